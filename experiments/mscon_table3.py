@@ -17,7 +17,7 @@ EXPERIMENT = table_experiment(
         "MSCon",
         3,
         systems={"XEnt MT": ("xent-multi",), "MSCon": ("mtcon", "mtcon-equal")},
-        above=[Above("MSCon", "XEnt MT", ("brand",))],
+        above=[Above("MSCon", "XEnt MT", ("brand",), margin=10)],
     ),
 )
 

@@ -19,7 +19,7 @@ import click
 
 from experiments.reproduction.command import make_setting, script, setting_options, watch
 from experiments.reproduction.experiment import Done, Experiment
-from experiments.reproduction.page import Failure, write_page
+from experiments.reproduction.page import Failure, write_inconsistencies, write_page
 from experiments.reproduction.running import run
 from mtcon_ray.cli import options as cli_options
 from mtcon_ray.cli.main import run_script
@@ -85,6 +85,7 @@ def reproduce(names: Sequence[str], everything: bool, **given: Any) -> int:
             say(f"error: {error}", err=True)
             failures.append(Failure(experiment, str(error)))
         write_page(path, setting, done, failures, len(chosen))
+    write_inconsistencies(setting.folder / "inconsistencies.md")
     say(f"\nreport: {path}")
     return 1 if failures else 0
 

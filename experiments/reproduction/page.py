@@ -13,7 +13,13 @@ import pandas as pd
 from experiments.reproduction.cells import Cell, Setting, unique
 from experiments.reproduction.data import DATA_SETS, MissingImagesError
 from experiments.reproduction.experiment import Answer, Done, Experiment
-from experiments.reproduction.files import cell_text, sentence, verdicts_table, without_empty
+from experiments.reproduction.files import (
+    cell_text,
+    markdown_table,
+    sentence,
+    verdicts_table,
+    without_empty,
+)
 from experiments.reproduction.paper import inconsistencies
 from mtcon_ray import __version__
 from mtcon_ray.data.disk import whole_file
@@ -22,8 +28,9 @@ from mtcon_ray.report.build import fill
 ANSWERS: tuple[Answer, ...] = get_args(Answer)
 STATISTICS = (
     "Each claim of a table is tested against its margin by a paired bootstrap over test items and "
-    "seeds. It holds, or does not hold, if p is at most 5 % after Holm's correction for the claims "
-    "of its table, and is undecided otherwise. Claims without p are decided by their own 95 % "
+    "seeds; the margin is zero unless the claim names one. It holds, or does not hold, if p is at "
+    "most 5 % after Holm's correction for the claims of its table, and is undecided otherwise. "
+    "Claims without p are decided by their own 95 % "
     "interval. Intervals are not corrected. Not testable here: "
     "images are missing or a training failed. Not judged at this budget: fewer than three seeds."
 )
@@ -55,6 +62,21 @@ def write_page(
         file.write(page(setting, done, failures, planned).encode(errors="replace"))
 
 
+def write_inconsistencies(path: Path) -> None:
+    """Writes the papers' inconsistencies as Markdown."""
+    text = "Places where the papers contradict themselves, each other or their code."
+    table = markdown_table(inconsistencies_table())
+    path.write_text(f"# Inconsistencies of the papers\n\n{text}\n\n{table}\n", encoding="utf-8")
+
+
+def inconsistencies_table() -> pd.DataFrame:
+    """Returns the papers' inconsistencies, a row each."""
+    return pd.DataFrame(
+        [(", ".join(i.papers), i.place, i.text, i.choice) for i in inconsistencies()],
+        columns=["papers", "place", "contradiction", "choice made here"],
+    )
+
+
 def page(setting: Setting, done: Sequence[Done], failures: Sequence[Failure], planned: int) -> str:
     """Returns the page as HTML."""
     verdicts = [verdict for each in done for verdict in each.outcome.verdicts]
@@ -72,12 +94,7 @@ def page(setting: Setting, done: Sequence[Done], failures: Sequence[Failure], pl
         answers=ANSWERS,
         experiments=[_section(each) for each in done],
         statistics=STATISTICS,
-        inconsistencies=_frame(
-            pd.DataFrame(
-                [(", ".join(i.papers), i.place, i.text, i.choice) for i in inconsistencies()],
-                columns=["papers", "place", "contradiction", "choice made here"],
-            )
-        ),
+        inconsistencies=_frame(inconsistencies_table()),
         images=_frame(_images(setting, cells)),
         settings=_frame(_settings(setting)),
         provenance=f"Made by mtcon-ray {__version__}. Each training has a report of its own below "

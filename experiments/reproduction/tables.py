@@ -53,6 +53,7 @@ NOTES = (
     "Deviations: the paper's as printed, ours of resamples of the test items (mean over "
     "seeds), and of the seeds.",
     "In square brackets: 95 % interval over seeds and test items. " + ONE_SEED_NOTE,
+    "Features: numbers of an image that the probes see, all that the system has.",
 )
 LABEL_SETS_NOTE = (
     "The paper's scores of label sets are of the validation split and ours of the test split. Ours "
@@ -63,11 +64,15 @@ LABEL_SETS_NOTE = (
 
 @dataclass(frozen=True)
 class Above:
-    """Claims of a table: on each of these labels, one of the paper's methods is above another."""
+    """Claims of a table: on each of these labels, one of the paper's methods is above another.
+
+    `margin` is in percentage points.
+    """
 
     better: str
     than: str
     labels: Sequence[str]
+    margin: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -126,8 +131,10 @@ class PaperTable:
                     cell_of(better, self.systems[better.method][0]),
                     cell_of(than, self.systems[than.method][0]),
                 )
-                text = f"{better.method} above {than.method}"
-                found.append(Claim(*sides, label, better.value - than.value, text=text))
+                over = f"{above.margin:g} points " if above.margin else ""
+                text = f"{better.method} {over}above {than.method}"
+                paper, margin = better.value - than.value, above.margin / 100
+                found.append(Claim(*sides, label, paper, margin, text))
         return found
 
     def _printed(self, method: str, label: str) -> PaperValue:
@@ -198,6 +205,7 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
                     "label": group["label"] + held_out,
                     "metric": group["metric"],
                     "method": row_names(group),
+                    "features": group["features"],
                     "paper (%)": _with(group["paper"], group["± paper"]),
                     "ours (%)": _with(group["ours"], group["± items"]),
                     "95 % interval": group["interval"],
@@ -237,6 +245,7 @@ def _row(line: Line, trained: Trained) -> dict[str, object]:
         "metric": HEADINGS[line.metric],
         "method": line.method,
         "ours is": line.cell.title,
+        "features": ", ".join(map(str, trained.row.features)),
         "paper": value,
         "± paper": None if printed is None else printed.deviation,
         "ours": ours,

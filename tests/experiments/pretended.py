@@ -34,7 +34,7 @@ def trained(where: Setting, cell: Cell, accuracies: Sequence[float]) -> Trained:
     spec = where.spec_of(cell)
     folder, trials = where.root / where.name_of(cell), []
     for seed, accuracy in enumerate(accuracies):
-        values, labels = {"val/accuracy": accuracy}, {}
+        values, labels = {"val/accuracy": accuracy, metrics.PROBE_FEATURES: 64.0}, {}
         for column, kind in spec.labels.kinds.items():
             split = "test" if column in spec.data.tasks else "heldout"
             values[metrics.score(kind, split, column)] = accuracy

@@ -6,9 +6,11 @@ from pathlib import Path
 
 from experiments.reproduction.cells import Cell
 from experiments.reproduction.experiment import Done, Experiment
-from experiments.reproduction.page import ANSWERS, Failure, page, write_page
+from experiments.reproduction.page import ANSWERS, Failure, page, write_inconsistencies, write_page
 from experiments.reproduction.paper import inconsistencies
 from tests.experiments.pretended import all_trained, setting
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def done(root: Path, name: str, budget: str = "small") -> Done:
@@ -72,3 +74,9 @@ def test_answers_are_counted_by_table(tmp_path: Path) -> None:
         "not judged at this budget": "",
     }
     assert headings[: len(ANSWERS)] == list(ANSWERS)
+
+
+def test_the_published_inconsistencies_are_those_of_the_report(tmp_path: Path) -> None:
+    write_inconsistencies(tmp_path / "written.md")
+    published = DOCS / "results" / "reproduction" / "inconsistencies.md"
+    assert published.read_text(encoding="utf-8") == (tmp_path / "written.md").read_text("utf-8")

@@ -73,13 +73,13 @@ def test_tables_share_each_training(tmp_path: Path) -> None:
 def test_a_table_has_both_values_the_difference_and_the_deviations(tmp_path: Path) -> None:
     where, brand = setting(tmp_path, "small"), table("mscon_table3")
     mscon, failed = Cell("zappos50k", "mtcon"), Cell("zappos50k", "mtcon-equal")
-    found = all_trained(where, brand.cells(), {mscon: [0.6, 0.7, 0.65], failed: []})
+    found = all_trained(where, brand.cells(), {mscon: [0.7, 0.8, 0.75], failed: []})
     outcome = brand.finish(where, found)
     rows = outcome.table.set_index("ours is")
     row = rows.loc["MTCon, learned weights"]
     assert (row["paper"], row["± paper"]) == (42.62, 1.52)
-    assert row["ours"] == pytest.approx(65.0)
-    assert row["difference"] == pytest.approx(65.0 - 42.62)
+    assert row["ours"] == pytest.approx(75.0)
+    assert row["difference"] == pytest.approx(75.0 - 42.62)
     assert (row["± items"], row["seeds"]) == (pytest.approx(2.0), 3)
     assert row["± seeds"] == pytest.approx(5.0)
     assert row["label"] == "brand (tilt)"
@@ -87,14 +87,15 @@ def test_a_table_has_both_values_the_difference_and_the_deviations(tmp_path: Pat
     assert pd.isna(rows.loc["Handcrafted features"]["paper"])
     shown = outcome.shown.set_index("method")
     assert list(shown.columns) == [
-        "label", "paper (%)", "ours (%)", "95 % interval", "± seeds", "difference",
+        "label", "features", "paper (%)", "ours (%)", "95 % interval", "± seeds", "difference",
         "no result because",
     ]  # fmt: skip
-    assert shown.loc["MSCon, learned weights"]["ours (%)"] == "65.00 ± 2.00"
+    assert shown.loc["MSCon, learned weights"]["ours (%)"] == "75.00 ± 2.00"
+    assert shown.loc["XEnt MT"]["features"] == "64"
     assert shown.loc["XEnt MT"]["paper (%)"] == "32.10 ± 1.48"
     assert shown.loc["MSCon, equal weights"]["no result because"] == "diverged\nin step 3"
     (verdict,) = outcome.verdicts
-    assert (verdict.claim, verdict.answer) == ("MSCon above XEnt MT", "holds")
+    assert (verdict.claim, verdict.answer) == ("MSCon 10 points above XEnt MT", "holds")
     assert (verdict.paper, verdict.label) == ("+10.52 points", "brand (tilt)")
     write(tmp_path / "out", experiment("mscon_table3"), outcome)
     (picture,) = outcome.pictures
@@ -104,6 +105,13 @@ def test_a_table_has_both_values_the_difference_and_the_deviations(tmp_path: Pat
     assert "synthetic images for UT Zappos50K, with the columns shape for category, " in note
     assert f"({picture_file(picture)})" in markdown(experiment("mscon_table3"), outcome)
     assert "diverged / in step 3" in markdown(experiment("mscon_table3"), outcome)
+
+
+def test_a_claim_of_ten_points_needs_ten_points(tmp_path: Path) -> None:
+    where, brand = setting(tmp_path, "small"), table("mscon_table3")
+    found = all_trained(where, brand.cells(), {Cell("zappos50k", "mtcon"): [0.55, 0.56, 0.54]})
+    (verdict,) = brand.finish(where, found).verdicts
+    assert (verdict.answer, verdict.paper) == ("does not hold", "+10.52 points")
 
 
 def test_label_sets_have_their_own_metrics(tmp_path: Path) -> None:

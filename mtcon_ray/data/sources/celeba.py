@@ -1,6 +1,7 @@
 """CelebA, faces with 40 attributes (Liu et al. 2015, arXiv:1411.7766), as it unpacks.
 
-Tasks and recipe are those of MultiSupCon (Zaigrajew and Zieba).
+Tasks and recipe are those of MultiSupCon (Zaigrajew and Zieba), but for the encoder: its TResNet-M
+needs the package timm, so the recipe has ResNet-50.
 """
 
 from collections.abc import Mapping

@@ -113,7 +113,9 @@ class Drivers:
 
     def _raise_if_stopped(self) -> None:
         if self._stopped_by is not None:
-            raise Interrupted(
-                f"stopped by {self._stopped_by}; trials are checkpointed; to go on: repeat the "
-                "command"
-            )
+            raise stopped(f"stopped by {self._stopped_by}")
+
+
+def stopped(reason: str) -> Interrupted:
+    """Returns the error that ends a comparison; `reason` names the signal."""
+    return Interrupted(f"{reason}; trials are checkpointed; to go on: repeat the command")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.cluster.connection import connected, sweep_environment, view_of
-from mtcon_ray.comparison.drivers import Drivers, drivers_at_a_time
+from mtcon_ray.comparison.drivers import Drivers, drivers_at_a_time, stopped
 from mtcon_ray.comparison.row import Row
 from mtcon_ray.comparison.spec import Comparison
 from mtcon_ray.comparison.stages import plan_stages
@@ -71,10 +71,14 @@ def run_comparison(
         if rows:
             write_tables(folder, rows, comparison.claims)
         started = (sweep_folder(root, spec.name) / SPEC_FILE).exists()
-        with watch(what) as callbacks:
-            callbacks.on_phase("connecting to Ray")
-            hold_session(spec.resources.cpus)
-            return run_sweep(spec, root=root, name=spec.name, resume=started, callbacks=callbacks)
+        try:
+            with watch(what) as callbacks:
+                callbacks.on_phase("connecting to Ray")
+                hold_session(spec.resources.cpus)
+                name = spec.name
+                return run_sweep(spec, root=root, name=name, resume=started, callbacks=callbacks)
+        except Interrupted as error:  # which says how the sweep goes on, not the comparison
+            raise stopped(str(error).partition(";")[0]) from None
 
     at_a_time = drivers_at_a_time(left, cluster)
     train = partial(_reused, root, train_here if at_a_time == 1 else drivers.train)

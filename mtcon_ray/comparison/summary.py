@@ -14,7 +14,13 @@ from mtcon_ray.comparison.curves import curves
 from mtcon_ray.comparison.row import Row, columns, objectives
 from mtcon_ray.comparison.spec import ClaimSpec
 from mtcon_ray.evaluation.intervals import Interval
-from mtcon_ray.presentation import NOTHING, ONE_SEED_NOTE, accuracy_text, interval_text
+from mtcon_ray.presentation import (
+    NOTHING,
+    ONE_SEED_NOTE,
+    accuracy_text,
+    interval_text,
+    one_line,
+)
 from mtcon_ray.report import plotting
 
 
@@ -30,7 +36,7 @@ def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
     for row in rows:
         cells = [row.title, str(len(row.finished))]
         if not row.finished:
-            reason = row.why.splitlines()[0].replace("|", "/")
+            reason = one_line(row.why).replace("|", "/")
             cells += [NOTHING, f"failed: {reason}", *(NOTHING for _ in shown)]
         else:
             cells.append(", ".join(map(str, row.features)) or NOTHING)

@@ -143,6 +143,18 @@ def write_tuning(root: Path, spec: RunSpec, values: dict[float, float]) -> None:
         log.append(ended)
 
 
+def test_a_stopped_comparison_says_how_it_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "one.yaml"
+    systems = {"A": {"method": "mtcon"}}
+    path.write_text(yaml.safe_dump({"name": "one", "base": BASE, "systems": systems}))
+
+    def watch(what: str) -> nullcontext[Callbacks]:
+        raise Interrupted("stopped by SIGHUP; to go on: repeat the command with --name A --resume")
+
+    with pytest.raises(Interrupted, match="^stopped by SIGHUP; .* to go on: repeat the command$"):
+        run_comparison(load_comparison(path), root=tmp_path / "root", watch=watch)
+
+
 @pytest.mark.soak
 def test_a_tuned_system_resumes_at_the_stage_where_it_was(tmp_path: Path) -> None:
     """The best two of three configurations are trained again, and the winner with a new seed.

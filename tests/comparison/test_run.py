@@ -151,7 +151,7 @@ def test_a_stopped_comparison_says_how_it_goes_on(tmp_path: Path) -> None:
     def watch(what: str) -> nullcontext[Callbacks]:
         raise Interrupted("stopped by SIGHUP; to go on: repeat the command with --name A --resume")
 
-    with pytest.raises(Interrupted, match="^stopped by SIGHUP; .* to go on: repeat the command$"):
+    with pytest.raises(Interrupted, match=r"^stopped by SIGHUP; .* to go on: repeat the command$"):
         run_comparison(load_comparison(path), root=tmp_path / "root", watch=watch)
 
 

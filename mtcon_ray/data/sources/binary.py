@@ -98,11 +98,7 @@ class BinarySource(DownloadSource):
     def parts(self) -> dict[str, Part]:
         names = [*self.used_images(), *(file for file, _ in self.class_files.values())]
         found = {name: self.part(name) for name in names}
-        # Not needed once it is unpacked, but then its digest shows whether it is whole.
-        archive = Part((self.archive,), self.archive, self.page, self.md5)
-        return (
-            found if archive.find(Path(self.spec.root)) is None else found | {self.archive: archive}
-        )
+        return found | self.archive_at_root(self.archive, self.md5)
 
     def part(self, name: str) -> Part:
         """Returns a file as a part of the download: in its folder, or itself at the root."""

@@ -24,6 +24,8 @@ from mtcon_ray.errors import DataError
 
 VAL_SHARE = 0.1  # of the published training split
 TOP = "CUB_200_2011/"
+ARCHIVE = "CUB_200_2011.tgz"
+MD5 = {ARCHIVE: "97eceeb196236b17998738112f37df78"}
 # The first four fields of each line; a few lines have further ones.
 RATINGS = dict.fromkeys(("image", "attribute", "present", "certainty"), np.int32)
 Label = Literal[
@@ -82,7 +84,8 @@ class CubSource(FilesSource, DownloadSource):
         # In the archive it is beside the folder; copies of the data set often have it within.
         attributes = ("attributes.txt", "attributes/attributes.txt", "../attributes.txt")
         places["names of attributes"] = (*attributes, f"{TOP}attributes/attributes.txt")
-        return {what: Part(where, "CUB_200_2011.tgz", self.page) for what, where in places.items()}
+        found = {what: Part(where, ARCHIVE, self.page) for what, where in places.items()}
+        return found | self.archive_at_root(ARCHIVE, MD5)
 
     @cached_property
     def files(self) -> ImageFolder:

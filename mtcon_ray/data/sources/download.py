@@ -106,6 +106,14 @@ class DownloadSource(DataSource):
                 found.append(f"{path} has another MD5 than the published {known[path.name]}")
         return found
 
+    def archive_at_root(self, name: str, md5: Mapping[str, str]) -> dict[str, Part]:
+        """Returns an archive, by its name, that still lies at the root; {} if it does not.
+
+        It is not needed once it is unpacked, but its digest shows whether it is whole.
+        """
+        part = Part((name,), name, self.page, md5)
+        return {} if part.find(Path(self.spec.root)) is None else {name: part}
+
     def folder(self, what: str) -> ImageFolder:
         """Returns a part as a folder of images. Raises DataError if it is not there."""
         return ImageFolder(self.path(what))

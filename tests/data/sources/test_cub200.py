@@ -125,6 +125,18 @@ def test_images_may_be_cut_to_the_bird(tmp_path: Path) -> None:
     assert list(bad) == [1]
 
 
+def test_an_archive_that_lies_at_the_root_is_compared_with_its_digest(tmp_path: Path) -> None:
+    source = source_of("cub200", make(tmp_path))
+    table = source.read_labels()
+    before = source.differences(table)
+    (tmp_path / "CUB_200_2011.tgz").write_text("cut short")
+    (found,) = set(source.differences(table)) - set(before)
+    assert found == (
+        f"{tmp_path}/CUB_200_2011.tgz has another MD5 than the published "
+        "97eceeb196236b17998738112f37df78"
+    )
+
+
 def test_the_root_may_be_the_folder_itself(tmp_path: Path) -> None:
     make(tmp_path)
     inner = tmp_path / "CUB_200_2011"

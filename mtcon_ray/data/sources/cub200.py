@@ -65,6 +65,7 @@ class CubSource(FilesSource, DownloadSource):
     page = "https://www.vision.caltech.edu/datasets/cub_200_2011/"
     num_items = 11_788
     num_split = (5_394, 600, 5_794)
+    num_classes: ClassVar[Mapping[str, int]] = {"species": 200}
     recipe: ClassVar[Mapping[str, Any]] = mscon_recipe(224, "resnet50", head_dim=64)
     spec: Spec
 

@@ -50,7 +50,8 @@ class DownloadSource(DataSource):
     """Base class of the kinds of data that read a download; `mtcon-ray prepare` checks it.
 
     page is the address of the data set. num_items is the published number of images, and num_split
-    that of each split where splits are published. recipe has the values of other sections of the
+    that of each split where splits are published; num_classes has those of labels, by label, where
+    all classes must occur. recipe has the values of other sections of the
     spec that the data set's paper uses, by dotted path; they are printed, never applied.
     """
 
@@ -58,6 +59,7 @@ class DownloadSource(DataSource):
     page: ClassVar[str]
     num_items: ClassVar[int]
     num_split: ClassVar[tuple[int, int, int] | None] = None
+    num_classes: ClassVar[Mapping[str, int]] = {}
     recipe: ClassVar[Mapping[str, Any]]
     spec: DownloadSpec
 
@@ -87,7 +89,7 @@ class DownloadSource(DataSource):
         ]
 
     def differences(self, table: LabelTable) -> list[str]:
-        """Returns a line for each number of items and each file that differs from the published.
+        """Returns a line for each number, of items or classes, and file unlike the published.
 
         `table` has the labels of all items.
         """
@@ -95,6 +97,9 @@ class DownloadSource(DataSource):
         if self.num_split is not None:
             for split, published in zip(SPLITS, self.num_split, strict=True):
                 counts[f"{split} images"] = len(table.rows(split)), published
+        for label, published in self.num_classes.items():
+            if label in table.classes:
+                counts[f"classes of {label}"] = len(table.classes[label]), published
         found = [
             f"{got:,} {what}, where {published:,} are published"
             for what, (got, published) in counts.items()

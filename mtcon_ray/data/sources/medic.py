@@ -49,6 +49,9 @@ class MedicSource(FilesSource, DownloadSource):
     page = "https://crisisnlp.qcri.org/medic/"
     num_items = 71_198
     num_split = (49_353, 6_157, 15_688)
+    num_classes: ClassVar[Mapping[str, int]] = {
+        "damage_severity": 3, "informative": 2, "humanitarian": 4, "disaster_types": 7,
+    }  # fmt: skip
     recipe: ClassVar[Mapping[str, Any]] = mscon_recipe(224, "resnet50", head_dim=64)
     spec: Spec
 

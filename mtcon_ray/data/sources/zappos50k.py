@@ -87,6 +87,7 @@ class ZapposSource(FilesSource, DownloadSource):
 
     page = "https://vision.cs.utexas.edu/projects/finegrained/utzap50k/"
     num_items = 50_025
+    num_classes: ClassVar[Mapping[str, int]] = {"category": 4}
     recipe: ClassVar[Mapping[str, Any]] = mscon_recipe(112, "resnet18", head_dim=32)
     spec: Spec
 

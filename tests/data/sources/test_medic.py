@@ -123,6 +123,8 @@ def test_missing_parts_and_other_counts_are_named(tmp_path: Path) -> None:
         "3 train images, where 49,353 are published",
         "1 val images, where 6,157 are published",
         "1 test images, where 15,688 are published",
+        "1 classes of humanitarian, where 4 are published",
+        "3 classes of disaster_types, where 7 are published",
     ]
     (tmp_path / "MEDIC_dev.tsv").unlink()
     (line,) = source.missing()

@@ -13,13 +13,7 @@ import pandas as pd
 from experiments.reproduction.cells import Cell, Setting, unique
 from experiments.reproduction.data import DATA_SETS, MissingImagesError
 from experiments.reproduction.experiment import Answer, Done, Experiment
-from experiments.reproduction.files import (
-    cell_text,
-    markdown_table,
-    sentence,
-    verdicts_table,
-    without_empty,
-)
+from experiments.reproduction.files import cell_text, sentence, verdicts_table, without_empty
 from experiments.reproduction.paper import inconsistencies
 from mtcon_ray import __version__
 from mtcon_ray.data.disk import whole_file
@@ -63,18 +57,16 @@ def write_page(
 
 
 def write_inconsistencies(path: Path) -> None:
-    """Writes the papers' inconsistencies as Markdown."""
-    text = "Places where the papers contradict themselves, each other or their code."
-    table = markdown_table(inconsistencies_table())
-    path.write_text(f"# Inconsistencies of the papers\n\n{text}\n\n{table}\n", encoding="utf-8")
-
-
-def inconsistencies_table() -> pd.DataFrame:
-    """Returns the papers' inconsistencies, a row each."""
-    return pd.DataFrame(
-        [(", ".join(i.papers), i.place, i.text, i.choice) for i in inconsistencies()],
-        columns=["papers", "place", "contradiction", "choice made here"],
-    )
+    """Writes the papers' inconsistencies as a list in Markdown."""
+    lines = [
+        "# Inconsistencies of the papers\n",
+        "Places where the papers contradict themselves, each other or their code, and the choice "
+        "made here.\n",
+    ]
+    for each in inconsistencies():
+        where = f"**{', '.join(each.papers)}: {each.place}.**"
+        lines.append(f"- {where} {each.text} *Chosen: {each.choice}.*")
+    path.write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 
 def page(setting: Setting, done: Sequence[Done], failures: Sequence[Failure], planned: int) -> str:
@@ -94,7 +86,12 @@ def page(setting: Setting, done: Sequence[Done], failures: Sequence[Failure], pl
         answers=ANSWERS,
         experiments=[_section(each) for each in done],
         statistics=STATISTICS,
-        inconsistencies=_frame(inconsistencies_table()),
+        inconsistencies=_frame(
+            pd.DataFrame(
+                [(", ".join(i.papers), i.place, i.text, i.choice) for i in inconsistencies()],
+                columns=["papers", "place", "contradiction", "choice made here"],
+            )
+        ),
         images=_frame(_images(setting, cells)),
         settings=_frame(_settings(setting)),
         provenance=f"Made by mtcon-ray {__version__}. Each training has a report of its own below "

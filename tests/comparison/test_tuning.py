@@ -16,6 +16,7 @@ from mtcon_ray.comparison.spec import Comparison, load_comparison
 from mtcon_ray.comparison.summary import markdown, write_tables
 from mtcon_ray.comparison.tuning import again_spec, best_points, final_spec
 from mtcon_ray.errors import MtconError, SpecError
+from mtcon_ray.report import plotting
 from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.spec import RunSpec
 from mtcon_ray.status import Status
@@ -318,6 +319,14 @@ def test_curves_and_tuning_are_written_beside_the_table(rows: list[Row], tmp_pat
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert written == {"table.md", "table.csv", "table.png", "curves.png", "tuning.csv"}
     assert (tmp_path / "out" / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_systems_without_training_are_lines_in_the_panels(
+    rows: list[Row], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the legend, which names them too, only the line differs."""
+    monkeypatch.setattr(plotting, "legend", lambda *_: None)
+    assert curves(rows[:2]) not in (None, curves(rows[1:2]))
 
 
 def test_curves_need_two_epochs_of_a_system_that_trains(load: Load, rows: list[Row]) -> None:

@@ -31,7 +31,9 @@ SPEC_HEAD = """# Every field of a spec
 This page is made from the code, by `python docs/reference.py`; `mtcon-ray schema` prints the same
 for editors. **Required** fields have no default. A field in `search.space` is named by its path,
 such as `method.temperature`. Where a section is one of several kinds, the name of a kind stands for
-the section with its defaults: `encoder: vit` is `encoder: {name: vit}`.
+the section with its defaults: `encoder: vit` is `encoder: {name: vit}`. On a published data set
+`views.size`, `model.encoder` and `train.batch_size` are [those of its
+paper](data.md#published-data-sets) by default.
 """
 COMMANDS_HEAD = """# Every command
 

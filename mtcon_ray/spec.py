@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from mtcon_ray import metrics
 from mtcon_ray.data.batch import Problem
-from mtcon_ray.data.sources import SOURCES, DataSpec
+from mtcon_ray.data.sources import SOURCES, DataSpec, with_recipe_defaults
 from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.errors import SpecError
 from mtcon_ray.evaluation.spec import EvaluateSpec
@@ -77,8 +77,8 @@ class RunSpec(Spec):
 
     @model_validator(mode="before")
     @classmethod
-    def _one_epoch_without_training(cls, given: Any) -> Any:
-        return one_epoch_if_untrained(given)
+    def _by_data_and_method(cls, given: Any) -> Any:
+        return one_epoch_if_untrained(with_recipe_defaults(given))
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:

@@ -10,10 +10,15 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from mtcon_ray.data.image_files import ImageFolder
-from mtcon_ray.data.sources.base import DataSource, DataSpec, LabelTable
+from mtcon_ray.data.sources.base import SOURCES, DataSource, DataSpec, LabelTable
 from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.errors import DataError
 from mtcon_ray.registry import LocalPath
+
+# What a spec on a published data set has from its paper's recipe unless it says otherwise: what
+# follows from the images. Epochs, rate and method are the user's choice; `mtcon-ray prepare`
+# prints those of the paper.
+RECIPE_DEFAULTS = ("views.size", "model.encoder", "train.batch_size")
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,7 @@ class DownloadSource(DataSource):
     page is the address of the data set. num_items is the published number of images, and num_split
     that of each split where splits are published; num_classes has those of labels, by label, where
     all classes must occur. recipe has the values of other sections of the
-    spec that the data set's paper uses, by dotted path; they are printed, never applied.
+    spec that the data set's paper uses, by dotted path; see `with_recipe_defaults`.
     """
 
     Spec: ClassVar[type[DownloadSpec]]
@@ -122,6 +127,24 @@ class DownloadSource(DataSource):
     def folder(self, what: str) -> ImageFolder:
         """Returns a part as a folder of images. Raises DataError if it is not there."""
         return ImageFolder(self.path(what))
+
+
+def with_recipe_defaults(raw: Any) -> Any:
+    """Returns a spec's plain data, with the default fields of the recipe of its published data set.
+
+    Fields that the data have stay, as do the data of a spec on other images.
+    """
+    data = raw.get("data") if isinstance(raw, dict) else None
+    kind = data.get("kind") if isinstance(data, dict) else None
+    source = SOURCES[kind] if isinstance(kind, str) and kind in SOURCES else DataSource
+    if not issubclass(source, DownloadSource):
+        return raw
+    for path in RECIPE_DEFAULTS:
+        section, field_name = path.split(".")
+        given = raw.get(section, {})
+        if path in source.recipe and isinstance(given, dict):
+            raw = raw | {section: {field_name: source.recipe[path], **given}}
+    return raw
 
 
 def mscon_recipe(size: int, encoder: str, *, head_dim: int) -> dict[str, Any]:

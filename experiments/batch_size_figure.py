@@ -2,7 +2,8 @@
 
     python experiments/batch_size_figure.py --budget small --photos FOLDER
 
-Cost: 5 trainings a seed, 3 at smoke; on two cores a minute at smoke, some 12 at small.
+Cost: 5 trainings a seed, 3 at smoke, and the two baselines; on two cores a minute at smoke, some 12
+at small.
 
 Claim: larger batches give higher accuracy.
 

@@ -2,8 +2,8 @@
 
     python experiments/epochs_figure.py --budget small --photos FOLDER
 
-Cost: 5 trainings a seed at small, together as long as 8 usual ones, 3 at smoke, 6 at paper; on two
-cores a minute at smoke, some 20 at small.
+Cost: 5 trainings a seed at small, together as long as 8 usual ones, 3 at smoke, 6 at paper, and the
+two baselines; on two cores a minute at smoke, some 20 at small.
 
 Claim: longer training gives higher accuracy.
 

@@ -2,7 +2,8 @@
 
     python experiments/noise_figure.py --budget small --photos FOLDER
 
-Cost: 36 trainings a seed, 18 at smoke; on two cores some 5 minutes at smoke, 90 at small.
+Cost: 36 trainings a seed, 18 at smoke, and the two baselines of each data set; on two cores some 5
+minutes at smoke, 90 at small.
 
 Claim: as the labels of a task become wrong its learned weight falls, the held-out label then loses
 less than with equal weights, and the accuracy on the wrong labels falls to chance.
@@ -16,11 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from experiments.reproduction.cells import Cell, Setting
+from experiments.reproduction.cells import BASELINES, Cell, Setting
 from experiments.reproduction.command import main
 from experiments.reproduction.data import DATA_SETS
 from experiments.reproduction.experiment import Experiment, Outcome, Trained, Verdict, described
-from experiments.reproduction.figures import Curve, CurvePanel, curves_figure, fixed
+from experiments.reproduction.figures import Curve, CurvePanel, curves_figure, fixed, level
 from experiments.reproduction.interval_table import interval_columns, percent_of, readable
 from experiments.reproduction.trends import (
     combined,
@@ -65,6 +66,10 @@ class Case:
         """Returns the training with this share of wrong labels."""
         noise = ((self.wrong, share),) if share else ()
         return Cell(self.data, WEIGHTINGS[weighting], self.leaves_out, noise)
+
+    def baselines(self) -> list[Cell]:
+        """Returns the systems without training, to which held-out labels are labels like others."""
+        return [Cell(self.data, system) for system in BASELINES]
 
 
 CASES = (
@@ -130,8 +135,11 @@ def shares(setting: Setting) -> tuple[float, ...]:
 
 
 def cells(setting: Setting) -> list[Cell]:
-    """Returns the trainings of all weightings at all shares."""
-    return [case.cell(w, share) for case in CASES for w in WEIGHTINGS for share in shares(setting)]
+    """Returns the trainings of all weightings at all shares, and the baselines."""
+    return [
+        *(case.cell(w, share) for case in CASES for w in WEIGHTINGS for share in shares(setting)),
+        *(cell for case in CASES for cell in case.baselines()),
+    ]
 
 
 def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
@@ -142,10 +150,12 @@ def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
             weighting: [Point(case, s, trained[case.cell(weighting, s)]) for s in shares(setting)]
             for weighting in WEIGHTINGS
         }
-        rows += table_rows(points)
+        baselines = {c.title: [Point(case, 0.0, trained[c])] for c in case.baselines()}
+        rows += table_rows({**points, **baselines})
         verdicts += verdicts_of(setting, case, points)
-        if all(point.trained.finished for line in points.values() for point in line):
-            pictures[f"Wrong labels of {case.wrong}"] = draw(case, points)
+        both = (*points.values(), *baselines.values())
+        if all(point.trained.finished for line in both for point in line):
+            pictures[f"Wrong labels of {case.wrong}"] = draw(case, points, baselines)
     table = pd.DataFrame(rows)
     return Outcome(table, pictures, verdicts, NOTES, readable=readable(table))
 
@@ -170,8 +180,13 @@ def table_rows(points: Mapping[str, list[Point]]) -> list[dict[str, object]]:
     ]
 
 
-def draw(case: Case, points: Mapping[str, list[Point]]) -> bytes:
-    """Draws weight, held-out accuracy and the accuracies of the task; returns a PNG."""
+def draw(
+    case: Case, points: Mapping[str, list[Point]], baselines: Mapping[str, list[Point]]
+) -> bytes:
+    """Draws weight, held-out accuracy and the accuracies of the task; returns a PNG.
+
+    Wrong labels of a task do not change what systems without training read of the held-out label.
+    """
     first = next(iter(points.values()))
     xs = [100 * point.share for point in first]
     wrong, read = map(first[0].trained.name_label, (case.wrong, case.read))
@@ -182,7 +197,10 @@ def draw(case: Case, points: Mapping[str, list[Point]]) -> bytes:
 
     panels = [
         CurvePanel(f"weight of {wrong}", "share of all weights (%)", curves("weight")),
-        CurvePanel(f"{read}, held out", "accuracy (%)", curves("read")),
+        CurvePanel(
+            f"{read}, held out", "accuracy (%)", curves("read"),
+            {n: level(xs, point.trained.interval(case.read)) for n, [point] in baselines.items()},
+        ),
         CurvePanel(
             f"{wrong}, wrong test labels", "accuracy (%)", curves("on wrong"),
             {CEILING: fixed(xs, ceiling)},

@@ -114,6 +114,9 @@ SYSTEMS: Mapping[str, System] = {
     **{name: each for count in AUGMENTATIONS for name, each in _augmented(count).items()},
 }
 
+# Systems without training; an encoder that is not above them has learned little.
+BASELINES = ("handcrafted", "untrained")
+
 
 @dataclass(frozen=True)
 class Cell:

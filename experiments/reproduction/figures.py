@@ -24,7 +24,16 @@ LOOKS: tuple[dict[str, Any], ...] = (
     {"color": INK, "linestyle": (0, (1, 1)), "marker": "D"},
     {"color": PURPLE, "linestyle": (0, (5, 1, 1, 1)), "marker": "v"},
 )
-REFERENCE: dict[str, Any] = {"color": INK, "linestyle": ":", "linewidth": 1.2}
+# Of references, which are thinner; several may be in one panel.
+REFERENCES: tuple[dict[str, Any], ...] = tuple(
+    {"color": INK, "linewidth": 1.2, "markerfacecolor": "white", **look}
+    for look in (
+        {"linestyle": ":"},
+        {"linestyle": ":", "marker": "o"},
+        {"linestyle": "--"},
+        {"linestyle": "--", "marker": "x"},
+    )
+)
 # Styles of classes, from dark to light and each with its own marker.
 CLASSES: tuple[dict[str, Any], ...] = (
     {"color": INK, "marker": "o"},
@@ -86,15 +95,23 @@ def fixed(x: Sequence[float], values: Sequence[float]) -> Curve:
     return Curve(x, [Interval(v, v, v, False) for v in values])
 
 
+def level(x: Sequence[float], fraction: Interval | None) -> Curve:
+    """Returns the mean of a system without training, in percent, as a line over the whole axis."""
+    if fraction is None:
+        return Curve(x, [None] * len(x))
+    return fixed(x, [100 * fraction.value] * len(x))
+
+
 def curves_figure(panels: Sequence[CurvePanel], x_label: str, *, log: bool = False) -> bytes:
     """Draws panels of curves over the same x, with a logarithmic axis if asked; returns a PNG."""
     names = dict.fromkeys(name for panel in panels for name in panel.curves)
     looks = dict(zip(names, LOOKS, strict=False))
-    assert len(looks) == len(names), f"at most {len(LOOKS)} curves, got {len(names)}"
     references = dict.fromkeys(name for panel in panels for name in panel.references)
-    # A second reference has other dots: both may be in one panel.
-    for i, name in enumerate(references):
-        looks[name] = REFERENCE | ({"marker": "o", "markerfacecolor": "white"} if i else {})
+    looks |= zip(references, REFERENCES, strict=False)
+    assert len(looks) == len(names) + len(references), (
+        f"at most {len(LOOKS)} curves and {len(REFERENCES)} references, got {len(names)} and "
+        f"{len(references)}"
+    )
     with plotting.styled():
         figure, grid = plotting.panels(len(panels), height=2.9 if len(panels) > 1 else 4.0)
         for axes, panel in zip(grid, panels, strict=True):

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from experiments.reproduction.cells import Cell, Setting
+from experiments.reproduction.cells import BASELINES, Cell, Setting
 from experiments.reproduction.data import DATA_SETS
 from experiments.reproduction.experiment import Experiment, Outcome, Trained, Verdict
-from experiments.reproduction.figures import Curve, CurvePanel, curves_figure
+from experiments.reproduction.figures import Curve, CurvePanel, curves_figure, level
 from experiments.reproduction.interval_table import interval_columns, percent_of, readable
 from experiments.reproduction.trends import (
     combined,
@@ -27,6 +27,11 @@ BANDS_NOTE = (
 )
 
 
+def means_of(by_label: Mapping[str, Sequence[Scores | None]]) -> list[Scores | None]:
+    """Returns the mean of the labels' scores at each position."""
+    return [mean_of(scores) for scores in zip(*by_label.values(), strict=True)]
+
+
 @dataclass(frozen=True)
 class Measured:
     """The scores of a grid: of each label at each value, None where the training failed."""
@@ -38,7 +43,7 @@ class Measured:
     @property
     def means(self) -> list[Scores | None]:
         """The mean of the labels' scores, by value."""
-        return [mean_of(scores) for scores in zip(*self.by_label.values(), strict=True)]
+        return means_of(self.by_label)
 
     def rises_with(self, what: str) -> list[Verdict]:
         """Returns the verdicts that the mean rises with the value, and ends above its start."""
@@ -76,19 +81,22 @@ class Grid:
         return Experiment(*described, self.cells, self.finish)
 
     def cells(self, setting: Setting) -> list[Cell]:
-        """Returns the training of each value."""
-        return [self.cell(setting, value) for value in self.values(setting)]
+        """Returns the training of each value, and those of the baselines."""
+        trained = [self.cell(setting, value) for value in self.values(setting)]
+        return [*trained, *(Cell(self.data, system) for system in BASELINES)]
 
     def finish(self, setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
         """Returns table, picture and verdicts."""
+        values = self.values(setting)
         found = [trained[cell] for cell in self.cells(setting)]
-        measured = Measured(setting, self.values(setting), self._scores(found))
-        table = pd.DataFrame(self._rows(measured, found))
+        grid, baselines = found[: len(values)], found[len(values) :]
+        names: list[float | str] = [*values, *(each.cell.title for each in baselines)]
+        table = pd.DataFrame(self._rows(names, found))
+        measured = Measured(setting, values, self._scores(grid))
         pictures = {}
         if all(each.finished for each in found):
-            pictures[f"Accuracy by {self.x_label.partition(' (')[0]}"] = self._draw(
-                measured, found[0]
-            )
+            caption = f"Accuracy by {self.x_label.partition(' (')[0]}"
+            pictures[caption] = self._draw(measured, baselines)
         notes = (*self.notes, BANDS_NOTE)
         verdicts = self.verdicts(measured)
         return Outcome(table, pictures, verdicts, notes, readable=readable(table))
@@ -99,31 +107,36 @@ class Grid:
             for label in DATA_SETS[self.data].tasks
         }
 
-    def _rows(self, measured: Measured, found: Sequence[Trained]) -> list[dict[str, object]]:
-        columns = {**measured.by_label, MEAN: measured.means}
+    def _rows(
+        self, names: Sequence[float | str], found: Sequence[Trained]
+    ) -> list[dict[str, object]]:
+        by_label = self._scores(found)
+        columns = {**by_label, MEAN: means_of(by_label)}
         return [
-            {self.x_label: value, "seeds": len(each.row.finished)}
+            {self.x_label: name, "seeds": len(each.row.finished)}
             | {
-                name: number
+                column: number
                 for label, scores in columns.items()
-                for name, number in interval_columns(
+                for column, number in interval_columns(
                     f"{label} (%)", percent_of(interval_of(scores[i]))
                 ).items()
             }
-            for i, (value, each) in enumerate(zip(measured.values, found, strict=True))
+            for i, (name, each) in enumerate(zip(names, found, strict=True))
         ]
 
-    def _draw(self, measured: Measured, first: Trained) -> bytes:
-        assert first.source is not None
+    def _draw(self, measured: Measured, baselines: Sequence[Trained]) -> bytes:
+        xs, source = measured.values, baselines[0].source
+        assert source is not None
         panels = [
             CurvePanel(
-                first.source.name_label(label),
+                source.name_label(label),
                 "accuracy (%)",
                 {
                     "mean over seeds, 95 % band": Curve(
-                        measured.values, [percent_of(interval_of(each)) for each in scores]
+                        xs, [percent_of(interval_of(each)) for each in scores]
                     )
                 },
+                {each.cell.title: level(xs, each.interval(label)) for each in baselines},
             )
             for label, scores in measured.by_label.items()
         ]

@@ -6,7 +6,7 @@ from statistics import stdev
 
 import pandas as pd
 
-from experiments.reproduction.cells import Cell, Setting, unique
+from experiments.reproduction.cells import BASELINES, Cell, Setting, unique
 from experiments.reproduction.data import DATA_SETS
 from experiments.reproduction.drawing import LACKING, PLACE, draw_table, row_names
 from experiments.reproduction.experiment import Claim, Experiment, Outcome, Trained, described
@@ -15,8 +15,6 @@ from experiments.reproduction.paper import PaperValue, values_of
 from mtcon_ray import metrics
 from mtcon_ray.presentation import ONE_SEED_NOTE
 
-# Without training; an encoder that is not above them has learned little.
-BASELINES = ("handcrafted", "untrained")
 # The papers' metrics in their tables: heading, and our metric's mean for an F1.
 F1_MEANS = {
     "F1_micro_percent_val": "micro",

@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from experiments import (
     batch_size_figure,
@@ -83,6 +85,7 @@ def test_curves_without_a_training_lack_a_picture_but_not_the_rows(
     whole = experiment.finish(where, all_trained(where, cells, {}))
     assert len(whole.pictures) == 1
     assert len(whole.table) == len(none.table) == len(cells)
+    assert [*whole.table.iloc[-2:, 0]] == ["Handcrafted features", "Untrained encoder"]
     assert {verdict.answer for verdict in whole.verdicts} == {"not judged at this budget"}
 
 
@@ -111,8 +114,34 @@ def test_each_other_temperature_is_compared_with_the_papers(tmp_path: Path) -> N
     usual = Cell("medic", "mtcon")
     assert usual in cells
     outcome = experiment.finish(where, all_trained(where, cells, {usual: [0.7, 0.7, 0.7]}))
-    assert [verdict.answer for verdict in outcome.verdicts] == ["holds"] * (len(cells) - 1)
+    others = len(temperature_figure.ALL) - 1
+    assert [verdict.answer for verdict in outcome.verdicts] == ["holds"] * others
     assert "above 0.03" in outcome.verdicts[0].claim
+
+
+@pytest.mark.parametrize(
+    ("experiment", "data"),
+    [
+        (epochs_figure.EXPERIMENT, "medic"),
+        (multisupcon_threshold.EXPERIMENT, "celeba_64"),
+        (noise_figure.EXPERIMENT, "medic"),
+    ],
+    ids=lambda each: getattr(each, "name", each),
+)
+def test_systems_without_training_are_levels_across_the_panels(
+    experiment: Experiment, data: str, tmp_path: Path, drawn: list[Figure]
+) -> None:
+    where = setting(tmp_path)
+    high = {Cell(data, "handcrafted"): [0.9], Cell(data, "untrained"): [0.25]}
+    trained = all_trained(where, [*experiment.cells(where)], high)
+    weights = {"shape": 1.0, "texture": 1.0, "colour": 1.0, "tilt": 1.0}
+    experiment.finish(where, {cell: with_weights(each, weights) for cell, each in trained.items()})
+    panels = drawn[-1].axes
+    # Of the noise figure the panel of the held-out label, whose labels are right.
+    panel = panels[1] if experiment.name == "noise_figure" else panels[0]
+    levels = [{*np.asarray(line.get_ydata()).tolist()} for line in panel.lines]
+    assert {90.0} in levels
+    assert {25.0} in levels
 
 
 def test_learning_rate_grows_with_the_root_of_the_batch(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Drawing: curves with bands, points in the plane, histograms."""
 
 import math
-from collections.abc import Callable
 from io import BytesIO
 
 import numpy as np
@@ -13,6 +12,7 @@ from experiments.reproduction.figures import (
     BARS,
     CLASSES,
     LOOKS,
+    REFERENCES,
     Curve,
     CurvePanel,
     HistogramPanel,
@@ -24,20 +24,6 @@ from experiments.reproduction.figures import (
 )
 from mtcon_ray.evaluation.intervals import Interval
 from mtcon_ray.report import plotting
-
-
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """Returns the list of the figures that are drawn."""
-    found: list[Figure] = []
-    png: Callable[[Figure], bytes] = plotting.png
-
-    def keep(figure: Figure) -> bytes:
-        found.append(figure)
-        return png(figure)
-
-    monkeypatch.setattr(plotting, "png", keep)
-    return found
 
 
 def test_curves_have_bands_and_leave_gaps(drawn: list[Figure]) -> None:
@@ -72,11 +58,12 @@ def test_styles_differ_in_grey() -> None:
     """Colours are lost in print, so line or marker or hatching must differ."""
     for looks, fields in (
         (LOOKS, ("linestyle", "marker")),
+        (REFERENCES, ("linestyle and marker",)),
         (CLASSES, ("marker",)),
         (BARS, ("hatch",)),
     ):
         for name in fields:
-            values = [str(look.get(name)) for look in looks]
+            values = [str([look.get(part) for part in name.split(" and ")]) for look in looks]
             assert len(set(values)) == len(values)
 
 

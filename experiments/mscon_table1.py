@@ -4,8 +4,8 @@
 
 Cost: 13 systems, most of them shared with other tables; `small` 30 minutes on 2 cores.
 
-Claim: MSCon scores at least as high in each task as networks trained on that task alone, as
-multi-task cross-entropy, SimCLR and CSN.
+Claim: MSCon scores higher in each task than SupCon trained on that task alone, and than multi-task
+cross-entropy, SimCLR and CSN.
 """
 
 from experiments.reproduction.command import main

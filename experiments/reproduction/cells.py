@@ -124,7 +124,8 @@ class Cell:
 
     `system` is a key of SYSTEMS, followed by ":label" if it is trained on one label. `held_out` is
     a task that is held out beside the data set's own held-out labels. `noise` has label and share
-    of wrong labels. `changes` has dotted paths of the spec with their values.
+    of wrong labels. `changes` has dotted paths of the spec with their values. `own_data` has fields
+    of the section `data` that the paper uses on its own images, and that stand-ins do not have.
     """
 
     data: str
@@ -132,6 +133,7 @@ class Cell:
     held_out: str | None = None
     noise: tuple[tuple[str, float], ...] = ()
     changes: tuple[tuple[str, Any], ...] = ()
+    own_data: tuple[tuple[str, Any], ...] = ()
 
     @property
     def key(self) -> str:
@@ -214,11 +216,16 @@ class Setting:
 
     def name_of(self, cell: Cell) -> str:
         """Returns the name of a cell's sweep; a digest replaces the end of a long one."""
-        name = f"{self.budget.name}-{self.source(cell.data).choice}-{cell.slug}"
+        own = [f"{name}-{value}" for name, value in self._own_data(cell).items()]
+        choice = self.source(cell.data).choice
+        name = "-".join([self.budget.name, choice, cell.slug, *own])
         if len(name) <= MAX_NAME:
             return name
         digest = sha256(name.encode()).hexdigest()[:8]
         return f"{name[: MAX_NAME - len(digest) - 1]}-{digest}"
+
+    def _own_data(self, cell: Cell) -> dict[str, Any]:
+        return {} if self.source(cell.data).is_stand_in else dict(cell.own_data)
 
     def spec_of(self, cell: Cell) -> RunSpec:
         """Returns the spec of a cell's sweep over seeds.
@@ -234,6 +241,7 @@ class Setting:
             "name": self.name_of(cell),
             "data": {
                 **deepcopy(dict(source.data)),
+                **self._own_data(cell),
                 "tasks": [column[label] for label in cell.tasks],
                 "held_out": [column[label] for label in cell.held_out_labels],
             },

@@ -82,7 +82,7 @@ def page(setting: Setting, done: Sequence[Done], failures: Sequence[Failure], pl
         verdict="; ".join(f"{answer}: {counts[answer]}" for answer in ANSWERS if counts[answer])
         + (f". Not made yet: {left}." if left else "."),
         failures=failures,
-        facts=list(_facts(setting, done, cells)),
+        facts=list(_facts(setting, done)),
         answers=ANSWERS,
         experiments=[_section(each) for each in done],
         statistics=STATISTICS,
@@ -109,18 +109,17 @@ def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + "s" * (number != 1)
 
 
-def _facts(
-    setting: Setting, done: Sequence[Done], cells: Sequence[Cell]
-) -> Iterator[tuple[str, str, str]]:
+def _facts(setting: Setting, done: Sequence[Done]) -> Iterator[tuple[str, str, str]]:
     """Yields name, value and explanation of each key fact."""
-    trained = {cell: found for each in done for cell, found in each.trained.items()}
+    # By sweep, since cells that differ in own_data share a training on stand-ins.
+    trained = {found.row.title: found for each in done for found in each.trained.values()}
     trainings = sum(len(found.row.finished) for found in trained.values())
     failed = sum(not found.finished for found in trained.values())
     used = sum(len(each.trained) for each in done)
     yield "Budget", setting.budget.name, setting.budget.title
     yield "Tables and figures", str(len(done)), f"use {_counted(used, 'system')}"
     without = f", {failed} of them without a result" if failed else ""
-    yield "Trainings", f"{trainings:,}", f"of {_counted(len(cells), 'different system')}{without}"
+    yield "Trainings", f"{trainings:,}", f"of {_counted(len(trained), 'different system')}{without}"
 
 
 def _section(done: Done) -> dict[str, Any]:

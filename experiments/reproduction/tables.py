@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import stdev
+from typing import Any
 
 import pandas as pd
 
@@ -91,13 +92,15 @@ class PaperTable:
     """A printed table: the system of each method, and the claims about their order.
 
     `systems` has keys of SYSTEMS by the paper's method, with "{label}" where a method has a network
-    of its own for each label; the first one of several is that of the claims.
+    of its own for each label; the first one of several is that of the claims. `own_data` is that
+    of the table's cells.
     """
 
     paper: str
     number: int
     systems: Mapping[str, tuple[str, ...]]
     above: Sequence[Above]
+    own_data: tuple[tuple[str, Any], ...] = ()
 
     @property
     def values(self) -> tuple[PaperValue, ...]:
@@ -107,12 +110,15 @@ class PaperTable:
     def lines(self) -> list[Line]:
         """Returns a line for each printed value and system, then those of the baselines."""
         lines = [
-            Line(v.method, cell_of(v, system), v.data, v.label, v.metric, v.is_held_out, v)
+            Line(v.method, self._cell(v, system), v.data, v.label, v.metric, v.is_held_out, v)
             for v in self.values
             for system in self.systems[v.method]
         ]
         for v in dict.fromkeys((v.data, v.label, v.metric, v.is_held_out) for v in self.values):
-            lines += [Line(LACKING, Cell(v[0], system), *v, None) for system in BASELINES]
+            lines += [
+                Line(LACKING, Cell(v[0], system, own_data=self.own_data), *v, None)
+                for system in BASELINES
+            ]
         return lines
 
     def cells(self, setting: Setting | None = None) -> list[Cell]:
@@ -126,14 +132,21 @@ class PaperTable:
             for label in above.labels:
                 better, than = self._printed(above.better, label), self._printed(above.than, label)
                 sides = (
-                    cell_of(better, self.systems[better.method][0]),
-                    cell_of(than, self.systems[than.method][0]),
+                    self._cell(better, self.systems[better.method][0]),
+                    self._cell(than, self.systems[than.method][0]),
                 )
                 over = f"{above.margin:g} points " if above.margin else ""
                 text = f"{better.method} {over}above {than.method}"
                 paper, margin = better.value - than.value, above.margin / 100
                 found.append(Claim(*sides, label, paper, margin, text))
         return found
+
+    def _cell(self, value: PaperValue, system: str) -> Cell:
+        """Returns the training behind a printed value: without the label, if that is held out."""
+        is_own = value.is_held_out and value.label in DATA_SETS[value.data].tasks
+        held_out = value.label if is_own else None
+        name = system.format(label=value.label)
+        return Cell(value.data, name, held_out, own_data=self.own_data)
 
     def _printed(self, method: str, label: str) -> PaperValue:
         """Returns a printed accuracy or mean average precision. Raises ValueError without one."""
@@ -179,13 +192,6 @@ def off_diagonal(better: str, than: str, words: Mapping[str, str]) -> list[Above
         Above(better, f"{than} {word}", [label for label in words if label != own])
         for own, word in words.items()
     ]
-
-
-def cell_of(value: PaperValue, system: str) -> Cell:
-    """Returns the training behind a printed value: without the label, if that is held out."""
-    own = value.is_held_out and value.label in DATA_SETS[value.data].tasks
-    held_out = value.label if own else None
-    return Cell(value.data, system.format(label=value.label), held_out)
 
 
 def readable(table: pd.DataFrame) -> pd.DataFrame:

@@ -1,5 +1,6 @@
 """Cells of the matrix: names, specs, and the images that stand in for a paper's."""
 
+from importlib import import_module
 from pathlib import Path
 
 import pandas as pd
@@ -13,6 +14,7 @@ from experiments.reproduction.data import (
     MissingImagesError,
     subset,
 )
+from experiments.reproduction.experiment import Experiment
 from mtcon_ray.errors import SpecError
 from tests.experiments.pretended import setting
 
@@ -186,6 +188,27 @@ def test_the_paper_budget_has_the_recipe_of_each_data_set(
     assert labels == tuple(
         DATA_SETS[name].columns.get(label, label) for label in DATA_SETS[name].labels
     )
+
+
+def test_ccn_has_its_own_classes_of_closure_on_the_papers_images(tmp_path: Path) -> None:
+    ccn = import_module("experiments.ccn_table1").EXPERIMENT
+    mscon = import_module("experiments.mscon_table1").EXPERIMENT
+    stand_in, papers = setting(tmp_path), of_paper(tmp_path, "zappos50k")
+
+    def closures(where: Setting, experiment: Experiment) -> set[object]:
+        specs = [where.spec_of(cell) for cell in experiment.cells(where)]
+        return {spec.data.model_dump().get("closures") for spec in specs}
+
+    assert closures(papers, ccn) == {"ccn"}
+    assert closures(papers, mscon) == {"mscon"}
+    assert closures(stand_in, ccn) == {None}
+
+    def shared(where: Setting) -> set[str]:
+        of_ccn, of_mscon = ({where.name_of(c) for c in e.cells(where)} for e in (ccn, mscon))
+        return of_ccn & of_mscon
+
+    assert shared(stand_in)
+    assert not shared(papers)
 
 
 @pytest.mark.parametrize("name", [n for n in SYSTEMS if not n.startswith("multisupcon")])

@@ -1,6 +1,7 @@
 """Tables of the papers: each printed value beside ours, and claims about the methods' order."""
 
 import importlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,8 @@ def test_a_file_says_its_command_its_cost_and_its_claim(name: str) -> None:
 def test_tables_share_each_training(tmp_path: Path) -> None:
     """Two cells of one spec would be trained twice; two specs of one name would collide."""
     where = setting(tmp_path)
-    cells = unique(cell for name in NAMES for cell in table(name).cells())
+    # Those of CCN differ on the paper's images alone.
+    cells = unique(replace(c, own_data=()) for name in NAMES for c in table(name).cells())
     assert len(cells) == 77
     specs = [where.spec_of(cell) for cell in cells]
     assert len({spec.name for spec in specs}) == len(cells)

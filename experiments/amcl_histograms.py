@@ -24,11 +24,17 @@ from torch import Tensor
 from experiments.reproduction.cells import AUGMENTATIONS, Cell, Setting
 from experiments.reproduction.command import main
 from experiments.reproduction.embeddings import separation
-from experiments.reproduction.experiment import Experiment, Outcome, Trained, Verdict, described
+from experiments.reproduction.experiment import Experiment, Outcome, Trained, described
 from experiments.reproduction.figures import HistogramPanel, histograms_figure
 from experiments.reproduction.interval_table import interval_columns, percent_of, readable
 from experiments.reproduction.spaces import choose_items, model_file, open_trained
-from experiments.reproduction.trends import difference_verdict, over_seeds, trend_verdict
+from experiments.reproduction.trends import (
+    Tested,
+    decided,
+    over_seeds,
+    seeds_tested,
+    trend_tested,
+)
 from mtcon_ray.data.to_device import send
 from mtcon_ray.data.views import draw_parameters, make_views
 from mtcon_ray.evaluate import load_method
@@ -102,7 +108,7 @@ def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
     pictures = {}
     if len(found) == len(TITLES) * len(AUGMENTATIONS) * len(UNITS):
         pictures["Similarities of pairs"] = draw({key: seeds[0] for key, seeds in found.items()})
-    verdicts = verdicts_of(setting, separated)
+    verdicts = decided(setting, tests_of(separated))
     return Outcome(table, pictures, verdicts, NOTES, readable=readable(table))
 
 
@@ -182,20 +188,18 @@ def draw(found: Mapping[tuple[str, int, str], Similarities]) -> bytes:
     return histograms_figure(panels, columns=len(AUGMENTATIONS))
 
 
-def verdicts_of(
-    setting: Setting, separated: Mapping[tuple[str, int, str], list[float]]
-) -> list[Verdict]:
-    """Returns the verdicts on SimCLR with more augmentations, and on AMCL against SimCLR."""
+def tests_of(separated: Mapping[tuple[str, int, str], list[float]]) -> list[Tested]:
+    """Returns the tests on SimCLR with more augmentations, and on AMCL against SimCLR."""
     found = []
     for quantity in UNITS:
         by_count = [separated.get(("simclr", count, quantity), []) for count in AUGMENTATIONS]
         text = f"{quantity}: SimCLR separates pairs less with more augmentations"
-        found.append(trend_verdict(setting, text, [*AUGMENTATIONS], by_count, falls=True))
+        found.append(trend_tested(text, [*AUGMENTATIONS], by_count, falls=True))
         for count in AUGMENTATIONS:
             amcl, simclr = (separated.get((m, count, quantity), []) for m in ("amcl", "simclr"))
             leads = [a - b for a, b in zip(amcl, simclr, strict=False)]
             text = f"{quantity}: AMCL separates pairs more than SimCLR, augmentations: {count}"
-            found.append(difference_verdict(setting, text, over_seeds(leads)))
+            found.append(seeds_tested(text, leads))
     return found
 
 

@@ -15,8 +15,9 @@ import math
 
 from experiments.reproduction.cells import Cell, Setting
 from experiments.reproduction.command import main
-from experiments.reproduction.experiment import Verdict, described
+from experiments.reproduction.experiment import described
 from experiments.reproduction.grids import Grid, Measured
+from experiments.reproduction.trends import Tested
 
 VALUES = {"smoke": (16, 32, 64), "small": (16, 32, 64, 128, 256), "paper": (16, 32, 64, 128, 256)}
 NOTE = (
@@ -40,12 +41,12 @@ def cell(setting: Setting, value: float) -> Cell:
     return Cell("medic", "mtcon", changes=(("train.batch_size", size), ("train.lr", lr)))
 
 
-def verdicts(measured: Measured) -> list[Verdict]:
-    """Returns the verdicts on the mean of all tasks."""
+def tests(measured: Measured) -> list[Tested]:
+    """Returns the tests on the mean of all tasks."""
     return measured.rises_with("batch size")
 
 
-EXPERIMENT = Grid("medic", "batch size (images)", values, cell, verdicts, (NOTE,)).experiment(
+EXPERIMENT = Grid("medic", "batch size (images)", values, cell, tests, (NOTE,)).experiment(
     described(__file__, __doc__)
 )
 

@@ -13,8 +13,9 @@ Figure 4 of MSCon (Mu et al. 2023, arXiv:2307.02712), figures 6 and 7 of MTCon. 
 
 from experiments.reproduction.cells import Cell, Setting
 from experiments.reproduction.command import main
-from experiments.reproduction.experiment import Verdict, described
+from experiments.reproduction.experiment import described
 from experiments.reproduction.grids import Grid, Measured
+from experiments.reproduction.trends import Tested
 
 VALUES = {
     "smoke": (1, 2, 4),
@@ -36,12 +37,12 @@ def cell(setting: Setting, value: float) -> Cell:
     return Cell("medic", "mtcon", changes=changes)
 
 
-def verdicts(measured: Measured) -> list[Verdict]:
-    """Returns the verdicts on the mean of all tasks."""
+def tests(measured: Measured) -> list[Tested]:
+    """Returns the tests on the mean of all tasks."""
     return measured.rises_with("number of epochs")
 
 
-EXPERIMENT = Grid("medic", "epochs", values, cell, verdicts, (NOTE,)).experiment(
+EXPERIMENT = Grid("medic", "epochs", values, cell, tests, (NOTE,)).experiment(
     described(__file__, __doc__)
 )
 

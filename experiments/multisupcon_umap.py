@@ -27,11 +27,11 @@ from experiments.reproduction.embeddings import (
     neighbour_overlap,
     umap_if_installed,
 )
-from experiments.reproduction.experiment import Experiment, Outcome, Trained, Verdict, described
+from experiments.reproduction.experiment import Experiment, Outcome, Trained, described
 from experiments.reproduction.figures import PlanePanel, plane_figure
 from experiments.reproduction.interval_table import interval_columns, readable
 from experiments.reproduction.spaces import choose_items, head_spaces, open_trained
-from experiments.reproduction.trends import difference_verdict, over_seeds
+from experiments.reproduction.trends import Tested, decided, over_seeds, seeds_tested
 from mtcon_ray.data.batch import UNKNOWN_BIT
 
 DATA, LABEL = "celeba_64", "40_attributes"
@@ -107,7 +107,7 @@ def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
         f"overlap of {TITLES[MULTI]} above that of SimCLR": overlaps[SIMCLR, LAST],
         f"overlap of {TITLES[MULTI]} above that of SupCon": overlaps[EQUAL, LAST],
     }
-    verdicts = [above(setting, claim, last, less) for claim, less in compared.items()]
+    verdicts = decided(setting, [above(claim, last, less) for claim, less in compared.items()])
     place, pictures, notes = umap_if_installed(), {}, list(NOTES)
     if place is None:
         notes.append(f"There is no picture: {NO_UMAP}.")
@@ -120,12 +120,10 @@ def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
     return Outcome(table, pictures, verdicts, notes, readable=readable(table, digits=3))
 
 
-def above(setting: Setting, claim: str, more: list[float], less: list[float]) -> Verdict:
-    """Returns the verdict that the overlaps of one training are above those of another, by seed."""
+def above(claim: str, more: list[float], less: list[float]) -> Tested:
+    """Returns the test that the overlaps of one training are above those of another, by seed."""
     pairs = zip(more, less, strict=True) if len(more) == len(less) else ()
-    return difference_verdict(
-        setting, claim, over_seeds([a - b for a, b in pairs]), in_points=False
-    )
+    return seeds_tested(claim, [a - b for a, b in pairs], in_points=False)
 
 
 def panel(title: str, space: Space, place_N2: np.ndarray) -> PlanePanel:

@@ -20,16 +20,18 @@ import pandas as pd
 from experiments.reproduction.cells import BASELINES, Cell, Setting
 from experiments.reproduction.command import main
 from experiments.reproduction.data import DATA_SETS
-from experiments.reproduction.experiment import Experiment, Outcome, Trained, Verdict, described
+from experiments.reproduction.experiment import Experiment, Outcome, Trained, described
 from experiments.reproduction.figures import Curve, CurvePanel, curves_figure, fixed, level
 from experiments.reproduction.interval_table import interval_columns, percent_of, readable
 from experiments.reproduction.trends import (
+    Tested,
     combined,
-    difference_verdict,
+    decided,
+    difference_tested,
     interval_of,
     over_seeds,
     seeds_of,
-    trend_verdict,
+    trend_tested,
 )
 from mtcon_ray import metrics
 from mtcon_ray.evaluation.intervals import Interval, Scores
@@ -144,7 +146,7 @@ def cells(setting: Setting) -> list[Cell]:
 
 def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
     """Returns a table row per training, a picture per data set, and the verdicts."""
-    rows, pictures, verdicts = [], {}, []
+    rows, pictures, tests = [], {}, []
     for case in CASES:
         points = {
             weighting: [Point(case, s, trained[case.cell(weighting, s)]) for s in shares(setting)]
@@ -152,11 +154,12 @@ def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
         }
         baselines = {c.title: [Point(case, 0.0, trained[c])] for c in case.baselines()}
         rows += table_rows({**points, **baselines})
-        verdicts += verdicts_of(setting, case, points)
+        tests += tests_of(setting, case, points)
         both = (*points.values(), *baselines.values())
         if all(point.trained.finished for line in both for point in line):
             pictures[f"Wrong labels of {case.wrong}"] = draw(case, points, baselines)
     table = pd.DataFrame(rows)
+    verdicts = decided(setting, tests)
     return Outcome(table, pictures, verdicts, NOTES, readable=readable(table))
 
 
@@ -210,8 +213,8 @@ def draw(
     return curves_figure(panels, f"wrong training labels of {wrong} (%)")
 
 
-def verdicts_of(setting: Setting, case: Case, points: Mapping[str, list[Point]]) -> list[Verdict]:
-    """Returns the verdicts on weights, on the held-out label and on the wrong task's accuracy."""
+def tests_of(setting: Setting, case: Case, points: Mapping[str, list[Point]]) -> list[Tested]:
+    """Returns the tests on weights, on the held-out label and on the wrong task's accuracy."""
     first = points[EQUAL][0].trained
     wrong, read = map(first.name_label, (case.wrong, case.read))
     xs, where = shares(setting), f"{DATA_SETS[case.data].title}, {wrong} wrong"
@@ -219,16 +222,16 @@ def verdicts_of(setting: Setting, case: Case, points: Mapping[str, list[Point]])
     for weighting in (LEARNED, CALIBRATED):
         weights = [point.weights() for point in points[weighting]]
         text = f"{where}: the weight of the task falls with {weighting}"
-        found.append(trend_verdict(setting, text, xs, weights, falls=True))
+        found.append(trend_tested(text, xs, weights, falls=True))
     for weighting in (LEARNED, CALIBRATED):
         corners = (points[w][i].scores(case.read) for w in (weighting, EQUAL) for i in (-1, 0))
         text = f"{where}: {read}, held out, loses less with {weighting} than with {EQUAL}"
-        saved = interval_of(combined(lambda s: (s[0] - s[1]) - (s[2] - s[3]), list(corners)))
-        found.append(difference_verdict(setting, text, saved))
+        saved = combined(lambda s: (s[0] - s[1]) - (s[2] - s[3]), list(corners))
+        found.append(difference_tested(text, saved))
     for weighting, line in points.items():
         accuracies = [seeds_of(point.scores_on_wrong()) for point in line]
         text = f"{where}: the accuracy on wrong labels falls with {weighting}"
-        found.append(trend_verdict(setting, text, xs, accuracies, falls=True))
+        found.append(trend_tested(text, xs, accuracies, falls=True))
     return found
 
 

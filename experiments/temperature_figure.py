@@ -13,9 +13,9 @@ Figure 4 of MSCon (Mu et al. 2023, arXiv:2307.02712), figures 6 and 7 of MTCon. 
 
 from experiments.reproduction.cells import TEMPERATURE, Cell, Setting
 from experiments.reproduction.command import main
-from experiments.reproduction.experiment import Verdict, described
+from experiments.reproduction.experiment import described
 from experiments.reproduction.grids import Grid, Measured
-from experiments.reproduction.trends import difference_verdict
+from experiments.reproduction.trends import Tested, difference_tested
 
 FEW, ALL = (0.03, 0.1, 1.0), (0.03, 0.05, 0.07, 0.1, 0.2, 0.5, 1.0)
 
@@ -31,11 +31,10 @@ def cell(setting: Setting, value: float) -> Cell:
     return Cell("medic", "mtcon", changes=changes)
 
 
-def verdicts(measured: Measured) -> list[Verdict]:
-    """Returns a verdict for each other temperature, on the mean of all tasks."""
+def tests(measured: Measured) -> list[Tested]:
+    """Returns a test for each other temperature, on the mean of all tasks."""
     return [
-        difference_verdict(
-            measured.setting,
+        difference_tested(
             f"temperature {TEMPERATURE:g} above {value:g}, mean of all tasks",
             measured.difference(TEMPERATURE, value),
         )
@@ -44,7 +43,7 @@ def verdicts(measured: Measured) -> list[Verdict]:
     ]
 
 
-EXPERIMENT = Grid("medic", "temperature (no unit)", values, cell, verdicts).experiment(
+EXPERIMENT = Grid("medic", "temperature (no unit)", values, cell, tests).experiment(
     described(__file__, __doc__)
 )
 

@@ -19,11 +19,11 @@ from experiments.reproduction.cells import Cell, Setting
 from experiments.reproduction.command import main
 from experiments.reproduction.data import DATA_SETS
 from experiments.reproduction.embeddings import NEIGHBOURS, neighbour_accuracy, tsne
-from experiments.reproduction.experiment import Experiment, Outcome, Trained, Verdict, described
+from experiments.reproduction.experiment import Experiment, Outcome, Trained, described
 from experiments.reproduction.figures import PlanePanel, plane_figure
 from experiments.reproduction.interval_table import interval_columns, percent_of, readable
 from experiments.reproduction.spaces import choose_items, head_spaces, open_trained
-from experiments.reproduction.trends import difference_verdict, over_seeds
+from experiments.reproduction.trends import Tested, decided, over_seeds, seeds_tested
 
 CELLS = [Cell(data, "mtcon") for data in ("zappos50k", "medic")]
 LIMIT = 5000  # items: t-SNE of 10,000 takes minutes
@@ -46,7 +46,7 @@ def cells(setting: Setting) -> list[Cell]:
 
 def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
     """Returns accuracies by neighbours in each space, a picture per data set, and verdicts."""
-    rows, pictures, verdicts = [], {}, []
+    rows, pictures, tests = [], {}, []
     for cell in CELLS:
         found = measure(setting, trained[cell])
         rows += [
@@ -59,10 +59,11 @@ def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
             }
             for (head, label), accuracies in sorted(found.items(), key=lambda each: each[0][::-1])
         ]
-        verdicts += [own_is_above(setting, trained[cell], label, found) for label in cell.tasks]
+        tests += [own_is_above(trained[cell], label, found) for label in cell.tasks]
         if trained[cell].finished:
             pictures[f"Heads on {DATA_SETS[cell.data].title}"] = draw(setting, trained[cell])
     table = pd.DataFrame(rows)
+    verdicts = decided(setting, tests)
     return Outcome(table, pictures, verdicts, NOTES, readable=readable(table))
 
 
@@ -82,15 +83,15 @@ def measure(setting: Setting, trained: Trained) -> Accuracies:
     return found
 
 
-def own_is_above(setting: Setting, trained: Trained, label: str, found: Accuracies) -> Verdict:
-    """Returns the verdict that a label is read better in its own space than in the others."""
+def own_is_above(trained: Trained, label: str, found: Accuracies) -> Tested:
+    """Returns the test that a label is read better in its own space than in the others."""
     cell, name = trained.cell, trained.name_label(label)
     title = DATA_SETS[cell.data].title
     claim = f"{title}: {name} groups more in its own head's space than in the others"
     own = found.get((label, label), [])
     others = [found[head, label] for head in cell.tasks if head != label and own]
     leads = [a - fmean(rest) for a, *rest in zip(own, *others, strict=True)]
-    return difference_verdict(setting, claim, over_seeds(leads))
+    return seeds_tested(claim, leads)
 
 
 def draw(setting: Setting, trained: Trained) -> bytes:

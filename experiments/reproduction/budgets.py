@@ -35,8 +35,8 @@ class Budget:
 
 
 SMALL_ENCODER = {"model.encoder": {"name": "small", "width": 16}, "model.head_dim": 32}
-# Photographs and encoder of the small budget are those of compare_methods.yaml. Its settings are not
-# tuned, so that systems keep the papers' temperature.
+# Photographs and encoder of the small budget are those of compare_methods.yaml. Its settings are
+# not tuned, so that systems keep the papers' temperature.
 SMALL_RATES = {
     "contrastive": {"train.lr": 0.2},
     "self_supervised": {"train.lr": 0.2},

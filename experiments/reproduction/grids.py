@@ -7,18 +7,20 @@ import pandas as pd
 
 from experiments.reproduction.cells import BASELINES, Cell, Setting
 from experiments.reproduction.data import DATA_SETS
-from experiments.reproduction.experiment import Experiment, Outcome, Trained, Verdict
+from experiments.reproduction.experiment import Experiment, Outcome, Trained
 from experiments.reproduction.figures import Curve, CurvePanel, curves_figure, level
 from experiments.reproduction.interval_table import interval_columns, percent_of, readable
 from experiments.reproduction.trends import (
+    Tested,
     combined,
-    difference_verdict,
+    decided,
+    difference_tested,
     interval_of,
     mean_of,
     seeds_of,
-    trend_verdict,
+    trend_tested,
 )
-from mtcon_ray.evaluation.intervals import Interval, Scores
+from mtcon_ray.evaluation.intervals import Scores
 
 MEAN = "mean of all tasks"
 BANDS_NOTE = (
@@ -45,21 +47,21 @@ class Measured:
         """The mean of the labels' scores, by value."""
         return means_of(self.by_label)
 
-    def rises_with(self, what: str) -> list[Verdict]:
-        """Returns the verdicts that the mean rises with the value, and ends above its start."""
+    def rises_with(self, what: str) -> list[Tested]:
+        """Returns the tests that the mean rises with the value, and ends above its start."""
         first, last = self.values[0], self.values[-1]
         by_value = [seeds_of(scores) for scores in self.means]
         rises = f"accuracy rises with the {what}, {MEAN}"
         above = f"{what} {last:g} above {first:g}, {MEAN}"
         return [
-            trend_verdict(self.setting, rises, self.values, by_value),
-            difference_verdict(self.setting, above, self.difference(last, first)),
+            trend_tested(rises, self.values, by_value),
+            difference_tested(above, self.difference(last, first)),
         ]
 
-    def difference(self, value: float, than: float) -> Interval | None:
+    def difference(self, value: float, than: float) -> Scores | None:
         """Returns the paired difference of the means at two values."""
         pair = [self.means[self.values.index(each)] for each in (value, than)]
-        return interval_of(combined(lambda s: s[0] - s[1], pair))
+        return combined(lambda s: s[0] - s[1], pair)
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class Grid:
     x_label: str
     values: Callable[[Setting], tuple[float, ...]]
     cell: Callable[[Setting, float], Cell]
-    verdicts: Callable[[Measured], list[Verdict]]
+    tests: Callable[[Measured], list[Tested]]
     notes: tuple[str, ...] = ()
 
     def experiment(self, described: tuple[str, str, str]) -> Experiment:
@@ -98,7 +100,7 @@ class Grid:
             caption = f"Accuracy by {self.x_label.partition(' (')[0]}"
             pictures[caption] = self._draw(measured, baselines)
         notes = (*self.notes, BANDS_NOTE)
-        verdicts = self.verdicts(measured)
+        verdicts = decided(setting, self.tests(measured))
         return Outcome(table, pictures, verdicts, notes, readable=readable(table))
 
     def _scores(self, found: Sequence[Trained]) -> dict[str, list[Scores | None]]:

@@ -21,11 +21,12 @@ from mtcon_ray.report.build import fill
 
 ANSWERS: tuple[Answer, ...] = get_args(Answer)
 STATISTICS = (
-    "Each claim of a table is tested against its margin by a paired bootstrap over test items and "
-    "seeds; the margin is zero unless the claim names one. It holds, or does not hold, if p is at "
-    "most 5 % after Holm's correction for the claims of its table, and is undecided otherwise. "
-    "Claims without p are decided by their own 95 % "
-    "interval. Intervals are not corrected. Not testable here: "
+    "Each claim is tested against its margin, which is zero unless the claim names one: a "
+    "difference of scores by a paired bootstrap over test items and seeds; what rises or falls, by "
+    "Page's exact trend test over seeds; what is measured once per seed, by Student's t. A claim "
+    "holds, or does not hold, if p is at most 5 % after Holm's correction for the claims of its "
+    "table or figure, and is undecided otherwise. The simulation of theorem 1 has no p. Intervals "
+    "are not corrected. Not testable here: "
     "images are missing or a training failed. Not judged at this budget: fewer than three seeds."
 )
 

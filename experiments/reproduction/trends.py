@@ -1,17 +1,27 @@
-"""Statistics of several trainings together, paired by seed: trends, differences and means."""
+"""Statistics of several trainings, paired by seed: trends, differences, means, verdicts."""
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 import numpy as np
-from scipy.stats import rankdata, t
+from scipy.stats import page_trend_test, rankdata, t
 
 from experiments.reproduction.cells import Setting
 from experiments.reproduction.experiment import Answer, Verdict
 from experiments.reproduction.judging import answer_at, points
-from mtcon_ray.evaluation.intervals import SHARES, Interval, Scores, mean_interval, verdict
-from mtcon_ray.presentation import ONE_SEED, interval_text
+from mtcon_ray.comparison.claims import MIN_SEEDS
+from mtcon_ray.evaluation.intervals import (
+    SHARES,
+    Interval,
+    Scores,
+    holm,
+    mean_interval,
+    p_value,
+    verdict,
+)
+from mtcon_ray.presentation import ONE_SEED, interval_text, p_text
 
 NO_RESULTS = "a training has no finished result"
 
@@ -85,43 +95,96 @@ def trend(x: Sequence[float], by_x: Sequence[Sequence[float]]) -> Interval | Non
     return found and found._replace(low=max(found.low, -1.0), high=min(found.high, 1.0))
 
 
-def trend_verdict(
-    setting: Setting,
-    claim: str,
-    x: Sequence[float],
-    by_x: Sequence[Sequence[float]],
-    *,
-    falls: bool = False,
-) -> Verdict:
-    """Returns the verdict of a claim that a value rises, or falls, with x: see `trend`."""
+@dataclass(frozen=True)
+class Tested:
+    """A claim that `difference` is positive, with its two-sided p, not yet corrected for others.
+
+    `ours` is the difference as readers see it. A claim with a `why` was not measured, or on too few
+    seeds for a test.
+    """
+
+    claim: str
+    difference: Interval | None
+    ours: str = ""
+    p: float | None = None
+    why: str = ""
+
+
+def trend_tested(
+    claim: str, x: Sequence[float], by_x: Sequence[Sequence[float]], *, falls: bool = False
+) -> Tested:
+    """Returns the test of a claim that a value rises, or falls, with x.
+
+    By the exact trend test of Page (1963, "Ordered hypotheses for multiple treatments"), whose
+    statistic is the mean over seeds of the rank correlation: see `trend`.
+    """
     found = trend(x, by_x)
     if found is None:
-        return Verdict(claim, answer_at(setting, "not testable here"), why=NO_RESULTS)
+        return Tested(claim, None, why=NO_RESULTS)
     value, low, high = found[:3]
     if found.over_seeds:
         ours = f"rank correlation {value:+.2f} [{low:+.2f}, {high:+.2f}]"
     else:
         ours = f"rank correlation {value:+.2f}{ONE_SEED}"
     signed = Interval(-value, -high, -low, found.over_seeds) if falls else found
-    return Verdict(claim, answer_at(setting, _answer(signed)), ours=ours)
+    if why := _too_few(len(by_x[0])):
+        return Tested(claim, signed, ours, why=why)
+    ranks_X = rankdata(x)
+    one_sided = [
+        float(page_trend_test(np.transpose(by_x), predicted_ranks=ranks).pvalue)
+        for ranks in (ranks_X, len(x) + 1 - ranks_X)
+    ]
+    return Tested(claim, signed, ours, min(1.0, 2 * min(one_sided)))
 
 
-def difference_verdict(
-    setting: Setting, claim: str, found: Interval | None, *, in_points: bool = True
-) -> Verdict:
-    """Returns the verdict of a claim that a difference of fractions is positive.
+def difference_tested(claim: str, scores: Scores | None) -> Tested:
+    """Returns the test of a claim that scores are positive, by seeds and resamples of the items.
 
-    It is shown in percentage points, or with `in_points` False as it is.
+    See `mtcon_ray.evaluation.intervals.p_value`.
     """
+    found = interval_of(scores)
+    if scores is None or found is None:
+        return Tested(claim, None, why=NO_RESULTS)
+    if why := _too_few(len(scores.seeds)):
+        return Tested(claim, found, points(found), why=why)
+    none = replace(scores, score_S=0 * scores.score_S, drawn_SK=0 * scores.drawn_SK)
+    return Tested(claim, found, points(found), p_value(scores, none))
+
+
+def seeds_tested(claim: str, by_seed: Sequence[float], *, in_points: bool = True) -> Tested:
+    """Returns the test of a claim that differences of fractions, one of each seed, are positive.
+
+    By Student's t. They are shown in percentage points, or with `in_points` False as they are.
+    """
+    found = over_seeds(by_seed)
     if found is None:
-        return Verdict(claim, answer_at(setting, "not testable here"), why=NO_RESULTS)
-    shown = points(found) if in_points else interval_text(found, signed=True)
+        return Tested(claim, None, why=NO_RESULTS)
+    ours = points(found) if in_points else interval_text(found, signed=True)
     if math.isinf(found.low):  # of a single seed, without test items
-        unit = " points" if in_points else ""
-        shown = f"{shown.partition(' ')[0]}{ONE_SEED}{unit}"
-    return Verdict(claim, answer_at(setting, _answer(found)), ours=shown)
+        ours = f"{ours.partition(' ')[0]}{ONE_SEED}{' points' if in_points else ''}"
+    if why := _too_few(len(by_seed)):
+        return Tested(claim, found, ours, why=why)
+    spread = stdev(by_seed) / math.sqrt(len(by_seed))
+    size = abs(found.value) / spread if spread else math.inf * bool(found.value)
+    return Tested(claim, found, ours, 2 * float(t.sf(size, len(by_seed) - 1)))
 
 
-def _answer(found: Interval) -> Answer:
-    answer: Answer = verdict(found)
-    return answer
+def _too_few(num_seeds: int) -> str:
+    few = num_seeds < MIN_SEEDS
+    return f"{num_seeds} seed{'s' * (num_seeds > 1)}, at least {MIN_SEEDS} are needed" * few
+
+
+def decided(setting: Setting, tests: Sequence[Tested]) -> list[Verdict]:
+    """Returns the verdicts of claims, which are corrected together: pass all of one experiment."""
+    corrected = iter(holm([each.p for each in tests if each.p is not None]))
+    verdicts = []
+    for each in tests:
+        p = None if each.p is None else next(corrected)
+        answer: Answer = "not testable here" if each.difference is None else "undecided"
+        if each.difference is not None and p is not None:
+            answer = verdict(each.difference, p=p)
+        answer = answer_at(setting, answer)
+        shown = "" if p is None else p_text(p)
+        why = each.why if answer in ("not testable here", "undecided") else ""
+        verdicts.append(Verdict(each.claim, answer, ours=each.ours, why=why, p=shown))
+    return verdicts

@@ -1,26 +1,30 @@
 """Statistics of several trainings: pairing by seed, trends, intervals over seeds, verdicts."""
 
 import math
+from itertools import permutations, product
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import ttest_1samp
 
 from experiments.reproduction.budgets import BUDGETS
 from experiments.reproduction.cells import Setting
 from experiments.reproduction.data import DataChoice
 from experiments.reproduction.trends import (
     combined,
-    difference_verdict,
+    decided,
+    difference_tested,
     interval_of,
     mean_of,
     over_seeds,
     rank_correlation,
     seeds_of,
+    seeds_tested,
     trend,
-    trend_verdict,
+    trend_tested,
 )
-from mtcon_ray.evaluation.intervals import Interval, Scores
+from mtcon_ray.evaluation.intervals import Interval, Scores, p_value
 
 ROWS = np.arange(4)
 
@@ -98,14 +102,29 @@ def test_trend_is_the_mean_over_seeds() -> None:
 @pytest.mark.parametrize(("falls", "answer"), [(True, "holds"), (False, "does not hold")])
 def test_verdict_of_a_trend(falls: bool, answer: str) -> None:
     by_x = [[0.5, 0.6, 0.7], [0.4, 0.5, 0.6], [0.1, 0.2, 0.3]]
-    found = trend_verdict(setting(), "it falls", [0, 1, 2], by_x, falls=falls)
-    assert found.answer == answer
+    tested = trend_tested("it falls", [0, 1, 2], by_x, falls=falls)
+    # Three seeds of three values each have the same one of 6 orders, or all the opposite one.
+    assert tested.p == pytest.approx(2 / 6**3)
+    (found,) = decided(setting(), [tested])
+    assert (found.answer, found.p) == (answer, "0.009")
     assert found.ours == "rank correlation -1.00 [-1.00, -1.00]"
 
 
+def test_p_of_a_trend_is_that_of_all_orders() -> None:
+    """Of four seeds one falls where the others rise."""
+    by_x = np.array([[1.0, 1, 1, 3], [2.0, 2, 2, 2], [3.0, 3, 3, 1]])
+    ranks = np.array([1, 2, 3])
+    orders = [np.array(order) @ ranks for order in permutations([1, 2, 3])]
+    reached = np.array([sum(each) for each in product(orders, repeat=4)])
+    expected = 2 * np.mean(reached >= (by_x.T @ ranks).sum())
+    assert trend_tested("it rises", [0, 1, 2], by_x.tolist()).p == pytest.approx(expected)
+    assert trend_tested("it rises", [0, 1, 2], [[1.0] * 3] * 3).p == 1
+
+
 def test_seeds_that_disagree_leave_a_trend_undecided() -> None:
-    found = trend_verdict(setting(), "it rises", [0, 1], [[0.5, 0.6, 0.7], [0.6, 0.7, 0.6]])
-    assert found.answer == "undecided"
+    by_x = [[0.5, 0.6, 0.7], [0.6, 0.7, 0.6], [0.7, 0.5, 0.5]]
+    tested = trend_tested("it rises", [0, 1, 2], by_x)
+    assert decided(setting(), [tested])[0].answer == "undecided"
 
 
 @pytest.mark.parametrize(
@@ -114,31 +133,69 @@ def test_seeds_that_disagree_leave_a_trend_undecided() -> None:
         ([0.1, 0.11, 0.12], "holds"),
         ([-0.1, -0.11, -0.12], "does not hold"),
         ([0.1, -0.1, 0.05], "undecided"),
+        ([0.0, 0.0, 0.0], "undecided"),
+        ([0.1, 0.1, 0.1], "holds"),
     ],
 )
 def test_verdict_of_a_difference(values: list[float], answer: str) -> None:
-    found = difference_verdict(setting(), "it is above", over_seeds(values))
-    assert found.answer == answer
+    assert decided(setting(), [seeds_tested("it is above", values)])[0].answer == answer
+
+
+def test_p_of_one_number_per_seed_is_students() -> None:
+    values = [0.3, 0.1, 0.2]
+    assert seeds_tested("", values).p == pytest.approx(ttest_1samp(values, 0).pvalue)
+
+
+def test_p_of_scores_is_that_of_their_difference() -> None:
+    better, than = scores(0.8, 0.7, 0.9, noise=0.02), scores(0.6, 0.65, 0.7, noise=0.05)
+    found = difference_tested("", combined(lambda s: s[0] - s[1], [better, than]))
+    assert found.p == pytest.approx(p_value(better, than))
+    assert found.ours.startswith("+15.00 [")
+
+
+def test_the_claims_of_an_experiment_are_corrected_together() -> None:
+    """Alone each of the two is shown; of two, the weaker one is not."""
+    strong, weak = seeds_tested("strong", [0.1, 0.101, 0.1]), seeds_tested("weak", [0.1, 0.2, 0.15])
+    assert weak.p is not None
+    assert weak.p < 0.05
+    missing = seeds_tested("missing", [])
+    found = decided(setting(), [weak, missing, strong, weak])
+    answers = ["undecided", "not testable here", "holds", "undecided"]
+    assert [verdict.answer for verdict in found] == answers
+    assert [verdict.p for verdict in found][1] == ""
+    assert decided(setting(), [weak])[0].answer == "holds"
 
 
 def test_verdicts_show_points_or_plain_numbers() -> None:
-    interval = Interval(0.25, 0.125, 0.375, True)
-    assert difference_verdict(setting(), "", interval).ours == "+25.00 [+12.50, +37.50] points"
-    plain = difference_verdict(setting(), "", interval, in_points=False)
-    assert plain.ours == "+0.250 [+0.125, +0.375]"
-    assert difference_verdict(setting(), "", over_seeds([0.25])).ours == "+25.00¹ points"
+    values = [0.24, 0.25, 0.26]
+    assert seeds_tested("", values).ours == "+25.00 [+22.52, +27.48] points"
+    assert seeds_tested("", values, in_points=False).ours == "+0.250 [+0.225, +0.275]"
+    assert seeds_tested("", [0.25]).ours == "+25.00¹ points"
 
 
 def test_without_results_a_claim_is_not_testable() -> None:
-    for found in (
-        trend_verdict(setting("smoke"), "it rises", [0, 1], [[0.5], []]),
-        difference_verdict(setting("smoke"), "it is above", None),
-    ):
+    tests = [
+        trend_tested("it rises", [0, 1], [[0.5], []]),
+        difference_tested("it is above", None),
+        seeds_tested("it is above", []),
+    ]
+    for found in decided(setting("smoke"), tests):
         assert found.answer == "not testable here"
         assert found.why
 
 
+def test_two_seeds_are_too_few_for_a_verdict() -> None:
+    tests = [
+        trend_tested("it rises", [0, 1, 2], [[0.1, 0.1], [0.2, 0.2], [0.3, 0.3]]),
+        difference_tested("it is above", scores(0.8, 0.8, seeds=(0, 1))),
+        seeds_tested("it is above", [0.1, 0.1]),
+    ]
+    for found in decided(setting(), tests):
+        assert found.answer == "undecided"
+        assert found.why == "2 seeds, at least 3 are needed"
+
+
 def test_the_smallest_budget_judges_nothing() -> None:
-    found = trend_verdict(setting("smoke"), "it rises", [0, 1], [[0.5], [0.6]])
-    assert found.answer == "not judged at this budget"
+    (found,) = decided(setting("smoke"), [trend_tested("it rises", [0, 1], [[0.5], [0.6]])])
+    assert (found.answer, found.why) == ("not judged at this budget", "")
     assert found.ours == "rank correlation +1.00¹"

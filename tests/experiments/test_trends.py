@@ -111,7 +111,7 @@ def test_verdict_of_a_trend(falls: bool, answer: str) -> None:
 
 
 def test_p_of_a_trend_is_that_of_all_orders() -> None:
-    """Of four seeds one falls where the others rise."""
+    """One of four seeds falls where the others rise."""
     by_x = np.array([[1.0, 1, 1, 3], [2.0, 2, 2, 2], [3.0, 3, 3, 1]])
     ranks = np.array([1, 2, 3])
     orders = [np.array(order) @ ranks for order in permutations([1, 2, 3])]

@@ -96,7 +96,7 @@ def fixed(x: Sequence[float], values: Sequence[float]) -> Curve:
 
 
 def level(x: Sequence[float], fraction: Interval | None) -> Curve:
-    """Returns the mean of a system without training, in percent, as a line over the whole axis."""
+    """Returns a mean that does not depend on x, in percent, as a line over the whole axis."""
     if fraction is None:
         return Curve(x, [None] * len(x))
     return fixed(x, [100 * fraction.value] * len(x))

@@ -38,7 +38,6 @@ def means_of(by_label: Mapping[str, Sequence[Scores | None]]) -> list[Scores | N
 class Measured:
     """The scores of a grid: of each label at each value, None where the training failed."""
 
-    setting: Setting
     values: tuple[float, ...]
     by_label: Mapping[str, Sequence[Scores | None]]
 
@@ -94,7 +93,7 @@ class Grid:
         grid, baselines = found[: len(values)], found[len(values) :]
         names: list[float | str] = [*values, *(each.cell.title for each in baselines)]
         table = pd.DataFrame(self._rows(names, found))
-        measured = Measured(setting, values, self._scores(grid))
+        measured = Measured(values, self._scores(grid))
         pictures = {}
         if all(each.finished for each in found):
             caption = f"Accuracy by {self.x_label.partition(' (')[0]}"

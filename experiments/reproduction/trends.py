@@ -11,7 +11,7 @@ from scipy.stats import page_trend_test, rankdata, t
 from experiments.reproduction.cells import Setting
 from experiments.reproduction.experiment import Answer, Verdict
 from experiments.reproduction.judging import answer_at, points
-from mtcon_ray.comparison.claims import MIN_SEEDS
+from mtcon_ray.comparison.claims import too_few_seeds
 from mtcon_ray.evaluation.intervals import (
     SHARES,
     Interval,
@@ -127,7 +127,7 @@ def trend_tested(
     else:
         ours = f"rank correlation {value:+.2f}{ONE_SEED}"
     signed = Interval(-value, -high, -low, found.over_seeds) if falls else found
-    if why := _too_few(len(by_x[0])):
+    if why := too_few_seeds(len(by_x[0])):
         return Tested(claim, signed, ours, why=why)
     ranks_X = rankdata(x)
     one_sided = [
@@ -145,7 +145,7 @@ def difference_tested(claim: str, scores: Scores | None) -> Tested:
     found = interval_of(scores)
     if scores is None or found is None:
         return Tested(claim, None, why=NO_RESULTS)
-    if why := _too_few(len(scores.seeds)):
+    if why := too_few_seeds(len(scores.seeds)):
         return Tested(claim, found, points(found), why=why)
     none = replace(scores, score_S=0 * scores.score_S, drawn_SK=0 * scores.drawn_SK)
     return Tested(claim, found, points(found), p_value(scores, none))
@@ -162,16 +162,11 @@ def seeds_tested(claim: str, by_seed: Sequence[float], *, in_points: bool = True
     ours = points(found) if in_points else interval_text(found, signed=True)
     if math.isinf(found.low):  # of a single seed, without test items
         ours = f"{ours.partition(' ')[0]}{ONE_SEED}{' points' if in_points else ''}"
-    if why := _too_few(len(by_seed)):
+    if why := too_few_seeds(len(by_seed)):
         return Tested(claim, found, ours, why=why)
     spread = stdev(by_seed) / math.sqrt(len(by_seed))
     size = abs(found.value) / spread if spread else math.inf * bool(found.value)
     return Tested(claim, found, ours, 2 * float(t.sf(size, len(by_seed) - 1)))
-
-
-def _too_few(num_seeds: int) -> str:
-    few = num_seeds < MIN_SEEDS
-    return f"{num_seeds} seed{'s' * (num_seeds > 1)}, at least {MIN_SEEDS} are needed" * few
 
 
 def decided(setting: Setting, tests: Sequence[Tested]) -> list[Verdict]:

@@ -81,6 +81,13 @@ def judged(rows: list[Row], claims: Iterable[ClaimSpec]) -> list[Judged]:
     return measured
 
 
+def too_few_seeds(num_seeds: int) -> str:
+    """Returns why a claim cannot be decided with so few seeds, "" if they are enough."""
+    if num_seeds >= MIN_SEEDS:
+        return ""
+    return f"{num_seeds} seed{'s' * (num_seeds > 1)}, at least {MIN_SEEDS} are needed"
+
+
 def markdown(found: list[Judged]) -> str:
     """Returns a Markdown table of the claims; "" without claims."""
     if not found:
@@ -136,9 +143,8 @@ def _measure(claim: ClaimSpec, better: Row, than: Row) -> Judged:
     varying = [row for row in (better, than) if row.depends_on_seed]
     fewest = min((len(row.finished) for row in varying), default=0)
     found = found._replace(over_seeds=fewest > 1)
-    if varying and fewest < MIN_SEEDS:
-        seeds = f"{fewest} seed{'s' * (fewest > 1)}, at least {MIN_SEEDS} are needed"
-        return Judged(claim, heading, found, seeds)
+    if varying and (why := too_few_seeds(fewest)):
+        return Judged(claim, heading, found, why)
     return Judged(claim, heading, found, scores=(scores[0], scores[1]))
 
 

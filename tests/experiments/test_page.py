@@ -52,6 +52,15 @@ def test_a_page_has_each_claim_with_its_verdict(tmp_path: Path) -> None:
         assert " ".join(listed.place.split()) in text.replace("&#39;", "'")
 
 
+def test_a_training_that_tables_share_is_counted_once(tmp_path: Path) -> None:
+    """On stand-ins also with CCN, whose cells have other classes on the paper's images."""
+    tables = [done(tmp_path, "ccn_table1", "smoke"), done(tmp_path, "mscon_table1", "smoke")]
+    names = {setting(tmp_path).name_of(cell) for each in tables for cell in each.trained}
+    assert len(names) < len(tables[0].trained) + len(tables[1].trained)
+    text = words(page(setting(tmp_path), tables, [], 2))
+    assert f"of {len(names)} different systems" in text
+
+
 def test_a_page_of_few_seeds_judges_nothing(tmp_path: Path) -> None:
     one = done(tmp_path, "mscon_table4", "smoke")
     write_page(tmp_path / "out" / "index.html", setting(tmp_path), [one], [], planned=1)

@@ -23,6 +23,7 @@ from experiments.reproduction.grids import BANDS_NOTE
 from experiments.reproduction.interval_table import interval_columns, percent_of, readable
 from experiments.reproduction.judging import judge
 from experiments.reproduction.paper import values_of
+from experiments.reproduction.tables import SPLITS_NOTE
 
 DATA, LABEL, METRIC = "celeba_64", "40_attributes", "mAP_percent_val"
 FEW, ALL = (0.1, 0.3, 0.5, 1.0), (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
@@ -92,7 +93,7 @@ def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
         Claim(cell(0.5), cell(1.0), LABEL, paper=paper[middle] - paper[equal]),
     ]
     verdicts = judge(setting, trained, claims)
-    notes = ["The paper prints no deviations.", BANDS_NOTE]
+    notes = ["The paper prints no deviations.", SPLITS_NOTE, BANDS_NOTE]
     return Outcome(table, pictures, verdicts, notes, readable=readable(table))
 
 

@@ -42,7 +42,8 @@ FEW_SHARES, ALL_SHARES = (0.0, 0.5, 1.0), (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 CEILING = "ceiling, perfect features"
 NOTES = (
     "Wrong labels: this share of the training labels of one task is drawn anew, uniformly over its "
-    "K classes, once for all weightings and seeds. The papers do not print their shares.",
+    "K classes, once for all weightings and seeds, so that bands leave out what another draw would "
+    "do. The papers do not print their shares.",
     "The accuracy on wrong labels is the expectation over test labels that are redrawn in the same "
     "way, (1 - share) times the accuracy on right ones plus share / K. If all labels are wrong it "
     "is therefore 1 / K by construction. The probe is fitted on the wrong labels of training.",

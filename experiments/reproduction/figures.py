@@ -34,12 +34,13 @@ REFERENCES: tuple[dict[str, Any], ...] = tuple(
         {"linestyle": "--", "marker": "x"},
     )
 )
-# Styles of classes, from dark to light and each with its own marker.
+# Styles of classes, each with its own marker. Small markers merge where they are dense, so the
+# first four, of the most frequent classes, differ in grey too.
 CLASSES: tuple[dict[str, Any], ...] = (
     {"color": INK, "marker": "o"},
     {"color": ORANGE, "marker": "s"},
     {"color": BLUE, "marker": "^"},
-    {"color": SKY, "marker": "D"},
+    {"color": "#A5D8F0", "marker": "D"},
     {"color": VERMILLION, "marker": "x"},
     {"color": GREEN, "marker": "v"},
     {"color": PURPLE, "marker": "P"},

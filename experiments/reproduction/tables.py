@@ -54,10 +54,13 @@ NOTES = (
     "In square brackets: 95 % interval over seeds and test items. " + ONE_SEED_NOTE,
     "Features: numbers of an image that the probes see, all that the system has.",
 )
+SPLITS_NOTE = (
+    "The paper's scores of label sets are of the validation split and ours of the test split."
+)
 LABEL_SETS_NOTE = (
-    "The paper's scores of label sets are of the validation split and ours of the test split. Ours "
-    "have thresholds of F1 chosen on the validation split. Those of the training split are of the "
-    "items that the probes are trained on, for both."
+    f"{SPLITS_NOTE} Ours have thresholds of F1 chosen on the validation split. Those of the "
+    "training split are of the items that the probes are trained on, for both. F1 and scores of "
+    "the training split have a deviation over seeds alone."
 )
 
 
@@ -93,7 +96,7 @@ class PaperTable:
 
     `systems` has keys of SYSTEMS by the paper's method, with "{label}" where a method has a network
     of its own for each label; the first one of several is that of the claims. `own_data` is that
-    of the table's cells.
+    of the table's cells. `note` is about its printed values.
     """
 
     paper: str
@@ -101,6 +104,7 @@ class PaperTable:
     systems: Mapping[str, tuple[str, ...]]
     above: Sequence[Above]
     own_data: tuple[tuple[str, Any], ...] = ()
+    note: str = ""
 
     @property
     def values(self) -> tuple[PaperValue, ...]:
@@ -164,7 +168,7 @@ class PaperTable:
             table,
             {f"{self.paper}, table {self.number}: the paper's values and ours": draw_table(table)},
             judge(setting, trained, self.claims()),
-            [*NOTES, *([LABEL_SETS_NOTE] if has_sets else [])],
+            [*NOTES, *([LABEL_SETS_NOTE] if has_sets else []), *filter(None, [self.note])],
             readable=readable(table),
         )
 

@@ -1,7 +1,6 @@
 """The learning curves of a comparison's final trainings, a panel per system."""
 
 from statistics import fmean
-from textwrap import fill
 from typing import Any
 
 from mtcon_ray.comparison.row import Row, objectives
@@ -9,7 +8,6 @@ from mtcon_ray.report import plotting
 from mtcon_ray.results import objective_values
 
 ACROSS = 4
-TITLE_WIDTH = 24  # in characters, of a panel's title
 SEED: dict[str, Any] = {"color": plotting.SKY, "linewidth": 0.9}
 MEAN: dict[str, Any] = {"color": plotting.BLUE, "linewidth": 1.6}
 OTHER: dict[str, Any] = {"color": "#B8B8B8", "linewidth": 0.6}
@@ -36,11 +34,7 @@ def curves(rows: list[Row]) -> bytes | None:
         height = 2.1 if len(means) > ACROSS else 2.8
         figure, panels = plotting.panels(len(means), height=height, columns=ACROSS)
         for i, (title, axes) in enumerate(zip(means, panels, strict=True)):
-            axes.set_title(
-                fill(title, TITLE_WIDTH, max_lines=2, placeholder="…"),
-                loc="left",
-                fontsize="medium",
-            )
+            axes.set_title(plotting.wrapped(title), loc="left", fontsize="medium")
             # First: matplotlib leaves no margin beside a line that is inside the limits already.
             for name, look in looks.items():
                 axes.axhline(levels[name], **look)

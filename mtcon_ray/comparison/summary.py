@@ -75,7 +75,9 @@ def picture(rows: list[Row]) -> bytes:
     shown = columns(rows)
     with plotting.styled():
         across = min(4, len(shown))
-        height = 0.9 + 0.24 * len(rows)
+        names = [plotting.wrapped(row.title) for row in rows]
+        # In inches; a name on two lines needs more.
+        height = 0.9 + (0.32 if any("\n" in name for name in names) else 0.24) * len(rows)
         figure, panels = plotting.panels(len(shown), height=height, columns=across)
         for i, ((split, label), axes) in enumerate(zip(shown, panels, strict=True)):
             axes.set_title(plotting.shortened(shown[split, label]), loc="left")
@@ -93,12 +95,12 @@ def picture(rows: list[Row]) -> bytes:
                 seeds = [v for v in values if v is not None]
                 if len(seeds) > 1:
                     axes.plot(seeds, [place] * len(seeds), ".", color=plotting.GREY, zorder=3)
-            axes.set_yticks(range(len(rows)), [plotting.shortened(row.title) for row in rows])
+            axes.set_yticks(range(len(rows)), names)
             axes.tick_params(labelleft=i % across == 0)
             axes.set_ylim(len(rows) - 0.5, -0.5)
         found = _intervals(rows)
-        names = ["95 % interval"] * any(found) + ["± bootstrap deviation"] * (None in found)
-        bars = " or ".join(names)
+        kinds = ["95 % interval"] * any(found) + ["± bootstrap deviation"] * (None in found)
+        bars = " or ".join(kinds)
         figure.supxlabel(f"fraction, mean over seeds, {bars}; dots are seeds", fontsize="medium")
         return plotting.png(figure)
 

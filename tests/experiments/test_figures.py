@@ -5,6 +5,7 @@ from io import BytesIO
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -65,6 +66,13 @@ def test_styles_differ_in_grey() -> None:
         for name in fields:
             values = [str([look.get(part) for part in name.split(" and ")]) for look in looks]
             assert len(set(values)) == len(values)
+
+
+def test_frequent_classes_are_told_apart_in_grey_where_their_markers_merge() -> None:
+    greys = sorted(
+        float(np.dot(to_rgb(look["color"]), (0.299, 0.587, 0.114))) for look in CLASSES[:4]
+    )
+    assert np.diff([*greys, 1.0]).min() >= 0.15
 
 
 def test_frequent_classes_are_named_and_others_grey(drawn: list[Figure]) -> None:

@@ -30,7 +30,9 @@ Label = Literal[
     "Smiling", "Straight_Hair", "Wavy_Hair", "Wearing_Earrings", "Wearing_Hat", "Wearing_Lipstick",
     "Wearing_Necklace", "Wearing_Necktie", "Young",
 ]  # fmt: skip
+ARCHIVE = "img_align_celeba.zip"
 MD5 = {
+    ARCHIVE: "00d2c5bc6d35e252742224ab0c1e8fcb",
     "list_attr_celeba.txt": "75e246fa4810816ffd6ee81facbd244c",
     "list_eval_partition.txt": "d32c9cbf5e040fd4025c592c306e6668",
 }
@@ -74,11 +76,12 @@ class CelebaSource(FilesSource, DownloadSource):
             "attributes": (f"{labels}.txt", f"Anno/{labels}.txt", f"{labels}.csv"),
             "splits": (f"{splits}.txt", f"Eval/{splits}.txt", f"{splits}.csv"),
         }
-        archives = {"images": f"{folder}.zip"}
-        return {
+        archives = {"images": ARCHIVE}
+        found = {
             what: Part(where, archives.get(what, where[0]), self.page, MD5)
             for what, where in places.items()
         }
+        return found | self.archive_at_root(ARCHIVE, MD5, folder="Img/")
 
     @cached_property
     def files(self) -> ImageFolder:

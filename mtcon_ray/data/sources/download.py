@@ -116,12 +116,15 @@ class DownloadSource(DataSource):
                 found.append(f"{path} has another MD5 than the published {known[path.name]}")
         return found
 
-    def archive_at_root(self, name: str, md5: Mapping[str, str]) -> dict[str, Part]:
+    def archive_at_root(
+        self, name: str, md5: Mapping[str, str], *, folder: str = ""
+    ) -> dict[str, Part]:
         """Returns an archive, by its name, that still lies at the root; {} if it does not.
 
-        It is not needed once it is unpacked, but its digest shows whether it is whole.
+        It may lie in a folder there. It is not needed once it is unpacked, but its digest shows
+        whether it is whole.
         """
-        part = Part((name,), name, self.page, md5)
+        part = Part((name, f"{folder}{name}"), name, self.page, md5)
         return {} if part.find(Path(self.spec.root)) is None else {name: part}
 
     def folder(self, what: str) -> ImageFolder:

@@ -108,3 +108,18 @@ def test_a_broken_partition_is_named(tmp_path: Path, line: str, message: str) ->
     path.write_text(path.read_text().replace("000003.jpg 0", line))
     with pytest.raises(DataError, match=f"must have 0, 1 or 2 for each image, {message}"):
         labels(tmp_path)
+
+
+@pytest.mark.parametrize("folder", ["", "Img/"])
+def test_an_archive_that_is_still_there_is_compared_with_its_digest(
+    tmp_path: Path, folder: str
+) -> None:
+    source = source_of("celeba", make(tmp_path, folder))
+    table = source.read_labels()
+    before = source.differences(table)
+    archive = tmp_path / f"{folder}img_align_celeba.zip"
+    archive.write_text("cut short")
+    (found,) = set(source.differences(table)) - set(before)
+    assert found == (
+        f"{archive} has another MD5 than the published 00d2c5bc6d35e252742224ab0c1e8fcb"
+    )

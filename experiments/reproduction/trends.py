@@ -140,7 +140,9 @@ def trend_tested(
 def difference_tested(claim: str, scores: Scores | None) -> Tested:
     """Returns the test of a claim that scores are positive, by seeds and resamples of the items.
 
-    See `mtcon_ray.evaluation.intervals.p_value`.
+    See `mtcon_ray.evaluation.intervals.p_value`. The variance over seeds is that of this claim
+    alone: claims of a figure compare means and differences of several scores, so that theirs are
+    not alike as those of a table's claims are.
     """
     found = interval_of(scores)
     if scores is None or found is None:

@@ -116,6 +116,15 @@ def test_a_claim_of_ten_points_needs_ten_points(tmp_path: Path) -> None:
     assert (verdict.answer, verdict.paper) == ("does not hold", "+10.52 points")
 
 
+def test_a_note_marks_the_printed_value_that_belongs_to_another_task(tmp_path: Path) -> None:
+    where, disasters = setting(tmp_path, "small"), table("mtcon_table3")
+    printed = {(v.method, v.label): v.value for v in disasters.values}
+    assert printed["SupCon", "humanitarian"] == 74.89
+    note = disasters.finish(where, all_trained(where, disasters.cells(), {})).notes[-1]
+    assert "The printed 74.89 of SupCon on humanitarian" in note
+    assert f"{printed['MTCon', 'humanitarian'] - 80.36:+.2f} points" in note
+
+
 def test_label_sets_have_their_own_metrics(tmp_path: Path) -> None:
     where, faces = setting(tmp_path, "small"), table("multisupcon_table1")
     outcome = faces.finish(where, all_trained(where, faces.cells(), {}))

@@ -8,7 +8,6 @@ from matplotlib.figure import Figure
 
 from mtcon_ray.comparison.row import Row, columns
 from mtcon_ray.comparison.summary import every_seed, markdown, picture, write_tables
-from mtcon_ray.report import plotting
 from mtcon_ray.results import TrialResult
 from mtcon_ray.spec import parse_spec
 from mtcon_ray.status import Status
@@ -108,15 +107,7 @@ def test_tables_and_picture_are_written_from_what_there_is(rows: list[Row], tmp_
     assert not (tmp_path / "b" / "table.png").exists()
 
 
-def test_a_picture_has_the_whole_titles(rows: list[Row], monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[Figure] = []
-    png = plotting.png
-
-    def keep(figure: Figure) -> bytes:
-        drawn.append(figure)
-        return png(figure)
-
-    monkeypatch.setattr(plotting, "png", keep)
+def test_a_picture_has_the_whole_titles(rows: list[Row], drawn: list[Figure]) -> None:
     title = "XEnt multi-task, Kendall's weights"
     picture([*rows, row(title, trial(0, 0.6, 0.5))])
     assert [label.get_text() for label in drawn[0].axes[0].get_yticklabels()] == [

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from matplotlib.figure import Figure
 
 from mtcon_ray.comparison import tuning_table
 from mtcon_ray.comparison.curves import curves
@@ -327,6 +328,13 @@ def test_systems_without_training_are_lines_in_the_panels(
     """Without the legend, which names them too, only the line differs."""
     monkeypatch.setattr(plotting, "legend", lambda *_: None)
     assert curves(rows[:2]) not in (None, curves(rows[1:2]))
+
+
+def test_panels_of_curves_have_the_whole_titles(load: Load, drawn: list[Figure]) -> None:
+    trained = results_of(load().specs["MTCon"], trial(0, {}, 0.5, 0.5, 0.5, 0.5))
+    curves([Row("XEnt multi-task, Kendall's weights", trained)])
+    title = drawn[0].axes[0].get_title(loc="left")
+    assert title == "XEnt multi-task,\nKendall's weights"
 
 
 def test_curves_need_two_epochs_of_a_system_that_trains(load: Load, rows: list[Row]) -> None:

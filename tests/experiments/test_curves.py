@@ -155,6 +155,7 @@ def test_learning_rate_grows_with_the_root_of_the_batch(tmp_path: Path) -> None:
 def test_thresholds_stand_beside_the_papers(tmp_path: Path) -> None:
     where, experiment = setting(tmp_path, "small"), multisupcon_threshold.EXPERIMENT
     outcome = experiment.finish(where, all_trained(where, [*experiment.cells(where)], {}))
+    assert any("of the validation split and ours of the test split" in n for n in outcome.notes)
     paper = outcome.table.set_index("threshold")["the paper (%)"].dropna()
     assert paper.to_dict() == {"0.1": 65.1, "0.3": 71.1, "0.5": 73.9, "1": 68.3, "SimCLR": 66.8}
     assert outcome.table["difference (points)"].notna().sum() == len(paper)

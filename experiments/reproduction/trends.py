@@ -167,7 +167,8 @@ def seeds_tested(claim: str, by_seed: Sequence[float], *, in_points: bool = True
     if why := too_few_seeds(len(by_seed)):
         return Tested(claim, found, ours, why=why)
     spread = stdev(by_seed) / math.sqrt(len(by_seed))
-    size = abs(found.value) / spread if spread else math.inf * bool(found.value)
+    # Equal in all seeds, such as accuracies of 1.0: no difference, or one without any spread.
+    size = abs(found.value) / spread if spread else (math.inf if found.value else 0.0)
     return Tested(claim, found, ours, 2 * float(t.sf(size, len(by_seed) - 1)))
 
 

@@ -67,7 +67,7 @@ def judged(rows: list[Row], claims: Iterable[ClaimSpec]) -> list[Judged]:
     row_of = {row.title: row for row in rows}
     found = [c for c in claims if c.better in row_of and c.than in row_of]
     measured = [_measure(claim, row_of[claim.better], row_of[claim.than]) for claim in found]
-    least = _seed_variances(rows, measured)
+    least = _seed_variances(measured)
     p_values = [
         p_value(*m.scores, m.claim.margin, least.get(m.scores[0].kind))
         for m in measured
@@ -133,36 +133,39 @@ def _measure(claim: ClaimSpec, better: Row, than: Row) -> Judged:
             why = f"the data of {row.title} have no such label"
             return Judged(claim, heading, None, why, has_label=False)
         split = "test" if claim.label in data.tasks else "heldout"
-        scores.append(row.scores(split, claim.label))
+        found = row.scores(split, claim.label)
+        # Equal results of several seeds would count as a system that hardly varies.
+        scores.append(found if found is None or row.depends_on_seed else found.of_first_seed())
     if scores[0] is None or scores[1] is None:
         return Judged(claim, heading, None, "no stored predictions")
-    found = difference(scores[0], scores[1])
-    if found is None:
+    gap = difference(scores[0], scores[1])
+    if gap is None:
         return Judged(claim, heading, None, "measured on different items")
     # Fixed features have one result: no other seed is left out of the interval, and none is needed.
     varying = [row for row in (better, than) if row.depends_on_seed]
     fewest = min((len(row.finished) for row in varying), default=0)
-    found = found._replace(over_seeds=fewest > 1)
+    gap = gap._replace(over_seeds=fewest > 1)
     if varying and (why := too_few_seeds(fewest)):
-        return Judged(claim, heading, found, why)
-    return Judged(claim, heading, found, scores=(scores[0], scores[1]))
+        return Judged(claim, heading, gap, why)
+    return Judged(claim, heading, gap, scores=(scores[0], scores[1]))
 
 
-def _seed_variances(rows: list[Row], measured: list[Judged]) -> dict[Kind, SeedVariance]:
+def _seed_variances(measured: list[Judged]) -> dict[Kind, SeedVariance]:
     """Returns the mean of the tested claims' variances over seeds, by kind of label.
 
     Scores of different kinds have different scales. The seeds of each system count once for the
     degrees of freedom, however many claims it is part of.
     """
     found: dict[Kind, list[float]] = {}
-    titles: dict[Kind, set[str]] = {}
+    freedom: dict[Kind, dict[str, int]] = {}
     for each in measured:
         if each.scores and (variance := seed_variance(*each.scores)):
             kind = each.scores[0].kind
             found.setdefault(kind, []).append(variance.value)
-            titles.setdefault(kind, set()).update((each.claim.better, each.claim.than))
-    num_seeds = {row.title: len(row.finished) for row in rows}
+            titles = each.claim.better, each.claim.than
+            for title, scores in zip(titles, each.scores, strict=True):
+                freedom.setdefault(kind, {})[title] = len(scores.seeds) - 1
     return {
-        kind: SeedVariance(fmean(values), sum(num_seeds[title] - 1 for title in titles[kind]))
+        kind: SeedVariance(fmean(values), sum(freedom[kind].values()))
         for kind, values in found.items()
     }

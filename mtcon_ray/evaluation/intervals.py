@@ -29,7 +29,7 @@ four has a finding where there is no difference.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -90,6 +90,12 @@ class Scores:
     def kind(self) -> Kind:
         """Kind of the label."""
         return kind_of(self.truth)
+
+    def of_first_seed(self) -> "Scores":
+        """Returns the scores of the first seed alone."""
+        return replace(
+            self, seeds=self.seeds[:1], score_S=self.score_S[:1], drawn_SK=self.drawn_SK[:1]
+        )
 
 
 def resampled_scores(

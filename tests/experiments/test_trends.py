@@ -166,6 +166,12 @@ def test_the_claims_of_an_experiment_are_corrected_together() -> None:
     assert decided(setting(), [weak])[0].answer == "holds"
 
 
+def test_equal_values_leave_the_other_verdicts_as_they_are() -> None:
+    clear = [0.1, 0.1001, 0.0999]
+    found = decided(setting(), [seeds_tested("", clear), seeds_tested("", [0.0, 0.0, 0.0])])
+    assert [verdict.answer for verdict in found] == ["holds", "undecided"]
+
+
 def test_verdicts_show_points_or_plain_numbers() -> None:
     values = [0.24, 0.25, 0.26]
     assert seeds_tested("", values).ours == "+25.00 [+22.52, +27.48] points"

@@ -93,7 +93,9 @@ class TrackingSpec(Spec):
 class StorageSpec(Spec):
     """Folders in which files are written, and which of them stay."""
 
-    root: LocalPath | None = Field(None, description="absolute folder; null: ~/mtcon-ray")
+    root: LocalPath | None = Field(
+        None, description="absolute folder; null: MTCON_RAY_ROOT, else ~/mtcon-ray"
+    )
     node_store: str | None = Field(
         None,
         pattern=r"^(/|~/)",

@@ -16,7 +16,7 @@ from mtcon_ray.cli import options as cli_options
 from mtcon_ray.cli.console import Console
 from mtcon_ray.cli.main import HELP, Script, run_script
 from mtcon_ray.cli.terminal import Terminal, say
-from mtcon_ray.paths import choose_root, log_folder
+from mtcon_ray.paths import log_folder
 
 FOLDER = click.Path(path_type=Path, file_okay=False, exists=True, resolve_path=True)
 
@@ -24,7 +24,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False, exists=True, resolve_path=T
 def setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options from which `make_setting` makes a setting."""
     for option in (
-        cli_options.root,
+        cli_options.root_folder,
         cli_options.overrides,
         click.option("--paper-data", type=FOLDER, help="Folder with the official downloads."),
         click.option("--photos", type=FOLDER, help="Folder with fashion_shoes, fashion_products."),
@@ -48,13 +48,12 @@ def make_setting(
     photos: Path | None,
     paper_data: Path | None,
     overrides: tuple[str, ...],
-    root: str | None,
+    root: Path,
 ) -> Setting:
     """Returns the setting of a command's options."""
-    where = choose_root(root)
-    cli_options.session().log_folder = log_folder(where)
-    choice = DataChoice(data, photos, paper_data, where / "reproductions" / "subsets")
-    return Setting(BUDGETS[budget], choice, where, overrides)
+    cli_options.session().log_folder = log_folder(root)
+    choice = DataChoice(data, photos, paper_data, root / "reproductions" / "subsets")
+    return Setting(BUDGETS[budget], choice, root, overrides)
 
 
 def watch(title: str) -> Console:

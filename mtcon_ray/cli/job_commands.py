@@ -41,7 +41,7 @@ job_or_url = click.argument("job", metavar="JOB|URL")
 @click.argument("target", metavar="SPEC|SCRIPT", type=click.Path(path_type=Path))
 @options.overrides
 @name_option
-@options.root
+@options.root_option("storage.root, else ~/mtcon-ray, on the cluster")
 @address_option
 @follow_option
 @click.option(
@@ -73,7 +73,7 @@ def submit(
     The current folder, which must contain SPEC, is uploaded without the files that .gitignore and
     .rayignore name.
     Everything is written on the cluster: below --root, else storage.root, else ~/mtcon-ray there.
-    A SCRIPT passes its arguments to mtcon_ray, as experiments/*.py do.
+    A SCRIPT passes its arguments to mtcon_ray, as experiments/sweep_*.py do.
     """
     from mtcon_ray.cluster.job_package import read_requirements
 
@@ -89,14 +89,14 @@ def submit(
 @options.overrides
 @retry_option
 @address_option
-@options.root
+@options.root_folder
 @follow_option
 def resume(
     job: str,
     overrides: tuple[str, ...],
     retry_failed: bool,
     address: str | None,
-    root: str | None,
+    root: Path,
     no_follow: bool,
 ) -> int:
     """Resume a sweep by its name, or a JOB that has ended.
@@ -111,9 +111,9 @@ def resume(
     from mtcon_ray.results import was_submitted  # imports pydantic
 
     is_url = "://" in job
-    folder = paths.sweeps_folder(options.root_of(root)) / job
+    folder = paths.sweeps_folder(root) / job
     if is_url:
-        folder = _restored(job, options.root_of(root), address)
+        folder = _restored(job, root, address)
     is_here = address is None and (folder / paths.SPEC_FILE).exists()
     if is_url or (is_here and not was_submitted(folder)):
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 130  # the exit code after a signal
 ALLOW_PLUGINS = "--allow-plugins"
 ROOT_VARIABLE = "MTCON_RAY_ROOT"
+DEFAULT_ROOT = f"{ROOT_VARIABLE}, else ~/mtcon-ray"
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -79,8 +80,9 @@ def root_of(given: str | None, of_spec: str | None = None) -> Path:
     return choose_root(given or of_spec or os.environ.get(ROOT_VARIABLE))
 
 
-def _root(**options: Any) -> Callable[[Command], Command]:
-    help_text = f"Folder of all results.  [default: {ROOT_VARIABLE}, else ~/mtcon-ray]"
+def root_option(default: str, **options: Any) -> Callable[[Command], Command]:
+    """Returns the option `--root`, whose help names the default."""
+    help_text = f"Folder of all results.  [default: {default}]"
     return click.option("--root", metavar="FOLDER", help=help_text, **options)
 
 
@@ -115,7 +117,7 @@ def overrides(command: Command) -> Command:
     return change(allow(command))
 
 
-root = _root()
+root = root_option(f"storage.root, else {DEFAULT_ROOT}")
 # As an absolute path, for commands that read no `storage.root` from a spec.
-root_folder = _root(callback=lambda context, parameter, given: root_of(given))
+root_folder = root_option(DEFAULT_ROOT, callback=lambda context, parameter, given: root_of(given))
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")

@@ -15,16 +15,18 @@ from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.sources.download import DownloadSource
 from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.errors import DataError, SpecError
-from mtcon_ray.paths import cache_folder
+from mtcon_ray.paths import cache_folder, choose_root
 from mtcon_ray.preparation import check_data
 from mtcon_ray.safe_yaml import dump_yaml
 from mtcon_ray.spec import RunSpec, apply_override, parse_spec, set_value
 
 
 def recipe_spec(
-    kind: str, root: Path, size: int | None, overrides: tuple[str, ...]
+    kind: str, root: Path, size: int | None, storage: str | None, overrides: tuple[str, ...]
 ) -> tuple[str, RunSpec]:
     """Returns the spec of a published data set with its paper's recipe, as YAML and parsed.
+
+    `storage` becomes its `storage.root`, where the decoded images are then found.
 
     Raises SpecError for a kind that is no download, or an invalid override.
     """
@@ -37,12 +39,14 @@ def recipe_spec(
     raw: dict[str, Any] = {
         "version": 1,
         "name": kind,
-        "data": {"kind": kind, "root": str(root.absolute())},
+        "data": {"kind": kind, "root": str(root.expanduser().absolute())},
     }
     for path, value in source.recipe.items():
         set_value(raw, path, value)
     if size is not None:
         set_value(raw, "views.size", size)
+    if storage is not None:
+        set_value(raw, "storage.root", str(choose_root(storage)))
     for override in overrides:
         apply_override(raw, override)
     spec = parse_spec(raw)
@@ -73,6 +77,8 @@ def prepare_data(spec: RunSpec, root: Path, *, quiet: bool) -> Iterator[str]:
         for what, text in data_lines(data, num_items, sizes, labels.split_origin)
     )
     yield from (f"warning: {line}" for line in source.differences(labels))
+    known = checked.table.warnings
+    yield from (f"warning: {line}" for line in known)
     decoded = []
     with Console(Terminal.of(sys.stderr), quiet=quiet) as console:
 
@@ -88,7 +94,7 @@ def prepare_data(spec: RunSpec, root: Path, *, quiet: bool) -> Iterator[str]:
             progress=progress,
             checked=checked,
         )
-    yield from (f"warning: {line}" for line in dataset.table.warnings)
+    yield from (f"warning: {line}" for line in dataset.table.warnings if line not in known)
     side = dataset.images.shape[1]
     how = "decoded" if decoded else "were decoded before"
     yield (

@@ -97,7 +97,8 @@ def examples(folder: Path) -> None:
 @click.option(
     "--storage",
     metavar="FOLDER",
-    help="Folder of all results; the decoded images are cached there.  [default: ~/mtcon-ray]",
+    help="Folder of all results, for the spec's storage.root; the decoded images are cached there."
+    f"  [default: {options.DEFAULT_ROOT}]",
 )
 @options.overrides
 def prepare(
@@ -110,8 +111,8 @@ def prepare(
     """
     from mtcon_ray.cli.prepare_data import prepare_data, recipe_spec
 
-    raw, run_spec = recipe_spec(kind, download, size, overrides)
-    root = options.root_of(storage, run_spec.storage.root)
+    raw, run_spec = recipe_spec(kind, download, size, storage, overrides)
+    root = options.root_of(None, run_spec.storage.root)
     session = options.session()
     session.log_folder = log_folder(root)
     for line in prepare_data(run_spec, root, quiet=session.quiet):

@@ -107,7 +107,8 @@ def spec_text(found: InferredColumns | InferredFolders | InferredHf) -> str:
             data = _folders_text(found)
         case _:
             data = _hf_text(found)
-    return TEMPLATE.format(name=found.name, data=data, batch_size=min(MAX_BATCH_SIZE, batch_size))
+    batch_size = min(MAX_BATCH_SIZE, batch_size)
+    return TEMPLATE.format(name=_yaml(found.name), data=data, batch_size=batch_size)
 
 
 def _folders_text(found: InferredFolders) -> str:

@@ -4,6 +4,7 @@ pandas is imported inside the functions that need it: commands that read no CSV 
 faster.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -64,16 +65,19 @@ class CsvFile:
             )
 
 
-def read_csv(path: Path) -> CsvFile:
+def read_csv(path: Path, what: str = "a table") -> CsvFile:
     """Returns the file's columns as text, without rows whose cells are all empty.
 
-    A file whose name ends in .parquet is read by `_read_parquet`.
+    A file whose name ends in .parquet is read by `_read_parquet`. `what` is the file in messages.
 
     Raises DataError if the file cannot be read, is no CSV, or has no rows or a repeated column.
     """
     if path.suffix.lower() == PARQUET:
         return _read_parquet(path)
-    cells = _cells(path)
+    try:
+        cells = _cells(path)
+    except OSError as error:
+        raise DataError(f"{what} must be a readable file, got {path}: {error.strerror}") from None
     header = [str(name) for name in cells[0]]
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
@@ -162,13 +166,16 @@ def read_fields(
     import pandas as pd
 
     try:
-        frame = pd.read_csv(
-            path, sep=separator, header=None, names=list(fields), skiprows=skip, dtype=dict(fields),
-            usecols=range(len(fields)) if more else None, index_col=False, na_filter=False,
-            encoding="utf-8",
-        )  # fmt: skip
+        with warnings.catch_warnings():
+            # If all lines are too long, pandas cuts them off and warns.
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            frame = pd.read_csv(
+                path, sep=separator, header=None, names=list(fields), skiprows=skip,
+                dtype=dict(fields), usecols=range(len(fields)) if more else None, index_col=False,
+                na_filter=False, encoding="utf-8",
+            )  # fmt: skip
     # Among the ValueErrors are those of pandas' parser, of numbers and of the encoding.
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, pd.errors.ParserWarning) as error:
         what = "at least" if more else "just"
         raise DataError(
             f"{path} must have {what} {len(fields)} fields in each line after the first {skip}, "
@@ -213,7 +220,7 @@ def _cells(path: Path) -> np.ndarray:
     """Returns all cells, object [rows, columns] of str, including the header as row 0.
 
     The header is read as a row, because pandas silently renames repeated column names.
-    Raises DataError.
+    Raises DataError, and OSError for a file that cannot be read.
     """
     import pandas as pd
 
@@ -249,8 +256,6 @@ def _cells(path: Path) -> np.ndarray:
             f"{path} must have rows with as many cells as its header, separated by commas, "
             f"semicolons or tabs, got: {what}; put quotes around a cell that holds the separator"
         ) from None
-    except OSError as error:
-        raise DataError(f"data.csv must be a readable file, got {path}: {error.strerror}") from None
 
 
 def doubtful_names(column: str, names: Sequence[str], counts: np.ndarray) -> list[str]:

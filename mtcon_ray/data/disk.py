@@ -45,8 +45,8 @@ def build_folder(
     `fill` is called with a temporary directory, <folder>.building, which is renamed at the end:
     other processes find the complete folder or none. The first process builds it under a lock on
     <folder>.lock, and the others wait. The kernel releases the lock of a process that is killed.
-    With `resumable` the temporary directory of a process that was killed or interrupted stays, and
-    the next `fill` is called with it; an error removes it.
+    With `resumable` the temporary directory stays if `fill` is killed, interrupted or fails, and
+    the next `fill` is called with it. An error of this disk, which may be full, removes it.
 
     Raises ResourceError if fewer than `needed` bytes are free.
     """
@@ -65,7 +65,7 @@ def build_folder(
             fill(building)
             building.rename(folder)
         except BaseException as error:
-            if not resumable or isinstance(error, Exception):
+            if not resumable or isinstance(error, OSError | StorageError):
                 shutil.rmtree(building, ignore_errors=True)
             raise
 

@@ -6,7 +6,7 @@
 <store>/<key>/checksums.json   of the files above; earlier versions wrote none
 <store>/<key>.lock         held while <key>.building is filled and renamed to <key>
 <store>/<key>.building/    the same while it is incomplete, and
-                           decoded.json   [number of rows in images.npy, bad.json so far]
+                           .decoded.json  [number of rows in images.npy, bad.json so far]
 <store>/keys/<signature>   the content key of the source with this signature
 <store>/remote/            downloads, see data/remote.py
 
@@ -33,11 +33,11 @@ import numpy as np
 
 from mtcon_ray.data.checksums import find_change, write_checksums
 from mtcon_ray.data.disk import build_folder, bytes_built, check_disk, whole_file, writable_store
-from mtcon_ray.data.labels import check_bad
 from mtcon_ray.data.sources.base import DataSource
 from mtcon_ray.errors import ResourceError, StorageError
 
 FORMAT = 2
+PROGRESS = ".decoded.json"  # with a dot, so that it has no checksum
 ROWS_PER_TASK = 64
 # At most so many tasks are repeated after a kill.
 TASKS_PER_SAVE = 64
@@ -79,11 +79,11 @@ def open_image_cache(
     `progress(done, total)` is called with numbers of images. With `node_store` images are read
     from a copy there, see `local_copy`.
 
-    Decoding that was interrupted or killed continues where it was.
+    Decoding that was interrupted or killed continues where it was. Images that cannot be decoded
+    are left to the caller, however many: the store remembers them.
 
-    Raises DataError if too many images cannot be decoded, ResourceError if the disk is too small
-    or not writable; no partial result remains. Raises StorageError if the decoded images have
-    changed since they were written.
+    Raises ResourceError if the disk is too small, not writable or not readable, and StorageError if
+    the decoded images have changed since they were written.
     """
     shape = (num_items, size, size, 3)
     with writable_store(store):
@@ -93,11 +93,12 @@ def open_image_cache(
 
         def fill(building: Path) -> None:
             bad = _decode_all(source, shape, building, progress)
-            check_bad(bad, num_items, source.max_bad_fraction)
             (building / "bad.json").write_text(json.dumps(bad, indent=1))
             meta = {"format": FORMAT, "num_items": num_items, "size": size, "content": content}
             (building / "meta.json").write_text(json.dumps(meta, indent=1))
             write_checksums(building)
+            # Last: without it all would be decoded again after a kill.
+            (building / PROGRESS).unlink(missing_ok=True)
 
         build_folder(folder, num_bytes(num_items, size), fill, resumable=True)
     near = local_copy(folder, node_store) if node_store else folder
@@ -175,7 +176,7 @@ def _decode_all(
     Returns the reasons of bad rows, ascending by row.
     """
     num_items, size, *_ = shape
-    path, saved = building / "images.npy", building / "decoded.json"
+    path, saved = building / "images.npy", building / PROGRESS
     done, bad = _decoded_before(path, saved, shape)
     # Writes the header only: np.save would need the whole array in memory.
     mode: Literal["r+", "w+"] = "r+" if done else "w+"
@@ -204,7 +205,6 @@ def _decode_all(
                     file.write(json.dumps((done, bad)).encode())
             if progress is not None:
                 progress(done, num_items)
-    saved.unlink(missing_ok=True)
     return bad
 
 

@@ -20,11 +20,13 @@ from pathlib import Path, PurePosixPath
 from threading import Lock
 from typing import IO
 
-from mtcon_ray.errors import DataError, ResourceError
+from mtcon_ray.errors import DISK_ERRORS, DataError, ResourceError
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
 # Of files that are images, where a folder is searched for them.
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+# Of a disk, or of too many open files: they say nothing about the file.
+PASSING_ERRORS = DISK_ERRORS | {errno.EMFILE, errno.ENFILE}
 # A file that changed this recently can change again without a new time stamp, because file systems
 # record modification times in clock ticks (of 2 seconds on FAT).
 SETTLED_SECONDS = 2
@@ -38,6 +40,17 @@ def leads_outside(name: str) -> bool:
     """Returns True for a name that is absolute, has `..` as a part, or contains a null byte."""
     # By hand: with PurePosixPath the names of 200,000 images took a second longer.
     return name.startswith("/") or ".." in name.split("/") or "\0" in name
+
+
+def _refuse_bytes(name: str, root: Path) -> None:
+    """Raises DataError for a name that is not UTF-8: no spec or table can hold it."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise DataError(
+            f"files in {root} must have names in UTF-8, got {os.fsencode(name)!r}; rename them, as "
+            "the program convmv does"
+        ) from None
 
 
 class ImageFiles:
@@ -67,7 +80,7 @@ class ImageFiles:
         return True
 
     def names(self) -> Iterator[str]:
-        """Yields the names of all files."""
+        """Yields the names of all files. Raises DataError for a name that is not UTF-8."""
         raise NotImplementedError
 
     def signature(self, names: Sequence[str]) -> str | None:
@@ -148,7 +161,10 @@ class ImageFolder(ImageFiles):
 
     def names(self) -> Iterator[str]:
         for folder, _, files in os.walk(self.root):
-            yield from (os.path.relpath(os.path.join(folder, file), self.root) for file in files)
+            for file in files:
+                name = os.path.relpath(os.path.join(folder, file), self.root)
+                _refuse_bytes(name, self.root)
+                yield name
 
     def signature(self, names: Sequence[str]) -> str | None:
         total = hashlib.sha256(os.path.realpath(self.root).encode())
@@ -185,7 +201,10 @@ class ImageFolder(ImageFiles):
 
     @contextmanager
     def _open(self, name: str) -> Iterator[BufferedReader]:
-        """Yields a regular file. Raises UnreadableImageError, also if reading it fails."""
+        """Yields a regular file. Raises UnreadableImageError, also if reading it fails.
+
+        Raises ResourceError if the file may be readable another time.
+        """
         try:
             # O_NONBLOCK, because opening a named pipe would otherwise block until somebody writes
             # to it; reading a device may never end.
@@ -196,6 +215,11 @@ class ImageFolder(ImageFiles):
         except FileNotFoundError:
             raise UnreadableImageError("no such file") from None
         except OSError as error:
+            if error.errno in PASSING_ERRORS:
+                raise ResourceError(
+                    f"the images must be readable, got {error.strerror} for {self.root / name}; "
+                    "repeat the command when they are"
+                ) from error
             raise UnreadableImageError(error.strerror or str(error)) from None
 
 
@@ -210,7 +234,9 @@ class ImageArchive(ImageFiles):
         return str(PurePosixPath(name)) in self._index[1]
 
     def names(self) -> Iterator[str]:
-        yield from self._index[1]
+        for name in self._index[1]:
+            _refuse_bytes(name, self.root)
+            yield name
 
     def signature(self, names: Sequence[str]) -> str | None:
         found = os.stat(self.root)

@@ -102,12 +102,6 @@ def too_many_bad(got: str, reasons: Collection[str], allowed: float, hint: str =
     )
 
 
-def check_bad(bad: Mapping[int, str], num_items: int, allowed: float) -> None:
-    """Raises DataError if more than the `allowed` share of images is bad."""
-    if len(bad) > allowed * num_items:
-        raise too_many_bad(f"{len(bad)} of {num_items}", bad.values(), allowed)
-
-
 def read_table(source: "DataSource") -> LabelTable:
     """Returns checked labels and splits, with held_out_top_k and label noise applied.
 
@@ -133,7 +127,8 @@ def without(table: LabelTable, bad: Mapping[int, str], source: "DataSource") -> 
     """
     if not bad:
         return table
-    check_bad(bad, len(table), source.max_bad_fraction)
+    if len(bad) > source.max_bad_fraction * len(table):
+        raise too_many_bad(f"{len(bad)} of {len(table)}", bad.values(), source.max_bad_fraction)
     split = table.split.copy()
     split[list(bad)] = LEFT_OUT
     warning = f"{len(bad)} images cannot be read and are left out, first {next(iter(bad.values()))}"

@@ -13,7 +13,7 @@ from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.sources.base import DataSource
 from mtcon_ray.data.sources.celeba import MD5
 from mtcon_ray.data.sources.download import DownloadSource
-from mtcon_ray.spec import parse_spec, set_value
+from mtcon_ray.spec import load_spec, parse_spec, set_value
 from tests.data.sources import test_celeba, test_ucmerced
 
 Invoke = Callable[..., Result]
@@ -51,7 +51,7 @@ def test_a_download_is_checked_and_decoded_once(invoke: Invoke, tmp_path: Path) 
 
 
 def test_the_spec_that_is_printed_is_what_validate_accepts(invoke: Invoke, tmp_path: Path) -> None:
-    """With -q the spec is all that is printed; the cache follows --storage."""
+    """With -q the spec is all that is printed; the cache is where --storage says, for it too."""
     root = test_ucmerced.make(tmp_path / "merced")
     command = ("prepare", "ucmerced", "--root", root, "--size", 16, "--storage", tmp_path / "here")
     changes = ("--set", "train.batch_size=8", "--set", "data.resize=crop", "-q")
@@ -61,6 +61,25 @@ def test_the_spec_that_is_printed_is_what_validate_accepts(invoke: Invoke, tmp_p
     (tmp_path / "spec.yaml").write_text(done.stdout)
     assert yaml.safe_load(done.stdout)["data"]["resize"] == "crop"
     assert invoke("validate", tmp_path / "spec.yaml").exit_code == 0
+    assert load_spec(tmp_path / "spec.yaml").storage.root == str(tmp_path / "here")
+
+
+def test_a_root_may_begin_with_a_tilde(invoke: Invoke, tmp_path: Path) -> None:
+    """A shell leaves it as it is in --root=~/merced."""
+    root = test_ucmerced.make(tmp_path / "home" / "merced")
+    done = invoke("prepare", "ucmerced", "--root=~/merced", "--size", 16, "-q")
+    assert yaml.safe_load(done.stdout)["data"]["root"] == str(root)
+
+
+def test_corrupt_images_are_spoken_of_before_all_are_decoded(
+    invoke: Invoke, tmp_path: Path
+) -> None:
+    root = test_ucmerced.make(tmp_path / "merced")
+    sorted((root / "UCMerced_LandUse" / "Images").rglob("*.tif"))[7].write_bytes(b"")
+    command = ("prepare", "ucmerced", "--root", root, "--size", 16)
+    done = invoke(*command, "--set", "data.max_bad_images=0.02")
+    assert done.exit_code == 0, done.output
+    assert 0 < done.stderr.index("empty file") < done.stderr.index("decoding images")
 
 
 def test_missing_parts_are_listed_with_their_origin(invoke: Invoke, tmp_path: Path) -> None:

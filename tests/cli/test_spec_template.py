@@ -43,6 +43,15 @@ def test_it_can_be_trained_for_a_single_epoch(
     assert (plan.epochs, plan.rung_epochs) == (1, ())
 
 
+@pytest.mark.parametrize("name", ["2024", "2024-01-05", "null", "off", "1.5"])
+def test_a_name_that_yaml_reads_as_something_else_is_a_text(path: Path, name: str) -> None:
+    csv = (path.parent / "labels.csv").rename(path.parent / f"{name}.csv")
+    arguments = [str(csv), str(path.parent / "images"), "-o", str(path.parent / "new.yaml")]
+    done = CliRunner().invoke(program, ["init", *arguments])
+    assert done.exit_code == 0, done.output
+    assert load_spec(path.parent / "new.yaml").name == name
+
+
 def run_init(folder: Path, table: str, images: str) -> Result:
     (folder / "labels.csv").write_text(table)
     arguments = [str(folder / "labels.csv"), str(folder / images), "-o", str(folder / "new.yaml")]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mtcon_ray.data.image_cache import open_image_cache
+from mtcon_ray.data.image_cache import PROGRESS, open_image_cache
 from mtcon_ray.errors import StorageError
 from tests.data.test_image_cache import CountingSource
 
@@ -88,7 +88,7 @@ def test_a_damaged_key_is_made_anew(tmp_path: Path) -> None:
 def test_decoding_whose_progress_is_damaged_begins_anew(tmp_path: Path, damage: bytes) -> None:
     open_image_cache(CountingSource(), 100, 8, tmp_path, None)
     building = the_folder(tmp_path).rename(the_folder(tmp_path).with_suffix(".building"))
-    (building / "decoded.json").write_bytes(damage)
+    (building / PROGRESS).write_bytes(damage)
     source = CountingSource()
     assert len(open_image_cache(source, 100, 8, tmp_path, None).images) == 100
     assert len(source.decoded) == 100

@@ -1,5 +1,7 @@
 """Tests of the check of images before training: missing and corrupt ones, and likely causes."""
 
+import errno
+import os
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,8 @@ from PIL import Image
 from mtcon_ray.data import image_files
 from mtcon_ray.data.dataset import check_dataset, open_dataset
 from mtcon_ray.data.sources import DataSpec
-from mtcon_ray.data.sources.files import SAMPLE
-from mtcon_ray.errors import DataError
+from mtcon_ray.data.sources.files import SAMPLE, FilesSource, evenly
+from mtcon_ray.errors import DataError, ResourceError
 from tests.data.labels import labels_of
 
 
@@ -114,6 +116,51 @@ def test_images_decoded_already_are_known_exactly(
     strict = files.spec(max_bad_images=0.01)
     with pytest.raises(DataError, match="got 1 of 20:\n  row 7"):
         warnings_of(strict, tmp_path)
+
+
+def test_too_many_corrupt_images_are_decoded_once(
+    files: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No corrupt image is in the sample. The message shows twenty; a higher limit decodes none."""
+    monkeypatch.setattr(image_files, "SETTLED_SECONDS", -1)
+    many(files, 300)
+    for row in np.setdiff1d(np.arange(300), evenly(300, SAMPLE))[:30]:
+        (files.images / f"{row}.jpg").write_bytes(b"")
+
+    def refused() -> str:
+        with pytest.raises(DataError, match="got 30 of 300:") as caught:
+            open_dataset(files.spec(), view_size=16, store=tmp_path / "store")
+        return str(caught.value)
+
+    message = refused()
+    assert message.count("empty file") == 20
+    assert message.endswith("\n  and 10 more")
+    monkeypatch.setattr(FilesSource, "decode", None)
+    assert refused() == message
+    found = open_dataset(files.spec(max_bad_images=0.1), view_size=16, store=tmp_path / "store")
+    assert len(found.images) == 300
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EMFILE])
+def test_an_error_of_the_disk_is_no_corrupt_image(
+    files: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """It stops the reading. The store remembers no image as corrupt for it."""
+    monkeypatch.setattr(image_files, "SETTLED_SECONDS", -1)
+    spec, real = files.spec(), os.open
+
+    def fail(path: Any, *args: Any, **options: Any) -> int:
+        if str(path).endswith("7.jpg"):
+            raise OSError(number, os.strerror(number))
+        return real(path, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", fail)
+        rule = rf"must be readable, got {os.strerror(number)} for .*7\.jpg; repeat the command"
+        with pytest.raises(ResourceError, match=rule):
+            open_dataset(spec, view_size=16, store=tmp_path / "store")
+    found = open_dataset(spec, view_size=16, store=tmp_path / "store")
+    assert found.table.warnings == ()
 
 
 def test_an_archive_is_unzipped_once_for_many_plans(

@@ -100,6 +100,8 @@ class CelebaSource(FilesSource, DownloadSource):
         head = [*read_lines(path, 2), "", ""]
         # Kaggle's packaging is a CSV. Elsewhere line 1 is the number of images.
         is_csv = path.suffix == ".csv"
+        if not is_csv and not head[0].strip().isdigit():
+            raise DataError(f"line 1 of {path} must be the number of images, got {head[0]!r:.80}")
         attributes = tuple(head[0].strip().split(",")[1:] if is_csv else head[1].split())
         fields = {"image": str} | dict.fromkeys(attributes, np.int8)
         skip, separator = (1, ",") if is_csv else (2, r"\s+")

@@ -6,7 +6,7 @@ not say how the many ratings of an image become one label; `labels` has two ways
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -83,8 +83,12 @@ class CubSource(FilesSource, DownloadSource):
             files["bounding boxes"] = "bounding_boxes.txt"
         places: dict[str, tuple[str, ...]] = {w: (TOP + file, file) for w, file in files.items()}
         # In the archive it is beside the folder; copies of the data set often have it within.
-        attributes = ("attributes.txt", "attributes/attributes.txt", "../attributes.txt")
-        places["names of attributes"] = (*attributes, f"{TOP}attributes/attributes.txt")
+        attributes = ("attributes.txt", f"{TOP}attributes/attributes.txt")
+        places["names of attributes"] = (
+            *attributes,
+            "attributes/attributes.txt",
+            "../attributes.txt",
+        )
         found = {what: Part(where, ARCHIVE, self.page) for what, where in places.items()}
         return found | self.archive_at_root(ARCHIVE, MD5)
 
@@ -122,6 +126,24 @@ class CubSource(FilesSource, DownloadSource):
             )
         return [found[image] for image in self._paths]
 
+    def _numbers(self, what: str, rule: str, allowed: Callable[[np.ndarray], bool]) -> np.ndarray:
+        """Returns the numbers of each image's line, float64 [N, any].
+
+        Raises DataError with the `rule` for a line that is not `allowed`.
+        """
+        found = []
+        for image, text in zip(self._paths, self._of_images(what), strict=True):
+            try:
+                numbers = np.array(text.split(), dtype=float)
+            except ValueError:
+                numbers = np.empty(0)
+            if not allowed(numbers):
+                raise DataError(
+                    f"{self.path(what)} must have {rule} for each image, got {text!r} for {image}"
+                )
+            found.append(numbers)
+        return np.array(found)
+
     def read_labels(self) -> LabelTable:
         labels, classes = encode_columns({c: self._values(c) for c in self.columns})
         return LabelTable(
@@ -130,9 +152,9 @@ class CubSource(FilesSource, DownloadSource):
 
     def _read_split(self) -> np.ndarray:
         """Returns each image's split, int8 [N]: the published one, with a part of train as val."""
-        published = self._of_images("splits")
-        split = np.full(len(published), SPLITS.index("test"), dtype=np.int8)
-        train = np.flatnonzero(np.array(published) == "1")
+        is_train = self._numbers("splits", "0 or 1", lambda n: n.tolist() in ([0], [1]))[:, 0]
+        split = np.full(len(is_train), SPLITS.index("test"), dtype=np.int8)
+        train = np.flatnonzero(is_train)
         # drawn_split's first two splits are train and val.
         split[train] = stratified_split(
             self._species[train],
@@ -145,7 +167,10 @@ class CubSource(FilesSource, DownloadSource):
     @cached_property
     def _species(self) -> np.ndarray:
         """The species of each image, int64 [N], from 0."""
-        return np.array(self._of_images("species of images"), dtype=np.int64) - 1
+        ids = [*self._by_id("species")]
+        rule = f"an id of {self.path('species').name}"
+        found = self._numbers("species of images", rule, lambda n: len(n) == 1 and n[0] in ids)
+        return found[:, 0].astype(np.int64) - 1
 
     @cached_property
     def _attributes(self) -> list[tuple[str, str]]:
@@ -217,11 +242,11 @@ class CubSource(FilesSource, DownloadSource):
 
     @cached_property
     def _boxes(self) -> list[Box]:
-        boxes = []
-        for text in self._of_images("bounding boxes"):
-            left, top, width, height = map(float, text.split())
-            boxes.append((left, top, left + width, top + height))
-        return boxes
+        rule = "left, top, width and height"
+        found = self._numbers(
+            "bounding boxes", rule, lambda n: n.shape == (4,) and bool(np.isfinite(n).all())
+        )
+        return [(x, y, x + width, y + height) for x, y, width, height in found.tolist()]
 
     def key_details(self) -> str:
         if not self.spec.crop:

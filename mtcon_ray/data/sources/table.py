@@ -61,7 +61,7 @@ class TableSource(ColumnsSource):
 
     @cached_property
     def table(self) -> CsvFile:
-        table = read_csv(Path(self.spec.csv))
+        table = read_csv(Path(self.spec.csv), "data.csv")
         if self.spec.attributes is None:
             return table
         images = table.column(self.spec.image_column, "image_column")

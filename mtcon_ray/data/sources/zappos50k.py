@@ -11,14 +11,14 @@ from typing import Any, ClassVar, Literal
 from urllib.parse import unquote
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from mtcon_ray.data.csv_file import CsvFile, encode_columns, read_csv, read_lines
 from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.data.sources.base import SOURCES, LabelTable
 from mtcon_ray.data.sources.download import DownloadSource, DownloadSpec, Part, mscon_recipe
 from mtcon_ray.data.sources.files import FilesSource, FilesSpec
-from mtcon_ray.data.splits import LEFT_OUT, SPLITS, stratified_split
+from mtcon_ray.data.splits import LEFT_OUT, SPLITS, common, stratified_split
 from mtcon_ray.errors import DataError, nearest
 
 SPLIT_FRACTIONS = (0.7, 0.1, 0.2)
@@ -85,6 +85,20 @@ class ZapposSource(FilesSource, DownloadSource):
             description="folder of the images below root; ut-zap50k-images-square: the square ones",
         )
 
+        @field_validator("closures")
+        @classmethod
+        def _check_closures(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+            if isinstance(value, str):
+                return value
+            keys = [_key(name) for name in value]
+            twice = [name for name, key in zip(value, keys, strict=True) if keys.count(key) > 1]
+            if twice:
+                raise ValueError(
+                    f"must name different classes, got {twice[0]!r} and {twice[1]!r}, which differ "
+                    "in letter case and punctuation at most"
+                )
+            return value
+
     page = "https://vision.cs.utexas.edu/projects/finegrained/utzap50k/"
     num_items = 50_025
     num_classes: ClassVar[Mapping[str, int]] = {"category": 4}
@@ -120,7 +134,10 @@ class ZapposSource(FilesSource, DownloadSource):
         for name in self.files.names():
             cid = _cid(name)
             found[cid] = min(name, found.get(cid, name))
-        return [found.get(cid, f"{cid.replace('-', '.')}.jpg") for cid in self._csv.column("CID")]
+        ids = self._csv.column("CID")
+        names = [found.get(cid, f"{cid.replace('-', '.')}.jpg") for cid in ids]
+        self.refuse_outside(names, self._csv.path)
+        return names
 
     def read_labels(self) -> LabelTable:
         labels, classes = encode_columns({c: self._values(c) for c in self.columns})
@@ -168,10 +185,10 @@ class ZapposSource(FilesSource, DownloadSource):
         cids, spec = self._csv.column("CID"), self.spec
         if spec.split == "csn":
             return self._csn_split(cids)
-        groups = cids
+        groups, category = cids, self._csv.column(COLUMNS["category"])
         if spec.group_by_product:
             groups = np.array([cid.partition("-")[0] for cid in cids], dtype=object)
-        category = self._csv.column(COLUMNS["category"])
+            category = common(category, groups)  # a product may have images in two
         return stratified_split(category, groups, SPLIT_FRACTIONS, spec.seed), ()
 
     def _csn_split(self, cids: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:

@@ -88,6 +88,8 @@ def test_each_attribute_is_a_column_of_classes_too(tmp_path: Path) -> None:
         ("000002.jpg  1", "000002.jpg", "just 5 fields in each line after the first 2"),
         ("000002.jpg  1", "000002.jpg  1 1", "just 5 fields in each line after the first 2"),
         ("000002.jpg", "../../000002.jpg", "must name files inside"),
+        ("6\r\n", "", "line 1 of .* must be the number of images, got '5_o_Clock_Shadow"),
+        ("Bald ", "", "just 4 fields in each line after the first 2"),
     ],
 )
 def test_a_broken_file_of_attributes_is_named(

@@ -29,6 +29,7 @@ RATINGS = [
     "3 2 1 3 5.5", "3 3 1 3 5.5", "3 4 0 4 1 7 1.2", "3 5 1 2 1.1", "3 7 1 4 3",
     "4 4 1 2 5.5", "4 5 1 2 1.1", "4 8 1 4 3 ",
 ]  # fmt: skip
+EACH = [f"{i} 1" for i in range(1, 41)]
 LARGE, SMALL, MEDIUM = (name.partition("::")[2] for name in ATTRIBUTES[1:4])
 
 
@@ -138,12 +139,14 @@ def test_an_archive_that_lies_at_the_root_is_compared_with_its_digest(tmp_path: 
 
 
 def test_the_root_may_be_the_folder_itself(tmp_path: Path) -> None:
-    make(tmp_path)
-    inner = tmp_path / "CUB_200_2011"
+    outer = make(tmp_path / "birds")
+    inner = outer / "CUB_200_2011"
     assert named(labels(inner), "size")[0] == SMALL
-    (tmp_path / "attributes.txt").rename(inner / "attributes" / "attributes.txt")
-    for root in (tmp_path, inner):
+    (outer / "attributes.txt").rename(inner / "attributes" / "attributes.txt")
+    for root in (outer, inner):
         assert source_of("cub200", root).missing() == []
+    write_text(tmp_path / "attributes.txt", "of another data set")
+    assert source_of("cub200", outer).path("names of attributes").parent.parent == inner
 
 
 @pytest.mark.parametrize(
@@ -152,6 +155,20 @@ def test_the_root_may_be_the_folder_itself(tmp_path: Path) -> None:
         ("images.txt", ["1 ../../../x.jpg"], "images.txt must name files inside"),
         ("images.txt", ["one x.jpg"], "line 1 of .*images.txt must be an id and a text, got 'one"),
         ("train_test_split.txt", ["1 1"], "must have a line for each image, got none for 2"),
+        ("train_test_split.txt", [*EACH, "2 2"], "must have 0 or 1 for each image, got '2' for 2"),
+        ("train_test_split.txt", [*EACH, "2 yes"], "0 or 1 for each image, got 'yes' for 2"),
+        ("image_class_labels.txt", [*EACH, "3 x"], "an id of classes.txt for each image, got 'x'"),
+        ("image_class_labels.txt", [*EACH, "3 0"], "an id of classes.txt for each image, got '0'"),
+        (
+            "bounding_boxes.txt",
+            [*EACH, "1 1 2 3"],
+            "left, top, width and height .* got '1 2 3' for 1",
+        ),
+        (
+            "bounding_boxes.txt",
+            [*EACH, "1 1 2 3 a"],
+            "left, top, width and height .* got '1 2 3 a'",
+        ),
         ("attributes/image_attribute_labels.txt", ["1 9 1 4 2"], "up to 8, got 1 and 9 in line 1"),
         ("attributes/image_attribute_labels.txt", ["1 2 1 x 2"], "at least 4 fields in each line"),
         (
@@ -164,5 +181,7 @@ def test_the_root_may_be_the_folder_itself(tmp_path: Path) -> None:
 )
 def test_a_broken_file_is_named(tmp_path: Path, name: str, lines: list[str], message: str) -> None:
     write_text(make(tmp_path) / "CUB_200_2011" / name, *lines)
+    crop = name == "bounding_boxes.txt"
+    source = source_of("cub200", tmp_path, crop=crop)
     with pytest.raises(DataError, match=message):
-        labels(tmp_path)
+        (source.content_key if crop else source.read_labels)()

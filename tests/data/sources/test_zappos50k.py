@@ -82,6 +82,8 @@ def test_closures_may_be_those_of_ccn_or_of_the_user(tmp_path: Path) -> None:
         labels(tmp_path, closures=["Zip", "Buckle"])
     with pytest.raises(ValidationError):
         labels(tmp_path, closures=["Buckle"])
+    with pytest.raises(ValidationError, match="different classes, got 'Slip-On' and 'slip on'"):
+        labels(tmp_path, closures=["Slip-On", "Buckle", "slip on"])
 
 
 def test_other_columns_are_labels_too(tmp_path: Path) -> None:
@@ -104,6 +106,21 @@ def test_an_absent_image_is_named(tmp_path: Path) -> None:
     source = source_of("zappos50k", tmp_path, max_bad_images=0.2)
     assert source.check_images(8) == ({6: "8.1.jpg: no such file"}, "")
     assert named(source.read_labels(), "brand")[6] == ""
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_images_outside_of_the_folder_are_refused(tmp_path: Path, is_link: bool) -> None:
+    make(tmp_path)
+    save_image(tmp_path / "secret.jpg", 255)
+    if is_link:
+        inside = tmp_path / "ut-zap50k-images/Sandals/Flat/Teva/9.1.jpg"
+        inside.unlink()
+        inside.symlink_to(tmp_path / "secret.jpg")
+    else:
+        csv = tmp_path / "ut-zap50k-data" / "meta-data.csv"
+        csv.write_text(csv.read_text() + "../secret,Shoes,Oxfords,,,Lace up,Men,,\n")
+    with pytest.raises(DataError, match=r"meta-data.csv must name files inside .*, got '.*jpg'"):
+        labels(tmp_path)
 
 
 def big(root: Path) -> Path:
@@ -134,6 +151,15 @@ def test_a_product_may_stay_in_one_split(tmp_path: Path) -> None:
     assert (together == together[:, :1]).all()
     apart = labels(tmp_path, held_out=[]).split.reshape(-1, 4)
     assert (apart != apart[:, :1]).any()
+
+
+def test_a_product_of_two_categories_stays_in_one_split(tmp_path: Path) -> None:
+    big(tmp_path)
+    rows = [f"{i // 2}-{i},{('Shoes', 'Boots')[i % 2]},x,,,Lace up,Men,," for i in range(200)]
+    write_text(tmp_path / "ut-zap50k-data" / "meta-data.csv", HEADER, *rows)
+    split = labels(tmp_path, held_out=[], group_by_product=True).split
+    assert (split[::2] == split[1::2]).all()
+    assert np.bincount(split).tolist() == [140, 20, 40]
 
 
 def with_triplets(root: Path) -> Path:

@@ -108,7 +108,8 @@ def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
     pictures = {}
     if len(found) == len(TITLES) * len(AUGMENTATIONS) * len(UNITS):
         pictures["Similarities of pairs"] = draw({key: seeds[0] for key, seeds in found.items()})
-    verdicts = decided(setting, tests_of(separated))
+    paired = {key: v for key, v in separated.items() if trained[cell(*key[:2])].complete}
+    verdicts = decided(setting, tests_of(paired))
     return Outcome(table, pictures, verdicts, NOTES, readable=readable(table))
 
 
@@ -197,7 +198,7 @@ def tests_of(separated: Mapping[tuple[str, int, str], list[float]]) -> list[Test
         found.append(trend_tested(text, [*AUGMENTATIONS], by_count, falls=True))
         for count in AUGMENTATIONS:
             amcl, simclr = (separated.get((m, count, quantity), []) for m in ("amcl", "simclr"))
-            leads = [a - b for a, b in zip(amcl, simclr, strict=False)]
+            leads = [a - b for a, b in zip(amcl, simclr, strict=True)] if amcl and simclr else []
             text = f"{quantity}: AMCL separates pairs more than SimCLR, augmentations: {count}"
             found.append(seeds_tested(text, leads))
     return found

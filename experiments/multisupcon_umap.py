@@ -101,11 +101,12 @@ def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
         }
         for (system, epoch), found in overlaps.items()
     )
-    last = overlaps[MULTI, LAST]
+    paired = {key: v if trained[cell(*key)].complete else [] for key, v in overlaps.items()}
+    last = paired[MULTI, LAST]
     compared = {
-        f"overlap of {TITLES[MULTI]} after the last epoch above the first": overlaps[MULTI, FIRST],
-        f"overlap of {TITLES[MULTI]} above that of SimCLR": overlaps[SIMCLR, LAST],
-        f"overlap of {TITLES[MULTI]} above that of SupCon": overlaps[EQUAL, LAST],
+        f"overlap of {TITLES[MULTI]} after the last epoch above the first": paired[MULTI, FIRST],
+        f"overlap of {TITLES[MULTI]} above that of SimCLR": paired[SIMCLR, LAST],
+        f"overlap of {TITLES[MULTI]} above that of SupCon": paired[EQUAL, LAST],
     }
     verdicts = decided(setting, [above(claim, last, less) for claim, less in compared.items()])
     place, pictures, notes = umap_if_installed(), {}, list(NOTES)

@@ -221,7 +221,7 @@ def tests_of(setting: Setting, case: Case, points: Mapping[str, list[Point]]) ->
     xs, where = shares(setting), f"{DATA_SETS[case.data].title}, {wrong} wrong"
     found = []
     for weighting in (LEARNED, CALIBRATED):
-        weights = [point.weights() for point in points[weighting]]
+        weights = [p.weights() if p.trained.complete else [] for p in points[weighting]]
         text = f"{where}: the weight of the task falls with {weighting}"
         found.append(trend_tested(text, xs, weights, falls=True))
     for weighting in (LEARNED, CALIBRATED):
@@ -230,7 +230,7 @@ def tests_of(setting: Setting, case: Case, points: Mapping[str, list[Point]]) ->
         saved = combined(lambda s: (s[0] - s[1]) - (s[2] - s[3]), list(corners))
         found.append(difference_tested(text, saved))
     for weighting, line in points.items():
-        accuracies = [seeds_of(point.scores_on_wrong()) for point in line]
+        accuracies = seeds_of([point.scores_on_wrong() for point in line])
         text = f"{where}: the accuracy on wrong labels falls with {weighting}"
         found.append(trend_tested(text, xs, accuracies, falls=True))
     return found

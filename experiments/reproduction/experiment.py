@@ -71,6 +71,12 @@ class Trained:
         """True if at least one seed has finished."""
         return bool(self.row.finished)
 
+    @property
+    def complete(self) -> bool:
+        """True if all seeds have finished: numbers of two systems may be paired in order."""
+        results = self.row.results
+        return results is not None and len(self.row.finished) == len(results.trials) > 0
+
     def place(self, label: str) -> tuple[str, str]:
         """Returns split and column of a label, named as in the paper: test, or heldout."""
         assert self.source is not None

@@ -49,7 +49,7 @@ class Measured:
     def rises_with(self, what: str) -> list[Tested]:
         """Returns the tests that the mean rises with the value, and ends above its start."""
         first, last = self.values[0], self.values[-1]
-        by_value = [seeds_of(scores) for scores in self.means]
+        by_value = seeds_of(self.means)
         rises = f"accuracy rises with the {what}, {MEAN}"
         above = f"{what} {last:g} above {first:g}, {MEAN}"
         return [

@@ -53,9 +53,12 @@ def interval_of(scores: Scores | None) -> Interval | None:
     return None if scores is None else mean_interval(scores)
 
 
-def seeds_of(scores: Scores | None) -> list[float]:
-    """Returns the score of each seed, [] without scores."""
-    return [] if scores is None else [float(score) for score in scores.score_S]
+def seeds_of(scores: Sequence[Scores | None]) -> list[list[float]]:
+    """Returns the score of each seed, by system; [] for all unless their seeds are equal."""
+    found = [each for each in scores if each is not None]
+    if len(found) < len(scores) or len({each.seeds for each in found}) > 1:
+        return [[] for _ in scores]
+    return [each.score_S.tolist() for each in found]
 
 
 def over_seeds(values: Sequence[float]) -> Interval | None:

@@ -1,7 +1,7 @@
 """CelebA, faces with 40 attributes (Liu et al. 2015, arXiv:1411.7766), as it unpacks.
 
-Tasks and recipe are those of MultiSupCon (Zaigrajew and Zieba), but for the encoder: its TResNet-M
-needs the package timm, so the recipe has ResNet-50.
+Tasks and recipe are those of MultiSupCon (Zaigrajew and Zieba), but for two fields. Its TResNet-M
+needs the package timm, so the encoder is ResNet-50. The paper has no batch size; 128 is its code's.
 """
 
 from collections.abc import Mapping

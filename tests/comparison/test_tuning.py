@@ -8,16 +8,13 @@ from typing import Any
 
 import pytest
 import yaml
-from matplotlib.figure import Figure
 
 from mtcon_ray.comparison import tuning_table
-from mtcon_ray.comparison.curves import curves
 from mtcon_ray.comparison.row import Row
 from mtcon_ray.comparison.spec import Comparison, load_comparison
 from mtcon_ray.comparison.summary import markdown, write_tables
 from mtcon_ray.comparison.tuning import again_spec, best_points, final_spec
 from mtcon_ray.errors import MtconError, SpecError
-from mtcon_ray.report import plotting
 from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.spec import RunSpec
 from mtcon_ray.status import Status
@@ -320,33 +317,3 @@ def test_curves_and_tuning_are_written_beside_the_table(rows: list[Row], tmp_pat
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert written == {"table.md", "table.csv", "table.png", "curves.png", "tuning.csv"}
     assert (tmp_path / "out" / "curves.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_systems_without_training_are_lines_in_the_panels(
-    rows: list[Row], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without the legend, which names them too, only the line differs."""
-    monkeypatch.setattr(plotting, "legend", lambda *_: None)
-    assert curves(rows[:2]) not in (None, curves(rows[1:2]))
-
-
-def test_panels_of_curves_have_the_whole_titles(load: Load, drawn: list[Figure]) -> None:
-    trained = results_of(load().specs["MTCon"], trial(0, {}, 0.5, 0.5, 0.5, 0.5))
-    curves([Row("XEnt multi-task, Kendall's weights", trained)])
-    title = drawn[0].axes[0].get_title(loc="left")
-    assert title == "XEnt multi-task,\nKendall's weights"
-
-
-def test_curves_need_two_epochs_of_a_system_that_trains(load: Load, rows: list[Row]) -> None:
-    """Other means are drawn in the panels of both, so one more curve changes the figure."""
-    assert curves(rows[:1]) is None
-    spec = load().specs["MTCon"]
-    whole = trial(0, {}, 0.5, 0.5, 0.5, 0.5)
-    once = Row("probed once", results_of(spec, replace(whole, reports=whole.reports[-1:])))
-    assert len(once.finished) == 1
-    assert curves([once]) is None
-    one = curves(rows)
-    assert one is not None
-    assert curves(rows[1:]) != one, "the level of a system without training is drawn"
-    other = Row("Other", results_of(spec, trial(0, {}, 0.2, 0.6, 0.6, 0.6)))
-    assert curves([*rows, other]) not in (None, one)

@@ -47,7 +47,7 @@ class DataSpec(Spec):
         None,
         ge=8,
         le=2048,
-        description="side of stored images; null: 1.25 x views.size, never more than images of a "
+        description="side of cached images; null: 1.25 x views.size, never more than images of a "
         "fixed size have",
     )
     # The side of the images, pixels, if all have the same; else None.

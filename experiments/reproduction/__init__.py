@@ -40,16 +40,17 @@ An experiment is a file of the folder `experiments` with a docstring (command, c
 - A cell with all defaults is shared with the tables: leave out a change that is the default, such
   as a temperature of 0.1 (`TEMPERATURE`). `SYSTEMS` in `cells.py` has the systems; add what a
   figure needs.
-- `trained[cell].row` is a `mtcon_ray.comparison.row.Row`: `row.finished` has the trainings,
-  `row.results.predictions_of(trial)` the path of test predictions, and
-  `mtcon_ray.paths.kept_model(mtcon_ray.paths.checkpoint_folder(row.results.folder, trial.name))`
-  that of the network with its heads.
+- `trained[cell].row` is a `mtcon_ray.comparison.row.Row`: `row.finished` has the trainings and
+  `row.results.predictions_of(trial)` the path of test predictions. `spaces.open_trained` opens the
+  network with its heads.
 - Test `trained[cell].finished` first: images may be missing and trainings may fail.
-- `Verdict` can be made directly for a claim that is no difference of two scores; its answer must be
-  "not judged at this budget" unless `setting.budget.judges`. `answer_at` does that.
+- Claims that are no difference of two systems' scores are tested by `trends`: what rises or falls,
+  differences of several scores, numbers with one per seed. `trends.decided` corrects them together.
 - Draw with `mtcon_ray.report.plotting`.
 - `reproduce.py` lists the experiments.
 
-Modules: `budgets`, `data`, `cells`, `experiment`, `files`, `paper` (printed values and the papers'
-inconsistencies), `tables` (experiments that are tables), `page` (the report), `command`.
+Modules: `data`, `budgets` and `cells` make specs; `running` trains them; `tables` and `grids` are
+whole kinds of experiments; `judging` and `trends` test claims; `paper` has the printed values and
+the papers' inconsistencies; `spaces` and `embeddings` look at networks; `spiked` is the simulation
+of theorem 1; `figures`, `drawing`, `interval_table`, `files` and `page` write what is read.
 """

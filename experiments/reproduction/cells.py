@@ -174,17 +174,6 @@ class Cell:
         return (*([self.held_out] if self.held_out else []), *own)
 
 
-def cells_of(data: str, *systems: str, held_out: str | None = None) -> list[Cell]:
-    """Returns a cell of each system; "supcon:*" stands for one on each task."""
-    found = []
-    for system in systems:
-        key, _, label = system.partition(":")
-        tasks = Cell(data, key, held_out).tasks
-        names = [f"{key}:{task}" for task in tasks] if label == "*" else [system]
-        found += [Cell(data, name, held_out) for name in names]
-    return found
-
-
 @dataclass(frozen=True)
 class Setting:
     """All that turns a cell into a spec: budget, images, root, and `path=value` overrides."""

@@ -24,9 +24,9 @@ from mtcon_ray.spec import (
 )
 from mtcon_ray.spec_errors import explain
 
-# An override of these may take a claim's label away; the claim is then not testable here.
 # Fields of a base's section `search` that limit the final trainings.
 LIMITS = ("max_concurrent", "max_failures", "max_hours", "max_device_hours", "stall_minutes")
+# An override of these may take a claim's label away; the claim is then not testable here.
 LABEL_FIELDS = ("data", "data.kind", "data.tasks", "data.held_out")
 
 

@@ -35,6 +35,15 @@ def test_every_experiment_of_the_folder_is_in_the_report() -> None:
     assert [name for name in reproduce.NAMES if reproduce.load(name).name != name] == []
 
 
+def test_the_readme_has_title_and_claim_of_each_experiment() -> None:
+    text = (REPOSITORY / "experiments" / "README.md").read_text()
+    rows = [
+        f"| [`{each.name}`]({each.name}.py) | {each.title} | {each.claim.rstrip('.')} |"
+        for each in map(reproduce.load, reproduce.NAMES)
+    ]
+    assert [row for row in rows if row not in text] == []
+
+
 def here(*arguments: str | Path) -> int | str | None:
     """Returns the exit code of the command, run in this process."""
     with pytest.raises(SystemExit) as ended:

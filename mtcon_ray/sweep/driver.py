@@ -77,7 +77,7 @@ from mtcon_ray.sweep.stall import StallLimit
 from mtcon_ray.sweep.stopper import Stop
 from mtcon_ray.sweep.study import TRIAL, Suggester, importances, named_trials, open_study, preview
 from mtcon_ray.sweep.trainable import ReusedTrainable
-from mtcon_ray.sweep.tune_private import retry_lost_resets
+from mtcon_ray.sweep.tune_private import retry_lost_processes
 from mtcon_ray.tracking.lifecycle import Lifecycle
 from mtcon_ray.tracking.mlflow_server import tracking_uri, ui_command
 from mtcon_ray.tracking.provenance import check_same_data, data_tags, provenance
@@ -281,7 +281,7 @@ class _Sweep:
             {t.user_attrs[TRIAL]: history(t, self.record.epochs(t)) for t in continued},
         )
         folder = attempt_folder(self.folder, number := next_attempt(self.folder))
-        retry_lost_resets()
+        retry_lost_processes()
         let_trials_wait(self.spec.resources, self.plan.concurrency)
         tune.Tuner(
             self._trainable(),

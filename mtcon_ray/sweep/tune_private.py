@@ -10,13 +10,45 @@ from typing import Any
 
 import ray
 from ray._private import state
+from ray.air.execution._internal.actor_manager import RayActorManager
+from ray.exceptions import OutOfMemoryError, RayActorError
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
 
+MEMORY_HINT = "lower search.max_concurrent, or end other programs there"
+
 
 @cache
-def retry_lost_resets() -> None:
-    """Makes Tune try a trial again whose reused process is lost before it has begun the trial.
+def retry_lost_processes() -> None:
+    """Makes Tune try a trial again in two cases in which it does not."""
+    _retry_lost_resets()
+    _retry_memory_kills()
+
+
+def _retry_memory_kills() -> None:
+    """For a process that Ray has killed because its node ran low on memory.
+
+    Of all errors of a lost process, Ray's for this one is not an error of an actor, and Tune ends
+    the whole experiment. It gets one of an actor instead.
+    """
+    failed = RayActorManager._actor_task_failed
+
+    def handle(self: Any, tracked_actor_task: Any, exception: Exception) -> None:
+        failed(self, tracked_actor_task, _as_lost(exception))
+
+    RayActorManager._actor_task_failed = handle  # type: ignore[method-assign]
+
+
+def _as_lost(exception: Exception) -> Exception:
+    """Returns the error of an actor for one of memory, whose dozens of lines are left out."""
+    if not isinstance(exception, OutOfMemoryError):
+        return exception
+    first, *_ = str(exception).splitlines()
+    return RayActorError(error_msg=f"{first}; {MEMORY_HINT}")
+
+
+def _retry_lost_resets() -> None:
+    """For a reused process that is lost before it has begun the trial.
 
     Until then the trial is pending, and Tune handles the loss twice: as the process's it puts the
     trial back, as the task's it finds a pending trial and ends it, whatever `max_failures` says. A
@@ -31,7 +63,7 @@ def retry_lost_resets() -> None:
             self._resetting_trials.remove(trial)
             self._unstage_trial_with_resources(trial)
             self._set_trial_status(trial, Trial.RUNNING)
-        failed(self, tracked_actor, exception)
+        failed(self, tracked_actor, _as_lost(exception))
 
     TuneController._actor_failed = handle  # type: ignore[method-assign]
 

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 from optuna.trial import TrialState
+from ray.air.execution._internal.actor_manager import RayActorManager
+from ray.exceptions import OutOfMemoryError, RayActorError
 from ray.tune.experiment import Trial
 
 from mtcon_ray.callbacks import Callbacks
@@ -23,6 +25,7 @@ from mtcon_ray.sweep.driver import run_sweep
 from mtcon_ray.sweep.progress_callback import Watch
 from mtcon_ray.sweep.study import named_trials, open_study
 from mtcon_ray.sweep.trainable import ReusedTrainable
+from mtcon_ray.sweep.tune_private import MEMORY_HINT, retry_lost_processes
 from mtcon_ray.training.checkpoint import load
 from tests.sweep.small_sweeps import TINY, epochs_of, logged
 
@@ -126,6 +129,43 @@ def test_a_process_that_is_lost_before_it_begins_the_next_trial_costs_one_try(
     assert lost.exists()
     assert [trial.status for trial in results.trials] == [Status.FINISHED] * len(results.trials)
     assert [trial.last_epoch for trial in results.trials] == [4] * len(results.trials)
+
+
+def test_a_process_that_ray_kills_for_memory_costs_one_try(
+    tmp_path: Path,
+    root: Path,
+    spec_file: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first trial is killed each time, the second one once, in their second epochs."""
+
+    class Killed(ReusedTrainable):
+        def step(self) -> dict[str, Any]:
+            found, trial = super().step(), self.config["trial"]
+            if trial == "trial-0000" or (trial == "trial-0001" and not (tmp_path / trial).exists()):
+                (tmp_path / trial).touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return found
+
+    retry_lost_processes()
+    handle = RayActorManager._actor_task_failed
+
+    def for_memory(self: Any, tracked_actor_task: Any, exception: Exception) -> None:
+        """Ray's memory monitor would have to be made to kill one of these processes alone."""
+        if isinstance(exception, RayActorError):
+            exception = OutOfMemoryError("1 worker(s) were killed\nby a policy")
+        handle(self, tracked_actor_task, exception)
+
+    monkeypatch.setattr(RayActorManager, "_actor_task_failed", for_memory)
+    monkeypatch.setattr(driver, "ReusedTrainable", Killed)
+    search = {**TINY["search"], "scheduler": "none", "max_concurrent": 1, "max_failures": 1}
+    results = sweep(spec_file(search=search), root)
+    first, *others = results.trials
+    assert first.status == Status.FAILED
+    assert first.reason is not None
+    assert first.reason.startswith(f"1 worker(s) were killed; {MEMORY_HINT}")
+    assert [(t.status, t.last_epoch) for t in others] == [(Status.FINISHED, 4)] * len(others)
+    assert (tmp_path / "trial-0001").exists()
 
 
 @pytest.mark.usefixtures("undrawn")

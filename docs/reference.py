@@ -22,8 +22,11 @@ BOUNDS = {
     "exclusiveMinimum": "> {}",
     "maximum": "≤ {}",
     "exclusiveMaximum": "< {}",
+    "multipleOf": "a multiple of {}",
     "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
     "minItems": "at least {}",
+    "maxItems": "at most {}",
     "pattern": "`{}`",
 }
 SPEC_HEAD = """# Every field of a spec
@@ -111,18 +114,28 @@ def kind_of(schema: dict[str, Any]) -> str:
         return f"`{schema['const']}`"
     if "enum" in schema:
         return ", ".join(f"`{json.dumps(v).strip(chr(34))}`" for v in schema["enum"])
-    bounds = ", ".join(text.format(schema[key]) for key, text in BOUNDS.items() if key in schema)
     name = {"null": "null", "object": "mapping", "array": "list"}.get(
         schema.get("type", ""), schema.get("type", "any value")
     )
     if isinstance(schema.get("items"), dict):
         name += f" of {kind_of(schema['items'])}"
+    elif "prefixItems" in schema:  # a list of fixed length
+        name += f" of {' or '.join(dict.fromkeys(map(kind_of, schema['prefixItems'])))}"
     if isinstance(schema.get("additionalProperties"), dict):
         name += f" to {kind_of(schema['additionalProperties'])}"
     if "properties" in schema:
         kinds = [key for key in schema["properties"] if key != "step"]
         name = "one of " + ", ".join(f"`{{{key}: ...}}`" for key in kinds)
-    return f"{name}, {bounds}" if bounds else name
+    return ", ".join([name, *bounds_of(schema)])
+
+
+def bounds_of(schema: dict[str, Any]) -> list[str]:
+    """Returns a field's bounds in words."""
+    bounds = {key: text.format(schema[key]) for key, text in BOUNDS.items() if key in schema}
+    if "minItems" in bounds and schema["minItems"] == schema.get("maxItems"):
+        bounds["minItems"] = f"exactly {schema['minItems']}"
+        del bounds["maxItems"]
+    return list(bounds.values())
 
 
 def default_of(field: dict[str, Any]) -> str:

@@ -130,6 +130,49 @@ def test_reference_names_every_method_and_encoder() -> None:
         assert f": {name}`\n" in text
 
 
+def bounds_in(schema: Any) -> Iterator[str]:
+    """Yields the keywords of a JSON schema that bound a value by a number."""
+    if isinstance(schema, dict):
+        for key, value in schema.items():
+            if isinstance(value, int | float) and not isinstance(value, bool) and key != "const":
+                yield key
+            elif key != "default":
+                yield from bounds_in(value)
+    elif isinstance(schema, list):
+        for each in schema:
+            yield from bounds_in(each)
+
+
+def test_reference_shows_every_bound() -> None:
+    reference = runpy.run_path(str(DOCS / "reference.py"))
+    found = set(bounds_in(reference["SCHEMA"])) - {"default"}
+    assert {"minimum", "multipleOf", "maxItems", "maxLength"} <= found
+    assert found <= reference["BOUNDS"].keys()
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"type": "integer", "minimum": 8, "multipleOf": 4}, "integer, ≥ 8, a multiple of 4"),
+        (
+            {"type": "array", "items": {"type": "number"}, "minItems": 1, "maxItems": 20},
+            "list of number, at least 1, at most 20",
+        ),
+        (
+            {
+                "type": "array",
+                "prefixItems": [{"type": "number"}] * 3,
+                "minItems": 3,
+                "maxItems": 3,
+            },
+            "list of number, exactly 3",
+        ),
+    ],
+)
+def test_reference_says_how_long_and_of_what_multiple(schema: dict[str, Any], words: str) -> None:
+    assert runpy.run_path(str(DOCS / "reference.py"))["kind_of"](schema) == words
+
+
 def anchors(page: Path) -> set[str]:
     titles = re.findall(r"^#+ (.*)", page.read_text("utf-8"), re.M)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}

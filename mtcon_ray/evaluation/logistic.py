@@ -9,8 +9,10 @@ binary one, summed over the labels of the set, each averaged over the items wher
 objective is strictly convex in the weights. Its minimum, and therefore the accuracy, does not
 depend on a seed, on the order of the items, or on the scale of the features.
 
-Each label is solved separately, so that a probe does not depend on which other labels are probed.
-All labels share the standardisation and the principal axes of the features.
+Each label is solved separately. All labels share the standardisation and the principal axes of the
+features, over the rows where any of the labels is known. So a probe depends on which other labels
+are probed if these are known for rows where its own label is not: such rows change the standardised
+features, and thereby the size of the penalty. Without missing labels it does not.
 """
 
 import math

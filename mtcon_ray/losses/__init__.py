@@ -1,7 +1,8 @@
 """Loss functions for users with their own training loop; they need no other part of the package.
 
 `z` is [B, V, D] with unit rows: B items in V views. Labels are integers [B], -1 where unknown;
-label sets are [B, L]. Losses are in nats. All functions but `amcl` take these options:
+label sets are [B, L]. Losses are in nats. A temperature is a number, or a tensor with one element,
+which may need a gradient. All functions but `amcl` take these options:
 
 reduction: "mean" or "sum" over the anchors gives a scalar. "none" gives the loss of each anchor,
     [B, V], which is 0 for an anchor without positives.
@@ -24,6 +25,7 @@ from mtcon_ray.losses.contrastive import Contrast, contrast, contrast_by_head
 from mtcon_ray.losses.learned_temperature import TemperatureNet
 from mtcon_ray.losses.positives import EqualLabel, OwnView
 from mtcon_ray.losses.soft_positives import LabelSets, is_known
+from mtcon_ray.losses.weighting import penalty_terms
 
 __all__ = ["TemperatureNet", "amcl", "mtcon", "multisupcon", "nt_xent", "supcon"]
 
@@ -31,7 +33,7 @@ _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def nt_xent(
-    z: Tensor, *, temperature: float, reduction: str = "mean", average_over: str = "valid"
+    z: Tensor, *, temperature: float | Tensor, reduction: str = "mean", average_over: str = "valid"
 ) -> Tensor:
     """Returns NT-Xent, averaged over the V - 1 positives of each anchor, its other views.
 
@@ -42,6 +44,7 @@ def nt_xent(
     0.2395
     """
     check_floating(z)
+    temperature = _positive(temperature)
     return _finite(contrast([z], OwnView(), temperature, reduction, average_over))[0]
 
 
@@ -49,7 +52,7 @@ def supcon(
     z: Tensor,
     labels: Tensor,
     *,
-    temperature: float,
+    temperature: float | Tensor,
     reduction: str = "mean",
     average_over: str = "valid",
     missing: str = "skip",
@@ -67,6 +70,7 @@ def supcon(
     """
     relation = _equal_label(labels, z, missing)
     check_floating(z)
+    temperature = _positive(temperature)
     return _finite(contrast([z], relation, temperature, reduction, average_over))[0]
 
 
@@ -74,7 +78,7 @@ def mtcon(
     z_by_task: Mapping[str, Tensor],
     labels_by_task: Mapping[str, Tensor],
     *,
-    temperature: float | Mapping[str, float],
+    temperature: float | Tensor | Mapping[str, float | Tensor],
     log_variance: Mapping[str, Tensor] | None = None,
     reduction: str = "mean",
     average_over: str = "valid",
@@ -83,12 +87,14 @@ def mtcon(
     """Returns MTCon's loss: the sum over tasks of exp(-s) L + s, or of L without log variances s.
 
     L is `supcon` of the task. `temperature` is one for all tasks, or a mapping with one for each.
-    `log_variance` holds s = log sigma^2, a scalar tensor per task. With reduction="none" the
-    result is a dict of exp(-s) L by task, [B, V] each, without the terms s.
+    `log_variance` holds s = log sigma^2, a tensor without dimensions per task. With
+    reduction="none" the result is a dict of exp(-s) L by task, [B, V] each, without the terms s.
+    A task without an anchor that has a positive, so with L = 0, adds no term s; otherwise s would
+    fall in each batch without labels of the task.
 
     Learned weights need reduction="mean": with "sum", s overshoots and the weights exp(-s) vanish
     for hundreds of steps. Mu et al. 2023, arXiv:2307.02712. Raises ValueError also if the mappings
-    have different tasks.
+    have different tasks, or if a log variance has a dimension.
 
     >>> z = torch.eye(2)[:, None].expand(2, 2, 2)
     >>> labels = {"shape": torch.tensor([0, 0]), "colour": torch.tensor([0, 1])}
@@ -97,11 +103,21 @@ def mtcon(
     """
     if not z_by_task:
         raise ValueError("z_by_task must hold at least one task, got none")
-    if not isinstance(temperature, Mapping):
-        temperature = dict.fromkeys(z_by_task, temperature)
     _check_tasks("labels_by_task", labels_by_task, z_by_task)
-    _check_tasks("temperature", temperature, z_by_task)
-    _check_tasks("log_variance", z_by_task if log_variance is None else log_variance, z_by_task)
+    if isinstance(temperature, Mapping):
+        _check_tasks("temperature", temperature, z_by_task)
+        temperature = {t: _positive(of, f"temperature[{t!r}]") for t, of in temperature.items()}
+    else:
+        temperature = dict.fromkeys(z_by_task, _positive(temperature))
+    if log_variance is not None:
+        _check_tasks("log_variance", log_variance, z_by_task)
+        for task, s in log_variance.items():
+            # [1] would make [T, 1] of all tasks, which broadcasts against their losses [T].
+            if s.ndim:
+                raise ValueError(
+                    f"log_variance[{task!r}] must have shape [], got {list(s.shape)}; "
+                    "use .squeeze() if it has one element"
+                )
     # Labels of all tasks are checked before the first loss is computed, so errors come at once.
     relations = {
         task: _equal_label(labels_by_task[task], z, missing) for task, z in z_by_task.items()
@@ -119,14 +135,14 @@ def mtcon(
     if log_variance is None:
         return loss_T.sum()
     s_T = torch.stack([log_variance[task] for tasks, _ in losses for task in tasks])
-    return (torch.exp(-s_T) * loss_T + s_T).sum()
+    return (torch.exp(-s_T) * loss_T + penalty_terms(s_T, loss_T)).sum()
 
 
 def multisupcon(
     z: Tensor,
     label_sets: Tensor,
     *,
-    temperature: float,
+    temperature: float | Tensor,
     threshold: float,
     reduction: str = "mean",
     average_over: str = "valid",
@@ -160,6 +176,7 @@ def multisupcon(
     counts = bool((known > 1).any())
     relation = LabelSets(label_sets, threshold=threshold, counts=counts, missing=missing)
     check_floating(z)
+    temperature = _positive(temperature)
     return _finite(contrast([z], relation, temperature, reduction, average_over))[0]
 
 
@@ -173,6 +190,25 @@ def _finite(found: Contrast) -> Tensor:
         for z in found.z_by_space:
             check_rows(z)
     return found.loss
+
+
+def _positive(temperature: float | Tensor, name: str = "temperature") -> float | Tensor:
+    """Returns a temperature, of a tensor with one element the scalar.
+
+    Raises ValueError unless it is one number that is positive and finite. `contrast` itself does
+    not check tensors: in training the look at their value would be a device synchronisation.
+    """
+    value = temperature
+    if isinstance(temperature, Tensor):
+        if temperature.numel() != 1:
+            raise ValueError(
+                f"{name} must be a number or have one element, got shape {list(temperature.shape)}"
+            )
+        temperature = temperature.reshape(())
+        value = temperature.item()
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name} must be positive, got {value}")
+    return temperature
 
 
 def _equal_label(labels: Tensor, z: Tensor, missing: str) -> EqualLabel:

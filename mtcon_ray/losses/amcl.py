@@ -70,8 +70,8 @@ def amcl(
     `temperature_net` maps [..., D] to vectors of a common width; in "barlow" it maps columns,
     [..., B]. The other arguments are those of `Adaptive`. `off_diagonal` is lambda of Barlow Twins.
 
-    Raises ValueError for an unknown form, no heads, missing queues, embeddings that are not
-    finite, wrong shapes, and settings that `Adaptive` refuses.
+    Raises ValueError for an unknown form, no heads, missing queues, embeddings or queues that are
+    not finite, wrong shapes, and settings that `Adaptive` refuses.
 
     >>> z = torch.eye(2)[:, None].expand(2, 2, 2)  # two items, two equal views each
     >>> loss = amcl({"a": z, "b": z}, form="simclr", temperature_net=torch.nn.Identity(), beta=0)
@@ -90,6 +90,8 @@ def amcl(
     for head, z in z_by_head.items():
         check_rows(z, f"z_by_head[{head!r}]")
         queue = queues.get(head)
+        if form == "moco":
+            check_rows(queues[head], f"queue_by_head[{head!r}]")
         losses.append(adapt(z, adaptive, form=form, queue=queue, off_diagonal=off_diagonal).loss)
     return torch.stack(losses).sum()
 

@@ -16,8 +16,11 @@ Here the excess over the floor F is measured in units of the attainable range,
 where q_i are the weights of an anchor's positives divided by their sum, H is the entropy, share_i
 is the mean weight of its positives, |N_i| the number of its negatives and t the temperature;
 `contrastive.Range` derives F. For K classes share_i is 1, H(q_i) is log|P_i| and g is K / (K - 1):
-F is attained when each class is one corner of a simplex. For soft positives (label sets, numbers)
-g is 2 and F is a lower bound. C is the loss of equal embeddings.
+F is attained when each class is one corner of a simplex. It is a lower bound of L if classes have
+equal sizes and all rows of the batch are labelled. Otherwise L can fall below F at a warm
+temperature: unlabelled rows can lie opposite to all classes, and small classes opposite to a large
+one. e is then below 0 and s falls to its bound, as for a solved task. For soft positives (label
+sets, numbers) g is 2 and F is always a lower bound. C is the loss of equal embeddings.
 
 e is 0 for a solved task and 1 for a task of which nothing is learned, whatever the number of
 classes, their balance, the batch size and the temperature. The objective of MTCon is then used

@@ -22,7 +22,7 @@ from mtcon_ray.losses.tiled_logsumexp import log_sums, rows_gradient
 
 
 class Range(NamedTuple):
-    """Least and greatest value that a loss sensibly takes, detached, in nats.
+    """Usual least and greatest value of a loss, detached, in nats.
 
     Both are means over the anchors that the loss averages over, so they follow the class balance
     of the batch. ceiling: the loss when all embeddings are equal. floor: derived as follows.
@@ -41,10 +41,16 @@ class Range(NamedTuple):
 
     For K classes this is log(|P_i| + |N_i| exp(-g / t)) with g = K / (K - 1): K equidistant points,
     one per class, reach it in all anchors at once, and no embedding of classes of equal size has a
-    lower mean (Graf et al. 2021, arXiv:2102.08817). Graded positives overlap instead of forming
-    classes; g = 2 is then the only bound that holds for every pair. It is a lower bound, which not
-    all anchors reach at once: z_i.z_p / t = log q_ip + const for all i needs a Gram matrix with
-    these entries.
+    lower mean (Graf et al. 2021, arXiv:2102.08817), if all rows are labelled. Otherwise some
+    cosines can be below 1 - g, and at a warm temperature the mean can then be lower than the floor:
+    unlabelled rows can lie opposite to all classes, and small classes opposite to a large one. At
+    t = 1 the mean of 8 classes of two images with 16 unlabelled images falls below it by 2 % of
+    ceiling - floor, that of a class of 12 images with four of one image by 13 %. At t = 0.1 neither
+    does.
+
+    Graded positives overlap instead of forming classes; g = 2 is then the only bound that holds for
+    every pair. It is always a lower bound, which not all anchors reach at once:
+    z_i.z_p / t = log q_ip + const for all i needs a Gram matrix with these entries.
     """
 
     floor: Tensor
@@ -61,7 +67,10 @@ class Contrast(NamedTuple):
 
     @torch.no_grad()
     def range(self) -> Range:
-        """Returns the range of the mean over anchors with a positive in this batch, [H] each."""
+        """Returns the range of the mean over anchors with a positive in this batch, [H] each.
+
+        The floor is a lower bound under the conditions that `Range` states.
+        """
         z_HBVD = torch.stack(list(self.z_by_space))
         degrees = self.relation.degrees(z_HBVD)
         weight_HB, count_HB = degrees
@@ -90,9 +99,9 @@ def contrast(
     is 0 and differentiable. The temperature may be a tensor, a scalar or [H], and then has a
     gradient. All z_BVD have the same shape and dtype.
 
-    Raises ValueError for unknown values of reduction and average_over, a temperature that is not
-    positive, another shape than [B, V, D], and a single row, which has no other row to be compared
-    with.
+    Raises ValueError for unknown values of reduction and average_over, a number as temperature that
+    is not positive, another shape than [B, V, D], and a single row, which has no other row to be
+    compared with. The value of a tensor as temperature is not checked.
     """
     _check(z_by_space[0], temperature, reduction, average_over)
     with full_precision(z_by_space[0].device):

@@ -69,8 +69,9 @@ class LearnedVariance(Weighting):
 
     penalty 1 is the objective of MSCon (Mu et al. 2023, arXiv:2307.02712) and of MTCon. penalty
     1/2 is that of Kendall et al. 2018, arXiv:1705.07115, eq. 10, for cross-entropy. For a fixed L
-    the optimum is sigma^2 = L / penalty. If L can reach 0, as cross-entropy can, only `clamp` keeps
-    exp(-s) finite. The papers leave s free; here |s| is at most LOG_VARIANCE_BOUND.
+    the optimum is sigma^2 = L / penalty. If L approaches 0, as cross-entropy can, only `clamp`
+    keeps exp(-s) finite. The papers leave s free; here |s| is at most LOG_VARIANCE_BOUND. A task
+    without a label in the batch has L = 0 and no penalty; see `penalty_terms`.
 
     L must be a mean over anchors. With a sum over 128 anchors, s overshoots so far that the encoder
     gets no gradient for hundreds of steps. s has the learning rate of the encoder, so it overshoots
@@ -96,7 +97,7 @@ class LearnedVariance(Weighting):
         s_T = self.log_variance
         loss_T = torch.stack([loss_by_task[t] for t in self.tasks])
         weight_T = torch.exp(-s_T)
-        penalty = self.penalty * s_T.sum()
+        penalty = self.penalty * penalty_terms(s_T, loss_T).sum()
         if self.normalise:
             applied_T = weight_T.detach() / weight_T.detach().mean()
             learn = (weight_T * loss_T.detach()).sum() + penalty
@@ -121,7 +122,8 @@ class LearnedTemperature(LearnedVariance):
     """The sum over tasks of L(t sigma^2) + s: sigma^2 divides the logits instead of the loss.
 
     The derivation of MTCon starts from this form, but the paper optimises that of LearnedVariance,
-    which is another function. The method must multiply its temperature t by `factor`.
+    which is another function. The method must multiply its temperature t by `factor`. A task
+    without a label in the batch has neither term, as in LearnedVariance.
     """
 
     def factor(self, task: str) -> Tensor:
@@ -131,4 +133,18 @@ class LearnedTemperature(LearnedVariance):
     def forward(self, loss_by_task: Losses, range_by_task: Ranges = NO_RANGES) -> Weighted:
         ones = {t: torch.ones_like(loss.detach()) for t, loss in loss_by_task.items()}
         loss_T = torch.stack([loss_by_task[t] for t in self.tasks])
-        return Weighted((loss_T + self.log_variance).sum(), ones)
+        return Weighted((loss_T + penalty_terms(self.log_variance, loss_T)).sum(), ones)
+
+
+def penalty_terms(s_T: Tensor, loss_T: Tensor) -> Tensor:
+    """Returns each task's term s of the objective, [T], and 0 where its loss is exactly 0.
+
+    s_T are the log variances and loss_T the losses, [T] each. A task without a label in the batch
+    has the placeholder 0 as its loss. Its s must get no gradient: the penalty alone would lower s
+    in each such step, so that sigma^2 settled at the share of steps with labels times L.
+    """
+    # The loss of a task with labels can round to 0 too, as the cross-entropy of large margins does.
+    # The optimum is then s = -inf. It is right to leave s where it is: exp(-s) multiplies a loss
+    # without a gradient for the encoder, and another step needs no weight at the bound.
+    # Not `loss_T > 0`: a contrastive loss near 0, of a task with labels, can round below 0.
+    return torch.where(loss_T != 0, s_T, 0.0)

@@ -246,5 +246,11 @@ def test_embeddings_that_are_not_finite_are_named_with_their_head() -> None:
     z[1, 0, 2] = torch.nan
     with pytest.raises(ValueError, match=r"z_by_head\['b'\] must be finite, got 1 of 24 entries"):
         amcl({"a": two_views(), "b": z}, form="simclr", temperature_net=identity, beta=1e-4)
+    rows, queue = rows_of("moco"), unit("queue")
+    queue[2, 1] = torch.inf
+    queues = {"a": unit("queue"), "b": queue}
+    options: dict[str, Any] = {"temperature_net": identity, "beta": 1e-4}
+    with pytest.raises(ValueError, match=r"queue_by_head\['b'\] must be finite, got 1 of 15 entr"):
+        amcl({"a": rows, "b": rows}, form="moco", queue_by_head=queues, **options)
     with pytest.raises(ValueError, match="z_by_head must hold at least one head, got none"):
         amcl({}, form="simclr", temperature_net=identity, beta=1e-4)

@@ -115,6 +115,18 @@ def test_free_embeddings_of_classes_reach_the_floor(num_classes: int) -> None:
     assert excess(loss, bounds) == pytest.approx(0, abs=0.003)
 
 
+@pytest.mark.parametrize(("labels", "least"), [
+    ([*range(8), *range(8), *[-1] * 16], -0.025),  # rows without a label lie opposite to all
+    ([*[0] * 12, 1, 2, 3, 4], -0.129),  # the small classes lie opposite to the large one
+])  # fmt: skip
+def test_the_floor_is_no_bound_of_some_classes_at_a_warm_temperature(
+    labels: list[int], least: float
+) -> None:
+    relation = EqualLabel(torch.tensor(labels))
+    assert excess(*optimised(relation, len(labels), 1.0)) == pytest.approx(least, abs=0.001)
+    assert excess(*optimised(relation, len(labels), 0.1)) == pytest.approx(0, abs=0.003)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("tau", [0.1, 0.5, 2.0])
 @pytest.mark.parametrize("relation", [

@@ -258,6 +258,63 @@ def test_one_entry_that_is_not_finite_is_found(
         OF_ROWS[name](z)
 
 
+@pytest.mark.parametrize("shape", [[1], [2], [1, 1]])
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_a_log_variance_with_a_dimension_is_named_with_its_task(
+    reduction: str, shape: list[int]
+) -> None:
+    """[T, 1] would broadcast against the losses [T]."""
+    z, labels = case_a()
+    s = {"1": torch.tensor(0.5), "2": torch.zeros(shape)}
+    message = rf"log_variance\['2'\] must have shape \[\], got \{shape}; use .squeeze"
+    with pytest.raises(ValueError, match=message):
+        mtcon(z, labels, temperature=0.1, log_variance=s, reduction=reduction)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_a_task_without_labels_adds_no_log_variance(reduction: str) -> None:
+    z, labels = case_a()
+    labels["2"] = torch.full_like(labels["2"], -1)
+    s = {task: torch.tensor(0.5).double().requires_grad_() for task in z}
+    loss = mtcon(z, labels, temperature=0.1, log_variance=s, reduction=reduction)
+    alone = supcon(z["1"], labels["1"], temperature=0.1, reduction=reduction)
+    assert value(loss) == pytest.approx(alone.item() * math.exp(-0.5) + 0.5)
+    of_task_1, of_task_2 = torch.autograd.grad(loss, list(s.values()))  # type: ignore[arg-type]
+    assert of_task_1 != 0
+    assert of_task_2 == 0
+
+
+OF_TEMPERATURE: dict[str, Callable[[Tensor], Any]] = {
+    "nt_xent": lambda t: nt_xent(case_a()[0]["1"], temperature=t),
+    "supcon": lambda t: supcon(case_a()[0]["1"], LABELS, temperature=t),
+    "mtcon": lambda t: mtcon(*case_a(), temperature=t),
+    "mtcon of tasks": lambda t: mtcon(*case_a(), temperature={"1": torch.tensor(0.1), "2": t}),
+    "multisupcon": lambda t: multisupcon(case_a()[0]["1"], SETS, temperature=t, threshold=0.3),
+}
+
+
+@pytest.mark.parametrize("name", OF_TEMPERATURE)
+def test_temperatures_that_are_tensors_are_checked_too(name: str) -> None:
+    where = r"temperature\['2'\]" if name == "mtcon of tasks" else "temperature"
+    for wrong in (-0.5, 0.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match=f"^{where} must be positive, got {wrong}$"):
+            OF_TEMPERATURE[name](torch.tensor(wrong))
+    with pytest.raises(ValueError, match=rf"^{where} must be a number or .*, got shape \[2\]$"):
+        OF_TEMPERATURE[name](torch.ones(2))
+
+
+@pytest.mark.parametrize("name", OF_TEMPERATURE)
+def test_a_temperature_may_be_a_tensor_with_one_element_and_a_gradient(name: str) -> None:
+    expected = OF_TEMPERATURE[name](torch.tensor(0.5, dtype=torch.float64))
+    t = torch.tensor([0.5], dtype=torch.float64, requires_grad=True)
+    loss = OF_TEMPERATURE[name](t)
+    loss.backward()
+    assert loss.shape == ()
+    assert loss == expected
+    assert t.grad is not None
+    assert t.grad != 0
+
+
 def test_tasks_must_agree() -> None:
     z, labels = {"a": torch.ones(2, 2, 2)}, {"b": torch.zeros(2).long()}
     with pytest.raises(ValueError, match=r"labels_by_task must have the tasks .*'a'.* got \['b'\]"):

@@ -11,6 +11,7 @@ from torch import Tensor
 from mtcon_ray.losses.weighting import (
     LOG_VARIANCE_BOUND,
     FixedWeights,
+    LearnedTemperature,
     LearnedVariance,
 )
 from mtcon_ray.methods.mtcon import MTCon
@@ -87,6 +88,42 @@ def test_descent_on_s_ends_at_the_log_of_the_loss() -> None:
     assert weighting.log_variance.tolist() == pytest.approx(optimum(), rel=1e-4)
     sigmas = [sigma.item() for sigma in weighting.sigma_by_task().values()]
     assert sigmas == pytest.approx([loss.sqrt().item() for loss in losses.values()], rel=1e-4)
+
+
+@pytest.mark.parametrize("weighting", [
+    LearnedVariance(TASKS),
+    LearnedVariance(TASKS, normalise=True),
+    LearnedVariance(TASKS, penalty=0.5),
+    LearnedTemperature(TASKS),
+])  # fmt: skip
+def test_a_step_without_labels_leaves_log_variance_alone(weighting: LearnedVariance) -> None:
+    """The loss of a task without a label in the batch is exactly 0."""
+    with torch.no_grad():
+        weighting.log_variance.copy_(torch.tensor([0.5, -0.25]))
+    weighting({"shape": torch.tensor(4.0), "colour": torch.tensor(0.0)}).objective.backward()
+    assert weighting.log_variance.grad is not None
+    assert weighting.log_variance.grad[0] != 0
+    assert weighting.log_variance.grad[1] == 0
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+def test_log_variance_settles_by_the_steps_with_labels_alone(normalise: bool) -> None:
+    weighting = LearnedVariance(TASKS, normalise=normalise)
+    optimizer = torch.optim.SGD(weighting.parameters(), lr=0.2)
+    for step in range(500):
+        optimizer.zero_grad()
+        rare = torch.tensor(4.0 if step % 10 == 0 else 0.0)
+        weighting({"shape": torch.tensor(4.0), "colour": rare}).objective.backward()
+        optimizer.step()
+    assert weighting.log_variance.exp().tolist() == pytest.approx([4, 4], rel=1e-3)
+
+
+def test_a_loss_that_rounds_below_zero_has_a_penalty() -> None:
+    """Contrastive losses near 0 do, of tasks with labels."""
+    weighting = learned(0.5)
+    weighting({"shape": torch.tensor(-1e-9).double()}).objective.backward()
+    assert weighting.log_variance.grad is not None
+    assert weighting.log_variance.grad.item() == pytest.approx(1)
 
 
 def test_half_the_penalty_is_kendalls_form() -> None:

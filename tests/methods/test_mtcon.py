@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.errors import SpecError
-from mtcon_ray.losses import multisupcon, nt_xent, supcon
+from mtcon_ray.losses import multisupcon, nt_xent, small_batch, supcon
 from mtcon_ray.losses.calibrated_weighting import CalibratedVariance
 from mtcon_ray.losses.soft_positives import Near
 from mtcon_ray.losses.weighting import FixedWeights, LearnedTemperature, LearnedVariance
@@ -143,6 +143,29 @@ def test_each_kind_may_keep_its_own_views_where_nothing_is_known() -> None:
     for head, z_BVD in z_by_head.items():
         assert skipped[head].item() == 0
         torch.testing.assert_close(kept[head], nt_xent(z_BVD, temperature=0.1))
+
+
+@pytest.mark.parametrize("most_pairs", [0, 2**20])
+@pytest.mark.parametrize("weighting", ["learned", "temperature", "calibrated"])
+def test_a_batch_without_labels_of_a_kind_leaves_its_log_variance_alone(
+    weighting: str, most_pairs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(small_batch, "MOST_PAIRS", most_pairs)
+    z_by_head, batch = mixed()
+    unknown = Batch(
+        {"shape": torch.full((6,), -1)},
+        6,
+        {"looks": torch.full((6, 5), 255, dtype=torch.uint8)},
+        {"price": torch.full((6,), math.nan)},
+    )
+    method = MTCon(
+        MTCon.Spec.model_validate({"weighting": weighting}), problem(*KINDS, kinds=KINDS)
+    )
+    for given, moves in ((batch, True), (unknown, False)):
+        output = method(z_by_head, given)
+        objective = method.weighting(output.losses, output.ranges).objective
+        (gradient_T,) = torch.autograd.grad(objective, list(method.weighting.parameters()))
+        assert gradient_T.ne(0).tolist() == [moves] * 3
 
 
 def test_a_task_may_have_its_own_temperature() -> None:

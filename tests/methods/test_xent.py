@@ -82,6 +82,16 @@ def test_a_fitted_training_set_does_not_let_weights_diverge() -> None:
     assert all(w.isfinite() for w in weights.values())
 
 
+def test_a_batch_without_labels_of_a_task_leaves_its_log_variance_alone() -> None:
+    logits, batch = case()
+    batch.labels["colour"][:] = -1
+    method = method_of(weighting="kendall")
+    method.weighting(method(logits, batch).losses).objective.backward()
+    (log_variance_T,) = method.parameters()
+    assert log_variance_T.grad is not None
+    assert log_variance_T.grad.ne(0).tolist() == [True, False]
+
+
 def test_tasks_of_other_kinds_are_left_out() -> None:
     mixed = problem("shape", "price", kinds={"price": "number", "shape": "classes"})
     XEnt.Spec().check(mixed)

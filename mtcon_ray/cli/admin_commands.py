@@ -95,8 +95,15 @@ def clean(name: str, root: Path, yes: bool) -> None:
     if not yes:
         say("nothing removed; --yes removes it")
         return
+    if folder.is_symlink():
+        raise SweepError(
+            f"{folder} must be a folder to be removed, got a link to {folder.resolve()}; remove "
+            "that folder and the link by hand"
+        )
     # Renamed first, so that an interrupted removal leaves no incomplete sweep under its name.
     doomed = folder.with_name(f".removing-{folder.name}")
+    if doomed.exists():  # an earlier removal was interrupted
+        shutil.rmtree(doomed)
     folder.rename(doomed)
     shutil.rmtree(doomed)
     say(f"removed {folder}")
@@ -290,7 +297,7 @@ def _run_of(register: str, model: str, root: Path, sweep: "SweepResults | None")
     tracking = sweep.spec.tracking
     return find_run(
         register, uri=tracking_uri(tracking.uri, root), experiment=tracking.experiment,
-        sweep=sweep.name, trial=sweep.required_winner().name,
+        folder=sweep.folder, trial=sweep.required_winner().name,
     )  # fmt: skip
 
 

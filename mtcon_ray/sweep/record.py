@@ -1,6 +1,7 @@
 """Writer of the driver's events: those of the sweep, and each trial's start and end."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from optuna.trial import FrozenTrial
@@ -47,22 +48,33 @@ class SweepRecord:
     def end(self, status: str, report: Path | None, **tags: str) -> None:
         """Writes the sweep's end event, after the winner's scores and the report's files.
 
-        The step of the scores is the number of trials that have ended. With a report the winner is
-        named in tags, which the MLflow UI shows in its table of sweeps.
+        With a report the winner is named in tags, which the MLflow UI shows in its table of sweeps.
         """
         results = load_sweep(self.folder)
         if (winner := results.winner) is not None and winner.value is not None:
-            ended = sum(trial.status is not Status.RUNNING for trial in results.trials)
             known = {**winner.last_metrics, **winner.probe_values}
             scores = {name: v for name, v in known.items() if name.startswith(OF_THE_WINNER)}
             scores[results.recorded.labels.objective] = winner.value
-            self.parent.append(Reported(epoch=ended, metrics=scores))
+            self._report_scores(scores, sum(trial.status.is_final for trial in results.trials))
             if report:
                 tags |= {"mtcon.winner": winner.name, "mtcon.winner.value": f"{winner.value:.4f}"}
         for file in sorted(report.parent.iterdir()) if report else ():
             self.parent.append(Artifact(path=str(file), to="report"))
         note = describe_sweep(results, ended=report is not None)
         self.parent.append(Ended(status=status, tags=tags, note=note))
+
+    def _report_scores(self, scores: dict[str, float], num_ended: int) -> None:
+        """Writes the winner's scores; their step is the number of trials that have ended.
+
+        It is one above the last step if the scores have changed and that number is no higher, as
+        after failed trials were trained again. The event log has each step once.
+        """
+        new = Reported(epoch=num_ended, metrics=scores)
+        last = next((e for e in reversed(self.parent.events()) if isinstance(e, Reported)), None)
+        # Compared as JSON, because NaN does not equal itself.
+        if last and last.to_json()["metrics"] != new.to_json()["metrics"]:
+            new = replace(new, epoch=max(num_ended, last.epoch + 1))
+        self.parent.append(new)
 
     def trial_started(self, trial: FrozenTrial) -> None:
         """Writes a trial's start event, or a reopen event if it has started before."""

@@ -1,20 +1,28 @@
 """The event log of one run as JSON lines; it is also the queue to the tracking server."""
 
 import errno
+import fcntl
 import json
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
+from io import FileIO
 from pathlib import Path
 
 from mtcon_ray.errors import StorageError, SweepError
 from mtcon_ray.tracking.events import Artifact, Ended, Event, Reported, Started, from_json
 
+# A writer waits 10 s for the lock, then writes without it: the holder hangs, or its node was lost
+# with the lock of a network file system.
+LOCK_ATTEMPTS, LOCK_PAUSE = 1000, 0.01
+
 
 class EventLog:
-    """Writer of one run's event log; several processes may write to it, one after the other.
+    """Writer of one run's event log; several processes may write to it, one at a time.
 
     The constructor does not touch the file. A line that a kill left incomplete is cut off before
     the next event is written.
@@ -42,6 +50,10 @@ class EventLog:
         epoch or a later one. The same holds for a report after an end, because workers of a stopped
         trial may train on for a moment. Raises StorageError if the write fails.
         """
+        with _only_writer(self.path):
+            return self._append(event)
+
+    def _append(self, event: Event) -> bool:
         self._catch_up()
         match event:
             case Started() if self._next_seq:
@@ -94,8 +106,7 @@ def append_durably(path: Path, end: int, data: bytes) -> None:
     survive a power cut. Raises StorageError; part of the data may have been written then.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "ab", buffering=0, opener=partial(os.open, mode=0o600)) as file:
+        with _opened(path) as file:
             file.truncate(end)
             # One write for all; a short count means that the disk is full.
             if file.write(data) < len(data):
@@ -103,6 +114,37 @@ def append_durably(path: Path, end: int, data: bytes) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         raise StorageError.of(path, error) from error
+
+
+def _opened(path: Path) -> FileIO:
+    """Opens a file to append to it; creates it, readable by its user alone, and its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return open(path, "ab", buffering=0, opener=partial(os.open, mode=0o600))
+
+
+@contextmanager
+def _only_writer(path: Path) -> Iterator[None]:
+    """Holds the exclusive lock of an event log, if it can be had. Raises StorageError.
+
+    Without it a writer could cut off a line that another one has written since it read the size:
+    workers of a stopped trial may report while the driver writes the trial's end. Readers need no
+    lock, since complete lines never change.
+    """
+    try:
+        file = _opened(path)
+    except OSError as error:
+        raise StorageError.of(path, error) from error
+    with file:
+        for _ in range(LOCK_ATTEMPTS):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(LOCK_PAUSE)
+            except OSError:  # some network file systems have no locks, and training must go on
+                break
+            else:
+                break
+        yield
 
 
 def tail(path: Path, offset: int = 0) -> list[tuple[Event, int]]:
@@ -134,11 +176,18 @@ def tail(path: Path, offset: int = 0) -> list[tuple[Event, int]]:
 
 def is_torn(path: Path) -> bool:
     """Returns True if the last line of a file has no end: a kill or a full disk cut it."""
-    with path.open("rb") as file:
-        if not file.seek(0, os.SEEK_END):
-            return False
-        file.seek(-1, os.SEEK_END)
-        return file.read() != b"\n"
+    size = path.stat().st_size
+    return size > 0 and not ends_line(path, size)
+
+
+def ends_line(path: Path, offset: int) -> bool:
+    """Returns True if the byte before an offset above 0 is a newline; False without the file."""
+    try:
+        with path.open("rb") as file:
+            file.seek(offset - 1)
+            return file.read(1) == b"\n"
+    except FileNotFoundError:
+        return False
 
 
 def cut_torn_line(path: Path) -> None:

@@ -35,13 +35,11 @@ class Lifecycle:
         self._callbacks = callbacks
 
     def begin(self, plan: Plan, started: Callable[[], Started]) -> None:
-        """Writes the start event with spec and plan, or a reopen event, and starts the sender."""
-        if self.log.events():
-            self.log.append(Reopened())
-        else:
-            self.log.append(started())
-            for file in (SPEC_FILE, PLAN_FILE):
-                self.log.append(Artifact(path=str(self.folder / file), to=""))
+        """Writes a start or reopen event with spec and plan, and starts the sender."""
+        self.log.append(Reopened() if self.log.events() else started())
+        # Also after a reopen event: a resume may write other files, which replace those in MLflow.
+        for file in (SPEC_FILE, PLAN_FILE):
+            self.log.append(Artifact(path=str(self.folder / file), to=""))
         if self.sender:
             self.sender.start()
         self._callbacks.on_start(self.folder.name, self.folder, plan)

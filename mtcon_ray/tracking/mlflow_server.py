@@ -73,6 +73,7 @@ def masked(text: str) -> str:
     """Returns the text with passwords and tokens in URIs, options and assignments shown as ***."""
     text = re.sub(r"(://[^/\s:@]*):[^\s'\"]*@", r"\1:***@", text)
     text = re.sub(r"(https?://)[^/\s:@]+@", r"\1***@", text)
+    text = re.sub(r"(['\"](?:Bearer|Basic) )[^'\"]+|(\bBearer )\S+", r"\1\2***", text)
     value = r"('[^']*'|\"[^\"]*\"|[^\s&'\"]+)"
     text = re.sub(rf"(--?[\w.-]*{SECRET_WORDS}[\w.-]*\s+)(?!-){value}", r"\1***", text)
     return re.sub(rf"({SECRET_WORDS}[\w.-]*(?:=|:\s))\s*{value}", r"\1***", text)

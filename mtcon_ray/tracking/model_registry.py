@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from mtcon_ray.errors import TrackingError, UserError
+from mtcon_ray.paths import parent_log
+from mtcon_ray.tracking.event_log import identity
 from mtcon_ray.tracking.mlflow_server import check_server, first_line, open_client
+from mtcon_ray.tracking.sender import check_begun
 
 if TYPE_CHECKING:
     from mlflow.types import Schema
@@ -36,16 +39,21 @@ class TrackedRun:
     trial: str
 
 
-def find_run(name: str, *, uri: str, experiment: str, sweep: str, trial: str) -> TrackedRun:
-    """Returns the run of a trial after checking that its model can be registered as `name`.
+def find_run(name: str, *, uri: str, experiment: str, folder: Path, trial: str) -> TrackedRun:
+    """Returns the run of a sweep's trial after checking that its model can be registered as `name`.
 
     Only reads from the server. Raises TrackingError if the server does not answer, has no such run
-    or has no model registry, and UserError if the server rejects the name.
+    or has no model registry, UserError if the server rejects the name, and SweepError if the
+    beginning of the sweep's event log is lost.
     """
+    check_begun(folder)
     check_server(uri, way_out="or leave out --register")
     client = open_client(uri)
     from mlflow.exceptions import MlflowException
 
+    from mtcon_ray.tracking.runs import IDENTITY
+
+    sweep = folder.name
     try:
         try:
             client.get_registered_model(name)
@@ -58,7 +66,9 @@ def find_run(name: str, *, uri: str, experiment: str, sweep: str, trial: str) ->
             if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                 raise
         found = client.get_experiment_by_name(experiment)
-        chosen = f"tags.`mtcon.sweep` = '{sweep}' and tags.`mtcon.trial` = '{trial}'"
+        # Another user's sweep on the same server may have the same name.
+        own = f"tags.`{IDENTITY}` = '{identity(parent_log(folder))}'"
+        chosen = f"{own} and tags.`mtcon.trial` = '{trial}'"
         runs = client.search_runs([found.experiment_id], chosen, max_results=1) if found else []
     except MlflowException as error:
         raise TrackingError(

@@ -194,7 +194,7 @@ class Runs:
             self.open.pop(name, None)
 
     def _artifact(self, name: str, event: Artifact) -> None:
-        path = Path(event.path)
+        path = self._own_file(event.path)
         if not path.exists():
             raise RefusedError(f"{path} is not there any more")
         # log_artifact uploads a directory whole and follows its symbolic links out of the folder.
@@ -205,6 +205,18 @@ class Runs:
         if to and not to.isidentifier():
             raise RefusedError(f"{to!r} is no place for the artifact {path}")
         self._client.log_artifact(self.ids[name], str(path), to or None)
+
+    def _own_file(self, recorded: str) -> Path:
+        """Returns the path in this folder of a file that an event log names by an absolute path.
+
+        The folder may be a copy below another root, which has the same `sweeps/<name>`.
+        """
+        path, home = Path(recorded), self._folder.parts[-2:]
+        # The last occurrence: the root's own path may contain the same two names.
+        for end in range(len(path.parts), 1, -1):
+            if path.parts[end - 2 : end] == home:
+                return self._folder.joinpath(*path.parts[end:])
+        return path
 
     def _reopen(self, name: str) -> None:
         run_id = self.ids[name]

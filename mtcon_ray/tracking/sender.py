@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from mtcon_ray.errors import SweepError
 from mtcon_ray.paths import cursors_file, event_folder, parent_log
-from mtcon_ray.tracking.event_log import EventLog, identity, num_events, tail
+from mtcon_ray.tracking.event_log import EventLog, ends_line, identity, num_events, tail
 from mtcon_ray.tracking.events import Artifact, Ended, Event, Reported, Started, from_json
 from mtcon_ray.tracking.mlflow_server import RefusedError, first_line, import_quietly, masked
 
@@ -213,12 +213,16 @@ class Sender:
         """Reads the position that a sender of this folder saved for this server and experiment.
 
         A missing file, a damaged file and one of another server all mean that nothing was sent.
-        Sending events again is harmless; skipping events that were never sent would lose them.
+        Sending events again is harmless; skipping events that were never sent would lose them. So
+        a log is also sent again if it was cut before the position, to remove a damaged line.
         """
+        spool = event_folder(self.folder)
         try:
             saved = json.loads(self._cursors.read_bytes())
             if saved["place"] == self._place:
-                self._offsets, self._late = saved["offsets"], saved["late"]
+                offsets = saved["offsets"].items()
+                whole = {n: end for n, end in offsets if ends_line(spool / f"{n}.jsonl", end)}
+                self._offsets, self._late = whole, saved["late"]
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return
 

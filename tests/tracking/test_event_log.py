@@ -1,14 +1,20 @@
 """The event log after kills, with several writers, and with NaN and infinite metrics."""
 
+import errno
+import fcntl
 import json
 import math
 from pathlib import Path
+from threading import Thread
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtcon_ray.errors import SweepError
+from mtcon_ray.tracking import event_log
 from mtcon_ray.tracking.event_log import EventLog, identity, num_events, tail
 from mtcon_ray.tracking.events import Artifact, Ended, Reopened, Reported, Started
 
@@ -103,6 +109,49 @@ def test_two_writers_one_after_the_other(spool: EventLog) -> None:
     spool.append(Reopened())
     assert [e.seq for e in driver.events()] == [0, 1, 2, 3]
     assert not driver.append(Reported(epoch=1, metrics={"loss": 1.0}))
+
+
+def test_two_writers_at_the_same_time_lose_no_line(
+    spool: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker of a stopped trial is slow to write its report, and the driver ends the trial."""
+    driver, worker = EventLog(spool.path), spool
+    driver.append(Started(params={}, tags={}))
+    end = Thread(target=driver.append, args=(Ended(status="KILLED", tags={}),))
+    write = event_log.append_durably
+
+    def write_late(*args: Any) -> None:
+        monkeypatch.setattr(event_log, "append_durably", write)
+        end.start()
+        end.join(0.3)  # without a lock the end is written here, and then cut off by the report
+        write(*args)
+
+    monkeypatch.setattr(event_log, "append_durably", write_late)
+    assert worker.append(Reported(epoch=1, metrics={"loss": 1.0}))
+    end.join()
+    events = driver.events()
+    assert [(e.seq, e.kind) for e in events] == [(0, "start"), (1, "report"), (2, "end")]
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS])
+def test_a_file_system_without_locks_is_written_to(
+    spool: EventLog, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(code, "")))
+    assert spool.append(Started(params={}, tags={}))
+    assert len(spool.events()) == 1
+
+
+def test_a_lock_that_is_never_released_is_waited_for_once(
+    spool: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer hangs, or its node is lost with the lock."""
+    monkeypatch.setattr(event_log, "LOCK_ATTEMPTS", 2)
+    spool.append(Started(params={}, tags={}))
+    with spool.path.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert spool.append(Ended(status="KILLED", tags={}))
+    assert len(spool.events()) == 2
 
 
 @pytest.mark.parametrize("kept", [0, 1, 20, -1])

@@ -4,13 +4,14 @@ import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.paths import PLAN_FILE, SPEC_FILE
 from mtcon_ray.resources import TrackingSpec
-from mtcon_ray.tracking.events import Artifact, Started
+from mtcon_ray.tracking.events import Artifact, Reopened, Started
 from mtcon_ray.tracking.lifecycle import Lifecycle
 from mtcon_ray.tracking.sender import Sender
 
@@ -49,6 +50,36 @@ def test_a_stop_waits_for_a_silent_server_for_its_own_short_time(
     assert time.monotonic() - begin < 30
     silence.set()
     assert notes.texts[-1].startswith("NOT ALL IS IN MLFLOW (no answer in time); nothing is lost")
+
+
+@pytest.mark.mlflow
+@pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning")
+def test_a_resume_replaces_spec_and_plan_in_mlflow(root: Path) -> None:
+    """The second driver was killed right after its first event, the third one changed the spec."""
+    folder, notes = root / "sweeps" / "shoes-1", Notes()
+    folder.mkdir(parents=True)
+    plan: Any = SimpleNamespace(warnings=())
+    for content in ("first", "third"):
+        for file in (SPEC_FILE, PLAN_FILE):
+            (folder / file).write_text(content)
+        lifecycle = Lifecycle(folder, TrackingSpec(), f"sqlite:///{root}/mlflow.db", notes)
+        lifecycle.begin(plan, lambda: Started(params={}, tags={}))
+        lifecycle.close(stopped=False)
+        if content == "first":
+            lifecycle.log.append(Reopened())
+    stored = [p for p in (root / "mlartifacts").rglob("*") if p.is_file()]
+    assert {p.name: p.read_text() for p in stored} == {SPEC_FILE: "third", PLAN_FILE: "third"}
+    assert notes.texts == []
+
+
+def test_spec_and_plan_are_recorded_though_the_first_driver_was_killed(tmp_path: Path) -> None:
+    """It had only written the start event."""
+    offline, plan = TrackingSpec(offline=True), SimpleNamespace(warnings=())
+    lifecycle = Lifecycle(tmp_path / "shoes-1", offline, "", Callbacks())
+    lifecycle.log.append(Started(params={}, tags={}))
+    lifecycle.begin(cast("Any", plan), lambda: Started(params={}, tags={}))
+    events = lifecycle.log.events()
+    assert [e.kind for e in events] == ["start", "reopen", "artifact", "artifact"]
 
 
 def test_a_store_without_an_answer_is_waited_for_once(

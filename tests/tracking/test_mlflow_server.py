@@ -73,6 +73,9 @@ def test_artifacts_go_under_the_root_unless_a_server_has_them() -> None:
         ("MLFLOW_TRACKING_PASSWORD=s3cret", "MLFLOW_TRACKING_PASSWORD=***"),
         ("password authentication failed", "password authentication failed"),
         ("http://h:5000/#/experiments/1", "http://h:5000/#/experiments/1"),
+        ("value: 'Bearer one\ntwo'", "value: 'Bearer ***'"),
+        ("Authorization: Bearer one, two", "Authorization: Bearer *** two"),
+        ("'Basic dXNlcjpwYXNz' Basic words", "'Basic ***' Basic words"),
     ],
 )
 def test_masked(text: str, expected: str) -> None:

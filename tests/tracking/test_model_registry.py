@@ -14,9 +14,12 @@ import yaml
 from onnx import TensorProto, helper
 
 from mtcon_ray.callbacks import Callbacks
-from mtcon_ray.errors import TrackingError, UserError
+from mtcon_ray.errors import SweepError, TrackingError, UserError
 from mtcon_ray.evaluate import open_checkpoint
 from mtcon_ray.evaluation.features import extract_features
+from mtcon_ray.paths import parent_log
+from mtcon_ray.tracking.event_log import EventLog, identity
+from mtcon_ray.tracking.events import Started
 from mtcon_ray.tracking.mlflow_server import artifact_location, open_client
 from mtcon_ray.tracking.model_registry import TrackedRun, find_run, register_model
 from tests.tracking.mlflow_server import Server
@@ -74,8 +77,12 @@ def test_a_model_is_registered_beside_its_run(root: Path, monkeypatch: pytest.Mo
     uri = f"sqlite:///{root}/mlflow.db"
     client = open_client(uri)
     experiment = client.create_experiment("mine", artifact_location(uri, root))
+    folder = root / "sweeps" / "shoes-1"
+    EventLog(parent_log(folder)).append(Started(params={}, tags={}))
     tags = {"mtcon.sweep": "shoes-1", "mtcon.trial": "trial-0002"}
-    run_id = client.create_run(experiment, tags=tags).info.run_id
+    own = {**tags, "mtcon.id": identity(parent_log(folder))}
+    run_id = client.create_run(experiment, tags=own).info.run_id
+    client.create_run(experiment, tags={**tags, "mtcon.id": "of another sweep of this name"})
     files = root / "files"
     files.mkdir()
     (files / "README.md").write_text("# shoes")
@@ -83,7 +90,7 @@ def test_a_model_is_registered_beside_its_run(root: Path, monkeypatch: pytest.Mo
     onnx.save(mean_of_pixels(), files / "model.onnx")
 
     def find(trial: str, name: str = "shoes") -> TrackedRun:
-        return find_run(name, uri=uri, experiment="mine", sweep="shoes-1", trial=trial)
+        return find_run(name, uri=uri, experiment="mine", folder=folder, trial=trial)
 
     versions = [register_model(files, "shoes", find("trial-0002")) for _ in range(2)]
     assert versions == ["1", "2"]
@@ -107,10 +114,13 @@ def test_a_model_is_registered_beside_its_run(root: Path, monkeypatch: pytest.Mo
     with pytest.raises(TrackingError, match="must hold the run of shoes-1/trial-0007"):
         find("trial-0007")
     with pytest.raises(TrackingError, match="must take models and show runs, got: "):
-        find_run("shoes", uri=uri, experiment="mine", sweep="it's", trial="trial-0002")
+        find("it's")
     for name in ("", "shoes/best", "shoes:1"):
         with pytest.raises(UserError, match="--register must be a name that MLflow takes, got '"):
             find("trial-0002", name)
+    parent_log(folder).unlink()
+    with pytest.raises(SweepError, match="must begin with a start, got no event"):
+        find("trial-0002")
 
 
 @pytest.mark.ray

@@ -50,6 +50,55 @@ def test_killed_between_sending_and_remembering(sweep: "Sweep") -> None:
     assert sweep.run("trial-0000").to_dictionary() == before.to_dictionary()
 
 
+@pytest.mark.parametrize("later", [0, 300])
+def test_a_log_that_was_cut_for_a_repair_is_sent_again(sweep: "Sweep", later: int) -> None:
+    """The damaged line and all after it were removed, and the saved position was behind them.
+
+    With `later` the log has grown beyond that position before the next sender begins.
+    """
+    sweep.begin()
+    trial = sweep.begin("trial-0000")
+    for epoch in (1, 2, 3):
+        trial.append(Reported(epoch=epoch, metrics={"loss": 1.0}))
+    with sweep.sending():
+        pass
+    lines = trial.path.read_bytes().splitlines(keepends=True)
+    trial.path.write_bytes(b"".join(lines[:3]))
+    again = sweep.spool("trial-0000")
+    again.append(Ended(status="FAILED", tags={"mtcon.reason": "x" * later}))
+    assert Sender(sweep.folder, sweep.uri, sweep.experiment).pending() == 4
+    with sweep.sending():
+        pass
+    assert sweep.steps("trial-0000") == [1, 2, 3]
+    assert sweep.run("trial-0000").info.status == "FAILED"
+
+
+def test_a_copy_below_another_root_sends_its_own_files(sweep: "Sweep", root: Path) -> None:
+    """The event logs name the files where they were; the same paths are another sweep's now.
+
+    The path of the old root contains `sweeps/shoes-1` too.
+    """
+    new, old = root / "new" / "sweeps" / "shoes-1", sweep.folder / "sweeps" / "shoes-1"
+    sweep.folder = old
+    parent = sweep.begin()
+    (old / "checkpoints").mkdir()
+    (old / "checkpoints" / "model.pt").write_text("own")
+    for path in ("checkpoints/model.pt", "../../secret", "checkpoints/link", "home/secret"):
+        parent.append(Artifact(path=str(old / path), to=""))
+    shutil.copytree(old, new)
+    (old / "checkpoints" / "model.pt").write_text("of another sweep")
+    secret = root / "new" / "secret"
+    secret.write_text("secret")
+    (new / "checkpoints" / "link").symlink_to(secret)
+    (new / "home").symlink_to(secret.parent)
+    sweep.folder = new
+    with sweep.sending() as sender:
+        pass
+    assert len(sender.refused) == 3
+    sent = [p.read_text() for p in (root / "new" / "mlartifacts").rglob("*") if p.is_file()]
+    assert sent == ["own"]
+
+
 def test_a_run_that_was_made_twice_is_reduced_to_the_first(sweep: "Sweep") -> None:
     """The server created the run, its answer was lost, and the run was created again."""
     from mlflow import MlflowClient

@@ -1,0 +1,40 @@
+"""`clean --yes` of links, and after a removal that was interrupted."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mtcon_ray.cli.main import program
+from mtcon_ray.paths import SPEC_FILE, sweep_folder
+
+
+def make(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / SPEC_FILE).touch()
+    return folder
+
+
+def clean(root: Path, *options: str) -> Result:
+    return CliRunner().invoke(program, ["clean", "shoes-1", "--root", str(root), *options])
+
+
+def test_a_link_is_refused_before_anything_is_renamed(tmp_path: Path) -> None:
+    target, link = make(tmp_path / "disk" / "shoes"), sweep_folder(tmp_path, "shoes-1")
+    link.parent.mkdir()
+    link.symlink_to(target)
+    assert clean(tmp_path).exit_code == 0
+    refused = clean(tmp_path, "--yes")
+    assert refused.exit_code == 2
+    assert f"{link} must be a folder to be removed, got a link to {target}" in refused.stderr
+    assert list(link.parent.iterdir()) == [link]
+    assert (target / SPEC_FILE).exists()
+
+
+@pytest.mark.parametrize("kind", ["sweeps", "runs"])
+def test_an_interrupted_removal_is_finished(kind: str, tmp_path: Path) -> None:
+    folder = make(tmp_path / kind / "shoes-1")
+    make(folder.with_name(".removing-shoes-1"))
+    done = clean(tmp_path, "--yes")
+    assert done.exit_code == 0, done.output
+    assert list(folder.parent.iterdir()) == []

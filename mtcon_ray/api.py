@@ -66,8 +66,7 @@ def make_plan(spec: RunSpec, *, root: str | Path | None = None) -> PrintedPlan:
     from mtcon_ray.cluster.connection import view_of
     from mtcon_ray.planning import make_plan
     from mtcon_ray.preparation import check_data
-    from mtcon_ray.sweep.prior import prior_trials
-    from mtcon_ray.sweep.study import preview
+    from mtcon_ray.sweep.prior import first_configurations, prior_trials
 
     where = _root(spec, root)
     with restored_environment():
@@ -78,7 +77,7 @@ def make_plan(spec: RunSpec, *, root: str | Path | None = None) -> PrintedPlan:
             view_of(None),
             data.table,
             downloads=data.downloads,
-            first_configurations=preview(spec.search, spec.seed, prior=prior_trials(spec, where)),
+            first_configurations=first_configurations(spec, prior_trials(spec, where)),
         )
     return PrintedPlan(**plan.model_dump(), text="\n".join(plan_lines(spec, plan)))
 

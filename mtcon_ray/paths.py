@@ -8,7 +8,7 @@ import os
 import re
 from pathlib import Path
 
-from mtcon_ray.errors import ResourceError, SweepError, nearest
+from mtcon_ray.errors import ResourceError, SweepError, UserError, nearest
 
 DEFAULT_ROOT = Path("~/mtcon-ray")
 # Names become folders, MLflow run names and parts of commands.
@@ -23,9 +23,20 @@ REMOVED_FILE = "removed.txt"
 OLD_MODEL_FILE = "best.pt"
 
 
+def expanded(path: str | Path) -> Path:
+    """Returns the path with ~ or ~user replaced. Raises UserError if that home is unknown."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise UserError(
+            f"a path with ~ must begin with a home folder that is known here, got {str(path)!r}; "
+            "write the path from / on"
+        ) from None
+
+
 def choose_root(chosen: str | None) -> Path:
     """Returns the absolute root: `chosen`, or ~/mtcon-ray with None or ""."""
-    return (Path(chosen) if chosen else DEFAULT_ROOT).expanduser().absolute()
+    return expanded(chosen or DEFAULT_ROOT).absolute()
 
 
 def prepare_root(root: Path) -> None:

@@ -51,8 +51,9 @@ def import_installed() -> None:
     for plugin in installed_plugins():
         try:
             plugin.load()
-        # Whatever the package does wrong: it is not known here what that may raise.
-        except Exception as error:
+        # Whatever the package does wrong: it is not known here what that may raise. SystemExit is
+        # no Exception: it would end the command as if it had done its work.
+        except (Exception, SystemExit) as error:
             raise SpecError(
                 f"the installed plugin {plugin.value!r} of {_distribution(plugin)} must be "
                 f"importable, got {type(error).__name__}: {error}; repair or uninstall the package"
@@ -82,7 +83,7 @@ def import_named(names: object, where: str, folder: Path | None) -> bool:
     for name in new:
         try:
             import_module(name)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise SpecError(
                 f"{where}: plugins must name modules that can be imported, got {name!r}: "
                 f"{type(error).__name__}: {error}; looked for among the installed packages and in "

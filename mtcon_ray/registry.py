@@ -38,7 +38,13 @@ class Spec(BaseModel):
 def beside_the_spec(value: str, info: ValidationInfo) -> str:
     """Returns a path; a relative one in a spec file is made relative to that file's folder."""
     folder = (info.context or {}).get("folder")
-    path = Path(value).expanduser()
+    try:
+        path = Path(value).expanduser()
+    except RuntimeError:
+        raise ValueError(
+            f"with ~ it must begin with a home folder that is known here, got {value!r}; write the "
+            "path from / on"
+        ) from None
     return str(Path(folder) / path) if folder is not None else str(path)
 
 

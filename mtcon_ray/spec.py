@@ -18,6 +18,7 @@ from mtcon_ray.errors import SpecError
 from mtcon_ray.evaluation.spec import EvaluateSpec
 from mtcon_ray.methods import METHODS, MethodSpec, check_labels, one_epoch_if_untrained
 from mtcon_ray.models.spec import ModelSpec
+from mtcon_ray.paths import expanded
 from mtcon_ray.plugins import MODULE, import_installed, import_named
 from mtcon_ray.registry import (
     Choice,
@@ -194,8 +195,8 @@ def not_comparable() -> dict[str, str]:
             "means over other labels cannot be compared; `mtcon-ray compare` trains each choice "
             "under one budget",
         ),
-        "evaluate.select": "it says by which epoch trials are compared; set evaluate.select for "
-        "the whole sweep",
+        "seed": "it is no setting; search.repeats trains each configuration with several seeds",
+        "evaluate.select": "it says by which epoch trials are compared; set it for the whole sweep",
     }
 
 
@@ -311,9 +312,8 @@ def apply_override(raw: dict[str, Any], override: str) -> None:
     value = parse_yaml(text, f"--set {path}")
     path = path.strip()
     if path in path_fields(RunSpec) and isinstance(value, str) and not is_url(value):
-        file = Path(value).expanduser().absolute()
-        # model.encoder.weights may also be a name, such as imagenet. An unknown name is refused
-        # when the encoder is built.
+        file = expanded(value).absolute()
+        # These weights may be a name, such as imagenet; the encoder refuses an unknown one.
         is_name = path == "model.encoder.weights" and is_word(value) and not file.exists()
         value = value if is_name else str(file)
     set_value(raw, path, value)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mtcon_ray.errors import SweepError
+from mtcon_ray.errors import SweepError, UserError
 from mtcon_ray.paths import (
     SPEC_FILE,
     choose_root,
@@ -31,6 +31,12 @@ def test_root_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert choose_root("here") == tmp_path / "here"
     assert choose_root("~/there") == tmp_path / "home" / "there"
     assert choose_root(None) == tmp_path / "home" / "mtcon-ray"
+
+
+def test_the_home_of_an_unknown_user_is_refused() -> None:
+    told = "must begin with a home folder that is known here, got '~no-such-user/x'"
+    with pytest.raises(UserError, match=told):
+        choose_root("~no-such-user/x")
 
 
 def test_new_names_count_on_from_the_highest(tmp_path: Path) -> None:

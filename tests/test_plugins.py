@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 
 from mtcon_ray import plugins
 from mtcon_ray.cli.main import program
+from mtcon_ray.errors import SpecError
 from mtcon_ray.paths import parent_log, sweep_folder
 from mtcon_ray.recorded import load_recorded
 from mtcon_ray.results import load_sweep
@@ -219,6 +221,22 @@ def test_what_is_outside_of_an_uploaded_folder(
     assert plugins.outside(["only_here", "json"], tmp_path) == []
     assert sys.path[-2:] == [str(spec.resolve()), str(tmp_path.resolve())]
     assert plugins.versions().keys() >= {"only_here", "json"}
+
+
+def test_a_plugin_that_ends_the_program_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each command would end with exit code 0 and do nothing."""
+    (tmp_path / "quits.py").write_text("import sys\nsys.exit()")
+    monkeypatch.setattr(plugins, "_consent", True)
+    monkeypatch.setattr(plugins, "_folders", [])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    with pytest.raises(SpecError, match=r"spec: plugins must .* got 'quits': SystemExit"):
+        plugins.import_named(["quits"], "spec", tmp_path)
+    entry = EntryPoint("quits", "quits", plugins.GROUPS[0])
+    monkeypatch.setattr(plugins, "installed_plugins", lambda: [entry])
+    with pytest.raises(SpecError, match="'quits' of an unknown package must be importable"):
+        plugins.import_installed()
 
 
 @pytest.mark.slow

@@ -2,6 +2,9 @@
 
 from typing import Annotated, Literal
 
+import pytest
+from pydantic import ValidationError
+
 from mtcon_ray.registry import Choice, LocalPath, PathOrUrl, Spec, Table, open_fields, path_fields
 
 KINDS: Table[object] = Table("kind")
@@ -52,6 +55,14 @@ class Outer(Spec):
 
 def test_paths_are_found_by_type_in_every_registered_kind() -> None:
     assert path_fields(Outer) == {"data.file", "inner.place"}
+
+
+def test_the_home_of_an_unknown_user_is_refused() -> None:
+    told = "must begin with a home folder that is known here, got '~no-such-user/x'"
+    for place in ("file", "place"):
+        section = FileSpec if place == "file" else Inner
+        with pytest.raises(ValidationError, match=told):
+            section.model_validate({place: "~no-such-user/x", "shares": {}})
 
 
 def test_mappings_with_free_keys_are_found_by_type() -> None:

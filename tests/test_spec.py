@@ -117,6 +117,7 @@ def test_what_breaks_a_rule_is_named_with_its_rule(raw: dict[str, Any], message:
         ({"data.kind": {"choice": ["synthetic"]}}, "data.kind must not be searched"),
         ({"data.tasks": {"choice": [["shape"]]}}, "data.tasks must not be searched"),
         ({"evaluate.select": {"choice": ["last"]}}, "evaluate.select must not be searched"),
+        ({"seed": {"grid": [0, 1]}}, "seed must not be searched, for it is no setting"),
         ({"evaluate.probe.solver": {"choice": ["sgd"]}}, "probe.solver must not be searched"),
         ({"evaluate.probe": {"choice": ["sgd"]}}, "evaluate.probe must not be searched"),
         ({"views.crop_scale": {"grid": [[0.2, 0.1]]}}, "the field refuses [0.2, 0.1] of grid"),

@@ -18,6 +18,7 @@ from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.data.splits import NUMBERED, SPLITS, Split, split_names
 from mtcon_ray.errors import DataError
+from mtcon_ray.paths import expanded
 
 GROUP_NAMES = re.compile(r"(group|patient|subject|person|identity|product|session)(_?id)?")
 MAX_CLASSES = 100
@@ -106,7 +107,7 @@ def infer_columns(csv: Path, images: Path) -> InferredColumns:
 
     Raises DataError if no column has images, none could be a task, or labels cannot be read.
     """
-    csv, images = csv.expanduser().absolute(), images.expanduser().absolute()
+    csv, images = path_for_spec(csv), path_for_spec(images)
     if not images.exists():
         raise DataError(
             f"IMAGES must be a folder, .tar or .tar.gz, got {images}, which is not there"
@@ -156,6 +157,18 @@ def infer_columns(csv: Path, images: Path) -> InferredColumns:
         continuous=continuous,
         unused=tuple(c for c in left if c not in known),
     )
+
+
+def path_for_spec(path: Path) -> Path:
+    """Returns the absolute path. Raises DataError if a spec, which is UTF-8, cannot hold it."""
+    path = expanded(path).absolute()
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise DataError(
+            f"a path in a spec must be a text in UTF-8, got {path}; rename that file or folder"
+        ) from None
+    return path
 
 
 def _image_column(table: CsvFile, images: Path) -> str:

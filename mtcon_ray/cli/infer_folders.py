@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from mtcon_ray.cli.infer_columns import spec_name
+from mtcon_ray.cli.infer_columns import path_for_spec, spec_name
 from mtcon_ray.data.image_files import open_files
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources import SOURCES
@@ -38,7 +38,7 @@ def infer_folders(images: Path) -> InferredFolders:
 
     Raises DataError if it cannot be read, or if images lie at different depths.
     """
-    images = images.expanduser().absolute()
+    images = path_for_spec(images)
     names = sorted(name for name in open_files(images).names() if is_image(name))
     depths = Counter(len(folders) for folders in folders_of(names)[1])
     depth = max(depths, key=depths.__getitem__, default=0)

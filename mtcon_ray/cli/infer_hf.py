@@ -9,6 +9,7 @@ from mtcon_ray.cli.infer_columns import (
     can_be_learnt,
     held_out,
     is_label,
+    path_for_spec,
     some,
     spec_name,
     texts_of,
@@ -52,7 +53,7 @@ def infer_hf(folder: Path) -> InferredHf:
 
     Raises DataError if it cannot be read, or if no column could be a task.
     """
-    folder = folder.expanduser().absolute()
+    folder = path_for_spec(folder)
     files = ArrowFiles(folder)
     left = [c for c in files.schema.names if c not in ("split", files.image_column)]
     plain = [c for c in left if files.is_plain(c)]

@@ -31,7 +31,7 @@ from mtcon_ray.cli.result_commands import best, evaluate, list_names, report, st
 from mtcon_ray.cli.run_commands import compare, demo, sweep, train
 from mtcon_ray.cli.spec_commands import examples, init, plan, prepare, schema, validate
 from mtcon_ray.cli.terminal import drop_unwritten, open_closed_streams, say
-from mtcon_ray.errors import MtconError, file_error, limit_error
+from mtcon_ray.errors import MtconError, UserError, file_error, limit_error
 from mtcon_ray.paths import log_folder
 from mtcon_ray.presentation import abridged, printable
 from mtcon_ray.signals import interrupt_on_signals
@@ -104,16 +104,20 @@ for command in (
 def _explain(error: MtconError, session: Session) -> int:
     if session.verbose:
         say(masked("".join(traceback.format_exception(error))), err=True)
-    say(abridged(printable(f"error: {error}")), err=True)
+    say(abridged(printable(masked(f"error: {error}"))), err=True)
     return error.exit_code
 
 
 def _record(error: Exception, session: Session) -> int:
     """Writes the trace of an unexpected error to a file and prints its path."""
-    folder = session.log_folder or log_folder(root_of(None))
+    temporary = Path(tempfile.gettempdir())
+    try:
+        folder = session.log_folder or log_folder(root_of(None))
+    except UserError:  # MTCON_RAY_ROOT begins with the home folder of an unknown user
+        folder = temporary
     name = f"error-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
     text = masked("".join(traceback.format_exception(error)))
-    path = _write(folder, name, text) or _write(Path(tempfile.gettempdir()), name, text)
+    path = _write(folder, name, text) or _write(temporary, name, text)
     if session.verbose:
         say(text, err=True)
     first = masked(f"{type(error).__name__}: {error}".splitlines()[0])

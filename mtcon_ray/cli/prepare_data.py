@@ -15,7 +15,7 @@ from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.sources.download import DownloadSource
 from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.errors import DataError, SpecError
-from mtcon_ray.paths import cache_folder, choose_root
+from mtcon_ray.paths import cache_folder, choose_root, expanded
 from mtcon_ray.preparation import check_data
 from mtcon_ray.safe_yaml import dump_yaml
 from mtcon_ray.spec import RunSpec, apply_override, parse_spec, set_value
@@ -39,7 +39,7 @@ def recipe_spec(
     raw: dict[str, Any] = {
         "version": 1,
         "name": kind,
-        "data": {"kind": kind, "root": str(root.expanduser().absolute())},
+        "data": {"kind": kind, "root": str(expanded(root).absolute())},
     }
     for path, value in source.recipe.items():
         set_value(raw, path, value)

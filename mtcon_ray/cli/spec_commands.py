@@ -183,14 +183,14 @@ def plan(
     run_spec = load_spec(spec, overrides)
     where = options.root_of(root, run_spec.storage.root)
     options.session().log_folder = log_folder(where)
+    from mtcon_ray.sweep.prior import first_configurations, prior_trials
+
+    first = first_configurations(run_spec, prior_trials(run_spec, where))
     rates = None
     if calibrate:
         from mtcon_ray.throughput import measure_rates
 
         rates = measure_rates(run_spec, where)
-    from mtcon_ray.sweep.prior import prior_trials
-    from mtcon_ray.sweep.study import preview
-
     data = check_data(run_spec, where)
     resolved = make_plan(
         run_spec,
@@ -198,9 +198,7 @@ def plan(
         options.cluster_view(cluster),
         data.table,
         downloads=data.downloads,
-        first_configurations=preview(
-            run_spec.search, run_spec.seed, prior=prior_trials(run_spec, where)
-        ),
+        first_configurations=first,
         rates=rates,
     )
     if as_json:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,8 @@ MAX_BATCH_SIZE = 64
 MAX_ABSENT = 0.1
 DEFAULT_BAD = 0.01
 NUMBERS = "# Columns of numbers: put their names into tasks to train on them."
+# Characters that JSON allows, and that YAML forbids or reads as the end of a line.
+NOT_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufffe\uffff]")
 
 TEMPLATE = """\
 # A sweep over the temperature of multi-task contrastive training.
@@ -181,5 +184,6 @@ def _more_columns(found: InferredColumns) -> Iterator[str]:
 
 
 def _yaml(value: str | tuple[str, ...] | dict[str, str] | None) -> str:
-    """Returns YAML; in JSON, which is YAML, strings are quoted with every character escaped."""
-    return json.dumps(value, ensure_ascii=False)
+    """Returns YAML: JSON, whose strings are quoted, with the characters of NOT_YAML escaped."""
+    text = json.dumps(value, ensure_ascii=False)
+    return NOT_YAML.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -32,6 +32,7 @@ from mtcon_ray.cluster.ray_watch import RayWatch
 from mtcon_ray.environment import restored_environment
 from mtcon_ray.errors import MtconError, ResourceError
 from mtcon_ray.local import LOCAL, this_machine, usable_cpus
+from mtcon_ray.paths import expanded
 from mtcon_ray.signals import own_signals
 from mtcon_ray.tracking.mlflow_server import quiet_environment
 
@@ -67,8 +68,8 @@ def view_of(
     """Returns the view of a `--cluster` option: a cluster's file, an address or `local`.
 
     None means the cluster of RAY_ADDRESS, or this machine without it. Calls `on_phase` with a text
-    before connecting to a cluster. Raises ResourceError for a file that describes no cluster,
-    MtconError if no cluster answers.
+    before connecting to a cluster. Raises ResourceError for a file that is missing or describes no
+    cluster, MtconError if no cluster answers.
     """
     if ray.is_initialized() and not _is_ours and not cluster:
         return connected_view()
@@ -76,6 +77,11 @@ def view_of(
         return this_machine()
     if cluster and Path(cluster).exists():
         return view_of_file(Path(cluster))
+    if cluster and _is_file_name(cluster):
+        raise ResourceError(
+            "--cluster must be a Ray cluster YAML, an address or `local`, got the path "
+            f"{cluster!r}, where no file is; correct the path"
+        )
     if cluster:
         os.environ["RAY_ADDRESS"] = cluster
     if ray.is_initialized():
@@ -86,6 +92,10 @@ def view_of(
         return connected_view()
     finally:
         ray.shutdown()
+
+
+def _is_file_name(cluster: str) -> bool:
+    return cluster.endswith((".yaml", ".yml")) or ("/" in cluster and "://" not in cluster)
 
 
 def connected_view() -> ClusterView:
@@ -99,7 +109,7 @@ def connected_view() -> ClusterView:
     where = cluster_address() or LOCAL
     if cluster_scales():
         named = os.environ.get(FILE_VARIABLE)
-        config = Path(named or BOOTSTRAP).expanduser()
+        config = expanded(named or BOOTSTRAP)
         if named or config.exists():
             return replace(view_of_file(config), where=where)
         anything = NodeKind("a node that the cluster may add", ANY_SIZE, ANY_SIZE, None)

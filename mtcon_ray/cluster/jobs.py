@@ -7,6 +7,7 @@ Ray's client, which packs the files. The rest is plain HTTP, because Ray takes s
 import asyncio
 import json
 import os
+import re
 import shlex
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from pydantic import AliasPath, BaseModel, BeforeValidator, Field, Json
@@ -294,26 +296,37 @@ def checked_address(address: str) -> str:
 
     Raises UserError for other kinds of addresses, such as Ray's client port or the GCS.
     """
-    url = (address if "://" in address else f"http://{address}").rstrip("/")
-    if not url.startswith(("http://", "https://")) or address == "auto":
-        raise UserError(
-            f"--address must be the dashboard's, as http://head:8265, got {address!r}; jobs go "
-            "neither through Ray's client port nor through its GCS"
-        )
-    return url
+    url = address if "://" in address or address == "auto" else f"http://{address}"
+    with suppress(ValueError):  # of a bracket that is not closed, or a port that is no number
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return url.rstrip("/")
+    raise UserError(
+        f"--address must be the dashboard's, as http://head:8265, got {url!r}; jobs go "
+        "neither through Ray's client port nor through its GCS"
+    )
 
 
 def token_header() -> dict[str, str]:
     """Returns the HTTP header with the cluster's token; {} without a token.
 
     Reads the token where Ray reads it. Ray's client sends it only with RAY_AUTH_MODE=token; here
-    it is sent unless that variable has another value.
+    it is sent unless that variable has another value. Raises UserError for a token that no HTTP
+    header can hold, without showing it.
     """
     if os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
         return {}
     path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
-    token = os.environ.get("RAY_AUTH_TOKEN") or (path.read_text() if path.is_file() else "")
-    return {"Authorization": f"Bearer {token.strip()}"} if token.strip() else {}
+    given = os.environ.get("RAY_AUTH_TOKEN")
+    token = given or (path.read_text("utf-8", errors="replace") if path.is_file() else "")
+    token = token.strip()
+    if not re.fullmatch("[ -~]*", token):
+        raise UserError(
+            f"the cluster's token in {'RAY_AUTH_TOKEN' if given else path} must be one line of "
+            "printable ASCII, got other characters; put there what `ray get-auth-token` prints on "
+            "the head"
+        )
+    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def lost(job: Job) -> str:

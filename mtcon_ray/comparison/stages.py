@@ -6,9 +6,11 @@ from typing import NamedTuple
 
 from mtcon_ray.capacity import ClusterView
 from mtcon_ray.comparison.spec import Comparison
+from mtcon_ray.paths import sweep_folder
 from mtcon_ray.plan import Plan
 from mtcon_ray.planning import make_plan
 from mtcon_ray.preparation import check_data
+from mtcon_ray.sweep.prior import first_configurations, prior_trials
 
 
 class Stage(NamedTuple):
@@ -30,5 +32,7 @@ def plan_stages(comparison: Comparison, root: Path, cluster: ClusterView) -> Ite
         table = check_data(final, root).table
         for name, spec in {**specs, "seeds": final}.items():
             if spec is not None:
+                folder = sweep_folder(root, spec.name)
+                first_configurations(spec, prior_trials(spec, root, folder))
                 plan = make_plan(spec, root, cluster, table, count_parameters=False)
                 yield Stage(title, name, plan)

@@ -126,17 +126,18 @@ def final_spec(final: RunSpec, last: SweepResults) -> RunSpec:
 def best_points(results: SweepResults, count: int) -> list[Point]:
     """Returns the best configurations, at most `count`, best first.
 
-    Those that early stopping let train longer come first: they were better at the same epoch. Then
-    the mean validation score over seeds decides.
+    Those that early stopping let train for a larger share of their epochs come first: they were
+    better at the same epoch. One that ended at a plateau has trained for all of them. Then the mean
+    validation score over seeds decides.
     """
     seeds: dict[str, list[TrialResult]] = defaultdict(list)
     for trial in results.trials:
         if trial.value is not None and trial.status != Status.FAILED:
             seeds[trial.configuration].append(trial)
 
-    def key(trials: list[TrialResult]) -> tuple[int, float]:
+    def key(trials: list[TrialResult]) -> tuple[float, float]:
         value = fmean(t.value for t in trials if t.value is not None)
-        return sum(t.last_epoch for t in trials), value
+        return sum(1.0 if t.full_budget else t.last_epoch / t.epochs for t in trials), value
 
     best = sorted(seeds.values(), key=key, reverse=True)[:count]
     return [trials[0].params for trials in best]

@@ -57,7 +57,7 @@ from mtcon_ray.sweep.distributed_trial import (
 from mtcon_ray.sweep.ended import ended_results
 from mtcon_ray.sweep.halving import Rungs
 from mtcon_ray.sweep.mirror import mirrored
-from mtcon_ray.sweep.prior import add_prior, prior_trials
+from mtcon_ray.sweep.prior import add_prior, first_configurations, prior_trials
 from mtcon_ray.sweep.progress_callback import Watch
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.resume import (
@@ -75,7 +75,7 @@ from mtcon_ray.sweep.scheduler import tune_scheduler
 from mtcon_ray.sweep.searcher import StudySearcher, let_trials_wait
 from mtcon_ray.sweep.stall import StallLimit
 from mtcon_ray.sweep.stopper import Stop
-from mtcon_ray.sweep.study import TRIAL, Suggester, importances, named_trials, open_study, preview
+from mtcon_ray.sweep.study import TRIAL, Suggester, importances, named_trials, open_study
 from mtcon_ray.sweep.trainable import ReusedTrainable
 from mtcon_ray.sweep.tune_private import retry_lost_processes
 from mtcon_ray.tracking.lifecycle import Lifecycle
@@ -109,7 +109,7 @@ def run_sweep(
             return ended
         view = view_of(None, callbacks.on_phase)
         prior = prior_trials(spec, root, folder)
-        first = preview(spec.search, spec.seed, prior=prior)
+        first = first_configurations(spec, prior)
         plan, dataset = prepare(spec, root, view, uri, callbacks, first)
         check_same_data(parent_log(folder), dataset.fingerprint)
         tags = {**provenance(Path.cwd()), **data_tags(dataset)}

@@ -4,6 +4,7 @@ The study has them without a name, so they are not trials of the sweep: they are
 win and are in no report.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import optuna
@@ -21,10 +22,12 @@ from mtcon_ray.paths import (
 )
 from mtcon_ray.recorded import check_evaluation
 from mtcon_ray.results import SweepResults, TrialResult, load_sweep
+from mtcon_ray.search.space import Point, grid_points
 from mtcon_ray.spec import RunSpec
-from mtcon_ray.sweep.study import PRIOR, distribution, read_study
+from mtcon_ray.sweep.study import PRIOR, distribution, preview, read_study
 
 FIELD = "search.start_from"
+MAX_CHECKED = 10_000  # combinations, a second's work
 
 
 def prior_trials(spec: RunSpec, root: Path, folder: Path | None = None) -> list[FrozenTrial]:
@@ -43,6 +46,25 @@ def prior_trials(spec: RunSpec, root: Path, folder: Path | None = None) -> list[
         return stored_prior(read_study(journal_file(folder), folder.name))
     names = dict.fromkeys(spec.search.start_from)
     return [trial for name in names for trial in _trials_of(_earlier(name, spec, root), spec)]
+
+
+def first_configurations(spec: RunSpec, prior: Sequence[FrozenTrial] = ()) -> tuple[Point, ...]:
+    """Returns those of `preview`, all of which the spec accepts as trials.
+
+    Each value was checked alone when the spec was read. Of a grid every combination is checked.
+    Raises SpecError for one that the spec refuses, and as `preview` does.
+    """
+    search = spec.search
+    first = preview(search, spec.seed, prior=prior)
+    for point in grid_points(search.space)[:MAX_CHECKED] if search.sampler == "grid" else first:
+        try:
+            spec.trial(point)
+        except SpecError as error:
+            raise SpecError(
+                f"search.space must hold configurations that the spec accepts, got {point}: "
+                f"{error}; list the values that fit together, or give a range a `step`"
+            ) from None
+    return first
 
 
 def stored_prior(study: optuna.Study) -> list[FrozenTrial]:

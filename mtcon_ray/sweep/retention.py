@@ -7,6 +7,7 @@ from pathlib import Path
 from mtcon_ray.metrics import OBJECTIVE
 from mtcon_ray.paths import checkpoint_folder
 from mtcon_ray.results import SweepResults, TrialResult, load_sweep, objective_values
+from mtcon_ray.status import Status
 from mtcon_ray.training.checkpoint import discard_network
 
 
@@ -50,18 +51,20 @@ def removable_trials(results: SweepResults, keep: int) -> list[str]:
     """Returns the ended trials whose networks are neither among the best nor may ever win.
 
     With repeats the mean over its seeds decides whether a configuration wins, and then its best
-    seed is the winner. So the best seed of each configuration stays until all have ended.
+    seed is the winner. So the best seed of each configuration stays until all have ended; a failed
+    one may be tried again.
     """
     ended = [trial for trial in results.ranked() if trial.status.is_final]
     kept = {trial.name for trial in ended[:keep]}
     if results.winner is not None:
         kept.add(results.winner.name)
-    num_ended = Counter(trial.configuration for trial in ended)
-    best_seeds = {trial.configuration: trial.name for trial in reversed(ended)}
+    decided = [trial for trial in ended if trial.status is not Status.FAILED]
+    num_decided = Counter(trial.configuration for trial in decided)
+    best_seeds = {trial.configuration: trial.name for trial in reversed(decided)}
     kept |= {
         name
         for configuration, name in best_seeds.items()
-        if num_ended[configuration] < results.recorded.search.repeats
+        if num_decided[configuration] < results.recorded.search.repeats
     }
     return [trial.name for trial in ended if trial.name not in kept]
 

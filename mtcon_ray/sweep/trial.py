@@ -24,6 +24,7 @@ from mtcon_ray.paths import (
     attempt_folder,
     cache_folder,
     checkpoint_folder,
+    expanded,
     stop_file,
     trial_log,
 )
@@ -146,7 +147,7 @@ def open_trial_data(work: Assignment) -> Dataset:
         view_size=work.spec.views.size,
         store=cache_folder(work.root),
         places=work.places,
-        node_store=Path(near).expanduser() if near else None,
+        node_store=expanded(near) if near else None,
     )
 
 

@@ -68,6 +68,7 @@ def program_raising(error: BaseException) -> Program:
     [
         (SpecError("train.lr must be above 0"), 2, "error: train.lr must be above 0"),
         (MtconError("no server answers"), 1, "error: no server answers"),
+        (MtconError("none at http://u:pw@head"), 1, "error: none at http://u:***@head\n"),
         (Interrupted("stopped by SIGTERM"), 130, "error: stopped by SIGTERM"),
         (KeyboardInterrupt(), 130, "stopped"),
         (click.UsageError("no such option"), 2, "Error: no such option"),
@@ -120,6 +121,14 @@ def test_a_bug_leaves_one_line_and_a_trace_in_a_file(
     path = Path(found[1])
     assert path.is_relative_to(tmp_path / "mtcon-ray" / "log")
     assert "Traceback" in path.read_text()
+
+
+def test_a_bug_is_told_without_a_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MTCON_RAY_ROOT", "~no-such-user/results")
+    result = CliRunner().invoke(program_raising(ZeroDivisionError("division by zero")), ["fail"])
+    found = re.fullmatch(r"error: unexpected .* \(trace: (.*)\)\n", result.stderr)
+    assert found
+    Path(found[1]).unlink()
 
 
 @pytest.mark.parametrize(

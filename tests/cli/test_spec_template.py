@@ -52,8 +52,19 @@ def test_a_name_that_yaml_reads_as_something_else_is_a_text(path: Path, name: st
     assert load_spec(path.parent / "new.yaml").name == name
 
 
+@pytest.mark.parametrize("character", ["\x7f", "\x85", "\x9f", "\u2028", "\ufffe", "\uffff"])
+def test_names_of_columns_may_have_characters_that_yaml_forbids(path: Path, character: str) -> None:
+    """Both in a field and in the comment on columns that are not used."""
+    label, unused = f"colour{character}1", f"remark{character}2: x"
+    rows = [f"{i}.png,{'red' if i % 2 else 'blue'},{i}" for i in range(100)]
+    table = "\n".join([f"image,{label},{unused}", *rows])
+    result = run_init(path.parent, table, "images")
+    assert result.exit_code == 0, result.output
+    assert load_spec(path.parent / "new.yaml").data.tasks == (label,)
+
+
 def run_init(folder: Path, table: str, images: str) -> Result:
-    (folder / "labels.csv").write_text(table)
+    (folder / "labels.csv").write_text(table, encoding="utf-8")
     arguments = [str(folder / "labels.csv"), str(folder / images), "-o", str(folder / "new.yaml")]
     return CliRunner().invoke(program, ["init", *arguments])
 

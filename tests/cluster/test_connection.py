@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ from mtcon_ray.cluster.connection import (
     sweep_environment,
     view_of,
 )
-from mtcon_ray.errors import MtconError, ResourceError
+from mtcon_ray.errors import MtconError, ResourceError, UserError
 from mtcon_ray.local import this_machine
 from mtcon_ray.spec import parse_spec
 
@@ -45,12 +46,52 @@ def test_a_cluster_yaml_gives_node_types_and_their_most(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["a: 1", "- 1", "available_node_types: {x: 3}", "{"])
+def test_a_node_type_without_resources_may_have_any_size(tmp_path: Path) -> None:
+    """On AWS Ray fills them in. A type of which no node may be added fits nothing."""
+    path = tmp_path / "cluster.yaml"
+    path.write_text("available_node_types: {big: {node_config: {}, max_workers: 2}}")
+    trial = parse_spec({"name": "t", "resources": {"gpus": 1, "cpus": 4}})
+    assert check_cluster(trial, view_of(str(path))) is None
+    path.write_text("available_node_types: {big: {resources: {}, max_workers: 0}}")
+    with pytest.raises(ResourceError, match="at most 0 fit"):
+        check_cluster(trial, view_of(str(path)))
+    path.write_text("available_node_types: {big: {resources: {GPU: 2}, max_workers: 2}}")
+    assert check_cluster(trial, view_of(str(path))) is None
+    four = parse_spec({"name": "t", "resources": {"gpus": 4}})
+    with pytest.raises(ResourceError, match="2 GPUs"):
+        check_cluster(four, view_of(str(path)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: 1",
+        "- 1",
+        "available_node_types: {x: 3}",
+        "{",
+        "available_node_types: {x: {resources: {CPU: .nan}}}",
+        "available_node_types: {x: {resources: {CPU: 4, GPU: .inf}}}",
+        "available_node_types: {x: {resources: {CPU: -1}}}",
+        "available_node_types: {x: {resources: {CPU: 4}, max_workers: 1.5}}",
+        "available_node_types: {x: {resources: {CPU: 4}}}\nmax_workers: -1",
+    ],
+)
 def test_a_file_that_is_no_cluster_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(text)
-    with pytest.raises(ResourceError, match="must be a Ray cluster YAML"):
+    with pytest.raises(ResourceError, match="must be a Ray cluster YAML") as told:
         view_of(str(path))
+    assert not re.search(r"object at 0x|\n", str(told.value))
+
+
+@pytest.mark.parametrize("given", ["locall.yaml", "locall.yml", "cluster/locall"])
+def test_a_misspelt_file_is_no_address(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ray.init", lambda **options: pytest.fail("it was taken for an address"))
+    with pytest.raises(ResourceError, match=f"got the path '{given}', where no file is"):
+        view_of(given)
 
 
 RAY_CLUSTER = """
@@ -89,6 +130,9 @@ def test_a_cluster_that_scales_is_known_by_the_file_that_its_head_names(
     assert check_cluster(trial, connected_view()) == 6
     monkeypatch.setenv(FILE_VARIABLE, str(tmp_path / "none.yaml"))
     with pytest.raises(ResourceError, match=r"a cluster's file must be .* got .*none\.yaml"):
+        connected_view()
+    monkeypatch.setenv(FILE_VARIABLE, "~no-such-user/cluster.yaml")
+    with pytest.raises(UserError, match="a home folder that is known here"):
         connected_view()
 
 

@@ -97,6 +97,26 @@ def test_the_token_is_sent_from_where_ray_finds_it(
         Jobs(dashboard)
 
 
+@pytest.mark.parametrize(
+    "token", [b"SECRET\nsecond\n", b"\xffSECRET\n", "SECRET\u00e9".encode(), b"SECRET\x01"]
+)
+@pytest.mark.parametrize("place", ["RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"])
+def test_a_token_that_no_header_can_hold_is_not_shown(
+    place: str, token: bytes, dashboard: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
+        monkeypatch.delenv(variable, raising=False)
+    path = tmp_path / "auth_token"
+    path.write_bytes(token)
+    named = place == "RAY_AUTH_TOKEN_PATH"
+    monkeypatch.setenv(place, str(path) if named else os.fsdecode(token))
+    told = CliRunner().invoke(program, ["jobs", "--address", dashboard, "-v"])
+    assert told.exit_code == 2
+    where = path if named else place
+    assert f"token in {where} must be one line of printable ASCII" in told.stderr
+    assert "SECRET" not in told.output
+
+
 def test_a_cluster_has_the_same_minor_version_of_ray(
     dashboard: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +154,12 @@ def test_an_address_is_a_dashboard(given: str, url: str) -> None:
 def test_other_addresses_are_refused(given: str) -> None:
     with pytest.raises(UserError, match=r"must be the dashboard's, as http://head:8265"):
         Jobs(given)
+
+
+@pytest.mark.parametrize("given", ["http://[", "http://", "head:port", "head:0", ""])
+def test_what_is_no_url_is_refused(given: str) -> None:
+    with pytest.raises(UserError, match=r"must be the dashboard's, as http://head:8265"):
+        checked_address(given)
 
 
 @pytest.mark.ray

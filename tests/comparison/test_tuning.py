@@ -239,6 +239,15 @@ def test_the_best_are_those_that_halving_kept_longest(load: Load) -> None:
     assert [p[LR] for p in best_points(first, 9)] == [0.3, 0.5, 0.1, 0.2]
 
 
+def test_a_plateau_is_a_full_training(load: Load) -> None:
+    """A trial that ended early because it no longer improved is no worse for it."""
+    plateau = replace(trial(0, point(0.1), 0.8, 0.9, 0.9), may_end_early=True)
+    long = replace(trial(1, point(0.2), *[0.4] * 4), may_end_early=True)
+    stopped = trial(2, point(0.3), *[0.95] * 3, status=Status.PRUNED)
+    first = tuned(load().tuning["MTCon"].first, plateau, long, stopped)
+    assert [p[LR] for p in best_points(first, 3)] == [0.1, 0.2, 0.3]
+
+
 def test_with_several_seeds_the_mean_decides(load: Load) -> None:
     values = {(0, 0.1): 0.9, (1, 0.1): 0.1, (2, 0.2): 0.6, (3, 0.2): 0.5}
     trials = [trial(i, point(lr), *[v] * 4, seed=5 + i % 2) for (i, lr), v in values.items()]

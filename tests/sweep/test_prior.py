@@ -14,7 +14,7 @@ from mtcon_ray.errors import SpecError
 from mtcon_ray.paths import PLAN_FILE, event_folder, journal_file, sweep_folder, trial_log
 from mtcon_ray.recorded import write_beginnings
 from mtcon_ray.spec import RunSpec, parse_spec, with_values
-from mtcon_ray.sweep.prior import add_prior, prior_trials, stored_prior
+from mtcon_ray.sweep.prior import add_prior, first_configurations, prior_trials, stored_prior
 from mtcon_ray.sweep.study import Suggester, importances, named_trials, open_study, preview
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Ended, Reported, Started
@@ -196,3 +196,22 @@ def test_a_sweep_that_has_begun_keeps_its_earlier_trials(tmp_path: Path) -> None
         prior_trials(spec, gone, folder)
     trial_log(folder, "trial-0000").touch()
     assert seen(prior_trials(spec, gone, folder)) == seen(prior[:3])
+
+
+def test_configurations_that_the_spec_refuses_are_found_before_anything_starts() -> None:
+    """Each value alone is accepted: a pair of a grid, or an integer between the bounds, is not."""
+    grid = {EPOCHS: {"grid": [5, 20]}, "evaluate.every": {"grid": [1, 10]}}
+    spec = spec_of(grid, sampler="grid")
+    with pytest.raises(
+        SpecError, match=r"got \{'train.epochs': 5, 'evaluate.every': 10\}: .*every"
+    ):
+        first_configurations(spec)
+    odd = with_values(spec_of(RANGES), {"resources.workers": 2, "train.batch_size": 64})
+    space = {"train.batch_size": {"int": [16, 64]}}
+    search = {"space": space, "sampler": "random", "num_trials": 5}
+    with pytest.raises(
+        SpecError, match=r"divisible by resources.workers, got .*give a range a `step`"
+    ):
+        first_configurations(with_values(odd, {"search": search}))
+    space["train.batch_size"] = {"int": [16, 64], "step": 2}  # type: ignore[dict-item]
+    assert len(first_configurations(with_values(odd, {"search": {**search, "space": space}}))) == 5

@@ -64,6 +64,10 @@ def test_with_repeats_a_configuration_that_may_still_win_keeps_its_best_seed() -
     # As long as the second seed of the better mean is missing, its first one is kept.
     early = results_of(spec, *other, seeds[0])
     assert removable_trials(early, 1) == ["trial-3"]
+    lost = trial(1, 0.2, Status.FAILED, configuration=0)
+    tried_again = results_of(spec, trial(0, 0.74, configuration=0), lost, *other)
+    assert tried_again.winner == other[0], "the retry may change that"
+    assert removable_trials(tried_again, 1) == ["trial-3", "trial-1"]
 
 
 def train(folder: Path, name: str, value: float) -> None:

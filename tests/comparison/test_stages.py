@@ -1,0 +1,49 @@
+"""The plans of a comparison's sweeps, which are made before the first training."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mtcon_ray.capacity import ClusterView, NodeKind
+from mtcon_ray.comparison.spec import load_comparison
+from mtcon_ray.comparison.stages import plan_stages
+from mtcon_ray.errors import SpecError
+
+ANYWHERE = ClusterView("any cluster", (NodeKind("any node", 2, 0, None),))
+RAW: dict[str, Any] = {
+    "name": "few",
+    "base": {
+        "data": {"kind": "synthetic", "num_items": 120},
+        "views": {"size": 16},
+        "train": {"epochs": 4, "batch_size": 16},
+    },
+    "systems": {"MTCon": {"method": "mtcon"}},
+    "tune": {
+        "epochs": 2,
+        "num_trials": 3,
+        "again": 2,
+        "sampler": "tpe",
+        "space": {"train.lr": {"loguniform": [0.01, 1.0]}},
+    },
+}
+
+
+def stages(tmp_path: Path, **tune: Any) -> list[tuple[str, int]]:
+    path = tmp_path / "few.yaml"
+    path.write_text(yaml.safe_dump({**RAW, "tune": {**RAW["tune"], **tune}}))
+    found = plan_stages(load_comparison(path), tmp_path, ANYWHERE)
+    return [(stage.name, stage.plan.num_trials) for stage in found]
+
+
+def test_a_tuned_system_has_three_stages(tmp_path: Path) -> None:
+    assert stages(tmp_path) == [("tune", 3), ("again", 2), ("seeds", 3)]
+
+
+def test_settings_of_tuning_are_checked_before_the_first_training(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"start_from must name .*'no-such-sweep'"):
+        stages(tmp_path, start_from=["no-such-sweep"])
+    pairs = {"train.epochs": {"grid": [1, 2]}, "evaluate.every": {"grid": [1, 2]}}
+    with pytest.raises(SpecError, match=r"search\.space must hold configurations that"):
+        stages(tmp_path, sampler="grid", num_trials=4, again=None, space=pairs)

@@ -11,6 +11,7 @@ from pathlib import Path
 from mtcon_ray.errors import ResourceError, SweepError, UserError, nearest
 
 DEFAULT_ROOT = Path("~/mtcon-ray")
+TRIAL_LOG = re.compile(r"trial-[0-9]+\.jsonl")
 # Names become folders, MLflow run names and parts of commands.
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 SPEC_FILE = "spec.yaml"
@@ -106,6 +107,12 @@ def parent_log(folder: Path) -> Path:
 def trial_log(folder: Path, trial: str) -> Path:
     """Returns the event log of one trial of a sweep."""
     return event_folder(folder) / f"{trial}.jsonl"
+
+
+def trial_logs(folder: Path) -> list[Path]:
+    """Returns the event logs of a sweep's trials, by name. A copy that a user made is none."""
+    found = event_folder(folder).glob("trial-*.jsonl")
+    return sorted(log for log in found if TRIAL_LOG.fullmatch(log.name))
 
 
 def cursors_file(folder: Path) -> Path:

@@ -212,8 +212,7 @@ def load_sweep(folder: Path) -> SweepResults:
 
     Raises SweepError if there is none.
     """
-    logs = paths.event_folder(folder).glob("trial-*.jsonl")
-    return _load(folder, {log.stem: EventLog.read(log) for log in logs})
+    return _load(folder, {log.stem: EventLog.read(log) for log in paths.trial_logs(folder)})
 
 
 def load_run(folder: Path) -> TrialResult:

@@ -1,6 +1,7 @@
 """Tests of results, which are read from event logs; only a trial with its full budget can win."""
 
 import math
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -99,6 +100,14 @@ def test_status(
     assert (folder.last().status, folder.last().reason) == (expected, reason)
     spool.append(Reopened())
     assert (folder.last().status, folder.last().reason) == ("RUNNING", None)
+
+
+def test_copies_of_event_logs_are_no_trials(folder: Folder) -> None:
+    """A user makes one before a damaged log is cut off."""
+    log = folder.trial([0.5] * EPOCHS).path
+    for name in ("trial-0000-backup", "trial-²", "trial-"):
+        shutil.copy(log, log.with_name(f"{name}.jsonl"))
+    assert [trial.name for trial in folder.load().trials] == ["trial-0000"]
 
 
 def test_value_is_the_last_probe_and_finite(folder: Folder) -> None:

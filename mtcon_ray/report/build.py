@@ -166,7 +166,7 @@ def _seconds(folder: Path, parent: list[Event]) -> float | None:
 
     Returns None with fewer than two events.
     """
-    logs = map(EventLog.read, paths.event_folder(folder).glob("*.jsonl"))
+    logs = map(EventLog.read, [paths.parent_log(folder), *paths.trial_logs(folder)])
     times: list[int] = sorted(event.time_ms for event in chain.from_iterable(logs))
     if len(times) < 2:
         return None

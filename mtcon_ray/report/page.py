@@ -167,9 +167,10 @@ def warnings(results: SweepResults) -> list[str]:
 def repeats(results: SweepResults) -> list[dict[str, Any]]:
     """Returns a row for each configuration: mean and standard deviation over its seeds."""
     slugs = [metrics.slug(task) for task in results.recorded.labels.tasks]
+    space = results.recorded.search.space  # in the order of the table's head
     return [
         {
-            "params": [value_text(v) for v in configuration.params.values()],
+            "params": [value_text(configuration.params.get(p)) for p in space],
             "seeds": str(len(configuration.trials)),
             "value": accuracy_text(configuration.value, configuration.spread),
             "tasks": [

@@ -14,11 +14,11 @@ from mtcon_ray.errors import SpecError, SweepError, nearest
 from mtcon_ray.metrics import Labels
 from mtcon_ray.paths import (
     SPEC_FILE,
-    event_folder,
     journal_file,
     list_folders,
     sweep_folder,
     sweeps_folder,
+    trial_logs,
 )
 from mtcon_ray.recorded import check_evaluation
 from mtcon_ray.results import SweepResults, TrialResult, load_sweep
@@ -42,7 +42,7 @@ def prior_trials(spec: RunSpec, root: Path, folder: Path | None = None) -> list[
     """
     if not spec.search.start_from:
         return []
-    if folder and any(event_folder(folder).glob("trial-*.jsonl")):
+    if folder and trial_logs(folder):
         return stored_prior(read_study(journal_file(folder), folder.name))
     names = dict.fromkeys(spec.search.start_from)
     return [trial for name in names for trial in _trials_of(_earlier(name, spec, root), spec)]

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 from mtcon_ray.errors import ResourceError, SweepError, UserError
 from mtcon_ray.lock import is_driven
-from mtcon_ray.paths import event_folder, parent_log
+from mtcon_ray.paths import parent_log, trial_logs
 from mtcon_ray.tracking.event_log import identity, tail
 from mtcon_ray.tracking.events import Ended, Event, Reopened, Reported, Started
 
@@ -105,7 +105,7 @@ class Exporter(AbstractContextManager["Exporter"]):
     def _logs(self) -> list[Path]:
         if self.folder.parent.name != "sweeps":
             return [parent_log(self.folder)]
-        return sorted(event_folder(self.folder).glob("trial-*.jsonl"))
+        return trial_logs(self.folder)
 
     def _open(self, path: Path, begun: Event) -> RunWriter:
         if not isinstance(begun, Started):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtcon_ray.errors import SweepError
-from mtcon_ray.paths import cursors_file, event_folder, parent_log
+from mtcon_ray.paths import cursors_file, event_folder, parent_log, trial_logs
 from mtcon_ray.tracking.event_log import EventLog, ends_line, identity, num_events, tail
 from mtcon_ray.tracking.events import Artifact, Ended, Event, Reported, Started, from_json
 from mtcon_ray.tracking.mlflow_server import RefusedError, first_line, import_quietly, masked
@@ -161,8 +161,8 @@ class Sender:
 
     def _grown(self) -> list[Path]:
         """Returns the event logs that are longer than the part that was sent."""
-        paths = event_folder(self.folder).glob("*.jsonl")
-        return [path for path in paths if path.stat().st_size > self._sent(path)]
+        paths = [parent_log(self.folder), *trial_logs(self.folder)]
+        return [p for p in paths if p.exists() and p.stat().st_size > self._sent(p)]
 
     def _sent(self, path: Path) -> int:
         return self._offsets.get(path.stem, 0)

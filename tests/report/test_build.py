@@ -11,6 +11,7 @@ import matplotlib
 import pytest
 
 from mtcon_ray import metrics
+from mtcon_ray.report import page as page_module
 from mtcon_ray.report import plotting
 from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.spec import parse_spec
@@ -311,3 +312,11 @@ def test_the_winner_stands_with_the_epoch_of_its_network(sweep: MakeSweep) -> No
     """The epoch is in the headline, above the test scores and above the learning curves."""
     assert built(sweep()).text.count("network of epoch 20 of 20") == 1 + 1 + 1
     assert "network of" not in built(sweep(statuses=dict.fromkeys(range(7), "PRUNED"))).text
+
+
+def test_repeats_have_their_values_below_their_fields(sweep: MakeSweep) -> None:
+    """Trials record values in the order of the space that the sweep began with."""
+    space = {"method.temperature": {"uniform": [0.1, 1]}, "train.lr": {"uniform": [0.01, 1]}}
+    points = ({"train.lr": 0.2, "method.temperature": 0.5},)
+    (row,) = page_module.repeats(sweep(points=points, search=space, repeats=3))
+    assert row["params"] == ["0.5", "0.2"]

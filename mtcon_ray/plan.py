@@ -17,7 +17,7 @@ from mtcon_ray.registry import Spec
 
 
 class Plan(Spec):
-    """A resolved sweep. Counts are exact; if epochs are searched, they are those of the maximum."""
+    """A resolved sweep. Counts are exact; where they differ between trials, the greatest."""
 
     name: str
     root: str
@@ -29,6 +29,9 @@ class Plan(Spec):
     views_per_step: int
     images_per_trial: int  # images drawn, each in all its views
     images_total: int  # before early stopping saves any
+    # By name of a field: the least value that a trial may have, where searched fields change it.
+    # `images_total` is in it, and is an upper bound, if it depends on which configurations run.
+    least: dict[str, int] = Field({})
     scheduler: str = "not recorded"  # early stopping, and whether it is the default
     rung_epochs: tuple[int, ...]  # epochs after which a trial may be stopped
     epochs_total: int | None = None  # of all trials; None: they depend on the trials' values
@@ -52,7 +55,7 @@ class Plan(Spec):
     # bound unless rates were measured; None without a mirror.
     mirror_bytes_per_hour: int | None = None
     cluster: str
-    concurrency: int | None  # trials at a time; None: unknown
+    concurrency: int | None  # trials at a time, at most num_trials; None: unknown
     cpus_per_trial: int
     gpus_per_trial: float
     # Measured rates and durations of one worker; None: not measured.

@@ -4,7 +4,8 @@ Independent of Ray: the resources of the cluster are passed as a `ClusterView`.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,15 @@ from mtcon_ray.capacity import ClusterView, check_cluster
 from mtcon_ray.data.dataset import store_bytes
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.splits import SPLITS
-from mtcon_ray.errors import DataError
+from mtcon_ray.errors import DataError, SpecError
 from mtcon_ray.evaluation.baseline import majority_shares
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
 from mtcon_ray.paths import cache_folder
 from mtcon_ray.plan import Plan
 from mtcon_ray.resources import MIRROR_SECONDS
-from mtcon_ray.spec import RunSpec, with_each_encoder
+from mtcon_ray.search.spec import SearchSpec
+from mtcon_ray.spec import RunSpec, with_each_encoder, with_values
 
 # Standard error of val/accuracy above which `plan` warns: configurations whose scores differ by
 # less are ranked by chance.
@@ -60,30 +62,38 @@ def make_plan(
 
     Raises CheckpointError, DataError, ResourceError or SpecError if the spec could never run.
     """
-    batch, epochs = spec.train.batch_size, max(_numbers(spec, "train.epochs", spec.train.epochs))
     num_items = {s: len(table.rows(s)) for s in SPLITS}
     num_examples = spec.method.num_examples(num_items["train"])
-    for size in (batch, *_numbers(spec, "train.batch_size", batch)):
+    batch = spec.train.batch_size
+    for size in (batch, numbers_of(spec, "train.batch_size", batch)[-1]):
         if size > num_examples:
             raise DataError(
                 f"train.batch_size must be at most the training split's {num_examples} examples, "
                 f"got {size}; the last incomplete batch is dropped, so nothing would be trained"
             )
-    steps = num_examples // batch if spec.method.trains else 0
-    per_trial = steps * batch * epochs * spec.method.images_per_example
     total = spec.search.num_planned_trials
     scheduler = spec.scheduler
-    most_epochs = None
-    if "train.epochs" not in spec.search.space:
-        most_epochs = scheduler.epochs_known(total, epochs, spec.evaluate.every)
+    known_epochs = _known_epochs(spec)
+    counts = _counts(spec, num_items["train"])
     # A binomial share has its largest variance, p (1 - p) = 0.25, at p = 1/2.
     error = math.sqrt(0.25 / min(num_items["val"], spec.evaluate.short_probe.max_items))
     _, high = spec.resources.worker_range
-    concurrency = check_cluster(spec, cluster)
+    room = check_cluster(spec, cluster)
+    concurrency = None if room is None else min(room, total)
     labels = spec.labels
     sizes = {label: table.size_of(label) for label in labels.kinds}
     majority = majority_shares(table, labels.kinds)
-    share = (most_epochs or total * epochs) / (total * epochs)
+    parameters = _count_parameters(
+        spec,
+        {task: sizes[task] for task in labels.tasks},
+        cache_folder(root),
+        all_networks=count_parameters,
+    )
+    if parameters:
+        counts["parameters"] = min(parameters), max(parameters)
+    most = {field: greatest for field, (_, greatest) in counts.items()}
+    epochs, per_trial = most["epochs"], most["images_per_trial"]
+    share = (known_epochs or total * epochs) / (total * epochs)
     # Rates are of a single worker: the speed of trials with several workers, or of trials that
     # share a GPU, is unknown.
     at_a_time = concurrency if high == 1 and not 0 < spec.resources.gpus < 1 else None
@@ -95,12 +105,6 @@ def make_plan(
         for field, text in spec.method.warnings().items()
         if f"method.{field}" not in spec.search.space
     ]
-    parameters = _count_parameters(
-        spec,
-        {task: sizes[task] for task in labels.tasks},
-        cache_folder(root),
-        all_networks=count_parameters,
-    )
     return Plan(
         name=spec.name,
         root=str(root),
@@ -108,14 +112,15 @@ def make_plan(
         num_configurations=spec.search.num_configurations,
         repeats=spec.search.repeats,
         epochs=epochs,
-        steps_per_epoch=steps,
-        views_per_step=batch * spec.method.rows_per_example(spec.views.num_views),
-        images_per_trial=per_trial,
-        images_total=per_trial * total,
+        steps_per_epoch=most["steps_per_epoch"],
+        views_per_step=most["views_per_step"],
+        images_per_trial=most["images_per_trial"],
+        images_total=most["images_total"],
+        least={field: low for field, (low, high) in counts.items() if low < high},
         scheduler=scheduler.name
         + ("" if spec.search.scheduler else " (the default; search.scheduler is omitted)"),
         rung_epochs=scheduler.rung_epochs(epochs, spec.evaluate.every),
-        epochs_total=None if spec.may_end_early else most_epochs,
+        epochs_total=None if spec.may_end_early else known_epochs,
         num_items=num_items,
         split_origin=table.split_origin,
         standard_error=error,
@@ -124,10 +129,12 @@ def make_plan(
         majority=majority,
         objective=labels.objective,
         select=spec.evaluate.select,
-        parameters=parameters,
+        parameters=most.get("parameters"),
         store_bytes=store_bytes(len(table), spec.data, spec.views.size),
         downloads=dict(downloads or {}),
-        mirror_bytes_per_hour=_mirror_bytes(spec, parameters, concurrency, hours, epochs),
+        mirror_bytes_per_hour=_mirror_bytes(
+            spec, most.get("parameters"), concurrency, hours, epochs
+        ),
         cluster=cluster.where,
         concurrency=concurrency,
         cpus_per_trial=spec.resources.cpus * high,
@@ -215,30 +222,94 @@ def _noise_warnings(spec: RunSpec, objective: str, num_val: int, error: float) -
     )
 
 
-def _numbers(spec: RunSpec, path: str, value: int) -> list[int]:
-    """Returns the listed or extreme numbers of a field, only its `value` if it is not searched."""
+def numbers_of(spec: RunSpec, path: str, value: int | None) -> Sequence[int]:
+    """Returns all numbers that trials have in a field, ascending; `value` if it is not searched."""
     searched = spec.search.space.get(path)
-    numbers = searched.extremes if searched else [value]
-    return [int(number) for number in numbers if isinstance(number, int | float)]
+    if searched and searched.bounds:
+        low, high = searched.bounds
+        return range(int(low), int(high) + 1, max(1, int(searched.step or 1)))
+    values = searched.values or () if searched else [value]
+    # A listed "8" is read as a number too.
+    return sorted(int(float(n)) for n in values if isinstance(n, int | float | str))
+
+
+def _counts(spec: RunSpec, num_train: int) -> dict[str, tuple[int, int]]:
+    """Returns the least and the greatest count of a trial, and of images in all, by plan field."""
+    method, total = spec.method, spec.search.num_planned_trials
+    epochs = numbers_of(spec, "train.epochs", spec.train.epochs)
+    batches = numbers_of(spec, "train.batch_size", spec.train.batch_size)
+    views = numbers_of(spec, "views.num_views", spec.views.num_views)
+    rows = [method.rows_per_example(num_views) for num_views in (views[0], views[-1])]
+    # Of a method on triplets their number, which may be searched; else the training items.
+    examples = numbers_of(spec, "method.num_triplets", method.num_examples(num_train))
+    if not method.trains:
+        examples = [0]
+
+    def seen(num_examples: int) -> list[int]:
+        """Returns the images of an epoch by batch size; the last incomplete batch is dropped."""
+        return [num_examples // b * b * method.images_per_example for b in batches]
+
+    least, most = min(seen(examples[0])) * epochs[0], max(seen(examples[-1])) * epochs[-1]
+    in_all = total * least, total * most
+    if least < most and _is_whole(spec.search):
+        # Every combination of these fields' values is in equally many trials.
+        num_combinations = len(examples) * len(batches) * len(epochs)
+        exact = total * sum(sum(seen(n)) for n in examples) * sum(epochs) // num_combinations
+        in_all = exact, exact
+    return {
+        "epochs": (epochs[0], epochs[-1]),
+        "steps_per_epoch": (examples[0] // batches[-1], examples[-1] // batches[0]),
+        "views_per_step": (batches[0] * rows[0], batches[-1] * rows[-1]),
+        "images_per_trial": (least, most),
+        "images_total": in_all,
+    }
+
+
+def _known_epochs(spec: RunSpec) -> int | None:
+    """Returns the total epochs of all trials; None if they depend on the trials' values."""
+    total = spec.search.num_planned_trials
+    epochs = numbers_of(spec, "train.epochs", spec.train.epochs)
+    if len(epochs) == 1:
+        return spec.scheduler.epochs_known(total, epochs[0], spec.evaluate.every)
+    is_known = spec.scheduler.name == "none" and _is_whole(spec.search)
+    return total * sum(epochs) // len(epochs) if is_known else None
+
+
+def _is_whole(search: SearchSpec) -> bool:
+    """Returns True if the trials are all configurations of a finite space."""
+    sizes = [dimension.size for dimension in search.space.values()]
+    return all(sizes) and math.prod(n for n in sizes if n) == search.num_configurations
 
 
 def _count_parameters(
     spec: RunSpec, sizes: dict[str, int], store: Path, *, all_networks: bool = True
-) -> int | None:
-    """Returns the number of parameters of encoder and heads.
+) -> list[int]:
+    """Returns numbers of parameters of encoder and heads, the least and the greatest among them.
 
     Building the networks also checks that the encoder's weights, searched ones too, fit them.
-    Without `all_networks` only the networks that need this check are built, and the number may be
-    None. Raises CheckpointError if weights do not fit, SpecError if an encoder refuses the views.
+    Without `all_networks` only the networks that need this check are built, and the list may be
+    empty. Raises CheckpointError if weights do not fit, SpecError if an encoder refuses the views.
     """
-    counts = []
-    for one in with_each_encoder(spec):
-        if not all_networks and not one.model.encoder.is_checked_by_building:
-            continue
+
+    def count(one: RunSpec) -> int:
         with torch.device("meta"):  # allocates no memory and computes no initial weights
             method = METHODS[one.method.name](one.method, one.problem(sizes))
             network = build_network(one.model, method.make_network, one.seed, store=store)
             if one.model.encoder.is_checked_by_building:
                 network.encoder.check_images(one.views.size)
-        counts.append(sum(p.numel() for p in network.parameters()))
-    return counts[0] if counts else None
+        return sum(p.numel() for p in network.parameters())
+
+    each = with_each_encoder(spec)
+    counts = [count(s) for s in each if all_networks or s.model.encoder.is_checked_by_building]
+    numbers = {
+        path: [value for value in dimension.extremes if isinstance(value, int)]
+        for path, dimension in spec.search.space.items()
+        if path.startswith("model.") and all_networks
+    }
+    found = []
+    for end in (min, max):  # networks grow with each number
+        values = {path: end(listed) for path, listed in numbers.items() if listed}
+        # Values may be refused together; no trial has them then.
+        with suppress(SpecError):
+            found += [count(with_values(spec, {**values, "search": {}}))] if values else []
+    return found or counts[:1]

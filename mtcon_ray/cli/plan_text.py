@@ -8,6 +8,7 @@ from rich.filesize import decimal
 from mtcon_ray.cli.tables import table_lines
 from mtcon_ray.data.sources import DataSpec
 from mtcon_ray.plan import Plan
+from mtcon_ray.planning import numbers_of
 from mtcon_ray.presentation import configuration_text, duration_text, limits_text
 from mtcon_ray.spec import RunSpec
 
@@ -42,15 +43,14 @@ def plan_lines(spec: RunSpec, plan: Plan) -> list[str]:
 
 
 def stage_lines(stages: Iterable["Stage"]) -> list[str]:
-    """Returns a comparison's sweeps as a table, with sums; "at most" if epochs are not known."""
+    """Returns a comparison's sweeps as a table, with sums; "at most" if they are not known."""
     found = list(stages)
     rows = []
     for title, name, plan in found:
-        what = f"{plan.num_configurations:,} x {plan.epochs:,} epochs"
+        what = f"{plan.num_configurations:,} x {_count(plan, 'epochs')} epochs"
         what += f", {plan.repeats:,} seeds" if plan.repeats > 1 else ""
         if plan.rung_epochs:
-            rungs = ", ".join(map(str, plan.rung_epochs))
-            what += f", {plan.scheduler} after epochs {rungs}"
+            what += f", {plan.scheduler}{_rungs(plan)}"
         rows.append([title, name, *_work([plan]), what])
     rows.append(["all", "", *_work([plan for _, _, plan in found]), ""])
     header = ["system", "sweep", "trials", "epochs", "images", "configurations"]
@@ -61,11 +61,38 @@ def _work(plans: list[Plan]) -> list[str]:
     """Returns the sums of trials, of their epochs, and of the images of these epochs."""
     whole = [plan.num_trials * plan.epochs for plan in plans]
     epochs = [plan.epochs_total or most for plan, most in zip(plans, whole, strict=True)]
-    images = [p.images_per_trial // p.epochs * n for p, n in zip(plans, epochs, strict=True)]
+    # Both are upper bounds where the images of an epoch depend on searched fields.
+    images = [
+        min(p.images_total, p.images_per_trial // p.epochs * n)
+        for p, n in zip(plans, epochs, strict=True)
+    ]
     most = "at most " if any(plan.epochs_total is None for plan in plans) else ""
+    most_seen = "at most " if most or not all(map(_knows_images, plans)) else ""
     sums = sum(plan.num_trials for plan in plans), sum(epochs), sum(images)
     trials, trained, seen = (f"{number:,}" for number in sums)
-    return [trials, f"{most}{trained}", f"{most}{seen}"]
+    return [trials, f"{most}{trained}", f"{most_seen}{seen}"]
+
+
+def _knows_images(plan: Plan) -> bool:
+    """Returns True if the images of all trials follow from their known epochs."""
+    stops_some = bool(plan.rung_epochs) and "images_per_trial" in plan.least
+    return "images_total" not in plan.least and not stops_some
+
+
+def _rungs(plan: Plan) -> str:
+    """Returns the epochs after which trials may be stopped, " after epochs 5, 10"."""
+    of = f" of {plan.epochs:,}" if "epochs" in plan.least else ""
+    return f" after epochs {', '.join(map(str, plan.rung_epochs))}{of}"
+
+
+def _count(plan: Plan, field: str) -> str:
+    """Returns a count of a trial, "16 to 32" where trials differ in it."""
+    most = getattr(plan, field)
+    return _range(plan.least.get(field, most), most)
+
+
+def _range(least: int, most: int) -> str:
+    return f"{least:,} to {most:,}" if least < most else f"{most:,}"
 
 
 def counted(number: float, noun: str) -> str:
@@ -111,21 +138,32 @@ def _training_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
     yield "objective", plan.objective + ("" if title == "accuracy" else f", {title}")
     stopping, whole = plan.scheduler, plan.num_trials * plan.epochs
     if plan.rung_epochs:
-        stopping += f" after epochs {', '.join(map(str, plan.rung_epochs))}"
-    if plan.epochs_total not in (None, whole):
+        stopping += _rungs(plan)
+    epochs_differ = "epochs" in plan.least
+    if plan.epochs_total not in (None, whole) and not epochs_differ:
         stopping += f"; {plan.epochs_total:,} of {whole:,} epochs in all"
     yield "early stopping", stopping
-    patience = spec.train.patience
-    if patience is not None:
-        yield "plateau", f"a trial ends after {counted(patience, 'epoch')} without a new best value"
+    if patience := numbers_of(spec, "train.patience", spec.train.patience):
+        epochs = f"{_range(patience[0], patience[-1])} epoch{'' if patience[-1] == 1 else 's'}"
+        dimension = spec.search.space.get("train.patience")
+        some = " with train.patience" if dimension and None in dimension.extremes else ""
+        yield "plateau", f"a trial{some} ends after {epochs} without a new best value"
     if limits := limits_text(spec.search):
         yield "limits", limits
-    steps = plan.steps_per_epoch
-    yield "epochs", f"{plan.epochs} of {steps:,} steps, {plan.views_per_step:,} views a step"
-    runs_through = spec.scheduler.name == "none" and patience is None
+    epochs = _count(plan, "epochs") if epochs_differ else f"{plan.epochs}"
+    if epochs_differ and plan.epochs_total is not None:
+        epochs += f" ({plan.epochs_total:,} in all)"
+    steps, views = _count(plan, "steps_per_epoch"), _count(plan, "views_per_step")
+    yield "epochs", f"{epochs} of {steps} steps, {views} views a step"
+    runs_through = spec.scheduler.name == "none" and not spec.may_end_early
     early = "" if runs_through else " before early stopping"
-    yield "images seen", f"{plan.images_per_trial:,} a trial, {plan.images_total:,} in all{early}"
-    yield "model", f"{spec.model.encoder.name}, {plan.parameters:,} parameters with its heads"
+    most = "at most " if "images_total" in plan.least else ""
+    in_all = f"{most}{plan.images_total:,} in all{early}"
+    yield "images seen", f"{_count(plan, 'images_per_trial')} a trial, {in_all}"
+    yield (
+        "model",
+        f"{spec.model.encoder.name}, {_count(plan, 'parameters')} parameters with its heads",
+    )
 
 
 def _mirror_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
@@ -158,7 +196,8 @@ def _resource_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
         f"{plan.test_seconds:.2f} s",
     )
     trial = duration_text(plan.seconds_per_trial)
-    yield "a whole trial", f"{trial} on one worker, probes and test evaluation in it"
+    longest = "at most " if "images_per_trial" in plan.least else ""
+    yield "a whole trial", f"{longest}{trial} on one worker, probes and test evaluation in it"
     most = " at most" if plan.epochs_total is None else ""
     hours = f"{plan.device_hours:.2f}{most} on one worker, with all probes and test evaluations"
     yield "device-hours", hours

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from mtcon_ray.capacity import ClusterView, NodeKind
-from mtcon_ray.cli.plan_text import data_lines, plan_lines
+from mtcon_ray.cli.plan_text import data_lines, plan_lines, stage_lines
+from mtcon_ray.comparison.stages import Stage
 from mtcon_ray.local import this_machine
 from mtcon_ray.planning import Rates
-from mtcon_ray.spec import parse_spec, with_values
+from mtcon_ray.search.space import grid_points
+from mtcon_ray.spec import RunSpec, parse_spec, with_values
 from tests.plans import plan_of
 
 
@@ -110,6 +112,7 @@ def test_what_a_mirror_is_sent_is_estimated(tmp_path: Path) -> None:
         "data": {"kind": "synthetic", "num_items": 300},
         "train": {"optimizer": "adamw", "checkpoint_every": 2, "epochs": 20},
         "storage": {"mirror": "s3://results/sweeps/"},
+        "search": {"repeats": 2},
     }
     spec, cluster = parse_spec(raw), ClusterView("here", (NodeKind("node", 2, 0, 1),))
     plan = plan_of(spec, tmp_path, cluster)
@@ -129,3 +132,167 @@ def test_what_a_mirror_is_sent_is_estimated(tmp_path: Path) -> None:
     assert plan_of(with_values(spec, {"storage.mirror": None}), tmp_path, cluster) == plan_of(
         spec, tmp_path, cluster
     ).model_copy(update={"mirror_bytes_per_hour": None})
+
+
+SMALL = {"name": "small", "width": 8}
+TWO_CPUS = ClusterView("here", (NodeKind("node", 2, 0, 1),))
+CSN = {"name": "csn", "num_triplets": 1000}
+
+
+def searching(space: dict[str, Any], search: dict[str, Any] | None = None, **raw: Any) -> RunSpec:
+    """Returns a spec with 2,800 training images that searches `space`, by default all of it."""
+    search = {"space": space, **(search or {"sampler": "grid", "scheduler": "none"})}
+    sections = {"data": {"kind": "synthetic"}, "model": {"encoder": SMALL}, "search": search}
+    return parse_spec({"name": "x", **sections, **raw})
+
+
+def rows_of(spec: RunSpec, root: Path, **options: Any) -> dict[str, str]:
+    plan = plan_of(spec, root, TWO_CPUS, **options)
+    return {line[2:18].strip(): line[18:] for line in plan_lines(spec, plan)}
+
+
+@pytest.mark.parametrize(
+    ("path", "values", "expected"),
+    [
+        (
+            "train.epochs",
+            [1, 2, 100],
+            {
+                "early stopping": "none",
+                "epochs": "1 to 100 (103 in all) of 43 steps, 128 views a step",
+                "images seen": "2,752 to 275,200 a trial, 283,456 in all",
+            },
+        ),
+        (
+            "train.batch_size",
+            [8, 16, 600],
+            {
+                "epochs": "20 of 4 to 350 steps, 16 to 1,200 views a step",
+                "images seen": "48,000 to 56,000 a trial, 160,000 in all",
+            },
+        ),
+        ("views.num_views", [4, 8], {"epochs": "20 of 43 steps, 256 to 512 views a step"}),
+        # As the fields read them.
+        (
+            "train.batch_size",
+            ["8", "16"],
+            {"epochs": "20 of 175 to 350 steps, 16 to 32 views a step"},
+        ),
+        ("train.epochs", [7], {"epochs": "7 of 43 steps, 128 views a step"}),
+        (
+            "train.patience",
+            [2, 3],
+            {
+                "plateau": "a trial ends after 2 to 3 epochs without a new best value",
+                "images seen": "55,040 a trial, 110,080 in all before early stopping",
+            },
+        ),
+        (
+            "train.patience",
+            [None, 1],
+            {"plateau": "a trial with train.patience ends after 1 epoch without a new best value"},
+        ),
+    ],
+)
+def test_searched_sizes_are_told_for_all_trials(
+    tmp_path: Path, path: str, values: list[Any], expected: dict[str, str]
+) -> None:
+    rows = rows_of(searching({path: {"grid": values}}), tmp_path)
+    assert {label: rows[label] for label in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("space", "raw"),
+    [
+        ({"train.epochs": [1, 2, 100]}, {}),
+        ({"train.batch_size": [8, 16, 600], "train.epochs": [3, 5]}, {}),
+        ({"views.num_views": [4, 8], "train.batch_size": [8, 300]}, {}),
+        ({"method.num_triplets": [500, 900], "train.batch_size": [64, 80]}, {"method": CSN}),
+        ({"model.encoder.width": [24, 8, 16]}, {}),
+        ({"model.encoder.width": [16, 32], "model.head_dim": [16, 64], "train.lr": [0.1, 1]}, {}),
+    ],
+)
+def test_counts_of_a_grid_are_those_of_its_trials(
+    tmp_path: Path, space: dict[str, list[Any]], raw: dict[str, Any]
+) -> None:
+    grid = {path: {"grid": values} for path, values in space.items()}
+    search = {"sampler": "grid", "repeats": 2, "scheduler": "none"}
+    spec = searching(grid, search, **raw)
+    plan = plan_of(spec, tmp_path, TWO_CPUS)
+    points = grid_points(spec.search.space)
+    trials = [plan_of(spec.trial(point), tmp_path, TWO_CPUS) for point in points]
+    for field in ("epochs", "steps_per_epoch", "views_per_step", "images_per_trial", "parameters"):
+        counts = [getattr(trial, field) for trial in trials]
+        assert getattr(plan, field) == max(counts), field
+        assert plan.least.get(field, max(counts)) == min(counts), field
+    assert plan.images_total == 2 * sum(trial.images_total for trial in trials)
+    assert "images_total" not in plan.least
+    assert plan.epochs_total == 2 * sum(trial.epochs for trial in trials)
+
+
+def test_sums_over_trials_that_the_sampler_chooses_are_bounds(tmp_path: Path) -> None:
+    """Of 2,800 images batches of 10 train all, batches of 9 one less, and batches of 15 2,790."""
+    space = {"train.batch_size": {"int": [9, 16]}, "train.epochs": {"logint": [2, 10]}}
+    spec = searching(space, {"num_trials": 3, "scheduler": "asha"})
+    rows = rows_of(spec, tmp_path)
+    assert rows["early stopping"] == "asha after epochs 3, 5 of 10"
+    assert rows["epochs"] == "2 to 10 of 175 to 311 steps, 18 to 32 views a step"
+    assert rows["images seen"] == (
+        "5,580 to 28,000 a trial, at most 84,000 in all before early stopping"
+    )
+    some = searching({"train.epochs": {"grid": [1, 2, 100]}}, {"num_trials": 2})
+    rows = rows_of(some, tmp_path, rates=Rates(100.0, 0.0, 0.0))
+    assert rows["images seen"] == "2,752 to 275,200 a trial, at most 550,400 in all"
+    assert rows["epochs"].startswith("1 to 100 of ")
+    assert rows["a whole trial"].startswith("at most ")
+    assert " at most on" in rows["device-hours"]
+
+
+def test_hours_of_a_grid_are_those_of_its_trials(tmp_path: Path) -> None:
+    spec = searching({"train.epochs": {"grid": [1, 2, 100]}})
+    plan = plan_of(spec, tmp_path, TWO_CPUS, rates=Rates(100.0, 7.0, 40.0))
+    assert plan.device_hours == pytest.approx((103 * (2752 / 100 + 7) + 3 * 40) / 3600)
+
+
+def test_parameters_range_from_all_least_to_all_greatest_numbers(tmp_path: Path) -> None:
+    names = ("model.encoder.width", "model.encoder.blocks", "model.head_dim")
+    spec = searching({name: {"int": [4, 9]} for name in names}, {"num_trials": 3})
+    built = rows_of(spec, tmp_path)["model"]
+    ends = [with_values(spec, {**dict.fromkeys(names, n), "search": {}}) for n in (4, 9)]
+    least, most = (plan_of(end, tmp_path, TWO_CPUS).parameters for end in ends)
+    assert built == f"small, {least:,} to {most:,} parameters with its heads"
+
+
+def test_values_that_no_trial_can_have_together_are_not_counted(tmp_path: Path) -> None:
+    """A width of 128 is refused with 3 heads, which a width of 192 can have."""
+    vit = {"encoder": {"name": "vit", "width": 192, "heads": 4}}
+    both = {
+        "model.encoder.width": {"choice": [128, 192]},
+        "model.encoder.heads": {"choice": [3, 4]},
+    }
+    greatest = rows_of(searching({}, {}, model=vit), tmp_path)["model"]
+    assert rows_of(searching(both, {}, model=vit), tmp_path)["model"] == greatest
+
+
+@pytest.mark.parametrize(("repeats", "shown"), [(1, "1 trial"), (3, "2 trials")])
+def test_no_more_trials_run_at_a_time_than_there_are(
+    tmp_path: Path, repeats: int, shown: str
+) -> None:
+    spec = searching({}, {"repeats": repeats}, storage={"mirror": "s3://results/sweeps/"})
+    rows = rows_of(spec, tmp_path)
+    assert rows["at a time"] == shown
+    assert f"with {shown} at a time" in rows["mirror"]
+
+
+def test_a_comparison_sums_what_searched_sizes_make_of_its_sweeps(tmp_path: Path) -> None:
+    def shown(space: dict[str, Any], **search: Any) -> list[str]:
+        plan = plan_of(searching(space, search), tmp_path, TWO_CPUS)
+        line = stage_lines([Stage("a", "tune", plan)])[1]
+        return re.split(r"\s{2,}", line.strip())[2:]
+
+    epochs, batches = {"train.epochs": {"grid": [1, 100]}}, {"train.batch_size": {"grid": [8, 600]}}
+    assert shown(epochs, scheduler="none") == ["2", "101", "277,952", "2 x 1 to 100 epochs"]
+    assert shown(batches, scheduler="none") == ["2", "40", "104,000", "2 x 20 epochs"]
+    halving = {"scheduler": {"name": "halving", "reduction": 2, "num_rungs": 1}}
+    what = "2 x 20 epochs, halving after epochs 10"
+    assert shown(batches, **halving) == ["2", "30", "at most 84,000", what]

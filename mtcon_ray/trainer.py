@@ -59,10 +59,10 @@ class Trainer:
 
     Iterating trains and yields one Progress per epoch, until `train.epochs` or a plateau
     (`train.patience`). All workers yield equally often, as Ray requires. Checkpoints (every
-    `train.checkpoint_every` epochs and the last) are on disk before the epoch is yielded. With
-    `background`, by default on a GPU, a thread writes them while the training goes on: the epoch is
-    yielded between two steps of the next one, the same on all workers. If one of several raises an
-    error, it yields an epoch that was due before, with `ends_alone` set.
+    `train.checkpoint_every` epochs, the last, and each whose value is compared) are on disk before
+    the epoch is yielded. With `background`, by default on a GPU, a thread writes them while the
+    training goes on: the epoch is yielded between two steps of the next one, the same on all
+    workers. If one of several raises an error, it yields an epoch due before, `ends_alone` set.
     `should_stop` is called before steps: with one worker before each, with several as `Requests`
     does. If it returns True, or after the epoch `until`, the training is checkpointed there and
     the iteration ends with `interrupted` set. `should_save` asks likewise for a checkpoint alone.
@@ -108,8 +108,7 @@ class Trainer:
         self.best: float | None = None
         self._at_plateau = False  # on ranks other than 0 one epoch later
         self.damage: str | None = None
-        self._last_is_whole, self.step, self._lr = False, 0, 0.0
-        self._tally = Tally()
+        self._last_is_whole, self.step, self._lr, self._tally = False, 0, 0.0, Tally()
         with self._memory_check():
             problem = spec.problem(dataset.sizes)
             method = METHODS[spec.method.name](spec.method, problem).to(device)
@@ -241,7 +240,11 @@ class Trainer:
         evaluated = self.done or epoch % self.spec.evaluate.every == 0
         if evaluated and self.ranks.rank == 0:
             values |= self.evaluate(Evaluation.validate)
-            self._keep(epoch, values[self.spec.labels.objective])
+            objective = self.spec.labels.objective
+            if self.best is not None and epoch == self.best_epoch:
+                # model.pt is a killed process's network of this epoch: the value must be of it too.
+                values[objective] = self.best
+            self._keep(epoch, values[objective])
             self._at_plateau = self.spec.train.is_plateau(epoch - self.best_epoch)
             if self.spec.evaluate.select == "best" and self.best is not None:
                 values[metrics.BEST] = self.best
@@ -249,7 +252,9 @@ class Trainer:
             self._requests.wait_for_all()
         self.last = Progress(epoch, values, evaluated, self.done)
         self._tally = Tally()
-        if self.done or epoch % self.spec.train.checkpoint_every == 0:
+        # Trained again on a GPU an epoch has another value, and the event log keeps the first one.
+        compared = evaluated and (self.spec.evaluate.select == "best" or self.spec.train.patience)
+        if self.done or compared or epoch % self.spec.train.checkpoint_every == 0:
             self._save_last()
         return self.last
 
@@ -260,9 +265,8 @@ class Trainer:
         evaluation = Evaluation(
             self.network, self.dataset, spec.evaluate, spec.views, self.device, seed, dtype, weights
         )
-        with explain_out_of_memory(
-            f"evaluate.batch_size {spec.evaluate.batch_size}", "lower evaluate.batch_size"
-        ):
+        size = f"evaluate.batch_size {spec.evaluate.batch_size}"
+        with explain_out_of_memory(size, "lower evaluate.batch_size"):
             return measure(evaluation)
 
     def _memory_check(self) -> AbstractContextManager[None]:
@@ -274,11 +278,8 @@ class Trainer:
         )
 
     def _identity(self) -> dict[str, Any]:
-        return {
-            "spec": json.dumps(dump_spec(self.spec)),
-            "fingerprint": self.dataset.fingerprint,
-            "sizes": self.dataset.sizes,
-        }
+        spec, data = json.dumps(dump_spec(self.spec)), self.dataset
+        return {"spec": spec, "fingerprint": data.fingerprint, "sizes": data.sizes}
 
     def _keep(self, epoch: int, value: float) -> None:
         """Writes model.pt if the network of this validated epoch is the selected one so far."""
@@ -286,7 +287,6 @@ class Trainer:
             self.best, self.best_epoch = value, epoch
         elif self.spec.evaluate.select == "best" and self.best is not None:
             return
-        table = self.dataset.table
         # Without buffers: queues of keys may be larger than the network.
         learned = {name: p.detach() for name, p in self.learner.method.named_parameters()}
         self._writer.save(
@@ -295,7 +295,7 @@ class Trainer:
                 **self._identity(),
                 "network": self.network.state_dict(),
                 "method": learned,
-                "classes": {label: list(names) for label, names in table.classes.items()},
+                "classes": {key: list(names) for key, names in self.dataset.table.classes.items()},
                 "epoch": epoch,
                 "value": value,
             },

@@ -246,8 +246,13 @@ class Audit:
         values = objective_values(reports_of(events))
         epoch = selected_epoch(values, self.spec.evaluate.select)
         written: int = state["epoch"]
-        # The network is written before the event: a kill in between leaves a newer one.
-        is_newer = not trial_status(events)[0].is_final and written > (epoch or 0)
+        # The network is written before the event: a kill in between leaves a newer one. So does the
+        # end of several workers, which train on while Tune stops their trial.
+        status, _ = trial_status(events)
+        is_newer = not status.is_final and written > (epoch or 0)
+        if status is Status.PRUNED and self.spec.resources.worker_range[1] > 1:
+            last = max(values, default=0)
+            is_newer = last < written <= last + self.spec.evaluate.every
         if not is_newer and (written != epoch or not _same(state["value"], values[epoch])):
             chosen = "none" if epoch is None else f"epoch {epoch} with {values[epoch]:.4f}"
             problem = f"it is of epoch {written} with {state['value']:.4f}, the event log selects "

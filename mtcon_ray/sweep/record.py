@@ -106,8 +106,6 @@ class SweepRecord:
         # With `storage.keep` a network may be removed before it is sent; see `send_kept`.
         if self.spec.storage.keep is None:
             self._send_files(spool, folder, outcome)
-        if outcome is not Status.INTERRUPTED:
-            discard_resume_state(folder, failed=outcome is Status.FAILED)
         tags: dict[str, str] = {}
         values = self.values(trial)
         epoch = selected_epoch(values, self.spec.evaluate.select)
@@ -118,6 +116,9 @@ class SweepRecord:
         if reason:
             tags["mtcon.reason"] = reason[:4000]
         spool.append(Ended(status=outcome.mlflow, tags=tags))
+        # After the end event: a kill in between would else leave a trial that starts anew.
+        if outcome is not Status.INTERRUPTED:
+            discard_resume_state(folder, failed=outcome is Status.FAILED)
 
     def send_kept(self, trials: Iterable[FrozenTrial]) -> None:
         """Makes the files of ended trials that still have a network artifacts, once."""

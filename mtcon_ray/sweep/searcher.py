@@ -125,11 +125,8 @@ class StudySearcher(Searcher):
             if result.get("halt"):
                 self._driver.halt(result["halt"])
             self.on_trial_result(trial_id, result)
-        # Workers of a distributed trial train on while Tune decides to stop it, and the report of a
-        # killed worker may not arrive. The event log has those epochs.
-        recorded = self._driver.recorded(self._live[trial_id])
-        report_missing(self._study, self._frozen(trial_id), recorded)
-        trial = self._frozen(trial_id)
+        # The callbacks of the end get the value of the epochs so far.
+        trial = self._with_recorded(self._frozen(trial_id))
         self._close(trial, *self._outcome(trial, result, error))
         del self._live[trial_id], self._until[trial.number]
 
@@ -146,8 +143,20 @@ class StudySearcher(Searcher):
         return outcome, (result or {}).get("reason")
 
     def _close(self, trial: FrozenTrial, outcome: Status, reason: str | None) -> None:
-        tell(self._study, trial, outcome, self._driver.value(trial), reason)
+        # The end event first: the event log takes no report after it, and a closed trial of the
+        # study takes no value. A resume after a kill in between tells the study.
         self._driver.ended(trial, outcome, reason)
+        trial = self._with_recorded(trial)
+        tell(self._study, trial, outcome, self._driver.value(trial), reason)
+
+    def _with_recorded(self, trial: FrozenTrial) -> FrozenTrial:
+        """Reports to the study what only the event log has, and returns the trial with it.
+
+        Workers of a distributed trial train on while Tune decides to stop it, and the report of a
+        killed worker may not arrive. The event log has those epochs.
+        """
+        report_missing(self._study, trial, self._driver.recorded(trial))
+        return reloaded(self._study, trial)
 
     def _frozen(self, trial_id: str) -> FrozenTrial:
         return reloaded(self._study, self._live[trial_id])

@@ -4,10 +4,12 @@ A new sampler is made for each suggestion, seeded with (seed, number of the sugg
 resumed sweep draws the same random numbers as one that was never stopped.
 """
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -30,10 +32,13 @@ from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.sweep.journal import Journal, damaged
 from mtcon_ray.sweep.optuna_private import ReplayedCmaEs, reloaded
 
-# Repeated configurations of the sampler before a random sampler is used instead, and of the random
+# Repeated configurations of the sampler before one is drawn at random instead, and of the random
 # sampler before the space counts as exhausted. TPE tends to repeat the best listed value.
 MAX_DUPLICATES = 5
 MAX_RANDOM_DUPLICATES = 100
+# In a space of at most this many points the one at random is drawn from those that are left: the
+# random sampler would repeat others ever more often.
+MAX_LISTED = 10_000
 # Schedulers on which a sweep acts beside stopping rules, by `tune_scheduler` or `halving.Rungs`.
 ACTING = ("asha", "halving", "none")
 # Number of first configurations that a plan shows.
@@ -153,7 +158,7 @@ class Suggester:
         return reloaded(self.study, trial)
 
     def _ask(self, *, at_random: bool = False) -> optuna.Trial:
-        seed = Random(f"{self.seed}/{self._num_stored}").getrandbits(31)
+        seed = self._random().getrandbits(31)
         self.study.sampler = RandomSampler(seed=seed) if at_random else self._sampler(seed)
         trial = self.study.ask(self.distributions)
         self._num_stored = trial.number + 1
@@ -161,12 +166,27 @@ class Suggester:
 
     def _ask_new(self) -> optuna.Trial | None:
         for attempt in range(MAX_DUPLICATES + MAX_RANDOM_DUPLICATES):
+            if attempt >= MAX_DUPLICATES and (left := self._left()):
+                self.study.enqueue_trial(self._random().choice(left))
             trial = self._ask(at_random=attempt >= MAX_DUPLICATES)
             if _key(trial.params) not in self._seen:
                 return trial
             trial.set_user_attr(REASON, "the sampler repeated a configuration; not trained")
             self.study.tell(trial, state=TrialState.FAIL)
         return None
+
+    def _random(self) -> Random:
+        """Returns the random numbers of the next suggestion, the same after a resume."""
+        return Random(f"{self.seed}/{self._num_stored}")
+
+    def _left(self) -> list[Point]:
+        """Returns the points that were not suggested yet, none if there are too many to list."""
+        sizes = [dimension.size for dimension in self.search.space.values()]
+        if math.prod(size or math.inf for size in sizes) > MAX_LISTED:
+            return []
+        values = product(*map(_values, self.distributions.values()))
+        points = (dict(zip(self.distributions, each, strict=True)) for each in values)
+        return [point for point in points if _key(point) not in self._seen]
 
     def _sampler(self, seed: int) -> BaseSampler:
         startup, at_random = num_startup(self.search), RandomSampler(seed=seed)
@@ -287,5 +307,18 @@ def importances(study: optuna.Study) -> dict[str, float]:
         return optuna.importance.get_param_importances(study)
 
 
+def _values(distribution: BaseDistribution) -> Sequence[Any]:
+    """Returns all values of a distribution that has finitely many."""
+    if isinstance(distribution, CategoricalDistribution):
+        return distribution.choices
+    assert isinstance(distribution, IntDistribution | FloatDistribution)
+    low, high, step = distribution.low, distribution.high, distribution.step
+    assert step is not None
+    return [min(low + i * step, high) for i in range(round((high - low) / step) + 1)]
+
+
 def _key(params: dict[str, Any]) -> str:
-    return repr(sorted(params.items()))
+    """Returns a text that only equal configurations share, up to the rounding of steps."""
+    # Optuna's gp gives 0.10000000000000002 for 0.1, and a user 0.3 for 0.1 * 3.
+    rounded = {p: float(f"{v:.14g}") if isinstance(v, float) else v for p, v in params.items()}
+    return repr(sorted(rounded.items()))

@@ -42,6 +42,7 @@ class Runs:
         self.ids: dict[str, str] = {}
         self.open: dict[str, str] = {}
         self._ended: set[str] = set()  # found as ended; a later event may reopen these
+        self._params: dict[str, dict[str, str]] = {}  # of the active runs that were found
         self._client: MlflowClient = open_client(uri)
         self._folder = folder
         self._identity = identity
@@ -52,6 +53,8 @@ class Runs:
             name, run_id = run.data.tags.get("mtcon.trial", PARENT), run.info.run_id
             if name not in self.ids:
                 self.ids[name] = run_id
+                if run.info.lifecycle_stage == "active":
+                    self._params[name] = run.data.params
                 if run.info.status == "RUNNING":
                     self.open[name] = run_id
                 else:
@@ -65,6 +68,8 @@ class Runs:
         Raises RefusedError if the server rejects the content, and the client's own errors if the
         server does not answer or no longer has the run.
         """
+        if isinstance(events[0], Started) and name != PARENT:  # whose start is the identity
+            self._delete_other(name, _params(events[0]))
         if name not in self.ids:
             self._create(name, events[0])
         try:
@@ -142,6 +147,18 @@ class Runs:
             token = page.token or ""
         return sorted(runs, key=lambda run: run.info.lifecycle_stage != "active")
 
+    def _delete_other(self, name: str, params: dict[str, str]) -> None:
+        """Deletes the run of this name that was found, if it is of another configuration.
+
+        A mirror lacks the last trials of a lost disk. A resume from it gives their names to the
+        configurations that it suggests, and MLflow never changes a parameter.
+        """
+        found = self._params.pop(name, {})
+        if any(found.get(key, value) != value for key, value in params.items()):
+            self._client.delete_run(self.ids.pop(name))
+            self.open.pop(name, None)
+            self._ended.discard(name)
+
     def _create(self, name: str, event: Event) -> None:
         given = getattr(event, "tags", None) or {}
         tags = self._columns | given | {IDENTITY: self._identity}
@@ -172,7 +189,7 @@ class Runs:
         # A run that a signal handler set to KILLED gets further epochs after a resume.
         if metrics and name in self._ended:
             self._reopen(name)
-        params = {**(first.settings or {}), **first.params} if isinstance(first, Started) else {}
+        params = _params(first) if isinstance(first, Started) else {}
         tagged = [e.tags for e in events if isinstance(e, Reported | Ended) and e.tags]
         tags = {name: value for found in tagged for name, value in found.items()}
         notes = [e.note for e in (last, first) if isinstance(e, Started | Ended) and e.note]
@@ -183,7 +200,7 @@ class Runs:
         self._client.log_batch(
             run_id,
             metrics=metrics,
-            params=[Param(k, str(v)[:MAX_VALUE]) for k, v in params.items()],
+            params=[Param(key, value) for key, value in params.items()],
             tags=[RunTag(k, str(v)[:MAX_VALUE]) for k, v in tags.items()],
             synchronous=True,
         )
@@ -227,3 +244,9 @@ class Runs:
         self._client.update_run(run_id, "RUNNING")
         self._ended.discard(name)
         self.open[name] = run_id
+
+
+def _params(start: Started) -> dict[str, str]:
+    """Returns a run's parameters as MLflow stores them."""
+    params = {**(start.settings or {}), **start.params}
+    return {key: str(value)[:MAX_VALUE] for key, value in params.items()}

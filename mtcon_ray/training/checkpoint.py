@@ -149,7 +149,9 @@ class Resumed(NamedTuple):
 def load_newest(folder: Path, *, with_model: bool = False) -> Resumed:
     """Returns the newest of a training's two resume states that can be read.
 
-    `with_model` asks that the network kept so far, if any, can be read too.
+    `with_model` asks that the best network so far, if any, can be read too. If it is newer than the
+    state, the state gets its epoch and value as the best ones: the network that was the best one
+    before is not there any more.
     """
     damaged: list[str] = []
     for path in (folder / LAST_FILE, folder / PREVIOUS_FILE):
@@ -158,7 +160,11 @@ def load_newest(folder: Path, *, with_model: bool = False) -> Resumed:
         try:
             state = load(path)
             if with_model and state.get("best") is not None:
-                load(folder / MODEL_FILE)
+                kept = load(folder / MODEL_FILE)
+                check_types(folder / MODEL_FILE, kept, {"epoch": int, "value": float})
+                with reading(path):
+                    if kept["epoch"] > state.get("best_epoch", 0):
+                        state |= {"best": kept["value"], "best_epoch": kept["epoch"]}
             return Resumed(state, path, "; ".join(damaged) or None)
         except CheckpointError as error:
             damaged.append(str(error))

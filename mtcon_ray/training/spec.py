@@ -74,7 +74,12 @@ class TrainSpec(Spec):
         "small images and batches. Without a GPU, with several workers, chunk_size or float16, "
         "training runs as with none and the reason is logged",
     )
-    checkpoint_every: int = Field(1, ge=1, description="epochs between checkpoints")
+    checkpoint_every: int = Field(
+        1,
+        ge=1,
+        description="epochs between checkpoints; with evaluate.select best or train.patience each "
+        "validated epoch has one too",
+    )
 
     @property
     def is_chunked(self) -> bool:

@@ -231,7 +231,7 @@ def test_counts_of_a_grid_are_those_of_its_trials(
 
 
 def test_sums_over_trials_that_the_sampler_chooses_are_bounds(tmp_path: Path) -> None:
-    """Of 2,800 images batches of 10 train all, batches of 9 one less, and batches of 15 2,790."""
+    """Batches of 10 train all of 2,800 images, batches of 9 one less, and batches of 15 2,790."""
     space = {"train.batch_size": {"int": [9, 16]}, "train.epochs": {"logint": [2, 10]}}
     spec = searching(space, {"num_trials": 3, "scheduler": "asha"})
     rows = rows_of(spec, tmp_path)

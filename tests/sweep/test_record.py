@@ -12,7 +12,8 @@ from mtcon_ray.status import Status
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.resume import retry_failed
 from mtcon_ray.sweep.study import named_trials, open_study
-from mtcon_ray.tracking.events import Reopened, Reported
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Ended, Event, Reopened, Reported
 from tests.sweep.mirrored_sweep import train_on
 from tests.sweep.written_sweep import EPOCHS, value, write_sweep
 
@@ -52,3 +53,27 @@ def test_a_winner_that_was_trained_again_gets_a_step_of_its_own(record: SweepRec
     train_on(record.folder, EPOCHS)
     record.end("FINISHED", None)
     assert scores(record) == [(3, value(0, EPOCHS)), (4, value(2, EPOCHS))]
+
+
+def test_a_trial_keeps_its_resume_state_until_its_end_is_recorded(
+    record: SweepRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill in between would else leave a trial that is trained from its start again."""
+    trial = named_trials(open_study(journal_file(record.folder), record.folder.name))[2]
+    state = record.checkpoints(trial) / "last.pt"
+    state.parent.mkdir(parents=True, exist_ok=True)
+    state.touch()
+    append = EventLog.append
+
+    def killed(log: EventLog, event: Event) -> bool:
+        if isinstance(event, Ended):
+            raise KeyboardInterrupt
+        return append(log, event)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(EventLog, "append", killed)
+        with pytest.raises(KeyboardInterrupt):
+            record.trial_ended(trial, Status.PRUNED, None)
+    assert state.exists()
+    record.trial_ended(trial, Status.PRUNED, None)
+    assert not state.exists()

@@ -171,6 +171,22 @@ def test_epochs_that_only_the_record_has_reach_the_study_before_its_end() -> Non
     assert trial.intermediate_values == {1: 0.2, 2: 0.3, 3: 0.6}
 
 
+def test_an_epoch_that_is_recorded_just_before_the_end_event_reaches_the_study() -> None:
+    """The event log takes no report after its end event, and the study none after its end."""
+    recorded = {1: 0.2}
+    sweep = Sweep(recorded=recorded)
+    ended = sweep.driver.ended
+
+    def ends_late(trial: FrozenTrial, outcome: Status, reason: str | None) -> None:
+        recorded[2] = 0.6
+        ended(trial, outcome, reason)
+
+    sweep.driver.ended = ends_late  # type: ignore[method-assign]
+    trial = sweep.end(objective=0.2, epoch=1, outcome="RUNNING")
+    assert (trial.state, trial.value) == (TrialState.PRUNED, 0.6)
+    assert trial.intermediate_values == {1: 0.2, 2: 0.6}
+
+
 def test_a_trial_has_the_value_of_the_network_that_counts() -> None:
     sweep = Sweep(select="best")
     sweep.searcher.suggest("a")

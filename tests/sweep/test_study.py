@@ -115,6 +115,46 @@ def test_no_configuration_twice_and_a_small_space_is_exhausted() -> None:
     assert sorted(p[TEMPERATURE] for p in taken) == [0.1, 0.2, 0.3]
 
 
+SPACES: dict[str, dict[str, Any]] = {
+    "grids": {
+        TEMPERATURE: {"grid": [i / 100 for i in range(1, 21)]},
+        "train.lr": {"choice": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]},
+    },
+    "steps": {
+        TEMPERATURE: {"uniform": [0.1, 1.0], "step": 0.1},
+        "train.batch_size": {"int": [10, 60], "step": 10},
+    },
+    "integers": {"train.batch_size": {"logint": [16, 64]}},
+    "lists": {"views.crop_scale": {"choice": [[i / 100, 1.0] for i in range(10, 40)]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("space", "sampler"),
+    [*((space, "random") for space in SPACES), ("integers", "tpe"), ("steps", "qmc")],
+)
+def test_all_points_of_a_finite_space_are_suggested(space: str, sampler: str) -> None:
+    """Few repetitions get into the study. The sampler's 0.1 + 2 * 0.1 is the user's 0.3."""
+    first = [{TEMPERATURE: 0.3, "train.batch_size": 10}] if space == "steps" else []
+    spec = search(space=SPACES[space], sampler=sampler, first_points=first, num_trials=1000)
+    study = open_study(None, "s")
+    taken = run(Suggester(study, spec, 0))
+    assert len(taken) == spec.num_configurations
+    rounded = [[round(v, 6) if isinstance(v, float) else v for v in p.values()] for p in taken]
+    assert len(set(map(tuple, rounded))) == len(taken)
+    assert len(study.get_trials(deepcopy=False)) <= 4 * len(taken)
+
+
+def test_a_sweep_cut_near_the_end_of_a_finite_space_goes_on_the_same(tmp_path: Path) -> None:
+    spec = search(space=SPACES["steps"], sampler="random", num_trials=60)
+    uncut = run(Suggester(open_study(None, "s"), spec, 0))
+    journal = tmp_path / "study.journal"
+    given = []
+    for count in (40, 12, 5, 3):
+        given += run(Suggester(open_study(journal, "s"), spec, 0), count)
+    assert given == uncut
+
+
 def test_a_repetition_of_the_sampler_is_told_apart_from_trials() -> None:
     spec = search(space={"train.batch_size": {"int": [2, 4]}}, num_trials=5)
     study = open_study(None, "s")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mtcon_ray.tracking.events import Artifact, Ended, Reported
+from mtcon_ray.tracking.events import Artifact, Ended, Reported, Started
 from mtcon_ray.tracking.sender import Sender, track_sync
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
@@ -180,6 +180,37 @@ def test_another_experiment_on_resume_gets_everything(sweep: "Sweep") -> None:
     with sweep.sending():
         pass
     assert sweep.steps("trial-0000") == [1, 2]
+
+
+def test_another_configuration_of_a_name_gets_a_run_of_its_own(sweep: "Sweep") -> None:
+    """A mirror lacked the trial when the disk was lost. The same one again keeps its run."""
+    sweep.begin()
+    trial = sweep.begin("trial-0000")
+    trial.append(Reported(epoch=1, metrics={"loss": 1.0}))
+    trial.append(Reported(epoch=2, metrics={"loss": 1.0}))
+    trial.append(Ended(status="FINISHED", tags={}))
+    with sweep.sending() as first:
+        pass
+    (sweep.folder / "spool" / "cursors.json").unlink()
+    with sweep.sending() as same:
+        pass
+    assert same.run_ids() == first.run_ids()
+    trial.path.unlink()
+    again = sweep.spool("trial-0000")
+    again.append(Started(params={"method.temperature": 0.5}, tags={}))
+    again.append(Reported(epoch=1, metrics={"loss": 3.0}))
+    for _ in range(2):
+        (sweep.folder / "spool" / "cursors.json").unlink()
+        with sweep.sending() as other:
+            pass
+        assert other.refused == []
+        run = sweep.run("trial-0000")
+        assert run.info.run_id == other.run_ids()["trial-0000"] != first.run_ids()["trial-0000"]
+        assert run.data.params == {"method.temperature": "0.5"}
+        assert run.data.metrics == {"loss": 3.0}
+        assert run.info.status == "RUNNING"
+        assert sweep.steps("trial-0000") == [1]
+    assert other.run_ids()["parent"] == first.run_ids()["parent"]
 
 
 def test_an_artifact_store_that_is_away_holds_nothing_up(sweep: "Sweep", root: Path) -> None:

@@ -34,3 +34,13 @@ def test_concurrency_follows_from_what_the_nodes_have(
         {"name": "x", "data": {"kind": "synthetic", "num_items": 300}, "resources": resources}
     )
     assert check_cluster(spec, ClusterView("c", nodes)) == expected
+
+
+def test_no_more_workers_are_counted_than_a_cluster_or_a_sweep_may_have() -> None:
+    """The largest nodes count first."""
+    kinds = NodeKind("small", 2, 0, 3), NodeKind("large", 8, 0, 1)
+    spec = parse_spec({"name": "x"})
+    assert check_cluster(spec, ClusterView("c", kinds)) == 14
+    assert check_cluster(spec, ClusterView("c", kinds, 2)) == 10
+    limited = parse_spec({"name": "x", "search": {"max_concurrent": 3}})
+    assert check_cluster(limited, ClusterView("c", kinds)) == 3

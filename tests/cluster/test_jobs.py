@@ -64,6 +64,27 @@ def dashboard() -> Iterator[str]:
         server.shutdown()
 
 
+def test_the_token_does_not_follow_a_redirect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server that it leads to may be another one."""
+    sent: list[str | None] = []
+
+    class Elsewhere(Dashboard):
+        def do_GET(self) -> None:
+            sent.append(self.headers["Authorization"])
+            self.send_response(302 if self.path == "/api/version" else 404)
+            self.send_header("Location", "/elsewhere")
+            self.end_headers()
+
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "abc")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(MtconError):
+            Jobs(f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()
+    assert sent == ["Bearer abc", None]
+
+
 def test_jobs_are_listed_without_ray(dashboard: str) -> None:
     """Importing Ray takes seconds."""
     environment = {**os.environ, "RAY_API_SERVER_ADDRESS": dashboard, "RAY_AUTH_TOKEN": "abc"}

@@ -186,6 +186,11 @@ def test_the_scheduler_of_tuning_is_written_out(load: Load) -> None:
             "the same number of configurations in each system, got 6 in 'MTCon' and 2 in 'Few'",
         ),
         (
+            {"systems": {"Few": {"method": "mtcon", "space": {LR: None, TEMPERATURE: None}},
+                         "Many": {"method": "mtcon"}}, "tune": without(again=1)},
+            "the same number of configurations in each system, got 2 in 'Few' and 6 in 'Many'",
+        ),
+        (
             {"systems": {t: {"method": "mtcon"} for t in ("A", "A again")}},
             r"titles must differ .* \['few-a-again'\] twice",
         ),

@@ -47,7 +47,7 @@ def test_noise_reaches_the_splits_it_is_told_to() -> None:
 
 
 def test_noise_is_drawn_once_per_share_seed_and_column() -> None:
-    """Equal arguments give equal noise; another seed, share or task gives other noise."""
+    """Equal arguments give equal noise; another seed or share gives other noise."""
     spec = drawn(label_noise={"texture": 0.5, "shape": 0.5})
     assert (changed(spec, "texture") == changed(spec, "texture")).all()
     table = labels_of(spec.model_copy(update={"label_noise": {}}))
@@ -72,6 +72,16 @@ def noisy_table(labels: dict[str, list[int]], split: list[int]) -> LabelTable:
         split=np.array(split, dtype=np.int8),
     )
     return add_label_noise(table, {"a": 0.7}, ("train",), seed=3)
+
+
+def test_noise_of_tasks_and_splits_is_not_the_same() -> None:
+    """Else two wrong tasks would be wrong in the same items."""
+    codes, split = np.zeros(60, dtype=np.int64), np.repeat([0, 1], 30).astype(np.int8)
+    classes: dict[str, tuple[str, ...]] = {"a": ("x", "y", "z"), "b": ("x", "y", "z")}
+    table = LabelTable(("",) * 60, {"a": codes, "b": codes}, classes, split)
+    noisy = add_label_noise(table, {"a": 0.7, "b": 0.7}, ("train", "val"), seed=0).labels
+    assert (noisy["a"] != noisy["b"]).any()
+    assert (noisy["a"][:30] != noisy["a"][30:]).any()
 
 
 def test_other_labels_and_splits_do_not_move_the_noise() -> None:

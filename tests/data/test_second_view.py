@@ -69,6 +69,14 @@ def test_second_views_are_the_same_on_several_workers_and_in_chunks(tmp_path: Pa
     torch.testing.assert_close(found_NCHW[1::2], inverted_NCHW[1::2])
 
 
+def test_the_second_recipe_is_that_of_the_even_views_of_each_item() -> None:
+    """The second one of three views, also of the items after the first."""
+    raw = {**RECIPE.model_dump(), "num_views": 3, "flip": 0.0, "second": {"flip": 1.0}}
+    spec = ViewsSpec.model_validate(raw)
+    drawn = draw_parameters(6, SOURCE, spec, torch.Generator().manual_seed(8))
+    assert drawn.flip_R.tolist() == [False, True, False] * 2
+
+
 @pytest.mark.parametrize(
     ("raw", "message"),
     [

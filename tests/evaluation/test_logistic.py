@@ -156,7 +156,7 @@ def test_the_curvature_is_the_hessians_diagonal(train: LabelledFeatures) -> None
 def test_each_label_has_the_penalty_that_is_best_on_val(
     train: LabelledFeatures, val: LabelledFeatures, fitted: Fit
 ) -> None:
-    """The choice agrees with probes fitted at each penalty alone; ties go to the largest."""
+    """The choice agrees with probes fitted at each penalty alone."""
     for label, found in fitted.probes.items():
         scores = {}
         for penalty in PENALTIES:
@@ -169,6 +169,15 @@ def test_each_label_has_the_penalty_that_is_best_on_val(
                 )
         best = max(PENALTIES, key=lambda p: scores[p])
         assert found.made == f"with penalty {best:g}", (label, scores)
+
+
+def test_of_equal_scores_the_largest_penalty_is_chosen() -> None:
+    x = torch.tensor([[-2.0], [-1.0], [1.0], [2.0]])
+    all_right = LabelledFeatures(x, {"a": torch.tensor([0, 0, 1, 1])})
+    for penalties in ([1e-3, 1e-1, 1e-2], [1e-1, 1e-3]):
+        assert fit(all_right, {"a": 2}, penalties, val=all_right).probes["a"].made == (
+            "with penalty 0.1"
+        )
 
 
 def nearly_collinear(num: int, seed: int) -> LabelledFeatures:

@@ -18,6 +18,7 @@ from mtcon_ray.evaluation.spec import (
     ProbeSpec,
     SGDProbeSpec,
 )
+from tests.evaluation.test_regression import data as numbers
 
 NUM_CLASSES = {"colour": 3, "brand": 4}
 SPLIT_OF = {"price": "heldout", "looks": "test", "brand": "test", "colour": "test"}
@@ -79,6 +80,20 @@ def test_converged_probes_of_all_kinds_are_those_of_each_kind_alone() -> None:
     assert isinstance(number, NumberProbe)
     expected = train_number_probe("price", TRAIN, EvaluateSpec().numbers.penalties, val=VAL)
     assert torch.equal(number.weight, expected.weight)
+
+
+def test_the_penalty_of_a_number_is_not_chosen_on_the_test_split() -> None:
+    """Val and test prefer different penalties here."""
+    train, val, test = numbers(8, noise=5), numbers(200, seed=1, noise=5), numbers(8, noise=5)
+    table = LabelTable((), {}, {}, np.zeros(0, np.int8), continuous={"price": np.zeros(0)})
+    spec = EvaluateSpec.model_validate({"numbers": {"penalties": [1e-6, 1e-2, 1.0, 100.0]}})
+    penalties = spec.numbers.penalties
+    on_val, on_test = (
+        train_number_probe("price", train, penalties, val=split).made for split in (val, test)
+    )
+    assert on_val != on_test
+    found = Measurement(train, val, test, {"price": "test"}, spec.probe, spec, 0).fit(table)
+    assert found.probes["price"].made == on_val
 
 
 def test_probes_by_sgd_of_all_kinds_are_those_of_each_kind_alone() -> None:

@@ -35,6 +35,12 @@ def test_a_rung_is_where_a_probe_is() -> None:
     assert ASHA.Spec(grace=0.25, reduction=2).rung_epochs(10, every=2) == (4, 6)
 
 
+def test_rounding_moves_no_rung_and_no_survivor() -> None:
+    """The shares 0.3 and 0.9 of ten epochs, and a seventh of 98 trials, are not exact in binary."""
+    assert ASHA.Spec(grace=0.1, reduction=3).rung_epochs(10, every=1) == (1, 3, 9)
+    assert halving(reduction=7, num_rungs=2).survivors(98) == (98, 14, 2)
+
+
 def test_what_depends_on_values_is_not_known_beforehand() -> None:
     assert NoScheduler.Spec().epochs_known(12, 18, every=1) == 216
     assert ASHA.Spec().epochs_known(12, 18, every=1) is None

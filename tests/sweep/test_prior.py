@@ -207,11 +207,11 @@ def test_configurations_that_the_spec_refuses_are_found_before_anything_starts()
     ):
         first_configurations(spec)
     odd = with_values(spec_of(RANGES), {"resources.workers": 2, "train.batch_size": 64})
-    space = {"train.batch_size": {"int": [16, 64]}}
+    space: dict[str, Any] = {"train.batch_size": {"int": [16, 64]}}
     search = {"space": space, "sampler": "random", "num_trials": 5}
     with pytest.raises(
         SpecError, match=r"divisible by resources.workers, got .*give a range a `step`"
     ):
         first_configurations(with_values(odd, {"search": search}))
-    space["train.batch_size"] = {"int": [16, 64], "step": 2}  # type: ignore[dict-item]
+    space["train.batch_size"] = {"int": [16, 64], "step": 2}
     assert len(first_configurations(with_values(odd, {"search": {**search, "space": space}}))) == 5

@@ -207,3 +207,13 @@ def test_an_s3_server_that_is_away_for_a_while_loses_nothing(
         assert not [key for key in s3.names() if "last.pt" in key]
         assert problems(restore(url, tmp_path / "third")) == []
     assert "canary" not in caplog.text
+
+
+def test_a_network_that_was_cut_is_not_restored(
+    folder: Path, store: FolderStore, tmp_path: Path
+) -> None:
+    Mirror(folder, BUCKET).copy()
+    network = next(store.folder.rglob("model.pt-*"))
+    network.write_bytes(network.read_bytes()[:-1])
+    with pytest.raises(DataError, match=r"must be as mirror\.json says"):
+        restore(URL, tmp_path / "new")

@@ -1,6 +1,7 @@
 """Reconciliation of the study and the event logs after a driver was killed."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -228,6 +229,16 @@ def test_a_trial_whose_name_is_torn_off_the_journal_keeps_it(tmp_path: Path) -> 
     (trial,) = continued_trials(killed.study)
     assert (trial.user_attrs, trial.params) == (before.user_attrs, before.params)
     assert trial.intermediate_values == {1: 0.1}
+
+
+def test_an_unnamed_trial_takes_no_log_of_another_configuration(tmp_path: Path) -> None:
+    killed = Killed(tmp_path)
+    os.truncate(tmp_path / "study.journal", (tmp_path / "study.journal").stat().st_size - 20)
+    killed.study = open_study(tmp_path / "study.journal", "s")
+    path = killed.spool.path
+    path.write_text(re.sub(r'("train.lr": )[0-9.]+', r"\g<1>0.95", path.read_text()))
+    settle(killed.study, killed.record)
+    assert named_trials(killed.study) == []
 
 
 @pytest.mark.parametrize(

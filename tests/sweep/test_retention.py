@@ -70,6 +70,14 @@ def test_with_repeats_a_configuration_that_may_still_win_keeps_its_best_seed() -
     assert removable_trials(tried_again, 1) == ["trial-3", "trial-1"]
 
 
+def test_of_the_seeds_that_have_ended_the_best_one_is_kept() -> None:
+    spec = spec_with(repeats=3)
+    begun = [trial(0, 0.70, configuration=0), trial(1, 0.80, configuration=0)]
+    best = [trial(number, 0.90, configuration=1) for number in (2, 3, 4)]
+    removable = removable_trials(results_of(spec, *begun, *best), 1)
+    assert removable == ["trial-3", "trial-4", "trial-0"]
+
+
 def train(folder: Path, name: str, value: float) -> None:
     log = EventLog(trial_log(folder, name))
     tags = {"mtcon.epochs": "2", "mtcon.seed": "0"}

@@ -140,6 +140,24 @@ def test_a_stopping_rule_sees_its_trial_and_all_others() -> None:
     assert report(fresh, old, 3, 4, 0.5) == TrialScheduler.STOP
 
 
+@pytest.mark.usefixtures("kinds")
+def test_an_epoch_that_a_resume_repeats_is_not_judged_again() -> None:
+    rule = tune_scheduler(Falling.Spec(), [[(50.0, 0.9)]], {"old": [(50.0, 0.6)]})
+    old = trial("old")
+    rule.on_trial_add(CONTROLLER, old)
+    assert report(rule, old, 2, 4, 0.5) == TrialScheduler.CONTINUE
+
+
+def test_a_rung_at_a_share_that_binary_fractions_miss_is_met() -> None:
+    """A third of three epochs is one, also as 33.333333 percent."""
+    scheduler = ResumableASHA(asha(grace=1 / 3), [], {})
+    good, bad = trial("good"), trial("bad")
+    for one in (good, bad):
+        scheduler.on_trial_add(CONTROLLER, one)
+    report(scheduler, good, 1, 3, 0.9)
+    assert report(scheduler, bad, 1, 3, 0.1) == TrialScheduler.STOP
+
+
 def test_sweeps_act_on_every_registered_scheduler_and_no_other() -> None:
     assert list(ACTING) == list(SCHEDULERS)
 

@@ -236,3 +236,12 @@ def test_cut_anywhere_and_repeated_it_is_as_if_never_cut(
     events = EventLog.read(path)
     assert [e.seq for e in events] == list(range(epochs + 1))
     assert [e.to_json().get("epoch") for e in events[1:]] == list(range(1, epochs + 1))
+
+
+def test_an_artifact_after_an_end_does_not_open_a_run_again(tmp_path: Path) -> None:
+    """A worker of a stopped trial may still report then."""
+    log = EventLog(tmp_path / "trial.jsonl")
+    for event in (Started(params={}, tags={}), Ended(status="KILLED", tags={})):
+        log.append(event)
+    log.append(Artifact(path="/a", to=""))
+    assert not log.append(Reported(epoch=1, metrics={"loss": 1.0}))

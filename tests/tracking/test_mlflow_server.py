@@ -71,6 +71,7 @@ def test_artifacts_go_under_the_root_unless_a_server_has_them() -> None:
         ("--set tracking.uri=http://a:s3cret@c", "--set tracking.uri=http://a:***@c"),
         ("x --token s3cret --api-key='s3 cret' -q", "x --token *** --api-key=*** -q"),
         ("MLFLOW_TRACKING_PASSWORD=s3cret", "MLFLOW_TRACKING_PASSWORD=***"),
+        ("AWS_ACCESS_KEY_ID=AKIA1", "AWS_ACCESS_KEY_ID=***"),
         ("password authentication failed", "password authentication failed"),
         ("http://h:5000/#/experiments/1", "http://h:5000/#/experiments/1"),
         ("value: 'Bearer one\ntwo'", "value: 'Bearer ***'"),
@@ -96,6 +97,10 @@ def test_first_line_names_the_cause() -> None:
     error.__cause__ = ConnectionRefusedError(111, "Connection refused")
     assert first_line(error) == "[Errno 111] Connection refused"
     assert first_line(TimeoutError()) == "TimeoutError"
+    refused = RuntimeError("no answer from postgresql://me:s3cret@host/db")
+    assert first_line(refused) == "no answer from postgresql://me:***@host/db"
+    error.__cause__ = OSError(5, "at http://me:s3cret@host")
+    assert first_line(error) == "[Errno 5] at http://me:***@host"
 
 
 @pytest.mark.mlflow

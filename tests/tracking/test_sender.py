@@ -208,3 +208,15 @@ def test_cursors_are_written_once_a_group_of_events_and_not_without_any(
         sender.attempt()
     assert saved == list(range(1, 12))
     assert Sender(sweep.folder, sweep.uri, sweep.experiment).pending() == 0
+
+
+def test_a_damaged_log_does_not_keep_back_those_after_it(sweep: "Sweep") -> None:
+    sweep.begin()
+    for name in ("trial-0000", "trial-0001"):
+        sweep.begin(name).append(Reported(epoch=1, metrics={"loss": 1.0}))
+    with sweep.spool("trial-0000").path.open("ab") as file:
+        file.write(b"no event\n")
+    sender = Sender(sweep.folder, sweep.uri, sweep.experiment)
+    for _ in range(2):
+        sender.attempt()
+    assert sweep.steps("trial-0001") == [1]

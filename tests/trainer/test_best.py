@@ -117,3 +117,8 @@ def test_a_damaged_checkpoint_leaves_the_best_network(
     assert run.damage is not None
     assert sorted(resumed.log) == [1, 2, 3, 4, 5, 6]
     resumed.check()
+
+
+def test_of_equal_bests_the_first_is_selected() -> None:
+    """As `model.pt` keeps it."""
+    assert selected_epoch({1: 0.5, 2: 0.7, 3: 0.7}, "best") == 2

@@ -272,10 +272,32 @@ def test_a_teacher_follows_and_its_rows_stand_behind_the_network_s(dataset: Data
         [next(one.network.parameters())],
     )
     assert not gradient.any()
+    with torch.no_grad():
+        for parameter in one.network.parameters():
+            parameter.add_(1)
     _follow(teacher, one.network, 0.75)
     for name, parameter in one.network.named_parameters():
         expected = 0.75 * before[name] + 0.25 * parameter
         torch.testing.assert_close(teacher.get_parameter(name), expected)
+
+
+def test_a_gradient_that_is_not_finite_is_not_applied(dataset: Dataset) -> None:
+    """The objective may be finite all the same."""
+    one = learner()
+    next(one.network.parameters()).register_hook(lambda gradient: gradient * math.inf)
+    before = snapshot(one.network)
+    done = update(one, *batches(dataset)(0), lr=0.1, step=0, num_steps=9)
+    assert done.objective.isfinite()
+    assert all(torch.equal(p, before[name]) for name, p in snapshot(one.network).items())
+    with pytest.raises(DivergedError):
+        one.check()
+
+
+def test_workers_draw_different_random_numbers(dataset: Dataset) -> None:
+    """Else dropout would be the same on all of them."""
+    first, second = (batches(dataset, Ranks(rank, 2)).seed_of(3) for rank in range(2))
+    assert first != second
+    assert first == batches(dataset).seed_of(3)
 
 
 def test_the_optimizer_gets_gradients_of_its_parameters_strides(

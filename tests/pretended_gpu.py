@@ -18,6 +18,8 @@ from torch.autograd.function import BackwardCFunction
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
+from mtcon_ray.data import views
+
 GPU = torch.device("cuda", 0)
 MOVES = {"to", "_to_copy", "copy_"}
 BY_INDEX = {"index", "index_put_"}
@@ -139,6 +141,8 @@ def pretended_gpu(
         return x.cpu().tolist()
 
     with monkeypatch.context() as patch, FakeTensorMode(allow_non_fake_inputs=True), pretence:
+        # Where there is a GPU, Triton would run on it, on addresses that fake tensors do not have.
+        patch.setattr(views, "view_kernel", lambda device: None)
         patch.setattr(torch.cuda, "is_bf16_supported", lambda **options: True)
         patch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 80 * GIGABYTE))
         patch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, device: None)

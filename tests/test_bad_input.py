@@ -119,9 +119,11 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
 
 def test_the_shop_itself_is_valid(shop: Shop) -> None:
     """Without changes nothing is refused, so that the tests below fail for their own reasons."""
-    result = CliRunner().invoke(program, ["validate", str(shop.folder / "shop.yaml")])
+    searched = ["--set", "search.space={train.epochs: {grid: [1, 3]}}"]
+    result = CliRunner().invoke(program, ["validate", str(shop.folder / "shop.yaml"), *searched])
     assert result.exit_code == 0
     assert re.fullmatch(r"warning: val/accuracy must have a standard error .*\n", result.stderr)
+    assert result.stdout.splitlines()[0].endswith("is valid: 2 trials of 1 to 3 epochs")
 
 
 def test_a_training_does_not_read_the_search(shop: Shop) -> None:

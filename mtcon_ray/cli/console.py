@@ -106,7 +106,7 @@ class Console(Callbacks, AbstractContextManager["Console"]):
             name, plan.num_trials, plan.epochs, plan.objective, plan.select
         )
         trials = f"{plan.num_trials} trial{'s' * (plan.num_trials > 1)}"
-        text = f"{name}: {trials} of {plan.epochs} epochs"
+        text = f"{name}: {trials} of {plan.count_text('epochs')} epochs"
         if plan.num_trials > 1 and plan.concurrency:
             text += f", {plan.concurrency} at a time"
         self._print(f"{text}, in {folder}")

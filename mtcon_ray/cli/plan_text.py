@@ -7,7 +7,7 @@ from rich.filesize import decimal
 
 from mtcon_ray.cli.tables import table_lines
 from mtcon_ray.data.sources import DataSpec
-from mtcon_ray.plan import Plan
+from mtcon_ray.plan import Plan, range_text
 from mtcon_ray.planning import numbers_of
 from mtcon_ray.presentation import configuration_text, duration_text, limits_text
 from mtcon_ray.spec import RunSpec
@@ -47,7 +47,7 @@ def stage_lines(stages: Iterable["Stage"]) -> list[str]:
     found = list(stages)
     rows = []
     for title, name, plan in found:
-        what = f"{plan.num_configurations:,} x {_count(plan, 'epochs')} epochs"
+        what = f"{plan.num_configurations:,} x {plan.count_text('epochs')} epochs"
         what += f", {plan.repeats:,} seeds" if plan.repeats > 1 else ""
         if plan.rung_epochs:
             what += f", {plan.scheduler}{_rungs(plan)}"
@@ -83,16 +83,6 @@ def _rungs(plan: Plan) -> str:
     """Returns the epochs after which trials may be stopped, " after epochs 5, 10"."""
     of = f" of {plan.epochs:,}" if "epochs" in plan.least else ""
     return f" after epochs {', '.join(map(str, plan.rung_epochs))}{of}"
-
-
-def _count(plan: Plan, field: str) -> str:
-    """Returns a count of a trial, "16 to 32" where trials differ in it."""
-    most = getattr(plan, field)
-    return _range(plan.least.get(field, most), most)
-
-
-def _range(least: int, most: int) -> str:
-    return f"{least:,} to {most:,}" if least < most else f"{most:,}"
 
 
 def counted(number: float, noun: str) -> str:
@@ -144,25 +134,25 @@ def _training_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
         stopping += f"; {plan.epochs_total:,} of {whole:,} epochs in all"
     yield "early stopping", stopping
     if patience := numbers_of(spec, "train.patience", spec.train.patience):
-        epochs = f"{_range(patience[0], patience[-1])} epoch{'' if patience[-1] == 1 else 's'}"
+        epochs = f"{range_text(patience[0], patience[-1])} epoch{'' if patience[-1] == 1 else 's'}"
         dimension = spec.search.space.get("train.patience")
         some = " with train.patience" if dimension and None in dimension.extremes else ""
         yield "plateau", f"a trial{some} ends after {epochs} without a new best value"
     if limits := limits_text(spec.search):
         yield "limits", limits
-    epochs = _count(plan, "epochs") if epochs_differ else f"{plan.epochs}"
+    epochs = plan.count_text("epochs") if epochs_differ else f"{plan.epochs}"
     if epochs_differ and plan.epochs_total is not None:
         epochs += f" ({plan.epochs_total:,} in all)"
-    steps, views = _count(plan, "steps_per_epoch"), _count(plan, "views_per_step")
+    steps, views = plan.count_text("steps_per_epoch"), plan.count_text("views_per_step")
     yield "epochs", f"{epochs} of {steps} steps, {views} views a step"
     runs_through = spec.scheduler.name == "none" and not spec.may_end_early
     early = "" if runs_through else " before early stopping"
     most = "at most " if "images_total" in plan.least else ""
     in_all = f"{most}{plan.images_total:,} in all{early}"
-    yield "images seen", f"{_count(plan, 'images_per_trial')} a trial, {in_all}"
+    yield "images seen", f"{plan.count_text('images_per_trial')} a trial, {in_all}"
     yield (
         "model",
-        f"{spec.model.encoder.name}, {_count(plan, 'parameters')} parameters with its heads",
+        f"{spec.model.encoder.name}, {plan.count_text('parameters')} parameters with its heads",
     )
 
 

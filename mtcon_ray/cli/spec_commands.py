@@ -134,7 +134,8 @@ def validate(spec: Path, overrides: tuple[str, ...]) -> None:
     for warning in plan.warnings:
         say(f"warning: {warning}", err=True)
     if not options.session().quiet:
-        say(f"{spec} is valid: {counted(plan.num_trials, 'trial')} of {plan.epochs} epochs")
+        epochs = plan.count_text("epochs")
+        say(f"{spec} is valid: {counted(plan.num_trials, 'trial')} of {epochs} epochs")
         for label, text in data_lines(
             run_spec.data, plan.num_items, plan.classes, plan.split_origin
         ):

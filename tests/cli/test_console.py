@@ -14,8 +14,9 @@ from tests.cli.screens import HIDE_CURSOR, SHOW_CURSOR, Clock, Tty, columns_of, 
 from tests.waiting import PATIENCE_SECONDS
 
 PLAN = SimpleNamespace(
-    num_trials=3, epochs=4, concurrency=2, objective="val/accuracy", select="last"
-)
+    num_trials=3, epochs=4, concurrency=2, objective="val/accuracy", select="last",
+    count_text=lambda field: "2 to 4",
+)  # fmt: skip
 
 
 def watch(console: Console, clock: Clock) -> None:
@@ -53,7 +54,7 @@ def test_plain_lines_tell_each_event_once() -> None:
         watch(console, clock)
     lines = text_of(stream).splitlines()
     assert lines[0] == "[ 0:00] starting"
-    assert lines[1] == "[ 0:00] shoes-1: 3 trials of 4 epochs, 2 at a time, in /sweeps/shoes-1"
+    assert lines[1] == "[ 0:00] shoes-1: 3 trials of 2 to 4 epochs, 2 at a time, in /sweeps/shoes-1"
     assert "[ 0:00] trial-0001 started: temperature=0.03162" in lines
     assert "[ 0:20] trial-0000 epoch 2/4: val/accuracy 0.520, loss 2.000" in lines
     assert not any("epoch 4/4" in line for line in lines), "the last epoch has its end's line"
@@ -92,7 +93,7 @@ def test_plain_lines_of_preparations_and_of_a_resumed_sweep() -> None:
         "[ 0:15] downloading data: 87.0 MB of 93.0 MB",
         "[ 0:16] downloading data: 93.0 MB of 93.0 MB",
         "[ 0:16] decoding images: 10/10",
-        "[1:02:05] s-1: 3 trials of 4 epochs, 2 at a time, in /s",
+        "[1:02:05] s-1: 3 trials of 2 to 4 epochs, 2 at a time, in /s",
         "[1:02:05] trial-0000 restored, failed at epoch 2/4 (Error: one / two), val/score 0.300: "
         r'temperature=0.3 tasks=["a b", "c\n\u001b[2J"]',
         "[1:02:05] trial-0001 restored, waiting at a rung at epoch 2/4: no searched fields",
@@ -130,9 +131,7 @@ def test_a_long_training_is_not_silent(at_a_time: int, lines: int) -> None:
     stream, terminal = plain()
     clock = Clock()
     with Console(terminal, clock=clock) as console:
-        many = SimpleNamespace(
-            num_trials=99, epochs=4, concurrency=9, objective="val/accuracy", select="last"
-        )
+        many = SimpleNamespace(**{**vars(PLAN), "num_trials": 99, "concurrency": 9})
         console.on_start("s-1", Path("/s"), many)
         for trial in range(at_a_time):
             console.on_suggest(f"trial-{trial}", {"train.epochs": 1000})
@@ -183,7 +182,7 @@ def test_live_table_stands_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
         watch(console, clock)
         console.on_note("the tracking server is away; events are kept")
     shown = screen(stream.getvalue(), 100)
-    assert shown[0].startswith("shoes-1: 3 trials of 4 epochs")
+    assert shown[0].startswith("shoes-1: 3 trials of 2 to 4 epochs")
     assert shown[1] == "the tracking server is away; events are kept"
     assert shown[2].startswith("shoes-1 · 3/3 done · 0:40 · best 0.540 (temperature=0.1)")
     assert shown[3].split() == ["trial", "configuration", "epoch", "val/accuracy", "state"]

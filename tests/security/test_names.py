@@ -18,8 +18,9 @@ from mtcon_ray.tracking.events import Artifact, Ended, Started
 
 EVIL = "\x1b]52;c;cm0gLXJm\x07\x9b2J\x1b[2J\u202e"
 PLAN = SimpleNamespace(
-    num_trials=3, epochs=4, concurrency=2, objective="val/accuracy", select="last"
-)
+    num_trials=3, epochs=4, concurrency=2, objective="val/accuracy", select="last",
+    count_text=lambda field: "4",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("character", ["\x1b", "\x07", "\r", "\x9b", "\x7f", "\u202e", "\u2066"])

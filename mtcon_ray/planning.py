@@ -189,8 +189,13 @@ def _mirror_bytes(
     most = 3600 / MIRROR_SECONDS
     seconds = hours.get("seconds_per_trial")
     epochs_an_hour = epochs * 3600 / seconds if seconds else math.inf
-    resume_states = min(most, epochs_an_hour / spec.train.checkpoint_every)
-    networks = min(most, epochs_an_hour / spec.evaluate.every)
+    every, probed = spec.train.checkpoint_every, spec.evaluate.every
+    states_per_epoch = 1 / every
+    if spec.evaluate.select == "best" or spec.train.patience:
+        # A resume state is written in each epoch whose value is compared, too.
+        states_per_epoch += 1 / probed - 1 / math.lcm(every, probed)
+    resume_states = min(most, epochs_an_hour * states_per_epoch)
+    networks = min(most, epochs_an_hour / probed)
     numbers = 3 if spec.train.optimizer.startswith("adam") else 2
     sent = 4 * parameters * (numbers * resume_states + networks)
     return round((concurrency or 1) * sent)

@@ -129,6 +129,12 @@ def test_what_a_mirror_is_sent_is_estimated(tmp_path: Path) -> None:
     assert measured.mirror_bytes_per_hour == round(8 * (3 / 2 + 1) * epochs * plan.parameters)
     (line,) = (text for text in plan_lines(spec, measured) if text.startswith("  mirror "))
     assert line[18:].startswith("about ")
+    for changed in ({"evaluate.select": "best"}, {"train.patience": 4}):
+        compared = with_values(spec, {"evaluate.every": 3, **changed})
+        told = plan_of(compared, tmp_path, cluster, rates=Rates(2.0, 0.0, 0.0))
+        # Resume states of epochs 2, 3, 4 and 6 of each six, networks of epochs 3 and 6.
+        sent = 8 * (3 * 4 / 6 + 2 / 6) * epochs * plan.parameters
+        assert told.mirror_bytes_per_hour == pytest.approx(sent, abs=1)
     assert plan_of(with_values(spec, {"storage.mirror": None}), tmp_path, cluster) == plan_of(
         spec, tmp_path, cluster
     ).model_copy(update={"mirror_bytes_per_hour": None})

@@ -191,7 +191,7 @@ def _mirror_bytes(
     epochs_an_hour = epochs * 3600 / seconds if seconds else math.inf
     every, probed = spec.train.checkpoint_every, spec.evaluate.every
     states_per_epoch = 1 / every
-    if spec.evaluate.select == "best" or spec.train.patience:
+    if spec.evaluate.select == "best" or spec.may_end_early:
         # A resume state is written in each epoch whose value is compared, too.
         states_per_epoch += 1 / probed - 1 / math.lcm(every, probed)
     resume_states = min(most, epochs_an_hour * states_per_epoch)

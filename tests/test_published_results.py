@@ -1,0 +1,55 @@
+"""Published results: their pages, their CSV files, and the claims that they judge."""
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from mtcon_ray.comparison.spec import load_comparison
+from tests.pages import DOCS, REPOSITORY
+
+RESULTS = DOCS / "results"
+COMPARISONS = sorted((RESULTS / "comparisons").iterdir())
+REPRODUCTION = (RESULTS / "reproduction.md").read_text(encoding="utf-8")
+VERDICTS = ["holds", "does not hold", "undecided"]
+
+
+@pytest.mark.parametrize("folder", COMPARISONS, ids=lambda folder: folder.name)
+def test_a_comparison_s_verdicts_are_those_of_its_file_and_its_page(folder: Path) -> None:
+    file = REPOSITORY / "experiments" / f"compare_{folder.name.replace('-', '_')}.yaml"
+    judged = pd.read_csv(folder / "claims.csv")
+    claims = load_comparison(file).claims
+    assert list(zip(judged["better"], judged["than"], judged["label"], strict=True)) == [
+        (claim.better, claim.than, claim.label) for claim in claims
+    ]
+    (page,) = (p for p in RESULTS.glob("*.md") if f"comparisons/{folder.name}/claims.csv" in
+               p.read_text(encoding="utf-8"))  # fmt: skip
+    told = iter(page.read_text(encoding="utf-8").splitlines())
+    for claim in judged.itertuples():
+        start = re.escape(f"| {claim.better} above {claim.than}")
+        values = f"{claim.difference:+.3f} [{claim.low:+.3f}, {claim.high:+.3f}]"
+        end = re.escape(f"| {values} |") + rf".*\| {claim.verdict} \|"
+        assert any(re.match(f"{start}.*{end}", line) for line in told), (page.name, claim)
+
+
+def test_every_comparison_is_published() -> None:
+    files = (REPOSITORY / "experiments").glob("compare_*.yaml")
+    assert {f.stem.removeprefix("compare_").replace("_", "-") for f in files} == {
+        folder.name for folder in COMPARISONS
+    }
+
+
+def test_the_report_of_the_papers_counts_its_verdicts() -> None:
+    counts = {
+        path.parent.name: pd.read_csv(path)["verdict"].value_counts().to_dict()
+        for path in sorted((RESULTS / "reproduction").glob("*/claims.csv"))
+    }
+    for name, found in counts.items():
+        (line,) = re.findall(rf"^\|.*\(reproduction/{name}/table\.md\).*$", REPRODUCTION, re.M)
+        cells = [cell.strip() for cell in line.strip("|").split("|")[1:]]
+        assert cells == [str(found.get(verdict, "")) for verdict in VERDICTS], name
+    holds, does_not, undecided = (sum(c.get(v, 0) for c in counts.values()) for v in VERDICTS)
+    total = holds + does_not + undecided
+    text = f"**{holds} of {total} claims hold, {does_not} do not, {undecided} are undecided.**"
+    assert text in REPRODUCTION

@@ -1,18 +1,19 @@
 """The folder of a sweep or a single training: its name, its spec, and the lock of its driver."""
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mtcon_ray.data.disk import partial_of
 from mtcon_ray.errors import SweepError, nearest
+from mtcon_ray.files import make_folder, remove_folder
 from mtcon_ray.lock import FILE, driver_lock
 from mtcon_ray.paths import (
     SPEC_FILE,
     checked_name,
     last_name,
     list_folders,
+    namesake,
     new_name,
     parent_log,
 )
@@ -44,26 +45,31 @@ def choose_folder(
 ) -> Path:
     """Returns the folder in `among`, which does not exist yet unless it is resumed.
 
-    `way_on` returns how to go on with a folder by its name. Raises SweepError for a new name that
-    exists, for a resumed one that does not exist, that began under another name or whose spec
-    differs, and for records that have lost their spec.
+    `way_on` returns how to resume a folder by its name. Raises SweepError for a new name that a
+    sweep or a training has. Raises SweepError for a resumed one that does not exist, that began
+    under another name or whose spec differs, and for records that have lost their spec.
     """
     kind = among.name.removesuffix("s")
     if name is None:
-        name = last_name(among, spec.name) if resume else new_name(among, spec.name)
+        name = last_name(among, spec.name) if resume else new_name(among.parent, spec.name)
     folder = among / checked_name(name)
     is_there = (folder / SPEC_FILE).exists()
     if _has_begun(folder) and not is_there:
         raise SweepError(
             f"{kind} {name!r} must have its {SPEC_FILE} to go on with, got records without it in "
-            f"{folder}; restore that file, remove all with `mtcon-ray clean {name} --yes`, or give "
-            "another --name"
+            f"{folder}; restore that file, remove all with `mtcon-ray clean {among.name}/{name} "
+            "--yes`, or give another --name"
         )
     if not resume:
         if is_there:
             raise SweepError(
                 f"{kind} {name!r} exists already under {among}; to go on with it: {way_on(name)}; "
                 "for a new one: give another --name"
+            )
+        if other := namesake(folder):
+            raise SweepError(
+                f"a sweep and a training must have different names, got {name!r}, under which "
+                f"{other} exists already; give another --name"
             )
         return folder
     if not is_there and folder.exists():
@@ -131,13 +137,13 @@ def claimed(folder: Path) -> Iterator[None]:
     Afterwards removes a folder in which nothing has started, so that the same command can be
     repeated.
     """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(folder)
     with driver_lock(folder):
         try:
             yield
         finally:
             if not _has_begun(folder):
-                shutil.rmtree(folder, ignore_errors=True)
+                remove_folder(folder, ignore_errors=True)
                 with suppress(OSError):  # it has other sweeps
                     folder.parent.rmdir()
 

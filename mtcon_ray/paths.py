@@ -6,13 +6,18 @@
 
 import os
 import re
+import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 from mtcon_ray.errors import ResourceError, SweepError, UserError, nearest
+from mtcon_ray.files import FOLDERS, check_no_links
 
 DEFAULT_ROOT = Path("~/mtcon-ray")
-TRIAL_LOG = re.compile(r"trial-[0-9]+\.jsonl")
+TRIAL = re.compile(r"trial-[0-9]+")
 # Names become folders, MLflow run names and parts of commands.
+# The path of a URL whose two slashes `Path` has made one, too.
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 SPEC_FILE = "spec.yaml"
 PLAN_FILE = "plan.json"
@@ -36,12 +41,29 @@ def expanded(path: str | Path) -> Path:
 
 
 def choose_root(chosen: str | None) -> Path:
-    """Returns the absolute root: `chosen`, or ~/mtcon-ray with None or ""."""
+    """Returns the absolute root: `chosen`, or ~/mtcon-ray with None or "".
+
+    Raises UserError for a URL.
+    """
+    if chosen and (url := URL.match(chosen)):
+        raise UserError(f"the root {not_a_url(url[0])}")
     return expanded(chosen or DEFAULT_ROOT).absolute()
 
 
-def prepare_root(root: Path) -> None:
-    """Creates the root, readable by its owner only. Raises ResourceError if it is not writable."""
+def not_a_url(scheme: str) -> str:
+    """Returns rule, value and way out for a root that is a URL, of which it shows no login."""
+    return (
+        f"must be a folder, got a URL that begins with {scheme}; name a local or mounted folder, "
+        "and storage.mirror for a copy in an object store"
+    )
+
+
+def prepare_root(root: Path, warn: Callable[[str], None] = lambda text: None) -> None:
+    """Creates the root, readable by its owner only. Raises ResourceError if it is not writable.
+
+    The permissions of an existing root stay as they are, because a team may share it: `warn` is
+    called with a text if others can read it.
+    """
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         probe = root / f".writable-{os.getpid()}"
@@ -52,6 +74,13 @@ def prepare_root(root: Path) -> None:
             f"the root must be a folder that can be written, got {root} ({error.strerror}); "
             "name another with --root or storage.root"
         ) from None
+    mode = root.stat().st_mode & 0o777
+    # A folder above that others cannot search protects the root as well.
+    if mode & 0o077 and all(each.stat().st_mode & 0o011 for each in root.resolve().parents):
+        warn(
+            f"warning: the root {root} has mode {mode:o}, so other users may read what is in it; "
+            f"`chmod 700 {shlex.quote(str(root))}` makes it yours alone"
+        )
 
 
 def sweeps_folder(root: Path) -> Path:
@@ -112,7 +141,12 @@ def trial_log(folder: Path, trial: str) -> Path:
 def trial_logs(folder: Path) -> list[Path]:
     """Returns the event logs of a sweep's trials, by name. A copy that a user made is none."""
     found = event_folder(folder).glob("trial-*.jsonl")
-    return sorted(log for log in found if TRIAL_LOG.fullmatch(log.name))
+    return sorted(log for log in found if is_trial(log.stem))
+
+
+def is_trial(name: str) -> bool:
+    """Returns True for the names that the trials of sweeps have."""
+    return TRIAL.fullmatch(name) is not None
 
 
 def cursors_file(folder: Path) -> Path:
@@ -156,7 +190,11 @@ def attempt_folder(folder: Path, number: int) -> Path:
 
 
 def next_attempt(folder: Path) -> int:
-    """Returns the number of the next driver of a sweep: one above all whose folders are there."""
+    """Returns the number of the next driver of a sweep: one above all whose folders exist.
+
+    Raises SweepError if the folder for Tune's files is a link.
+    """
+    check_no_links(tune_folder(folder))
     there = tune_folder(folder).glob("attempt-*")
     numbers = (each.name.removeprefix("attempt-") for each in there)
     return 1 + max((int(number) for number in numbers if number.isdigit()), default=-1)
@@ -189,9 +227,16 @@ def ray_log(folder: Path) -> Path:
     return log_folder(folder) / "ray.log"
 
 
-def new_name(folder: Path, stem: str) -> str:
-    """Returns `<stem>-<n>` with the smallest n above all of that stem in `folder`."""
-    return f"{stem}-{max(_numbers(folder, stem), default=0) + 1}"
+def new_name(root: Path, stem: str) -> str:
+    """Returns `<stem>-<n>` with the smallest n above all sweeps and trainings of that stem."""
+    numbers = [n for kind in FOLDERS for n in _numbers(root / kind, stem)]
+    return f"{stem}-{max(numbers, default=0) + 1}"
+
+
+def namesake(folder: Path) -> Path | None:
+    """Returns the training with the name of a sweep in `folder`, or the sweep of a training."""
+    others = (folder.parents[1] / kind / folder.name for kind in FOLDERS)
+    return next((other for other in others if other != folder and other.is_dir()), None)
 
 
 def last_name(folder: Path, stem: str) -> str:
@@ -206,18 +251,23 @@ def last_name(folder: Path, stem: str) -> str:
 
 
 def find_folder(root: Path, name: str) -> Path:
-    """Returns the folder of the sweep of this name, or else of the single training.
+    """Returns the folder of the sweep or single training of this name.
 
-    `sweeps/<name>` and `runs/<name>` select one of both. Raises SweepError, with similar names, if
-    there is no such folder.
+    Raises SweepError if there is none, with similar names, and if there are both. `sweeps/<name>`
+    and `runs/<name>` select one of both.
     """
     kind, slash, rest = name.partition("/")
-    kinds = {"sweeps": sweeps_folder(root), "runs": runs_folder(root)}
-    places = [kinds[kind]] if slash and kind in kinds else list(kinds.values())
-    plain = checked_name(rest if slash and kind in kinds else name)
-    for place in places:
-        if (place / plain).is_dir():
-            return place / plain
+    is_selected = bool(slash) and kind in FOLDERS
+    places = [root / each for each in ([kind] if is_selected else FOLDERS)]
+    plain = checked_name(rest if is_selected else name)
+    found = [place / plain for place in places if (place / plain).is_dir()]
+    if len(found) > 1:
+        raise SweepError(
+            f"{plain!r} is the name of a sweep and of a training under {root}; give "
+            f"sweeps/{plain} or runs/{plain}"
+        )
+    if found:
+        return found[0]
     known = [entry.name for place in places for entry in list_folders(place)]
     raise SweepError(f"no sweep or run {plain!r} under {root}{nearest(plain, known)}")
 

@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError
 from mtcon_ray import metrics
 from mtcon_ray.errors import SweepError
 from mtcon_ray.evaluation.spec import EVALUATION, Select
+from mtcon_ray.files import read_small
 from mtcon_ray.metrics import Kind
 from mtcon_ray.registry import Spec
 
@@ -106,7 +107,7 @@ def read_fields(path: Path) -> dict[str, Any] | None:
     Raises SweepError if the file holds no plan.
     """
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw = json.loads(read_small(path))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.errors import SweepError
 from mtcon_ray.evaluation.spec import EVALUATION, Select, ShortProbeSpec
+from mtcon_ray.files import check_own
 from mtcon_ray.metrics import Kind, Labels
 from mtcon_ray.paths import PLAN_FILE, SPEC_FILE
 from mtcon_ray.plan import Plan, read_fields
@@ -146,6 +147,15 @@ def write_beginnings(folder: Path, spec: "RunSpec", plan: Plan) -> None:
             file.write(content.encode())
 
 
+def read_record(path: Path) -> dict[str, Any]:
+    """Returns the plain data of a recorded spec.
+
+    Raises SpecError as `read_yaml` does, SweepError if the file lies outside of its sweep.
+    """
+    check_own(path)
+    return read_yaml(path)
+
+
 def load_recorded(path: Path, overrides: Iterable[str] = ()) -> "RunSpec":
     """Returns the spec in the file of a sweep or training, with `a.b=value` overrides applied.
 
@@ -153,7 +163,7 @@ def load_recorded(path: Path, overrides: Iterable[str] = ()) -> "RunSpec":
     """
     from mtcon_ray.spec import apply_override
 
-    raw = read_yaml(path)
+    raw = read_record(path)
     for override in overrides:
         apply_override(raw, override)
     return parse_recorded(raw, where=str(path))

@@ -37,6 +37,10 @@ class Spec(BaseModel):
 
 def beside_the_spec(value: str, info: ValidationInfo) -> str:
     """Returns a path; a relative one in a spec file is made relative to that file's folder."""
+    scheme, separator, _ = value.partition("://")
+    if separator and "/" not in scheme:
+        # Without what follows the scheme, which may be a login.
+        raise ValueError(f"must be a path of this machine, got a URL that begins with {scheme}://")
     folder = (info.context or {}).get("folder")
     try:
         path = Path(value).expanduser()

@@ -3,8 +3,9 @@
 import re
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from mtcon_ray.paths import URL, not_a_url
 from mtcon_ray.registry import LocalPath, Spec, WritableUrl
 from mtcon_ray.status import Status
 
@@ -114,3 +115,10 @@ class StorageSpec(Spec):
         "a minute, below its name; `mtcon-ray resume URL/NAME` goes on from there elsewhere; null: "
         "none",
     )
+
+    @field_validator("root", mode="before")
+    @classmethod
+    def _no_url(cls, value: object) -> object:
+        if isinstance(value, str) and (url := URL.match(value)):
+            raise ValueError(not_a_url(url[0]))
+        return value

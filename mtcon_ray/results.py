@@ -15,8 +15,7 @@ from mtcon_ray.errors import MtconError, SweepError
 from mtcon_ray.evaluation.spec import Select, selected_epoch, selected_value
 from mtcon_ray.metrics import objective
 from mtcon_ray.plan import Plan, read_plan
-from mtcon_ray.recorded import RecordedSpec
-from mtcon_ray.safe_yaml import read_yaml
+from mtcon_ray.recorded import RecordedSpec, read_record
 from mtcon_ray.search.space import with_lists
 from mtcon_ray.status import Status
 from mtcon_ray.tracking.event_log import EventLog
@@ -237,7 +236,7 @@ def _load(folder: Path, logs: Mapping[str, list[Event]]) -> SweepResults:
             "`mtcon-ray list` names the sweeps"
         )
     plan = read_plan(folder / paths.PLAN_FILE)
-    spec = RecordedSpec(read_yaml(path), str(path), plan.kinds if plan else None)
+    spec = RecordedSpec(read_record(path), str(path), plan.kinds if plan else None)
     trials = [_trial(name, events, spec) for name, events in logs.items() if events]
     trials.sort(key=lambda trial: trial.number)
     lost = tuple(_lost(folder, logs, spec.may_end_early))
@@ -286,7 +285,7 @@ def _lost(folder: Path, logs: Mapping[str, list[Event]], may_end_early: bool) ->
     Trials are numbered without gaps and have a folder of checkpoints from their first epoch on.
     """
     whole = {name for name, events in logs.items() if events}
-    begun = {place.name for place in paths.checkpoint_folder(folder, "").glob("trial-*")}
+    begun = {place.name for place in paths.checkpoints_folder(folder).glob("trial-*")}
     numbers = [int(n) for name in whole | begun if (n := name.removeprefix("trial-")).isdigit()]
     begun |= {f"trial-{number:04d}" for number in range(max(numbers, default=0))}
     for name in sorted(begun - whole):

@@ -55,7 +55,7 @@ def train_run(
     """
     spec = spec.trial({})
     device = choose_device(spec)
-    prepare_root(root)
+    prepare_root(root, callbacks.on_note)
     if spec.storage.mirror is not None:
         callbacks.on_note("warning: storage.mirror copies sweeps only, not a single training")
     folder = choose_folder(runs_folder(root), spec, name, resume, way_on=resume_line)

@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import shutil
 import sys
 from dataclasses import asdict
 from functools import partial
@@ -17,6 +16,7 @@ from mtcon_ray.cli import options
 from mtcon_ray.cli.console import Console
 from mtcon_ray.cli.terminal import Terminal, say
 from mtcon_ray.errors import SweepError, TrackingError
+from mtcon_ray.files import move, remove_folder
 from mtcon_ray.lock import driver_lock, is_driven
 from mtcon_ray.tracking.mlflow_server import check_server, masked, tracking_uri
 
@@ -103,9 +103,9 @@ def clean(name: str, root: Path, yes: bool) -> None:
     # Renamed first, so that an interrupted removal leaves no incomplete sweep under its name.
     doomed = folder.with_name(f".removing-{folder.name}")
     if doomed.exists():  # an earlier removal was interrupted
-        shutil.rmtree(doomed)
-    folder.rename(doomed)
-    shutil.rmtree(doomed)
+        remove_folder(doomed)
+    move(folder, doomed)
+    remove_folder(doomed)
     say(f"removed {folder}")
 
 
@@ -229,8 +229,7 @@ def export_tracking(
     The command may be repeated, also while the sweep runs.
     For W&B, WANDB_MODE decides between upload and files.
     """
-    from mtcon_ray.recorded import RecordedSpec
-    from mtcon_ray.safe_yaml import read_yaml
+    from mtcon_ray.recorded import RecordedSpec, read_record
     from mtcon_ray.tracking.exporter import Exporter, check_program, made_folder
 
     folder = paths.find_folder(root, name)
@@ -245,7 +244,7 @@ def export_tracking(
     else:
         from mtcon_ray.tracking.wandb_runs import WandbRun, is_offline
 
-        tracking = RecordedSpec(read_yaml(folder / paths.SPEC_FILE)).tracking
+        tracking = RecordedSpec(read_record(folder / paths.SPEC_FILE)).tracking
         place = made_folder(out or folder)
         exporter = Exporter(folder, partial(WandbRun, place, tracking.experiment))
         files = f"{shlex.quote(str(place / 'wandb'))}/offline-run-*"
@@ -302,5 +301,5 @@ def _run_of(register: str, model: str, root: Path, sweep: "SweepResults | None")
 
 
 def _bytes(path: Path) -> int:
-    files = path.rglob("*") if path.is_dir() else (path,)
+    files = path.rglob("*") if path.is_dir() and not path.is_symlink() else (path,)
     return sum(file.lstat().st_size for file in files if not file.is_dir())

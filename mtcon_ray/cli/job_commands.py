@@ -111,7 +111,7 @@ def resume(
     from mtcon_ray.results import was_submitted  # imports pydantic
 
     is_url = "://" in job
-    folder = paths.sweeps_folder(root) / job
+    folder = paths.sweeps_folder(root) / job.removeprefix("sweeps/")
     if is_url:
         folder = _restored(job, root, address)
     is_here = address is None and (folder / paths.SPEC_FILE).exists()

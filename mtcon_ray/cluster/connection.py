@@ -31,6 +31,7 @@ from mtcon_ray.cluster.ray_private import (
 from mtcon_ray.cluster.ray_watch import RayWatch
 from mtcon_ray.environment import restored_environment
 from mtcon_ray.errors import MtconError, ResourceError
+from mtcon_ray.files import check_no_links, make_folder, remove, touch
 from mtcon_ray.local import LOCAL, this_machine, usable_cpus
 from mtcon_ray.paths import expanded
 from mtcon_ray.signals import own_signals
@@ -126,7 +127,7 @@ def check_shared(folder: Path) -> None:
     if len(nodes) < 2:
         return
     marker = folder / f".seen-by-{os.getpid()}"
-    marker.touch()
+    touch(marker)
     try:
         look = ray.remote(num_cpus=0)(os.path.exists)
         on_each = (NodeAffinitySchedulingStrategy(n["NodeID"], soft=False) for n in nodes)
@@ -134,7 +135,7 @@ def check_shared(folder: Path) -> None:
         sees = zip(nodes, ray.get(asked), strict=True)
         blind = [node["NodeManagerAddress"] for node, seen in sees if not seen]
     finally:
-        marker.unlink()
+        remove(marker)
     if blind:
         raise ResourceError(
             f"the root must be on a file system that all nodes share, got {folder}, which "
@@ -176,7 +177,8 @@ def _logging_to(log: Path) -> Iterator[None]:
     before = [(each, each.handlers, each.propagate) for each in loggers]
     configure_ray_loggers()
     log_errors_of_nodes()
-    log.parent.mkdir(parents=True, exist_ok=True)
+    check_no_links(log)
+    make_folder(log.parent)
     handler = logging.FileHandler(log, encoding="utf-8")
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     for logger in loggers:

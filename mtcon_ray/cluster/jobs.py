@@ -24,7 +24,7 @@ from urllib.request import Request, urlopen
 from pydantic import AliasPath, BaseModel, BeforeValidator, Field, Json
 
 from mtcon_ray.errors import MtconError, SweepError, UserError
-from mtcon_ray.paths import new_name, sweep_folder, sweeps_folder
+from mtcon_ray.paths import new_name, sweep_folder
 
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
 ADDRESS_VARIABLE = "RAY_API_SERVER_ADDRESS"
@@ -342,6 +342,6 @@ def lost(job: Job) -> str:
 
 def _new_name(stem: str, root: Path, known: list[Job]) -> str:
     """Returns the first `<stem>-<n>` after those under the root that no job of the cluster has."""
-    first = int(new_name(sweeps_folder(root), stem).rpartition("-")[2])
+    first = int(new_name(root, stem).rpartition("-")[2])
     taken = {job.sweep for job in known}
     return next(name for n in count(first) if (name := f"{stem}-{n}") not in taken)

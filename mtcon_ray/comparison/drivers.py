@@ -12,6 +12,7 @@ from pathlib import Path
 from mtcon_ray.capacity import ClusterView, check_cluster
 from mtcon_ray.comparison.spec import Comparison
 from mtcon_ray.errors import MtconError
+from mtcon_ray.files import below, make_folder, write
 from mtcon_ray.local import LOCAL
 from mtcon_ray.paths import sweep_folder
 from mtcon_ray.plugins import allowed_folders
@@ -69,8 +70,8 @@ class Drivers:
         Raises MtconError with the driver's error, Interrupted after `stop`.
         """
         file, log = (self._folder / f"{spec.name}.{suffix}" for suffix in ("yaml", "log"))
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file.write_text(json.dumps(dump_spec(spec), indent=1), encoding="utf-8")
+        make_folder(self._folder)
+        write(file, json.dumps(dump_spec(spec), indent=1))
         command = [sys.executable, "-m", "mtcon_ray", "--quiet", "sweep", str(file)]
         options = ["--continue", "--name", spec.name, "--root", str(self._root)]
         environment, folders = dict(os.environ), allowed_folders()
@@ -79,7 +80,7 @@ class Drivers:
             # The driver's spec lies in another folder than that of the comparison.
             before = filter(None, [environment.get("PYTHONPATH")])
             environment["PYTHONPATH"] = os.pathsep.join([*before, *folders])
-        with log.open("w", encoding="utf-8") as written:
+        with open(log, "w", encoding="utf-8", opener=below) as written:
             with self._lock:
                 self._raise_if_stopped()
                 # In a session of its own, so that Ctrl-C reaches it once, from `stop`.

@@ -14,6 +14,7 @@ from mtcon_ray.comparison.curves import curves
 from mtcon_ray.comparison.row import Row, columns, objectives
 from mtcon_ray.comparison.spec import ClaimSpec
 from mtcon_ray.evaluation.intervals import Interval
+from mtcon_ray.files import make_folder, write
 from mtcon_ray.presentation import (
     NOTHING,
     ONE_SEED_NOTE,
@@ -110,18 +111,18 @@ def write_tables(folder: Path, rows: list[Row], claims: Iterable[ClaimSpec] = ()
 
     With claims also claims.csv; with tuned systems also tuning.csv.
     """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(folder)
     claims = tuple(claims)
-    (folder / "table.md").write_text(markdown(rows, claims), encoding="utf-8")
-    (folder / "table.csv").write_text(every_seed(rows), encoding="utf-8")
+    write(folder / "table.md", markdown(rows, claims))
+    write(folder / "table.csv", every_seed(rows))
     if claims:
-        (folder / "claims.csv").write_text(as_csv(judged(rows, claims)), encoding="utf-8")
+        write(folder / "claims.csv", as_csv(judged(rows, claims)))
     if tuned := tuning_table.as_csv(rows):
-        (folder / "tuning.csv").write_text(tuned, encoding="utf-8")
+        write(folder / "tuning.csv", tuned)
     if any(row.finished for row in rows):
-        (folder / "table.png").write_bytes(picture(rows))
+        write(folder / "table.png", picture(rows))
     if (drawn := curves(rows)) is not None:
-        (folder / "curves.png").write_bytes(drawn)
+        write(folder / "curves.png", drawn)
 
 
 def _intervals(rows: list[Row]) -> list[Interval | None]:

@@ -8,7 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from mtcon_ray.errors import ResourceError, StorageError
+from mtcon_ray.errors import ResourceError, StorageError, SweepError
+from mtcon_ray.files import below, make_folder, move, remove, remove_folder
 
 
 def check_disk(needed: int, store: Path) -> None:
@@ -52,21 +53,21 @@ def build_folder(
     """
     if folder.exists():
         return
-    with folder.with_suffix(".lock").open("w") as lock:
+    with open(folder.with_suffix(".lock"), "w", opener=below) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if folder.exists():  # another process may have built it meanwhile
             return
         building = folder.with_suffix(".building")
         if not resumable:
-            shutil.rmtree(building, ignore_errors=True)  # left by a killed process
+            remove_folder(building, ignore_errors=True)  # left by a killed process
         check_disk(needed - bytes_built(folder), folder.parent)
-        building.mkdir(mode=0o700, exist_ok=resumable)
+        make_folder(building)
         try:
             fill(building)
-            building.rename(folder)
+            move(building, folder)
         except BaseException as error:
             if not resumable or isinstance(error, OSError | StorageError):
-                shutil.rmtree(building, ignore_errors=True)
+                remove_folder(building, ignore_errors=True)
             raise
 
 
@@ -89,22 +90,22 @@ def whole_file(path: Path, *, previous: Path | None = None) -> Iterator[BinaryIO
     """
     temporary = partial_of(path)
     try:
-        with temporary.open("wb") as file:
+        with open(temporary, "wb", opener=below) as file:
             yield file
             # Before the rename: after a power cut the new name must not lead to lost data.
             file.flush()
             os.fsync(file.fileno())
         if previous is not None:
             with suppress(FileNotFoundError):
-                os.replace(path, previous)
-        os.replace(temporary, path)
+                move(path, previous)
+        move(temporary, path)
         _sync_folder(path.parent)
     except OSError as error:
         raise StorageError.of(path, error) from error
     finally:
         # If writing failed, this may fail too; the first error is the one to show.
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        with suppress(OSError, SweepError):
+            remove(temporary)
 
 
 def partial_of(path: Path) -> Path:

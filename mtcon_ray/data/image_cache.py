@@ -35,6 +35,7 @@ from mtcon_ray.data.checksums import find_change, write_checksums
 from mtcon_ray.data.disk import build_folder, bytes_built, check_disk, whole_file, writable_store
 from mtcon_ray.data.sources.base import DataSource
 from mtcon_ray.errors import ResourceError, StorageError
+from mtcon_ray.files import below, check_no_links, make_folder, move, remove, write
 
 FORMAT = 2
 PROGRESS = ".decoded.json"  # with a dot, so that it has no checksum
@@ -87,18 +88,18 @@ def open_image_cache(
     """
     shape = (num_items, size, size, 3)
     with writable_store(store):
-        store.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(store)
         content = _content_key(source, size, store)
         folder = _folder(store, size, content)
 
         def fill(building: Path) -> None:
             bad = _decode_all(source, shape, building, progress)
-            (building / "bad.json").write_text(json.dumps(bad, indent=1))
+            write(building / "bad.json", json.dumps(bad, indent=1))
             meta = {"format": FORMAT, "num_items": num_items, "size": size, "content": content}
-            (building / "meta.json").write_text(json.dumps(meta, indent=1))
+            write(building / "meta.json", json.dumps(meta, indent=1))
             write_checksums(building)
             # Last: without it all would be decoded again after a kill.
-            (building / PROGRESS).unlink(missing_ok=True)
+            remove(building / PROGRESS)
 
         build_folder(folder, num_bytes(num_items, size), fill, resumable=True)
     near = local_copy(folder, node_store) if node_store else folder
@@ -157,11 +158,11 @@ def _content_key(source: DataSource, size: int, store: Path) -> str:
         return known
     content = source.content_key()
     if path is not None:
-        path.parent.mkdir(exist_ok=True)
+        make_folder(path.parent)
         # A name of its own, because several processes may write this file at once.
         unfinished = path.with_name(f"{path.name}.{uuid4().hex}")
-        unfinished.write_text(content)
-        unfinished.replace(path)
+        write(unfinished, content)
+        move(unfinished, path)
     return content
 
 
@@ -177,6 +178,7 @@ def _decode_all(
     """
     num_items, size, *_ = shape
     path, saved = building / "images.npy", building / PROGRESS
+    check_no_links(path)
     done, bad = _decoded_before(path, saved, shape)
     # Writes the header only: np.save would need the whole array in memory.
     mode: Literal["r+", "w+"] = "r+" if done else "w+"
@@ -187,7 +189,7 @@ def _decode_all(
         images, reasons = source.decode(rows, size)
         # Written to the file, not through the memory map: on a full disk `write` raises OSError,
         # while a map would kill the process with SIGBUS.
-        with path.open("r+b") as file:
+        with open(path, "r+b", opener=below) as file:
             file.seek(start + num_bytes(first, size))
             file.write(images.tobytes())
         return reasons

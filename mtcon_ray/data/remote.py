@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from mtcon_ray.data.disk import build_folder, writable_store
 from mtcon_ray.data.image_files import leads_outside
 from mtcon_ray.errors import DataError
+from mtcon_ray.files import below, make_folder
 from mtcon_ray.registry import HUB
 
 if TYPE_CHECKING:
@@ -127,8 +128,7 @@ def fetch(
     with writable_store(store):
         for each in missing:
             folder = each.place(store).parent
-            store.mkdir(parents=True, exist_ok=True, mode=0o700)
-            folder.parent.mkdir(exist_ok=True, mode=0o700)
+            make_folder(folder.parent)
             build_folder(folder, each.num_bytes, partial(_download, each, tell))
             before += each.num_bytes
     return {field: str(f.place(store)) for field, f in found.items()}
@@ -143,9 +143,9 @@ def _download(found: Found, tell: Callable[[int], None], folder: Path) -> None:
 
     def copy(path: str, name: str, size: int) -> None:
         to = folder / found.name / name
-        to.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(to.parent)
         count = 0
-        with to.open("wb") as file:
+        with open(to, "wb", opener=below) as file:
             for data in _chunks(files, path, found):
                 count += file.write(data)
                 written[path] = count

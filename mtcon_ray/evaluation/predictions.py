@@ -21,6 +21,7 @@ from mtcon_ray import metrics
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.evaluation.probe import LabelledFeatures, LinearProbe
+from mtcon_ray.files import below
 from mtcon_ray.metrics import Kind
 
 PREDICTED = {"classes": "predicted", "number": "predicted", "set": "scores"}
@@ -105,7 +106,7 @@ def load_predictions(path: Path) -> Predictions | None:
     """
     try:
         # Opened here, because np.load(path) leaves the file open if it raises.
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+        with open(path, "rb", opener=below) as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
             found = {}
             for name in arrays:

@@ -12,6 +12,7 @@ from jinja2 import Environment, StrictUndefined
 
 from mtcon_ray import paths
 from mtcon_ray.data.disk import whole_file
+from mtcon_ray.files import make_folder, remove, write
 from mtcon_ray.metrics import slug
 from mtcon_ray.presentation import (
     ONE_SEED_NOTE,
@@ -55,12 +56,12 @@ def build_report(
     """
     target = paths.report_page(results.folder)
     folder = target.parent
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     figures = list(draw(results, importances))
     for old in folder.glob("*.png"):
-        old.unlink()
+        remove(old)
     for figure in figures:
-        (folder / figure.file).write_bytes(figure.png)
+        write(folder / figure.file, figure.png)
     html = render(results, figures, ui_command)
     with whole_file(target) as file:
         # A failure reason may quote a file name that is not valid UTF-8.

@@ -222,7 +222,7 @@ class Audit:
             # Earlier versions kept the last network in last.pt.
             elif status is Status.FINISHED and not left and not (folder / REMOVED_FILE).exists():
                 yield Finding(self._at(model), "it is missing: the network is lost")
-        except (CheckpointError, SpecError) as error:
+        except (CheckpointError, SpecError, SweepError) as error:
             yield Finding(self._at(model), str(error))
         if predictions.exists():
             found, data = load_predictions(predictions), self._begun_with(FINGERPRINT)

@@ -12,6 +12,7 @@ from types import FrameType
 from ray.exceptions import RayError
 
 from mtcon_ray.cluster.ray_private import node_drains
+from mtcon_ray.files import remove, touch
 from mtcon_ray.paths import LAST_FILE
 
 # Each look is a request to the head.
@@ -105,10 +106,10 @@ class ResizeRequest:
     def __call__(self) -> bool:
         try:
             if self._deadline is None:
-                self._request.touch()
+                touch(self._request)
                 self._deadline = time.monotonic() + RESIZE_PATIENCE
             elif time.monotonic() > self._deadline or self._is_served():
-                self._request.unlink()
+                remove(self._request)
                 self._deadline = None
                 return True
         except OSError as error:

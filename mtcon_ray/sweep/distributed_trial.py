@@ -21,6 +21,7 @@ from ray.util.placement_group import (
 )
 
 from mtcon_ray.data.dataset import Dataset
+from mtcon_ray.files import make_folder, move, read_small, remove, write
 from mtcon_ray.paths import train_folder
 from mtcon_ray.presentation import one_line
 from mtcon_ray.status import Status
@@ -95,7 +96,7 @@ def distributed_trial(config: dict[str, Any]) -> None:
     )
     try:
         # A driver or a node may have been lost before it read the file of an earlier attempt.
-        (work.checkpoints / ENDING).unlink(missing_ok=True)
+        remove(work.checkpoints / ENDING)
         trainer.fit()
     except ray.train.TrainingFailedError as error:
         record_last(work)
@@ -150,16 +151,16 @@ def _write_ending(work: Assignment, end: dict[str, Any]) -> None:
     """Writes the trial's last result for all ranks. On a full disk Train's own error remains."""
     beside = work.checkpoints / f".{ENDING}.{os.getpid()}"
     try:
-        work.checkpoints.mkdir(parents=True, exist_ok=True)
-        beside.write_text(json.dumps(end), encoding="utf-8")
-        os.replace(beside, work.checkpoints / ENDING)
+        make_folder(work.checkpoints)
+        write(beside, json.dumps(end))
+        move(beside, work.checkpoints / ENDING)
     except OSError as error:
         log.warning("%s could not be written: %s", work.checkpoints / ENDING, error)
 
 
 def _read_ending(work: Assignment) -> dict[str, Any] | None:
     path = work.checkpoints / ENDING
-    end: dict[str, Any] | None = json.loads(path.read_text("utf-8")) if path.exists() else None
+    end: dict[str, Any] | None = json.loads(read_small(path)) if path.exists() else None
     return end
 
 

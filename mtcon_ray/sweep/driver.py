@@ -98,7 +98,7 @@ def run_sweep(
     spec, the data, the cluster and the tracking server are checked before anything of the sweep is
     written. Raises MtconError; Interrupted after a signal, once all is checkpointed.
     """
-    prepare_root(root)
+    prepare_root(root, callbacks.on_note)
     folder = choose_folder(sweeps_folder(root), spec, name, resume, way_on=way_on)
     spec = with_scheduler(spec, load_recorded(folder / SPEC_FILE) if resume else None)
     with ExitStack() as stack:

@@ -14,6 +14,7 @@ from typing import Any
 from optuna.storages.journal import JournalFileBackend
 
 from mtcon_ray.errors import StorageError, SweepError
+from mtcon_ray.files import below, check_no_links
 from mtcon_ray.tracking.event_log import append_durably
 
 
@@ -25,6 +26,7 @@ class Journal(JournalFileBackend):
     """
 
     def __init__(self, path: Path) -> None:
+        check_no_links(path)
         try:
             super().__init__(str(path))
         except OSError as error:
@@ -48,7 +50,7 @@ class Journal(JournalFileBackend):
         try:
             append_durably(self._path, end, text.encode())
         except StorageError:
-            os.truncate(self._path, end)
+            append_durably(self._path, end, b"")
             raise
 
 
@@ -64,13 +66,16 @@ def _last_whole_line(path: Path) -> bytes:
     """Returns the last line that has an end, b"" without one."""
     if not (end := _end_of_whole_lines(path)):
         return b""
-    with path.open("rb") as file, mmap(file.fileno(), end, access=ACCESS_READ) as lines:
+    with (
+        open(path, "rb", opener=below) as file,
+        mmap(file.fileno(), end, access=ACCESS_READ) as lines,
+    ):
         return lines[lines.rfind(b"\n", 0, end - 1) + 1 :]
 
 
 def _end_of_whole_lines(path: Path) -> int:
     """Returns the offset after the last line break, 0 without one."""
-    with path.open("rb") as file:
+    with open(path, "rb", opener=below) as file:
         if not file.seek(0, os.SEEK_END):
             return 0  # an empty file cannot be mapped
         # Mapped, because a search from the end then reads the last page of a long journal only.

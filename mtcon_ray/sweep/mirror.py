@@ -28,6 +28,7 @@ from typing import BinaryIO
 from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.data.remote import CHUNK_BYTES
 from mtcon_ray.errors import DataError, SweepError
+from mtcon_ray.files import below, check_own
 from mtcon_ray.paths import (
     LAST_FILE,
     PLAN_FILE,
@@ -123,7 +124,8 @@ class Mirror:
         name = self._name(path)
         if not path.exists():
             return
-        data = path.read_bytes()
+        with open(path, "rb", opener=below) as file:
+            data = file.read()
         lines = data[: data.rfind(b"\n") + 1]
         entry = Entry(name, len(lines), sha256=sha256(lines).hexdigest())
         if known.get(name) != entry:
@@ -134,6 +136,7 @@ class Mirror:
     def _copy_whole(self, path: Path, known: Files, files: dict[str, Entry]) -> bool:
         """Copies a file that is only ever replaced as a whole; returns False if it is not there."""
         name = self._name(path)
+        check_own(path)
         try:
             file = path.open("rb")
         except FileNotFoundError:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mtcon_ray.data.remote import CHUNK_BYTES, open_store, store_errors
 from mtcon_ray.errors import SweepError
+from mtcon_ray.files import below
 from mtcon_ray.paths import (
     LAST_FILE,
     MODEL_FILE,
@@ -173,7 +174,7 @@ def first_missing(folder: Path, files: Files) -> str | None:
 
 def _hash(path: Path, size: int) -> str | None:
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=below) as file:
             return sha256(file.read(size)).hexdigest()
     except FileNotFoundError:
         return None

@@ -1,14 +1,13 @@
 """Download of a mirrored sweep to a root that does not have it, so that it can be resumed."""
 
 import os
-import shutil
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
 from mtcon_ray.data.remote import MAX_THREADS
 from mtcon_ray.errors import DataError, SpecError, StorageError, SweepError
+from mtcon_ray.files import below, make_folder, move, remove, remove_folder
 from mtcon_ray.lock import FILE as LOCK
 from mtcon_ray.lock import driver_lock
 from mtcon_ray.paths import prepare_root, sweep_folder
@@ -51,14 +50,14 @@ def restore(url: str, root: Path) -> Path:
     # No command takes this name for a sweep, so a killed download leaves no incomplete sweep.
     partly = folder.with_name(f".restoring-{folder.name}")
     try:
-        partly.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(partly)
         with driver_lock(partly):
             try:
                 _clear(partly)
                 _download(objects, files, partly)
-                partly.rename(folder)
+                move(partly, folder)
             except BaseException:
-                shutil.rmtree(partly, ignore_errors=True)
+                remove_folder(partly, ignore_errors=True)
                 raise
     except OSError as error:
         raise StorageError.of(folder, error) from error
@@ -68,10 +67,10 @@ def restore(url: str, root: Path) -> Path:
 def _clear(folder: Path) -> None:
     """Removes what a killed download has left."""
     for entry in folder.iterdir():
-        if entry.is_dir():
-            shutil.rmtree(entry)
+        if entry.is_dir() and not entry.is_symlink():
+            remove_folder(entry)
         elif entry.name != LOCK:
-            entry.unlink()
+            remove(entry)
 
 
 def _download(objects: Objects, files: Files, folder: Path) -> None:
@@ -86,9 +85,9 @@ def _download(objects: Objects, files: Files, folder: Path) -> None:
 
 def _fetch(objects: Objects, path: Path, entry: Entry) -> None:
     """Downloads one file; if its object has grown since, only the part that the state names."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(path.parent)
     left, digest = entry.size, sha256()
-    with open(path, "wb", opener=partial(os.open, mode=0o600)) as file:
+    with open(path, "wb", opener=below) as file:
         for data in objects.read(entry.object):
             part = data[:left]
             file.write(part)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ray.tune import Stopper
 
+from mtcon_ray.files import remove, touch
 from mtcon_ray.paths import stop_file
 
 # Time that trials have to write a checkpoint after a signal, before Tune ends them.
@@ -20,7 +21,7 @@ class Stop(Stopper):
 
     def __init__(self, sweep: Path) -> None:
         self._path = stop_file(sweep)
-        self._path.unlink(missing_ok=True)
+        remove(self._path)
         self._deadline: float | None = None
         self.reason: str | None = None
 
@@ -35,7 +36,7 @@ class Stop(Stopper):
             self.reason = reason
             # On a full disk even this may fail. Then `stop_all` ends the trials.
             with suppress(OSError):
-                self._path.touch()
+                touch(self._path)
             self._deadline = time.monotonic() + GRACE_SECONDS
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:

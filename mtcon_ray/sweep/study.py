@@ -26,6 +26,7 @@ from optuna.storages import JournalStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from mtcon_ray.errors import MtconError, SpecError, storage_error
+from mtcon_ray.paths import is_trial
 from mtcon_ray.search.schedulers import SCHEDULERS, StoppingRule
 from mtcon_ray.search.space import Dimension, Point, grid_points, with_lists
 from mtcon_ray.search.spec import SearchSpec
@@ -93,7 +94,13 @@ def _storage(journal: Path) -> JournalStorage:
 
 
 def _check_attributes(study: optuna.Study, journal: Path) -> None:
-    """Raises SweepError if a named trial lacks an attribute of an earlier line, which is lost."""
+    """Raises SweepError if a named trial lacks an attribute of an earlier line, which is lost.
+
+    A name becomes a part of paths, so it must be one that this package gives.
+    """
+    for name in (t.user_attrs.get(TRIAL) for t in study.get_trials(deepcopy=False)):
+        if name is not None and not (isinstance(name, str) and is_trial(name)):
+            raise damaged(journal, f"a trial named {name!r:.100}")
     for trial in named_trials(study):
         for key in (CONFIGURATION, REPEAT):
             if not isinstance(trial.user_attrs.get(key), int):

@@ -8,13 +8,21 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from hashlib import sha256
 from io import FileIO
 from pathlib import Path
 
 from mtcon_ray.errors import StorageError, SweepError
-from mtcon_ray.tracking.events import Artifact, Ended, Event, Reported, Started, from_json
+from mtcon_ray.files import below, make_folder
+from mtcon_ray.tracking.events import (
+    Artifact,
+    Ended,
+    Event,
+    Reported,
+    Started,
+    UnknownKindError,
+    from_json,
+)
 
 # A writer waits 10 s for the lock, then writes without it: the holder hangs, or its node was lost
 # with the lock of a network file system.
@@ -118,8 +126,8 @@ def append_durably(path: Path, end: int, data: bytes) -> None:
 
 def _opened(path: Path) -> FileIO:
     """Opens a file to append to it; creates it, readable by its user alone, and its folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return open(path, "ab", buffering=0, opener=partial(os.open, mode=0o600))
+    make_folder(path.parent)
+    return open(path, "ab", buffering=0, opener=below)
 
 
 @contextmanager
@@ -151,10 +159,10 @@ def tail(path: Path, offset: int = 0) -> list[tuple[Event, int]]:
     """Returns complete events from a byte offset on, each with the offset of the byte after it.
 
     Returns no events if the file does not exist. Raises SweepError for a complete line that is not
-    an event.
+    an event of this version.
     """
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=below) as file:
             file.seek(offset)
             data = file.read()
     except FileNotFoundError:
@@ -164,6 +172,11 @@ def tail(path: Path, offset: int = 0) -> list[tuple[Event, int]]:
     for line in data.split(b"\n")[:-1]:
         try:
             event = from_json(json.loads(line))
+        except UnknownKindError as error:
+            raise SweepError(
+                f"{path} has an event of kind {error} at byte {offset}, which this version does "
+                "not know: a later version of mtcon-ray wrote it; read it with that version"
+            ) from None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise SweepError(
                 f"{path} must hold one event a line, got something else at byte {offset}; "
@@ -183,7 +196,7 @@ def is_torn(path: Path) -> bool:
 def ends_line(path: Path, offset: int) -> bool:
     """Returns True if the byte before an offset above 0 is a newline; False without the file."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=below) as file:
             file.seek(offset - 1)
             return file.read(1) == b"\n"
     except FileNotFoundError:
@@ -198,7 +211,7 @@ def cut_torn_line(path: Path) -> None:
 
 def num_events(path: Path, offset: int) -> int:
     """Returns the number of complete lines from a byte offset on, without parsing them."""
-    with path.open("rb") as file:
+    with open(path, "rb", opener=below) as file:
         file.seek(offset)
         return file.read().count(b"\n")
 
@@ -210,6 +223,6 @@ def identity(path: Path) -> str:
     never change: they are a hash of the first event and the length of its line, as Python prints
     the parsed JSON.
     """
-    with path.open("rb") as file:
+    with open(path, "rb", opener=below) as file:
         line = file.readline()
     return sha256(repr((json.loads(line), len(line))).encode()).hexdigest()[:32]

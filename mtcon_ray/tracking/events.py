@@ -108,12 +108,21 @@ class Reopened(Event, kind="reopen"):
     """The run is resumed after an end, or after a kill that left no end."""
 
 
+class UnknownKindError(ValueError):
+    """Error for an event of a kind that this version does not have."""
+
+
 def from_json(raw: Mapping[str, Any]) -> Event:
     """Returns the event of a line of an event log; keys that the class lacks are ignored.
 
-    Raises KeyError, TypeError or ValueError if it is not an event.
+    Raises UnknownKindError for an event of a later version, and KeyError, TypeError or ValueError
+    if it is not an event.
     """
-    kind = KINDS[raw["kind"]]
+    name = raw["kind"]
+    # All versions number their events, so a line without a number is damaged.
+    if isinstance(name, str) and name not in KINDS and isinstance(raw["seq"], int):
+        raise UnknownKindError(f"{name!r:.100}")
+    kind = KINDS[name]
     required = [f.name for f in fields(kind) if f.default is MISSING]
     values = {f.name: raw[f.name] for f in fields(kind) if f.name in raw or f.name in required}
     for name, value in values.items():

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from mtcon_ray.errors import ResourceError, SweepError, UserError
+from mtcon_ray.files import make_folder
 from mtcon_ray.lock import is_driven
 from mtcon_ray.paths import parent_log, trial_logs
 from mtcon_ray.tracking.event_log import identity, tail
@@ -132,7 +133,7 @@ def check_program(program: Program) -> None:
 def made_folder(out: Path) -> Path:
     """Returns the absolute folder after creating it. Raises ResourceError if that fails."""
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        make_folder(out)
     except OSError as error:
         raise ResourceError(
             f"--out must be a folder that can be written, got {out} ({error.strerror})"

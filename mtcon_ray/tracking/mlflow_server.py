@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from mtcon_ray.errors import SpecError, TrackingError
+from mtcon_ray.files import below, check_no_links, make_folder, move, remove, touch
 from mtcon_ray.paths import mlflow_artifacts, mlflow_database
 
 if TYPE_CHECKING:
@@ -61,7 +62,10 @@ def tracking_uri(spec_uri: str | None, root: Path) -> str:
 
 def artifact_location(uri: str, root: Path) -> str | None:
     """Returns the artifact URI of a new experiment; None if a server chooses its own."""
-    return None if is_server(uri) else mlflow_artifacts(root).as_uri()
+    if is_server(uri):
+        return None
+    make_folder(mlflow_artifacts(root))  # MLflow would make it readable by others
+    return mlflow_artifacts(root).as_uri()
 
 
 def is_server(uri: str) -> bool:
@@ -115,19 +119,20 @@ def open_client(uri: str) -> "MlflowClient":
     if not uri.startswith("sqlite"):
         return MlflowClient(uri)
     database = Path(urlsplit(uri).path[1:])
-    database.parent.mkdir(parents=True, exist_ok=True)
+    check_no_links(database)
+    make_folder(database.parent)
     # Two sweeps that start together must not both make or migrate the schema.
-    with database.with_name(f"{database.name}.lock").open("w") as lock:
+    with open(database.with_name(f"{database.name}.lock"), "w", opener=below) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not database.exists():
             # Under another name, because MLflow cannot continue with the partial schema that a kill
             # would leave.
             building = database.with_name(f"{database.name}.building")
             for left in database.parent.glob(f"{building.name}*"):
-                left.unlink()  # left by a process that was killed, with its journal
-            building.touch(mode=0o600)  # SQLite gives its journals the same mode
+                remove(left)  # left by a process that was killed, with its journal
+            touch(building)  # SQLite gives its journals the same mode
             MlflowClient(f"sqlite:///{building}")
-            building.rename(database)
+            move(building, database)
         return MlflowClient(uri)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtcon_ray.errors import SweepError
+from mtcon_ray.files import move, read_small, remove, write
 from mtcon_ray.paths import cursors_file, event_folder, parent_log, trial_logs
 from mtcon_ray.tracking.event_log import EventLog, ends_line, identity, num_events, tail
 from mtcon_ray.tracking.events import Artifact, Ended, Event, Reported, Started, from_json
@@ -27,6 +28,8 @@ POLL_SECONDS = 0.5
 FIRST_DELAY, LONGEST_DELAY, DRAIN_DELAY = 0.5, 30.0, 1.0
 KILL_SECONDS = 1.8
 METRICS_AT_ONCE = 800  # of the 1,000 entries of a batch; the rest is for parameters and tags
+# Errors of a reader of a file that may hold anything.
+DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 SYNC_ATTEMPTS = 5  # attempts without progress before `track_sync` gives up
 
 log = logging.getLogger(__name__)
@@ -218,20 +221,23 @@ class Sender:
         """
         spool = event_folder(self.folder)
         try:
-            saved = json.loads(self._cursors.read_bytes())
+            saved = json.loads(read_small(self._cursors))
             if saved["place"] == self._place:
                 offsets = saved["offsets"].items()
                 whole = {n: end for n, end in offsets if ends_line(spool / f"{n}.jsonl", end)}
-                self._offsets, self._late = whole, saved["late"]
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
+                late = [{"run": str(e["run"]), "event": e["event"]} for e in saved["late"]]
+                for each in late:
+                    from_json(each["event"])  # raises for anything else
+                self._offsets, self._late = whole, late
+        except DAMAGED:
             return
 
     def _save(self) -> None:
         """Replaces the file atomically. A lost write only means that events are sent twice."""
         state = {"place": self._place, "offsets": self._offsets, "late": self._late}
         new = self._cursors.with_suffix(".new")
-        new.write_text(json.dumps(state))
-        new.replace(self._cursors)
+        write(new, json.dumps(state))
+        move(new, self._cursors)
 
 
 def check_begun(folder: Path) -> Started:
@@ -252,7 +258,7 @@ def check_begun(folder: Path) -> Started:
 
 def forget_sent(folder: Path) -> None:
     """Makes the next sender of a folder send all its events again, which doubles nothing."""
-    cursors_file(folder).unlink(missing_ok=True)
+    remove(cursors_file(folder))
 
 
 def track_sync(folder: Path, uri: str, experiment: str) -> tuple[int, int]:

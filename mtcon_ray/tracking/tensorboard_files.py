@@ -8,6 +8,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams.summary_v2 import hparams_pb  # `api` beside it needs TensorFlow
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
+from mtcon_ray.files import check_no_links, check_own, remove
 from mtcon_ray.tracking.events import Ended, Reported
 from mtcon_ray.tracking.exporter import ExportedRun
 
@@ -26,6 +27,7 @@ class TensorBoardRun:
 
     def __init__(self, out: Path, run: ExportedRun) -> None:
         self._folder = out / run.name
+        check_no_links(self._folder)
         self._ending = f".{run.identity}{ENDING}"
         self._writer: EventFileWriter | None = None
         self._last_step = -1  # the settings are step 0
@@ -33,7 +35,7 @@ class TensorBoardRun:
             if file.name.endswith(self._ending):
                 self._last_step = max(self._last_step, _last_step(file))
             else:
-                file.unlink()
+                remove(file)
         values = {
             path: value if isinstance(value, bool | int | float) else str(value)
             for path, value in run.settings.items()
@@ -67,5 +69,6 @@ class TensorBoardRun:
 
 def _last_step(file: Path) -> int:
     """Returns the last step of an event file, -1 without one; ignores an incomplete record."""
+    check_own(file)
     events = LegacyEventFileLoader(str(file)).Load()
     return max((event.step for event in events if event.HasField("summary")), default=-1)

@@ -1,7 +1,6 @@
 """Runs of Weights & Biases; the user's WANDB_MODE decides whether they are uploaded."""
 
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
 import wandb
 
 from mtcon_ray.errors import TrackingError, UserError
+from mtcon_ray.files import check_no_links, remove_folder
 from mtcon_ray.tracking.events import Ended, Reported
 from mtcon_ray.tracking.exporter import ExportedRun
 from mtcon_ray.tracking.mlflow_server import first_line
@@ -48,8 +48,9 @@ class WandbRun:
 
     def __init__(self, out: Path, project: str, run: ExportedRun) -> None:
         offline = is_offline()
+        check_no_links(out / "wandb")
         for earlier in (out / "wandb").glob(f"offline-run-*-{run.identity}") if offline else ():
-            shutil.rmtree(earlier)
+            remove_folder(earlier)
         try:
             self._run = wandb.init(
                 project=wandb.setup().settings.project or project,

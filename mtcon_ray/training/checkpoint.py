@@ -18,6 +18,7 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import torch
 
+from mtcon_ray import files
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.errors import CheckpointError, StorageError
 from mtcon_ray.paths import LAST_FILE, MODEL_FILE, OLD_MODEL_FILE, PREVIOUS_FILE, REMOVED_FILE
@@ -31,7 +32,7 @@ DECISIVE = (*SECTIONS, "evaluate.every", "evaluate.select")  # beginnings of fie
 def make_folder(folder: Path) -> None:
     """Creates the folder of a training, unless it exists. Raises StorageError."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        files.make_folder(folder)
     except OSError as error:
         raise StorageError.of(folder, error) from error
 
@@ -56,8 +57,10 @@ def save(path: Path, state: Mapping[str, Any], *, previous: Path | None = None) 
 def load(path: Path) -> dict[str, Any]:
     """Returns what `save` wrote, on the CPU. Runs no code from the file.
 
-    Raises CheckpointError if it is not there, not whole, or of another format.
+    Raises CheckpointError if it is not there, not whole, or of another format, and SweepError if it
+    is a link out of the folder of its sweep.
     """
+    files.check_own(path)
     try:
         with ZipFile(path) as file:
             if any(part.compress_type != ZIP_STORED for part in file.infolist()):
@@ -72,7 +75,7 @@ def load(path: Path) -> dict[str, Any]:
             raise CheckpointError(f"checkpoint {path} must exist") from None
         raise CheckpointError(
             f"checkpoint {path} must be one of those that were kept, got one that "
-            f"{removed.read_text().strip()} removed; the scores of its trial are still there"
+            f"{_reason_in(removed)} removed; the scores of its trial are still there"
         ) from None
     except Exception as error:  # torch's reader raises errors of many types on foreign files
         reason = load_problem(error)
@@ -86,6 +89,11 @@ def load(path: Path) -> dict[str, Any]:
         # A layer would take their real parts.
         raise _foreign(path, "complex numbers")
     return state
+
+
+def _reason_in(removed: Path) -> str:
+    with open(removed, encoding="utf-8", errors="replace", opener=files.below) as file:
+        return file.read(200).strip()
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
@@ -189,18 +197,18 @@ def discard_network(folder: Path, reason: str) -> None:
     Its predictions stay. Raises StorageError.
     """
     names = (MODEL_FILE, OLD_MODEL_FILE, LAST_FILE, PREVIOUS_FILE)
-    files = [folder / name for name in names if (folder / name).exists()]
-    if files:
+    found = [folder / name for name in names if (folder / name).exists()]
+    if found:
         # First, so that a kill in between leaves no folder without network and reason.
         with whole_file(folder / REMOVED_FILE) as file:
             file.write(f"{reason}\n".encode())
-        _remove(files)
+        _remove(found)
 
 
-def _remove(files: Iterable[Path]) -> None:
-    for path in files:
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
         try:
-            path.unlink(missing_ok=True)
+            files.remove(path)
         except OSError as error:
             raise StorageError.of(path, error) from error
 

@@ -15,6 +15,7 @@ from pydantic import Field
 from torch import nn
 
 from mtcon_ray.errors import SpecError
+from mtcon_ray.files import write
 from mtcon_ray.models.encoders.base import ENCODERS
 from mtcon_ray.models.encoders.library import LibraryEncoder, build
 from mtcon_ray.models.encoders.weights import (
@@ -93,7 +94,7 @@ class Timm(LibraryEncoder):
 
         def _fill(self, folder: Path) -> None:
             if self.model.startswith(HUB):
-                (folder / CONFIG_FILE).write_text(json.dumps(self._config()), encoding="utf-8")
+                write(folder / CONFIG_FILE, json.dumps(self._config()))
             if self.weights == PRETRAINED:
                 write_state(self.download(), folder)
 

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from mtcon_ray.data.disk import build_folder, writable_store
 from mtcon_ray.errors import CheckpointError
+from mtcon_ray.files import make_folder
 from mtcon_ray.models.encoders.base import Encoder, EncoderSpec
 from mtcon_ray.paths import MODEL_FILE, OLD_MODEL_FILE
 from mtcon_ray.registry import PathMark, beside_the_spec, is_word
@@ -121,8 +122,7 @@ def keep(store: Path, source: str, fill: Callable[[Path], None]) -> None:
     """
     folder = kept(store, source)
     with writable_store(store):
-        store.mkdir(parents=True, exist_ok=True, mode=0o700)
-        folder.parent.mkdir(exist_ok=True, mode=0o700)
+        make_folder(folder.parent)
         build_folder(folder, 0, fill)
 
 

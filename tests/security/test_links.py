@@ -1,0 +1,217 @@
+"""Attacks by the author of a sweep's folder that was received: links, pipes and names of paths."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mtcon_ray.capacity import ClusterView, NodeKind
+from mtcon_ray.cli.main import program
+from mtcon_ray.errors import SweepError
+from mtcon_ray.paths import sweep_folder
+from mtcon_ray.recorded import load_recorded, write_beginnings
+from mtcon_ray.sweep.mirror import Mirror
+from mtcon_ray.sweep.stopper import Stop
+from mtcon_ray.sweep.study import read_study
+from mtcon_ray.tracking.sender import Sender
+from tests.plans import plan_of
+from tests.sweep.mirrored_sweep import FolderStore
+from tests.sweep.written_sweep import give, write_sweep
+
+SECRET = "canary hunter2"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Returns a folder of the user with files of the same names as those of a sweep."""
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in ("token", "picture.png", "model.pt", "last.pt"):
+        (home / name).write_text(SECRET)
+    return home
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Returns the folder of a sweep of three trials."""
+    folder = sweep_folder(tmp_path / "root", "theirs-1")
+    write_sweep(folder)
+    return folder
+
+
+def run(folder: Path, command: str) -> Result:
+    name, *options = command.split()
+    arguments = [name, folder.name, *options, "--root", str(folder.parents[1])]
+    return CliRunner().invoke(program, arguments)
+
+
+def place(link: Path, target: Path) -> None:
+    """Puts a link in place of what is at its path."""
+    link.parent.mkdir(exist_ok=True)
+    if link.exists():
+        link.rename(link.with_name("replaced"))
+    link.symlink_to(target)
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+AUDIT = "audit --no-mlflow"
+REPAIR = f"{AUDIT} --repair"
+
+
+@pytest.mark.parametrize(
+    ("link", "target", "command"),
+    [
+        ("lock", "token", AUDIT),
+        ("lock", "token", "track-sync"),
+        ("spool/trial-0000.jsonl", "token", REPAIR),
+        ("spool/zz.jsonl", "token", REPAIR),
+        ("report", "", "report"),
+        pytest.param("report/.index.html.partial", "token", "report", marks=pytest.mark.slow),
+        pytest.param("report/epochs.png", "token", "report", marks=pytest.mark.slow),
+        ("tensorboard", "", "export-tracking --to tensorboard"),
+        ("tensorboard/trial-0000", "", "export-tracking --to tensorboard"),
+        ("checkpoints/trial-0000", "", REPAIR),
+        ("study.journal", "token", REPAIR),
+    ],
+)
+def test_a_command_writes_and_shows_nothing_through_a_link(
+    folder: Path, home: Path, link: str, target: str, command: str
+) -> None:
+    place(folder / link, home / target)
+    before = content(home)
+    result = run(folder, command)
+    assert content(home) == before
+    assert SECRET not in result.output
+    if link != "report/epochs.png":  # figures of an earlier report are removed, links as well
+        assert result.exit_code == 2, result.output
+        assert f"{folder / link}" in result.stderr
+        assert f"{home / target}" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["spec.yaml", "plan.json"])
+def test_a_resume_writes_no_spec_through_a_link(folder: Path, home: Path, name: str) -> None:
+    spec, view = load_recorded(folder / "spec.yaml"), ClusterView("", (NodeKind("n", 2, 0, 1),))
+    place(folder / f".{name}.partial", home / "token")
+    with pytest.raises(SweepError, match=r"partial must not be a link .*home/token"):
+        write_beginnings(folder, spec, plan_of(spec, folder.parents[1], view))
+    assert content(home)["token"] == SECRET
+
+
+def test_a_signal_makes_no_file_through_a_link(folder: Path, home: Path) -> None:
+    stop = Stop(folder)
+    (folder / "stop").symlink_to(home / "new")
+    with pytest.raises(SweepError, match="must not be a link"):
+        stop.ask("SIGTERM")
+    assert "new" not in content(home)
+
+
+@pytest.mark.parametrize("name", ["spec.yaml", "plan.json", "study.journal", "spool/parent.jsonl"])
+def test_a_mirror_sends_no_file_from_elsewhere(
+    folder: Path, home: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FolderStore(tmp_path / "store")
+    monkeypatch.setattr(
+        "mtcon_ray.sweep.mirror_objects.open_store",
+        lambda url, what: (store, url.partition("://")[2]),
+    )
+    place(folder / name, home / "token")
+    with pytest.raises(SweepError, match="a file of its own folder"):
+        Mirror(folder, "s3://bucket/mirror").copy()
+    sent = [path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file()]
+    assert not any(SECRET.encode() in data for data in sent)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["spec.yaml", "plan.json", "spool/parent.jsonl", "spool/trial-0001.jsonl", "lock"],
+)
+@pytest.mark.parametrize("how", ["link", "pipe"])
+def test_a_read_shows_no_file_from_elsewhere_and_other_sweeps_stay_visible(
+    folder: Path, home: Path, name: str, how: str
+) -> None:
+    write_sweep(folder.with_name("mine-1"))
+    (folder / name).unlink(missing_ok=True)
+    if how == "link":
+        (folder / name).symlink_to(home / "token")
+    else:
+        os.mkfifo(folder / name)
+    for command in ("status", "best --json"):
+        result = run(folder, command)
+        assert SECRET not in result.output
+        assert result.exit_code == 2 or command.startswith("best"), result.output
+    listed = CliRunner().invoke(program, ["list", "--json", "--root", str(folder.parents[1])])
+    states = {each["name"]: each["state"] for each in json.loads(listed.stdout)}
+    assert states["mine-1"] == "stopped"
+    assert SECRET not in listed.output
+    assert str(folder / name) in states.get("theirs-1", str(folder / name))
+
+
+@pytest.mark.parametrize("name", ["../../../out", "{home}/out", 7, ["trial-0000"]])
+def test_a_study_names_no_path(folder: Path, home: Path, name: object) -> None:
+    give(folder, name.format(home=home) if isinstance(name, str) else name)  # type: ignore[arg-type]
+    with pytest.raises(SweepError, match="got a trial named"):
+        read_study(folder / "study.journal", folder.name)
+    before = content(home)
+    assert run(folder, REPAIR).exit_code in (1, 2)
+    assert content(home) == before
+    assert not list(folder.parents[2].rglob("out.jsonl"))
+
+
+def enormous(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(10**12)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_text("[" * 100_000),
+        lambda path: path.write_text("[]"),
+        lambda path: path.write_bytes(b"\xff\xfe"),
+        lambda path: path.mkdir(),
+        enormous,
+    ],
+    ids=["deep", "list", "binary", "folder", "enormous"],
+)
+def test_a_plan_that_holds_anything_ends_in_an_error(
+    folder: Path, damage: Callable[[Path], None]
+) -> None:
+    damage(folder / "plan.json")
+    result = run(folder, "status")
+    assert result.exit_code == 2, result.output
+    assert "plan.json must " in result.stderr
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"offsets": [7]},
+        {"offsets": {"parent": "x"}},
+        {"offsets": {"parent": 10**30}},
+        {"late": 7},
+        {"late": [7]},
+        {"late": [{"run": "parent", "event": {"seq": 0, "kind": "later"}}]},
+        {"late": [{"run": "parent", "event": [[]]}]},
+        None,
+    ],
+)
+def test_damaged_positions_mean_that_nothing_was_sent(folder: Path, damage: object) -> None:
+    def pending() -> int:
+        return Sender(folder, "sqlite:////nowhere/mlflow.db", "tests").pending()
+
+    cursors, total = folder / "spool" / "cursors.json", pending()
+    sender = Sender(folder, "sqlite:////nowhere/mlflow.db", "tests")
+    sender._offsets = {"parent": (folder / "spool" / "parent.jsonl").stat().st_size}
+    sender._save()
+    assert pending() < total
+    saved = json.loads(cursors.read_text())
+    cursors.write_text(json.dumps({**saved, **damage} if isinstance(damage, dict) else damage))
+    assert pending() == total
+    enormous(cursors)
+    assert pending() == total

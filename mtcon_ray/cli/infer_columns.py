@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from mtcon_ray.data.batch import MISSING
-from mtcon_ray.data.csv_file import WORDS_FOR_NOTHING, CsvFile, read_csv
+from mtcon_ray.data.cells import WORDS_FOR_NOTHING
+from mtcon_ray.data.csv_file import CsvFile, read_csv
 from mtcon_ray.data.image_files import IMAGE_ENDINGS, open_files
 from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.sources.base import LabelTable

@@ -14,14 +14,12 @@ from typing import Any
 import numpy as np
 
 from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
+from mtcon_ray.data.cells import LARGEST_NUMBER, MINUS_ONE, NO_BIT, as_bits, words_for_nothing
 from mtcon_ray.errors import DataError, nearest
 
 SEPARATORS = (",", ";", "\t")
 PARQUET = ".parquet"
 LIST_SEPARATOR = "|"
-# Words that other programs write into a cell without a value, in lower case.
-WORDS_FOR_NOTHING = {"", "na", "n/a", "#n/a", "nan", "none", "null", "nil", "<na>"}
-BITS = {"": UNKNOWN_BIT, "0": 0, "1": 1, "-1": 0, "0.0": 0, "1.0": 1, "-1.0": 0}
 
 
 @dataclass(frozen=True)
@@ -263,10 +261,10 @@ def doubtful_names(column: str, names: Sequence[str], counts: np.ndarray) -> lis
 
     `counts` has the number of rows of each name. Spelling means letter case and surrounding spaces.
     """
+    nothing = words_for_nothing(names)
     alike: dict[str, list[str]] = {"": []}  # "" collects the words for nothing
     for name, count in zip(names, counts.tolist(), strict=True):
-        word = name.strip().casefold()
-        key = "" if word in WORDS_FOR_NOTHING else word
+        key = "" if name in nothing else name.strip().casefold()
         alike.setdefault(key, []).append(f"{name!r} ({count} rows)")
     found = []
     for key, quoted in alike.items():
@@ -299,15 +297,24 @@ def encode_columns(
 
 
 def read_bits(table: CsvFile, columns: Sequence[str], field: str) -> np.ndarray:
-    """Returns L columns of 0 and 1 (or -1 and 1, as CelebA's): uint8 [N, L] of 0 and 1.
+    """Returns L columns of yes and no as `as_bits` reads them: uint8 [N, L] of 0 and 1.
 
-    UNKNOWN_BIT where empty. Raises DataError if a column is absent or holds other values.
+    UNKNOWN_BIT where empty. -1 is 0 where no column of the set holds 0, as in CelebA.
+
+    Raises DataError if a column is absent or holds other values, or if the set holds both 0 and -1.
     """
     bits = np.empty((len(table.rows), len(columns)), dtype=np.uint8)
     for place, column in enumerate(columns):
-        found = np.array([BITS.get(cell, -1) for cell in table.column(column, field)])
-        table.refuse(found < 0, column, "hold 0, 1, -1 or nothing")
-        bits[:, place] = found
+        bits[:, place] = as_bits(table.column(column, field))
+        rule = "hold 0 and 1, -1 and 1, true and false, yes and no, or nothing"
+        table.refuse(bits[:, place] == NO_BIT, column, rule)
+    with_no = np.flatnonzero((bits == 0).any(axis=0))
+    for place, column in enumerate(columns if len(with_no) else ()):
+        # CheXpert and MIMIC-CXR write -1 for an uncertain finding: read as 0, it would be a label.
+        rule = f"not hold -1 where column {columns[with_no[0]]!r} of the set holds 0 (empty a cell "
+        rule += "of -1 if its label is uncertain, write 0 if it is no)"
+        table.refuse(bits[:, place] == MINUS_ONE, column, rule)
+    bits[bits == MINUS_ONE] = 0
     return bits
 
 
@@ -338,5 +345,6 @@ def read_numbers(table: CsvFile, column: str, field: str) -> np.ndarray:
 
     cells = table.column(column, field)
     numbers = np.asarray(pd.to_numeric(cells, errors="coerce"), dtype=float)
-    table.refuse((cells != "") & ~np.isfinite(numbers), column, "hold finite numbers or nothing")
+    bad = (cells != "") & ~(np.abs(numbers) <= LARGEST_NUMBER)
+    table.refuse(bad, column, f"hold finite numbers or nothing, at most {LARGEST_NUMBER:g}")
     return numbers

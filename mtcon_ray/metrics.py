@@ -5,11 +5,12 @@ metric in MLflow is the epoch, counted from 1.
 """
 
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from itertools import count
 from statistics import fmean
 from typing import Literal, NamedTuple
-
-from mtcon_ray.errors import SpecError
 
 # Kind of a task's labels: one class of several, a set of labels (multi-label), or a number.
 Kind = Literal["classes", "set", "number"]
@@ -71,6 +72,24 @@ class Labels(NamedTuple):
         weights = self.weights or dict.fromkeys(self.tasks, 1.0)
         whole = sum(weights.values())
         return {task: weight / whole for task, weight in weights.items()}
+
+    @property
+    def slugs(self) -> dict[str, str]:
+        """The name of each label in the names of its metrics."""
+        return slugs((*self.tasks, *self.held_out))
+
+    @property
+    def warnings(self) -> list[str]:
+        """A warning for each label whose metrics have a numbered or a shortened name."""
+        found = []
+        for column, name in self.slugs.items():
+            shown = f"{column[:SHOWN]!r}{'...' * (len(column) > SHOWN)}"
+            says = f"the metrics of label {shown} have the name {name!r}, because"
+            if name != slug(column):
+                found.append(f"{says} another label has it without the number")
+            elif name != whole_slug(column):
+                found.append(f"{says} MLflow takes {MAX_NAME} characters of a metric's name")
+        return found
 
     @property
     def objective(self) -> str:
@@ -224,25 +243,53 @@ def temperature_at(bound: Literal["min", "max"], head: str) -> str:
     return f"temperature_at_{bound}/{head}"
 
 
+# MLflow refuses longer names, and the whole report with them.
+MAX_NAME = 250
+MAX_SLUG = MAX_NAME - len(average_precision("heldout", ""))
+NUM_DIGEST = 8
+SHOWN = 60
+
+
 def slug(column: str) -> str:
     """Returns a label column's name as it is used in metric names.
 
-    >>> slug("Heel height (cm)")
-    'heel-height-cm'
+    It has letters and digits of any script, which MLflow accepts. A digest replaces the end of a
+    long name.
+
+    >>> slug("Heel height (cm)"), slug("Größe")
+    ('heel-height-cm', 'größe')
     """
-    return re.sub(r"[^a-z0-9_]+", "-", column.lower()).strip("-") or "label"
+    name = whole_slug(column)
+    if len(name) <= MAX_SLUG:
+        return name
+    digest = sha256(column.encode(errors="backslashreplace")).hexdigest()[:NUM_DIGEST]
+    return f"{name[: MAX_SLUG - NUM_DIGEST - 1]}-{digest}"
 
 
-def slugs(columns: tuple[str, ...]) -> dict[str, str]:
-    """Returns the slug of each column. Raises SpecError if two columns have the same."""
+def whole_slug(column: str) -> str:
+    """Returns the slug of a label column, however long."""
+    # Composed: MLflow takes no accent that is a character of its own.
+    text = unicodedata.normalize("NFC", column.lower())
+    return re.sub(r"\W+", "-", text).strip("-") or "label"
+
+
+def slugs(columns: Iterable[str]) -> dict[str, str]:
+    """Returns the slug of each column; a number follows where an earlier column has the same.
+
+    More columns at the end therefore leave the names of the others as they are.
+
+    >>> slugs(["A+", "A-"])
+    {'A+': 'a', 'A-': 'a-2'}
+    """
     names: dict[str, str] = {}
-    for column in columns:
-        name = slug(column)
-        if name in names.values():
-            other = next(c for c, s in names.items() if s == name)
-            raise SpecError(
-                f"label columns must differ in letters and digits, got {other!r} and {column!r}, "
-                f"which would both be tracked as {name!r}; rename one in the CSV"
-            )
+    used: set[str] = set()
+    for column in dict.fromkeys(columns):
+        name = whole = slug(column)
+        for number in count(2):
+            if name not in used:
+                break
+            suffix = f"-{number}"
+            name = whole[: MAX_SLUG - len(suffix)] + suffix
         names[column] = name
+        used.add(name)
     return names

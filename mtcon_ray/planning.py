@@ -143,6 +143,7 @@ def make_plan(
         first_configurations=first_configurations,
         warnings=(
             *table.warnings,
+            *labels.warnings,
             *warnings,
             *_balance_warnings(spec, table),
             *_noise_warnings(spec, labels.objective, num_items["val"], error),

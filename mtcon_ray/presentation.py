@@ -248,7 +248,7 @@ def label_scores(
     rows = []
     for label in (*labels.tasks, *labels.held_out):
         role, split = ("task", "test") if label in labels.tasks else ("held out", "heldout")
-        score = metrics.reading(values, split, metrics.slug(label))
+        score = metrics.reading(values, split, labels.slugs[label])
         if score.value is None:
             continue
         kind = labels.kinds[label]

@@ -87,7 +87,6 @@ class RunSpec(Spec):
         check_labels(self.method, self.data.tasks)
         self.method.check(self.problem({}))
         self.search.check_objective(self.data.tasks, self.data.held_out)
-        metrics.slugs((*self.data.tasks, *self.data.held_out))
         self.views.check_second(1 if self.method.images_per_example > 1 else self.views.num_views)
         self.train.check_balance(self.problem({}).kinds, self.method.images_per_example)
         self._check_chunks()

@@ -1,5 +1,8 @@
 """Tests of metric names, and of reading a label's score whatever its kind."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from mtcon_ray import metrics
@@ -62,6 +65,51 @@ def test_the_objective_of_a_spec_has_its_own_name(
     assert (labels.objective, labels.objective_title) == (name, title)
     # It is preferred to the mean, which is tracked beside it.
     assert metrics.objective({"val/score": 0.4, "val/objective": 0.0}) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("columns", "names"),
+    [
+        ("Heel height (cm)", "heel-height-cm"),  # names of results that are published
+        ("a_b,a b,2", "a_b,a-b,2"),
+        ("形状,颜色,форма,شكل,große", "形状,颜色,форма,شكل,große"),
+        ("caf\u00e9,cafe\u0301", "café,café-2"),
+        ("+,?,A+,A-,a,a-2", "label,label-2,a,a-2,a-3,a-2-2"),
+        ("a.b,a=b,c", "a-b,a-b-2,c"),
+    ],
+)
+def test_names_of_columns_are_different(columns: str, names: str) -> None:
+    found = metrics.slugs(columns.split(","))
+    assert found == dict(zip(columns.split(","), names.split(","), strict=True))
+    # Of tasks alone and of tasks and held-out labels.
+    assert metrics.slugs(columns.split(",")[:1]).items() <= found.items()
+
+
+@pytest.mark.mlflow
+def test_mlflow_takes_each_name_of_a_label(tmp_path: Path, empty_database: Path) -> None:
+    """Long names are shortened to names that differ, and the user is told."""
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric
+
+    question = "How much do you agree " * 12
+    columns = [question, f"{question}?", "形" * 300, "k" * 228, "रंग", "A+", "a/b: c.d", "²½", "🙂"]
+    labels = metrics.Labels(tuple(columns), (), dict.fromkeys(columns, "set"))
+    names = []
+    for slug in labels.slugs.values():
+        scores = [metrics.score, metrics.score_std]
+        names += [score(kind, "heldout", slug) for score in scores for kind in metrics.SCORES]
+        names += [metrics.f1("heldout", "sample", slug), metrics.neighbours("heldout", slug)]
+        names += [metrics.average_precision("heldout", slug), metrics.cosine("positive", slug)]
+        names += [metrics.temperature_at("max", slug), metrics.weight(slug)]
+    assert len(set(names)) == len(columns) * 12
+    client = MlflowClient(f"sqlite:///{shutil.copy(empty_database, tmp_path)}")
+    run = client.create_run("0").info.run_id
+    client.log_batch(run, [Metric(name, 1.0, 0, 0) for name in names])
+    assert client.get_run(run).data.metrics.keys() == set(names)
+    warned = [name for name in labels.slugs.values() if repr(name) in "".join(labels.warnings)]
+    assert warned == [labels.slugs[column] for column in columns[:3]]
+    assert all("MLflow takes 250 characters" in text for text in labels.warnings)
+    assert metrics.Labels(("a", "b"), ("c",), {}).warnings == []
 
 
 def test_names_of_label_sets() -> None:

@@ -66,10 +66,6 @@ def refused(raw: dict[str, Any]) -> str:
         ),
         ({"resources": {"gpus": 1.5}}, "gpus must be whole above 1, got 1.5"),
         (
-            {"data": {"kind": "table", "csv": "a", "images": "b", "tasks": ["k", "K"]}},
-            "must differ in letters and digits, got 'k' and 'K'",
-        ),
-        (
             {"evaluate": {"label_sets": {"loss": "asymmetric"}}},
             "evaluate.label_sets must have loss bce and no ema with evaluate.probe.solver lbfgs, "
             "got loss asymmetric and ema None; set evaluate.probe.solver to sgd",

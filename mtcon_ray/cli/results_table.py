@@ -48,7 +48,7 @@ def leaderboard_lines(
         table["network"] = [f"epoch {epoch}" if epoch else NOTHING for epoch in epochs]
     table[objective] = [accuracy_text(trial.value) for trial in shown]
     for task in labels.tasks:
-        slug = metrics.slug(task)
+        slug = labels.slugs[task]
         tests = [metrics.reading(trial.last_metrics, "test", slug).value for trial in shown]
         score = metrics.TITLES[labels.kinds[task]]
         of_score = "" if score == "accuracy" else f" ({score})"
@@ -100,7 +100,8 @@ def score_lines(results: SweepResults, values: Mapping[str, float]) -> list[str]
     rows = [
         [WORDS[s.split], s.title, s.classes, s.baseline, accuracy_text(*s.score)] for s in found
     ]
-    nearest = [values.get(metrics.neighbours(s.split, metrics.slug(s.label))) for s in found]
+    names = results.recorded.labels.slugs
+    nearest = [values.get(metrics.neighbours(s.split, names[s.label])) for s in found]
     if any(value is not None for value in nearest):
         header.append(f"{results.recorded.neighbours}-NN")
         rows = [[*row, accuracy_text(value)] for row, value in zip(rows, nearest, strict=True)]

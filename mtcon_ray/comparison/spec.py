@@ -216,7 +216,9 @@ def _tuning(given: ComparisonSpec, title: str, path: Path) -> Tuning:
 def _raw(given: ComparisonSpec, title: str) -> dict[str, Any]:
     """Returns a system's spec as plain data, of `search` what the base has."""
     system = given.systems[title]
-    own = {"name": f"{given.name}-{slug(title)}", "method": system.method}
+    name = slug(title)
+    name = name if name.isascii() else name.encode("punycode").decode()
+    own = {"name": f"{given.name}-{name}", "method": system.method}
     raw = deepcopy({"version": 1, **given.base, **own})
     for place, value in system.changes.items():
         set_value(raw, place, value)

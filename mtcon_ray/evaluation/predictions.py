@@ -72,7 +72,7 @@ def predict(
     rows are the items' rows in `table`. Numbers are in the column's own unit. Raises DivergedError
     if a logit or prediction is not finite.
     """
-    found = {}
+    found, names = {}, metrics.slugs(split_of)
     for label, probe in probes.items():
         is_known = table.known(label)[rows]
         known = LabelledFeatures(measured.features[is_known], {})
@@ -83,7 +83,7 @@ def predict(
         elif probe.kind == "number":
             mean, deviation = table.moments(label)
             predicted = mean + deviation * predicted
-        place = split_of[label], metrics.slug(label)
+        place = split_of[label], names[label]
         found[place] = LabelPredictions(rows[is_known], truth, predicted.cpu().numpy())
     return found
 

@@ -68,8 +68,8 @@ class Evaluation:
         )
         values = measurement.scores(table)
         scores = {
-            task: values[metrics.score(table.kind_of(task), "val", metrics.slug(task))]
-            for task in tasks
+            task: values[metrics.score(table.kind_of(task), "val", name)]
+            for task, name in metrics.slugs(tasks).items()
         }
         means = {metrics.objective_name(map(table.kind_of, tasks)): metrics.mean_score(scores)}
         if self.weights:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from mtcon_ray import metrics
 from mtcon_ray.data.sources.base import LabelTable
@@ -30,6 +31,11 @@ class Measurement:
     recipe: ProbeSpec
     spec: EvaluateSpec
     seed: int
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """The name of each label in the names of its metrics."""
+        return metrics.slugs(self.split_of)
 
     def scores(self, table: LabelTable) -> dict[str, float]:
         """Fits all probes; returns their scores and standard deviations by metric name."""
@@ -63,7 +69,7 @@ class Measurement:
             if table.kind_of(label) == "classes":
                 size, k = len(table.classes[label]), self.spec.neighbours
                 correct_N = neighbours_correct(label, self.train, self.measured, size, k)
-                name = metrics.neighbours(split, metrics.slug(label))
+                name = metrics.neighbours(split, self.names[label])
                 values[name] = correct_N.double().mean().item()
         return values
 
@@ -75,7 +81,7 @@ class Measurement:
         """
         values: dict[str, float] = {}
         for label, probe in probes.items():
-            place = probe.kind, self.split_of[label], metrics.slug(label)
+            place = probe.kind, self.split_of[label], self.names[label]
             values[metrics.score(*place)] = probe.score(self.measured)
             std = probe.score_std(self.measured, self.spec.bootstrap, self.seed)
             values[metrics.score_std(*place)] = std
@@ -85,7 +91,7 @@ class Measurement:
 
     def _decisions(self, probe: LinearProbe, val: LabelledFeatures) -> dict[str, float]:
         """Returns the further scores of a label set; thresholds are chosen on `val`."""
-        split, slug = self.split_of[probe.label], metrics.slug(probe.label)
+        split, slug = self.split_of[probe.label], self.names[probe.label]
         scores_NL = probe.scores(self.measured.features)
         bits_NL = self.measured.labels[probe.label]
         threshold_L = best_thresholds(probe.scores(val.features), val.labels[probe.label])

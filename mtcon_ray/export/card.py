@@ -82,7 +82,8 @@ def _label(name: str, dataset: Dataset, scores: Mapping[str, float]) -> dict[str
     table = dataset.table
     kind, classes = table.kind_of(name), table.classes | table.multi_hot_names
     split = "test" if name in dataset.tasks else "heldout"
-    found = metrics.reading(scores, split, metrics.slug(name))
+    slug = metrics.slugs((*dataset.tasks, *dataset.held_out))[name]
+    found = metrics.reading(scores, split, slug)
     return {
         "kind": kind,
         "trained": name in dataset.tasks,

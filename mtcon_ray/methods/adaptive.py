@@ -89,12 +89,11 @@ def bound_shares(
     tau_by_head: Mapping[str, Tensor], tau_min: float, tau_max: float
 ) -> dict[str, Tensor]:
     """Returns by metric name the shares of each head's temperatures [P] within NEAR of a bound."""
-    shares = {}
+    shares, names = {}, metrics.slugs(tau_by_head)
     for head, tau_P in tau_by_head.items():
-        slug = metrics.slug(head)
         low, high = tau_P <= tau_min * (1 + NEAR), tau_P >= tau_max * (1 - NEAR)
-        shares[metrics.temperature_at("min", slug)] = low.float().mean()
-        shares[metrics.temperature_at("max", slug)] = high.float().mean()
+        shares[metrics.temperature_at("min", names[head])] = low.float().mean()
+        shares[metrics.temperature_at("max", names[head])] = high.float().mean()
     return shares
 
 

@@ -89,9 +89,9 @@ class MethodOutput(NamedTuple):
         Called once per epoch, so that steps do not pay for them. Values that are not finite are
         not tracked.
         """
-        values = {}
+        values, names = {}, metrics.slugs(self.compared)
         for head, compared in self.compared.items():
-            suffix = metrics.slug(head) if len(self.compared) > 1 else None
+            suffix = names[head] if len(names) > 1 else None
             positive, random = compared.cosines()
             values[metrics.cosine("positive", suffix)] = positive
             values[metrics.cosine("random", suffix)] = random

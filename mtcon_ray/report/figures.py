@@ -101,7 +101,7 @@ def courses(trial: TrialResult, tasks: tuple[str, ...]) -> Courses:
         return _points(trial, lambda values: values.get(name))
 
     def of_tasks(name: Callable[[str], str]) -> dict[str, Points]:
-        return {task: series(name(metrics.slug(task))) for task in tasks}
+        return {task: series(name(slug)) for task, slug in metrics.slugs(tasks).items()}
 
     def of_kind(kind: str) -> dict[str, Points]:
         return of_tasks(partial(metrics.score, kind, "val"))

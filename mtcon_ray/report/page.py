@@ -108,7 +108,7 @@ def setup(results: SweepResults) -> list[tuple[str, str]]:
 def leaderboard(results: SweepResults) -> list[dict[str, Any]]:
     """Returns a table row for each trial, best first."""
     labels = results.recorded.labels
-    slugs = [metrics.slug(task) for task in labels.tasks]
+    slugs = [labels.slugs[task] for task in labels.tasks]
     return [
         {
             "trial": trial,
@@ -138,9 +138,9 @@ def accuracies(results: SweepResults) -> list[dict[str, Any]]:
     best, *others = configurations(results)
     first = resampled(results, best.trials)
     second = resampled(results, others[0].trials) if others else {}
-    rows = []
+    rows, names = [], results.recorded.labels.slugs
     for row in label_scores(results.recorded.labels, results.plan, winner.last_metrics):
-        place = row.split, metrics.slug(row.label)
+        place = row.split, names[row.label]
         if place in first:
             seeds = interval_text(mean_interval(first[place]))
         else:
@@ -166,7 +166,8 @@ def warnings(results: SweepResults) -> list[str]:
 
 def repeats(results: SweepResults) -> list[dict[str, Any]]:
     """Returns a row for each configuration: mean and standard deviation over its seeds."""
-    slugs = [metrics.slug(task) for task in results.recorded.labels.tasks]
+    labels = results.recorded.labels
+    slugs = [labels.slugs[task] for task in labels.tasks]
     space = results.recorded.search.space  # in the order of the table's head
     return [
         {

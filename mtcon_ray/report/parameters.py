@@ -95,7 +95,7 @@ def readings(labels: metrics.Labels, trials: Sequence[TrialResult]) -> dict[str,
         whole: [(t.value, deviation(t, labels)) for t in trials]
     }
     for task in labels.tasks:
-        label = metrics.slug(task)
+        label = labels.slugs[task]
         of_task = [metrics.reading(t.probe_values, "val", label) for t in trials]
         if any(value is not None and math.isfinite(value) for value, _ in of_task):
             read[task] = [*of_task]

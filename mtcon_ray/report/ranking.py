@@ -76,7 +76,7 @@ def deviation(trial: TrialResult, labels: metrics.Labels) -> float | None:
     """
     parts = []
     for task, share in labels.shares.items():
-        std = metrics.reading(trial.probe_values, "val", metrics.slug(task)).std
+        std = metrics.reading(trial.probe_values, "val", labels.slugs[task]).std
         parts.append(math.nan if std is None else share * std)
     whole = math.hypot(*parts)
     return whole if parts and math.isfinite(whole) else None

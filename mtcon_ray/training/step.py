@@ -173,10 +173,10 @@ def epoch_metrics(tally: Tally, last: Update, *, lr: float, num_images: int) -> 
         metrics.LEARNING_RATE: lr,
         metrics.IMAGES_PER_SECOND: images_per_second,
     }
-    slugs = map(metrics.slug, last.output.losses)
-    values |= zip(map(metrics.loss, slugs), losses, strict=True)
-    values |= {metrics.weight(metrics.slug(h)): w.item() for h, w in last.weight_by_head.items()}
-    values |= {metrics.sigma(metrics.slug(t)): s.item() for t, s in last.sigma_by_task.items()}
+    slugs = metrics.slugs(last.output.losses)
+    values |= zip(map(metrics.loss, slugs.values()), losses, strict=True)
+    values |= {metrics.weight(slugs[h]): w.item() for h, w in last.weight_by_head.items()}
+    values |= {metrics.sigma(slugs[t]): s.item() for t, s in last.sigma_by_task.items()}
     gauges = last.output.gauges()
     return values | {name: g.item() for name, g in gauges.items() if math.isfinite(g)}
 

@@ -3,18 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from mtcon_ray.cli.infer_columns import (
-    MAX_CLASSES,
-    Inferred,
-    can_be_learnt,
-    held_out,
-    is_label,
-    path_for_spec,
-    some,
-    spec_name,
-    texts_of,
-)
+from mtcon_ray.cli.infer_columns import path_for_spec, spec_name
+from mtcon_ray.cli.infer_labels import BY_HAND, MAX_CLASSES, Inferred, LabelSet, guess_labels
 from mtcon_ray.data.arrow_files import ArrowFiles
+from mtcon_ray.data.cells import texts_of
 from mtcon_ray.data.csv_file import LIST_SEPARATOR, PARQUET
 from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.data.labels import LabelTable
@@ -30,14 +22,13 @@ class InferredHf(Inferred):
 
     folder: Path
     split_origin: str
-    sets: tuple[str, ...]
 
     @property
     def place(self) -> str:
         return str(self.folder)
 
     def findings(self) -> dict[str, str]:
-        return {"split": self.split_origin, "sets": some(self.sets)}
+        return {"split": self.split_origin}
 
 
 def is_hf_folder(folder: Path) -> bool:
@@ -58,23 +49,22 @@ def infer_hf(folder: Path) -> InferredHf:
     left = [c for c in files.schema.names if c not in ("split", files.image_column)]
     plain = [c for c in left if files.is_plain(c)]
     cells = files.read_columns(dict.fromkeys(plain, "tasks")).columns
-    counts = {c: len(texts_of(cells[c])) for c in plain if not files.has_decimals(c)}
-    classes = {
-        c: n for c, n in counts.items() if is_label(n, cells[c]) or (n > 1 and files.is_class(c))
-    }
-    if classes:
-        source = SOURCES["hf"]
-        fields = {"folder": str(folder), "tasks": tuple(classes)}
-        labels: LabelTable = source(source.Spec.model_validate(fields)).read_labels()
-        classes = {c: n for c, n in classes.items() if can_be_learnt(labels, c)}
-    if not classes:
+    guess = guess_labels(
+        {c: texts_of(cells[c]) for c in plain},
+        certain=[c for c in plain if files.is_class(c)],
+        floats=[c for c in plain if files.has_decimals(c)],
+        separator=LIST_SEPARATOR,
+    )
+    guess.sets.update({c: LabelSet(c, n) for c in left if (n := _set_size(files, c))})
+    source = SOURCES["hf"]
+    fields = {"folder": str(folder), **guess.spec_fields()}
+    labels: LabelTable = source(source.Spec.model_validate(fields)).read_labels()
+    found = guess.choose(labels)
+    if found is None:
         raise DataError(
-            f"{folder} must have a label column with 2 to {MAX_CLASSES} classes that repeat, or a "
-            f"ClassLabel, got columns {', '.join(files.schema.names)}"
+            f"{folder} must have a column that can be a label, or a ClassLabel, got columns "
+            f"{', '.join(files.schema.names)}; {BY_HAND}"
         )
-    sets = tuple(c for c in left if files.is_list(c) and _is_set(files, c))
-    continuous = tuple(c for c in plain if files.has_decimals(c) and len(texts_of(cells[c])) > 1)
-    known = {*classes, *sets, *continuous}
     return InferredHf(
         name=spec_name(folder.name),
         folder=folder,
@@ -82,18 +72,18 @@ def infer_hf(folder: Path) -> InferredHf:
         num_rows=len(labels),
         num_train=len(labels.rows("train")),
         split_origin=labels.split_origin,
-        classes=classes,
-        held_out=held_out(classes),
-        sets=sets,
-        continuous=continuous,
-        unused=tuple(c for c in left if c not in known),
+        unused=tuple(c for c in left if c not in found.used),
+        **vars(found),
     )
 
 
-def _is_set(files: ArrowFiles, column: str) -> bool:
+def _set_size(files: ArrowFiles, column: str) -> int:
+    """Returns the number of names in a column of lists, 0 if it is no label set."""
+    if not files.is_list(column):
+        return 0
     try:
         lists = files.read_columns({column: "multi_hot"}).columns[column]
     except DataError:  # sentences that hold the separator
-        return False
-    names = {name for cell in texts_of(lists) for name in cell.split(LIST_SEPARATOR)}
-    return 2 <= len(names) <= MAX_CLASSES
+        return 0
+    size = len({name for cell in texts_of(lists) for name in cell.split(LIST_SEPARATOR)})
+    return size if 2 <= size <= MAX_CLASSES else 0

@@ -9,6 +9,8 @@ from pathlib import Path
 from mtcon_ray.cli.infer_columns import InferredColumns
 from mtcon_ray.cli.infer_folders import InferredFolders
 from mtcon_ray.cli.infer_hf import InferredHf
+from mtcon_ray.cli.infer_labels import Inferred
+from mtcon_ray.data.csv_file import LIST_SEPARATOR
 from mtcon_ray.errors import ResourceError, SweepError
 
 MAX_BATCH_SIZE = 64
@@ -16,6 +18,7 @@ MAX_BATCH_SIZE = 64
 MAX_ABSENT = 0.1
 DEFAULT_BAD = 0.01
 NUMBERS = "# Columns of numbers: put their names into tasks to train on them."
+SETS = "# Columns of 0 and 1: put the name {} into tasks to train on them."
 # Characters that JSON allows, and that YAML forbids or reads as the end of a line.
 NOT_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufffe\uffff]")
 
@@ -120,38 +123,33 @@ def _folders_text(found: InferredFolders) -> str:
 
 
 def _hf_text(found: InferredHf) -> str:
-    lines = []
-    if found.sets:
-        lines.append("# Columns of lists: put their names into tasks to train on them.")
-        lines.append(f"multi_hot: {_yaml({name: name for name in found.sets})}")
-    if found.continuous:
-        lines.append(NUMBERS)
-        lines.append(f"continuous: {_yaml(found.continuous)}")
-    if found.unused:
-        lines.append(f"# Not used: {_yaml(found.unused)}")
-    tasks = [f"    - {_yaml(column)}  # {found.classes[column]} classes" for column in found.tasks]
     return HUGGING_FACE.format(
         folder=_yaml(str(found.folder)),
         image_column=_yaml(found.image_column),
-        tasks="\n".join(tasks),
+        tasks=_tasks(found),
         held_out=_yaml(found.held_out),
-        more_columns="".join(f"  {line}\n" for line in lines),
+        more_columns="".join(f"  {line}\n" for line in _more_columns(found)),
     )
 
 
 def _table_text(found: InferredColumns) -> str:
-    tasks = [f"    - {_yaml(column)}  # {found.classes[column]} classes" for column in found.tasks]
     return TABLE.format(
         csv=_yaml(str(found.csv)),
         images=_yaml(str(found.images)),
         image_column=_yaml(found.image_column),
-        tasks="\n".join(tasks),
+        tasks=_tasks(found),
         held_out=_yaml(found.held_out),
         split_column=_yaml(found.split_column),
         incomplete_split=f"  # {found.incomplete_split}.\n" if found.incomplete_split else "",
         group_column=_yaml(found.group_column),
-        more_columns="".join(f"  {line}\n" for line in _more_columns(found)),
+        more_columns="".join(
+            f"  {line}\n" for line in (*_missing_images(found), *_more_columns(found))
+        ),
     )
+
+
+def _tasks(found: Inferred) -> str:
+    return "\n".join(f"    - {_yaml(label)}  # {found.size_of(label)}" for label in found.tasks)
 
 
 def write_new(path: Path, text: str) -> None:
@@ -167,15 +165,22 @@ def write_new(path: Path, text: str) -> None:
         raise ResourceError(f"--output must be writable, got {path}: {error.strerror}") from None
 
 
-def _more_columns(found: InferredColumns) -> Iterator[str]:
+def _missing_images(found: InferredColumns) -> Iterator[str]:
     share = found.num_absent / found.num_rows
     if DEFAULT_BAD < share <= MAX_ABSENT:
         missing = f"{found.num_absent:,} of {found.num_rows:,} images are not there"
         yield f"# {missing}; their rows are left out."
         yield f"max_bad_images: {math.ceil(share * 100) / 100 + DEFAULT_BAD:.2f}"
-    if found.bits:
-        yield "# Columns of 0 and 1: put the name attributes into tasks to train on them."
-        yield f"multi_hot: {{attributes: {_yaml(found.bits)}}}"
+
+
+def _more_columns(found: Inferred) -> Iterator[str]:
+    yield from (f"# Check: {remark}." for remark in found.remarks)
+    if found.sets:
+        offered = [name for name in found.sets if name not in found.tasks]
+        yield from map(SETS.format, offered)
+        yield f"multi_hot: {_yaml({name: columns for name, (columns, _) in found.sets.items()})}"
+        if found.separator != LIST_SEPARATOR:
+            yield f"multi_hot_separator: {_yaml(found.separator)}"
     if found.continuous:
         yield NUMBERS
         yield f"continuous: {_yaml(found.continuous)}"
@@ -183,7 +188,7 @@ def _more_columns(found: InferredColumns) -> Iterator[str]:
         yield f"# Not used: {_yaml(found.unused)}"
 
 
-def _yaml(value: str | tuple[str, ...] | dict[str, str] | None) -> str:
+def _yaml(value: str | tuple[str, ...] | dict[str, tuple[str, ...] | str] | None) -> str:
     """Returns YAML: JSON, whose strings are quoted, with the characters of NOT_YAML escaped."""
     text = json.dumps(value, ensure_ascii=False)
     return NOT_YAML.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

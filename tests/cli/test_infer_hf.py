@@ -49,7 +49,7 @@ def test_columns_by_their_role(tmp_path: Path) -> None:
     assert "split      drawn at random from seed 0" in done.stdout
     spec = load_spec(tmp_path / "spec.yaml")
     assert (spec.name, spec.data.kind) == ("my-animals", "hf")
-    assert spec.data.tasks == ("colour",)
+    assert spec.data.tasks == ("colour", "tags")
     assert spec.data.held_out == ("breed",)
     data = spec.data.model_dump()
     assert (data["multi_hot"], data["continuous"]) == ({"tags": "tags"}, ("weight", "stars"))

@@ -182,7 +182,7 @@ def _more_columns(found: Inferred) -> Iterator[str]:
         if found.separator != LIST_SEPARATOR:
             yield f"multi_hot_separator: {_yaml(found.separator)}"
     if found.continuous:
-        yield NUMBERS
+        yield from [] if set(found.continuous) <= set(found.tasks) else [NUMBERS]
         yield f"continuous: {_yaml(found.continuous)}"
     if found.unused:
         yield f"# Not used: {_yaml(found.unused)}"

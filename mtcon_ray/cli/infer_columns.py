@@ -11,7 +11,8 @@ from pathlib import Path
 from mtcon_ray.cli.infer_labels import BY_HAND, Inferred, Texts, guess_labels
 from mtcon_ray.data.cells import WORDS_FOR_NOTHING, texts_of
 from mtcon_ray.data.csv_file import CsvFile, read_csv
-from mtcon_ray.data.image_files import IMAGE_ENDINGS, open_files
+from mtcon_ray.data.image_archive import open_files
+from mtcon_ray.data.image_names import IMAGE_ENDINGS
 from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.sources.files import evenly
 from mtcon_ray.data.sources.table import TableSource

@@ -5,10 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mtcon_ray.cli.infer_columns import path_for_spec, spec_name
-from mtcon_ray.data.image_files import open_files
-from mtcon_ray.data.labels import LabelTable
-from mtcon_ray.data.sources import SOURCES
-from mtcon_ray.data.sources.class_folders import folders_of, is_image
+from mtcon_ray.data.sources.class_folders import FolderSource, folders_of
 from mtcon_ray.errors import DataError
 
 
@@ -22,6 +19,7 @@ class InferredFolders:
     num_images: int
     num_train: int
     split_origin: str
+    left_out: tuple[str, ...]
 
     def describe(self) -> list[str]:
         """Returns a line for each finding."""
@@ -30,6 +28,7 @@ class InferredFolders:
             f"images     {self.num_images:,} in {self.images}",
             f"tasks      {tasks}, the names of the folders",
             f"split      {self.split_origin}",
+            *(f"left out   {text}" for text in self.left_out),
         ]
 
 
@@ -39,18 +38,18 @@ def infer_folders(images: Path) -> InferredFolders:
     Raises DataError if it cannot be read, or if images lie at different depths.
     """
     images = path_for_spec(images)
-    names = sorted(name for name in open_files(images).names() if is_image(name))
+    fields = {"images": str(images), "tasks": ()}
+    names = FolderSource(FolderSource.Spec.model_validate(fields)).names
     depths = Counter(len(folders) for folders in folders_of(names)[1])
     depth = max(depths, key=depths.__getitem__, default=0)
     if not depth:
         raise DataError(
             f"the images of {images} must lie in folders named after their classes, got "
-            f"{names[0] if names else 'no image'}; give a CSV with their labels first"
+            f"{names[0]}; give a CSV with their labels first"
         )
     levels = ("class",) if depth == 1 else tuple(f"level_{i + 1}" for i in range(depth))
-    source = SOURCES["folder"]
-    fields = {"images": str(images), "tasks": levels}
-    table: LabelTable = source(source.Spec.model_validate(fields)).read_labels()
+    fields["tasks"] = levels
+    table = FolderSource(FolderSource.Spec.model_validate(fields)).read_labels()
     return InferredFolders(
         name=spec_name(images.name.partition(".")[0]),
         images=images,
@@ -58,4 +57,5 @@ def infer_folders(images: Path) -> InferredFolders:
         num_images=len(table),
         num_train=len(table.rows("train")),
         split_origin=table.split_origin,
+        left_out=table.warnings,
     )

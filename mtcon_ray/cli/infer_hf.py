@@ -9,10 +9,10 @@ from mtcon_ray.data.arrow_files import ArrowFiles
 from mtcon_ray.data.cells import texts_of
 from mtcon_ray.data.csv_file import LIST_SEPARATOR, PARQUET
 from mtcon_ray.data.image_files import ImageFolder
+from mtcon_ray.data.image_names import is_image
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.shards import ARROW
 from mtcon_ray.data.sources import SOURCES
-from mtcon_ray.data.sources.class_folders import is_image
 from mtcon_ray.errors import DataError
 
 
@@ -35,7 +35,7 @@ def is_hf_folder(folder: Path) -> bool:
     """Returns True for a folder with Parquet or Arrow files and without images as files."""
     if not folder.is_dir():
         return False
-    names = list(ImageFolder(folder).names())
+    names = list(ImageFolder(folder).names(whole=False))
     return any(n.endswith((PARQUET, ARROW)) for n in names) and not any(map(is_image, names))
 
 

@@ -1,18 +1,39 @@
 """Decoding of one image file to a square array of pixels."""
 
+import re
 import warnings
 from contextlib import suppress
 from io import BytesIO
 from typing import Literal
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps, PngImagePlugin, UnidentifiedImageError
 
 from mtcon_ray.data.image_files import UnreadableImageError
+from mtcon_ray.data.image_names import FORMATS
+from mtcon_ray.data.memory import Room
 
-EIGHT_BIT = {"1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "HSV"}
-# Only formats that photographs come in. Pillow's EPS reader would run Ghostscript on the file.
-FORMATS = ("JPEG", "PNG", "WEBP", "AVIF", "GIF", "BMP", "TIFF", "PPM", "JPEG2000")
+EIGHT_BIT = {"1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr"}
+EIGHT_BIT |= {"HSV", "LAB"}
+# Files that are often taken for images, by their first bytes, with what is to be done.
+NOT_READ = {
+    rb".{4}ftyp(hei[cfmsx]|hev[cmsx]|mif1|msf1)": "HEIC is not read; convert it to JPEG or PNG",
+    rb"\xff\x0a|\0\0\0\x0cJXL ": "JPEG XL is not read; convert it to JPEG or PNG",
+    rb".{128}DICM": "DICOM is not read; convert it to PNG with 8 bits a channel",
+    rb"version https://git-lfs": "a pointer of Git LFS; `git lfs pull` fetches the image",
+}
+# Bytes of an ICC profile or of a text after decompression. Pillow's default of 1 MB refuses images
+# of some scanners and editors. Without a bound a small file would fill the memory.
+PngImagePlugin.MAX_TEXT_CHUNK = 2**24
+# The memory of images that are decoded at a time: eight threads would otherwise take 10 GB for
+# eight of the largest. A single image may take more.
+DECODING_ROOM = Room(2**30)
+# Largest memory per pixel while an image is decoded and resized, bytes, as measured with Pillow 12:
+# of opaque and of transparent images, and of formats whose libraries keep copies.
+OPAQUE_BYTES, TRANSPARENT_BYTES = 8, 16
+COPIED_BYTES = {"WEBP": 25, "AVIF": 20, "JPEG2000": 25}
+# A progressive JPEG keeps its coefficients, also where it is decoded at a reduced scale.
+PROGRESSIVE_BYTES = 6
 # A decompression bomb is a small file whose decoded image fills the memory. Pillow warns above
 # 89 million pixels; as an error, the warning makes `decode_image` refuse the file.
 warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -47,19 +68,40 @@ def decode_image(
         # As Pillow does with LOAD_TRUNCATED_IMAGES, which would hold for all threads and formats.
         data += JPEG_END
     try:
-        with Image.open(BytesIO(data), formats=FORMATS) as image:
+        with Image.open(BytesIO(data), formats=tuple(FORMATS)) as image:
             if image.mode not in EIGHT_BIT:
                 raise ValueError(f"mode {image.mode} must be 8 bits a channel")
+            num_bytes = PROGRESSIVE_BYTES * image.width * image.height * _is_progressive(image)
             if box is None:
                 # JPEG only: decodes at a reduced scale that is at least twice the target size.
                 image.draft("RGB", (2 * size, 2 * size))
-            _set_upright(image)
-            whole = _on_white(image)
-            return np.asarray(make_square(whole if box is None else _cut(whole, box), size, resize))
-    except UnidentifiedImageError:
-        raise UnreadableImageError("not an image" if data else "empty file") from None
+            with DECODING_ROOM.taken(num_bytes + _memory(image)):
+                _set_upright(image)
+                whole = _on_white(image)
+                part = whole if box is None else _cut(whole, box)
+                return np.asarray(make_square(part, size, resize))
     except Exception as error:  # Pillow's decoders raise almost anything on corrupt bytes
-        raise UnreadableImageError(str(error) or type(error).__name__) from None
+        raise UnreadableImageError(_reason(data, error)) from None
+
+
+def _is_progressive(image: Image.Image) -> bool:
+    return image.format == "JPEG" and "progressive" in image.info
+
+
+def _memory(image: Image.Image) -> int:
+    """Returns the memory that the decoding and resizing of an opened image takes, bytes."""
+    plain = TRANSPARENT_BYTES if image.has_transparency_data else OPAQUE_BYTES
+    return image.width * image.height * COPIED_BYTES.get(image.format or "", plain)
+
+
+def _reason(data: bytes, error: Exception) -> str:
+    """Returns why a file cannot be decoded."""
+    for start, reason in NOT_READ.items():
+        if re.match(start, data, re.DOTALL):
+            return reason
+    if isinstance(error, UnidentifiedImageError):
+        return "not an image" if data else "empty file"
+    return str(error) or type(error).__name__
 
 
 def _set_upright(image: Image.Image) -> None:
@@ -106,6 +148,7 @@ def make_square(whole: Image.Image, size: int, resize: Resize) -> Image.Image:
 
 def _on_white(image: Image.Image) -> Image.Image:
     if not image.has_transparency_data:
-        return image.convert("RGB")
+        # `convert` would copy such an image too, at 4 bytes a pixel.
+        return image if image.mode == "RGB" else image.convert("RGB")
     white = Image.new("RGBA", image.size, "white")
     return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")

@@ -1,30 +1,28 @@
-"""Access to image files by name, in a folder or a tar; names that lead outside are refused."""
+"""Access to image files by name, in a folder; names that lead outside are refused."""
 
 import errno
-import gzip
 import hashlib
 import os
-import shutil
+import posixpath
 import stat
-import tarfile
-import tempfile
 import time
-import weakref
-import zlib
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from functools import cache, cached_property
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from io import BufferedReader
-from pathlib import Path, PurePosixPath
-from threading import Lock
-from typing import IO
+from itertools import accumulate
+from pathlib import Path
+from unicodedata import normalize
 
+from mtcon_ray.data.image_names import IMAGE_ENDINGS, is_hidden
+from mtcon_ray.data.memory import Room
 from mtcon_ray.errors import DISK_ERRORS, DataError, ResourceError
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
-# Of files that are images, where a folder is searched for them.
-IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+# The largest image that is decoded has 89 million pixels, which take 358 MB without compression.
+MAX_IMAGE_BYTES = 2**29
 # Of a disk, or of too many open files: they say nothing about the file.
 PASSING_ERRORS = DISK_ERRORS | {errno.EMFILE, errno.ENFILE}
 # A file that changed this recently can change again without a new time stamp, because file systems
@@ -36,13 +34,37 @@ class UnreadableImageError(Exception):
     """An image that is missing or corrupt; the message is the reason."""
 
 
+# The files that are in memory at a time: eight threads would otherwise read eight of the largest.
+FILE_ROOM = Room(MAX_IMAGE_BYTES)
+
+
 def leads_outside(name: str) -> bool:
     """Returns True for a name that is absolute, has `..` as a part, or contains a null byte."""
     # By hand: with PurePosixPath the names of 200,000 images took a second longer.
     return name.startswith("/") or ".." in name.split("/") or "\0" in name
 
 
-def _refuse_bytes(name: str, root: Path) -> None:
+def shortest(name: str) -> str:
+    """Returns a relative name without empty parts, `.`, and `..` after another part.
+
+    Absolute names, and names that lead outside, stay as they are.
+    """
+    # A look at each character costs less than normpath, which changes few names.
+    if not (name.startswith(("./", "../")) or "//" in name or "/." in name) or name[0] == "/":
+        return name
+    normal = posixpath.normpath(name)
+    return name if leads_outside(normal) else normal
+
+
+def refuse_large(num_bytes: int) -> None:
+    """Raises UnreadableImageError for a file that is too large for an image."""
+    if num_bytes > MAX_IMAGE_BYTES:
+        raise UnreadableImageError(
+            f"a file of {num_bytes:,} bytes; an image may have {MAX_IMAGE_BYTES:,}"
+        )
+
+
+def refuse_bytes(name: str, root: Path) -> None:
     """Raises DataError for a name that is not UTF-8: no spec or table can hold it."""
     try:
         name.encode()
@@ -67,9 +89,16 @@ class ImageFiles:
         """Returns the index of the first name that leads outside the folder or archive, or None."""
         return next((index for index, name in enumerate(names) if leads_outside(name)), None)
 
+    def why_outside(self, name: str) -> str:
+        """Returns the link by which a name leads outside, in words, "" if there is none."""
+        return ""
+
     def relative(self, names: Sequence[str]) -> list[str]:
-        """Returns the names, where absolute paths below the root are made relative to it."""
-        return list(names)
+        """Returns one spelling of each name: relative to the root, without `.` and `..`.
+
+        The Unicode form is that of the file. Names that lead outside stay as they are.
+        """
+        return [shortest(name) for name in names]
 
     def find_absent(self, names: Sequence[str]) -> list[int]:
         """Returns the indices of names that are not regular files, ascending."""
@@ -79,8 +108,12 @@ class ImageFiles:
         """Returns True if a regular file has this name, or if that cannot be known yet."""
         return True
 
-    def names(self) -> Iterator[str]:
-        """Yields the names of all files. Raises DataError for a name that is not UTF-8."""
+    def names(self, *, whole: bool = True) -> Iterator[str]:
+        """Yields the names of all files. Raises DataError for a name that is not UTF-8.
+
+        With `whole` also for a folder that cannot be listed and for a link to a folder, because
+        files would be missing from the list. Hidden folders of this kind are skipped.
+        """
         raise NotImplementedError
 
     def signature(self, names: Sequence[str]) -> str | None:
@@ -95,11 +128,16 @@ class ImageFiles:
         raise NotImplementedError
 
     def read(self, name: str) -> bytes:
-        """Returns the content of one file. Safe to call from several threads.
-
-        Raises UnreadableImageError if the file is missing or cannot be read.
-        """
+        """Returns the content of one file; raises as `loaded`."""
         raise NotImplementedError
+
+    @contextmanager
+    def loaded(self, name: str) -> Iterator[bytes]:
+        """Yields the content of one file, which counts in FILE_ROOM. Safe in several threads.
+
+        Raises UnreadableImageError if the file is missing, too large or cannot be read.
+        """
+        yield self.read(name)
 
 
 def _cached_realpath() -> Callable[[str], str]:
@@ -128,17 +166,53 @@ class ImageFolder(ImageFiles):
                 return index
         return None
 
+    def why_outside(self, name: str) -> str:
+        parts = [] if leads_outside(name) else name.split("/")
+        for place in accumulate(parts, posixpath.join):
+            if os.path.islink(self.root / place):
+                return (
+                    f", where {place} is a link to {os.path.realpath(self.root / place)}; name "
+                    "the folder of the files themselves, or copy it with them by `cp -rL`"
+                )
+        return ""
+
     def relative(self, names: Sequence[str]) -> list[str]:
         real_root, real = os.path.join(os.path.realpath(self.root), ""), _cached_realpath()
 
         def below(name: str) -> str:
-            if not os.path.isabs(name) or "\0" in name:
-                return name
+            if "\0" in name or not (name.startswith("/") or ".." in name.split("/")):
+                return shortest(name)
             # A symbolic link, or "..", may lead into the root from elsewhere.
-            path = real(name)
+            path = real(os.path.join(real_root, name))
             return path.removeprefix(real_root).lstrip("/") if path.startswith(real_root) else name
 
-        return [below(name) for name in names]
+        return self._as_spelled([below(name) for name in names])
+
+    def _as_spelled(self, names: Sequence[str]) -> list[str]:
+        """Returns the names in the Unicode form of the files, where one file alone has the name.
+
+        Archives made on macOS have other forms than the tables that describe them.
+        """
+
+        @cache
+        def listed(folder: str) -> dict[str, list[str]]:
+            found = defaultdict(list)
+            with suppress(OSError):
+                for entry in os.listdir(self.root / folder):
+                    found[normalize("NFC", entry)].append(entry)
+            return found
+
+        def spelled(name: str) -> str:
+            path = ""
+            for part in name.split("/"):
+                there = listed(path).get(normalize("NFC", part), [])
+                # Some file systems accept a name that they list differently.
+                alone = len(there) == 1 and not os.path.lexists(self.root / path / part)
+                path = posixpath.join(path, there[0] if alone else part)
+            return path
+
+        # Only names beyond ASCII have several forms, so that few folders are listed here.
+        return [n if n.isascii() or leads_outside(n) else spelled(n) for n in names]
 
     def find_absent(self, names: Sequence[str]) -> list[int]:
         # List each folder once: on network file systems one call per file takes minutes.
@@ -159,12 +233,33 @@ class ImageFolder(ImageFiles):
     def exists(self, name: str) -> bool:
         return not leads_outside(name) and os.path.isfile(self.root / name)
 
-    def names(self) -> Iterator[str]:
-        for folder, _, files in os.walk(self.root):
-            for file in files:
-                name = os.path.relpath(os.path.join(folder, file), self.root)
-                _refuse_bytes(name, self.root)
-                yield name
+    def names(self, *, whole: bool = True) -> Iterator[str]:
+        folders = [""]
+        while folders:
+            folder = folders.pop()
+            try:
+                with os.scandir(self.root / folder) as found:
+                    entries = list(found)
+            except OSError as error:
+                if whole and not is_hidden(folder):
+                    raise DataError(
+                        f"{self.root / folder} must be a folder that can be listed, got "
+                        f"{error.strerror}; make it readable, or move it away"
+                    ) from None
+                continue
+            for entry in entries:
+                name = posixpath.join(folder, entry.name)
+                refuse_bytes(name, self.root)
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(name)
+                elif not _may_be_folder(entry):
+                    yield name
+                elif whole and not is_hidden(name):
+                    raise DataError(
+                        f"{self.root} must hold folders, not links to folders, got {name!r}, a "
+                        f"link to {os.readlink(entry.path)!r}; put the folder itself there "
+                        "(`cp -rL` copies it), or remove the link"
+                    )
 
     def signature(self, names: Sequence[str]) -> str | None:
         total = hashlib.sha256(os.path.realpath(self.root).encode())
@@ -178,7 +273,7 @@ class ImageFolder(ImageFiles):
             latest = max(latest, found.st_mtime_ns, found.st_ctime_ns)
             stamps = f"{found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
             total.update(f"{name}\0{stamps}\0".encode())
-        return total.hexdigest() if _is_settled(latest) else None
+        return total.hexdigest() if is_settled(latest) else None
 
     def digest(self, names: Sequence[str]) -> str:
         total = hashlib.sha256()
@@ -196,8 +291,19 @@ class ImageFolder(ImageFiles):
             return "absent"
 
     def read(self, name: str) -> bytes:
-        with self._open(name) as file:
-            return file.read()
+        with self.loaded(name) as data:
+            return data
+
+    @contextmanager
+    def loaded(self, name: str) -> Iterator[bytes]:
+        with ExitStack() as stack:
+            with self._open(name) as file:
+                # Before it is read: a sparse file has any size on a small disk.
+                size = os.fstat(file.fileno()).st_size
+                refuse_large(size)
+                stack.enter_context(FILE_ROOM.taken(size))
+                data = file.read(size)
+            yield data
 
     @contextmanager
     def _open(self, name: str) -> Iterator[BufferedReader]:
@@ -223,102 +329,15 @@ class ImageFolder(ImageFiles):
             raise UnreadableImageError(error.strerror or str(error)) from None
 
 
-class ImageArchive(ImageFiles):
-    """A tar, plain or gzipped, whose members are read in place and never extracted by name."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self._opening = Lock()
-
-    def exists(self, name: str) -> bool:
-        return str(PurePosixPath(name)) in self._index[1]
-
-    def names(self) -> Iterator[str]:
-        for name in self._index[1]:
-            _refuse_bytes(name, self.root)
-            yield name
-
-    def signature(self, names: Sequence[str]) -> str | None:
-        found = os.stat(self.root)
-        stamps = [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
-        total = hashlib.sha256(f"{os.path.realpath(self.root)}\0{stamps}".encode())
-        total.update("\0".join(names).encode())
-        return total.hexdigest() if _is_settled(max(stamps[2:])) else None
-
-    def digest(self, names: Sequence[str]) -> str:
-        try:
-            with open(self.root, "rb") as file:
-                total = hashlib.file_digest(file, "sha256")
-        except OSError as error:
-            raise DataError(f"data.images must be readable, got {error}") from None
-        total.update("\0".join(names).encode())
-        return total.hexdigest()
-
-    def read(self, name: str) -> bytes:
-        with self._opening:
-            descriptor, members = self._index
-        place = members.get(str(PurePosixPath(name)))
-        if place is None:
-            raise UnreadableImageError("no plain file of this name in the archive")
-        start, size = place
-        # pread has no file position, so threads share the descriptor without a lock.
-        data = os.pread(descriptor, size, start)
-        if len(data) < size:
-            raise UnreadableImageError("the archive ends within this file")
-        return data
-
-    @cached_property
-    def _index(self) -> tuple[int, dict[str, tuple[int, int]]]:
-        """File descriptor of the uncompressed tar, and (offset, bytes) of each regular file."""
-        try:
-            with self._unzipped() as file:
-                with tarfile.open(fileobj=file, mode="r:") as tar:
-                    plain = [m for m in tar if m.isreg() and not m.issparse() and m.size >= 0]
-                descriptor = os.dup(file.fileno())
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise DataError(f"data.images must be readable, got {error}") from None
-            raise ResourceError(
-                f"{tempfile.gettempdir()} must have room for the unzipped {self.root}, got a full "
-                "disk; set TMPDIR to a larger one, or give a .tar or a folder"
-            ) from None
-        # tarfile raises ValueError and RecursionError on maliciously crafted headers.
-        except (tarfile.TarError, EOFError, zlib.error, ValueError, RecursionError) as error:
-            raise DataError(f"data.images must be a whole tar, got {self.root}: {error}") from None
-        weakref.finalize(self, os.close, descriptor)
-        places = {str(PurePosixPath(m.name)): (m.offset_data, m.size) for m in plain}
-        return descriptor, places
-
-    @contextmanager
-    def _unzipped(self) -> Iterator[IO[bytes]]:
-        """Yields the tar, or an uncompressed copy in an unnamed temporary file.
-
-        A gzip stream cannot be read at an offset without decompressing all that precedes it.
-        """
-        if not self.root.name.endswith("gz"):
-            with open(self.root, "rb") as file:
-                yield file
-            return
-        with tempfile.TemporaryFile() as plain:
-            with gzip.open(self.root) as packed:
-                shutil.copyfileobj(packed, plain, 1 << 20)
-            plain.seek(0)
-            yield plain
+def _may_be_folder(entry: os.DirEntry[str]) -> bool:
+    """Returns True for a link to a folder, or to nothing unless an image has such a name."""
+    if not entry.is_symlink():
+        return False
+    return entry.is_dir() or not (
+        entry.is_file() or entry.name.lower().endswith(IMAGE_ENDINGS) or os.path.exists(entry.path)
+    )
 
 
-def open_files(root: Path) -> ImageFiles:
-    """Returns the folder or archive at a path. Raises DataError if it is neither."""
-    if root.is_dir():
-        return ImageFolder(root)
-    if not root.is_file():
-        raise DataError(f"data.images must be a folder or a tar, got {root}, which does not exist")
-    if not root.name.endswith(ARCHIVES):
-        raise DataError(
-            f"data.images must be a folder or end in {', '.join(ARCHIVES)}, got {root}; unpack "
-            "another archive and name its folder"
-        )
-    return ImageArchive(root)
-
-
-def _is_settled(latest_ns: int) -> bool:
+def is_settled(latest_ns: int) -> bool:
+    """Returns True if a time stamp is old enough for a later change to have another one."""
     return time.time_ns() - latest_ns > SETTLED_SECONDS * 10**9

@@ -1,6 +1,7 @@
 """Assignment of items to splits: by a column, or at random with each group in one split."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
@@ -17,6 +18,8 @@ ALIASES: dict[str, Split] = {
     "test": "test", "testing": "test",
 }  # fmt: skip
 EVALUATION = ("eval", "evaluation")
+# What may follow these words, as in training_set.
+AFTER_SPLIT = re.compile(r"[\W_]?(set|split|data|images)$")
 # The codes of CelebA's list_eval_partition.txt.
 NUMBERED: dict[str, Split] = {"0": "train", "1": "val", "2": "test"}
 # Column names under which 0, 1, 2 mean splits. Elsewhere they may be labels or folds.
@@ -28,7 +31,7 @@ def split_names(values: Iterable[str], column: str) -> dict[str, Split]:
 
     `eval` means test if another value means val and none means test; otherwise it means val.
     """
-    words = {value: value.strip().lower() for value in values}
+    words = {value: AFTER_SPLIT.sub("", value.strip().lower()) for value in values}
     if set(words.values()) == NUMBERED.keys() and NUMBERED_COLUMN.fullmatch(column.lower()):
         return {value: NUMBERED[word] for value, word in words.items()}
     found = {value: ALIASES[word] for value, word in words.items() if word in ALIASES}
@@ -128,4 +131,4 @@ def common(strata: np.ndarray, groups: np.ndarray) -> np.ndarray:
 def num_straddling(groups: np.ndarray, split: np.ndarray) -> int:
     """Returns the number of groups with items in more than one split; "" is no group."""
     pairs = {(group, int(part)) for group, part in zip(groups, split, strict=True) if group != ""}
-    return len(pairs) - len({group for group, _ in pairs})
+    return sum(number > 1 for number in Counter(group for group, _ in pairs).values())

@@ -51,7 +51,7 @@ def test_a_label_per_level_below_the_splits(tmp_path: Path) -> None:
     ("folders", "told"),
     [
         (["."], "must lie in folders named after their classes, got 0.png; give a CSV"),
-        ([], "must lie in folders named after their classes, got no image"),
+        ([], "data.images must hold images (JPEG, PNG, "),
         (["a", "b/c"], "must lie in folders class, got b/c/0.png"),
     ],
 )
@@ -68,3 +68,28 @@ def test_a_csv_alone_lacks_its_images(tmp_path: Path) -> None:
     done = init(tmp_path, tmp_path / "labels.csv")
     assert done.exit_code == 2
     assert "give the images too: mtcon-ray init" in done.stderr
+
+
+def test_what_is_left_out_is_told_and_makes_no_label(tmp_path: Path) -> None:
+    """Hidden and further folders beside those of the splits do not turn the splits off."""
+    folders = [f"{s}/{a}" for s in ("training_set", "val", "test_set") for a in "ab"]
+    images = make(tmp_path / "images", *folders, ".ipynb_checkpoints/x", "extra/c")
+    save_image(images / "val" / "a" / "0.avif", 9)
+    (images / "val" / "a" / "1.heic").touch()
+    done = init(tmp_path, images)
+    assert done.exit_code == 0, done.stderr
+    assert "tasks      class (2 classes), the names of the folders" in done.stdout
+    assert "split      the folders test_set, training_set, val" in done.stdout
+    assert f"images     121 in {images}" in done.stdout
+    left_out = [line for line in done.stdout.splitlines() if line.startswith("  left out")]
+    assert [line.partition(f" of {images} ")[::2] for line in left_out] == [
+        ("  left out   1 files", "are not images and are left out: val/a/1.heic"),
+        (
+            "  left out   20 images",
+            "are in hidden folders and are left out: .ipynb_checkpoints/x (20)",
+        ),
+        (
+            "  left out   20 images",
+            "are beside test_set, training_set, val and are left out: extra (20)",
+        ),
+    ]

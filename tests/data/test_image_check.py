@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mtcon_ray.data import image_files
+from mtcon_ray.data import image_archive, image_files
 from mtcon_ray.data.dataset import check_dataset, open_dataset
 from mtcon_ray.data.sources import DataSpec
 from mtcon_ray.data.sources.files import SAMPLE, FilesSource, evenly
@@ -109,7 +109,7 @@ def test_images_decoded_already_are_known_exactly(
     (files.images / "5.jpg").write_bytes(b"")
     spec = files.spec(max_bad_images=0.05)
     open_dataset(spec, view_size=16, store=tmp_path / "store")
-    monkeypatch.setattr(type(image_files.open_files(files.images)), "find_absent", None)
+    monkeypatch.setattr(type(image_archive.open_files(files.images)), "find_absent", None)
     assert warnings_of(spec, tmp_path) == (
         "1 images cannot be read and are left out, first row 7, 5.jpg: empty file",
     )
@@ -168,13 +168,13 @@ def test_an_archive_is_unzipped_once_for_many_plans(
 ) -> None:
     monkeypatch.setattr(image_files, "SETTLED_SECONDS", -1)
     unzipped = []
-    original = image_files.ImageArchive._unzipped
+    original = image_archive.ImageArchive._unzipped
 
-    def counted(self: image_files.ImageArchive) -> Any:
+    def counted(self: image_archive.ImageArchive) -> Any:
         unzipped.append(self)
         return original(self)
 
-    monkeypatch.setattr(image_files.ImageArchive, "_unzipped", counted)
+    monkeypatch.setattr(image_archive.ImageArchive, "_unzipped", counted)
     spec = files.spec(images=pack(files, tmp_path, ".tar.gz"))
     for _ in range(3):
         assert warnings_of(spec, tmp_path) == ()

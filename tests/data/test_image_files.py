@@ -1,14 +1,16 @@
-"""Tests of the digest of image files."""
+"""Tests of image files in folders: names, sizes and digests."""
 
 import hashlib
 import os
 import tarfile
 import tracemalloc
 from pathlib import Path
+from unicodedata import normalize
 
 import pytest
 
-from mtcon_ray.data.image_files import ImageFolder, open_files
+from mtcon_ray.data.image_archive import open_files
+from mtcon_ray.data.image_files import ImageFolder, UnreadableImageError
 from mtcon_ray.errors import DataError
 
 
@@ -38,3 +40,39 @@ def test_names_that_are_not_utf_8_are_refused(tmp_path: Path, packed: bool) -> N
     files = open_files(tmp_path / "images.tar" if packed else folder)
     with pytest.raises(DataError, match=r"must have names in UTF-8, got b'.*B\\xf8rn.jpg'"):
         [*files.names()]
+
+
+def test_a_sparse_file_is_not_read(tmp_path: Path) -> None:
+    """The file of 20 GB takes no space on the disk."""
+    with (tmp_path / "a.png").open("wb") as file:
+        file.truncate(20 * 10**9)
+    tracemalloc.start()
+    with pytest.raises(UnreadableImageError, match=r"20,000,000,000 bytes; .* 536,870,912"):
+        ImageFolder(tmp_path).read("a.png")
+    assert tracemalloc.get_traced_memory()[1] < 2**20
+    tracemalloc.stop()
+
+
+def test_every_name_of_a_file_has_one_spelling(tmp_path: Path) -> None:
+    """Names that lead outside, or to no file of another Unicode form, stay as they are."""
+    folder = tmp_path / "images"
+    (folder / "a").mkdir(parents=True)
+    (folder / "link").symlink_to("a")
+    composed, decomposed = (normalize(form, "caf\u00e9") for form in ("NFC", "NFD"))
+    (folder / decomposed).mkdir()
+    for name in ("1.png", f"{decomposed}/{decomposed}.png", f"{composed}.jpg", f"{decomposed}.jpg"):
+        (folder / name).touch()
+    same = {
+        "1.png": ["1.png", "./1.png", ".//1.png", "a/../1.png", "link/../1.png", "a/..//./1.png"],
+        "a/1.png": ["a/1.png", "a//1.png", "a/./1.png", "a/../a/1.png", "../images/a/1.png"],
+        f"{decomposed}/{decomposed}.png": [f"./{f}/{f}.png" for f in (composed, decomposed)],
+        f"{composed}.jpg": [f"{composed}.jpg"],
+        f"{decomposed}.jpg": [f"{decomposed}.jpg"],
+        f"{composed}.gif": [f"{composed}.gif"],
+        "..a/.b": ["..a/.b"],
+        "../1.png": ["../1.png"],
+        "a/../../1.png": ["a/../../1.png"],
+        "/1.png": ["/1.png"],
+    }
+    for expected, names in same.items():
+        assert ImageFolder(folder).relative(names) == [expected] * len(names)

@@ -19,7 +19,8 @@ from PIL import Image
 from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.cli.main import program
 from mtcon_ray.data.decoding import decode_image
-from mtcon_ray.data.image_files import UnreadableImageError, open_files
+from mtcon_ray.data.image_archive import open_files
+from mtcon_ray.data.image_files import UnreadableImageError
 from mtcon_ray.errors import CheckpointError, DataError, SpecError
 from mtcon_ray.evaluate import evaluate_checkpoint, load_network
 from mtcon_ray.models.encoders import ENCODERS

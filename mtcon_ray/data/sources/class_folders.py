@@ -1,16 +1,18 @@
 """Data from a folder or tar of images whose labels are the names of the folders around them."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from mtcon_ray.data.csv_file import encode_columns
-from mtcon_ray.data.image_files import IMAGE_ENDINGS, ImageFiles, open_files
+from mtcon_ray.data.image_archive import open_files
+from mtcon_ray.data.image_files import ImageFiles
+from mtcon_ray.data.image_names import FORMATS, IMAGE_ENDINGS, is_hidden, is_image
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.base import SOURCES
 from mtcon_ray.data.sources.files import DrawnSplitSpec, FilesSource
@@ -67,9 +69,11 @@ class FolderSource(FilesSource):
     @cached_property
     def names(self) -> list[str]:
         found = [name for name in self._all if is_image(name)]
+        if splits := split_folders(found):
+            found = [n for n in found if "/" not in n or n.partition("/")[0] in splits]
         if not found:
             raise DataError(
-                f"data.images must hold images ({', '.join(IMAGE_ENDINGS)}), got "
+                f"data.images must hold images ({', '.join(FORMATS)}), got "
                 f"{self.spec.images} with none"
             )
         self.refuse_outside(found, self.files.root)
@@ -131,26 +135,42 @@ class FolderSource(FilesSource):
         return split, f"the folders {words}: {tested} is test, val is drawn from train"
 
     def _warnings(self) -> tuple[str, ...]:
-        """Returns a warning if there are files that are neither images nor hidden."""
-        others = [n for n in self._all if not is_image(n) and PurePosixPath(n).name[0] != "."]
-        if not others:
-            return ()
-        shown = ", ".join(others[:MAX_SHOWN]) + (", ..." if len(others) > MAX_SHOWN else "")
-        return (f"{len(others)} files of {self.spec.images} are not images: {shown}",)
+        """Returns warnings of files that are left out, except files with a hidden name."""
+        used, root = set(self.names), self.spec.images
+        unused = [n for n in self._all if n not in used and not is_hidden(n[n.rfind("/") + 1 :])]
+        others = [name for name in unused if not name.lower().endswith(IMAGE_ENDINGS)]
+        images = [name for name in unused if name.lower().endswith(IMAGE_ENDINGS)]
+        hidden = Counter(name.rpartition("/")[0] for name in images if is_hidden(name))
+        beside = Counter(name.partition("/")[0] for name in images if not is_hidden(name))
+        splits = ", ".join(sorted(self._folders[0]))
+        return (
+            *_left_out(others, len(others), f"files of {root} are not images"),
+            *_left_out(_counts(hidden), hidden.total(), f"images of {root} are in hidden folders"),
+            *_left_out(_counts(beside), beside.total(), f"images of {root} are beside {splits}"),
+        )
+
+
+def _left_out(names: Sequence[str], number: int, what: str) -> list[str]:
+    """Returns a warning with the first names, none without names."""
+    shown = ", ".join(names[:MAX_SHOWN]) + (", ..." if len(names) > MAX_SHOWN else "")
+    return [f"{number} {what} and are left out: {shown}"] if names else []
+
+
+def _counts(folders: Counter[str]) -> list[str]:
+    return [f"{folder} ({number})" for folder, number in sorted(folders.items())]
+
+
+def split_folders(names: Iterable[str]) -> dict[str, Split]:
+    """Returns the split of each top folder that names one; {} without train and another split."""
+    named = split_names({name.partition("/")[0] for name in names if "/" in name}, "")
+    splits = set(named.values())
+    return named if "train" in splits and len(splits) > 1 else {}
 
 
 def folders_of(names: Sequence[str]) -> tuple[dict[str, Split], list[list[str]]]:
-    """Returns the split that each top folder names, and the folders of each image below these.
+    """Returns the split of each top folder that names one, and the folders of each image.
 
-    The first is {} if the top folders are not train and at least one other split.
+    These are the folders below the folders of splits, where there are any.
     """
-    tops = {name.partition("/")[0] for name in names if "/" in name}
-    named = split_names(tops, "")
-    is_split = len(named) == len(tops) > 1 and "train" in named.values()
-    return (named if is_split else {}), [name.split("/")[is_split:-1] for name in names]
-
-
-def is_image(name: str) -> bool:
-    """Returns True for the name of an image that is not hidden."""
-    path = PurePosixPath(name)
-    return path.suffix.lower() in IMAGE_ENDINGS and not path.name.startswith(".")
+    split_of = split_folders(names)
+    return split_of, [name.split("/")[bool(split_of) : -1] for name in names]

@@ -98,8 +98,10 @@ class FilesSource(DataSource):
         """Raises DataError if the file `where` names an image outside of `files`."""
         outside = self.files.find_outside(names)
         if outside is not None:
+            name = names[outside]
             raise DataError(
-                f"{where} must name files inside {self.files.root}, got {names[outside]!r}"
+                f"{where} must name files inside {self.files.root}, got {name!r}"
+                f"{self.files.why_outside(name)}"
             )
 
     @property
@@ -141,7 +143,8 @@ class FilesSource(DataSource):
         reasons = {}
         for place, row in enumerate(rows):
             try:
-                images[place] = self.decode_file(row, self.files.read(self.names[row]), size)
+                with self.files.loaded(self.names[row]) as data:
+                    images[place] = self.decode_file(row, data, size)
             except UnreadableImageError as error:
                 reasons[row] = f"{self.describe(row)}: {error}"
         return images, reasons

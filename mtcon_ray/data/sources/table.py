@@ -8,11 +8,13 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path, PureWindowsPath
 from typing import Literal, Self
+from unicodedata import normalize
 
 from pydantic import Field, model_validator
 
 from mtcon_ray.data.csv_file import CsvFile, join_attributes, read_csv
-from mtcon_ray.data.image_files import ARCHIVES, ImageFiles, open_files
+from mtcon_ray.data.image_archive import open_files
+from mtcon_ray.data.image_files import ARCHIVES, ImageFiles
 from mtcon_ray.data.sources.base import SOURCES
 from mtcon_ray.data.sources.columns import ColumnsSource, ColumnsSpec
 from mtcon_ray.data.sources.files import evenly
@@ -75,9 +77,11 @@ class TableSource(ColumnsSource):
         names = self.files.relative(list(cells))
         outside = self.files.find_outside(names)
         if outside is not None:
+            name = names[outside]
             raise DataError(
                 f"column {column!r} of {table.path} must name files inside {self.spec.images}, "
                 f"got {cells[outside]!r} in row {table.rows[outside]}"
+                f"{self.files.why_outside(name) or self._same_file([name])}"
             )
         return names
 
@@ -87,13 +91,17 @@ class TableSource(ColumnsSource):
         The cause is another column of the table that names files, or an existing file whose name
         differs only in folders, letter case or ending.
         """
-        files, column = self.files, self.spec.image_column
+        files = self.files
         for other, cells in self.table.columns.items():
             names = files.relative(cells[evenly(len(cells), NUM_TRIED)])
-            if other != column and sum(map(files.exists, names)) > len(names) / 2:
+            if other != self.spec.image_column and sum(map(files.exists, names)) > len(names) / 2:
                 return f"\ndid you mean image_column: {other!r}?"
-        there = defaultdict(list)
-        for path in islice(files.names(), MAX_LISTED):
+        return self._same_file(absent)
+
+    def _same_file(self, absent: Sequence[str]) -> str:
+        """Returns a line with an existing file that an absent name may mean, "" without one."""
+        there, column = defaultdict(list), self.spec.image_column
+        for path in islice(self.files.names(whole=False), MAX_LISTED):
             there[_stem(path)].append(path)
         for name in (absent[i] for i in evenly(len(absent), NUM_TRIED)):
             if same := there.get(_stem(name)):
@@ -124,5 +132,5 @@ class TableSource(ColumnsSource):
 
 
 def _stem(name: str) -> str:
-    """Returns a file's name in lower case without folders, also Windows', and without ending."""
-    return PureWindowsPath(name).stem.lower()
+    """Returns a file's name without folders, also Windows', ending, spaces around it and case."""
+    return normalize("NFC", PureWindowsPath(name.strip()).stem.lower())

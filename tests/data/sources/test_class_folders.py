@@ -1,5 +1,7 @@
 """Images in folders named after their classes."""
 
+import errno
+import os
 import tarfile
 from collections import Counter
 from pathlib import Path
@@ -99,7 +101,61 @@ def test_other_files_are_left_out_and_named(tmp_path: Path) -> None:
     (tmp_path / "disc" / "._0.png").write_text("")
     table = labels(tmp_path)
     assert len(table) == 20
-    assert table.warnings == (f"1 files of {tmp_path} are not images: disc/Thumbs.db",)
+    assert table.warnings == (
+        f"1 files of {tmp_path} are not images and are left out: disc/Thumbs.db",
+    )
+
+
+@pytest.mark.parametrize("target", ["../pool/c", "disc", "gone"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_linked_class_is_refused(tmp_path: Path, target: str, packed: bool) -> None:
+    """Its images would be missing without a word, wherever the link leads."""
+    images = make(tmp_path / "images", *SHAPES)
+    make(tmp_path / "pool" / "c", ".")
+    (images / ".hidden").symlink_to("disc")
+    (images / "notes.txt").symlink_to("disc/0.png")
+    if packed:
+        with tarfile.open(tmp_path / "whole.tar", "w") as tar:
+            tar.add(images, arcname=".")
+    assert labels(tmp_path / "whole.tar" if packed else images).classes == {"shape": SHAPES}
+    (images / "tile").symlink_to(target)
+    if packed:
+        with tarfile.open(tmp_path / "linked.tar", "w") as tar:
+            tar.add(images, arcname=".")
+    with pytest.raises(DataError, match=f"not links to folders, got 'tile', a link to '{target}'"):
+        labels(tmp_path / "linked.tar" if packed else images)
+
+
+def test_a_class_that_cannot_be_listed_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path, *SHAPES)
+    real = os.scandir
+
+    def refuse(path: Path) -> Any:
+        if Path(path).name == "ring":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(DataError, match=r"ring must be a folder that can be listed, got Permiss"):
+        labels(tmp_path)
+
+
+def test_hidden_and_further_folders_are_left_out_and_named(tmp_path: Path) -> None:
+    flat = make(tmp_path / "flat", *SHAPES, ".ipynb_checkpoints", "__MACOSX/disc", count=5)
+    table = labels(flat)
+    assert table.classes == {"shape": SHAPES}
+    assert table.warnings == (
+        f"10 images of {flat} are in hidden folders and are left out: .ipynb_checkpoints (5), "
+        "__MACOSX/disc (5)",
+    )
+    images = make(tmp_path / "split", "train/disc", "train/ring", "val/disc", "val/ring", "new")
+    table = labels(images)
+    assert places(table)["val/ring"] == Counter(test=10)
+    assert table.warnings == (
+        f"10 images of {images} are beside train, val and are left out: new (10)",
+    )
 
 
 def test_a_tar_is_read_as_a_folder_is(tmp_path: Path) -> None:
@@ -137,7 +193,7 @@ def test_images_at_another_depth_are_refused(
 
 def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("")
-    with pytest.raises(DataError, match=r"must hold images \(\.jpg, .*\), got .* with none"):
+    with pytest.raises(DataError, match=r"must hold images \(JPEG, .*\), got .* with none"):
         labels(tmp_path)
 
 

@@ -1,0 +1,201 @@
+"""Access to image files in a tar by name, and the choice between a tar and a folder."""
+
+import errno
+import gzip
+import hashlib
+import os
+import posixpath
+import shutil
+import tarfile
+import tempfile
+import weakref
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from threading import Lock
+from typing import IO
+from unicodedata import normalize
+
+from mtcon_ray.data.image_files import (
+    ARCHIVES,
+    FILE_ROOM,
+    ImageFiles,
+    ImageFolder,
+    UnreadableImageError,
+    is_settled,
+    refuse_bytes,
+    refuse_large,
+)
+from mtcon_ray.data.image_names import IMAGE_ENDINGS, is_hidden
+from mtcon_ray.errors import DataError, ResourceError
+
+# A small gzip file may unpack to more than any disk has, and other programs need some of the disk.
+SHARE_OF_DISK = 0.9
+COPIED_BYTES = 1 << 20
+
+
+class ImageArchive(ImageFiles):
+    """A tar, plain or gzipped, whose members are read in place and never extracted by name."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self._opening = Lock()
+
+    def exists(self, name: str) -> bool:
+        return self._place(name) is not None
+
+    def names(self, *, whole: bool = True) -> Iterator[str]:
+        for name, target in self._index[2].items():
+            refuse_bytes(name, self.root)
+            if target is None:
+                yield name
+            elif whole and not is_hidden(name):
+                raise DataError(
+                    f"{self.root} must hold folders, not links to folders, got {name!r}, a link to "
+                    f"{target!r}; pack it again with `tar --dereference`, or without the link"
+                )
+
+    def signature(self, names: Sequence[str]) -> str | None:
+        found = os.stat(self.root)
+        stamps = [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+        total = hashlib.sha256(f"{os.path.realpath(self.root)}\0{stamps}".encode())
+        total.update("\0".join(names).encode())
+        return total.hexdigest() if is_settled(max(stamps[2:])) else None
+
+    def digest(self, names: Sequence[str]) -> str:
+        try:
+            with open(self.root, "rb") as file:
+                total = hashlib.file_digest(file, "sha256")
+        except OSError as error:
+            raise DataError(f"data.images must be readable, got {error}") from None
+        total.update("\0".join(names).encode())
+        return total.hexdigest()
+
+    def read(self, name: str) -> bytes:
+        with self.loaded(name) as data:
+            return data
+
+    @contextmanager
+    def loaded(self, name: str) -> Iterator[bytes]:
+        with self._opening:
+            place = self._place(name)
+        if place is None:
+            raise UnreadableImageError("no plain file of this name in the archive")
+        start, size = place
+        refuse_large(size)
+        with FILE_ROOM.taken(size):
+            # pread has no file position, so threads share the descriptor without a lock.
+            data = os.pread(self._index[0], size, start)
+            if len(data) < size:
+                raise UnreadableImageError("the archive ends within this file")
+            yield data
+
+    def _place(self, name: str) -> tuple[int, int] | None:
+        """Returns the offset and the bytes of a regular file, None if there is none.
+
+        A name in another Unicode form is accepted, because archives made on macOS have other names
+        than the tables that describe them.
+        """
+        name, places = str(PurePosixPath(name)), self._index[1]
+        if name in places or name.isascii():
+            return places.get(name)
+        same = self._by_composed_name[normalize("NFC", name)]
+        return places[same[0]] if len(same) == 1 else None
+
+    @cached_property
+    def _by_composed_name(self) -> dict[str, list[str]]:
+        found = defaultdict(list)
+        for name in self._index[1]:
+            found[normalize("NFC", name)].append(name)
+        return found
+
+    @cached_property
+    def _index(self) -> tuple[int, dict[str, tuple[int, int]], dict[str, str | None]]:
+        """File descriptor of the uncompressed tar, `_places` and `_targets` of its members."""
+        try:
+            with self._unzipped() as file:
+                with tarfile.open(fileobj=file, mode="r:") as tar:
+                    members = [member for member in tar if not member.isdir()]
+                descriptor = os.dup(file.fileno())
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise DataError(f"data.images must be readable, got {error}") from None
+            raise ResourceError(
+                f"{tempfile.gettempdir()} must have room for the unzipped {self.root}, got a full "
+                "disk; set TMPDIR to a larger one, or give a .tar or a folder"
+            ) from None
+        # tarfile raises ValueError and RecursionError on maliciously crafted headers.
+        except (tarfile.TarError, EOFError, zlib.error, ValueError, RecursionError) as error:
+            raise DataError(f"data.images must be a whole tar, got {self.root}: {error}") from None
+        weakref.finalize(self, os.close, descriptor)
+        places = _places(members)
+        return descriptor, places, _targets(members, places)
+
+    @contextmanager
+    def _unzipped(self) -> Iterator[IO[bytes]]:
+        """Yields the tar, or an uncompressed copy in an unnamed temporary file.
+
+        A gzip stream cannot be read at an offset without decompressing all that precedes it.
+        """
+        if not self.root.name.endswith("gz"):
+            with open(self.root, "rb") as file:
+                yield file
+            return
+        room = int(SHARE_OF_DISK * shutil.disk_usage(tempfile.gettempdir()).free)
+        with tempfile.TemporaryFile() as plain:
+            with gzip.open(self.root) as packed:
+                while piece := packed.read(COPIED_BYTES):
+                    room -= plain.write(piece)
+                    if room < 0:
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            plain.seek(0)
+            yield plain
+
+
+def _places(members: Sequence[tarfile.TarInfo]) -> dict[str, tuple[int, int]]:
+    """Returns the offset and the bytes of each regular file by name.
+
+    A hard link has those of the member before it that it names.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    for member in members:
+        name = str(PurePosixPath(member.name))
+        if member.isreg() and not member.issparse() and member.size >= 0:
+            found[name] = member.offset_data, member.size
+        elif member.islnk() and (first := found.get(str(PurePosixPath(member.linkname)))):
+            found[name] = first
+    return found
+
+
+def _targets(
+    members: Sequence[tarfile.TarInfo], places: dict[str, tuple[int, int]]
+) -> dict[str, str | None]:
+    """Returns the name of each member, with the target of a link that may stand for a folder.
+
+    All others have None: files, links to files of the tar, and what is never read.
+    """
+    found: dict[str, str | None] = {}
+    for member in members:
+        name, target = str(PurePosixPath(member.name)), None
+        if member.issym() and not name.lower().endswith(IMAGE_ENDINGS):
+            end = posixpath.normpath(posixpath.join(posixpath.dirname(name), member.linkname))
+            target = None if end in places else member.linkname
+        found[name] = target
+    return found
+
+
+def open_files(root: Path) -> ImageFiles:
+    """Returns the folder or archive at a path. Raises DataError if it is neither."""
+    if root.is_dir():
+        return ImageFolder(root)
+    if not root.is_file():
+        raise DataError(f"data.images must be a folder or a tar, got {root}, which does not exist")
+    if not root.name.endswith(ARCHIVES):
+        raise DataError(
+            f"data.images must be a folder or end in {', '.join(ARCHIVES)}, got {root}; unpack "
+            "another archive and name its folder"
+        )
+    return ImageArchive(root)

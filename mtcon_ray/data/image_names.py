@@ -1,0 +1,30 @@
+"""Names of image files: the endings of their formats, and names that programs hide."""
+
+from itertools import chain
+
+# Only formats that photographs come in, by Pillow's names, with the endings of their files.
+# Pillow's EPS reader would run Ghostscript on the file.
+FORMATS = {
+    "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif"),
+    "PNG": (".png", ".apng"),
+    "WEBP": (".webp",),
+    "AVIF": (".avif", ".avifs"),
+    "GIF": (".gif",),
+    "BMP": (".bmp",),
+    "TIFF": (".tif", ".tiff"),
+    "PPM": (".ppm", ".pgm", ".pbm", ".pnm"),
+    "JPEG2000": (".jp2", ".j2k", ".j2c", ".jpc", ".jpf", ".jpx"),
+}
+IMAGE_ENDINGS = tuple(chain(*FORMATS.values()))
+# Folders that programs put beside images, in addition to the folders that begin with a dot.
+HIDDEN_FOLDERS = {"__MACOSX", "lost+found"}
+
+
+def is_hidden(name: str) -> bool:
+    """Returns True for a name with a part that begins with a dot, or that programs put there."""
+    return any(part[:1] == "." or part in HIDDEN_FOLDERS for part in name.split("/"))
+
+
+def is_image(name: str) -> bool:
+    """Returns True for the name of an image that is not hidden."""
+    return name.lower().endswith(IMAGE_ENDINGS) and not is_hidden(name)

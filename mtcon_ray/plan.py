@@ -38,7 +38,8 @@ class Plan(Spec):
     epochs_total: int | None = None  # of all trials; None: they depend on the trials' values
     num_items: dict[str, int]  # by split
     split_origin: str = ""  # where the splits come from; "" for those that a data set publishes
-    # Upper bound for val/accuracy, from the short probe's number of val items; None: not recorded.
+    # Upper bound for val/accuracy, from the short probe's number of val items with a label of the
+    # task that has fewest; None: not recorded.
     standard_error: float | None = None
     classes: dict[str, int]  # by label column: classes, labels of a set, or 1 for numbers
     kinds: dict[str, Kind] = Field({})  # by label column; earlier versions recorded none

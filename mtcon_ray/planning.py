@@ -18,6 +18,7 @@ from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.errors import DataError, SpecError
 from mtcon_ray.evaluation.baseline import majority_shares
+from mtcon_ray.evaluation.probe_data import fewest_labels
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
 from mtcon_ray.paths import cache_folder
@@ -29,6 +30,9 @@ from mtcon_ray.spec import RunSpec, with_each_encoder, with_values
 # Standard error of val/accuracy above which `plan` warns: configurations whose scores differ by
 # less are ranked by chance.
 MAX_STANDARD_ERROR = 0.02
+# Labelled items of a split below which a score and its bootstrap deviation say nothing: an accuracy
+# of one item has the deviation 0.
+LEAST_LABELLED = 5
 
 
 @dataclass(frozen=True)
@@ -75,12 +79,15 @@ def make_plan(
     scheduler = spec.scheduler
     known_epochs = _known_epochs(spec)
     counts = _counts(spec, num_items["train"])
+    labels = spec.labels
+    worst, num_scored = fewest_labels(
+        table, labels.tasks, tuple(labels.weights or labels.tasks), spec.evaluate, spec.seed
+    )
     # A binomial share has its largest variance, p (1 - p) = 0.25, at p = 1/2.
-    error = math.sqrt(0.25 / min(num_items["val"], spec.evaluate.short_probe.max_items))
+    error = math.sqrt(0.25 / num_scored)
     _, high = spec.resources.worker_range
     room = check_cluster(spec, cluster)
     concurrency = None if room is None else min(room, total)
-    labels = spec.labels
     sizes = {label: table.size_of(label) for label in labels.kinds}
     majority = majority_shares(table, labels.kinds)
     parameters = _count_parameters(
@@ -146,7 +153,8 @@ def make_plan(
             *labels.warnings,
             *warnings,
             *_balance_warnings(spec, table),
-            *_noise_warnings(spec, labels.objective, num_items["val"], error),
+            *_few_labels(spec, table),
+            *_noise_warnings(spec, table, worst, num_scored),
         ),
     )
 
@@ -214,17 +222,36 @@ def _balance_warnings(spec: RunSpec, table: LabelTable) -> Iterator[str]:
             )
 
 
-def _noise_warnings(spec: RunSpec, objective: str, num_val: int, error: float) -> Iterator[str]:
-    """Yields a warning if validation has too few items to tell configurations apart."""
-    if not spec.data.tasks or spec.search.num_configurations == 1 or error <= MAX_STANDARD_ERROR:
-        return
+def _few_labels(spec: RunSpec, table: LabelTable) -> Iterator[str]:
+    """Yields a warning for each label that is measured on very few items."""
+    for label in spec.labels.kinds:
+        for split in SPLITS[1:]:
+            number = int(table.known(label)[table.rows(split)].sum())
+            if number < LEAST_LABELLED:
+                yield (
+                    f"{label!r} has a label in {number} of the items of the {split} split: with "
+                    f"fewer than {LEAST_LABELLED}, a score and its deviation say nothing"
+                )
+
+
+def _noise_warnings(spec: RunSpec, table: LabelTable, worst: str, num_scored: int) -> Iterator[str]:
+    """Yields a warning if validation has too few labels to tell configurations apart.
+
+    `worst` is the task with the fewest, `num_scored`, among the items that a probe reads.
+    """
     needed, max_items = math.ceil(0.25 / MAX_STANDARD_ERROR**2), spec.evaluate.short_probe.max_items
-    fields = [f"val has {num_val:,}"] if num_val < needed else []
+    if not spec.data.tasks or spec.search.num_configurations == 1 or num_scored >= needed:
+        return
+    val = table.rows("val")
+    known = int(table.known(worst)[val].sum())
+    of = f" with a label of {worst!r}" if known < len(val) else ""
+    fields = [f"val has {known:,}{of}"] if known < needed else []
     fields += [f"evaluate.short_probe.max_items is {max_items:,}"] if max_items < needed else []
+    fields = fields or [f"a probe reads {max_items:,}, {num_scored:,} of them{of}"]
     yield (
-        f"{objective} must have a standard error of at most {MAX_STANDARD_ERROR:g} to tell close "
-        f"configurations apart, got up to {error:.3f}; that needs {needed:,} validation items, "
-        f"{' and '.join(fields)}"
+        f"{spec.labels.objective} must have a standard error of at most {MAX_STANDARD_ERROR:g} to "
+        f"tell close configurations apart, got up to {math.sqrt(0.25 / num_scored):.3f}; that "
+        f"needs {needed:,} validation items, {' and '.join(fields)}"
     )
 
 

@@ -1,7 +1,7 @@
 """The labels of all items, and their checks; no image is read here."""
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -114,7 +114,8 @@ def read_table(source: "DataSource") -> LabelTable:
                 table = _keep_most_frequent(table, column, spec.held_out_top_k)
     table = _code_seen_classes_first(table)
     _check(table, spec)
-    table = replace(table, warnings=(*table.warnings, *_unseen_classes(table)))
+    found = *_unseen_classes(table), *_without_positives(table)
+    table = replace(table, warnings=(*table.warnings, *found))
     # Last, because noise draws from the classes that remain and must not hide bad labels above.
     return add_label_noise(table, spec.label_noise, spec.label_noise_splits, spec.seed)
 
@@ -240,12 +241,29 @@ def _unseen_classes(table: LabelTable) -> list[str]:
             kind, seen = "labels", np.flatnonzero((table.multi_hot[name][train] == 1).any(axis=0))
         absent = [names[code] for code in np.setdiff1d(np.arange(len(names)), seen)]
         if absent:
-            shown = ", ".join(absent[:5]) + (", ..." if len(absent) > 5 else "")
             warnings.append(
                 f"{_WHAT[table.kind_of(name)]} {name!r}: {len(absent)} of {len(names)} {kind} are "
-                f"not in the train split and cannot be predicted ({shown})"
+                f"not in the train split and cannot be predicted ({_shown(absent)})"
             )
     return warnings
+
+
+def _without_positives(table: LabelTable) -> Iterator[str]:
+    """Yields a warning for each set and split with labels that count as 0 in its mAP."""
+    for name, names in table.multi_hot_names.items():
+        for split in SPLITS[1:]:
+            has_positive = (table.multi_hot[name][table.rows(split)] == 1).any(axis=0)
+            absent = [names[code] for code in np.flatnonzero(~has_positive)]
+            if absent:
+                yield (
+                    f"label set {name!r}: {len(absent)} of {len(names)} labels have no positive in "
+                    f"the {split} split and count as 0 in its mAP ({_shown(absent)}); leave them "
+                    "out of data.multi_hot, or split otherwise"
+                )
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
 def add_label_noise(

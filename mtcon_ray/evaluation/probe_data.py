@@ -27,6 +27,23 @@ def short_probe_rows(
     return rows
 
 
+def fewest_labels(
+    table: LabelTable,
+    tasks: tuple[str, ...],
+    counted: tuple[str, ...],
+    spec: EvaluateSpec,
+    seed: int,
+) -> tuple[str, int]:
+    """Returns the counted task that the short probe scores on the fewest items, and their number.
+
+    Without tasks these are "" and the number of items. Raises as `short_probe_rows`.
+    """
+    rows = short_probe_rows(table, tasks, spec, seed)["val"]
+    counts = {task: int(table.known(task)[rows].sum()) for task in counted}
+    worst = min(counts, key=counts.__getitem__, default="")
+    return worst, counts.get(worst, len(rows))
+
+
 def full_probe_rows(table: LabelTable, labels: tuple[str, ...]) -> dict[Split, np.ndarray]:
     """Returns the rows of each split where at least one of the labels is known, ascending.
 

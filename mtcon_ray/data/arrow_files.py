@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
-from mtcon_ray.data.csv_file import LIST_SEPARATOR, CsvFile, as_text
+from mtcon_ray.data.csv_file import CsvFile
 from mtcon_ray.data.image_files import ImageFiles, ImageFolder, UnreadableImageError
+from mtcon_ray.data.parquet_file import LIST_SEPARATOR, as_text, different_values
 from mtcon_ray.data.shards import find_shards, open_shard
 from mtcon_ray.errors import DataError, nearest
 
@@ -149,8 +150,9 @@ class ArrowFiles(ImageFiles):
         for shard in self.shards:
             with open_shard(self.root / shard.name) as file:
                 table = file.read(list(fields))
-            for column in fields:
-                parts[column] += table.column(column).to_pylist()
+                for column, cells in parts.items():
+                    values, places = different_values(table.column(column))
+                    cells += map(values.__getitem__, places)
         columns = {column: as_text(self._named(column, cells)) for column, cells in parts.items()}
         return CsvFile(self.root, columns, np.array(self.row_names(), dtype=object))
 

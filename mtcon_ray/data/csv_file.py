@@ -4,34 +4,32 @@ pandas is imported inside the functions that need it: commands that read no CSV 
 faster.
 """
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
-from mtcon_ray.data.cells import LARGEST_NUMBER, MINUS_ONE, NO_BIT, as_bits, words_for_nothing
+from mtcon_ray.data.cells import LARGEST_NUMBER, MINUS_ONE, NO_BIT, as_bits
+from mtcon_ray.data.csv_rows import read_rows
+from mtcon_ray.data.parquet_file import PARQUET, read_parquet
+from mtcon_ray.data.text_file import read_lines
 from mtcon_ray.errors import DataError, nearest
-
-SEPARATORS = (",", ";", "\t")
-PARQUET = ".parquet"
-LIST_SEPARATOR = "|"
 
 
 @dataclass(frozen=True)
 class CsvFile:
     """Columns of text, object [N] of str by name.
 
-    rows[i] is the row number of item i in the file, where the header is row 1.
+    rows[i] is the row number of item i in the file, where the header is row 1. `warnings` are of
+    the file as a whole.
     """
 
     path: Path
     columns: dict[str, np.ndarray]
     rows: np.ndarray
+    warnings: tuple[str, ...] = ()
 
     def column(self, name: str, field: str = "", hint: str = "") -> np.ndarray:
         """Returns the cells of a column, object [N] of str, "" where empty.
@@ -66,120 +64,19 @@ class CsvFile:
 def read_csv(path: Path, what: str = "a table") -> CsvFile:
     """Returns the file's columns as text, without rows whose cells are all empty.
 
-    A file whose name ends in .parquet is read by `_read_parquet`. `what` is the file in messages.
+    A file whose name ends in .parquet is read by `read_parquet`. `what` is the file in messages.
 
     Raises DataError if the file cannot be read, is no CSV, or has no rows or a repeated column.
     """
-    if path.suffix.lower() == PARQUET:
-        return _read_parquet(path)
     try:
-        cells = _cells(path)
+        if path.suffix.lower() == PARQUET:
+            columns, num_rows = read_parquet(path)
+            return CsvFile(path, columns, np.arange(1, num_rows + 1))
+        found = read_rows(path)
     except OSError as error:
         raise DataError(f"{what} must be a readable file, got {path}: {error.strerror}") from None
-    header = [str(name) for name in cells[0]]
-    twice = sorted({name for name in header if header.count(name) > 1})
-    if twice:
-        raise DataError(f"columns of {path} must have different names, got {twice[0]!r} twice")
-    filled = np.flatnonzero((cells[1:] != "").any(axis=1))
-    if len(filled) == 0:
-        raise DataError(f"{path} must have rows below its header, got none")
-    body = cells[1:][filled]
-    columns = {name: body[:, place] for place, name in enumerate(header)}
-    return CsvFile(path, columns, filled + 2)  # `filled` counts from 0, below the header in row 1
-
-
-def _read_parquet(path: Path) -> CsvFile:
-    """Returns a Parquet file's columns as the text that a CSV of them would hold.
-
-    Rows are counted from 1. Numbers without decimals lose the point, true and false become 1 and 0,
-    the names in a list are joined by |, and nulls are empty cells. Columns of bytes and of nested
-    fields, such as images, are left out.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path) as file:
-            schema = file.schema_arrow
-            kept = [field.name for field in schema if not _is_nested(field.type, pa.types)]
-            table = file.read(kept)
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{path} must be a Parquet file, got {error}") from None
-    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
-    if twice:
-        raise DataError(f"columns of {path} must have different names, got {twice[0]!r} twice")
-    if not table.num_rows:
-        raise DataError(f"{path} must have rows, got none")
-    columns = {name: as_text(table.column(name).to_pylist()) for name in kept}
-    return CsvFile(path, columns, np.arange(1, table.num_rows + 1))
-
-
-def _is_nested(kind: Any, types: Any) -> bool:
-    is_bytes = types.is_binary(kind) or types.is_large_binary(kind)
-    return bool(is_bytes or types.is_struct(kind) or types.is_map(kind))
-
-
-def as_text(values: list[Any]) -> np.ndarray:
-    """Returns Python values as cells, object [N] of str."""
-    known = [v for v in values if v is not None and v == v]  # NaN differs from itself
-    whole = all(isinstance(v, float) and v.is_integer() for v in known)
-    texts = np.full(len(values), "", dtype=object)
-    for place, value in enumerate(values):
-        match value:
-            case bool():
-                texts[place] = str(int(value))
-            case float() if value != value:
-                pass
-            case float() if whole:
-                texts[place] = str(int(value))
-            case list():
-                texts[place] = LIST_SEPARATOR.join(str(v) for v in value if v is not None)
-            case _ if value is not None:
-                texts[place] = str(value)
-    return texts
-
-
-def read_lines(path: Path, most: int | None = None) -> list[str]:
-    """Returns the lines of a text file, or its first ones, without their ends.
-
-    Raises DataError if the file is unreadable.
-    """
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            return [line.rstrip("\n") for line in islice(file, most)]
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} must be a readable text file in UTF-8, got {error}") from None
-
-
-def read_fields(
-    path: Path, fields: Mapping[str, type], *, separator: str = r"\s+", skip: int = 0, more: bool
-) -> dict[str, np.ndarray]:
-    """Returns the first fields of each line after `skip` lines, [N] of the given type by name.
-
-    `separator` is a regular expression. `more` allows further fields in any line, which are
-    ignored. For files of millions of lines: strings are the only Python objects that are created.
-
-    Raises DataError if the file cannot be read, or a line has other fields.
-    """
-    import pandas as pd
-
-    try:
-        with warnings.catch_warnings():
-            # If all lines are too long, pandas cuts them off and warns.
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            frame = pd.read_csv(
-                path, sep=separator, header=None, names=list(fields), skiprows=skip,
-                dtype=dict(fields), usecols=range(len(fields)) if more else None, index_col=False,
-                na_filter=False, encoding="utf-8",
-            )  # fmt: skip
-    # Among the ValueErrors are those of pandas' parser, of numbers and of the encoding.
-    except (OSError, ValueError, pd.errors.ParserWarning) as error:
-        what = "at least" if more else "just"
-        raise DataError(
-            f"{path} must have {what} {len(fields)} fields in each line after the first {skip}, "
-            f"got: {error}"
-        ) from None
-    return {name: np.asarray(frame[name]) for name in fields}
+    columns = dict(zip(found.header, found.columns, strict=True))
+    return CsvFile(path, columns, found.numbers, found.warnings)
 
 
 def join_attributes(table: CsvFile, images: np.ndarray, path: Path) -> CsvFile:
@@ -214,74 +111,13 @@ def join_attributes(table: CsvFile, images: np.ndarray, path: Path) -> CsvFile:
     return replace(table, columns=table.columns | columns)
 
 
-def _cells(path: Path) -> np.ndarray:
-    """Returns all cells, object [rows, columns] of str, including the header as row 0.
-
-    The header is read as a row, because pandas silently renames repeated column names.
-    Raises DataError, and OSError for a file that cannot be read.
-    """
-    import pandas as pd
-
-    def read(separator: str, num_rows: int | None = None) -> np.ndarray:
-        # Blank lines are kept, so that row numbers are those of the file; "utf-8-sig" drops the
-        # byte order mark that Excel writes.
-        frame = pd.read_csv(
-            path, sep=separator, nrows=num_rows, header=None, dtype=str, keep_default_na=False,
-            na_filter=False, skip_blank_lines=False, encoding="utf-8-sig",
-        )  # fmt: skip
-        return np.asarray(frame.to_numpy(dtype=object))
-
-    def width(separator: str) -> int:
-        try:
-            return len(read(separator, 1)[0])
-        except pd.errors.ParserError:  # a quoted cell does not fit this separator
-            return 0
-
-    try:
-        # The separator is the one that gives most header cells. pandas ignores quoted ones.
-        return read(max(SEPARATORS, key=width))
-    except pd.errors.EmptyDataError:
-        raise DataError(f"{path} must have a header and rows, got an empty file") from None
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path} must be UTF-8 text, got {error}; save a table of another program as 'CSV "
-            "UTF-8' there"
-        ) from None
-    except pd.errors.ParserError as error:
-        # pandas counts the header as line 1.
-        what = str(error).strip().rpartition("C error: ")[2]
-        raise DataError(
-            f"{path} must have rows with as many cells as its header, separated by commas, "
-            f"semicolons or tabs, got: {what}; put quotes around a cell that holds the separator"
-        ) from None
-
-
-def doubtful_names(column: str, names: Sequence[str], counts: np.ndarray) -> list[str]:
-    """Returns warnings of class names that look like a missing value or differ only in spelling.
-
-    `counts` has the number of rows of each name. Spelling means letter case and surrounding spaces.
-    """
-    nothing = words_for_nothing(names)
-    alike: dict[str, list[str]] = {"": []}  # "" collects the words for nothing
-    for name, count in zip(names, counts.tolist(), strict=True):
-        key = "" if name in nothing else name.strip().casefold()
-        alike.setdefault(key, []).append(f"{name!r} ({count} rows)")
-    found = []
-    for key, quoted in alike.items():
-        what = f"label column {column!r}: {', '.join(quoted)} count as"
-        if key == "" and quoted:
-            found.append(f"{what} labels of their own; empty the cells whose label is missing")
-        elif key and len(quoted) > 1:
-            found.append(f"{what} different labels; write them alike if they are one")
-    return found
-
-
 def encode_classes(cells: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
     """Returns each cell's class index, int64 [N], MISSING where empty, and sorted class names."""
-    present = cells != ""
-    codes = np.full(len(cells), MISSING, dtype=np.int64)
-    names, inverse = np.unique(cells[present], return_inverse=True)
-    codes[present] = inverse
+    # A set and a dictionary: np.unique sorts all cells, which takes ten times as long.
+    texts = cells.tolist()
+    names = sorted({*texts} - {""})
+    code_of = {name: code for code, name in enumerate(names)} | {"": MISSING}
+    codes = np.fromiter(map(code_of.__getitem__, texts), dtype=np.int64, count=len(texts))
     return codes, tuple(str(name) for name in names)
 
 

@@ -14,16 +14,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mtcon_ray.data.csv_file import PARQUET
 from mtcon_ray.data.image_files import ImageFolder, leads_outside
+from mtcon_ray.data.parquet_file import (
+    MAX_UNPACKED,
+    PARQUET,
+    UNPACKED_PER_BYTE,
+    read_columns,
+    refuse_rows,
+)
 from mtcon_ray.data.splits import ALIASES, EVALUATION, split_names
 from mtcon_ray.errors import DataError
+from mtcon_ray.regular_file import open_regular
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 ARROW = ".arrow"
 STATE = "state.json"  # of a folder that `save_to_disk` wrote
+MAX_STATE_BYTES = 10_000_000
+IMAGE_BATCH = 64  # images that are unpacked before their size is known
 # "train-00000-of-00002-8d1c.parquet" is a part of "train".
 NUMBERED = re.compile(r"-\d{5}-of-\d{5}.*")
 WORD_ENDS = re.compile(r"[-_. \d]+")
@@ -54,7 +63,7 @@ class ParquetShard:
     def __init__(self, path: Path) -> None:
         import pyarrow.parquet as pq
 
-        self._file = pq.ParquetFile(path)
+        self._path, self._file = path, pq.ParquetFile(path)
         self.schema: pa.Schema = self._file.schema_arrow
         found = self._file.metadata
         sizes = [found.row_group(group).num_rows for group in range(found.num_row_groups)]
@@ -62,11 +71,22 @@ class ParquetShard:
 
     def read(self, columns: list[str]) -> "pa.Table":
         """Returns columns of all rows."""
-        return self._file.read(columns)
+        return read_columns(self._path, columns)
 
     def read_images(self, column: str, group: int) -> "pa.ChunkedArray":
         """Returns the images of one group of rows: bytes, or a struct with the field bytes."""
-        return self._file.read_row_group(group, [column]).column(column)
+        import pyarrow as pa
+
+        parts, size = [], 0
+        most = max(MAX_UNPACKED, UNPACKED_PER_BYTE * self._path.stat().st_size)
+        for batch in self._file.iter_batches(IMAGE_BATCH, row_groups=[group], columns=[column]):
+            parts.append(batch.column(0))
+            size += batch.nbytes
+            if size > most:  # the same bytes stand in many rows
+                raise DataError(
+                    f"{self._path} must have at most {most:,} bytes in a group of rows for its size"
+                )
+        return pa.chunked_array(parts)
 
     def close(self) -> None:
         """Closes the file."""
@@ -81,6 +101,9 @@ class ArrowShard:
 
         with pa.memory_map(str(path)) as mapped:
             self._table = pa.ipc.open_stream(mapped).read_all()
+        # The data stay in the map, and pyarrow believes their offsets: a wrong one would read other
+        # memory of this process, or end it. Of images only the offsets are looked at.
+        self._table.validate(full=True)
         self.schema: pa.Schema = self._table.schema
         self.starts = (0, self._table.num_rows)
 
@@ -101,13 +124,16 @@ def open_shard(path: Path) -> Iterator[ParquetShard | ArrowShard]:
     """Yields an open file. Raises DataError if opening or reading it shows that it is damaged."""
     import pyarrow as pa
 
+    # Among the ValueErrors are those of dates and of bytes that are no text.
     try:
-        opened = ArrowShard(path) if path.suffix == ARROW else ParquetShard(path)
+        open_regular(path).close()  # pyarrow would wait for a pipe
+        opened = ArrowShard(path) if path.suffix.lower() == ARROW else ParquetShard(path)
         try:
+            refuse_rows(path, opened.starts[-1])
             yield opened
         finally:
             opened.close()
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException, ValueError, OverflowError) as error:
         raise DataError(f"{path} must be a whole Parquet or Arrow file, got {error}") from None
 
 
@@ -146,6 +172,7 @@ def find_shards(root: Path) -> tuple[list[Shard], list[str]]:
                 f"data.folder must hold one data set, got {words[name]} files of {root} in "
                 f"{folders[words[name]]} and in {folder}; name the folder of one"
             )
+    _refuse_outside(root, kept)
     shards = []
     for name in sorted(kept, key=lambda name: (words[name], name)):
         with open_shard(root / name) as shard:
@@ -153,11 +180,29 @@ def find_shards(root: Path) -> tuple[list[Shard], list[str]]:
     return shards, [name for name in words if name not in kept]
 
 
+def _refuse_outside(root: Path, names: list[str]) -> None:
+    """Raises DataError for a link that leads out of the folder.
+
+    In the hub's cache, the files of datasets--USER--NAME/snapshots/COMMIT are links to blobs/.
+    """
+    parents = root.absolute().parents
+    hub = (p for p in parents if p.name.startswith("datasets--") and (p / "blobs").is_dir())
+    base = next(hub, root.absolute())
+    below = [str((root.absolute() / name).relative_to(base)) for name in names]
+    outside = ImageFolder(base).find_outside(below)
+    if outside is not None:
+        raise DataError(
+            f"data.folder must hold files inside {root}, got {names[outside]}, a link that leads "
+            "out of the folder; copy the file into it"
+        )
+
+
 def _saved_files(root: Path, state: str) -> list[str]:
     """Returns the files that a state.json lists, by their names below the root."""
     folder = PurePosixPath(state).parent
     try:
-        listed = json.loads((root / state).read_bytes())["_data_files"]
+        with open_regular(root / state, MAX_STATE_BYTES) as file:
+            listed = json.load(file)["_data_files"]
         names = [str(folder / str(entry["filename"])) for entry in listed]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(

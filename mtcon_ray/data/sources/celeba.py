@@ -11,12 +11,12 @@ from typing import Any, ClassVar, Final, Literal
 import numpy as np
 from pydantic import Field
 
-from mtcon_ray.data.csv_file import read_fields, read_lines
 from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.data.sources.base import SOURCES, LabelTable
 from mtcon_ray.data.sources.download import DownloadSource, DownloadSpec, Part
 from mtcon_ray.data.sources.files import FilesSource, FilesSpec
 from mtcon_ray.data.splits import LEFT_OUT, SPLITS
+from mtcon_ray.data.text_file import read_fields, read_lines
 from mtcon_ray.errors import DataError, nearest
 from mtcon_ray.metrics import Kind
 

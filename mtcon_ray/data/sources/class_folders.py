@@ -9,6 +9,7 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from mtcon_ray.data.class_names import doubtful_names
 from mtcon_ray.data.csv_file import encode_columns
 from mtcon_ray.data.image_archive import open_files
 from mtcon_ray.data.image_files import ImageFiles
@@ -100,13 +101,18 @@ class FolderSource(FilesSource):
         wanted = (*self.spec.tasks, *self.spec.held_out)
         labels, classes = encode_columns({name: columns[name] for name in wanted})
         split, origin = self._read_split()
+        spellings = [
+            warning
+            for level in wanted
+            for warning in doubtful_names(level, classes[level], labels[level], self.names, "image")
+        ]
         return LabelTable(
             names=tuple(self.names),
             labels=labels,
             classes=classes,
             split=split,
             split_origin=origin,
-            warnings=self._warnings(),
+            warnings=(*spellings, *self._warnings()),
         )
 
     def _read_split(self) -> tuple[np.ndarray, str]:

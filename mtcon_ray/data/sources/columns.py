@@ -6,16 +6,10 @@ from typing import ClassVar, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from mtcon_ray.data.csv_file import (
-    LIST_SEPARATOR,
-    CsvFile,
-    doubtful_names,
-    encode_classes,
-    read_bits,
-    read_lists,
-    read_numbers,
-)
+from mtcon_ray.data.class_names import doubtful_names
+from mtcon_ray.data.csv_file import CsvFile, encode_classes, read_bits, read_lists, read_numbers
 from mtcon_ray.data.labels import LabelTable
+from mtcon_ray.data.parquet_file import LIST_SEPARATOR
 from mtcon_ray.data.sources.files import DrawnSplitSpec, FilesSource
 from mtcon_ray.data.splits import (
     common,
@@ -82,20 +76,20 @@ class ColumnsSource(FilesSource):
 
     def read_labels(self) -> LabelTable:
         table, spec = self.table, self.spec
-        labels, classes, warnings = {}, {}, []
+        labels, classes, warnings = {}, {}, [*table.warnings]
         for field in ("tasks", "held_out"):
             for column in getattr(spec, field):
                 if spec.kind_of(column) == "classes":
-                    cells = table.column(column, field)
-                    codes, names = encode_classes(cells)
+                    codes, names = encode_classes(table.column(column, field))
                     labels[column], classes[column] = codes, names
-                    warnings += doubtful_names(column, names, np.bincount(codes[cells != ""]))
+                    warnings += doubtful_names(column, names, codes, table.rows)
         multi_hot, multi_hot_names = {}, {}
         for name, columns in spec.multi_hot.items():
             if isinstance(columns, str):
                 separator = spec.multi_hot_separator
                 bits, bit_names = read_lists(table, columns, separator, f"multi_hot.{name}")
-                warnings += doubtful_names(columns, bit_names, (bits == 1).sum(axis=0))
+                rows, codes = np.nonzero(bits == 1)
+                warnings += doubtful_names(columns, bit_names, codes, table.rows[rows])
             else:
                 bits, bit_names = read_bits(table, columns, f"multi_hot.{name}"), columns
             multi_hot[name], multi_hot_names[name] = bits, bit_names

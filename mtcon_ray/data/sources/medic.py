@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from mtcon_ray.data.csv_file import CsvFile, doubtful_names, encode_columns, read_csv
+from mtcon_ray.data.class_names import doubtful_names
+from mtcon_ray.data.csv_file import CsvFile, encode_columns, read_csv
 from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.data.sources.base import SOURCES, LabelTable
@@ -88,12 +89,11 @@ class MedicSource(FilesSource, DownloadSource):
     def read_labels(self) -> LabelTable:
         cells = {c: np.concatenate([t.column(c) for t in self._tables]) for c in self.columns}
         labels, classes = encode_columns(cells)
+        rows = [f"{row} of {t.path.name}" for t in self._tables for row in t.rows]
         warnings = [
             warning
             for column in self.columns
-            for warning in doubtful_names(
-                column, classes[column], np.bincount(labels[column][cells[column] != ""])
-            )
+            for warning in doubtful_names(column, classes[column], labels[column], rows)
         ]
         sizes = [len(table.rows) for table in self._tables]
         return LabelTable(

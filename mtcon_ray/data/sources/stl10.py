@@ -8,10 +8,10 @@ import numpy as np
 from pydantic import Field
 
 from mtcon_ray.data.batch import MISSING
-from mtcon_ray.data.csv_file import read_lines
 from mtcon_ray.data.sources.base import SOURCES, LabelTable
 from mtcon_ray.data.sources.binary import BinarySource, BinarySpec, amcl_recipe
 from mtcon_ray.data.sources.download import Part
+from mtcon_ray.data.text_file import read_lines
 from mtcon_ray.errors import DataError
 
 TRAIN, UNLABELED, FOLDS = "train_X.bin", "unlabeled_X.bin", "fold_indices.txt"

@@ -13,12 +13,13 @@ from urllib.parse import unquote
 import numpy as np
 from pydantic import Field, field_validator
 
-from mtcon_ray.data.csv_file import CsvFile, encode_columns, read_csv, read_lines
+from mtcon_ray.data.csv_file import CsvFile, encode_columns, read_csv
 from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.data.sources.base import SOURCES, LabelTable
 from mtcon_ray.data.sources.download import DownloadSource, DownloadSpec, Part, mscon_recipe
 from mtcon_ray.data.sources.files import FilesSource, FilesSpec
 from mtcon_ray.data.splits import LEFT_OUT, SPLITS, common, stratified_split
+from mtcon_ray.data.text_file import read_lines
 from mtcon_ray.errors import DataError, nearest
 
 SPLIT_FRACTIONS = (0.7, 0.1, 0.2)

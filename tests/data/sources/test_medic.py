@@ -72,7 +72,9 @@ def test_words_for_nothing_are_doubted(tmp_path: Path) -> None:
     table = tmp_path / "MEDIC_dev.tsv"
     table.write_text(table.read_text().replace("\tflood", "\tnan"))
     (warning,) = labels(tmp_path).warnings
-    assert warning.startswith("label column 'disaster_types': 'nan' (1 rows) count as labels")
+    assert warning.startswith(
+        "label column 'disaster_types': 'nan' (1 rows, first row 2 of MEDIC_dev"
+    )
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_a_field_that_does_not_fit_the_csv_is_named(
         (b"image,split,kind,kind\n1.jpg,train,a,b\n", "different names, got 'kind' twice"),
         (
             b"image,split,kind\n1.jpg,train,a\n2.jpg,train,a,b\n",
-            "as many cells as its header, .* Expected 3 fields in line 3, saw 4",
+            "as many cells as its header, .* got 4 cells in place of 3 in row 3",
         ),
         (b"image,split,kind\n\xff.jpg,train,a\n", "must be UTF-8 text"),
         (b"image,split,kind\n\n,train,a\n", "column 'image' .* name an image, got '' in row 3"),

@@ -1,0 +1,75 @@
+"""Names of classes that one class may have in several spellings, or that stand for no class."""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from decimal import Decimal
+
+import numpy as np
+
+from mtcon_ray.data.batch import MISSING
+from mtcon_ray.data.cells import words_for_nothing
+
+NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,4})?", re.ASCII)
+MAX_SHOWN = 5
+
+
+def doubtful_names(
+    column: str,
+    names: Sequence[str],
+    codes: np.ndarray,
+    rows: np.ndarray | Sequence[str],
+    row: str = "row",
+) -> list[str]:
+    """Returns warnings of class names that look like a missing value or differ only in spelling.
+
+    `codes`, int64 [N], has the class of each item, and `rows` what the message calls each item,
+    after the word `row`. Spelling is what `spelling_key` ignores.
+    """
+    known = np.flatnonzero(codes != MISSING)
+    counts = np.bincount(codes[known], minlength=len(names)).tolist()
+    first = np.zeros(len(names), dtype=np.int64)
+    first[codes[known[::-1]]] = known[::-1]  # the last assignment counts
+    nothing = words_for_nothing(names)
+    alike: dict[str | Decimal, list[int]] = {"": []}  # "" collects the words for nothing
+    for code, name in enumerate(names):
+        alike.setdefault("" if name in nothing else spelling_key(name), []).append(code)
+
+    def listed(same: list[int], link: str) -> str:
+        # Names that look the same are shown by the numbers of their characters.
+        looks = {unicodedata.normalize("NFKC", names[code]) for code in same}
+        shown = repr if len(looks) == len(same) else ascii
+        return link.join(
+            f"{shown(names[code])} ({counts[code]} rows, first {row} {rows[first[code]]})"
+            for code in same[:MAX_SHOWN]
+        )
+
+    found = []
+    if words := alike.pop(""):
+        found.append(
+            f"label column {column!r}: {listed(words, ', ')} count as labels of their own; empty "
+            "the cells whose label is missing"
+        )
+    if several := [same for same in alike.values() if len(same) > 1]:
+        groups = [listed(same, " and ") for same in several[:MAX_SHOWN]]
+        if len(several) > MAX_SHOWN:
+            groups.append(f"and the spellings of {len(several) - MAX_SHOWN} more labels")
+        found.append(
+            f"label column {column!r}: {', '.join(groups)} count as different labels; write them "
+            "alike if they are one"
+        )
+    return found
+
+
+def spelling_key(name: str) -> str | Decimal:
+    """Returns what names have in common that differ only in spelling.
+
+    Ignored are letter case, the kind and amount of white space, characters without a width, other
+    encodings of a character (Unicode's NFKC), and in numbers zeros that change nothing.
+    """
+    text = name
+    if not name.isascii():
+        text = unicodedata.normalize("NFKC", name)
+        text = "".join(c for c in text if unicodedata.category(c) != "Cf")
+    text = " ".join(text.split()).casefold()
+    return Decimal(text) if NUMBER.fullmatch(text) else text

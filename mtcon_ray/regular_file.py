@@ -1,0 +1,29 @@
+"""Opening of files that a user names or that come from a stranger."""
+
+import errno
+import os
+import stat
+from io import BufferedReader
+from pathlib import Path
+
+
+def open_regular(path: Path | str, most: int | None = None) -> BufferedReader:
+    """Returns a regular file, opened for reading bytes. `most` bounds its size in bytes.
+
+    A directory, a pipe, a socket or a device is refused: a pipe blocks until somebody writes to it,
+    and a device such as /dev/zero never ends. A symbolic link is followed.
+
+    Raises OSError with the reason in `strerror`.
+    """
+    # O_NONBLOCK, because opening a pipe would block already. It changes nothing for regular files.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) and (most is None or found.st_size <= most):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    size = f"it has {found.st_size:,} bytes, and at most {most:,} are read"
+    raise OSError(errno.EFBIG, size, str(path))

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from io import SEEK_END, BufferedReader, TextIOWrapper
 from itertools import chain, islice
 from pathlib import Path
@@ -24,15 +25,20 @@ from mtcon_ray.regular_file import open_regular
 SEPARATORS = (",", ";", "\t")
 # Bounds on files that are no tables, such as a sparse file: these would fill the memory.
 MAX_TABLE_BYTES = 4 * 2**30
-MAX_LINE = 50_000_000
+MAX_LINE = 50_000_000  # characters; a longer line counts as several, which do not fit the header
 MAX_COLUMNS = 30_000
-BLOCK = 4096  # rows whose equal cells share one text
+# Rows that are handled together: 4096 took twice as long, because they do not fit the CPU's cache.
+BLOCK = 256
+MAX_SHARED = 8 * BLOCK  # different texts of a column that equal cells share; more are forgotten
 HEAD = 100  # lines in which the header must end
 PACKED = {".gz", ".bz2", ".zip", ".xz", ".zst", ".tar", ".tgz"}
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 # The first line that Excel understands as the name of the separator.
 SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\n?', re.IGNORECASE)
 JSON_START = re.compile(r'\s*([{\[]\s*$|\{\s*["}]|\[\s*[\[{])')
+
+
+Block = list[list[str]]  # the cells of some rows
 
 
 class _RowError(DataError):
@@ -79,8 +85,9 @@ def read_rows(path: Path) -> Rows:
 
 
 def _read(path: Path, *, quoted: bool) -> Rows:
+    warnings: list[str] = []
     with _opened(path) as (text, is_ended):
-        lines = _lines(path, text)
+        lines = iter(partial(text.readline, MAX_LINE), "")
         first = next(lines, "")
         _refuse_others(path, first)
         if given := SEPARATOR_LINE.fullmatch(first):
@@ -88,18 +95,11 @@ def _read(path: Path, *, quoted: bool) -> Rows:
         head = [first, *islice(lines, HEAD)]
         separator = given[1] if given else _separator(head)
         lines = chain(head, lines)
-        warnings: list[str] = []
         if quoted:
-            rows = _quoted_rows(path, lines, separator, warnings)
+            blocks = _quoted_blocks(path, lines, separator, warnings)
         else:
-            rows = _literal_rows(path, lines, separator, is_ended)
-        header = next(rows)
-        if not any(header) or len(header) > MAX_COLUMNS:
-            raise DataError(
-                f"{path} must have a header of 1 to {MAX_COLUMNS:,} columns in its first row, got "
-                f"{len(header):,} columns" + ("" if any(header) else " without a name")
-            )
-        columns, numbers = _collect(path, rows, header)
+            blocks = _literal_blocks(path, lines, separator, is_ended)
+        header, columns, numbers = _collect(path, blocks)
     if len(numbers) == 0:
         raise DataError(f"{path} must have rows below its header, got none")
     kept = _named_columns(path, header, columns)
@@ -124,14 +124,6 @@ def _tail(file: BufferedReader) -> bytes:
     tail = file.read()
     file.seek(0)
     return tail
-
-
-def _lines(path: Path, text: TextIOWrapper) -> Iterator[str]:
-    """Yields lines with their ends. Raises DataError for a longer one than MAX_LINE."""
-    while line := text.readline(MAX_LINE):
-        if len(line) == MAX_LINE:
-            raise DataError(f"{path} must have lines of less than {MAX_LINE:,} characters")
-        yield line
 
 
 def _refuse_others(path: Path, first: str) -> None:
@@ -163,64 +155,76 @@ def _separator(head: Sequence[str]) -> str:
     return max(SEPARATORS, key=lambda separator: (width(separator), head[0].count(separator)))
 
 
-def _quoted_rows(
+def _quoted_blocks(
     path: Path, lines: Iterator[str], separator: str, warnings: list[str]
-) -> Iterator[list[str]]:
-    """Yields the cells of each row. Raises _RowError where a quote seems to have joined rows.
+) -> Iterator[Block]:
+    """Yields the cells of rows. Raises _RowError for a quote that joins rows or does not end.
 
-    Adds a warning to `warnings` where that is doubtful.
+    Adds a warning to `warnings` for a cell of lines that may be rows.
     """
     reader = csv.reader(lines, delimiter=separator, strict=True)
-    number = num_inner = width = 0
-    try:
-        for row in reader:
-            number += 1
-            width = width or len(row)
-            if reader.line_num - number > num_inner:
-                num_inner = reader.line_num - number
-                found = [line.split(separator) for line in separator.join(row).split("\n")]
-                if all(len(cells) == width for cells in found):
-                    what = (
-                        f"{len(found)} lines in a quoted cell of row {number}, each with as many "
-                        "cells as the header"
-                    )
-                    if separator == "\t" or _are_rows(found):
-                        raise _RowError(
-                            f"{path} must have a row in each line, got {what}; remove the quote at "
-                            "the start of the cell, or double it and put quotes around the cell"
-                        )
-                    warnings[:] = warnings or [f"{path} has {what}: check that it is one row"]
-            yield row
-    except csv.Error as error:
-        what = "a cell that begins with a quote and does not end with one"
-        if "field limit" in str(error):
-            what = f"a cell of more than {csv.field_size_limit():,} characters"
-        raise _RowError(
-            f"{path} must have quotes at both ends of a quoted cell, got {what} in row "
-            f"{number + 1}; the file may be cut, or else double all quotes in the cell and put "
-            "quotes around it"
-        ) from None
+    number, width = 1, 0
+    while True:
+        block: Block = []
+        num_lines = reader.line_num
+        try:
+            block.extend(islice(reader, BLOCK))
+        except csv.Error as error:
+            what = "a cell that begins with a quote and does not end with one"
+            if "field limit" in str(error):
+                what = f"a cell of more than {csv.field_size_limit():,} characters"
+            raise _RowError(
+                f"{path} must have quotes at both ends of a quoted cell, got {what} in row "
+                f"{number + len(block)}; the file may be cut, or else double all quotes in the "
+                "cell and put quotes around it"
+            ) from None
+        if not block:
+            return
+        width = width or len(block[0])
+        if reader.line_num - num_lines > len(block):
+            warnings += _check_lines(path, block, number, separator, width)
+        yield block
+        number += len(block)
 
 
-def _are_rows(lines: list[list[str]]) -> bool:
-    """Returns True if some column has names of images in all lines of one quoted cell."""
+def _check_lines(
+    path: Path, block: Block, number: int, separator: str, width: int
+) -> Iterator[str]:
+    """Yields warnings of cells whose lines may be rows. Raises _RowError if they seem to be."""
+    for place, row in enumerate(block):
+        lines = [line.split(separator) for line in separator.join(row).split("\n")]
+        if len(lines) == 1 or any(len(cells) != width for cells in lines):
+            continue
+        what = (
+            f"{len(lines)} lines in a quoted cell of row {number + place}, each with as many cells "
+            "as the header"
+        )
+        if separator == "\t" or _name_images(lines):
+            raise _RowError(
+                f"{path} must have a row in each line, got {what}; remove the quote at the start "
+                "of the cell, or double it and put quotes around the cell"
+            )
+        yield f"{path} has {what}: check that it is one row"
+        return
+
+
+def _name_images(lines: Block) -> bool:
+    """Returns True if some column has the name of an image in each line."""
     return any(
         all(cell.lower().endswith(IMAGE_ENDINGS) for cell in cells)
         for cells in zip(*lines, strict=True)
     )
 
 
-def _literal_rows(
+def _literal_blocks(
     path: Path, lines: Iterator[str], separator: str, is_ended: bool
-) -> Iterator[list[str]]:
-    """Yields the cells of each line; quotes are removed from a cell that has them at both ends."""
-    row: list[str] = []
-    for line in lines:
-        row = line.rstrip("\n").split(separator)
-        if '"' in line:
-            row = [_unquoted(cell) for cell in row]
-        yield row
-    if not is_ended and row and row[-1].startswith('"'):
+) -> Iterator[Block]:
+    """Yields the cells of lines; quotes are removed from a cell that has them at both ends."""
+    block: Block = []
+    while part := list(islice(lines, BLOCK)):
+        block = [line.rstrip("\n").split(separator) for line in part]
+        yield [[_unquoted(cell) for cell in row] for row in block]
+    if not is_ended and block and block[-1][-1].startswith('"'):
         raise _RowError(f"{path} must end with a whole row")  # `read_rows` shows the first error
 
 
@@ -230,28 +234,40 @@ def _unquoted(cell: str) -> str:
     return cell
 
 
-def _collect(
-    path: Path, rows: Iterator[list[str]], header: list[str]
-) -> tuple[list[np.ndarray], np.ndarray]:
-    """Returns the columns and the row numbers. Raises _RowError for a row that does not fit."""
-    width, number = len(header), 1
+def _collect(path: Path, blocks: Iterator[Block]) -> tuple[list[str], list[np.ndarray], np.ndarray]:
+    """Returns the header, the columns and the row numbers, without empty rows.
+
+    Raises DataError for too many columns and _RowError for a row that does not fit.
+    """
+    first = next(blocks)
+    header = first[0]
+    if not any(header) or len(header) > MAX_COLUMNS:
+        raise DataError(
+            f"{path} must have a header of 1 to {MAX_COLUMNS:,} columns in its first row, got "
+            f"{len(header):,} columns" + ("" if any(header) else " without a name")
+        )
+    width, number = len(header), 2  # the header is row 1
     parts: list[list[np.ndarray]] = [[] for _ in header]
-    numbers: list[int] = []
-    while block := list(islice(rows, BLOCK)):
-        kept = []
-        for place, row in enumerate(block):
-            if any(row):
+    shared: list[dict[str, str]] = [{} for _ in header]
+    numbers: list[list[int]] = []
+    for block in chain([first[1:]], blocks):
+        kept: Sequence[int] = range(len(block))
+        rows = block
+        if {*map(len, block)} != {width} or not all(map(any, block)):
+            kept = [place for place in kept if any(block[place])]
+            rows = [block[place] for place in kept]
+            for place, row in zip(kept, rows, strict=True):
                 if len(row) != width:
-                    is_last = place + 1 == len(block) and next(rows, None) is None
-                    row = _fitted(path, row, header, number + place + 1, is_last)
-                kept.append(row)
-                numbers.append(number + place + 1)
+                    is_last = row is block[-1] and next(blocks, None) is None
+                    row[:] = _fitted(path, row, header, number + place, is_last)
+        numbers.append([number + place for place in kept])
         number += len(block)
-        for part, cells in zip(parts, zip(*kept, strict=True), strict=False):
-            known: dict[str, str] = {}
+        for part, known, cells in zip(parts, shared, zip(*rows, strict=True), strict=False):
             part.append(np.array([*map(known.setdefault, cells, cells)], dtype=object))
+            if len(known) > MAX_SHARED:
+                known.clear()
     columns = [np.concatenate(part) for part in parts if part]
-    return columns, np.array(numbers, dtype=np.int64)
+    return header, columns, np.fromiter(chain.from_iterable(numbers), dtype=np.int64)
 
 
 def _fitted(path: Path, row: list[str], header: list[str], number: int, is_last: bool) -> list[str]:

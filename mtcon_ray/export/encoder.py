@@ -14,6 +14,7 @@ from mtcon_ray.data.dataset import store_size
 from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.evaluate import load_network
 from mtcon_ray.export.model import ExportedModel
+from mtcon_ray.regular_file import open_regular
 
 BATCH_SIZE = 256
 
@@ -58,7 +59,8 @@ class TrainedEncoder(nn.Module):
     def _stored(self, image: Any) -> Tensor:
         """Returns one image as the cache stores it, uint8 [size, size, 3]."""
         if isinstance(image, str | Path):
-            return torch.tensor(decode_image(Path(image).read_bytes(), self.size, self.resize))
+            with open_regular(image) as file:
+                return torch.tensor(decode_image(file.read(), self.size, self.resize))
         if isinstance(image, Image.Image):
             image = np.asarray(image.convert("RGB"))
         # A copy, since Pillow's arrays are read-only.

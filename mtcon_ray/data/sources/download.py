@@ -14,6 +14,7 @@ from mtcon_ray.data.sources.base import SOURCES, DataSource, DataSpec, LabelTabl
 from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.errors import DataError
 from mtcon_ray.registry import LocalPath
+from mtcon_ray.regular_file import open_regular
 
 # What a spec on a published data set has from its paper's recipe unless it says otherwise: what
 # follows from the images. Epochs, rate and method are the user's choice; `mtcon-ray prepare`
@@ -166,5 +167,5 @@ def mscon_recipe(size: int, encoder: str, *, head_dim: int) -> dict[str, Any]:
 
 
 def _md5(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

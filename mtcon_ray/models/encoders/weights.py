@@ -26,6 +26,7 @@ from mtcon_ray.files import make_folder
 from mtcon_ray.models.encoders.base import Encoder, EncoderSpec
 from mtcon_ray.paths import MODEL_FILE, OLD_MODEL_FILE
 from mtcon_ray.registry import PathMark, beside_the_spec, is_word
+from mtcon_ray.regular_file import open_regular
 
 State = Mapping[str, Tensor]
 FETCHED_FILE = "model.safetensors"
@@ -237,7 +238,7 @@ def _read_pickled(path: Path) -> dict[Any, Any]:
 
 def _check_readable(path: Path) -> None:
     try:
-        path.open("rb").close()
+        open_regular(path).close()
     except OSError as error:
         raise _refused(f"{path} cannot be read: {error.strerror}") from error
 

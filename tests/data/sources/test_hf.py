@@ -313,3 +313,21 @@ def test_a_url_is_a_folder() -> None:
         ValidationError, match="folder must end in /, because it is a folder, got s3"
     ):
         spec_of("s3://bucket/animals")
+
+
+def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
+    """Except in the hub's cache, where the files of a revision are links to blobs."""
+    write(tmp_path / "elsewhere.parquet", rows(10))
+    for name in ("train", "validation", "test"):
+        write(tmp_path / f"data/{name}.parquet", rows(10))
+    (tmp_path / "data/train.parquet").unlink()
+    (tmp_path / "data/train.parquet").symlink_to(tmp_path / "elsewhere.parquet")
+    with pytest.raises(DataError, match=r"got train\.parquet, a link that leads out of the folder"):
+        labels(tmp_path / "data")
+    hub = tmp_path / "datasets--user--name"
+    (hub / "blobs").mkdir(parents=True)
+    (hub / "snapshots/1234").mkdir(parents=True)
+    for name in ("train", "validation", "test"):
+        write(hub / "blobs" / name, rows(10))
+        (hub / f"snapshots/1234/{name}.parquet").symlink_to(f"../../blobs/{name}")
+    assert len(labels(hub / "snapshots/1234")) == 30

@@ -1,0 +1,93 @@
+"""Tests of small files that unpack to much and of files without an end, which are refused.
+
+Each unpacks to far more than the bound: a test without the check would fill the memory.
+"""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mtcon_ray.data.arrow_files import ArrowFiles
+from mtcon_ray.data.csv_file import read_csv
+from mtcon_ray.data.image_files import UnreadableImageError
+from mtcon_ray.data.parquet_file import MAX_ROWS
+from mtcon_ray.data.shards import find_shards
+from mtcon_ray.data.text_file import read_fields, read_lines
+from mtcon_ray.errors import DataError
+
+
+def equal_rows(count: int, value: object) -> "pa.Array":
+    """Returns an array of one value, which takes no memory for each row."""
+    return pa.DictionaryArray.from_arrays(np.zeros(count, np.int8), pa.array([value]))
+
+
+@pytest.mark.parametrize("name", ["labels.parquet", "train.parquet"])
+def test_more_rows_than_a_file_can_name_images_in_are_refused(tmp_path: Path, name: str) -> None:
+    pq.write_table(pa.table({"image": equal_rows(MAX_ROWS + 1, "a.png")}), tmp_path / name)
+    assert (tmp_path / name).stat().st_size < 10_000
+    with pytest.raises(DataError, match=r"at most 1,000,000 rows for its size, got 1,000,001"):
+        read_csv(tmp_path / name) if name == "labels.parquet" else find_shards(tmp_path)
+
+
+def test_many_columns_of_equal_rows_are_refused(tmp_path: Path) -> None:
+    column = equal_rows(MAX_ROWS, "a.png")
+    pq.write_table(pa.table({f"c{i}": column for i in range(21)}), tmp_path / "labels.parquet")
+    with pytest.raises(DataError, match=r"20,000,000 values in the columns .* got 21,000,000"):
+        read_csv(tmp_path / "labels.parquet")
+
+
+def test_a_long_text_in_many_rows_is_kept_once(tmp_path: Path) -> None:
+    """As texts of its own in each row it would take 100 GB."""
+    text = "x" * 1_000_000
+    table = pa.table({"image": equal_rows(100_000, text), "kind": equal_rows(100_000, text)})
+    pq.write_table(table, tmp_path / "labels.parquet", compression="zstd")
+    cells = read_csv(tmp_path / "labels.parquet").columns["kind"]
+    assert len(cells) == 100_000
+    assert len({id(cell) for cell in cells}) == 1
+
+
+def test_an_image_that_stands_in_many_rows_is_refused(tmp_path: Path) -> None:
+    """Unpacked it would take 100 GB."""
+    table = pa.table({"image": equal_rows(100_000, b"x" * 1_000_000)})
+    pq.write_table(table, tmp_path / "train.parquet", compression="zstd", store_schema=False)
+    with pytest.raises(UnreadableImageError, match="bytes in a group of rows for its size"):
+        ArrowFiles(tmp_path, "image").read("train 99999")
+
+
+def test_a_sparse_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "labels.csv"
+    with path.open("wb") as file:
+        file.truncate(20 * 10**9)
+    for read in (lambda: read_csv(path), lambda: read_lines(path)):
+        with pytest.raises(DataError, match=r"has 20,000,000,000 bytes, and at most .* are read"):
+            read()
+    with path.open("wb") as file:
+        file.truncate(4 * 10**9)
+    with pytest.raises(DataError, match="got null bytes"):
+        read_csv(path)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+    for name in ("labels.csv", "train.parquet", "test.arrow"):
+        path = tmp_path / name
+        if kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "device":
+            path.symlink_to("/dev/zero")
+        else:
+            path.mkdir()
+        message = "Is a directory" if kind == "folder" else "not a regular file"
+        with pytest.raises(DataError, match=message):
+            read_csv(path)
+        with pytest.raises(DataError, match=message):
+            read_lines(path)
+        with pytest.raises(DataError, match=message):
+            read_fields(path, {"a": str}, more=False)
+    if kind == "pipe":
+        with pytest.raises(DataError, match=message):
+            find_shards(tmp_path)

@@ -21,18 +21,70 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     ValidationInfo,
+    model_validator,
 )
 from pydantic_core import CoreSchema, core_schema
 
 from mtcon_ray.errors import SpecError, nearest
 
 
+class _Boolean:
+    """A boolean where a section takes numbers; pydantic refuses it instead of taking true as 1."""
+
+    def __init__(self, value: bool) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return "true" if self.value else "false"
+
+
 class Spec(BaseModel):
-    """Base of all spec sections: immutable, and closed, so that an unknown key is an error."""
+    """Base of all spec sections: immutable, and closed, so that an unknown key is an error.
+
+    A number may not be given as true or false.
+    """
 
     # Not `use_attribute_docstrings`: pydantic would search the source of each class when it is
     # defined, which took a third of the time that `mtcon-ray validate` needs beside torch.
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_booleans(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        # All fields in one call: a validator of each field makes validation three times slower.
+        found = {name: given[name] for name in _number_fields(cls) if name in given}
+        marked = {n: _marked(v) for n, v in found.items() if type(v) in _MAY_HOLD}
+        return given | marked if marked else given
+
+
+_MAY_HOLD = (bool, list, tuple, dict)
+
+
+def _marked(value: Any) -> Any:
+    """Returns a value of a spec with each boolean in it replaced by a `_Boolean`."""
+    match value:
+        case bool():
+            return _Boolean(value)
+        case list() | tuple():
+            return [_marked(each) for each in value]
+        case dict():
+            return {key: _marked(each) for key, each in value.items()}
+    return value
+
+
+@cache
+def _number_fields(section: type[Spec]) -> frozenset[str]:
+    """Returns the names of the fields that take numbers but no booleans, as users write them."""
+    fields = section.model_fields.items()
+    parts = {field.alias or name: list(_parts(field.annotation)) for name, field in fields}
+    return frozenset(
+        name
+        for name, types in parts.items()
+        # The 1 of Literal[1] is a number, too.
+        if bool not in types and any(t in (int, float) or type(t) is int for t in types)
+    )
 
 
 def beside_the_spec(value: str, info: ValidationInfo) -> str:

@@ -1,6 +1,8 @@
 """Safe reading of untrusted YAML: plain values, no aliases, limited depth; and writing."""
 
+import os
 import re
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,6 @@ import yaml
 from mtcon_ray.errors import SpecError
 
 MAX_DEPTH = 50
-# PyYAML implements YAML 1.1, where a float needs a point and a signed exponent: it reads 1e-3 as a
-# string. This pattern is that of YAML 1.2.
-_FLOAT = re.compile(r"[-+]?(?:(?:\.\d+|\d+\.\d*)(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+)$", re.ASCII)
 MAX_SPEC_BYTES = 1_000_000
 # The parser in C takes an eighth of the time; PyYAML lacks it if it was built without libyaml.
 # mypy accepts no base class that is chosen at run time.
@@ -19,7 +18,7 @@ _SafeLoader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_SafeLoader):  # type: ignore[misc]
-    """PyYAML's safe loader with the floats of YAML 1.2, which refuses repeated keys."""
+    """PyYAML's safe loader with the numbers of YAML 1.2, which refuses repeated keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
         """Returns a mapping. Raises SpecError for a repeated key; PyYAML would keep the last."""
@@ -36,11 +35,39 @@ class _Loader(_SafeLoader):  # type: ignore[misc]
 
 
 class _Dumper(yaml.SafeDumper):
-    """PyYAML's safe dumper, which quotes strings that `_Loader` would read as floats."""
+    """PyYAML's safe dumper, which quotes strings that YAML 1.1 or YAML 1.2 reads as a number."""
 
 
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    # PyYAML escapes rare line breaks in double quotes alone; elsewhere they are read as blanks.
+    style = '"' if re.search("[\x85\u2028\u2029]", value) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style)
+
+
+def _whole(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
+    text = str(node.value)
+    return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
+
+
+# PyYAML implements YAML 1.1. It reads 010 as 8, 1:30 as 90, 1e-3 as a text and 2026-01-31 as a
+# date. The core schema of YAML 1.2 replaces these rules. Booleans remain those of YAML 1.1: without
+# them `no` would become a text, which Python takes as true.
+_NUMBERS = {
+    "int": r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+",
+    "float": r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+    r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+}
+_KEPT = ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:null")
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag in _KEPT]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 for _kind in (_Loader, _Dumper):
-    _kind.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
+    for _name, _form in _NUMBERS.items():
+        _tag, _pattern = f"tag:yaml.org,2002:{_name}", re.compile(rf"(?:{_form})\Z")
+        _kind.add_implicit_resolver(_tag, _pattern, list("-+.0123456789"))
+_Dumper.add_representer(str, _text)
+_Loader.add_constructor("tag:yaml.org,2002:int", _whole)
 
 
 def parse_yaml(text: str, where: str) -> Any:
@@ -66,7 +93,7 @@ def parse_yaml(text: str, where: str) -> Any:
         return yaml.load(text, Loader=_Loader)
     except SpecError as error:
         raise SpecError(f"{where} {error}") from None
-    # PyYAML raises ValueError for a date with month 13 or an integer of 5000 digits.
+    # Python raises ValueError for an integer of 5000 digits.
     except (yaml.YAMLError, ValueError) as error:
         raise SpecError(f"{where} is not valid YAML: {error}") from None
 
@@ -77,9 +104,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
     Raises SpecError if the file cannot be read, is larger than MAX_SPEC_BYTES, or is no mapping.
     """
     try:
-        if path.stat().st_size > MAX_SPEC_BYTES:
+        with open(path, "rb", opener=_open_regular) as file:
+            content = file.read(MAX_SPEC_BYTES + 1)
+        if len(content) > MAX_SPEC_BYTES:
             raise SpecError(f"{path} must be a spec of at most {MAX_SPEC_BYTES:,} bytes")
-        text = path.read_text(encoding="utf-8")
+        text = content.decode("utf-8")
     except OSError as error:
         raise SpecError(f"{path} must be a readable YAML file: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -88,6 +117,16 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise SpecError(f"{path} must hold a mapping of sections, got {type(raw).__name__}")
     return raw
+
+
+def _open_regular(path: str, flags: int) -> int:
+    """Opens a file, for `open`. Raises SpecError for a pipe or a device, which may never end."""
+    # Without O_NONBLOCK the opening of a pipe waits for a writer.
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise SpecError(f"{path} must be a regular file, got a folder, a pipe or a device")
 
 
 def dump_yaml(value: Any) -> str:

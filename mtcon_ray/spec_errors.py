@@ -79,13 +79,18 @@ KINDS = {
     "model": "a mapping of fields",
 }
 MAX_SHOWN = 200
+MAX_LINES = 20
 
 
 def explain(error: ValidationError, model: type[Spec]) -> str:
-    """Returns a message with one line per problem in a validation of `model`."""
+    """Returns a message with a line for each of the first MAX_LINES problems of a validation."""
     broken: dict[str, list[tuple[str, str]]] = {}
     lines: dict[str, str] = {}
-    for problem in error.errors(include_url=False, include_context=True):
+    for number, problem in enumerate(error.errors(include_url=False)):
+        if len(lines) == MAX_LINES:
+            # The search for a similar key costs a millisecond, and nobody reads 50,000 lines.
+            lines["..."] = f"... and {error.error_count() - number:,} more problems"
+            break
         if problem["type"] == "too_short" and len(problem["input"]) >= problem["ctx"]["min_length"]:
             # pydantic counts valid entries only; each invalid one is reported by itself.
             continue

@@ -1,11 +1,17 @@
-"""Tests of the YAML of specs: floats of YAML 1.2, strings that look like them, repeated keys."""
+"""Tests of the YAML of specs: numbers of YAML 1.2, strings that look like them, repeated keys."""
 
+import math
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mtcon_ray.errors import SpecError
-from mtcon_ray.safe_yaml import dump_yaml, parse_yaml
+from mtcon_ray.safe_yaml import dump_yaml, parse_yaml, read_yaml
 from mtcon_ray.spec import dump_spec, load_spec, parse_spec
 
 
@@ -24,7 +30,47 @@ def test_numbers_are_those_of_yaml_1_2_wherever_they_stand(tmp_path: Path) -> No
     assert (spec.train.lr, spec.train.momentum, spec.train.lr_final) == (0.2, 0.5, 0.001)
 
 
-@pytest.mark.parametrize("name", ["1e3", "1e-3", ".5", "-.5", "1.", "+1E3", "1_000", "on", "a: b"])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("010", 10), ("064", 64), ("-08", -8), ("+12", 12), ("0o17", 15), ("0x1F", 31), ("0", 0),
+        ("1:30", "1:30"), ("1:30.5", "1:30.5"), ("0b11", "0b11"), ("1_000", "1_000"),
+        ("0o8", "0o8"), ("-0x1", "-0x1"), ("2026-01-31", "2026-01-31"), ("=", "="), ("<<", "<<"),
+        ("1e400", math.inf), ("-.Inf", -math.inf), ("~", None), ("no", False), ("on", True),
+    ],
+)  # fmt: skip
+def test_plain_values_are_those_of_yaml_1_2_and_booleans_those_of_1_1(
+    text: str, value: Any
+) -> None:
+    (read,) = parse_yaml(f"[{text}]", "file")
+    assert read == value
+    assert type(read) is type(value)
+
+
+LOOKS = st.text("0123456789:_.-+eExobnaftruysi", max_size=6)
+PLAIN = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(), LOOKS
+)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.text() | LOOKS, PLAIN))
+def test_what_is_written_is_read_back_by_readers_of_both_versions(value: dict[str, Any]) -> None:
+    text = dump_yaml(value)
+    assert repr(parse_yaml(text, "file")) == repr(yaml.safe_load(text)) == repr(value)
+
+
+def test_neither_pipe_nor_device_is_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
+        with pytest.raises(SpecError, match=f"{path} must be a regular file"):
+            read_yaml(path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["1e3", "1e-3", ".5", "-.5", "1.", "+1E3", "1_000", "010", "1:30", "2026-01-31", "on", "a: b"],
+)
 def test_a_text_that_looks_like_a_number_stays_a_text_in_a_recorded_spec(
     name: str, tmp_path: Path
 ) -> None:

@@ -1,5 +1,6 @@
 """Tests of the messages about invalid specs, and of other tools' names for fields."""
 
+import re
 from typing import Any
 
 import pytest
@@ -73,6 +74,35 @@ def test_a_problem_says_field_rule_value_and_way_out(raw: dict[str, Any], messag
     (line,) = refused(raw)
     assert message in line
     assert "Input" not in line
+
+
+@pytest.mark.parametrize(
+    ("section", "field", "value"),
+    [
+        ("train", "lr", True),
+        ("train", "epochs", False),
+        ("resources", "workers", True),
+        ("views", "mean", [True, 0.5, 0.5]),
+        ("model", "encoder", {"name": "small", "width": True}),
+        ("method", "temperature_by_task", {"shape": True}),
+        ("search", "objective", {"shape": True}),
+        ("search", "space", {"train.lr": {"loguniform": [0.1, True]}}),
+        ("search", "space", {"train.lr": {"choice": [True]}}),
+    ],
+)
+def test_a_boolean_is_no_number(section: str, field: str, value: Any) -> None:
+    (line,) = refused({section: {field: value}})
+    assert re.search("(a number|an integer).*, got .*(true|false)", line)
+
+
+def test_a_boolean_is_no_version() -> None:
+    assert refused({"version": True}) == ["version must be 1, got true"]
+
+
+def test_only_the_first_problems_are_listed() -> None:
+    lines = refused({"train": {f"k{i}": 1 for i in range(50)}, "views": {"flip": 2}})
+    assert len(lines) == 21
+    assert lines[-1] == "... and 31 more problems"
 
 
 @pytest.mark.parametrize(

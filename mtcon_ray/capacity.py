@@ -1,5 +1,6 @@
 """Nodes of a cluster, and the number of trials of a spec that fit on them at a time."""
 
+import math
 from dataclasses import dataclass
 
 from mtcon_ray.errors import ResourceError
@@ -56,8 +57,11 @@ def check_cluster(spec: RunSpec, cluster: ClusterView) -> int | None:
         )
     if any(kind.count is None for kind, n in per_kind.items() if n):
         return spec.search.max_concurrent
-    nodes = [n for kind, n in per_kind.items() for _ in range(kind.count or 0)]
-    total = sum(sorted(nodes, reverse=True)[: cluster.most])
+    total, free = 0, math.inf if cluster.most is None else cluster.most
+    # The kinds with the most room come first. Without a list of nodes: KubeRay's default is 2**31.
+    for kind, n in sorted(per_kind.items(), key=lambda item: -item[1]):
+        used = int(min(kind.count or 0, free))
+        total, free = total + n * used, free - used
     if total < low:
         raise ResourceError(
             f"resources.workers must fit {cluster.where}, got {low} workers of {cpus} CPUs and "

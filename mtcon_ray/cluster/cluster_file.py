@@ -15,24 +15,45 @@ ANY_SIZE = 1e9
 
 
 def view_of_file(path: Path) -> ClusterView:
-    """Returns the node types of a Ray cluster YAML or of a KubeRay RayCluster, with their maxima.
+    """Returns the node types of a Ray cluster YAML or of a file of KubeRay's, with their maxima.
 
-    Raises ResourceError for a file that cannot be read or is neither of the two.
+    A file of KubeRay's may hold further documents. Raises ResourceError for a file that cannot be
+    read or that does not describe exactly one cluster.
     """
     try:
         with path.open(encoding="utf-8") as file:
-            raw = yaml.safe_load(file)
-        if raw.get("kind") == "RayCluster":
-            kinds, head = kuberay_node_types(raw["spec"])
-            raw = {"available_node_types": kinds, "head_node_type": head}
+            raw = _cluster_in([each for each in yaml.safe_load_all(file) if each is not None])
         if raw.get("provider", {}).get("type") == "local":
             return ClusterView(str(path), (_fixed_kind(raw),))
         return _scaling_view(str(path), raw)
-    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, yaml.YAMLError, LookupError, TypeError, AttributeError) as error:
         raise ResourceError(
-            "a cluster's file must be a Ray cluster YAML with available_node_types, or a "
-            f"RayCluster of KubeRay's, got {path} ({type(error).__name__}: {one_line(str(error))})"
+            "a cluster's file must be a Ray cluster YAML with available_node_types, or hold one "
+            f"RayCluster, RayJob or RayService of KubeRay's, got {path} ({type(error).__name__}: "
+            f"{one_line(str(error))})"
         ) from None
+
+
+def _cluster_in(documents: list[Any]) -> dict[str, Any]:
+    """Returns the Ray cluster YAML that is the only document, or made of the one KubeRay cluster.
+
+    Raises ValueError if there is no such cluster, or several.
+    """
+    specs = []
+    for document in documents:
+        match document.get("kind"):
+            case "RayCluster":
+                specs.append(document["spec"])
+            # A RayJob that runs on another RayCluster has no cluster of its own.
+            case "RayJob" | "RayService" as kind:
+                field = "rayClusterSpec" if kind == "RayJob" else "rayClusterConfig"
+                specs += [found] if (found := document["spec"].get(field)) else []
+    if len(specs) == 1:
+        kinds, head = kuberay_node_types(specs[0])
+        return {"available_node_types": kinds, "head_node_type": head}
+    if specs or len(documents) != 1:
+        raise ValueError(f"{len(specs)} clusters in {len(documents)} documents")
+    return dict(documents[0])
 
 
 def _scaling_view(where: str, raw: dict[str, Any]) -> ClusterView:

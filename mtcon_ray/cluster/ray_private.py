@@ -44,6 +44,11 @@ MAX_PACKAGE_BYTES = min(DASHBOARD_CLIENT_MAX_SIZE, GCS_STORAGE_MAX_SIZE - 1)
 # The names of a local Ray's processes in messages.
 RAYLET, GCS = "raylet", "GCS"
 
+# What KubeRay's operator adds to a group of nodes.
+KUBERAY_DEFAULTS: dict[str, Any] = {
+    "rayStartParams": {}, "minReplicas": 0, "maxReplicas": 2**31 - 1,
+}  # fmt: skip
+
 log = logging.getLogger(__name__)
 
 
@@ -202,15 +207,21 @@ def cluster_scales() -> bool:
 def kuberay_node_types(spec: dict[str, Any]) -> tuple[dict[str, Any], str]:
     """Returns the node types of a RayCluster's spec by name, and the head's name.
 
-    Uses the autoscaler's own reader, so that defaults and resource overrides are counted as the
-    cluster will count them.
+    Uses the autoscaler's own reader, so that resource overrides are counted as the cluster will
+    count them.
     """
     from ray.autoscaler._private.kuberay.autoscaling_config import (
         _HEAD_GROUP_NAME,
         _generate_available_node_types_from_ray_cr_spec,
     )
 
-    return _generate_available_node_types_from_ray_cr_spec(spec), _HEAD_GROUP_NAME
+    def complete(group: dict[str, Any]) -> dict[str, Any]:
+        return KUBERAY_DEFAULTS | {key: value for key, value in group.items() if value is not None}
+
+    # The reader expects a RayCluster as Kubernetes returns it, with the operator's defaults.
+    groups = [complete(group) for group in spec.get("workerGroupSpecs") or ()]
+    whole = {"headGroupSpec": complete(spec["headGroupSpec"]), "workerGroupSpecs": groups}
+    return _generate_available_node_types_from_ray_cr_spec(whole), _HEAD_GROUP_NAME
 
 
 def connected_drivers() -> Iterator[Mapping[str, str]]:

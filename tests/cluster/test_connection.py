@@ -112,7 +112,64 @@ spec:
 def test_a_ray_cluster_of_kuberay_gives_its_groups(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(RAY_CLUSTER)
-    assert view_of(str(path)).kinds == (NodeKind("headgroup", 0, 0, 1), NodeKind("gpu", 8, 2, 3))
+    assert view_of(str(path)).kinds == KINDS
+
+
+HEAD = RAY_CLUSTER.partition("  workerGroupSpecs")[0]
+OTHER = "\n---\napiVersion: v1\nkind: ConfigMap\n"
+KINDS = NodeKind("headgroup", 0, 0, 1), NodeKind("gpu", 8, 2, 3)
+
+
+def within(kind: str, field: str) -> str:
+    """Returns a document of KubeRay's that contains the cluster in a field of its spec."""
+    spec = RAY_CLUSTER.partition("spec:\n")[2].replace("\n", "\n  ")
+    return f"kind: {kind}\nspec:\n  {field}:\n  {spec}"
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        (f"---{OTHER}---{RAY_CLUSTER}---\n", KINDS),
+        (f"{within('RayJob', 'rayClusterSpec')}{OTHER}", KINDS),
+        (within("RayService", "rayClusterConfig"), KINDS),
+        (HEAD, KINDS[:1]),
+        (f"{HEAD}  workerGroupSpecs:\n", KINDS[:1]),
+        (HEAD.replace('rayStartParams: {num-cpus: "0"}', ""), (NodeKind("headgroup", 2, 0, 1),)),
+        (
+            RAY_CLUSTER.replace("minReplicas: 0\n      maxReplicas: 3", "replicas: 1"),
+            (KINDS[0], NodeKind("gpu", 8, 2, 2**31 - 1)),
+        ),
+    ],
+)
+def test_a_file_of_kuberay_holds_one_cluster_and_omits_defaults(
+    text: str, kinds: tuple[NodeKind, ...], tmp_path: Path
+) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(text)
+    view = view_of(str(path))
+    assert view.kinds == kinds
+    trial = parse_spec({"name": "t", "resources": {"gpus": 1, "cpus": 1}})
+    if len(kinds) > 1:
+        assert check_cluster(trial, view) == 2 * (kinds[1].count or 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (f"{RAY_CLUSTER}---{RAY_CLUSTER}", "2 clusters in 2 documents"),
+        (f"a: 1{OTHER}", "0 clusters in 2 documents"),
+        ("", "0 clusters in 0 documents"),
+        (HEAD.partition("template")[0] + "template: {spec: {containers: []}}", "IndexError"),
+        ("kind: RayJob\nspec: {clusterSelector: {a: b}}", "KeyError: 'available_node_types'"),
+    ],
+)
+def test_a_file_without_exactly_one_cluster_is_refused(
+    text: str, found: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(text)
+    with pytest.raises(ResourceError, match=f"hold one RayCluster, .*{found}"):
+        view_of(str(path))
 
 
 @pytest.mark.parametrize("text", [AUTOSCALING, RAY_CLUSTER])

@@ -130,9 +130,7 @@ def test_a_read_follows_links_within_the_folder_only(folder: Path) -> None:
     assert read_small(folder / "within") == b"theirs"
     for name in ("away", "home/secret"):
         for read in (read_small, check_own):
-            with pytest.raises(
-                SweepError, match=r"of its own folder, got .*/secret"
-            ):
+            with pytest.raises(SweepError, match=r"of its own folder, got .*/secret"):
                 read(folder / name)
     with pytest.raises((SweepError, OSError)):
         read_small(folder / "loop")

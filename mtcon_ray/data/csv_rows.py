@@ -258,8 +258,11 @@ def _collect(path: Path, blocks: Iterator[Block]) -> tuple[list[str], list[np.nd
             rows = [block[place] for place in kept]
             for place, row in zip(kept, rows, strict=True):
                 if len(row) != width:
-                    is_last = row is block[-1] and next(blocks, None) is None
-                    row[:] = _fitted(path, row, header, number + place, is_last)
+                    fitted = _fitted(row, header)
+                    if fitted is None:
+                        is_last = row is block[-1] and next(blocks, None) is None
+                        raise _misfit(path, row, width, number + place, is_last=is_last)
+                    row[:] = fitted
         numbers.append([number + place for place in kept])
         number += len(block)
         for part, known, cells in zip(parts, shared, zip(*rows, strict=True), strict=False):
@@ -270,24 +273,27 @@ def _collect(path: Path, blocks: Iterator[Block]) -> tuple[list[str], list[np.nd
     return header, columns, np.fromiter(chain.from_iterable(numbers), dtype=np.int64)
 
 
-def _fitted(path: Path, row: list[str], header: list[str], number: int, is_last: bool) -> list[str]:
-    """Returns a row with as many cells as the header.
+def _fitted(row: list[str], header: list[str]) -> list[str] | None:
+    """Returns a row with as many cells as the header, None for a row that does not fit.
 
-    Only empty cells are removed at its end, and added only in columns without a name. Raises
-    _RowError for any other row.
+    Only empty cells are removed at its end, and added only in columns without a name.
     """
     width = len(header)
     if len(row) > width and not any(row[width:]):
         return row[:width]
     if len(row) < width and not any(header[len(row) :]):
         return row + [""] * (width - len(row))
+    return None
+
+
+def _misfit(path: Path, row: list[str], width: int, number: int, *, is_last: bool) -> _RowError:
     if len(row) > width:
         advice = "put quotes around a cell that holds the separator"
     elif is_last:
         advice = "this is the last row, so the file may be cut: get the whole file"
     else:
         advice = "add the empty cells at the end of the row"
-    raise _RowError(
+    return _RowError(
         f"{path} must have rows with as many cells as its header, separated by commas, semicolons "
         f"or tabs, got {len(row)} cells in place of {width} in row {number}; {advice}"
     )

@@ -29,7 +29,7 @@ def test_spellings_of_one_name_are_found(names: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "names", [("1", "1.5", "-1", "10"), ("a b", "ab", "b a"), ("1a", "01a"), ("\u00df", "s")]
+    "names", [("1", "1.5", "-1", "-10"), ("a b", "ab", "b a"), ("1a", "01a"), ("\u00df", "s")]
 )
 def test_other_names_are_not(names: tuple[str, ...]) -> None:
     assert doubtful_names("kind", names, np.arange(len(names)), np.arange(9)) == []

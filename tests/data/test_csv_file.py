@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mtcon_ray.data.csv_file import read_csv
+from mtcon_ray.data.csv_rows import BLOCK
 from mtcon_ray.errors import DataError
 from tests.data.labels import labels_of
 
@@ -42,6 +43,16 @@ def test_another_separator_may_stand_in_the_first_row(tmp_path: Path, row: str) 
 def test_a_header_of_one_column_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("image\n0.jpg\n")
     assert list(read_csv(tmp_path / "a.csv").columns) == ["image"]
+
+
+@pytest.mark.parametrize("place", range(BLOCK - 2, BLOCK + 1))
+def test_a_row_with_empty_cells_at_its_end_loses_no_other_row(tmp_path: Path, place: int) -> None:
+    """Rows are read in blocks; such a row may be the last one of its block."""
+    rows = [f"{i}.jpg,a" for i in range(3 * BLOCK)]
+    rows[place] += ",,"
+    path = tmp_path / "labels.csv"
+    path.write_text("\n".join(["image,kind", *rows]) + "\n")
+    assert read_csv(path).column("image").tolist() == [row.split(",")[0] for row in rows]
 
 
 @pytest.mark.parametrize("ending", [".gz", ".bz2", ".zip", ".xz"])

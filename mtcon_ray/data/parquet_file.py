@@ -66,9 +66,7 @@ def size_of_regular(path: Path) -> int:
 
 def refuse_rows(path: Path, num_rows: int) -> None:
     """Raises DataError for more rows than a file of this size can name images in."""
-    most = max(MAX_ROWS, ROWS_PER_BYTE * size_of_regular(path))
-    if num_rows > most:
-        raise DataError(f"{path} must have at most {most:,} rows for its size, got {num_rows:,}")
+    _refuse_more(path, num_rows, max(MAX_ROWS, ROWS_PER_BYTE * size_of_regular(path)), "rows")
 
 
 def read_columns(path: Path, names: Sequence[str]) -> "pa.Table":
@@ -92,16 +90,33 @@ def read_columns(path: Path, names: Sequence[str]) -> "pa.Table":
                     unpacked += column.total_uncompressed_size
                     if column.physical_type == "BYTE_ARRAY":
                         texts.add(leaf)
-    for what, count, most in (
-        ("values in the columns of labels", cells, max(MAX_CELLS, CELLS_PER_BYTE * size)),
-        ("bytes of labels", unpacked, max(MAX_UNPACKED, UNPACKED_PER_BYTE * size)),
-    ):
-        if count > most:
-            raise DataError(f"{path} must have at most {most:,} {what} for its size, got {count:,}")
+    _refuse_more(path, cells, max(MAX_CELLS, CELLS_PER_BYTE * size), "values in columns of labels")
+    most = max(MAX_UNPACKED, UNPACKED_PER_BYTE * size)
+    _refuse_more(path, unpacked, most, "bytes of labels")
     with pq.ParquetFile(path, read_dictionary=sorted(texts)) as file:
         table = file.read(names)
     table.validate(full=True)
+    _refuse_more(path, sum(map(_joined_size, table.columns)), most, "bytes of lists")
     return table
+
+
+def _refuse_more(path: Path, count: int, most: int, what: str) -> None:
+    if count > most:
+        raise DataError(f"{path} must have at most {most:,} {what} for its size, got {count:,}")
+
+
+def _joined_size(column: "pa.ChunkedArray") -> int:
+    """Returns the bytes of the texts in a column of lists, which are joined row by row; else 0."""
+    import pyarrow.compute as pc
+    import pyarrow.types as types
+
+    if not types.is_nested(column.type) or not types.is_dictionary(column.type.value_type):
+        return 0
+    size = 0
+    for values in map(pc.list_flatten, column.chunks):
+        sizes = pc.binary_length(values.dictionary).take(values.indices)
+        size += pc.sum(sizes, min_count=0).as_py()
+    return size
 
 
 def different_values(column: "pa.ChunkedArray") -> tuple[list[Any], np.ndarray]:

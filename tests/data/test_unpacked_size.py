@@ -36,7 +36,15 @@ def test_more_rows_than_a_file_can_name_images_in_are_refused(tmp_path: Path, na
 def test_many_columns_of_equal_rows_are_refused(tmp_path: Path) -> None:
     column = equal_rows(MAX_ROWS, "a.png")
     pq.write_table(pa.table({f"c{i}": column for i in range(21)}), tmp_path / "labels.parquet")
-    with pytest.raises(DataError, match=r"20,000,000 values in the columns .* got 21,000,000"):
+    with pytest.raises(DataError, match=r"20,000,000 values in columns .* got 21,000,000"):
+        read_csv(tmp_path / "labels.parquet")
+
+
+def test_lists_of_a_long_text_are_refused(tmp_path: Path) -> None:
+    texts = equal_rows(100_000, "x" * 1_000_000)
+    lists = pa.ListArray.from_arrays(np.arange(100_001, dtype=np.int32), texts)
+    pq.write_table(pa.table({"tags": lists}), tmp_path / "labels.parquet", compression="zstd")
+    with pytest.raises(DataError, match="500,000,000 bytes of lists for its size, got 100,000,000"):
         read_csv(tmp_path / "labels.parquet")
 
 

@@ -1,4 +1,4 @@
-"""Opening of files that a user names or that come from a stranger."""
+"""Opening of files from a user or a stranger, which may be pipes or devices."""
 
 import errno
 import os
@@ -10,12 +10,12 @@ from pathlib import Path
 def open_regular(path: Path | str, most: int | None = None) -> BufferedReader:
     """Returns a regular file, opened for reading bytes. `most` bounds its size in bytes.
 
-    A directory, a pipe, a socket or a device is refused: a pipe blocks until somebody writes to it,
-    and a device such as /dev/zero never ends. A symbolic link is followed.
+    Refuses a directory, a pipe, a socket and a device. A pipe blocks until a process writes to it,
+    and /dev/zero never ends. Follows a symbolic link.
 
     Raises OSError with the reason in `strerror`.
     """
-    # O_NONBLOCK, because opening a pipe would block already. It changes nothing for regular files.
+    # O_NONBLOCK, because already the opening of a pipe blocks. It has no effect on regular files.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     found = os.fstat(descriptor)
     if stat.S_ISREG(found.st_mode) and (most is None or found.st_size <= most):

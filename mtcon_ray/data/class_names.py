@@ -1,4 +1,4 @@
-"""Names of classes that one class may have in several spellings, or that stand for no class."""
+"""Doubtful names of classes: spellings of one name, and words for a missing value."""
 
 import re
 import unicodedata
@@ -21,10 +21,10 @@ def doubtful_names(
     rows: np.ndarray | Sequence[str],
     row: str = "row",
 ) -> list[str]:
-    """Returns warnings of class names that look like a missing value or differ only in spelling.
+    """Returns warnings of class names with equal `spelling_key`, and of words for a missing value.
 
-    `codes`, int64 [N], has the class of each item, and `rows` what the message calls each item,
-    after the word `row`. Spelling is what `spelling_key` ignores.
+    `codes`, int64 [N], has the class of each item. `rows` names each item in messages, after the
+    word `row`.
     """
     known = np.flatnonzero(codes != MISSING)
     counts = np.bincount(codes[known], minlength=len(names)).tolist()
@@ -36,7 +36,7 @@ def doubtful_names(
         alike.setdefault("" if name in nothing else spelling_key(name), []).append(code)
 
     def listed(same: list[int], link: str) -> str:
-        # Names that look the same are shown by the numbers of their characters.
+        # Only the numbers of the characters differ if the names look the same.
         looks = {unicodedata.normalize("NFKC", names[code]) for code in same}
         shown = repr if len(looks) == len(same) else ascii
         return link.join(
@@ -62,10 +62,10 @@ def doubtful_names(
 
 
 def spelling_key(name: str) -> str | Decimal:
-    """Returns what names have in common that differ only in spelling.
+    """Returns the same key for all spellings of a name.
 
-    Ignored are letter case, the kind and amount of white space, characters without a width, other
-    encodings of a character (Unicode's NFKC), and in numbers zeros that change nothing.
+    The key ignores letter case, the kind and amount of white space, characters without a width,
+    other encodings of a character (Unicode's NFKC), and zeros without an effect on a number.
     """
     text = name
     if not name.isascii():

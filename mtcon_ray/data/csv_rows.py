@@ -1,8 +1,8 @@
 """Rows of a CSV file as text: its encoding, separator and quotes, and the cells of each row.
 
-Rows are numbered as a spreadsheet shows them: the header is row 1, and a cell that holds line ends
-belongs to one row. Python's module `csv` took half the time of pandas and a third of its memory
-for a million rows, and it does not fill up rows that lack cells.
+Rows are numbered as in a spreadsheet. The header is row 1, and a cell with line ends belongs to one
+row. For a million rows Python's module `csv` took the time of pandas and a third of its memory. It
+does not fill up short rows, as pandas does.
 """
 
 import csv
@@ -23,14 +23,16 @@ from mtcon_ray.errors import DataError
 from mtcon_ray.regular_file import open_regular
 
 SEPARATORS = (",", ";", "\t")
-# Bounds on files that are no tables, such as a sparse file: these would fill the memory.
+# Without these bounds a sparse file, for example, would fill the memory.
 MAX_TABLE_BYTES = 4 * 2**30
-MAX_LINE = 50_000_000  # characters; a longer line counts as several, which do not fit the header
 MAX_COLUMNS = 30_000
-# Rows that are handled together: 4096 took twice as long, because they do not fit the CPU's cache.
+# Characters. A longer line counts as several lines, which do not fit the header.
+MAX_LINE = 4_000_000
+HEAD = 20  # lines, in which the header must end
+# Rows per step. 4096 rows took twice as long, because they do not fit the CPU's cache.
 BLOCK = 256
-MAX_SHARED = 8 * BLOCK  # different texts of a column that equal cells share; more are forgotten
-HEAD = 100  # lines in which the header must end
+# Equal cells share a text until a column has this number of different texts.
+MAX_SHARED = 8 * BLOCK
 PACKED = {".gz", ".bz2", ".zip", ".xz", ".zst", ".tar", ".tgz"}
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 # The first line that Excel understands as the name of the separator.
@@ -42,7 +44,7 @@ Block = list[list[str]]  # the cells of some rows
 
 
 class _RowError(DataError):
-    """A row that does not fit the header. Another reading of the quotes may make it fit."""
+    """A row without the header's cells. It may have them if quotes are read differently."""
 
 
 @dataclass(frozen=True)
@@ -58,16 +60,16 @@ class Rows:
 def read_rows(path: Path) -> Rows:
     """Returns a CSV's rows without those whose cells are all empty.
 
-    Quotes are read as CSV has them. If a row does not fit then, each line is read as a row in which
-    a lone quote is a character like any other. Texts in TSV files often have such quotes.
+    Quotes first have the meaning of CSV. If a row does not fit the header, each line is read as a
+    row, in which a lone quote is a plain character. Texts in TSV files often have such quotes.
 
-    Raises DataError if a row does not have the header's cells or the file is no CSV, and OSError if
-    the file cannot be read.
+    Raises DataError for a row without the header's cells, or a file of another format. Raises
+    OSError for an unreadable file.
     """
     if path.suffix.lower() in PACKED:
         raise DataError(
-            f"{path} must be a table that is not compressed, got the ending {path.suffix}; unpack "
-            "the file and name the unpacked one"
+            f"{path} must be an uncompressed table, got the ending {path.suffix}; unpack the file "
+            "and give the unpacked file"
         )
     try:
         try:
@@ -119,7 +121,7 @@ def _opened(path: Path) -> Iterator[tuple[TextIOWrapper, bool]]:
 
 
 def _tail(file: BufferedReader) -> bytes:
-    """Returns the last two bytes, and goes back to the start."""
+    """Returns the last two bytes, and sets the position to the start."""
     file.seek(-min(2, file.seek(0, SEEK_END)), SEEK_END)
     tail = file.read()
     file.seek(0)
@@ -127,7 +129,7 @@ def _tail(file: BufferedReader) -> bytes:
 
 
 def _refuse_others(path: Path, first: str) -> None:
-    """Raises DataError if the first line is not that of a CSV."""
+    """Raises DataError if a CSV cannot have this first line."""
     if not first:
         raise DataError(f"{path} must have a header and rows, got an empty file")
     if "\0" in first:
@@ -144,7 +146,7 @@ def _refuse_others(path: Path, first: str) -> None:
 
 
 def _separator(head: Sequence[str]) -> str:
-    """Returns the separator that gives most header cells; separators in quotes do not count."""
+    """Returns the separator with most header cells. Separators in quotes do not count."""
 
     def width(separator: str) -> int:
         try:
@@ -158,9 +160,9 @@ def _separator(head: Sequence[str]) -> str:
 def _quoted_blocks(
     path: Path, lines: Iterator[str], separator: str, warnings: list[str]
 ) -> Iterator[Block]:
-    """Yields the cells of rows. Raises _RowError for a quote that joins rows or does not end.
+    """Yields the cells of rows. Raises _RowError for a quote without an end.
 
-    Adds a warning to `warnings` for a cell of lines that may be rows.
+    Adds a warning to `warnings`, or raises _RowError, for a quoted cell whose lines may be rows.
     """
     reader = csv.reader(lines, delimiter=separator, strict=True)
     number, width = 1, 0
@@ -170,7 +172,7 @@ def _quoted_blocks(
         try:
             block.extend(islice(reader, BLOCK))
         except csv.Error as error:
-            what = "a cell that begins with a quote and does not end with one"
+            what = "a cell with a quote at its start and none at its end"
             if "field limit" in str(error):
                 what = f"a cell of more than {csv.field_size_limit():,} characters"
             raise _RowError(
@@ -183,6 +185,7 @@ def _quoted_blocks(
         width = width or len(block[0])
         if reader.line_num - num_lines > len(block):
             warnings += _check_lines(path, block, number, separator, width)
+            del warnings[1:]
         yield block
         number += len(block)
 
@@ -204,7 +207,7 @@ def _check_lines(
                 f"{path} must have a row in each line, got {what}; remove the quote at the start "
                 "of the cell, or double it and put quotes around the cell"
             )
-        yield f"{path} has {what}: check that it is one row"
+        yield f"{path} has {what}: check whether it is one row"
         return
 
 
@@ -219,7 +222,7 @@ def _name_images(lines: Block) -> bool:
 def _literal_blocks(
     path: Path, lines: Iterator[str], separator: str, is_ended: bool
 ) -> Iterator[Block]:
-    """Yields the cells of lines; quotes are removed from a cell that has them at both ends."""
+    """Yields the cells of lines, without the quotes of cells with quotes at both ends."""
     block: Block = []
     while part := list(islice(lines, BLOCK)):
         block = [line.rstrip("\n").split(separator) for line in part]
@@ -257,12 +260,9 @@ def _collect(path: Path, blocks: Iterator[Block]) -> tuple[list[str], list[np.nd
             kept = [place for place in kept if any(block[place])]
             rows = [block[place] for place in kept]
             for place, row in zip(kept, rows, strict=True):
-                if len(row) != width:
-                    fitted = _fitted(row, header)
-                    if fitted is None:
-                        is_last = row is block[-1] and next(blocks, None) is None
-                        raise _misfit(path, row, width, number + place, is_last=is_last)
-                    row[:] = fitted
+                if len(row) != width and not _fit(row, header):
+                    is_last = row is block[-1] and next(blocks, None) is None
+                    raise _misfit(path, row, width, number + place, is_last)
         numbers.append([number + place for place in kept])
         number += len(block)
         for part, known, cells in zip(parts, shared, zip(*rows, strict=True), strict=False):
@@ -273,20 +273,20 @@ def _collect(path: Path, blocks: Iterator[Block]) -> tuple[list[str], list[np.nd
     return header, columns, np.fromiter(chain.from_iterable(numbers), dtype=np.int64)
 
 
-def _fitted(row: list[str], header: list[str]) -> list[str] | None:
-    """Returns a row with as many cells as the header, None for a row that does not fit.
+def _fit(row: list[str], header: list[str]) -> bool:
+    """Gives a row as many cells as the header if only empty cells differ, else returns False.
 
-    Only empty cells are removed at its end, and added only in columns without a name.
+    Missing cells count as empty in columns without a name.
     """
-    width = len(header)
-    if len(row) > width and not any(row[width:]):
-        return row[:width]
-    if len(row) < width and not any(header[len(row) :]):
-        return row + [""] * (width - len(row))
-    return None
+    width, found = len(header), len(row)
+    if any(row[width:]) or any(header[found:]):
+        return False
+    row[found:] = [""] * (width - found)
+    del row[width:]
+    return True
 
 
-def _misfit(path: Path, row: list[str], width: int, number: int, *, is_last: bool) -> _RowError:
+def _misfit(path: Path, row: list[str], width: int, number: int, is_last: bool) -> _RowError:
     if len(row) > width:
         advice = "put quotes around a cell that holds the separator"
     elif is_last:
@@ -300,11 +300,11 @@ def _misfit(path: Path, row: list[str], width: int, number: int, *, is_last: boo
 
 
 def _named_columns(path: Path, header: list[str], columns: list[np.ndarray]) -> list[int]:
-    """Returns the places of the columns, without those that have neither a name nor a cell.
+    """Returns the places of the columns with a name or with a cell.
 
-    One column may have no name, as pandas writes the index of a table.
+    One column may have no name, because pandas writes the index of a table without a name.
 
-    Raises DataError for several columns of one name, or without one.
+    Raises DataError for several columns without a name or with the same name.
     """
     kept = [i for i, name in enumerate(header) if name or any(columns[i])]
     unnamed = [str(i + 1) for i in kept if not header[i]]
@@ -321,9 +321,10 @@ def _named_columns(path: Path, header: list[str], columns: list[np.ndarray]) -> 
 
 
 def _cut_end(name: str, cells: np.ndarray, number: int) -> list[str]:
-    """Returns a warning if the last cell of a file seems to be the beginning of another one's text.
+    """Returns a warning if the last cell of a file may be cut.
 
-    Many whole files lack the last line end, so that alone is no reason.
+    Its text must occur nowhere else, and begin like the text of several cells. Many whole files
+    lack the last line end too.
     """
     last, counts = cells[-1], Counter(cells[:-1].tolist())
     longer = [text for text, count in counts.most_common() if count > 1 and text.startswith(last)]

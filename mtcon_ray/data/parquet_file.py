@@ -1,6 +1,6 @@
-"""Parquet files as columns of text, and the bounds on what they unpack to.
+"""Parquet files as columns of text, and bounds on their unpacked size.
 
-A Parquet file of 200 kB can hold 30 million equal rows, or a text that stands in a million of them.
+A Parquet file of 200 kB can hold 30 million equal rows, or one long text in a million rows.
 """
 
 import os
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 PARQUET = ".parquet"
 LIST_SEPARATOR = "|"
-# A table names an image in each row, which takes some bytes. What a file may unpack to grows with
-# its size, and small files may unpack to more than their size.
+# A table names an image in each row, which takes some bytes. The bounds grow with the file's size,
+# except for small files.
 MAX_ROWS, ROWS_PER_BYTE = 1_000_000, 1
 MAX_CELLS, CELLS_PER_BYTE = 20_000_000, 20
 MAX_UNPACKED, UNPACKED_PER_BYTE = 500_000_000, 20
@@ -39,7 +39,7 @@ def read_parquet(path: Path) -> tuple[dict[str, np.ndarray], int]:
     import pyarrow.parquet as pq
 
     size_of_regular(path)  # pyarrow would wait for a pipe
-    # Among the ValueErrors are those of dates and of bytes that are no text.
+    # Invalid dates and bytes that are not text are ValueErrors.
     try:
         schema = pq.read_schema(path)
         kept = [field.name for field in schema if not _is_nested(field.type, pa.types)]
@@ -70,7 +70,7 @@ def refuse_rows(path: Path, num_rows: int) -> None:
 
 
 def read_columns(path: Path, names: Sequence[str]) -> "pa.Table":
-    """Returns columns of all rows; texts are dictionaries, so that equal ones are kept once.
+    """Returns columns of all rows. Texts are dictionaries, which hold equal texts once.
 
     Raises DataError if the file unpacks to more than the bounds.
     """

@@ -101,8 +101,8 @@ class ArrowShard:
 
         with pa.memory_map(str(path)) as mapped:
             self._table = pa.ipc.open_stream(mapped).read_all()
-        # The data stay in the map, and pyarrow believes their offsets: a wrong one would read other
-        # memory of this process, or end it. Of images only the offsets are looked at.
+        # pyarrow follows the offsets in the map. A wrong offset would read other memory of this
+        # process, or end the process. The validation reads the offsets of images, not their bytes.
         self._table.validate(full=True)
         self.schema: pa.Schema = self._table.schema
         self.starts = (0, self._table.num_rows)
@@ -124,7 +124,7 @@ def open_shard(path: Path) -> Iterator[ParquetShard | ArrowShard]:
     """Yields an open file. Raises DataError if opening or reading it shows that it is damaged."""
     import pyarrow as pa
 
-    # Among the ValueErrors are those of dates and of bytes that are no text.
+    # Invalid dates and bytes that are not text are ValueErrors.
     try:
         open_regular(path).close()  # pyarrow would wait for a pipe
         opened = ArrowShard(path) if path.suffix.lower() == ARROW else ParquetShard(path)

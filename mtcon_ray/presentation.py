@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NOTHING = "—"
 # Characters that control a terminal or reorder text, and surrogates, which cannot be encoded.
-UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 # Characters of a line of an error, which may quote a value of any length.
 MAX_LINE = 1000
 # Marks intervals of a single seed.
@@ -35,6 +35,18 @@ def printable(text: str) -> str:
     'name\\\\x1b[2J'
     """
     return UNPRINTABLE.sub(lambda m: m[0].encode("unicode_escape").decode(), text)
+
+
+def hanging(text: str) -> str:
+    """Returns a printable message where all lines but the first are indented.
+
+    A line end in the name of a file then cannot begin a line that looks like one of this program.
+
+    >>> hanging("a.png\\n[ 9:99] trial-0001 finished\\n  b.png")
+    'a.png\\n  [ 9:99] trial-0001 finished\\n  b.png'
+    """
+    first, *rest = printable(text).split("\n")
+    return "\n".join([first, *(line if line[:2] == "  " else f"  {line}" for line in rest)])
 
 
 def one_line(text: str) -> str:

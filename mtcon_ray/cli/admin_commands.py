@@ -14,7 +14,7 @@ from rich.filesize import decimal
 from mtcon_ray import paths
 from mtcon_ray.cli import options
 from mtcon_ray.cli.console import Console
-from mtcon_ray.cli.terminal import Terminal, say
+from mtcon_ray.cli.terminal import Terminal, say, warn
 from mtcon_ray.errors import SweepError, TrackingError
 from mtcon_ray.files import move, remove_folder
 from mtcon_ray.lock import driver_lock, is_driven
@@ -172,7 +172,7 @@ def track_sync(name: str, root: Path) -> None:
     with driver_lock(folder):
         is_sweep = folder.parent == paths.sweeps_folder(root)
         for text in (load_sweep if is_sweep else load_single)(folder).lost:
-            say(f"warning: {text}", err=True)
+            warn(text)
         sender.check_begun(folder)
         check_server(uri)
         sent, left = sender.track_sync(folder, uri, tracking.experiment)

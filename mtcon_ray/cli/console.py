@@ -19,8 +19,8 @@ from mtcon_ray.presentation import (
     accuracy_text,
     configuration_text,
     duration_text,
+    hanging,
     one_line,
-    printable,
 )
 from mtcon_ray.status import Status
 
@@ -80,7 +80,7 @@ class Console(Callbacks, AbstractContextManager["Console"]):
         """Ends the display and prints the error as at the end of any command."""
         if self._live:
             self._live.stop()
-        self._terminal.write(f"error: {printable(error)}\n")
+        self._terminal.write(hanging(f"error: {error}") + "\n")
 
     def on_phase(self, what: str) -> None:
         """Shows that a long preparation begins."""
@@ -171,11 +171,11 @@ class Console(Callbacks, AbstractContextManager["Console"]):
 
     def _print(self, text: str, *, always: bool = False) -> None:
         if self._live:
-            self._live.console.print(cell(text), soft_wrap=True)
+            self._live.console.print(cell(hanging(text)), soft_wrap=True)
         elif always or not self._quiet:
             self._last_line = self._clock()
             stamp = f"[{duration_text(self._elapsed):>5}]"
-            self._terminal.write(f"{stamp} {printable(text)}\n")
+            self._terminal.write(f"{stamp} {hanging(text)}\n")
 
     def _is_time(self, seconds: float) -> bool:
         return self._clock() - self._last_line >= seconds

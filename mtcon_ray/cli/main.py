@@ -33,7 +33,7 @@ from mtcon_ray.cli.spec_commands import examples, init, plan, prepare, schema, v
 from mtcon_ray.cli.terminal import drop_unwritten, open_closed_streams, say
 from mtcon_ray.errors import MtconError, UserError, file_error, limit_error
 from mtcon_ray.paths import log_folder
-from mtcon_ray.presentation import abridged, printable
+from mtcon_ray.presentation import abridged, hanging, printable
 from mtcon_ray.signals import interrupt_on_signals
 from mtcon_ray.tracking.mlflow_server import masked
 
@@ -104,7 +104,7 @@ for command in (
 def _explain(error: MtconError, session: Session) -> int:
     if session.verbose:
         say(masked("".join(traceback.format_exception(error))), err=True)
-    say(abridged(printable(masked(f"error: {error}"))), err=True)
+    say(abridged(hanging(masked(f"error: {error}"))), err=True)
     return error.exit_code
 
 

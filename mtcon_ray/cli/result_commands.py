@@ -10,9 +10,15 @@ from mtcon_ray import paths
 from mtcon_ray.cli import options
 from mtcon_ray.cli.console import Console
 from mtcon_ray.cli.tables import table_lines
-from mtcon_ray.cli.terminal import Terminal, say
+from mtcon_ray.cli.terminal import Terminal, say, warn
 from mtcon_ray.errors import SweepError
-from mtcon_ray.presentation import NOTHING, accuracy_text, configuration_text, resume_line
+from mtcon_ray.presentation import (
+    NOTHING,
+    accuracy_text,
+    configuration_text,
+    hanging,
+    resume_line,
+)
 from mtcon_ray.tracking.mlflow_server import tracking_uri, ui_command
 
 if TYPE_CHECKING:
@@ -118,7 +124,7 @@ def status(name: str, root: Path, as_json: bool, as_csv: bool, top: int | None) 
     if _is_sweep(folder, root) and state != "running" and (reason := end_reason(folder)):
         say(f"ended early: {reason}")
     columns = Terminal.of().columns
-    lines = [f"warning: {text}" for text in results.plan_warnings]
+    lines = [hanging(f"warning: {text}") for text in results.plan_warnings]
     lines += leaderboard_lines(results, limit=top, columns=columns and columns - len(INDENT))
     say("\n".join(INDENT + line for line in lines))
     if state in ("interrupted", "stopped"):
@@ -146,7 +152,7 @@ def best(name: str, root: Path, as_json: bool) -> None:
 def _warn_of_losses(results: "SweepResults") -> None:
     """Prints what is missing from the event logs to standard error, apart from the output."""
     for text in results.lost:
-        say(f"warning: {text}", err=True)
+        warn(text)
 
 
 def _sweep_folder(root: Path, name: str) -> Path:

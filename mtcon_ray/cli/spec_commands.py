@@ -9,9 +9,10 @@ import click
 
 from mtcon_ray.cli import options
 from mtcon_ray.cli.example_files import SYNTHETIC, copy_examples, example_file
-from mtcon_ray.cli.terminal import say
+from mtcon_ray.cli.terminal import say, warn
 from mtcon_ray.paths import log_folder
 from mtcon_ray.plugins import installed_plugins
+from mtcon_ray.presentation import hanging
 
 if TYPE_CHECKING:
     from mtcon_ray.plan import Plan
@@ -69,7 +70,7 @@ def init(csv: Path | None, images: Path | None, synthetic: bool, output: Path | 
         raise
     if not options.session().quiet:
         commands = [f"mtcon-ray {command} {path}" for command in ("validate", "plan", "sweep")]
-        say("\n  ".join([f"wrote {path}", *findings]))
+        say(hanging("\n".join([f"wrote {path}", *findings])))
         say("\n  ".join(["next:", *commands]))
 
 
@@ -117,7 +118,7 @@ def prepare(
     session.log_folder = log_folder(root)
     for line in prepare_data(run_spec, root, quiet=session.quiet):
         if not session.quiet:
-            say(line, err=True)
+            say(hanging(line), err=True)
     say(raw.rstrip())
 
 
@@ -132,14 +133,14 @@ def validate(spec: Path, overrides: tuple[str, ...]) -> None:
     run_spec = load_spec(spec, overrides)
     plan = _plan_anywhere(run_spec)
     for warning in plan.warnings:
-        say(f"warning: {warning}", err=True)
+        warn(warning)
     if not options.session().quiet:
         epochs = plan.count_text("epochs")
         say(f"{spec} is valid: {counted(plan.num_trials, 'trial')} of {epochs} epochs")
         for label, text in data_lines(
             run_spec.data, plan.num_items, plan.classes, plan.split_origin
         ):
-            say(f"  {label:<10}{text}")
+            say(hanging(f"  {label:<10}{text}"))
 
 
 def _plan_anywhere(spec: "RunSpec") -> "Plan":
@@ -205,7 +206,7 @@ def plan(
     if as_json:
         say(resolved.model_dump_json(indent=1))
         return
-    say("\n".join(plan_lines(run_spec, resolved)))
+    say(hanging("\n".join(plan_lines(run_spec, resolved))))
 
 
 @click.command()

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, TextIO, cast
 import click
 
 from mtcon_ray.errors import MtconError
-from mtcon_ray.presentation import printable
+from mtcon_ray.presentation import hanging, printable
 
 # `rich` takes 0.1 s to import, which commands that draw nothing need not spend.
 if TYPE_CHECKING:
@@ -110,6 +110,11 @@ def say(text: object, *, err: bool = False) -> None:
     except OSError as error:
         if not err:  # an error of standard error itself cannot be printed
             raise MtconError(f"standard output must be writable, got {error.strerror}") from None
+
+
+def warn(text: str) -> None:
+    """Prints a warning to standard error."""
+    say(hanging(f"warning: {text}"), err=True)
 
 
 def open_closed_streams() -> None:

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image, ImageOps
+from PIL.PngImagePlugin import PngInfo
 
 from mtcon_ray.data import decoding
 from mtcon_ray.data.decoding import Resize, decode_image
 from mtcon_ray.data.image_files import UnreadableImageError
+from mtcon_ray.data.image_names import FORMATS, IMAGE_ENDINGS
+from mtcon_ray.data.memory import Room
 
 ORIENTATION, MAKER = 0x0112, 0x010F
 
@@ -126,3 +129,76 @@ def test_a_line_fills_no_memory(resize: Resize) -> None:
     """A 65,000 x 1 image is decoded without a square of its length, which would take 12 GB."""
     data = encoded(Image.new("RGB", (65_000, 1), (9, 9, 9)))
     assert (decode_image(data, 8, resize) == 9).any()
+
+
+def test_the_list_of_endings_is_that_of_pillow() -> None:
+    """Except float images, which have more than 8 bits a channel."""
+    known = Image.registered_extensions()
+    assert {e for e, kind in known.items() if kind in FORMATS} - {".pfm"} == set(IMAGE_ENDINGS)
+    assert all(known[ending] == kind for kind, ends in FORMATS.items() for ending in ends)
+
+
+@pytest.mark.parametrize("name", ["icc_profile", "pnginfo"])
+def test_a_large_profile_or_text_costs_no_image(name: str) -> None:
+    text = PngInfo()
+    text.add_text("Comment", 3_000_000 * "x", zip=True)
+    given = {"icc_profile": bytes(3_000_000), "pnginfo": text}[name]
+    data = encoded(picture(), **{name: given})
+    assert (decode_image(data, 16) == decode_image(encoded(picture()), 16)).all()
+
+
+def test_a_text_that_would_fill_the_memory_is_refused() -> None:
+    text = PngInfo()
+    text.add_text("Comment", 20_000_000 * "x", zip=True)
+    with pytest.raises(UnreadableImageError, match="too large"):
+        decode_image(encoded(picture(), pnginfo=text), 16)
+
+
+def test_lab_images_are_converted() -> None:
+    grey = Image.new("LAB", (8, 8), (128, 128, 128))
+    assert np.ptp(decode_image(encoded(grey, "TIFF"), 8).astype(int)) <= 2
+    assert abs(int(decode_image(encoded(grey, "TIFF"), 8)[0, 0, 0]) - 119) < 4
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "HEIC is not read; convert it to JPEG or PNG"),
+        (b"\0\0\0\x18ftypmif1\0\0\0\0mif1heic", "HEIC is not read; convert it to JPEG or PNG"),
+        (b"\xff\x0a\xff\xff", "JPEG XL is not read; convert it to JPEG or PNG"),
+        (b"\0\0\0\x0cJXL \r\n\x87\n", "JPEG XL is not read; convert it to JPEG or PNG"),
+        (128 * b"\n" + b"DICM", "DICOM is not read; convert it to PNG with 8 bits a channel"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS; `git lfs pull`"),
+        (b"<html>", "not an image"),
+        (b"", "empty file"),
+    ],
+)
+def test_files_that_are_not_read_are_told_apart(data: bytes, reason: str) -> None:
+    with pytest.raises(UnreadableImageError) as told:
+        decode_image(data, 16)
+    assert str(told.value).startswith(reason)
+
+
+def test_the_memory_of_images_that_are_decoded_together_is_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each image takes its memory before its pixels are decoded, JPEGs that of their scale."""
+    taken = []
+
+    class Counted(Room):
+        def taken(self, num_bytes: int) -> Any:
+            taken.append(num_bytes)
+            return super().taken(num_bytes)
+
+    monkeypatch.setattr(decoding, "DECODING_ROOM", Counted(2**30))
+    large, opaque = picture().resize((800, 800)), 800 * 800
+    images = {
+        encoded(large): 8 * opaque,
+        encoded(large.convert("RGBA")): 16 * opaque,
+        encoded(large, "WEBP"): 25 * opaque,
+        encoded(large, "JPEG"): 8 * opaque // 64,
+        encoded(large, "JPEG", progressive=True): 6 * opaque + 8 * opaque // 64,
+    }
+    for data in images:
+        decode_image(data, 16)
+    assert taken == list(images.values())

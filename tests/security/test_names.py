@@ -15,6 +15,7 @@ from mtcon_ray.cli.terminal import Terminal
 from mtcon_ray.presentation import configuration_text, printable
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Artifact, Ended, Started
+from tests.data.sources.downloads import save_image
 
 EVIL = "\x1b]52;c;cm0gLXJm\x07\x9b2J\x1b[2J\u202e"
 PLAN = SimpleNamespace(
@@ -62,6 +63,33 @@ def test_values_and_reasons_command_no_terminal(tty: bool) -> None:
     assert not {"\x07", "\x9b", "\u202e"} & set(stream.getvalue())
     assert "\x1b]" not in stream.getvalue()
     assert "\x1b" not in configuration_text({"method.task": EVIL})
+
+
+FORGED = "[ 9:99] trial-0001 finished"
+
+
+def test_a_line_end_in_a_name_begins_no_line(tmp_path: Path) -> None:
+    """Names of images stand in errors, warnings, findings and notes without quotes."""
+    images = tmp_path / "images"
+    for shape in ("disc", "ring", ".hidden\n" + FORGED):
+        for i in range(20):
+            save_image(images / shape / f"{i}.png", 10 * i)
+    for name in (f"a\n{FORGED}.png", f"b\u2028\n{FORGED}.txt"):
+        (images / "disc" / name).touch()
+    spec, printed = str(tmp_path / "s.yaml"), []
+    for arguments in (["init", str(images), "-o", spec], ["validate", spec], ["plan", spec]):
+        printed.append(CliRunner().invoke(program, arguments).output)
+        if not Path(spec).exists():
+            (images / "disc" / f"a\n{FORGED}.png").unlink()
+            printed.append(CliRunner().invoke(program, arguments).output)
+    stream = io.StringIO()
+    with Console(Terminal(stream, live=False)) as console:
+        console.on_note(f"warning: first a\n{FORGED}")
+        console.on_abort(f"got a\n{FORGED}")
+    printed.append(stream.getvalue())
+    assert all(FORGED in text for text in printed)
+    lines = [line for text in printed for line in text.splitlines()]
+    assert not [line for line in lines if line.startswith("[ 9:99]")]
 
 
 @pytest.mark.mlflow

@@ -139,6 +139,13 @@ class TorchvisionSource(FilesSource):
         if known.labels is None:
             arguments["loader"] = str  # an item is the path of its image, and its class
         make = getattr(datasets, spec.name)
+        if pickles := sorted(Path(spec.folder).glob(f"{spec.name}/processed/*.pt")):
+            # torchvision reads these files of its earlier versions first.
+            raise DataError(
+                f"data.folder must hold {spec.name} as published, got {pickles[0]}, a pickle, "
+                f"which can run code; remove the folder {pickles[0].parent}, and set "
+                "data.download: true if the published files are not there"
+            )
         try:
             try:
                 return make(spec.folder, download=False, **arguments)

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import pickle
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,17 @@ def test_labels_are_read_without_an_image(tmp_path: Path) -> None:
     assert len(labels("Food101", tmp_path)) == 20
     with pytest.raises(DataError, match="got 20 of 20:"):
         check_dataset(spec_of("Food101", tmp_path), 8, tmp_path / "store")
+
+
+def test_pickles_of_earlier_versions_are_refused(tmp_path: Path) -> None:
+    """torchvision would read them before the published files."""
+    fashion(tmp_path)
+    folder = tmp_path / "FashionMNIST" / "processed"
+    folder.mkdir()
+    for name in ("training.pt", "test.pt"):
+        (folder / name).write_bytes(pickle.dumps({"a": 1}))
+    with pytest.raises(DataError, match=r"as published, got .*test\.pt, a pickle, .*; remove the"):
+        source_of("FashionMNIST", tmp_path).read_labels()
 
 
 @pytest.mark.parametrize("name", ["Food101", "FashionMNIST"])

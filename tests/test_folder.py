@@ -68,6 +68,25 @@ def test_a_taken_name_is_refused_with_the_line_that_resumes(tmp_path: Path, spec
         choose(tmp_path, spec, "mine", False)
 
 
+@pytest.mark.parametrize("kind", ["sweeps", "runs"])
+def test_a_sweep_and_a_training_do_not_share_a_name(
+    tmp_path: Path, spec: RunSpec, kind: str
+) -> None:
+    """Each command would mean one of them, and `clean` would remove it."""
+    other = "runs" if kind == "sweeps" else "sweeps"
+    with claimed(tmp_path / other / "mine"):
+        write_beginnings(tmp_path / other / "mine", spec, plan_of(spec, tmp_path, VIEW))
+    with pytest.raises(
+        SweepError, match=f"different names, got 'mine', under which .*/{other}/mine"
+    ):
+        choose_folder(tmp_path / kind, spec, "mine", False, way_on=str)
+    shutil.copytree(tmp_path / other / "mine", tmp_path / other / "shoes-1")
+    assert choose_folder(tmp_path / kind, spec, None, False, way_on=str).name == "shoes-2"
+    shutil.copytree(tmp_path / other / "mine", tmp_path / kind / "mine")
+    resumed = choose_folder(tmp_path / kind, spec, "mine", True, way_on=str)
+    assert resumed == tmp_path / kind / "mine", "both were there before"
+
+
 def test_a_resume_finds_its_sweep(tmp_path: Path, spec: RunSpec) -> None:
     folder = begin(tmp_path, spec, "shoes-7")
     assert choose(tmp_path, spec, "shoes-7", True) == folder
@@ -186,7 +205,7 @@ def test_records_without_a_spec_are_neither_removed_nor_continued(
     folder.mkdir(parents=True)
     (folder / "study.journal").touch()
     for resume in (False, True):
-        with pytest.raises(SweepError, match=r"records without it .* `mtcon-ray clean mine --yes`"):
+        with pytest.raises(SweepError, match=r"without it .* `mtcon-ray clean sweeps/mine "):
             choose(tmp_path, spec, "mine", resume)
     with pytest.raises(ZeroDivisionError), claimed(folder):
         raise ZeroDivisionError

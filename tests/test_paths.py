@@ -1,6 +1,7 @@
 """Tests of names and folders under the root."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -12,6 +13,7 @@ from mtcon_ray.paths import (
     last_name,
     list_folders,
     new_name,
+    prepare_root,
     run_folder,
     sweep_folder,
     sweeps_folder,
@@ -39,12 +41,41 @@ def test_the_home_of_an_unknown_user_is_refused() -> None:
         choose_root("~no-such-user/x")
 
 
-def test_new_names_count_on_from_the_highest(tmp_path: Path) -> None:
+@pytest.mark.parametrize("url", ["s3://bucket/x", "s3:/bucket/x", "file:///tmp/x", "hf://me:key@x"])
+def test_a_url_is_no_root(url: str) -> None:
+    with pytest.raises(UserError, match=r"must be a folder, got a URL .* storage\.mirror") as error:
+        choose_root(url)
+    assert "key" not in str(error.value)
+
+
+def test_the_permissions_of_an_existing_root_are_named_and_stay() -> None:
+    told: list[str] = []
+    with TemporaryDirectory() as above:
+        root = Path(above, "root")
+        prepare_root(root, told.append)
+        assert root.stat().st_mode & 0o777 == 0o700
+        root.chmod(0o750)
+        prepare_root(root, told.append)
+        assert told == [], "nobody else can search the folder above"
+        Path(above).chmod(0o711)
+        prepare_root(root, told.append)
+        assert root.stat().st_mode & 0o777 == 0o750
+        assert len(told) == 1
+        assert f"mode 750, so other users may read what is in it; `chmod 700 {root}`" in told[0]
+        root.chmod(0o700)
+        prepare_root(root, told.append)
+        assert len(told) == 1
+
+
+def test_new_names_count_on_from_the_highest_of_sweeps_and_trainings(tmp_path: Path) -> None:
     assert new_name(tmp_path, "shoes") == "shoes-1"
     for name in ("shoes-2", "shoes-10", "shoes-x", "other-30", "shoes-007"):
-        (tmp_path / name).mkdir()
+        (tmp_path / "sweeps" / name).mkdir(parents=True)
     assert new_name(tmp_path, "shoes") == "shoes-11"
-    assert last_name(tmp_path, "shoes") == "shoes-10"
+    assert last_name(tmp_path / "sweeps", "shoes") == "shoes-10"
+    (tmp_path / "runs" / "shoes-11").mkdir(parents=True)
+    assert new_name(tmp_path, "shoes") == "shoes-12"
+    assert last_name(tmp_path / "sweeps", "shoes") == "shoes-10", "it names what is resumed"
 
 
 def test_no_last_name_says_how_to_start(tmp_path: Path) -> None:
@@ -60,10 +91,13 @@ def test_names_that_are_no_folder_names_are_refused(tmp_path: Path, name: str) -
         run_folder(tmp_path, name)
 
 
-def test_find_prefers_sweeps_and_suggests(tmp_path: Path) -> None:
+def test_find_refuses_a_name_of_both_kinds_and_suggests(tmp_path: Path) -> None:
     sweep = make(sweep_folder(tmp_path, "shoes-1"))
-    run = make(run_folder(tmp_path, "shoes-1"))
     assert find_folder(tmp_path, "shoes-1") == sweep
+    run = make(run_folder(tmp_path, "shoes-1"))
+    with pytest.raises(SweepError, match="give sweeps/shoes-1 or runs/shoes-1"):
+        find_folder(tmp_path, "shoes-1")
+    assert find_folder(tmp_path, "sweeps/shoes-1") == sweep
     assert find_folder(tmp_path, "runs/shoes-1") == run
     with pytest.raises(SweepError, match="did you mean 'shoes-1'"):
         find_folder(tmp_path, "shoe-1")

@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from mtcon_ray.registry import Choice, LocalPath, PathOrUrl, Spec, Table, open_fields, path_fields
+from mtcon_ray.resources import StorageSpec
 
 KINDS: Table[object] = Table("kind")
 
@@ -63,6 +64,17 @@ def test_the_home_of_an_unknown_user_is_refused() -> None:
         section = FileSpec if place == "file" else Inner
         with pytest.raises(ValidationError, match=told):
             section.model_validate({place: "~no-such-user/x", "shares": {}})
+
+
+@pytest.mark.parametrize("url", ["s3://me:key@bucket/x", "file:///x", "https://host/x"])
+def test_a_local_path_is_no_url(url: str) -> None:
+    """It would become a folder named `s3:` below that of the spec."""
+    told = rf"got a URL that begins with {url.partition(':')[0]}:/"
+    with pytest.raises(ValidationError, match=rf"must be a path of this machine, {told}"):
+        FileSpec.model_validate({"file": url, "shares": {}})
+    with pytest.raises(ValidationError, match=rf"must be a folder, {told}.* storage\.mirror"):
+        StorageSpec.model_validate({"root": url})
+    assert FileSpec.model_validate({"file": "a/s3://x", "shares": {}}).file == "a/s3:/x"
 
 
 def test_mappings_with_free_keys_are_found_by_type() -> None:

@@ -210,8 +210,17 @@ def test_a_line_that_is_no_event_is_named(spool: EventLog, line: bytes) -> None:
     size = spool.path.stat().st_size
     with spool.path.open("ab") as file:
         file.write(line)
-    with pytest.raises(SweepError, match=rf"trial-0000.jsonl must hold .* at byte {size}"):
+    with pytest.raises(SweepError, match=rf"trial-0000.jsonl must hold .* at byte {size}; cut "):
         EventLog.read(spool.path)
+
+
+def test_an_event_of_a_later_version_is_no_damage_to_be_cut_off(spool: EventLog) -> None:
+    spool.append(Started(params={}, tags={}))
+    with spool.path.open("ab") as file:
+        file.write(b'{"seq": 1, "kind": "lunch", "time_ms": 3}\n')
+    with pytest.raises(SweepError, match=r"kind 'lunch' at byte .* a later version") as error:
+        EventLog.read(spool.path)
+    assert "cut" not in str(error.value)
 
 
 def test_a_value_that_is_not_json_is_our_bug_and_writes_nothing(spool: EventLog) -> None:

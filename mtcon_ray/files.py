@@ -10,6 +10,7 @@ import stat
 from pathlib import Path
 
 from mtcon_ray.errors import SweepError
+from mtcon_ray.regular_file import open_regular
 
 # The folders directly below a root. Those of FOLDERS contain one folder per sweep or training.
 FOLDERS = ("sweeps", "runs")
@@ -117,10 +118,9 @@ def _not_plain(path: str | Path) -> SweepError:
 
 
 def read_small(path: Path) -> bytes:
-    """Returns the content of a file. Raises ValueError if it is larger than MAX_SMALL_BYTES."""
-    with open(path, "rb", opener=below) as file:
-        if os.fstat(file.fileno()).st_size > MAX_SMALL_BYTES:
-            raise ValueError(f"more than {MAX_SMALL_BYTES:,} bytes")
+    """Returns the content of a file. Raises OSError if it is larger than MAX_SMALL_BYTES."""
+    check_own(path)
+    with open_regular(path, MAX_SMALL_BYTES) as file:
         return file.read()
 
 

@@ -1,14 +1,13 @@
 """Safe reading of untrusted YAML: plain values, no aliases, limited depth; and writing."""
 
-import os
 import re
-import stat
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from mtcon_ray.errors import SpecError
+from mtcon_ray.regular_file import open_regular
 
 MAX_DEPTH = 50
 MAX_SPEC_BYTES = 1_000_000
@@ -104,7 +103,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     Raises SpecError if the file cannot be read, is larger than MAX_SPEC_BYTES, or is no mapping.
     """
     try:
-        with open(path, "rb", opener=_open_regular) as file:
+        with open_regular(path) as file:
             content = file.read(MAX_SPEC_BYTES + 1)
         if len(content) > MAX_SPEC_BYTES:
             raise SpecError(f"{path} must be a spec of at most {MAX_SPEC_BYTES:,} bytes")
@@ -117,16 +116,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise SpecError(f"{path} must hold a mapping of sections, got {type(raw).__name__}")
     return raw
-
-
-def _open_regular(path: str, flags: int) -> int:
-    """Opens a file, for `open`. Raises SpecError for a pipe or a device, which may never end."""
-    # Without O_NONBLOCK the opening of a pipe waits for a writer.
-    descriptor = os.open(path, flags | os.O_NONBLOCK)
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
-    os.close(descriptor)
-    raise SpecError(f"{path} must be a regular file, got a folder, a pipe or a device")
 
 
 def dump_yaml(value: Any) -> str:

@@ -161,7 +161,6 @@ ELSEWHERE = {
     "cli/terminal.py": "/dev/null",
     "cluster/leftovers.py": "the session folder of Ray, which belongs to this process",
     "data/image_cache.py": "storage.node_store, whose links are resolved before it is used",
-    "data/image_files.py": "a nameless temporary file; all else is read",
     "export/write.py": "a new folder that the user names with --to",
     "tracking/model_registry.py": "the folder that export has just written",
 }

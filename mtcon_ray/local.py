@@ -1,10 +1,9 @@
 """Device and resources of this process."""
 
-import os
-
 import torch
 
 from mtcon_ray.capacity import ClusterView, NodeKind
+from mtcon_ray.cpus import usable_cpus
 from mtcon_ray.errors import ResourceError
 from mtcon_ray.spec import RunSpec
 
@@ -31,11 +30,6 @@ def choose_device(spec: RunSpec) -> torch.device:
             "torch finds no GPU; --set resources.gpus=0 trains on the CPU"
         )
     return torch.device("cuda", 0) if spec.resources.gpus else torch.device("cpu")
-
-
-def usable_cpus() -> int:
-    """Returns the number of CPUs that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def this_machine() -> ClusterView:

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "mtcon_ray"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "callbacks", "regular_file", "status"),
     ("files",),
-    ("lock", "metrics", "paths", "plugins", "safe_yaml", "registry", "signals"),
+    ("cpus", "lock", "metrics", "paths", "plugins", "safe_yaml", "registry", "signals"),
     ("data",),
     ("losses",),
     ("models",),

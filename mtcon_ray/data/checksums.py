@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
 
+from mtcon_ray.cpus import usable_cpus
 from mtcon_ray.data.disk import whole_file
 
 FILE = "checksums.json"
@@ -61,7 +62,7 @@ def _find_change(folder: Path, stamps: object) -> str | None:
 
 def _blocks(path: Path, block_bytes: int) -> list[int]:
     """Returns the CRC-32 of each block of a file."""
-    with path.open("rb") as file, ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1)) as pool:
+    with path.open("rb") as file, ThreadPoolExecutor(min(MAX_THREADS, usable_cpus())) as pool:
         descriptor = file.fileno()
 
         def checksum(start: int) -> int:

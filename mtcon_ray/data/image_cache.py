@@ -31,6 +31,7 @@ from uuid import uuid4
 
 import numpy as np
 
+from mtcon_ray.cpus import usable_cpus
 from mtcon_ray.data.checksums import find_change, write_checksums
 from mtcon_ray.data.disk import build_folder, bytes_built, check_disk, whole_file, writable_store
 from mtcon_ray.data.sources.base import DataSource
@@ -194,7 +195,7 @@ def _decode_all(
             file.write(images.tobytes())
         return reasons
 
-    with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(MAX_THREADS, usable_cpus())) as pool:
         # An exception that leaves the loop closes the iterator of `map`, which cancels the rest.
         tasks = range(done, num_items, ROWS_PER_TASK)
         for task, reasons in enumerate(pool.map(decode, tasks), 1):

@@ -3,6 +3,7 @@
 import getpass
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtcon_ray import plugins
+from mtcon_ray.cpus import usable_cpus
 from mtcon_ray.errors import SweepError
 from mtcon_ray.spec import RunSpec, dump_spec
 from mtcon_ray.tracking.event_log import EventLog
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
 
 PACKAGES = ("mtcon-ray", "torch", "torchvision", "numpy", "pandas", "ray", "optuna", "mlflow")
 GIT_SECONDS = 10
+# The folder may be a stranger's, and its `.git/config` may name programs.
+GIT_SAFE = (
+    "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "protocol.allow=never",
+)  # fmt: skip
 FINGERPRINT = "mtcon.data_fingerprint"
 CACHE = "mtcon.image_cache"
 # By these, runs in MLflow can be sorted and filtered; the whole spec is an artifact.
@@ -112,7 +118,7 @@ def _git(folder: Path) -> dict[str, str]:
     def git(*arguments: str) -> str | None:
         try:
             answer = subprocess.run(
-                ["git", "-C", str(folder), *arguments],
+                ["git", "-C", str(folder), *GIT_SAFE, *arguments],
                 capture_output=True,
                 text=True,
                 timeout=GIT_SECONDS,
@@ -126,9 +132,13 @@ def _git(folder: Path) -> dict[str, str]:
     commit = git("rev-parse", "HEAD")
     if commit is None:
         return {}
-    changes = git("status", "--porcelain")
-    dirty = {} if changes is None else {"mtcon.git.dirty": str(bool(changes)).lower()}
-    return {"mtcon.git.commit": commit} | dirty
+    tags = {"mtcon.git.commit": commit}
+    settings = git("config", "--show-scope", "--includes", "--list", "--name-only")
+    # `git status` would run these programs, and git has no option against it.
+    if settings is None or re.search(r"^(local|worktree)\t(filter|lfs)\.", settings, re.MULTILINE):
+        return tags
+    changes = git("status", "--porcelain", "--no-renames", "--ignore-submodules=all")
+    return tags if changes is None else tags | {"mtcon.git.dirty": str(bool(changes)).lower()}
 
 
 def _versions() -> dict[str, str]:
@@ -146,7 +156,7 @@ def _hardware() -> dict[str, str]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     tags = {
         "mtcon.platform": platform.platform(),
-        "mtcon.cpus": str(os.cpu_count()),
+        "mtcon.cpus": str(usable_cpus()),
         "mtcon.memory_gib": f"{memory / 2**30:.1f}",
     }
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]

@@ -157,9 +157,11 @@ def test_ray_makes_no_open_security_group_on_aws() -> None:
 
 
 def test_no_gcp_node_is_in_the_open_default_network() -> None:
-    for kind in read(CLUSTER / "gcp.yaml")["available_node_types"].values():
+    """Only the head has a public address, for ssh."""
+    for name, kind in read(CLUSTER / "gcp.yaml")["available_node_types"].items():
         (interface,) = kind["node_config"]["networkInterfaces"]
         assert interface["subnetwork"].endswith("/mtcon-ray")
+        assert ("accessConfigs" in interface) == (name == "head")
 
 
 @pytest.mark.parametrize("path", REMOTE, ids=name)

@@ -89,6 +89,15 @@ def test_ports_are_this_machines_alone() -> None:
     assert SERVICES["worker"]["networks"] == ["work"]
 
 
+def test_no_service_has_rights_that_it_does_not_need() -> None:
+    for service in SERVICES.values():
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert service["pids_limit"] > 0
+    assert [name for name, service in SERVICES.items() if "cap_add" in service] == ["s3"]
+    assert SERVICES["postgres"]["user"] == "postgres"
+
+
 def test_nodes_share_one_image_that_one_service_builds() -> None:
     """If two services built it, each `up.sh` would make another image and replace running nodes."""
     assert [name for name in ("head", "worker") if "build" in SERVICES[name]] == ["head"]

@@ -162,10 +162,12 @@ def resume_line(name: str, *, submitted: bool = False) -> str:
     """Returns how a user resumes a stopped sweep, which a job of `mtcon-ray submit` may have begun.
 
     >>> resume_line("mine", submitted=True)
-    '`mtcon-ray resume mine`'
+    '`mtcon-ray resume mine`, or `mtcon-ray submit` with --name mine on a new cluster'
     """
     if submitted:
-        return f"`mtcon-ray resume {name}`"
+        return (
+            f"`mtcon-ray resume {name}`, or `mtcon-ray submit` with --name {name} on a new cluster"
+        )
     return f"repeat the command with --name {name} --resume"
 
 

@@ -126,6 +126,11 @@ def resume(
     try:
         last = _jobs(address).find(job)
     except MtconError as error:
+        if is_here:
+            raise SweepError(
+                f"a job of a cluster began sweep {job!r}, and no cluster knows it: {error}; "
+                f"`mtcon-ray submit` with --name {job} continues it on another cluster"
+            ) from error
         if address is not None:
             raise
         # Most likely a misspelt name of a sweep of this machine, which is not in the cluster.

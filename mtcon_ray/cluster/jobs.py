@@ -186,6 +186,14 @@ class Jobs:
                         place += len(message.data)
                         seen = max(seen, place)
 
+        def ask() -> Job:
+            try:
+                return self._job(job_id)
+            except MtconError as error:
+                name = job.sweep or "NAME"
+                again = f"`mtcon-ray submit` with --name {name} continues its sweep"
+                raise MtconError(f"{job_id} cannot be followed: {error}; {again}") from error
+
         job = self._job(job_id)
         while job.running:
             seconds = max(0.0, time.time() - job.start_ms / 1000) if job.start_ms else 0.0
@@ -193,11 +201,9 @@ class Jobs:
             if not seen:
                 wait(f"job {job_id} is {job.status.lower()}", seconds, reason)
             if job.status == "RUNNING":
-                with suppress(
-                    aiohttp.ClientError
-                ):  # the next request raises if the cluster is gone
+                with suppress(aiohttp.ClientError):  # `ask` raises if the cluster is gone
                     asyncio.run(tail())
-            job = self._job(job_id)
+            job = ask()
             if job.running:
                 time.sleep(1)
         write(self.logs(job_id)[seen:])
@@ -278,11 +284,7 @@ class Jobs:
 
 
 def minor(version: str) -> str:
-    """Returns a version without its patch level: 2.60 of 2.60.1.
-
-    Patch versions of one Ray work together here, because a driver and its trials run on the
-    cluster's own; of this machine's only the client of the Jobs API is used.
-    """
+    """Returns a version without its patch level: 2.60 of 2.60.1. Such versions work together."""
     return ".".join(version.split(".")[:2])
 
 

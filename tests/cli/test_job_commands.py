@@ -83,6 +83,24 @@ def test_failed_trials_are_retried_by_a_resume(
     assert (given["name"], given["resume"], given["retry_failed"]) == ("small-1", True, True)
 
 
+def test_a_job_that_no_cluster_knows_any_more_is_not_searched_by_other_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(address: str) -> None:
+        raise MtconError("no Ray cluster answers")
+
+    folder = tmp_path / "sweeps" / "j"
+    folder.mkdir(parents=True)
+    (folder / "spec.yaml").write_text(SPEC)
+    monkeypatch.setattr("mtcon_ray.cluster.jobs.Jobs", refuse)
+    monkeypatch.setattr("mtcon_ray.results.was_submitted", lambda folder: True)
+    told = CliRunner().invoke(program, ["resume", "j", "--root", str(tmp_path)])
+    assert told.exit_code == 2
+    assert "did you mean" not in told.stderr
+    assert "a job of a cluster began sweep 'j', and no cluster knows it: no Ray" in told.stderr
+    assert "`mtcon-ray submit` with --name j continues it on another cluster" in told.stderr
+
+
 @pytest.mark.parametrize(
     ("address", "code", "start"),
     [

@@ -191,6 +191,26 @@ def test_nobody_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         Jobs("127.0.0.1:9")
 
 
+def test_a_cluster_that_is_lost_under_a_job_is_told_with_the_way_to_continue(
+    dashboard: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "abc")
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    answers = [
+        Job.model_validate({**DETAILS, "status": "PENDING", "metadata": {"sweep": "small-1"}})
+    ]
+
+    def ask(jobs: Jobs, job_id: str) -> Job:
+        if not answers:
+            raise MtconError("no Ray cluster answers")
+        return answers.pop()
+
+    monkeypatch.setattr(Jobs, "_job", ask)
+    told = "no Ray cluster answers; `mtcon-ray submit` with --name small-1 continues its sweep"
+    with pytest.raises(MtconError, match=re.escape(told)):
+        Jobs(dashboard).follow("small-1-1", print)
+
+
 @pytest.mark.ray
 @pytest.mark.parametrize("way", ["option", "spec"])
 def test_a_root_that_the_job_would_lose_is_refused(

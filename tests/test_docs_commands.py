@@ -23,11 +23,17 @@ def name_of(page: Path) -> str:
 ALL = [block for page in PAGES for block in blocks(page)]
 RUN_PAGES = [page for page in PAGES if any(b.runs_with_its_page for b in blocks(page))]
 # Ray as the pages start it uses the default ports, and `ray stop` ends all of the user's Ray
-# processes. It therefore runs in its own process and network namespaces, with its own /tmp/ray.
+# processes. It therefore runs in its own process and network namespaces, with its own folders of
+# Ray.
 ALONE = ["unshare", "--net", "--pid", "--fork", "--mount-proc", "--kill-child"]
 if os.geteuid():
     ALONE.append("--map-root-user")
-PREPARE = "ip link set lo up; mkdir -p /tmp/ray; mount -t tmpfs tmpfs /tmp/ray\n"
+PREPARE = """\
+ip link set lo up
+for folder in /tmp/ray /tmp/mtcon-ray-$(id -u); do
+mkdir -p $folder; mount -t tmpfs tmpfs $folder
+done
+"""
 # Overrides that make experiments small. They are appended, since a later `--set` takes precedence.
 SMALL = (
     "views.size=16", "model.encoder.width=8", "train.epochs=2", "train.batch_size=16",

@@ -81,6 +81,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run_script(script: Script, arguments: Sequence[str] | None, name: str) -> None:
     """Runs a script and exits; SIGTERM or SIGHUP ends it as Ctrl-C does."""
+    # Processes that libraries start, such as torch's compilers, look for no modules in the working
+    # directory, which may be a folder of data.
+    os.environ.setdefault("PYTHONSAFEPATH", "1")
     open_closed_streams()
     interrupt_on_signals()
     script(arguments, prog_name=name)

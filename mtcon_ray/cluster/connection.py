@@ -4,6 +4,7 @@ import logging
 import os
 import re
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -17,28 +18,32 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from mtcon_ray.capacity import ClusterView, NodeKind
 from mtcon_ray.cluster.cluster_file import ANY_SIZE, view_of_file
 from mtcon_ray.cluster.fair_share import marked_job
-from mtcon_ray.cluster.leftovers import owned_session
+from mtcon_ray.cluster.leftovers import end_failed_start, owned_session
+from mtcon_ray.cluster.ray_folders import away, sessions_folder
 from mtcon_ray.cluster.ray_private import (
+    PathlessJob,
     cluster_scales,
     configure_ray_loggers,
     end_process,
     keep_aws_secrets_from_trials,
+    local_start,
     log_errors_of_nodes,
-    patient_start,
-    sessions_folder,
     submitted_variables,
+    wait_for_agents,
 )
 from mtcon_ray.cluster.ray_watch import RayWatch
+from mtcon_ray.cpus import usable_cpus
 from mtcon_ray.environment import restored_environment
 from mtcon_ray.errors import MtconError, ResourceError
 from mtcon_ray.files import check_no_links, make_folder, remove, touch
-from mtcon_ray.local import LOCAL, this_machine, usable_cpus
+from mtcon_ray.local import LOCAL, this_machine
 from mtcon_ray.paths import expanded
 from mtcon_ray.signals import own_signals
 from mtcon_ray.tracking.mlflow_server import quiet_environment
 
-# Seconds in which a Ray of this machine must start.
-START_LIMIT = 120
+# Seconds in which a Ray of this machine must start, with all tries.
+START_LIMIT = 150
+TRIES = 4
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 # Set where the head of a cluster that scales is started: the path of the cluster's file.
 FILE_VARIABLE = "MTCON_RAY_CLUSTER_FILE"
@@ -47,6 +52,8 @@ BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")
 # Despite its name, Ray 2.60 reads it as the number of tries to reach a cluster. A try takes 40 s if
 # nothing answers, and Ray's default is 20 tries.
 TRIES_VARIABLE = "RAY_gcs_server_port_wait_time_s"
+# The network interface by which torch's gloo connects the workers of a trial.
+GLOO_VARIABLE = "GLOO_SOCKET_IFNAME"
 EXPANDABLE = "expandable_segments:True"
 # Torch reads either, the second for older settings.
 ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
@@ -88,11 +95,12 @@ def view_of(
     if ray.is_initialized():
         return connected_view()
     on_phase(f"connecting to Ray at {cluster_address()}")
-    _init(log_to_driver=False, logging_level=logging.ERROR)
-    try:
-        return connected_view()
-    finally:
-        ray.shutdown()
+    with away():
+        _init(log_to_driver=False, logging_level=logging.ERROR, job_config=PathlessJob())
+        try:
+            return connected_view()
+        finally:
+            ray.shutdown()
 
 
 def _is_file_name(cluster: str) -> bool:
@@ -157,10 +165,11 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
         environment = beside_the_job(environment)
         os.environ.update(environment)  # for Ray and Tune, here and in processes they start
         if ray.is_initialized() and (not _is_ours or _environment_of_session() == environment):
-            yield
+            with away():
+                yield
             return
         ray.shutdown()
-        with owned_session():
+        with away(), owned_session():
             try:
                 _open_session(environment)
                 _is_ours = True
@@ -210,6 +219,7 @@ def _open_session(environment: Mapping[str, str]) -> None:
     }
     if address is None:
         options |= {"address": "local", "num_cpus": usable_cpus(), "include_dashboard": False}
+        options["_temp_dir"] = str(sessions_folder())
     # Ray's logs and token lie outside the root. The umask keeps them readable by the user alone.
     umask = os.umask(0o077) if address is None else None
     try:
@@ -221,6 +231,7 @@ def _open_session(environment: Mapping[str, str]) -> None:
 
 def sweep_environment(threads: int) -> dict[str, str]:
     """Returns variables for every process of a sweep: no usage reports, none of Tune's loggers."""
+    is_local = not cluster_address() and (_is_ours or not ray.is_initialized())
     return {
         **quiet_environment(),
         "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -231,6 +242,7 @@ def sweep_environment(threads: int) -> dict[str, str]:
         "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
         "RAY_AIR_NEW_OUTPUT": "0",
         "OMP_NUM_THREADS": str(threads),
+        **({GLOO_VARIABLE: os.environ.get(GLOO_VARIABLE, "lo")} if is_local else {}),
         **allocator_environment(),
     }
 
@@ -256,10 +268,35 @@ def beside_the_job(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _init(**options: Any) -> None:
-    """Starts a local Ray or connects to a cluster. Raises MtconError if that fails."""
+    """Starts a local Ray or connects to a cluster. Raises MtconError if that fails.
+
+    A local Ray that dies while it starts is started again.
+    """
     address = cluster_address()
     if address is not None:
         os.environ.setdefault(TRIES_VARIABLE, "1")
+        try:
+            with own_signals():
+                ray.init(**options)
+        except Exception as error:
+            raise _unreachable(address, error) from error
+        return
+    deadline = time.monotonic() + START_LIMIT
+    for left in reversed(range(TRIES)):
+        lost = _start(deadline - time.monotonic(), options)
+        if lost is None:
+            return
+        ray.shutdown()
+        cause = end_failed_start()
+        if not left or time.monotonic() > deadline:
+            raise MtconError(
+                f"{lost} as it started, in {TRIES - left} tries: {cause}; repeat the command when "
+                "the machine is less busy"
+            )
+
+
+def _start(seconds: float, options: Mapping[str, Any]) -> str | None:
+    """Starts a local Ray; returns which of its processes has died, None if it runs."""
     lost: list[str] = []
 
     def give_up() -> None:
@@ -269,17 +306,17 @@ def _init(**options: Any) -> None:
 
     try:
         with (
-            patient_start(START_LIMIT) as started,
+            local_start(seconds) as started,
             own_signals(),
             RayWatch(lost.append, give_up, started),
             nullcontext(),
         ):
             ray.init(**options)
+            wait_for_agents(seconds)
     except Exception as error:
         if not lost:
-            raise _unreachable(address, error) from error
-    if lost:
-        raise MtconError(f"{lost[0]}; repeat the command")
+            raise _unreachable(None, error) from error
+    return lost[0].partition(",")[0] if lost else None
 
 
 def _unreachable(address: str | None, error: Exception) -> MtconError:

@@ -4,7 +4,7 @@ import time
 
 from ray.job_config import JobConfig
 
-from mtcon_ray.cluster.ray_private import connected_drivers
+from mtcon_ray.cluster.ray_private import PathlessJob, connected_drivers
 
 # Ray keeps this metadata in its table of jobs, and marks the job dead when its driver ends.
 MARK = "mtcon.sweep"
@@ -13,7 +13,7 @@ LOOK_SECONDS = 5.0
 
 def marked_job() -> JobConfig:
     """Returns the job configuration by which other sweeps recognise a sweep's driver."""
-    return JobConfig(metadata={MARK: "1"})
+    return PathlessJob(metadata={MARK: "1"})
 
 
 class FairShare:

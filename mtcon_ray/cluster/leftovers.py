@@ -8,6 +8,7 @@ a trial stays as long as it stands still, and would then write into records of t
 
 import fcntl
 import os
+import re
 import signal
 import stat
 import time
@@ -16,12 +17,16 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from mtcon_ray.cluster.ray_private import new_session_folder, sessions_folder
+from mtcon_ray.cluster.ray_folders import sessions_folder
+from mtcon_ray.cluster.ray_private import new_session_folder
 
 MARK = "mtcon-ray.lock"
 # A killed process is gone at once, unless it waits for a disk that does not answer.
 END_SECONDS = 10.0
 PROCESSES = Path("/proc")
+START_LOGS = ("raylet.err", "raylet.out", "gcs_server.err", "gcs_server.out")
+# Of a failed check of Ray's: the condition, and its explanation.
+REASON = re.compile(r"Check failed: \S+ (.+)")
 
 
 @dataclass(frozen=True)
@@ -69,11 +74,7 @@ def end_leftovers() -> str | None:
     dead = [session for session in _marked_sessions() if not _is_driven(session)]
     if not dead:
         return None
-    found = leftovers(dead)
-    for each in found:
-        with suppress(ProcessLookupError):
-            os.kill(each.pid, signal.SIGKILL)
-    stay = _wait(found)
+    found, stay = _ended(dead)
     for session in dead if not stay else ():
         (session / MARK).unlink(missing_ok=True)
     if not found:
@@ -83,6 +84,26 @@ def end_leftovers() -> str | None:
     if not stay:
         return f"{line}ended"
     return f"{line}killed, but {', '.join(map(str, stay))} cannot end before its disk answers"
+
+
+def end_failed_start() -> str:
+    """Ends the processes of a Ray that this process could not start; returns the reason and log."""
+    sessions = sorted(sessions_folder().glob(f"session_*_{os.getpid()}"))[-1:]
+    _ended(sessions)
+    for log in (session / "logs" / name for session in sessions for name in START_LOGS):
+        text = log.read_text(errors="replace") if log.exists() else ""
+        if found := REASON.search(text):
+            return f"{found[1]} (log: {log})"
+    return f"its logs, {sessions[0] / 'logs'}, name no reason" if sessions else "it has no log"
+
+
+def _ended(sessions: list[Path]) -> tuple[list[Leftover], list[Leftover]]:
+    """Kills the processes of sessions; returns all of them, and the ones that do not end."""
+    found = leftovers(sessions)
+    for each in found:
+        with suppress(ProcessLookupError):
+            os.kill(each.pid, signal.SIGKILL)
+    return found, _wait(found)
 
 
 def leftovers(sessions: list[Path]) -> list[Leftover]:

@@ -7,18 +7,19 @@ Each function says why Ray's public interface does not suffice. An upgrade of Ra
 import json
 import logging
 import os
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from inspect import signature
 from pathlib import Path
-from socket import create_connection
+from socket import create_connection, socket
 from subprocess import Popen
 from typing import Any
 from urllib.parse import urlsplit
 
 import ray
-from ray._common.utils import get_default_ray_temp_dir
-from ray._private import services, state, worker
+from ray._private import ray_constants, services, state, worker
 from ray._private.log import generate_logging_config
 from ray._private.node import Node
 from ray._private.ray_constants import (
@@ -35,12 +36,20 @@ from ray._private.runtime_env.packaging import (
     _get_excludes,
 )
 from ray.experimental.internal_kv import _internal_kv_get, internal_kv_get_gcs_client
+from ray.job_config import JobConfig
 
 # A job's working directory is the body of a request to the dashboard, which then stores it in the
 # GCS. Ray 2.60 refuses a body above the first size, and a package from the second size on. Neither
 # limit is documented.
 MAX_PACKAGE_BYTES = min(DASHBOARD_CLIENT_MAX_SIZE, GCS_STORAGE_MAX_SIZE - 1)
 
+# The ports of a local Ray's agents: arguments of `services.start_raylet`, and files of the session
+# into which the agents write the ports that they serve.
+LISTEN_PORT = "dashboard_agent_listen_port"
+AGENT_PORTS = {"metrics_agent_port", "metrics_export_port", "runtime_env_agent_port", LISTEN_PORT}
+AGENT_FILES = ("metrics_agent_port", "runtime_env_agent_port")
+# The time after which a raylet ends if no agent answers.
+AGENT_VARIABLE = "RAY_agent_register_timeout_ms"
 # The names of a local Ray's processes in messages.
 RAYLET, GCS = "raylet", "GCS"
 
@@ -74,22 +83,35 @@ def wait_for_dashboard(url: str, seconds: float) -> None:
 
 
 @contextmanager
-def patient_start(seconds: float) -> Iterator[dict[str, Popen[bytes]]]:
-    """Gives a local Ray that is started in the context this many seconds to register its node.
+def local_start(seconds: float) -> Iterator[dict[str, Popen[bytes]]]:
+    """Starts a local Ray that listens on 127.0.0.1 alone and has this many seconds to start.
 
-    `ray.init` gives up after 30 s, which a busy machine may need, and has no option for it. Yields
-    the processes that it starts, as `local_processes` does, which has them only afterwards.
+    `ray.init` replaces 127.0.0.1 by the machine's address, except with a variable for other
+    systems than Linux. It gives up after 30 s, which a busy machine may need, and has no option for
+    it. Yields the processes that it starts, as `local_processes` does, which has them only
+    afterwards.
     """
     ask, raylet, gcs = services.get_node, services.start_raylet, services.start_gcs_server
+    is_cluster, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
+    # For the processes of this Ray, and for the raylet, which ends if an agent is later.
+    os.environ[ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR] = "0"
+    os.environ.setdefault(AGENT_VARIABLE, str(round(1000 * max(seconds, 1))))
     started: dict[str, Popen[bytes]] = {}
 
-    def kept(name: str, start: Callable[..., Any]) -> Any:
-        def start_and_keep(*args: Any, **named: Any) -> Any:
-            info = start(*args, **named)
-            started[name] = info.process
-            return info
+    def start_raylet(*args: Any, **named: Any) -> Any:
+        named |= zip(AGENT_PORTS, free_ports(), strict=False)
+        given = signature(raylet).bind(*args, **named).arguments
+        # Ray does not tell the raylet this port.
+        file = Path(given["session_dir"], f"{LISTEN_PORT}_{given['node_id']}")
+        file.write_text(str(named[LISTEN_PORT]))
+        return keep(RAYLET, raylet(*args, **named))
 
-        return start_and_keep
+    def start_gcs(*args: Any, **named: Any) -> Any:
+        return keep(GCS, gcs(*args, **named))
+
+    def keep(name: str, info: Any) -> Any:
+        started[name] = info.process
+        return info
 
     def ask_until_registered(*address: str) -> Any:
         deadline = time.monotonic() + seconds
@@ -102,19 +124,52 @@ def patient_start(seconds: float) -> Iterator[dict[str, Popen[bytes]]]:
                 time.sleep(0.1)
 
     services.get_node = ask_until_registered
-    services.start_raylet, services.start_gcs_server = kept(RAYLET, raylet), kept(GCS, gcs)
+    services.start_raylet, services.start_gcs_server = start_raylet, start_gcs
     try:
         yield started
     finally:
         services.get_node, services.start_raylet, services.start_gcs_server = ask, raylet, gcs
+        ray_constants.ENABLE_RAY_CLUSTER = is_cluster
 
 
-def sessions_folder() -> Path:
-    """Returns the folder in which a local Ray makes a folder for each session.
+def free_ports() -> Iterator[int]:
+    """Yields ports of 127.0.0.1 for the agents of a local Ray.
 
-    No public function of Ray tells it.
+    Of an agent without a given port, the raylet awaits the port for 15 s and then ends. Ray 2.60
+    has no setting for this limit, and an agent on a busy machine needs more. The ports lie below
+    the range from which Linux serves other programs.
     """
-    return Path(get_default_ray_temp_dir())
+    for port in random.sample(range(20_000, 32_768), 10_000):
+        with suppress(OSError), socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            yield port
+
+
+def wait_for_agents(seconds: float) -> None:
+    """Waits until the agents of the local Ray serve their ports.
+
+    Without them no process of a trial starts. Raises RuntimeError after this many seconds.
+    """
+    node, deadline = worker._global_node, time.monotonic() + seconds
+    if node is None:
+        return
+    files = [Path(node.get_session_dir_path(), f"{name}_{node.node_id}") for name in AGENT_FILES]
+    while not all(file.exists() for file in files):
+        if time.monotonic() > deadline:
+            raise RuntimeError("the agents timed out during startup")
+        time.sleep(0.1)
+
+
+class PathlessJob(JobConfig):
+    """Job whose processes do not look for modules in folders of its driver.
+
+    Ray would put the driver's working directory and the folder of its script first on `sys.path` of
+    all processes, on other machines too, where the same path may be another user's. It has no
+    option against that, and leaves the folders out for a job with an uploaded directory.
+    """
+
+    def _runtime_env_has_working_dir(self) -> bool:
+        return True
 
 
 @contextmanager

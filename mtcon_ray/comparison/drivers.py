@@ -72,7 +72,7 @@ class Drivers:
         file, log = (self._folder / f"{spec.name}.{suffix}" for suffix in ("yaml", "log"))
         make_folder(self._folder)
         write(file, json.dumps(dump_spec(spec), indent=1))
-        command = [sys.executable, "-m", "mtcon_ray", "--quiet", "sweep", str(file)]
+        command = [sys.executable, "-P", "-m", "mtcon_ray", "--quiet", "sweep", str(file)]
         options = ["--continue", "--name", spec.name, "--root", str(self._root)]
         environment, folders = dict(os.environ), allowed_folders()
         if folders is not None:

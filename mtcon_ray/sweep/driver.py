@@ -6,7 +6,7 @@ never read back, so that no pickle is ever loaded.
 
 import json
 from collections.abc import Mapping
-from contextlib import ExitStack, chdir, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,17 @@ from mtcon_ray.cluster.connection import check_shared, connected, sweep_environm
 from mtcon_ray.cluster.fair_share import FairShare
 from mtcon_ray.cluster.job_package import in_job, way_on
 from mtcon_ray.cluster.leftovers import end_leftovers
+from mtcon_ray.cluster.ray_folders import working_folder
 from mtcon_ray.cluster.ray_private import end_process
 from mtcon_ray.cluster.ray_watch import RayWatch
 from mtcon_ray.errors import MtconError, StorageError, storage_error
 from mtcon_ray.evaluation.spec import selected_value
 from mtcon_ray.folder import choose_folder, claimed
 from mtcon_ray.paths import (
+    LAST_FILE,
     SPEC_FILE,
     attempt_folder,
+    checkpoints_folder,
     journal_file,
     next_attempt,
     parent_log,
@@ -112,11 +115,9 @@ def run_sweep(
         first = first_configurations(spec, prior)
         plan, dataset = prepare(spec, root, view, uri, callbacks, first)
         check_same_data(parent_log(folder), dataset.fingerprint)
-        tags = {**provenance(Path.cwd()), **data_tags(dataset)}
-        tags |= {JOB: "true"} if in_job() else {}
+        job = {JOB: "true"} if in_job() else {}
+        tags = {**provenance(working_folder()), **data_tags(dataset), **job}
         stack.enter_context(mirrored(folder, spec.storage.mirror, callbacks, resume=resume))
-        # Ray may replace a job's working directory while the driver runs in it.
-        stack.enter_context(chdir(folder))
         if left := end_leftovers():
             callbacks.on_note(left)
         callbacks.on_phase("connecting to Ray")
@@ -336,10 +337,11 @@ class _Sweep:
         }
 
     def _stopped(self, reason: str) -> MtconError:
+        saved = any(checkpoints_folder(self.folder).rglob(LAST_FILE))
+        state = "trials are checkpointed" if saved else "no trial has a checkpoint yet"
         line = resume_line(self.folder.name, submitted=in_job())
-        if reason.startswith("SIG"):
-            return Interrupted(f"stopped by {reason}; trials are checkpointed; to go on: {line}")
-        return MtconError(f"{reason}; trials are checkpointed; to go on: {line}")
+        text = f"{reason}; {state}; to go on: {line}"
+        return Interrupted(f"stopped by {text}") if reason.startswith("SIG") else MtconError(text)
 
 
 def _name(trial: Any) -> str:

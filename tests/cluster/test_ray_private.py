@@ -1,14 +1,23 @@
 """The uses of Ray's private interfaces that no test of their users covers."""
 
+import os
 import time
+from pathlib import Path
 from socket import socket
 from threading import Timer
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from ray._private import services
+from ray.job_config import JobConfig
 
 from mtcon_ray.cluster.ray_private import (
-    patient_start,
+    AGENT_PORTS,
+    AGENT_VARIABLE,
+    LISTEN_PORT,
+    PathlessJob,
+    local_start,
     wait_for_dashboard,
 )
 
@@ -53,7 +62,7 @@ def test_a_node_that_registers_late_is_waited_for(
         return {"address": address}
 
     monkeypatch.setattr(services, "get_node", get_node)
-    with patient_start(limit):
+    with local_start(limit):
         if registers:
             assert services.get_node("here", "node") == {"address": "here"}
             assert asked == ["here"] * 3
@@ -61,3 +70,36 @@ def test_a_node_that_registers_late_is_waited_for(
             with pytest.raises(RuntimeError, match="no such node"):
                 services.get_node("here", "node")
     assert services.get_node is get_node
+
+
+def test_the_raylet_is_told_the_ports_of_its_agents_and_does_not_wait_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it waits 15 s for each agent, and then ends."""
+    given: dict[str, int] = {}
+    process: Any = object()
+
+    def start_raylet(session_dir: str, node_id: str, **ports: int) -> SimpleNamespace:
+        given.update(ports)
+        return SimpleNamespace(process=process)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(services, "start_raylet", start_raylet)
+        patch.setenv(AGENT_VARIABLE, "1")
+        patch.delenv(AGENT_VARIABLE)
+        with local_start(60) as started:
+            assert services.get_node_ip_address() == "127.0.0.1"
+            services.start_raylet(str(tmp_path), "n1", metrics_agent_port=0)  # type: ignore[call-arg]
+            assert os.environ[AGENT_VARIABLE] == "60000"
+    assert started == {"raylet": process}
+    assert given.keys() == AGENT_PORTS
+    assert len(set(given.values())) == len(given)
+    assert all(20_000 <= port < 32_768 for port in given.values())
+    assert (tmp_path / f"{LISTEN_PORT}_n1").read_text() == str(given[LISTEN_PORT])
+    assert services.get_node_ip_address() != "127.0.0.1"
+
+
+def test_no_folder_of_the_driver_is_sent_to_other_processes() -> None:
+    """Ray leaves the driver's folders out for a job with an uploaded directory."""
+    assert not JobConfig()._runtime_env_has_working_dir()
+    assert PathlessJob(metadata={"a": "1"})._runtime_env_has_working_dir()

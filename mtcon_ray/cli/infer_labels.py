@@ -12,6 +12,7 @@ import numpy as np
 
 from mtcon_ray.data.batch import MISSING
 from mtcon_ray.data.cells import (
+    LIST_SEPARATOR,
     MINUS_ONE,
     are_decimals,
     are_whole,
@@ -19,7 +20,6 @@ from mtcon_ray.data.cells import (
     parts_of,
     separator_of,
 )
-from mtcon_ray.data.csv_file import LIST_SEPARATOR
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.splits import SPLITS
 

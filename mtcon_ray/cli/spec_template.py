@@ -10,7 +10,7 @@ from mtcon_ray.cli.infer_columns import InferredColumns
 from mtcon_ray.cli.infer_folders import InferredFolders
 from mtcon_ray.cli.infer_hf import InferredHf
 from mtcon_ray.cli.infer_labels import Inferred
-from mtcon_ray.data.csv_file import LIST_SEPARATOR
+from mtcon_ray.data.cells import LIST_SEPARATOR
 from mtcon_ray.errors import ResourceError, SweepError
 
 MAX_BATCH_SIZE = 64

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
+from mtcon_ray.data.cells import LIST_SEPARATOR
 from mtcon_ray.data.csv_file import CsvFile
 from mtcon_ray.data.image_files import ImageFiles, ImageFolder, UnreadableImageError
-from mtcon_ray.data.parquet_file import LIST_SEPARATOR, as_text, different_values
+from mtcon_ray.data.parquet_file import as_text, different_values
 from mtcon_ray.data.shards import find_shards, open_shard
 from mtcon_ray.errors import DataError, nearest
 

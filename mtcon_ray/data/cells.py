@@ -11,7 +11,8 @@ import numpy as np
 
 from mtcon_ray.data.batch import UNKNOWN_BIT
 
-SEPARATORS = ("|", ";", ",")
+LIST_SEPARATOR = "|"  # unless the spec names another
+SEPARATORS = (LIST_SEPARATOR, ";", ",")
 # Words that other programs write into a cell without a value, in lower case.
 WORDS_FOR_NOTHING = {
     "", "na", "n/a", "#n/a", "nan", "none", "null", "nil", "<na>", "?", "-", "unknown", "missing",

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mtcon_ray.data.image_files import IMAGE_ENDINGS
+from mtcon_ray.data.image_names import IMAGE_ENDINGS
 from mtcon_ray.errors import DataError
 from mtcon_ray.regular_file import open_regular
 

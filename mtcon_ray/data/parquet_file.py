@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mtcon_ray.data.cells import LIST_SEPARATOR
 from mtcon_ray.errors import DataError
 from mtcon_ray.regular_file import open_regular
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PARQUET = ".parquet"
-LIST_SEPARATOR = "|"
 # A table names an image in each row, which takes some bytes. The bounds grow with the file's size,
 # except for small files.
 MAX_ROWS, ROWS_PER_BYTE = 1_000_000, 1

@@ -36,7 +36,7 @@ def test_a_wrong_offset_is_refused_before_it_is_followed(tmp_path: Path) -> None
         with pa.ipc.new_stream(stream, table.schema) as writer:
             writer.write_table(table)
         good = stream.getvalue().to_pybytes()
-    folders = []
+    folders: list[Path] = []
     for sizes in (map(len, labels), (100 * i + 7 for i in range(9))):
         offsets = struct.pack("<10i", *np.cumsum([0, *sizes]))
         assert good.count(offsets) == 1

@@ -142,7 +142,7 @@ def test_the_list_of_endings_is_that_of_pillow() -> None:
 def test_a_large_profile_or_text_costs_no_image(name: str) -> None:
     text = PngInfo()
     text.add_text("Comment", 3_000_000 * "x", zip=True)
-    given = {"icc_profile": bytes(3_000_000), "pnginfo": text}[name]
+    given: Any = {"icc_profile": bytes(3_000_000), "pnginfo": text}[name]
     data = encoded(picture(), **{name: given})
     assert (decode_image(data, 16) == decode_image(encoded(picture()), 16)).all()
 

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from mtcon_ray.cluster.leftovers import MARK, leftovers
-from mtcon_ray.cluster.ray_private import sessions_folder
+from mtcon_ray.cluster.ray_folders import sessions_folder
 from mtcon_ray.paths import sweep_folder
 from mtcon_ray.results import load_sweep
 from tests.sweep.small_sweeps import command, epochs_of, logged, wait_for

@@ -6,10 +6,10 @@ from typing import ClassVar, Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from mtcon_ray.data.cells import LIST_SEPARATOR
 from mtcon_ray.data.class_names import doubtful_names
 from mtcon_ray.data.csv_file import CsvFile, encode_classes, read_bits, read_lists, read_numbers
 from mtcon_ray.data.labels import LabelTable
-from mtcon_ray.data.parquet_file import LIST_SEPARATOR
 from mtcon_ray.data.sources.files import DrawnSplitSpec, FilesSource
 from mtcon_ray.data.splits import (
     common,

@@ -13,6 +13,8 @@ from mtcon_ray.metrics import Labels
 
 # Only for annotations: `printable` is needed by `mtcon-ray --help`, which must not load torch.
 if TYPE_CHECKING:
+    import pandas as pd
+
     from mtcon_ray.evaluation.intervals import Interval
     from mtcon_ray.plan import Plan
     from mtcon_ray.results import SweepResults, TrialResult
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 NOTHING = "—"
 # Characters that control a terminal or reorder text, and surrogates, which cannot be encoded.
 UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
 # Characters of a line of an error, which may quote a value of any length.
 MAX_LINE = 1000
 # Marks intervals of a single seed.
@@ -70,6 +73,19 @@ def abridged(text: str) -> str:
         for line in text.split("\n")
     )
     return "\n".join(lines)
+
+
+def csv_text(table: "pd.DataFrame") -> str:
+    """Returns a table as CSV in which no text is a formula for a spreadsheet.
+
+    A name or a text of a received sweep may begin as a formula does. It gets an apostrophe.
+    """
+
+    def harmless(cell: Any) -> Any:
+        is_formula = isinstance(cell, str) and re.match(r"[=+\-@\t\r]", cell)
+        return f"'{cell}" if is_formula and not re.fullmatch(NUMBER, cell) else cell
+
+    return table.rename(columns=harmless).map(harmless).to_csv(index=False)
 
 
 def value_text(value: Any) -> str:

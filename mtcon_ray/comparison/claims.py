@@ -24,7 +24,7 @@ from mtcon_ray.evaluation.intervals import (
     verdict,
 )
 from mtcon_ray.metrics import Kind
-from mtcon_ray.presentation import interval_text, p_text
+from mtcon_ray.presentation import csv_text, interval_text, p_text
 
 # Of each system that depends on its seed. Two seeds hardly show how far seeds differ.
 MIN_SEEDS = 3
@@ -118,7 +118,7 @@ def as_csv(found: list[Judged]) -> str:
         numbers = shown[:3] if shown else (None, None, None)
         found_by = (*numbers, covers, each.p, each.p_holm)
         rows.append((*claim.model_dump().values(), *found_by, each.verdict, each.why))
-    return pd.DataFrame(rows, columns=names).to_csv(index=False)
+    return csv_text(pd.DataFrame(rows, columns=names))
 
 
 def _measure(claim: ClaimSpec, better: Row, than: Row) -> Judged:

@@ -19,6 +19,7 @@ from mtcon_ray.presentation import (
     NOTHING,
     ONE_SEED_NOTE,
     accuracy_text,
+    csv_text,
     interval_text,
     one_line,
 )
@@ -65,7 +66,7 @@ def every_seed(rows: list[Row]) -> str:
         for trial in row.finished
         for name, value in sorted(trial.last_metrics.items())
     ]
-    return pd.DataFrame(lines, columns=["system", "seed", "metric", "value"]).to_csv(index=False)
+    return csv_text(pd.DataFrame(lines, columns=["system", "seed", "metric", "value"]))
 
 
 def picture(rows: list[Row]) -> bytes:

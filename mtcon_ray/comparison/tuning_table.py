@@ -3,7 +3,7 @@
 import pandas as pd
 
 from mtcon_ray.comparison.row import Row, objectives
-from mtcon_ray.presentation import NOTHING, accuracy_text, short_paths, value_text
+from mtcon_ray.presentation import NOTHING, accuracy_text, csv_text, short_paths, value_text
 from mtcon_ray.results import SweepResults
 
 NOTE = (
@@ -54,7 +54,7 @@ def as_csv(rows: list[Row]) -> str:
         }
         for row in rows for sweep in row.tuned for trial in sweep.trials
     ]  # fmt: skip
-    return pd.DataFrame(lines).to_csv(index=False) if lines else ""
+    return csv_text(pd.DataFrame(lines)) if lines else ""
 
 
 def _sweeps(row: Row) -> tuple[SweepResults, ...]:

@@ -1,9 +1,10 @@
 """The description of a sweep's run in MLflow, in Markdown."""
 
+import re
 import shlex
 
 from mtcon_ray.paths import SPEC_FILE, checkpoints_folder, log_folder, report_page
-from mtcon_ray.presentation import commands
+from mtcon_ray.presentation import commands, one_line
 from mtcon_ray.report.page import headline, setup
 from mtcon_ray.results import SweepResults
 
@@ -20,14 +21,19 @@ def describe_sweep(results: SweepResults, ended: bool) -> str:
         ("Logs", log_folder(folder)),
     ]
     parts = [
-        " ".join(headline(results)) if ended else "No result yet.",
-        *(f"**Warning**: {text}" for text in results.plan_warnings),
-        "\n".join(f"- {name}: {text}" for name, text in setup(results)),
+        _escaped(" ".join(headline(results))) if ended else "No result yet.",
+        *(f"**Warning**: {_escaped(text)}" for text in results.plan_warnings),
+        "\n".join(f"- {name}: {_escaped(text)}" for name, text in setup(results)),
         *(f"{what}:\n{_code(line)}" for what, line in commands(results, spec_path)),
         f"To go on after a stop:\n{_code(f'{resume} --resume')}",
         "\n".join(f"- {name}: `{path}`" for name, path in places),
     ]
     return "\n\n".join(parts)
+
+
+def _escaped(text: str) -> str:
+    """Returns text for Markdown: a class may have the name of an image on somebody's server."""
+    return re.sub(r"([\\`*_\[\]<&~#|])", r"\\\1", one_line(text))
 
 
 def _code(line: str) -> str:

@@ -34,6 +34,14 @@ def test_warnings_about_the_data_come_before_the_setup(tmp_path: Path) -> None:
         assert after.startswith("- Method")
 
 
+def test_names_are_no_markup(tmp_path: Path) -> None:
+    """A class may have the name of an image on somebody's server."""
+    plan = plan_with(warnings=["class ![x](http://h/i.png) <b>\n# of *one* image"])
+    text = describe_sweep(dataclasses.replace(make_sweep(tmp_path), plan=plan), ended=False)
+    escaped = r"class !\[x\](http://h/i.png) \<b> / \# of \*one\* image"
+    assert f"**Warning**: {escaped}\n" in text
+
+
 def test_a_sweep_under_way_claims_no_winner(tmp_path: Path) -> None:
     text = describe_sweep(make_sweep(tmp_path), ended=False)
     assert text.startswith("No result yet.")

@@ -14,6 +14,7 @@ from mtcon_ray.paths import cache_folder, prepare_root
 from mtcon_ray.plan import Plan
 from mtcon_ray.planning import make_plan
 from mtcon_ray.spec import RunSpec, with_each_encoder
+from mtcon_ray.tracking.login import check_login
 from mtcon_ray.tracking.mlflow_server import ServerCheck
 
 
@@ -30,10 +31,13 @@ def prepare(
     `uri` is the tracking server's, which must answer unless `tracking.offline` is set. Raises
     MtconError for anything that would end the training at its start.
     """
+    if not spec.tracking.offline:
+        check_login(uri)
     callbacks.on_phase("reading labels")
     checked = check_data(spec, root)
     make_plan(spec, root, cluster, checked.table)
-    asked = None if spec.tracking.offline else ServerCheck(uri)
+    tracking = spec.tracking
+    asked = None if tracking.offline else ServerCheck(uri, tracking.experiment, root)
     fetch_weights(spec, cache_folder(root))
     dataset = open_dataset(
         spec.data,

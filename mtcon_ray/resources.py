@@ -2,6 +2,7 @@
 
 import re
 from typing import Literal, Self
+from urllib.parse import unquote
 
 from pydantic import Field, field_validator, model_validator
 
@@ -9,8 +10,12 @@ from mtcon_ray.paths import URL, not_a_url
 from mtcon_ray.registry import LocalPath, Spec, WritableUrl
 from mtcon_ray.status import Status
 
-# A password in the authority part of a URI, or a secret in its query.
-SECRET_IN_URI = r"(?i)://[^/\s]*:[^\s]+@|[?&](password|passwd|pwd|token|secret)\w*="
+# A password or a token in the authority part of a URI, or a secret in its query. A database's URI
+# may have a plain user name. A client may take a backslash for the end of the host's name.
+SECRET_IN_URI = (
+    r"(?i)://[^/\s]*:[^\s]+@|^https?:[^?#]*@|\\"
+    r"|[?&;](?!ssl_?key)[^=&;]*(pass|pwd|token|secret|credential|key|auth|jwt|sas|sig)[^=&;]*="
+)
 # Time between two copies of a sweep to storage.mirror.
 MIRROR_SECONDS = 60.0
 
@@ -82,11 +87,11 @@ class TrackingSpec(Spec):
 
     @model_validator(mode="after")
     def _no_secrets(self) -> Self:
-        if self.uri and re.search(SECRET_IN_URI, self.uri):
+        if self.uri and re.search(SECRET_IN_URI, unquote(self.uri)):
             raise ValueError(
-                "tracking.uri must hold no password, for specs are logged; give it in "
-                "MLFLOW_TRACKING_PASSWORD (with MLFLOW_TRACKING_USERNAME), or the whole URI in "
-                "MLFLOW_TRACKING_URI"
+                "tracking.uri must hold no password and no token, because specs are logged; give "
+                "it in MLFLOW_TRACKING_PASSWORD (with MLFLOW_TRACKING_USERNAME) or "
+                "MLFLOW_TRACKING_TOKEN, or the whole URI in MLFLOW_TRACKING_URI"
             )
         return self
 

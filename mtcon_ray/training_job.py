@@ -59,15 +59,18 @@ def train_run(
     if spec.storage.mirror is not None:
         callbacks.on_note("warning: storage.mirror copies sweeps only, not a single training")
     folder = choose_folder(runs_folder(root), spec, name, resume, way_on=resume_line)
+    uri = tracking_uri(spec.tracking.uri, root)
     if EventLog.read(parent_log(folder)):
         known = load_single(folder)
         for text in known.lost:
             callbacks.on_note(text)
         if known.trials[0].status == Status.FINISHED:
             callbacks.on_note(f"{folder.name} has finished already")
+            with claimed(folder):  # what a kill after the last event has left
+                discard_resume_state(folder)
+                Lifecycle(folder, spec.tracking, uri, callbacks).send_rest()
             return known.trials[0]
     with claimed(folder):
-        uri = tracking_uri(spec.tracking.uri, root)
         plan, dataset = prepare(spec, root, this_machine(), uri, callbacks)
         check_same_data(parent_log(folder), dataset.fingerprint)
         write_beginnings(folder, spec, plan)
@@ -99,19 +102,25 @@ class _Training:
     def run(self, plan: Plan) -> None:
         """Opens the record, trains to the end, and records how the training ended.
 
-        Raises Interrupted with the line that resumes it.
+        A signal is handled until MLflow has everything. Raises Interrupted with the line that
+        resumes the training, also if it had finished when the signal came.
         """
+        with on_signals(self._stop):
+            self._run(plan)
+        if self.stopped_by:
+            raise Interrupted(f"stopped by {self.stopped_by}; {self.name} has finished")
+
+    def _run(self, plan: Plan) -> None:
         self.lifecycle.begin(plan, self._start)
         status, tags = Status.FAILED, {}
         try:
-            with on_signals(self._stop):
-                self._train()
+            self._train()
             status = Status.FINISHED
         except (Interrupted, StorageError) as error:
             status, tags = Status.INTERRUPTED, {"mtcon.interrupted": "true"}
             if isinstance(error, StorageError):
                 tags["mtcon.reason"] = str(error)
-                self.lifecycle.mark_killed()  # the record below may find no room either
+                self.lifecycle.stop()  # the record below may find no room either
                 raise StorageError(f"{error}; {self.to_go_on}") from error
             raise
         except KeyboardInterrupt:  # a second signal
@@ -150,6 +159,7 @@ class _Training:
         if progress.done:
             self.may_finish_step = False
             values |= run.report()
+            self.may_finish_step = True
         if self.system:
             values |= self.system.sample()
         report = Reported(epoch=progress.epoch, metrics=values, tags=self.place)
@@ -160,7 +170,7 @@ class _Training:
     def _stop(self, signal_name: str) -> None:
         """Runs inside the signal's handler: first MLflow, then the checkpoint."""
         self.stopped_by = signal_name
-        self.lifecycle.mark_killed()
+        self.lifecycle.stop()
         if not self.may_finish_step:
             raise self._interrupted()
 
@@ -193,4 +203,5 @@ class _Training:
             self.callbacks.on_note(f"the end of {self.name} is not recorded: {error}")
         result = load_run(self.folder)
         self.callbacks.on_end(self.name, result.status, result.value, result.reason)
-        self.lifecycle.close(stopped=status == Status.INTERRUPTED)
+        stopped = self.stopped_by is not None or status == Status.INTERRUPTED
+        self.lifecycle.close(stopped=stopped)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 )
 @options.overrides
 @options.root_folder
+@options.trust_tracking
 def export(
     model: str,
     to: Path,
@@ -113,6 +114,7 @@ def clean(name: str, root: Path, yes: bool) -> None:
 @options.name
 @options.root_folder
 @options.as_json
+@options.trust_tracking
 @click.option("--repair", is_flag=True, help="Correct a record from another one.")
 @click.option("--no-mlflow", is_flag=True, help="Leave out the runs in MLflow.")
 def audit(name: str, root: Path, as_json: bool, repair: bool, no_mlflow: bool) -> None:
@@ -158,11 +160,12 @@ def audit(name: str, root: Path, as_json: bool, repair: bool, no_mlflow: bool) -
 @click.command("track-sync")
 @options.name
 @options.root_folder
+@options.trust_tracking
 def track_sync(name: str, root: Path) -> None:
     """Send events of a sweep or training that MLflow lacks yet."""
     from mtcon_ray.recorded import load_recorded
     from mtcon_ray.results import load_single, load_sweep
-    from mtcon_ray.tracking import sender
+    from mtcon_ray.tracking.sender import Sender, check_begun
 
     folder = paths.find_folder(root, name)
     session = options.session()
@@ -173,13 +176,17 @@ def track_sync(name: str, root: Path) -> None:
         is_sweep = folder.parent == paths.sweeps_folder(root)
         for text in (load_sweep if is_sweep else load_single)(folder).lost:
             warn(text)
-        sender.check_begun(folder)
+        check_begun(folder)
         check_server(uri)
-        sent, left = sender.track_sync(folder, uri, tracking.experiment)
+        sender = Sender(folder, uri, tracking.experiment)
+        sent, left = sender.sync()
     if not session.quiet:
         say(f"{sent} events sent to {masked(uri)}, {left} left")
     if left:
-        raise TrackingError(f"{left} events of {folder.name!r} are not sent yet; try again later")
+        raise TrackingError(
+            f"{left} events of {folder.name!r} are not sent yet ({sender.reason}); then repeat "
+            "the command"
+        )
 
 
 @click.command()

@@ -18,7 +18,8 @@ from mtcon_ray.cli.tables import table_lines
 from mtcon_ray.cli.terminal import Terminal, say
 from mtcon_ray.errors import MtconError, SpecError, SweepError, nearest
 from mtcon_ray.presentation import NOTHING, duration_text, printable
-from mtcon_ray.tracking.mlflow_server import URI_VARIABLE, ui_command
+from mtcon_ray.tracking.login import URI_VARIABLE
+from mtcon_ray.tracking.mlflow_server import ui_command
 
 if TYPE_CHECKING:
     from mtcon_ray.cluster.jobs import Jobs
@@ -44,6 +45,7 @@ job_or_url = click.argument("job", metavar="JOB|URL")
 @options.root_option("storage.root, else ~/mtcon-ray, on the cluster")
 @address_option
 @follow_option
+@options.trust_tracking
 @click.option(
     "--install",
     is_flag=True,
@@ -91,6 +93,7 @@ def submit(
 @address_option
 @options.root_folder
 @follow_option
+@options.trust_tracking
 def resume(
     job: str,
     overrides: tuple[str, ...],

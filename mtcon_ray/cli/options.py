@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 from mtcon_ray import plugins
 from mtcon_ray.cli.terminal import say
 from mtcon_ray.paths import choose_root, list_folders, runs_folder, sweeps_folder
+from mtcon_ray.tracking.login import TRUST_OPTION, TRUST_VARIABLE, trust
 
 if TYPE_CHECKING:
     from mtcon_ray.capacity import ClusterView
@@ -117,6 +118,16 @@ def overrides(command: Command) -> Command:
     return change(allow(command))
 
 
+def _trust(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> None:
+    if given:
+        trust(given)
+
+
+trust_tracking = click.option(
+    TRUST_OPTION, multiple=True, metavar="ADDRESS", expose_value=False, callback=_trust,
+    help="Send the login for MLflow to this server too, which only a spec names, or which has no "
+    f"TLS; may be repeated.  [env var: {TRUST_VARIABLE}]",
+)  # fmt: skip
 root = root_option(f"storage.root, else {DEFAULT_ROOT}")
 # As an absolute path, for commands that read no `storage.root` from a spec.
 root_folder = root_option(DEFAULT_ROOT, callback=lambda context, parameter, given: root_of(given))

@@ -16,10 +16,11 @@ from mtcon_ray.presentation import (
     NOTHING,
     accuracy_text,
     configuration_text,
+    csv_text,
     hanging,
     resume_line,
 )
-from mtcon_ray.tracking.mlflow_server import tracking_uri, ui_command
+from mtcon_ray.tracking.mlflow_server import sync_command, tracking_uri, ui_command
 
 if TYPE_CHECKING:
     from mtcon_ray.results import SweepResults
@@ -112,7 +113,7 @@ def status(name: str, root: Path, as_json: bool, as_csv: bool, top: int | None) 
     _warn_of_losses(results)
     state, total = folder_state(folder), results.num_trials
     if as_csv:
-        say(results.to_frame().head(top or len(results.trials)).to_csv(index=False).rstrip())
+        say(csv_text(results.to_frame().head(top or len(results.trials))).rstrip())
         return
     if as_json:
         chosen = results.ranked()[:top] if top else results.trials
@@ -127,6 +128,11 @@ def status(name: str, root: Path, as_json: bool, as_csv: bool, top: int | None) 
     lines = [hanging(f"warning: {text}") for text in results.plan_warnings]
     lines += leaderboard_lines(results, limit=top, columns=columns and columns - len(INDENT))
     say("\n".join(INDENT + line for line in lines))
+    if state != "running" and not results.recorded.tracking.offline:
+        from mtcon_ray.tracking.cursors import num_unsent
+
+        if left := num_unsent(folder):
+            say(f"{left} events are not in MLflow yet: {sync_command(folder)}")
     if state in ("interrupted", "stopped"):
         say(f"to go on: {resume_line(folder.name, submitted=was_submitted(folder))}")
 

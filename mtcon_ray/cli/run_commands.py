@@ -54,6 +54,7 @@ continue_option = click.option(
 @name_option
 @resume_option
 @options.root
+@options.trust_tracking
 def train(
     spec: Path,
     overrides: tuple[str, ...],
@@ -88,6 +89,7 @@ def train(
 @retry_option
 @continue_option
 @options.root
+@options.trust_tracking
 def sweep(
     spec: Path,
     overrides: tuple[str, ...],
@@ -107,6 +109,7 @@ def sweep(
 @name_option
 @resume_option
 @options.root
+@options.trust_tracking
 def demo(overrides: tuple[str, ...], name: str | None, resume: bool, root: str | None) -> int:
     """Run a temperature sweep on synthetic images.
 
@@ -183,6 +186,7 @@ def run(
 @click.option("--only", multiple=True, metavar="TITLE", help="Train one system; may be repeated.")
 @click.option("--plan", "only_plan", is_flag=True, help="Print all sweeps; start nothing.")
 @options.root
+@options.trust_tracking
 def compare(
     file: Path, overrides: tuple[str, ...], only: tuple[str, ...], only_plan: bool, root: str | None
 ) -> int:

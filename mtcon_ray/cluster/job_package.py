@@ -17,6 +17,7 @@ from mtcon_ray.cluster.jobs import minor
 from mtcon_ray.cluster.ray_private import MAX_PACKAGE_BYTES, visit_working_directory
 from mtcon_ray.errors import ResourceError, UserError
 from mtcon_ray.presentation import resume_line
+from mtcon_ray.tracking.login import TRUST_VARIABLE
 from mtcon_ray.tracking.mlflow_server import masked
 
 NUM_LARGEST = 5
@@ -26,6 +27,7 @@ ZIP_ENTRY_BYTES, ZIP_END_BYTES = 30 + 46, 22 + 76
 # Addresses of the tracking server and of object stores, never their keys.
 PLACES = (
     "MLFLOW_TRACKING_URI",
+    TRUST_VARIABLE,
     "MLFLOW_S3_ENDPOINT_URL",
     "AWS_ENDPOINT_URL",
     "AWS_ENDPOINT_URL_S3",

@@ -38,11 +38,12 @@ from mtcon_ray.status import Status
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.resume import ENDS, discard_leftovers, settle
 from mtcon_ray.sweep.study import CONFIGURATION, REPEAT, TRIAL, named_trials, open_study, read_study
+from mtcon_ray.tracking.cursors import forget_sent
 from mtcon_ray.tracking.event_log import EventLog, cut_torn_line, is_torn
 from mtcon_ray.tracking.events import Ended, Event, Reported, Started, last_change
 from mtcon_ray.tracking.lost import lost_parts, shown
 from mtcon_ray.tracking.provenance import CACHE, FINGERPRINT
-from mtcon_ray.tracking.sender import forget_sent, track_sync
+from mtcon_ray.tracking.sender import Sender
 from mtcon_ray.tracking.tracked import Tracked, tracked_runs
 from mtcon_ray.training import checkpoint
 
@@ -94,8 +95,13 @@ class Audit:
         """Compares MLflow's runs with the event logs. Raises TrackingError without an answer."""
         if PARENT not in self.logs:
             return []
-        runs = tracked_runs(self.folder, uri, self.spec.tracking.experiment, LOSS)
-        return [f for n, events in self.logs.items() for f in _run_problems(n, events, runs.get(n))]
+        runs, problem = tracked_runs(self.folder, uri, self.spec.tracking.experiment, LOSS)
+        found = [Finding("MLflow", problem)] if problem else []
+        for name, events in self.logs.items():
+            run = runs.get(name)
+            if not (problem and run and run.restore):  # it was deleted with the experiment
+                found += _run_problems(name, events, run)
+        return found
 
     def repair(self, found: Iterable[Finding], uri: str) -> None:
         """Makes the repairs of these findings. Raises StorageError or TrackingError."""
@@ -112,7 +118,7 @@ class Audit:
             checkpoint.discard_resume_state(self.folder)
         if SENT in ways:
             forget_sent(self.folder)
-            track_sync(self.folder, uri, self.spec.tracking.experiment)
+            Sender(self.folder, uri, self.spec.tracking.experiment).sync()
 
     @cached_property
     def trials(self) -> dict[str, list[Event]]:
@@ -305,6 +311,9 @@ def _run_problems(name: str, events: list[Event], run: Tracked | None) -> Iterat
     where = f"MLflow, run {name}"
     if run is None:
         yield Finding(where, "it is missing", SENT)
+        return
+    if run.restore:
+        yield Finding(where, f"it is deleted; restore it with {run.restore}, then `track-sync`")
         return
     if run.num_runs > 1:
         yield Finding(where, f"it is there {run.num_runs} times", SENT)

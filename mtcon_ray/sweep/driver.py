@@ -107,8 +107,7 @@ def run_sweep(
     with ExitStack() as stack:
         stack.enter_context(claimed(folder))
         uri = tracking_uri(spec.tracking.uri, root)
-        if resume and (ended := ended_results(folder, spec, uri, again=retry_failed)):
-            callbacks.on_note(f"{folder.name} has ended already, with all its trials")
+        if resume and (ended := ended_results(folder, spec, uri, callbacks, again=retry_failed)):
             return ended
         view = view_of(None, callbacks.on_phase)
         prior = prior_trials(spec, root, folder)
@@ -125,7 +124,8 @@ def run_sweep(
         check_shared(root)
         write_beginnings(folder, spec, plan)
         sweep = _Sweep(spec, root, folder, plan, uri, callbacks, dataset.places, prior)
-        return sweep.run(tags, again=retry_failed)
+        with on_signals(sweep.halt):
+            return sweep.run(tags, again=retry_failed)
 
 
 @dataclass
@@ -168,7 +168,7 @@ class _Sweep:
     def halt(self, reason: str) -> None:
         """Asks all trials to checkpoint and end; first sets the open MLflow runs to KILLED."""
         if not self.stop.asked:
-            self.lifecycle.mark_killed()
+            self.lifecycle.stop()
         self.stop.ask(reason)
 
     def _give_up(self) -> None:
@@ -218,13 +218,12 @@ class _Sweep:
         for note in notes:
             self.callbacks.on_note(note)
         try:
-            with on_signals(self.halt), RayWatch(self.halt, self._give_up), nullcontext():
+            with RayWatch(self.halt, self._give_up), nullcontext():
                 self._tune()
             if not self.stop.asked:
                 return self._finish()
         except Exception as error:
-            disk = storage_error(error)
-            if disk is None:
+            if (disk := storage_error(error)) is None:
                 raise
             self.halt(str(disk))
             # Ends the trials: they would train on and write into event logs that are closed below.
@@ -248,7 +247,9 @@ class _Sweep:
         results = load_sweep(self.folder)
         report = build_report(results, importances(self.study), ui_command=ui_command(self.uri))
         self.record.end("FINISHED" if results.winner else "FAILED", report, **tags)
-        self.lifecycle.close(stopped=False)
+        self.lifecycle.close(stopped=self.stop.asked)
+        if self.stop.asked:
+            raise Interrupted(f"stopped by {self.stop.reason}; {self.folder.name} has ended")
         return results
 
     def _close_unfinished(self) -> None:
@@ -266,7 +267,8 @@ class _Sweep:
         for trial in named_trials(self.study):
             waits = rungs is not None and rungs.waits(trial)
             tell_known(trial, self.record, self.callbacks, self.value(trial), waits=waits)
-        if self.exhausted or not (continued or suggester.num_given < suggester.num_trials):
+        is_over = self.exhausted or self.stopping
+        if is_over or not (continued or suggester.num_given < suggester.num_trials):
             return
         ended = [t for t in named_trials(self.study) if t.state is not TrialState.RUNNING]
         searcher = StudySearcher(

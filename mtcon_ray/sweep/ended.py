@@ -1,9 +1,10 @@
-"""A sweep that has ended with all its trials: a resume of it needs neither Ray nor MLflow."""
+"""A sweep that has ended with all its trials: a resume of it needs no Ray."""
 
 from pathlib import Path
 
 from optuna.trial import TrialState
 
+from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.paths import SPEC_FILE, journal_file, parent_log
 from mtcon_ray.recorded import load_recorded
 from mtcon_ray.report.build import build_report
@@ -13,16 +14,18 @@ from mtcon_ray.status import Status
 from mtcon_ray.sweep.audit import Audit
 from mtcon_ray.sweep.study import importances, named_trials, read_study
 from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.lifecycle import Lifecycle
 from mtcon_ray.tracking.mlflow_server import ui_command
-from mtcon_ray.tracking.sender import Sender
 
 
-def ended_results(folder: Path, spec: RunSpec, uri: str, *, again: bool) -> SweepResults | None:
-    """Returns the results of a sweep that has nothing left to do, and builds its report again.
+def ended_results(
+    folder: Path, spec: RunSpec, uri: str, callbacks: Callbacks, *, again: bool
+) -> SweepResults | None:
+    """Returns the results of a sweep whose trials have all ended, and builds its report again.
 
-    `spec` has its scheduler. None if there is anything to do: trials that are planned or open, with
-    `again` also failed ones, a spec that is not the recorded one, records that disagree, or events
-    that MLflow lacks.
+    Also sends the events that MLflow lacks. `spec` has its scheduler. Returns None if there is
+    anything else to do: trials that are planned or open, with `again` also failed trials, a spec
+    that is not the recorded one, or records that disagree.
     """
     recorded, events = load_recorded(folder / SPEC_FILE), EventLog.read(parent_log(folder))
     if dump_spec(with_scheduler(recorded)) != dump_spec(spec) or not events:
@@ -35,11 +38,10 @@ def ended_results(folder: Path, spec: RunSpec, uri: str, *, again: bool) -> Swee
     planned = spec.search.num_planned_trials
     if len(trials) < planned or any(trial.state in to_do for trial in trials):
         return None
-    tracking = spec.tracking
-    if not tracking.offline and Sender(folder, uri, tracking.experiment).pending():
-        return None
     if Audit(folder).records():
         return None
+    callbacks.on_note(f"{folder.name} has ended already, with all its trials")
+    Lifecycle(folder, spec.tracking, uri, callbacks).send_rest()
     results = load_sweep(folder)
     build_report(results, importances(study), ui_command=ui_command(uri))
     return results

@@ -10,11 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.errors import TrackingError
 from mtcon_ray.paths import PLAN_FILE, SPEC_FILE, event_folder, parent_log
 from mtcon_ray.plan import Plan
 from mtcon_ray.resources import TrackingSpec
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Artifact, Reopened, Started
+from mtcon_ray.tracking.mlflow_server import check_server, sync_command
 from mtcon_ray.tracking.sender import Sender
 
 # Time at the end to send the remaining events to the tracking server.
@@ -33,6 +35,7 @@ class Lifecycle:
         self.log = EventLog(parent_log(folder))
         self.sender = None if tracking.offline else Sender(folder, uri, tracking.experiment)
         self._callbacks = callbacks
+        self._is_closing = False
 
     def begin(self, plan: Plan, started: Callable[[], Started]) -> None:
         """Writes a start or reopen event with spec and plan, and starts the sender."""
@@ -46,17 +49,51 @@ class Lifecycle:
         for warning in plan.warnings:
             self._callbacks.on_note(f"warning: {warning}")
 
-    def mark_killed(self) -> None:
-        """Sets open MLflow runs to KILLED in under 2 s; for signal handlers."""
-        if self.sender:
+    def stop(self) -> None:
+        """Sets open MLflow runs to KILLED in under 2 s, or at the end shortens the sending.
+
+        For signal handlers.
+        """
+        if not self.sender:
+            return
+        if self._is_closing:  # the runs get their true status by what is sent
+            self.sender.hurry(STOPPED_DRAIN_SECONDS)
+        else:
             self.sender.mark_killed()
 
     def close(self, *, stopped: bool) -> None:
         """Sends what is left, for a shorter time if the work was stopped, and ends the sender."""
+        self._is_closing = True
+        try:
+            if self.sender:
+                self.sender.close(STOPPED_DRAIN_SECONDS if stopped else DRAIN_SECONDS)
+        finally:  # also after a second signal
+            self._tell()
+
+    def send_rest(self) -> None:
+        """Sends what MLflow lacks of something that has ended, after a kill or an outage.
+
+        A server that does not answer is told of. Raises UserError as `check_login` does.
+        """
+        if not self.sender or not (left := self.sender.pending()):
+            return
+        self._callbacks.on_phase("sending to MLflow")
+        try:
+            check_server(self.sender.uri, way_out="and repeat the command")
+        except TrackingError as error:
+            self.sender.last_error = str(error)
+            self._tell()
+            return
+        self.sender.start()
+        self.close(stopped=False)
+        if sent := left - self.sender.pending():
+            self._callbacks.on_note(f"{sent} events sent to MLflow")
+
+    def _tell(self) -> None:
+        """Shows what MLflow has refused and what it lacks, with the command that sends it."""
         left, why = 1, "tracking.offline is set"
         if self.sender:
-            left = self.sender.close(STOPPED_DRAIN_SECONDS if stopped else DRAIN_SECONDS)
-            why = self.sender.last_error or "no answer in time"
+            left, why = self.sender.pending(), self.sender.reason
             if refused := self.sender.refused:
                 self._callbacks.on_note(
                     f"MLFLOW REFUSED {len(refused)} records ({refused[0]}); "
@@ -65,5 +102,5 @@ class Lifecycle:
         if left:
             self._callbacks.on_note(
                 f"NOT ALL IS IN MLFLOW ({why}); nothing is lost: send it with "
-                f"`mtcon-ray track-sync {self.folder.name} --root {self.folder.parent.parent}`"
+                f"{sync_command(self.folder)}"
             )

@@ -25,7 +25,8 @@ def lost_parts(events: list[Event], *, may_end_early: bool) -> Iterator[str]:
         yield f"it has finished with {last} of {budget} epochs: the metrics of the others are lost"
 
 
-def shown(values: Iterable[object]) -> str:
+def shown(values: Iterable[object], most: int = 8) -> str:
     """Returns the first of many values, separated by commas."""
     texts = [str(value) for value in values]
-    return ", ".join(texts[:8]) + (f" and {len(texts) - 8} more" if len(texts) > 8 else "")
+    rest = len(texts) - most
+    return ", ".join(texts[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -13,19 +13,22 @@ import threading
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
-from mtcon_ray.errors import SpecError, TrackingError
+from mtcon_ray.errors import MtconError, SpecError, TrackingError
 from mtcon_ray.files import below, check_no_links, make_folder, move, remove, touch
 from mtcon_ray.paths import mlflow_artifacts, mlflow_database
+from mtcon_ray.tracking.login import SERVERS, URI_VARIABLE, check_login, is_server
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities import Experiment
 
-URI_VARIABLE = "MLFLOW_TRACKING_URI"
-SERVERS = ("http", "https")
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
-SECRET_WORDS = r"(?i:password|passwd|pwd|token|secret|api[-_]?key|access[-_]?key|credentials?)"
+SECRET_WORDS = (
+    r"(?i:password|passwd|pwd|token|secret|api[-_]?key|access[-_]?key|credentials?)"
+    r"|(?<![A-Za-z])KEY(?![\w.-])"
+)
 
 SPOOL = (
     "unset tracking.uri and MLFLOW_TRACKING_URI, or set tracking.offline: true and send the runs "
@@ -33,8 +36,8 @@ SPOOL = (
 )
 
 
-class RefusedError(Exception):
-    """Error for an event that the server will never accept, although it answers."""
+class HeldError(TrackingError):
+    """MLflow refuses what it accepts after the user has restored a run or an experiment."""
 
 
 def tracking_uri(spec_uri: str | None, root: Path) -> str:
@@ -45,7 +48,7 @@ def tracking_uri(spec_uri: str | None, root: Path) -> str:
     """
     environ_uri = os.environ.get(URI_VARIABLE)
     if not spec_uri and not environ_uri:
-        return f"sqlite:///{mlflow_database(root.absolute())}"
+        return own_database(root)
     name = "tracking.uri" if spec_uri else URI_VARIABLE
     uri = str(spec_uri or environ_uri).rstrip("/")
     scheme = uri.partition(":")[0].partition("+")[0].lower()
@@ -60,6 +63,16 @@ def tracking_uri(spec_uri: str | None, root: Path) -> str:
     return uri
 
 
+def own_database(root: Path) -> str:
+    """Returns the URI of the SQLite file below a root."""
+    path = str(mlflow_database(root.absolute()))
+    # Only these characters have a meaning in a URI. All others stay, because the URI of a root
+    # must not change: a folder's positions in its event logs belong to it.
+    quoted = re.sub("[%?#]", lambda found: quote(found[0]), path)
+    # With `sqlite:` MLflow (3.17.2) makes a folder of the quoted name.
+    return f"sqlite:///{path}" if quoted == path else f"sqlite+pysqlite:///{quoted}"
+
+
 def artifact_location(uri: str, root: Path) -> str | None:
     """Returns the artifact URI of a new experiment; None if a server chooses its own."""
     if is_server(uri):
@@ -68,19 +81,71 @@ def artifact_location(uri: str, root: Path) -> str | None:
     return mlflow_artifacts(root).as_uri()
 
 
-def is_server(uri: str) -> bool:
-    """Returns True if the URI names a tracking server rather than a database."""
-    return uri.partition(":")[0].lower() in (*SERVERS, "databricks")
+def check_experiment(experiment: "Experiment", uri: str, root: Path) -> None:
+    """Raises HeldError if an experiment was deleted, or keeps its files below another root."""
+    name, way_out = experiment.name, "choose another tracking.experiment"
+    if experiment.lifecycle_stage != "active":
+        command = restore_command(uri, "experiments", "restore", "-x", experiment.experiment_id)
+        raise HeldError(
+            f"experiment {name!r} is deleted in MLflow; restore it with {command}, or {way_out}"
+        )
+    if (folder := _stray_artifacts(experiment.artifact_location, uri, root)) is not None:
+        raise HeldError(
+            f"experiment {name!r} keeps its files in {folder}, not below the root {root}, which "
+            f"was moved, renamed or copied; move it back, make {folder.parent} a symbolic link "
+            f"to it, or {way_out}"
+        )
+
+
+def _stray_artifacts(location: str, uri: str, root: Path) -> Path | None:
+    """Returns an experiment's artifact folder if it was made for a root that is gone.
+
+    The database of a root must have its artifacts below the same root. Other databases are shared
+    by several roots, so only a missing root counts.
+    """
+    parts, own = urlsplit(location), mlflow_artifacts(root)
+    folder = Path(unquote(parts.path))
+    if is_server(uri) or parts.scheme not in ("", "file") or folder.name != own.name:
+        return None
+    if folder.resolve() == own.resolve():
+        return None
+    return folder if uri == own_database(root) or not folder.parent.exists() else None
+
+
+def restore_command(uri: str, *arguments: str) -> str:
+    """Returns a command line of MLflow in backticks, with the address that it needs."""
+    place = f"{URI_VARIABLE}={shlex.quote(uri)} " if masked(uri) == uri else ""
+    return f"`{place}mlflow {' '.join(arguments)}`"
+
+
+def sync_command(folder: Path) -> str:
+    """Returns the command line, in backticks, that sends what MLflow lacks of a folder."""
+    return f"`mtcon-ray track-sync {folder.name} --root {shlex.quote(str(folder.parents[1]))}`"
 
 
 def masked(text: str) -> str:
-    """Returns the text with passwords and tokens in URIs, options and assignments shown as ***."""
-    text = re.sub(r"(://[^/\s:@]*):[^\s'\"]*@", r"\1:***@", text)
-    text = re.sub(r"(https?://)[^/\s:@]+@", r"\1***@", text)
+    """Returns the text with passwords and tokens in URIs, options and assignments shown as ***.
+
+    Takes time in proportion to the length of the text, which may come from a file of a stranger:
+    patterns begin at the first character of a word, and never give back what they have matched.
+    """
+    text = re.sub(r"://[^\s'\"]++", _masked_userinfo, text)
+    text = re.sub(r"(https?://)[^/\s:@]++@", r"\1***@", text)
     text = re.sub(r"(['\"](?:Bearer|Basic) )[^'\"]+|(\bBearer )\S+", r"\1\2***", text)
-    value = r"('[^']*'|\"[^\"]*\"|[^\s&'\"]+)"
-    text = re.sub(rf"(--?[\w.-]*{SECRET_WORDS}[\w.-]*\s+)(?!-){value}", r"\1***", text)
-    return re.sub(rf"({SECRET_WORDS}[\w.-]*(?:=|:\s))\s*{value}", r"\1***", text)
+    value = r"('[^']*'|\"[^\"]*\"|[^\s&'\"]++)"
+    key = r"(?i:authorization)['\"]?\s?[:=]\s?['\"]?(?:\w++ )?"
+    text = re.sub(rf"({key}){value}", r"\1***", text)
+    word = rf"(?=[\w.-]*?(?:{SECRET_WORDS}))[\w.-]++"
+    text = re.sub(rf"(?<![\w.-])((?=-){word}\s++)(?!-){value}", r"\1***", text)
+    equals = r"(?:['\"]?\s*+=|['\"]?:\s|['\"]\s*+:)\s*+"
+    return re.sub(rf"(?<![\w.-])({word}{equals}){value}", r"\1***", text)
+
+
+def _masked_userinfo(found: re.Match[str]) -> str:
+    """Masks what is between the first user name's colon and the last @ of a URI."""
+    before, _, host = found[0].rpartition("@")
+    user = re.search(r"://[^/\s:@]*:", before)
+    return f"{before[: user.end()]}***@{host}" if user else found[0]
 
 
 def quiet_environment() -> dict[str, str]:
@@ -112,13 +177,24 @@ def import_quietly() -> None:
 
 
 def open_client(uri: str) -> "MlflowClient":
-    """Returns a client. Creates the database and its schema on SQLite, which takes seconds once."""
+    """Returns a client. Creates the database and its schema on SQLite, which takes seconds once.
+
+    Raises UserError as `check_login` does.
+    """
+    check_login(uri)
     import_quietly()
     from mlflow import MlflowClient
+    from sqlalchemy.engine import make_url
 
     if not uri.startswith("sqlite"):
         return MlflowClient(uri)
-    database = Path(urlsplit(uri).path[1:])
+    database = Path(str(make_url(uri).database))
+    if "%" in uri and unquote(urlsplit(uri).path[1:]) != str(database):
+        raise TrackingError(
+            f"the database {uri} cannot be opened: the installed SQLAlchemy does not read the "
+            "characters %, ? and # in a path; choose a root without them, or install "
+            "sqlalchemy>=2.1"
+        )
     check_no_links(database)
     make_folder(database.parent)
     # Two sweeps that start together must not both make or migrate the schema.
@@ -131,7 +207,7 @@ def open_client(uri: str) -> "MlflowClient":
             for left in database.parent.glob(f"{building.name}*"):
                 remove(left)  # left by a process that was killed, with its journal
             touch(building)  # SQLite gives its journals the same mode
-            MlflowClient(f"sqlite:///{building}")
+            MlflowClient(re.sub(r"(?=\?)|$", building.suffix, uri, count=1))
             move(building, database)
         return MlflowClient(uri)
 
@@ -145,10 +221,15 @@ def check_server(uri: str, timeout: float = 10, *, way_out: str = SPOOL) -> None
 
 
 class ServerCheck:
-    """A request to the tracking server, in a thread so that a sweep is prepared meanwhile."""
+    """A request to the tracking server, in a thread so that a sweep is prepared meanwhile.
 
-    def __init__(self, uri: str) -> None:
-        self._uri = uri
+    With `experiment` the experiment of that name is checked, too. Raises UserError at once as
+    `check_login` does.
+    """
+
+    def __init__(self, uri: str, experiment: str | None = None, root: Path = Path()) -> None:
+        check_login(uri)
+        self._uri, self._experiment, self._root = uri, experiment, root
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._ask, daemon=True, name="mtcon-tracking-check")
         self._thread.start()
@@ -159,6 +240,8 @@ class ServerCheck:
         self._thread.join(None if self._uri.startswith("sqlite") else timeout)
         if self._thread.is_alive():
             reason = f"no answer in {timeout:g} s"
+        elif isinstance(self._error, MtconError):
+            raise self._error
         elif self._error is not None:
             reason = _reason(self._error)
         else:
@@ -170,7 +253,11 @@ class ServerCheck:
 
     def _ask(self) -> None:
         try:
-            open_client(self._uri).search_experiments(max_results=1)
+            client = open_client(self._uri)
+            client.search_experiments(max_results=1)
+            named = self._experiment and client.get_experiment_by_name(self._experiment)
+            if named:
+                check_experiment(named, self._uri, self._root)
         except Exception as error:
             self._error = error
 

@@ -17,7 +17,7 @@ from uuid import uuid4
 from mtcon_ray.errors import TrackingError, UserError
 from mtcon_ray.paths import parent_log
 from mtcon_ray.tracking.event_log import identity
-from mtcon_ray.tracking.mlflow_server import check_server, first_line, open_client
+from mtcon_ray.tracking.mlflow_server import check_server, first_line, open_client, sync_command
 from mtcon_ray.tracking.sender import check_begun
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def find_run(name: str, *, uri: str, experiment: str, folder: Path, trial: str) 
     if not runs:
         raise TrackingError(
             f"the tracking server must hold the run of {sweep}/{trial} to register its model, "
-            f"got none in experiment {experiment!r}; `mtcon-ray track-sync {sweep}` sends it"
+            f"got none in experiment {experiment!r}; {sync_command(folder)} sends it"
         )
     return TrackedRun(uri, runs[0].info.run_id, runs[0].info.artifact_uri, sweep, trial)
 

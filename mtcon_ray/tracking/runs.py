@@ -5,18 +5,25 @@ All methods except `mark_killed` must be called by one thread at a time.
 
 import threading
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, Run, RunTag, ViewType
+from mlflow.entities import DatasetInput, Metric, Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException
 
-from mtcon_ray.errors import TrackingError
 from mtcon_ray.tracking import mlflow_ui
 from mtcon_ray.tracking.dataset_input import dataset_input
 from mtcon_ray.tracking.events import Artifact, Ended, Event, Reopened, Reported, Started
-from mtcon_ray.tracking.mlflow_server import RefusedError, artifact_location, open_client
+from mtcon_ray.tracking.mlflow_server import (
+    HeldError,
+    artifact_location,
+    check_experiment,
+    first_line,
+    open_client,
+    restore_command,
+)
 
 PARENT = "parent"
 IDENTITY = "mtcon.id"
@@ -33,7 +40,7 @@ class Runs:
     `identity` distinguishes this folder from another one of the same name. `begun` is the first
     event of the parent's event log. The constructor connects to the server, looks up the runs of
     this folder and deletes duplicates of a run, except the first. A duplicate exists if a request
-    created a run but its answer was lost.
+    created a run but its answer was lost. It raises HeldError as `check_experiment` does.
     """
 
     def __init__(
@@ -43,47 +50,70 @@ class Runs:
         self.open: dict[str, str] = {}
         self._ended: set[str] = set()  # found as ended; a later event may reopen these
         self._params: dict[str, dict[str, str]] = {}  # of the active runs that were found
+        self._bad_metrics: set[str] = set()  # names that MLflow has refused
         self._client: MlflowClient = open_client(uri)
-        self._folder = folder
+        self._uri, self._folder = uri, folder
         self._identity = identity
         self._columns = mlflow_ui.column_tags(begun.tags)
         self._dataset = dataset_input(folder, begun)
-        self.experiment_id = self._experiment(experiment, artifact_location(uri, folder.parents[1]))
+        self.experiment_id = self._experiment(experiment)
         for run in self._search():
             name, run_id = run.data.tags.get("mtcon.trial", PARENT), run.info.run_id
             if name not in self.ids:
                 self.ids[name] = run_id
                 if run.info.lifecycle_stage == "active":
                     self._params[name] = run.data.params
-                if run.info.status == "RUNNING":
-                    self.open[name] = run_id
-                else:
+                if run.info.status != "RUNNING":
                     self._ended.add(name)
+                elif run.info.lifecycle_stage == "active":
+                    self.open[name] = run_id
             elif run.info.lifecycle_stage == "active":
                 self._client.delete_run(run_id)
 
-    def send(self, name: str, events: list[Event]) -> None:
+    def send(self, name: str, events: list[Event]) -> list[str]:
         """Writes one event, or one group of events (see `sender`), to a run; creates a new run.
 
-        Raises RefusedError if the server rejects the content, and the client's own errors if the
+        Returns what MLflow will never accept; everything else of the events is written. Raises
+        HeldError if the run or its experiment was deleted, and the client's own errors if the
         server does not answer or no longer has the run.
         """
         if isinstance(events[0], Started) and name != PARENT:  # whose start is the identity
             self._delete_other(name, _params(events[0]))
-        if name not in self.ids:
-            self._create(name, events[0])
+        if name not in self.ids and (refused := self._tried(name, self._create, events[0])):
+            return refused
+        match events[0]:
+            case Artifact() as artifact:
+                return self._artifact(name, artifact)
+            case Reopened():
+                return self._tried(name, self._reopen)
+            case _:
+                return self._log(name, events)
+
+    def _tried(self, name: str, write: Callable[..., object], *arguments: object) -> list[str]:
+        """Calls `write` with a run's name; returns why MLflow will never accept the request.
+
+        Raises errors as `send` does.
+        """
         try:
-            match events[0]:
-                case Artifact() as artifact:
-                    self._artifact(name, artifact)
-                case Reopened():
-                    self._reopen(name)
-                case _:
-                    self._log(name, events)
+            write(name, *arguments)
         except MlflowException as error:
-            if error.error_code == "INVALID_PARAMETER_VALUE":
-                raise RefusedError(str(error)) from error
-            raise
+            if error.error_code != "INVALID_PARAMETER_VALUE":
+                raise
+            # A deleted run is refused with the same code as an invalid value.
+            self._check_active(name)
+            return [first_line(error)]
+        return []
+
+    def _check_active(self, name: str) -> None:
+        """Raises HeldError if a run or its experiment was deleted."""
+        experiment = self._client.get_experiment(self.experiment_id)
+        check_experiment(experiment, self._uri, self._folder.parents[1])
+        if name not in self.ids:
+            return
+        info = self._client.get_run(self.ids[name]).info
+        if info.lifecycle_stage != "active":
+            command = restore_command(self._uri, "runs", "restore", "--run-id", info.run_id)
+            raise HeldError(f"run {name} is deleted in MLflow; restore it with {command}")
 
     def mark_killed(self, limit: float) -> int:
         """Sets open runs to KILLED; returns the number of runs set within `limit` seconds.
@@ -111,9 +141,11 @@ class Runs:
             thread.join(max(0.0, deadline - time.monotonic()))
         return len(marked)
 
-    def _experiment(self, name: str, artifacts: str | None) -> str:
+    def _experiment(self, name: str) -> str:
+        root = self._folder.parents[1]
         experiment = self._client.get_experiment_by_name(name)
         if experiment is None:
+            artifacts = artifact_location(self._uri, root)
             try:
                 return str(self._client.create_experiment(name, artifacts, TRAINS_MODELS))
             except MlflowException:
@@ -121,11 +153,7 @@ class Runs:
                 experiment = self._client.get_experiment_by_name(name)
                 if experiment is None:
                     raise
-        if experiment.lifecycle_stage != "active":
-            raise TrackingError(
-                f"experiment {name!r} must not be deleted; restore it with `mlflow experiments "
-                f"restore -x {experiment.experiment_id}` or choose another tracking.experiment"
-            )
+        check_experiment(experiment, self._uri, root)
         return str(experiment.experiment_id)
 
     def _search(self) -> list[Run]:
@@ -173,54 +201,89 @@ class Runs:
         )
         self.ids[name] = self.open[name] = run.info.run_id
 
-    def _log(self, name: str, events: list[Event]) -> None:
+    def _log(self, name: str, events: list[Event]) -> list[str]:
         """Writes a group of events: a run's start, reports and end, as far as it has them.
 
-        They are written together because each call of the client is a round trip.
+        They are written together because each call of the client is a round trip. Returns what
+        MLflow refuses, as `send` does.
         """
-        run_id, first, last = self.ids[name], events[0], events[-1]
+        first, last = events[0], events[-1]
         # MLflow's store drops a metric that it has already, with its step, time and value.
         metrics = [
             Metric(key, value, event.time_ms, event.epoch)
             for event in events
             if isinstance(event, Reported)
             for key, value in event.metrics.items()
+            if key not in self._bad_metrics
         ]
         # A run that a signal handler set to KILLED gets further epochs after a resume.
-        if metrics and name in self._ended:
-            self._reopen(name)
+        refused = self._tried(name, self._reopen) if metrics and name in self._ended else []
         params = _params(first) if isinstance(first, Started) else {}
         tagged = [e.tags for e in events if isinstance(e, Reported | Ended) and e.tags]
         tags = {name: value for found in tagged for name, value in found.items()}
         notes = [e.note for e in (last, first) if isinstance(e, Started | Ended) and e.note]
         if notes:
             tags[mlflow_ui.NOTE] = notes[0]
+        entries: list[Metric | Param | RunTag] = [
+            *metrics,
+            *(Param(key, value) for key, value in params.items()),
+            *(RunTag(key, str(value)[:MAX_VALUE]) for key, value in tags.items()),
+        ]
+        refused += self._batch(name, entries)
+        if isinstance(first, Started) and self._dataset:
+            refused += self._tried(name, self._log_input, self._dataset)
+        if isinstance(last, Ended):
+            refused += self._tried(name, self._terminate, last)
+        return refused
+
+    def _batch(self, name: str, entries: Sequence[Metric | Param | RunTag]) -> list[str]:
+        """Writes entries of a run in one request; returns the names of the refused entries.
+
+        A server refuses a whole request because of one entry, so halves of it are tried.
+        """
+        if not (refused := self._tried(name, self._log_batch, entries)):
+            return []
+        if len(entries) > 1:
+            half = len(entries) // 2
+            return self._batch(name, entries[:half]) + self._batch(name, entries[half:])
+        (entry,) = entries
+        if isinstance(entry, Metric):
+            self._bad_metrics.add(entry.key)
+        # MLflow's text begins with the name, which may be long, and ends with the rule.
+        reason = refused[0] if len(refused[0]) < 200 else "its name or value is too long"
+        return [f"{type(entry).__name__.lower()} {entry.key[:80]!r}: {reason}"]
+
+    def _log_batch(self, name: str, entries: Sequence[Metric | Param | RunTag]) -> None:
         # MLflow's client (3.17.2) splits this into batches of at most 1,000 entries, of which at
         # most 100 are parameters and 100 tags. Those are the limits of every server.
         self._client.log_batch(
-            run_id,
-            metrics=metrics,
-            params=[Param(key, value) for key, value in params.items()],
-            tags=[RunTag(k, str(v)[:MAX_VALUE]) for k, v in tags.items()],
+            self.ids[name],
+            metrics=[entry for entry in entries if isinstance(entry, Metric)],
+            params=[entry for entry in entries if isinstance(entry, Param)],
+            tags=[entry for entry in entries if isinstance(entry, RunTag)],
             synchronous=True,
         )
-        if isinstance(first, Started) and self._dataset:
-            self._client.log_inputs(run_id, [self._dataset])
-        if isinstance(last, Ended):
-            self._client.set_terminated(run_id, last.status, last.time_ms)
-            self.open.pop(name, None)
 
-    def _artifact(self, name: str, event: Artifact) -> None:
-        path = self._own_file(event.path)
+    def _log_input(self, name: str, dataset: DatasetInput) -> None:
+        self._client.log_inputs(self.ids[name], [dataset])
+
+    def _terminate(self, name: str, event: Ended) -> None:
+        self._client.set_terminated(self.ids[name], event.status, event.time_ms)
+        self.open.pop(name, None)
+
+    def _artifact(self, name: str, event: Artifact) -> list[str]:
+        path, to = self._own_file(event.path), event.to
         if not path.exists():
-            raise RefusedError(f"{path} is not there any more")
+            return [f"{path} is not there any more"]
         # log_artifact uploads a directory whole and follows its symbolic links out of the folder.
         if not path.is_file() or not path.resolve().is_relative_to(self._folder.resolve()):
-            raise RefusedError(f"{path} is no file of {self._folder}")
-        to = event.to
+            return [f"{path} is no file of {self._folder}"]
         # MLflow's clients differ in which paths with ".." or a leading dot they reject.
         if to and not to.isidentifier():
-            raise RefusedError(f"{to!r} is no place for the artifact {path}")
+            return [f"{to!r} is no place for the artifact {path}"]
+        return self._tried(name, self._upload, path, to)
+
+    def _upload(self, name: str, path: Path, to: str) -> None:
         self._client.log_artifact(self.ids[name], str(path), to or None)
 
     def _own_file(self, recorded: str) -> Path:

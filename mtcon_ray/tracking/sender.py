@@ -2,11 +2,13 @@
 
 Training only writes event logs and never waits for the server. The sender stores its position in
 each log on disk and retries after every failure. It sends an event before it moves the position,
-and sending an event twice has no effect.
+and sending an event twice has no effect. The log of a run that was deleted in MLflow is held back
+until the run is restored.
 """
 
 import json
 import logging
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -15,11 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtcon_ray.errors import SweepError
-from mtcon_ray.files import move, read_small, remove, write
-from mtcon_ray.paths import cursors_file, event_folder, parent_log, trial_logs
-from mtcon_ray.tracking.event_log import EventLog, ends_line, identity, num_events, tail
+from mtcon_ray.files import move, write
+from mtcon_ray.paths import cursors_file, parent_log
+from mtcon_ray.tracking.cursors import grown, num_left, saved
+from mtcon_ray.tracking.event_log import EventLog, identity, tail
 from mtcon_ray.tracking.events import Artifact, Ended, Event, Reported, Started, from_json
-from mtcon_ray.tracking.mlflow_server import RefusedError, first_line, import_quietly, masked
+from mtcon_ray.tracking.lost import shown
+from mtcon_ray.tracking.mlflow_server import HeldError, first_line, import_quietly, masked
 
 if TYPE_CHECKING:
     from mtcon_ray.tracking.runs import Runs
@@ -28,9 +32,8 @@ POLL_SECONDS = 0.5
 FIRST_DELAY, LONGEST_DELAY, DRAIN_DELAY = 0.5, 30.0, 1.0
 KILL_SECONDS = 1.8
 METRICS_AT_ONCE = 800  # of the 1,000 entries of a batch; the rest is for parameters and tags
-# Errors of a reader of a file that may hold anything.
-DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
-SYNC_ATTEMPTS = 5  # attempts without progress before `track_sync` gives up
+SYNC_ATTEMPTS = 5  # attempts without progress before `sync` gives up
+ALL = ""  # name in `held` if nothing can be sent
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +43,8 @@ class Sender:
 
     parent.jsonl is the log of the parent run, the other files are those of its child runs.
     The constructor is cheap: the thread imports mlflow. No method raises an error of the server;
-    `last_error` has its text while `pending()` stays above 0.
+    `reason` has its text while `pending()` stays above 0. `held` has the reason by the name of each
+    log that waits for the user.
     """
 
     def __init__(self, folder: Path, uri: str, experiment: str) -> None:
@@ -48,21 +52,27 @@ class Sender:
         self.uri = uri
         self.experiment = experiment
         self.last_error: str | None = None
-        self.refused: list[str] = []  # events that the server will never accept
+        self.held: dict[str, str] = {}
+        self.refused: list[str] = []  # what the server will never accept
         self.cpu_seconds = 0.0  # of the thread; includes importing mlflow if this thread did it
         self._cursors = cursors_file(folder)
         # A digest of the server and experiment, since the URI may hold a password.
         self._place = sha256(f"{uri}\n{experiment}".encode()).hexdigest()[:32]
-        self._offsets: dict[str, int] = {}  # bytes that were sent, by event log name
-        self._late: list[dict[str, Any]] = []  # artifacts: {"run": name, "event": event}
-        self._load()
+        # Bytes that were sent, by event log name, and artifacts: {"run": name, "event": event}
+        place, offsets, late = saved(folder)
+        is_same = place == self._place
+        self._offsets: dict[str, int] = offsets if is_same else {}
+        self._late: list[dict[str, Any]] = late if is_same else []
         self._runs: Runs | None = None
         self._failed_once = False
         # True from a failure to the next connection: a request may or may not have arrived.
         self._in_doubt = False
         self._failed: set[str] = set()
         self._delay = 0.0
-        self._next_late = 0.0  # time of the next attempt at deferred artifacts, monotonic seconds
+        # Times of the next attempts at deferred artifacts and held logs, monotonic seconds.
+        self._next_late = self._next_held = 0.0
+        self._deadline = math.inf  # of a drain
+        self._told: set[str] = set()
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._draining = False
@@ -73,25 +83,54 @@ class Sender:
         self._thread.start()
 
     def drain(self, timeout: float) -> bool:
-        """Waits at most `timeout` seconds for all events to be sent; returns True if they are."""
+        """Waits at most `timeout` seconds for all events to be sent; returns True if they are.
+
+        Held logs are tried once more and not waited for.
+        """
+        self.hurry(timeout)
         self._draining = True
         self._next_late = 0.0
+        self.held.clear()
         self._wake.set()
-        deadline = time.monotonic() + timeout
-        while self.pending() and self._thread.is_alive() and time.monotonic() < deadline:
+        while self._waits() and self._thread.is_alive() and time.monotonic() < self._deadline:
             time.sleep(0.05)
-        self._draining = False
+        self._draining, self._deadline = False, math.inf
         return not self.pending()
+
+    def hurry(self, timeout: float) -> None:
+        """Makes a drain end after at most `timeout` seconds; for signal handlers."""
+        self._deadline = min(self._deadline, time.monotonic() + timeout)
 
     def close(self, timeout: float) -> int:
         """Drains for at most `timeout` seconds and ends the thread; returns the events left."""
-        deadline = time.monotonic() + timeout
-        self.drain(timeout)
-        self._stopping.set()
-        self._wake.set()
+        begin = time.monotonic()
+        try:
+            self.drain(timeout)
+        finally:  # also after a second signal: another sender of the folder may follow
+            self._stopping.set()
+            self._wake.set()
         if self._thread.is_alive():
-            self._thread.join(max(0.1, deadline - time.monotonic()))
+            rest = 0.0 if self._waits() else timeout - (time.monotonic() - begin)
+            self._thread.join(max(0.1, rest))
         return self.pending()
+
+    def sync(self) -> tuple[int, int]:
+        """Sends what is left in the calling thread; returns (events sent, events left).
+
+        Must only run when no driver of the folder runs: a run without an end event becomes KILLED.
+        """
+        self._draining = True
+        pending = left = self.pending()
+        in_vain = 0
+        while self._waits() and in_vain < SYNC_ATTEMPTS:
+            self.attempt()
+            before, left = left, self.pending()
+            if self._waits() and left >= before:
+                in_vain += 1
+                time.sleep(min(2.0, 0.25 * 2**in_vain))
+        while not left and self.mark_killed():
+            pass
+        return pending - left, left
 
     def mark_killed(self) -> int:
         """Sets open runs to KILLED in under 2 s and returns their number; for signal handlers."""
@@ -100,8 +139,12 @@ class Sender:
 
     def pending(self) -> int:
         """Returns the number of events that are not sent yet, deferred artifacts included."""
-        unsent = sum(num_events(path, self._sent(path)) for path in self._grown())
-        return unsent + len(self._late)
+        return num_left(self.folder, self._offsets) + len(self._late)
+
+    @property
+    def reason(self) -> str:
+        """Why events are left, in one line."""
+        return shown(list(self.held.values()), 2) or self.last_error or "no answer in time"
 
     def run_ids(self) -> dict[str, str]:
         """Returns MLflow's run ids by name ("parent", "trial-0003") for the runs that exist."""
@@ -112,6 +155,8 @@ class Sender:
         """Sends all new events in the calling thread; stores an error in `last_error`."""
         try:
             self._send_all()
+        except HeldError as error:
+            self._hold(ALL, error)
         except Exception as error:  # an error of the server must not stop the training
             self._in_doubt = self._failed_once = True
             self._delay = min(max(FIRST_DELAY, 2 * self._delay), self._longest_delay)
@@ -132,7 +177,24 @@ class Sender:
             self._in_doubt = True
             self.attempt()
 
+    def _hold(self, name: str, error: HeldError) -> None:
+        self.held[name] = text = str(error)
+        self._next_held = time.monotonic() + self._longest_delay
+        if text not in self._told:
+            self._told.add(text)
+            log.warning("%s; events are kept", text)
+
+    def _waits(self) -> bool:
+        """Returns True if there are events that do not wait for the user."""
+        if ALL in self.held:
+            return False
+        return bool(self._late) or any(path.stem not in self.held for path in self._grown())
+
     def _send_all(self) -> None:
+        if self.held and time.monotonic() >= self._next_held:
+            self.held.clear()
+        if ALL in self.held:
+            return
         if self._runs is None or self._in_doubt:
             self._runs, self._in_doubt = self._connected(), False
         if self._runs is None:
@@ -140,7 +202,8 @@ class Sender:
         runs = self._runs
         for path in sorted(self._grown(), key=lambda p: (p.stem in self._failed, p.stem)):
             # A child run's tag mlflow.parentRunId needs the id of the parent.
-            if path.stem == "parent" or "parent" in runs.ids:
+            is_possible = path.stem == "parent" or "parent" in runs.ids
+            if is_possible and path.stem not in self.held:
                 self._send_log(runs, path)
         if self._late and time.monotonic() >= self._next_late:
             self._send_late(runs)
@@ -163,9 +226,7 @@ class Sender:
         return runs
 
     def _grown(self) -> list[Path]:
-        """Returns the event logs that are longer than the part that was sent."""
-        paths = [parent_log(self.folder), *trial_logs(self.folder)]
-        return [p for p in paths if p.exists() and p.stat().st_size > self._sent(p)]
+        return grown(self.folder, self._offsets)
 
     def _sent(self, path: Path) -> int:
         return self._offsets.get(path.stem, 0)
@@ -173,23 +234,20 @@ class Sender:
     def _send_log(self, runs: "Runs", path: Path) -> None:
         # If this log raises, it is sent last in the next attempt, so that it does not block others.
         self._failed.add(path.stem)
-        for events, end in _groups(tail(path, self._sent(path))):
-            self._send(runs, path.stem, events)
-            self._offsets[path.stem] = end
-            self._save()
+        try:
+            for events, end in _groups(tail(path, self._sent(path))):
+                self._send(runs, path.stem, events)
+                self._offsets[path.stem] = end
+                self._save()
+        except HeldError as error:
+            self._hold(path.stem, error)
         self._failed.discard(path.stem)
 
     def _send(self, runs: "Runs", name: str, events: list[Event]) -> None:
         try:
-            runs.send(name, events)
-        except RefusedError as error:
-            # Send the group's events one by one: only the rejected event is lost, not the group.
-            if len(events) > 1:
-                for event in events:
-                    self._send(runs, name, [event])
-                return
-            self.refused.append(f"{name}, event {events[0].seq}: {first_line(error)}")
-            log.warning("not tracked: %s", self.refused[-1])
+            for text in runs.send(name, events):
+                self.refused.append(f"{name}: {text}")
+                log.warning("not tracked: %s", self.refused[-1])
         except Exception as error:
             if not isinstance(events[0], Artifact):
                 raise
@@ -211,26 +269,6 @@ class Sender:
     @property
     def _longest_delay(self) -> float:
         return DRAIN_DELAY if self._draining else LONGEST_DELAY
-
-    def _load(self) -> None:
-        """Reads the position that a sender of this folder saved for this server and experiment.
-
-        A missing file, a damaged file and one of another server all mean that nothing was sent.
-        Sending events again is harmless; skipping events that were never sent would lose them. So
-        a log is also sent again if it was cut before the position, to remove a damaged line.
-        """
-        spool = event_folder(self.folder)
-        try:
-            saved = json.loads(read_small(self._cursors))
-            if saved["place"] == self._place:
-                offsets = saved["offsets"].items()
-                whole = {n: end for n, end in offsets if ends_line(spool / f"{n}.jsonl", end)}
-                late = [{"run": str(e["run"]), "event": e["event"]} for e in saved["late"]]
-                for each in late:
-                    from_json(each["event"])  # raises for anything else
-                self._offsets, self._late = whole, late
-        except DAMAGED:
-            return
 
     def _save(self) -> None:
         """Replaces the file atomically. A lost write only means that events are sent twice."""
@@ -254,31 +292,6 @@ def check_begun(folder: Path) -> Started:
             "begins it again, with other runs in MLflow"
         )
     return begun
-
-
-def forget_sent(folder: Path) -> None:
-    """Makes the next sender of a folder send all its events again, which doubles nothing."""
-    remove(cursors_file(folder))
-
-
-def track_sync(folder: Path, uri: str, experiment: str) -> tuple[int, int]:
-    """Sends the remaining events of a folder; returns (events sent, events left).
-
-    Must only run when no driver of the folder runs: a run without an end event becomes KILLED.
-    """
-    sender = Sender(folder, uri, experiment)
-    sender._draining = True
-    pending = left = sender.pending()
-    in_vain = 0
-    while left and in_vain < SYNC_ATTEMPTS:
-        sender.attempt()
-        before, left = left, sender.pending()
-        if left >= before:
-            in_vain += 1
-            time.sleep(min(2.0, 0.25 * 2**in_vain))
-    while not left and sender.mark_killed():
-        pass
-    return pending - left, left
 
 
 def _groups(events: list[tuple[Event, int]]) -> Iterator[tuple[list[Event], int]]:

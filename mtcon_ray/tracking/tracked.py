@@ -7,42 +7,61 @@ from typing import Any
 from mtcon_ray.errors import TrackingError
 from mtcon_ray.paths import parent_log
 from mtcon_ray.tracking.event_log import identity
-from mtcon_ray.tracking.mlflow_server import check_server, first_line, open_client
+from mtcon_ray.tracking.mlflow_server import (
+    HeldError,
+    check_experiment,
+    check_server,
+    first_line,
+    open_client,
+    restore_command,
+)
 
 PAGE = 500  # runs in one answer
 
 
 @dataclass(frozen=True)
 class Tracked:
-    """The active runs of one event log: their number, and the first one's status and metrics.
+    """The runs of one event log: the number of active runs, and status and metrics of the first.
 
     `metrics` has the last value of each metric, `steps` those of one metric in the order of time.
+    `restore` is the command that restores the run if all of them are deleted.
     """
 
     num_runs: int
+    restore: str | None
     status: str
     metrics: dict[str, float]
     steps: tuple[int, ...]
 
 
-def tracked_runs(folder: Path, uri: str, experiment: str, metric: str) -> dict[str, Tracked]:
+def tracked_runs(
+    folder: Path, uri: str, experiment: str, metric: str
+) -> tuple[dict[str, Tracked], str | None]:
     """Returns what MLflow holds of a folder's event logs by name ("parent", "trial-0003").
 
-    `steps` are those of `metric`. Only reads. Raises TrackingError if the server does not answer.
+    `steps` are those of `metric`. The second result is the problem of the whole experiment, if any.
+    Only reads. Raises TrackingError if the server does not answer.
     """
     check_server(uri, way_out="or leave MLflow out with --no-mlflow")
     client = open_client(uri)
+    from mlflow.entities import ViewType
     from mlflow.exceptions import MlflowException
 
     from mtcon_ray.tracking.runs import IDENTITY, PARENT
 
     found: dict[str, list[Any]] = {}
+    problem = None
     try:
         place = client.get_experiment_by_name(experiment)
+        try:
+            if place is not None:
+                check_experiment(place, uri, folder.parents[1])
+        except HeldError as error:
+            problem = str(error)
         chosen, token = f"tags.`{IDENTITY}` = '{identity(parent_log(folder))}'", None
         while place is not None:
             page = client.search_runs(
-                [place.experiment_id], chosen, max_results=PAGE,
+                [place.experiment_id], chosen, max_results=PAGE, run_view_type=ViewType.ALL,
                 order_by=["attributes.start_time ASC"], page_token=token,
             )  # fmt: skip
             for run in page:
@@ -52,11 +71,19 @@ def tracked_runs(folder: Path, uri: str, experiment: str, metric: str) -> dict[s
                 break
         tracked = {}
         for name, runs in found.items():
-            first = runs[0]
+            active = [run for run in runs if run.info.lifecycle_stage == "active"]
+            first = (active or runs)[0]
+            command = restore_command(uri, "runs", "restore", "--run-id", first.info.run_id)
             history = client.get_metric_history(first.info.run_id, metric)
             steps = tuple(m.step for m in sorted(history, key=lambda m: (m.timestamp, m.step)))
-            tracked[name] = Tracked(len(runs), first.info.status, dict(first.data.metrics), steps)
-        return tracked
+            tracked[name] = Tracked(
+                num_runs=len(active),
+                restore=None if active else command,
+                status=first.info.status,
+                metrics=dict(first.data.metrics),
+                steps=steps,
+            )
+        return tracked, problem
     except MlflowException as error:
         raise TrackingError(
             f"the tracking server must show its runs, got: {first_line(error)}"

@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 from cluster.try_autoscaling import free_ports
 from mtcon_ray.cli.main import program
 from mtcon_ray.lock import driver_lock
+from mtcon_ray.presentation import csv_text
 from mtcon_ray.sweep.study import open_study
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Ended, Reopened, Reported, Started
@@ -121,6 +122,26 @@ def test_status_ranks_and_says_how_to_go_on(invoke: Invoke, sweep: Path) -> None
     assert "stopped early" in lines[3]
     assert "Diverged: loss is nan" in lines[4]
     assert lines[-1].endswith("--name tiny-1 --resume")
+
+
+def test_status_says_what_mlflow_lacks(invoke: Invoke, sweep: Path, tmp_path: Path) -> None:
+    (sweep / "spec.yaml").write_text(yaml.safe_dump({**SPEC, "tracking": {"offline": False}}))
+    lines = invoke("status", "tiny-1").stdout.splitlines()
+    command = f"`mtcon-ray track-sync tiny-1 --root {tmp_path}`"
+    assert lines[-2] == f"10 events are not in MLflow yet: {command}"
+
+
+def test_no_cell_of_a_table_is_a_formula(invoke: Invoke, sweep: Path) -> None:
+    """A spreadsheet would run what the author of a received sweep wrote."""
+    log = EventLog(sweep / "spool" / "trial-0000.jsonl")
+    log.append(Reopened())
+    log.append(Reported(epoch=3, metrics={"=cmd|'/C calc'!A0": -0.5}, tags={}))
+    log.append(Ended(status="FINISHED", tags={}))
+    table = pd.read_csv(io.StringIO(invoke("status", "tiny-1", "--csv").stdout))
+    row = table[table["trial"] == "trial-0000"].iloc[0]
+    assert row["'=cmd|'/C calc'!A0"] == -0.5
+    texts = pd.DataFrame({"-a": ["@SUM(1)", "-x", "-1.5e-3", "+2", "a-b", -3.5]})
+    assert csv_text(texts).split() == ["'-a", "'@SUM(1)", "'-x", "-1.5e-3", "+2", "a-b", "-3.5"]
 
 
 def test_status_as_csv_and_of_the_best_trials(invoke: Invoke, sweep: Path) -> None:

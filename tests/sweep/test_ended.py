@@ -1,7 +1,13 @@
-"""The resume of a sweep that has ended with all its trials: neither Ray nor MLflow is asked."""
+"""The resume of a sweep that has ended with all its trials: Ray is not asked."""
 
+import os
+import shutil
+import signal
+import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +17,8 @@ from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.metrics import MEAN_ACCURACY
 from mtcon_ray.paths import journal_file, parent_log, sweep_folder
 from mtcon_ray.recorded import load_recorded
+from mtcon_ray.results import SweepResults, load_sweep
+from mtcon_ray.signals import Interrupted
 from mtcon_ray.spec import RunSpec, dump_spec, with_scheduler, with_values
 from mtcon_ray.status import Status
 from mtcon_ray.sweep import driver, ended
@@ -18,8 +26,11 @@ from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.resume import settle
 from mtcon_ray.sweep.searcher import tell
 from mtcon_ray.sweep.study import named_trials, open_study
+from mtcon_ray.tracking.cursors import num_unsent
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Ended, Reopened, Reported
+from mtcon_ray.tracking.sender import Sender
+from tests.recorded import plan_with
 from tests.sweep.written_sweep import EPOCHS, write_sweep
 
 
@@ -89,7 +100,6 @@ def lose_an_epoch(folder: Path, spec: RunSpec) -> RunSpec:
         interrupt,
         lose_an_epoch,
         lambda folder, spec: with_values(spec, {"storage.keep": 1}),
-        lambda folder, spec: with_values(spec, {"tracking.offline": False}),
     ],
 )
 def test_anything_left_to_do_is_left_to_the_resume(
@@ -97,20 +107,78 @@ def test_anything_left_to_do_is_left_to_the_resume(
 ) -> None:
     spec = load_recorded(folder / "spec.yaml")
     uri = f"sqlite:///{folder}/mlflow.db"
-    assert ended.ended_results(folder, with_scheduler(spec), uri, again=True) is not None
+    found = ended.ended_results(folder, with_scheduler(spec), uri, Callbacks(), again=True)
+    assert found is not None
     changed = with_scheduler(change(folder, spec))
-    assert ended.ended_results(folder, changed, uri, again=True) is None
+    assert ended.ended_results(folder, changed, uri, Callbacks(), again=True) is None
 
 
-def test_events_that_mlflow_lacks_are_left_to_the_resume(folder: Path) -> None:
+@pytest.mark.mlflow
+@pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning")
+def test_events_that_mlflow_lacks_are_sent_without_a_cluster(
+    folder: Path, empty_database: Path
+) -> None:
+    """The driver was killed before the end of sending. A database that is away is told of."""
     spec = with_values(load_recorded(folder / "spec.yaml"), {"tracking.offline": False})
     (folder / "spec.yaml").write_text(yaml.safe_dump(dump_spec(spec)))
-    uri = f"sqlite:///{folder}/mlflow.db"
-    assert ended.ended_results(folder, with_scheduler(spec), uri, again=False) is None
+    spec, database = with_scheduler(spec), folder.parents[1] / "mlflow.db"
+    (folder / "file").write_text("")
+    left = num_unsent(folder)
+    for uri, told in (
+        (f"sqlite:///{folder}/file/mlflow.db", ["NOT ALL IS IN MLFLOW (the tracking server"]),
+        (f"sqlite:///{database}", [f"{left} events sent to MLflow"]),
+        (f"sqlite:///{database}", []),
+    ):
+        if not database.exists() and "file" not in uri:
+            shutil.copy(empty_database, database)
+        notes = Notes()
+        assert ended.ended_results(folder, spec, uri, notes, again=False) is not None
+        first, *rest = notes.texts
+        assert first == "shoes-1 has ended already, with all its trials"
+        assert [text[: len(begin)] for text, begin in zip(rest, told, strict=True)] == told
+    assert num_unsent(folder) == 0
+
+
+def test_a_signal_at_the_end_of_a_sweep_says_what_mlflow_lacks(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All trials have ended, the report is built, and the server is silent."""
+    silence, notes, root = threading.Event(), Notes(), folder.parents[1]
+
+    def build(results: SweepResults, *_: Any, **__: Any) -> Path:
+        os.kill(os.getpid(), signal.SIGINT)
+        results.report_path.parent.mkdir()
+        return results.report_path
+
+    data = SimpleNamespace(fingerprint="", places={})
+    for name, value in {
+        "build_report": build,
+        "view_of": lambda *_: None,
+        "prepare": lambda *_: (plan_with(num_trials=3), data),
+        "check_same_data": lambda *_: None,
+        "data_tags": lambda _: {},
+        "connected": lambda *_: nullcontext(),
+        "check_shared": lambda _: None,
+    }.items():
+        monkeypatch.setattr(driver, name, value)
+    monkeypatch.setattr(driver._Sweep, "_tune", lambda self: None)
+    monkeypatch.setattr(Sender, "attempt", lambda self: silence.wait())
+    monkeypatch.setattr("mtcon_ray.tracking.lifecycle.STOPPED_DRAIN_SECONDS", 0.2)
+    spec = interrupt(folder, load_recorded(folder / "spec.yaml"))
+    spec = with_values(spec, {"tracking.offline": False})
+    with pytest.raises(Interrupted, match=r"stopped by SIGINT; shoes-1 has ended$"):
+        driver.run_sweep(spec, root=root, name="shoes-1", resume=True, callbacks=notes)
+    silence.set()
+    assert notes.texts[-1].startswith("NOT ALL IS IN MLFLOW (no answer in time)")
+    assert f"`mtcon-ray track-sync shoes-1 --root {root}`" in notes.texts[-1]
+    assert load_sweep(folder).winner is not None
+    last = EventLog.read(parent_log(folder))[-1]
+    assert isinstance(last, Ended)
+    assert last.status == "FINISHED"
 
 
 @pytest.mark.parametrize("folder", [Status.FAILED], indirect=True)
 def test_failed_trials_are_left_to_do_if_they_shall_be_tried_again(folder: Path) -> None:
     spec, uri = with_scheduler(load_recorded(folder / "spec.yaml")), "sqlite:////none"
-    assert ended.ended_results(folder, spec, uri, again=False) is not None
-    assert ended.ended_results(folder, spec, uri, again=True) is None
+    assert ended.ended_results(folder, spec, uri, Callbacks(), again=False) is not None
+    assert ended.ended_results(folder, spec, uri, Callbacks(), again=True) is None

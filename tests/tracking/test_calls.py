@@ -104,7 +104,7 @@ def test_a_refused_parameter_costs_no_report_and_no_end(sweep: "Sweep") -> None:
     trial.append(Ended(status="FINISHED", tags={}))
     with sweep.sending() as sender:
         assert sender.drain(60)
-    assert [r.split(":")[0] for r in sender.refused] == ["trial-0000, event 0"]
+    assert [r.split("'")[0] for r in sender.refused] == ["trial-0000: param "]
     assert sweep.run("trial-0000").info.status == "FINISHED"
     assert sweep.steps("trial-0000") == [1]
 

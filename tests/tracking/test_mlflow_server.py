@@ -1,22 +1,30 @@
 """Choice and check of the tracking server, and masking of passwords in all messages."""
 
 import os
+import shlex
 import socket
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from mtcon_ray.errors import SpecError, TrackingError
+from mtcon_ray.tracking.login import URI_VARIABLE
 from mtcon_ray.tracking.mlflow_server import (
-    URI_VARIABLE,
+    HeldError,
     artifact_location,
+    check_experiment,
     check_server,
     first_line,
     masked,
+    own_database,
     quiet_environment,
+    sync_command,
     tracking_uri,
     ui_command,
 )
@@ -77,10 +85,66 @@ def test_artifacts_go_under_the_root_unless_a_server_has_them() -> None:
         ("value: 'Bearer one\ntwo'", "value: 'Bearer ***'"),
         ("Authorization: Bearer one, two", "Authorization: Bearer *** two"),
         ("'Basic dXNlcjpwYXNz' Basic words", "'Basic ***' Basic words"),
+        ("Authorization: Basic dXNlcjpwYXNz", "Authorization: Basic ***"),
+        ("Authorization: s3cret", "Authorization: ***"),
+        ('{"token": "s3 cret", "lr": 0.1}', '{"token": ***, "lr": 0.1}'),
+        ("{'password': 's3cret', 'api_key':'s3'}", "{'password': ***, 'api_key':***}"),
+        ("WANDB_API_KEY = s3cret", "WANDB_API_KEY = ***"),
+        ("KEY = s3cret", "KEY = ***"),
+        ("primary key = 3", "primary key = 3"),
+        ("--set x=token=s3cret", "--set x=token=***"),
+        ("tracking.uri=postgresql://h/d?password=s3", "tracking.uri=postgresql://h/d?password=***"),
     ],
 )
 def test_masked(text: str, expected: str) -> None:
     assert masked(text) == expected
+
+
+@pytest.mark.parametrize(
+    "part", ["-", "token", "://a:", "token='", "--token ", "token ", '"token" ', "Authorization: "]
+)
+def test_masking_takes_time_in_proportion_to_the_text(part: str) -> None:
+    """A pattern that goes back would need minutes, and one CPU second is ten times the usual."""
+    begin = time.process_time()
+    masked(part * (1_000_000 // len(part)))
+    assert time.process_time() - begin < 5
+
+
+@pytest.mark.parametrize(
+    ("name", "database"),
+    [
+        ("plain", "sqlite:////r/plain/mlflow.db"),
+        ("é a@b:c", "sqlite:////r/é a@b:c/mlflow.db"),
+        ("q?x#1%41", "sqlite+pysqlite:////r/q%3Fx%231%2541/mlflow.db"),
+    ],
+)
+def test_only_characters_of_a_uri_are_quoted(name: str, database: str) -> None:
+    root = Path("/r") / name
+    assert own_database(root) == tracking_uri(None, root) == database
+    command = sync_command(root / "sweeps" / "shoes-1")
+    assert shlex.split(command.strip("`"))[1:] == ["track-sync", "shoes-1", "--root", str(root)]
+
+
+@pytest.mark.parametrize(
+    ("uri", "location", "is_stray"),
+    [
+        (own_database(ROOT), f"file://{ROOT}/mlartifacts", False),
+        (own_database(ROOT), "file:///data/old/mlartifacts", True),
+        (own_database(ROOT), "/data/old/mlartifacts", True),
+        (own_database(ROOT), "file:///chosen/by/the/user", False),
+        (own_database(ROOT), "s3://bucket/mlartifacts", False),
+        ("postgresql://h/db", "file:///data/old/mlartifacts", True),
+        ("postgresql://h/db", "file:///tmp/mlartifacts", False),
+        ("https://h", "file:///data/old/mlartifacts", False),
+    ],
+)
+def test_an_experiment_of_a_root_that_is_gone(uri: str, location: str, is_stray: bool) -> None:
+    """The folder /data/old does not exist; a database for several roots may use any that does."""
+    experiment: Any = SimpleNamespace(
+        name="e", lifecycle_stage="active", artifact_location=location
+    )
+    with pytest.raises(HeldError, match="/data/old/mlartifacts") if is_stray else nullcontext():
+        check_experiment(experiment, uri, ROOT)
 
 
 def test_command_that_opens_the_ui() -> None:
@@ -104,13 +168,14 @@ def test_first_line_names_the_cause() -> None:
 
 
 @pytest.mark.mlflow
-def test_nobody_answers() -> None:
+def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names the server without its password, and the ways out."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
+    monkeypatch.setenv(URI_VARIABLE, uri := f"http://me:s3cret@127.0.0.1:{port}")
     with pytest.raises(TrackingError) as caught:
-        check_server(f"http://me:s3cret@127.0.0.1:{port}")
+        check_server(uri)
     message = str(caught.value)
     assert f"http://me:***@127.0.0.1:{port} must answer, got: [Errno 111]" in message
     assert "tracking.offline: true" in message

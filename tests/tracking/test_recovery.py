@@ -3,18 +3,16 @@
 import math
 import shutil
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from mtcon_ray.tracking.events import Artifact, Ended, Reported, Started
-from mtcon_ray.tracking.sender import Sender, track_sync
+from mtcon_ray.tracking.sender import Sender
+from tests.tracking.conftest import Sweep
 from tests.waiting import PATIENCE_SECONDS, wait_until
-
-if TYPE_CHECKING:
-    from tests.tracking.conftest import Sweep
 
 pytestmark = [
     pytest.mark.mlflow,
@@ -23,7 +21,7 @@ pytestmark = [
 ]
 
 
-def test_killed_between_sending_and_remembering(sweep: "Sweep") -> None:
+def test_killed_between_sending_and_remembering(sweep: Sweep) -> None:
     """With an old cursor file every event is sent twice, and MLflow has each once."""
     sweep.begin()
     trial = sweep.begin("trial-0000")
@@ -51,7 +49,7 @@ def test_killed_between_sending_and_remembering(sweep: "Sweep") -> None:
 
 
 @pytest.mark.parametrize("later", [0, 300])
-def test_a_log_that_was_cut_for_a_repair_is_sent_again(sweep: "Sweep", later: int) -> None:
+def test_a_log_that_was_cut_for_a_repair_is_sent_again(sweep: Sweep, later: int) -> None:
     """The damaged line and all after it were removed, and the saved position was behind them.
 
     With `later` the log has grown beyond that position before the next sender begins.
@@ -73,7 +71,7 @@ def test_a_log_that_was_cut_for_a_repair_is_sent_again(sweep: "Sweep", later: in
     assert sweep.run("trial-0000").info.status == "FAILED"
 
 
-def test_a_copy_below_another_root_sends_its_own_files(sweep: "Sweep", root: Path) -> None:
+def test_a_copy_below_another_root_sends_its_own_files(sweep: Sweep, root: Path) -> None:
     """The event logs name the files where they were; the same paths are another sweep's now.
 
     The path of the old root contains `sweeps/shoes-1` too.
@@ -99,7 +97,7 @@ def test_a_copy_below_another_root_sends_its_own_files(sweep: "Sweep", root: Pat
     assert sent == ["own"]
 
 
-def test_a_run_that_was_made_twice_is_reduced_to_the_first(sweep: "Sweep") -> None:
+def test_a_run_that_was_made_twice_is_reduced_to_the_first(sweep: Sweep) -> None:
     """The server created the run, its answer was lost, and the run was created again."""
     from mlflow import MlflowClient
 
@@ -118,7 +116,7 @@ def test_a_run_that_was_made_twice_is_reduced_to_the_first(sweep: "Sweep") -> No
     assert sweep.steps("trial-0000") == [1]
 
 
-def test_a_server_wiped_while_it_sends_gets_everything_anew(sweep: "Sweep") -> None:
+def test_a_server_wiped_while_it_sends_gets_everything_anew(sweep: Sweep) -> None:
     sweep.begin()
     trial = sweep.begin("trial-0000")
     trial.append(Reported(epoch=1, metrics={"loss": 1.0}))
@@ -138,7 +136,7 @@ def test_a_server_wiped_while_it_sends_gets_everything_anew(sweep: "Sweep") -> N
     assert sweep.steps("trial-0000") == [1, 2]
 
 
-def test_mlflow_itself_drops_what_is_sent_twice(sweep: "Sweep") -> None:
+def test_mlflow_itself_drops_what_is_sent_twice(sweep: Sweep) -> None:
     """MLflow's store drops a metric with equal time, step and value; this covers a lost answer."""
     from mlflow import MlflowClient
     from mlflow.entities import Metric
@@ -152,7 +150,7 @@ def test_mlflow_itself_drops_what_is_sent_twice(sweep: "Sweep") -> None:
     assert [m.step for m in client.get_metric_history(run_id, "loss")] == [1, 2]
 
 
-def test_a_second_sweep_of_the_same_name_has_runs_of_its_own(sweep: "Sweep") -> None:
+def test_a_second_sweep_of_the_same_name_has_runs_of_its_own(sweep: Sweep) -> None:
     """The folder was deleted and created again, or it is another user's on the same server."""
     sweep.begin()
     with sweep.sending() as first:
@@ -164,7 +162,7 @@ def test_a_second_sweep_of_the_same_name_has_runs_of_its_own(sweep: "Sweep") -> 
     assert first.run_ids()["parent"] != second.run_ids()["parent"]
 
 
-def test_another_experiment_on_resume_gets_everything(sweep: "Sweep") -> None:
+def test_another_experiment_on_resume_gets_everything(sweep: Sweep) -> None:
     """The first experiment gets everything too when the user returns to it."""
     sweep.begin()
     trial = sweep.begin("trial-0000")
@@ -182,7 +180,7 @@ def test_another_experiment_on_resume_gets_everything(sweep: "Sweep") -> None:
     assert sweep.steps("trial-0000") == [1, 2]
 
 
-def test_another_configuration_of_a_name_gets_a_run_of_its_own(sweep: "Sweep") -> None:
+def test_another_configuration_of_a_name_gets_a_run_of_its_own(sweep: Sweep) -> None:
     """A mirror lacked the trial when the disk was lost. The same one again keeps its run."""
     sweep.begin()
     trial = sweep.begin("trial-0000")
@@ -213,7 +211,7 @@ def test_another_configuration_of_a_name_gets_a_run_of_its_own(sweep: "Sweep") -
     assert other.run_ids()["parent"] == first.run_ids()["parent"]
 
 
-def test_an_artifact_store_that_is_away_holds_nothing_up(sweep: "Sweep", root: Path) -> None:
+def test_an_artifact_store_that_is_away_holds_nothing_up(sweep: Sweep, root: Path) -> None:
     """Metrics and the status are sent, the artifact is deferred and sent when the store is back."""
     (root / "mlartifacts").write_text("a file where the folder should be")
     parent = sweep.begin()
@@ -228,12 +226,12 @@ def test_an_artifact_store_that_is_away_holds_nothing_up(sweep: "Sweep", root: P
     assert sweep.run().info.status == "FINISHED"
     assert sender.last_error is not None
     (root / "mlartifacts").unlink()
-    assert track_sync(sweep.folder, sweep.uri, sweep.experiment) == (1, 0)
+    assert Sender(sweep.folder, sweep.uri, sweep.experiment).sync() == (1, 0)
     assert len(list((root / "mlartifacts").rglob("report/report.html"))) == 1
 
 
 def test_runs_that_vanish_from_the_server_are_sent_again(
-    sweep: "Sweep", root: Path, empty_database: Path
+    sweep: Sweep, root: Path, empty_database: Path
 ) -> None:
     """A database from before the sweep is restored; the sender notices it at its next start."""
     sweep.begin()
@@ -255,16 +253,51 @@ def test_runs_that_vanish_from_the_server_are_sent_again(
     assert sweep.steps("trial-0000") == [1, 2]
 
 
-def test_a_run_that_the_user_deletes_stays_deleted(sweep: "Sweep") -> None:
+@pytest.mark.parametrize("what", ["run", "experiment"])
+def test_what_the_user_deletes_is_held_back_until_it_is_restored(
+    sweep: Sweep, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The other runs are sent meanwhile; no new run is created, and one line names the way out."""
     from mlflow import MlflowClient
 
     sweep.begin()
-    trial = sweep.begin("trial-0000")
-    with sweep.sending() as sender:
-        pass
-    MlflowClient(sweep.uri).delete_run(sender.run_ids()["trial-0000"])
-    trial.append(Reported(epoch=1, metrics={"loss": 1.0}))
-    with sweep.sending() as again:
-        pass
-    assert again.run_ids() == sender.run_ids()
-    assert len(again.refused) == 1
+    trial, other = sweep.begin("trial-0000"), sweep.begin("trial-0001")
+    client = MlflowClient(sweep.uri)
+    sender = Sender(sweep.folder, sweep.uri, sweep.experiment)
+    assert sender.sync()[1] == 0
+    ids, experiment = sender.run_ids(), sweep.run().info.experiment_id
+    sender.start()
+    if what == "run":
+        client.delete_run(ids["trial-0000"])
+    else:
+        client.delete_experiment(experiment)
+    for epoch in range(1, 4):
+        trial.append(Reported(epoch=epoch, metrics={"loss": 1.0}))
+    wait_until(lambda: "trial-0000" in sender.held, "a held log")
+    trial.append(Ended(status="FINISHED", tags={}))
+    other.append(Reported(epoch=1, metrics={"loss": 1.0}))
+    begin = time.monotonic()
+    left = sender.close(PATIENCE_SECONDS)
+    assert time.monotonic() - begin < PATIENCE_SECONDS / 4, "a held log is not waited for"
+    words = f"runs restore --run-id {ids['trial-0000']}"
+    if what == "experiment":
+        words = f"experiments restore -x {experiment}"
+    command = f"MLFLOW_TRACKING_URI={sweep.uri} mlflow {words}"
+    assert command in sender.reason
+    assert sender.refused == []
+    assert sum(command in record.message for record in caplog.records) == 1
+    again = Sender(sweep.folder, sweep.uri, sweep.experiment)
+    assert again.sync() == (0, left)
+    assert command in again.reason
+    if what == "run":
+        assert left == 4
+        assert sweep.steps("trial-0001") == [1]
+        client.restore_run(ids["trial-0000"])
+    else:
+        assert left == 5
+        client.restore_experiment(experiment)
+    assert Sender(sweep.folder, sweep.uri, sweep.experiment).sync() == (left, 0)
+    assert sweep.steps("trial-0000") == [1, 2, 3]
+    assert sweep.steps("trial-0001") == [1]
+    assert sweep.run("trial-0000").info.run_id == ids["trial-0000"]
+    assert sweep.run("trial-0000").info.status == "FINISHED"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mtcon_ray.tracking.events import Artifact, Ended, Reopened, Reported, Started
-from mtcon_ray.tracking.sender import Sender, track_sync
+from mtcon_ray.tracking.sender import Sender
 from tests.waiting import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -117,8 +117,8 @@ def test_offline_sweep_is_sent_whole_afterwards(sweep: "Sweep") -> None:
     orphan.append(Reported(epoch=1, metrics={"loss": 1.0}))
     parent.append(Ended(status="FINISHED", tags={}))
     total = 3 * 102 + 2 + 2
-    assert track_sync(sweep.folder, sweep.uri, sweep.experiment) == (total, 0)
-    assert track_sync(sweep.folder, sweep.uri, sweep.experiment) == (0, 0)
+    assert Sender(sweep.folder, sweep.uri, sweep.experiment).sync() == (total, 0)
+    assert Sender(sweep.folder, sweep.uri, sweep.experiment).sync() == (0, 0)
     for number in range(3):
         assert sweep.steps(f"trial-{number:04d}", "m29") == list(range(1, 101))
     assert sweep.run("trial-0002").info.status == "FINISHED"
@@ -163,16 +163,22 @@ def test_what_the_server_refuses_is_named_and_stops_nothing_else(sweep: "Sweep")
     trial = sweep.begin("trial-0000")
     trial.append(Artifact(path="/nowhere/model.pt", to=""))
     trial.append(Reported(epoch=1, metrics={"loss": 1.0}))
-    trial.append(Reported(epoch=2, metrics={"bad\nname": 1.0}))
-    trial.append(Reported(epoch=3, metrics={"loss": 1.0}))
+    long = "x" * 300
+    for epoch in range(2, 6):
+        trial.append(Reported(epoch=epoch, metrics={"bad\nname": 1.0, "loss": 1.0, long: 1.0}))
+    trial.append(Ended(status="FINISHED", tags={"bad\ntag": "x", "mtcon.value": "0.5"}))
     with sweep.sending() as sender:
         pass
-    assert sweep.steps("trial-0000") == [1, 3]
-    assert [r.split(":")[0] for r in sender.refused] == [
-        "trial-0000, event 1",
-        "trial-0000, event 3",
-    ]
-    assert "/nowhere/model.pt is not there any more" in sender.refused[0]
+    assert sweep.steps("trial-0000") == [1, 2, 3, 4, 5]
+    run = sweep.run("trial-0000")
+    assert (run.info.status, run.data.tags["mtcon.value"]) == ("FINISHED", "0.5")
+    gone, *rest = sender.refused
+    assert gone == "trial-0000: /nowhere/model.pt is not there any more"
+    names = ("metric 'bad", f"metric '{long[:80]}': its name", "runtag 'bad")
+    assert [any(text.startswith(f"trial-0000: {name}") for text in rest) for name in names] == [
+        *(True, True, True)
+    ], rest
+    assert len(rest) < 12, "a name that was refused is not sent again"
 
 
 def test_a_single_training_is_one_run(root: Path, sweep: "Sweep") -> None:

@@ -1,0 +1,55 @@
+"""The part of each event log that a tracking server has, as a sender saves it on disk."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from mtcon_ray.files import read_small, remove
+from mtcon_ray.paths import cursors_file, event_folder, parent_log, trial_logs
+from mtcon_ray.tracking.event_log import ends_line, num_events
+from mtcon_ray.tracking.events import from_json
+
+# Errors of a reader of a file that may hold anything.
+DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+
+
+def saved(folder: Path) -> tuple[str, dict[str, int], list[dict[str, Any]]]:
+    """Returns what a sender saved: its server's digest, its positions, and deferred artifacts.
+
+    A missing or damaged file means that nothing was sent. Sending events again is harmless;
+    skipping events that were never sent would lose them. So a log is also sent again if it was cut
+    before the position, to remove a damaged line.
+    """
+    spool = event_folder(folder)
+    try:
+        state = json.loads(read_small(cursors_file(folder)))
+        offsets = state["offsets"].items()
+        whole = {n: end for n, end in offsets if ends_line(spool / f"{n}.jsonl", end)}
+        late = [{"run": str(e["run"]), "event": e["event"]} for e in state["late"]]
+        for each in late:
+            from_json(each["event"])  # raises for anything else
+        return str(state["place"]), whole, late
+    except DAMAGED:
+        return "", {}, []
+
+
+def grown(folder: Path, offsets: dict[str, int]) -> list[Path]:
+    """Returns the event logs that are longer than the part that was sent."""
+    paths = [parent_log(folder), *trial_logs(folder)]
+    return [p for p in paths if p.exists() and p.stat().st_size > offsets.get(p.stem, 0)]
+
+
+def num_left(folder: Path, offsets: dict[str, int]) -> int:
+    """Returns the number of events after the part that was sent."""
+    return sum(num_events(path, offsets.get(path.stem, 0)) for path in grown(folder, offsets))
+
+
+def num_unsent(folder: Path) -> int:
+    """Returns the number of events that the last tracking server of a folder lacks."""
+    _, offsets, late = saved(folder)
+    return num_left(folder, offsets) + len(late)
+
+
+def forget_sent(folder: Path) -> None:
+    """Makes the next sender of a folder send all its events again, which doubles nothing."""
+    remove(cursors_file(folder))

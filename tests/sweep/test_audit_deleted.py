@@ -1,0 +1,53 @@
+"""Audit of runs that the user deleted in MLflow: it names how to restore them."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mtcon_ray.cli.main import program
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Reported
+from mtcon_ray.tracking.mlflow_server import own_database
+from mtcon_ray.tracking.sender import Sender
+from tests.sweep.written_sweep import write_sweep
+
+
+@pytest.mark.mlflow
+@pytest.mark.parametrize("what", ["run", "experiment"])
+def test_deleted_is_not_missing(root: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlflow import MlflowClient
+
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    folder, uri = root / "sweeps" / "shoes-1", own_database(root)
+    write_sweep(folder)
+    sender = Sender(folder, uri, "mtcon-ray")
+    assert sender.sync()[1] == 0
+    client, run = MlflowClient(uri), sender.run_ids()["trial-0001"]
+    experiment = client.get_run(run).info.experiment_id
+    ways = {
+        "run": f"runs restore --run-id {run}",
+        "experiment": f"experiments restore -x {experiment}",
+    }
+    way = f"`MLFLOW_TRACKING_URI={uri} mlflow {ways[what]}`"
+
+    def command(*words: str) -> Result:
+        return CliRunner().invoke(program, [*words, "shoes-1", "--root", str(root)])
+
+    if what == "run":
+        client.delete_run(run)
+    else:
+        client.delete_experiment(experiment)
+    EventLog(folder / "spool" / "trial-0001.jsonl").append(Reported(epoch=9, metrics={"loss": 1.0}))
+    for options in ((), ("--repair",)):
+        told = command("audit", *options)
+        (line,) = (line for line in told.output.splitlines() if line.startswith("MLflow"))
+        assert way in line
+        assert "is deleted" in line
+        assert (told.exit_code, "repaired" in told.output) == (1, False)
+    if what == "run":
+        client.restore_run(run)
+    else:
+        client.restore_experiment(experiment)
+    assert command("track-sync").output.endswith(" 0 left\n")
+    assert "MLflow" not in command("audit").output

@@ -1,0 +1,154 @@
+"""The end of a single training: what is sent to MLflow, whatever ends the process."""
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mtcon_ray.paths import parent_log
+from mtcon_ray.signals import Interrupted
+from mtcon_ray.spec import dump_spec, parse_spec
+from mtcon_ray.tracking.cursors import num_unsent
+from mtcon_ray.tracking.event_log import EventLog
+from mtcon_ray.tracking.events import Ended, Reported
+from mtcon_ray.tracking.mlflow_server import tracking_uri
+from mtcon_ray.tracking.sender import Sender
+from mtcon_ray.training_job import train_run
+from tests.sweep.mirrored_sweep import Notes
+from tests.waiting import PATIENCE_SECONDS, wait_until
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.mlflow,
+    # MLflow 3.17.2 itself uses SQLAlchemy's deprecated `noload` loader.
+    pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning"),
+]
+
+EPOCHS = 3
+SPEC = parse_spec(
+    {
+        "name": "tiny",
+        "data": {"kind": "synthetic", "num_items": 120},
+        "views": {"size": 16},
+        "model": {"encoder": {"name": "small", "width": 8}, "head_dim": 8},
+        "train": {"epochs": EPOCHS, "batch_size": 16, "precision": "auto"},
+        "evaluate": {"bootstrap": 20},
+    }
+)
+
+
+@pytest.fixture
+def root(tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Returns a root with a database."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    shutil.copy(empty_database, tmp_path / "mlflow.db")
+    return tmp_path
+
+
+def check_mlflow(root: Path) -> None:
+    """Asserts that MLflow has one finished run with all metrics of the event log."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri(None, root))
+    experiment = client.get_experiment_by_name("mtcon-ray")
+    assert experiment is not None
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.info.status == "FINISHED"
+    history = client.get_metric_history(run.info.run_id, "loss")
+    assert [metric.step for metric in history] == [1, 2, 3]
+    reports = [e for e in EventLog.read(parent_log(root / "runs" / "c")) if isinstance(e, Reported)]
+    assert run.data.metrics.keys() == {name for e in reports for name in e.metrics}
+    assert num_unsent(root / "runs" / "c") == 0
+
+
+class Signals(Notes):
+    """Callbacks that send signals to this process when the training has ended."""
+
+    def __init__(self, send: Callable[[], None]) -> None:
+        super().__init__()
+        self._send = send
+
+    def on_end(self, *_: object) -> None:
+        self._send()
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def interrupt_later() -> None:
+    threading.Timer(1, interrupt).start()
+
+
+def interrupt_twice() -> None:
+    interrupt_later()
+    threading.Timer(2, interrupt).start()
+
+
+@pytest.mark.parametrize("send", [interrupt, interrupt_later, interrupt_twice])
+def test_a_signal_at_the_end_says_what_mlflow_lacks(
+    root: Path, monkeypatch: pytest.MonkeyPatch, send: Callable[[], None]
+) -> None:
+    """The server is silent; a resume sends everything, and removes what a kill had left."""
+    silence, heard = threading.Event(), Signals(send)
+    with monkeypatch.context() as patched:
+        patched.setattr(Sender, "attempt", lambda _: silence.wait())
+        seconds = PATIENCE_SECONDS if send is interrupt_twice else 0.2
+        patched.setattr("mtcon_ray.tracking.lifecycle.STOPPED_DRAIN_SECONDS", seconds)
+        patched.setattr("mtcon_ray.tracking.lifecycle.DRAIN_SECONDS", PATIENCE_SECONDS)
+        if send is interrupt_twice:
+            with pytest.raises(KeyboardInterrupt):
+                train_run(SPEC, root=root, name="c", callbacks=heard)
+        else:
+            with pytest.raises(Interrupted, match=r"stopped by SIGINT; c has finished$") as stopped:
+                train_run(SPEC, root=root, name="c", callbacks=heard)
+            assert stopped.value.exit_code == 130
+        silence.set()
+    note = heard.told[-1]
+    assert note.startswith("NOT ALL IS IN MLFLOW (no answer in time); nothing is lost: send it")
+    assert f"`mtcon-ray track-sync c --root {root}`" in note
+    folder = root / "runs" / "c"
+    (folder / "last.previous.pt").write_bytes(b"left by a kill")
+    left, again = num_unsent(folder), Notes()
+    result = train_run(SPEC, root=root, name="c", resume=True, callbacks=again)
+    assert result.status == "FINISHED"
+    assert again.told == ["c has finished already", f"{left} events sent to MLflow"]
+    assert not (folder / "last.previous.pt").exists()
+    check_mlflow(root)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGHUP])
+def test_a_process_that_ends_while_the_database_is_locked(
+    root: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(dump_spec(SPEC)))
+    words = ["train", str(tmp_path / "spec.yaml"), "--name", "c", "--root", str(root)]
+    command = [sys.executable, "-m", "mtcon_ray", *words]
+    log = parent_log(root / "runs" / "c")
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        wait_until(lambda: EventLog.read(log), "a start", process=process, pause=0.02)
+        with closing(sqlite3.connect(root / "mlflow.db", timeout=PATIENCE_SECONDS)) as database:
+            database.execute("BEGIN EXCLUSIVE")
+            wait_until(lambda: any(isinstance(e, Ended) for e in EventLog.read(log)), "an end")
+            process.send_signal(number)
+            _, output = process.communicate(timeout=PATIENCE_SECONDS)
+    if number is signal.SIGKILL:
+        assert process.returncode == -signal.SIGKILL
+    else:
+        assert process.returncode == 130, output
+        assert f"stopped by {number.name}; c has finished" in output
+        assert f"`mtcon-ray track-sync c --root {root}`" in output
+    assert num_unsent(root / "runs" / "c") > 0
+    again = subprocess.run([*command, "--resume"], capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert "events sent to MLflow" in again.stderr
+    check_mlflow(root)

@@ -1,0 +1,76 @@
+"""MLflow's database and files below roots with unusual names, and below a root that was moved."""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mtcon_ray.errors import TrackingError
+from mtcon_ray.tracking.events import Artifact
+from mtcon_ray.tracking.mlflow_server import ServerCheck, own_database, ui_command
+from mtcon_ray.tracking.sender import Sender
+from mtcon_ray.tracking.tracked import tracked_runs
+from tests.tracking.conftest import Sweep
+
+pytestmark = [
+    pytest.mark.mlflow,
+    # MLflow 3.17.2 itself uses SQLAlchemy's deprecated `noload` loader.
+    pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning"),
+]
+
+
+@pytest.mark.parametrize("name", ["q?x=1", "c#1 %41"])
+def test_everything_lies_below_a_root_with_characters_of_urls(
+    name: str, root: Path, empty_database: Path
+) -> None:
+    from mlflow import MlflowClient
+
+    new = root / "roots" / name
+    folder = new / "runs" / "shoes-1"
+    sweep = Sweep(folder, own_database(new))
+    folder.mkdir(parents=True)
+    shutil.copy(empty_database, new / "mlflow.db")
+    (folder / "model.pt").write_text("network")
+    log = sweep.begin()
+    log.append(Artifact(path=str(folder / "model.pt"), to=""))
+    with sweep.sending() as sender:
+        pass
+    assert sender.refused == []
+    found = MlflowClient(sweep.uri).download_artifacts(sweep.run().info.run_id, "model.pt")
+    assert Path(found).read_text() == "network"
+    assert [path.name for path in (root / "roots").iterdir()] == [name]
+    assert {path.name for path in new.iterdir()} == {
+        *("mlflow.db", "mlflow.db.lock", "mlartifacts", "runs")
+    }
+    assert sweep.uri in shlex.split(ui_command(sweep.uri))
+
+
+def test_a_moved_root_gets_no_files_at_its_old_place(
+    sweep: Sweep, root: Path, empty_database: Path
+) -> None:
+    """A link from the old place to the new one makes the files of all runs readable."""
+    old, new = root / "old", root / "new"
+    sweep.folder, sweep.uri = old / "runs" / "shoes-1", own_database(old)
+    old.mkdir()
+    shutil.copy(empty_database, old / "mlflow.db")
+    sweep.begin()
+    with sweep.sending():
+        pass
+    old.rename(new)
+    sweep.folder, sweep.uri = new / "runs" / "shoes-2", own_database(new)
+    sweep.folder.mkdir()
+    (sweep.folder / "model.pt").write_text("network")
+    sweep.begin().append(Artifact(path=str(sweep.folder / "model.pt"), to=""))
+    problem = f"experiment 'tests' keeps its files in {old}/mlartifacts, not below the root {new}"
+    with pytest.raises(TrackingError, match=re.escape(problem)):
+        ServerCheck(sweep.uri, sweep.experiment, new).answer()
+    sender = Sender(sweep.folder, sweep.uri, sweep.experiment)
+    assert sender.sync() == (0, 2)
+    assert problem in sender.reason
+    assert tracked_runs(new / "runs" / "shoes-1", sweep.uri, "tests", "loss")[1] == sender.reason
+    assert not old.exists()
+    old.symlink_to(new)
+    assert Sender(sweep.folder, sweep.uri, sweep.experiment).sync() == (2, 0)
+    assert len([*(new / "mlartifacts").rglob("model.pt")]) == 1

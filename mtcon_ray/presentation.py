@@ -276,9 +276,9 @@ def label_scores(
     """
     num_classes, majority = (plan.classes, plan.majority) if plan else ({}, {})
     rows = []
-    for label in (*labels.tasks, *labels.held_out):
+    for label, slug in labels.slugs.items():
         role, split = ("task", "test") if label in labels.tasks else ("held out", "heldout")
-        score = metrics.reading(values, split, labels.slugs[label])
+        score = metrics.reading(values, split, slug)
         if score.value is None:
             continue
         kind = labels.kinds[label]

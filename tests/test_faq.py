@@ -29,6 +29,9 @@ JOINED = {
     "column 'split' of labels.csv must name a split in each row": (
         "name a split in each row (take rows of no split out of the file)"
     ),
+    "column 'Edema' of labels.csv must not hold -1 where column 'Mass' of the set holds 0": (
+        "not hold -1 where column 'Mass' of the set holds 0 (empty a cell "
+    ),
     "sweep 'shoes-1' exists already": "'sweep' 'shoes-1' exists already under",
 }
 VALUE = "\0"

@@ -153,7 +153,7 @@ def _likely_cause(table: CsvFile, images: Path) -> str:
 def _group_column(columns: Mapping[str, Texts]) -> str | None:
     """Returns the column of groups, None if there is none.
 
-    Of several it is the column of the fewest groups: a patient has several studies.
+    The column with the fewest groups is returned, because a patient has several studies.
     """
     found = [
         column

@@ -29,7 +29,7 @@ MAX_CLASSES = 100
 # Columns with fewer rows per class are labels only if nothing else is.
 LEAST_ROWS_PER_CLASS, LEAST_REPEATS = 5, 2
 HELD_OUT_CLASSES = 20
-# With more values, whole numbers such as 12.0 are numbers. With fewer they are classes.
+# More whole numbers such as 12.0 in a column are numbers, fewer are classes.
 MAX_WHOLE = 20
 MANY_BITS = 8
 # Columns with more texts are not looked at as bits.
@@ -186,7 +186,7 @@ def guess_labels(
 ) -> Guess:
     """Returns the probable kind of each column.
 
-    `certain` columns are known to be classes, `floats` to be numbers as text without the point.
+    `certain` columns are known to be classes, `floats` to be numbers.
     Lists are separated by `separator`, or by that of the first column of lists.
     """
     lists = {c: found for c, texts in columns.items() if (found := _lists(texts))}
@@ -202,7 +202,8 @@ def guess_labels(
         for c, own in lists.items()
         if own == separator
     }
-    bits, uncertain = _columns_of_bits(columns)
+    bits, with_both = _columns_of_bits(columns)
+    uncertain = [repr(c) for c in with_both if c not in floats]
     if len(bits) >= MANY_BITS:
         name = "attributes"
         while name in columns:
@@ -210,7 +211,7 @@ def guess_labels(
         sets[name] = LabelSet(bits, len(bits))
     if uncertain:
         remarks.append(
-            f"-1 is a class of its own beside 0 in {some([*map(repr, uncertain)])}: empty its "
+            f"-1 is a class of its own beside 0 in {some(uncertain)}: empty its "
             "cells if it means uncertain or unknown"
         )
     in_sets = {*sets, *(bits if len(bits) >= MANY_BITS else ())}
@@ -266,10 +267,12 @@ def _repeats(texts: Texts, least: int) -> bool:
 
 
 def _is_measure(texts: Texts, is_float: bool) -> bool:
-    """Returns True for numbers with decimals; many different integers may be identifiers."""
-    if not texts or not (is_float or are_decimals(texts)):
-        return False
-    return len(texts) > MAX_WHOLE or not are_whole(texts)
+    """Returns True for numbers with a decimal point; many different integers may be identifiers.
+
+    pandas writes few whole classes such as 1.0, too, if some cells are empty.
+    """
+    is_class = len(texts) <= MAX_WHOLE and are_whole(texts)
+    return is_float or (bool(texts) and are_decimals(texts) and not is_class)
 
 
 def can_be_learnt(table: LabelTable, label: str) -> bool:

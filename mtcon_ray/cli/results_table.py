@@ -47,8 +47,7 @@ def leaderboard_lines(
         epochs = [trial.model_epoch for trial in shown]
         table["network"] = [f"epoch {epoch}" if epoch else NOTHING for epoch in epochs]
     table[objective] = [accuracy_text(trial.value) for trial in shown]
-    for task in labels.tasks:
-        slug = labels.slugs[task]
+    for task, slug in metrics.slugs(labels.tasks).items():
         tests = [metrics.reading(trial.last_metrics, "test", slug).value for trial in shown]
         score = metrics.TITLES[labels.kinds[task]]
         of_score = "" if score == "accuracy" else f" ({score})"

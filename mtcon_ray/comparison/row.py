@@ -56,7 +56,7 @@ class Row:
 
     def readings(self, split: str, label: str) -> list[metrics.Reading]:
         """Returns a label's score and its bootstrap deviation for each seed."""
-        name = self._name(label)
+        name = self._names.get(label, label)
         return [metrics.reading(t.last_metrics, split, name) for t in self.finished]
 
     def reading(self, split: str, label: str) -> metrics.Reading:
@@ -68,17 +68,17 @@ class Row:
 
     def scores(self, split: str, label: str) -> Scores | None:
         """Returns a label's score in each resample of the test items; None without predictions."""
-        return self._scores.get((split, self._name(label)))
+        return self._scores.get((split, self._names.get(label, label)))
 
     def interval(self, split: str, label: str) -> Interval | None:
         """Returns a label's mean score over seeds with its interval; None without predictions."""
         found = self.scores(split, label)
         return None if found is None else mean_interval(found)
 
-    def _name(self, label: str) -> str:
-        """Returns a label's name in the system's metrics."""
-        names = self.results.recorded.labels.slugs if self.results else {}
-        return names.get(label, label)
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        """The name of each label in the system's metrics."""
+        return self.results.recorded.labels.slugs if self.results else {}
 
     @cached_property
     def _scores(self) -> dict[tuple[str, str], Scores]:

@@ -49,7 +49,7 @@ def words_for_nothing(names: Iterable[str]) -> set[str]:
     """Returns the class names that probably stand for a missing label.
 
     -1 is such a name among classes counted from 0. It is a value where 1 is the only other name, as
-    in CelebA, or where other negative numbers occur. So is - beside +.
+    in CelebA, or where other negative numbers occur. The sign - is a value next to the sign +.
     """
     words = {name: name.strip().casefold() for name in names}
     found = {name for name, word in words.items() if word in WORDS_FOR_NOTHING}
@@ -68,7 +68,7 @@ def as_bits(cells: np.ndarray) -> np.ndarray:
 
     1 for 1, true and yes. 0 for 0, false and no. UNKNOWN_BIT for an empty cell. MINUS_ONE for -1,
     which is no in CelebA, and uncertain in CheXpert. NO_BIT for any other text. Numbers may have a
-    decimal point, as pandas writes them beside empty cells.
+    decimal point, which pandas writes if some cells are empty.
     """
     codes, texts = distinct(cells)
     bits = np.array([_bit(str(text)) for text in texts], dtype=np.uint8)
@@ -86,13 +86,13 @@ def _bit(text: str) -> int:
 
 
 def are_whole(texts: Iterable[str]) -> bool:
-    """Returns True for whole numbers with a decimal point, as pandas writes them beside gaps."""
+    """Returns True for whole numbers with a decimal point, such as 3.0."""
     return all(DECIMAL.fullmatch(text) and float(text).is_integer() for text in texts)
 
 
 def are_decimals(texts: Iterable[str]) -> bool:
-    """Returns True for finite numbers that all have a decimal point."""
-    return all(DECIMAL.fullmatch(text) and np.isfinite(float(text)) for text in texts)
+    """Returns True for numbers that all have a decimal point, and that `read_numbers` accepts."""
+    return all(DECIMAL.fullmatch(text) and abs(float(text)) <= LARGEST_NUMBER for text in texts)
 
 
 def parts_of(text: str, separator: str) -> list[str]:

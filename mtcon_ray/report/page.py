@@ -108,7 +108,7 @@ def setup(results: SweepResults) -> list[tuple[str, str]]:
 def leaderboard(results: SweepResults) -> list[dict[str, Any]]:
     """Returns a table row for each trial, best first."""
     labels = results.recorded.labels
-    slugs = [labels.slugs[task] for task in labels.tasks]
+    slugs = list(metrics.slugs(labels.tasks).values())
     return [
         {
             "trial": trial,
@@ -166,8 +166,7 @@ def warnings(results: SweepResults) -> list[str]:
 
 def repeats(results: SweepResults) -> list[dict[str, Any]]:
     """Returns a row for each configuration: mean and standard deviation over its seeds."""
-    labels = results.recorded.labels
-    slugs = [labels.slugs[task] for task in labels.tasks]
+    slugs = list(metrics.slugs(results.recorded.labels.tasks).values())
     space = results.recorded.search.space  # in the order of the table's head
     return [
         {

@@ -94,8 +94,7 @@ def readings(labels: metrics.Labels, trials: Sequence[TrialResult]) -> dict[str,
     read: dict[str, list[tuple[float | None, float | None]]] = {
         whole: [(t.value, deviation(t, labels)) for t in trials]
     }
-    for task in labels.tasks:
-        label = labels.slugs[task]
+    for task, label in metrics.slugs(labels.tasks).items():
         of_task = [metrics.reading(t.probe_values, "val", label) for t in trials]
         if any(value is not None and math.isfinite(value) for value, _ in of_task):
             read[task] = [*of_task]

@@ -74,9 +74,9 @@ def deviation(trial: TrialResult, labels: metrics.Labels) -> float | None:
     Treats the errors of the tasks as independent. They are measured on the same items and may be
     correlated, so the true deviation can be up to sqrt(num tasks) times as large.
     """
-    parts = []
+    parts, names = [], labels.slugs
     for task, share in labels.shares.items():
-        std = metrics.reading(trial.probe_values, "val", labels.slugs[task]).std
+        std = metrics.reading(trial.probe_values, "val", names[task]).std
         parts.append(math.nan if std is None else share * std)
     whole = math.hypot(*parts)
     return whole if parts and math.isfinite(whole) else None

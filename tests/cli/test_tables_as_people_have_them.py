@@ -138,7 +138,7 @@ def test_columns_in_any_script_are_tasks(tmp_path: Path) -> None:
     ],
 )
 def test_groups_have_many_names(tmp_path: Path, columns: tuple[str, ...], group: str) -> None:
-    """Of several columns the one with fewer groups is taken."""
+    """The column with fewer groups is taken."""
     groups: Columns = {c: lambda i, n=n: i // (2 * n + 2) for n, c in enumerate(columns)}  # type: ignore[misc]
     found = infer(tmp_path, {**groups, "kind": kind})
     assert found.group_column == group

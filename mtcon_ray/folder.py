@@ -6,7 +6,6 @@ from pathlib import Path
 
 from mtcon_ray.data.disk import partial_of
 from mtcon_ray.errors import SweepError, nearest
-from mtcon_ray.files import make_folder, remove_folder
 from mtcon_ray.lock import FILE, driver_lock
 from mtcon_ray.paths import (
     SPEC_FILE,
@@ -18,6 +17,7 @@ from mtcon_ray.paths import (
     parent_log,
 )
 from mtcon_ray.recorded import check_evaluation, load_recorded
+from mtcon_ray.root_files import make_folder, remove_folder
 from mtcon_ray.spec import RunSpec, dump_spec, with_scheduler
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Started

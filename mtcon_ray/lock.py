@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mtcon_ray.errors import SweepError
-from mtcon_ray.files import below
+from mtcon_ray.root_files import below
 
 FILE = "lock"
 MAX_HOLDER = 200  # characters of the name of the process that holds it

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mtcon_ray.errors import ResourceError, SweepError, UserError, nearest
-from mtcon_ray.files import FOLDERS, check_no_links
+from mtcon_ray.root_files import FOLDERS, check_no_links
 
 DEFAULT_ROOT = Path("~/mtcon-ray")
 TRIAL = re.compile(r"trial-[0-9]+")

@@ -12,9 +12,9 @@ from pydantic import Field, ValidationError
 from mtcon_ray import metrics
 from mtcon_ray.errors import SweepError
 from mtcon_ray.evaluation.spec import EVALUATION, Select
-from mtcon_ray.files import read_small
 from mtcon_ray.metrics import Kind
 from mtcon_ray.registry import Spec
+from mtcon_ray.root_files import read_small
 
 
 class Plan(Spec):

@@ -15,11 +15,11 @@ from pydantic import ValidationError
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.errors import SweepError
 from mtcon_ray.evaluation.spec import EVALUATION, Select, ShortProbeSpec
-from mtcon_ray.files import check_own
 from mtcon_ray.metrics import Kind, Labels
 from mtcon_ray.paths import PLAN_FILE, SPEC_FILE
 from mtcon_ray.plan import Plan, read_fields
 from mtcon_ray.resources import TrackingSpec
+from mtcon_ray.root_files import check_own
 from mtcon_ray.safe_yaml import dump_yaml, read_yaml
 from mtcon_ray.search.schedulers import SCHEDULERS
 from mtcon_ray.search.spec import SearchSpec

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "mtcon_ray"
 # From bottom to top. A name is a module or a sub-package directly under mtcon_ray.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "callbacks", "regular_file", "status"),
-    ("files",),
+    ("root_files",),
     ("cpus", "lock", "metrics", "paths", "plugins", "safe_yaml", "registry", "signals"),
     ("data",),
     ("losses",),

@@ -35,9 +35,9 @@ from mtcon_ray.cluster.ray_watch import RayWatch
 from mtcon_ray.cpus import usable_cpus
 from mtcon_ray.environment import restored_environment
 from mtcon_ray.errors import MtconError, ResourceError
-from mtcon_ray.files import check_no_links, make_folder, remove, touch
 from mtcon_ray.local import LOCAL, this_machine
 from mtcon_ray.paths import expanded
+from mtcon_ray.root_files import check_no_links, make_folder, remove, touch
 from mtcon_ray.signals import own_signals
 from mtcon_ray.tracking.mlflow_server import quiet_environment
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from mtcon_ray.capacity import ClusterView, check_cluster
 from mtcon_ray.comparison.spec import Comparison
 from mtcon_ray.errors import MtconError
-from mtcon_ray.files import below, make_folder, write
 from mtcon_ray.local import LOCAL
 from mtcon_ray.paths import sweep_folder
 from mtcon_ray.plugins import allowed_folders
 from mtcon_ray.results import SweepResults, load_sweep
+from mtcon_ray.root_files import below, make_folder, write
 from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.signals import Interrupted
 from mtcon_ray.spec import RunSpec, dump_spec, with_values

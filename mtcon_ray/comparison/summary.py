@@ -14,7 +14,6 @@ from mtcon_ray.comparison.curves import curves
 from mtcon_ray.comparison.row import Row, columns, objectives
 from mtcon_ray.comparison.spec import ClaimSpec
 from mtcon_ray.evaluation.intervals import Interval
-from mtcon_ray.files import make_folder, write
 from mtcon_ray.presentation import (
     NOTHING,
     ONE_SEED_NOTE,
@@ -24,6 +23,7 @@ from mtcon_ray.presentation import (
     one_line,
 )
 from mtcon_ray.report import plotting
+from mtcon_ray.root_files import make_folder, write
 
 
 def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:

@@ -21,8 +21,8 @@ from mtcon_ray import metrics
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.evaluation.probe import LabelledFeatures, LinearProbe
-from mtcon_ray.files import below
 from mtcon_ray.metrics import Kind
+from mtcon_ray.root_files import below
 
 PREDICTED = {"classes": "predicted", "number": "predicted", "set": "scores"}
 UNREADABLE = (OSError, ValueError, KeyError, EOFError, BadZipFile)

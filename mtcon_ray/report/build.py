@@ -12,7 +12,6 @@ from jinja2 import Environment, StrictUndefined
 
 from mtcon_ray import paths
 from mtcon_ray.data.disk import whole_file
-from mtcon_ray.files import make_folder, remove, write
 from mtcon_ray.metrics import slug
 from mtcon_ray.presentation import (
     ONE_SEED_NOTE,
@@ -27,6 +26,7 @@ from mtcon_ray.report import page
 from mtcon_ray.report.figures import course_figure, courses, epochs_figure, importance_figure
 from mtcon_ray.report.parameters import parameter_figure
 from mtcon_ray.results import SweepResults
+from mtcon_ray.root_files import make_folder, remove, write
 from mtcon_ray.status import Status
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Event, Reopened

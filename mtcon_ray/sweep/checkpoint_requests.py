@@ -12,8 +12,8 @@ from types import FrameType
 from ray.exceptions import RayError
 
 from mtcon_ray.cluster.ray_private import node_drains
-from mtcon_ray.files import remove, touch
 from mtcon_ray.paths import LAST_FILE
+from mtcon_ray.root_files import remove, touch
 
 # Each look is a request to the head.
 POLL_SECONDS = 5.0

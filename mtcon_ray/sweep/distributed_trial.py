@@ -21,9 +21,9 @@ from ray.util.placement_group import (
 )
 
 from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.files import make_folder, move, read_small, remove, write
 from mtcon_ray.paths import train_folder
 from mtcon_ray.presentation import one_line
+from mtcon_ray.root_files import make_folder, move, read_small, remove, write
 from mtcon_ray.status import Status
 from mtcon_ray.sweep.checkpoint_requests import ResizeRequest, heed_sigterm
 from mtcon_ray.sweep.progress_callback import MAX_REASON, error_in

@@ -14,7 +14,7 @@ from typing import Any
 from optuna.storages.journal import JournalFileBackend
 
 from mtcon_ray.errors import StorageError, SweepError
-from mtcon_ray.files import below, check_no_links
+from mtcon_ray.root_files import below, check_no_links
 from mtcon_ray.tracking.event_log import append_durably
 
 

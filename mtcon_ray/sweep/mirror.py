@@ -28,7 +28,6 @@ from typing import BinaryIO
 from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.data.remote import CHUNK_BYTES
 from mtcon_ray.errors import DataError, SweepError
-from mtcon_ray.files import below, check_own
 from mtcon_ray.paths import (
     LAST_FILE,
     PLAN_FILE,
@@ -40,6 +39,7 @@ from mtcon_ray.paths import (
     journal_file,
 )
 from mtcon_ray.resources import MIRROR_SECONDS
+from mtcon_ray.root_files import below, check_own
 from mtcon_ray.sweep.mirror_objects import (
     GROWING,
     KEPT,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from mtcon_ray.data.remote import CHUNK_BYTES, open_store, store_errors
 from mtcon_ray.errors import SweepError
-from mtcon_ray.files import below
 from mtcon_ray.paths import (
     LAST_FILE,
     MODEL_FILE,
@@ -20,6 +19,7 @@ from mtcon_ray.paths import (
     PREVIOUS_FILE,
     REMOVED_FILE,
 )
+from mtcon_ray.root_files import below
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from mtcon_ray.data.remote import MAX_THREADS
 from mtcon_ray.errors import DataError, SpecError, StorageError, SweepError
-from mtcon_ray.files import below, make_folder, move, remove, remove_folder
 from mtcon_ray.lock import FILE as LOCK
 from mtcon_ray.lock import driver_lock
 from mtcon_ray.paths import prepare_root, sweep_folder
 from mtcon_ray.registry import writable_url
+from mtcon_ray.root_files import below, make_folder, move, remove, remove_folder
 from mtcon_ray.sweep.mirror_objects import LIST, Entry, Files, Objects, first_missing
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from ray.tune import Stopper
 
-from mtcon_ray.files import remove, touch
 from mtcon_ray.paths import stop_file
+from mtcon_ray.root_files import remove, touch
 
 # Time that trials have to write a checkpoint after a signal, before Tune ends them.
 GRACE_SECONDS = 30.0

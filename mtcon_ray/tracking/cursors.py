@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mtcon_ray.files import read_small, remove
 from mtcon_ray.paths import cursors_file, event_folder, parent_log, trial_logs
+from mtcon_ray.root_files import read_small, remove
 from mtcon_ray.tracking.event_log import ends_line, num_events
 from mtcon_ray.tracking.events import from_json
 

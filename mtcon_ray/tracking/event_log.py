@@ -13,7 +13,7 @@ from io import FileIO
 from pathlib import Path
 
 from mtcon_ray.errors import StorageError, SweepError
-from mtcon_ray.files import below, make_folder
+from mtcon_ray.root_files import below, make_folder
 from mtcon_ray.tracking.events import (
     Artifact,
     Ended,

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from mtcon_ray.errors import ResourceError, SweepError, UserError
-from mtcon_ray.files import make_folder
 from mtcon_ray.lock import is_driven
 from mtcon_ray.paths import parent_log, trial_logs
+from mtcon_ray.root_files import make_folder
 from mtcon_ray.tracking.event_log import identity, tail
 from mtcon_ray.tracking.events import Ended, Event, Reopened, Reported, Started
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 from mtcon_ray.errors import MtconError, SpecError, TrackingError
-from mtcon_ray.files import below, check_no_links, make_folder, move, remove, touch
 from mtcon_ray.paths import mlflow_artifacts, mlflow_database
+from mtcon_ray.root_files import below, check_no_links, make_folder, move, remove, touch
 from mtcon_ray.tracking.login import SERVERS, URI_VARIABLE, check_login, is_server
 
 if TYPE_CHECKING:

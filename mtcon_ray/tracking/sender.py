@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtcon_ray.errors import SweepError
-from mtcon_ray.files import move, write
 from mtcon_ray.paths import cursors_file, parent_log
+from mtcon_ray.root_files import move, write
 from mtcon_ray.tracking.cursors import grown, num_left, saved
 from mtcon_ray.tracking.event_log import EventLog, identity, tail
 from mtcon_ray.tracking.events import Artifact, Ended, Event, Reported, Started, from_json

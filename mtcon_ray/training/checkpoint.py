@@ -18,7 +18,7 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import torch
 
-from mtcon_ray import files
+from mtcon_ray import root_files
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.errors import CheckpointError, StorageError
 from mtcon_ray.paths import LAST_FILE, MODEL_FILE, OLD_MODEL_FILE, PREVIOUS_FILE, REMOVED_FILE
@@ -32,7 +32,7 @@ DECISIVE = (*SECTIONS, "evaluate.every", "evaluate.select")  # beginnings of fie
 def make_folder(folder: Path) -> None:
     """Creates the folder of a training, unless it exists. Raises StorageError."""
     try:
-        files.make_folder(folder)
+        root_files.make_folder(folder)
     except OSError as error:
         raise StorageError.of(folder, error) from error
 
@@ -60,7 +60,7 @@ def load(path: Path) -> dict[str, Any]:
     Raises CheckpointError if it is not there, not whole, or of another format, and SweepError if it
     is a link out of the folder of its sweep.
     """
-    files.check_own(path)
+    root_files.check_own(path)
     try:
         with ZipFile(path) as file:
             if any(part.compress_type != ZIP_STORED for part in file.infolist()):
@@ -92,7 +92,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def _reason_in(removed: Path) -> str:
-    with open(removed, encoding="utf-8", errors="replace", opener=files.below) as file:
+    with open(removed, encoding="utf-8", errors="replace", opener=root_files.below) as file:
         return file.read(200).strip()
 
 
@@ -208,7 +208,7 @@ def discard_network(folder: Path, reason: str) -> None:
 def _remove(paths: Iterable[Path]) -> None:
     for path in paths:
         try:
-            files.remove(path)
+            root_files.remove(path)
         except OSError as error:
             raise StorageError.of(path, error) from error
 

@@ -304,8 +304,7 @@ def test_a_root_that_cannot_be_written_is_named(
     def refuses(path: Path, *_: Any, **__: Any) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
-    monkeypatch.setattr(Path, "write_bytes", refuses)
-    monkeypatch.setattr(Path, "write_text", refuses)
+    monkeypatch.setattr("mtcon_ray.report.build.write", refuses)
     result = invoke("report", "tiny-1")
     assert result.exit_code == 1
     line = (

@@ -15,7 +15,6 @@ from pydantic import Field
 from torch import nn
 
 from mtcon_ray.errors import SpecError
-from mtcon_ray.files import write
 from mtcon_ray.models.encoders.base import ENCODERS
 from mtcon_ray.models.encoders.library import LibraryEncoder, build
 from mtcon_ray.models.encoders.weights import (
@@ -28,6 +27,7 @@ from mtcon_ray.models.encoders.weights import (
     load_weights,
     write_state,
 )
+from mtcon_ray.root_files import write
 
 PRETRAINED = "pretrained"
 HUB = "hf-hub:"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mtcon_ray.errors import SweepError
-from mtcon_ray.files import (
+from mtcon_ray.root_files import (
     below,
     check_no_links,
     check_own,
@@ -150,9 +150,9 @@ def test_files_and_folders_are_their_owners_alone(folder: Path) -> None:
     assert stat.S_IMODE((folder / "a" / "file").stat().st_mode) == 0o600
 
 
-# Modules that write elsewhere than below the root, and why they need no `files.py`.
+# Modules that write elsewhere than below the root, and why they need no `root_files.py`.
 ELSEWHERE = {
-    "files.py": "the functions themselves",
+    "root_files.py": "the functions themselves",
     "paths.py": "creates the root, above which links are the user's own",
     "cli/main.py": "the trace of an error, which O_EXCL writes through no link",
     "cli/spec_template.py": "init writes to the path of --output, and only a new file",
@@ -175,14 +175,14 @@ OF_OS = {
 
 
 def is_write(call: ast.Call) -> bool:
-    """Returns True for a call that writes a path without `files.py`."""
+    """Returns True for a call that writes a path without `root_files.py`."""
     name, values = ast.unparse(call.func), [*call.args, *(k.value for k in call.keywords)]
     modes = [v.value for v in values if isinstance(v, ast.Constant) and isinstance(v.value, str)]
     writes = any(set(mode) <= set("rwaxbt+") and set(mode) & set("wax+") for mode in modes)
     attribute = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     if name == "open":
         openers = [ast.unparse(k.value) for k in call.keywords if k.arg == "opener"]
-        return writes and not {"below", "files.below"} & set(openers)
+        return writes and not {"below", "root_files.below"} & set(openers)
     if name == "os.open":
         return "O_RDONLY" not in ast.unparse(call)
     if attribute == "replace" and len(call.args) == 1:  # of a path, as that of a text has two
@@ -191,19 +191,19 @@ def is_write(call: ast.Call) -> bool:
 
 
 def writes(source: str) -> list[str]:
-    """Returns the calls that write a path without `files.py`, with their lines."""
+    """Returns the calls that write a path without `root_files.py`, with their lines."""
     calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
     return [f"line {c.lineno}: {ast.unparse(c)[:80]}" for c in calls if is_write(c)]
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: p.stem)
-def test_only_files_writes_below_the_root(path: Path) -> None:
+def test_only_root_files_writes_below_the_root(path: Path) -> None:
     found = writes(path.read_text(encoding="utf-8"))
     name = str(path.relative_to(PACKAGE))
     if name in ELSEWHERE:
         assert found, f"{name} needs no exception"
     else:
-        assert not found, f"{name} writes without mtcon_ray/files.py: {found}"
+        assert not found, f"{name} writes without mtcon_ray/root_files.py: {found}"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Initial parameters: files of each format, downloads in the store, and what is refused."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -150,14 +151,20 @@ def test_counters_of_batch_norm_may_be_missing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "problem"),
-    [(None, "cannot be read: No such file"), (b"{}", "is not a whole safetensors file")],
+    [
+        (None, "cannot be read: No such file"),
+        (b"{}", "is not a whole safetensors file"),
+        ("pipe", "cannot be read: it is not a regular file"),
+    ],
 )
 def test_a_damaged_safetensors_file_is_refused(
-    content: bytes | None, problem: str, tmp_path: Path
+    content: bytes | str | None, problem: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "a.safetensors"
-    if content is not None:
+    if isinstance(content, bytes):
         path.write_bytes(content)
+    elif content is not None:
+        os.mkfifo(path)
     with pytest.raises(CheckpointError, match=problem):
         make("small", path)
 

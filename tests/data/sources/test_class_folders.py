@@ -50,6 +50,17 @@ def test_a_class_per_folder_with_the_same_shares_of_each(tmp_path: Path) -> None
     assert (labels(tmp_path, seed=1).split != table.split).any()
 
 
+def test_spellings_of_one_class_are_warned_of(tmp_path: Path) -> None:
+    make(tmp_path, "Cat/1", "cat/1.0", "dog/2")
+    table = labels(tmp_path, tasks=["kind"], held_out=["size"])
+    assert table.warnings == (
+        "label column 'kind': 'Cat' (10 rows, first image Cat/1/0.png) and 'cat' (10 rows, first "
+        "image cat/1.0/0.png) count as different labels; write them alike if they are one",
+        "label column 'size': '1' (10 rows, first image Cat/1/0.png) and '1.0' (10 rows, first "
+        "image cat/1.0/0.png) count as different labels; write them alike if they are one",
+    )
+
+
 def test_a_task_per_level(tmp_path: Path) -> None:
     make(tmp_path, "boots/red", "boots/blue", "sandals/red")
     table = labels(tmp_path, tasks=["shoe"], held_out=["colour"])

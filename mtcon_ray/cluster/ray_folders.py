@@ -27,7 +27,7 @@ def private_folder() -> Path:
     folder = Path(base).absolute() / f"mtcon-ray-{os.getuid()}"
     try:
         with suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
+            folder.mkdir(mode=0o700, parents=True)
         about = folder.lstat()
         if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
             raise PermissionError(errno.EPERM, "a link or a folder of another user", str(folder))

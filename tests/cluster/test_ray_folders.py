@@ -48,8 +48,9 @@ def test_a_folder_that_is_not_ours_is_refused(
 def test_a_folder_that_cannot_be_made_is_told_with_its_variable(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RAY_TMPDIR", str(base / "missing"))
-    with pytest.raises(MtconError, match=r"got No such file or directory for .*set RAY_TMPDIR"):
+    (base / "file").touch()
+    monkeypatch.setenv("RAY_TMPDIR", str(base / "file"))
+    with pytest.raises(MtconError, match=r"got Not a directory for .*set RAY_TMPDIR"):
         private_folder()
 
 

@@ -1,6 +1,7 @@
 """Folders of data, specs and results, which may be a stranger's, are on no import path."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,8 @@ import pytest
 import yaml
 from PIL import Image
 
-from mtcon_ray.paths import sweep_folder
-from tests.sweep.small_sweeps import TINY
+from mtcon_ray.paths import checkpoint_folder, kept_model, sweep_folder
+from mtcon_ray.results import load_sweep
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow, pytest.mark.slow]
 
@@ -20,10 +21,20 @@ MODULES = (
     "multiprocessing", "signal",
 )  # fmt: skip
 PROGRAM = str(Path(sys.executable).parent / "mtcon-ray")
-LIGHT = (
-    "validate a.yaml", "plan a.yaml", "init labels.csv images -o new.yaml", "list", "schema",
-    "status first", "best first", "report first", "audit first", "track-sync first",
-    "export-tracking first --to tensorboard", "export first --to out", "clean first",
+# In one process, which begins as the installed program does: Python needs seconds for the imports.
+LIGHT = """
+import sys
+from mtcon_ray.cli.main import main
+for line in sys.argv[1:]:
+    try:
+        main(line.split())
+    except SystemExit as end:
+        print(line, "ended with", end.code)
+"""
+COMMANDS = (
+    "validate a.yaml", "plan a.yaml", "list", "status first", "best first", "report first",
+    "audit first", "track-sync first", "export first --to out", "clean first",
+    "train a.yaml", "schema", "init labels.csv images -o new.yaml", "evaluate model.pt",
 )  # fmt: skip
 
 
@@ -47,39 +58,39 @@ def test_no_command_runs_a_module_of_a_folder_of_data_specs_or_results(tmp_path:
     """The current folder holds data and specs; each module in it and in the sweep leaves a mark."""
     data, root, mark = tmp_path / "data", tmp_path / "root", tmp_path / "mark"
     write_data(data)
-    table = {"kind": "table", "csv": "labels.csv", "images": "images", "tasks": ["colour"]}
-    spec = {
-        **TINY,
-        "data": table,
-        "train": {"epochs": 1, "batch_size": 8, "warmup_epochs": 0},
+    base = {
+        "data": {"kind": "table", "csv": "labels.csv", "images": "images", "tasks": ["colour"]},
+        "views": {"size": 16},
+        "model": {"encoder": {"name": "small", "width": 8}},
+        "train": {"epochs": 1, "batch_size": 16},
+        "evaluate": {"bootstrap": 20},
         "tracking": {"offline": True},
-        "search": {"space": {"method.temperature": {"grid": [0.1]}}, "sampler": "grid"},
     }
-    (data / "a.yaml").write_text(yaml.safe_dump(spec))
-    systems = {"one": {}, "two": {"method.temperature": 0.2}}
-    base = {name: part for name, part in spec.items() if name not in ("version", "search", "name")}
-    comparison = {"version": 1, "name": "c", "base": base, "seeds": 1, "systems": systems}
+    search = {"space": {"method.temperature": {"uniform": [0.1, 1.0]}}, "num_trials": 1}
+    (data / "a.yaml").write_text(yaml.safe_dump({"name": "a", **base, "search": search}))
+    comparison = {"name": "c", "base": base, "systems": {"A": {"method": "xent", "seeds": 1}}}
     (data / "c.yaml").write_text(yaml.safe_dump(comparison))
     plant(data, mark)
+    script = tmp_path / "bin" / "light.py"
+    script.parent.mkdir()
+    script.write_text(LIGHT)
 
-    def run(line: str, *program: str) -> subprocess.CompletedProcess[str]:
-        needs_root = line.split()[0] not in ("schema", "init")
-        words = [*(program or [PROGRAM]), *line.split(), *(["--root", str(root)] * needs_root)]
-        environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
+    def run(*words: str) -> str:
+        environment = {**os.environ, "MTCON_RAY_ROOT": str(root)}
         done = subprocess.run(words, cwd=data, env=environment, capture_output=True, text=True)
         marks = sorted(each.name for each in mark.iterdir()) if mark.exists() else []
-        assert not marks, f"{line} ran {marks}"
-        return done
-
-    done = run("sweep a.yaml --name first")
-    assert done.returncode == 0, done.stderr
-    plant(sweep_folder(root, "first"), mark)
-    for line in LIGHT:
-        done = run(line)
+        assert not marks, f"{words} ran {marks}"
+        assert done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr, done.stderr
-    done = run("resume first --set search.num_trials=2")
-    assert "Traceback" not in done.stderr, done.stderr
-    done = run("compare c.yaml")
-    assert done.returncode == 0, done.stderr
-    done = run("train a.yaml", sys.executable, "-P", "-m", "mtcon_ray")
-    assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run(PROGRAM, "sweep", "a.yaml", "--name", "first")
+    folder = sweep_folder(root, "first")
+    plant(folder, mark)
+    shutil.copy(kept_model(checkpoint_folder(folder, "trial-0000")), data / "model.pt")
+    told = run(sys.executable, str(script), *COMMANDS)
+    for line in COMMANDS:
+        assert f"{line} ended with 0\n" in told, told
+    run(PROGRAM, "resume", "first", "--set", "search.num_trials=2")
+    assert len(load_sweep(folder).trials) == 2
+    run(sys.executable, "-P", "-m", "mtcon_ray", "compare", "c.yaml")

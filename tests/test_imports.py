@@ -84,3 +84,12 @@ for module in sys.argv[1:]:
 print(json.dumps(sorted(sys.modules)))
 """
     assert not set(slow) & set(json.loads(run_python(code, *map(module_name, PURE))))
+
+
+def test_no_module_of_the_current_folder_is_run(tmp_path: Path) -> None:
+    """`python -m` puts the folder first on the path of modules, before installed packages."""
+    for name in ("click", "pydantic", "yaml"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('a stranger s module ran')")
+    command = [sys.executable, "-m", "mtcon_ray", "schema"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -298,6 +298,18 @@ def test_nothing_is_sent_home() -> None:
     assert environment["OMP_NUM_THREADS"] == "2"
 
 
+def test_workers_of_a_local_trial_connect_through_this_machine_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    assert sweep_environment(2)["GLOO_SOCKET_IFNAME"] == "lo"
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth7")
+    assert sweep_environment(2)["GLOO_SOCKET_IFNAME"] == "eth7"
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    assert "GLOO_SOCKET_IFNAME" not in sweep_environment(2)
+
+
 @pytest.mark.parametrize("own", [None, "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
 def test_a_user_s_setting_of_torch_s_allocator_holds(
     own: str | None, monkeypatch: pytest.MonkeyPatch

@@ -87,7 +87,7 @@ def test_a_driver_gets_the_consent_to_plugins_and_their_folder(
 
 
 def test_the_error_of_a_driver_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = "print('a line'); print('error: no room for ' + sys.argv[8], file=sys.stderr)\n"
+    code = "print('a line'); print('error: no room for ' + sys.argv[9], file=sys.stderr)\n"
     drivers = program(tmp_path, monkeypatch, code + "sys.exit(2)")
     assert not drivers.have_run
     with pytest.raises(MtconError, match=r"^no room for few-a$"):

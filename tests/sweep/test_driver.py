@@ -18,11 +18,11 @@ from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.cluster.job_package import VERSIONS_VARIABLE
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.errors import SpecError, SweepError
-from mtcon_ray.paths import cache_folder, sweep_folder
+from mtcon_ray.paths import cache_folder, checkpoint_folder, sweep_folder
 from mtcon_ray.results import SweepResults, load_sweep
 from mtcon_ray.search.schedulers import NoScheduler
 from mtcon_ray.spec import load_spec
-from mtcon_ray.sweep.driver import run_sweep
+from mtcon_ray.sweep.driver import _Sweep, run_sweep
 from mtcon_ray.sweep.study import REASON, named_trials, open_study
 from mtcon_ray.trainer import Trainer
 from tests.sweep.small_sweeps import TINY, command, epochs_of, failing_steps, logged, wait_for
@@ -35,6 +35,18 @@ CPU = torch.device("cpu")
 
 def sweep(path: Path, root: Path, **options: Any) -> SweepResults:
     return run_sweep(load_spec(path), root=root, callbacks=Callbacks(), **options)
+
+
+def test_a_stopped_sweep_says_whether_trials_have_checkpoints(tmp_path: Path) -> None:
+    driver = object.__new__(_Sweep)
+    driver.folder = sweep_folder(tmp_path, "mine")
+    told = "the GCS ended; no trial has a checkpoint yet; to go on: repeat the command"
+    assert str(driver._stopped("the GCS ended")).startswith(told)
+    checkpoints = checkpoint_folder(driver.folder, "trial-0000")
+    checkpoints.mkdir(parents=True)
+    (checkpoints / "last.pt").touch()
+    told = "stopped by SIGINT; trials are checkpointed; to go on: repeat the command"
+    assert str(driver._stopped("SIGINT")).startswith(told)
 
 
 def test_a_job_s_user_is_told_of_commands_that_they_have(

@@ -81,9 +81,8 @@ def test_minus_one_beside_zero_is_a_class_that_is_told(tmp_path: Path) -> None:
     assert remark.startswith("-1 is a class of its own beside 0 in 'F0', 'F1'")
     assert f"check      {remark}" in found.describe()
     assert f"  # Check: {remark}.\n" in spec_text(found)
-    assert "'-1.0' (15 rows) count as labels of their own" in str(
-        labels_of(found, tmp_path).warnings
-    )
+    warnings = labels_of(found, tmp_path).warnings
+    assert "'-1.0' (15 rows, first row 4) count as labels of their own" in str(warnings)
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ ELSEWHERE = {
     "tracking/model_registry.py": "the folder that export has just written",
 }
 METHODS = {
-    *("write_text", "write_bytes", "touch", "mkdir", "unlink", "rename", "chmod", "symlink_to"),
+    *("write_text", "write_bytes", "touch", "mkdir", "unlink", "chmod", "symlink_to"),
     *("hardlink_to", "rmtree", "copytree", "copyfile", "copyfileobj", "save_file"),
 }
 OF_OS = {
@@ -187,7 +187,8 @@ def is_write(call: ast.Call) -> bool:
         return writes and not {"below", "root_files.below"} & set(openers)
     if name == "os.open":
         return "O_RDONLY" not in ast.unparse(call)
-    if attribute == "replace" and len(call.args) == 1:  # of a path, as that of a text has two
+    # Of a path: that of a text has two arguments, and that of a table names its argument.
+    if attribute in ("replace", "rename") and len(call.args) == 1:
         return True
     return name in OF_OS or attribute in METHODS or (attribute == "open" and writes)
 
@@ -220,7 +221,7 @@ def test_finds_a_write(source: str) -> None:
 @pytest.mark.parametrize(
     "source",
     ["open(p, 'w', opener=below)", "open(p)", "p.open('rb')", "text.replace('a', 'b')",
-     "replace(event, seq=1)", "file.truncate(3)"],
+     "replace(event, seq=1)", "table.rename(columns=names)", "file.truncate(3)"],
 )  # fmt: skip
 def test_accepts_a_read_and_a_checked_write(source: str) -> None:
     assert not writes(source)

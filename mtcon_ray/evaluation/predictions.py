@@ -13,7 +13,7 @@ fingerprint                       of the data
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from zipfile import BadZipFile
+from zipfile import ZIP_STORED, BadZipFile
 
 import numpy as np
 
@@ -107,6 +107,8 @@ def load_predictions(path: Path) -> Predictions | None:
     try:
         # Opened here, because np.load(path) leaves the file open if it raises.
         with open(path, "rb", opener=below) as opened, np.load(opened, allow_pickle=False) as file:
+            if any(part.compress_type != ZIP_STORED for part in file.zip.infolist()):
+                raise ValueError("compressed parts, which may unpack to any size")
             arrays = {name: file[name] for name in file.files}
             found = {}
             for name in arrays:

@@ -1,6 +1,8 @@
 """Tests of the decoding of image files to upright squares."""
 
 import runpy
+import subprocess
+import sys
 import warnings
 from io import BytesIO
 from typing import Any
@@ -202,3 +204,34 @@ def test_the_memory_of_images_that_are_decoded_together_is_bounded(
     for data in images:
         decode_image(data, 16)
     assert taken == list(images.values())
+
+
+TOGETHER = """
+import io
+from concurrent.futures import ThreadPoolExecutor
+from PIL import Image
+from mtcon_ray.data import decoding, memory
+
+def peak():
+    return next(int(x.split()[1]) for x in open("/proc/self/status") if x.startswith("VmHWM"))
+
+decoding.DECODING_ROOM = memory.Room(8 * 5000 * 5000)
+file = io.BytesIO()
+Image.new("RGB", (5000, 5000)).save(file, "PNG")
+decoding.decode_image(file.getvalue(), 8)
+alone = peak()
+with ThreadPoolExecutor(8) as pool:
+    list(pool.map(lambda _: decoding.decode_image(file.getvalue(), 8), range(16)))
+print((peak() - alone) / 1e5)  # in images of 100 MB
+"""
+
+
+@pytest.mark.slow
+def test_threads_that_decode_one_after_the_other_keep_no_memory() -> None:
+    """An image takes 100 MB. Without the bound eight take 700 MB more than one, and Pillow's blocks
+    of 16 MiB would stay with the threads that freed them.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", TOGETHER], capture_output=True, text=True, check=True
+    )
+    assert float(done.stdout) < 2

@@ -110,6 +110,16 @@ def test_a_damaged_file_is_as_good_as_none(content: bytes, tmp_path: Path) -> No
     assert load_predictions(tmp_path / "absent.npz") is None
 
 
+def test_compressed_arrays_are_not_unpacked(predictions: Predictions, tmp_path: Path) -> None:
+    """A small file of zeros may unpack to more than the memory."""
+    path = tmp_path / "p.npz"
+    save_predictions(path, predictions)
+    with np.load(path) as file:
+        np.savez_compressed(path.with_name("q.npz"), **dict(file))
+    assert load_predictions(path) is not None
+    assert load_predictions(path.with_name("q.npz")) is None
+
+
 def test_a_pickle_is_not_run(tmp_path: Path) -> None:
     bad = np.array([LabelPredictions], dtype=object)
     arrays: dict[str, Any] = {"fingerprint": np.array("x"), "test/a/predicted": bad}

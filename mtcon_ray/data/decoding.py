@@ -71,15 +71,15 @@ def decode_image(
         # As Pillow does with LOAD_TRUNCATED_IMAGES, which would hold for all threads and formats.
         data += JPEG_END
     try:
-        # Pillow's own `with` closes the file alone, and keeps the pixels.
-        with closing(Image.open(BytesIO(data), formats=tuple(FORMATS))) as image:
+        with Image.open(BytesIO(data), formats=tuple(FORMATS)) as image:
             if image.mode not in EIGHT_BIT:
                 raise ValueError(f"mode {image.mode} must be 8 bits a channel")
             num_bytes = PROGRESSIVE_BYTES * image.width * image.height * _is_progressive(image)
             if box is None:
                 # JPEG only: decodes at a reduced scale that is at least twice the target size.
                 image.draft("RGB", (2 * size, 2 * size))
-            with DECODING_ROOM.taken(num_bytes + _memory(image)):
+            # Pillow's own `with` closes the file alone, and keeps the pixels.
+            with DECODING_ROOM.taken(num_bytes + _memory(image)), closing(image):
                 _set_upright(image)
                 whole = _on_white(image)
                 part = whole if box is None else _cut(whole, box)

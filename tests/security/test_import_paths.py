@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -54,43 +55,65 @@ def write_data(folder: Path) -> None:
     (folder / "labels.csv").write_text("\n".join(rows))
 
 
-def test_no_command_runs_a_module_of_a_folder_of_data_specs_or_results(tmp_path: Path) -> None:
-    """The current folder holds data and specs; each module in it and in the sweep leaves a mark."""
-    data, root, mark = tmp_path / "data", tmp_path / "root", tmp_path / "mark"
-    write_data(data)
-    base = {
-        "data": {"kind": "table", "csv": "labels.csv", "images": "images", "tasks": ["colour"]},
-        "views": {"size": 16},
-        "model": {"encoder": {"name": "small", "width": 8}},
-        "train": {"epochs": 1, "batch_size": 16},
-        "evaluate": {"bootstrap": 20},
-        "tracking": {"offline": True},
-    }
-    search = {"space": {"method.temperature": {"uniform": [0.1, 1.0]}}, "num_trials": 1}
-    (data / "a.yaml").write_text(yaml.safe_dump({"name": "a", **base, "search": search}))
-    comparison = {"name": "c", "base": base, "systems": {"A": {"method": "xent", "seeds": 1}}}
-    (data / "c.yaml").write_text(yaml.safe_dump(comparison))
-    plant(data, mark)
-    script = tmp_path / "bin" / "light.py"
-    script.parent.mkdir()
-    script.write_text(LIGHT)
+class Stranger:
+    """A folder of data and specs with modules that leave a mark, in which commands are run."""
 
-    def run(*words: str) -> str:
-        environment = {**os.environ, "MTCON_RAY_ROOT": str(root)}
-        done = subprocess.run(words, cwd=data, env=environment, capture_output=True, text=True)
-        marks = sorted(each.name for each in mark.iterdir()) if mark.exists() else []
+    def __init__(self, folder: Path) -> None:
+        self.data, self.root, self.mark = folder / "data", folder / "root", folder / "mark"
+        write_data(self.data)
+        base = {
+            "data": {"kind": "table", "csv": "labels.csv", "images": "images", "tasks": ["colour"]},
+            "views": {"size": 16},
+            "model": {"encoder": {"name": "small", "width": 8}},
+            "train": {"epochs": 1, "batch_size": 16},
+            "evaluate": {"bootstrap": 20},
+            "tracking": {"offline": True},
+        }
+        search = {"space": {"method.temperature": {"uniform": [0.1, 1.0]}}, "num_trials": 1}
+        self.write("a.yaml", {"name": "a", **base, "search": search})
+        self.write(
+            "c.yaml", {"name": "c", "base": base, "systems": {"A": {"method": "xent", "seeds": 1}}}
+        )
+        plant(self.data, self.mark)
+
+    def write(self, name: str, content: dict[str, Any]) -> None:
+        (self.data / name).write_text(yaml.safe_dump(content))
+
+    def run(self, *words: str) -> str:
+        environment = {**os.environ, "MTCON_RAY_ROOT": str(self.root)}
+        done = subprocess.run(words, cwd=self.data, env=environment, capture_output=True, text=True)
+        marks = sorted(each.name for each in self.mark.iterdir()) if self.mark.exists() else []
         assert not marks, f"{words} ran {marks}"
         assert done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr, done.stderr
         return done.stdout
 
-    run(PROGRAM, "sweep", "a.yaml", "--name", "first")
-    folder = sweep_folder(root, "first")
-    plant(folder, mark)
-    shutil.copy(kept_model(checkpoint_folder(folder, "trial-0000")), data / "model.pt")
-    told = run(sys.executable, str(script), *COMMANDS)
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Stranger:
+    """Returns such a folder and the sweep `first`, whose records have modules beside them, too."""
+    made = Stranger(tmp_path_factory.mktemp("stranger"))
+    made.run(PROGRAM, "sweep", "a.yaml", "--name", "first")
+    folder = sweep_folder(made.root, "first")
+    plant(folder, made.mark)
+    shutil.copy(kept_model(checkpoint_folder(folder, "trial-0000")), made.data / "model.pt")
+    return made
+
+
+def test_no_command_without_ray_runs_a_stranger_s_module(
+    stranger: Stranger, tmp_path: Path
+) -> None:
+    script = tmp_path / "light.py"
+    script.write_text(LIGHT)
+    told = stranger.run(sys.executable, str(script), *COMMANDS)
     for line in COMMANDS:
         assert f"{line} ended with 0\n" in told, told
-    run(PROGRAM, "resume", "first", "--set", "search.num_trials=2")
-    assert len(load_sweep(folder).trials) == 2
-    run(sys.executable, "-P", "-m", "mtcon_ray", "compare", "c.yaml")
+
+
+def test_no_resume_runs_a_stranger_s_module(stranger: Stranger) -> None:
+    stranger.run(PROGRAM, "resume", "first", "--set", "search.num_trials=2")
+    assert len(load_sweep(sweep_folder(stranger.root, "first")).trials) == 2
+
+
+def test_no_comparison_runs_a_stranger_s_module(tmp_path: Path) -> None:
+    Stranger(tmp_path).run(sys.executable, "-P", "-m", "mtcon_ray", "compare", "c.yaml")

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -134,13 +135,14 @@ def test_a_process_that_ends_while_the_database_is_locked(
     words = ["train", str(tmp_path / "spec.yaml"), "--name", "c", "--root", str(root)]
     command = [sys.executable, "-m", "mtcon_ray", *words]
     log = parent_log(root / "runs" / "c")
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, text=True, **streams) as process:
         wait_until(lambda: EventLog.read(log), "a start", process=process, pause=0.02)
         with closing(sqlite3.connect(root / "mlflow.db", timeout=PATIENCE_SECONDS)) as database:
             database.execute("BEGIN EXCLUSIVE")
             wait_until(lambda: any(isinstance(e, Ended) for e in EventLog.read(log)), "an end")
             process.send_signal(number)
-            _, output = process.communicate(timeout=PATIENCE_SECONDS)
+            output, _ = process.communicate(timeout=PATIENCE_SECONDS)
     if number is signal.SIGKILL:
         assert process.returncode == -signal.SIGKILL
     else:
@@ -148,7 +150,7 @@ def test_a_process_that_ends_while_the_database_is_locked(
         assert f"stopped by {number.name}; c has finished" in output
         assert f"`mtcon-ray track-sync c --root {root}`" in output
     assert num_unsent(root / "runs" / "c") > 0
-    again = subprocess.run([*command, "--resume"], capture_output=True, text=True)
-    assert again.returncode == 0, again.stderr
-    assert "events sent to MLflow" in again.stderr
+    again = subprocess.run([*command, "--resume"], text=True, **streams)
+    assert again.returncode == 0, again.stdout
+    assert "events sent to MLflow" in again.stdout
     check_mlflow(root)

@@ -71,9 +71,9 @@ class Lifecycle:
             self._tell()
 
     def send_rest(self) -> None:
-        """Sends what MLflow lacks of something that has ended, after a kill or an outage.
+        """Sends the events that a kill or an outage has kept from MLflow.
 
-        A server that does not answer is told of. Raises UserError as `check_login` does.
+        Shows a line if the server does not answer. Raises UserError as `check_login` does.
         """
         if not self.sender or not (left := self.sender.pending()):
             return
@@ -90,7 +90,7 @@ class Lifecycle:
             self._callbacks.on_note(f"{sent} events sent to MLflow")
 
     def _tell(self) -> None:
-        """Shows what MLflow has refused and what it lacks, with the command that sends it."""
+        """Shows what MLflow has refused, and the command that sends the rest."""
         left, why = 1, "tracking.offline is set"
         if self.sender:
             left, why = self.sender.pending(), self.sender.reason

@@ -77,6 +77,23 @@ def test_a_problem_says_field_rule_value_and_way_out(raw: dict[str, Any], messag
 
 
 @pytest.mark.parametrize(
+    ("method", "field"),
+    [
+        ({"name": "mtcon", "temperature": 1e-30}, "temperature"),
+        ({"name": "mtcon", "temperature_by_task": {"shape": 1e-7}}, "temperature_by_task.shape"),
+        ({"name": "simclr", "temperature": 1e-7}, "temperature"),
+        ({"name": "amcl", "tau_min": 1e-30}, "tau_min"),
+        ({"name": "can", "contrast": "amcl", "tau_max": 0}, "tau_max"),
+    ],
+)
+def test_a_temperature_that_float32_cannot_use_is_refused(
+    method: dict[str, Any], field: str
+) -> None:
+    (line,) = refused({"method": method})
+    assert line.startswith(f"method.{field} must be greater than or equal to 0.000001, got ")
+
+
+@pytest.mark.parametrize(
     ("section", "field", "value"),
     [
         ("train", "lr", True),

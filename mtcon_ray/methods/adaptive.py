@@ -19,7 +19,7 @@ from mtcon_ray.losses.learned_temperature import (
     TemperatureNet,
     num_hardest,
 )
-from mtcon_ray.methods.base import MethodOutput, compare
+from mtcon_ray.methods.base import MethodOutput, Temperature, compare
 from mtcon_ray.methods.self_supervised import SelfSupervisedSpec
 
 # A temperature within this relative distance of a bound counts as being at the bound.
@@ -29,14 +29,12 @@ NEAR = 0.01
 class AdaptiveSpec(SelfSupervisedSpec):
     """Fields of methods with AMCL's temperatures."""
 
-    tau_min: float = Field(
+    tau_min: Temperature = Field(
         TAU_MIN,
-        gt=0,
-        le=100,
         description="lowest temperature of AMCL; most positives reach it and then have losses of "
         "up to 1 / tau_min, so 0.05, or train.max_grad_norm 1, is safer than the paper's 1e-5",
     )
-    tau_max: float = Field(TAU_MAX, gt=0, le=100, description="highest temperature of AMCL")
+    tau_max: Temperature = Field(TAU_MAX, description="highest temperature of AMCL")
     top_k: int | None = Field(
         None,
         ge=1,

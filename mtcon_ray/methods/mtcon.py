@@ -9,7 +9,7 @@ The kind of a task decides what positives are: items of the same class, overlapp
 (MultiSupCon) or near numbers. One training may have tasks of all kinds.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 from torch import Tensor
@@ -25,9 +25,7 @@ from mtcon_ray.losses.weighting import (
     LearnedVariance,
     Weighting,
 )
-from mtcon_ray.methods.base import METHODS, ContrastiveMethod, SupervisedSpec
-
-Temperature = Annotated[float, Field(gt=0, le=100)]
+from mtcon_ray.methods.base import METHODS, ContrastiveMethod, SupervisedSpec, Temperature
 
 
 @METHODS.register("mtcon")

@@ -48,6 +48,7 @@ class Script(click.Command):
         session = Session()
         options |= {"standalone_mode": False, "obj": session}
         try:
+            _check_working_directory()
             code = super().main(*arguments, **options)
         except click.ClickException as error:
             error.show()
@@ -102,6 +103,17 @@ for command in (
     jobs, logs, stop, resume, schema, completion,
 ):  # fmt: skip
     program.add_command(verbosity(command))
+
+
+def _check_working_directory() -> None:
+    # Without one torch ends the process with a message of oneMKL's.
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UserError(
+            f"the working directory must exist, got none ({error.strerror}): it was removed or "
+            "moved since this shell entered it; cd to another one"
+        ) from None
 
 
 def _explain(error: MtconError, session: Session) -> int:

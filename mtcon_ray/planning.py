@@ -278,9 +278,9 @@ def _counts(spec: RunSpec, num_train: int) -> dict[str, tuple[int, int]]:
     if not method.trains:
         examples = [0]
 
-    def seen(num_examples: int) -> list[int]:
-        """Returns the images of an epoch by batch size; the last incomplete batch is dropped."""
-        return [num_examples // b * b * method.images_per_example for b in batches]
+    def seen(num_examples: int) -> Iterator[int]:
+        """Yields the images of an epoch by batch size; the last incomplete batch is dropped."""
+        return (num_examples // b * b * method.images_per_example for b in batches)
 
     least, most = min(seen(examples[0])) * epochs[0], max(seen(examples[-1])) * epochs[-1]
     in_all = total * least, total * most

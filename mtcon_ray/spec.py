@@ -85,10 +85,11 @@ class RunSpec(Spec):
     def _sections_agree(self) -> Self:
         self.model.encoder.check(self.views.size)
         check_labels(self.method, self.data.tasks)
-        self.method.check(self.problem({}))
+        problem = self.problem({})
+        self.method.check(problem)
         self.search.check_objective(self.data.tasks, self.data.held_out)
         self.views.check_second(1 if self.method.images_per_example > 1 else self.views.num_views)
-        self.train.check_balance(self.problem({}).kinds, self.method.images_per_example)
+        self.train.check_balance(problem.kinds, self.method.images_per_example)
         self._check_chunks()
         for workers in self.resources.worker_range:
             if self.train.batch_size % workers:
@@ -251,7 +252,9 @@ def with_values(spec: RunSpec, values: Mapping[str, Any]) -> RunSpec:
 
     The result is validated as a whole. Raises SpecError if it is invalid.
     """
-    raw = dump_spec(spec)
+    # Only the sections that change are validated again: specs are checked with each listed value.
+    changed = {path.partition(".")[0] for path in values if "." in path}
+    raw = dict(spec) | spec.model_dump(mode="json", by_alias=True, include=changed)
     for path, value in values.items():
         set_value(raw, path, value)
     return _validated(raw)

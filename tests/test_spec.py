@@ -96,7 +96,7 @@ def test_what_breaks_a_rule_is_named_with_its_rule(raw: dict[str, Any], message:
         (
             {"method.temperature": {"uniform": [-0.1, 1]}},
             "search.space.method.temperature: the field refuses -0.1 of uniform: "
-            "method.temperature must be greater than 0, got -0.1",
+            "method.temperature must be greater than or equal to 0.000001, got -0.1",
         ),
         ({"train.batch_size": {"choice": [64, "big"]}}, "the field refuses 'big' of choice"),
         ({"train.epochs": {"uniform": [2.5, 10]}}, "the field refuses 2.5 of uniform"),

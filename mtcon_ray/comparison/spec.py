@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from mtcon_ray.comparison.tuning import TuneSpec, Tuning, check_equal, make_tuning
+from mtcon_ray.comparison.tuning import MAX_TUNED, TuneSpec, Tuning, check_equal, make_tuning
 from mtcon_ray.errors import SpecError, nearest
 from mtcon_ray.metrics import slug
 from mtcon_ray.registry import Spec, rebuild
@@ -26,6 +26,7 @@ from mtcon_ray.spec_errors import explain
 
 # Fields of a base's section `search` that limit the final trainings.
 LIMITS = ("max_concurrent", "max_failures", "max_hours", "max_device_hours", "stall_minutes")
+MAX_SYSTEMS = 100
 # An override of these may take a claim's label away; the claim is then not testable here.
 LABEL_FIELDS = ("data", "data.kind", "data.tasks", "data.held_out")
 
@@ -67,7 +68,9 @@ class ComparisonSpec(Spec):
     base: dict[str, Any] = Field(
         description="a spec without name and method; of search only limits"
     )
-    systems: dict[str, SystemSpec] = Field(min_length=1, description="title to system")
+    systems: dict[str, SystemSpec] = Field(
+        min_length=1, max_length=MAX_SYSTEMS, description="title to system"
+    )
     tune: TuneSpec | None = Field(None, description="null: systems are trained as they stand")
     claims: tuple[ClaimSpec, ...] = Field((), description="statements to decide")
 
@@ -86,6 +89,13 @@ class ComparisonSpec(Spec):
                         f"systems.{title}.space.{path} must be in tune.space to be null"
                         f"{nearest(path, shared)}"
                     )
+        tuned = [s.space for s in self.systems.values() if self.tune and s.tuned]
+        dimensions = [d for own in tuned for d in {**shared, **own}.values() if d is not None]
+        if (num_values := sum(len(d.extremes) for d in dimensions)) > MAX_TUNED:
+            raise ValueError(
+                f"tune.space must list at most {MAX_TUNED:,} values, counted for each system, got "
+                f"{num_values:,}; give ranges in their place, such as {{uniform: [low, high]}}"
+            )
         return self
 
 

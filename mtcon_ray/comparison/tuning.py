@@ -21,6 +21,8 @@ from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.spec import RunSpec, parse_spec, set_value, with_scheduler, with_values
 from mtcon_ray.status import Status
 
+# Listed values of all systems, and configurations of all systems: each of them is checked.
+MAX_TUNED = 10_000
 # A system's own dimensions beside those of `tune.space`; None removes one.
 Changes = Mapping[str, Dimension | None]
 
@@ -92,7 +94,10 @@ def make_tuning(
 
 
 def check_equal(tuning: Mapping[str, Tuning], where: str) -> None:
-    """Raises SpecError if two systems, by title, try different numbers of configurations."""
+    """Raises SpecError if two systems, by title, try different numbers of configurations.
+
+    The same if all systems together try more than MAX_TUNED.
+    """
     numbers = {title: each.first.search.num_configurations for title, each in tuning.items()}
     first = next(iter(numbers), None)
     for title, number in numbers.items():
@@ -102,6 +107,11 @@ def check_equal(tuning: Mapping[str, Tuning], where: str) -> None:
                 f"{numbers[first or title]} in {first!r} and {number} in {title!r}; list more "
                 "values in the smaller space, or lower tune.num_trials"
             )
+    if (total := sum(numbers.values())) > MAX_TUNED:
+        raise SpecError(
+            f"{where}: tune must try at most {MAX_TUNED:,} configurations over all systems, got "
+            f"{total:,}; lower tune.num_trials"
+        )
 
 
 def again_spec(again: RunSpec, first: SweepResults) -> RunSpec:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Annotated, Any, Self
 
@@ -17,6 +17,8 @@ from pydantic import (
 
 from mtcon_ray.registry import Spec
 
+MAX_INTEGER = 2**53  # each integer up to here is a 64-bit float
+Bound = Annotated[int, Field(ge=-MAX_INTEGER, le=MAX_INTEGER)]
 Scalar = float | int | str | bool | None
 FORMS = (
     "{loguniform: [low, high]}, {uniform: [low, high]}, {int: [low, high]}, "
@@ -45,8 +47,10 @@ class Dimension(Spec):
 
     loguniform: tuple[float, float] | None = Field(None, description="[low, high], log scale")
     uniform: tuple[float, float] | None = Field(None, description="[low, high]")
-    int_: tuple[int, int] | None = Field(None, alias="int", description="[low, high], inclusive")
-    logint: tuple[int, int] | None = Field(None, description="the same, log scale")
+    int_: tuple[Bound, Bound] | None = Field(
+        None, alias="int", description="[low, high], inclusive"
+    )
+    logint: tuple[Bound, Bound] | None = Field(None, description="the same, log scale")
     choice: tuple[Value, ...] | None = Field(None, min_length=1, description="one of these")
     grid: tuple[Value, ...] | None = Field(None, min_length=1, description="each of these")
     step: float | None = Field(None, gt=0, description="of uniform and int: low, low + step, ...")
@@ -63,6 +67,8 @@ class Dimension(Spec):
         bounds = self.bounds
         if bounds and not bounds[0] < bounds[1]:
             raise ValueError(f"{self.kind} must satisfy low < high, got {list(bounds)}")
+        if bounds and math.isinf(bounds[1] - bounds[0]):
+            raise ValueError(f"{self.kind} must span a finite range, got {list(bounds)}")
         if bounds and self.is_log and bounds[0] <= 0:
             raise ValueError(f"{self.kind} must have a positive low, got {list(bounds)}")
         if self.step is not None:
@@ -81,7 +87,8 @@ class Dimension(Spec):
         if self.int_ and not step.is_integer():
             raise ValueError(f"step must be an integer for int, got {step:g}")
         low, high = self.bounds or (0, 0)
-        if not _is_whole((high - low) / step):
+        count = (high - low) / step
+        if count > MAX_INTEGER or not _is_whole(count):
             raise ValueError(
                 f"step must lead from low to high in whole steps, got {step:g} for "
                 f"[{low:g}, {high:g}]"
@@ -183,7 +190,7 @@ def with_lists(space: Space, params: Mapping[str, Any]) -> Point:
     return {p: space[p].value(v) if p in space else v for p, v in params.items()}
 
 
-def grid_points(space: Space) -> list[Point]:
-    """Returns every combination of listed values; the last dimension varies fastest."""
+def grid_points(space: Space) -> Iterator[Point]:
+    """Yields every combination of listed values; the last dimension varies fastest."""
     values = [dimension.values or () for dimension in space.values()]
-    return [dict(zip(space, combination, strict=True)) for combination in product(*values)]
+    return (dict(zip(space, combination, strict=True)) for combination in product(*values))

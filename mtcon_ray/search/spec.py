@@ -12,6 +12,8 @@ from mtcon_ray.registry import Choice, Spec
 from mtcon_ray.search.schedulers import SCHEDULERS, SchedulerSpec
 from mtcon_ray.search.space import Dimension, Point
 
+MAX_TRIALS = 100_000  # configurations of a sweep
+MAX_VALUES = 1_000  # listed values of a space, each of which is checked
 Sampler = Literal["tpe", "gp", "cmaes", "qmc", "random", "grid"]
 
 
@@ -34,7 +36,10 @@ class SearchSpec(Spec):
         "(evenly spread, whatever the results) or random; grid: every combination of listed values",
     )
     num_trials: int | None = Field(
-        None, ge=1, le=100_000, description="configurations to try; null: the whole grid, else 12"
+        None,
+        ge=1,
+        le=MAX_TRIALS,
+        description="configurations to try; null: the whole grid, else 12",
     )
     first_points: tuple[Point, ...] = Field(
         (), description="known-good configurations to try first: path to value"
@@ -81,6 +86,12 @@ class SearchSpec(Spec):
 
     @model_validator(mode="after")
     def _points_and_grid_fit_the_space(self) -> Self:
+        num_values = sum(len(dimension.extremes) for dimension in self.space.values())
+        if num_values > MAX_VALUES:
+            raise ValueError(
+                f"space must list at most {MAX_VALUES:,} values in all, got {num_values:,}; "
+                "give ranges in their place, such as {uniform: [low, high]}"
+            )
         for i, point in enumerate(self.first_points):
             for path, value in point.items():
                 if path not in self.space:
@@ -100,6 +111,11 @@ class SearchSpec(Spec):
                     "sampler grid needs `grid` or `choice` dimensions, got "
                     f"{self.space[loose[0]].kind} for {loose[0]}; "
                     "list its values, or use sampler tpe or random"
+                )
+            if self.num_configurations > MAX_TRIALS:
+                raise ValueError(
+                    f"sampler grid must have at most {MAX_TRIALS:,} combinations, got "
+                    f"{self.num_configurations:,}; list fewer values, or set num_trials"
                 )
         self._check_ranges()
         if self.start_from and self.sampler not in ("tpe", "gp"):

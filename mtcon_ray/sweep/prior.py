@@ -5,6 +5,7 @@ win and are in no report.
 """
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 import optuna
@@ -27,7 +28,7 @@ from mtcon_ray.spec import RunSpec
 from mtcon_ray.sweep.study import PRIOR, distribution, preview, read_study
 
 FIELD = "search.start_from"
-MAX_CHECKED = 10_000  # combinations, a second's work
+MAX_CHECKED = 5_000  # combinations, some seconds' work with 1,000 tasks
 
 
 def prior_trials(spec: RunSpec, root: Path, folder: Path | None = None) -> list[FrozenTrial]:
@@ -56,7 +57,8 @@ def first_configurations(spec: RunSpec, prior: Sequence[FrozenTrial] = ()) -> tu
     """
     search = spec.search
     first = preview(search, spec.seed, prior=prior)
-    for point in grid_points(search.space)[:MAX_CHECKED] if search.sampler == "grid" else first:
+    count = min(MAX_CHECKED, search.num_configurations)
+    for point in islice(grid_points(search.space), count) if search.sampler == "grid" else first:
         try:
             spec.trial(point)
         except SpecError as error:

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -28,7 +28,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from mtcon_ray.errors import MtconError, SpecError, storage_error
 from mtcon_ray.paths import is_trial
 from mtcon_ray.search.schedulers import SCHEDULERS, StoppingRule
-from mtcon_ray.search.space import Dimension, Point, grid_points, with_lists
+from mtcon_ray.search.space import Dimension, Point, with_lists
 from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.sweep.journal import Journal, damaged
 from mtcon_ray.sweep.optuna_private import ReplayedCmaEs, reloaded
@@ -224,9 +224,16 @@ def num_startup(search: SearchSpec) -> int:
 
 def _known_points(search: SearchSpec) -> list[Point]:
     """Returns the user's points, then the grid's, none twice, in Optuna's categories."""
-    grid = grid_points(search.space) if search.sampler == "grid" and search.space else []
-    points = [*search.first_points, *(p for p in grid if p not in search.first_points)]
-    return [{path: search.space[path].category(v) for path, v in p.items()} for p in points]
+    space = search.space
+    points = [{p: space[p].category(v) for p, v in point.items()} for point in search.first_points]
+    if search.sampler == "grid" and space:
+        known = set(map(_key, points))
+        values = product(*(dimension.categories for dimension in space.values()))
+        grid = (dict(zip(space, each, strict=True)) for each in values)
+        # A grid may have far more points than the sweep tries.
+        others = (point for point in grid if _key(point) not in known)
+        points += islice(others, search.num_configurations)
+    return points
 
 
 def trial_name(number: int) -> str:

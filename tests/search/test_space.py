@@ -77,7 +77,7 @@ def test_a_list_is_a_text_to_optuna_and_a_list_to_the_spec() -> None:
 
 
 def test_grid_points_turn_the_last_dimension_fastest() -> None:
-    points = grid_points({"a": dimension(grid=[1, 2]), "b": dimension(choice=["x", "y"])})
+    points = list(grid_points({"a": dimension(grid=[1, 2]), "b": dimension(choice=["x", "y"])}))
     assert points == [
         {"a": 1, "b": "x"}, {"a": 1, "b": "y"}, {"a": 2, "b": "x"}, {"a": 2, "b": "y"},
     ]  # fmt: skip

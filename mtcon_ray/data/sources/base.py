@@ -1,6 +1,7 @@
 """Interface of data sources: labels all at once and cheaply, images in batches of rows."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Sequence
 from typing import ClassVar, Self
 
@@ -16,16 +17,20 @@ from mtcon_ray.registry import Spec, Table, is_url
 __all__ = ["SOURCES", "DataSource", "DataSpec", "LabelTable"]
 
 
+MAX_LABELS = 1_000  # columns in a list of a spec
+
+
 class DataSpec(Spec):
     """Spec fields common to all kinds of data; each kind adds its own."""
 
     kind: str
     tasks: tuple[str, ...] = Field(
+        max_length=MAX_LABELS,
         description="labels to train on: columns of classes, sets or numbers; [] for a method that "
-        "needs none"
+        "needs none",
     )
     held_out: tuple[str, ...] = Field(
-        (), description="labels never trained on, probed once at the end"
+        (), max_length=MAX_LABELS, description="labels never trained on, probed once at the end"
     )
     seed: int = Field(
         0,
@@ -68,8 +73,8 @@ class DataSpec(Spec):
 
     @model_validator(mode="after")
     def _labels_are_consistent(self) -> Self:
-        columns = [*self.tasks, *self.held_out]
-        twice = sorted({c for c in columns if columns.count(c) > 1})
+        columns = Counter([*self.tasks, *self.held_out])
+        twice = sorted(column for column, count in columns.items() if count > 1)
         if twice:
             raise ValueError(f"tasks and held_out must not repeat a column, got {twice} twice")
         for task, share in self.label_noise.items():

@@ -10,6 +10,7 @@ from mtcon_ray.data.cells import LIST_SEPARATOR
 from mtcon_ray.data.class_names import doubtful_names
 from mtcon_ray.data.csv_file import CsvFile, encode_classes, read_bits, read_lists, read_numbers
 from mtcon_ray.data.labels import LabelTable
+from mtcon_ray.data.sources.base import MAX_LABELS
 from mtcon_ray.data.sources.files import DrawnSplitSpec, FilesSource
 from mtcon_ray.data.splits import (
     common,
@@ -41,6 +42,7 @@ class ColumnsSpec(DrawnSplitSpec):
     )
     multi_hot: dict[str, tuple[str, ...] | str] = Field(
         {},
+        max_length=MAX_LABELS,
         description="label set's name to its columns of 0 and 1, or to one column of lists",
     )
     multi_hot_separator: str = Field(
@@ -48,7 +50,7 @@ class ColumnsSpec(DrawnSplitSpec):
         min_length=1,
         description="separator of names within a cell of a column of lists",
     )
-    continuous: tuple[str, ...] = Field((), description="columns of numbers")
+    continuous: tuple[str, ...] = Field((), max_length=MAX_LABELS, description="columns of numbers")
 
     @model_validator(mode="after")
     def _kinds_are_consistent(self) -> Self:

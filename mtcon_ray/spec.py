@@ -248,11 +248,8 @@ def dump_spec(spec: RunSpec) -> dict[str, Any]:
 
 
 def with_values(spec: RunSpec, values: Mapping[str, Any]) -> RunSpec:
-    """Returns the spec with the fields at dotted paths replaced.
-
-    The result is validated as a whole. Raises SpecError if it is invalid.
-    """
-    # Only the sections that change are validated again: specs are checked with each listed value.
+    """Returns the spec with the fields at dotted paths replaced. Raises SpecError if invalid."""
+    # Only changed sections are validated again: a spec is checked with each listed value.
     changed = {path.partition(".")[0] for path in values if "." in path}
     raw = dict(spec) | spec.model_dump(mode="json", by_alias=True, include=changed)
     for path, value in values.items():

@@ -52,3 +52,15 @@ def test_a_path_that_is_not_utf8_is_refused(
     """A spec, which is a text in UTF-8, could not name it."""
     with pytest.raises(DataError, match=r"must be a text in UTF-8, got .*lab.*; rename that"):
         infer(*paths)
+
+
+@pytest.mark.parametrize("command", [["list"], ["validate", "/x.yaml"]])
+def test_a_working_directory_that_is_gone_is_told_before_anything_else(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    result = CliRunner().invoke(program, command)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: the working directory must exist, got none (No such")

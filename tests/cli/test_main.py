@@ -94,18 +94,6 @@ def test_each_error_has_its_code_and_no_trace(
     assert not re.search("Traceback|unexpected", result.output)
 
 
-@pytest.mark.parametrize("command", [["list"], ["validate", "/x.yaml"]])
-def test_a_working_directory_that_is_gone_is_told_before_anything_else(
-    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    result = CliRunner().invoke(real_program, command)
-    assert result.exit_code == 2
-    assert result.stderr.startswith("error: the working directory must exist, got none (No such")
-
-
 def test_a_closed_terminal_keeps_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(text: str, err: bool) -> None:
         raise OSError(errno.EIO, "Input/output error")

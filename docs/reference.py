@@ -27,6 +27,7 @@ BOUNDS = {
     "maxLength": "at most {} characters",
     "minItems": "at least {}",
     "maxItems": "at most {}",
+    "maxProperties": "at most {}",
     "pattern": "`{}`",
 }
 SPEC_HEAD = """# Every field of a spec

@@ -232,6 +232,7 @@ def _open_session(environment: Mapping[str, str]) -> None:
 def sweep_environment(threads: int) -> dict[str, str]:
     """Returns variables for every process of a sweep: no usage reports, none of Tune's loggers."""
     is_local = not cluster_address() and (_is_ours or not ray.is_initialized())
+    loopback = "lo" if sys.platform == "linux" else "lo0"
     return {
         **quiet_environment(),
         "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -242,7 +243,7 @@ def sweep_environment(threads: int) -> dict[str, str]:
         "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
         "RAY_AIR_NEW_OUTPUT": "0",
         "OMP_NUM_THREADS": str(threads),
-        **({GLOO_VARIABLE: os.environ.get(GLOO_VARIABLE, "lo")} if is_local else {}),
+        **({GLOO_VARIABLE: os.environ.get(GLOO_VARIABLE, loopback)} if is_local else {}),
         **allocator_environment(),
     }
 

@@ -45,7 +45,7 @@ def choose_root(chosen: str | None) -> Path:
 
     Raises UserError for a URL.
     """
-    if chosen and (url := URL.match(chosen)):
+    if chosen and (url := URL.match(str(chosen))):
         raise UserError(f"the root {not_a_url(url[0])}")
     return expanded(chosen or DEFAULT_ROOT).absolute()
 

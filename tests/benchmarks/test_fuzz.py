@@ -113,18 +113,9 @@ def test_a_clear_end_passes(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert problem_of(shop) == ""
 
 
-@pytest.mark.parametrize(
-    ("error", "says"),
-    [
-        (RuntimeError("planted"), "error: unexpected RuntimeError: planted"),
-        (SpecError("x\nerror: y"), "2 lines that begin with error:"),
-    ],
-)
-def test_an_unclear_error_is_reported(
-    shop: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, says: str
-) -> None:
-    monkeypatch.setattr("mtcon_ray.spec.load_spec", raising(error))
-    assert says in problem_of(shop)
+def test_an_unclear_error_is_reported(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mtcon_ray.spec.load_spec", raising(RuntimeError("planted")))
+    assert "error: unexpected RuntimeError: planted" in problem_of(shop)
 
 
 def test_what_a_refusal_leaves_is_reported(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:

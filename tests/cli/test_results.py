@@ -166,7 +166,9 @@ def test_status_of_a_submitted_sweep_names_the_command_that_resumes_it(
         Started(params={}, tags={"mtcon.job": "true"})
     )
     assert (
-        invoke("status", "tiny-1").stdout.splitlines()[-1] == "to go on: `mtcon-ray resume tiny-1`"
+        invoke("status", "tiny-1").stdout.splitlines()[-1]
+        == "to go on: `mtcon-ray resume tiny-1`, or `mtcon-ray submit` with --name tiny-1 on a new "
+        "cluster"
     )
 
 

@@ -179,7 +179,7 @@ def test_a_task_may_have_its_own_temperature() -> None:
 def test_a_temperature_belongs_to_a_task_and_is_positive() -> None:
     with pytest.raises(ValueError, match=r"must name tasks .* did you mean 'co"):
         MTCon.Spec(temperature_by_task={"color": 0.1}).check(problem(*TASKS))
-    with pytest.raises(ValueError, match="greater than 0"):
+    with pytest.raises(ValueError, match=r"greater than or equal to 0\.000001"):
         MTCon.Spec(temperature_by_task={"colour": 0.0})
 
 

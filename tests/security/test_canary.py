@@ -122,7 +122,7 @@ def test_no_secret_is_written_or_shown(
     assert not [line for line in seen if CANARY in line]
     assert files_with_canary(tmp_path / "mtcon-ray") == []
     assert files_with_canary(kept) == []
-    sessions = list(temporary.glob("ray/session_2*"))
+    sessions = list(temporary.glob("mtcon-ray-*/ray/session_2*"))
     assert sessions
     assert [p for s in sessions for p in files_with_canary(s)] == []
     readable = [p for s in sessions for p in (s / "logs").glob("*.*") if p.stat().st_mode & 0o077]

@@ -22,6 +22,7 @@ from mtcon_ray.cluster.leftovers import end_failed_start, owned_session
 from mtcon_ray.cluster.ray_folders import away, sessions_folder
 from mtcon_ray.cluster.ray_private import (
     PathlessJob,
+    await_port,
     cluster_scales,
     configure_ray_loggers,
     end_process,
@@ -49,9 +50,8 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 FILE_VARIABLE = "MTCON_RAY_CLUSTER_FILE"
 # `ray up` writes this file on the head that it creates.
 BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")
-# Despite its name, Ray 2.60 reads it as the number of tries to reach a cluster. A try takes 40 s if
-# nothing answers, and Ray's default is 20 tries.
-TRIES_VARIABLE = "RAY_gcs_server_port_wait_time_s"
+# Despite its name, Ray 2.60 reads it as the number of tries to reach a cluster, by default 20.
+TRIES_VARIABLE, TRY_SECONDS = "RAY_gcs_server_port_wait_time_s", 40
 # The network interface by which torch's gloo connects the workers of a trial.
 GLOO_VARIABLE = "GLOO_SOCKET_IFNAME"
 EXPANDABLE = "expandable_segments:True"
@@ -278,6 +278,7 @@ def _init(**options: Any) -> None:
         os.environ.setdefault(TRIES_VARIABLE, "1")
         try:
             with own_signals():
+                await_port(address, TRY_SECONDS * int(os.environ[TRIES_VARIABLE]))
                 ray.init(**options)
         except Exception as error:
             raise _unreachable(address, error) from error

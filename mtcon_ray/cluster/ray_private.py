@@ -82,6 +82,24 @@ def wait_for_dashboard(url: str, seconds: float) -> None:
         time.sleep(0.5)
 
 
+def await_port(address: str, seconds: float) -> None:
+    """Waits until something listens at a cluster's `host:port`; other addresses are not asked.
+
+    Ray's client would print lines of its own log while nothing listens. Raises OSError after this
+    many seconds.
+    """
+    host, _, port = address.rpartition(":")
+    deadline = time.monotonic() + seconds
+    while port.isdecimal() and "://" not in address:
+        try:
+            create_connection((host.strip("[]"), int(port)), timeout=5).close()
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.5)
+
+
 @contextmanager
 def local_start(seconds: float) -> Iterator[dict[str, Popen[bytes]]]:
     """Starts a local Ray that listens on 127.0.0.1 alone and has this many seconds to start.

@@ -25,7 +25,7 @@ from mtcon_ray.regular_file import open_regular
 SEPARATORS = (",", ";", "\t")
 # Without these bounds a sparse file, for example, would fill the memory.
 MAX_TABLE_BYTES = 4 * 2**30
-MAX_COLUMNS = 30_000
+MAX_COLUMNS = 10_000  # `init` looks at each: 0.8 ms
 # Characters. A longer line counts as several lines, which do not fit the header.
 MAX_LINE = 4_000_000
 HEAD = 20  # lines, in which the header must end

@@ -210,6 +210,8 @@ def test_a_cluster_that_does_not_answer_is_told_before_and_after(
         raise ConnectionError("Failed to connect to Ray cluster at 192.0.2.1:6399")
 
     monkeypatch.setattr("ray.init", no_answer)
+    waits: list[float] = []
+    monkeypatch.setattr(connection, "await_port", lambda address, seconds: waits.append(seconds))
     monkeypatch.setenv("RAY_ADDRESS", "192.0.2.1:6399")
     monkeypatch.setenv(TRIES_VARIABLE, "7")
     phases: list[str] = []
@@ -220,6 +222,7 @@ def test_a_cluster_that_does_not_answer_is_told_before_and_after(
     with pytest.raises(MtconError):
         view_of(None)
     assert tries == ["7", "1"], "one try, unless the user wants more"
+    assert waits == [280, 40]
 
 
 @pytest.mark.parametrize(
@@ -242,6 +245,7 @@ def test_a_token_is_missed_by_a_cluster_alone(
         raise RuntimeError(text)
 
     monkeypatch.setattr("ray.init", fail)
+    monkeypatch.setattr(connection, "await_port", lambda address, seconds: None)
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(MtconError, match=told):
         _init()
@@ -260,7 +264,9 @@ def test_a_cluster_that_does_not_answer_is_given_up(tmp_path: Path) -> None:
     )  # fmt: skip
     assert result.returncode == 1
     assert "preparing: connecting to Ray at 127.0.0.1:1\n" in result.stderr
-    assert "no Ray could be started or reached at 127.0.0.1:1" in result.stderr
+    lines = [line for line in result.stderr.splitlines() if not line.startswith("[ 0:")]
+    assert len(lines) == 1, "no lines of Ray's own log"
+    assert lines[0].startswith("error: no Ray could be started or reached at 127.0.0.1:1")
 
 
 READ_ONLY = OSError(errno.EROFS, "Read-only file system", "/home/user/.ray/auth_token")

@@ -17,6 +17,7 @@ from mtcon_ray.cluster.ray_private import (
     AGENT_VARIABLE,
     LISTEN_PORT,
     PathlessJob,
+    await_port,
     local_start,
     wait_for_dashboard,
 )
@@ -103,3 +104,18 @@ def test_no_folder_of_the_driver_is_sent_to_other_processes() -> None:
     """Ray leaves the driver's folders out for a job with an uploaded directory."""
     assert not JobConfig()._runtime_env_has_working_dir()
     assert PathlessJob(metadata={"a": "1"})._runtime_env_has_working_dir()
+
+
+def test_a_cluster_s_port_is_awaited_before_ray_s_client_asks() -> None:
+    """The client prints lines of its log while nothing listens. Other addresses are its own."""
+    for address in ("auto", "ray://head:10001", "local"):
+        await_port(address, 0)
+    with socket() as server:
+        server.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(ConnectionRefusedError):
+            await_port(address, 0)
+        begin, opening = time.monotonic(), Timer(1, server.listen)
+        opening.start()
+        await_port(address, 60)
+        assert time.monotonic() - begin >= 0.9

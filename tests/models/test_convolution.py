@@ -50,15 +50,14 @@ def test_inputs_shorter_than_the_stride_have_the_gradients_of_float32(
 @pytest.mark.parametrize("size", [8, 32, 33])
 def test_narrow_convolutions_with_a_stride_leave_memory_alone(channels: int, size: int) -> None:
     """On AVX2 torch's own with 4 channels ends the process after some of these steps."""
-    guarded = nn.Sequential(nn.Conv2d(channels, 6, 1, 2)).to(memory_format=torch.channels_last)
-    guard_convolutions(guarded)
-    weight = guarded[0].weight
+    conv = nn.Conv2d(channels, 6, 1, 2).to(memory_format=torch.channels_last)
+    guard_convolutions(conv)
     for seed in range(30):
         x_NCHW = torch.randn(
             16, channels, size, size, generator=torch.Generator().manual_seed(seed)
         )
-        y_NCHW = guarded(x_NCHW.contiguous(memory_format=torch.channels_last))
-        (found,) = torch.autograd.grad(y_NCHW.square().sum(), weight)
+        y_NCHW = conv(x_NCHW.contiguous(memory_format=torch.channels_last))
+        (found,) = torch.autograd.grad(y_NCHW.square().sum(), conv.weight)
     expected = torch.einsum("nohw,nchw->oc", 2 * y_NCHW, x_NCHW[..., ::2, ::2])
     torch.testing.assert_close(
         found[..., 0, 0], expected, rtol=1e-4, atol=1e-3 * expected.abs().max().item()

@@ -4,7 +4,6 @@ import errno
 import hashlib
 import os
 import posixpath
-import stat
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +18,7 @@ from unicodedata import normalize
 from mtcon_ray.data.image_names import IMAGE_ENDINGS, is_hidden
 from mtcon_ray.data.memory import Room
 from mtcon_ray.errors import DISK_ERRORS, DataError, ResourceError
+from mtcon_ray.regular_file import open_regular
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
 # The largest image that is decoded has 89 million pixels, which take 358 MB without compression.
@@ -313,11 +313,7 @@ class ImageFolder(ImageFiles):
         Raises ResourceError if the file may be readable another time.
         """
         try:
-            # O_NONBLOCK, because opening a named pipe would otherwise block until somebody writes
-            # to it; reading a device may never end.
-            with open(os.open(self.root / name, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    raise UnreadableImageError("no plain file")
+            with open_regular(self.root / name) as file:
                 yield file
         except FileNotFoundError:
             raise UnreadableImageError("no such file") from None

@@ -46,8 +46,8 @@ def choose_folder(
     """Returns the folder in `among`, which does not exist yet unless it is resumed.
 
     `way_on` returns how to resume a folder by its name. Raises SweepError for a new name that a
-    sweep or a training has. Raises SweepError for a resumed one that does not exist, that began
-    under another name or whose spec differs, and for records that have lost their spec.
+    sweep or a training has. Raises SweepError for a resumed folder that does not exist or
+    began under another name. The same holds for another spec, and for records without a spec.
     """
     kind = among.name.removesuffix("s")
     if name is None:

@@ -51,7 +51,10 @@ def choose_root(chosen: str | None) -> Path:
 
 
 def not_a_url(scheme: str) -> str:
-    """Returns rule, value and way out for a root that is a URL, of which it shows no login."""
+    """Returns the end of an error about a URL in place of a folder: rule, value and way out.
+
+    It shows only the scheme, because a URL may hold a login.
+    """
     return (
         f"must be a folder, got a URL that begins with {scheme}; name a local or mounted folder, "
         "and storage.mirror for a copy in an object store"

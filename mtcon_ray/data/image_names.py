@@ -16,7 +16,7 @@ FORMATS = {
     "JPEG2000": (".jp2", ".j2k", ".j2c", ".jpc", ".jpf", ".jpx"),
 }
 IMAGE_ENDINGS = tuple(chain(*FORMATS.values()))
-# Folders that programs put beside images, in addition to the folders that begin with a dot.
+# Folders of programs among the images, in addition to folders that begin with a dot.
 HIDDEN_FOLDERS = {"__MACOSX", "lost+found"}
 
 

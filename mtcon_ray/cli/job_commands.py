@@ -4,6 +4,7 @@ import json
 import os
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,7 +74,7 @@ def submit(
     With --name a stopped one is resumed.
     The job's lines are shown as `sweep` prints them in a log.
     The current folder, which must contain SPEC, is uploaded without the files that .gitignore and
-    .rayignore name.
+    .rayignore name. Modules are uploaded with a SCRIPT or --allow-plugins only.
     Everything is written on the cluster: below --root, else storage.root, else ~/mtcon-ray there.
     A SCRIPT passes its arguments to mtcon_ray, as experiments/sweep_*.py do.
     """
@@ -274,7 +275,12 @@ def _submit(
     retry_failed: bool = False,
 ) -> int:
     """Submits the sweep of a spec or script, prints where it can be watched, and follows it."""
-    from mtcon_ray.cluster.job_package import check_upload, job_variables
+    from mtcon_ray.cluster.job_package import (
+        check_upload,
+        job_variables,
+        measure_upload,
+        without_code,
+    )
     from mtcon_ray.cluster.jobs import cluster_dashboard
     from mtcon_ray.cluster.ray_private import wait_for_dashboard
 
@@ -287,17 +293,21 @@ def _submit(
     command += [str(inside), *(word for each in overrides for word in ("--set", each))]
     command += ["--root", root] if root else []
     command += [RETRY_FAILED] if retry_failed else []
+    has_code = is_script or plugins.allowed_folders() is not None
     command += [options.ALLOW_PLUGINS] if plugins.allowed_folders() is not None else []
     # The log is passed on as it is, so the job itself has to print less.
     command += [QUIET] if quiet and follow else []
     root = root or storage
-    upload, variables = check_upload(here), job_variables(environ, command)
+    check_upload(here)
+    variables = job_variables(environ, command)
     wait_for_dashboard(cluster_dashboard(address), DASHBOARD_SECONDS)
     known = _jobs(address)
-    job = known.submit(
-        stem, command, working_dir=here, root=paths.choose_root(root), name=name,
-        variables=variables, requirements=requirements,
-    )  # fmt: skip
+    with nullcontext(here) if has_code else without_code(here) as working_dir:
+        upload = measure_upload(working_dir)
+        job = known.submit(
+            stem, command, working_dir=working_dir, root=paths.choose_root(root), name=name,
+            variables=variables, requirements=requirements,
+        )  # fmt: skip
     if quiet:
         say(job.id)
     else:

@@ -3,10 +3,15 @@
 import json
 import os
 import re
+import shutil
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.machinery import all_suffixes
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from platform import python_version
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -34,6 +39,8 @@ PLACES = (
     "AWS_REGION",
     "AWS_DEFAULT_REGION",
 )
+# Ends of the names of modules, and of the folders in which Python looks for entry points.
+CODE = (*all_suffixes(), ".dist-info", ".egg-info")
 VERSIONS_VARIABLE = "MTCON_RAY_VERSIONS"
 # A node copies gigabytes of packages, and may download more.
 SETUP_SECONDS = 3600
@@ -96,6 +103,26 @@ def check_upload(folder: Path, limit: int = MAX_PACKAGE_BYTES) -> Upload:
             "name what the job does not need in .rayignore, and data by absolute paths"
         )
     return upload
+
+
+@contextmanager
+def without_code(folder: Path) -> Iterator[Path]:
+    """Yields a temporary copy of the files that Ray would upload, less all that can be imported.
+
+    Ray puts a job's working directory on the import path of its processes, so a `numpy.py` beside
+    a stranger's spec would run on the cluster.
+    """
+    with TemporaryDirectory(prefix="mtcon-ray-") as name:
+
+        def copy(path: Path) -> None:
+            inside = path.relative_to(folder)
+            if path.is_file() and not any(part.endswith(CODE) for part in inside.parts):
+                target = Path(name) / inside
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, target)
+
+        visit_working_directory(folder, copy)
+        yield Path(name)
 
 
 def job_variables(environ: dict[str, str], command: list[str]) -> dict[str, str]:

@@ -18,6 +18,7 @@ from mtcon_ray.cluster.job_package import (
     measure_upload,
     read_requirements,
     versions,
+    without_code,
 )
 from mtcon_ray.errors import ResourceError, UserError
 
@@ -72,6 +73,21 @@ def test_a_folder_of_many_small_files_is_named(tmp_path: Path) -> None:
         (tmp_path / "runs" / str(number) / "x").write_bytes(b"x" * 10)
     (tmp_path / "big.bin").write_bytes(b"x" * 100)
     assert measure_upload(tmp_path).largest[:2] == (("runs/", 200), ("big.bin", 100))
+
+
+def test_nothing_that_can_be_imported_is_in_the_copy_without_code(tmp_path: Path) -> None:
+    code = ("numpy.py", "deep/yaml/__init__.py", "a.so", "a.pyc", "x.dist-info/entry_points.txt")
+    kept = ("a.yaml", "deep/labels.csv", "pylist.txt")
+    for name in (*code, *kept, "ignored.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / ".rayignore").write_text("ignored.txt")
+    with without_code(tmp_path) as folder:
+        found = [path for path in folder.rglob("*") if path.is_file()]
+        names = {str(path.relative_to(folder)) for path in found}
+        assert names == {*kept, ".rayignore"}
+        assert (folder / "deep/labels.csv").read_text() == "deep/labels.csv"
+    assert not folder.exists()
 
 
 def test_tracking_is_passed_to_a_job_and_no_key() -> None:

@@ -11,8 +11,15 @@ import pytest
 import yaml
 from PIL import Image
 
-from mtcon_ray.paths import checkpoint_folder, kept_model, sweep_folder
+from mtcon_ray.paths import (
+    checkpoint_folder,
+    kept_model,
+    list_folders,
+    sweep_folder,
+    sweeps_folder,
+)
 from mtcon_ray.results import load_sweep
+from tests.cluster.conftest import environment_of, head_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow, pytest.mark.slow]
 
@@ -22,6 +29,16 @@ MODULES = (
     "multiprocessing", "signal",
 )  # fmt: skip
 PROGRAM = str(Path(sys.executable).parent / "mtcon-ray")
+OWN = """
+from typing import Literal
+from mtcon_ray.models.encoders.base import ENCODERS
+from mtcon_ray.models.encoders.small import Small
+
+@ENCODERS.register("own")
+class Own(Small):
+    class Spec(Small.Spec):
+        name: Literal["own"] = "own"
+"""
 # In one process, which begins as the installed program does: Python needs seconds for the imports.
 LIGHT = """
 import sys
@@ -74,13 +91,16 @@ class Stranger:
         self.write(
             "c.yaml", {"name": "c", "base": base, "systems": {"A": {"method": "xent", "seeds": 1}}}
         )
+        own = {"plugins": ["own"], "model": {"encoder": {"name": "own", "width": 8}}}
+        self.write("own.yaml", {"name": "own", **base, **own, "search": search})
+        (self.data / "own.py").write_text(OWN)
         plant(self.data, self.mark)
 
     def write(self, name: str, content: dict[str, Any]) -> None:
         (self.data / name).write_text(yaml.safe_dump(content))
 
-    def run(self, *words: str) -> str:
-        environment = {**os.environ, "MTCON_RAY_ROOT": str(self.root)}
+    def run(self, *words: str, **variables: str) -> str:
+        environment = {**os.environ, "MTCON_RAY_ROOT": str(self.root), **variables}
         done = subprocess.run(words, cwd=self.data, env=environment, capture_output=True, text=True)
         marks = sorted(each.name for each in self.mark.iterdir()) if self.mark.exists() else []
         assert not marks, f"{words} ran {marks}"
@@ -117,3 +137,20 @@ def test_no_resume_runs_a_stranger_s_module(stranger: Stranger) -> None:
 
 def test_no_comparison_runs_a_stranger_s_module(tmp_path: Path) -> None:
     Stranger(tmp_path).run(sys.executable, "-P", "-m", "mtcon_ray", "compare", "c.yaml")
+
+
+def test_a_trusted_plugin_brings_no_other_module_of_its_folder(tmp_path: Path) -> None:
+    stranger = Stranger(tmp_path)
+    stranger.run(PROGRAM, "sweep", "own.yaml", "--allow-plugins")
+    assert len(load_sweep(sweep_folder(stranger.root, "own-1")).trials) == 1
+
+
+def test_no_job_of_a_spec_runs_a_stranger_s_module(tmp_path: Path) -> None:
+    """By `mtcon-ray submit` in the stranger's folder, and by Ray's own command."""
+    stranger = Stranger(tmp_path)
+    with head_of({**environment_of(tmp_path), "MTCON_RAY_ROOT": str(stranger.root)}) as start:
+        client = {"HOME": str(tmp_path), "RAY_API_SERVER_ADDRESS": start()}
+        stranger.run(PROGRAM, "submit", "a.yaml", **client)
+        program = ["ray", "job", "submit", "--", PROGRAM, "sweep", str(stranger.data / "a.yaml")]
+        stranger.run(*program, **client)
+    assert [each.name for each in list_folders(sweeps_folder(stranger.root))] == ["a-1", "a-2"]

@@ -17,11 +17,11 @@ make() { # NAME CONTENT: in one step, and never over a secret that is in use
 
 make ray_token "$(random)"
 make postgres_password "$(random)"
-# The same keys twice: as the server reads them, and as its client does.
+# The same keys twice: as the server reads them, and as its client does. They open one bucket.
 if [[ ! -e $folder/s3_server.json || ! -e $folder/s3_client ]]; then
     access=$(random) secret=$(random)
     rm -f "$folder/s3_server.json" "$folder/s3_client"
-    make s3_server.json "{\"identities\": [{\"name\": \"mlflow\", \"actions\": [\"Admin\"], \
+    make s3_server.json "{\"identities\": [{\"name\": \"mlflow\", \"actions\": [\"Admin:mlflow\"], \
         \"credentials\": [{\"accessKey\": \"$access\", \"secretKey\": \"$secret\"}]}]}"
     make s3_client "[default]
 aws_access_key_id = $access

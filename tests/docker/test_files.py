@@ -1,5 +1,6 @@
 """The Dockerfile, compose.yaml and the start scripts, without a Docker engine."""
 
+import json
 import re
 import shutil
 import stat
@@ -94,6 +95,14 @@ def test_no_service_has_rights_that_it_does_not_need() -> None:
         assert service["cap_drop"] == ["ALL"]
         assert service["security_opt"] == ["no-new-privileges:true"]
         assert service["pids_limit"] > 0
+    assert {name for name, s in SERVICES.items() if not s["read_only"]} == {"head", "worker"}
+    memory = {
+        name: [m.partition(":")[0] for m in s.get("tmpfs", [])] for name, s in SERVICES.items()
+    }
+    assert memory["postgres"] == ["/var/run/postgresql", "/tmp"]
+    assert memory["s3"] == ["/tmp"]
+    assert SERVICES["mlflow"]["volumes"] == ["mlflow-tmp:/tmp"]
+    assert {"-ip.bind=127.0.0.1", "-s3.ip.bind=0.0.0.0"} < set(SERVICES["s3"]["command"])
     assert [name for name, service in SERVICES.items() if "cap_add" in service] == ["s3"]
     assert SERVICES["postgres"]["user"] == "postgres"
 
@@ -183,7 +192,9 @@ def test_secrets_are_made_once_and_closed_to_others(tmp_path: Path) -> None:
     assert len(set(first.values())) == 4
     assert re.fullmatch("[0-9a-f]{48}", first["ray_token"])
     key = first["s3_client"].split("aws_secret_access_key = ")[1].strip()
-    assert f'"secretKey": "{key}"' in first["s3_server.json"]
+    [client] = json.loads(first["s3_server.json"])["identities"]
+    assert client["credentials"][0]["secretKey"] == key
+    assert client["actions"] == ["Admin:mlflow"]
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 

@@ -17,14 +17,16 @@ from mtcon_ray.evaluation.intervals import (
     Interval,
     Scores,
     SeedVariance,
+    detectable,
     difference,
     holm,
     p_value,
     seed_variance,
+    standard_error,
     verdict,
 )
 from mtcon_ray.metrics import Kind
-from mtcon_ray.presentation import csv_text, interval_text, p_text
+from mtcon_ray.presentation import NOTHING, csv_text, interval_text, p_text
 
 # Of each system that depends on its seed. Two seeds hardly show how far seeds differ.
 MIN_SEEDS = 3
@@ -36,7 +38,8 @@ class Judged:
 
     `difference` is None if there is no measurement, `p` and the `scores` of both systems if the
     claim is not tested; `why` then has the reason. `p_holm` is p corrected for all claims that are
-    tested together. `has_label` is False if the data of a system lack the claim's label.
+    tested together, and `detectable` the difference from the margin that this test finds with 80 %
+    power. `has_label` is False if the data of a system lack the claim's label.
     """
 
     claim: ClaimSpec
@@ -45,6 +48,7 @@ class Judged:
     why: str = ""
     p: float | None = None
     p_holm: float | None = None
+    detectable: float | None = None
     has_label: bool = True
     scores: tuple[Scores, Scores] | None = field(default=None, repr=False, compare=False)
 
@@ -68,16 +72,15 @@ def judged(rows: list[Row], claims: Iterable[ClaimSpec]) -> list[Judged]:
     found = [c for c in claims if c.better in row_of and c.than in row_of]
     measured = [_measure(claim, row_of[claim.better], row_of[claim.than]) for claim in found]
     least = _seed_variances(measured)
-    p_values = [
-        p_value(*m.scores, m.claim.margin, least.get(m.scores[0].kind))
-        for m in measured
-        if m.scores
-    ]
-    tested = iter(zip(p_values, holm(p_values), strict=True))
+    tested = [(m.claim, m.scores, least.get(m.scores[0].kind)) for m in measured if m.scores]
+    p_values = [p_value(*both, claim.margin, floor) for claim, both, floor in tested]
+    errors = [standard_error(*both, floor) for _, both, floor in tested]
+    found_by = iter(zip(p_values, holm(p_values), errors, strict=True))
     for i, each in enumerate(measured):
         if each.scores:
-            p, p_holm = next(tested)
-            measured[i] = replace(each, p=p, p_holm=p_holm)
+            p, p_holm, error = next(found_by)
+            smallest = detectable(error, len(tested))
+            measured[i] = replace(each, p=p, p_holm=p_holm, detectable=smallest)
     return measured
 
 
@@ -93,22 +96,23 @@ def markdown(found: list[Judged]) -> str:
     if not found:
         return ""
     lines = [
-        "| claim | label | difference | p (Holm) | verdict |",
-        "| --- | --- | ---: | ---: | --- |",
+        "| claim | label | difference | detectable | p (Holm) | verdict |",
+        "| --- | --- | ---: | ---: | ---: | --- |",
     ]
     for each in found:
         claim, shown = each.claim, interval_text(each.difference, signed=True)
         by = f" by {claim.margin:g}" if claim.margin else ""
         verdict = f"{each.verdict}: {each.why}" if each.why else each.verdict
         names = f"{claim.better} above {claim.than}{by}".replace("|", "/")
-        cells = [names, each.heading, shown, p_text(each.p_holm), verdict]
+        smallest = NOTHING if each.detectable is None else f"{each.detectable:.3f}"
+        cells = [names, each.heading, shown, smallest, p_text(each.p_holm), verdict]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
 def as_csv(found: list[Judged]) -> str:
     """Returns the claims as CSV; column `covers` names the sources of variation in the interval."""
-    measured = ("difference", "low", "high", "covers", "p", "p_holm")
+    measured = ("difference", "low", "high", "covers", "detectable", "p", "p_holm")
     names = [*ClaimSpec.model_fields, *measured, "verdict", "why"]
     rows = []
     for each in found:
@@ -116,7 +120,7 @@ def as_csv(found: list[Judged]) -> str:
         if shown is not None:
             covers = "seeds and items" if shown.over_seeds else "items"
         numbers = shown[:3] if shown else (None, None, None)
-        found_by = (*numbers, covers, each.p, each.p_holm)
+        found_by = (*numbers, covers, each.detectable, each.p, each.p_holm)
         rows.append((*claim.model_dump().values(), *found_by, each.verdict, each.why))
     return csv_text(pd.DataFrame(rows, columns=names))
 

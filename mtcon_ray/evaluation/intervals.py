@@ -34,7 +34,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
-from scipy.special import stdtr
+from scipy.special import nctdtrinc, stdtr, stdtrit
 from torch import Tensor
 
 from mtcon_ray.evaluation.bootstrap import resampled_counts, weighted_scores
@@ -47,6 +47,7 @@ RESAMPLES = 1000
 TILE = 128
 SHARES = (0.025, 0.975)  # quantiles of a 95 % percentile interval
 LEVEL = 0.05  # of the tests, two-sided
+POWER = 0.8  # probability that a test finds a difference that is `detectable`
 # Fixed seeds of the resamples, so that the same trainings have the same intervals in every table.
 ITEMS_SEED, SEEDS_SEED = 0, 1
 
@@ -55,6 +56,13 @@ Verdict = Literal["holds", "does not hold", "undecided"]
 
 class SeedVariance(NamedTuple):
     """Variance of one training's score over seeds, estimated with `freedom` degrees of freedom."""
+
+    value: float
+    freedom: float
+
+
+class StandardError(NamedTuple):
+    """Deviation of an estimate, with the `freedom` degrees of freedom of its own estimate."""
 
     value: float
     freedom: float
@@ -174,18 +182,39 @@ def p_value(
     """
     assert _same_items(better, than)
     gap = float(better.score_S.mean() - than.score_S.mean()) - margin
+    error = standard_error(better, than, least)
+    if error.value == 0:
+        return float(gap == 0)
+    return 2 * float(stdtr(error.freedom, -abs(gap) / error.value))
+
+
+def standard_error(
+    better: Scores, than: Scores, least: SeedVariance | None = None
+) -> StandardError:
+    """Returns the deviation that `p_value` divides by, with its degrees of freedom."""
     variance = float(_differences(better, than).var(ddof=1))
     seeds = seed_variance(better, than)
     if seeds is not None and least is not None and least.value > seeds.value:
         variance += (least.value - seeds.value) * _per_training(better, than)
         seeds = least
-    if variance == 0:
-        return float(gap == 0)
     freedom = math.inf
-    if seeds is not None and seeds.value:
+    if seeds is not None and seeds.value and variance:
         share = seeds.value * _per_training(better, than) / variance
         freedom = seeds.freedom / share**2
-    return 2 * float(stdtr(freedom, -abs(gap) / math.sqrt(variance)))
+    return StandardError(math.sqrt(variance), freedom)
+
+
+def detectable(error: StandardError, num_tests: int) -> float:
+    """Returns the true difference that a test finds with 80 % power, as one of `num_tests`.
+
+    The level is LEVEL / num_tests, that of the smallest p in Holm's correction.
+
+    >>> round(detectable(StandardError(0.01, math.inf), 1), 4)
+    0.028
+    """
+    beyond = stdtrit(error.freedom, 1 - LEVEL / (2 * num_tests))
+    # The noncentral t distribution that lies beyond it with the probability POWER.
+    return error.value * float(nctdtrinc(error.freedom, 1 - POWER, beyond))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -127,7 +127,10 @@ def test_claims_have_the_paired_difference_and_a_verdict(row: MakeRow) -> None:
     text = markdown(rows, claims)
     value, low, high, _ = first.difference
     assert first.p_holm is not None
-    cells = f"{value:+.3f} [{low:+.3f}, {high:+.3f}] | {first.p_holm:.3f} | holds |"
+    smallest = first.detectable
+    assert smallest is not None
+    interval = f"{value:+.3f} [{low:+.3f}, {high:+.3f}]"
+    cells = f"{interval} | {smallest:.3f} | {first.p_holm:.3f} | holds |"
     assert f"| A above BB | shape | {cells}" in text
     assert "| A above BB by 0.2 | shape |" in text
     read = list(csv.DictReader(as_csv(found).splitlines()))
@@ -136,6 +139,7 @@ def test_claims_have_the_paired_difference_and_a_verdict(row: MakeRow) -> None:
     assert [line["covers"] for line in read] == ["seeds and items"] * 3 + ["items"]
     assert [float(line["p_holm"] or "nan") for line in read[:3]] == [e.p_holm for e in found[:3]]
     assert (float(read[0]["p"]), read[3]["p"]) == (first.p, "")
+    assert (float(read[0]["detectable"]), read[3]["detectable"]) == (smallest, "")
     assert "corrected for the number of tested claims (3). Intervals are not" in text
 
 
@@ -149,6 +153,7 @@ def test_claims_of_one_table_are_corrected_together(row: MakeRow) -> None:
     together = judged(rows, [claim("A", "BB")] * 10)
     assert {each.p_holm for each in together} == {10 * alone.p}
     assert {each.verdict for each in together} == {"undecided"}
+    assert (together[0].detectable or 0) > (alone.detectable or 1)
     assert {each.difference for each in together} == {alone.difference}
     assert f"| {10 * alone.p:.3f} | undecided |" in markdown(rows, [claim("A", "BB")] * 10)
 
@@ -241,7 +246,7 @@ def test_few_seeds_are_not_judged_unless_a_system_does_not_depend_on_them(row: M
     over_seeds = [each.difference.over_seeds for each in found if each.difference]
     assert over_seeds == [True, False, True, False, True, False]
     text = markdown(rows, [claim("A", "two")])
-    assert "| — | undecided: 2 seeds, at least 3 are needed |" in text
+    assert "| — | — | undecided: 2 seeds, at least 3 are needed |" in text
     assert "p (Holm):" not in text
 
 
@@ -261,7 +266,9 @@ def test_what_cannot_be_compared_is_undecided_and_says_why(row: MakeRow) -> None
         "failed has no finished training",
     ]
     text = markdown(rows, [claim("A", "failed", label="tilt")])
-    assert "| A above failed | tilt, held out | — | — | undecided: failed has no finished" in text
+    assert (
+        "| A above failed | tilt, held out | — | — | — | undecided: failed has no finished" in text
+    )
 
 
 def test_a_claim_about_a_label_that_the_data_lack_is_not_testable(row: MakeRow) -> None:
@@ -271,7 +278,7 @@ def test_a_claim_about_a_label_that_the_data_lack_is_not_testable(row: MakeRow) 
     found = judged(rows, [claim("A", "other", "tilt"), claim("A", "other")])
     assert [each.verdict for each in found] == ["not testable here", "holds"]
     assert found[1].p_holm == found[1].p
-    line = "| A above other | tilt, held out | — | — | not testable here: the data of other have no"
+    line = "| A above other | tilt, held out | — | — | — | not testable here: the data of other"
     assert line in markdown(rows, [claim("A", "other", "tilt")])
 
 

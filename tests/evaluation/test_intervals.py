@@ -17,6 +17,8 @@ from mtcon_ray.evaluation.intervals import (
     Interval,
     Scores,
     SeedVariance,
+    StandardError,
+    detectable,
     difference,
     holm,
     mean_interval,
@@ -271,6 +273,17 @@ def test_p_of_equal_systems_is_one_unless_there_is_a_margin() -> None:
     same = drawn([0.5, 0.6], np.zeros(9))
     assert p_value(same, same) == 1
     assert p_value(same, same, margin=0.01) == 0
+
+
+@pytest.mark.parametrize("freedom", [6, 1e9])
+def test_a_detectable_difference_is_found_in_four_of_five_cases(freedom: float) -> None:
+    """Draws estimates with a normal error, whose variance is estimated by chi-square."""
+    generator, num_tests = np.random.default_rng(0), 12
+    truth = detectable(StandardError(0.01, freedom), num_tests)
+    found = truth + 0.01 * generator.standard_normal(20_000)
+    error = 0.01 * np.sqrt(generator.chisquare(freedom, 20_000) / freedom)
+    p = 2 * stats.t.sf(found / error, freedom)
+    assert (p * num_tests <= 0.05).mean() == pytest.approx(0.8, abs=0.03)
 
 
 def test_holm_of_a_table_worked_by_hand() -> None:

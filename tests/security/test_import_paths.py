@@ -28,7 +28,7 @@ MODULES = (
     "numpy", "pandas", "yaml", "pydantic", "mtcon_ray", "torch", "ray", "sitecustomize",
     "multiprocessing", "signal",
 )  # fmt: skip
-PROGRAM = str(Path(sys.executable).parent / "mtcon-ray")
+PROGRAM, RAY = (str(Path(sys.executable).parent / name) for name in ("mtcon-ray", "ray"))
 OWN = """
 from typing import Literal
 from mtcon_ray.models.encoders.base import ENCODERS
@@ -148,9 +148,16 @@ def test_a_trusted_plugin_brings_no_other_module_of_its_folder(tmp_path: Path) -
 def test_no_job_of_a_spec_runs_a_stranger_s_module(tmp_path: Path) -> None:
     """By `mtcon-ray submit` in the stranger's folder, and by Ray's own command."""
     stranger = Stranger(tmp_path)
-    with head_of({**environment_of(tmp_path), "MTCON_RAY_ROOT": str(stranger.root)}) as start:
-        client = {"HOME": str(tmp_path), "RAY_API_SERVER_ADDRESS": start()}
+    environment = {**environment_of(tmp_path), "MTCON_RAY_ROOT": str(stranger.root)}
+    token = [RAY, "get-auth-token", "--generate"]
+    subprocess.run(token, env=environment, check=True, capture_output=True)
+    with head_of(environment) as start:
+        client = {
+            "HOME": str(tmp_path),
+            "RAY_API_SERVER_ADDRESS": start(),
+            "RAY_AUTH_MODE": "token",
+        }
         stranger.run(PROGRAM, "submit", "a.yaml", **client)
-        program = ["ray", "job", "submit", "--", PROGRAM, "sweep", str(stranger.data / "a.yaml")]
+        program = [RAY, "job", "submit", "--", PROGRAM, "sweep", str(stranger.data / "a.yaml")]
         stranger.run(*program, **client)
     assert [each.name for each in list_folders(sweeps_folder(stranger.root))] == ["a-1", "a-2"]

@@ -31,14 +31,14 @@ def values(setting: Setting) -> tuple[float, ...]:
     return VALUES[setting.budget.name]
 
 
-def cell(setting: Setting, value: float) -> Cell:
+def cell(setting: Setting, data: str, value: float) -> Cell:
     """Returns the training with this batch size and its learning rate."""
     budget, size = setting.budget, round(value)
     usual = {**budget.base, **budget.families.get("contrastive", {})}
     if size == usual["train.batch_size"]:
-        return Cell("medic", "mtcon")
+        return Cell(data, "mtcon")
     lr = round(usual["train.lr"] * math.sqrt(size / usual["train.batch_size"]), 4)
-    return Cell("medic", "mtcon", changes=(("train.batch_size", size), ("train.lr", lr)))
+    return Cell(data, "mtcon", changes=(("train.batch_size", size), ("train.lr", lr)))
 
 
 def tests(measured: Measured) -> list[Tested]:

@@ -10,7 +10,14 @@ informative.
 """
 
 from experiments.reproduction.command import main
-from experiments.reproduction.tables import Above, PaperTable, single_task, table_experiment
+from experiments.reproduction.tables import (
+    Above,
+    PaperTable,
+    diagonal,
+    off_diagonal,
+    single_task,
+    table_experiment,
+)
 
 TASKS = {
     "damage_severity": "Damage severity",
@@ -30,11 +37,12 @@ EXPERIMENT = table_experiment(
             "XEnt Multi-Task": ("xent-multi",),
             "SimCLR": ("simclr",),
             "CSN": ("csn",),
-            "MSCon": ("mtcon", "mtcon-equal"),
+            "MSCon": ("mtcon", "mtcon-printed", "mtcon-equal"),
         },
         above=[
             *(Above("MSCon", than, tuple(TASKS)) for than in ("SimCLR", "CSN")),
-            *(Above("MSCon", f"SupCon {word}", (task,)) for task, word in TASKS.items()),
+            *diagonal("MSCon", "SupCon", TASKS),
+            *off_diagonal("MSCon", "SupCon", TASKS),
             Above("MSCon", "XEnt Multi-Task", ("disaster_types",)),
             Above("XEnt Multi-Task", "MSCon", ("humanitarian", "informative")),
         ],

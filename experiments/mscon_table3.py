@@ -16,7 +16,7 @@ EXPERIMENT = table_experiment(
     PaperTable(
         "MSCon",
         3,
-        systems={"XEnt MT": ("xent-multi",), "MSCon": ("mtcon", "mtcon-equal")},
+        systems={"XEnt MT": ("xent-multi",), "MSCon": ("mtcon", "mtcon-printed", "mtcon-equal")},
         above=[Above("MSCon", "XEnt MT", ("brand",), margin=10)],
     ),
 )

@@ -17,7 +17,7 @@ EXPERIMENT = table_experiment(
     PaperTable(
         "MSCon",
         4,
-        systems={"XEnt MT": ("xent-multi",), "MSCon": ("mtcon", "mtcon-equal")},
+        systems={"XEnt MT": ("xent-multi",), "MSCon": ("mtcon", "mtcon-printed", "mtcon-equal")},
         above=[
             Above("MSCon", "XEnt MT", ("damage_severity", "disaster_types", "humanitarian")),
             Above("XEnt MT", "MSCon", ("informative",)),

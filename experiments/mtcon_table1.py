@@ -23,7 +23,7 @@ EXPERIMENT = table_experiment(
             "XEnt MT": ("xent-kendall",),
             "CSN": ("csn",),
             "SCE-Net": ("scenet",),
-            "MTCon": ("mtcon", "mtcon-equal"),
+            "MTCon": ("mtcon", "mtcon-printed", "mtcon-equal"),
         },
         above=[
             Above("MTCon", "XEnt MT", GAINS),

@@ -22,7 +22,8 @@ EXPERIMENT = table_experiment(
         3,
         systems=IN_DOMAIN,
         above=[
-            *(Above("MTCon", than, TASKS) for than in ("SupCon", "SCE-Net")),
+            *(Above("MTCon", than, TASKS) for than in ("SupCon", "SimCLR", "CSN", "SCE-Net")),
+            *(Above("XEnt", than, TASKS) for than in ("CSN", "SCE-Net")),
             Above("MTCon", "XEnt MT", ("disaster_types",)),
             Above("XEnt MT", "MTCon", ("humanitarian", "informative")),
         ],

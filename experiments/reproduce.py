@@ -44,6 +44,8 @@ NAMES = (
     "noise_figure",
     "temperature_figure",
     "epochs_figure",
+    "temperature_disasters",
+    "epochs_disasters",
     "batch_size_figure",
     "multisupcon_threshold",
     "multisupcon_umap",

@@ -29,6 +29,11 @@ class Budget:
         return int(self.base["train.epochs"])
 
     @property
+    def is_pretrained(self) -> bool:
+        """True if networks start from ImageNet, as those of CCN, MSCon and MTCon do."""
+        return "weights" in self.base["model.encoder"]
+
+    @property
     def judges(self) -> bool:
         """True if claims are judged: with fewer seeds a result may be an accident of one."""
         return self.seeds >= MIN_SEEDS

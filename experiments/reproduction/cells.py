@@ -90,7 +90,14 @@ SYSTEMS: Mapping[str, System] = {
         has_seeds=False,
     ),
     "untrained": System("Untrained encoder", "none", {"name": "none"}),
-    "mtcon": _contrastive("MTCon, learned weights", name="mtcon", weighting="learned"),
+    # Learned weights divide the encoder's steps by about the loss, so that at one learning rate
+    # they would be compared with equal weights by the size of the steps.
+    "mtcon": _contrastive(
+        "MTCon, learned weights", name="mtcon", weighting="learned", normalise_weights=True
+    ),
+    "mtcon-printed": _contrastive(
+        "MTCon, learned weights as printed", name="mtcon", weighting="learned"
+    ),
     "mtcon-equal": _contrastive("MTCon, equal weights", name="mtcon", weighting="equal"),
     "mtcon-calibrated": _contrastive(
         "MTCon, calibrated weights", name="mtcon", weighting="calibrated"

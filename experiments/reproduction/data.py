@@ -31,7 +31,8 @@ class StandIn:
 class DataSet:
     """A data set of the papers, by its name in paper_values.csv; labels are named as there.
 
-    `columns` renames those labels that the data kind names differently.
+    `columns` renames those labels that the data kind names differently. `classes` has the papers'
+    number of classes of a label, or of labels in a set.
     """
 
     name: str
@@ -42,6 +43,7 @@ class DataSet:
     photos: StandIn
     synthetic: StandIn
     columns: Mapping[str, str] = field(default_factory=dict)
+    classes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -102,6 +104,7 @@ DATA_SETS = {
             synthetic=_synthetic(
                 0, category="shape", closure="texture", gender="colour", brand="tilt"
             ),
+            classes={"category": 4, "closure": 5, "gender": 4, "brand": 20},
         ),
         DataSet(
             "medic",
@@ -122,6 +125,12 @@ DATA_SETS = {
                 humanitarian="colour",
                 informative="texture",
             ),
+            classes={
+                "damage_severity": 3,
+                "disaster_types": 7,
+                "humanitarian": 4,
+                "informative": 2,
+            },
         ),
         DataSet(
             "cub200_2011",
@@ -136,6 +145,7 @@ DATA_SETS = {
             synthetic=_synthetic(
                 2, shape="shape", size="texture", primary_color="colour", species="mark"
             ),
+            classes={"shape": 14, "size": 5, "primary_color": 15, "species": 200},
         ),
         DataSet(
             "celeba_64",
@@ -146,6 +156,7 @@ DATA_SETS = {
             photos=_products(**{"40_attributes": ATTRIBUTES}),
             synthetic=_synthetic(3, **{"40_attributes": "attributes"}),
             columns={"40_attributes": ATTRIBUTES},
+            classes={"40_attributes": 40},
         ),
         DataSet(
             "stl10",
@@ -155,6 +166,7 @@ DATA_SETS = {
             held_out=(),
             photos=_products(**{"class": "category"}),
             synthetic=_synthetic(4, **{"class": "shape"}),
+            classes={"class": 10},
         ),
         DataSet(
             "cifar10",
@@ -164,6 +176,7 @@ DATA_SETS = {
             held_out=(),
             photos=_shoes(**{"class": "category"}),
             synthetic=_synthetic(5, **{"class": "shape"}),
+            classes={"class": 10},
         ),
     )
 }

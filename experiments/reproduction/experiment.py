@@ -11,11 +11,18 @@ from experiments.reproduction.cells import Cell, Setting
 from experiments.reproduction.data import Source
 from mtcon_ray import metrics
 from mtcon_ray.comparison.row import Row
-from mtcon_ray.evaluation.intervals import Interval
+from mtcon_ray.evaluation.intervals import Interval, Scores
 
 Answer = Literal[
-    "holds", "does not hold", "undecided", "not testable here", "not judged at this budget"
+    "holds",
+    "does not hold",
+    "undecided",
+    "cannot be decided here",
+    "not comparable",
+    "not testable here",
+    "not judged at this budget",
 ]
+Author = Literal["paper", "this project"]
 
 
 @dataclass(frozen=True)
@@ -23,8 +30,9 @@ class Verdict:
     """An answer to one claim.
 
     `paper` and `ours` are the differences behind it as text, with units; `p` is that of the test
-    that decided it, corrected by Holm. `why` has the reason for an answer that no difference
-    explains. `label` is the label for readers, if there is one.
+    that decided it, corrected by Holm. `detectable` is the difference that this test finds with
+    80 % power, as text. `why` has the reason for an answer that no difference explains. `label` is
+    the label for readers, if there is one. `note` marks a system that learned nothing.
     """
 
     claim: str
@@ -34,6 +42,9 @@ class Verdict:
     why: str = ""
     label: str = ""
     p: str = ""
+    detectable: str = ""
+    author: Author = "paper"
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -42,7 +53,8 @@ class Claim:
 
     Both cells measure the label, in training or held out. `paper` is the printed difference in
     percentage points, None if the paper prints no numbers. `margin` is a fraction. `text` replaces
-    the sentence, which does not name the label.
+    the sentence, which does not name the label. Claims with one `pool` and one better method also
+    make a claim about the mean of their labels.
     """
 
     better: Cell
@@ -51,6 +63,7 @@ class Claim:
     paper: float | None = None
     margin: float = 0.0
     text: str = ""
+    pool: str = ""
 
     def __str__(self) -> str:
         """Returns the claim in words."""
@@ -101,6 +114,14 @@ class Trained:
     def interval(self, label: str) -> Interval | None:
         """Returns a label's mean score with its 95 % interval over seeds and test items."""
         return self.row.interval(*self.place(label)) if self.source else None
+
+    def scores(self, label: str) -> Scores | None:
+        """Returns a label's scores by seed, None without a finished training or predictions."""
+        return self.row.scores(*self.place(label)) if self.finished else None
+
+    def weights(self, task: str) -> list[float]:
+        """Returns the last weight of a task of each seed, in no unit."""
+        return self.metric(metrics.weight(metrics.slug(self.place(task)[1])))
 
     def metric(self, name: str) -> list[float]:
         """Returns a metric of the last epoch, named as in `mtcon_ray.metrics`, of each seed."""

@@ -16,8 +16,11 @@ VERDICT_COLUMNS = {
     "answer": "verdict",
     "paper": "paper",
     "ours": "ours",
+    "detectable": "detectable",
     "p": "p (Holm)",
+    "note": "note",
     "why": "reason",
+    "author": "claimed by",
 }
 
 
@@ -48,7 +51,8 @@ def verdicts_table(verdicts: Sequence[Verdict]) -> pd.DataFrame:
 
 def without_empty(table: pd.DataFrame) -> pd.DataFrame:
     """Returns the table without columns that are "" in all rows."""
-    return table[[column for column in table.columns if (table[column] != "").any()]]
+    empty = {"", "paper"}  # a claim's author, where all are the paper's
+    return table[[column for column in table.columns if not empty.issuperset(table[column])]]
 
 
 def sentence(text: str) -> str:

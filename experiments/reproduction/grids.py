@@ -67,13 +67,13 @@ class Measured:
 class Grid:
     """Values of one field, with the training at each, and the claims about its effect.
 
-    `cell` is called with setting and value; the training must be of the data set `data`.
+    `cell` is called with setting, data set and value.
     """
 
     data: str
     x_label: str
     values: Callable[[Setting], tuple[float, ...]]
-    cell: Callable[[Setting, float], Cell]
+    cell: Callable[[Setting, str, float], Cell]
     tests: Callable[[Measured], list[Tested]]
     notes: tuple[str, ...] = ()
 
@@ -83,7 +83,7 @@ class Grid:
 
     def cells(self, setting: Setting) -> list[Cell]:
         """Returns the training of each value, and those of the baselines."""
-        trained = [self.cell(setting, value) for value in self.values(setting)]
+        trained = [self.cell(setting, self.data, value) for value in self.values(setting)]
         return [*trained, *(Cell(self.data, system) for system in BASELINES)]
 
     def finish(self, setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:

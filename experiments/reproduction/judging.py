@@ -1,6 +1,7 @@
 """Verdicts of claims that compare the scores of two cells."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
 from experiments.reproduction.cells import Cell, Setting
@@ -10,11 +11,45 @@ from mtcon_ray.comparison.spec import ClaimSpec
 from mtcon_ray.evaluation.intervals import Interval
 from mtcon_ray.presentation import ONE_SEED, p_text
 
+UNTRAINED = Cell("", "untrained")
+
 
 def answer_at(setting: Setting, answer: Answer) -> Answer:
     """Returns the answer, or that the budget is too small for one."""
     is_judged = setting.budget.judges or answer == "not testable here"
     return answer if is_judged else "not judged at this budget"
+
+
+def powered(answer: Answer, smallest: float | None, printed: float | None) -> Answer:
+    """Returns the answer, or that this design would rarely find what the paper prints.
+
+    `smallest` is the detectable difference, and `printed` the paper's difference from the margin,
+    both as fractions.
+    """
+    if answer != "undecided" or smallest is None or printed is None:
+        return answer
+    return "cannot be decided here" if abs(printed) < smallest else answer
+
+
+def comparable(setting: Setting, answer: Answer, *, is_held_out: bool) -> Answer:
+    """Returns the answer, or that the start of the networks alone may explain it.
+
+    The papers' claims about held-out labels are of networks that start from ImageNet: what training
+    keeps of its features is not asked from a random start.
+    """
+    is_decided = answer in ("holds", "does not hold", "undecided", "cannot be decided here")
+    is_asked = setting.budget.is_pretrained or not is_held_out
+    return answer if is_asked or not is_decided else "not comparable"
+
+
+def learned_nothing(trained: Mapping[Cell, Trained], claim: Claim) -> str:
+    """Returns that the worse system of a claim is below the untrained encoder, else ""."""
+    untrained = trained.get(replace(UNTRAINED, data=claim.than.data, own_data=claim.than.own_data))
+    ours = trained[claim.than].reading(claim.label).value
+    least = untrained.reading(claim.label).value if untrained else None
+    if ours is None or least is None or ours >= least:
+        return ""
+    return f"{claim.than.title} is below the untrained encoder"
 
 
 def judge(
@@ -36,17 +71,37 @@ def judge(
     verdicts = []
     for claim in claims:
         answer: Answer = "not testable here"
-        why, ours, p = _reason(trained, claim), "", ""
+        why, ours, p, smallest = _reason(trained, claim), "", "", None
         if one := found.get(id(claim)):
-            ours, why = points(one.difference), one.why
+            ours, why, smallest = points(one.difference), one.why, one.detectable
             p = "" if one.p_holm is None else p_text(one.p_holm)
             answer = cast(Answer, one.verdict) if one.difference else answer
-        answer = answer_at(setting, answer)
-        paper = "" if claim.paper is None else f"{claim.paper:+.2f} points"
         source = trained[claim.better].source
-        label = source.name_label(claim.label) if source else claim.label
-        verdicts.append(Verdict(str(claim), answer, paper, ours, why, label, p))
+        printed = None if claim.paper is None else claim.paper / 100 - claim.margin
+        answer = comparable(
+            setting,
+            powered(answer, smallest, printed),
+            is_held_out=claim.label in claim.better.held_out_labels,
+        )
+        verdicts.append(
+            Verdict(
+                str(claim),
+                answer_at(setting, answer),
+                "" if claim.paper is None else f"{claim.paper:+.2f} points",
+                ours,
+                why,
+                source.name_label(claim.label) if source else claim.label,
+                p,
+                in_points(smallest),
+                note=learned_nothing(trained, claim),
+            )
+        )
     return verdicts
+
+
+def in_points(smallest: float | None) -> str:
+    """Returns a detectable difference of fractions, in percentage points."""
+    return "" if smallest is None else f"{100 * smallest:.2f} points"
 
 
 def points(difference: Interval | None) -> str:

@@ -10,11 +10,12 @@ from typing import Any, get_args
 
 import pandas as pd
 
-from experiments.reproduction.cells import Cell, Setting, unique
+from experiments.reproduction.cells import BASELINES, Cell, Setting, unique
 from experiments.reproduction.data import DATA_SETS, MissingImagesError
-from experiments.reproduction.experiment import Answer, Done, Experiment
+from experiments.reproduction.experiment import Answer, Author, Done, Experiment, Verdict
 from experiments.reproduction.files import cell_text, sentence, verdicts_table, without_empty
 from experiments.reproduction.paper import inconsistencies
+from experiments.reproduction.running import disclosed
 from mtcon_ray import __version__
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.report.build import fill
@@ -29,7 +30,12 @@ STATISTICS = (
     "has the heavier tails of Student's t, and in a table a claim's variance over seeds is at "
     "least the mean one of its claims. So p can be above 5 % where the interval, which is not "
     "corrected, leaves out zero. The simulation of theorem 1 has no p. Not testable here: images "
-    "are missing or a training failed. Not judged at this budget: fewer than three seeds."
+    "are missing or a training failed. Not judged at this budget: fewer than three seeds. Claims "
+    "about means, and all that are no difference of two scores, are corrected apart from those "
+    "about single labels. Detectable: the difference that the test finds with 80 % power. Cannot "
+    "be decided here: undecided, and the paper's difference is smaller than that. Not comparable: "
+    "about a held-out label, by networks that start from random weights; the papers' start from "
+    "ImageNet. Claims of this project are in no paper, and counted apart."
 )
 
 
@@ -75,15 +81,14 @@ def write_inconsistencies(path: Path) -> None:
 def page(setting: Setting, done: Sequence[Done], failures: Sequence[Failure], planned: int) -> str:
     """Returns the page as HTML."""
     verdicts = [verdict for each in done for verdict in each.outcome.verdicts]
-    counts = Counter(verdict.answer for verdict in verdicts)
+    counts = _counts(verdicts)
     left = planned - len(done) - len(failures)
     cells = unique(cell for each in done for cell in each.trained)
     return fill(
         Path(__file__).with_name("page.html").read_text(encoding="utf-8"),
         name=setting.name,
         headline=_headline(counts),
-        verdict="; ".join(f"{answer}: {counts[answer]}" for answer in ANSWERS if counts[answer])
-        + (f". Not made yet: {left}." if left else "."),
+        verdict=_answers(verdicts) + (f" Not made yet: {left}." if left else ""),
         failures=failures,
         facts=list(_facts(setting, done)),
         answers=ANSWERS,
@@ -95,15 +100,33 @@ def page(setting: Setting, done: Sequence[Done], failures: Sequence[Failure], pl
                 columns=["papers", "place", "contradiction", "choice made here"],
             )
         ),
-        images=_frame(_images(setting, cells)),
+        images=_frame(_images(setting, cells, done)),
         settings=_frame(_settings(setting)),
         provenance=f"Made by mtcon-ray {__version__}. Each training has a report of its own below "
         f"{setting.root / 'sweeps'}.",
     )
 
 
+def _counts(verdicts: Sequence[Verdict], author: Author = "paper") -> Counter[Answer]:
+    return Counter(verdict.answer for verdict in verdicts if verdict.author == author)
+
+
+def _answers(verdicts: Sequence[Verdict]) -> str:
+    """Returns how many claims of the papers, and of this project, have each answer."""
+    shown = []
+    headings: dict[Author, str] = {"paper": "", "this project": "Claims of this project: "}
+    for author, heading in headings.items():
+        counts = _counts(verdicts, author)
+        texts = [f"{answer}: {counts[answer]}" for answer in ANSWERS if counts[answer]]
+        shown += [heading + "; ".join(texts) + "."] if texts else []
+    weak = sum(v.answer == "holds" and bool(v.note) for v in verdicts if v.author == "paper")
+    if weak:
+        shown.insert(1, f"{weak} that hold are over a system below the untrained encoder.")
+    return " ".join(shown)
+
+
 def _headline(counts: Counter[Answer]) -> str:
-    claims = _counted(counts.total(), "claim")
+    claims = f"{counts.total():,} claim{'s' * (counts.total() != 1)} of the papers"
     judged = sum(counts[answer] for answer in ("holds", "does not hold", "undecided"))
     return f"{counts['holds']} of {claims} hold" if judged else f"{claims}, none of them judged"
 
@@ -128,7 +151,7 @@ def _facts(setting: Setting, done: Sequence[Done]) -> Iterator[tuple[str, str, s
 def _section(done: Done) -> dict[str, Any]:
     """Returns the content of one experiment's section."""
     outcome = done.outcome
-    counts = Counter(verdict.answer for verdict in outcome.verdicts)
+    counts = _counts(outcome.verdicts)
     return {
         "name": done.experiment.name,
         "title": done.experiment.title,
@@ -154,19 +177,21 @@ def _frame(table: pd.DataFrame) -> Frame:
     return Frame(columns, numbers, rows)
 
 
-def _images(setting: Setting, cells: Sequence[Cell]) -> pd.DataFrame:
-    """Returns the images that were used for each data set of the papers, by label."""
+def _images(setting: Setting, cells: Sequence[Cell], done: Sequence[Done]) -> pd.DataFrame:
+    """Returns the images and networks that were used for each data set of the papers."""
     rows = []
+    trained = [t for each in done for t in each.trained.values() if t.cell.key not in BASELINES]
     for name in dict.fromkeys(cell.data for cell in cells):
         data_set = DATA_SETS[name]
         try:
             source = setting.source(name)
         except MissingImagesError as error:
-            rows.append((data_set.title, f"none: {error}", ""))
+            rows.append((data_set.title, f"none: {error}", "", "", ""))
         else:
-            labels = ", ".join(map(source.name_label, data_set.labels))
-            rows.append((data_set.title, source.title, labels))
-    return pd.DataFrame(rows, columns=["data set", "images used", "labels (their columns)"])
+            some = next((t for t in trained if t.cell.data == name and t.finished), None)
+            rows.append((data_set.title, source.title, *disclosed(source, data_set, some)))
+    columns = ["data set", "images used", "items", "network, views in a training"]
+    return pd.DataFrame(rows, columns=[*columns, "labels (their columns), classes"])
 
 
 def _settings(setting: Setting) -> pd.DataFrame:

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from experiments.reproduction.cells import Cell, Setting, unique
-from experiments.reproduction.data import DATA_SETS, MissingImagesError
+from experiments.reproduction.data import DATA_SETS, DataSet, MissingImagesError, Source
 from experiments.reproduction.experiment import Done, Experiment, Trained
 from experiments.reproduction.files import write
 from mtcon_ray.callbacks import Callbacks
@@ -37,6 +37,26 @@ def run(
     outcome = replace(outcome, notes=[*outcome.notes, *stand_in_notes(trained)])
     write(folder, experiment, outcome)
     return Done(experiment, outcome, trained, folder)
+
+
+def disclosed(source: Source, data_set: DataSet, some: Trained | None) -> tuple[str, str, str]:
+    """Returns items, network and labels of the trainings on a data set, as `some` has them."""
+    results = some.row.results if some else None
+    plan = results.plan if results else None
+    classes = plan.classes if plan else {}
+    labels = []
+    for label in data_set.labels:
+        count, papers = classes.get(source.columns[label]), data_set.classes.get(label)
+        ours = "" if count is None else f": {count}"
+        theirs = f", the paper's {papers}" if ours and papers and source.is_stand_in else ""
+        labels.append(f"{source.name_label(label)}{ours}{theirs}")
+    if results is None or plan is None:
+        return "", "", "; ".join(labels)
+    spec = results.spec
+    encoder, views = spec.model.encoder, plan.images_per_trial * spec.views.num_views
+    start = getattr(encoder, "weights", None) or "random"
+    items = ", ".join(f"{count:,} {split}" for split, count in plan.num_items.items())
+    return items, f"{encoder.name}, {start} start, {views:,} views", "; ".join(labels)
 
 
 def stand_in_notes(trained: Mapping[Cell, Trained]) -> list[str]:

@@ -1,8 +1,8 @@
 """Experiments that are tables: a paper's values beside ours, and the order of its methods."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from statistics import stdev
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, stdev
 from typing import Any
 
 import pandas as pd
@@ -11,8 +11,15 @@ from experiments.reproduction.cells import BASELINES, Cell, Setting, unique
 from experiments.reproduction.data import DATA_SETS
 from experiments.reproduction.drawing import LACKING, PLACE, draw_table, row_names
 from experiments.reproduction.experiment import Claim, Experiment, Outcome, Trained, described
-from experiments.reproduction.judging import judge, percent
+from experiments.reproduction.judging import judge, learned_nothing, percent
 from experiments.reproduction.paper import PaperValue, values_of
+from experiments.reproduction.trends import (
+    Tested,
+    decided,
+    difference_of,
+    difference_tested,
+    mean_of,
+)
 from mtcon_ray import metrics
 from mtcon_ray.presentation import ONE_SEED_NOTE
 
@@ -37,7 +44,7 @@ MULTI_TASK: Mapping[str, tuple[str, ...]] = {
     "SimCLR": ("simclr",),
     "CSN": ("csn",),
     "SCE-Net": ("scenet",),
-    "MTCon": ("mtcon", "mtcon-equal"),
+    "MTCon": ("mtcon", "mtcon-printed", "mtcon-equal"),
 }
 # Tables 2 and 3 of MTCon: XEnt and SupCon have a network of their own for each label.
 IN_DOMAIN: Mapping[str, tuple[str, ...]] = {
@@ -68,13 +75,16 @@ LABEL_SETS_NOTE = (
 class Above:
     """Claims of a table: on each of these labels, one of the paper's methods is above another.
 
-    `margin` is in percentage points.
+    A label on which the paper prints the opposite counts in the mean alone.
+    `margin` is in percentage points. `pool` names the comparator of several such claims, `than` by
+    default: the mean over their labels is a claim, too.
     """
 
     better: str
     than: str
     labels: Sequence[str]
     margin: float = 0.0
+    pool: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,7 +106,8 @@ class PaperTable:
 
     `systems` has keys of SYSTEMS by the paper's method, with "{label}" where a method has a network
     of its own for each label; the first one of several is that of the claims. `own_data` is that
-    of the table's cells. `note` is about its printed values.
+    of the table's cells. `note` is about its printed values. `also` returns the tests of other
+    claims, which are corrected together with those of the means.
     """
 
     paper: str
@@ -105,6 +116,7 @@ class PaperTable:
     above: Sequence[Above]
     own_data: tuple[tuple[str, Any], ...] = ()
     note: str = ""
+    also: Callable[[Mapping[Cell, Trained]], list[Tested]] = lambda trained: []
 
     @property
     def values(self) -> tuple[PaperValue, ...]:
@@ -130,7 +142,11 @@ class PaperTable:
         return unique(line.cell for line in self.lines())
 
     def claims(self) -> list[Claim]:
-        """Returns the claims with the paper's differences, in the main metric of each label."""
+        """Returns the claims that the paper's own numbers support."""
+        return [claim for claim in self.comparisons() if claim.paper and claim.paper > 0]
+
+    def comparisons(self) -> list[Claim]:
+        """Returns all of `above` with the paper's differences, in each label's main metric."""
         found = []
         for above in self.above:
             for label in above.labels:
@@ -142,8 +158,16 @@ class PaperTable:
                 over = f"{above.margin:g} points " if above.margin else ""
                 text = f"{better.method} {over}above {than.method}"
                 paper, margin = better.value - than.value, above.margin / 100
-                found.append(Claim(*sides, label, paper, margin, text))
+                pool = f"{better.method} above {above.pool or than.method}"
+                found.append(Claim(*sides, label, paper, margin, text, pool))
         return found
+
+    def means(self, trained: Mapping[Cell, Trained]) -> list[Tested]:
+        """Returns the test of each comparator: the mean difference of the claims of its pool."""
+        pools: dict[str, list[Claim]] = {}
+        for claim in self.comparisons():
+            pools.setdefault(claim.pool, []).append(claim)
+        return [_mean_tested(trained, each) for each in pools.values() if len(each) > 1]
 
     def _cell(self, value: PaperValue, system: str) -> Cell:
         """Returns the training behind a printed value: without the label, if that is held out."""
@@ -167,7 +191,10 @@ class PaperTable:
         return Outcome(
             table,
             {f"{self.paper}, table {self.number}: the paper's values and ours": draw_table(table)},
-            judge(setting, trained, self.claims()),
+            [
+                *decided(setting, [*self.means(trained), *self.also(trained)]),
+                *judge(setting, trained, self.claims()),
+            ],
             [*NOTES, *([LABEL_SETS_NOTE] if has_sets else []), *filter(None, [self.note])],
             readable=readable(table),
         )
@@ -176,6 +203,20 @@ class PaperTable:
 def table_experiment(file: str, doc: str | None, table: PaperTable) -> Experiment:
     """Returns the experiment of a module, from its `__file__` and `__doc__`, that makes a table."""
     return Experiment(*described(file, doc), table.cells, table.finish)
+
+
+def _mean_tested(trained: Mapping[Cell, Trained], claims: Sequence[Claim]) -> Tested:
+    """Returns the test of the mean difference of several claims."""
+    labels = list(dict.fromkeys(trained[c.better].name_label(c.label) for c in claims))
+    tested = difference_tested(
+        f"{claims[0].pool}, mean of {len(claims)} differences",
+        mean_of([difference_of(trained[c.better], trained[c.than], c.label) for c in claims]),
+    )
+    notes = dict.fromkeys(learned_nothing(trained, claim) for claim in claims)
+    paper = fmean(claim.paper or 0.0 for claim in claims) / 100
+    note = "; ".join(filter(None, notes))
+    is_held_out = any(claim.label in claim.better.held_out_labels for claim in claims)
+    return replace(tested, paper=paper, label=", ".join(labels), note=note, is_held_out=is_held_out)
 
 
 def single_task(words: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
@@ -193,9 +234,23 @@ def off_diagonal(better: str, than: str, words: Mapping[str, str]) -> list[Above
     `words` are as in `single_task`.
     """
     return [
-        Above(better, f"{than} {word}", [label for label in words if label != own])
+        Above(
+            better,
+            f"{than} {word}",
+            [label for label in words if label != own],
+            pool=f"{than} networks of other tasks",
+        )
         for own, word in words.items()
     ]
+
+
+def diagonal(better: str, than: str, words: Mapping[str, str]) -> list[Above]:
+    """Returns claims that a method is above the network of each label on this label.
+
+    `words` are as in `single_task`.
+    """
+    pool = f"{than} networks of the same task"
+    return [Above(better, f"{than} {word}", (own,), pool=pool) for own, word in words.items()]
 
 
 def readable(table: pd.DataFrame) -> pd.DataFrame:
@@ -238,7 +293,8 @@ def _with(values: pd.Series, deviations: pd.Series) -> list[str]:
 
 def _row(line: Line, trained: Trained) -> dict[str, object]:
     """Returns a line of the table, values in percent."""
-    ours, seeds = _ours(line, trained)
+    seeds = [100 * score for score in seeds_in(trained, line.label, line.metric)]
+    ours = fmean(seeds) if seeds else None
     printed, deviation = line.printed, trained.reading(line.label).std
     interval = trained.interval(line.label) if line.metric in SCORES else None
     value = None if printed is None else printed.value
@@ -266,20 +322,14 @@ def _row(line: Line, trained: Trained) -> dict[str, object]:
     }
 
 
-def _ours(line: Line, trained: Trained) -> tuple[float | None, list[float]]:
-    """Returns our mean over seeds and each seed's value, in percent."""
-    if line.metric in SCORES:
-        found = trained.seeds(line.label)
-    elif trained.source is not None:
-        split, column = trained.place(line.label)
-        slug = metrics.slug(column)
-        is_train = line.metric == TRAIN_SCORE
-        found = trained.metric(
-            metrics.score("set", "train", slug)
-            if is_train
-            else metrics.f1(split, F1_MEANS[line.metric], slug)
-        )
-    else:
-        found = []
-    scaled = [100 * score for score in found]
-    return (sum(scaled) / len(scaled) if scaled else None), scaled
+def seeds_in(trained: Trained, label: str, metric: str) -> list[float]:
+    """Returns a label's score of each seed, a fraction, in one of the papers' metrics."""
+    if metric in SCORES:
+        return trained.seeds(label)
+    if trained.source is None:
+        return []
+    split, column = trained.place(label)
+    slug = metrics.slug(column)
+    if metric == TRAIN_SCORE:
+        return trained.metric(metrics.score("set", "train", slug))
+    return trained.metric(metrics.f1(split, F1_MEANS[metric], slug))

@@ -9,16 +9,25 @@ import numpy as np
 from scipy.stats import page_trend_test, rankdata, t
 
 from experiments.reproduction.cells import Setting
-from experiments.reproduction.experiment import Answer, Verdict
-from experiments.reproduction.judging import answer_at, points
+from experiments.reproduction.experiment import Answer, Author, Trained, Verdict
+from experiments.reproduction.judging import (
+    answer_at,
+    comparable,
+    in_points,
+    points,
+    powered,
+)
 from mtcon_ray.comparison.claims import too_few_seeds
 from mtcon_ray.evaluation.intervals import (
     SHARES,
     Interval,
     Scores,
+    StandardError,
+    detectable,
     holm,
     mean_interval,
     p_value,
+    standard_error,
     verdict,
 )
 from mtcon_ray.presentation import ONE_SEED, interval_text, p_text
@@ -46,6 +55,11 @@ def combined(
 def mean_of(scores: Sequence[Scores | None]) -> Scores | None:
     """Returns the mean of several scores, such as those of one system's tasks."""
     return combined(lambda s_P: s_P.mean(axis=0), scores)
+
+
+def difference_of(better: Trained, than: Trained, label: str) -> Scores | None:
+    """Returns the paired difference of two systems' scores of a label."""
+    return combined(lambda s: s[0] - s[1], [better.scores(label), than.scores(label)])
 
 
 def interval_of(scores: Scores | None) -> Interval | None:
@@ -102,8 +116,9 @@ def trend(x: Sequence[float], by_x: Sequence[Sequence[float]]) -> Interval | Non
 class Tested:
     """A claim that `difference` is positive, with its two-sided p, not yet corrected for others.
 
-    `ours` is the difference as readers see it. A claim with a `why` was not measured, or on too few
-    seeds for a test.
+    `ours` is the difference as readers see it, `error` its standard error and `paper` what the
+    paper prints, as fractions. A claim with a `why` was not measured, or on too few seeds for a
+    test.
     """
 
     claim: str
@@ -111,6 +126,12 @@ class Tested:
     ours: str = ""
     p: float | None = None
     why: str = ""
+    error: StandardError | None = None
+    paper: float | None = None
+    label: str = ""
+    author: Author = "paper"
+    note: str = ""
+    is_held_out: bool = False
 
 
 def trend_tested(
@@ -153,7 +174,25 @@ def difference_tested(claim: str, scores: Scores | None) -> Tested:
     if why := too_few_seeds(len(scores.seeds)):
         return Tested(claim, found, points(found), why=why)
     none = replace(scores, score_S=0 * scores.score_S, drawn_SK=0 * scores.drawn_SK)
-    return Tested(claim, found, points(found), p_value(scores, none))
+    error = standard_error(scores, none)
+    return Tested(claim, found, points(found), p_value(scores, none), error=error)
+
+
+def alike_tested(claim: str, scores: Scores | None, margin: float) -> Tested:
+    """Returns the test of a claim that scores lie within -margin and margin, a fraction.
+
+    By two one-sided tests (Schuirmann 1987, "A comparison of the two one-sided tests procedure and
+    the power approach for assessing the equivalence of average bioavailability"). The shown
+    difference is the distance from the nearer margin, negative outside.
+    """
+    tested = difference_tested(claim, scores)
+    if tested.difference is None or tested.error is None:
+        return tested
+    value, error = tested.difference.value, tested.error
+    room = margin - abs(value)
+    two_sided = 2 * float(t.sf(abs(room) / error.value, error.freedom)) if error.value else 0.0
+    inside = tested.difference._replace(value=room, low=room, high=room)
+    return replace(tested, difference=inside, p=two_sided, error=None)
 
 
 def seeds_tested(claim: str, by_seed: Sequence[float], *, in_points: bool = True) -> Tested:
@@ -177,15 +216,24 @@ def seeds_tested(claim: str, by_seed: Sequence[float], *, in_points: bool = True
 
 def decided(setting: Setting, tests: Sequence[Tested]) -> list[Verdict]:
     """Returns the verdicts of claims, which are corrected together: pass all of one experiment."""
-    corrected = iter(holm([each.p for each in tests if each.p is not None]))
+    p_values = [each.p for each in tests if each.p is not None]
+    corrected = iter(holm(p_values))
     verdicts = []
     for each in tests:
         p = None if each.p is None else next(corrected)
         answer: Answer = "not testable here" if each.difference is None else "undecided"
         if each.difference is not None and p is not None:
             answer = verdict(each.difference, p=p)
+        smallest = each.error and detectable(each.error, len(p_values))
+        answer = comparable(
+            setting, powered(answer, smallest, each.paper), is_held_out=each.is_held_out
+        )
         answer = answer_at(setting, answer)
         shown = "" if p is None else p_text(p)
         why = each.why if answer in ("not testable here", "undecided") else ""
-        verdicts.append(Verdict(each.claim, answer, ours=each.ours, why=why, p=shown))
+        paper = "" if each.paper is None else f"{100 * each.paper:+.2f} points"
+        found = Verdict(each.claim, answer, paper, each.ours, why, each.label, shown)
+        verdicts.append(
+            replace(found, detectable=in_points(smallest), author=each.author, note=each.note)
+        )
     return verdicts

@@ -20,14 +20,16 @@ def test_answers_and_the_differences_behind_them(tmp_path: Path) -> None:
     where = setting(tmp_path, "small")
     trained = all_trained(where, list(SCORES), SCORES)
     claims = [
-        Claim(GOOD, POOR, "brand", 10.0),
+        Claim(GOOD, POOR, "category", 10.0),
         Claim(POOR, GOOD, "closure", text="the worse one is better"),
         Claim(GOOD, POOR, "gender", margin=0.3),
         Claim(GOOD, FAILED, "brand"),
+        Claim(GOOD, POOR, "brand", 10.0),
     ]
-    first, second, third, last = judge(where, trained, claims)
+    first, second, third, last, held_out = judge(where, trained, claims)
+    assert (held_out.answer, held_out.ours[:6]) == ("not comparable", "+30.00")
     assert (first.claim, first.answer) == ("MTCon, learned weights above CSN", "holds")
-    assert (first.paper, first.label) == ("+10.00 points", "brand (tilt)")
+    assert (first.paper, first.label) == ("+10.00 points", "category (shape)")
     assert first.ours.startswith("+30.00 [+")
     assert first.ours.endswith("] points")
     assert (first.p, last.p) == ("< 0.001", "")

@@ -2,13 +2,17 @@
 
 import importlib
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from experiments.reproduction.cells import Cell
+from experiments.reproduction.data import DATA_SETS
 from experiments.reproduction.experiment import Done, Experiment
 from experiments.reproduction.page import ANSWERS, Failure, page, write_inconsistencies, write_page
 from experiments.reproduction.paper import inconsistencies
-from tests.experiments.pretended import all_trained, setting
+from experiments.reproduction.running import disclosed
+from tests.experiments.pretended import all_trained, setting, trained
+from tests.recorded import plan_with
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -33,23 +37,34 @@ def test_a_page_has_each_claim_with_its_verdict(tmp_path: Path) -> None:
     where = setting(tmp_path, "small", "train.epochs=20")
     html = page(where, [*tables, tables[0]], [failed], planned=5)
     text = words(html)
-    assert "2 of 6 claims hold" in text
-    assert "holds: 2; undecided: 4. Not made yet: 1." in text
+    assert "7 claims of the papers, none of them judged" in text
+    assert "not comparable: 7. Not made yet: 1." in text
     assert "MSCon, table 3: the brand of shoes, which no training saw: the disk &lt;is&gt;" in text
     for each in tables:
         assert each.experiment.title in text
         for verdict in each.outcome.verdicts:
             assert f"{verdict.claim} {verdict.label} {verdict.answer} {verdict.paper}" in text
-    assert "XEnt MT above MSCon informative (texture) undecided +0.96 points +0.00 [" in text
+    assert "XEnt MT above MSCon informative (texture) not comparable +0.96 points +0.00 [" in text
     assert html.count('src="data:image/png;base64,') == 3
     assert not re.search(r'(?:src|href)="(?!data:|#)', html)
     # Systems of both tables are counted once.
-    assert "use 24 systems" in text
-    assert "of 19 different systems" in text
+    assert "use 29 systems" in text
+    assert "of 24 different systems" in text
     assert text.count("synthetic images") >= 2
     assert "all train.epochs 20" in text
     for listed in inconsistencies():
         assert " ".join(listed.place.split()) in text.replace("&#39;", "'")
+
+
+def test_claims_over_systems_that_learned_nothing_are_counted(tmp_path: Path) -> None:
+    where = setting(tmp_path, "small", "train.epochs=20")
+    found: Experiment = importlib.import_module("experiments.mscon_table1").EXPERIMENT
+    scores = {Cell("zappos50k", "mtcon"): [0.9] * 3, Cell("zappos50k", "csn"): [0.4, 0.41, 0.4]}
+    trained = all_trained(where, list(found.cells(where)), scores)
+    made = Done(found, found.finish(where, trained), trained, tmp_path)
+    # Three labels, and their mean.
+    text = words(page(where, [made], [], 1))
+    assert "4 that hold are over a system below the untrained encoder." in text
 
 
 def test_a_training_that_tables_share_is_counted_once(tmp_path: Path) -> None:
@@ -65,7 +80,7 @@ def test_a_page_of_few_seeds_judges_nothing(tmp_path: Path) -> None:
     one = done(tmp_path, "mscon_table4", "smoke")
     write_page(tmp_path / "out" / "index.html", setting(tmp_path), [one], [], planned=1)
     text = words((tmp_path / "out" / "index.html").read_text(encoding="utf-8"))
-    assert "4 claims, none of them judged not judged at this budget: 4." in text
+    assert "5 claims of the papers, none of them judged not judged at this budget: 5." in text
     assert "Not made yet" not in text
 
 
@@ -78,11 +93,28 @@ def test_answers_are_counted_by_table(tmp_path: Path) -> None:
     assert dict(zip(ANSWERS, counts, strict=True)) == {
         "holds": "",
         "does not hold": "",
-        "undecided": "4",
+        "undecided": "",
+        "cannot be decided here": "",
+        "not comparable": "5",
         "not testable here": "",
         "not judged at this budget": "",
     }
     assert headings[: len(ANSWERS)] == list(ANSWERS)
+
+
+def test_what_differs_from_the_paper_is_disclosed(tmp_path: Path) -> None:
+    where = setting(tmp_path, "small")
+    some = trained(where, Cell("zappos50k", "mtcon"), [0.5])
+    results = some.row.results
+    assert results is not None
+    classes = {"shape": 3, "texture": 6, "colour": 8, "tilt": 43}
+    plan = plan_with(classes=classes, num_items={"train": 700, "test": 1234}, images_per_trial=8400)
+    some = replace(some, row=replace(some.row, results=replace(results, plan=plan)))
+    assert some.source is not None
+    items, network, labels = disclosed(some.source, DATA_SETS["zappos50k"], some)
+    assert items == "700 train, 1,234 test"
+    assert network == "small, random start, 16,800 views"
+    assert labels.endswith("; brand (tilt): 43, the paper's 20")
 
 
 def test_the_published_inconsistencies_are_those_of_the_report(tmp_path: Path) -> None:

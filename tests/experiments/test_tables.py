@@ -50,12 +50,58 @@ def test_claims_are_what_the_paper_prints(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_published_verdicts_are_of_these_claims(name: str) -> None:
-    """Claims and printed differences; the published label has the stand-in's column behind it."""
+    """Claims and printed differences; the published label has the stand-in's column behind it.
+
+    The pages were made before some of the claims were written, and say so.
+    """
     published = pd.read_csv(PUBLISHED / name / "claims.csv")
     labels = published["label"].str.partition(" ")[0]
     rows = zip(published["claim"], labels, published["paper"], strict=True)
-    claims = [(str(c), c.label, f"{c.paper:+.2f} points") for c in table(name).claims()]
-    assert list(rows) == claims
+    claims = {(str(c), c.label, f"{c.paper:+.2f} points") for c in table(name).claims()}
+    assert set(rows) <= claims
+
+
+def test_pooled_claims_are_the_mean_gains_of_the_abstracts(tmp_path: Path) -> None:
+    """MTCon's abstract: 3.3 points out of domain and 1.5 in domain above multi-task networks."""
+    where = setting(tmp_path, "small")
+    for name, gain, num_labels in (("mtcon_table1", "+3.33", 5), ("mtcon_table2", "+1.55", 6)):
+        found = table(name)
+        outcome = found.finish(where, all_trained(where, found.cells(), {}))
+        first = outcome.verdicts[0]
+        assert first.claim == f"MTCon above XEnt MT, mean of {num_labels} differences"
+        assert first.paper == f"{gain} points"
+        assert first.label.count(",") == num_labels - 1
+        assert first.detectable.endswith(" points")
+
+
+def test_what_the_paper_prints_may_be_too_small_for_the_design(tmp_path: Path) -> None:
+    where, shoes = setting(tmp_path, "small"), table("mscon_table1")
+    better = {Cell("zappos50k", "mtcon"): [0.53, 0.57, 0.55]}
+    verdicts = shoes.finish(where, all_trained(where, shoes.cells(), better)).verdicts
+    of_xent = [v for v in verdicts if v.claim.startswith("MSCon above XEnt MT")]
+    assert of_xent[0].ours.startswith("+5.00 [")
+    assert [v.answer for v in of_xent] == ["cannot be decided here"] * 4
+    assert all(abs(float(v.paper.split()[0])) < float(v.detectable.split()[0]) for v in of_xent)
+    weight = next(v for v in verdicts if "learned weight of closure" in v.claim)
+    assert weight.answer == "not testable here"
+
+
+def test_networks_below_the_untrained_encoder_are_marked(tmp_path: Path) -> None:
+    where, shoes = setting(tmp_path, "small"), table("mscon_table1")
+    scores = {Cell("zappos50k", "mtcon"): [0.9] * 3, Cell("zappos50k", "csn"): [0.4, 0.41, 0.4]}
+    verdicts = shoes.finish(where, all_trained(where, shoes.cells(), scores)).verdicts
+    marked = {v.claim.partition(",")[0] for v in verdicts if v.note}
+    assert marked == {"MSCon above CSN"}
+    assert {v.note for v in verdicts} == {"", "CSN is below the untrained encoder"}
+
+
+def test_held_out_labels_are_not_compared_from_a_random_start(tmp_path: Path) -> None:
+    """The papers' networks start from ImageNet."""
+    where, birds = setting(tmp_path, "small"), table("mtcon_table1")
+    verdicts = birds.finish(where, all_trained(where, birds.cells(), {})).verdicts
+    assert {v.answer for v in verdicts} == {"not comparable"}
+    assert all(v.ours for v in verdicts)
+    assert setting(tmp_path, "paper").budget.is_pretrained
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -74,7 +120,7 @@ def test_tables_share_each_training(tmp_path: Path) -> None:
     where = setting(tmp_path)
     # Those of CCN differ on the paper's images alone.
     cells = unique(replace(c, own_data=()) for name in NAMES for c in table(name).cells())
-    assert len(cells) == 77
+    assert len(cells) == 84
     specs = [where.spec_of(cell) for cell in cells]
     assert len({spec.name for spec in specs}) == len(cells)
     bodies = [{**dump_spec(spec), "name": ""} for spec in specs]
@@ -108,7 +154,7 @@ def test_a_table_has_both_values_the_difference_and_the_deviations(tmp_path: Pat
     assert shown.loc["XEnt MT"]["paper (%)"] == "32.10 ± 1.48"
     assert shown.loc["MSCon, equal weights"]["no result because"] == "diverged\nin step 3"
     (verdict,) = outcome.verdicts
-    assert (verdict.claim, verdict.answer) == ("MSCon 10 points above XEnt MT", "holds")
+    assert (verdict.claim, verdict.answer) == ("MSCon 10 points above XEnt MT", "not comparable")
     assert (verdict.paper, verdict.label) == ("+10.52 points", "brand (tilt)")
     write(tmp_path / "out", experiment("mscon_table3"), outcome)
     (picture,) = outcome.pictures
@@ -121,8 +167,11 @@ def test_a_table_has_both_values_the_difference_and_the_deviations(tmp_path: Pat
 
 
 def test_a_claim_of_ten_points_needs_ten_points(tmp_path: Path) -> None:
-    where, brand = setting(tmp_path, "small"), table("mscon_table3")
-    found = all_trained(where, brand.cells(), {Cell("zappos50k", "mtcon"): [0.55, 0.56, 0.54]})
+    small = setting(tmp_path, "small")
+    weights = {**small.budget.base, "model.encoder": {"name": "small", "weights": "some"}}
+    brand = table("mscon_table3")
+    found = all_trained(small, brand.cells(), {Cell("zappos50k", "mtcon"): [0.55, 0.56, 0.54]})
+    where = replace(small, budget=replace(small.budget, base=weights))
     (verdict,) = brand.finish(where, found).verdicts
     assert (verdict.answer, verdict.paper) == ("does not hold", "+10.52 points")
 
@@ -144,7 +193,12 @@ def test_label_sets_have_their_own_metrics(tmp_path: Path) -> None:
     assert rows["SimCLR", "micro F1"] == pytest.approx(25.0)
     assert rows["SimCLR", "mAP of the training split"] == pytest.approx(60.0)
     assert any("are of the validation split" in note for note in outcome.notes)
-    assert [verdict.claim for verdict in outcome.verdicts] == [
+    assert [v.claim for v in outcome.verdicts[:8]] == [
+        f"MultiSupCon_0.5 above {than} in {metric}"
+        for than in ("SupCon", "SimCLR")
+        for metric in ("micro F1", "macro F1", "sample F1", "mAP of the training split")
+    ]
+    assert [verdict.claim for verdict in outcome.verdicts[8:]] == [
         "MultiSupCon_0.5 above MultiSupCon_0.3",
         "MultiSupCon_0.3 above SupCon",
         "SupCon above SimCLR",

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from io import SEEK_END, BufferedReader, TextIOWrapper
-from itertools import chain, islice
+from itertools import chain, dropwhile, islice
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +61,8 @@ def read_rows(path: Path) -> Rows:
     """Returns a CSV's rows without those whose cells are all empty.
 
     Quotes first have the meaning of CSV. If a row does not fit the header, each line is read as a
-    row, in which a lone quote is a plain character. Texts in TSV files often have such quotes.
+    row, in which a lone quote is a plain character. Texts in TSV files often have such quotes. A
+    line whose quotes enclose a separator does not fit that reading.
 
     Raises DataError for a row without the header's cells, or a file of another format. Raises
     OSError for an unreadable file.
@@ -222,13 +223,25 @@ def _name_images(lines: Block) -> bool:
 def _literal_blocks(
     path: Path, lines: Iterator[str], separator: str, is_ended: bool
 ) -> Iterator[Block]:
-    """Yields the cells of lines, without the quotes of cells with quotes at both ends."""
+    """Yields the cells of lines, without the quotes of cells with quotes at both ends.
+
+    Raises _RowError, in place of which `read_rows` shows the first error.
+    """
     block: Block = []
     while part := list(islice(lines, BLOCK)):
         block = [line.rstrip("\n").split(separator) for line in part]
+        if any(map(_quotes_separator, block)):
+            raise _RowError(f"{path} must have no separator in quotes")
         yield [[_unquoted(cell) for cell in row] for row in block]
     if not is_ended and block and block[-1][-1].startswith('"'):
-        raise _RowError(f"{path} must end with a whole row")  # `read_rows` shows the first error
+        raise _RowError(f"{path} must end with a whole row")
+
+
+def _quotes_separator(row: list[str]) -> bool:
+    """Returns True if a lone quote begins a cell and a lone quote ends a later cell."""
+    lone = [cell.strip() for cell in row if cell.count('"') % 2]
+    quoted = dropwhile(lambda cell: cell[0] != '"', lone)
+    return any(cell[-1] == '"' for cell in islice(quoted, 1, None))
 
 
 def _unquoted(cell: str) -> str:

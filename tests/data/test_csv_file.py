@@ -66,6 +66,8 @@ def test_a_compressed_table_is_refused(tmp_path: Path, ending: str) -> None:
         ('a,b\n1,2\n3,"x y', "got a cell with a quote at its start .* in row 3; the file"),
         ('a,b\n1,"x\ny\n2,z\n', "got a cell with a quote at its start .* in row 2; the file"),
         ('a,b\n1.png,"x\n2.png,y"\n3,"u\nv"\n', "got 2 lines in a quoted cell of row 2, each with"),
+        ('a,b,c\n1,2,3\n4,"x,y" \n5,6,7\n', "got a cell with a quote at its start .* in row 3"),
+        ('a,b,c\n1,"x ""y"",z"\n', "got 2 cells in place of 3 in row 2"),
         (packed(), "must be UTF-8 text, got .* save a table of another program as 'CSV UTF-8'"),
         (b"\xd0\xcf\x11\xe0\xa1", "must be UTF-8 text, got .* save a table of another program"),
         ("a,b\n1,2\n".encode("utf-16-le"), "UTF-8 text, got null bytes, as in UTF-16 without"),
@@ -78,8 +80,8 @@ def test_a_compressed_table_is_refused(tmp_path: Path, ending: str) -> None:
     ],
     ids=[
         *("long", "long after lines", "short", "cut", "cut in quotes", "quote", "two readings"),
-        *("workbook", "old workbook", "UTF-16", "JSON", "JSON lines", "unnamed", "no names"),
-        *("wide", "large cell"),
+        *("quoted separator", "doubled quotes", "workbook", "old workbook", "UTF-16", "JSON"),
+        *("JSON lines", "unnamed", "no names", "wide", "large cell"),
     ],
 )
 def test_what_is_no_csv_is_refused_in_plain_words(

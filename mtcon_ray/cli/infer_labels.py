@@ -20,8 +20,11 @@ from mtcon_ray.data.cells import (
     parts_of,
     separator_of,
 )
+from mtcon_ray.data.csv_file import MAX_BITS
 from mtcon_ray.data.labels import LabelTable
+from mtcon_ray.data.sources.base import MAX_LABELS
 from mtcon_ray.data.splits import SPLITS
+from mtcon_ray.errors import DataError
 
 Texts = Mapping[str, int]
 
@@ -142,9 +145,19 @@ class Guess:
     remarks: tuple[str, ...]
 
     def spec_fields(self) -> dict[str, Any]:
-        """Returns the spec fields with which all columns can be read."""
+        """Returns the spec fields with which all columns can be read.
+
+        Raises DataError for more columns than a spec can name.
+        """
+        tasks = (*self.classes, *self.sets)
+        for what, columns in (("labels", tasks), ("numbers", self.continuous)):
+            if len(columns) > MAX_LABELS:
+                raise DataError(
+                    f"a table for `init` must have at most {MAX_LABELS:,} columns that may be "
+                    f"{what}, got {len(columns):,}; give it a copy without the others"
+                )
         return {
-            "tasks": (*self.classes, *self.sets),
+            "tasks": tasks,
             "multi_hot": {name: found.columns for name, found in self.sets.items()},
             "multi_hot_separator": self.separator,
         }
@@ -202,6 +215,11 @@ def guess_labels(
         for c, own in lists.items()
         if own == separator
     }
+    remarks += [
+        f"column {c!r} has lists of {found.size:,} names: is it a label set?"
+        for c, found in sets.items()
+        if found.size > MAX_CLASSES
+    ]
     bits, with_both = _columns_of_bits(columns)
     uncertain = [repr(c) for c in with_both if c not in floats]
     if len(bits) >= MANY_BITS:
@@ -250,12 +268,17 @@ def _columns_of_bits(columns: Mapping[str, Texts]) -> tuple[tuple[str, ...], lis
 
 
 def _lists(texts: Texts) -> str | None:
-    """Returns the separator of a column of lists whose names repeat, else None."""
+    """Returns the separator of a column of lists whose names repeat, else None.
+
+    None also for a column that `read_lists` would refuse for its size.
+    """
     separator = separator_of(texts)
     if separator is None:
         return None
     count = sum(n * len(parts_of(text, separator)) for text, n in texts.items())
-    return separator if count >= LEAST_ROWS_PER_CLASS * len(_names(texts, separator)) else None
+    num_names = len(_names(texts, separator))
+    is_large = num_names * sum(texts.values()) > MAX_BITS
+    return None if is_large or count < LEAST_ROWS_PER_CLASS * num_names else separator
 
 
 def _names(texts: Texts, separator: str) -> set[str]:

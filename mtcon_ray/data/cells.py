@@ -22,6 +22,8 @@ MINUS_ONE, NO_BIT = 2, 3
 BITS = {"true": 1, "yes": 1, "false": 0, "no": 0}
 BIT = re.compile(r"-?[01](\.0+)?")
 DECIMAL = re.compile(r"[-+]?\d+\.\d+([eE][-+]?\d+)?")
+# A list as a program prints it, such as [3, 1] or ['cat', 'dog'].
+PRINTED_LIST = re.compile(r"\[[^]]*\]|\{[^}]*\}|\([^)]*\)|\[\s*[\[{(].*\]", re.DOTALL)
 # The square of a larger number, summed over a large table, exceeds float64.
 LARGEST_NUMBER = 1e150
 
@@ -100,15 +102,22 @@ def parts_of(text: str, separator: str) -> list[str]:
     return [part.strip() for part in text.split(separator) if part.strip()]
 
 
+def is_printed_list(text: str, separator: str) -> bool:
+    """Returns True for several names in brackets. The first and the last name would have these."""
+    return separator in text and PRINTED_LIST.fullmatch(text.strip()) is not None
+
+
 def separator_of(texts: Collection[str]) -> str | None:
     """Returns the separator of a column of lists, such as | for Mass|Edema; None for any other.
 
     The lists consist of fewer names than there are different lists. Names of classes with a comma,
-    sentences, and numbers with a decimal comma are no lists.
+    sentences, lists in brackets, and numbers with a decimal comma are no lists.
     """
     for separator in SEPARATORS:
         if not any(separator in text for text in texts):
             continue
+        if any(is_printed_list(text, separator) for text in texts):
+            return None
         names = {name for text in texts for name in parts_of(text, separator)}
         is_decimal_comma = separator == "," and all(map(str.isdecimal, names))
         if 2 <= len(names) <= len(texts) and not is_decimal_comma:

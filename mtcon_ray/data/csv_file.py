@@ -11,11 +11,21 @@ from pathlib import Path
 import numpy as np
 
 from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
-from mtcon_ray.data.cells import LARGEST_NUMBER, MINUS_ONE, NO_BIT, as_bits
+from mtcon_ray.data.cells import (
+    LARGEST_NUMBER,
+    MINUS_ONE,
+    NO_BIT,
+    as_bits,
+    is_printed_list,
+    parts_of,
+)
 from mtcon_ray.data.csv_rows import read_rows
 from mtcon_ray.data.parquet_file import PARQUET, read_parquet
 from mtcon_ray.data.text_file import read_lines
 from mtcon_ray.errors import DataError, nearest
+
+# Rows times names of a column of lists. Each bit takes a byte.
+MAX_BITS = 10**9
 
 
 @dataclass(frozen=True)
@@ -159,16 +169,27 @@ def read_lists(
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Returns a column of lists such as `red|shiny` as bits, uint8 [N, L], and the L sorted names.
 
-    The bits of an empty cell are UNKNOWN_BIT. Raises DataError if the column is absent.
+    The bits of a cell without names are UNKNOWN_BIT.
+
+    Raises DataError if the column is absent, has lists in brackets, or has more than MAX_BITS.
     """
     cells = table.column(column, field)
-    lists = [[part.strip() for part in cell.split(separator) if part.strip()] for cell in cells]
+    printed = np.array([is_printed_list(cell, separator) for cell in cells])
+    table.refuse(printed, column, f"hold names with {separator!r} between them and no brackets")
+    lists = [parts_of(cell, separator) for cell in cells]
     names = tuple(sorted({part for parts in lists for part in parts}))
+    if len(names) * len(cells) > MAX_BITS:
+        raise DataError(
+            f"column {column!r} of {table.path} must hold lists of at most "
+            f"{MAX_BITS // len(cells):,} different names in {len(cells):,} rows, got "
+            f"{len(names):,}; keep the frequent names"
+        )
     place = {name: index for index, name in enumerate(names)}
     bits = np.zeros((len(cells), len(names)), dtype=np.uint8)
     for item, parts in enumerate(lists):
         bits[item, [place[part] for part in parts]] = 1
-    bits[cells == ""] = UNKNOWN_BIT
+        if not parts:
+            bits[item] = UNKNOWN_BIT
     return bits, names
 
 

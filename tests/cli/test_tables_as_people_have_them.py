@@ -174,6 +174,24 @@ def test_lists_with_another_separator_are_told(tmp_path: Path) -> None:
     assert "'more' has lists with ';' between the names" in str(found.remarks)
 
 
+def test_lists_of_many_names_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists that `read_lists` refuses are no label set."""
+    columns: Columns = {"tags": lambda i: f"t{i % 110}" + "|u" * (i % 7 == 0), "kind": kind}
+    found = infer(tmp_path, columns, rows=1000)
+    assert found.tasks == ("kind", "tags")
+    assert found.remarks == ("column 'tags' has lists of 111 names: is it a label set?",)
+    monkeypatch.setattr("mtcon_ray.cli.infer_labels.MAX_BITS", 110_000)
+    assert infer_columns(tmp_path / "labels.csv", tmp_path / "images").sets == {}
+
+
+@pytest.mark.parametrize(("cell", "what"), [(kind, "labels"), (lambda i: i + 0.5, "numbers")])
+def test_more_columns_than_a_spec_can_name_are_refused(
+    tmp_path: Path, cell: Callable[[int], object], what: str
+) -> None:
+    with pytest.raises(DataError, match=f"most 1,000 columns that may be {what}, got 1,001; give"):
+        infer(tmp_path, {f"c{k}": cell for k in range(1001)}, rows=30)
+
+
 @pytest.mark.parametrize(
     ("cell", "tasks", "continuous"),
     [

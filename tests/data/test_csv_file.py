@@ -191,6 +191,22 @@ def test_columns_of_lists_are_warned_of_too(files: Any) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("tags", "names", "message"),
+    [
+        (["red|new", "old"], [""] * 17 + ["x"], r"lists of at most 3 .* in 20 rows, got 4; keep"),
+        (["[1|2]", "[1]"], ["1"] * 18, r"hold names with '\|' between them .* got '\[1\|2\]' in"),
+    ],
+)
+def test_lists_that_are_too_large_or_in_brackets_are_refused(
+    files: Any, monkeypatch: pytest.MonkeyPatch, tags: list[str], names: list[str], message: str
+) -> None:
+    monkeypatch.setattr("mtcon_ray.data.csv_file.MAX_BITS", 79)
+    files.frame["tags"] = tags + names
+    with pytest.raises(DataError, match=message):
+        labels_of(files.spec(multi_hot={"looks": "tags"}))
+
+
 def test_plain_labels_are_not_warned_of(files: Any) -> None:
     files.frame["kind"] = ["nano" if row % 2 else "b" for row in range(20)]
     files.frame.loc[0, "kind"] = ""

@@ -49,13 +49,14 @@ def test_multi_hot_and_continuous_columns_are_kept(files: Any) -> None:
     """Bits are read from columns and from lists."""
     files.frame["shiny"] = ["1", "False", ""] + ["0"] * 17
     files.frame["soft"] = ["0"] * 19 + ["1"]
-    files.frame["tags"] = ["red|new", "", "new"] + ["red"] * 17
+    files.frame["tags"] = ["red|new", "", "new", "red", "|", " "] + ["red"] * 14
     files.frame["price"] = ["1.5", ""] + ["-2"] * 18
     sets = {"looks": ["shiny", "soft"], "tags": "tags"}
     table = labels_of(files.spec(multi_hot=sets, continuous=["price"]))
     assert table.multi_hot["looks"][:3].tolist() == [[1, 0], [0, 0], [255, 0]]
     assert table.multi_hot["looks"][19].tolist() == [0, 1]
     assert table.multi_hot["tags"][:4].tolist() == [[1, 1], [255, 255], [1, 0], [0, 1]]
+    assert (table.multi_hot["tags"][4:6] == 255).all()
     assert table.multi_hot_names == {"looks": ("shiny", "soft"), "tags": ("new", "red")}
     assert table.continuous["price"][0] == 1.5
     assert np.isnan(table.continuous["price"][1])

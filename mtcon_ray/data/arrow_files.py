@@ -15,7 +15,7 @@ import numpy as np
 from mtcon_ray.data.cells import LIST_SEPARATOR
 from mtcon_ray.data.csv_file import CsvFile
 from mtcon_ray.data.image_files import ImageFiles, ImageFolder, UnreadableImageError
-from mtcon_ray.data.parquet_file import as_text, different_values
+from mtcon_ray.data.parquet_file import as_text, different_values, is_list, is_plain
 from mtcon_ray.data.shards import find_shards, open_shard
 from mtcon_ray.errors import DataError, nearest
 
@@ -110,16 +110,11 @@ class ArrowFiles(ImageFiles):
 
     def is_list(self, column: str) -> bool:
         """Returns True for a column of lists of text or whole numbers, such as tags."""
-        import pyarrow.types as types
-
-        kind = self.schema.field(column).type
-        if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
-            return False
-        return _is_plain(kind.value_type) and not types.is_floating(kind.value_type)
+        return is_list(self.schema.field(column).type)
 
     def is_plain(self, column: str) -> bool:
         """Returns True for a column of text, numbers or truth values."""
-        return _is_plain(self.schema.field(column).type)
+        return is_plain(self.schema.field(column).type)
 
     def is_class(self, column: str) -> bool:
         """Returns True for a column of the feature ClassLabel."""
@@ -226,17 +221,3 @@ class ArrowFiles(ImageFiles):
 
 def _is_feature(feature: Any, name: str) -> TypeGuard[dict[str, Any]]:
     return isinstance(feature, dict) and feature.get("_type") == name
-
-
-def _is_plain(kind: Any) -> bool:
-    import pyarrow.types as types
-
-    if types.is_dictionary(kind):
-        kind = kind.value_type
-    return bool(
-        types.is_string(kind)
-        or types.is_large_string(kind)
-        or types.is_integer(kind)
-        or types.is_floating(kind)
-        or types.is_boolean(kind)
-    )

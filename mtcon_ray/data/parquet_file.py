@@ -4,13 +4,17 @@ A Parquet file of 200 kB can hold 30 million equal rows, or one long text in a m
 """
 
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mtcon_ray.data.cells import LIST_SEPARATOR
+from mtcon_ray.data.csv_rows import MAX_COLUMNS
 from mtcon_ray.errors import DataError
 from mtcon_ray.regular_file import open_regular
 
@@ -29,11 +33,11 @@ def read_parquet(path: Path) -> tuple[dict[str, np.ndarray], int]:
     """Returns the columns as the text that a CSV of them would hold, by name; and their length.
 
     Numbers without decimals lose the point, true and false become 1 and 0, the names in a list are
-    joined by |, and nulls are empty cells. Columns of bytes and of nested fields, such as images,
-    are left out.
+    joined by |, and nulls are empty cells. Columns of bytes, of nested fields and of lists with
+    decimals, such as images and embeddings, are left out.
 
-    Raises DataError if the file is damaged, has no rows or a repeated column, or unpacks to more
-    than the bounds, and OSError if it cannot be read.
+    Raises DataError if the file is damaged, has no rows, a repeated column or too many columns, or
+    unpacks to more than the bounds, and OSError if it cannot be read.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -42,10 +46,11 @@ def read_parquet(path: Path) -> tuple[dict[str, np.ndarray], int]:
     # Invalid dates and bytes that are not text are ValueErrors.
     try:
         schema = pq.read_schema(path)
-        kept = [field.name for field in schema if not _is_nested(field.type, pa.types)]
-        twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+        _refuse_more(path, len(schema), MAX_COLUMNS, "columns")
+        twice = [name for name, count in Counter(schema.names).items() if count > 1]
         if twice:
             raise DataError(f"columns of {path} must have different names, got {twice[0]!r} twice")
+        kept = [field.name for field in schema if _is_cell(field.type)]
         table = read_columns(path, kept)
         columns = {}
         for name in kept:
@@ -76,28 +81,43 @@ def read_columns(path: Path, names: Sequence[str]) -> "pa.Table":
     """
     import pyarrow.parquet as pq
 
-    size, texts = size_of_regular(path), set()
-    cells = unpacked = 0
+    size, cells, unpacked = size_of_regular(path), 0, 0
     with pq.ParquetFile(path) as file:
         found = file.metadata
         refuse_rows(path, found.num_rows)
-        for group in range(found.num_row_groups):
-            for place in range(found.num_columns):
-                column = found.row_group(group).column(place)
-                leaf = column.path_in_schema
-                if any(leaf == name or leaf.startswith(f"{name}.") for name in names):
-                    cells += column.num_values
-                    unpacked += column.total_uncompressed_size
-                    if column.physical_type == "BYTE_ARRAY":
-                        texts.add(leaf)
+        leaves = _leaves(file.schema, {*names})
+        texts = [leaf for leaf in leaves.values() if leaf.physical_type == "BYTE_ARRAY"]
+        for group in map(found.row_group, range(found.num_row_groups)):
+            for column in map(group.column, leaves):
+                cells += column.num_values
+                unpacked += column.total_uncompressed_size
     _refuse_more(path, cells, max(MAX_CELLS, CELLS_PER_BYTE * size), "values in columns of labels")
     most = max(MAX_UNPACKED, UNPACKED_PER_BYTE * size)
     _refuse_more(path, unpacked, most, "bytes of labels")
-    with pq.ParquetFile(path, read_dictionary=sorted(texts)) as file:
+    with pq.ParquetFile(path, read_dictionary=sorted(leaf.path for leaf in texts)) as file:
         table = file.read(names)
     table.validate(full=True)
-    _refuse_more(path, sum(map(_joined_size, table.columns)), most, "bytes of lists")
+    refuse_joined(path, table)
     return table
+
+
+def _leaves(schema: Any, names: Collection[str]) -> dict[int, Any]:
+    """Returns the columns of a Parquet file that hold the values of named columns, by place.
+
+    The name of a column may hold points, as paths in a Parquet file do.
+    """
+    leaves = {place: schema.column(place) for place in range(len(schema))}
+    return {
+        place: leaf
+        for place, leaf in leaves.items()
+        if any(name in names for name in accumulate(leaf.path.split("."), "{}.{}".format))
+    }
+
+
+def refuse_joined(path: Path, table: "pa.Table") -> None:
+    """Raises DataError if the texts in lists, which are joined row by row, take too much memory."""
+    most = max(MAX_UNPACKED, UNPACKED_PER_BYTE * size_of_regular(path))
+    _refuse_more(path, sum(map(_joined_size, table.columns)), most, "bytes of lists")
 
 
 def _refuse_more(path: Path, count: int, most: int, what: str) -> None:
@@ -106,7 +126,7 @@ def _refuse_more(path: Path, count: int, most: int, what: str) -> None:
 
 
 def _joined_size(column: "pa.ChunkedArray") -> int:
-    """Returns the bytes of the texts in a column of lists, which are joined row by row; else 0."""
+    """Returns the bytes of the texts in a column of lists of dictionaries, else 0."""
     import pyarrow.compute as pc
     import pyarrow.types as types
 
@@ -121,18 +141,51 @@ def _joined_size(column: "pa.ChunkedArray") -> int:
 
 def different_values(column: "pa.ChunkedArray") -> tuple[list[Any], np.ndarray]:
     """Returns a column's different values, and the place of each row's value among these."""
+    import pyarrow as pa
     import pyarrow.types as types
 
-    if types.is_nested(column.type):
-        return column.to_pylist(), np.arange(len(column))
-    encoded = column.dictionary_encode().unify_dictionaries().combine_chunks()
-    values = [*encoded.dictionary.to_pylist(), None]
-    return values, np.asarray(encoded.indices.fill_null(len(values) - 1))
+    if not types.is_nested(column.type):
+        with suppress(pa.ArrowNotImplementedError):  # float16, for example
+            encoded = column.dictionary_encode().unify_dictionaries().combine_chunks()
+            values = [*encoded.dictionary.to_pylist(), None]
+            return values, np.asarray(encoded.indices.fill_null(len(values) - 1))
+    return column.to_pylist(), np.arange(len(column))
 
 
-def _is_nested(kind: Any, types: Any) -> bool:
-    is_bytes = types.is_binary(kind) or types.is_large_binary(kind)
-    return bool(is_bytes or types.is_struct(kind) or types.is_map(kind))
+def is_list(kind: Any) -> bool:
+    """Returns True for a type of lists of text or whole numbers, such as tags."""
+    import pyarrow.types as types
+
+    if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
+        return False
+    return is_plain(kind.value_type) and not types.is_floating(kind.value_type)
+
+
+def is_plain(kind: Any) -> bool:
+    """Returns True for a type of text, numbers or truth values."""
+    import pyarrow.types as types
+
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_integer(kind)
+        or types.is_floating(kind)
+        or types.is_boolean(kind)
+    )
+
+
+def _is_cell(kind: Any) -> bool:
+    """Returns True for a type that a cell can hold: neither bytes nor nested, except `is_list`."""
+    import pyarrow.types as types
+
+    kind = getattr(kind, "storage_type", kind)  # of an extension, such as a tensor
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    is_bytes = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
+    is_bytes = is_bytes or types.is_fixed_size_binary(kind)
+    return is_list(kind) or not (is_bytes or types.is_nested(kind))
 
 
 def as_text(values: list[Any]) -> np.ndarray:

@@ -6,6 +6,7 @@ folders name their splits, as on the hub.
 
 import json
 import re
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from mtcon_ray.data.parquet_file import (
     PARQUET,
     UNPACKED_PER_BYTE,
     read_columns,
+    refuse_joined,
     refuse_rows,
 )
 from mtcon_ray.data.splits import ALIASES, EVALUATION, split_names
@@ -99,7 +101,15 @@ class ArrowShard:
     def __init__(self, path: Path) -> None:
         import pyarrow as pa
 
+        self._path = path
         with pa.memory_map(str(path)) as mapped:
+            # A buffer of zeros is compressed to a ten thousandth of its size.
+            if any(map(_is_compressed, pa.ipc.MessageReader.open_stream(mapped))):
+                raise DataError(
+                    f"{path} must hold rows without compression, got compressed rows; save the "
+                    "data anew, for example as Parquet"
+                )
+            mapped.seek(0)
             self._table = pa.ipc.open_stream(mapped).read_all()
         # pyarrow follows the offsets in the map. A wrong offset would read other memory of this
         # process, or end the process. The validation reads the offsets of images, not their bytes.
@@ -109,7 +119,9 @@ class ArrowShard:
 
     def read(self, columns: list[str]) -> "pa.Table":
         """Returns columns of all rows."""
-        return self._table.select(columns)
+        table = self._table.select(columns)
+        refuse_joined(self._path, table)
+        return table
 
     def read_images(self, column: str, group: int) -> "pa.ChunkedArray":
         """Returns the images of all rows: bytes, or a struct with the field bytes."""
@@ -117,6 +129,34 @@ class ArrowShard:
 
     def close(self) -> None:
         """Does nothing: an array keeps the map for as long as it is used."""
+
+
+def _is_compressed(message: "pa.ipc.Message") -> bool:
+    """Returns True for rows or a dictionary with compressed buffers.
+
+    pyarrow does not tell. `metadata` is a table of FlatBuffers, defined by Message.fbs of Arrow.
+    """
+    data = message.metadata.to_pybytes()
+
+    def field(table: int, number: int) -> int:
+        """Returns the place of a field, 0 if the table lacks it."""
+        fields = table - struct.unpack_from("<i", data, table)[0]
+        place = 4 + 2 * number
+        if place >= struct.unpack_from("<H", data, fields)[0]:
+            return 0
+        offset: int = struct.unpack_from("<H", data, fields + place)[0]
+        return table + offset if offset else 0
+
+    def follow(place: int) -> int:
+        offset: int = struct.unpack_from("<I", data, place)[0]
+        return place + offset
+
+    found = follow(field(follow(0), 2))  # Message.header
+    if message.type == "dictionary":
+        found = follow(field(found, 1))  # DictionaryBatch.data
+    elif message.type != "record batch":
+        return False
+    return field(found, 3) > 0  # RecordBatch.compression
 
 
 @contextmanager
@@ -133,7 +173,7 @@ def open_shard(path: Path) -> Iterator[ParquetShard | ArrowShard]:
             yield opened
         finally:
             opened.close()
-    except (OSError, pa.ArrowException, ValueError, OverflowError) as error:
+    except (OSError, pa.ArrowException, ValueError, OverflowError, struct.error) as error:
         raise DataError(f"{path} must be a whole Parquet or Arrow file, got {error}") from None
 
 

@@ -32,6 +32,13 @@ def test_cells_are_those_of_a_csv(tmp_path: Path) -> None:
         level=pd.Categorical(["low", "high", None]),
         pixels=[b"1", b"2", b"3"],
         nested=[{"bytes": b"1"}, {"bytes": b"2"}, None],
+        half=np.array([1, 2.5, np.nan], np.float16),
+        embedding=[[0.5, 1.0], [], None],
+        boxes=[[[1, 2]], [], None],
+        crops=[[b"1"], [], None],
+        digest=pd.Series([b"1", b"2", None], dtype=pd.ArrowDtype(pa.binary(1))),
+        icon=pd.Categorical([b"1", b"2", None]),
+        **{"a.b": [1, 2, 3]},
     )
     table = read_csv(path)
     assert {name: cells.tolist() for name, cells in table.columns.items()} == {
@@ -43,8 +50,18 @@ def test_cells_are_those_of_a_csv(tmp_path: Path) -> None:
         "flag": ["1", "0", ""],
         "tags": ["u|v", "", ""],
         "level": ["low", "high", ""],
+        "half": ["1.0", "2.5", ""],
+        "a.b": ["1", "2", "3"],
     }
     assert table.rows.tolist() == [1, 2, 3]
+
+
+def test_a_tensor_is_no_cell(tmp_path: Path) -> None:
+    """Extensions are known by their storage."""
+    kind, floats = pa.fixed_shape_tensor(pa.float32(), [2]), pa.list_(pa.float32(), 2)
+    tensors = pa.ExtensionArray.from_storage(kind, pa.array([[1, 2]], floats))
+    pq.write_table(pa.table({"kind": ["x"], "features": tensors}), tmp_path / "labels.parquet")
+    assert [*read_csv(tmp_path / "labels.parquet").columns] == ["kind"]
 
 
 def test_a_number_that_is_none_is_missing(tmp_path: Path) -> None:

@@ -25,6 +25,13 @@ def equal_rows(count: int, value: object) -> "pa.Array":
     return pa.DictionaryArray.from_arrays(np.zeros(count, np.int8), pa.array([value]))
 
 
+def write_arrow(path: Path, table: "pa.Table", compression: str | None = None) -> None:
+    """Writes a stream of rows."""
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(path, table.schema, options=options) as writer:
+        writer.write_table(table)
+
+
 @pytest.mark.parametrize("name", ["labels.parquet", "train.parquet"])
 def test_more_rows_than_a_file_can_name_images_in_are_refused(tmp_path: Path, name: str) -> None:
     pq.write_table(pa.table({"image": equal_rows(MAX_ROWS + 1, "a.png")}), tmp_path / name)
@@ -40,12 +47,39 @@ def test_many_columns_of_equal_rows_are_refused(tmp_path: Path) -> None:
         read_csv(tmp_path / "labels.parquet")
 
 
+def test_more_columns_than_a_csv_may_have_are_refused(tmp_path: Path) -> None:
+    table = pa.table({f"c{i}": [1] for i in range(10_001)})
+    pq.write_table(table, tmp_path / "labels.parquet")
+    with pytest.raises(DataError, match=r"at most 10,000 columns .* got 10,001"):
+        read_csv(tmp_path / "labels.parquet")
+
+
+def test_compressed_arrow_files_are_refused(tmp_path: Path) -> None:
+    """Their buffers would be unpacked as a whole, before a row is read."""
+    zeros = pa.table({"a": np.zeros(10**7, np.int8)})
+    texts = pa.table({"a": equal_rows(1, "x" * 10**7)})
+    for table in (zeros, texts):
+        write_arrow(tmp_path / "train.arrow", table, "zstd")
+        allocated = pa.total_allocated_bytes()
+        with pytest.raises(DataError, match="hold rows without compression, got compressed rows"):
+            find_shards(tmp_path)
+        assert pa.total_allocated_bytes() - allocated < 10**6
+        write_arrow(tmp_path / "train.arrow", table)
+        assert find_shards(tmp_path)[0][0].num_rows == len(table)
+
+
 def test_lists_of_a_long_text_are_refused(tmp_path: Path) -> None:
     texts = equal_rows(100_000, "x" * 1_000_000)
     lists = pa.ListArray.from_arrays(np.arange(100_001, dtype=np.int32), texts)
     pq.write_table(pa.table({"tags": lists}), tmp_path / "labels.parquet", compression="zstd")
     with pytest.raises(DataError, match="500,000,000 bytes of lists for its size, got 100,000,000"):
         read_csv(tmp_path / "labels.parquet")
+    write_arrow(
+        tmp_path / "train.arrow", pa.table({"tags": lists, "image": pa.nulls(100_000, pa.binary())})
+    )
+    (tmp_path / "labels.parquet").unlink()
+    with pytest.raises(DataError, match="500,000,000 bytes of lists for its size, got 100,000,000"):
+        ArrowFiles(tmp_path, "image").read_columns({"tags": "multi_hot"})
 
 
 def test_a_long_text_in_many_rows_is_kept_once(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def parse_yaml(text: str, where: str) -> Any:
     """Returns the plain values of a YAML text.
 
     Raises SpecError, with a message that begins with `where`, for invalid YAML, a repeated key,
-    anchors and aliases (ten lines of aliases can expand to a billion values), and more than
+    anchors and aliases (ten lines of aliases can expand to a billion values), tags, and more than
     MAX_DEPTH levels.
     """
     depth = 0
@@ -84,6 +84,12 @@ def parse_yaml(text: str, where: str) -> Any:
                 raise SpecError(
                     f"must not use YAML anchors (& or *), got one in line {line}; "
                     "write the values out, or quote the text"
+                )
+            # PyYAML's constructors raise any error for a text that does not fit the tag.
+            if (tag := getattr(event, "tag", None)) not in (None, "!"):
+                raise SpecError(
+                    f"must not use YAML tags (!), got {tag!r}; write plain values, or quote the "
+                    "text"
                 )
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)

@@ -104,6 +104,15 @@ def test_a_key_given_twice_is_refused(text: str, message: str) -> None:
         parse_yaml(text, "file")
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["!!bool maybe", "!!timestamp foo", "!!float ''", "!!set {b}", "!!str 1", "!own [1]", "!!map"],
+)
+def test_a_tag_is_refused(text: str) -> None:
+    with pytest.raises(SpecError, match=r"file must not use YAML tags .*, got '.*(2002:|!own)"):
+        parse_yaml(f"a: {text}", "file")
+
+
 def test_a_key_may_be_given_in_two_mappings() -> None:
     assert parse_yaml("a: [{x: 1}, {x: 2}]\nx: {a: 1}", "file") == {
         "a": [{"x": 1}, {"x": 2}],

@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from contextlib import closing, suppress
+from contextlib import closing
 from io import BytesIO
 from typing import Literal
 
@@ -65,7 +65,7 @@ def decode_image(
     is missing at the end of a JPEG is grey.
 
     Raises UnreadableImageError if `data` cannot be decoded, or has more than 8 bits per channel,
-    which Pillow would clip.
+    which Pillow would clip. Raises MemoryError if the memory is full.
     """
     if allow_truncated and data.startswith(JPEG_START):
         # As Pillow does with LOAD_TRUNCATED_IMAGES, which would hold for all threads and formats.
@@ -84,6 +84,8 @@ def decode_image(
                 whole = _on_white(image)
                 part = whole if box is None else _cut(whole, box)
                 return np.asarray(make_square(part, size, resize))
+    except MemoryError:  # of this process, not of the image: another time the image is decoded
+        raise
     except Exception as error:  # Pillow's decoders raise almost anything on corrupt bytes
         raise UnreadableImageError(_reason(data, error)) from None
 
@@ -110,10 +112,14 @@ def _reason(data: bytes, error: Exception) -> str:
 
 def _set_upright(image: Image.Image) -> None:
     """Transposes the image in place by its EXIF orientation; ignores a damaged EXIF block."""
-    image.load()  # outside of `suppress`: damaged pixels are an error
-    # Pillow's reader and writer of EXIF raise almost anything on damaged bytes.
-    with suppress(Exception):
+    image.load()  # outside of `try`: damaged pixels are an error
+    try:
         ImageOps.exif_transpose(image, in_place=True)
+    except MemoryError:
+        raise
+    # Pillow's reader and writer of EXIF raise almost anything on damaged bytes.
+    except Exception:
+        pass
 
 
 def _cut(image: Image.Image, box: Box) -> Image.Image:

@@ -8,10 +8,8 @@ from mtcon_ray.cli.infer_labels import BY_HAND, MAX_CLASSES, Inferred, LabelSet,
 from mtcon_ray.data.arrow_files import ArrowFiles
 from mtcon_ray.data.cells import LIST_SEPARATOR, texts_of
 from mtcon_ray.data.image_files import ImageFolder
-from mtcon_ray.data.image_names import is_image
+from mtcon_ray.data.image_names import ROW_ENDINGS, is_image
 from mtcon_ray.data.labels import LabelTable
-from mtcon_ray.data.parquet_file import PARQUET
-from mtcon_ray.data.shards import ARROW
 from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.errors import DataError
 
@@ -36,7 +34,7 @@ def is_hf_folder(folder: Path) -> bool:
     if not folder.is_dir():
         return False
     names = list(ImageFolder(folder).names(whole=False))
-    return any(n.endswith((PARQUET, ARROW)) for n in names) and not any(map(is_image, names))
+    return any(n.endswith(ROW_ENDINGS) for n in names) and not any(map(is_image, names))
 
 
 def infer_hf(folder: Path) -> InferredHf:

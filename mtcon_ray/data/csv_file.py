@@ -20,7 +20,8 @@ from mtcon_ray.data.cells import (
     parts_of,
 )
 from mtcon_ray.data.csv_rows import read_rows
-from mtcon_ray.data.parquet_file import PARQUET, read_parquet
+from mtcon_ray.data.image_names import PARQUET
+from mtcon_ray.data.parquet_file import read_parquet
 from mtcon_ray.data.text_file import read_lines
 from mtcon_ray.errors import DataError, nearest
 
@@ -96,8 +97,8 @@ def join_attributes(table: CsvFile, images: np.ndarray, path: Path) -> CsvFile:
     an image's file name and a 1 or -1 for each attribute. `images`, object [N] of str, are the
     table's image paths; they are matched by file name. Images absent from the file get "".
 
-    Raises DataError if the file cannot be read or is malformed, or an attribute has the name of
-    another column.
+    Raises DataError if the file cannot be read, is cut or is malformed, or an attribute has the
+    name of another column.
     """
     lines = read_lines(path)
     if len(lines) < 2:
@@ -105,13 +106,22 @@ def join_attributes(table: CsvFile, images: np.ndarray, path: Path) -> CsvFile:
     names = lines[1].split()
     values: dict[str, list[str]] = {}
     for number, line in enumerate(lines[2:], 3):
-        image, *bits = line.split() or [""]
-        if image and len(bits) != len(names):
+        if not line.strip():
+            continue
+        image, *bits = line.split()
+        if len(bits) != len(names):
             raise DataError(
                 f"line {number} of {path} must have a name and {len(names)} values, "
                 f"got {len(bits)} values"
             )
+        if image in values:
+            raise DataError(f"{path} must list an image once, got {image!r} again in line {number}")
         values[image] = bits
+    if lines[0].strip() != str(len(values)):
+        raise DataError(
+            f"{path} must list as many images as its first line says, got {len(values)} below the "
+            f"line {lines[0].strip()!r}; the file may be cut: get the whole file"
+        )
     twice = sorted({n for n in names if n in table.columns or names.count(n) > 1})
     if twice:
         raise DataError(f"attributes of {path} must have names of their own, got {twice[0]!r}")

@@ -26,7 +26,7 @@ from mtcon_ray.data.image_files import (
     ImageFolder,
     UnreadableImageError,
     is_settled,
-    refuse_bytes,
+    is_utf_8,
     refuse_large,
 )
 from mtcon_ray.data.image_names import IMAGE_ENDINGS, is_hidden
@@ -49,9 +49,9 @@ class ImageArchive(ImageFiles):
 
     def names(self, *, whole: bool = True) -> Iterator[str]:
         for name, target in self._index[2].items():
-            refuse_bytes(name, self.root)
             if target is None:
-                yield name
+                if is_utf_8(name, self.root):
+                    yield name
             elif whole and not is_hidden(name):
                 raise DataError(
                     f"{self.root} must hold folders, not links to folders, got {name!r}, a link to "

@@ -15,7 +15,7 @@ from itertools import accumulate
 from pathlib import Path
 from unicodedata import normalize
 
-from mtcon_ray.data.image_names import IMAGE_ENDINGS, is_hidden
+from mtcon_ray.data.image_names import IMAGE_ENDINGS, ROW_ENDINGS, is_hidden
 from mtcon_ray.data.memory import Room
 from mtcon_ray.errors import DISK_ERRORS, DataError, ResourceError
 from mtcon_ray.regular_file import open_regular
@@ -64,15 +64,21 @@ def refuse_large(num_bytes: int) -> None:
         )
 
 
-def refuse_bytes(name: str, root: Path) -> None:
-    """Raises DataError for a name that is not UTF-8: no spec or table can hold it."""
+def is_utf_8(name: str, root: Path) -> bool:
+    """Returns False for a file whose name no spec or table can hold, and which is of no use.
+
+    Raises DataError if it is of use: an image, or a file of rows.
+    """
     try:
         name.encode()
     except UnicodeEncodeError:
+        if is_hidden(name) or not name.lower().endswith((*IMAGE_ENDINGS, *ROW_ENDINGS)):
+            return False
         raise DataError(
             f"files in {root} must have names in UTF-8, got {os.fsencode(name)!r}; rename them, as "
             "the program convmv does"
         ) from None
+    return True
 
 
 class ImageFiles:
@@ -109,7 +115,7 @@ class ImageFiles:
         return True
 
     def names(self, *, whole: bool = True) -> Iterator[str]:
-        """Yields the names of all files. Raises DataError for a name that is not UTF-8.
+        """Yields the names of all files for which `is_utf_8` is True; raises as it does.
 
         With `whole` also for a folder that cannot be listed and for a link to a folder, because
         files would be missing from the list. Hidden folders of this kind are skipped. Of files that
@@ -250,11 +256,11 @@ class ImageFolder(ImageFiles):
                 continue
             for entry in entries:
                 name = posixpath.join(folder, entry.name)
-                refuse_bytes(name, self.root)
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(name)
                 elif not _may_be_folder(entry):
-                    yield name
+                    if is_utf_8(name, self.root):
+                        yield name
                 elif whole and not is_hidden(name):
                     raise DataError(
                         f"{self.root} must hold folders, not links to folders, got {name!r}, a "

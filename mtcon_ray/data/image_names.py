@@ -16,6 +16,8 @@ FORMATS = {
     "JPEG2000": (".jp2", ".j2k", ".j2c", ".jpc", ".jpf", ".jpx"),
 }
 IMAGE_ENDINGS = tuple(chain(*FORMATS.values()))
+# Files of rows, which may hold images.
+ROW_ENDINGS = PARQUET, ARROW = ".parquet", ".arrow"
 # Folders of programs among the images, in addition to folders that begin with a dot.
 HIDDEN_FOLDERS = {"__MACOSX", "lost+found"}
 

@@ -21,7 +21,6 @@ from mtcon_ray.regular_file import open_regular
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PARQUET = ".parquet"
 # A table names an image in each row, which takes some bytes. The bounds grow with the file's size,
 # except for small files.
 MAX_ROWS, ROWS_PER_BYTE = 1_000_000, 1

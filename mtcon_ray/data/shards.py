@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mtcon_ray.data.image_files import ImageFolder, leads_outside
+from mtcon_ray.data.image_names import ARROW, ROW_ENDINGS
 from mtcon_ray.data.parquet_file import (
     MAX_UNPACKED,
-    PARQUET,
     UNPACKED_PER_BYTE,
     read_columns,
     refuse_joined,
@@ -31,7 +31,6 @@ from mtcon_ray.regular_file import open_regular
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ARROW = ".arrow"
 STATE = "state.json"  # of a folder that `save_to_disk` wrote
 MAX_STATE_BYTES = 10_000_000
 IMAGE_BATCH = 64  # images that are unpacked before their size is known
@@ -193,7 +192,7 @@ def find_shards(root: Path) -> tuple[list[Shard], list[str]]:
             for file in _saved_files(root, name)
         }
     else:
-        found = (n for n in names if PurePosixPath(n).suffix.lower() in (PARQUET, ARROW))
+        found = (n for n in names if PurePosixPath(n).suffix.lower() in ROW_ENDINGS)
         words = {name: split_word(name) for name in found}
     if not words:
         raise DataError(

@@ -13,6 +13,7 @@ ATTRIBUTES = """3
 2.jpg  1 -1
 0.jpg -1  1
 9.jpg  1  1
+
 """
 
 
@@ -28,6 +29,10 @@ def test_attributes_in_the_celeba_format_are_joined_by_file_name(files: Any) -> 
     assert table.multi_hot["looks"][:4].tolist() == [[0, 1], [255, 255], [1, 0], [255, 255]]
     assert table.classes["Soft"] == ("-1", "1")
     assert table.labels["Soft"][:4].tolist() == [1, -1, 0, -1]
+    files.frame.loc[5, "image"] = ""
+    files.frame.to_csv(files.csv, index=False)
+    with pytest.raises(DataError, match=r"'image' .* must name an image, got '' in row 7"):
+        SOURCES["table"](spec).read_labels()
 
 
 @pytest.mark.parametrize(
@@ -37,6 +42,11 @@ def test_attributes_in_the_celeba_format_are_joined_by_file_name(files: Any) -> 
         ("1\nShiny Soft\n0.jpg 1\n", "line 3 of .* must have a name and 2 values, got 1 values"),
         ("1\nShiny Shiny\n0.jpg 1 1\n", "must have names of their own, got 'Shiny'"),
         ("1\nkind\n0.jpg 1\n", "must have names of their own, got 'kind'"),
+        (
+            "2\nShiny Soft\n0.jpg 1 1\n0.jpg 1 1\n",
+            "list an image once, got '0.jpg' again in line 4",
+        ),
+        ("2\nShiny Soft\n0.jpg 1 1\n", "first line says, got 1 below the line '2'; the file may"),
         ("1\nShiny Soft\n0.jpg 1 2\n", "column 'Soft' .* hold 0 and 1, .* or nothing, got '2'"),
     ],
 )

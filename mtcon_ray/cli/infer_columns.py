@@ -1,6 +1,7 @@
 """Inference of the roles of a CSV's columns: images, labels, splits and groups."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -74,7 +75,8 @@ def infer_columns(csv: Path, images: Path) -> InferredColumns:
         images = images.parent
     texts = {column: texts_of(cells) for column, cells in left.items()}
     named = {c: found for c in texts if (found := _named_splits(c, texts[c]))}
-    split = next((c for c, found in named.items() if len(found) == len(SPLITS)), None)
+    incomplete = {c: _incomplete(c, found, len(table.rows)) for c, found in named.items()}
+    split = next((c for c, why in incomplete.items() if not why), None)
     group = _group_column({c: found for c, found in texts.items() if c != split})
     guess = guess_labels({c: found for c, found in texts.items() if c not in (group, *named)})
     # As a spec with these columns reads them.
@@ -97,7 +99,7 @@ def infer_columns(csv: Path, images: Path) -> InferredColumns:
         num_absent=len(open_files(images).find_absent(labels.names)),
         image_column=image,
         split_column=split,
-        incomplete_split=None if split else next(map(_incomplete, named, named.values()), None),
+        incomplete_split=None if split else next(iter(incomplete.values()), None),
         group_column=group,
         unused=tuple(c for c in texts if c not in (*roles.used, split, group)),
         **vars(roles),
@@ -117,15 +119,22 @@ def path_for_spec(path: Path) -> Path:
 
 
 def _image_column(table: CsvFile, images: Path) -> str:
-    for column, cells in table.columns.items():
-        looked_at = [str(cell).lower() for cell in cells[:NUM_LOOKED_AT]]
-        if sum(cell.endswith(IMAGE_ENDINGS) for cell in looked_at) > 0.9 * len(looked_at):
-            return column
-    files = open_files(images)
-    tried = {c: cells[evenly(len(cells), NUM_TRIED)] for c, cells in table.columns.items()}
-    for column, cells in tried.items():
-        if sum(map(files.exists, files.relative(cells))) > len(cells) / 2:
-            return column
+    """Returns the column whose cells are files, else the first whose cells end like images."""
+    named = [
+        column
+        for column, cells in table.columns.items()
+        if sum(cell.lower().endswith(IMAGE_ENDINGS) for cell in cells[:NUM_LOOKED_AT])
+        > 0.9 * len(cells[:NUM_LOOKED_AT])
+    ]
+    for folder in [images, images.parent] if images.is_dir() else [images]:
+        files = open_files(folder)
+        for column in named or table.columns:
+            cells = table.columns[column]
+            tried = files.relative(cells[evenly(len(cells), NUM_TRIED)])
+            if sum(map(files.exists, tried)) > len(tried) / 2:
+                return column
+    if named:
+        return named[0]
     raise DataError(
         f"{table.path} must have a column with the images' paths below {images}, got columns "
         f"{', '.join(table.columns)}{_likely_cause(table, images)}"
@@ -136,18 +145,10 @@ def _likely_cause(table: CsvFile, images: Path) -> str:
     """Returns a line on the column whose cells are names of images without their ending, or ""."""
     # Ages and other numbers may be names of images by chance. Names of images repeat least.
     columns = sorted(table.columns, key=lambda column: -len(texts_of(table.columns[column])))
-    for column in columns:
-        fields = {
-            "csv": str(table.path),
-            "images": str(images),
-            "image_column": column,
-            "tasks": (),
-        }
-        source = TableSource(TableSource.Spec.model_validate(fields))
-        source.table = table  # read once
-        if "is there as" in (cause := source.likely_cause(list(table.columns[column]))):
-            return cause
-    return ""
+    fields = {"csv": str(table.path), "images": str(images), "tasks": ()}
+    source = TableSource(TableSource.Spec.model_validate(fields))  # lists the files once
+    causes = (source.same_file(list(table.columns[column]), column) for column in columns)
+    return next(filter(None, causes), "")
 
 
 def _group_column(columns: Mapping[str, Texts]) -> str | None:
@@ -164,22 +165,27 @@ def _group_column(columns: Mapping[str, Texts]) -> str | None:
     return min(found, key=lambda column: len(columns[column]), default=None)
 
 
-def _named_splits(column: str, texts: Texts) -> set[Split]:
-    """Returns the splits that a column names, none if it is not a column of splits."""
+def _named_splits(column: str, texts: Texts) -> Counter[Split]:
+    """Returns the rows of each split that a column names, none if it is no column of splits."""
     values = {v for v in texts if v.strip().lower() not in WORDS_FOR_NOTHING}
     names = split_names(values, column)
-    found = set(names.values())
+    found: Counter[Split] = Counter()
+    for text, split in names.items():
+        found[split] += texts[text]
     if names.keys() != values or "train" not in found or len(found) < 2:
-        return set()
+        return Counter()
     # Most images are for training. Columns of labels 0, 1 and 2 need not have most zeros.
-    num_train = sum(count for text, count in texts.items() if names.get(text) == "train")
     is_numbered = {v.strip() for v in values} == NUMBERED.keys()
-    return set() if is_numbered and num_train <= sum(texts.values()) / 2 else found
+    return Counter() if is_numbered and found["train"] <= sum(texts.values()) / 2 else found
 
 
-def _incomplete(column: str, named: set[Split]) -> str:
-    lacking = next(split for split in SPLITS if split not in named)
-    return f"column {column!r} has no {lacking}: mark some of its rows {lacking} to use it"
+def _incomplete(column: str, named: Counter[Split], num_rows: int) -> str:
+    """Returns the reason that a column of splits cannot be used, "" if it can."""
+    for split in SPLITS:
+        if split not in named:
+            return f"column {column!r} has no {split}: mark some of its rows {split} to use it"
+    rest = num_rows - named.total()
+    return f"column {column!r} has {rest:,} rows of no split: remove them to use it" if rest else ""
 
 
 def _name(csv: Path) -> str:

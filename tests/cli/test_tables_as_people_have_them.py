@@ -1,6 +1,6 @@
 """`init` of tables as published data sets and spreadsheets have them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,7 @@ import pytest
 
 from mtcon_ray.cli.infer_columns import InferredColumns, infer_columns
 from mtcon_ray.cli.spec_template import spec_text
+from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.data.labels import LabelTable, read_table
 from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.errors import DataError
@@ -107,6 +108,19 @@ def test_names_of_images_without_ending_get_a_hint(tmp_path: Path) -> None:
     """As in HAM10000 and APTOS. A class may be the name of another image by chance."""
     with pytest.raises(DataError, match=r"'0' is there as '0.png': column 'image' must hold paths"):
         infer(tmp_path, {"stars": lambda i: i % 3}, image="{}")
+
+
+def test_the_hint_lists_the_files_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed, names = [], ImageFolder.names
+
+    def counted(self: ImageFolder, **options: bool) -> Iterator[str]:
+        listed.append(self.root)
+        return names(self, **options)
+
+    monkeypatch.setattr(ImageFolder, "names", counted)
+    with pytest.raises(DataError, match="with the images' paths below"):
+        infer(tmp_path, {f"c{k}": lambda i: i + 1 for k in range(9)}, image="x{}")
+    assert listed == [tmp_path / "images"]
 
 
 def test_names_of_images_may_have_no_ending(tmp_path: Path) -> None:

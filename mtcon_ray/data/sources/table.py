@@ -81,7 +81,7 @@ class TableSource(ColumnsSource):
             raise DataError(
                 f"column {column!r} of {table.path} must name files inside {self.spec.images}, "
                 f"got {cells[outside]!r} in row {table.rows[outside]}"
-                f"{self.files.why_outside(name) or self._same_file([name])}"
+                f"{self.files.why_outside(name) or self.same_file([name], column)}"
             )
         return names
 
@@ -96,15 +96,20 @@ class TableSource(ColumnsSource):
             names = files.relative(cells[evenly(len(cells), NUM_TRIED)])
             if other != self.spec.image_column and sum(map(files.exists, names)) > len(names) / 2:
                 return f"\ndid you mean image_column: {other!r}?"
-        return self._same_file(absent)
+        return self.same_file(absent, self.spec.image_column)
 
-    def _same_file(self, absent: Sequence[str]) -> str:
-        """Returns a line with an existing file that an absent name may mean, "" without one."""
-        there, column = defaultdict(list), self.spec.image_column
+    @cached_property
+    def _by_stem(self) -> dict[str, list[str]]:
+        """The first files below the root, by `_stem`."""
+        found = defaultdict(list)
         for path in islice(self.files.names(whole=False), MAX_LISTED):
-            there[_stem(path)].append(path)
+            found[_stem(path)].append(path)
+        return found
+
+    def same_file(self, absent: Sequence[str], column: str) -> str:
+        """Returns a line with an existing file that an absent name of a column may mean, or ""."""
         for name in (absent[i] for i in evenly(len(absent), NUM_TRIED)):
-            if same := there.get(_stem(name)):
+            if same := self._by_stem.get(_stem(name)):
                 found = get_close_matches(name, same, n=1, cutoff=0)[0]
                 return (
                     f"\n{name!r} is there as {found!r}: column {column!r} must hold paths as they "

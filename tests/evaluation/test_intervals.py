@@ -277,7 +277,6 @@ def test_p_of_equal_systems_is_one_unless_there_is_a_margin() -> None:
 
 @pytest.mark.parametrize("freedom", [6, 1e9])
 def test_a_detectable_difference_is_found_in_four_of_five_cases(freedom: float) -> None:
-    """Draws estimates with a normal error, whose variance is estimated by chi-square."""
     generator, num_tests = np.random.default_rng(0), 12
     truth = detectable(StandardError(0.01, freedom), num_tests)
     found = truth + 0.01 * generator.standard_normal(20_000)

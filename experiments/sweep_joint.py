@@ -1,0 +1,9 @@
+"""`mtcon-ray sweep` with joint.yaml of this folder; accepts the same options."""
+
+import sys
+from pathlib import Path
+
+from mtcon_ray.cli.main import main
+
+if __name__ == "__main__":
+    main(["sweep", str(Path(__file__).with_name("joint.yaml")), *sys.argv[1:]])

@@ -125,8 +125,8 @@ def _trust(context: click.Context, parameter: click.Parameter, given: tuple[str,
 
 trust_tracking = click.option(
     TRUST_OPTION, multiple=True, metavar="ADDRESS", expose_value=False, callback=_trust,
-    help="Send the login for MLflow to this server too, which only a spec names, or which has no "
-    f"TLS; may be repeated.  [env var: {TRUST_VARIABLE}]",
+    help="Send the login for MLflow to this server or database too, which only a spec names, or "
+    f"which has no TLS; may be repeated.  [env var: {TRUST_VARIABLE}]",
 )  # fmt: skip
 root = root_option(f"storage.root, else {DEFAULT_ROOT}")
 # As an absolute path, for commands that read no `storage.root` from a spec.

@@ -1,26 +1,30 @@
-"""Consent to send the user's login for MLflow to an address.
+"""Consent to send the user's login, and files of runs, to an address.
 
-MLflow's client sends the login of the environment to any address. A spec, or the recorded spec of a
-folder that somebody sent, can name the address of its author. So a login goes only to addresses
-that the user named: MLFLOW_TRACKING_URI, and those of `--trust-tracking`.
+MLflow's client and the drivers of databases send logins of the user to any address. A spec, the
+recorded spec of a folder that somebody sent, or a row of a database can name the address of its
+author. So a login goes only to addresses that the user named: MLFLOW_TRACKING_URI, and those of
+`--trust-tracking`.
 """
 
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from ipaddress import ip_address
 from netrc import NetrcParseError, netrc
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from mtcon_ray.errors import UserError
+from mtcon_ray.paths import mlflow_artifacts
+from mtcon_ray.root_files import check_no_links, split_at_root
 
 URI_VARIABLE = "MLFLOW_TRACKING_URI"
 TRUST_VARIABLE = "MTCON_RAY_TRUST_TRACKING"
 TRUST_OPTION = "--trust-tracking"
 SERVERS = ("http", "https")
-PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306}
+PORTS = {"http": 80, "https": 443}
 # Variables of MLflow's client (3.17.2) that make it send a login to a server.
 LOGINS = tuple(
     f"MLFLOW_TRACKING_{name}" for name in ("TOKEN", "PASSWORD", "AUTH", "CLIENT_CERT_PATH")
@@ -30,7 +34,11 @@ SIGNS = "MLFLOW_TRACKING_AWS_SIGV4"
 
 def is_server(uri: str) -> bool:
     """Returns True if the URI names a tracking server rather than a database."""
-    return uri.partition(":")[0].lower() in (*SERVERS, "databricks")
+    return _scheme(uri) in (*SERVERS, "databricks")
+
+
+def _scheme(uri: str) -> str:
+    return uri.partition(":")[0].partition("+")[0].lower()
 
 
 def trust(addresses: Iterable[str]) -> None:
@@ -39,60 +47,107 @@ def trust(addresses: Iterable[str]) -> None:
     os.environ[TRUST_VARIABLE] = " ".join([known, *addresses]).strip()
 
 
-def address(uri: str) -> str:
-    """Returns scheme, host and port of a server, of a database also the query, which may name both.
+def address(uri: str, name: str = "tracking.uri") -> str:
+    """Returns scheme, host and port of a server, of anything else the whole URI.
+
+    A driver of a database reads its host and its options from all parts of a URI, and not as
+    `urlsplit` does. Raises UserError with the `name` of the URI if no client could read it.
 
     >>> address("HTTPS://me@Host/path"), address("postgresql+psycopg://h/d?host=other")
-    ('https://host:443', 'postgresql://h:5432?host=other')
+    ('https://host:443', 'postgresql+psycopg://h/d?host=other')
     """
-    parts = urlsplit(uri)
-    scheme = parts.scheme.partition("+")[0]
-    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
-    query = f"?{parts.query}" if parts.query and scheme not in SERVERS else ""
-    return f"{scheme}://{host}:{parts.port or PORTS.get(scheme, '')}{query}"
+    if (scheme := _scheme(uri)) not in SERVERS:
+        return uri.rstrip("/")
+    try:
+        parts = urlsplit(uri)
+        host, port = parts.hostname or "", parts.port or PORTS[scheme]
+        # MLflow's client ends the host at a backslash, `urlsplit` does not.
+        if not host or re.search(r"[\\\s]", uri):
+            raise ValueError
+    except ValueError:
+        got = uri.rpartition("@")[2].partition("?")[0]  # without a login
+        raise UserError(f"{name} must be http(s)://host:port, got {got!r}") from None
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def check_login(uri: str) -> None:
-    """Raises UserError if a login would go to an address without the user's consent.
+def _own() -> str:
+    own = os.environ.get(URI_VARIABLE, "")
+    return own and address(own, URI_VARIABLE)
 
-    A login goes over plain HTTP to another machine only with `--trust-tracking`.
+
+def _trusted() -> set[str]:
+    given = re.split(r",?\s+|,(?=https?://)", os.environ.get(TRUST_VARIABLE, "").strip())
+    return {address(each, f"{TRUST_OPTION} or {TRUST_VARIABLE}") for each in given if each}
+
+
+def check_login(uri: str, name: str = "tracking.uri") -> None:
+    """Raises UserError if a login could go to an address without the user's consent.
+
+    A login goes over plain HTTP to another machine only with `--trust-tracking`. Every database but
+    SQLite needs consent: its driver finds logins in more places than can be listed.
     """
-    login = next(_logins(uri), None)
-    if login is None:
+    scheme = _scheme(uri)
+    if scheme in ("sqlite", "databricks"):  # a profile of Databricks names its own host
         return
-    where, own = address(uri), os.environ.get(URI_VARIABLE, "")
-    trusted = re.split(r"[,\s]+", os.environ.get(TRUST_VARIABLE, "").strip())
-    if where in {address(each) for each in trusted if each}:
+    is_own = _own() == (where := address(uri, name))
+    what = "a login that its driver may find"
+    if scheme in SERVERS:
+        login = next(_logins(uri), None)
+        if login is None:
+            return
+        what = f"the login in {login}"
+    if where in _trusted() or (is_own and not _in_clear_text(uri)):
         return
-    is_own = bool(own) and where == address(own)
-    if is_own and not _in_clear_text(uri):
+    why = f"neither {URI_VARIABLE} nor {TRUST_OPTION} names that address"
+    if is_own:
+        why = "plain HTTP sends it in clear text"
+    raise UserError(f"{what} is not sent to the tracking server {where}: {why}. {_consent(where)}")
+
+
+def check_place(location: str, uri: str, name: str = "") -> None:
+    """Raises UserError or SweepError unless a file may be written to a run's artifact URI.
+
+    `name` is the path of the file there. `uri` is the tracking server, which may be a stranger's
+    and may name any server and any folder of the user.
+    """
+    parts = urlsplit(location)
+    if parts.scheme == "mlflow-artifacts":  # the tracking server itself, or one beside it
+        if parts.netloc:
+            check_login(f"{_scheme(uri)}://{parts.netloc}", "the artifact URI")
         return
-    why = "plain HTTP sends it in clear text" if is_own else "only a spec names that address"
-    raise UserError(
-        f"the login in {login} is not sent to the tracking server {where}: {why}. If you trust it, "
-        f"repeat the command with `{TRUST_OPTION} {where}`, or set {TRUST_VARIABLE}={where}"
+    if parts.scheme in SERVERS:
+        check_login(location, "the artifact URI")
+    folder = Path(unquote(parts.path))
+    # Only in this spelling: MLflow reads others differently.
+    if folder.is_absolute() and location in (str(folder), folder.as_uri()):
+        root, below = split_at_root(folder)
+        if root / below[0] == mlflow_artifacts(root):
+            return check_no_links(folder / name)
+    named = {_own(), *_trusted()} - {""}
+    if _scheme(uri) != "databricks" and not named & {address(uri), address(location)}:
+        raise UserError(
+            f"the files of a run are not sent to {location}: only the tracking server "
+            f"{address(uri)} names that place. {_consent(address(uri))}"
+        )
+
+
+def _consent(where: str) -> str:
+    quoted = shlex.quote(where)
+    return (
+        f"If you trust it, repeat the command with `{TRUST_OPTION} {quoted}`, or set "
+        f"{TRUST_VARIABLE}={quoted}"
     )
 
 
 def _logins(uri: str) -> Iterator[str]:
-    """Yields where the user keeps logins that a client would send to the URI's address."""
+    """Yields where the user keeps logins that MLflow's client would send to a server."""
+    if os.environ.get(SIGNS, "").lower() in ("true", "1"):
+        yield SIGNS
     parts = urlsplit(uri)
-    scheme = parts.scheme.partition("+")[0]
-    names: tuple[str, ...] = ()
-    if scheme in SERVERS:
-        names = LOGINS
-        if os.environ.get(SIGNS, "").lower() in ("true", "1"):
-            yield SIGNS
-        if parts.username:
-            yield URI_VARIABLE  # a spec with a login is refused
-        yield from _login_files(parts.hostname or "")
-    elif scheme == "postgresql":
-        names = ("PGPASSWORD", "PGPASSFILE", "PGSSLKEY", "PGSERVICEFILE")
-        if Path("~/.pgpass").expanduser().exists():
-            yield "~/.pgpass"
-    elif scheme == "mysql":
-        names = ("MYSQL_PWD",)
-    yield from (name for name in names if os.environ.get(name))
+    if parts.username:
+        yield URI_VARIABLE  # a spec with a login is refused
+    yield from _login_files(parts.hostname or "")
+    yield from (name for name in LOGINS if os.environ.get(name))
 
 
 def _login_files(host: str) -> Iterator[str]:
@@ -109,8 +164,9 @@ def _login_files(host: str) -> Iterator[str]:
 
 def _in_clear_text(uri: str) -> bool:
     """Returns True for plain HTTP to another machine."""
-    parts = urlsplit(uri)
-    host = parts.hostname or ""
+    if _scheme(uri) != "http":
+        return False
+    host = urlsplit(uri).hostname or ""
     with suppress(ValueError):
-        return parts.scheme == "http" and not ip_address(host).is_loopback
-    return parts.scheme == "http" and host != "localhost"
+        return not ip_address(host).is_loopback
+    return host != "localhost"

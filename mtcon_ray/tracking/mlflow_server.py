@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
-from mtcon_ray.errors import MtconError, SpecError, TrackingError
+from mtcon_ray.errors import MtconError, SpecError, TrackingError, UserError
 from mtcon_ray.paths import mlflow_artifacts, mlflow_database
 from mtcon_ray.root_files import below, check_no_links, make_folder, move, remove, touch
-from mtcon_ray.tracking.login import SERVERS, URI_VARIABLE, check_login, is_server
+from mtcon_ray.tracking.login import SERVERS, URI_VARIABLE, check_login, check_place, is_server
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -85,7 +85,10 @@ def artifact_location(uri: str, root: Path) -> str | None:
 
 
 def check_experiment(experiment: "Experiment", uri: str, root: Path) -> None:
-    """Raises HeldError if an experiment was deleted, or keeps its files below another root."""
+    """Raises HeldError if an experiment was deleted, or keeps its files at a wrong place.
+
+    That is below another root, or a place that `check_files` refuses.
+    """
     name, way_out = experiment.name, "choose another tracking.experiment"
     if experiment.lifecycle_stage != "active":
         command = restore_command(uri, "experiments", "restore", "-x", experiment.experiment_id)
@@ -98,6 +101,15 @@ def check_experiment(experiment: "Experiment", uri: str, root: Path) -> None:
             f"was moved, renamed or copied; move it back, make {folder.parent} a symbolic link "
             f"to it, or {way_out}"
         )
+    check_files(experiment.artifact_location, uri)
+
+
+def check_files(location: str, uri: str, name: str = "") -> None:
+    """Raises HeldError unless the user accepts a place for a run's files (see `check_place`)."""
+    try:
+        check_place(location, uri, name)
+    except UserError as error:
+        raise HeldError(str(error)) from None
 
 
 def _stray_artifacts(location: str, uri: str, root: Path) -> Path | None:

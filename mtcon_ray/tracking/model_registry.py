@@ -17,6 +17,7 @@ from uuid import uuid4
 from mtcon_ray.errors import TrackingError, UserError
 from mtcon_ray.paths import parent_log
 from mtcon_ray.tracking.event_log import identity
+from mtcon_ray.tracking.login import check_place
 from mtcon_ray.tracking.mlflow_server import check_server, first_line, open_client, sync_command
 from mtcon_ray.tracking.sender import check_begun
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from mlflow.types import Schema
     from onnx import ValueInfoProto
 
+EXPORTS = "export"  # the folder of exported models among the artifacts of a run
 ONNX_FILE = "model.onnx"
 REQUIREMENTS_FILE = "requirements.txt"  # MLflow's own name; it warns of other versions
 
@@ -43,8 +45,8 @@ def find_run(name: str, *, uri: str, experiment: str, folder: Path, trial: str) 
     """Returns the run of a sweep's trial after checking that its model can be registered as `name`.
 
     Only reads from the server. Raises TrackingError if the server does not answer, has no such run
-    or has no model registry, UserError if the server rejects the name, and SweepError if the
-    beginning of the sweep's event log is lost.
+    or has no model registry, UserError if the server rejects the name or as `check_place` does, and
+    SweepError if the beginning of the sweep's event log is lost.
     """
     check_begun(folder)
     check_server(uri, way_out="or leave out --register")
@@ -79,7 +81,9 @@ def find_run(name: str, *, uri: str, experiment: str, folder: Path, trial: str) 
             f"the tracking server must hold the run of {sweep}/{trial} to register its model, "
             f"got none in experiment {experiment!r}; {sync_command(folder)} sends it"
         )
-    return TrackedRun(uri, runs[0].info.run_id, runs[0].info.artifact_uri, sweep, trial)
+    place = runs[0].info.artifact_uri
+    check_place(place, uri, EXPORTS)
+    return TrackedRun(uri, runs[0].info.run_id, place, sweep, trial)
 
 
 def register_model(files: Path, name: str, run: TrackedRun) -> str:
@@ -92,7 +96,7 @@ def register_model(files: Path, name: str, run: TrackedRun) -> str:
 
     try:
         # A new path per registration, so that a version never overwrites an earlier one's files.
-        place = f"export/{uuid4().hex[:8]}"
+        place = f"{EXPORTS}/{uuid4().hex[:8]}"
         client.log_artifacts(run.run_id, str(files), place)
         if (files / ONNX_FILE).exists():
             with TemporaryDirectory() as folder:

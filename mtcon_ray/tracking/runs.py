@@ -20,6 +20,7 @@ from mtcon_ray.tracking.mlflow_server import (
     HeldError,
     artifact_location,
     check_experiment,
+    check_files,
     first_line,
     open_client,
     restore_command,
@@ -48,6 +49,7 @@ class Runs:
     ) -> None:
         self.ids: dict[str, str] = {}
         self.open: dict[str, str] = {}
+        self._places: dict[str, str] = {}  # artifact URIs
         self._ended: set[str] = set()  # found as ended; a later event may reopen these
         self._params: dict[str, dict[str, str]] = {}  # of the active runs that were found
         self._bad_metrics: set[str] = set()  # names that MLflow has refused
@@ -60,7 +62,7 @@ class Runs:
         for run in self._search():
             name, run_id = run.data.tags.get("mtcon.trial", PARENT), run.info.run_id
             if name not in self.ids:
-                self.ids[name] = run_id
+                self.ids[name], self._places[name] = run_id, run.info.artifact_uri
                 if run.info.lifecycle_stage == "active":
                     self._params[name] = run.data.params
                 if run.info.status != "RUNNING":
@@ -200,6 +202,7 @@ class Runs:
             self.experiment_id, start_time=event.time_ms, tags=tags, run_name=title
         )
         self.ids[name] = self.open[name] = run.info.run_id
+        self._places[name] = run.info.artifact_uri
 
     def _log(self, name: str, events: list[Event]) -> list[str]:
         """Writes a group of events: a run's start, reports and end, as far as it has them.
@@ -281,6 +284,7 @@ class Runs:
         # MLflow's clients differ in which paths with ".." or a leading dot they reject.
         if to and not to.isidentifier():
             return [f"{to!r} is no place for the artifact {path}"]
+        check_files(self._places[name], self._uri, str(Path(to, path.name)))
         return self._tried(name, self._upload, path, to)
 
     def _upload(self, name: str, path: Path, to: str) -> None:

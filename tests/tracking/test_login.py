@@ -1,5 +1,7 @@
 """Logins for MLflow go only to addresses that the user named, and are not part of a spec."""
 
+import shlex
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,14 @@ from pydantic import ValidationError
 from mtcon_ray.cli.main import program
 from mtcon_ray.errors import UserError
 from mtcon_ray.resources import TrackingSpec
-from mtcon_ray.tracking.login import LOGINS, TRUST_VARIABLE, URI_VARIABLE, address, check_login
+from mtcon_ray.tracking.login import (
+    LOGINS,
+    TRUST_VARIABLE,
+    URI_VARIABLE,
+    address,
+    check_login,
+    check_place,
+)
 from mtcon_ray.tracking.mlflow_server import ServerCheck, open_client
 
 SERVER = "https://mlflow.example.com"
@@ -21,7 +30,7 @@ PLAIN = "http://mlflow.lan:5000"
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Returns a home folder without logins; so is the environment."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    others = ("NETRC", "MLFLOW_TRACKING_AWS_SIGV4", "PGPASSWORD", URI_VARIABLE, TRUST_VARIABLE)
+    others = ("NETRC", "MLFLOW_TRACKING_AWS_SIGV4", URI_VARIABLE, TRUST_VARIABLE)
     for name in (*LOGINS, *others):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
@@ -32,13 +41,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (SERVER, SERVER, "", None),
         (f"{SERVER}:443/path", f"{SERVER.upper()}/other", "", None),
-        (SERVER, "", "", "only a spec names that address"),
-        (SERVER, f"{SERVER}:8443", "", "only a spec names"),
-        (SERVER, SERVER.replace("https", "http"), "", "only a spec names"),
-        (SERVER, f"{SERVER}.evil.com", "", "only a spec names"),
+        (SERVER, "", "", "names that address"),
+        (SERVER, f"{SERVER}:8443", "", "names that address"),
+        (SERVER, SERVER.replace("https", "http"), "", "names that address"),
+        (SERVER, f"{SERVER}.evil.com", "", "names that address"),
         (SERVER, "", f"{LOOPBACK}, {SERVER}", None),
         (LOOPBACK, LOOPBACK, "", None),
-        (LOOPBACK, "http://127.0.0.1:5001", "", "only a spec names"),
+        (LOOPBACK, "http://127.0.0.1:5001", "", "names that address"),
         ("http://[::1]:5000", "http://[::1]:5000", "", None),
         (PLAIN, PLAIN, "", "plain HTTP sends it in clear text"),
         (PLAIN, PLAIN, PLAIN, None),
@@ -122,25 +131,75 @@ def test_a_login_of_another_server_does_not_count(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("uri", "is_refused"),
+    "uri",
     [
-        ("postgresql://me@db/mlflow", False),
-        ("postgresql+psycopg://me@db:5432/other", False),
-        ("postgresql://me@evil/mlflow", True),
-        ("postgresql://me@db/mlflow?host=evil", True),
-        ("http://db:5432", False),
+        *("postgresql://me@evil/d", "postgresql://db#?host=evil", "postgresql://db:1/@evil/d"),
+        *("postgresql://db/d?service=prod", "mysql+pymysql://db/d?read_default_file=~/.my.cnf"),
+        *("mssql+pyodbc://?odbc_connect=x", "postgresql://a,b/d?x=1,2&y='"),
     ],
 )
-def test_the_password_of_a_database(
-    monkeypatch: pytest.MonkeyPatch, uri: str, is_refused: bool
+def test_every_database_but_the_user_s_own_needs_consent(
+    monkeypatch: pytest.MonkeyPatch, uri: str
 ) -> None:
-    """A query of the URI can name another host than the URI itself."""
-    monkeypatch.setenv("PGPASSWORD", "s3cret")
-    monkeypatch.setenv(URI_VARIABLE, "postgresql://me@db/mlflow")
-    if not is_refused:
-        return check_login(uri)
-    with pytest.raises(UserError, match="the login in PGPASSWORD is not sent"):
+    """Also without a login: its driver may find one anywhere."""
+    monkeypatch.setenv(URI_VARIABLE, "postgresql://db/d")
+    with pytest.raises(UserError, match="a login that its driver may find is not sent") as refused:
         check_login(uri)
+    command, setting = str(refused.value).partition(TRUST_VARIABLE)[::2]
+    assert shlex.split(command.split("`")[1]) == ["--trust-tracking", uri]
+    monkeypatch.setenv(TRUST_VARIABLE, f"{SERVER}, {shlex.split(setting[1:])[0]}")
+    check_login(uri)
+    monkeypatch.delenv(TRUST_VARIABLE)
+    monkeypatch.setenv(URI_VARIABLE, f"{uri}/")
+    check_login(uri)
+
+
+@pytest.mark.parametrize("malformed", ["https://me:s3cret@h:80x", "http://[x", "https://evil\\@h"])
+def test_a_malformed_address_is_named(monkeypatch: pytest.MonkeyPatch, malformed: str) -> None:
+    for name in (URI_VARIABLE, TRUST_VARIABLE, "tracking.uri"):
+        monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "x")
+        with monkeypatch.context() as patch:
+            patch.setenv(name, malformed)
+            with pytest.raises(UserError, match=name) as refused:
+                check_login(malformed if name == "tracking.uri" else SERVER)
+        assert "must be http(s)://host:port, got '" in str(refused.value)
+        assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("location", "uri", "is_refused"),
+    [
+        ("https://evil/a", SERVER, True),
+        (f"{SERVER}/a", "sqlite:////r/mlflow.db", False),
+        ("mlflow-artifacts:/a", "http://evil", False),
+        ("mlflow-artifacts://evil/a", SERVER, True),
+        ("file:///home/me", "sqlite:////r/mlflow.db", True),
+        ("file:///home/me", SERVER, False),
+        ("s3://bucket/a", "http://evil", True),
+        ("s3://bucket/a", "databricks", False),
+        ("file:///r/mlartifacts/1/artifacts", "sqlite:////r/mlflow.db", False),
+        ("/r/mlartifacts/1/artifacts", "http://evil", False),
+        ("file:///r/mlartifacts/../.ssh", "http://evil", True),
+        ("/r/mlartifacts?/../../home/me", "http://evil", True),
+        ("mlartifacts/1", "http://evil", True),
+        ("", "http://evil", True),
+    ],
+)
+def test_files_of_runs_go_where_the_user_chose(
+    monkeypatch: pytest.MonkeyPatch, location: str, uri: str, is_refused: bool
+) -> None:
+    monkeypatch.setenv(URI_VARIABLE, SERVER)
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "s3cret")
+    with pytest.raises(UserError) if is_refused else nullcontext():
+        check_place(location, uri, "checkpoints/model.pt")
+
+
+def test_no_file_of_a_run_goes_through_a_link(tmp_path: Path) -> None:
+    place = tmp_path / "mlartifacts" / "1" / "artifacts"
+    place.mkdir(parents=True)
+    (place / "export").symlink_to(tmp_path)
+    with pytest.raises(UserError, match="must not be a link"):
+        check_place(place.as_uri(), "sqlite:////r/mlflow.db", "export")
 
 
 def test_a_received_folder_gets_no_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

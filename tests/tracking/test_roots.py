@@ -3,6 +3,8 @@
 import re
 import shlex
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,27 @@ def test_everything_lies_below_a_root_with_characters_of_urls(
         *("mlflow.db", "mlflow.db.lock", "mlartifacts", "runs")
     }
     assert sweep.uri in shlex.split(ui_command(sweep.uri))
+
+
+def test_a_stranger_s_database_names_no_place_for_files(sweep: Sweep, root: Path) -> None:
+    """The rows of the experiment and of a run may name any folder of the user."""
+    log, home = sweep.begin(), root / "home"
+    home.mkdir()
+    (sweep.folder / "model.pt").write_text("network")
+    with sweep.sending():
+        pass
+    with closing(sqlite3.connect(root / "mlflow.db")) as database:
+        database.execute("UPDATE runs SET artifact_uri = ?", [home.as_uri()])
+        database.commit()
+        log.append(Artifact(path=str(sweep.folder / "model.pt"), to=""))
+        sender = Sender(sweep.folder, sweep.uri, sweep.experiment)
+        assert sender.sync() == (0, 1)
+        assert f"the files of a run are not sent to {home.as_uri()}" in sender.reason
+        database.execute("UPDATE experiments SET artifact_location = ?", [home.as_uri()])
+        database.commit()
+    with pytest.raises(TrackingError, match="the files of a run are not sent"):
+        ServerCheck(sweep.uri, sweep.experiment, root).answer()
+    assert not [*home.iterdir()]
 
 
 def test_a_moved_root_gets_no_files_at_its_old_place(

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mtcon_ray.errors import ResourceError, SweepError, UserError, nearest
-from mtcon_ray.root_files import FOLDERS, check_no_links
+from mtcon_ray.root_files import FOLDERS, TOP, check_no_links
 
 DEFAULT_ROOT = Path("~/mtcon-ray")
 TRIAL = re.compile(r"trial-[0-9]+")
@@ -108,7 +108,7 @@ def run_folder(root: Path, name: str) -> Path:
 
 def comparison_folder(root: Path, name: str) -> Path:
     """Returns the folder of a comparison's tables and figures; its trainings are sweeps."""
-    return root / "comparisons" / name
+    return root / "comparisons" / checked_name(name)
 
 
 def cache_folder(root: Path) -> Path:
@@ -276,7 +276,16 @@ def find_folder(root: Path, name: str) -> Path:
 
 
 def checked_name(name: str) -> str:
-    """Returns the name, which becomes part of a path. Raises SweepError unless it matches NAME."""
+    """Returns the name, which becomes part of a path.
+
+    Raises SweepError unless it matches NAME, and for the names by which `root_files` finds the root
+    of a path.
+    """
+    if name in TOP:
+        raise SweepError(
+            f"a name must not be one of {', '.join(TOP)}, which are folders of the root, got "
+            f"{name!r}; rename the folder of a sweep that has it"
+        )
     if not NAME.fullmatch(name):
         raise SweepError(
             "a name must be lower case letters, digits, '.', '_' and '-', beginning with a letter "

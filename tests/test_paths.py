@@ -1,5 +1,6 @@
 """Tests of names and folders under the root."""
 
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -9,6 +10,7 @@ from mtcon_ray.errors import SweepError, UserError
 from mtcon_ray.paths import (
     SPEC_FILE,
     choose_root,
+    comparison_folder,
     find_folder,
     last_name,
     list_folders,
@@ -65,6 +67,15 @@ def test_the_permissions_of_an_existing_root_are_named_and_stay() -> None:
         root.chmod(0o700)
         prepare_root(root, told.append)
         assert len(told) == 1
+
+
+@pytest.mark.parametrize("place", [sweep_folder, run_folder, comparison_folder, find_folder])
+@pytest.mark.parametrize("name", ["store", "runs", "mlartifacts"])
+def test_a_name_is_no_folder_of_the_root(
+    tmp_path: Path, place: Callable[[Path, str], Path], name: str
+) -> None:
+    with pytest.raises(SweepError, match=rf"must not be one of .* got '{name}'"):
+        place(tmp_path, name)
 
 
 def test_new_names_count_on_from_the_highest_of_sweeps_and_trainings(tmp_path: Path) -> None:

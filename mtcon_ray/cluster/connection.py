@@ -135,7 +135,8 @@ def check_shared(folder: Path) -> None:
     if len(nodes) < 2:
         return
     marker = folder / f".seen-by-{os.getpid()}"
-    touch(marker)
+    own = folder.resolve() / marker.name  # the root may be a link
+    touch(own)
     try:
         look = ray.remote(num_cpus=0)(os.path.exists)
         on_each = (NodeAffinitySchedulingStrategy(n["NodeID"], soft=False) for n in nodes)
@@ -143,7 +144,7 @@ def check_shared(folder: Path) -> None:
         sees = zip(nodes, ray.get(asked), strict=True)
         blind = [node["NodeManagerAddress"] for node, seen in sees if not seen]
     finally:
-        remove(marker)
+        remove(own)
     if blind:
         raise ResourceError(
             f"the root must be on a file system that all nodes share, got {folder}, which "

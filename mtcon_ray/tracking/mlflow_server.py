@@ -210,17 +210,20 @@ def open_client(uri: str) -> "MlflowClient":
             "characters %, ? and # in a path; choose a root without them, or install "
             "sqlalchemy>=2.1"
         )
+    # The user has chosen the folder, also through a link that is named like a folder of a root.
+    database = database.parent.resolve() / database.name
     check_no_links(database)
     make_folder(database.parent)
     # Two sweeps that start together must not both make or migrate the schema.
-    with open(database.with_name(f"{database.name}.lock"), "w", opener=below) as lock:
+    # "a", because it may be another program's file: that of `uv` is `uv.lock`.
+    with open(database.with_name(f"{database.name}.lock"), "a", opener=below) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not database.exists():
             # Under another name, because MLflow cannot continue with the partial schema that a kill
             # would leave.
             building = database.with_name(f"{database.name}.building")
-            for left in database.parent.glob(f"{building.name}*"):
-                remove(left)  # left by a process that was killed, with its journal
+            for end in ("", "-journal", "-wal", "-shm"):  # left by a process that was killed
+                remove(database.with_name(f"{building.name}{end}"))
             touch(building)  # SQLite gives its journals the same mode
             MlflowClient(re.sub(r"(?=\?)|$", building.suffix, uri, count=1))
             move(building, database)

@@ -201,10 +201,18 @@ def test_somebody_listens_but_never_answers() -> None:
 
 @pytest.mark.mlflow
 def test_sqlite_is_made_once_and_silently(tmp_path: Path) -> None:
-    """Two drivers that start together on a new root create one schema; nothing is printed."""
+    """Two drivers that start together on a new root create one schema; nothing is printed.
+
+    The root is a link of the user with the name of a folder of roots, and has files of others.
+    """
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "runs").symlink_to("disk")
+    others = [tmp_path / "runs" / name for name in ("uv.lock", "uv.building.txt")]
+    for other in others:
+        other.write_text("kept")
     code = (
         "import sys; from mtcon_ray.tracking.mlflow_server import check_server, quiet_environment;"
-        f"check_server('sqlite:///{tmp_path}/new/mlflow.db')"
+        f"check_server('sqlite:///{tmp_path}/runs/uv')"
     )
     work = tmp_path / "cwd"
     work.mkdir()
@@ -223,6 +231,8 @@ def test_sqlite_is_made_once_and_silently(tmp_path: Path) -> None:
     assert [process.returncode for process in both] == [0, 0], outputs
     assert outputs == [b"", b""]
     assert list(work.iterdir()) == []
+    assert [other.read_text() for other in others] == ["kept", "kept"]
+    assert (tmp_path / "disk" / "uv").stat().st_size
 
 
 @pytest.mark.mlflow

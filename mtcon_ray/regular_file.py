@@ -3,11 +3,17 @@
 import errno
 import os
 import stat
+from collections.abc import Callable
 from io import BufferedReader
 from pathlib import Path
 
 
-def open_regular(path: Path | str, most: int | None = None) -> BufferedReader:
+def open_regular(
+    path: Path | str,
+    most: int | None = None,
+    *,
+    opener: Callable[[str, int], int] = os.open,
+) -> BufferedReader:
     """Returns a regular file, opened for reading bytes. `most` bounds its size in bytes.
 
     Refuses a directory, a pipe, a socket and a device. A pipe blocks until a process writes to it,
@@ -16,7 +22,7 @@ def open_regular(path: Path | str, most: int | None = None) -> BufferedReader:
     Raises OSError with the reason in `strerror`.
     """
     # O_NONBLOCK, because already the opening of a pipe blocks. It has no effect on regular files.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    descriptor = opener(str(path), os.O_RDONLY | os.O_NONBLOCK)
     found = os.fstat(descriptor)
     if stat.S_ISREG(found.st_mode) and (most is None or found.st_size <= most):
         return os.fdopen(descriptor, "rb")

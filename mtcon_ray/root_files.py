@@ -7,6 +7,8 @@ of the user. The path of the root itself may contain links, which are the user's
 import os
 import shutil
 import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from mtcon_ray.errors import SweepError
@@ -43,11 +45,13 @@ def below(path: str, flags: int) -> int:
     A file that is only read may be a link within the folder of its sweep. A new file is readable by
     its owner alone. Raises SweepError for a link, and for a pipe or device.
     """
+    flags |= os.O_NONBLOCK  # a pipe without a reader would block
     if flags & (os.O_WRONLY | os.O_RDWR):
         descriptor = _open_without_links(Path(path), flags)
+    elif (own := check_own(Path(path))) is not None:
+        descriptor = _open_without_links(own, flags)
     else:
-        check_own(Path(path))
-        descriptor = os.open(path, flags | os.O_NONBLOCK)
+        descriptor = os.open(path, flags)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise _not_plain(path)
@@ -55,22 +59,33 @@ def below(path: str, flags: int) -> int:
 
 
 def _open_without_links(path: Path, flags: int) -> int:
+    with _folder_of(path) as (place, name):
+        try:
+            return os.open(name, flags | os.O_NOFOLLOW, 0o600, dir_fd=place)
+        except OSError:
+            check_no_links(path)  # the system says only that there are too many links
+            raise
+
+
+@contextmanager
+def _folder_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Yields a descriptor of the folder of a path, to which no link below the root leads; the name.
+
+    All writes go through the descriptor, because a check of the path could be outdated at once.
+    """
     root, parts = split_at_root(path)
-    place = os.open(root, _PLACE)
-    try:
-        # From folder to folder, because a check of the whole path could be outdated at once.
-        for part in parts[:-1]:
-            inner = os.open(part, _PLACE | os.O_NOFOLLOW, dir_fd=place)
-            os.close(place)
-            place = inner
-        flags |= os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe without a reader would block
-        return os.open(parts[-1], flags, 0o600, dir_fd=place)
-    except OSError as error:
-        check_no_links(path)  # the system says only that a part is no folder
-        error.filename = str(path)
-        raise
-    finally:
-        os.close(place)
+    with ExitStack() as stack:
+        try:
+            place = os.open(root, _PLACE)
+            stack.callback(os.close, place)
+            for part in parts[:-1]:
+                place = os.open(part, _PLACE | os.O_NOFOLLOW, dir_fd=place)
+                stack.callback(os.close, place)
+            yield place, parts[-1]
+        except OSError as error:
+            check_no_links(path, itself=False)  # the system says only that a part is no folder
+            error.filename = str(path)
+            raise
 
 
 def check_no_links(path: Path, *, itself: bool = True) -> None:
@@ -79,29 +94,33 @@ def check_no_links(path: Path, *, itself: bool = True) -> None:
     Paths that a library opens are checked here.
     """
     if link := _first_link(path, itself=itself):
+        way_out = "to keep results elsewhere, name that folder with --root or storage.root"
+        if link.name == "store":  # another root would lack the sweeps
+            way_out = "to keep images elsewhere, mount that folder there with `mount --bind`"
         raise SweepError(
             f"{link} must not be a link to be written, got a link to {os.readlink(link)}; remove "
-            "the link; to keep results elsewhere, name that folder with --root or storage.root"
+            f"the link; {way_out}"
         )
 
 
-def check_own(path: Path) -> None:
-    """Raises SweepError unless a file that is read is a plain file of its own sweep or training.
+def check_own(path: Path) -> Path | None:
+    """Returns the path without links of a file that is read from the folder of a sweep or training.
 
-    Only the folders of sweeps and trainings are checked. The file need not exist.
+    Raises SweepError unless that is a plain file of its own folder. Returns None for a path
+    elsewhere, which is not checked. The file need not exist.
     """
     root, parts = split_at_root(path)
     if parts[0] not in FOLDERS or len(parts) < 3:
-        return
-    if link := _first_link(path):
-        target, home = os.path.realpath(path), os.path.realpath(root.joinpath(*parts[:2]))
-        if not Path(target).is_relative_to(home):
-            raise SweepError(
-                f"{path} must be a file of its own folder, got {target} through the link {link}; "
-                "remove the link, or replace it by the file"
-            )
+        return None
+    target, home = os.path.realpath(path), os.path.realpath(root.joinpath(*parts[:2]))
+    if not Path(target).is_relative_to(home):
+        raise SweepError(
+            f"{path} must be a file of its own folder, got {target} through the link "
+            f"{_first_link(path)}; remove the link, or replace it by the file"
+        )
     if path.exists() and not path.is_file():
         raise _not_plain(path)
+    return Path(target)
 
 
 def _first_link(path: Path, *, itself: bool = True) -> Path | None:
@@ -119,8 +138,7 @@ def _not_plain(path: str | Path) -> SweepError:
 
 def read_small(path: Path) -> bytes:
     """Returns the content of a file. Raises OSError if it is larger than MAX_SMALL_BYTES."""
-    check_own(path)
-    with open_regular(path, MAX_SMALL_BYTES) as file:
+    with open_regular(path, MAX_SMALL_BYTES, opener=below) as file:
         return file.read()
 
 
@@ -138,26 +156,31 @@ def touch(path: Path) -> None:
 
 def make_folder(path: Path) -> None:
     """Creates a folder and those above it, unless they exist, readable by their owner alone."""
-    check_no_links(path)
     if not path.parent.exists():
         make_folder(path.parent)
-    path.mkdir(mode=0o700, exist_ok=True)
+    with _folder_of(path) as (place, name):
+        try:
+            os.mkdir(name, 0o700, dir_fd=place)
+        except FileExistsError:
+            check_no_links(path)
+            if not path.is_dir():
+                raise
 
 
 def move(path: Path, to: Path) -> None:
     """Renames a file or folder; replaces a file, or a link itself, at the new path."""
-    check_no_links(path, itself=False)
-    check_no_links(to, itself=False)
-    os.replace(path, to)
+    with _folder_of(path) as (source, name), _folder_of(to) as (target, new):
+        os.replace(name, new, src_dir_fd=source, dst_dir_fd=target)
 
 
 def remove(path: Path) -> None:
     """Removes a file, or a link itself, if there is one."""
-    check_no_links(path, itself=False)
-    path.unlink(missing_ok=True)
+    with suppress(FileNotFoundError), _folder_of(path) as (place, name):
+        os.unlink(name, dir_fd=place)
 
 
 def remove_folder(path: Path, *, ignore_errors: bool = False) -> None:
     """Removes a folder with its content; links in it are removed and not followed."""
     check_no_links(path)
-    shutil.rmtree(path, ignore_errors=ignore_errors)
+    with suppress(OSError) if ignore_errors else nullcontext(), _folder_of(path) as (place, name):
+        shutil.rmtree(name, ignore_errors=ignore_errors, dir_fd=place)

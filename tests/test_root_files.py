@@ -41,7 +41,6 @@ def folder(tmp_path: Path) -> Path:
         ("/r/sweeps/a/spool/parent.jsonl", "/r"),
         ("/r/runs/a", "/r"),
         ("/home/runs/jan/store/x.lock", "/home/runs/jan"),
-        ("/home/store/mlflow.db", "/home"),
         ("/somewhere/out/a.png", "/somewhere/out"),
     ],
 )
@@ -96,6 +95,30 @@ def test_no_write_follows_a_link_to_a_folder_above_the_file(folder: Path, name: 
         (WRITES | BESIDE)[name](link / "file")
     assert [entry.name for entry in victims.iterdir()] == ["file"]
     assert (folder / "own").exists()
+
+
+@pytest.mark.parametrize("name", [*WRITES, *BESIDE, "read"])
+def test_a_link_that_is_made_after_the_check_is_not_followed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    victims, link = folder.parents[1] / "victims", folder / "link"
+    (victims / "file").mkdir(parents=True)
+    (folder / "own").write_text("theirs")
+    link.symlink_to(victims)
+    monkeypatch.setattr("mtcon_ray.root_files.check_no_links", lambda path, itself=True: None)
+    monkeypatch.setattr("mtcon_ray.root_files.check_own", lambda path: path)
+    if name == "check":
+        return
+    with pytest.raises(OSError, match="Not a directory"):
+        (WRITES | BESIDE | {"read": read_small})[name](link / "file")
+    assert [entry.name for entry in victims.iterdir()] == ["file"]
+
+
+def test_a_link_named_store_needs_another_way_out(folder: Path) -> None:
+    store = folder.parents[1] / "store"
+    store.symlink_to(folder)
+    with pytest.raises(SweepError, match=f"{store} must not be a link .* `mount --bind`"):
+        make_folder(store / "images")
 
 
 def test_a_link_itself_may_be_removed_or_replaced(folder: Path) -> None:
@@ -159,6 +182,7 @@ ELSEWHERE = {
     "cli/spec_commands.py": "init removes the file that it has just made",
     "cli/example_files.py": "examples are copied to a folder that the user names",
     "cli/terminal.py": "/dev/null",
+    "cluster/job_package.py": "a temporary folder",
     "cluster/leftovers.py": "the session folder of Ray, below ray_folders.private_folder",
     "cluster/ray_folders.py": "the folder of Ray's sessions, which it checks itself",
     "cluster/ray_private.py": "the session folder of Ray",

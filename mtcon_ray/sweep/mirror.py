@@ -39,7 +39,7 @@ from mtcon_ray.paths import (
     journal_file,
 )
 from mtcon_ray.resources import MIRROR_SECONDS
-from mtcon_ray.root_files import below, check_own
+from mtcon_ray.root_files import below
 from mtcon_ray.sweep.mirror_objects import (
     GROWING,
     KEPT,
@@ -136,9 +136,8 @@ class Mirror:
     def _copy_whole(self, path: Path, known: Files, files: dict[str, Entry]) -> bool:
         """Copies a file that is only ever replaced as a whole; returns False if it is not there."""
         name = self._name(path)
-        check_own(path)
         try:
-            file = path.open("rb")
+            file = os.fdopen(below(str(path), os.O_RDONLY), "rb")
         except FileNotFoundError:
             return False
         with file:

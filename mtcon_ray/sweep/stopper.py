@@ -7,6 +7,7 @@ from typing import Any
 
 from ray.tune import Stopper
 
+from mtcon_ray.errors import SweepError
 from mtcon_ray.paths import stop_file
 from mtcon_ray.root_files import remove, touch
 
@@ -34,8 +35,8 @@ class Stop(Stopper):
         """Makes every trial write a checkpoint and end."""
         if self.reason is None:
             self.reason = reason
-            # On a full disk even this may fail. Then `stop_all` ends the trials.
-            with suppress(OSError):
+            # On a full disk, or with a link, this may fail. Then `stop_all` ends the trials.
+            with suppress(OSError, SweepError):
                 touch(self._path)
             self._deadline = time.monotonic() + GRACE_SECONDS
 

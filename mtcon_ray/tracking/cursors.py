@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mtcon_ray.paths import cursors_file, event_folder, parent_log, trial_logs
+from mtcon_ray.paths import cursors_file, event_folder, is_trial, parent_log, trial_logs
 from mtcon_ray.root_files import read_small, remove
 from mtcon_ray.tracking.event_log import ends_line, num_events
 from mtcon_ray.tracking.events import from_json
@@ -24,7 +24,8 @@ def saved(folder: Path) -> tuple[str, dict[str, int], list[dict[str, Any]]]:
     try:
         state = json.loads(read_small(cursors_file(folder)))
         offsets = state["offsets"].items()
-        whole = {n: end for n, end in offsets if ends_line(spool / f"{n}.jsonl", end)}
+        known = [(n, end) for n, end in offsets if n == parent_log(folder).stem or is_trial(n)]
+        whole = {n: end for n, end in known if ends_line(spool / f"{n}.jsonl", end)}
         late = [{"run": str(e["run"]), "event": e["event"]} for e in state["late"]]
         for each in late:
             from_json(each["event"])  # raises for anything else

@@ -51,7 +51,7 @@ class Runs:
         self.open: dict[str, str] = {}
         self._places: dict[str, str] = {}  # artifact URIs
         self._ended: set[str] = set()  # found as ended; a later event may reopen these
-        self._params: dict[str, dict[str, str]] = {}  # of the active runs that were found
+        self._found: dict[str, Run] = {}
         self._bad_metrics: set[str] = set()  # names that MLflow has refused
         self._client: MlflowClient = open_client(uri)
         self._uri, self._folder = uri, folder
@@ -63,8 +63,7 @@ class Runs:
             name, run_id = run.data.tags.get("mtcon.trial", PARENT), run.info.run_id
             if name not in self.ids:
                 self.ids[name], self._places[name] = run_id, run.info.artifact_uri
-                if run.info.lifecycle_stage == "active":
-                    self._params[name] = run.data.params
+                self._found[name] = run
                 if run.info.status != "RUNNING":
                     self._ended.add(name)
                 elif run.info.lifecycle_stage == "active":
@@ -125,18 +124,21 @@ class Runs:
         todo, marked = list(self.open.items()), list[str]()
 
         def mark() -> None:
-            # IndexError: all are done. Other errors: no answer, and a resume corrects the status.
-            with suppress(Exception):
-                while True:
+            with suppress(IndexError):  # all are done
+                # Later, or for a run whose end was sent meanwhile, the status would be wrong.
+                while time.monotonic() < deadline:
                     name, run_id = todo.pop()
-                    self._client.set_terminated(run_id, "KILLED")
-                    self.open.pop(name, None)
-                    marked.append(name)
+                    if name not in self.open:
+                        continue
+                    with suppress(Exception):  # no answer, and a resume corrects the status
+                        self._client.set_terminated(run_id, "KILLED")
+                        self.open.pop(name, None)
+                        marked.append(name)
 
+        deadline = time.monotonic() + limit
         # Several, because each waits for the server most of the time. Daemons, so that a server
         # that does not answer does not delay the end of the process.
         threads = [threading.Thread(target=mark, daemon=True) for _ in todo[:8]]
-        deadline = time.monotonic() + limit
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -181,11 +183,14 @@ class Runs:
         """Deletes the run of this name that was found, if it is of another configuration.
 
         A mirror lacks the last trials of a lost disk. A resume from it gives their names to the
-        configurations that it suggests, and MLflow never changes a parameter.
+        configurations that it suggests, and MLflow never changes a parameter. The run found may be
+        deleted already: a kill may have kept this program from making the next one.
         """
-        found = self._params.pop(name, {})
-        if any(found.get(key, value) != value for key, value in params.items()):
-            self._client.delete_run(self.ids.pop(name))
+        found = self._found.pop(name, None)
+        if found and any(found.data.params.get(k, v) != v for k, v in params.items()):
+            if found.info.lifecycle_stage == "active":
+                self._client.delete_run(found.info.run_id)
+            del self.ids[name]
             self.open.pop(name, None)
             self._ended.discard(name)
 
@@ -250,11 +255,13 @@ class Runs:
             half = len(entries) // 2
             return self._batch(name, entries[:half]) + self._batch(name, entries[half:])
         (entry,) = entries
+        what = f"{type(entry).__name__.lower()} {entry.key[:80]!r}"
         if isinstance(entry, Metric):
             self._bad_metrics.add(entry.key)
+            what += ", from this epoch on"
         # MLflow's text begins with the name, which may be long, and ends with the rule.
         reason = refused[0] if len(refused[0]) < 200 else "its name or value is too long"
-        return [f"{type(entry).__name__.lower()} {entry.key[:80]!r}: {reason}"]
+        return [f"{what}: {reason}"]
 
     def _log_batch(self, name: str, entries: Sequence[Metric | Param | RunTag]) -> None:
         # MLflow's client (3.17.2) splits this into batches of at most 1,000 entries, of which at

@@ -20,7 +20,7 @@ from mtcon_ray.errors import SweepError
 from mtcon_ray.paths import cursors_file, parent_log
 from mtcon_ray.root_files import move, write
 from mtcon_ray.tracking.cursors import grown, num_left, saved
-from mtcon_ray.tracking.event_log import EventLog, identity, tail
+from mtcon_ray.tracking.event_log import EventLog, identity, num_events, tail
 from mtcon_ray.tracking.events import Artifact, Ended, Event, Reported, Started, from_json
 from mtcon_ray.tracking.lost import shown
 from mtcon_ray.tracking.mlflow_server import HeldError, first_line, import_quietly, masked
@@ -188,7 +188,9 @@ class Sender:
         """Returns True if there are events that do not wait for the user."""
         if ALL in self.held:
             return False
-        return bool(self._late) or any(path.stem not in self.held for path in self._grown())
+        # Without a last line that a kill has cut: a size alone would never be reached.
+        names = {path.stem for path in self._grown() if num_events(path, self._sent(path))}
+        return bool((names | {item["run"] for item in self._late}) - self.held.keys())
 
     def _send_all(self) -> None:
         if self.held and time.monotonic() >= self._next_held:
@@ -249,7 +251,7 @@ class Sender:
                 self.refused.append(f"{name}: {text}")
                 log.warning("not tracked: %s", self.refused[-1])
         except Exception as error:
-            if not isinstance(events[0], Artifact):
+            if isinstance(error, HeldError) or not isinstance(events[0], Artifact):
                 raise
             # Perhaps only the artifact store is down. Metrics and statuses must not wait for it.
             self.last_error = first_line(error)
@@ -257,9 +259,15 @@ class Sender:
 
     def _send_late(self, runs: "Runs") -> None:
         for item in list(self._late):
+            if item["run"] in self.held:
+                continue
             num_late = len(self._late)
-            # Appends the item again if it fails.
-            self._send(runs, item["run"], [from_json(item["event"])])
+            try:
+                # Appends the item again if it fails.
+                self._send(runs, item["run"], [from_json(item["event"])])
+            except HeldError as error:
+                self._hold(item["run"], error)
+                continue
             self._late.remove(item)
             if len(self._late) == num_late:
                 break  # a store that does not answer must not be waited for once per artifact

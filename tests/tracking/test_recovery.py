@@ -180,8 +180,16 @@ def test_another_experiment_on_resume_gets_everything(sweep: Sweep) -> None:
     assert sweep.steps("trial-0000") == [1, 2]
 
 
-def test_another_configuration_of_a_name_gets_a_run_of_its_own(sweep: Sweep) -> None:
-    """A mirror lacked the trial when the disk was lost. The same one again keeps its run."""
+@pytest.mark.parametrize("was_killed", [False, True])
+def test_another_configuration_of_a_name_gets_a_run_of_its_own(
+    sweep: Sweep, was_killed: bool
+) -> None:
+    """A mirror lacked the trial when the disk was lost. The same one again keeps its run.
+
+    The driver may have been killed after it deleted the other run, before it made the next.
+    """
+    from mlflow import MlflowClient
+
     sweep.begin()
     trial = sweep.begin("trial-0000")
     trial.append(Reported(epoch=1, metrics={"loss": 1.0}))
@@ -197,6 +205,8 @@ def test_another_configuration_of_a_name_gets_a_run_of_its_own(sweep: Sweep) -> 
     again = sweep.spool("trial-0000")
     again.append(Started(params={"method.temperature": 0.5}, tags={}))
     again.append(Reported(epoch=1, metrics={"loss": 3.0}))
+    if was_killed:
+        MlflowClient(sweep.uri).delete_run(first.run_ids()["trial-0000"])
     for _ in range(2):
         (sweep.folder / "spool" / "cursors.json").unlink()
         with sweep.sending() as other:

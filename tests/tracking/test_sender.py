@@ -1,11 +1,14 @@
 """The sender against a real MLflow on SQLite: complete and nested runs with the right statuses."""
 
 import math
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from mlflow import MlflowClient
 
 from mtcon_ray.tracking.events import Artifact, Ended, Reopened, Reported, Started
 from mtcon_ray.tracking.sender import Sender
@@ -148,6 +151,50 @@ def test_signal_marks_open_runs_at_once_and_resume_takes_it_back(sweep: "Sweep")
     assert sweep.run("trial-0005").info.status == "KILLED"
 
 
+def test_an_end_that_is_sent_meanwhile_stays(
+    sweep: "Sweep", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight threads wait for the server while the ninth trial's end is sent."""
+    go_on, busy = threading.Event(), threading.Semaphore(0)
+
+    class Slow(MlflowClient):
+        def set_terminated(
+            self, run_id: str, status: str | None = None, end_time: int | None = None
+        ) -> None:
+            if status == "KILLED":
+                busy.release()
+                go_on.wait()
+            super().set_terminated(run_id, status, end_time)
+
+    monkeypatch.setattr("mtcon_ray.tracking.runs.open_client", Slow)
+    sweep.begin()
+    trials = [sweep.begin(f"trial-{number:04d}") for number in range(9)]
+    sender = Sender(sweep.folder, sweep.uri, sweep.experiment)
+    sender.attempt()
+    monkeypatch.setattr("mtcon_ray.tracking.sender.KILL_SECONDS", 0.0)
+    assert sender.mark_killed() == 0
+    monkeypatch.setattr("mtcon_ray.tracking.sender.KILL_SECONDS", PATIENCE_SECONDS)
+    with ThreadPoolExecutor(1) as pool:
+        marked = pool.submit(sender.mark_killed)
+        for _ in range(8):
+            assert busy.acquire(timeout=PATIENCE_SECONDS)
+        trials[0].append(Ended(status="FINISHED", tags={}))
+        sender.attempt()
+        go_on.set()
+        assert marked.result() == 9
+    assert sweep.run("trial-0000").info.status == "FINISHED"
+    assert sweep.run().info.status == "KILLED"
+
+
+def test_a_last_line_without_an_end_is_not_waited_for(sweep: "Sweep") -> None:
+    with sweep.begin().path.open("ab") as file:
+        file.write(b'{"kind": "rep')
+    begin = time.monotonic()
+    with sweep.sending():
+        pass
+    assert time.monotonic() - begin < PATIENCE_SECONDS / 4
+
+
 def test_nothing_happens_without_a_connection(sweep: "Sweep") -> None:
     """The constructor and all queries are cheap and safe at any time, also in a signal handler."""
     sender = Sender(sweep.folder, sweep.uri, sweep.experiment)
@@ -174,7 +221,7 @@ def test_what_the_server_refuses_is_named_and_stops_nothing_else(sweep: "Sweep")
     assert (run.info.status, run.data.tags["mtcon.value"]) == ("FINISHED", "0.5")
     gone, *rest = sender.refused
     assert gone == "trial-0000: /nowhere/model.pt is not there any more"
-    names = ("metric 'bad", f"metric '{long[:80]}': ", "runtag 'bad")
+    names = ("metric 'bad", f"metric '{long[:80]}', from this epoch on: ", "runtag 'bad")
     assert [any(text.startswith(f"trial-0000: {name}") for text in rest) for name in names] == [
         *(True, True, True)
     ], rest

@@ -173,6 +173,7 @@ def test_an_end_that_is_sent_meanwhile_stays(
     sender.attempt()
     monkeypatch.setattr("mtcon_ray.tracking.sender.KILL_SECONDS", 0.0)
     assert sender.mark_killed() == 0
+    assert not busy.acquire(timeout=0.5), "no run is marked after the limit"
     monkeypatch.setattr("mtcon_ray.tracking.sender.KILL_SECONDS", PATIENCE_SECONDS)
     with ThreadPoolExecutor(1) as pool:
         marked = pool.submit(sender.mark_killed)

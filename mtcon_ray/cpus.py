@@ -1,6 +1,7 @@
 """Number of CPUs that this process may use, which a container may limit by time."""
 
 import os
+from contextlib import suppress
 from math import inf
 from pathlib import Path
 
@@ -19,7 +20,7 @@ def usable_cpus() -> int:
 def _quota() -> float:
     """Returns the least quota of the process's control groups, in CPUs; infinity without any."""
     try:
-        lines = MEMBERSHIP.read_text().splitlines()
+        lines = MEMBERSHIP.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:  # no Linux, or no /proc
         return inf
     return min((_limit(group) for line in lines for group in _groups(line)), default=inf)
@@ -43,10 +44,8 @@ def _groups(line: str) -> list[Path]:
 def _limit(group: Path) -> float:
     """Returns the quota of one group, in version 2 or 1 of the interface."""
     for names in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
-        try:
+        with suppress(OSError, ValueError, ArithmeticError):  # missing, or no two numbers
             quota, period = " ".join((group / name).read_text() for name in names).split()
-        except (OSError, ValueError):
-            continue
-        if quota not in ("max", "-1"):
-            return int(quota) / int(period)
+            if quota not in ("max", "-1"):
+                return int(quota) / int(period)
     return inf

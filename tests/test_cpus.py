@@ -30,6 +30,8 @@ V1, V2 = "3:cpu,cpuacct:/docker/a", "0::/outer/inner"
         (V1, {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 8),
         ("3:memory:/docker/a", {"cpu.max": "100000 100000"}, 8),
         (V2, {"cpu.max": "damaged"}, 8),
+        (V2, {"cpu.max": "two words"}, 8),
+        ("0::/\udcff", {"\udcff/cpu.max": "200000 100000"}, 2),
         (None, {}, 8),
     ],
 )  # fmt: skip
@@ -44,7 +46,7 @@ def test_a_quota_counts(
     monkeypatch.setattr(cpus, "GROUPS", tmp_path / "groups")
     monkeypatch.setattr(cpus, "MEMBERSHIP", tmp_path / "cgroup")
     if membership is not None:
-        (tmp_path / "cgroup").write_text(f"9:pids:/x\n{membership}\n")
+        (tmp_path / "cgroup").write_bytes(os.fsencode(f"9:pids:/x\n{membership}\n"))
     for name, text in files.items():
         file = tmp_path / "groups" / name
         file.parent.mkdir(parents=True, exist_ok=True)

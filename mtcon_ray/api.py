@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mtcon_ray import paths
 from mtcon_ray.cli import options
-from mtcon_ray.environment import restored_environment
+from mtcon_ray.environment import restored_environment, working_directory
 from mtcon_ray.plan import Plan
 from mtcon_ray.results import SweepResults, load_single, load_sweep
 from mtcon_ray.safe_yaml import dump_yaml, parse_yaml
@@ -54,7 +54,7 @@ def load_spec(spec: str | Path | Mapping[str, Any], overrides: Iterable[str] = (
     raw = dict(parse_yaml(dump_yaml(dict(spec)), "spec"))
     for override in overrides:
         apply_override(raw, override)
-    return parse_spec(raw, folder=Path.cwd())
+    return parse_spec(raw, folder=working_directory())
 
 
 def make_plan(spec: RunSpec, *, root: str | Path | None = None) -> PrintedPlan:

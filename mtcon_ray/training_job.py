@@ -12,6 +12,7 @@ import torch
 
 from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.data.dataset import Dataset
+from mtcon_ray.environment import working_directory
 from mtcon_ray.errors import StorageError
 from mtcon_ray.folder import choose_folder, claimed
 from mtcon_ray.local import choose_device, this_machine
@@ -181,7 +182,7 @@ class _Training:
 
     def _start(self) -> Started:
         tags = {
-            **provenance(Path.cwd()),
+            **provenance(working_directory()),
             "mtcon.run": self.name,
             "mtcon.epochs": str(self.spec.train.epochs),
             "mtcon.seed": str(self.spec.seed),

@@ -31,6 +31,7 @@ from mtcon_ray.cli.result_commands import best, evaluate, list_names, report, st
 from mtcon_ray.cli.run_commands import compare, demo, sweep, train
 from mtcon_ray.cli.spec_commands import examples, init, plan, prepare, schema, validate
 from mtcon_ray.cli.terminal import drop_unwritten, open_closed_streams, say
+from mtcon_ray.environment import working_directory
 from mtcon_ray.errors import MtconError, UserError, file_error, limit_error
 from mtcon_ray.paths import log_folder
 from mtcon_ray.presentation import abridged, hanging, printable
@@ -48,7 +49,7 @@ class Script(click.Command):
         session = Session()
         options |= {"standalone_mode": False, "obj": session}
         try:
-            _check_working_directory()
+            working_directory()  # without it torch ends the process with a message of oneMKL's
             code = super().main(*arguments, **options)
         except click.ClickException as error:
             error.show()
@@ -103,17 +104,6 @@ for command in (
     jobs, logs, stop, resume, schema, completion,
 ):  # fmt: skip
     program.add_command(verbosity(command))
-
-
-def _check_working_directory() -> None:
-    # Without one torch ends the process with a message of oneMKL's.
-    try:
-        os.getcwd()
-    except OSError as error:
-        raise UserError(
-            f"the working directory must exist, got none ({error.strerror}): it was removed or "
-            "moved since this shell entered it; cd to another one"
-        ) from None
 
 
 def _explain(error: MtconError, session: Session) -> int:

@@ -1,6 +1,6 @@
 """Folders of a local Ray, which no other user can enter.
 
-<RAY_TMPDIR, else TMPDIR, else /tmp>/mtcon-ray-<user id>/
+<RAY_TMPDIR, else on Linux TMPDIR, else /tmp>/mtcon-ray-<user id>/
     ray/     sessions: sockets, logs and the processes' working directories
     empty/   the working directory of a process that uses Ray
 """
@@ -8,11 +8,31 @@
 import errno
 import os
 import stat
+import sys
 from collections.abc import Iterator
-from contextlib import chdir, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from mtcon_ray.environment import restored_environment, working_directory
 from mtcon_ray.errors import MtconError
+
+# Variables with paths for libraries that read them while a sweep runs.
+PATH_VARIABLES = {
+    "RAY_TMPDIR",
+    "TMPDIR",
+    "MTCON_RAY_CLUSTER_FILE",
+    "RAY_AUTH_TOKEN_PATH",
+    "RAY_TLS_CA_CERT",
+    "RAY_TLS_SERVER_CERT",
+    "RAY_TLS_SERVER_KEY",
+    "MLFLOW_TRACKING_SERVER_CERT_PATH",
+    "MLFLOW_TRACKING_CLIENT_CERT_PATH",
+    "REQUESTS_CA_BUNDLE",
+    "SSL_CERT_FILE",
+    "AWS_CONFIG_FILE",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+}
 
 _left: Path | None = None  # the working directory before `away`
 
@@ -23,8 +43,10 @@ def private_folder() -> Path:
     Ray itself makes folders that everybody may write to. Raises MtconError if the folder cannot be
     made, or if it is a link or another user's.
     """
-    base = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
-    folder = Path(base).absolute() / f"mtcon-ray-{os.getuid()}"
+    base = os.environ.get("RAY_TMPDIR")
+    if not base and sys.platform == "linux":  # macOS has a TMPDIR too long for a socket's path
+        base = os.environ.get("TMPDIR")
+    folder = working_folder() / (base or "/tmp") / f"mtcon-ray-{os.getuid()}"
     try:
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700, parents=True)
@@ -33,11 +55,17 @@ def private_folder() -> Path:
             raise PermissionError(errno.EPERM, "a link or a folder of another user", str(folder))
         folder.chmod(0o700)
     except OSError as error:
-        raise MtconError(
-            "Ray must be able to write its sessions, below RAY_TMPDIR, else TMPDIR, else /tmp, got "
-            f"{error.strerror} for {folder}; set RAY_TMPDIR to a folder that can be written"
-        ) from None
+        raise not_writable(error) from None
     return folder
+
+
+def not_writable(error: OSError) -> MtconError:
+    """Returns the message about a file that Ray cannot write."""
+    return MtconError(
+        "Ray must be able to write its sessions, below RAY_TMPDIR, else on Linux TMPDIR, else "
+        f"/tmp, and its token, below HOME, got {error.strerror} for {error.filename}; set "
+        "RAY_TMPDIR or HOME to a folder that can be written"
+    )
 
 
 def sessions_folder() -> Path:
@@ -50,19 +78,28 @@ def away() -> Iterator[None]:
     """Changes to an empty working directory while this process uses Ray.
 
     Ray starts its processes there, and Python may look for modules in a working directory. Ray may
-    also replace the directory of a job while the job's driver runs in it.
+    also replace the directory of a job while the job's driver runs in it. Relative paths in
+    PATH_VARIABLES become absolute; afterwards all environment variables are as before.
     """
     global _left
+    before, here, user_s = _left, working_directory(), working_folder()
     empty = private_folder() / "empty"
     empty.mkdir(mode=0o700, exist_ok=True)
-    before, _left = _left, working_folder()
-    try:
-        with chdir(empty):
+    with restored_environment():
+        for name in PATH_VARIABLES & os.environ.keys():
+            path = os.environ[name]
+            if path and not path.startswith("~"):
+                os.environ[name] = str(user_s / path)
+        _left = user_s
+        os.chdir(empty)
+        try:
             yield
-    finally:
-        _left = before
+        finally:
+            _left = before
+            with suppress(OSError):  # it was removed meanwhile, or this user may not enter it
+                os.chdir(here)
 
 
 def working_folder() -> Path:
     """Returns the user's working directory, also in the context of `away`."""
-    return _left or Path.cwd()
+    return _left or working_directory()

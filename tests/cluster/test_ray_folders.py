@@ -1,6 +1,7 @@
 """The folder of local Rays, which only its user enters, and the empty working directory."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,10 @@ def test_nobody_else_can_enter_the_sessions(base: Path, monkeypatch: pytest.Monk
     assert folder.stat().st_mode & 0o777 == 0o700
     monkeypatch.delenv("RAY_TMPDIR")
     monkeypatch.setenv("TMPDIR", str(base))
+    monkeypatch.setattr(sys, "platform", "linux")
     assert private_folder() == folder
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert private_folder().parent == Path("/tmp"), "its TMPDIR is too long for a socket's path"
 
 
 @pytest.mark.parametrize("kind", ["link", "file", "another user"])
@@ -65,3 +69,44 @@ def test_ray_is_used_from_an_empty_folder(base: Path, monkeypatch: pytest.Monkey
             assert Path.cwd() == here
         assert working_folder() == base
     assert (Path.cwd(), working_folder()) == (base, base)
+
+
+def test_relative_paths_of_variables_hold_away_from_the_user_s_folder(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(base)
+    given = {
+        "RAY_TMPDIR": "~sessions",  # no home folder: Ray takes it as it is
+        "RAY_AUTH_TOKEN_PATH": "secrets/token",
+        "MTCON_RAY_CLUSTER_FILE": "~/cluster.yaml",
+        "SSL_CERT_FILE": "/etc/cert",
+    }
+    for name, path in given.items():
+        monkeypatch.setenv(name, path)
+    sessions = sessions_folder()
+    assert sessions.parents[1] == base / "~sessions"
+    with away(), away():
+        assert sessions_folder() == sessions
+        assert {**given, **os.environ}.items() >= {
+            "RAY_AUTH_TOKEN_PATH": str(base / "secrets" / "token"),
+            "MTCON_RAY_CLUSTER_FILE": "~/cluster.yaml",
+            "SSL_CERT_FILE": "/etc/cert",
+        }.items()
+        os.environ["SET_BY_RAY"] = "1"
+    assert os.environ.items() >= given.items()
+    assert "SET_BY_RAY" not in os.environ
+
+
+def test_a_user_s_folder_that_goes_does_not_end_a_sweep(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(base)
+    (base / "mine").mkdir()
+    monkeypatch.chdir(base / "mine")
+    with away():
+        (base / "mine").rmdir()
+    (base / "mine").mkdir()
+    os.chdir(base / "mine")
+    (base / "mine").rmdir()
+    with pytest.raises(MtconError, match="the working directory must exist, got none"), away():
+        pytest.fail("it was entered")

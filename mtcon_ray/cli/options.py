@@ -11,6 +11,7 @@ from click.shell_completion import CompletionItem
 
 from mtcon_ray import plugins
 from mtcon_ray.cli.terminal import say
+from mtcon_ray.environment import cluster_address
 from mtcon_ray.paths import choose_root, list_folders, runs_folder, sweeps_folder
 from mtcon_ray.tracking.login import TRUST_OPTION, TRUST_VARIABLE, trust
 
@@ -56,7 +57,7 @@ def cluster_view(cluster: str | None) -> "ClusterView":
     """Returns the nodes that a sweep would find; Ray is imported only where a cluster is meant."""
     from mtcon_ray.local import LOCAL, this_machine
 
-    if cluster == LOCAL or (cluster is None and not os.environ.get("RAY_ADDRESS")):
+    if cluster == LOCAL or not (cluster or cluster_address()):
         return this_machine()
     from mtcon_ray.cluster.connection import view_of
 

@@ -4,10 +4,9 @@ import logging
 import os
 import re
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,23 +17,21 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from mtcon_ray.capacity import ClusterView, NodeKind
 from mtcon_ray.cluster.cluster_file import ANY_SIZE, view_of_file
 from mtcon_ray.cluster.fair_share import marked_job
-from mtcon_ray.cluster.leftovers import end_failed_start, owned_session
+from mtcon_ray.cluster.leftovers import owned_session
 from mtcon_ray.cluster.ray_folders import away, sessions_folder
 from mtcon_ray.cluster.ray_private import (
+    GCS_VARIABLE,
     PathlessJob,
     await_port,
     cluster_scales,
     configure_ray_loggers,
-    end_process,
     keep_aws_secrets_from_trials,
-    local_start,
     log_errors_of_nodes,
     submitted_variables,
-    wait_for_agents,
 )
-from mtcon_ray.cluster.ray_watch import RayWatch
+from mtcon_ray.cluster.ray_start import start_local_ray
 from mtcon_ray.cpus import usable_cpus
-from mtcon_ray.environment import restored_environment
+from mtcon_ray.environment import cluster_address, restored_environment
 from mtcon_ray.errors import MtconError, ResourceError
 from mtcon_ray.local import LOCAL, this_machine
 from mtcon_ray.paths import expanded
@@ -42,32 +39,24 @@ from mtcon_ray.root_files import check_no_links, make_folder, remove, touch
 from mtcon_ray.signals import own_signals
 from mtcon_ray.tracking.mlflow_server import quiet_environment
 
-# Seconds in which a Ray of this machine must start, with all tries.
-START_LIMIT = 150
-TRIES = 4
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 # Set where the head of a cluster that scales is started: the path of the cluster's file.
 FILE_VARIABLE = "MTCON_RAY_CLUSTER_FILE"
 # `ray up` writes this file on the head that it creates.
 BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")
-# Despite its name, Ray 2.60 reads it as the number of tries to reach a cluster, by default 20.
-TRIES_VARIABLE, TRY_SECONDS = "RAY_gcs_server_port_wait_time_s", 40
+# Of one try to reach a cluster.
+TRY_SECONDS = 40
 # The network interface by which torch's gloo connects the workers of a trial.
 GLOO_VARIABLE = "GLOO_SOCKET_IFNAME"
 EXPANDABLE = "expandable_segments:True"
 # Torch reads either, the second for older settings.
 ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-# Words of Ray for a wrong token; only of a cluster, since a path may have the number too.
+# Words of Ray for a wrong token.
 REFUSED = re.compile(r"authenticat|\btoken\b|\b401\b", re.IGNORECASE)
 RAY_LOGGERS = ("ray", "ray.tune", "ray.train")
 
 # True while `connected` holds a session that it has opened; any other one is the caller's own.
 _is_ours = False
-
-
-def cluster_address() -> str | None:
-    """Returns the address of this process's cluster (RAY_ADDRESS), None for a local Ray."""
-    return os.environ.get("RAY_ADDRESS") or None
 
 
 def view_of(
@@ -270,81 +259,29 @@ def beside_the_job(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _init(**options: Any) -> None:
-    """Starts a local Ray or connects to a cluster. Raises MtconError if that fails.
-
-    A local Ray that dies while it starts is started again.
-    """
+    """Starts a local Ray or connects to a cluster. Raises MtconError if that fails."""
     address = cluster_address()
-    if address is not None:
-        os.environ.setdefault(TRIES_VARIABLE, "1")
-        try:
-            with own_signals():
-                await_port(address, TRY_SECONDS * int(os.environ[TRIES_VARIABLE]))
-                ray.init(**options)
-        except Exception as error:
-            raise _unreachable(address, error) from error
+    if address is None:
+        start_local_ray(options)
         return
-    deadline = time.monotonic() + START_LIMIT
-    for left in reversed(range(TRIES)):
-        lost = _start(deadline - time.monotonic(), options)
-        if lost is None:
-            return
-        ray.shutdown()
-        cause = end_failed_start()
-        if not left or time.monotonic() > deadline:
-            raise MtconError(
-                f"{lost} as it started, in {TRIES - left} tries: {cause}; repeat the command when "
-                "the machine is less busy"
-            )
-
-
-def _start(seconds: float, options: Mapping[str, Any]) -> str | None:
-    """Starts a local Ray; returns which of its processes has died, None if it runs."""
-    lost: list[str] = []
-
-    def give_up() -> None:
-        """Ends the process, which waits in a call of Ray."""
-        sys.stderr.write(f"error: {lost[0]}; repeat the command\n")
-        end_process()
-
+    if "://" in address:  # Ray's client knows neither a job's configuration nor all drivers
+        raise ResourceError(
+            f"the cluster must be a head's HOST:6379 or `auto`, got {address!r}; run the command "
+            "on a machine of the cluster with it, or send it there with `mtcon-ray submit`"
+        )
+    os.environ.setdefault(GCS_VARIABLE, "1")
     try:
-        with (
-            local_start(seconds) as started,
-            own_signals(),
-            RayWatch(lost.append, give_up, started),
-            nullcontext(),
-        ):
+        with own_signals():
+            await_port(address, TRY_SECONDS * int(os.environ[GCS_VARIABLE]))
             ray.init(**options)
-            wait_for_agents(seconds)
     except Exception as error:
-        if not lost:
-            raise _unreachable(None, error) from error
-    return lost[0].partition(",")[0] if lost else None
-
-
-def _unreachable(address: str | None, error: Exception) -> MtconError:
-    text = str(error)
-    if address is None and isinstance(error, OSError) and "AF_UNIX" in text:
-        return MtconError(
-            "the folder of Ray's sessions must have a path short enough for a socket, got "
-            f"{sessions_folder()}; set RAY_TMPDIR=/tmp or to another short path"
-        )
-    if address is None and isinstance(error, OSError) and isinstance(error.filename, str):
-        return MtconError(
-            "Ray must be able to write its sessions, below RAY_TMPDIR, else TMPDIR, else /tmp, and "
-            f"its token, below HOME, got {error.strerror} for {error.filename}; set that variable "
-            "to a folder that can be written"
-        )
-    if address is not None and REFUSED.search(text):
-        return MtconError(
-            f"the Ray cluster at {address} wants its token (401): set RAY_AUTH_MODE=token here and "
-            "give the head's token in RAY_AUTH_TOKEN or ~/.ray/auth_token; "
-            "cluster/README.md says how"
-        )
-    if address is None and "timed out during startup" in text:
-        return MtconError(
-            f"a Ray of this machine must start within {START_LIMIT} s, got none; nothing is left "
-            "of it: repeat the command when the machine is less busy"
-        )
-    way_out = "; start it, or unset RAY_ADDRESS for a Ray of this machine" if address else ""
-    return MtconError(f"no Ray could be started or reached at {address or LOCAL}: {text}{way_out}")
+        if REFUSED.search(str(error)):
+            raise MtconError(
+                f"the Ray cluster at {address} wants its token (401): set RAY_AUTH_MODE=token here "
+                "and give the head's token in RAY_AUTH_TOKEN or ~/.ray/auth_token; "
+                "cluster/README.md says how"
+            ) from error
+        raise MtconError(
+            f"no Ray could be reached at {address}: {error}; start it, or unset RAY_ADDRESS for a "
+            "Ray of this machine"
+        ) from error

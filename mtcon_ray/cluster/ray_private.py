@@ -50,6 +50,8 @@ AGENT_PORTS = {"metrics_agent_port", "metrics_export_port", "runtime_env_agent_p
 AGENT_FILES = ("metrics_agent_port", "runtime_env_agent_port")
 # The time after which a raylet ends if no agent answers.
 AGENT_VARIABLE = "RAY_agent_register_timeout_ms"
+# The seconds in which the GCS must name its port, and the number of tries to reach a cluster.
+GCS_VARIABLE = "RAY_gcs_server_port_wait_time_s"
 # The names of a local Ray's processes in messages.
 RAYLET, GCS = "raylet", "GCS"
 
@@ -101,19 +103,20 @@ def await_port(address: str, seconds: float) -> None:
 
 
 @contextmanager
-def local_start(seconds: float) -> Iterator[dict[str, Popen[bytes]]]:
-    """Starts a local Ray that listens on 127.0.0.1 alone and has this many seconds to start.
+def local_start(deadline: float) -> Iterator[dict[str, Popen[bytes]]]:
+    """Starts a local Ray that listens on 127.0.0.1 alone and has to start until the deadline.
 
-    `ray.init` replaces 127.0.0.1 by the machine's address, except with a variable for other
-    systems than Linux. It gives up after 30 s, which a busy machine may need, and has no option for
-    it. Yields the processes that it starts, as `local_processes` does, which has them only
-    afterwards.
+    `ray.init` replaces 127.0.0.1 by the machine's address, except with a variable for other systems
+    than Linux. It gives up after 30 s, and has no option for it. Yields the processes as
+    `local_processes` does, but already while they start. The caller restores the environment.
     """
     ask, raylet, gcs = services.get_node, services.start_raylet, services.start_gcs_server
     is_cluster, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
-    # For the processes of this Ray, and for the raylet, which ends if an agent is later.
+    # For the processes of this Ray. The raylet ends if an agent is later.
     os.environ[ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR] = "0"
-    os.environ.setdefault(AGENT_VARIABLE, str(round(1000 * max(seconds, 1))))
+    seconds = max(1, round(deadline - time.monotonic()))
+    os.environ.setdefault(AGENT_VARIABLE, str(1000 * seconds))
+    os.environ[GCS_VARIABLE] = str(seconds)
     started: dict[str, Popen[bytes]] = {}
 
     def start_raylet(*args: Any, **named: Any) -> Any:
@@ -124,25 +127,22 @@ def local_start(seconds: float) -> Iterator[dict[str, Popen[bytes]]]:
         file.write_text(str(named[LISTEN_PORT]))
         return keep(RAYLET, raylet(*args, **named))
 
-    def start_gcs(*args: Any, **named: Any) -> Any:
-        return keep(GCS, gcs(*args, **named))
-
     def keep(name: str, info: Any) -> Any:
         started[name] = info.process
         return info
 
     def ask_until_registered(*address: str) -> Any:
-        deadline = time.monotonic() + seconds
         while True:
             try:
                 return ask(*address)
             except RuntimeError:  # Ray's answer while the node is unknown
                 if time.monotonic() > deadline:
-                    raise
+                    raise TimeoutError("the raylet timed out during startup") from None
                 time.sleep(0.1)
 
     services.get_node = ask_until_registered
-    services.start_raylet, services.start_gcs_server = start_raylet, start_gcs
+    services.start_raylet = start_raylet
+    services.start_gcs_server = lambda *args, **named: keep(GCS, gcs(*args, **named))
     try:
         yield started
     finally:
@@ -163,18 +163,17 @@ def free_ports() -> Iterator[int]:
             yield port
 
 
-def wait_for_agents(seconds: float) -> None:
-    """Waits until the agents of the local Ray serve their ports.
+def wait_for_agents(deadline: float) -> None:
+    """Waits for the ports of a local Ray's agents, without which no process of a trial starts.
 
-    Without them no process of a trial starts. Raises RuntimeError after this many seconds.
+    Raises TimeoutError after the deadline.
     """
-    node, deadline = worker._global_node, time.monotonic() + seconds
-    if node is None:
+    if (node := worker._global_node) is None:
         return
     files = [Path(node.get_session_dir_path(), f"{name}_{node.node_id}") for name in AGENT_FILES]
     while not all(file.exists() for file in files):
         if time.monotonic() > deadline:
-            raise RuntimeError("the agents timed out during startup")
+            raise TimeoutError("the agents timed out during startup")
         time.sleep(0.1)
 
 

@@ -19,6 +19,15 @@ class RayLost(BaseException):
     """The raylet or the GCS has ended. Not an Exception: Tune would first wait for its trials."""
 
 
+def lost_process(processes: Mapping[str, Popen[bytes]]) -> str | None:
+    """Returns which of a local Ray's processes has ended, and how; None if all run."""
+    for name, process in list(processes.items()):  # it may grow meanwhile
+        if (code := process.poll()) is not None:
+            how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+            return f"the {name} of Ray on this machine {how}"
+    return None
+
+
 class RayWatch:
     """Context manager that leaves its body once the raylet or the GCS of a local Ray has ended.
 
@@ -67,12 +76,9 @@ class RayWatch:
 
     def _watch(self) -> None:
         while not self._left.wait(LOOK_SECONDS):
-            for name, process in list((self._processes or {}).items()):  # it may grow meanwhile
-                code = process.poll()
-                if code is not None:
-                    how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
-                    self._end(f"the {name} of Ray on this machine {how}, and no trial can go on")
-                    return
+            if died := lost_process(self._processes or {}):
+                self._end(f"{died}, and no trial can go on")
+                return
 
     def _end(self, reason: str) -> None:
         self._on_loss(reason)

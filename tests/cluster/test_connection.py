@@ -14,13 +14,14 @@ from mtcon_ray.capacity import NodeKind, check_cluster
 from mtcon_ray.cluster import connection
 from mtcon_ray.cluster.connection import (
     FILE_VARIABLE,
-    TRIES_VARIABLE,
     _init,
     beside_the_job,
     connected_view,
     sweep_environment,
     view_of,
 )
+from mtcon_ray.cluster.ray_private import GCS_VARIABLE
+from mtcon_ray.environment import restored_environment
 from mtcon_ray.errors import MtconError, ResourceError, UserError
 from mtcon_ray.local import this_machine
 from mtcon_ray.spec import parse_spec
@@ -206,19 +207,19 @@ def test_a_cluster_that_does_not_answer_is_told_before_and_after(
     tries: list[str | None] = []
 
     def no_answer(**options: object) -> None:
-        tries.append(os.environ.get(TRIES_VARIABLE))
+        tries.append(os.environ.get(GCS_VARIABLE))
         raise ConnectionError("Failed to connect to Ray cluster at 192.0.2.1:6399")
 
     monkeypatch.setattr("ray.init", no_answer)
     waits: list[float] = []
     monkeypatch.setattr(connection, "await_port", lambda address, seconds: waits.append(seconds))
     monkeypatch.setenv("RAY_ADDRESS", "192.0.2.1:6399")
-    monkeypatch.setenv(TRIES_VARIABLE, "7")
+    monkeypatch.setenv(GCS_VARIABLE, "7")
     phases: list[str] = []
     with pytest.raises(MtconError, match=r"reached at 192\.0\.2\.1:6399: .*unset RAY_ADDRESS"):
         view_of(None, phases.append)
     assert phases == ["connecting to Ray at 192.0.2.1:6399"]
-    monkeypatch.delenv(TRIES_VARIABLE)
+    monkeypatch.delenv(GCS_VARIABLE)
     with pytest.raises(MtconError):
         view_of(None)
     assert tries == ["7", "1"], "one try, unless the user wants more"
@@ -231,23 +232,23 @@ def test_a_cluster_that_does_not_answer_is_told_before_and_after(
         ("head:6379", "Invalid authentication token", "at head:6379 wants its token"),
         ("head:6379", "HTTP 401", "at head:6379 wants its token"),
         ("head:6379", "no route to host 4401", "reached at head:6379: no route"),
-        (
-            "",
-            "the socket's name is too long: /tmp/token-401/socket",
-            "reached at local: the socket",
-        ),
+        ("ray://head:10001", "no call", "must be a head's HOST:6379 or `auto`, got 'ray://head"),
+        ("", "no socket at /tmp/token-401/x", "started on this machine: no socket .*; it has no"),
+        ("local", "no socket", "started on this machine: no socket"),
     ],
 )
 def test_a_token_is_missed_by_a_cluster_alone(
-    monkeypatch: pytest.MonkeyPatch, address: str, text: str, told: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, address: str, text: str, told: str
 ) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+
     def fail(**options: object) -> None:
         raise RuntimeError(text)
 
     monkeypatch.setattr("ray.init", fail)
     monkeypatch.setattr(connection, "await_port", lambda address, seconds: None)
     monkeypatch.setenv("RAY_ADDRESS", address)
-    with pytest.raises(MtconError, match=told):
+    with restored_environment(), pytest.raises(MtconError, match=told):
         _init()
 
 
@@ -257,7 +258,7 @@ def test_a_cluster_that_does_not_answer_is_given_up(tmp_path: Path) -> None:
     """The connection fails after one try of 40 s; Ray's default is 20 tries."""
     (tmp_path / "spec.yaml").write_text("name: x\n")
     command = [sys.executable, "-m", "mtcon_ray", "plan", "spec.yaml"]
-    environment = {k: v for k, v in os.environ.items() if k != TRIES_VARIABLE}
+    environment = {k: v for k, v in os.environ.items() if k != GCS_VARIABLE}
     result = subprocess.run(
         command, cwd=tmp_path, env={**environment, "RAY_ADDRESS": "127.0.0.1:1"}, text=True,
         capture_output=True, timeout=120, check=False,
@@ -265,7 +266,7 @@ def test_a_cluster_that_does_not_answer_is_given_up(tmp_path: Path) -> None:
     assert result.returncode == 1
     told, error = result.stderr.splitlines()  # none of Ray's own log
     assert told == "preparing: connecting to Ray at 127.0.0.1:1"
-    assert error.startswith("error: no Ray could be started or reached at 127.0.0.1:1")
+    assert error.startswith("error: no Ray could be reached at 127.0.0.1:1")
 
 
 READ_ONLY = OSError(errno.EROFS, "Read-only file system", "/home/user/.ray/auth_token")
@@ -277,7 +278,7 @@ TOO_LONG = OSError(
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (READ_ONLY, "got Read-only file system for /home/user/.ray/auth_token; set that variable"),
+        (READ_ONLY, "got Read-only file system for /home/user/.ray/auth_token; set RAY_TMPDIR or"),
         (TOO_LONG, "must have a path short enough for a socket, got .*; set RAY_TMPDIR=/tmp"),
     ],
     ids=["read-only", "too-long"],
@@ -292,8 +293,8 @@ def test_a_folder_that_ray_cannot_use_is_told_with_its_variable(
 
     monkeypatch.setattr("ray.init", fails)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with pytest.raises(MtconError, match=told):
-        connection._init()
+    with restored_environment(), pytest.raises(MtconError, match=told):
+        _init()
 
 
 def test_nothing_is_sent_home() -> None:

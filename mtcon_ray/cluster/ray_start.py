@@ -1,0 +1,94 @@
+"""Start of a Ray of this machine, which is repeated if one of its processes dies."""
+
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import ray
+
+from mtcon_ray.cluster.leftovers import end_failed_start
+from mtcon_ray.cluster.ray_folders import not_writable, sessions_folder
+from mtcon_ray.cluster.ray_private import end_process, local_start, wait_for_agents
+from mtcon_ray.cluster.ray_watch import RayWatch, lost_process
+from mtcon_ray.errors import MtconError
+from mtcon_ray.signals import own_signals
+
+# Seconds in which a Ray of this machine must start, with all tries.
+START_LIMIT = 150
+# No try begins with less time than a start takes.
+TRIES, LEAST_TRY_SECONDS = 4, 20
+
+
+def start_local_ray(options: Mapping[str, Any]) -> None:
+    """Calls `ray.init` with these options until a Ray runs. Raises MtconError if none does.
+
+    Nothing is left of a Ray that has not started.
+    """
+    deadline, num_tries = time.monotonic() + START_LIMIT, 0
+    while loss := _start(deadline, options):
+        num_tries += 1
+        if num_tries == TRIES or deadline - time.monotonic() < LEAST_TRY_SECONDS:
+            died, cause = loss
+            raise MtconError(
+                f"{died} as it started, in {num_tries} tries: {cause}; repeat the command when "
+                "the machine is less busy"
+            )
+
+
+def _start(deadline: float, options: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Starts a local Ray; returns which of its processes has died and why, None if it runs."""
+    lost: list[str] = []
+    failed: Exception | None = None
+
+    def give_up() -> None:
+        """Ends the process, which waits in a call of Ray."""
+        sys.stderr.write(f"error: {lost[0]}; repeat the command\n")
+        end_process()
+
+    try:
+        with (
+            local_start(deadline) as started,
+            own_signals(),
+            RayWatch(lost.append, give_up, started),
+            nullcontext(),
+        ):
+            ray.init(**options)
+            wait_for_agents(deadline)
+    except Exception as error:
+        failed = error
+    except BaseException:  # a signal
+        _end()
+        raise
+    if not (lost or failed):
+        return None
+    # The watch looks once a second, so that the error may come first.
+    died = lost[0].partition(",")[0] if lost else lost_process(started)
+    cause = _end()
+    if died or not failed:
+        return str(died), cause
+    raise _not_started(failed, cause) from failed
+
+
+def _end() -> str:
+    """Ends all processes of a Ray that has not started; returns why it has not."""
+    ray.shutdown()
+    return end_failed_start()
+
+
+def _not_started(error: Exception, cause: str) -> MtconError:
+    text = str(error)
+    if isinstance(error, OSError) and "AF_UNIX" in text:
+        return MtconError(
+            "the folder of Ray's sessions must have a path short enough for a socket, got "
+            f"{sessions_folder()}; set RAY_TMPDIR=/tmp or to another short path"
+        )
+    if isinstance(error, OSError) and isinstance(error.filename, str):
+        return not_writable(error)
+    if "timed out" in text.lower():
+        return MtconError(
+            f"a Ray of this machine must start within {START_LIMIT} s, got none: {cause}; nothing "
+            "is left of it: repeat the command when the machine is less busy"
+        )
+    return MtconError(f"no Ray could be started on this machine: {text}; {cause}")

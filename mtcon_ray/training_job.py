@@ -191,6 +191,19 @@ class _Training:
         return Started(params={}, tags=tags, settings=fixed_settings(self.spec))
 
     def _end(self, status: Status, tags: dict[str, str]) -> None:
+        is_cut = status == Status.INTERRUPTED
+        try:
+            self._record_end(status, tags)
+            result = load_run(self.folder)
+            self.callbacks.on_end(self.name, result.status, result.value, result.reason)
+        except BaseException:
+            is_cut = True
+            self.lifecycle.stop()
+            raise
+        finally:
+            self.lifecycle.close(stopped=is_cut or self.stopped_by is not None)
+
+    def _record_end(self, status: Status, tags: dict[str, str]) -> None:
         try:
             if self.spec.tracking.sends_files_of(status):
                 for file in kept_files(self.folder):
@@ -201,8 +214,5 @@ class _Training:
         except StorageError as error:
             if status == Status.FINISHED:
                 raise StorageError(f"{error}; {self.to_go_on}") from error
+            self.lifecycle.stop()  # without the event MLflow would show RUNNING
             self.callbacks.on_note(f"the end of {self.name} is not recorded: {error}")
-        result = load_run(self.folder)
-        self.callbacks.on_end(self.name, result.status, result.value, result.reason)
-        stopped = self.stopped_by is not None or status == Status.INTERRUPTED
-        self.lifecycle.close(stopped=stopped)

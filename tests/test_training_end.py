@@ -1,5 +1,6 @@
 """The end of a single training: what is sent to MLflow, whatever ends the process."""
 
+import errno
 import os
 import shutil
 import signal
@@ -11,18 +12,22 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
 
+from mtcon_ray.errors import DivergedError, StorageError
 from mtcon_ray.paths import parent_log
 from mtcon_ray.signals import Interrupted
-from mtcon_ray.spec import dump_spec, parse_spec
+from mtcon_ray.spec import dump_spec, parse_spec, with_values
 from mtcon_ray.tracking.cursors import num_unsent
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Ended, Reported
+from mtcon_ray.tracking.lifecycle import Lifecycle
 from mtcon_ray.tracking.mlflow_server import tracking_uri
 from mtcon_ray.tracking.sender import Sender
+from mtcon_ray.trainer import Trainer
 from mtcon_ray.training_job import train_run
 from tests.sweep.mirrored_sweep import Notes
 from tests.waiting import PATIENCE_SECONDS, wait_until
@@ -154,3 +159,28 @@ def test_a_process_that_ends_while_the_database_is_locked(
     assert again.returncode == 0, again.stdout
     assert "events sent to MLflow" in again.stdout
     check_mlflow(root)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_end_that_finds_no_room_is_told_to_mlflow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """Without its event the run would be RUNNING there, and no line would say so."""
+    append, calls = EventLog.append, list[str]()
+
+    def fills(self: EventLog, event: Any) -> Any:
+        if isinstance(event, Ended):
+            raise StorageError.of(self.path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+        return append(self, event)
+
+    monkeypatch.setattr(EventLog, "append", fills)
+    monkeypatch.setattr(Lifecycle, "stop", lambda self: calls.append("stop"))
+    monkeypatch.setattr(
+        Lifecycle, "close", lambda self, *, stopped: calls.append(f"close, {stopped=}")
+    )
+    offline = with_values(SPEC, {"tracking.offline": True})
+    if fails:
+        monkeypatch.setattr(Trainer, "__init__", Mock(side_effect=DivergedError("loss is nan")))
+    with pytest.raises(DivergedError if fails else StorageError, match=r"nan|mine --resume"):
+        train_run(offline, root=tmp_path, name="mine", callbacks=Notes())
+    assert calls == ["stop", f"close, stopped={not fails}"]

@@ -4,7 +4,6 @@ A killed driver is resumed from the study's journal and the event logs. Ray Tune
 never read back, so that no pickle is ever loaded.
 """
 
-import json
 from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
@@ -40,7 +39,6 @@ from mtcon_ray.paths import (
     sweeps_folder,
 )
 from mtcon_ray.plan import Plan
-from mtcon_ray.plugins import allowed_folders
 from mtcon_ray.preparation import prepare
 from mtcon_ray.presentation import resume_line
 from mtcon_ray.recorded import load_recorded, write_beginnings
@@ -48,7 +46,7 @@ from mtcon_ray.report.build import build_report
 from mtcon_ray.results import JOB, SweepResults, load_sweep
 from mtcon_ray.search.schedulers import Halving
 from mtcon_ray.signals import Interrupted, on_signals
-from mtcon_ray.spec import RunSpec, dump_spec, with_scheduler, with_values
+from mtcon_ray.spec import RunSpec, with_scheduler, with_values
 from mtcon_ray.status import Status
 from mtcon_ray.sweep.audit import what_is_lost
 from mtcon_ray.sweep.budget import Budget
@@ -80,6 +78,7 @@ from mtcon_ray.sweep.stall import StallLimit
 from mtcon_ray.sweep.stopper import Stop
 from mtcon_ray.sweep.study import TRIAL, Suggester, importances, named_trials, open_study
 from mtcon_ray.sweep.trainable import ReusedTrainable
+from mtcon_ray.sweep.trial import common_config
 from mtcon_ray.sweep.tune_private import retry_lost_processes
 from mtcon_ray.tracking.lifecycle import Lifecycle
 from mtcon_ray.tracking.mlflow_server import tracking_uri, ui_command
@@ -215,6 +214,21 @@ class _Sweep:
         if (keep := self.spec.storage.keep) is not None:
             self.retention = Retention(self.folder, keep)
         self.lifecycle.begin(self.plan, lambda: self.record.start(tags))
+        try:
+            results = self._results(notes)
+        except BaseException as error:  # also a second signal
+            self.halt(repr(error))
+            self.lifecycle.close(stopped=True)
+            raise
+        self.lifecycle.close(stopped=self.stop.asked)
+        if results is None:
+            raise self._stopped(str(self.stop.reason))
+        if self.stop.asked:
+            raise Interrupted(f"stopped by {self.stop.reason}; {self.folder.name} has ended")
+        return results
+
+    def _results(self, notes: list[str]) -> SweepResults | None:
+        """Trains to the end of the sweep; returns None if it was stopped, which is recorded."""
         for note in notes:
             self.callbacks.on_note(note)
         try:
@@ -229,8 +243,7 @@ class _Sweep:
             # Ends the trials: they would train on and write into event logs that are closed below.
             ray.shutdown()
         self._close_unfinished()
-        self.lifecycle.close(stopped=True)
-        raise self._stopped(str(self.stop.reason))
+        return None
 
     def _finish(self) -> SweepResults:
         discard_leftovers(self.study, self.record)
@@ -247,9 +260,6 @@ class _Sweep:
         results = load_sweep(self.folder)
         report = build_report(results, importances(self.study), ui_command=ui_command(self.uri))
         self.record.end("FINISHED" if results.winner else "FAILED", report, **tags)
-        self.lifecycle.close(stopped=self.stop.asked)
-        if self.stop.asked:
-            raise Interrupted(f"stopped by {self.stop.reason}; {self.folder.name} has ended")
         return results
 
     def _close_unfinished(self) -> None:
@@ -284,11 +294,12 @@ class _Sweep:
             {t.user_attrs[TRIAL]: history(t, self.record.epochs(t)) for t in continued},
         )
         folder = attempt_folder(self.folder, number := next_attempt(self.folder))
+        common = common_config(self.spec, self.folder, self.root, self.places, number)
         retry_lost_processes()
         let_trials_wait(self.spec.resources, self.plan.concurrency)
         tune.Tuner(
             self._trainable(),
-            param_space={"common": {**self._common(), "attempt": number}},
+            param_space={"common": common},
             tune_config=tune.TuneConfig(
                 search_alg=searcher,
                 scheduler=scheduler,
@@ -326,17 +337,6 @@ class _Sweep:
     @property
     def _is_distributed(self) -> bool:
         return self.spec.resources.worker_range[1] > 1
-
-    def _common(self) -> dict[str, Any]:
-        return {
-            # As text: Tune copies the configuration for every trial, and copies share a string.
-            "spec": json.dumps(dump_spec(self.spec)),
-            "sweep": str(self.folder),
-            "root": str(self.root),
-            "places": self.places,
-            "plugins": allowed_folders(),
-            "max_failures": self.spec.search.max_failures,
-        }
 
     def _stopped(self, reason: str) -> MtconError:
         saved = any(checkpoints_folder(self.folder).rglob(LAST_FILE))

@@ -3,7 +3,7 @@
 import json
 import logging
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from mtcon_ray.paths import (
     stop_file,
     trial_log,
 )
-from mtcon_ray.spec import RunSpec, parse_spec
+from mtcon_ray.spec import RunSpec, dump_spec, parse_spec
 from mtcon_ray.status import Status
 from mtcon_ray.sweep.checkpoint_requests import (
     DrainNotice,
@@ -49,6 +49,22 @@ from mtcon_ray.training.distributed import ALONE, Ranks
 STOP_POLL_SECONDS = 0.5
 
 log = logging.getLogger(__name__)
+
+
+def common_config(
+    spec: RunSpec, sweep: Path, root: Path, places: Mapping[str, str], attempt: int
+) -> dict[str, Any]:
+    """Returns the part of Tune's configuration that all trials of a driver share."""
+    return {
+        # As text: Tune copies the configuration for every trial, and copies share a string.
+        "spec": json.dumps(dump_spec(spec)),
+        "sweep": str(sweep),
+        "root": str(root),
+        "places": places,
+        "plugins": plugins.allowed_folders(),
+        "max_failures": spec.search.max_failures,
+        "attempt": attempt,
+    }
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from urllib.error import URLError
 
 import pytest
@@ -24,6 +25,7 @@ from mtcon_ray.search.schedulers import NoScheduler
 from mtcon_ray.spec import load_spec
 from mtcon_ray.sweep.driver import _Sweep, run_sweep
 from mtcon_ray.sweep.study import REASON, named_trials, open_study
+from mtcon_ray.tracking.lifecycle import Lifecycle
 from mtcon_ray.trainer import Trainer
 from tests.sweep.small_sweeps import TINY, command, epochs_of, failing_steps, logged, wait_for
 from tests.waiting import PATIENCE_SECONDS
@@ -61,6 +63,30 @@ def test_a_job_s_user_is_told_of_commands_that_they_have(
     monkeypatch.setenv(VERSIONS_VARIABLE, "{}")
     with pytest.raises(SweepError, match="repeat `mtcon-ray submit` with --name mine; for a new"):
         sweep(spec_file(), root, name="mine")
+
+
+@pytest.mark.usefixtures("no_ray")
+@pytest.mark.parametrize(
+    ("place", "error"), [("_tune", KeyboardInterrupt), ("_finish", ZeroDivisionError)]
+)
+def test_an_end_by_a_second_signal_or_an_error_is_told_to_mlflow(
+    root: Path,
+    spec_file: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    error: type[BaseException],
+) -> None:
+    """Else its runs would be RUNNING there, and the sender would go on beside the next one."""
+    calls: list[str] = []
+    monkeypatch.setattr(Lifecycle, "stop", lambda self: calls.append("stop"))
+    monkeypatch.setattr(
+        Lifecycle, "close", lambda self, *, stopped: calls.append(f"close, {stopped=}")
+    )
+    monkeypatch.setattr(_Sweep, "_tune", lambda self: None)
+    monkeypatch.setattr(_Sweep, place, Mock(side_effect=error))
+    with pytest.raises(error):
+        sweep(spec_file(tracking={"offline": True}), root)
+    assert calls == ["stop", "close, stopped=True"]
 
 
 def test_a_killed_sweep_is_resumed_with_nothing_lost_and_nothing_twice(

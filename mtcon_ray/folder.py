@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mtcon_ray.data.disk import partial_of
 from mtcon_ray.errors import SweepError, nearest
-from mtcon_ray.lock import FILE, driver_lock
+from mtcon_ray.lock import FILE, driver_lock, is_driven
 from mtcon_ray.paths import (
     SPEC_FILE,
     checked_name,
@@ -66,11 +66,7 @@ def choose_folder(
                 f"{kind} {name!r} exists already under {among}; to go on with it: {way_on(name)}; "
                 "for a new one: give another --name"
             )
-        if other := namesake(folder):
-            raise SweepError(
-                f"a sweep and a training must have different names, got {name!r}, under which "
-                f"{other} exists already; give another --name"
-            )
+        _check_namesake(folder)
         return folder
     if not is_there and folder.exists():
         raise SweepError(
@@ -84,6 +80,16 @@ def choose_folder(
     check_evaluation(folder)
     _check_resumable(load_recorded(folder / SPEC_FILE), spec)
     return folder
+
+
+def _check_namesake(folder: Path) -> None:
+    """Raises SweepError if a sweep has the name of a training; a killed start has none."""
+    other = namesake(folder)
+    if other and (_has_begun(other) or is_driven(other)):
+        raise SweepError(
+            f"a sweep and a training must have different names, got {folder.name!r}, under which "
+            f"{other} exists already; give another --name"
+        )
 
 
 def _check_name(folder: Path, kind: str) -> None:
@@ -135,11 +141,13 @@ def claimed(folder: Path) -> Iterator[None]:
     """Makes the folder if it is new, and holds the lock of its one driver.
 
     Afterwards removes a folder in which nothing has started, so that the same command can be
-    repeated.
+    repeated. Raises SweepError as `choose_folder` does for a new name.
     """
     make_folder(folder)
     with driver_lock(folder):
         try:
+            if not _has_begun(folder):  # another start may have been beside this one
+                _check_namesake(folder)
             yield
         finally:
             if not _has_begun(folder):

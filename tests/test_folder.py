@@ -87,6 +87,20 @@ def test_a_sweep_and_a_training_do_not_share_a_name(
     assert resumed == tmp_path / kind / "mine", "both were there before"
 
 
+def test_a_name_is_taken_once_a_driver_holds_it(tmp_path: Path, spec: RunSpec) -> None:
+    """Both starts have chosen the name before either folder is there."""
+    mine, other = tmp_path / "sweeps" / "mine", tmp_path / "runs" / "mine"
+    with claimed(other):
+        with pytest.raises(SweepError, match="different names, got 'mine'"), claimed(mine):
+            pytest.fail("both have the name")
+        assert not mine.exists()
+    (other / "log").mkdir(parents=True)
+    (other / "lock").touch()
+    assert choose(tmp_path, spec, "mine", False) == mine, "a killed start has left the other one"
+    with claimed(mine):
+        pass
+
+
 def test_a_resume_finds_its_sweep(tmp_path: Path, spec: RunSpec) -> None:
     folder = begin(tmp_path, spec, "shoes-7")
     assert choose(tmp_path, spec, "shoes-7", True) == folder

@@ -18,7 +18,7 @@ from mtcon_ray.capacity import ClusterView, NodeKind
 from mtcon_ray.cluster.cluster_file import ANY_SIZE, view_of_file
 from mtcon_ray.cluster.fair_share import marked_job
 from mtcon_ray.cluster.leftovers import owned_session
-from mtcon_ray.cluster.ray_folders import away, sessions_folder
+from mtcon_ray.cluster.ray_folders import away, name_token, sessions_folder
 from mtcon_ray.cluster.ray_private import (
     GCS_VARIABLE,
     PathlessJob,
@@ -210,7 +210,8 @@ def _open_session(environment: Mapping[str, str]) -> None:
     if address is None:
         options |= {"address": "local", "num_cpus": usable_cpus(), "include_dashboard": False}
         options["_temp_dir"] = str(sessions_folder())
-    # Ray's logs and token lie outside the root. The umask keeps them readable by the user alone.
+        name_token()
+    # Ray's logs lie outside the root. The umask keeps them readable by the user alone.
     umask = os.umask(0o077) if address is None else None
     try:
         _init(**options)

@@ -3,10 +3,12 @@
 <RAY_TMPDIR, else on Linux TMPDIR, else /tmp>/mtcon-ray-<user id>/
     ray/     sessions: sockets, logs and the processes' working directories
     empty/   the working directory of a process that uses Ray
+    token    of these Rays, if the user has none
 """
 
 import errno
 import os
+import secrets
 import stat
 import sys
 from collections.abc import Iterator
@@ -34,6 +36,8 @@ PATH_VARIABLES = {
     "GOOGLE_APPLICATION_CREDENTIALS",
 }
 
+TOKEN_VARIABLES = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
+
 _left: Path | None = None  # the working directory before `away`
 
 
@@ -59,12 +63,36 @@ def private_folder() -> Path:
     return folder
 
 
+def name_token() -> None:
+    """Names a token of these Rays in the environment, unless the user has one or wants none.
+
+    Ray would write one to ~/.ray/auth_token. After that `ray start --head` requires a token, which
+    `ray job submit` does not send. Raises MtconError if the file cannot be written.
+    """
+    has_own = TOKEN_VARIABLES & os.environ.keys() or (Path.home() / ".ray/auth_token").exists()
+    if has_own or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
+        return
+    path = private_folder() / "token"
+    made = path.with_name(f"token-{os.getpid()}")
+    try:
+        if not path.exists():
+            made.touch(mode=0o600)
+            made.write_text(secrets.token_hex(32), encoding="ascii")
+            # In one step, because a Ray that starts beside this one reads it too.
+            with suppress(FileExistsError):
+                path.hardlink_to(made)
+            made.unlink()
+    except OSError as error:
+        raise not_writable(error) from None
+    os.environ["RAY_AUTH_TOKEN_PATH"] = str(path)
+
+
 def not_writable(error: OSError) -> MtconError:
     """Returns the message about a file that Ray cannot write."""
     return MtconError(
         "Ray must be able to write its sessions, below RAY_TMPDIR, else on Linux TMPDIR, else "
-        f"/tmp, and its token, below HOME, got {error.strerror} for {error.filename}; set "
-        "RAY_TMPDIR or HOME to a folder that can be written"
+        f"/tmp, got {error.strerror} for {error.filename}; set RAY_TMPDIR to a folder that can be "
+        "written"
     )
 
 

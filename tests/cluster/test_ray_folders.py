@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from mtcon_ray.cluster.ray_folders import away, private_folder, sessions_folder, working_folder
+from mtcon_ray.cluster.ray_folders import (
+    away,
+    name_token,
+    private_folder,
+    sessions_folder,
+    working_folder,
+)
+from mtcon_ray.environment import restored_environment
 from mtcon_ray.errors import MtconError
 
 
@@ -28,6 +35,32 @@ def test_nobody_else_can_enter_the_sessions(base: Path, monkeypatch: pytest.Monk
     assert private_folder() == folder
     monkeypatch.setattr(sys, "platform", "darwin")
     assert private_folder().parent == Path("/tmp"), "its TMPDIR is too long for a socket's path"
+
+
+def test_a_local_ray_has_a_token_of_its_own_unless_the_user_has_one(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(base))
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    path = private_folder() / "token"
+    with restored_environment():
+        name_token()
+        assert os.environ["RAY_AUTH_TOKEN_PATH"] == str(path)
+    token = path.read_text()
+    assert len(token) == 64
+    assert path.stat().st_mode & 0o777 == 0o600
+    with restored_environment():
+        name_token()
+    assert path.read_text() == token
+    assert not (base / ".ray").exists()
+    (base / ".ray").mkdir()
+    (base / ".ray" / "auth_token").touch()
+    name_token()
+    (base / ".ray" / "auth_token").unlink()
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    name_token()
+    assert "RAY_AUTH_TOKEN_PATH" not in os.environ
 
 
 @pytest.mark.parametrize("kind", ["link", "file", "another user"])

@@ -141,7 +141,9 @@ def test_no_comparison_runs_a_stranger_s_module(tmp_path: Path) -> None:
 
 def test_a_trusted_plugin_brings_no_other_module_of_its_folder(tmp_path: Path) -> None:
     stranger = Stranger(tmp_path)
-    stranger.run(PROGRAM, "sweep", "own.yaml", "--allow-plugins")
+    stranger.run(PROGRAM, "sweep", "own.yaml", "--allow-plugins", HOME=str(tmp_path))
+    # After a local sweep `ray start --head` and `ray job submit` work as they did before it.
+    assert not (tmp_path / ".ray").exists()
     assert len(load_sweep(sweep_folder(stranger.root, "own-1")).trials) == 1
 
 

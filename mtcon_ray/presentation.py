@@ -27,6 +27,9 @@ NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
 # Characters of a line of an error, which may quote a value of any length.
 MAX_LINE = 1000
 # Marks intervals of a single seed.
+# A network that has learned its triplets orders three of four right and more.
+LEARNED_TRIPLETS = 0.75
+COLLAPSED_COSINES = 0.02
 ONE_SEED = "¹"
 ONE_SEED_NOTE = f"{ONE_SEED} One seed, of either side: the interval covers the test items alone."
 
@@ -239,17 +242,45 @@ def label_title(labels: Labels, label: str) -> str:
     return label if title == "accuracy" else f"{label} ({title})"
 
 
-def probe_warnings(values: Mapping[str, float]) -> list[str]:
-    """Returns one warning if the probes of these metrics have not converged, else no warning."""
+def training_warnings(values: Mapping[str, float]) -> list[str]:
+    """Returns what an epoch's metrics say against their training: see also `gauge_warnings`.
+
+    The probes may not have converged.
+    """
     from mtcon_ray.evaluation.spec import CONVERGED  # imports pydantic, which takes 0.3 s
 
     gradient = values.get(metrics.PROBE_GRADIENT, 0.0)
-    if gradient <= CONVERGED:
-        return []
-    shown = f"{gradient:.0e}".replace("e-0", "e-")
-    return [
-        f"the probes have not converged (gradient {shown} of its start); accuracies may be too low"
-    ]
+    found = gauge_warnings(values)
+    if gradient > CONVERGED:
+        shown = f"{gradient:.0e}".replace("e-0", "e-")
+        text = f"the probes have not converged (gradient {shown} of its start); "
+        found.append(text + "accuracies may be too low")
+    return found
+
+
+def gauge_warnings(values: Mapping[str, float]) -> list[str]:
+    """Returns a warning if a method's own gauges in an epoch say that it has learned nothing.
+
+    Gauges are those of the epoch's last step: the share of triplets in the right order, by chance a
+    half, and each head's mean cosines, which are equal after a collapse.
+    """
+    found = []
+    right = values.get(metrics.TRIPLET_ACCURACY, 1.0)
+    if right < LEARNED_TRIPLETS:
+        found.append(
+            f"the network orders {right:.0%} of its own triplets right, by chance 50%: it has "
+            "learned little of them; train longer, or search train.lr"
+        )
+    positive, random = metrics.cosine("positive"), metrics.cosine("random")
+    heads = [name.removeprefix(positive) for name in values if name.startswith(positive)]
+    gaps = {head: values[positive + head] - values.get(random + head, -1.0) for head in heads}
+    if alike := [head.strip("/") for head, gap in gaps.items() if gap < COLLAPSED_COSINES]:
+        where = f" in the space of {', '.join(alike)}" if any(alike) else ""
+        found.append(
+            f"positive pairs are as similar as random pairs{where}: the network has collapsed or "
+            "learned nothing; search train.lr and the temperature"
+        )
+    return found
 
 
 class LabelScore(NamedTuple):

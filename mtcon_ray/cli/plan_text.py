@@ -1,6 +1,6 @@
 """Text of the plan of a sweep, and of all sweeps of a comparison."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
@@ -13,6 +13,7 @@ from mtcon_ray.presentation import configuration_text, duration_text, limits_tex
 from mtcon_ray.spec import RunSpec
 
 if TYPE_CHECKING:
+    from mtcon_ray.comparison.spec import ClaimSpec
     from mtcon_ray.comparison.stages import Stage
 
 LABEL_COLUMNS = 16
@@ -55,6 +56,28 @@ def stage_lines(stages: Iterable["Stage"]) -> list[str]:
     rows.append(["all", "", *_work([plan for _, _, plan in found]), ""])
     header = ["system", "sweep", "trials", "epochs", "images", "configurations"]
     return table_lines(header, rows, right=(2, 3, 4))
+
+
+def power_lines(claims: Sequence["ClaimSpec"], stages: Iterable["Stage"]) -> list[str]:
+    """Returns what the claims of a comparison will probably detect; [] without claims."""
+    from mtcon_ray.comparison.claims import ITEM_DEVIATION, MIN_SEEDS, SEED_DEVIATION, planned
+
+    finals = {title: plan for title, name, plan in stages if name == "seeds"}
+    titles = {title for claim in claims for title in (claim.better, claim.than)}
+    used = [finals[title] for title in sorted(titles)]
+    if not used:
+        return []
+    seeds = min(plan.repeats for plan in used)
+    items = min(plan.num_items.get("test", 0) for plan in used)
+    of = f"{len(claims)} claims, {seeds} seeds, {items:,} test items"
+    if seeds < MIN_SEEDS or not items:
+        return [f"no claim will be decided: {of}; at least {MIN_SEEDS} seeds are needed"]
+    found = 100 * planned(items, seeds, len(used), len(claims))
+    return [
+        f"claims will probably detect a difference of {found:.1f} points of accuracy ({of}; 80 % "
+        f"power after Holm's correction, with a deviation of {100 * ITEM_DEVIATION:g} points over "
+        f"test items and of {100 * SEED_DEVIATION:g} over seeds)"
+    ]
 
 
 def _work(plans: list[Plan]) -> list[str]:

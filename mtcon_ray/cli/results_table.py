@@ -13,7 +13,7 @@ from mtcon_ray.presentation import (
     configuration_text,
     label_scores,
     network_text,
-    probe_warnings,
+    training_warnings,
 )
 from mtcon_ray.results import SweepResults, TrialResult
 
@@ -104,7 +104,7 @@ def score_lines(results: SweepResults, values: Mapping[str, float]) -> list[str]
     if any(value is not None for value in nearest):
         header.append(f"{results.recorded.neighbours}-NN")
         rows = [[*row, accuracy_text(value)] for row, value in zip(rows, nearest, strict=True)]
-    warnings = [f"warning: {text}" for text in probe_warnings(values)]
+    warnings = [f"warning: {text}" for text in training_warnings(values)]
     return table_lines(header, rows, right=[2]) + warnings
 
 

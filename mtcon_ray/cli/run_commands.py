@@ -202,10 +202,11 @@ def compare(
     where = options.root_of(root, first.storage.root)
     session.log_folder = paths.log_folder(where)
     if only_plan:
-        from mtcon_ray.cli.plan_text import stage_lines
+        from mtcon_ray.cli.plan_text import power_lines, stage_lines
         from mtcon_ray.comparison.stages import plan_stages
 
-        say("\n".join(stage_lines(plan_stages(comparison, where, options.cluster_view(None)))))
+        stages = list(plan_stages(comparison, where, options.cluster_view(None)))
+        say("\n".join([*stage_lines(stages), *power_lines(comparison.claims, stages)]))
         return 0
     from mtcon_ray.comparison.run import run_comparison
     from mtcon_ray.comparison.summary import markdown

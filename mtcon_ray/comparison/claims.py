@@ -5,6 +5,7 @@ needed: a difference above a margin is above zero, and one that is above zero bu
 above the margin does not decide the claim.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from statistics import fmean
@@ -17,6 +18,7 @@ from mtcon_ray.evaluation.intervals import (
     Interval,
     Scores,
     SeedVariance,
+    StandardError,
     detectable,
     difference,
     holm,
@@ -30,6 +32,9 @@ from mtcon_ray.presentation import NOTHING, csv_text, interval_text, p_text
 
 # Of each system that depends on its seed. Two seeds hardly show how far seeds differ.
 MIN_SEEDS = 3
+# Deviations of a paired difference over test items, and of a training over seeds. Those of the 400
+# trainings of docs/results/reproduction.md: 12 epochs of a small encoder on photographs.
+ITEM_DEVIATION, SEED_DEVIATION = 0.35, 0.007
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,18 @@ def judged(rows: list[Row], claims: Iterable[ClaimSpec]) -> list[Judged]:
             smallest = detectable(error, len(tested))
             measured[i] = replace(each, p=p, p_holm=p_holm, detectable=smallest)
     return measured
+
+
+def planned(num_items: int, num_seeds: int, num_systems: int, num_claims: int) -> float:
+    """Returns the difference of accuracies, a fraction, that claims will probably detect.
+
+    With 80 % power after Holm's correction, as `detectable`, where systems vary as those did from
+    which ITEM_DEVIATION and SEED_DEVIATION come.
+    """
+    of_seeds = 2 * SEED_DEVIATION**2 / num_seeds
+    variance = ITEM_DEVIATION**2 / num_items + of_seeds
+    freedom = num_systems * (num_seeds - 1) / (of_seeds / variance) ** 2
+    return detectable(StandardError(math.sqrt(variance), freedom), num_claims)
 
 
 def too_few_seeds(num_seeds: int) -> str:

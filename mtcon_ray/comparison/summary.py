@@ -19,6 +19,7 @@ from mtcon_ray.presentation import (
     ONE_SEED_NOTE,
     accuracy_text,
     csv_text,
+    gauge_warnings,
     interval_text,
     one_line,
 )
@@ -52,7 +53,7 @@ def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
                 cells.append(f"**{text}**" if is_best else text)
         lines.append("| " + " | ".join(cells) + " |")
     found = judged(rows, claims)
-    notes = _notes(rows, found) + _beside_baselines(rows)
+    notes = _notes(rows, found) + _beside_baselines(rows) + _gauges(rows)
     tables = ["\n".join(lines) + "\n", claims_markdown(found), tuning_table.markdown(rows)]
     parts = [*tables, notes]
     return "\n".join(part for part in parts if part)
@@ -170,6 +171,17 @@ def _beside_baselines(rows: list[Row]) -> str:
     if not counts:
         return ""
     return f"Trained systems above the best one without training: {'; '.join(counts)}.\n"
+
+
+def _gauges(rows: list[Row]) -> str:
+    """Returns a line for each system whose own gauges say that it has learned nothing."""
+    found = []
+    for row in rows:
+        each = [t.last_metrics for t in row.finished]
+        shared = set.intersection(*map(set, each)) if each else set()
+        means = {name: fmean(values[name] for values in each) for name in shared}
+        found += [f"**{row.title}**: {text}.\n" for text in gauge_warnings(means)]
+    return "".join(found)
 
 
 def _values(rows: list[Row], place: tuple[str, str]) -> list[float]:

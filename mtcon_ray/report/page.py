@@ -14,7 +14,7 @@ from mtcon_ray.presentation import (
     label_scores,
     limits_text,
     network_text,
-    probe_warnings,
+    training_warnings,
     value_note,
     value_text,
     value_word,
@@ -160,7 +160,7 @@ def accuracies(results: SweepResults) -> list[dict[str, Any]]:
 
 def warnings(results: SweepResults) -> list[str]:
     """Returns those of the plan, about the data, and of the winner's probes."""
-    of_winner = probe_warnings(results.winner.last_metrics) if results.winner else []
+    of_winner = training_warnings(results.winner.last_metrics) if results.winner else []
     return [*results.lost, *results.plan_warnings, *of_winner]
 
 

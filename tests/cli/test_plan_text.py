@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 
 from mtcon_ray.capacity import ClusterView, NodeKind
-from mtcon_ray.cli.plan_text import data_lines, plan_lines, stage_lines
+from mtcon_ray.cli.plan_text import data_lines, plan_lines, power_lines, stage_lines
+from mtcon_ray.comparison.spec import ClaimSpec
 from mtcon_ray.comparison.stages import Stage
 from mtcon_ray.local import this_machine
 from mtcon_ray.planning import Rates
 from mtcon_ray.search.space import grid_points
 from mtcon_ray.spec import RunSpec, parse_spec, with_values
 from tests.plans import plan_of
+from tests.recorded import plan_with
 
 
 def test_labels_stand_with_their_kind_and_extent(tmp_path: Path) -> None:
@@ -302,3 +304,17 @@ def test_a_comparison_sums_what_searched_sizes_make_of_its_sweeps(tmp_path: Path
     halving = {"scheduler": {"name": "halving", "reduction": 2, "num_rungs": 1}}
     what = "2 x 20 epochs, halving after epochs 10"
     assert shown(batches, **halving) == ["2", "30", "at most 84,000", what]
+
+
+def test_a_comparison_s_plan_says_what_its_claims_will_detect() -> None:
+    def line(seeds: int, test: int, num_claims: int = 12) -> str:
+        plan = plan_with(repeats=seeds, num_items={"train": 6432, "test": test})
+        stages = [Stage(title, "seeds", plan) for title in "abc"]
+        claims = [ClaimSpec(better="a", than="bc"[i % 2], label="shape") for i in range(num_claims)]
+        (found,) = power_lines(claims, stages)
+        return found
+
+    assert "a difference of 3.8 points of accuracy (12 claims, 3 seeds, 1,837 test" in line(3, 1837)
+    assert float(line(10, 10_000).split()[7]) < 2
+    assert line(2, 1837).startswith("no claim will be decided: 12 claims, 2 seeds")
+    assert power_lines([], [Stage("a", "seeds", plan_with())]) == []

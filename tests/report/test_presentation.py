@@ -4,7 +4,13 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from mtcon_ray.presentation import commands, configuration_text, value_text
+from mtcon_ray.presentation import (
+    commands,
+    configuration_text,
+    gauge_warnings,
+    training_warnings,
+    value_text,
+)
 from mtcon_ray.spec import load_spec
 from tests.report.conftest import MakeSweep
 
@@ -47,3 +53,16 @@ def test_configurations_are_unambiguous() -> None:
     """Parameters are named by the last part of their path if it is unique."""
     assert configuration_text({"a.lr": 1.0, "b.lr": 2, "b.c": "x"}) == "a.lr=1 b.lr=2 c=x"
     assert value_text("<b>") == "<b>"
+
+
+def test_gauges_of_a_method_say_that_it_has_learned_nothing() -> None:
+    fine = {"triplet_accuracy": 0.9, "cosine/positive": 0.8, "cosine/random": 0.3}
+    assert gauge_warnings(fine) == []
+    (triplets,) = gauge_warnings(fine | {"triplet_accuracy": 0.53})
+    assert triplets.startswith("the network orders 53% of its own triplets right, by chance 50%")
+    (alone,) = gauge_warnings({"cosine/positive": 0.999, "cosine/random": 0.99})
+    assert alone.startswith("positive pairs are as similar as random pairs: the network has coll")
+    heads = {"cosine/positive/shape": 0.9, "cosine/random/shape": 0.1, "cosine/positive/tilt": 0.2}
+    (one,) = gauge_warnings(heads | {"cosine/random/tilt": 0.2})
+    assert "pairs in the space of tilt: " in one
+    assert training_warnings(heads | {"cosine/random/tilt": 0.2, "probe/gradient": 1.0})[0] == one

@@ -2,7 +2,7 @@
 
     python experiments/amcl_histograms.py --budget small --photos FOLDER
 
-Cost: 6 trainings a seed; on two cores 2 minutes at smoke, some 20 at small.
+Cost: 6 trainings a seed; on two cores 2 minutes at smoke.
 
 Claim: with more augmentations the similarities of positive and negative pairs overlap more with
 SimCLR, and less with AMCL.

@@ -2,7 +2,7 @@
 
     python experiments/ccn_table1.py --budget small --photos FOLDER
 
-Cost: 11 systems, most of them shared with other tables; `small` 25 minutes on 2 cores.
+Cost: 11 systems, most of them shared with other tables.
 
 Claim: one network trained on all tasks (CCN) scores higher than multi-task cross-entropy, CSN and
 the networks of one task, on the tasks and most of all on the held-out brand.

@@ -3,7 +3,7 @@
     python experiments/epochs_figure.py --budget small --photos FOLDER
 
 Cost: 5 trainings a seed at small, together as long as 8 usual ones, 3 at smoke, 6 at paper, and the
-two baselines; on two cores a minute at smoke, some 20 at small.
+two baselines; on two cores a minute at smoke.
 
 Claim: longer training gives higher accuracy.
 

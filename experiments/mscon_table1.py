@@ -2,7 +2,7 @@
 
     python experiments/mscon_table1.py --budget small --photos FOLDER
 
-Cost: 13 systems, most of them shared with other tables; `small` 30 minutes on 2 cores.
+Cost: 14 systems, most of them shared with other tables.
 
 Claim: MSCon scores higher in each task than SupCon trained on that task alone, and than multi-task
 cross-entropy, SimCLR and CSN.

@@ -2,7 +2,7 @@
 
     python experiments/mscon_table2.py --budget small --photos FOLDER
 
-Cost: 15 systems, most of them shared with other tables; `small` 35 minutes on 2 cores.
+Cost: 16 systems, most of them shared with other tables.
 
 Claim: MSCon scores higher in each task than SimCLR, CSN and SupCon on that task, and higher than
 multi-task cross-entropy in disaster types; cross-entropy scores higher in humanitarian and

@@ -2,7 +2,7 @@
 
     python experiments/mscon_table3.py --budget small --photos FOLDER
 
-Cost: 5 systems, most of them shared with other tables; `small` 10 minutes on 2 cores.
+Cost: 6 systems, most of them shared with other tables.
 
 Claim: MSCon scores ten points higher on the held-out brand than multi-task cross-entropy.
 """

@@ -2,7 +2,7 @@
 
     python experiments/mscon_table4.py --budget small --photos FOLDER
 
-Cost: 14 systems, most of them shared with other tables; `small` 30 minutes on 2 cores.
+Cost: 18 systems, most of them shared with other tables.
 
 Claim: MSCon scores higher than multi-task cross-entropy on each held-out task but informative,
 where it scores lower.

@@ -2,7 +2,7 @@
 
     python experiments/mtcon_table1.py --budget small --photos FOLDER
 
-Cost: 36 systems, most of them shared with other tables; `small` 75 minutes on 2 cores.
+Cost: 42 systems, most of them shared with other tables.
 
 Claim: MTCon scores higher on held-out labels than multi-task cross-entropy, CSN and SCE-Net,
 except that cross-entropy scores higher on informative.

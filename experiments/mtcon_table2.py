@@ -2,7 +2,7 @@
 
     python experiments/mtcon_table2.py --budget small --photos FOLDER
 
-Cost: 28 systems, most of them shared with other tables; `small` 60 minutes on 2 cores.
+Cost: 30 systems, most of them shared with other tables.
 
 Claim: MTCon scores higher in each task than multi-task cross-entropy, SupCon on that task and
 SCE-Net.

@@ -2,7 +2,7 @@
 
     python experiments/mtcon_table3.py --budget small --photos FOLDER
 
-Cost: 16 systems, most of them shared with other tables; `small` 35 minutes on 2 cores.
+Cost: 17 systems, most of them shared with other tables.
 
 Claim: MTCon scores higher in each task than SupCon on that task and SCE-Net, and higher than
 multi-task cross-entropy in disaster types; cross-entropy scores higher in humanitarian and

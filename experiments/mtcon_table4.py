@@ -2,7 +2,7 @@
 
     python experiments/mtcon_table4.py --budget small --photos FOLDER
 
-Cost: 14 systems, most of them shared with other tables; `small` 30 minutes on 2 cores.
+Cost: 15 systems, most of them shared with other tables.
 
 Claim: MTCon scores higher in each task than the SupCon network of any other task.
 """

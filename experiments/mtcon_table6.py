@@ -2,7 +2,7 @@
 
     python experiments/mtcon_table6.py --budget small --photos FOLDER
 
-Cost: 16 systems, most of them shared with other tables; `small` 35 minutes on 2 cores.
+Cost: 17 systems, most of them shared with other tables.
 
 Claim: MTCon scores higher in each task than the SupCon network of any other task.
 """

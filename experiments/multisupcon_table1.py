@@ -2,7 +2,7 @@
 
     python experiments/multisupcon_table1.py --budget small --photos FOLDER
 
-Cost: 7 systems, most of them shared with other tables; `small` 15 minutes on 2 cores.
+Cost: 7 systems, most of them shared with other tables.
 
 Claim: MultiSupCon scores higher with a threshold of 0.5 than of 0.3, with 0.3 higher than SupCon on
 equal label sets, SupCon higher than SimCLR, and SimCLR higher than a threshold of 0.1.

@@ -3,7 +3,7 @@
     python experiments/multisupcon_threshold.py --budget small --photos FOLDER
 
 Cost: 9 trainings a seed, 5 at smoke, and the two baselines, most of them shared with table 1; on
-two cores a minute at smoke, some 20 at small.
+two cores a minute at smoke.
 
 Claim: the best threshold is neither 0.1, which is worse than SimCLR, nor 1, which is SupCon on
 equal label sets.

@@ -3,7 +3,7 @@
     python experiments/noise_figure.py --budget small --photos FOLDER
 
 Cost: 36 trainings a seed, 18 at smoke, and the two baselines of each data set; on two cores some 5
-minutes at smoke, 90 at small.
+minutes at smoke.
 
 Claim: as the labels of a task become wrong its learned weight falls, the held-out label then loses
 less than with equal weights, and the accuracy on the wrong labels falls to chance.

@@ -7,7 +7,8 @@
 Started again with the same options, it goes on with what is left. Trainings that several tables or
 figures need are run once. The report is index.html; that of named ones is chosen.html beside it.
 
-Cost: `smoke` a quarter of an hour on 2 cores, on synthetic images; `small` about six hours.
+Cost: `smoke` a quarter of an hour on 2 cores, on synthetic images; `small` by estimate fourteen
+hours, of which four learning rates for each system take a third.
 """
 
 import sys

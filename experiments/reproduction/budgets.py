@@ -1,7 +1,7 @@
 """Budgets: how long each training of the matrix takes, and with how many seeds."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mtcon_ray.comparison.claims import MIN_SEEDS
@@ -12,7 +12,9 @@ class Budget:
     """One budget: dotted paths of a spec to values, for all trainings and by family of systems.
 
     `num_items` limits photographs and synthetic images, None keeps all. A budget with `recipes`
-    takes image size, encoder, batch size and epochs from the recipe of each data set.
+    takes image size, encoder, batch size and epochs from the recipe of each data set. `rates` are
+    the learning rates by family, of which each system gets the best on val, after a third of its
+    epochs: every family has as many. Without them it has the one of `families`.
     """
 
     name: str
@@ -22,6 +24,7 @@ class Budget:
     base: Mapping[str, Any]
     families: Mapping[str, Mapping[str, Any]]
     recipes: bool = False
+    rates: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def epochs(self) -> int:
@@ -40,12 +43,18 @@ class Budget:
 
 
 SMALL_ENCODER = {"model.encoder": {"name": "small", "width": 16}, "model.head_dim": 32}
-# Photographs and encoder of the small budget are those of compare_methods.yaml. Its settings are
-# not tuned, so that systems keep the papers' temperature.
+# Photographs and encoder of the small budget are those of compare_methods.yaml. Only the rate is
+# tuned, so that systems keep the papers' temperature.
 SMALL_RATES = {
     "contrastive": {"train.lr": 0.2},
     "self_supervised": {"train.lr": 0.2},
     "xent": {"train.lr": 0.05},
+}
+TUNED_RATES = {
+    "contrastive": (0.05, 0.1, 0.2, 0.4),
+    "self_supervised": (0.05, 0.1, 0.2, 0.4),
+    "xent": (0.0125, 0.025, 0.05, 0.1),
+    "triplet": (0.0003, 0.001, 0.003, 0.01),
 }
 
 BUDGETS = {
@@ -80,7 +89,8 @@ BUDGETS = {
             "small",
             "a minute or two per training on one core",
             seeds=3,
-            num_items=9200,
+            num_items=None,
+            rates=TUNED_RATES,
             base={
                 **SMALL_ENCODER,
                 "views.size": 40,

@@ -4,6 +4,7 @@ A cell is one sweep over seeds. Its name and its spec follow from the cell and t
 so that every table and figure which needs the same training finds the same sweep.
 """
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
@@ -15,6 +16,7 @@ from typing import Any
 
 from experiments.reproduction.budgets import Budget
 from experiments.reproduction.data import DATA_SETS, DataChoice, Source
+from mtcon_ray.comparison.tuning import TuneSpec, Tuning, make_tuning
 from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.sources.download import DownloadSource
 from mtcon_ray.spec import RunSpec, apply_override, parse_spec, set_value
@@ -35,7 +37,10 @@ class System:
     has_seeds: bool = True
 
 
-MAX_NAME = 81  # characters in the name of a spec
+# Characters in the name of a spec, of which the sweep of tuning needs "-tune".
+MAX_NAME = 76
+# Tuning has this part of a training's epochs.
+TUNED_SHARE = 3
 
 # Views of photographs, whose colours are labels, keep most of the colour. Self-supervised systems
 # know no labels, and need the stronger views of their recipes.
@@ -229,12 +234,37 @@ class Setting:
         Raises MissingImagesError if the chosen images are not there, SpecError for a value that
         the spec refuses.
         """
+        return parse_spec(self._raw(cell), where=f"{cell.data}, {cell.title}")
+
+    def tuning_of(self, cell: Cell) -> Tuning | None:
+        """Returns the sweep that chooses the learning rate of a cell on val; None without one.
+
+        A cell that sets its rate is not tuned. Raises as `spec_of` does.
+        """
+        rates = self.budget.rates.get(SYSTEMS[cell.key].family, ())
+        if not rates or "train.lr" in dict(cell.changes):
+            return None
+        raw = self._raw(cell)
+        epochs = math.ceil(raw["train"]["epochs"] / TUNED_SHARE)
+        tuned: dict[str, Any] = {
+            "epochs": epochs,
+            "space": {"train.lr": {"grid": list(rates)}},
+            "sampler": "grid",
+            "scheduler": {"name": "none"},
+        }
+        raw["seed"], raw["evaluate"]["every"] = 0, epochs
+        where = f"{cell.data}, {cell.title}"
+        return make_tuning(TuneSpec.model_validate(tuned), {}, raw, where=where, folder=self.root)
+
+    def _raw(self, cell: Cell) -> dict[str, Any]:
         source, system = self.source(cell.data), SYSTEMS[cell.key]
         column, budget = source.columns, self.budget
         method = {**system.method, **({"task": column[cell.label]} if cell.label else {})}
         seeds = budget.seeds if system.has_seeds else 1
         raw: dict[str, Any] = {
             "name": self.name_of(cell),
+            # Tuning has the seed before.
+            "seed": int(bool(budget.rates)),
             "data": {
                 **deepcopy(dict(source.data)),
                 **self._own_data(cell),
@@ -257,7 +287,7 @@ class Setting:
         # A training shorter than the interval of its probes is probed at its end.
         probed, epochs = raw["evaluate"]["every"], raw["train"]["epochs"]
         raw["evaluate"]["every"] = min(probed, epochs)
-        return parse_spec(raw, where=f"{cell.data}, {cell.title}")
+        return raw
 
 
 def recipe_of(data: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from experiments.reproduction.files import write
 from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.comparison.row import Row
 from mtcon_ray.comparison.spec import Comparison
+from mtcon_ray.comparison.tuning import Tuning
 from mtcon_ray.spec import RunSpec
 
 STAND_INS = (
@@ -83,10 +84,13 @@ def train(
     A cell whose images are missing, or whose trainings fail, has a row with the reason.
     """
     specs: dict[str, RunSpec] = {}
+    tuning: dict[str, Tuning] = {}
     missing: dict[Cell, Row] = {}
     for cell in cells:
         try:
-            specs[setting.name_of(cell)] = setting.spec_of(cell)
+            title, tuned = setting.name_of(cell), setting.tuning_of(cell)
+            specs[title] = setting.spec_of(cell)
+            tuning |= {title: tuned} if tuned else {}
         except MissingImagesError as error:
             missing[cell] = Row(cell.slug, None, str(error))
     rows: list[Row] = []
@@ -94,7 +98,8 @@ def train(
         # Imports Ray and MLflow, which takes seconds.
         from mtcon_ray.comparison.run import run_comparison
 
-        comparison = Comparison(f"{setting.name}-{name}".replace("_", "-"), specs)
+        whole = f"{setting.name}-{name}".replace("_", "-")
+        comparison = Comparison(whole, specs, tuning=tuning)
         rows, _ = run_comparison(comparison, root=setting.root, watch=watch, on_phase=on_phase)
     row_of = {row.title: row for row in rows}
     return {

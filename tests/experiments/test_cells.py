@@ -73,7 +73,7 @@ def test_long_names_are_cut_and_stay_different(tmp_path: Path) -> None:
         for share in (0.25, 0.75)
     ]
     names = [where.spec_of(cell).name for cell in cells]
-    assert [len(name) for name in names] == [81, 81]
+    assert [len(name) for name in names] == [76, 76]
     assert names[0] != names[1]
     assert names[0].startswith("smoke-synthetic-medic-no-damage-severity-mtcon-calibrated-noise-")
 
@@ -215,3 +215,21 @@ def test_every_system_has_a_valid_spec_of_the_papers(name: str, tmp_path: Path) 
     rates = {"contrastive": 0.05, "self_supervised": 0.05, "xent": 0.01, "triplet": 5e-5}
     family = SYSTEMS[name].family
     assert spec.train.lr == rates.get(family, spec.train.lr)
+
+
+@pytest.mark.parametrize(
+    ("system", "epochs"), [("mtcon", 4), ("xent-multi", 4), ("csn", 2), ("untrained", None)]
+)
+def test_each_system_chooses_among_as_many_rates(
+    system: str, epochs: int | None, tmp_path: Path
+) -> None:
+    """On val, with a seed that its trainings do not have."""
+    where, cell = setting(tmp_path, "small"), Cell("zappos50k", system)
+    tuned = where.tuning_of(cell)
+    assert (tuned is None) == (epochs is None)
+    if tuned:
+        assert tuned.again is None
+        assert tuned.first.train.epochs == tuned.first.evaluate.every == epochs
+        assert tuned.first.search.num_configurations == 4
+        assert tuned.first.seed < where.spec_of(cell).seed
+    assert setting(tmp_path, "smoke").tuning_of(cell) is None

@@ -171,7 +171,11 @@ def test_systems_without_training_are_levels_across_the_panels(
 
 
 def test_learning_rate_grows_with_the_root_of_the_batch(tmp_path: Path) -> None:
-    where = setting(tmp_path, "small")
+    small = setting(tmp_path, "small")
+    tuned = small.tuning_of(batch_size_figure.cell(small, "medic", 256))
+    assert tuned is not None
+    assert tuned.first.train.batch_size == 256
+    where = replace(small, budget=replace(small.budget, rates={}))
     spec = where.spec_of(batch_size_figure.cell(where, "medic", 256))
     usual = where.spec_of(Cell("medic", "mtcon"))
     assert (spec.train.batch_size, spec.train.lr) == (256, 2 * usual.train.lr)

@@ -18,10 +18,16 @@ from typing import Any
 
 import click
 
-from experiments.reproduction.command import make_setting, script, setting_options, watch
+from experiments.reproduction.command import (
+    make_setting,
+    plan_option,
+    script,
+    setting_options,
+    watch,
+)
 from experiments.reproduction.experiment import Done, Experiment
 from experiments.reproduction.page import Failure, write_inconsistencies, write_page
-from experiments.reproduction.running import run
+from experiments.reproduction.running import plan_lines, run
 from mtcon_ray.cli import options as cli_options
 from mtcon_ray.cli.main import run_script
 from mtcon_ray.cli.terminal import say
@@ -64,8 +70,9 @@ def load(name: str) -> Experiment:
 
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--all", "everything", is_flag=True, help="Make all tables and figures.")
+@plan_option
 @setting_options
-def reproduce(names: Sequence[str], everything: bool, **given: Any) -> int:
+def reproduce(names: Sequence[str], everything: bool, only_plan: bool, **given: Any) -> int:
     """Runs the experiments; returns the exit code, 1 if one could not be run."""
     unknown = [name for name in names if name not in NAMES]
     if unknown or everything == bool(names):
@@ -80,6 +87,9 @@ def reproduce(names: Sequence[str], everything: bool, **given: Any) -> int:
     for i, name in enumerate(chosen, 1):
         experiment = load(name)
         say(f"\n[{i} of {len(chosen)}] {experiment.title}")
+        if only_plan:
+            say("\n".join(plan_lines(experiment, setting, cli_options.cluster_view(None))))
+            continue
         try:
             done.append(run(experiment, setting, watch, session.say_phase))
         except Interrupted:  # a MtconError too, but it must end the reproduction
@@ -88,6 +98,8 @@ def reproduce(names: Sequence[str], everything: bool, **given: Any) -> int:
             say(f"error: {error}", err=True)
             failures.append(Failure(experiment, str(error)))
         write_page(path, setting, done, failures, len(chosen))
+    if only_plan:
+        return 0
     write_inconsistencies(setting.folder / "inconsistencies.md")
     say(f"\nreport: {path}")
     return 1 if failures else 0

@@ -11,7 +11,7 @@ from experiments.reproduction.budgets import BUDGETS
 from experiments.reproduction.cells import Setting
 from experiments.reproduction.data import CHOICES, DataChoice
 from experiments.reproduction.experiment import Experiment
-from experiments.reproduction.running import run
+from experiments.reproduction.running import plan_lines, run
 from mtcon_ray.cli import options as cli_options
 from mtcon_ray.cli.console import Console
 from mtcon_ray.cli.main import HELP, Script, run_script
@@ -40,6 +40,12 @@ def setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ):  # fmt: skip
         command = option(command)
     return command
+
+
+plan_option = click.option(
+    "--plan", "only_plan", is_flag=True,
+    help="Print the sweeps and the differences that claims will detect; start nothing.",
+)  # fmt: skip
 
 
 def make_setting(
@@ -73,9 +79,13 @@ def script(name: str, text: str, act: Callable[..., int | None]) -> Script:
 def main(experiment: Experiment) -> None:
     """Runs one experiment by the arguments of the command line, and exits."""
 
+    @plan_option
     @setting_options
-    def act(**given: Any) -> int:
+    def act(only_plan: bool, **given: Any) -> int:
         setting = make_setting(**given)
+        if only_plan:
+            say("\n".join(plan_lines(experiment, setting, cli_options.cluster_view(None))))
+            return 0
         done = run(experiment, setting, watch, cli_options.session().say_phase)
         say((done.folder / "table.md").read_text(encoding="utf-8"))
         say(f"table and pictures: {done.folder}")

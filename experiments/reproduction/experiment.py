@@ -156,7 +156,8 @@ class Experiment:
     """A table or figure of a paper.
 
     `name` is that of its file. `cells` returns the trainings that it needs at a setting; `finish`
-    makes table, pictures and verdicts of them, and is called again at each run.
+    makes table, pictures and verdicts of them, and is called again at each run. `claims` returns
+    those about two cells.
     """
 
     name: str
@@ -164,6 +165,7 @@ class Experiment:
     claim: str
     cells: Callable[[Setting], Iterable[Cell]]
     finish: Finish
+    claims: Callable[[], Sequence[Claim]] = tuple
 
 
 def described(file: str, doc: str | None) -> tuple[str, str, str]:

@@ -9,8 +9,12 @@ from experiments.reproduction.data import DATA_SETS, DataSet, MissingImagesError
 from experiments.reproduction.experiment import Done, Experiment, Trained
 from experiments.reproduction.files import write
 from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.capacity import ClusterView
+from mtcon_ray.cli.plan_text import stage_lines
+from mtcon_ray.comparison.claims import planned
 from mtcon_ray.comparison.row import Row
 from mtcon_ray.comparison.spec import Comparison
+from mtcon_ray.comparison.stages import plan_stages
 from mtcon_ray.comparison.tuning import Tuning
 from mtcon_ray.spec import RunSpec
 
@@ -72,6 +76,49 @@ def stand_in_notes(trained: Mapping[Cell, Trained]) -> list[str]:
     return [STAND_INS.format(names="; ".join(names))] if names else []
 
 
+def comparison_of(
+    name: str, setting: Setting, cells: Sequence[Cell]
+) -> tuple[Comparison, dict[Cell, Row]]:
+    """Returns the sweeps of all cells, and a row with the reason for each without images."""
+    specs: dict[str, RunSpec] = {}
+    tuning: dict[str, Tuning] = {}
+    missing: dict[Cell, Row] = {}
+    for cell in cells:
+        try:
+            title, tuned = setting.name_of(cell), setting.tuning_of(cell)
+            specs[title] = setting.spec_of(cell)
+            tuning |= {title: tuned} if tuned else {}
+        except MissingImagesError as error:
+            missing[cell] = Row(cell.slug, None, str(error))
+    return Comparison(f"{setting.name}-{name}".replace("_", "-"), specs, tuning=tuning), missing
+
+
+def plan_lines(experiment: Experiment, setting: Setting, cluster: ClusterView) -> list[str]:
+    """Returns the sweeps of an experiment, and what its claims about two systems will detect."""
+    cells = unique(experiment.cells(setting))
+    comparison, missing = comparison_of(experiment.name, setting, cells)
+    stages = list(plan_stages(comparison, setting.root, cluster))
+    lines = stage_lines(stages) if stages else []
+    lines += [f"{row.title}: {row.why}" for row in missing.values()]
+    claims = [c for c in experiment.claims() if not {c.better, c.than} & missing.keys()]
+    plans = {title: plan for title, name, plan in stages if name == "seeds"}
+    used = {c: plans[setting.name_of(c)] for claim in claims for c in (claim.better, claim.than)}
+    if not used:
+        return lines
+    if not setting.budget.judges:
+        return [*lines, f"no claim is judged at the budget {setting.budget.name}"]
+    items = min(plan.num_items["test"] for plan in used.values())
+    found = 100 * planned(items, setting.budget.seeds, len(used), len(claims))
+    printed = [abs(claim.paper - 100 * claim.margin) for claim in claims if claim.paper is not None]
+    few = sum(difference < found for difference in printed)
+    return [
+        *lines,
+        f"claims about one label will probably detect {found:.1f} points ({len(claims)} claims, "
+        f"{setting.budget.seeds} seeds, {items:,} test items; 80 % power after Holm's correction); "
+        f"{few} of the {len(printed)} printed differences are smaller",
+    ]
+
+
 def train(
     name: str,
     setting: Setting,
@@ -83,23 +130,12 @@ def train(
 
     A cell whose images are missing, or whose trainings fail, has a row with the reason.
     """
-    specs: dict[str, RunSpec] = {}
-    tuning: dict[str, Tuning] = {}
-    missing: dict[Cell, Row] = {}
-    for cell in cells:
-        try:
-            title, tuned = setting.name_of(cell), setting.tuning_of(cell)
-            specs[title] = setting.spec_of(cell)
-            tuning |= {title: tuned} if tuned else {}
-        except MissingImagesError as error:
-            missing[cell] = Row(cell.slug, None, str(error))
+    comparison, missing = comparison_of(name, setting, cells)
     rows: list[Row] = []
-    if specs:
+    if comparison.specs:
         # Imports Ray and MLflow, which takes seconds.
         from mtcon_ray.comparison.run import run_comparison
 
-        whole = f"{setting.name}-{name}".replace("_", "-")
-        comparison = Comparison(whole, specs, tuning=tuning)
         rows, _ = run_comparison(comparison, root=setting.root, watch=watch, on_phase=on_phase)
     row_of = {row.title: row for row in rows}
     return {

@@ -202,7 +202,7 @@ class PaperTable:
 
 def table_experiment(file: str, doc: str | None, table: PaperTable) -> Experiment:
     """Returns the experiment of a module, from its `__file__` and `__doc__`, that makes a table."""
-    return Experiment(*described(file, doc), table.cells, table.finish)
+    return Experiment(*described(file, doc), table.cells, table.finish, table.claims)
 
 
 def _mean_tested(trained: Mapping[Cell, Trained], claims: Sequence[Claim]) -> Tested:

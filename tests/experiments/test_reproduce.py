@@ -1,6 +1,7 @@
 """The command that makes all tables and figures."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,10 @@ import pytest
 
 from experiments import reproduce
 from experiments.reproduction.experiment import Experiment
+from experiments.reproduction.running import plan_lines
 from mtcon_ray.errors import ResourceError
+from mtcon_ray.local import this_machine
+from tests.experiments.pretended import setting
 from tests.waiting import PATIENCE_SECONDS
 
 REPOSITORY = Path(__file__).parents[2]
@@ -107,3 +111,17 @@ def test_a_table_is_made_and_made_again_without_training(tmp_path: Path) -> None
     assert "started" not in again.stdout
     assert pd.read_csv(folder / "mscon_table3" / "table.csv").equals(table)
     assert "not judged at this budget" in (folder / "chosen.html").read_text(encoding="utf-8")
+
+
+def test_a_plan_says_what_the_claims_will_detect(tmp_path: Path) -> None:
+    experiment = reproduce.load("mscon_table4")
+    small = ("data.num_items=400", "views.size=16", "train.batch_size=16")
+    lines = plan_lines(experiment, setting(tmp_path, "small", *small), this_machine())
+    assert sum(" tune " in line for line in lines) == 16
+    end = r"points \(4 claims, 3 seeds, 80 test .*; 4 of the 4 printed differences are smaller"
+    assert re.search(end, lines[-1])
+    lines = plan_lines(experiment, setting(tmp_path, "smoke", *small), this_machine())
+    assert lines[-1] == "no claim is judged at the budget smoke"
+    lines = plan_lines(experiment, setting(tmp_path, "small", only="paper"), this_machine())
+    assert all("MEDIC needs medic below --paper-data" in line for line in lines)
+    assert lines

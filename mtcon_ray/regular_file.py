@@ -12,7 +12,7 @@ def open_regular(
     path: Path | str,
     most: int | None = None,
     *,
-    opener: Callable[[str, int], int] = os.open,
+    opener: Callable[[str, int], int] | None = None,
 ) -> BufferedReader:
     """Returns a regular file, opened for reading bytes. `most` bounds its size in bytes.
 
@@ -22,7 +22,7 @@ def open_regular(
     Raises OSError with the reason in `strerror`.
     """
     # O_NONBLOCK, because already the opening of a pipe blocks. It has no effect on regular files.
-    descriptor = opener(str(path), os.O_RDONLY | os.O_NONBLOCK)
+    descriptor = (opener or os.open)(str(path), os.O_RDONLY | os.O_NONBLOCK)
     found = os.fstat(descriptor)
     if stat.S_ISREG(found.st_mode) and (most is None or found.st_size <= most):
         return os.fdopen(descriptor, "rb")

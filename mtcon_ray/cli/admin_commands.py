@@ -18,7 +18,8 @@ from mtcon_ray.cli.terminal import Terminal, say, warn
 from mtcon_ray.errors import SweepError, TrackingError
 from mtcon_ray.lock import driver_lock, is_driven
 from mtcon_ray.root_files import move, remove_folder
-from mtcon_ray.tracking.mlflow_server import check_server, masked, tracking_uri
+from mtcon_ray.tracking.login import masked
+from mtcon_ray.tracking.mlflow_server import check_server, tracking_uri
 
 if TYPE_CHECKING:
     from mtcon_ray.results import SweepResults

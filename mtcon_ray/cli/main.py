@@ -36,7 +36,7 @@ from mtcon_ray.errors import MtconError, UserError, file_error, limit_error
 from mtcon_ray.paths import log_folder
 from mtcon_ray.presentation import abridged, hanging, printable
 from mtcon_ray.signals import interrupt_on_signals
-from mtcon_ray.tracking.mlflow_server import masked
+from mtcon_ray.tracking.login import masked
 
 HELP = {"help_option_names": ["-h", "--help"]}
 

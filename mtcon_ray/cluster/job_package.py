@@ -22,8 +22,7 @@ from mtcon_ray.cluster.jobs import minor
 from mtcon_ray.cluster.ray_private import MAX_PACKAGE_BYTES, visit_working_directory
 from mtcon_ray.errors import ResourceError, UserError
 from mtcon_ray.presentation import resume_line
-from mtcon_ray.tracking.login import TRUST_VARIABLE
-from mtcon_ray.tracking.mlflow_server import masked
+from mtcon_ray.tracking.login import TRUST_VARIABLE, masked
 
 NUM_LARGEST = 5
 # Ray's zip stores files uncompressed. Each entry has a local and a central header, both with its

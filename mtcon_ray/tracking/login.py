@@ -30,6 +30,10 @@ LOGINS = tuple(
     f"MLFLOW_TRACKING_{name}" for name in ("TOKEN", "PASSWORD", "AUTH", "CLIENT_CERT_PATH")
 )
 SIGNS = "MLFLOW_TRACKING_AWS_SIGV4"
+SECRET_WORDS = (
+    r"(?i:password|passwd|pwd|token|secret|api[-_]?key|access[-_]?key|credentials?)"
+    r"|(?<![A-Za-z])KEY(?![\w.-])"
+)
 
 
 def is_server(uri: str) -> bool:
@@ -101,7 +105,9 @@ def check_login(uri: str, name: str = "tracking.uri") -> None:
     why = f"neither {URI_VARIABLE} nor {TRUST_OPTION} names that address"
     if is_own:
         why = "plain HTTP sends it in clear text"
-    raise UserError(f"{what} is not sent to the tracking server {where}: {why}. {_consent(where)}")
+    raise UserError(
+        f"{what} is not sent to the tracking server {masked(where)}: {why}. {_consent(where)}"
+    )
 
 
 def check_place(location: str, uri: str, name: str = "") -> None:
@@ -126,12 +132,14 @@ def check_place(location: str, uri: str, name: str = "") -> None:
     named = {_own(), *_trusted()} - {""}
     if _scheme(uri) != "databricks" and not named & {address(uri), address(location)}:
         raise UserError(
-            f"the files of a run are not sent to {location}: only the tracking server "
-            f"{address(uri)} names that place. {_consent(address(uri))}"
+            f"the files of a run are not sent to {masked(location)}: only the tracking server "
+            f"{masked(address(uri))} names that place. {_consent(address(uri))}"
         )
 
 
 def _consent(where: str) -> str:
+    if masked(where) != where:  # a command line shows it to others
+        return f"If you trust it, set {URI_VARIABLE} to it"
     quoted = shlex.quote(where)
     return (
         f"If you trust it, repeat the command with `{TRUST_OPTION} {quoted}`, or set "
@@ -170,3 +178,28 @@ def _in_clear_text(uri: str) -> bool:
     with suppress(ValueError):
         return not ip_address(host).is_loopback
     return host != "localhost"
+
+
+def masked(text: str) -> str:
+    """Returns the text with passwords and tokens in URIs, options and assignments shown as ***.
+
+    Takes time in proportion to the length of the text, which may come from a file of a stranger:
+    patterns begin at the first character of a word, and never give back what they have matched.
+    """
+    text = re.sub(r"://[^\s'\"]++", _masked_userinfo, text)
+    text = re.sub(r"(https?://)[^/\s:@]++@", r"\1***@", text)
+    text = re.sub(r"(['\"](?:Bearer|Basic) )[^'\"]+|(\bBearer )\S+", r"\1\2***", text)
+    value = r"('[^']*'|\"[^\"]*\"|[^\s&'\"]++)"
+    key = r"(?i:authorization)['\"]?\s?[:=]\s?['\"]?(?:\w++ )?"
+    text = re.sub(rf"({key}){value}", r"\1***", text)
+    word = rf"(?=[\w.-]*?(?:{SECRET_WORDS}))[\w.-]++"
+    text = re.sub(rf"(?<![\w.-])((?=-){word}\s++)(?!-){value}", r"\1***", text)
+    equals = r"(?:['\"]?\s*+=|['\"]?:\s|['\"]\s*+:)\s*+"
+    return re.sub(rf"(?<![\w.-])({word}{equals}){value}", r"\1***", text)
+
+
+def _masked_userinfo(found: re.Match[str]) -> str:
+    """Masks what is between the first user name's colon and the last @ of a URI."""
+    before, _, host = found[0].rpartition("@")
+    user = re.search(r"://[^/\s:@]*:", before)
+    return f"{before[: user.end()]}***@{host}" if user else found[0]

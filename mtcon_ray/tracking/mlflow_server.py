@@ -19,17 +19,20 @@ from urllib.parse import quote, unquote, urlsplit
 from mtcon_ray.errors import MtconError, SpecError, TrackingError, UserError
 from mtcon_ray.paths import mlflow_artifacts, mlflow_database
 from mtcon_ray.root_files import below, check_no_links, make_folder, move, remove, touch
-from mtcon_ray.tracking.login import SERVERS, URI_VARIABLE, check_login, check_place, is_server
+from mtcon_ray.tracking.login import (
+    SERVERS,
+    URI_VARIABLE,
+    check_login,
+    check_place,
+    is_server,
+    masked,
+)
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Experiment
 
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
-SECRET_WORDS = (
-    r"(?i:password|passwd|pwd|token|secret|api[-_]?key|access[-_]?key|credentials?)"
-    r"|(?<![A-Za-z])KEY(?![\w.-])"
-)
 
 SPOOL = (
     "unset tracking.uri and MLFLOW_TRACKING_URI, or set tracking.offline: true and send the runs "
@@ -136,31 +139,6 @@ def restore_command(uri: str, *arguments: str) -> str:
 def sync_command(folder: Path) -> str:
     """Returns the command line, in backticks, that sends what MLflow lacks of a folder."""
     return f"`mtcon-ray track-sync {folder.name} --root {shlex.quote(str(folder.parents[1]))}`"
-
-
-def masked(text: str) -> str:
-    """Returns the text with passwords and tokens in URIs, options and assignments shown as ***.
-
-    Takes time in proportion to the length of the text, which may come from a file of a stranger:
-    patterns begin at the first character of a word, and never give back what they have matched.
-    """
-    text = re.sub(r"://[^\s'\"]++", _masked_userinfo, text)
-    text = re.sub(r"(https?://)[^/\s:@]++@", r"\1***@", text)
-    text = re.sub(r"(['\"](?:Bearer|Basic) )[^'\"]+|(\bBearer )\S+", r"\1\2***", text)
-    value = r"('[^']*'|\"[^\"]*\"|[^\s&'\"]++)"
-    key = r"(?i:authorization)['\"]?\s?[:=]\s?['\"]?(?:\w++ )?"
-    text = re.sub(rf"({key}){value}", r"\1***", text)
-    word = rf"(?=[\w.-]*?(?:{SECRET_WORDS}))[\w.-]++"
-    text = re.sub(rf"(?<![\w.-])((?=-){word}\s++)(?!-){value}", r"\1***", text)
-    equals = r"(?:['\"]?\s*+=|['\"]?:\s|['\"]\s*+:)\s*+"
-    return re.sub(rf"(?<![\w.-])({word}{equals}){value}", r"\1***", text)
-
-
-def _masked_userinfo(found: re.Match[str]) -> str:
-    """Masks what is between the first user name's colon and the last @ of a URI."""
-    before, _, host = found[0].rpartition("@")
-    user = re.search(r"://[^/\s:@]*:", before)
-    return f"{before[: user.end()]}***@{host}" if user else found[0]
 
 
 def quiet_environment() -> dict[str, str]:

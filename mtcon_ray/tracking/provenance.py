@@ -19,7 +19,7 @@ from mtcon_ray.errors import SweepError
 from mtcon_ray.spec import RunSpec, dump_spec
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Started
-from mtcon_ray.tracking.mlflow_server import masked
+from mtcon_ray.tracking.login import masked
 
 if TYPE_CHECKING:
     from mtcon_ray.data.dataset import Dataset

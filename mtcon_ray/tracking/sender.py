@@ -22,8 +22,9 @@ from mtcon_ray.root_files import move, write
 from mtcon_ray.tracking.cursors import grown, num_left, saved
 from mtcon_ray.tracking.event_log import EventLog, identity, num_events, tail
 from mtcon_ray.tracking.events import Artifact, Ended, Event, Reported, Started, from_json
+from mtcon_ray.tracking.login import masked
 from mtcon_ray.tracking.lost import shown
-from mtcon_ray.tracking.mlflow_server import HeldError, first_line, import_quietly, masked
+from mtcon_ray.tracking.mlflow_server import HeldError, first_line, import_quietly
 
 if TYPE_CHECKING:
     from mtcon_ray.tracking.runs import Runs

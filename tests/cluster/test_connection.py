@@ -269,7 +269,7 @@ def test_a_cluster_that_does_not_answer_is_given_up(tmp_path: Path) -> None:
     assert error.startswith("error: no Ray could be reached at 127.0.0.1:1")
 
 
-READ_ONLY = OSError(errno.EROFS, "Read-only file system", "/home/user/.ray/auth_token")
+READ_ONLY = OSError(errno.EROFS, "Read-only file system", "/tmp/auth_token")
 TOO_LONG = OSError(
     "validate_socket_filename failed: AF_UNIX path length cannot exceed 107 bytes: /job-401/x"
 )
@@ -278,7 +278,7 @@ TOO_LONG = OSError(
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (READ_ONLY, "got Read-only file system for /home/user/.ray/auth_token; set RAY_TMPDIR or"),
+        (READ_ONLY, "got Read-only file system for /tmp/auth_token; set RAY_TMPDIR to a"),
         (TOO_LONG, "must have a path short enough for a socket, got .*; set RAY_TMPDIR=/tmp"),
     ],
     ids=["read-only", "too-long"],

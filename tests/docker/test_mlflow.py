@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from mtcon_ray.errors import UserError
 from mtcon_ray.tracking.events import Artifact
 from mtcon_ray.tracking.mlflow_server import check_server
 from tests.docker.team import BUCKET, Team
@@ -141,8 +142,14 @@ def test_the_schema_is_upgraded_with_the_same_access(team: Team) -> None:
     assert process.wait(PATIENCE_SECONDS) == 0, team.log()
 
 
-def test_a_driver_may_write_to_the_database_itself(team: Team) -> None:
+def test_a_driver_may_write_to_the_database_itself(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Uses no server but the password in the URI, as with the extra `postgres`."""
+    with pytest.raises(UserError, match="set MLFLOW_TRACKING_URI to it") as told:
+        check_server(team.postgres.uri(), timeout=PATIENCE_SECONDS)
+    assert "s3cret" not in str(told.value)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", team.postgres.uri())
     check_server(team.postgres.uri(), timeout=PATIENCE_SECONDS)
 
 

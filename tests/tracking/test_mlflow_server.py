@@ -14,14 +14,13 @@ from typing import Any
 import pytest
 
 from mtcon_ray.errors import SpecError, TrackingError
-from mtcon_ray.tracking.login import URI_VARIABLE
+from mtcon_ray.tracking.login import URI_VARIABLE, masked
 from mtcon_ray.tracking.mlflow_server import (
     HeldError,
     artifact_location,
     check_experiment,
     check_server,
     first_line,
-    masked,
     own_database,
     quiet_environment,
     sync_command,

@@ -85,6 +85,17 @@ def test_a_file_that_is_no_cluster_is_refused(tmp_path: Path, text: str) -> None
     assert not re.search(r"object at 0x|\n", str(told.value))
 
 
+@pytest.mark.parametrize("kind", ["pipe", "large"])
+def test_a_file_without_an_end_is_no_cluster(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "cluster.yaml"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.write_text("# " + "x" * 1_000_000)
+    with pytest.raises(ResourceError, match="not a regular file|at most 1,000,000 are read"):
+        view_of(str(path))
+
+
 @pytest.mark.parametrize("given", ["locall.yaml", "locall.yml", "cluster/locall"])
 def test_a_misspelt_file_is_no_address(
     given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -92,7 +92,7 @@ def test_a_file_without_an_end_is_no_cluster(tmp_path: Path, kind: str) -> None:
         os.mkfifo(path)
     else:
         path.write_text("# " + "x" * 1_000_000)
-    with pytest.raises(ResourceError, match="not a regular file|at most 1,000,000 are read"):
+    with pytest.raises(ResourceError, match=r"not a regular file|at most 1,000,000 are read"):
         view_of(str(path))
 
 

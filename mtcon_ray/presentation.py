@@ -29,7 +29,7 @@ MAX_LINE = 1000
 # Marks intervals of a single seed.
 # A network that has learned its triplets orders three of four right and more.
 LEARNED_TRIPLETS = 0.75
-COLLAPSED_COSINES = 0.02
+COLLAPSED_COSINES = 0.005
 ONE_SEED = "¹"
 ONE_SEED_NOTE = f"{ONE_SEED} One seed, of either side: the interval covers the test items alone."
 
@@ -277,8 +277,8 @@ def gauge_warnings(values: Mapping[str, float]) -> list[str]:
     if alike := [head.strip("/") for head, gap in gaps.items() if gap < COLLAPSED_COSINES]:
         where = f" in the space of {', '.join(alike)}" if any(alike) else ""
         found.append(
-            f"positive pairs are as similar as random pairs{where}: the network has collapsed or "
-            "learned nothing; search train.lr and the temperature"
+            f"positive pairs are as similar as random pairs{where}: it has collapsed or learned "
+            "nothing so far; train longer, or search train.lr and the temperature"
         )
     return found
 

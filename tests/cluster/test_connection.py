@@ -67,6 +67,7 @@ def test_a_node_type_without_resources_may_have_any_size(tmp_path: Path) -> None
     "text",
     [
         "a: 1",
+        "available_node_types: {} #" + "#" * 1_000_000,
         "- 1",
         "available_node_types: {x: 3}",
         "{",
@@ -85,15 +86,10 @@ def test_a_file_that_is_no_cluster_is_refused(tmp_path: Path, text: str) -> None
     assert not re.search(r"object at 0x|\n", str(told.value))
 
 
-@pytest.mark.parametrize("kind", ["pipe", "large"])
-def test_a_file_without_an_end_is_no_cluster(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "cluster.yaml"
-    if kind == "pipe":
-        os.mkfifo(path)
-    else:
-        path.write_text("# " + "x" * 1_000_000)
-    with pytest.raises(ResourceError, match=r"not a regular file|at most 1,000,000 are read"):
-        view_of(str(path))
+def test_a_pipe_is_no_cluster(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    with pytest.raises(ResourceError, match="not a regular file"):
+        view_of(str(tmp_path / "pipe.yaml"))
 
 
 @pytest.mark.parametrize("given", ["locall.yaml", "locall.yml", "cluster/locall"])

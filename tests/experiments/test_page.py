@@ -67,6 +67,13 @@ def test_claims_over_systems_that_learned_nothing_are_counted(tmp_path: Path) ->
     assert "4 that hold are over a system below the untrained encoder." in text
 
 
+def test_claims_of_this_project_are_counted_apart(tmp_path: Path) -> None:
+    made = done(tmp_path, "temperature_figure")
+    text = words(page(setting(tmp_path, "small"), [made], [], 1))
+    assert "0 claims of the papers" in text
+    assert "Claims of this project: holds: 6." in text
+
+
 def test_a_training_that_tables_share_is_counted_once(tmp_path: Path) -> None:
     """On stand-ins also with CCN, whose cells have other classes on the paper's images."""
     tables = [done(tmp_path, "ccn_table1", "smoke"), done(tmp_path, "mscon_table1", "smoke")]

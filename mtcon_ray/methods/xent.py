@@ -1,4 +1,4 @@
-"""Cross-entropy: a linear classifier per task; equal or learned weights of the tasks."""
+"""Cross-entropy: a classifier per task; equal or learned weights of the tasks."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -20,7 +20,7 @@ class XEnt(Method):
     """Softmax cross-entropy on one task or on all tasks with classes; every view is a row."""
 
     class Spec(MethodSpec):
-        """Linear classifiers on the shared encoder, discarded after training."""
+        """Classifiers on the shared encoder, discarded after training."""
 
         name: Literal["xent"] = "xent"
         task: str | None = Field(
@@ -32,6 +32,12 @@ class XEnt(Method):
             "train.lr without weight decay and clamped to ±6",
         )
 
+        head: Literal["linear", "hidden"] = Field(
+            "linear",
+            description="linear: a classifier on the features; hidden: a classifier on an "
+            "embedding as wide as a projection head's, after a hidden layer",
+        )
+
         def check(self, problem: Problem) -> None:
             super().check(problem)
             check_task(self.task, problem)
@@ -41,8 +47,13 @@ class XEnt(Method):
     def name_heads(self) -> tuple[str, ...]:
         return self.problem.of_kind("classes") if self.spec.task is None else (self.spec.task,)
 
-    def make_head(self, head: str, width: int) -> nn.Linear:
-        return nn.Linear(width, self.problem.sizes[head])
+    def make_head(self, head: str, width: int) -> nn.Module:
+        num_classes, dim = self.problem.sizes[head], self.problem.head_dim
+        if self.spec.head == "linear":
+            return nn.Linear(width, num_classes)
+        hidden = self.problem.head_hidden or width
+        embedding = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, dim))
+        return nn.Sequential(embedding, nn.ReLU(), nn.Linear(dim, num_classes))
 
     def make_weighting(self) -> Weighting:
         if self.spec.weighting == "none":

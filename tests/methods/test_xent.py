@@ -108,3 +108,11 @@ def test_tasks_that_it_cannot_train_on_are_refused() -> None:
 
 def test_one_view_is_enough_and_no_size_is_needed_for_a_check() -> None:
     XEnt.Spec().check(problem(*TASKS, num_views=1, sizes={}))
+
+
+def test_a_hidden_layer_ends_in_an_embedding_as_wide_as_a_projection_head() -> None:
+    method = method_of(head="hidden")
+    head = method.make_head("shape", 16)
+    embedding_ND = head[0](torch.ones(4, 16))  # type: ignore[index]
+    assert embedding_ND.shape == (4, method.problem.head_dim)
+    assert head(torch.ones(4, 16)).shape == (4, 3)

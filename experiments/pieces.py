@@ -1,0 +1,264 @@
+"""Experiments with a ResNet-18 that one GPU finishes in a few calls of some minutes.
+
+    python experiments/pieces.py headline --photos FOLDER --minutes 8
+
+A call trains what is left until the minutes are over, writes the tables of all finished trainings,
+and packs them as FOLDER.tar.gz. The next call continues. It runs without Ray and MLflow.
+
+Pieces: headline (systems from a random start), imagenet (systems from --weights FILE), noise
+(weights of tasks while colours are wrong), grids (temperature, epochs, batch size). At first each
+system gets the best of three learning rates, by the mean validation accuracy of one short training.
+
+Hypothesis, written before the trainings: linear probes do not distinguish MTCon from multi-task
+cross-entropy, but retrieval in the space of a task does.
+"""
+
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import click
+import pandas as pd
+
+from experiments.reproduction.cells import SYSTEMS
+from experiments.reproduction.command import FOLDER, script
+from experiments.reproduction.judging import in_points
+from experiments.reproduction.pieces import (
+    ENCODER,
+    HEAD,
+    HIDDEN,
+    LABELS,
+    PROBE,
+    TASKS,
+    Claim,
+    Piece,
+    Run,
+    System,
+)
+from experiments.reproduction.trends import Tested, combined, difference_tested
+from mtcon_ray.cli import options
+from mtcon_ray.cli.main import run_script
+from mtcon_ray.cli.terminal import say
+from mtcon_ray.evaluation.intervals import detectable, holm, verdict
+from mtcon_ray.paths import prepare_root
+from mtcon_ray.presentation import p_text
+
+
+def of_paper(key: str) -> System:
+    """Returns a system of the reproduction, "supcon:gender" the one on one label."""
+    name, _, label = key.partition(":")
+    known = SYSTEMS[name]
+    method = {**known.method, **({"task": label} if label else {})}
+    title = f"{known.title} on {label}" if label else known.title
+    return System(title, known.family, {"method": method, **known.changes})
+
+
+MTCON, EQUAL = of_paper("mtcon"), of_paper("mtcon-equal")
+XENT = of_paper("xent-multi")
+HIDDEN_XENT = System(
+    "XEnt multi-task, hidden layer", "xent", {"method": {"name": "xent", "head": "hidden"}}
+)
+HEADLINE = (
+    MTCON,
+    EQUAL,
+    XENT,
+    HIDDEN_XENT,
+    of_paper("xent-kendall"),
+    *(of_paper(f"{name}:{task}") for task in TASKS for name in ("supcon", "xent")),
+    of_paper("untrained"),
+    of_paper("handcrafted"),
+)
+
+
+def weighted(share: float) -> tuple[System, System, System]:
+    """Returns equal, learned and calibrated weights of tasks, with this share of wrong colours."""
+    noise = {"data.label_noise": {"colour": share}} if share else {}
+    found = (of_paper(key) for key in ("mtcon-equal", "mtcon", "mtcon-calibrated"))
+    equal, learned, calibrated = (
+        replace(
+            system,
+            title=f"{system.title}, {share:g} of colours wrong",
+            changes={**system.changes, **noise},
+        )
+        for system in found
+    )
+    return equal, learned, calibrated
+
+
+SHARES = (0.0, 1.0)
+
+
+def grids(epochs: int, batch_size: int) -> Iterator[System]:
+    """Yields MTCon at temperatures, lengths, and batch sizes with rates in proportion.
+
+    Batch sizes have equal epochs, then equal steps.
+    """
+
+    def varied(title: str, *, rate: float = 1.0, **changes: Any) -> System:
+        fields = {path.replace("__", "."): value for path, value in changes.items()}
+        return System(
+            title, MTCON.family, {**MTCON.changes, **fields}, tuned_as=MTCON.title, rate=rate
+        )
+
+    yield MTCON
+    for value in (0.03, 0.07, 0.2, 0.5, 1.0):
+        yield varied(f"temperature {value:g}", method__temperature=value)
+    for share in (0.25, 0.5, 2.0, 4.0):
+        yield varied(f"{round(share * epochs)} epochs", train__epochs=round(share * epochs))
+    for factor in (0.25, 0.5, 2.0, 4.0):
+        size = round(factor * batch_size)
+        yield varied(f"batches of {size}, equal epochs", rate=factor, train__batch_size=size)
+        yield varied(
+            f"batches of {size}, equal steps",
+            rate=factor,
+            train__batch_size=size,
+            train__epochs=round(factor * epochs),
+        )
+
+
+def probes(better: System, than: System, labels: Iterable[str] = LABELS) -> Iterator[Claim]:
+    """Yields the claims that probes of one system score higher, by label."""
+    yield from (Claim((better.title, PROBE), (than.title, PROBE), label) for label in labels)
+
+
+def headline() -> Iterator[Claim]:
+    """Yields the claims about MTCon's probes, and about retrieval in the space of each task."""
+    single = {system.title: system for system in HEADLINE}
+    for than in (XENT, EQUAL):
+        yield from probes(MTCON, than)
+    for task in TASKS:
+        for other in (f"SupCon on {task}", f"XEnt on {task}"):
+            yield from probes(MTCON, single[other], [task])
+        for than, space in (
+            (XENT, f"{HEAD} {task}"),
+            (XENT, ENCODER),
+            (HIDDEN_XENT, f"{HIDDEN} {task}"),
+        ):
+            yield Claim((MTCON.title, f"{HEAD} {task}"), (than.title, space), task)
+
+
+def noise() -> Iterator[Claim]:
+    """Yields the claims about learned and calibrated weights, at each share of wrong colours."""
+    for equal, learned, calibrated in map(weighted, SHARES):
+        yield from probes(learned, equal)
+        yield from probes(calibrated, equal)
+        yield from probes(calibrated, learned)
+
+
+ALL_GRIDS = tuple(grids(30, 128))
+PIECES = {
+    "headline": Piece(HEADLINE, tuple(headline()), epochs=60, tuning_epochs=12, seeds=4),
+    "imagenet": Piece(
+        HEADLINE,
+        tuple(headline()),
+        epochs=20,
+        tuning_epochs=4,
+        seeds=4,
+        base={"views.size": 112, "train.batch_size": 64},
+    ),
+    "noise": Piece(
+        tuple(system for share in SHARES for system in weighted(share)),
+        tuple(noise()),
+        epochs=30,
+        tuning_epochs=6,
+        seeds=10,
+    ),
+    "grids": Piece(
+        ALL_GRIDS,
+        tuple(claim for other in ALL_GRIDS[1:] for claim in probes(MTCON, other)),
+        epochs=30,
+        tuning_epochs=6,
+        seeds=3,
+    ),
+}
+
+
+def tested(run: Run) -> list[Tested]:
+    """Returns the tests of the piece's claims, not yet corrected for each other."""
+    found = []
+    for claim in run.piece.claims:
+        pair = [run.scores(*side, claim.label) for side in (claim.better, claim.than)]
+        difference = combined(lambda s: s[0] - s[1], pair)
+        found.append(difference_tested(str(claim), difference))
+    return found
+
+
+def verdicts(tests: list[Tested]) -> pd.DataFrame:
+    """Returns a row per claim; p is corrected by Holm's procedure for all claims of the piece."""
+    corrected = iter(holm([each.p for each in tests if each.p is not None]))
+    rows = []
+    for each in tests:
+        p = None if each.p is None else next(corrected)
+        smallest = each.error and detectable(each.error, sum(t.p is not None for t in tests))
+        answer = verdict(each.difference, p=p) if each.difference and p is not None else each.why
+        rows.append(
+            {
+                "claim": each.claim,
+                "difference": each.ours,
+                "detectable": in_points(smallest),
+                "p (Holm)": "" if p is None else p_text(p),
+                "verdict": answer,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def write(run: Run) -> Path:
+    """Writes results.csv, claims.csv and an archive of both with all per-item results."""
+    run.folder.mkdir(parents=True, exist_ok=True)
+    found = run.finished()
+    rows = [
+        {"system": system, "seed": seed, "metric": name, "value": value}
+        for (system, seed), values in found.items()
+        for name, value in values.items()
+    ]
+    pd.DataFrame(rows).to_csv(run.folder / "results.csv", index=False)
+    verdicts(tested(run)).to_csv(run.folder / "claims.csv", index=False)
+    packed = run.folder / "packed"
+    shutil.copytree(
+        run.folder,
+        packed,
+        ignore=shutil.ignore_patterns("*.pt", "packed"),
+        dirs_exist_ok=True,
+    )
+    archive = shutil.make_archive(str(run.folder), "gztar", packed)
+    shutil.rmtree(packed)
+    return Path(archive)
+
+
+@click.argument("name", type=click.Choice(list(PIECES)))
+@click.option("--photos", type=FOLDER, required=True, help="Folder with fashion_shoes.")
+@click.option("--minutes", type=float, default=8.0, show_default=True, help="Length of this call.")
+@click.option("--weights", type=click.Path(path_type=Path), help="Weights of imagenet's encoder.")
+@options.root_folder
+def pieces(name: str, photos: Path, minutes: float, weights: Path | None, root: Path) -> int:
+    """Trains what is left of a piece; returns 0 when all is trained, else 1."""
+    prepare_root(root)
+    piece = PIECES[name]
+    if name == "imagenet":
+        if weights is None:
+            raise click.UsageError("the piece imagenet needs --weights FILE")
+        encoder = {"name": "timm", "model": "tf_efficientnet_lite0", "weights": str(weights)}
+        piece = replace(piece, base={**piece.base, "model.encoder": encoder})
+    folder = photos / "fashion_shoes"
+    data = {
+        "kind": "table",
+        "csv": str(folder / "labels.csv"),
+        "images": str(folder / "images.tar.gz"),
+        "split_column": "split",
+    }
+    run = Run(piece, data, root, root / "pieces" / name, monotonic() + 60 * minutes)
+    say(run.estimate())
+    is_whole = run.train_all()
+    say(f"{'all is trained' if is_whole else 'the next call continues'}: {write(run)}")
+    return 0 if is_whole else 1
+
+
+COMMAND = script("pieces", "Train what is left of a piece, then write its tables.", pieces)
+
+if __name__ == "__main__":
+    run_script(COMMAND, None, sys.argv[0])

@@ -1,0 +1,275 @@
+"""Trainings of a piece: what is left until the minutes are over, without Ray and MLflow."""
+
+import json
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from experiments.reproduction.retrieval import query_scores, retrieval
+from mtcon_ray.cli.terminal import say
+from mtcon_ray.data.dataset import Dataset, open_dataset
+from mtcon_ray.evaluation.features import extract_features, extract_projections
+from mtcon_ray.evaluation.intervals import Scores, resampled_scores
+from mtcon_ray.evaluation.predictions import load_predictions
+from mtcon_ray.local import choose_device
+from mtcon_ray.paths import PREDICTIONS_FILE, cache_folder
+from mtcon_ray.spec import RunSpec, parse_spec, set_value
+from mtcon_ray.trainer import Trainer
+
+TASKS, HELD_OUT = ("category", "gender", "colour"), ("brand",)
+LABELS = (*TASKS, *HELD_OUT)
+# Where a system is measured: by its linear probes, or by retrieval in a space.
+PROBE, ENCODER, HEAD, HIDDEN = "probe", "encoder", "head", "hidden layer"
+HEAD_DIM = 64
+SHOES: Mapping[str, Any] = {
+    "data.tasks": TASKS,
+    "data.held_out": HELD_OUT,
+    "views.size": 64,
+    "views.crop_scale": [0.4, 1.0],
+    "views.brightness": 0.2,
+    "views.contrast": 0.2,
+    "views.hue": 0.02,
+    "views.saturation": 0.2,
+    "views.grayscale": 0.0,
+    "model.encoder": {"name": "resnet18"},
+    "model.head_dim": HEAD_DIM,
+    "train.batch_size": 128,
+    "train.warmup_epochs": 1,
+    "evaluate.short_probe.max_items": 1536,
+}
+RATES = {"contrastive": (0.05, 0.15, 0.45), "xent": (0.0125, 0.0375, 0.1125), "none": (0.1,)}
+
+
+@dataclass(frozen=True)
+class System:
+    """One system of a piece: the family of its rates, and dotted paths of its spec.
+
+    `tuned_as` names the system that has the learning rates of this one, times `rate`.
+    """
+
+    title: str
+    family: str
+    changes: Mapping[str, Any]
+    tuned_as: str | None = None
+    rate: float = 1.0
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One system in one space scores higher on a label than another; sides are (system, space)."""
+
+    better: tuple[str, str]
+    than: tuple[str, str]
+    label: str
+
+    def __str__(self) -> str:
+        names = [f"{system} ({space})" for system, space in (self.better, self.than)]
+        return f"{names[0]} above {names[1]}, {self.label}"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Systems that are trained alike, with the seeds 1 to `seeds`, and claims about them.
+
+    Seed 0 is that of tuning.
+    """
+
+    systems: tuple[System, ...]
+    claims: tuple[Claim, ...]
+    epochs: int
+    tuning_epochs: int
+    seeds: int
+    base: Mapping[str, Any] = field(default_factory=dict)
+
+    def spec(self, system: System, data: Mapping[str, Any], **changes: Any) -> RunSpec:
+        """Returns the spec of one training; `changes` have the values of `train`."""
+        raw: dict[str, Any] = {"name": "piece", "data": dict(data)}
+        own = {f"train.{name}": value for name, value in changes.items()}
+        values = {**SHOES, "train.epochs": self.epochs, **self.base, **own, **system.changes}
+        for path, value in values.items():
+            set_value(raw, path, deepcopy(value))
+        set_value(raw, "evaluate.every", raw["train"]["epochs"])
+        return parse_spec(raw, where=system.title)
+
+
+class OutOfTimeError(Exception):
+    """The minutes of this call are over."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A piece on photographs, with its folder and the end of this call."""
+
+    piece: Piece
+    data: Mapping[str, Any]
+    root: Path
+    folder: Path
+    ends: float
+
+    def train(self, system: System, seed: int, **changes: Any) -> dict[str, float]:
+        """Returns the metrics of a training, which is resumed or read if it has begun.
+
+        Raises OutOfTimeError when the minutes are over, with a checkpoint.
+        """
+        spec = self.piece.spec(system, self.data, **changes).model_copy(update={"seed": seed})
+        record = self._record(system, seed, **changes)
+        folder, begin = record.parent, monotonic()
+        if record.is_file():
+            return _read(record)
+        if begin > self.ends:
+            raise OutOfTimeError
+        dataset, device = self.dataset(spec), choose_device(spec)
+        trainer = Trainer(
+            spec, dataset, folder, device=device, should_stop=lambda: monotonic() > self.ends
+        )
+        for progress in trainer:
+            say(f"{system.title}, seed {seed}: epoch {progress.epoch} of {spec.train.epochs}")
+        if not trainer.done or trainer.last is None:
+            raise OutOfTimeError
+        found = dict(trainer.last.metrics)
+        # Too short for a training that was resumed, and for one without epochs.
+        found["seconds_per_epoch"] = (monotonic() - begin) / spec.train.epochs
+        if seed:
+            found |= trainer.report() | self.retrieve(trainer, folder)
+        record.write_text(json.dumps(found, indent=1), encoding="utf-8")
+        for file in folder.glob("last*.pt"):
+            file.unlink()
+        return found
+
+    def _record(self, system: System, seed: int, **changes: Any) -> Path:
+        tuned = "" if seed else f"-lr-{changes['lr']:g}"
+        name = f"{slug(system)}-seed-{seed}{tuned}"
+        return self.folder / "trainings" / name / "metrics.json"
+
+    def dataset(self, spec: RunSpec) -> Dataset:
+        """Returns the data set, whose images are decoded once for all trainings."""
+        store = cache_folder(self.root)
+        return open_dataset(spec.data, view_size=spec.views.size, store=store)
+
+    def retrieve(self, trainer: Trainer, folder: Path) -> dict[str, float]:
+        """Returns the retrieval metrics on test; writes those of each query to retrieval.npz."""
+        table, rows = trainer.dataset.table, trainer.dataset.table.rows("test")
+        arrays, means = {}, {}
+        for space, z_nD in spaces(trainer, rows).items():
+            for label in LABELS:
+                known = table.known(label)[rows]
+                truth = table.labels[label][rows[known]]
+                found = retrieval(z_nD[torch.from_numpy(known)], truth)
+                for name, value_n in zip(("recall@1", "map@r"), found, strict=True):
+                    arrays[f"{space}|{label}|{name}"] = value_n
+                    means[f"{name}/{label}/{space}"] = float(np.nanmean(value_n))
+                arrays[f"{label}|rows"], arrays[f"{label}|truth"] = rows[known], truth
+        np.savez(folder / "retrieval.npz", allow_pickle=False, **arrays)
+        return means
+
+    def best_rate(self, system: System) -> float:
+        """Returns the best of the family's rates on val, after short trainings with seed 0."""
+        if system.tuned_as:
+            (other,) = (each for each in self.piece.systems if each.title == system.tuned_as)
+            return system.rate * self.best_rate(other)
+        rates, epochs = RATES[system.family], self.piece.tuning_epochs
+        if len(rates) == 1:
+            return rates[0]
+        return max(
+            rates,
+            key=lambda lr: self.train(system, 0, lr=lr, epochs=epochs)["val/accuracy"],
+        )
+
+    def train_all(self) -> bool:
+        """Trains each seed of all systems before the next seed; returns False if time ran out."""
+        try:
+            for seed in range(1, self.piece.seeds + 1):
+                for system in self.piece.systems:
+                    self.train(system, seed, lr=self.best_rate(system))
+        except OutOfTimeError:
+            return False
+        return True
+
+    def finished(self) -> dict[tuple[str, int], dict[str, float]]:
+        """Returns the metrics of the finished trainings with seeds above 0, by title and seed."""
+        return {
+            (system.title, seed): _read(record)
+            for seed in range(1, self.piece.seeds + 1)
+            for system in self.piece.systems
+            if (record := self._record(system, seed)).is_file()
+        }
+
+    def estimate(self) -> str:
+        """Returns the trainings that are left, tuning included, and their time if it is known."""
+        wanted = [
+            self._record(system, seed)
+            for system in self.piece.systems
+            for seed in range(1, self.piece.seeds + 1)
+        ]
+        epochs = self.piece.epochs * sum(not record.is_file() for record in wanted)
+        tuned = [s for s in self.piece.systems if len(RATES[s.family]) > 1 and not s.tuned_as]
+        short = [self._record(s, 0, lr=lr) for s in tuned for lr in RATES[s.family]]
+        epochs += self.piece.tuning_epochs * sum(not record.is_file() for record in short)
+        done = [_read(record) for record in (*wanted, *short) if record.is_file()]
+        seconds = [each["seconds_per_epoch"] for each in done if each["seconds_per_epoch"]]
+        time = f"about {fmean(seconds) * epochs / 60:.0f} min" if seconds else "time unknown"
+        return f"{len(done)} of {len(wanted) + len(short)} trained; {epochs:,} epochs left, {time}"
+
+    def scores(self, system: str, space: str, label: str) -> Scores | None:
+        """Returns MAP@R in a space, or with the space PROBE the accuracy, of all its seeds."""
+        (trained,) = (each for each in self.piece.systems if each.title == system)
+        folders = {
+            seed: self._record(trained, seed).parent
+            for title, seed in self.finished()
+            if title == system
+        }
+        if space == PROBE:
+            split = "heldout" if label in HELD_OUT else "test"
+            known = {s: load_predictions(f / PREDICTIONS_FILE) for s, f in folders.items()}
+            read = {s: p.labels[split, label] for s, p in known.items() if p}
+            return resampled_scores(read) if read else None
+        by_seed: dict[int, np.ndarray] = {}
+        shared: dict[str, np.ndarray] = {}
+        for seed, folder in folders.items():
+            with np.load(folder / "retrieval.npz", allow_pickle=False) as file:
+                if f"{space}|{label}|map@r" in file:
+                    by_seed[seed] = file[f"{space}|{label}|map@r"]
+                    shared = {part: file[f"{label}|{part}"] for part in ("rows", "truth")}
+        return query_scores(by_seed, **shared) if by_seed else None
+
+
+def slug(system: System) -> str:
+    """Returns the system's part of the name of its folders."""
+    return "".join(c if c.isalnum() else "-" for c in system.title.lower())
+
+
+def _read(record: Path) -> dict[str, float]:
+    found: dict[str, float] = json.loads(record.read_text(encoding="utf-8"))
+    return found
+
+
+def spaces(trainer: Trainer, rows: np.ndarray) -> dict[str, Tensor]:
+    """Returns the embeddings of images by the name of their space.
+
+    The spaces are the encoder's, each head's, and that of each head's hidden layer.
+    """
+    network, images, spec = trainer.network, trainer.dataset.images, trainer.spec
+
+    def read(extract: Callable[..., Any]) -> Any:
+        size, device = spec.evaluate.batch_size, trainer.device
+        return extract(network, images, rows, spec.views, batch_size=size, device=device)
+
+    found: dict[str, Tensor] = {ENCODER: read(extract_features)}
+    if not network.names:
+        return found
+    heads = read(extract_projections)
+    found |= {f"{HEAD} {name}": z_nD for name, z_nD in heads.items()}
+    if getattr(spec.method, "head", None) == "hidden":
+        for name, head in zip(network.names, network.heads, strict=True):
+            assert isinstance(head, nn.Sequential)
+            with torch.inference_mode():
+                found[f"{HIDDEN} {name}"] = deepcopy(head[0]).cpu()(found[ENCODER])
+    return found

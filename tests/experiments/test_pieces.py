@@ -1,0 +1,118 @@
+"""Tests of the pieces: small trainings that are cut and continued, retrieval, and claims."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from pytorch_metric_learning.distances import CosineSimilarity
+from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
+from pytorch_metric_learning.utils.inference import CustomKNN
+
+from experiments.pieces import HEADLINE, PIECES, write
+from experiments.reproduction.pieces import HEAD, LABELS, Piece, Run
+from experiments.reproduction.retrieval import query_scores, retrieval
+
+TINY = {
+    "model.encoder": {"name": "small", "width": 8},
+    "model.head_dim": 8,
+    "views.size": 16,
+    "train.batch_size": 16,
+    "train.warmup_epochs": 0,
+    "evaluate.bootstrap": 10,
+}
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Mapping[str, Any]:
+    """Returns the data of 120 images of noise, with the labels of the shoes."""
+    draw = np.random.default_rng(0)
+    rows = []
+    for i in range(120):
+        pixels = draw.integers(0, 256, (16, 16, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{i}.png")
+        split = ("train", "val", "test")[i // 40]
+        rows.append({"image": f"{i}.png", "split": split})
+        rows[-1] |= {label: f"{label}{draw.integers(2)}" for label in LABELS}
+    pd.DataFrame(rows).to_csv(tmp_path / "labels.csv", index=False)
+    csv = str(tmp_path / "labels.csv")
+    return {"kind": "table", "csv": csv, "images": str(tmp_path), "split_column": "split"}
+
+
+def run_of(name: str, data: Mapping[str, Any], root: Path, titles: int, ends: float = inf) -> Run:
+    """Returns a piece with small trainings of its first systems, with their claims."""
+    piece = PIECES[name]
+    systems = piece.systems[:titles]
+    known = {system.title for system in systems}
+    claims = tuple(c for c in piece.claims if {c.better[0], c.than[0]} <= known)
+    base = {**piece.base, **TINY}
+    small = Piece(systems, claims, epochs=1, tuning_epochs=1, seeds=3, base=base)
+    return Run(small, data, root, root / "pieces" / name, ends)
+
+
+def test_a_call_without_time_trains_nothing_and_the_next_continues(
+    photos: Mapping[str, Any], tmp_path: Path
+) -> None:
+    cut = run_of("headline", photos, tmp_path, titles=4, ends=-inf)
+    assert not cut.train_all()
+    assert cut.finished() == {}
+    run = replace(cut, ends=inf)
+    assert run.train_all()
+    assert len(run.finished()) == 12
+    assert run.estimate() == "24 of 24 trained; 0 epochs left, about 0 min"
+    assert replace(run, ends=-inf).train_all()  # nothing is trained again
+    write(run)
+    claims = pd.read_csv(run.folder / "claims.csv", keep_default_na=False)
+    assert len(claims) == len(run.piece.claims) > 0
+    assert set(claims["verdict"]) <= {"holds", "does not hold", "undecided"}
+    assert claims["claim"].str.contains("head gender").any()
+    results = pd.read_csv(run.folder / "results.csv")
+    assert {"test/accuracy/gender", "map@r/gender/encoder"} <= set(results["metric"])
+
+
+def test_a_varied_system_has_the_rate_of_the_plain_system(
+    photos: Mapping[str, Any], tmp_path: Path
+) -> None:
+    run = run_of("grids", photos, tmp_path, titles=2)
+    plain, varied = run.piece.systems
+    assert run.best_rate(replace(varied, rate=0.5)) == 0.5 * run.best_rate(plain)
+
+
+def test_every_system_of_every_piece_has_a_valid_spec(photos: Mapping[str, Any]) -> None:
+    for piece in PIECES.values():
+        titles = [system.title for system in piece.systems]
+        assert len(set(titles)) == len(titles)
+        assert {side[0] for c in piece.claims for side in (c.better, c.than)} <= set(titles)
+        for system in piece.systems:
+            assert piece.spec(system, photos, lr=0.1).train.lr == 0.1
+
+
+def test_retrieval_agrees_with_pytorch_metric_learning() -> None:
+    generator = torch.Generator().manual_seed(0)
+    z_nD = torch.randn(700, 8, generator=generator)
+    truth_n = torch.randint(0, 9, (700,), generator=generator).numpy()
+    recall_n, precision_n = retrieval(z_nD, truth_n)
+    names = ("precision_at_1", "mean_average_precision_at_r")
+    peer = AccuracyCalculator(names, k=699, knn_func=CustomKNN(CosineSimilarity()))
+    found = peer.get_accuracy(z_nD, torch.from_numpy(truth_n))
+    assert recall_n.mean() == pytest.approx(found["precision_at_1"], abs=1e-6)
+    assert precision_n.mean() == pytest.approx(found["mean_average_precision_at_r"], abs=1e-6)
+
+
+def test_a_query_without_others_of_its_class_does_not_count() -> None:
+    recall_n, _ = retrieval(torch.eye(3), np.array([0, 0, 1]))
+    scores = query_scores({1: recall_n}, np.arange(3), np.array([0, 0, 1]))
+    assert np.isnan(recall_n[2])
+    assert scores.rows.tolist() == [0, 1]
+
+
+def test_headline_has_a_space_of_each_task() -> None:
+    spaces = {side[1] for c in PIECES["headline"].claims for side in (c.better, c.than)}
+    assert f"{HEAD} colour" in spaces
+    assert len(HEADLINE) == 13

@@ -14,6 +14,8 @@ first used.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from mtcon_ray.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from mtcon_ray.api import (
         PrintedPlan,
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
     )
     from mtcon_ray.results import SweepResults
     from mtcon_ray.spec import RunSpec
-
-__version__ = "0.1.0"
 
 __all__ = [
     "PrintedPlan",

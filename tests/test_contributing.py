@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mtcon_ray import __version__
+from mtcon_ray.version import __version__
 
 REPOSITORY = Path(__file__).parents[1]
 FOLDERS = (

@@ -16,9 +16,9 @@ from experiments.reproduction.experiment import Answer, Author, Done, Experiment
 from experiments.reproduction.files import cell_text, sentence, verdicts_table, without_empty
 from experiments.reproduction.paper import inconsistencies
 from experiments.reproduction.running import disclosed
-from mtcon_ray import __version__
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.report.build import fill
+from mtcon_ray.version import __version__
 
 ANSWERS: tuple[Answer, ...] = get_args(Answer)
 STATISTICS = (

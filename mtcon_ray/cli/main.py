@@ -15,7 +15,6 @@ from typing import Any
 
 import click
 
-from mtcon_ray import __version__
 from mtcon_ray.cli.admin_commands import (
     audit,
     clean,
@@ -37,6 +36,7 @@ from mtcon_ray.paths import log_folder
 from mtcon_ray.presentation import abridged, hanging, printable
 from mtcon_ray.signals import interrupt_on_signals
 from mtcon_ray.tracking.login import masked
+from mtcon_ray.version import __version__
 
 HELP = {"help_option_names": ["-h", "--help"]}
 

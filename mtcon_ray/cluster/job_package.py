@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 from packaging.requirements import InvalidRequirement, Requirement
 
 import mtcon_ray
-from mtcon_ray import __version__
 from mtcon_ray.cluster.jobs import minor
 from mtcon_ray.cluster.ray_private import MAX_PACKAGE_BYTES, visit_working_directory
 from mtcon_ray.errors import ResourceError, UserError
 from mtcon_ray.presentation import resume_line
 from mtcon_ray.tracking.login import TRUST_VARIABLE, masked
+from mtcon_ray.version import __version__
 
 NUM_LARGEST = 5
 # Ray's zip stores files uncompressed. Each entry has a local and a central header, both with its

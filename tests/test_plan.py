@@ -11,7 +11,7 @@ from PIL import Image
 from torchvision.models import resnet18
 
 from mtcon_ray.capacity import ClusterView, NodeKind
-from mtcon_ray.data.sources.base import LabelTable
+from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.errors import CheckpointError, DataError, ResourceError, SpecError
 from mtcon_ray.evaluation.baseline import majority_shares
 from mtcon_ray.models.network import build_network, projections

@@ -12,7 +12,7 @@ import torch
 from benchmarks.machine import finish
 from benchmarks.training import run_of, spec_of
 from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.data.sources.base import LabelTable
+from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.spec import RunSpec, with_values
 from mtcon_ray.trainer import Trainer
 from tests.methods.cases import EACH

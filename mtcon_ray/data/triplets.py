@@ -10,8 +10,8 @@ import numpy as np
 
 from mtcon_ray.data.batch import MISSING
 from mtcon_ray.data.dataset import Dataset
+from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sampling import Examples
-from mtcon_ray.data.sources.base import LabelTable
 from mtcon_ray.errors import DataError
 
 

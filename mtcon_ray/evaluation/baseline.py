@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from mtcon_ray.data.batch import UNKNOWN_BIT
-from mtcon_ray.data.sources.base import LabelTable
+from mtcon_ray.data.labels import LabelTable
 
 
 def majority_shares(table: LabelTable, labels: Iterable[str]) -> dict[str, float]:

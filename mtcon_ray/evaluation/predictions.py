@@ -19,7 +19,7 @@ import numpy as np
 
 from mtcon_ray import metrics
 from mtcon_ray.data.disk import whole_file
-from mtcon_ray.data.sources.base import LabelTable
+from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.evaluation.probe import LabelledFeatures, LinearProbe
 from mtcon_ray.metrics import Kind
 from mtcon_ray.root_files import below

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from mtcon_ray.data.sources.base import LabelTable
+from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.splits import SPLITS, Split
 from mtcon_ray.errors import DataError
 from mtcon_ray.evaluation.spec import EvaluateSpec

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from mtcon_ray import metrics
-from mtcon_ray.data.sources.base import LabelTable
+from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.evaluation.average_precision import tie_aware_average_precision
 from mtcon_ray.evaluation.f_score import best_thresholds, f1_scores
 from mtcon_ray.evaluation.logistic import fit

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.export import Dim
 
 from mtcon_ray.callbacks import Callbacks
-from mtcon_ray.data.sources.base import LabelTable
+from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.errors import ResourceError, UserError
 from mtcon_ray.evaluate import Opened, open_checkpoint
 from mtcon_ray.evaluation.probe import LinearProbe

@@ -1,7 +1,7 @@
 """Checked labels of a spec for tests, read without opening its images."""
 
-from mtcon_ray.data.labels import read_table
-from mtcon_ray.data.sources import SOURCES, DataSpec, LabelTable
+from mtcon_ray.data.labels import LabelTable, read_table
+from mtcon_ray.data.sources import SOURCES, DataSpec
 
 
 def labels_of(spec: DataSpec) -> LabelTable:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from mtcon_ray.data.dataset import open_dataset
-from mtcon_ray.data.sources import SOURCES, LabelTable
+from mtcon_ray.data.labels import LabelTable
+from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.evaluation.baseline import majority_shares
 from tests.data.labels import labels_of
 from tests.data.test_dataset import drawn

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from mtcon_ray.data.dataset import open_dataset, store_bytes, store_size
-from mtcon_ray.data.labels import add_label_noise
-from mtcon_ray.data.sources import SOURCES, DataSpec, LabelTable
+from mtcon_ray.data.labels import LabelTable, add_label_noise
+from mtcon_ray.data.sources import SOURCES, DataSpec
 from mtcon_ray.errors import DataError
 from tests.data.labels import labels_of
 

@@ -17,7 +17,8 @@ import pytest
 
 from mtcon_ray.data import image_cache
 from mtcon_ray.data.image_cache import check_room, open_image_cache
-from mtcon_ray.data.sources import SOURCES, DataSource, LabelTable
+from mtcon_ray.data.labels import LabelTable
+from mtcon_ray.data.sources import SOURCES, DataSource
 from mtcon_ray.errors import ResourceError
 
 REPOSITORY = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.data.sources.base import LabelTable
+from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.triplets import draw_triplets, triplets
 from mtcon_ray.errors import DataError
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.data.sources import LabelTable
+from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.evaluation.probe import LabelledFeatures

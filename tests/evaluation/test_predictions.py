@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from mtcon_ray.data.sources import LabelTable
+from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.errors import StorageError
 from mtcon_ray.evaluation.predictions import (
     LabelPredictions,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from mtcon_ray.data.sources import LabelTable
+from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.evaluation.logistic import fit
 from mtcon_ray.evaluation.probe import LabelledFeatures, NumberProbe, Probe, SetProbe
 from mtcon_ray.evaluation.regression import train_number_probe

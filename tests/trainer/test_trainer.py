@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from mtcon_ray.data.dataset import Dataset, open_dataset
-from mtcon_ray.data.sources import SOURCES, DataSource, LabelTable
+from mtcon_ray.data.labels import LabelTable
+from mtcon_ray.data.sources import SOURCES, DataSource
 from mtcon_ray.errors import CheckpointError, DivergedError, OutOfMemoryError, SpecError
 from mtcon_ray.evaluate import load_method, load_network
 from mtcon_ray.methods.base import MethodOutput

@@ -1,9 +1,9 @@
 """Kinds of data, one module each. Importing the package registers all modules of the folder."""
 
-from mtcon_ray.data.sources.base import SOURCES, DataSource, DataSpec, LabelTable
+from mtcon_ray.data.sources.base import SOURCES, DataSource, DataSpec
 from mtcon_ray.data.sources.download import with_recipe_defaults
 from mtcon_ray.registry import import_folder
 
 import_folder(__name__, __path__)
 
-__all__ = ["SOURCES", "DataSource", "DataSpec", "LabelTable", "with_recipe_defaults"]
+__all__ = ["SOURCES", "DataSource", "DataSpec", "with_recipe_defaults"]

@@ -12,7 +12,8 @@ import numpy as np
 from pydantic import Field
 
 from mtcon_ray.data.image_files import ImageFolder
-from mtcon_ray.data.sources.base import SOURCES, LabelTable
+from mtcon_ray.data.labels import LabelTable
+from mtcon_ray.data.sources.base import SOURCES
 from mtcon_ray.data.sources.download import DownloadSource, DownloadSpec, Part
 from mtcon_ray.data.sources.files import FilesSource, FilesSpec
 from mtcon_ray.data.splits import LEFT_OUT, SPLITS

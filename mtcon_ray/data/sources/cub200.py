@@ -16,7 +16,8 @@ from pydantic import Field
 from mtcon_ray.data.csv_file import encode_columns
 from mtcon_ray.data.decoding import Box, decode_image
 from mtcon_ray.data.image_files import ImageFolder
-from mtcon_ray.data.sources.base import SOURCES, LabelTable
+from mtcon_ray.data.labels import LabelTable
+from mtcon_ray.data.sources.base import SOURCES
 from mtcon_ray.data.sources.download import DownloadSource, DownloadSpec, Part, mscon_recipe
 from mtcon_ray.data.sources.files import FilesSource, FilesSpec
 from mtcon_ray.data.splits import SPLITS, stratified_split

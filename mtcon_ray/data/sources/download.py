@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from mtcon_ray.data.image_files import ImageFolder
-from mtcon_ray.data.sources.base import SOURCES, DataSource, DataSpec, LabelTable
+from mtcon_ray.data.labels import LabelTable
+from mtcon_ray.data.sources.base import SOURCES, DataSource, DataSpec
 from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.errors import DataError
 from mtcon_ray.registry import LocalPath

@@ -14,7 +14,8 @@ from mtcon_ray.data.class_names import doubtful_names
 from mtcon_ray.data.csv_file import CsvFile, encode_columns, read_csv
 from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.data.image_files import ImageFolder
-from mtcon_ray.data.sources.base import SOURCES, LabelTable
+from mtcon_ray.data.labels import LabelTable
+from mtcon_ray.data.sources.base import SOURCES
 from mtcon_ray.data.sources.download import DownloadSource, DownloadSpec, Part, mscon_recipe
 from mtcon_ray.data.sources.files import FilesSource, FilesSpec
 from mtcon_ray.data.splits import SPLITS

@@ -8,7 +8,8 @@ import numpy as np
 from pydantic import Field
 
 from mtcon_ray.data.batch import MISSING
-from mtcon_ray.data.sources.base import SOURCES, LabelTable
+from mtcon_ray.data.labels import LabelTable
+from mtcon_ray.data.sources.base import SOURCES
 from mtcon_ray.data.sources.binary import BinarySource, BinarySpec, amcl_recipe
 from mtcon_ray.data.sources.download import Part
 from mtcon_ray.data.text_file import read_lines

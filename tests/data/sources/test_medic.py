@@ -9,7 +9,7 @@ from PIL import Image
 
 from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.data.image_files import UnreadableImageError
-from mtcon_ray.data.sources import LabelTable
+from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.errors import DataError
 from tests.data.sources.downloads import save_image, source_of, write_text
 

@@ -7,8 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from mtcon_ray.data.dataset import open_dataset
-from mtcon_ray.data.labels import read_table
-from mtcon_ray.data.sources import LabelTable
+from mtcon_ray.data.labels import LabelTable, read_table
 from mtcon_ray.data.sources.stl10 import Stl10Source
 from mtcon_ray.errors import DataError
 from tests.data.sources.binary_files import binary, expected, picture, shrink

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mtcon_ray.data.sources import LabelTable
+from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.errors import DataError
 from tests.data.sources.downloads import save_image, source_of, write_text
 

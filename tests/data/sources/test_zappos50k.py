@@ -8,8 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from mtcon_ray.data.dataset import open_dataset
-from mtcon_ray.data.labels import read_table
-from mtcon_ray.data.sources import LabelTable
+from mtcon_ray.data.labels import LabelTable, read_table
 from mtcon_ray.errors import DataError
 from tests.data.sources.downloads import save_image, source_of, write_text
 

@@ -2,71 +2,44 @@
 
 import re
 from difflib import get_close_matches
-from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from mtcon_ray.errors import nearest
 from mtcon_ray.registry import Spec, choice_fields, field_paths
-from mtcon_ray.search.space import FORMS, Dimension
+from mtcon_ray.search.space import FORMS
 
 Location = tuple[int | str, ...]
 
-# Names that other tools use for fields of this spec.
+# Words of other tools by our names, where the words are not similar to the names.
 OTHER_WORDS = {
-    "num_samples": "num_trials",
-    "n_trials": "num_trials",
-    "max_trials": "num_trials",
-    "run_cap": "num_trials",
-    "points_to_evaluate": "first_points",
-    "max_concurrent_trials": "max_concurrent",
-    "n_jobs": "max_concurrent",
-    "timeout": "max_hours",
-    "time_budget_s": "max_hours",
-    "search_alg": "sampler",
-    "pruner": "scheduler",
-    "early_terminate": "scheduler",
-    "metric": "objective",
-    "monitor": "objective",
-    "grace_period": "grace",
-    "reduction_factor": "reduction",
-    "eta": "reduction",
-    "learning_rate": "lr",
-    "base_lr": "lr",
-    "wd": "weight_decay",
-    "num_epochs": "epochs",
-    "max_epochs": "epochs",
-    "early_stopping_patience": "patience",
-    "train_batch_size": "batch_size",
-    "per_device_train_batch_size": "batch_size",
-    "gradient_clip_val": "max_grad_norm",
-    "clip_grad": "max_grad_norm",
-    "lr_scheduler": "lr_schedule",
-    "optim": "optimizer",
-    "backbone": "encoder",
-    "arch": "encoder",
-    "model_name": "encoder",
-    "projection_dim": "head_dim",
-    "proj_dim": "head_dim",
-    "tau": "temperature",
-    "image_size": "size",
-    "img_size": "size",
-    "num_workers": "workers",
-    "cpus_per_trial": "cpus",
-    "gpus_per_trial": "gpus",
-    "storage_path": "root",
-    "experiment_name": "experiment",
-    "tracking_uri": "uri",
+    "num_trials": "num_samples n_trials run_cap",
+    "first_points": "points_to_evaluate",
+    "max_concurrent": "max_concurrent_trials n_jobs",
+    "max_hours": "timeout time_budget_s",
+    "sampler": "search_alg",
+    "scheduler": "pruner early_terminate",
+    "objective": "metric monitor",
+    "grace": "grace_period",
+    "reduction": "eta",
+    "lr": "learning_rate base_lr",
+    "weight_decay": "wd",
+    "patience": "early_stopping_patience",
+    "batch_size": "per_device_train_batch_size",
+    "max_grad_norm": "gradient_clip_val clip_grad",
+    "encoder": "backbone arch model_name",
+    "head_dim": "projection_dim proj_dim",
+    "temperature": "tau",
+    "size": "image_size img_size",
+    "cpus": "cpus_per_trial",
+    "gpus": "gpus_per_trial",
+    "root": "storage_path",
+    "uri": "tracking_uri",
+    "bfloat16": "bf16 bf16-mixed",
+    "float32": "fp32 32 32-true",
 }
-# Values that other tools write, and ours.
-OTHER_VALUES = {
-    "bf16": "bfloat16",
-    "bf16-mixed": "bfloat16",
-    "fp32": "float32",
-    "32": "float32",
-    "32-true": "float32",
-}
+OURS = {word: name for name, words in OTHER_WORDS.items() for word in words.split()}
 # Kinds of values, by the first word of pydantic's error types, as in int_parsing.
 KINDS = {
     "int": "an integer",
@@ -78,13 +51,15 @@ KINDS = {
     "dict": "a mapping",
     "model": "a mapping of fields",
 }
+# The member of a union that pydantic appends to a location.
+MEMBER = re.compile(r"int|float|str|bool|(constrained-|tuple\[|dict\[).*")
 MAX_SHOWN = 200
 MAX_LINES = 20
 
 
 def explain(error: ValidationError, model: type[Spec]) -> str:
     """Returns a message with a line for each of the first MAX_LINES problems of a validation."""
-    broken: dict[str, list[tuple[str, str]]] = {}
+    rules: dict[str, list[str]] = {}
     lines: dict[str, str] = {}
     for number, problem in enumerate(error.errors(include_url=False)):
         if len(lines) == MAX_LINES:
@@ -96,27 +71,20 @@ def explain(error: ValidationError, model: type[Spec]) -> str:
             continue
         location = _without_member(_without_kind(problem["loc"], model))
         path = ".".join(map(str, location))
-        rule = _rule(problem, model)
+        rule = _rule(problem)
         if rule is None:
-            lines[f"{path} {len(lines)}"] = _line(problem, location, model)
+            lines[f"{path} {number}"] = _line(problem, location, model)
             continue
         # pydantic reports one problem per member of a union; their rules are joined by "or".
-        lines.setdefault(path, path)
-        ending = f", got {_shown(problem['input'])}{_way_out(problem, model)}"
-        broken.setdefault(path, []).append((rule, ending))
-    for path, rules in broken.items():
-        ending = rules[0][1] if len(rules) == 1 else rules[0][1].partition("; ")[0]
-        lines[path] = f"{path} must {' or '.join(dict.fromkeys(r for r, _ in rules))}{ending}"
+        rules.setdefault(path, []).append(rule)
+        way_out = _way_out(problem) if len(rules[path]) == 1 else ""
+        must = " or ".join(dict.fromkeys(rules[path]))
+        lines[path] = f"{path} must {must}, got {_shown(problem['input'])}{way_out}"
     return "\n  ".join(lines.values())
 
 
-def _did_you_mean(names: list[str]) -> str:
-    shown = sorted(names, key=lambda name: name.count("."))[:3]
-    return f"; did you mean {' or '.join(map(repr, shown))}?" if shown else ""
-
-
 def _line(problem: Any, location: Location, model: type[Spec]) -> str:
-    """Returns the line of a problem at a place of the spec for which `_rule` returns None."""
+    """Returns the line of a problem for which `_rule` returns None."""
     match problem["type"]:
         case "extra_forbidden":
             message = f"unknown key{_near_key(problem['loc'], model)}"
@@ -137,16 +105,11 @@ def _line(problem: Any, location: Location, model: type[Spec]) -> str:
     return f"{path}: {message}" if path else message
 
 
-def _rule(problem: Any, model: type[Spec]) -> str | None:
+def _rule(problem: Any) -> str | None:
     """Returns the text that follows "must", or None if the problem is not of that form."""
-    location = problem["loc"]
     match problem["type"]:
-        case "model_type" if _annotation_at(model, location) is Dimension:
+        case "model_type" if problem["ctx"]["class_name"] == "Dimension":
             return f"be one of {FORMS}"
-        case "tuple_type":
-            entries = get_args(_annotation_at(model, location))
-            fixed = entries and entries[-1] is not Ellipsis
-            return f"be a list of {len(entries)} entries" if fixed else "be a list"
         case "too_short" | "string_too_short" if problem["ctx"]["min_length"] == 1:
             return "not be empty"
         case "model_attributes_type":
@@ -161,17 +124,16 @@ def _rule(problem: Any, model: type[Spec]) -> str | None:
     return rule[1] if rule else None
 
 
-def _way_out(problem: Any, model: type[Spec]) -> str:
+def _way_out(problem: Any) -> str:
     """Returns the end of a message with a suggestion, or ""."""
     value = problem["input"]
     match problem["type"]:
-        case "tuple_type" if isinstance(value, str | int | float):
-            entries = get_args(_annotation_at(model, problem["loc"]))
-            return f"; write [{value}]" if entries and entries[-1] is Ellipsis else ""
+        case "tuple_type" if isinstance(value, str):
+            return f"; write [{value}]"
         case "string_type" if isinstance(value, int | float):
             return "; put it in quotes"
-        case "literal_error" if (ours := OTHER_VALUES.get(str(value))) is not None:
-            return f"; did you mean {ours!r}?" if f"'{ours}'" in problem["msg"] else ""
+        case "literal_error" if f"'{OURS.get(str(value))}'" in problem["msg"]:
+            return f"; did you mean {OURS[str(value)]!r}?"
         case _:
             return ""
 
@@ -182,25 +144,29 @@ def _near_key(location: Location, model: type[Spec]) -> str:
     It suggests a similar field of the same section, of another kind or of another section; if
     there is none, it lists the fields of the section.
     """
-    key, section = str(location[-1]), _annotation_at(model, location[:-1])
-    beside = _names(section)
-    if section is Dimension:
+    key, place, paths = str(location[-1]), _without_kind(location, model)[:-1], field_paths(model)
+    if "space" in place:
         return f"; write {FORMS}"
-    ours = OTHER_WORDS.get(key)
+    choice = choice_fields(model).get(place)
+    if choice:
+        beside = _names(choice.table[str(location[-2])].Spec)
+    else:
+        inside = [path.split(".") for path in paths]
+        beside = [names[-1] for names in inside if names[:-1] == [*map(str, place)]]
+    ours = OURS.get(key, key)
     if ours in beside:
-        return _did_you_mean([str(ours)])
-    if ours is None and get_close_matches(key, beside, n=1):
+        return f"; did you mean {ours!r}?"
+    if key not in OURS and get_close_matches(key, beside, n=1):
         return nearest(key, beside)
-    location = _without_kind(location, model)
-    if choice := choice_fields(model).get(location[:-1]):
+    if choice:
         owners = [name for name in choice.table if key in _names(choice.table[name].Spec)]
         if owners:
             return f"; it belongs to {choice.key} {' or '.join(map(repr, owners))}"
-    place = ".".join(map(str, location))
     # Sections and fields below the first level.
-    below = [path for path in field_paths(model) if "." in path and path != place]
-    elsewhere = [path for path in below if path.rpartition(".")[2] == (ours or key)]
-    return _did_you_mean(elsewhere) or nearest(key, beside)
+    last = {path: path.rpartition(".")[2] for path in paths if "." in path}
+    elsewhere = [path for path, name in last.items() if name == ours]
+    shown = sorted(elsewhere, key=lambda path: path.count("."))[:3]
+    return f"; did you mean {' or '.join(map(repr, shown))}?" if shown else nearest(key, beside)
 
 
 def _shown(value: Any) -> str:
@@ -223,40 +189,11 @@ def _without_member(location: Location) -> Location:
     """Returns a location up to the field, without the union member that pydantic appends."""
     for i, key in enumerate(location):
         # In a search space `int` is the name of a kind of dimension.
-        if isinstance(key, str) and "space" not in location[:i]:
-            is_type = key in ("int", "float", "str", "bool") or key.startswith("constrained-")
-            if is_type or key.startswith(("tuple[", "dict[")):
-                return location[:i]
+        if "space" not in location[:i] and MEMBER.fullmatch(str(key)):
+            return location[:i]
     return location
 
 
-def _annotation_at(model: Any, location: Location) -> Any:
-    """Returns the type of the field at one of pydantic's locations, or None if unknown."""
-    choices = choice_fields(model)
-    for i, key in enumerate(location):
-        choice = choices.get(location[:i])
-        if choice and key in set(choice.table):
-            model = choice.table[str(key)].Spec
-        elif isinstance(model, type) and issubclass(model, BaseModel):
-            fields = {field.alias or name: field for name, field in model.model_fields.items()}
-            model = _bare(fields[str(key)].annotation) if key in fields else None
-        elif get_origin(model) is dict:
-            model = _bare(get_args(model)[1])
-        else:
-            return None
-    return model
-
-
-def _bare(annotation: Any) -> Any:
-    """Returns an annotation without `| None`."""
-    if get_origin(annotation) in (Union, UnionType):
-        members = [m for m in get_args(annotation) if m is not NoneType]
-        return members[0] if len(members) == 1 else annotation
-    return annotation
-
-
-def _names(section: Any) -> list[str]:
-    """Returns the field names of a section as users write them; [] if it is no section."""
-    if not (isinstance(section, type) and issubclass(section, BaseModel)):
-        return []
+def _names(section: type[Spec]) -> list[str]:
+    """Returns the field names of a section as users write them."""
     return [field.alias or name for name, field in section.model_fields.items()]

@@ -8,7 +8,7 @@ import pytest
 from mtcon_ray.errors import SpecError
 from mtcon_ray.registry import field_paths
 from mtcon_ray.spec import RunSpec, parse_spec
-from mtcon_ray.spec_errors import OTHER_VALUES, OTHER_WORDS
+from mtcon_ray.spec_errors import OURS
 
 FORMS = "{loguniform: [low, high]}, {uniform: [low, high]}, {int: [low, high]}"
 
@@ -34,7 +34,7 @@ def refused(raw: dict[str, Any]) -> list[str]:
             {"data": {"kind": "synthetic", "num_items": 99.5}},
             "data.num_items must be an integer, got 99.5",
         ),
-        ({"views": {"crop_scale": 0.3}}, "views.crop_scale must be a list of 2 entries, got 0.3"),
+        ({"views": {"crop_scale": 0.3}}, "views.crop_scale must be a list, got 0.3"),
         ({"views": {"mean": [1, 2]}}, "views.mean.2: is required"),
         ({"views": {"mean": [1] * 4}}, "views.mean must have at most 3 items, got [1, 1, 1, 1]"),
         ({"views": {"flip": 2}}, "views.flip must be less than or equal to 1, got 2"),
@@ -152,8 +152,8 @@ def test_a_bare_name_is_the_section_of_that_name(
         ({"distribution": "x"}, f"unknown key; write {FORMS}"),
         ([0.1, 0.5], f"search.space.train.lr must be one of {FORMS}"),
         (0.1, f"search.space.train.lr must be one of {FORMS}"),
-        ({"grid": 0.1}, "search.space.train.lr.grid must be a list, got 0.1; write [0.1]"),
-        ({"uniform": 0.1}, "search.space.train.lr.uniform must be a list of 2 entries, got 0.1"),
+        ({"grid": 0.1}, "search.space.train.lr.grid must be a list, got 0.1"),
+        ({"uniform": 0.1}, "search.space.train.lr.uniform must be a list, got 0.1"),
         ({"int": [0.1, 2]}, "search.space.train.lr.int.0 must be an integer, got 0.1"),
         (
             {"grid": [{"a": 1}]},
@@ -209,19 +209,17 @@ def test_an_unknown_key_names_the_field_that_is_meant(raw: dict[str, Any], messa
     assert message in line
 
 
-@pytest.mark.parametrize(("theirs", "ours"), OTHER_WORDS.items())
-def test_a_word_of_another_tool_leads_to_ours(theirs: str, ours: str) -> None:
+def test_words_of_other_tools_lead_to_ours() -> None:
     """In the section where the field is, and at the top where all sections are looked through."""
-    places = [path for path in field_paths(RunSpec) if path.rpartition(".")[2] == ours]
-    assert places
-    assert theirs not in [path.rpartition(".")[2] for path in field_paths(RunSpec)]
-    (line,) = refused({theirs: 1})
-    assert any(f"{place!r}" in line for place in places), line
-
-
-@pytest.mark.parametrize(("theirs", "ours"), OTHER_VALUES.items())
-def test_a_value_of_another_tool_leads_to_ours(theirs: str, ours: str) -> None:
-    (line,) = refused({"train": {"precision": theirs}})
-    assert line.endswith(f"got {theirs!r}; did you mean {ours!r}?")
-    (line,) = refused({"train": {"optimizer": theirs}})
-    assert "did you mean" not in line
+    values = {word: ours for word, ours in OURS.items() if ours in ("bfloat16", "float32")}
+    paths = field_paths(RunSpec)
+    for theirs, ours in OURS.items() - values.items():
+        places = [path for path in paths if path.rpartition(".")[2] == ours]
+        assert theirs not in [path.rpartition(".")[2] for path in paths]
+        (line,) = refused({theirs: 1})
+        assert any(f"{place!r}" in line for place in places), line
+    for theirs, ours in values.items():
+        (line,) = refused({"train": {"precision": theirs}})
+        assert line.endswith(f"got {theirs!r}; did you mean {ours!r}?")
+        (line,) = refused({"train": {"optimizer": theirs}})
+        assert "did you mean" not in line

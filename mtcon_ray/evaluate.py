@@ -15,9 +15,8 @@ from mtcon_ray.local import choose_device
 from mtcon_ray.methods import METHODS, Method
 from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.paths import cache_folder, prepare_root
-from mtcon_ray.recorded import parse_recorded
 from mtcon_ray.safe_yaml import parse_yaml
-from mtcon_ray.spec import RunSpec, with_values
+from mtcon_ray.spec import RunSpec, parse_spec, with_values
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.device import pick_autocast
 
@@ -121,7 +120,7 @@ def _load(path: Path) -> tuple[RunSpec, Method, dict[str, Any]]:
     state = checkpoint.load(path)
     raw = checkpoint.spec_in(path, state)
     checkpoint.check_types(path, state, {"sizes": dict, "network": dict})
-    spec = parse_recorded(raw, where=str(path))
+    spec = parse_spec(raw, where=str(path))
     # Sizes from the checkpoint, not from data, which may have other classes by now.
     return spec, METHODS[spec.method.name](spec.method, spec.problem(state["sizes"])), state
 

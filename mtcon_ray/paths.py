@@ -25,8 +25,6 @@ PREDICTIONS_FILE = "predictions.npz"
 MODEL_FILE, LAST_FILE, PREVIOUS_FILE = "model.pt", "last.pt", "last.previous.pt"
 # Beside a network that `storage.keep` has removed.
 REMOVED_FILE = "removed.txt"
-# Earlier versions kept the network of the best validated epoch, whichever epoch was reported.
-OLD_MODEL_FILE = "best.pt"
 
 
 def expanded(path: str | Path) -> Path:
@@ -209,14 +207,7 @@ def train_folder(folder: Path) -> Path:
 
 
 def kept_model(folder: Path) -> Path:
-    """Returns the path of the network that stands for a training in this folder.
-
-    Earlier versions wrote no model.pt. Their trainings' values are those of the last epoch, which
-    last.pt holds; best.pt holds another epoch's network and is the last resort.
-    """
-    for name in (MODEL_FILE, LAST_FILE, OLD_MODEL_FILE):
-        if (folder / name).exists():
-            return folder / name
+    """Returns the path of the network that stands for a training in this folder."""
     return folder / MODEL_FILE
 
 

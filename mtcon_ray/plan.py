@@ -3,15 +3,14 @@
 Imports no torch, so that recorded sweeps can be listed at once.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from mtcon_ray import metrics
 from mtcon_ray.errors import SweepError
-from mtcon_ray.evaluation.spec import EVALUATION, Select
+from mtcon_ray.evaluation.spec import Select
 from mtcon_ray.metrics import Kind
 from mtcon_ray.registry import Spec
 from mtcon_ray.root_files import read_small
@@ -33,29 +32,26 @@ class Plan(Spec):
     # By name of a field: the least value that a trial may have, where searched fields change it.
     # `images_total` is in it, and is an upper bound, if it depends on which configurations run.
     least: dict[str, int] = Field({})
-    scheduler: str = "not recorded"  # early stopping, and whether it is the default
+    scheduler: str  # early stopping, and whether it is the default
     rung_epochs: tuple[int, ...]  # epochs after which a trial may be stopped
     epochs_total: int | None = None  # of all trials; None: they depend on the trials' values
     num_items: dict[str, int]  # by split
     split_origin: str = ""  # where the splits come from; "" for those that a data set publishes
     # Upper bound for val/accuracy, from the short probe's number of val items with a label of the
-    # task that has fewest; None: not recorded.
-    standard_error: float | None = None
+    # task that has fewest.
+    standard_error: float
     classes: dict[str, int]  # by label column: classes, labels of a set, or 1 for numbers
-    kinds: dict[str, Kind] = Field({})  # by label column; earlier versions recorded none
+    kinds: dict[str, Kind]  # by label column
     # Baseline by label column, on the test split: share of the most frequent class, or mean share
     # of positives for a set; none for numbers.
     majority: dict[str, float] = Field({})
     objective: str = metrics.MEAN_ACCURACY  # the metric that chooses between trials
     select: Select = "last"  # the epoch whose objective is a trial's value
     # Version of the evaluation protocol; scores of different versions are not comparable.
-    evaluation: int = EVALUATION
+    evaluation: int
     parameters: int | None  # of encoder and heads; None: not counted
     store_bytes: int
     downloads: dict[str, int] = Field({})  # bytes that remain to download, by URL
-    # Bytes sent to storage.mirror in an hour, of a trial where `concurrency` is unknown. An upper
-    # bound unless rates were measured; None without a mirror.
-    mirror_bytes_per_hour: int | None = None
     cluster: str
     concurrency: int | None  # trials at a time, at most num_trials; None: unknown
     cpus_per_trial: int
@@ -90,36 +86,14 @@ def range_text(least: int, most: int) -> str:
 def read_plan(path: Path) -> Plan | None:
     """Returns the plan in a file, None without the file.
 
-    Fields of later versions are left out, and those that earlier ones lack have defaults. Raises
-    SweepError if the file holds no plan.
-    """
-    raw = read_fields(path)
-    if raw is None:
-        return None
-    try:
-        return Plan.model_validate({k: v for k, v in raw.items() if k in Plan.model_fields})
-    except ValidationError as error:
-        raise _damaged(path, str(error).splitlines()[0]) from None
-
-
-def read_fields(path: Path) -> dict[str, Any] | None:
-    """Returns the recorded fields of a plan, None without the file.
-
-    Raises SweepError if the file holds no plan.
+    Raises SweepError if the file holds no plan of this version.
     """
     try:
-        raw = json.loads(read_small(path))
+        return Plan.model_validate_json(read_small(path))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise _damaged(path, error) from None
-    if not isinstance(raw, dict):
-        raise _damaged(path, type(raw).__name__)
-    return raw
-
-
-def _damaged(path: Path, got: object) -> SweepError:
-    return SweepError(
-        f"{path} must hold the plan of a sweep or training, got {got}; delete it, a resume writes "
-        "it again"
-    )
+    except (OSError, ValueError) as error:
+        raise SweepError(
+            f"{path} must hold the plan of a sweep or training, got {str(error).splitlines()[0]}; "
+            "delete it, a resume writes it again"
+        ) from None

@@ -19,11 +19,11 @@ from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.errors import DataError, SpecError
 from mtcon_ray.evaluation.baseline import majority_shares
 from mtcon_ray.evaluation.probe_data import fewest_labels
+from mtcon_ray.evaluation.spec import EVALUATION
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
 from mtcon_ray.paths import cache_folder
 from mtcon_ray.plan import Plan
-from mtcon_ray.resources import MIRROR_SECONDS
 from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.spec import RunSpec, with_each_encoder, with_values
 
@@ -75,21 +75,15 @@ def make_plan(
                 f"train.batch_size must be at most the training split's {num_examples} examples, "
                 f"got {size}; the last incomplete batch is dropped, so nothing would be trained"
             )
-    total = spec.search.num_planned_trials
-    scheduler = spec.scheduler
-    known_epochs = _known_epochs(spec)
+    total, scheduler, labels = spec.search.num_planned_trials, spec.scheduler, spec.labels
     counts = _counts(spec, num_items["train"])
-    labels = spec.labels
     worst, num_scored = fewest_labels(
         table, labels.tasks, tuple(labels.weights or labels.tasks), spec.evaluate, spec.seed
     )
-    # A binomial share has its largest variance, p (1 - p) = 0.25, at p = 1/2.
-    error = math.sqrt(0.25 / num_scored)
     _, high = spec.resources.worker_range
     room = check_cluster(spec, cluster)
     concurrency = None if room is None else min(room, total)
     sizes = {label: table.size_of(label) for label in labels.kinds}
-    majority = majority_shares(table, labels.kinds)
     parameters = _count_parameters(
         spec,
         {task: sizes[task] for task in labels.tasks},
@@ -99,13 +93,14 @@ def make_plan(
     if parameters:
         counts["parameters"] = min(parameters), max(parameters)
     most = {field: greatest for field, (_, greatest) in counts.items()}
-    epochs, per_trial = most["epochs"], most["images_per_trial"]
+    epochs, known_epochs = most["epochs"], _known_epochs(spec)
     share = (known_epochs or total * epochs) / (total * epochs)
     # Rates are of a single worker: the speed of trials with several workers, or of trials that
     # share a GPU, is unknown.
     at_a_time = concurrency if high == 1 and not 0 < spec.resources.gpus < 1 else None
     num_probes = math.ceil(epochs / spec.evaluate.every)
-    hours = _hours(rates, per_trial, num_probes, total, share, at_a_time) if rates else {}
+    images = most["images_per_trial"]
+    hours = _hours(rates, images, num_probes, total, share, at_a_time) if rates else {}
     # Without the method's warnings about searched fields.
     warnings = [
         text
@@ -118,11 +113,7 @@ def make_plan(
         num_trials=total,
         num_configurations=spec.search.num_configurations,
         repeats=spec.search.repeats,
-        epochs=epochs,
-        steps_per_epoch=most["steps_per_epoch"],
-        views_per_step=most["views_per_step"],
-        images_per_trial=most["images_per_trial"],
-        images_total=most["images_total"],
+        **{"parameters": None, **most},
         least={field: low for field, (low, high) in counts.items() if low < high},
         scheduler=scheduler.name
         + ("" if spec.search.scheduler else " (the default; search.scheduler is omitted)"),
@@ -130,18 +121,16 @@ def make_plan(
         epochs_total=None if spec.may_end_early else known_epochs,
         num_items=num_items,
         split_origin=table.split_origin,
-        standard_error=error,
+        # A binomial share has its largest variance, p (1 - p) = 0.25, at p = 1/2.
+        standard_error=math.sqrt(0.25 / num_scored),
         classes=sizes,
         kinds=dict(labels.kinds),
-        majority=majority,
+        majority=majority_shares(table, labels.kinds),
         objective=labels.objective,
         select=spec.evaluate.select,
-        parameters=most.get("parameters"),
+        evaluation=EVALUATION,
         store_bytes=store_bytes(len(table), spec.data, spec.views.size),
         downloads=dict(downloads or {}),
-        mirror_bytes_per_hour=_mirror_bytes(
-            spec, most.get("parameters"), concurrency, hours, epochs
-        ),
         cluster=cluster.where,
         concurrency=concurrency,
         cpus_per_trial=spec.resources.cpus * high,
@@ -179,35 +168,6 @@ def _hours(
         "device_hours": num_trials * mean / 3600,
         "wall_hours": wall / 3600 if wall else None,
     }
-
-
-def _mirror_bytes(
-    spec: RunSpec,
-    parameters: int | None,
-    concurrency: int | None,
-    hours: Mapping[str, float | None],
-    epochs: int,
-) -> int | None:
-    """Returns an estimate of the bytes sent to the mirror per hour; see `Plan`.
-
-    A resume state has the network and, of each parameter, one number of SGD and LARS, two of Adam.
-    Buffers, a momentum encoder, event logs and the study are left out.
-    """
-    if spec.storage.mirror is None or parameters is None:
-        return None
-    most = 3600 / MIRROR_SECONDS
-    seconds = hours.get("seconds_per_trial")
-    epochs_an_hour = epochs * 3600 / seconds if seconds else math.inf
-    every, probed = spec.train.checkpoint_every, spec.evaluate.every
-    states_per_epoch = 1 / every
-    if spec.evaluate.select == "best" or spec.may_end_early:
-        # A resume state is written in each epoch whose value is compared, too.
-        states_per_epoch += 1 / probed - 1 / math.lcm(every, probed)
-    resume_states = min(most, epochs_an_hour * states_per_epoch)
-    networks = min(most, epochs_an_hour / probed)
-    numbers = 3 if spec.train.optimizer.startswith("adam") else 2
-    sent = 4 * parameters * (numbers * resume_states + networks)
-    return round((concurrency or 1) * sent)
 
 
 def _balance_warnings(spec: RunSpec, table: LabelTable) -> Iterator[str]:

@@ -35,7 +35,7 @@ def prepare(
         check_login(uri)
     callbacks.on_phase("reading labels")
     checked = check_data(spec, root)
-    make_plan(spec, root, cluster, checked.table)
+    make_plan(spec, root, cluster, checked.table)  # refuses bad input before images are decoded
     tracking = spec.tracking
     asked = None if tracking.offline else ServerCheck(uri, tracking.experiment, root)
     fetch_weights(spec, cache_folder(root))
@@ -47,7 +47,7 @@ def prepare(
         on_download=callbacks.on_download,
         checked=checked,
     )
-    # Once more: images that could not be decoded belong to no split.
+    # Images that could not be decoded belong to no split.
     plan = make_plan(spec, root, cluster, dataset.table, first_configurations=first_configurations)
     if asked:
         callbacks.on_phase("asking the MLflow server")

@@ -5,136 +5,118 @@ a `RecordedSpec` and do without them.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, ValidationError
 
 from mtcon_ray.data.disk import whole_file
-from mtcon_ray.errors import SweepError
-from mtcon_ray.evaluation.spec import EVALUATION, Select, ShortProbeSpec
+from mtcon_ray.errors import SpecError, SweepError
+from mtcon_ray.evaluation.spec import EVALUATION, EvaluateSpec
 from mtcon_ray.metrics import Kind, Labels
 from mtcon_ray.paths import PLAN_FILE, SPEC_FILE
-from mtcon_ray.plan import Plan, read_fields
+from mtcon_ray.plan import Plan, read_plan
+from mtcon_ray.registry import Spec
 from mtcon_ray.resources import TrackingSpec
 from mtcon_ray.root_files import check_own
 from mtcon_ray.safe_yaml import dump_yaml, read_yaml
 from mtcon_ray.search.schedulers import SCHEDULERS
 from mtcon_ray.search.spec import SearchSpec
+from mtcon_ray.spec_errors import explain
 
 if TYPE_CHECKING:
     from mtcon_ray.spec import RunSpec
 
 
-@dataclass(frozen=True)
-class RecordedSpec:
-    """A spec that was recorded with all defaults written out.
+class _Section(Spec):
+    """A section of which only some fields are read."""
 
-    `whole` parses all of it and imports torch. The other properties read single fields, and resort
-    to `whole` for what an earlier version did not record. `kinds` are the kinds of its labels, None
-    or empty if the plan recorded none.
+    model_config = ConfigDict(extra="ignore")
+
+
+class _Named(_Section):
+    name: str
+
+
+class _Model(_Section):
+    encoder: _Named
+
+
+class _Data(_Section):
+    kind: str
+    tasks: tuple[str, ...]
+    held_out: tuple[str, ...]
+
+
+class _Train(_Section):
+    patience: int | None = None
+
+
+class RecordedSpec(_Section):
+    """The fields of a recorded spec that can be read without torch.
+
+    `raw` holds all fields, `where` the file that messages name. `kinds` are the kinds of the labels
+    by the plan, None without a plan.
     """
 
-    raw: Mapping[str, Any]
-    where: str = "spec"
-    kinds: Mapping[str, Kind] | None = None
+    seed: int
+    data: _Data
+    model: _Model
+    method: _Named
+    train: _Train = _Train()
+    evaluate: EvaluateSpec = EvaluateSpec()
+    search: SearchSpec = SearchSpec()
+    tracking: TrackingSpec = TrackingSpec()
+    raw: dict[str, Any]
+    where: str
+    kinds: dict[str, Kind] | None
 
     @cached_property
     def whole(self) -> "RunSpec":
-        """The whole spec. Raises SpecError if it is invalid."""
-        return parse_recorded(self.raw, where=self.where)
+        """The whole spec; imports torch. Raises SpecError if it is invalid."""
+        from mtcon_ray.spec import parse_spec
 
-    @cached_property
-    def search(self) -> SearchSpec:
-        """The search section, without a scheduler that only a plugin knows."""
-        search = self.raw.get("search", {})
-        if not isinstance(search, Mapping):
-            return self.whole.search
-        search = dict(search)
-        scheduler = search.get("scheduler")
-        if isinstance(scheduler, Mapping) and scheduler.get("name") not in set(SCHEDULERS):
-            del search["scheduler"]
-        try:
-            return SearchSpec.model_validate(search)
-        except ValidationError:
-            return self.whole.search  # raises the error that names file, field and rule
+        return parse_spec(self.raw, where=self.where)
 
     @property
     def scheduler(self) -> str:
-        """The name of the scheduler."""
-        search = self.raw.get("search")
-        recorded = search.get("scheduler") if isinstance(search, Mapping) else None
-        name = recorded.get("name") if isinstance(recorded, Mapping) else None
-        return self.whole.scheduler.name if name is None else str(name)
-
-    @cached_property
-    def tracking(self) -> TrackingSpec:
-        """The tracking section."""
-        try:
-            return TrackingSpec.model_validate(self.raw.get("tracking", {}))
-        except ValidationError:
-            return self.whole.tracking  # raises, as above
-
-    @property
-    def method(self) -> str:
-        """The name of the method."""
-        return str(self._field("method", "name"))
-
-    @property
-    def encoder(self) -> str:
-        """The name of the encoder."""
-        encoder = self._field("model", "encoder", Mapping)
-        name = encoder.get("name") if isinstance(encoder, Mapping) else encoder.name
-        return self.whole.model.encoder.name if name is None else str(name)
-
-    @property
-    def data(self) -> str:
-        """The kind of data."""
-        return str(self._field("data", "kind"))
+        """The name of the scheduler, also of a scheduler that only a plugin knows."""
+        if self.search.scheduler is not None:
+            return self.search.scheduler.name
+        of_plugin = self.raw.get("search", {}).get("scheduler")
+        return str(of_plugin["name"]) if of_plugin else "none"
 
     @cached_property
     def labels(self) -> Labels:
         """The label columns and their kinds."""
-        tasks, held_out = (
-            self._field("data", name, list | tuple) for name in ("tasks", "held_out")
-        )
-        kinds = self.kinds or {}
-        if not all(isinstance(label, str) and label in kinds for label in (*tasks, *held_out)):
+        tasks, held_out, kinds = self.data.tasks, self.data.held_out, self.kinds or {}
+        if not {*tasks, *held_out} <= kinds.keys():
             return self.whole.labels
-        return Labels(tuple(tasks), tuple(held_out), kinds, self.search.weights)
-
-    @property
-    def seed(self) -> int:
-        """The seed of the first repeat."""
-        seed = self.raw.get("seed")
-        return seed if isinstance(seed, int) else self.whole.seed
+        return Labels(tasks, held_out, kinds, self.search.weights)
 
     @property
     def may_end_early(self) -> bool:
-        """True if a trial may finish at a plateau; specs of versions without patience are False."""
-        train = self.raw.get("train")
-        patience = train.get("patience") if isinstance(train, Mapping) else None
-        return isinstance(patience, int) or "train.patience" in self.search.space
+        """True if a trial may finish at a plateau."""
+        return self.train.patience is not None or "train.patience" in self.search.space
 
-    @property
-    def select(self) -> Select:
-        """The epoch whose network is selected."""
-        select: Select = self._field("evaluate", "select")
-        return select if select in get_args(Select) else self.whole.evaluate.select
 
-    @property
-    def neighbours(self) -> int:
-        """The number of nearest neighbours that classify an item."""
-        return int(self._field("evaluate", "neighbours", int))
+def recorded_spec(
+    raw: Mapping[str, Any], where: str = "spec", kinds: Mapping[str, Kind] | None = None
+) -> RecordedSpec:
+    """Returns a recorded spec from plain data. Raises SpecError, which begins with `where`.
 
-    def _field(self, section: str, name: str, kind: Any = str) -> Any:
-        fields = self.raw.get(section)
-        if isinstance(fields, Mapping) and isinstance(fields.get(name), kind):
-            return fields[name]
-        # A spec of an earlier version, or one that was damaged: then this raises its error.
-        return getattr(getattr(self.whole, section), name)
+    A scheduler that only a plugin knows is left out of the section `search`.
+    """
+    fields = {**raw, "raw": raw, "where": where, "kinds": kinds}
+    search = raw.get("search")
+    scheduler = search.get("scheduler") if isinstance(search, dict) else None
+    if isinstance(scheduler, dict) and scheduler.get("name", "none") not in set(SCHEDULERS):
+        fields["search"] = {**raw["search"], "scheduler": None}
+    try:
+        return RecordedSpec.model_validate(fields)
+    except ValidationError as error:
+        raise SpecError(f"{where}: {explain(error, RecordedSpec)}") from None
 
 
 def write_beginnings(folder: Path, spec: "RunSpec", plan: Plan) -> None:
@@ -161,38 +143,12 @@ def load_recorded(path: Path, overrides: Iterable[str] = ()) -> "RunSpec":
 
     Raises SpecError if it is invalid.
     """
-    from mtcon_ray.spec import apply_override
+    from mtcon_ray.spec import apply_override, parse_spec
 
     raw = read_record(path)
     for override in overrides:
         apply_override(raw, override)
-    return parse_recorded(raw, where=str(path))
-
-
-def parse_recorded(raw: Mapping[str, Any], *, where: str) -> "RunSpec":
-    """Returns the spec from plain data that was recorded with all defaults written out.
-
-    Also reads specs of versions without evaluate.probe.solver, which trained all probes by
-    stochastic gradient descent. `train.compile: kernels` of earlier versions changed rounding
-    alone, so it is read as none. Raises SpecError if the spec is invalid.
-    """
-    from mtcon_ray.spec import parse_spec
-
-    raw = dict(raw)
-    train, evaluate = raw.get("train"), raw.get("evaluate")
-    if isinstance(train, Mapping) and train.get("compile") == "kernels":
-        raw["train"] = {**train, "compile": "none"}
-    if isinstance(evaluate, Mapping):
-        probe, short = evaluate.get("probe"), evaluate.get("short_probe", {})
-        if isinstance(probe, Mapping) and isinstance(short, Mapping) and "solver" not in probe:
-            known = ShortProbeSpec.model_fields.keys() & short.keys()
-            short = {name: short[name] for name in known}
-            raw["evaluate"] = {
-                **evaluate,
-                "probe": {**probe, "solver": "sgd"},
-                "short_probe": short,
-            }
-    return parse_spec(raw, where=where)
+    return parse_spec(raw, where=str(path))
 
 
 def check_evaluation(folder: Path) -> None:
@@ -200,12 +156,11 @@ def check_evaluation(folder: Path) -> None:
 
     Its scores could not be compared with those of this version. A damaged plan raises it, too.
     """
-    # Plans without the field are of versions before it was introduced, with evaluation 1.
-    plan = read_fields(folder / PLAN_FILE)
-    recorded = EVALUATION if plan is None else plan.get("evaluation", 1)
-    if recorded != EVALUATION:
+    plan = read_plan(folder / PLAN_FILE)
+    if plan is not None and plan.evaluation != EVALUATION:
         raise SweepError(
             f"{folder.name!r} must have been begun with the probes of this version to be resumed, "
-            f"got evaluation {recorded} instead of {EVALUATION}: accuracies of both cannot be "
-            "compared; start anew with another --name, or resume it with the version that began it"
+            f"got evaluation {plan.evaluation} instead of {EVALUATION}: accuracies of both cannot "
+            "be compared; start a new one with another --name, or resume it with the version that "
+            "began it"
         )

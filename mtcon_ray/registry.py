@@ -181,27 +181,21 @@ class Table(Generic[T]):
 
     `table.register("name")` is a class decorator. `table["name"]` returns the class; it raises
     SpecError with the nearest name if there is none. Iteration yields the sorted names. `what`
-    names the kind of class in messages. `former` has today's names by those of earlier versions.
+    names the kind of class in messages.
     """
 
     def __init__(self, what: str) -> None:
         self.what = what
         self._classes: dict[str, type[T]] = {}
-        self.former: dict[str, str] = {}
 
-    def register(self, name: str, *, former: str | None = None) -> Callable[[type[T]], type[T]]:
-        """Returns a class decorator that registers a class under a name, which must be unused.
-
-        A spec may still use the `former` name, which is replaced when the spec is parsed.
-        """
+    def register(self, name: str) -> Callable[[type[T]], type[T]]:
+        """Returns a class decorator that registers a class under a name, which must be unused."""
 
         def add(cls: type[T]) -> type[T]:
             assert name not in self._classes, (
                 f"{name!r} is claimed by {self._classes[name]} and {cls}"
             )
             self._classes[name] = cls
-            if former is not None:
-                self.former[former] = name
             return cls
 
         return add
@@ -244,13 +238,9 @@ class Choice:
     def _with_key(self, value: Any) -> Any:
         if isinstance(value, str):
             value = {self.key: value}
-        if not isinstance(value, dict):
-            return value
-        if self.default is not None:
-            value = {self.key: self.default, **value}
-        name = value.get(self.key)
-        present = self.table.former.get(name) if isinstance(name, str) else None
-        return {**value, self.key: present} if present else value
+        if isinstance(value, dict) and self.default is not None:
+            return {self.key: self.default, **value}
+        return value
 
 
 def import_folder(package: str, path: list[str]) -> None:

@@ -15,7 +15,7 @@ from mtcon_ray.errors import MtconError, SweepError
 from mtcon_ray.evaluation.spec import Select, selected_epoch, selected_value
 from mtcon_ray.metrics import objective
 from mtcon_ray.plan import Plan, read_plan
-from mtcon_ray.recorded import RecordedSpec, read_record
+from mtcon_ray.recorded import RecordedSpec, read_record, recorded_spec
 from mtcon_ray.search.space import with_lists
 from mtcon_ray.status import Status
 from mtcon_ray.tracking.event_log import EventLog
@@ -236,7 +236,7 @@ def _load(folder: Path, logs: Mapping[str, list[Event]]) -> SweepResults:
             "`mtcon-ray list` names the sweeps"
         )
     plan = read_plan(folder / paths.PLAN_FILE)
-    spec = RecordedSpec(read_record(path), str(path), plan.kinds if plan else None)
+    spec = recorded_spec(read_record(path), str(path), plan.kinds if plan else None)
     trials = [_trial(name, events, spec) for name, events in logs.items() if events]
     trials.sort(key=lambda trial: trial.number)
     lost = tuple(_lost(folder, logs, spec.may_end_early))
@@ -262,7 +262,7 @@ def _trial(name: str, events: list[Event], spec: RecordedSpec) -> TrialResult:
         epochs=epochs,
         seed=seed,
         reports=reports_of(events),
-        select=spec.select,
+        select=spec.evaluate.select,
         seconds=_seconds(events),
         may_end_early=spec.may_end_early,
     )

@@ -18,8 +18,7 @@ from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import Network
 from mtcon_ray.paths import LAST_FILE, MODEL_FILE, PREDICTIONS_FILE, PREVIOUS_FILE
-from mtcon_ray.recorded import parse_recorded
-from mtcon_ray.spec import RunSpec, dump_spec
+from mtcon_ray.spec import RunSpec, dump_spec, parse_spec
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.batches import Batches
 from mtcon_ray.training.checkpoint_writer import CheckpointWriter
@@ -335,9 +334,8 @@ class Trainer:
         check_same(self.step, self.folder, self.ranks, self.device)
 
     def _restore(self, path: Path, state: dict[str, Any]) -> None:
-        # Parsed as a spec, so that fields unknown to an earlier version get their defaults.
-        whole = dump_spec(parse_recorded(checkpoint.spec_in(path, state), where=str(path)))
-        saved = {**whole, "data fingerprint": state.get("fingerprint")}
+        recorded = parse_spec(checkpoint.spec_in(path, state), where=str(path))
+        saved = {**dump_spec(recorded), "data fingerprint": state.get("fingerprint")}
         current = {**dump_spec(self.spec), "data fingerprint": self.dataset.fingerprint}
         checkpoint.check_same_training(path, saved, current)
         with checkpoint.reading(path):

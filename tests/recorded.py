@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from mtcon_ray.evaluation.spec import EVALUATION
 from mtcon_ray.plan import Plan
-from mtcon_ray.recorded import RecordedSpec
+from mtcon_ray.recorded import RecordedSpec, recorded_spec
 from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.spec import RunSpec, dump_spec
 
@@ -13,7 +14,8 @@ def plan_with(**fields: Any) -> Plan:
     """Returns a plan of four trials, with these fields changed."""
     plan = {
         "name": "x", "root": "root", "num_trials": 4, "num_configurations": 4, "repeats": 1,
-        "epochs": 3, "steps_per_epoch": 2, "views_per_step": 16, "images_per_trial": 48,
+        "evaluation": EVALUATION, "kinds": {}, "epochs": 3, "steps_per_epoch": 2,
+        "views_per_step": 16, "images_per_trial": 48,
         "images_total": 192, "scheduler": "none", "rung_epochs": (), "num_items": {},
         "standard_error": 0.01, "classes": {}, "parameters": 10, "store_bytes": 100,
         "cluster": "this machine", "concurrency": 1, "cpus_per_trial": 1, "gpus_per_trial": 0,
@@ -24,7 +26,7 @@ def plan_with(**fields: Any) -> Plan:
 
 def recorded(spec: RunSpec) -> RecordedSpec:
     """Returns a spec as it is read from the folder of a sweep."""
-    return RecordedSpec(dump_spec(spec), "spec.yaml", spec.labels.kinds)
+    return recorded_spec(dump_spec(spec), "spec.yaml", spec.labels.kinds)
 
 
 def results_of(

@@ -237,7 +237,7 @@ def export_tracking(
     The command may be repeated, also while the sweep runs.
     For W&B, WANDB_MODE decides between upload and files.
     """
-    from mtcon_ray.recorded import RecordedSpec, read_record
+    from mtcon_ray.recorded import read_record, recorded_spec
     from mtcon_ray.tracking.exporter import Exporter, check_program, made_folder
 
     folder = paths.find_folder(root, name)
@@ -252,7 +252,7 @@ def export_tracking(
     else:
         from mtcon_ray.tracking.wandb_runs import WandbRun, is_offline
 
-        tracking = RecordedSpec(read_record(folder / paths.SPEC_FILE)).tracking
+        tracking = recorded_spec(read_record(folder / paths.SPEC_FILE)).tracking
         place = made_folder(out or folder)
         exporter = Exporter(folder, partial(WandbRun, place, tracking.experiment))
         files = f"{shlex.quote(str(place / 'wandb'))}/offline-run-*"
@@ -261,24 +261,6 @@ def export_tracking(
         exporter.run(follow=follow)
     if not options.session().quiet:
         say(f"{len(exporter.names)} runs exported: {show}")
-
-
-@click.command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@click.pass_context
-def completion(context: click.Context, shell: str) -> None:
-    """Print a script that completes command lines in a SHELL.
-
-    It completes commands, options and names.
-
-    bash: add to ~/.bashrc   eval "$(mtcon-ray completion bash)"
-    """
-    from click.shell_completion import get_completion_class
-
-    complete = get_completion_class(shell)
-    assert complete is not None, f"click knows {shell}"
-    program = context.find_root().command
-    say(complete(program, {}, "mtcon-ray", "_MTCON_RAY_COMPLETE").source())
 
 
 def _checkpoint(root: Path, model: str) -> tuple[Path, str, "SweepResults | None"]:

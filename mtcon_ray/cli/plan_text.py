@@ -22,7 +22,6 @@ Row = tuple[str, str]
 
 def plan_lines(spec: RunSpec, plan: Plan) -> list[str]:
     """Returns the plan as a two-column table, warnings last; `make_plan` must have counted all."""
-    assert plan.standard_error is not None
     assert plan.parameters is not None
     rows = [
         *_training_rows(spec, plan),
@@ -34,7 +33,6 @@ def plan_lines(spec: RunSpec, plan: Plan) -> list[str]:
     rows += [("download", f"{decimal(count)} of {url}, once") for url, count in left.items()]
     rows += [
         ("store", f"{decimal(plan.store_bytes)} of decoded images under {plan.root}"),
-        *_mirror_rows(spec, plan),
         *_resource_rows(spec, plan),
     ]
     for i, point in enumerate(plan.first_configurations):
@@ -177,16 +175,6 @@ def _training_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
         "model",
         f"{spec.model.encoder.name}, {plan.count_text('parameters')} parameters with its heads",
     )
-
-
-def _mirror_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
-    """Yields the estimate of what is sent to the mirror, if there is one."""
-    if plan.mirror_bytes_per_hour is None:
-        return
-    about = "at most about" if plan.seconds_per_trial is None else "about"
-    few = f"with {counted(plan.concurrency, 'trial')} at a time" if plan.concurrency else "a trial"
-    sent = decimal(plan.mirror_bytes_per_hour)
-    yield "mirror", f"{about} {sent} an hour {few}, to {spec.storage.mirror}"
 
 
 def _resource_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:

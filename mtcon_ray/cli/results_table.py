@@ -43,7 +43,7 @@ def leaderboard_lines(
     if results.recorded.search.repeats > 1:
         table["seed"] = [str(trial.seed) for trial in shown]
     table["epochs"] = [f"{trial.last_epoch}/{trial.epochs}" for trial in shown]
-    if results.recorded.select == "best":
+    if results.recorded.evaluate.select == "best":
         epochs = [trial.model_epoch for trial in shown]
         table["network"] = [f"epoch {epoch}" if epoch else NOTHING for epoch in epochs]
     table[objective] = [accuracy_text(trial.value) for trial in shown]
@@ -102,7 +102,7 @@ def score_lines(results: SweepResults, values: Mapping[str, float]) -> list[str]
     names = results.recorded.labels.slugs
     nearest = [values.get(metrics.neighbours(s.split, names[s.label])) for s in found]
     if any(value is not None for value in nearest):
-        header.append(f"{results.recorded.neighbours}-NN")
+        header.append(f"{results.recorded.evaluate.neighbours}-NN")
         rows = [[*row, accuracy_text(value)] for row, value in zip(rows, nearest, strict=True)]
     warnings = [f"warning: {text}" for text in training_warnings(values)]
     return table_lines(header, rows, right=[2]) + warnings

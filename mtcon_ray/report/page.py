@@ -92,8 +92,8 @@ def setup(results: SweepResults) -> list[tuple[str, str]]:
     num_items = results.plan.num_items if results.plan else {}
     items = ", ".join(f"{n:,} {split}" for split, n in num_items.items())
     return [
-        ("Method", f"{spec.method} on {spec.encoder}"),
-        ("Data", f"{spec.data}{f': {items} images' if items else ''}"),
+        ("Method", f"{spec.method.name} on {spec.model.encoder.name}"),
+        ("Data", f"{spec.data.kind}{f': {items} images' if items else ''}"),
         ("Tasks", ", ".join(spec.labels.tasks) or "none"),
         ("Held out", ", ".join(spec.labels.held_out) or "none"),
         *([("Objective", spec.labels.objective_title)] if spec.labels.weights else []),

@@ -31,9 +31,9 @@ from mtcon_ray.paths import (
     journal_file,
     sweeps_folder,
 )
-from mtcon_ray.recorded import load_recorded, parse_recorded
+from mtcon_ray.recorded import load_recorded
 from mtcon_ray.results import budget_of, objective_values, reports_of, trial_status
-from mtcon_ray.spec import RunSpec, dump_spec
+from mtcon_ray.spec import RunSpec, dump_spec, parse_spec
 from mtcon_ray.status import Status
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.resume import ENDS, discard_leftovers, settle
@@ -265,7 +265,7 @@ class Audit:
             yield Finding(self._at(path), problem + chosen)
         repeat = int(start.tags["mtcon.seed"]) - self.spec.seed
         own = self.spec.trial(start.params, repeat) if self.is_sweep else self.spec
-        whole = parse_recorded(checkpoint.spec_in(path, state), where=str(path))
+        whole = parse_spec(checkpoint.spec_in(path, state), where=str(path))
         data = self._begun_with(FINGERPRINT) or state["fingerprint"]
         saved = {**dump_spec(whole), "data fingerprint": state["fingerprint"]}
         current = {**dump_spec(own), "data fingerprint": data}

@@ -14,7 +14,6 @@ from mtcon_ray.errors import SweepError
 from mtcon_ray.paths import (
     LAST_FILE,
     MODEL_FILE,
-    OLD_MODEL_FILE,
     PREDICTIONS_FILE,
     PREVIOUS_FILE,
     REMOVED_FILE,
@@ -29,7 +28,7 @@ FORMAT = 1
 # pyarrow asks for an object's size first. An object that is replaced before it is read is then cut.
 READS = 3
 # Files of a trial that stay when it has ended.
-KEPT = (MODEL_FILE, OLD_MODEL_FILE, PREDICTIONS_FILE, REMOVED_FILE)
+KEPT = (MODEL_FILE, PREDICTIONS_FILE, REMOVED_FILE)
 _OF_TRIAL = "|".join(map(re.escape, (LAST_FILE, PREVIOUS_FILE, *KEPT)))
 GROWING = re.compile(r"study\.journal|spool/(parent|trial-\d+)\.jsonl")
 WHOLE = re.compile(

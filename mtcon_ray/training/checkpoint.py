@@ -21,7 +21,7 @@ import torch
 from mtcon_ray import root_files
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.errors import CheckpointError, StorageError
-from mtcon_ray.paths import LAST_FILE, MODEL_FILE, OLD_MODEL_FILE, PREVIOUS_FILE, REMOVED_FILE
+from mtcon_ray.paths import LAST_FILE, MODEL_FILE, PREVIOUS_FILE, REMOVED_FILE
 
 FORMAT = 1
 # Sections that determine the training. Those of search, tracking and scheduling may differ.
@@ -196,7 +196,7 @@ def discard_network(folder: Path, reason: str) -> None:
 
     Its predictions stay. Raises StorageError.
     """
-    names = (MODEL_FILE, OLD_MODEL_FILE, LAST_FILE, PREVIOUS_FILE)
+    names = (MODEL_FILE, LAST_FILE, PREVIOUS_FILE)
     found = [folder / name for name in names if (folder / name).exists()]
     if found:
         # First, so that a kill in between leaves no folder without network and reason.

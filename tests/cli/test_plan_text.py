@@ -108,40 +108,6 @@ def test_the_objective_is_named_with_what_it_is_a_mean_of(tmp_path: Path) -> Non
     assert weighted == "val/objective, accuracy of colour"
 
 
-def test_what_a_mirror_is_sent_is_estimated(tmp_path: Path) -> None:
-    raw = {
-        "name": "x",
-        "data": {"kind": "synthetic", "num_items": 300},
-        "train": {"optimizer": "adamw", "checkpoint_every": 2, "epochs": 20},
-        "storage": {"mirror": "s3://results/sweeps/"},
-        "search": {"repeats": 2},
-    }
-    spec, cluster = parse_spec(raw), ClusterView("here", (NodeKind("node", 2, 0, 1),))
-    plan = plan_of(spec, tmp_path, cluster)
-    assert plan.parameters is not None
-    # Two trials at a time, each with three numbers a parameter, and its network, every minute.
-    assert plan.mirror_bytes_per_hour == 2 * 60 * 4 * (3 + 1) * plan.parameters
-    (line,) = (text for text in plan_lines(spec, plan) if text.startswith("  mirror "))
-    assert re.search(
-        r"  at most about [\d.]+ GB an hour with 2 trials at a time, to s3://res", line
-    )
-    measured = plan_of(spec, tmp_path, cluster, rates=Rates(2.0, 0.0, 0.0))
-    assert measured.seconds_per_trial is not None
-    epochs = 20 * 3600 / measured.seconds_per_trial
-    assert measured.mirror_bytes_per_hour == round(8 * (3 / 2 + 1) * epochs * plan.parameters)
-    (line,) = (text for text in plan_lines(spec, measured) if text.startswith("  mirror "))
-    assert line[18:].startswith("about ")
-    for changed in ({"evaluate.select": "best"}, {"train.patience": 4}):
-        compared = with_values(spec, {"evaluate.every": 3, **changed})
-        told = plan_of(compared, tmp_path, cluster, rates=Rates(2.0, 0.0, 0.0))
-        # Resume states of epochs 2, 3, 4 and 6 of each six, networks of epochs 3 and 6.
-        sent = 8 * (3 * 4 / 6 + 2 / 6) * epochs * plan.parameters
-        assert told.mirror_bytes_per_hour == pytest.approx(sent, abs=1)
-    assert plan_of(with_values(spec, {"storage.mirror": None}), tmp_path, cluster) == plan_of(
-        spec, tmp_path, cluster
-    ).model_copy(update={"mirror_bytes_per_hour": None})
-
-
 SMALL = {"name": "small", "width": 8}
 TWO_CPUS = ClusterView("here", (NodeKind("node", 2, 0, 1),))
 CSN = {"name": "csn", "num_triplets": 1000}

@@ -78,12 +78,6 @@ def as_checkpoint(encoder: Encoder, path: Path) -> Path:
     return path / "model.pt"
 
 
-def as_old_training(encoder: Encoder, path: Path) -> Path:
-    """Writes the folder of a training of an earlier version."""
-    as_checkpoint(encoder, path).rename(path / "best.pt")
-    return path
-
-
 def plain_state(encoder: Encoder) -> dict[str, Tensor]:
     keys = encoder.file_keys()
     return {keys[key]: value for key, value in encoder.state_dict().items()}
@@ -92,7 +86,7 @@ def plain_state(encoder: Encoder) -> dict[str, Tensor]:
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize(
     "write",
-    [as_state_dict, as_safetensors, as_folder, as_old_export, as_checkpoint, as_old_training],
+    [as_state_dict, as_safetensors, as_folder, as_old_export, as_checkpoint],
 )
 def test_an_encoder_starts_from_a_file_of_any_format(
     name: str, write: Callable[[Encoder, Path], Path], tmp_path: Path

@@ -11,7 +11,7 @@ from mtcon_ray.errors import SpecError
 from mtcon_ray.local import this_machine
 from mtcon_ray.methods import METHODS
 from mtcon_ray.planning import make_plan
-from mtcon_ray.recorded import RecordedSpec
+from mtcon_ray.recorded import recorded_spec
 from mtcon_ray.spec import RunSpec, dump_spec, with_values
 from mtcon_ray.trainer import Trainer
 from tests.methods.cases import make_spec
@@ -55,6 +55,6 @@ def test_the_plan_has_no_standard_error_of_an_accuracy(tmp_path: Path) -> None:
 
 def test_a_recorded_spec_without_labels_is_not_parsed_as_a_whole() -> None:
     """`list` and `status` would import torch for it."""
-    stored = RecordedSpec(dump_spec(spec_of("simclr")), kinds={})
+    stored = recorded_spec(dump_spec(spec_of("simclr")), kinds={})
     assert stored.labels.objective == "val/rankme"
     assert "whole" not in vars(stored)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mtcon_ray.errors import CheckpointError, StorageError
-from mtcon_ray.paths import LAST_FILE, PREVIOUS_FILE, kept_model
+from mtcon_ray.paths import LAST_FILE, PREVIOUS_FILE
 from mtcon_ray.training import checkpoint
 
 SPEC: dict[str, Any] = {
@@ -99,20 +99,11 @@ def test_the_resume_state_goes_where_the_network_is_kept(tmp_path: Path) -> None
     for step in (1, 2):
         resume_state(tmp_path, step)
     checkpoint.discard_resume_state(tmp_path)
-    # an earlier version's folder, or a trial that failed before its first probe
+    # a trial that failed before its first probe
     assert len(os.listdir(tmp_path)) == 2
     checkpoint.save(tmp_path / "model.pt", {})
     checkpoint.discard_resume_state(tmp_path)
     assert os.listdir(tmp_path) == ["model.pt"]
-
-
-def test_folders_of_earlier_versions_have_their_last_epochs_network(tmp_path: Path) -> None:
-    (tmp_path / "best.pt").touch()
-    assert kept_model(tmp_path).name == "best.pt"
-    (tmp_path / "last.pt").touch()
-    assert kept_model(tmp_path).name == "last.pt"
-    (tmp_path / "model.pt").touch()
-    assert kept_model(tmp_path).name == "model.pt"
 
 
 def test_an_error_of_the_device_is_not_told_as_one_of_the_disk(

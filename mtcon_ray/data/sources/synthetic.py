@@ -20,7 +20,7 @@ SET, NUMBER = "attributes", "size"
 Label = Literal["shape", "colour", "texture", "tilt", "mark", "attributes", "size"]
 
 
-@SOURCES.register("synthetic", former="drawn")
+@SOURCES.register("synthetic")
 class SyntheticSource(DataSource):
     """Synthetic images of tilted, coloured, textured objects, with five independent factors.
 
@@ -99,7 +99,7 @@ class SyntheticSource(DataSource):
     def content_key(self) -> str:
         spec = self.spec
         scene = (spec.num_items, spec.seed, spec.clutter, spec.occlusion, spec.noise)
-        # The former name of this kind: another word would discard the caches of earlier versions.
+        # This word is part of the key of each cache. Another word would discard all caches.
         return hashlib.sha256(f"drawn {VERSION} {scene}".encode()).hexdigest()
 
     def signature(self) -> str:

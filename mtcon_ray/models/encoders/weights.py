@@ -23,7 +23,7 @@ from torch import Tensor
 from mtcon_ray.data.disk import build_folder, writable_store
 from mtcon_ray.errors import CheckpointError
 from mtcon_ray.models.encoders.base import Encoder, EncoderSpec
-from mtcon_ray.paths import MODEL_FILE, OLD_MODEL_FILE
+from mtcon_ray.paths import MODEL_FILE
 from mtcon_ray.registry import PathMark, beside_the_spec, is_word
 from mtcon_ray.regular_file import open_regular
 from mtcon_ray.root_files import make_folder
@@ -31,7 +31,7 @@ from mtcon_ray.root_files import make_folder
 State = Mapping[str, Tensor]
 FETCHED_FILE = "model.safetensors"
 # Files of a folder that hold an encoder: an export, a folder of the Hugging Face hub, a training.
-FOLDER_FILES = ("weights.safetensors", FETCHED_FILE, MODEL_FILE, OLD_MODEL_FILE)
+FOLDER_FILES = ("weights.safetensors", FETCHED_FILE, MODEL_FILE)
 WEIGHTS_FILE = "a file of PyTorch weights (a state dict saved by torch.save)"
 FILES = "a state-dict or safetensors file, a model.pt of this program, or an export's folder"
 # In checkpoints and in exports of earlier versions keys begin with this. So do some keys of

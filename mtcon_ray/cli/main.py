@@ -18,14 +18,13 @@ import click
 from mtcon_ray.cli.admin_commands import (
     audit,
     clean,
-    completion,
     export,
     export_tracking,
     mirror,
     track_sync,
 )
 from mtcon_ray.cli.job_commands import jobs, logs, resume, stop, submit
-from mtcon_ray.cli.options import INTERRUPTED, Session, root_of, verbosity
+from mtcon_ray.cli.options import INTERRUPTED, Session, completion, root_of, verbosity
 from mtcon_ray.cli.result_commands import best, evaluate, list_names, report, status
 from mtcon_ray.cli.run_commands import compare, demo, sweep, train
 from mtcon_ray.cli.spec_commands import examples, init, plan, prepare, schema, validate
@@ -93,6 +92,7 @@ def run_script(script: Script, arguments: Sequence[str] | None, name: str) -> No
 
 @click.group("mtcon-ray", cls=Program, context_settings=HELP)
 @click.version_option(__version__, message="%(prog)s %(version)s")
+@completion
 @verbosity
 def program() -> None:
     """Sweeps over multi-task contrastive training: plan, run, resume, report."""
@@ -101,7 +101,7 @@ def program() -> None:
 for command in (
     demo, init, examples, prepare, validate, plan, train, sweep, compare, evaluate, report,
     list_names, status, best, export, audit, clean, track_sync, mirror, export_tracking, submit,
-    jobs, logs, stop, resume, schema, completion,
+    jobs, logs, stop, resume, schema,
 ):  # fmt: skip
     program.add_command(verbosity(command))
 

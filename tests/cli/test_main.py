@@ -294,11 +294,11 @@ def test_nothing_there_is_said_once(invoke: Invoke, tmp_path: Path) -> None:
         assert "no sweep or run 'shoes-1'" in result.stderr
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_prints_a_script(invoke: Invoke, shell: str) -> None:
-    result = invoke("completion", shell)
-    assert result.exit_code == 0
-    assert "_MTCON_RAY_COMPLETE" in result.stdout
+def test_completion_prints_a_script(invoke: Invoke) -> None:
+    for shell in ("bash", "zsh", "fish"):
+        result = invoke("--completion", shell)
+        assert result.exit_code == 0
+        assert f"_MTCON_RAY_COMPLETE={shell}_complete" in result.stdout
 
 
 def test_names_are_completed(

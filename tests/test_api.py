@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from PIL import Image
 
 import mtcon_ray as mt
+from mtcon_ray.cli.main import program
 from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.errors import SpecError, SweepError
 from mtcon_ray.evaluate import load_network
@@ -84,20 +86,6 @@ def test_a_spec_of_a_mapping_is_checked_as_a_file_is(tmp_path: Path) -> None:
     assert SPEC["train"]["epochs"] == 2
     with pytest.raises(SpecError, match=r"spec: train\.epoch: unknown key; did you mean 'epochs'"):
         mt.load_spec({**SPEC, "train": {"epoch": 1}})
-
-
-@pytest.mark.slow
-def test_a_plan_prints_as_the_command_does(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "spec.json"
-    path.write_text(json.dumps(SPEC))
-    plan = mt.make_plan(mt.load_spec(SPEC), root=tmp_path)
-    assert plan.num_trials == 2
-    command = [sys.executable, "-m", "mtcon_ray", "plan", str(path), "--root", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    print(plan)
-    assert capsys.readouterr().out == done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +168,25 @@ def test_a_sweep_in_the_caller_s_ray_leaves_everything_as_it_was(tmp_path: Path)
     assert "trial-0000 finished" in done.stdout, "progress is shown"
 
 
+@pytest.mark.soak
+@pytest.mark.ray
+@pytest.mark.mlflow
+def test_the_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    repository = Path(mt.__file__).parents[1]
+    page = (repository / "docs" / "python.md").read_text("utf-8")
+    (tmp_path / "spec.yaml").write_text(json.dumps(SPEC))
+    code = "".join(re.findall(r"^```python\n(.*?)^```", page, re.S | re.M))
+    indented = "".join(f"    {line}\n" for line in code.splitlines())
+    (tmp_path / "script.py").write_text(f"if __name__ == '__main__':\n{indented}")
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True,
+        env={**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(repository)},
+        timeout=PATIENCE_SECONDS,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith("(2, 32)\n")
+
+
 @pytest.mark.ray
 def test_a_session_that_is_ours_is_closed_and_loggers_are_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -199,20 +206,10 @@ def test_a_session_that_is_ours_is_closed_and_loggers_are_restored(
     assert (dict(os.environ), logger.handlers, logger.propagate) == before
 
 
-@pytest.mark.soak
-@pytest.mark.ray
-@pytest.mark.mlflow
-def test_the_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
-    repository = Path(mt.__file__).parents[1]
-    page = (repository / "docs" / "python.md").read_text("utf-8")
-    (tmp_path / "spec.yaml").write_text(json.dumps(SPEC))
-    code = "".join(re.findall(r"^```python\n(.*?)^```", page, re.S | re.M))
-    indented = "".join(f"    {line}\n" for line in code.splitlines())
-    (tmp_path / "script.py").write_text(f"if __name__ == '__main__':\n{indented}")
-    done = subprocess.run(
-        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True,
-        env={**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(repository)},
-        timeout=PATIENCE_SECONDS,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.endswith("(2, 32)\n")
+def test_a_plan_prints_as_the_command_does(tmp_path: Path) -> None:
+    path = tmp_path / "spec.json"
+    path.write_text(json.dumps(SPEC))
+    plan = mt.make_plan(mt.load_spec(SPEC), root=tmp_path)
+    assert plan.num_trials == 2
+    done = CliRunner().invoke(program, ["plan", str(path), "--root", str(tmp_path)])
+    assert done.stdout == f"{plan}\n"

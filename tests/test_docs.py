@@ -16,7 +16,7 @@ import yaml
 from mtcon_ray.cli.main import program
 from mtcon_ray.methods import METHODS
 from mtcon_ray.spec import parse_spec
-from tests.pages import DOCS, PAGES, REPOSITORY, Block, blocks
+from tests.pages import DOCS, PAGES, Block, blocks
 
 METHODS_TEXT = (DOCS / "methods.md").read_text(encoding="utf-8")
 SNIPPETS = sorted(
@@ -104,11 +104,6 @@ STARTS = [
 ]
 
 
-def test_the_pages_show_how_clusters_start() -> None:
-    places = [block.page.relative_to(REPOSITORY).as_posix() for block in STARTS]
-    assert places == ["README.md", *["cluster/README.md"] * 3]
-
-
 @pytest.mark.parametrize("block", STARTS, ids=lambda block: block.place)
 def test_every_cluster_shown_asks_for_a_token(block: Block) -> None:
     """A head without a token, or without RAY_AUTH_MODE, would accept anybody."""
@@ -122,55 +117,6 @@ def test_reference_is_current(page: str) -> None:
     """The page equals the output of `python docs/reference.py`."""
     made = runpy.run_path(str(DOCS / "reference.py"))[f"{page}_page"]()
     assert (DOCS / f"{page}.md").read_text(encoding="utf-8") == made
-
-
-def test_reference_names_every_method_and_encoder() -> None:
-    text = (DOCS / "spec.md").read_text(encoding="utf-8")
-    for name in (*METHODS, "resnet18", "small", "vit", "timm", "table", "synthetic", "asha"):
-        assert f": {name}`\n" in text
-
-
-def bounds_in(schema: Any) -> Iterator[str]:
-    """Yields the keywords of a JSON schema that bound a value by a number."""
-    if isinstance(schema, dict):
-        for key, value in schema.items():
-            if isinstance(value, int | float) and not isinstance(value, bool) and key != "const":
-                yield key
-            elif key != "default":
-                yield from bounds_in(value)
-    elif isinstance(schema, list):
-        for each in schema:
-            yield from bounds_in(each)
-
-
-def test_reference_shows_every_bound() -> None:
-    reference = runpy.run_path(str(DOCS / "reference.py"))
-    found = set(bounds_in(reference["SCHEMA"])) - {"default"}
-    assert {"minimum", "multipleOf", "maxItems", "maxLength"} <= found
-    assert found <= reference["BOUNDS"].keys()
-
-
-@pytest.mark.parametrize(
-    ("schema", "words"),
-    [
-        ({"type": "integer", "minimum": 8, "multipleOf": 4}, "integer, ≥ 8, a multiple of 4"),
-        (
-            {"type": "array", "items": {"type": "number"}, "minItems": 1, "maxItems": 20},
-            "list of number, at least 1, at most 20",
-        ),
-        (
-            {
-                "type": "array",
-                "prefixItems": [{"type": "number"}] * 3,
-                "minItems": 3,
-                "maxItems": 3,
-            },
-            "list of number, exactly 3",
-        ),
-    ],
-)
-def test_reference_says_how_long_and_of_what_multiple(schema: dict[str, Any], words: str) -> None:
-    assert runpy.run_path(str(DOCS / "reference.py"))["kind_of"](schema) == words
 
 
 def anchors(page: Path) -> set[str]:

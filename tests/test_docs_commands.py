@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import yaml
 from PIL import Image
@@ -61,14 +60,6 @@ def test_commands_are_marked_as_such(page: Path) -> None:
     languages = set(re.findall(r"^[ >]*(?:```|~~~)(.+)", text, re.M))
     assert languages <= {"sh", "python", "yaml", "toml", "text", "{toctree}", "json"}
     assert len(re.findall(r"^[ >]*(?:```|~~~)sh", text, re.M)) == len(blocks(page))
-
-
-def test_every_file_of_a_cluster_is_planned_against() -> None:
-    folder = REPOSITORY / "cluster"
-    files = sorted([*folder.glob("*.yaml"), folder / "kuberay" / "cluster.yaml"])
-    shown = "".join(b.code for b in blocks(folder / "README.md") if b.runs_with_its_page)
-    found = re.findall(r"mtcon-ray plan \S+ --cluster (\S+)\n", shown)
-    assert sorted(found) == [file.relative_to(REPOSITORY).as_posix() for file in files]
 
 
 def user_folder(folder: Path) -> None:
@@ -183,50 +174,6 @@ def run(shell: list[str], code: str, folder: Path, environment: dict[str, str]) 
     )  # fmt: skip
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done.stdout
-
-
-def fewer(photos: Path, target: Path) -> Path:
-    """Returns a folder with 500 of the photographs of each split of each data set."""
-    for folder in ("fashion_shoes", "fashion_products"):
-        shutil.copytree(photos / folder, target / folder, copy_function=os.symlink)
-        labels = target / folder / "labels.csv"
-        table = pd.read_csv(labels, dtype=str, keep_default_na=False)
-        labels.unlink()
-        table.groupby("split").head(500).to_csv(labels, index=False)
-    return target
-
-
-@pytest.mark.soak
-@pytest.mark.ray
-@pytest.mark.mlflow
-def test_every_comparison_runs_small(photos: Path, tmp_path: Path) -> None:
-    """Two systems, one seed and one epoch, since the full comparisons take hours."""
-    test = "tests/test_docs_commands.py::test_every_comparison_runs_small"
-    (block,) = run_by(test)
-    user_folder(tmp_path)
-    environment_folder(tmp_path)
-    files = sorted((tmp_path / "experiments").glob("compare_*.yaml"))
-    for file in files:
-        raw = yaml.safe_load(file.read_text(encoding="utf-8"))
-        titles = list(raw["systems"])
-        if "tune" in raw:  # the first system is not tuned
-            titles = [titles[0], titles[-1]]
-            few = {"epochs": 1, "num_trials": 2, "again": 1, "scheduler": {"name": "none"}}
-            raw["tune"] |= few
-        raw["systems"] = {title: raw["systems"][title] for title in titles[:2]}
-        raw["claims"] = [
-            c for c in raw["claims"] if {c["better"], c["than"]} <= set(raw["systems"])
-        ]
-        for system in raw["systems"].values():
-            system["seeds"] = 1
-        raw["base"] |= {"train": {"epochs": 1, "warmup_epochs": 0, "batch_size": 256}}
-        raw["base"]["evaluate"] = {"every": 1, "bootstrap": 20}
-        raw["base"]["views"]["size"] = 16
-        file.write_text(yaml.safe_dump(raw))
-    few_photos = fewer(photos, tmp_path / "photos")
-    code = f". .venv/bin/activate\n{block.code.replace('FOLDER', str(few_photos))}"
-    printed = run(["bash"], code, tmp_path, {**os.environ, "HOME": str(tmp_path)})
-    assert printed.count("table and picture: ") == len(files) == 7
 
 
 INSTALLED = run_by("tests/test_docs_commands.py::test_a_fresh_checkout_becomes_an_environment")

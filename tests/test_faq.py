@@ -97,18 +97,3 @@ def test_a_quoted_message_is_said_by_the_code(message: str) -> None:
 def test_all_headings_were_read() -> None:
     assert len(quoted()) > 12
     assert {*OF_RAY, *JOINED} < set(quoted())
-
-
-@pytest.mark.parametrize(
-    ("source", "message", "absent"),
-    [
-        ("f'{x} must have {n} of {y!r}, got 3'", "labels.csv must have 7 of 'b', got 3", []),
-        ("f'{x} must name files inside {y}'", "'x' must name files inside images", []),
-        ("f'{x} must name files below {y}'", "'x' must name files inside images",
-         ["must name files inside images"]),
-        ("f'run {name!r} exists'", "sweep 'a-1' exists", ["sweep ... exists"]),
-        ("'unknown field'", "a.b: unknown key; did you mean 'c'?", ["unknown key", "did you mean"]),
-    ],
-)  # fmt: skip
-def test_finds_a_changed_message(source: str, message: str, absent: list[str]) -> None:
-    assert missing(message, tuple(literals(source))) == absent

@@ -189,17 +189,6 @@ def test_a_resume_may_not_change_what_a_trial_is(
     assert shown in str(error.value)
 
 
-def test_two_drivers_of_one_sweep_are_one_too_many(tmp_path: Path) -> None:
-    with (
-        claimed(tmp_path / "s"),
-        pytest.raises(SweepError, match=r"one driver at a time, and process \d+"),
-        claimed(tmp_path / "s"),
-    ):
-        pass
-    with claimed(tmp_path / "s"):
-        pass
-
-
 def test_a_folder_in_which_no_sweep_has_begun_goes_again(tmp_path: Path, spec: RunSpec) -> None:
     """After a failed start of Ray the same command must not find a sweep of that name."""
     with pytest.raises(ZeroDivisionError), claimed(sweep_folder(tmp_path, "mine")):

@@ -40,16 +40,10 @@ def names(count: int) -> list[str]:
 HUGE = {"int": [2, 2**53]}
 CASES: dict[str, tuple[dict[str, Any], str]] = {
     "unknown keys": (dict.fromkeys(names(50_000), 1), "t0: unknown key; .* more problems"),
-    "unknown fields": ({"train": dict.fromkeys(names(50_000), 1)}, "unknown key; .* more problems"),
     "many searched fields": (searched(dict.fromkeys(names(20_000), grid(1))), "at most 1,000 val"),
-    "long list of values": (searched({LR: grid(60_000)}, "grid"), "at most 1,000 values in all"),
     "product that overflows": (
         searched({LR: grid(400), TEMPERATURE: grid(400), "train.momentum": grid(200)}, "grid"),
         "sampler grid must have at most 100,000 combinations, got 32,000,000; list fewer",
-    ),
-    "part of a large grid": (
-        searched({LR: grid(500), TEMPERATURE: grid(499)}, "grid", num_trials=50),
-        "50 configurations",
     ),
     "large grid": (searched({LR: grid(300), TEMPERATURE: grid(300)}, "grid"), "90,000 configur"),
     "known points of a grid": (
@@ -63,18 +57,10 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
         table(tasks=names(1000)) | searched({LR: grid(1000)}),
         "none.csv: No such file",
     ),
-    "columns of a label set": (
-        table(tasks=["t"], multi_hot={"t": names(70_000)})
-        | searched({"data.store_size": {"choice": list(range(8, 500))}}),
-        "none.csv: No such file",
-    ),
     "large batches": (searched({"train.batch_size": HUGE}), "train.batch_size must be at most"),
     "large ranges": (
         searched({"train.epochs": {"int": [1, 100_000]}, "data.held_out_top_k": HUGE}),
         "12 configurations",
-    ),
-    "range beyond a float": (
-        searched({"data.held_out_top_k": {"logint": [2, 10**400]}}), "less than or equal to 90071"
     ),
     "infinite span": (searched({LR: {"uniform": [-1e308, 1e308]}}), "must span a finite range"),
     "endless steps": (searched({LR: {"uniform": [0, 1], "step": 1e-300}}), "in whole steps"),

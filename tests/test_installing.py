@@ -1,22 +1,16 @@
 """The package as others install it: from a wheel, and with the core's packages alone."""
 
-import json
 import os
 import re
 import shutil
 import subprocess
-import sys
 import tomllib
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from tests.pages import DOCS, REPOSITORY, run_by
-from tests.waiting import PATIENCE_SECONDS
 
 PAGE = (DOCS / "installing.md").read_text(encoding="utf-8")
 # The demo is run whole; the sweep of its spec is made smaller.
@@ -50,37 +44,6 @@ for number in range(60):
 Path("pets").mkdir()
 pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), "pets/train.parquet")
 """
-# Modules of other packages than those given cannot be found, as if they were not installed.
-ONLY = """
-import json, runpy, sys
-from importlib.metadata import packages_distributions
-from importlib.machinery import PathFinder
-
-allowed = set(json.loads(sys.argv[1]))
-normal = lambda name: name.lower().replace("_", "-").replace(".", "-")
-hidden = {
-    module for module, packages in packages_distributions().items()
-    if not allowed & set(map(normal, packages))
-} - {"mtcon_ray"}
-
-class Some(PathFinder):
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        if name.partition(".")[0] not in hidden:
-            return PathFinder.find_spec(name, path, target)
-
-assert {"ray", "mlflow", "optuna", "click", "rich"} <= hidden
-sys.meta_path[:] = [Some if finder is PathFinder else finder for finder in sys.meta_path]
-"""
-# The example of the losses and views with a few steps, then the page's training and export.
-USE = """
-loop = runpy.run_path(sys.argv[2])["train"]
-loop.__globals__["STEPS"] = 3
-assert len(loop()) == 3
-runpy.run_path("page.py")
-assert not {"ray", "mlflow", "optuna"} & set(sys.modules)
-print("exported:", sorted(path.name for path in __import__("pathlib").Path("exported").iterdir()))
-"""
 
 
 def core_packages() -> list[str]:
@@ -90,21 +53,6 @@ def core_packages() -> list[str]:
     wanted = re.findall(r'^ *"(.+?)"', core, re.M)
     assert set(wanted) < set(tomllib.loads(text)["project"]["dependencies"])
     return wanted
-
-
-def with_dependencies(wanted: list[str]) -> set[str]:
-    """Returns the names of packages and of all that they need here."""
-    found: set[str] = set()
-    queue = list(map(Requirement, wanted))
-    while queue:
-        requirement = queue.pop()
-        name = canonicalize_name(requirement.name)
-        if name in found or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
-            continue
-        found.add(name)
-        with suppress(PackageNotFoundError):
-            queue += map(Requirement, requires(name) or [])
-    return found
 
 
 def own_environment(home: Path) -> dict[str, str]:
@@ -137,21 +85,6 @@ def write_page(folder: Path) -> None:
     (code,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.S | re.M)
     (folder / "page.py").write_text(code)
     (folder / "spec.yaml").write_text(SPEC)
-
-
-@pytest.mark.slow
-def test_the_core_trains_and_exports_without_other_packages(tmp_path: Path) -> None:
-    write_page(tmp_path)
-    allowed = with_dependencies(core_packages())
-    example = str(REPOSITORY / "examples" / "training_loop.py")
-    done = subprocess.run(
-        [sys.executable, "-c", ONLY + USE, json.dumps(sorted(allowed)), example],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True, text=True, timeout=PATIENCE_SECONDS,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "test/accuracy/shape" in done.stdout
-    assert "model.pt2" in done.stdout.splitlines()[-1]
 
 
 def test_the_page_installs_what_the_core_needs() -> None:

@@ -184,41 +184,16 @@ def test_every_row_exists() -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("mtcon_ray.data.views", "from mtcon_ray.spec import RunSpec"),
-        ("mtcon_ray.data.views", "def f():\n    import mtcon_ray.cli.main"),
-        ("mtcon_ray.data.views", "from ..spec import RunSpec"),
+        ("mtcon_ray.data.views", "def f():\n    from ..spec import RunSpec"),
         ("mtcon_ray.losses.weighting", "from mtcon_ray import plan"),
-        ("mtcon_ray.models.network", "from mtcon_ray.methods import METHODS"),
-        ("mtcon_ray.spec", "import ray.tune"),
-        ("mtcon_ray.report.page", "from optuna import Study"),
-        ("mtcon_ray.sweep.driver", "import mlflow"),
         ("mtcon_ray.cluster.jobs", "import optuna"),
-        ("mtcon_ray.cluster.jobs", "from mtcon_ray.sweep.driver import run_sweep"),
         ("mtcon_ray.trainer", "import os\nos.environ['X']"),
-        ("mtcon_ray.trainer", "from os import getenv"),
         ("mtcon_ray.plan", "from importlib import import_module\nimport_module('ray')"),
         ("mtcon_ray.helper", "x = 1"),
-        ("mtcon_ray", "from mtcon_ray.errors import MtconError"),
     ],
 )
 def test_finds_a_violation(module: str, source: str) -> None:
     assert len(violations(source, module)) == 1
-
-
-@pytest.mark.parametrize(
-    ("module", "source"),
-    [
-        ("mtcon_ray.data.views", "from mtcon_ray.data.batch import Batch"),
-        ("mtcon_ray.data.views", "from . import batch"),
-        ("mtcon_ray.methods.mtcon", "from mtcon_ray import metrics"),
-        ("mtcon_ray.cluster.jobs", "import ray"),
-        ("mtcon_ray.sweep.driver", "from mtcon_ray.cluster.connection import view_of"),
-        ("mtcon_ray.sweep.driver", "import ray, optuna, os\nos.environ['X']"),
-        ("mtcon_ray.cli.main", "from mtcon_ray.version import __version__"),
-    ],
-)
-def test_accepts_what_the_layers_allow(module: str, source: str) -> None:
-    assert violations(source, module) == []
 
 
 @pytest.mark.parametrize(
@@ -233,33 +208,3 @@ def test_private_interfaces_of_libraries_have_a_module_of_their_own(name: str, p
 @pytest.mark.parametrize("home", PRIVATE_HOMES)
 def test_each_module_of_private_interfaces_is_needed(home: str) -> None:
     assert list(private_uses(dict(modules())[home].read_text(encoding="utf-8")))
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "from ray._private.log import generate_logging_config",
-        "from ray.util import _hidden",
-        "from ray.autoscaler.v2.utils import is_autoscaler_v2",
-        "from ray.tune.execution import class_cache",
-        "import torch._dynamo",
-        "trial._trial_id",
-        "client.study._storage.get_trial(0)",
-        "getattr(failure, '_base_exc', failure)",
-    ],
-)
-def test_finds_a_private_use(source: str) -> None:
-    assert len(list(private_uses(source))) == 1
-
-
-def test_a_module_may_use_its_own_private_names() -> None:
-    source = """
-class Sender:
-    def __init__(self):
-        self._wake = 1
-    def _work(self):
-        return self._wake
-def sync(sender):
-    return sender._wake, sender._work(), Sender.__name__
-"""
-    assert list(private_uses(source)) == []

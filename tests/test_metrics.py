@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from mtcon_ray import metrics
-from mtcon_ray.presentation import label_scores
 
 
 @pytest.mark.parametrize(
@@ -111,14 +110,3 @@ def test_mlflow_takes_each_name_of_a_label(tmp_path: Path, empty_database: Path)
     assert warned == [labels.slugs[column] for column in columns[:3]]
     assert all("MLflow takes 250 characters" in text for text in labels.warnings)
     assert metrics.Labels(("a", "b"), ("c",), {}).warnings == []
-
-
-def test_scores_are_found_under_the_names_that_differ() -> None:
-    labels = metrics.Labels(("A+",), ("A-",), {"A+": "classes", "A-": "classes"})
-    values = {"test/accuracy/a": 0.5, "heldout/accuracy/a-2": 0.25}
-    assert [row.score.value for row in label_scores(labels, None, values)] == [0.5, 0.25]
-
-
-def test_names_of_label_sets() -> None:
-    assert metrics.average_precision("test", "looks") == "test/map_tie_aware/looks"
-    assert metrics.f1("heldout", "micro", "looks") == "heldout/f1_micro/looks"

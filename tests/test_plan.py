@@ -15,12 +15,11 @@ from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.errors import CheckpointError, DataError, ResourceError, SpecError
 from mtcon_ray.evaluation.baseline import majority_shares
 from mtcon_ray.models.network import build_network, projections
-from mtcon_ray.paths import SPEC_FILE, prepare_root
+from mtcon_ray.paths import prepare_root
 from mtcon_ray.plan import Plan
 from mtcon_ray.planning import Rates
 from mtcon_ray.preparation import fetch_weights
-from mtcon_ray.recorded import write_beginnings
-from mtcon_ray.spec import RunSpec, load_spec, parse_spec
+from mtcon_ray.spec import RunSpec, parse_spec
 from tests.data.labels import labels_of
 from tests.plans import plan_of
 
@@ -84,8 +83,6 @@ def test_majority_shares_are_those_of_the_test_split() -> None:
     }
     assert plan.objective == "val/score"
     assert plan_on(spec_of()).objective == "val/accuracy"
-    old = plan.model_dump(mode="json", exclude={"majority", "objective"})
-    assert Plan.model_validate(old).majority == {}
 
 
 def test_unknown_labels_count_in_no_majority() -> None:
@@ -133,13 +130,6 @@ def test_triplets_make_the_epochs_of_triplet_methods(method: str) -> None:
 def test_a_batch_larger_than_the_number_of_triplets_is_refused(sections: dict[str, Any]) -> None:
     with pytest.raises(SpecError, match=r"num_triplets must be at least train\.batch_size, got"):
         spec_of(**sections)
-
-
-def test_a_recorded_spec_is_read_back_equal(tmp_path: Path) -> None:
-    """A string that YAML 1.2 would read as a number remains a string."""
-    spec = spec_of(tracking={"experiment": "1e3"}, train={"lr": 1e-5, "epochs": 4})
-    write_beginnings(tmp_path, spec, plan_on(spec))
-    assert load_spec(tmp_path / SPEC_FILE) == spec
 
 
 @pytest.mark.parametrize(
@@ -300,11 +290,6 @@ def test_a_plan_downloads_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.delattr("torch.hub.urlopen")
     assert plan_on(resnet("imagenet")).parameters == plan_on(resnet(None)).parameters
     assert list(tmp_path.iterdir()) == []
-
-
-def test_searched_epochs_count_at_their_most() -> None:
-    spec = spec_of(search={"space": {"train.epochs": {"int": [2, 9]}}, "num_trials": 2})
-    assert plan_on(spec).epochs == 9
 
 
 def test_a_batch_larger_than_the_training_split_is_refused() -> None:

@@ -21,7 +21,7 @@ from mtcon_ray.recorded import load_recorded
 from mtcon_ray.results import load_sweep
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Started
-from tests.stored_sweep import add_kinds, copy_stored
+from tests.stored_sweep import copy_stored
 from tests.waiting import PATIENCE_SECONDS
 
 REPOSITORY = Path(__file__).parent.parent
@@ -156,17 +156,6 @@ def write_project(folder: Path) -> tuple[str, Path]:
 
 
 @pytest.mark.slow
-def test_a_broken_installed_plugin_is_named(tmp_path: Path, installed: Path) -> None:
-    """Only by commands that need it."""
-    write_spec(tmp_path)
-    (installed / "mtcon_example" / "blend.py").write_text("import nothing_of_this_name\n")
-    code, text = command(tmp_path, "validate", "spec.yaml", site=installed)
-    assert code == 2
-    assert "'mtcon_example.blend' of mtcon-example must be importable, got Module" in text
-    assert command(tmp_path, "list", "--root", "root", site=installed)[0] == 0
-
-
-@pytest.mark.slow
 def test_modules_beside_a_spec_need_consent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,20 +228,9 @@ def test_a_plugin_that_ends_the_program_is_named(
         plugins.import_installed()
 
 
-@pytest.mark.slow
-def test_what_is_no_module_name_is_never_imported(tmp_path: Path) -> None:
-    (tmp_path / "bad-name.py").write_text("print('it ran')")
-    write_spec(tmp_path, plugins=["bad-name"])
-    code, text = command(tmp_path, "validate", "spec.yaml", "--allow-plugins")
-    assert code == 2
-    assert "plugins.0" in text
-    assert "it ran" not in text
-
-
 def test_results_are_shown_without_the_plugins(tmp_path: Path) -> None:
     folder = sweep_folder(tmp_path, "own")
     copy_stored(folder)
-    add_kinds(folder)
     spec = yaml.safe_load((folder / "spec.yaml").read_text())
     spec["model"]["encoder"] = {"name": "flat", "width": 16}
     of_plugins = {"plugins": ["absent"], "method": {"name": "blend"}}

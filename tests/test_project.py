@@ -121,20 +121,6 @@ def test_no_machine_path_or_package_index_in_any_file() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "cd /" + "work/main",
-        "see '/" + "root/x'",
-        "/" + "Users/anna",
-        "https://py" + "pi.example.org/simple",
-        "--index-url" + " http://10.0.0.1/",
-    ],
-)
-def test_finds_a_machine_path(text: str) -> None:
-    assert MACHINE.search(text)
-
-
 def test_constraints_pin_everything_that_the_project_names() -> None:
     lines = (REPOSITORY / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = {}

@@ -231,21 +231,3 @@ def test_only_root_files_writes_below_the_root(path: Path) -> None:
         assert found, f"{name} needs no exception"
     else:
         assert not found, f"{name} writes without mtcon_ray/root_files.py: {found}"
-
-
-@pytest.mark.parametrize(
-    "source",
-    ["open(p, 'w')", "open(p, mode='ab')", "p.open('r+b')", "p.write_text(x)", "p.touch()",
-     "os.replace(a, b)", "a.replace(b)", "shutil.rmtree(p)", "os.open(p, f)", "p.unlink()"],
-)  # fmt: skip
-def test_finds_a_write(source: str) -> None:
-    assert len(writes(source)) == 1
-
-
-@pytest.mark.parametrize(
-    "source",
-    ["open(p, 'w', opener=below)", "open(p)", "p.open('rb')", "text.replace('a', 'b')",
-     "replace(event, seq=1)", "table.rename(columns=names)", "file.truncate(3)"],
-)  # fmt: skip
-def test_accepts_a_read_and_a_checked_write(source: str) -> None:
-    assert not writes(source)

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtcon_ray import paths
-from mtcon_ray.cli import options
-from mtcon_ray.environment import restored_environment, working_directory
+from mtcon_ray.environment import restored_environment, root_of, working_directory
 from mtcon_ray.plan import Plan
 from mtcon_ray.results import SweepResults, load_single, load_sweep
 from mtcon_ray.safe_yaml import dump_yaml, parse_yaml
@@ -136,7 +135,7 @@ def load_results(name: str, *, root: str | Path | None = None) -> SweepResults:
 
     Raises SweepError if there is none of this name.
     """
-    where = _chosen(root)
+    where = root_of(str(root) if root else None)
     folder = paths.find_folder(where, name)
     is_sweep = folder.parent == paths.sweeps_folder(where)
     return (load_sweep if is_sweep else load_single)(folder)
@@ -152,15 +151,12 @@ def load_encoder(name: str | Path, *, root: str | Path | None = None) -> "Traine
 
     if Path(name).is_file():
         return TrainedEncoder(Path(name))
-    results, folder = load_results(str(name), root=root), None
-    if results.folder.parent == paths.sweeps_folder(_chosen(root)):
-        folder = paths.checkpoint_folder(results.folder, results.required_winner().name)
-    return TrainedEncoder(paths.kept_model(folder or results.folder))
+    where = root_of(str(root) if root else None)
+    folder = paths.find_folder(where, str(name))
+    if folder.parent == paths.sweeps_folder(where):
+        folder = paths.checkpoint_folder(folder, load_sweep(folder).required_winner().name)
+    return TrainedEncoder(paths.kept_model(folder))
 
 
 def _root(spec: RunSpec, root: str | Path | None) -> Path:
-    return _chosen(root or spec.storage.root)
-
-
-def _chosen(root: str | Path | None) -> Path:
-    return options.root_of(str(root) if root else None)
+    return root_of(str(root) if root else None, spec.storage.root)

@@ -6,6 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mtcon_ray.errors import UserError
+from mtcon_ray.paths import choose_root
+
+ROOT_VARIABLE = "MTCON_RAY_ROOT"
 
 
 @contextmanager
@@ -35,3 +38,8 @@ def working_directory() -> Path:
             f"the working directory must exist, got none ({error.strerror}): it was removed or "
             "moved since this process entered it; change to another one"
         ) from None
+
+
+def root_of(given: str | None, of_spec: str | None = None) -> Path:
+    """Returns the root: the option's, else the spec's, else the environment's, else the default."""
+    return choose_root(given or of_spec or os.environ.get(ROOT_VARIABLE))

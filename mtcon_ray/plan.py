@@ -93,7 +93,10 @@ def read_plan(path: Path) -> Plan | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
+        # pydantic's first line only counts the problems.
+        first, *problem = map(str.strip, str(error).splitlines())
+        got = ": ".join(problem[:2]) or first
         raise SweepError(
-            f"{path} must hold the plan of a sweep or training, got {str(error).splitlines()[0]}; "
+            f"{path} must hold the plan of a sweep or training, got {got}; "
             "delete it, a resume writes it again"
         ) from None

@@ -28,16 +28,6 @@ from pydantic_core import CoreSchema, core_schema
 from mtcon_ray.errors import SpecError, nearest
 
 
-class _Boolean:
-    """A boolean where a section takes numbers; pydantic refuses it instead of taking true as 1."""
-
-    def __init__(self, value: bool) -> None:
-        self.value = value
-
-    def __repr__(self) -> str:
-        return "true" if self.value else "false"
-
-
 class Spec(BaseModel):
     """Base of all spec sections: immutable, and closed, so that an unknown key is an error.
 
@@ -63,10 +53,10 @@ _MAY_HOLD = (bool, list, tuple, dict)
 
 
 def _marked(value: Any) -> Any:
-    """Returns a value of a spec with each boolean in it replaced by a `_Boolean`."""
+    """Returns a value of a spec with each boolean in it as a text, which is read as no number."""
     match value:
         case bool():
-            return _Boolean(value)
+            return str(value).lower()
         case list() | tuple():
             return [_marked(each) for each in value]
         case dict():

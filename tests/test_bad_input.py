@@ -33,7 +33,6 @@ WHOLE = r"output|output/store(/keys(/\w+)?|/\w{32}(\.lock|/(images\.npy|\w+\.jso
 PLAN, SWEEP = (pytest.param(name, marks=pytest.mark.ray) for name in ("plan", "sweep"))
 COMMANDS = ["validate", "train", PLAN, SWEEP]
 DRIVERS = ["train", SWEEP]
-FOLDER = {"train": "runs", "sweep": "sweeps"}
 
 
 @dataclass

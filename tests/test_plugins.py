@@ -257,32 +257,3 @@ def test_trials_import_the_plugins_of_a_sweep(tmp_path: Path) -> None:
     assert trials[1].status in ("FINISHED", "PRUNED")
     (start,) = [e for e in EventLog.read(parent_log(folder)) if isinstance(e, Started)]
     assert start.tags["mtcon.plugin.blend"].startswith("sha256:")
-
-
-@pytest.mark.soak
-@pytest.mark.ray
-@pytest.mark.mlflow
-def test_a_wheel_of_the_example_trains_on_two_workers(tmp_path: Path) -> None:
-    """Built and installed by pip as the page says, in an environment of its own."""
-    source, environment = tmp_path / "source", tmp_path / "environment"
-    (source / "mtcon_example").mkdir(parents=True)
-    for name, code in {**example_files(), "__init__.py": ""}.items():
-        (source / "mtcon_example" / name).write_text(code)
-    (text,) = re.findall(r"^```toml\n# pyproject.toml\n(.*?)^```", PAGE, re.S | re.M)
-    (source / "pyproject.toml").write_text(text)
-    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-    python = environment / "bin" / "python"
-    (site,) = (environment / "lib").glob("python*/site-packages")
-    # This environment's packages, below those of its own.
-    (site / "below.pth").write_text(f"{Path(np.__file__).parents[1]}\n{REPOSITORY}\n")
-    install = [str(python), "-m", "pip", "install", "--quiet", "--no-deps", "."]
-    subprocess.run(install, cwd=source, check=True)
-    write_spec(tmp_path, resources={"workers": 2})
-    done = subprocess.run(
-        [python, "-m", "mtcon_ray", "sweep", "spec.yaml", "--name", "own"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_SECONDS,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    events = EventLog.read(parent_log(sweep_folder(tmp_path / "root", "own")))
-    (start,) = [event for event in events if isinstance(event, Started)]
-    assert start.tags["mtcon.plugin.mtcon-example"] == "0.1"

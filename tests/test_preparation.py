@@ -1,7 +1,6 @@
 """Tests of the preparation of a training: what is read, and in which order errors are found."""
 
-import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from mtcon_ray.plan import Plan
 from mtcon_ray.preparation import prepare
 from mtcon_ray.spec import RunSpec, parse_spec, with_values
 from tests.data.conftest import TableFiles
-from tests.data.object_store import ObjectStore, object_store
 
 pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")
 
@@ -23,12 +21,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:Depreca
 @pytest.fixture
 def files(tmp_path: Path) -> TableFiles:
     return TableFiles(tmp_path)
-
-
-@pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
-    with object_store(monkeypatch) as store:
-        yield store
 
 
 def spec_of(data: dict[str, Any], **tracking: Any) -> RunSpec:
@@ -70,23 +62,6 @@ def test_labels_are_read_once(
     plan, dataset = prepared(spec_of(data), tmp_path / "root")
     assert len(reads) == 1
     assert plan.num_items["train"] == len(dataset.table.rows("train"))
-
-
-def test_each_url_is_listed_once(
-    files: TableFiles, s3: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files.spec()
-    with tarfile.open(tmp_path / "pictures.tar", "w") as tar:
-        tar.add(files.images, arcname=".")
-    urls = {
-        "csv": s3.put("shoes/labels.csv", files.csv),
-        "images": s3.put("shoes/pictures.tar", tmp_path / "pictures.tar"),
-    }
-    data = files.spec(**urls).model_dump(mode="json")
-    listed = counted(monkeypatch, "look")
-    _, dataset = prepared(spec_of(data), tmp_path / "root")
-    assert sorted(url for url, _ in listed) == sorted(urls.values())
-    assert set(dataset.places) == set(urls)
 
 
 @pytest.mark.slow

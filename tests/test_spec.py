@@ -29,21 +29,9 @@ def refused(raw: dict[str, Any]) -> str:
     ("raw", "message"),
     [
         ({"metod": {}}, "metod: unknown key; did you mean 'method'?"),
-        ({"train": {"epoch": 3}}, "train.epoch: unknown key; did you mean 'epochs'?"),
         ({"method": {"name": "mtcn"}}, "method.name: unknown name 'mtcn'; did you mean 'mtcon'?"),
-        (
-            {"method": {"name": "mtcon", "temprature": 1}},
-            "method.temprature: unknown key; did you mean 'temperature'?",
-        ),
-        (
-            {"model": {"encoder": {"name": "resnet19"}}},
-            "model.encoder.name: unknown name 'resnet19'; did you mean 'resnet18'?",
-        ),
         ({"data": {"csv": "a.csv"}}, "data.kind: is required"),
-        ({"train": {"batch_size": "many"}}, "train.batch_size must be an integer, got 'many'"),
-        ({"train": {"lr": -1}}, "train.lr must be greater than 0, got -1"),
         ({"train": {"lr": float("nan")}}, "train.lr must be a finite number, got nan"),
-        ({"version": 2}, "version must be 1, got 2"),
         ({"name": "A b"}, "name must match pattern '^[a-z0-9]"),
         ({"data": {"kind": "cifar10", "root": "x", "tasks": []}}, "data.tasks must not be empty"),
         (
@@ -57,7 +45,6 @@ def refused(raw: dict[str, Any]) -> str:
             {"resources": {"workers": 3}},
             "train.batch_size must be divisible by resources.workers, got 64 and 3",
         ),
-        ({"resources": {"workers": [1, 6]}}, "divisible by resources.workers, got 64 and 6"),
         (
             {"tracking": {"uri": "postgresql://me:hunter2@db/runs"}},
             "tracking.uri must hold no password",
@@ -67,10 +54,6 @@ def refused(raw: dict[str, Any]) -> str:
             {"evaluate": {"label_sets": {"loss": "asymmetric"}}},
             "evaluate.label_sets must have loss bce and no ema with evaluate.probe.solver lbfgs, "
             "got loss asymmetric and ema None; set evaluate.probe.solver to sgd",
-        ),
-        (
-            {"evaluate": {"label_sets": {"ema": 0.9997}, "probe": {"solver": "lbfgs"}}},
-            "got loss bce and ema 0.9997; set evaluate.probe.solver to sgd",
         ),
         (
             {"method": {"name": "supcon", "task": "shap"}},
@@ -96,24 +79,15 @@ def test_what_breaks_a_rule_is_named_with_its_rule(raw: dict[str, Any], message:
             "search.space.method.temperature: the field refuses -0.1 of uniform: "
             "method.temperature must be greater than or equal to 0.000001, got -0.1",
         ),
-        ({"train.batch_size": {"choice": [64, "big"]}}, "the field refuses 'big' of choice"),
-        ({"train.epochs": {"uniform": [2.5, 10]}}, "the field refuses 2.5 of uniform"),
         ({"resources.gpus": {"choice": [0, 1]}}, "resources.gpus must not be searched"),
-        ({"train": {"choice": [1]}}, "search.space.train: the field refuses 1 of choice: train"),
-        ({"lr": {"choice": [1]}}, "lr: unknown key; did you mean 'train.lr'"),
         (
             {"method.name": {"choice": ["mtcon", "simclr"]}},
             "search.space.method.name must not be searched, for each kind has fields of its own; "
             "`mtcon-ray compare`",
         ),
-        ({"model.encoder.name": {"choice": ["vit"]}}, "encoder.name must not be searched"),
-        ({"model.encoder": {"choice": ["vit"]}}, "model.encoder must not be searched"),
-        ({"data.kind": {"choice": ["synthetic"]}}, "data.kind must not be searched"),
-        ({"data.tasks": {"choice": [["shape"]]}}, "data.tasks must not be searched"),
         ({"evaluate.select": {"choice": ["last"]}}, "evaluate.select must not be searched"),
         ({"seed": {"grid": [0, 1]}}, "seed must not be searched, for it is no setting"),
         ({"evaluate.probe.solver": {"choice": ["sgd"]}}, "probe.solver must not be searched"),
-        ({"evaluate.probe": {"choice": ["sgd"]}}, "evaluate.probe must not be searched"),
         ({"views.crop_scale": {"grid": [[0.2, 0.1]]}}, "the field refuses [0.2, 0.1] of grid"),
         (
             {"train.epochs": {"int": [0, 30]}},

@@ -54,13 +54,3 @@ def test_of_several_workers_one_is_measured(
     (one,) = trained
     assert (one.resources.workers, one.resources.gpus) == (1, 1 if "gpus" in resources else 0)
     assert one.train.batch_size == (4 if "workers" in resources else 8)
-
-
-@pytest.mark.slow
-def test_training_and_evaluations_are_measured(tmp_path: Path) -> None:
-    """All rates are positive, and only the image store remains."""
-    rates = throughput.measure_rates(parse_spec(SPEC), tmp_path)
-    assert rates.images_per_second > 0
-    assert rates.probe_seconds > 0
-    assert rates.test_seconds > 0
-    assert [path.name for path in tmp_path.iterdir()] == ["store"]

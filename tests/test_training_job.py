@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -190,20 +189,6 @@ def test_a_full_disk_leaves_a_training_that_can_be_resumed(
     assert (result.status, result.last_epoch) == ("FINISHED", EPOCHS)
 
 
-def test_predictions_that_find_no_room_leave_a_training_that_can_be_resumed(
-    spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    full_disk = Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
-    with monkeypatch.context() as full:
-        full.setattr(np, "savez", full_disk)
-        with pytest.raises(StorageError, match=r"predictions\.npz must .*--name mine --resume"):
-            train_run(spec, root=tmp_path, name="mine", callbacks=Callbacks())
-    assert load_run(tmp_path / "runs" / "mine").status == "INTERRUPTED"
-    result = train_run(spec, root=tmp_path, name="mine", resume=True, callbacks=Callbacks())
-    assert (result.status, result.last_epoch) == ("FINISHED", EPOCHS)
-    assert (tmp_path / "runs" / "mine" / "predictions.npz").exists()
-
-
 def test_a_finished_training_is_not_trained_again(spec: RunSpec, tmp_path: Path) -> None:
     """A finished training has no resume state; its event log keeps it from starting again."""
     before = train_run(spec, root=tmp_path, name="mine", callbacks=Callbacks())
@@ -212,17 +197,6 @@ def test_a_finished_training_is_not_trained_again(spec: RunSpec, tmp_path: Path)
     assert train_run(spec, root=tmp_path, name="mine", resume=True, callbacks=heard) == before
     assert (tmp_path / "runs" / "mine" / "model.pt").stat().st_mtime_ns == stamp
     assert heard.told == ["mine has finished already"]
-
-
-def test_a_damaged_checkpoint_is_told(spec: RunSpec, tmp_path: Path) -> None:
-    heard = Notes()
-    with pytest.raises(Interrupted):
-        train_run(spec, root=tmp_path, name="mine", callbacks=Killer(1))
-    (tmp_path / "runs" / "mine" / "last.pt").write_bytes(bytes(5000))
-    result = train_run(spec, root=tmp_path, name="mine", resume=True, callbacks=heard)
-    assert result.status == "FINISHED"
-    (note,) = (n for n in heard.told if "last.pt must be a whole file" in n)
-    assert note.endswith("the training goes on after epoch 1, from last.previous.pt")
 
 
 def test_warnings_of_the_data_are_told_and_recorded(tmp_path: Path) -> None:
@@ -273,28 +247,6 @@ def test_what_one_process_cannot_have_is_refused(
     with pytest.raises(ResourceError):
         train_run(greedy, root=tmp_path, callbacks=Callbacks())
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.mlflow
-@pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning")
-def test_run_stands_in_mlflow_with_its_metrics(spec: RunSpec, tmp_path: Path) -> None:
-    """The SQLite database under the root has one finished run, with each epoch once."""
-    tracked = with_values(spec, {"tracking.offline": False})
-    train_run(tracked, root=tmp_path, callbacks=Callbacks())
-    from mlflow import MlflowClient
-
-    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
-    experiment = client.get_experiment_by_name("mtcon-ray")
-    assert experiment is not None
-    (run,) = client.search_runs([experiment.experiment_id])
-    assert (run.info.run_name, run.info.status) == ("tiny-1", "FINISHED")
-    history = client.get_metric_history(run.info.run_id, "val/accuracy")
-    assert [metric.step for metric in history] == [1, 2, 3]
-    assert {file.path for file in client.list_artifacts(run.info.run_id)} >= {
-        "spec.yaml",
-        "plan.json",
-        "checkpoints",
-    }
 
 
 def test_a_training_whose_record_never_began_is_resumed(spec: RunSpec, tmp_path: Path) -> None:

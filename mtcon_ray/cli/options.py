@@ -1,6 +1,5 @@
 """Options that several commands share, and the verbosity of all."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +10,9 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from mtcon_ray import plugins
 from mtcon_ray.cli.terminal import say
-from mtcon_ray.environment import cluster_address
-from mtcon_ray.paths import choose_root, list_folders, runs_folder, sweeps_folder
+from mtcon_ray.environment import ROOT_VARIABLE, cluster_address
+from mtcon_ray.environment import root_of as root_of
+from mtcon_ray.paths import list_folders, runs_folder, sweeps_folder
 from mtcon_ray.tracking.login import TRUST_OPTION, TRUST_VARIABLE, trust
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130  # the exit code after a signal
 ALLOW_PLUGINS = "--allow-plugins"
-ROOT_VARIABLE = "MTCON_RAY_ROOT"
 DEFAULT_ROOT = f"{ROOT_VARIABLE}, else ~/mtcon-ray"
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -89,11 +88,6 @@ completion = click.option(
     "--completion", type=click.Choice(["bash", "zsh", "fish"]), expose_value=False, is_eager=True,
     callback=_complete, help="Print a script that completes commands, options and names.",
 )  # fmt: skip
-
-
-def root_of(given: str | None, of_spec: str | None = None) -> Path:
-    """Returns the root: the option's, else the spec's, else the environment's, else the default."""
-    return choose_root(given or of_spec or os.environ.get(ROOT_VARIABLE))
 
 
 def root_option(default: str, **options: Any) -> Callable[[Command], Command]:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -56,11 +56,7 @@ continue_option = click.option(
 @options.root
 @options.trust_tracking
 def train(
-    spec: Path,
-    overrides: tuple[str, ...],
-    name: str | None,
-    resume: bool,
-    root: str | None,
+    spec: Path, overrides: tuple[str, ...], name: str | None, resume: bool, root: str | None
 ) -> None:
     """Train once, tracked by MLflow, without Ray and search."""
     session, terminal = options.session(), Terminal.of()
@@ -90,18 +86,9 @@ def train(
 @continue_option
 @options.root
 @options.trust_tracking
-def sweep(
-    spec: Path,
-    overrides: tuple[str, ...],
-    name: str | None,
-    resume: bool,
-    retry_failed: bool,
-    goes_on: bool,
-    root: str | None,
-) -> int:
+def sweep(spec: Path, **given: Any) -> int:
     """Run or resume a sweep and show its leaderboard."""
-    resume = resume or retry_failed
-    return _sweep(spec, overrides, name, resume, goes_on, root, retry_failed=retry_failed)
+    return _sweep(spec, **given)
 
 
 @click.command()
@@ -110,43 +97,38 @@ def sweep(
 @resume_option
 @options.root
 @options.trust_tracking
-def demo(overrides: tuple[str, ...], name: str | None, resume: bool, root: str | None) -> int:
+def demo(**given: Any) -> int:
     """Run a temperature sweep on synthetic images.
 
     It takes some minutes and reads no files. `mtcon-ray init --synthetic` writes its spec.
     """
-    return _sweep(example_file(SYNTHETIC), overrides, name, resume, False, root)
+    return _sweep(example_file(SYNTHETIC), **given)
 
 
 def _sweep(
     spec: Path,
+    *,
     overrides: tuple[str, ...],
     name: str | None,
-    resume: bool,
-    goes_on: bool,
     root: str | None,
-    *,
+    resume: bool,
     retry_failed: bool = False,
+    goes_on: bool = False,
 ) -> int:
     def load() -> tuple["RunSpec", Path, bool]:
         from mtcon_ray.spec import load_spec
 
         run_spec = load_spec(spec, overrides)
         where = options.root_of(root, run_spec.storage.root)
-        return (
-            run_spec,
-            where,
-            _is_there(where, name, run_spec.storage.mirror) if goes_on else resume,
-        )
+        if goes_on:
+            return run_spec, where, _is_there(where, name, run_spec.storage.mirror)
+        return run_spec, where, resume or retry_failed
 
     return run(load, name, retry_failed=retry_failed)
 
 
 def run(
-    load: Callable[[], tuple["RunSpec", Path, bool]],
-    name: str | None,
-    *,
-    retry_failed: bool = False,
+    load: Callable[[], tuple["RunSpec", Path, bool]], name: str | None, *, retry_failed: bool
 ) -> int:
     """Runs or resumes a sweep and shows its leaderboard; returns the exit code.
 

@@ -8,24 +8,10 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parent.parent.parent
-TINY = """
-version: 1
-name: tiny
-data: {kind: synthetic, num_items: 120}
-search: {space: {method.temperature: {grid: [0.1, 0.5]}}, sampler: grid}
-"""
 HEAVY = (
     "torch", "torch._dynamo", "torchvision", "pandas", "ray", "ray.tune", "mlflow", "optuna",
     "matplotlib",
 )  # fmt: skip
-
-
-@pytest.fixture
-def spec(tmp_path: Path) -> Path:
-    """Writes a small spec on synthetic images; returns its path."""
-    path = tmp_path / "tiny.yaml"
-    path.write_text(TINY)
-    return path
 
 
 def loaded_by(*arguments: str) -> set[str]:
@@ -53,14 +39,9 @@ def test_help_and_version_load_nothing_heavy() -> None:
 
 
 @pytest.mark.slow
-def test_validate_loads_neither_ray_nor_mlflow_nor_optuna(spec: Path) -> None:
-    assert not loaded_by("validate", str(spec)) & {"ray", "mlflow", "optuna"}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("encoder", ["small", "resnet18", "resnet50"])
-def test_a_plan_waits_for_neither_tune_nor_mlflow(spec: Path, tmp_path: Path, encoder: str) -> None:
-    """It does not wait for torch's compiler either."""
-    chosen = ("--set", f"model.encoder={encoder}")
-    loaded = loaded_by("plan", str(spec), "--root", str(tmp_path), *chosen)
-    assert not loaded & {"ray.tune", "mlflow", "torchvision", "torch._dynamo"}
+@pytest.mark.parametrize("command", ["validate", "plan"])
+def test_a_plan_waits_for_neither_tune_nor_mlflow(tmp_path: Path, command: str) -> None:
+    """It waits for neither torch's compiler nor torchvision, also with a ResNet."""
+    (tmp_path / "spec.yaml").write_text("{name: tiny, data: synthetic, model: {encoder: resnet18}}")
+    loaded = loaded_by(command, str(tmp_path / "spec.yaml"), "--set", f"storage.root={tmp_path}")
+    assert not loaded & {"ray.tune", "mlflow", "torchvision", "torch._dynamo", "optuna"}

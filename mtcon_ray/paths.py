@@ -212,7 +212,7 @@ def kept_model(folder: Path) -> Path:
 
 
 def log_folder(folder: Path) -> Path:
-    """Returns the folder of the output of Ray and the trials, and of tracebacks."""
+    """Returns the folder of the output of Ray and the trials."""
     return folder / "log"
 
 

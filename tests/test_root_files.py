@@ -177,7 +177,7 @@ def test_files_and_folders_are_their_owners_alone(folder: Path) -> None:
 ELSEWHERE = {
     "root_files.py": "the functions themselves",
     "paths.py": "creates the root, above which links are the user's own",
-    "cli/main.py": "the trace of an error, which O_EXCL writes through no link",
+    "cli/main.py": "the trace of an error, in a new temporary file",
     "cli/spec_template.py": "init writes to the path of --output, and only a new file",
     "cli/spec_commands.py": "init removes the file that it has just made",
     "cli/example_files.py": "examples are copied to a folder that the user names",

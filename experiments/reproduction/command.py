@@ -16,7 +16,6 @@ from mtcon_ray.cli import options as cli_options
 from mtcon_ray.cli.console import Console
 from mtcon_ray.cli.main import HELP, Script, run_script
 from mtcon_ray.cli.terminal import Terminal, say
-from mtcon_ray.paths import log_folder
 
 FOLDER = click.Path(path_type=Path, file_okay=False, exists=True, resolve_path=True)
 
@@ -57,7 +56,6 @@ def make_setting(
     root: Path,
 ) -> Setting:
     """Returns the setting of a command's options."""
-    cli_options.session().log_folder = log_folder(root)
     choice = DataChoice(data, photos, paper_data, root / "reproductions" / "subsets")
     return Setting(BUDGETS[budget], choice, root, overrides)
 

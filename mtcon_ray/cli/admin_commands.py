@@ -127,7 +127,6 @@ def audit(name: str, root: Path, as_json: bool, repair: bool, no_mlflow: bool) -
     from mtcon_ray.sweep.audit import Audit, Finding
 
     folder = paths.find_folder(root, name)
-    options.session().log_folder = paths.log_folder(root)
 
     def look() -> list[Finding]:
         records = Audit(folder)
@@ -170,7 +169,6 @@ def track_sync(name: str, root: Path) -> None:
 
     folder = paths.find_folder(root, name)
     session = options.session()
-    session.log_folder = paths.log_folder(root)
     tracking = load_recorded(folder / paths.SPEC_FILE).tracking
     uri = tracking_uri(tracking.uri, root)
     with driver_lock(folder):
@@ -241,7 +239,6 @@ def export_tracking(
     from mtcon_ray.tracking.exporter import Exporter, check_program, made_folder
 
     folder = paths.find_folder(root, name)
-    options.session().log_folder = paths.log_folder(root)
     check_program(program)
     if program == "tensorboard":
         from mtcon_ray.tracking.tensorboard_files import TensorBoardRun

@@ -7,10 +7,8 @@ Commands import what they need when they run, so that `--help` answers at once.
 import os
 import sys
 import tempfile
-import time
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -24,14 +22,13 @@ from mtcon_ray.cli.admin_commands import (
     track_sync,
 )
 from mtcon_ray.cli.job_commands import jobs, logs, resume, stop, submit
-from mtcon_ray.cli.options import INTERRUPTED, Session, completion, root_of, verbosity
+from mtcon_ray.cli.options import INTERRUPTED, Session, completion, verbosity
 from mtcon_ray.cli.result_commands import best, evaluate, list_names, report, status
 from mtcon_ray.cli.run_commands import compare, demo, sweep, train
 from mtcon_ray.cli.spec_commands import examples, init, plan, prepare, schema, validate
 from mtcon_ray.cli.terminal import drop_unwritten, open_closed_streams, say
 from mtcon_ray.environment import working_directory
-from mtcon_ray.errors import MtconError, UserError, file_error, limit_error
-from mtcon_ray.paths import log_folder
+from mtcon_ray.errors import MtconError, file_error, limit_error
 from mtcon_ray.presentation import abridged, hanging, printable
 from mtcon_ray.signals import interrupt_on_signals
 from mtcon_ray.tracking.login import masked
@@ -114,30 +111,17 @@ def _explain(error: MtconError, session: Session) -> int:
 
 
 def _record(error: Exception, session: Session) -> int:
-    """Writes the trace of an unexpected error to a file and prints its path."""
-    temporary = Path(tempfile.gettempdir())
-    try:
-        folder = session.log_folder or log_folder(root_of(None))
-    except UserError:  # MTCON_RAY_ROOT begins with the home folder of an unknown user
-        folder = temporary
-    name = f"error-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
+    """Writes the trace of an unexpected error to a temporary file and prints its path."""
     text = masked("".join(traceback.format_exception(error)))
-    path = _write(folder, name, text) or _write(temporary, name, text)
+    try:
+        # A new file, readable by its owner alone: it follows no link of another user.
+        descriptor, path = tempfile.mkstemp(prefix="mtcon-ray-error-", suffix=".txt")
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as problem:
+        path = f"not written: {problem.strerror}"
     if session.verbose:
         say(text, err=True)
     first = masked(f"{type(error).__name__}: {error}".splitlines()[0])
-    summary = abridged(printable(first))
-    say(f"error: unexpected {summary} (trace: {path})", err=True)
+    say(f"error: unexpected {abridged(printable(first))} (trace: {path})", err=True)
     return 1
-
-
-def _write(folder: Path, name: str, text: str) -> Path | None:
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # O_EXCL: in the shared temporary folder another user may have placed a link.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        with open(os.open(folder / name, flags, 0o600), "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError:
-        return None
-    return folder / name

@@ -26,10 +26,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass
 class Session:
-    """State of one invocation: its verbosity, and the folder of traces of unexpected errors."""
+    """State of one invocation."""
 
     verbosity: int = 0
-    log_folder: Path | None = None
 
     @property
     def quiet(self) -> bool:

@@ -68,7 +68,6 @@ def train(
 
         run_spec = load_spec(spec, overrides, with_search=False)
         where = options.root_of(root, run_spec.storage.root)
-        session.log_folder = paths.log_folder(where)
         result = train_run(run_spec, root=where, name=name, resume=resume, callbacks=console)
     folder = paths.run_folder(where, result.name)
     lines = score_lines(load_single(folder), result.last_metrics)
@@ -137,7 +136,6 @@ def run(
     session, terminal = options.session(), Terminal.of()
     with Console(terminal, quiet=session.quiet) as console:
         run_spec, where, resume = load()
-        session.log_folder = paths.log_folder(where)
 
         from mtcon_ray.cluster.job_package import VERSIONS_VARIABLE, check_versions
 
@@ -182,7 +180,6 @@ def compare(
     comparison = load_comparison(file, overrides, only)
     first = next(iter(comparison.specs.values()))
     where = options.root_of(root, first.storage.root)
-    session.log_folder = paths.log_folder(where)
     if only_plan:
         from mtcon_ray.cli.plan_text import power_lines, stage_lines
         from mtcon_ray.comparison.stages import plan_stages

@@ -10,7 +10,6 @@ import click
 from mtcon_ray.cli import options
 from mtcon_ray.cli.example_files import SYNTHETIC, copy_examples, example_file
 from mtcon_ray.cli.terminal import say, warn
-from mtcon_ray.paths import log_folder
 from mtcon_ray.plugins import installed_plugins
 from mtcon_ray.presentation import hanging
 
@@ -115,7 +114,6 @@ def prepare(
     raw, run_spec = recipe_spec(kind, download, size, storage, overrides)
     root = options.root_of(None, run_spec.storage.root)
     session = options.session()
-    session.log_folder = log_folder(root)
     for line in prepare_data(run_spec, root, quiet=session.quiet):
         if not session.quiet:
             say(hanging(line), err=True)
@@ -184,7 +182,6 @@ def plan(
 
     run_spec = load_spec(spec, overrides)
     where = options.root_of(root, run_spec.storage.root)
-    options.session().log_folder = log_folder(where)
     from mtcon_ray.sweep.prior import first_configurations, prior_trials
 
     first = first_configurations(run_spec, prior_trials(run_spec, where))

@@ -142,8 +142,7 @@ def objective_title(kinds: Iterable[str]) -> str:
 def objective(values: Mapping[str, float]) -> float | None:
     """Returns the objective among an epoch's metrics, or None.
 
-    Accepts each name whatever the tasks: earlier versions used val/accuracy for tasks of several
-    kinds. `val/objective` is tracked only where it is the objective, beside the mean.
+    `val/objective` is tracked in addition to the mean, only where it is the objective.
     """
     names = (OBJECTIVE, MEAN_SCORE, MEAN_ACCURACY, RANK)
     return next((values[name] for name in names if name in values), None)

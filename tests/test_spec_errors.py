@@ -106,28 +106,6 @@ def test_only_the_first_problems_are_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "name", "near", "key"),
-    [
-        (("method",), "simclr", "simcrl", "name"),
-        (("model", "encoder"), "resnet18", "resnet19", "name"),
-        (("search", "scheduler"), "asha", "asah", "name"),
-        (("data",), "synthetic", "sinthetic", "kind"),
-    ],
-)
-def test_a_bare_name_is_the_section_of_that_name(
-    place: tuple[str, ...], name: str, near: str, key: str
-) -> None:
-    def whole(value: Any) -> dict[str, Any]:
-        for section in reversed(place):
-            value = {section: value}
-        return {"name": "x", **value}
-
-    assert parse_spec(whole(name)) == parse_spec(whole({key: name}))
-    (line,) = refused(whole(near))
-    assert line == f"{'.'.join(place)}.{key}: unknown {key} {near!r}; did you mean {name!r}?"
-
-
-@pytest.mark.parametrize(
     ("dimension", "message"),
     [
         ({"log_uniform": [0.1, 1]}, f"train.lr.log_uniform: unknown key; write {FORMS}"),

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from mtcon_ray import metrics
+from mtcon_ray.recorded import recorded_spec
 from tests.report.built_page import built
 from tests.report.conftest import MakeSweep
 
@@ -14,14 +15,14 @@ pytestmark = pytest.mark.slow
 def test_trials_without_tasks_are_compared_by_rank(sweep: MakeSweep) -> None:
     results = sweep(tasks=["kind"])
     raw = dict(results.recorded.raw)
-    raw |= {"method": "simclr", "data": {**raw["data"], "tasks": [], "held_out": []}}
+    raw |= {"method": {"name": "simclr"}, "data": {**raw["data"], "tasks": [], "held_out": []}}
     trials = tuple(
         dataclasses.replace(
             t, reports=tuple((e, {metrics.RANK: v[metrics.MEAN_ACCURACY]}) for e, v in t.reports)
         )
         for t in results.trials
     )
-    stored = dataclasses.replace(results.recorded, raw=raw, kinds={})
+    stored = recorded_spec(raw, kinds={})
     page = built(dataclasses.replace(results, recorded=stored, trials=trials))
     assert "won with a validation RankMe of 0." in page.text
     assert "Without bootstrap deviations nothing can be said" in page.text

@@ -134,7 +134,6 @@ VARIANTS: tuple[tuple[str, Callable[[Case], Path], Damage], ...] = (
     ("checkpoint truncated", _last, truncated),
     ("event log: last line cut", _log, cut_line),
     ("spec truncated", lambda case: case.run / SPEC_FILE, truncated),
-    ("cached images: a bit flipped", _images, flipped),
     ("checkpoint: a bit flipped", _last, flipped),
     ("event log: a line garbled", _log, garbled_line),
     ("plan truncated", lambda case: case.run / PLAN_FILE, truncated),

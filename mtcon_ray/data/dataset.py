@@ -76,8 +76,8 @@ def open_dataset(
     images are read from a copy there, which is created once per node.
 
     Raises DataError if a URL cannot be read, or labels or too many images are unusable,
-    ResourceError if the disk is too small or not writable, StorageError if the decoded images have
-    changed since they were written.
+    ResourceError if the disk is too small or not writable, StorageError if the files of decoded
+    images are not whole.
     """
     if places is None:
         places = fetch(checked.found if checked else _find(spec), store, on_download)

@@ -3,7 +3,7 @@
 <store>/<key>/images.npy   uint8 [N, size, size, 3]
 <store>/<key>/bad.json     {row: reason} of images that could not be decoded and are black
 <store>/<key>/meta.json    format, number of items, size and content key
-<store>/<key>/checksums.json   of the files above; earlier versions wrote none
+<store>/<key>/checksums.json   of the files above, see data/checksums.py
 <store>/<key>.lock         held while <key>.building is filled and renamed to <key>
 <store>/<key>.building/    the same while it is incomplete, and
                            .decoded.json  [number of rows in images.npy, bad.json so far]
@@ -32,7 +32,7 @@ from uuid import uuid4
 import numpy as np
 
 from mtcon_ray.cpus import usable_cpus
-from mtcon_ray.data.checksums import find_change, write_checksums
+from mtcon_ray.data.checksums import write_checksums
 from mtcon_ray.data.disk import build_folder, bytes_built, check_disk, whole_file, writable_store
 from mtcon_ray.data.sources.base import DataSource
 from mtcon_ray.errors import ResourceError, StorageError
@@ -85,7 +85,7 @@ def open_image_cache(
     are left to the caller, however many: the store remembers them.
 
     Raises ResourceError if the disk is too small, not writable or not readable, and StorageError if
-    the decoded images have changed since they were written.
+    the files of decoded images are not whole.
     """
     shape = (num_items, size, size, 3)
     with writable_store(store):
@@ -230,10 +230,7 @@ def _flush(path: Path) -> None:
 
 
 def _load(folder: Path, shape: tuple[int, int, int, int], content: str) -> CachedImages:
-    change = find_change(folder)
     try:
-        if change is not None:
-            raise ValueError(change)
         images = _map_images(folder / "images.npy", shape)
         bad = _read_bad(folder / "bad.json", len(images))
     except (OSError, ValueError) as error:
@@ -272,7 +269,7 @@ def local_copy(folder: Path, node_store: Path) -> Path:
     """Returns the copy of `folder` under `node_store`; the node's first process creates it.
 
     Returns `folder` itself, with a logged warning, if the copy does not fit on the disk, cannot
-    be written, has changed since, or lies where other users may write. A node with a full or broken
+    be written, or lies where other users may write. A node with a full or broken
     disk then reads from the root instead of failing its trials.
     """
     try:
@@ -286,8 +283,6 @@ def local_copy(folder: Path, node_store: Path) -> Path:
         near = node_store / folder.name
         needed = sum(file.stat().st_size for file in folder.iterdir())
         build_folder(near, needed, partial(_copy, folder))
-        if change := find_change(near):
-            raise StorageError(f"{near} must be whole, got {change}; delete it; it is made again")
     except (OSError, ResourceError, StorageError) as error:
         log.warning("images are read from %s, not from storage.node_store: %s", folder, error)
         return folder

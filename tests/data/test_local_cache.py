@@ -3,8 +3,6 @@
 import logging
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +11,6 @@ import pytest
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.data.image_cache import local_copy
 from mtcon_ray.data.sources import SOURCES
-from tests.waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -37,21 +34,6 @@ def test_images_are_read_from_the_copy(tmp_path: Path) -> None:
     assert (copied.images == plain.images).all()
     assert copied.fingerprint == plain.fingerprint
     assert near.stat().st_mode & 0o777 == 0o700
-
-
-@pytest.mark.slow
-def test_processes_that_ask_at_once_copy_once(folder: Path, tmp_path: Path) -> None:
-    """Three processes print the same inode: the later ones wait for the first one's copy."""
-    code = (
-        "import sys; from pathlib import Path; from mtcon_ray.data.image_cache import local_copy\n"
-        "print((local_copy(Path(sys.argv[1]), Path(sys.argv[2])) / 'images.npy').stat().st_ino)"
-    )
-    command = [sys.executable, "-c", code, str(folder), str(tmp_path / "node")]
-    asked = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(3)]
-    inodes = {process.communicate(timeout=PATIENCE_SECONDS)[0] for process in asked}
-    assert len(inodes) == 1
-    assert next(iter(inodes)).strip().isdigit()
-    assert sorted(path.name for path in (tmp_path / "node").iterdir()) == ["abc", "abc.lock"]
 
 
 def test_a_copy_that_was_killed_is_made_anew(folder: Path, tmp_path: Path) -> None:
@@ -102,18 +84,3 @@ def test_a_link_is_followed_once(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir(mode=0o700)
     (tmp_path / "node").symlink_to(tmp_path / "disk")
     assert local_copy(folder, tmp_path / "node") == tmp_path / "disk" / "abc"
-
-
-def test_a_copy_that_has_changed_is_not_read(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    spec = SOURCES["synthetic"].Spec.model_validate({"num_items": 60})
-    root, near = tmp_path / "store", tmp_path / "node"
-    copied = open_dataset(spec, view_size=16, store=root, node_store=near)
-    images = near / copied.cache / "images.npy"
-    data = bytearray(images.read_bytes())
-    data[5000] ^= 1
-    images.write_bytes(data)
-    again = open_dataset(spec, view_size=16, store=root, node_store=near)
-    assert root in Path(str(again.images.filename)).parents  # type: ignore[attr-defined]
-    assert f"{images.parent} must be whole, got images.npy has changed in 1 of" in caplog.text

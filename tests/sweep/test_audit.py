@@ -232,7 +232,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str, str, str | None]] = {
         "checkpoints/trial-0000/predictions.npz", "cannot be read", None,
     ),
     "leftover": (leftover, "checkpoints/trial-0000/last.pt", "has ended", REMOVED),
-    "changed images": (changed_images, "store/abc", "images.npy has changed in 1 of 1", None),
+    "changed images": (changed_images, "store/abc", "images.npy has changed", None),
     "no checkpoint": (no_checkpoint, "checkpoints/trial-0002", "last.pt must be a whole", None),
 }  # fmt: skip
 

@@ -16,7 +16,7 @@ from mtcon_ray.data.cells import LIST_SEPARATOR
 from mtcon_ray.data.csv_file import CsvFile
 from mtcon_ray.data.image_files import ImageFiles, ImageFolder, UnreadableImageError
 from mtcon_ray.data.parquet_file import as_text, different_values, is_list, is_plain
-from mtcon_ray.data.shards import find_shards, open_shard
+from mtcon_ray.data.shards import find_shards
 from mtcon_ray.errors import DataError, nearest
 
 if TYPE_CHECKING:
@@ -74,23 +74,19 @@ class ArrowFiles(ImageFiles):
         except (ValueError, KeyError, TypeError):  # no such record
             return {}
 
-    def image_columns(self) -> list[str]:
-        """Returns the columns of images: those of the feature Image, else those with bytes."""
-        import pyarrow.types as types
-
-        found = [name for name, feature in self.features.items() if _is_feature(feature, "Image")]
-        return found or [
-            field.name
-            for field in self.schema
-            if types.is_struct(field.type) and field.type.get_field_index("bytes") >= 0
-        ]
-
     def _check_images(self, column: str | None) -> str:
-        """Returns the column of images; with None it must be the only one. Raises DataError."""
+        """Returns the column of images; with None it must be the only one. Raises DataError.
+
+        Without a given column it is that of the feature Image, else that of structs with bytes.
+        """
         import pyarrow.types as types
+
+        def has_bytes(kind: "pa.DataType") -> bool:
+            return bool(types.is_struct(kind) and kind.get_field_index("bytes") >= 0)
 
         if column is None:
-            found = self.image_columns()
+            found = [name for name, each in self.features.items() if _is_feature(each, "Image")]
+            found = found or [field.name for field in self.schema if has_bytes(field.type)]
             if len(found) != 1:
                 raise DataError(
                     f"{self.root} must have one column of images, got "
@@ -100,8 +96,7 @@ class ArrowFiles(ImageFiles):
             return found[0]
         self._check_named(column, "image_column")
         kind = self.schema.field(column).type
-        is_struct = types.is_struct(kind) and kind.get_field_index("bytes") >= 0
-        if not (is_struct or types.is_binary(kind) or types.is_large_binary(kind)):
+        if not (has_bytes(kind) or types.is_binary(kind) or types.is_large_binary(kind)):
             raise DataError(
                 f"column {column!r} of {self.root}, which data.image_column names, must hold "
                 f"encoded images, got {kind}"
@@ -144,11 +139,10 @@ class ArrowFiles(ImageFiles):
                 )
         parts: dict[str, list[Any]] = {column: [] for column in fields}
         for shard in self.shards:
-            with open_shard(self.root / shard.name) as file:
-                table = file.read(list(fields))
-                for column, cells in parts.items():
-                    values, places = different_values(table.column(column))
-                    cells += map(values.__getitem__, places)
+            table = shard.read(list(fields))
+            for column, cells in parts.items():
+                values, places = different_values(table.column(column))
+                cells += map(values.__getitem__, places)
         columns = {column: as_text(self._named(column, cells)) for column, cells in parts.items()}
         return CsvFile(self.root, columns, np.array(self.row_names(), dtype=object))
 
@@ -174,13 +168,12 @@ class ArrowFiles(ImageFiles):
                 cells = [None if c is None else [known.get(v) for v in c] for c in cells]
             else:
                 cells = [known.get(cell) for cell in cells]
-        if is_list:
-            for word in {str(v) for cell in cells for v in cell or ()}:
-                if LIST_SEPARATOR in word:
-                    raise DataError(
-                        f"names in column {column!r} of {self.root} must not hold "
-                        f"{LIST_SEPARATOR}, which separates them, got {word!r}"
-                    )
+        for word in {str(v) for cell in cells for v in cell or ()} if is_list else ():
+            if LIST_SEPARATOR in word:
+                raise DataError(
+                    f"names in column {column!r} of {self.root} must not hold {LIST_SEPARATOR}, "
+                    f"which separates them, got {word!r}"
+                )
         return cells
 
     def signature(self, names: Sequence[str]) -> str | None:
@@ -189,19 +182,12 @@ class ArrowFiles(ImageFiles):
     def digest(self, names: Sequence[str]) -> str:
         return ImageFolder(self.root).digest([shard.name for shard in self.shards])
 
-    @cached_property
-    def _start(self) -> dict[str, int]:
-        """The first row of each split."""
-        found: dict[str, int] = {}
-        for shard, first in zip(self.shards, self._first, strict=False):
-            found.setdefault(shard.split, int(first))
-        return found
-
     def read(self, name: str) -> bytes:
         split, _, number = name.rpartition(" ")
-        row = self._start[split] + int(number)
+        words = [shard.split for shard in self.shards]
+        row = self._first[words.index(split)] + int(number)
         file = int(np.searchsorted(self._first, row, side="right")) - 1
-        starts, place = self.shards[file].starts, row - int(self._first[file])
+        starts, place = self.shards[file].starts, int(row - self._first[file])
         group = int(np.searchsorted(starts, place, side="right")) - 1
         try:
             data = self._group(file, group)[place - starts[group]].as_py()
@@ -214,9 +200,7 @@ class ArrowFiles(ImageFiles):
         return bytes(data)
 
     def _read_group(self, file: int, group: int) -> "pa.ChunkedArray":
-        """Returns the images of one group of rows."""
-        with open_shard(self.root / self.shards[file].name) as opened:
-            return opened.read_images(self.image_column, group)
+        return self.shards[file].read_images(self.image_column, group)
 
 
 def _is_feature(feature: Any, name: str) -> TypeGuard[dict[str, Any]]:

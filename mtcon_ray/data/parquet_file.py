@@ -73,6 +73,13 @@ def refuse_rows(path: Path, num_rows: int) -> None:
     _refuse_more(path, num_rows, max(MAX_ROWS, ROWS_PER_BYTE * size_of_regular(path)), "rows")
 
 
+def refuse_unpacked(path: Path, num_bytes: int, what: str) -> None:
+    """Raises DataError for more bytes in memory than a file of this size may unpack to."""
+    _refuse_more(
+        path, num_bytes, max(MAX_UNPACKED, UNPACKED_PER_BYTE * size_of_regular(path)), what
+    )
+
+
 def read_columns(path: Path, names: Sequence[str]) -> "pa.Table":
     """Returns columns of all rows. Texts are dictionaries, which hold equal texts once.
 
@@ -91,8 +98,7 @@ def read_columns(path: Path, names: Sequence[str]) -> "pa.Table":
                 cells += column.num_values
                 unpacked += column.total_uncompressed_size
     _refuse_more(path, cells, max(MAX_CELLS, CELLS_PER_BYTE * size), "values in columns of labels")
-    most = max(MAX_UNPACKED, UNPACKED_PER_BYTE * size)
-    _refuse_more(path, unpacked, most, "bytes of labels")
+    refuse_unpacked(path, unpacked, "bytes of labels")
     with pq.ParquetFile(path, read_dictionary=sorted(leaf.path for leaf in texts)) as file:
         table = file.read(names)
     table.validate(full=True)
@@ -115,8 +121,7 @@ def _leaves(schema: Any, names: Collection[str]) -> dict[int, Any]:
 
 def refuse_joined(path: Path, table: "pa.Table") -> None:
     """Raises DataError if the texts in lists, which are joined row by row, take too much memory."""
-    most = max(MAX_UNPACKED, UNPACKED_PER_BYTE * size_of_regular(path))
-    _refuse_more(path, sum(map(_joined_size, table.columns)), most, "bytes of lists")
+    refuse_unpacked(path, sum(map(_joined_size, table.columns)), "bytes of lists")
 
 
 def _refuse_more(path: Path, count: int, most: int, what: str) -> None:

@@ -17,13 +17,7 @@ import numpy as np
 
 from mtcon_ray.data.image_files import ImageFolder, leads_outside
 from mtcon_ray.data.image_names import ARROW, ROW_ENDINGS
-from mtcon_ray.data.parquet_file import (
-    MAX_UNPACKED,
-    UNPACKED_PER_BYTE,
-    read_columns,
-    refuse_joined,
-    refuse_rows,
-)
+from mtcon_ray.data.parquet_file import read_columns, refuse_joined, refuse_rows, refuse_unpacked
 from mtcon_ray.data.splits import ALIASES, EVALUATION, split_names
 from mtcon_ray.errors import DataError
 from mtcon_ray.regular_file import open_regular
@@ -44,9 +38,11 @@ ONLY_SPLIT = "train"
 class Shard:
     """A file of rows. `name` is its path below the folder, `split` the word for its split.
 
-    starts has the first row of each group of rows, and then the number of rows.
+    starts has the first row of each group of rows, and then the number of rows. An Arrow stream is
+    one group.
     """
 
+    path: Path
     name: str
     split: str
     schema: "pa.Schema"
@@ -57,77 +53,87 @@ class Shard:
         """Number of rows of the file."""
         return self.starts[-1]
 
+    def read(self, columns: list[str]) -> "pa.Table":
+        """Returns columns of all rows. Raises DataError if they are damaged."""
+        with _whole(self.path):
+            if not _is_arrow(self.path):
+                return read_columns(self.path, columns)
+            table = _mapped(self.path).select(columns)
+            refuse_joined(self.path, table)
+            return table
 
-class ParquetShard:
-    """An open Parquet file, whose groups of rows are read one by one."""
+    def read_images(self, column: str, group: int) -> "pa.ChunkedArray":
+        """Returns the images of one group of rows: bytes, or a struct with the field bytes.
 
-    def __init__(self, path: Path) -> None:
+        Raises DataError if they are damaged.
+        """
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        self._path, self._file = path, pq.ParquetFile(path)
-        self.schema: pa.Schema = self._file.schema_arrow
-        found = self._file.metadata
-        sizes = [found.row_group(group).num_rows for group in range(found.num_row_groups)]
-        self.starts = tuple(np.cumsum([0, *sizes]).tolist())
-
-    def read(self, columns: list[str]) -> "pa.Table":
-        """Returns columns of all rows."""
-        return read_columns(self._path, columns)
-
-    def read_images(self, column: str, group: int) -> "pa.ChunkedArray":
-        """Returns the images of one group of rows: bytes, or a struct with the field bytes."""
-        import pyarrow as pa
-
-        parts, size = [], 0
-        most = max(MAX_UNPACKED, UNPACKED_PER_BYTE * self._path.stat().st_size)
-        for batch in self._file.iter_batches(IMAGE_BATCH, row_groups=[group], columns=[column]):
-            parts.append(batch.column(0))
-            size += batch.nbytes
-            if size > most:  # the same bytes stand in many rows
-                raise DataError(
-                    f"{self._path} must have at most {most:,} bytes in a group of rows for its size"
-                )
-        return pa.chunked_array(parts)
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._file.close()
+        with _whole(self.path):
+            if _is_arrow(self.path):
+                return _mapped(self.path).column(column)
+            parts, size = [], 0
+            with pq.ParquetFile(self.path) as file:
+                for batch in file.iter_batches(IMAGE_BATCH, row_groups=[group], columns=[column]):
+                    parts.append(batch.column(0))
+                    size += batch.nbytes
+                    # The same bytes may stand in many rows.
+                    refuse_unpacked(self.path, size, "bytes in a group of rows")
+            return pa.chunked_array(parts)
 
 
-class ArrowShard:
-    """An open Arrow stream, which is one group of rows: it is mapped into memory, not read."""
+def _open(root: Path, name: str, split: str) -> Shard:
+    """Returns a file whose schema was read. Raises DataError if that shows damage."""
+    import pyarrow.parquet as pq
 
-    def __init__(self, path: Path) -> None:
-        import pyarrow as pa
+    path = root / name
+    with _whole(path):
+        if _is_arrow(path):
+            table = _mapped(path)
+            schema, sizes = table.schema, [table.num_rows]
+        else:
+            with pq.ParquetFile(path) as file:
+                found, schema = file.metadata, file.schema_arrow
+            sizes = [found.row_group(group).num_rows for group in range(found.num_row_groups)]
+        refuse_rows(path, sum(sizes))
+    return Shard(path, name, split, schema, tuple(np.cumsum([0, *sizes]).tolist()))
 
-        self._path = path
-        with pa.memory_map(str(path)) as mapped:
-            # A buffer of zeros is compressed to a ten thousandth of its size.
-            if any(map(_is_compressed, pa.ipc.MessageReader.open_stream(mapped))):
-                raise DataError(
-                    f"{path} must hold rows without compression, got compressed rows; save the "
-                    "data anew, for example as Parquet"
-                )
-            mapped.seek(0)
-            self._table = pa.ipc.open_stream(mapped).read_all()
-        # pyarrow follows the offsets in the map. A wrong offset would read other memory of this
-        # process, or end the process. The validation reads the offsets of images, not their bytes.
-        self._table.validate(full=True)
-        self.schema: pa.Schema = self._table.schema
-        self.starts = (0, self._table.num_rows)
 
-    def read(self, columns: list[str]) -> "pa.Table":
-        """Returns columns of all rows."""
-        table = self._table.select(columns)
-        refuse_joined(self._path, table)
-        return table
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """Turns errors of pyarrow into a DataError. Refuses what is not a regular file."""
+    import pyarrow as pa
 
-    def read_images(self, column: str, group: int) -> "pa.ChunkedArray":
-        """Returns the images of all rows: bytes, or a struct with the field bytes."""
-        return self._table.column(column)
+    # Invalid dates and bytes that are not text are ValueErrors.
+    try:
+        open_regular(path).close()  # pyarrow would wait for a pipe
+        yield
+    except (OSError, pa.ArrowException, ValueError, OverflowError, struct.error) as error:
+        raise DataError(f"{path} must be a whole Parquet or Arrow file, got {error}") from None
 
-    def close(self) -> None:
-        """Does nothing: an array keeps the map for as long as it is used."""
+
+def _is_arrow(path: Path) -> bool:
+    return path.suffix.lower() == ARROW
+
+
+def _mapped(path: Path) -> "pa.Table":
+    """Returns the rows of an Arrow stream, which are mapped into memory, not read."""
+    import pyarrow as pa
+
+    with pa.memory_map(str(path)) as mapped:
+        # A buffer of zeros is compressed to a ten thousandth of its size.
+        if any(map(_is_compressed, pa.ipc.MessageReader.open_stream(mapped))):
+            raise DataError(
+                f"{path} must hold rows without compression, got compressed rows; save the "
+                "data anew, for example as Parquet"
+            )
+        mapped.seek(0)
+        table = pa.ipc.open_stream(mapped).read_all()
+    # pyarrow follows the offsets in the map. A wrong offset would read other memory of this
+    # process, or end the process. The validation reads the offsets of images, not their bytes.
+    table.validate(full=True)
+    return table
 
 
 def _is_compressed(message: "pa.ipc.Message") -> bool:
@@ -158,24 +164,6 @@ def _is_compressed(message: "pa.ipc.Message") -> bool:
     return field(found, 3) > 0  # RecordBatch.compression
 
 
-@contextmanager
-def open_shard(path: Path) -> Iterator[ParquetShard | ArrowShard]:
-    """Yields an open file. Raises DataError if opening or reading it shows that it is damaged."""
-    import pyarrow as pa
-
-    # Invalid dates and bytes that are not text are ValueErrors.
-    try:
-        open_regular(path).close()  # pyarrow would wait for a pipe
-        opened = ArrowShard(path) if path.suffix.lower() == ARROW else ParquetShard(path)
-        try:
-            refuse_rows(path, opened.starts[-1])
-            yield opened
-        finally:
-            opened.close()
-    except (OSError, pa.ArrowException, ValueError, OverflowError, struct.error) as error:
-        raise DataError(f"{path} must be a whole Parquet or Arrow file, got {error}") from None
-
-
 def find_shards(root: Path) -> tuple[list[Shard], list[str]]:
     """Returns the files of rows, ordered by split and name, and the names of files without a split.
 
@@ -186,10 +174,9 @@ def find_shards(root: Path) -> tuple[list[Shard], list[str]]:
     names = sorted(ImageFolder(root).names())
     saved = [name for name in names if PurePosixPath(name).name == STATE]
     if saved:  # next to the files that it lists, caches of `datasets` may lie
+        listed = {name: _saved_files(root, name) for name in saved}
         words = {
-            file: PurePosixPath(name).parent.name
-            for name in saved
-            for file in _saved_files(root, name)
+            file: PurePosixPath(n).parent.name for n, files in listed.items() for file in files
         }
     else:
         found = (n for n in names if PurePosixPath(n).suffix.lower() in ROW_ENDINGS)
@@ -200,23 +187,19 @@ def find_shards(root: Path) -> tuple[list[Shard], list[str]]:
             f"{root} with none"
         )
     known = split_names(words.values(), "")
-    if not known:
-        words = dict.fromkeys(words, ONLY_SPLIT)
-    kept = [name for name in words if words[name] in known or not known]
+    kept = {n: word for n, word in words.items() if word in known}
+    kept = kept or dict.fromkeys(words, ONLY_SPLIT)
     folders: dict[str, str] = {}
-    for name in kept:
+    for name, word in kept.items():
         folder = str(PurePosixPath(name).parent)
-        if folders.setdefault(words[name], folder) != folder:
+        if folders.setdefault(word, folder) != folder:
             raise DataError(
-                f"data.folder must hold one data set, got {words[name]} files of {root} in "
-                f"{folders[words[name]]} and in {folder}; name the folder of one"
+                f"data.folder must hold one data set, got {word} files of {root} in "
+                f"{folders[word]} and in {folder}; name the folder of one"
             )
-    _refuse_outside(root, kept)
-    shards = []
-    for name in sorted(kept, key=lambda name: (words[name], name)):
-        with open_shard(root / name) as shard:
-            shards.append(Shard(name, words[name], shard.schema, shard.starts))
-    return shards, [name for name in words if name not in kept]
+    _refuse_outside(root, [*kept])
+    ordered = sorted(kept, key=lambda name: (kept[name], name))
+    return [_open(root, name, kept[name]) for name in ordered], [n for n in words if n not in kept]
 
 
 def _refuse_outside(root: Path, names: list[str]) -> None:

@@ -1,11 +1,9 @@
 """Augmentations of a batch of views, each row with its own strength, equal to torchvision's.
 
 R rows, H and W of a view, P = H * W its pixels, three channels. Amounts are computed on the CPU.
-Operations work in place, because on a CPU their time is that of passes through memory. There they
-also get only the rows that they change: `jitter_` and `apply_` select these. On a GPU the time is
-that of launching kernels, and a graph of kernels needs fixed shapes: there all rows pass through
-`jitter_all_` and `apply_all`, with amounts that change nothing where an operation was not drawn.
-`view_kernel` computes the same, but for the blur, in one kernel where Triton runs.
+Operations work in place, because on a CPU their time is that of passes through memory. They also
+get only the rows that they change: `jitter_` and `apply_` select these. `view_kernel` computes the
+same, except for the blur, in one kernel on a GPU with Triton.
 """
 
 from collections.abc import Callable
@@ -15,10 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mtcon_ray.data.to_device import send_together
+
 GRAY = (0.2989, 0.587, 0.114)
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 NO_JITTER = (1.0, 1.0, 1.0, 0.0)  # factors and shift that do not change an image
-UNBLURRED = 1e-3  # sigma in pixels: the kernel's other weights are 0 in float32
 
 
 class Turns(NamedTuple):
@@ -85,18 +84,6 @@ def blends_of_all(order_R4: Tensor, factor_R4: Tensor) -> Tensor:
     return torch.where(is_drawn_R6, amount_3R6, torch.tensor([1.0, 0.0, 0.0])[:, None, None])
 
 
-def jitter_all_(x_RCHW: Tensor, amount_3R6: Tensor, shift_R: Tensor | None) -> None:
-    """Does what `jitter_` does to all rows in any order, by the amounts of `blends_of_all`.
-
-    Without shifts no hue is changed.
-    """
-    x_RCP = x_RCHW.flatten(2)
-    for turn, amounts_3R in enumerate(amount_3R6.unbind(2)):
-        if turn == 3 and shift_R is not None:
-            _shift_hue_(x_RCP, shift_R)
-        _blend_(x_RCP, *amounts_3R[:, :, None].unbind(0))
-
-
 def hue_shifts(factor_R4: Tensor, turns: Turns) -> Tensor:
     """Returns the shifts of all jittered rows, in the order of `turns`; none if all are 0."""
     shift_R = factor_R4[: sum(turns.num_by_turn), HUE]
@@ -117,27 +104,14 @@ def _blend_(x_RCP: Tensor, keep_R1: Tensor, to_gray_R1: Tensor, to_mean_R1: Tens
 
 
 def apply_(x_RC: Tensor, amount_R: Tensor, operation: Callable[[Tensor, Tensor], Tensor]) -> None:
-    """Replaces the rows whose amount is not 0 by operation(rows, their amounts)."""
+    """Replaces the rows whose amount is not 0 by operation(rows, their amounts).
+
+    The amounts are on the CPU, where the selection of rows needs no device synchronisation.
+    """
     index_K = amount_R.nonzero().flatten()
     if len(index_K) > 0:
-        x_RC.index_copy_(0, index_K, operation(x_RC.index_select(0, index_K), amount_R[index_K]))
-
-
-def apply_all(
-    x_RCHW: Tensor,
-    gray_R: Tensor | None = None,
-    sigma_R: Tensor | None = None,
-    threshold_R: Tensor | None = None,
-) -> Tensor:
-    """Returns the rows after `grayscale`, `blur` and `solarise`, each by its amounts if given.
-
-    Nothing changes where gray is False, sigma is UNBLURRED or the threshold is infinite.
-    """
-    if gray_R is not None:
-        x_RCHW = torch.where(gray_R[:, None, None, None], grayscale(x_RCHW, gray_R), x_RCHW)
-    if sigma_R is not None:
-        x_RCHW = blur(x_RCHW, sigma_R)
-    return x_RCHW if threshold_R is None else solarise(x_RCHW, threshold_R)
+        index_K, amount_K = send_together([index_K, amount_R[index_K]], x_RC.device)
+        x_RC.index_copy_(0, index_K, operation(x_RC.index_select(0, index_K), amount_K))
 
 
 def _gray(x_RC: Tensor) -> Tensor:

@@ -4,10 +4,9 @@ R rows, S side of a stored image, W and H columns and rows of a view, K taps: th
 an output pixel is a weighted mean of. Antialiased resizing is separable: rows and columns are
 resampled one after the other.
 
-A crop is float32 [R, 3, W, H] in [0, 1], computed by taps on a CPU, and by products on a GPU where
-`view_kernel` does not run, from images, uint8 [B, S, S, 3], of which R is a multiple. It is
-transposed (columns before rows), as the second pass produces it: colour operations do not depend on
-the layout, and `normalise_` transposes once at the end.
+A crop is float32 [R, 3, W, H] in [0, 1], computed from images, uint8 [B, S, S, 3], of which R is a
+multiple. It is transposed (columns before rows), as the second pass produces it: colour operations
+do not depend on the layout, and `normalise_` transposes once at the end.
 """
 
 import math
@@ -60,7 +59,7 @@ def crop_by_taps(
 ) -> Tensor:
     """Returns crops, of which the i-th is that of box order_R[i], by gathering their taps.
 
-    On a CPU that is faster than products. The first pass sums image rows. Each crop is then
+    The first pass sums image rows. Each crop is then
     transposed, so that the second pass, which sums columns, gathers contiguous memory too.
     """
     B, S = images.shape[:2]
@@ -85,8 +84,8 @@ def crop_by_taps(
         source_NHK = pixel_2NUK[:N] + (order_N // (R // B) * S).int()[:, None, None]
         x_NHSC = _weighted_sums(row_FT, source_NHK, weight_2NUK[:N]).view(N, size, S, 3)
         column_GH = x_NHSC.permute(0, 3, 2, 1).reshape(N * 3 * S, size)
-        first_NC = torch.arange(0, N * 3 * S, S, dtype=torch.int32).view(N, 3)
-        source_NCWK = pixel_2NUK[N:, None] + first_NC[:, :, None, None]
+        first_N3 = torch.arange(0, N * 3 * S, S, dtype=torch.int32, device=images.device)
+        source_NCWK = pixel_2NUK[N:, None] + first_N3.view(N, 3, 1, 1)
         weight_NCWK = weight_2NUK[N:].div_(255)[:, None].expand_as(source_NCWK)
         parts.append(_weighted_sums(column_GH, source_NCWK, weight_NCWK).view(N, 3, size, size))
     return parts[0] if len(parts) == 1 else torch.cat(parts)
@@ -101,34 +100,10 @@ def _weighted_sums(row_FD: Tensor, index: Tensor, weight: Tensor) -> Tensor:
     )
 
 
-def crop_by_products(images: Tensor, box_R4: Tensor, flip_R: Tensor, size: int) -> Tensor:
-    """Returns crops as columns_RWS @ image_SS^T @ rows_RHS^T, in the order of the boxes."""
-    B, S = images.shape[:2]
-    R = len(box_R4)
-    assert images.shape[1:] == (S, S, 3), images.shape
-    assert R % B == 0, (R, B)
-    top_R, left_R, height_R, width_R = box_R4.unbind(1)
-    rows_RHS = resampling(top_R, height_R, torch.zeros_like(flip_R), size, S).div_(255)
-    columns_RWS = resampling(left_R, width_R, flip_R, size, S)
-    # Transposed as bytes: as floats four times as much memory would be moved.
-    image_BPS = images.permute(0, 3, 2, 1).contiguous().float().view(B, 3 * S, S)
-    # A product per view and per channel: broadcasting would copy each image for each of its views,
-    # and each matrix of columns for each channel.
-    rows_BVSH = rows_RHS.mT.view(B, R // B, S, size)
-    x_BVPH = rows_RHS.new_empty(B, R // B, 3 * S, size)
-    for view in range(R // B):
-        torch.bmm(image_BPS, rows_BVSH[:, view], out=x_BVPH[:, view])
-    x_RCSH = x_BVPH.view(R, 3, S, size)
-    x_RCWH = rows_RHS.new_empty(R, 3, size, size)
-    for channel in range(3):
-        torch.bmm(columns_RWS, x_RCSH[:, channel], out=x_RCWH[:, channel])
-    return x_RCWH
-
-
 def resize(images: Tensor, size: int) -> Tensor:
     """Returns whole images resized with antialiasing, float32 [B, 3, size, size] in [0, 1].
 
-    images is uint8 [B, S, S, 3]. Like `crop_by_products`, with the same matrix for all.
+    images is uint8 [B, S, S, 3]. All images have the same taps, here as one matrix.
     """
     B, S = images.shape[:2]
     start_1 = torch.zeros(1, dtype=torch.int64, device=images.device)

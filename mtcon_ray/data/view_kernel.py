@@ -1,4 +1,4 @@
-"""Views on a GPU as one Triton kernel; equal to `views_of_all`'s operations up to rounding.
+"""Views on a GPU as one Triton kernel; equal to the operations of `augmentations` up to rounding.
 
 Each of torch's operations reads and writes all views in the device's memory, some sixty times a
 step. Here one program computes one view and keeps a pixel in registers from the crop to the
@@ -30,8 +30,8 @@ def coloured_crops(
     images: Tensor,
     box_R4: Tensor,
     flip_R: Tensor,
-    size: int,
     *,
+    size: int,
     blend_3R6: Tensor | None = None,
     shift_R: Tensor | None = None,
     gray_R: Tensor | None = None,
@@ -40,8 +40,8 @@ def coloured_crops(
 ) -> Tensor:
     """Returns crops after each operation whose amounts are given, float32 [R, 3, size, size].
 
-    images is uint8 [B, S, S, 3]; the amounts are those of `DeviceAmounts`. With moments the result
-    is normalised, and it is in channels_last.
+    images is uint8 [B, S, S, 3]. The blends are those of `blends_of_all`. A threshold of infinity
+    changes nothing. With moments the result is normalised, and it is in channels_last.
     """
     B, S = images.shape[:2]
     R = len(box_R4)
@@ -83,7 +83,7 @@ def try_kernel(device: torch.device) -> None:
     """Compiles and launches the smallest kernel; raises what Triton raises if it cannot do so."""
     images = torch.zeros((1, 8, 8, 3), dtype=torch.uint8, device=device)
     box_14 = torch.tensor([[0, 0, 8, 8]], device=device)
-    coloured_crops(images, box_14, torch.zeros(1, device=device) > 0, 8)
+    coloured_crops(images, box_14, torch.zeros(1, device=device) > 0, size=8)
 
 
 # Alignments are not part of what is compiled: amounts are packed into one buffer, and a CUDA graph

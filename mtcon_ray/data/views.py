@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, Self
 
 import numpy as np
 import torch
@@ -20,21 +20,18 @@ from torch import Tensor
 from mtcon_ray.data.augmentations import (
     HUE,
     NO_JITTER,
-    UNBLURRED,
     apply_,
-    apply_all,
     blend_amounts,
     blends_of_all,
     blur,
     grayscale,
     hue_shifts,
     jitter_,
-    jitter_all_,
     jitter_turns,
     normalise_,
     solarise,
 )
-from mtcon_ray.data.resizing import crop_by_products, crop_by_taps, random_boxes, resize
+from mtcon_ray.data.resizing import crop_by_taps, random_boxes, resize
 from mtcon_ray.data.to_device import send, send_together
 from mtcon_ray.registry import Spec
 
@@ -207,46 +204,6 @@ def _parameters(
     }
 
 
-class DeviceAmounts(NamedTuple):
-    """The parameters of R views as the operations on a GPU take them, in the parameters' order.
-
-    Their shapes follow from R alone. None stands for an operation that the spec never draws.
-    """
-
-    box_R4: Tensor
-    flip_R: Tensor
-    moments_2C: Tensor
-    blend_3R6: Tensor | None
-    shift_R: Tensor | None
-    gray_R: Tensor | None
-    sigma_R: Tensor | None
-    threshold_R: Tensor | None
-
-
-def send_amounts(
-    parameters: ViewParameters, spec: ViewsSpec, device: torch.device
-) -> DeviceAmounts:
-    """Returns what the operations on a GPU take, sent there in one copy."""
-
-    def drawn(name: str) -> bool:
-        return any(getattr(each, name) > 0 for each in (spec, spec.second_view or spec))
-
-    p = parameters
-    amounts = DeviceAmounts(
-        p.box_R4,
-        p.flip_R,
-        torch.tensor([spec.mean, spec.std]),
-        blends_of_all(p.order_R4, p.factor_R4) if drawn("jitter") else None,
-        p.factor_R4[:, HUE].contiguous() if drawn("jitter") and drawn("hue") else None,
-        p.grayscale_R if drawn("grayscale") else None,
-        p.blur_R.where(p.blur_R > 0, UNBLURRED) if drawn("blur") else None,
-        p.solarise_R.where(p.solarise_R > 0, torch.inf) if drawn("solarise") else None,
-    )
-    given = {name: each for name, each in amounts._asdict().items() if each is not None}
-    sent = send_together(list(given.values()), device)
-    return amounts._replace(**dict(zip(given, sent, strict=True)))
-
-
 @dataclass(frozen=True)
 class Views:
     """Views of images, made when it is called; equal on every call."""
@@ -260,56 +217,78 @@ class Views:
         return make_views(self.images, self.parameters, self.spec)
 
 
+@torch.no_grad()
 def make_views(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> Tensor:
     """Returns augmented, normalised views, float32 [B * V, 3, size, size] in channels_last.
 
-    images is uint8 [B, S, S, 3]; row b * V + v of the parameters gives view v of item b.
+    images is uint8 [B, S, S, 3]. Row b * V + v of the parameters gives view v of item b. On a GPU
+    the views are made by one kernel if Triton runs, see `view_kernel`.
     """
-    if images.device.type == "cpu":
-        return _views_by_rows(images, parameters, spec)
-    return views_of_all(images, send_amounts(parameters, spec, images.device), spec.size)
-
-
-@torch.no_grad()
-def _views_by_rows(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> Tensor:
-    """Computes `make_views` with each operation on the rows that it changes."""
-    turns = jitter_turns(parameters.order_R4, parameters.factor_R4)
-    box_R4, flip_R = parameters.box_R4, parameters.flip_R
-    rows = parameters.rows(turns.order_R)
-    amount_3R4 = blend_amounts(rows.order_R4, rows.factor_R4)
-    with torch.autocast(images.device.type, enabled=False):
-        x_RCWH = crop_by_taps(images, box_R4, flip_R, spec.size, turns.order_R)
-        jitter_(x_RCWH, amount_3R4, hue_shifts(rows.factor_R4, turns), turns)
-        apply_(x_RCWH, rows.grayscale_R, grayscale)
-        apply_(x_RCWH, rows.blur_R, blur)
-        apply_(x_RCWH, rows.solarise_R, solarise)
-        moments_2C = torch.tensor([spec.mean, spec.std])
-        return normalise_(x_RCWH.mT, moments_2C, turns.order_R.argsort())
-
-
-@torch.no_grad()
-def views_of_all(images: Tensor, amounts: DeviceAmounts, size: int) -> Tensor:
-    """Computes `make_views` with each operation on all rows: the same kernels for any parameters.
-
-    So a CUDA graph can contain it. On a GPU it is one kernel where that runs, see `view_kernel`.
-    """
-    a = amounts
     kernel = view_kernel(images.device)
     with torch.autocast(images.device.type, enabled=False):
         if kernel is None:
-            x_RCWH = crop_by_products(images, a.box_R4, a.flip_R, size)
-            if a.blend_3R6 is not None:
-                jitter_all_(x_RCWH, a.blend_3R6, a.shift_R)
-            x_RCWH = apply_all(x_RCWH, a.gray_R, a.sigma_R, a.threshold_R)
-            return normalise_(x_RCWH.mT, a.moments_2C)
-        colours = {"blend_3R6": a.blend_3R6, "shift_R": a.shift_R, "gray_R": a.gray_R}
-        rest = {"threshold_R": a.threshold_R, "moments_2C": a.moments_2C}
-        if a.sigma_R is None:
-            return kernel(images, a.box_R4, a.flip_R, size, **colours, **rest)
-        # A blurred pixel needs its neighbours with their colours changed.
-        x_RCHW = kernel(images, a.box_R4, a.flip_R, size, **colours)
-        x_RCHW = apply_all(x_RCHW, None, a.sigma_R, a.threshold_R)
-        return normalise_(x_RCHW, a.moments_2C)
+            return _views_by_rows(images, parameters, spec)
+        return _views_by_kernel(kernel, images, parameters, spec)
+
+
+def _views_by_rows(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> Tensor:
+    """Computes `make_views` with each operation on the rows that it changes."""
+    turns = jitter_turns(parameters.order_R4, parameters.factor_R4)
+    rows = parameters.rows(turns.order_R)
+    box_R4, flip_R, order_R, place_R, amount_3R4, shift_R, moments_2C = send_together(
+        [
+            parameters.box_R4,
+            parameters.flip_R,
+            turns.order_R,
+            turns.order_R.argsort(),
+            blend_amounts(rows.order_R4, rows.factor_R4),
+            hue_shifts(rows.factor_R4, turns),
+            torch.tensor([spec.mean, spec.std]),
+        ],
+        images.device,
+    )
+    x_RCWH = crop_by_taps(images, box_R4, flip_R, spec.size, order_R)
+    jitter_(x_RCWH, amount_3R4, shift_R, turns)
+    apply_(x_RCWH, rows.grayscale_R, grayscale)
+    apply_(x_RCWH, rows.blur_R, blur)
+    apply_(x_RCWH, rows.solarise_R, solarise)
+    return normalise_(x_RCWH.mT, moments_2C, place_R)
+
+
+def _views_by_kernel(
+    kernel: Callable[..., Tensor], images: Tensor, parameters: ViewParameters, spec: ViewsSpec
+) -> Tensor:
+    """Computes `make_views` with `coloured_crops`.
+
+    None stands for an operation that the spec never draws. Triton compiles the kernel once for each
+    combination of these.
+    """
+
+    def drawn(name: str) -> bool:
+        return any(getattr(each, name) > 0 for each in (spec, spec.second_view or spec))
+
+    p, jitter, is_blurred = parameters, drawn("jitter"), drawn("blur")
+    given = {
+        "box_R4": p.box_R4,
+        "flip_R": p.flip_R,
+        "blend_3R6": blends_of_all(p.order_R4, p.factor_R4) if jitter else None,
+        "shift_R": p.factor_R4[:, HUE].contiguous() if jitter and drawn("hue") else None,
+        "gray_R": p.grayscale_R if drawn("grayscale") else None,
+        "moments_2C": torch.tensor([spec.mean, spec.std]),
+    }
+    if drawn("solarise") and not is_blurred:
+        given["threshold_R"] = p.solarise_R.where(p.solarise_R > 0, torch.inf)
+    named = {name: each for name, each in given.items() if each is not None}
+    sent = send_together(list(named.values()), images.device)
+    amounts = dict(zip(named, sent, strict=True))
+    if not is_blurred:
+        return kernel(images, size=spec.size, **amounts)
+    # A blurred pixel needs its neighbours with their colours changed.
+    moments_2C = amounts.pop("moments_2C")
+    x_RCHW = kernel(images, size=spec.size, **amounts)
+    apply_(x_RCHW, p.blur_R, blur)
+    apply_(x_RCHW, p.solarise_R, solarise)
+    return normalise_(x_RCHW, moments_2C)
 
 
 @cache

@@ -6,8 +6,8 @@ recorded once, in a step that executes nothing (the capture), and then launched 
 replay).
 
 A replay runs the same kernels on the same memory. So all that differs between two steps lies in
-tensors that are filled before each replay: images, parameters of the views, labels, learning rates
-and the step's number. What a step leaves for the next one is changed in place.
+tensors that are filled before each replay: views, labels, learning rates and the step's number.
+What a step leaves for the next one is changed in place.
 """
 
 import logging
@@ -22,7 +22,7 @@ from torch.optim import Optimizer
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.to_device import send_together
-from mtcon_ray.data.views import DeviceAmounts, Views, send_amounts, views_of_all
+from mtcon_ray.data.views import Views
 from mtcon_ray.training.optimizer import set_lr
 from mtcon_ray.training.spec import TrainSpec
 from mtcon_ray.training.step import Learner, Update, make_step, update
@@ -154,7 +154,7 @@ class StepGraph:
     def _capture(self, inputs: "Inputs") -> None:
         def step() -> Update:
             lr, number = inputs.numbers.unbind()
-            return make_step(self._learner, inputs.views(), inputs.batch, lr=lr, step=number)
+            return make_step(self._learner, inputs.views, inputs.batch, lr=lr, step=number)
 
         with rates_from(inputs.rates, self._learner.optimizer):
             self._replay, self._done = self._recorder.record(step)
@@ -164,10 +164,7 @@ class StepGraph:
 class Inputs:
     """The values that differ between two steps, on the device: the memory that a graph reads."""
 
-    images: Tensor
-    amounts: DeviceAmounts
-    size: int
-    """Side of a view, pixels."""
+    views: Tensor
     batch: Batch
     numbers: Tensor
     """Learning rate and step, float64 [2]."""
@@ -179,21 +176,14 @@ class Inputs:
         cls, views: Views, batch: Batch, optimizer: Optimizer, *, lr: float, step: int
     ) -> "Inputs":
         """Returns a step's values, with the learning rates that the optimizer has."""
-        device = views.images.device
-        amounts = send_amounts(views.parameters, views.spec, device)
         numbers = torch.tensor([lr, step], dtype=torch.float64)
         rates = torch.tensor([group["lr"] for group in optimizer.param_groups])
-        numbers, rates = send_together([numbers, rates], device)
-        return cls(views.images, amounts, views.spec.size, batch, numbers, rates)
-
-    def views(self) -> Tensor:
-        """Returns the views, by the same operations for any values."""
-        return views_of_all(self.images, self.amounts, self.size)
+        numbers, rates = send_together([numbers, rates], views.images.device)
+        return cls(views(), batch, numbers, rates)
 
     def tensors(self) -> list[Tensor]:
         """Returns all values, in a fixed order."""
-        amounts = [each for each in self.amounts if each is not None]
-        return [self.images, *amounts, *self.batch.tensors(), self.numbers, self.rates]
+        return [self.views, *self.batch.tensors(), self.numbers, self.rates]
 
 
 @contextmanager

@@ -26,19 +26,30 @@ def check(size, source_size, **fields):
         0, 256, (2, source_size, source_size, 3), dtype=torch.uint8, generator=generator
     )
     parameters = views.draw_parameters(4, source_size, spec, generator)
-    amounts = views.send_amounts(parameters, spec, torch.device("cpu"))
-    expected = views.views_of_all(images, amounts, size)
-    without, views.view_kernel = views.view_kernel, lambda _: view_kernel.coloured_crops
-    found = views.views_of_all(images, amounts, size)
+    expected = views.make_views(images, parameters, spec)
+    given, without = [], views.view_kernel
+
+    def kernel(*args, **options):
+        given.append(set(options))
+        return view_kernel.coloured_crops(*args, **options)
+
+    views.view_kernel = lambda _: kernel
+    found = views.make_views(images, parameters, spec)
     views.view_kernel = without
     assert found.stride() == expected.stride(), fields
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    return given[0] - {"box_R4", "flip_R", "size"}
 
-check(24, 30)  # more pixels than are computed at a time
-check(9, 30, crop_scale=(0.05, 1.0))
-check(9, 30, blur=0.5, solarise=0.5)
-check(9, 12, jitter=0.0, grayscale=0.0)
-check(9, 12, jitter=1.0, hue=0.0, solarise=1.0)
+# What the spec never draws is not computed.
+usual = {"blend_3R6", "shift_R", "gray_R", "moments_2C"}
+assert check(24, 30) == usual  # more pixels than are computed at a time
+assert check(9, 30, crop_scale=(0.05, 1.0)) == usual
+assert check(9, 30, blur=0.5, solarise=0.5) == usual - {"moments_2C"}
+assert check(9, 12, jitter=0.0, grayscale=0.0) == {"moments_2C"}
+assert check(9, 12, jitter=0.0, grayscale=0.0, second={"solarise": 0.5}) == {
+    "moments_2C", "threshold_R"
+}
+assert check(9, 12, jitter=1.0, hue=0.0, solarise=1.0) == usual - {"shift_R"} | {"threshold_R"}
 view_kernel.try_kernel(torch.device("cpu"))
 print("checked")
 """

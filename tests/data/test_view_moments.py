@@ -12,14 +12,7 @@ from torch import Tensor
 from torchvision import transforms
 
 from benchmarks.views import recipe
-from mtcon_ray.data.views import (
-    SecondViewSpec,
-    ViewsSpec,
-    draw_parameters,
-    make_views,
-    send_amounts,
-    views_of_all,
-)
+from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
 from tests.data.test_views import SIZE, SOURCE, photographs
 from tests.pages import DOCS
 
@@ -28,7 +21,6 @@ pytestmark = pytest.mark.slow
 PLAIN = {"size": SIZE, "mean": (0, 0, 0), "std": (1, 1, 1)}
 SPEC = ViewsSpec.model_validate({**PLAIN, "blur": 0.5, "solarise": 0.2})
 DRAWS = 3000
-CPU = torch.device("cpu")
 
 
 def moments(views_RCHW: Tensor) -> Tensor:
@@ -87,23 +79,6 @@ def drawn(spec: ViewsSpec) -> Tensor:
 
 def test_views_have_the_moments_of_torchvision_s(theirs_RK: Tensor) -> None:
     assert not differ(drawn(SPEC), theirs_RK).any()
-
-
-def test_so_have_views_made_as_on_a_gpu(theirs_RK: Tensor) -> None:
-    parameters = draw_parameters(DRAWS, SOURCE, SPEC, torch.Generator().manual_seed(12))
-    amounts = send_amounts(parameters, SPEC, CPU)
-    assert not differ(moments(views_of_all(photographs(1), amounts, SIZE)), theirs_RK).any()
-
-
-def test_what_a_spec_never_draws_is_not_computed_on_a_gpu() -> None:
-    parameters = draw_parameters(4, SOURCE, SPEC, torch.Generator().manual_seed(0))
-    never = dict.fromkeys(("jitter", "hue", "grayscale", "blur", "solarise"), 0.0)
-    amounts = send_amounts(parameters, SPEC.model_copy(update=never), CPU)
-    assert amounts[3:] == (None,) * 5
-    second = SPEC.model_copy(update=never | {"second": SecondViewSpec(solarise=0.5)})
-    amounts = send_amounts(parameters, second, CPU)
-    assert amounts.threshold_R is not None
-    assert amounts[3:-1] == (None,) * 4
 
 
 @pytest.mark.parametrize(

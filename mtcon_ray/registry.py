@@ -112,14 +112,10 @@ HUB = "hf://"  # of Hugging Face, which is only read
 OBJECT_STORES = {
     "s3://": "s3://bucket/name",
     "gs://": "gs://bucket/name",
-    "az://": "az://account/container/name",
     HUB: "hf://datasets/user/name/",
 }
 # Only the bucket's name before the first slash, so no login; no query, which may be a signature.
-_URL = re.compile(
-    r"(?:(?:s3|gs)://[A-Za-z0-9][\w.-]*|az://[a-z0-9]{3,24}/[a-z0-9$][a-z0-9-]*|hf://datasets)"
-    r"/[^?#\\\x00-\x1f]*"
-)
+_URL = re.compile(r"(?:(?:s3|gs)://[A-Za-z0-9][\w.-]*|hf://datasets)/[^?#\\\x00-\x1f]*")
 
 
 def is_url(place: str) -> bool:

@@ -116,7 +116,7 @@ class StorageSpec(Spec):
     )
     mirror: WritableUrl | None = Field(
         None,
-        description="s3://, gs:// or az:// folder to which a sweep's driver copies the sweep once "
+        description="s3:// or gs:// folder to which a sweep's driver copies the sweep once "
         "a minute, below its name; `mtcon-ray resume URL/NAME` goes on from there elsewhere; null: "
         "none",
     )

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from mtcon_ray.data.disk import build_folder, writable_store
 from mtcon_ray.data.image_files import leads_outside
-from mtcon_ray.errors import DataError
+from mtcon_ray.errors import DISK_ERRORS, DataError
 from mtcon_ray.registry import HUB
 from mtcon_ray.root_files import below, make_folder
 
@@ -32,13 +32,10 @@ MAX_THREADS = 8
 CHUNK_BYTES = 1 << 20
 REPORT_SECONDS = 0.5
 RETRY_SECONDS = 30  # the default of Google's client is 15 minutes
-AZURE = "az://"
 # The places that credentials come from, by the start of a URL.
 KEYS = {
     "s3://": "keys come from AWS's own variables and files, or from the machine's role",
     "gs://": "keys come from Google's own variables and files, or from the machine's role",
-    AZURE: "keys come from the variables AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_CLIENT_SECRET, "
-    "from `az login`, or from the machine's role",
     HUB: "a token comes from HF_TOKEN or `hf auth login`",
 }
 
@@ -136,7 +133,8 @@ def fetch(
 
 def _download(found: Found, tell: Callable[[int], None], folder: Path) -> None:
     """Downloads all objects into a folder; `tell` is called with the bytes downloaded so far."""
-    with store_errors(found.url, f"{found.what} must be readable"):
+    rule = f"{found.what} must be readable"
+    with store_errors(found.url, rule):
         files, _ = open_store(found.url, found.what)
     written: dict[str, int] = {}
     stopping = Event()
@@ -145,15 +143,17 @@ def _download(found: Found, tell: Callable[[int], None], folder: Path) -> None:
         to = folder / found.name / name
         make_folder(to.parent)
         count = 0
-        with open(to, "wb", opener=below) as file:
-            for data in _chunks(files, path, found):
+        with (
+            store_errors(found.url, rule),
+            files.open_input_stream(path) as stream,
+            open(to, "wb", opener=below) as file,
+        ):
+            while (data := stream.read(CHUNK_BYTES)) and not stopping.is_set():
                 count += file.write(data)
                 written[path] = count
-                if stopping.is_set():
-                    return
             file.flush()
             os.fsync(file.fileno())
-        if count != size:
+        if count != size and not stopping.is_set():
             raise DataError(
                 f"{found.what} must not change while it is downloaded, got {count} bytes of "
                 f"{path!r} where {size} were; try again"
@@ -172,14 +172,6 @@ def _download(found: Found, tell: Callable[[int], None], folder: Path) -> None:
             pool.shutdown(cancel_futures=True)
 
 
-def _chunks(files: "FileSystem", path: str, found: Found) -> Iterator[bytes]:
-    """Yields an object's bytes; errors of the disk they are written to are not turned."""
-    rule = f"{found.what} must be readable"
-    with store_errors(found.url, rule), files.open_input_stream(path) as stream:
-        while data := stream.read(CHUNK_BYTES):
-            yield data
-
-
 def open_store(url: str, what: str) -> tuple["FileSystem", str]:
     """Returns the object store of a URL, and the URL's path in it, without a slash at its end.
 
@@ -190,20 +182,10 @@ def open_store(url: str, what: str) -> tuple["FileSystem", str]:
         return _open_hub(url, what), path
     from pyarrow.fs import FileSystem
 
-    if url.startswith(AZURE):  # an account is the root of its file system
-        return _open_azure(url), path.partition("/")[2]
     # Only the bucket: an object key may contain characters with a meaning in a URI.
     bucket = "/".join(url.split("/")[:3])
     options = f"?retry_limit_seconds={RETRY_SECONDS}" if url.startswith("gs:") else ""
     return FileSystem.from_uri(bucket + options)[0], path
-
-
-def _open_azure(url: str) -> "FileSystem":
-    """Returns Azure's storage account of a URL, with the credentials that Azure's library finds."""
-    # Imported here because pyarrow is built without it on some platforms.
-    from pyarrow.fs import AzureFileSystem
-
-    return AzureFileSystem(url.split("/")[2])
 
 
 def _open_hub(url: str, what: str) -> "FileSystem":
@@ -229,7 +211,8 @@ def _blob(files: "FileSystem", path: str) -> str:
 def store_errors(url: str, rule: str) -> Iterator[None]:
     """Turns errors of pyarrow and huggingface_hub into a DataError without credentials.
 
-    The message begins with `rule`, such as "data.csv must be readable".
+    Errors of this machine's disk stay as they are. The message begins with `rule`, such as
+    "data.csv must be readable".
     """
     try:
         yield
@@ -237,10 +220,9 @@ def store_errors(url: str, rule: str) -> Iterator[None]:
         raise
     except Exception as error:
         # Base classes of pyarrow's errors, and its error where it is built without a kind of
-        # store. Azure's are plain ArrowExceptions, and huggingface_hub passes on those of its
-        # HTTP library.
-        known = isinstance(error, OSError | ValueError | ImportError)
-        if not known and not url.startswith((AZURE, HUB)):
+        # store. huggingface_hub passes on errors of its HTTP library.
+        known = isinstance(error, OSError | ValueError | ImportError) or url.startswith(HUB)
+        if not known or getattr(error, "errno", None) in DISK_ERRORS:
             raise
         keys = next(text for scheme, text in KEYS.items() if url.startswith(scheme))
         raise DataError(

@@ -122,7 +122,7 @@ def test_a_list_with_foreign_names_is_refused(
 @pytest.mark.parametrize(
     ("url", "error", "told"),
     [
-        ("https://host/shoes-1", SpecError, "a mirror's URL must begin with s3://, gs://, az://"),
+        ("https://host/shoes-1", SpecError, "a mirror's URL must begin with s3://, gs://, got"),
         ("s3://key:canary@bucket/shoes-1", SpecError, "without a login"),
         ("s3://bucket/Shoes", SweepError, "a name must be lower case"),
         ("s3://bucket/none", DataError, "must be the mirror of a sweep"),

@@ -1,7 +1,6 @@
 """Tests of class codes: classes that only the test split has do not change those of the others."""
 
 import hashlib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.evaluation.baseline import majority_shares
 from tests.data.labels import labels_of
-from tests.data.test_dataset import drawn
 
 
 @pytest.mark.parametrize("field", ["tasks", "held_out"])
@@ -38,23 +36,6 @@ def test_classes_of_the_test_split_alone_change_no_other_code(files: Any, field:
         "label column 'brand': 2 of 4 classes are not in the train split and cannot be predicted "
         "(0, z)",
     )
-
-
-def test_drawn_classes_of_the_test_split_alone_are_behind_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The same holds for synthetic data, since all sources pass through `read_table`."""
-    whole = labels_of(drawn())
-    first = whole.labels["shape"] == 0
-    split = np.where(first, 2, whole.split)
-    kind = SOURCES["synthetic"]
-    read = kind.read_labels
-    monkeypatch.setattr(kind, "read_labels", lambda self: replace(read(self), split=split))
-    table = labels_of(drawn())
-    assert table.classes["shape"] == whole.classes["shape"][1:]
-    assert table.unseen == {"shape": whole.classes["shape"][:1]}
-    assert (table.labels["shape"][first] == table.size_of("shape")).all()
-    assert (table.labels["shape"][~first] == whole.labels["shape"][~first] - 1).all()
 
 
 def test_data_without_such_classes_keep_their_codes_and_fingerprint(

@@ -40,11 +40,6 @@ def test_another_separator_may_stand_in_the_first_row(tmp_path: Path, row: str) 
     assert read_csv(path).columns["image"][-1] == "1.jpg"
 
 
-def test_a_header_of_one_column_is_read(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("image\n0.jpg\n")
-    assert list(read_csv(tmp_path / "a.csv").columns) == ["image"]
-
-
 @pytest.mark.parametrize("ending", [".gz", ".bz2", ".zip", ".xz"])
 def test_a_compressed_table_is_refused(tmp_path: Path, ending: str) -> None:
     """A megabyte can unpack to a gigabyte."""

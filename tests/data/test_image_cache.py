@@ -104,26 +104,6 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.M
     assert len(open_image_cache(source, 150, 8, tmp_path, None).images) == 150
 
 
-def test_decoding_is_not_repeated_after_its_last_image(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An interrupt while checksums are made, which reads the whole store."""
-    source = CountingSource(bad=(70,))
-
-    def fail(folder: Path) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(image_cache, "write_checksums", fail)
-        with pytest.raises(KeyboardInterrupt):
-            open_image_cache(source, 150, 8, tmp_path, None)
-    assert len(source.decoded) == 150
-    stored = open_image_cache(source, 150, 8, tmp_path, None)
-    assert (len(source.decoded), [*stored.bad]) == (150, [70])
-    (folder,) = [path for path in tmp_path.iterdir() if path.is_dir() and path.name != "keys"]
-    assert not [path.name for path in folder.iterdir() if path.name.startswith(".")]
-
-
 def test_interrupted_decoding_continues_where_it_was_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

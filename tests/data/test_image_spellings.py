@@ -2,14 +2,13 @@
 
 from pathlib import Path
 from typing import Any
-from unicodedata import normalize
 
 import pandas as pd
 import pytest
 
 from mtcon_ray.errors import DataError
 from tests.data.labels import labels_of
-from tests.data.test_image_check import refusal, warnings_of
+from tests.data.test_image_check import warnings_of
 
 
 def test_one_image_has_one_name(files: Any, tmp_path: Path) -> None:
@@ -33,26 +32,11 @@ def test_one_image_has_one_name(files: Any, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(("there", "named"), [("NFD", "NFC"), ("NFC", "NFD")])
-def test_names_may_have_another_unicode_form(
-    files: Any, tmp_path: Path, there: Any, named: Any
-) -> None:
-    for i in range(20):
-        (files.images / f"{i}.jpg").rename(files.images / normalize(there, f"caf\u00e9{i}.jpg"))
-    files.frame["image"] = [normalize(named, f"caf\u00e9{i}.jpg") for i in range(20)]
-    assert warnings_of(files.spec(), tmp_path) == ()
-
-
 @pytest.mark.parametrize("name", ["/home/me/pictures/{}", "../{}"])
 def test_a_path_of_another_machine_gets_a_hint(files: Any, name: str) -> None:
     files.frame["image"] = [name.format(row) for row in files.frame["image"]]
     with pytest.raises(DataError, match=r"in row 2\n'.*0\.jpg' is there as '0\.jpg': column"):
         labels_of(files.spec())
-
-
-def test_a_blank_around_a_name_gets_a_hint(files: Any, tmp_path: Path) -> None:
-    files.frame["image"] = " " + files.frame["image"]
-    assert "\n' 0.jpg' is there as '0.jpg': column 'image'" in refusal(files.spec(), tmp_path)
 
 
 @pytest.mark.parametrize("linked", ["file", "folder"])

@@ -64,12 +64,6 @@ def test_a_tensor_is_no_cell(tmp_path: Path) -> None:
     assert [*read_csv(tmp_path / "labels.parquet").columns] == ["kind"]
 
 
-def test_a_number_that_is_none_is_missing(tmp_path: Path) -> None:
-    """pandas writes it as a null, other programs do not."""
-    pq.write_table(pa.table({"size": [1.0, float("nan"), 3.0]}), tmp_path / "labels.parquet")
-    assert read_csv(tmp_path / "labels.parquet").columns["size"].tolist() == ["1", "", "3"]
-
-
 def test_labels_and_splits_are_the_csv_s(files: Any) -> None:
     expected = labels_of(files.spec())
     files.frame["tags"] = [["u"] if row % 2 else ["u", "v"] for row in range(20)]
@@ -81,13 +75,6 @@ def test_labels_and_splits_are_the_csv_s(files: Any) -> None:
     assert (table.split == expected.split).all()
     assert table.multi_hot_names == {"marks": ("u", "v")}
     assert np.array_equal(table.multi_hot["marks"][:2], [[1, 1], [1, 0]])
-
-
-def test_a_row_is_named_as_parquet_counts_it(files: Any) -> None:
-    files.frame.loc[4, "split"] = "other"
-    files.frame.to_parquet(files.csv.with_suffix(".parquet"))
-    with pytest.raises(DataError, match="got 'other' in row 5"):
-        labels_of(files.spec(csv=str(files.csv.with_suffix(".parquet"))))
 
 
 @pytest.mark.parametrize("content", [b"", b"image,kind\na.jpg,x\n"])

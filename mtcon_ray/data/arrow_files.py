@@ -5,7 +5,8 @@ its own. A schema's metadata names the columns of images and the classes.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -182,7 +183,8 @@ class ArrowFiles(ImageFiles):
     def digest(self, names: Sequence[str]) -> str:
         return ImageFolder(self.root).digest([shard.name for shard in self.shards])
 
-    def read(self, name: str) -> bytes:
+    @contextmanager
+    def loaded(self, name: str) -> Iterator[bytes]:
         split, _, number = name.rpartition(" ")
         words = [shard.split for shard in self.shards]
         row = self._first[words.index(split)] + int(number)
@@ -197,7 +199,7 @@ class ArrowFiles(ImageFiles):
             data = data["bytes"]
         if data is None:
             raise UnreadableImageError("the row has no bytes of an image")
-        return bytes(data)
+        yield bytes(data)
 
     def _read_group(self, file: int, group: int) -> "pa.ChunkedArray":
         return self.shards[file].read_images(self.image_column, group)

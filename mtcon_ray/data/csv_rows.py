@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from io import SEEK_END, BufferedReader, TextIOWrapper
+from io import SEEK_END, TextIOWrapper
 from itertools import chain, dropwhile, islice
 from pathlib import Path
 
@@ -115,18 +115,12 @@ def _read(path: Path, *, quoted: bool) -> Rows:
 def _opened(path: Path) -> Iterator[tuple[TextIOWrapper, bool]]:
     """Yields a file's text, and True if its last line is ended."""
     with open_regular(path, MAX_TABLE_BYTES) as file:
-        mark, tail = file.read(2), _tail(file)
-        encoding = "utf-16" if mark in UTF_16_MARKS else "utf-8-sig"
+        encoding = "utf-16" if file.read(2) in UTF_16_MARKS else "utf-8-sig"
+        file.seek(-min(2, file.seek(0, SEEK_END)), SEEK_END)
+        last = file.read().strip(b"\0")[-1:]  # one character of UTF-16 has two bytes
+        file.seek(0)
         with TextIOWrapper(file, encoding=encoding) as text:
-            yield text, tail.strip(b"\0")[-1:] in (b"\n", b"\r")
-
-
-def _tail(file: BufferedReader) -> bytes:
-    """Returns the last two bytes, and sets the position to the start."""
-    file.seek(-min(2, file.seek(0, SEEK_END)), SEEK_END)
-    tail = file.read()
-    file.seek(0)
-    return tail
+            yield text, last in (b"\n", b"\r")
 
 
 def _refuse_others(path: Path, first: str) -> None:

@@ -74,10 +74,6 @@ class ImageArchive(ImageFiles):
         total.update("\0".join(names).encode())
         return total.hexdigest()
 
-    def read(self, name: str) -> bytes:
-        with self.loaded(name) as data:
-            return data
-
     @contextmanager
     def loaded(self, name: str) -> Iterator[bytes]:
         with self._opening:

@@ -8,7 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import cache
 from io import BufferedReader
 from itertools import accumulate
@@ -136,15 +136,15 @@ class ImageFiles:
 
     def read(self, name: str) -> bytes:
         """Returns the content of one file; raises as `loaded`."""
-        raise NotImplementedError
+        with self.loaded(name) as data:
+            return data
 
-    @contextmanager
-    def loaded(self, name: str) -> Iterator[bytes]:
+    def loaded(self, name: str) -> AbstractContextManager[bytes]:
         """Yields the content of one file, which counts in FILE_ROOM. Safe in several threads.
 
         Raises UnreadableImageError if the file is missing, too large or cannot be read.
         """
-        yield self.read(name)
+        raise NotImplementedError
 
 
 def _cached_realpath() -> Callable[[str], str]:
@@ -296,10 +296,6 @@ class ImageFolder(ImageFiles):
                 return hashlib.file_digest(file, "sha256").hexdigest()
         except UnreadableImageError:
             return "absent"
-
-    def read(self, name: str) -> bytes:
-        with self.loaded(name) as data:
-            return data
 
     @contextmanager
     def loaded(self, name: str) -> Iterator[bytes]:

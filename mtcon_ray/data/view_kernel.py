@@ -47,16 +47,8 @@ def coloured_crops(
     R = len(box_R4)
     assert images.shape[1:] == (S, S, 3), images.shape
     assert R % B == 0, (R, B)
-    given = (
-        images.contiguous(),
-        box_R4,
-        flip_R,
-        blend_3R6,
-        shift_R,
-        gray_R,
-        threshold_R,
-        moments_2C,
-    )
+    amounts = (box_R4, flip_R, blend_3R6, shift_R, gray_R, threshold_R, moments_2C)
+    given = (images.contiguous(), *amounts)
     assert all(each is None or each.is_contiguous() for each in given)
     layout = torch.contiguous_format if moments_2C is None else torch.channels_last
     x_RCHW = torch.empty((R, 3, size, size), device=images.device, memory_format=layout)

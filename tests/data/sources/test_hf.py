@@ -149,7 +149,7 @@ def test_labels_are_read_without_the_package_and_without_images(
     save(tmp_path / "data", train=6, validation=3, test=3)
     monkeypatch.setitem(sys.modules, "datasets", None)
     source = source_of(tmp_path / "data")
-    monkeypatch.setattr(type(source.files), "read", None)  # type: ignore[attr-defined]
+    monkeypatch.setattr(type(source.files), "loaded", None)  # type: ignore[attr-defined]
     assert len(source.read_labels()) == 12
 
 

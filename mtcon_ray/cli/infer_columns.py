@@ -11,13 +11,13 @@ from pathlib import Path
 
 from mtcon_ray.cli.infer_labels import BY_HAND, Inferred, Texts, guess_labels
 from mtcon_ray.data.cells import WORDS_FOR_NOTHING, texts_of
-from mtcon_ray.data.csv_file import CsvFile, read_csv
 from mtcon_ray.data.image_archive import open_files
 from mtcon_ray.data.image_names import IMAGE_ENDINGS
 from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.sources.files import evenly
 from mtcon_ray.data.sources.table import TableSource
 from mtcon_ray.data.splits import NUMBERED, SPLITS, Split, split_names
+from mtcon_ray.data.table_file import TableFile, read_table_file
 from mtcon_ray.errors import DataError
 from mtcon_ray.paths import expanded
 
@@ -67,7 +67,7 @@ def infer_columns(csv: Path, images: Path) -> InferredColumns:
         raise DataError(
             f"IMAGES must be a folder, .tar or .tar.gz, got {images}, which is not there"
         )
-    table = read_csv(csv)
+    table = read_table_file(csv)
     left = dict(table.columns)
     image = _image_column(table, images)
     first = str(left.pop(image)[0])
@@ -118,7 +118,7 @@ def path_for_spec(path: Path) -> Path:
     return path
 
 
-def _image_column(table: CsvFile, images: Path) -> str:
+def _image_column(table: TableFile, images: Path) -> str:
     """Returns the column whose cells are files, else the first whose cells end like images."""
     named = [
         column
@@ -141,7 +141,7 @@ def _image_column(table: CsvFile, images: Path) -> str:
     )
 
 
-def _likely_cause(table: CsvFile, images: Path) -> str:
+def _likely_cause(table: TableFile, images: Path) -> str:
     """Returns a line on the column whose cells are names of images without their ending, or ""."""
     # Ages and other numbers may be names of images by chance. Names of images repeat least.
     columns = sorted(table.columns, key=lambda column: -len(texts_of(table.columns[column])))

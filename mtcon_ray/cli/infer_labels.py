@@ -20,10 +20,10 @@ from mtcon_ray.data.cells import (
     parts_of,
     separator_of,
 )
-from mtcon_ray.data.csv_file import MAX_BITS
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.base import MAX_LABELS
 from mtcon_ray.data.splits import SPLITS
+from mtcon_ray.data.table_file import MAX_BITS
 from mtcon_ray.errors import DataError
 
 Texts = Mapping[str, int]

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 
 from mtcon_ray.data.cells import LIST_SEPARATOR
-from mtcon_ray.data.csv_file import CsvFile
 from mtcon_ray.data.image_files import ImageFiles, ImageFolder, UnreadableImageError
 from mtcon_ray.data.parquet_file import as_text, different_values, is_list, is_plain
 from mtcon_ray.data.shards import find_shards
+from mtcon_ray.data.table_file import TableFile
 from mtcon_ray.errors import DataError, nearest
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class ArrowFiles(ImageFiles):
 
         return bool(types.is_floating(self.schema.field(column).type))
 
-    def read_columns(self, fields: Mapping[str, str]) -> CsvFile:
+    def read_columns(self, fields: Mapping[str, str]) -> TableFile:
         """Returns columns as the text that a CSV of them would hold, without reading an image.
 
         `fields` has the spec field of each column, for messages. A ClassLabel becomes the name of
@@ -145,7 +145,7 @@ class ArrowFiles(ImageFiles):
                 values, places = different_values(table.column(column))
                 cells += map(values.__getitem__, places)
         columns = {column: as_text(self._named(column, cells)) for column, cells in parts.items()}
-        return CsvFile(self.root, columns, np.array(self.row_names(), dtype=object))
+        return TableFile(self.root, columns, np.array(self.row_names(), dtype=object))
 
     def _check_named(self, column: str, field: str) -> None:
         """Raises DataError if a column that a spec's field names is absent."""

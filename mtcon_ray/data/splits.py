@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from mtcon_ray.data.csv_file import CsvFile
+from mtcon_ray.data.table_file import TableFile
 
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
@@ -40,7 +40,7 @@ def split_names(values: Iterable[str], column: str) -> dict[str, Split]:
     return found | {value: meant for value, word in words.items() if word in EVALUATION}
 
 
-def named_split(table: CsvFile, column: str) -> np.ndarray:
+def named_split(table: TableFile, column: str) -> np.ndarray:
     """Returns each item's split from a column: int8 [N], an index into SPLITS.
 
     Raises DataError if the column is absent, has an empty cell, or a value that names no split.

@@ -7,15 +7,15 @@ import pytest
 
 from mtcon_ray.data import cells
 from mtcon_ray.data.batch import UNKNOWN_BIT
-from mtcon_ray.data.csv_file import CsvFile, read_bits, read_numbers
+from mtcon_ray.data.table_file import TableFile, read_bits, read_numbers
 from mtcon_ray.errors import DataError
 
 
-def table(**columns: str) -> CsvFile:
+def table(**columns: str) -> TableFile:
     """Returns a table of these columns, whose cells are separated by spaces; _ stands for none."""
     parts = {n: [c.replace("_", "") for c in text.split(" ")] for n, text in columns.items()}
     found = {name: np.array(part, dtype=object) for name, part in parts.items()}
-    return CsvFile(Path("labels.csv"), found, np.arange(len(next(iter(parts.values())))) + 2)
+    return TableFile(Path("labels.csv"), found, np.arange(len(next(iter(parts.values())))) + 2)
 
 
 @pytest.mark.parametrize(

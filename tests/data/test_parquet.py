@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mtcon_ray.data.csv_file import read_csv
+from mtcon_ray.data.table_file import read_table_file
 from mtcon_ray.errors import DataError
 from tests.data.labels import labels_of
 
@@ -40,7 +40,7 @@ def test_cells_are_those_of_a_csv(tmp_path: Path) -> None:
         icon=pd.Categorical([b"1", b"2", None]),
         **{"a.b": [1, 2, 3]},
     )
-    table = read_csv(path)
+    table = read_table_file(path)
     assert {name: cells.tolist() for name, cells in table.columns.items()} == {
         "image": ["a.jpg", "b.jpg", "c.jpg"],
         "kind": ["x", "", "NA"],
@@ -61,7 +61,7 @@ def test_a_tensor_is_no_cell(tmp_path: Path) -> None:
     kind, floats = pa.fixed_shape_tensor(pa.float32(), [2]), pa.list_(pa.float32(), 2)
     tensors = pa.ExtensionArray.from_storage(kind, pa.array([[1, 2]], floats))
     pq.write_table(pa.table({"kind": ["x"], "features": tensors}), tmp_path / "labels.parquet")
-    assert [*read_csv(tmp_path / "labels.parquet").columns] == ["kind"]
+    assert [*read_table_file(tmp_path / "labels.parquet").columns] == ["kind"]
 
 
 def test_labels_and_splits_are_the_csv_s(files: Any) -> None:
@@ -82,9 +82,9 @@ def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "labels.parquet"
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"labels\.parquet must be a Parquet file, got"):
-        read_csv(path)
+        read_table_file(path)
 
 
 def test_a_table_without_rows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="must have rows, got none"):
-        read_csv(write(tmp_path / "labels.parquet", image=pd.Series([], dtype=str)))
+        read_table_file(write(tmp_path / "labels.parquet", image=pd.Series([], dtype=str)))

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from mtcon_ray.data.arrow_files import ArrowFiles
-from mtcon_ray.data.csv_file import read_csv
 from mtcon_ray.data.image_files import UnreadableImageError
 from mtcon_ray.data.parquet_file import MAX_ROWS
 from mtcon_ray.data.shards import find_shards
+from mtcon_ray.data.table_file import read_table_file
 from mtcon_ray.data.text_file import read_fields, read_lines
 from mtcon_ray.errors import DataError
 
@@ -37,21 +37,21 @@ def test_more_rows_than_a_file_can_name_images_in_are_refused(tmp_path: Path, na
     pq.write_table(pa.table({"image": equal_rows(MAX_ROWS + 1, "a.png")}), tmp_path / name)
     assert (tmp_path / name).stat().st_size < 10_000
     with pytest.raises(DataError, match=r"at most 1,000,000 rows for its size, got 1,000,001"):
-        read_csv(tmp_path / name) if name == "labels.parquet" else find_shards(tmp_path)
+        read_table_file(tmp_path / name) if name == "labels.parquet" else find_shards(tmp_path)
 
 
 def test_many_columns_of_equal_rows_are_refused(tmp_path: Path) -> None:
     column = equal_rows(MAX_ROWS, "a.png")
     pq.write_table(pa.table({f"c{i}": column for i in range(21)}), tmp_path / "labels.parquet")
     with pytest.raises(DataError, match=r"20,000,000 values in columns .* got 21,000,000"):
-        read_csv(tmp_path / "labels.parquet")
+        read_table_file(tmp_path / "labels.parquet")
 
 
 def test_more_columns_than_a_csv_may_have_are_refused(tmp_path: Path) -> None:
     table = pa.table({f"c{i}": [1] for i in range(10_001)})
     pq.write_table(table, tmp_path / "labels.parquet")
     with pytest.raises(DataError, match=r"at most 10,000 columns .* got 10,001"):
-        read_csv(tmp_path / "labels.parquet")
+        read_table_file(tmp_path / "labels.parquet")
 
 
 def test_compressed_arrow_files_are_refused(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_lists_of_a_long_text_are_refused(tmp_path: Path) -> None:
     lists = pa.ListArray.from_arrays(np.arange(100_001, dtype=np.int32), texts)
     pq.write_table(pa.table({"tags": lists}), tmp_path / "labels.parquet", compression="zstd")
     with pytest.raises(DataError, match="500,000,000 bytes of lists for its size, got 100,000,000"):
-        read_csv(tmp_path / "labels.parquet")
+        read_table_file(tmp_path / "labels.parquet")
     write_arrow(
         tmp_path / "train.arrow", pa.table({"tags": lists, "image": pa.nulls(100_000, pa.binary())})
     )
@@ -87,7 +87,7 @@ def test_a_long_text_in_many_rows_is_kept_once(tmp_path: Path) -> None:
     text = "x" * 1_000_000
     table = pa.table({"image": equal_rows(100_000, text), "kind": equal_rows(100_000, text)})
     pq.write_table(table, tmp_path / "labels.parquet", compression="zstd")
-    cells = read_csv(tmp_path / "labels.parquet").columns["kind"]
+    cells = read_table_file(tmp_path / "labels.parquet").columns["kind"]
     assert len(cells) == 100_000
     assert len({id(cell) for cell in cells}) == 1
 
@@ -104,13 +104,13 @@ def test_a_sparse_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "labels.csv"
     with path.open("wb") as file:
         file.truncate(20 * 10**9)
-    for read in (lambda: read_csv(path), lambda: read_lines(path)):
+    for read in (lambda: read_table_file(path), lambda: read_lines(path)):
         with pytest.raises(DataError, match=r"has 20,000,000,000 bytes, and at most .* are read"):
             read()
     with path.open("wb") as file:
         file.truncate(4 * 10**9)
     with pytest.raises(DataError, match="got null bytes"):
-        read_csv(path)
+        read_table_file(path)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
@@ -125,7 +125,7 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path, kind: str) -
             path.mkdir()
         message = "Is a directory" if kind == "folder" else "not a regular file"
         with pytest.raises(DataError, match=message):
-            read_csv(path)
+            read_table_file(path)
         with pytest.raises(DataError, match=message):
             read_lines(path)
         with pytest.raises(DataError, match=message):

@@ -11,12 +11,12 @@ from PIL import Image
 from pydantic import Field
 
 from mtcon_ray.data.batch import MISSING
-from mtcon_ray.data.csv_file import encode_columns
 from mtcon_ray.data.decoding import make_square
 from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.download import DownloadSource, DownloadSpec, Part
 from mtcon_ray.data.splits import SPLITS, stratified_split
+from mtcon_ray.data.table_file import encode_columns
 from mtcon_ray.data.text_file import read_lines
 from mtcon_ray.errors import DataError
 

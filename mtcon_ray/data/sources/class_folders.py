@@ -10,7 +10,6 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from mtcon_ray.data.class_names import doubtful_names
-from mtcon_ray.data.csv_file import encode_columns
 from mtcon_ray.data.image_archive import open_files
 from mtcon_ray.data.image_files import ImageFiles
 from mtcon_ray.data.image_names import FORMATS, IMAGE_ENDINGS, is_hidden, is_image
@@ -18,6 +17,7 @@ from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.base import SOURCES
 from mtcon_ray.data.sources.files import DrawnSplitSpec, FilesSource
 from mtcon_ray.data.splits import SPLITS, Split, complete_split, split_names, stratified_split
+from mtcon_ray.data.table_file import encode_columns
 from mtcon_ray.errors import DataError
 from mtcon_ray.registry import LocalPath
 

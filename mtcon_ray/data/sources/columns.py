@@ -8,7 +8,6 @@ from pydantic import Field, model_validator
 
 from mtcon_ray.data.cells import LIST_SEPARATOR
 from mtcon_ray.data.class_names import doubtful_names
-from mtcon_ray.data.csv_file import CsvFile, encode_classes, read_bits, read_lists, read_numbers
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.base import MAX_LABELS
 from mtcon_ray.data.sources.files import DrawnSplitSpec, FilesSource
@@ -19,6 +18,7 @@ from mtcon_ray.data.splits import (
     num_straddling,
     stratified_split,
 )
+from mtcon_ray.data.table_file import TableFile, encode_classes, read_bits, read_lists, read_numbers
 from mtcon_ray.errors import DataError
 from mtcon_ray.metrics import Kind
 
@@ -73,7 +73,7 @@ class ColumnsSource(FilesSource):
 
     @property
     @abstractmethod
-    def table(self) -> CsvFile:
+    def table(self) -> TableFile:
         """The table of labels, a row per item."""
 
     def read_labels(self) -> LabelTable:

@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from mtcon_ray.data.csv_file import encode_columns
 from mtcon_ray.data.decoding import Box, decode_image
 from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.data.labels import LabelTable
@@ -21,6 +20,7 @@ from mtcon_ray.data.sources.base import SOURCES
 from mtcon_ray.data.sources.download import DownloadSource, DownloadSpec, Part, mscon_recipe
 from mtcon_ray.data.sources.files import FilesSource, FilesSpec
 from mtcon_ray.data.splits import SPLITS, stratified_split
+from mtcon_ray.data.table_file import encode_columns
 from mtcon_ray.data.text_file import read_fields, read_lines
 from mtcon_ray.errors import DataError
 

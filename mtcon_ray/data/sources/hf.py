@@ -8,10 +8,10 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from mtcon_ray.data.arrow_files import ArrowFiles
-from mtcon_ray.data.csv_file import CsvFile
 from mtcon_ray.data.sources.base import SOURCES
 from mtcon_ray.data.sources.columns import SPLIT_COLUMN, ColumnsSource, ColumnsSpec
 from mtcon_ray.data.splits import SPLITS, complete_split, split_names
+from mtcon_ray.data.table_file import TableFile
 from mtcon_ray.errors import DataError
 from mtcon_ray.registry import PathOrUrl
 
@@ -53,7 +53,7 @@ class HuggingFaceSource(ColumnsSource):
         return self.files.row_names()
 
     @cached_property
-    def table(self) -> CsvFile:
+    def table(self) -> TableFile:
         spec, schema = self.spec, self.files.schema
         fields = dict.fromkeys(spec.continuous, "continuous") | dict.fromkeys(
             spec.stratify, "stratify"

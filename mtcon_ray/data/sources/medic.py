@@ -11,7 +11,6 @@ import numpy as np
 from pydantic import Field
 
 from mtcon_ray.data.class_names import doubtful_names
-from mtcon_ray.data.csv_file import CsvFile, encode_columns, read_csv
 from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.data.labels import LabelTable
@@ -19,6 +18,7 @@ from mtcon_ray.data.sources.base import SOURCES
 from mtcon_ray.data.sources.download import DownloadSource, DownloadSpec, Part, mscon_recipe
 from mtcon_ray.data.sources.files import FilesSource, FilesSpec
 from mtcon_ray.data.splits import SPLITS
+from mtcon_ray.data.table_file import TableFile, encode_columns, read_table_file
 
 Label = Literal["damage_severity", "informative", "humanitarian", "disaster_types"]
 # The files' words for SPLITS.
@@ -71,9 +71,9 @@ class MedicSource(FilesSource, DownloadSource):
         return self.folder("images")
 
     @cached_property
-    def _tables(self) -> list[CsvFile]:
+    def _tables(self) -> list[TableFile]:
         """The tables of the three splits."""
-        return [read_csv(self.path(f"{split} labels")) for split in SPLITS]
+        return [read_table_file(self.path(f"{split} labels")) for split in SPLITS]
 
     @cached_property
     def names(self) -> list[str]:

@@ -12,12 +12,12 @@ from unicodedata import normalize
 
 from pydantic import Field, model_validator
 
-from mtcon_ray.data.csv_file import CsvFile, join_attributes, read_csv
 from mtcon_ray.data.image_archive import open_files
 from mtcon_ray.data.image_files import ARCHIVES, ImageFiles
 from mtcon_ray.data.sources.base import SOURCES
 from mtcon_ray.data.sources.columns import ColumnsSource, ColumnsSpec
 from mtcon_ray.data.sources.files import evenly
+from mtcon_ray.data.table_file import TableFile, join_attributes, read_table_file
 from mtcon_ray.errors import DataError
 from mtcon_ray.registry import PathOrUrl, is_url
 
@@ -62,8 +62,8 @@ class TableSource(ColumnsSource):
     spec: Spec
 
     @cached_property
-    def table(self) -> CsvFile:
-        table = read_csv(Path(self.spec.csv), "data.csv")
+    def table(self) -> TableFile:
+        table = read_table_file(Path(self.spec.csv), "data.csv")
         if self.spec.attributes is None:
             return table
         images = table.column(self.spec.image_column, "image_column")

@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Final, Literal
 import numpy as np
 from pydantic import Field
 
-from mtcon_ray.data.csv_file import CsvFile, encode_columns, read_bits, read_csv
 from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.base import SOURCES
 from mtcon_ray.data.sources.download import DownloadSource, DownloadSpec, Part
 from mtcon_ray.data.sources.files import FilesSource, FilesSpec
 from mtcon_ray.data.splits import stratified_split
+from mtcon_ray.data.table_file import TableFile, encode_columns, read_bits, read_table_file
 from mtcon_ray.metrics import Kind
 
 SPLIT_FRACTIONS = (0.7, 0.1, 0.2)
@@ -66,8 +66,8 @@ class UcMercedSource(FilesSource, DownloadSource):
         return self.folder("images")
 
     @cached_property
-    def _table(self) -> CsvFile:
-        return read_csv(self.path("labels"))
+    def _table(self) -> TableFile:
+        return read_table_file(self.path("labels"))
 
     @cached_property
     def _items(self) -> np.ndarray:

@@ -13,13 +13,13 @@ from urllib.parse import unquote
 import numpy as np
 from pydantic import Field, field_validator
 
-from mtcon_ray.data.csv_file import CsvFile, encode_columns, read_csv
 from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.base import SOURCES
 from mtcon_ray.data.sources.download import DownloadSource, DownloadSpec, Part, mscon_recipe
 from mtcon_ray.data.sources.files import FilesSource, FilesSpec
 from mtcon_ray.data.splits import LEFT_OUT, SPLITS, common, stratified_split
+from mtcon_ray.data.table_file import TableFile, encode_columns, read_table_file
 from mtcon_ray.data.text_file import read_lines
 from mtcon_ray.errors import DataError, nearest
 
@@ -126,8 +126,8 @@ class ZapposSource(FilesSource, DownloadSource):
         return self.folder("images")
 
     @cached_property
-    def _csv(self) -> CsvFile:
-        return read_csv(self.path("labels"))
+    def _csv(self) -> TableFile:
+        return read_table_file(self.path("labels"))
 
     @cached_property
     def names(self) -> list[str]:

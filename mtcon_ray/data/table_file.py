@@ -1,4 +1,4 @@
-"""CSV and Parquet files as columns of strings; errors name the row number that a spreadsheet shows.
+"""Tables in CSV and Parquet as columns of strings. Errors name the row that a spreadsheet shows.
 
 pandas is imported inside the functions that need it: commands that read no CSV start a third
 faster.
@@ -30,7 +30,7 @@ MAX_BITS = 10**9
 
 
 @dataclass(frozen=True)
-class CsvFile:
+class TableFile:
     """Columns of text, object [N] of str by name.
 
     rows[i] is the row number of item i in the file, where the header is row 1. `warnings` are of
@@ -72,7 +72,7 @@ class CsvFile:
             )
 
 
-def read_csv(path: Path, what: str = "a table") -> CsvFile:
+def read_table_file(path: Path, what: str = "a table") -> TableFile:
     """Returns the file's columns as text, without rows whose cells are all empty.
 
     A file whose name ends in .parquet is read by `read_parquet`. `what` is the file in messages.
@@ -82,15 +82,15 @@ def read_csv(path: Path, what: str = "a table") -> CsvFile:
     try:
         if path.suffix.lower() == PARQUET:
             columns, num_rows = read_parquet(path)
-            return CsvFile(path, columns, np.arange(1, num_rows + 1))
+            return TableFile(path, columns, np.arange(1, num_rows + 1))
         found = read_rows(path)
     except OSError as error:
         raise DataError(f"{what} must be a readable file, got {path}: {error.strerror}") from None
     columns = dict(zip(found.header, found.columns, strict=True))
-    return CsvFile(path, columns, found.numbers, found.warnings)
+    return TableFile(path, columns, found.numbers, found.warnings)
 
 
-def join_attributes(table: CsvFile, images: np.ndarray, path: Path) -> CsvFile:
+def join_attributes(table: TableFile, images: np.ndarray, path: Path) -> TableFile:
     """Returns the table with a column added for each attribute of a file in CelebA's format.
 
     Line 1 of the file is the number of images, line 2 the attributes' names. Every other line has
@@ -152,7 +152,7 @@ def encode_columns(
     )
 
 
-def read_bits(table: CsvFile, columns: Sequence[str], field: str) -> np.ndarray:
+def read_bits(table: TableFile, columns: Sequence[str], field: str) -> np.ndarray:
     """Returns L columns of yes and no as `as_bits` reads them: uint8 [N, L] of 0 and 1.
 
     UNKNOWN_BIT where empty. -1 is 0 where no column of the set holds 0, as in CelebA.
@@ -175,7 +175,7 @@ def read_bits(table: CsvFile, columns: Sequence[str], field: str) -> np.ndarray:
 
 
 def read_lists(
-    table: CsvFile, column: str, separator: str, field: str
+    table: TableFile, column: str, separator: str, field: str
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Returns a column of lists such as `red|shiny` as bits, uint8 [N, L], and the L sorted names.
 
@@ -203,7 +203,7 @@ def read_lists(
     return bits, names
 
 
-def read_numbers(table: CsvFile, column: str, field: str) -> np.ndarray:
+def read_numbers(table: TableFile, column: str, field: str) -> np.ndarray:
     """Returns a column of numbers, float64 [N], NaN where empty.
 
     Raises DataError if the column is absent or a cell is neither empty nor a finite number.

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mtcon_ray.data.csv_file import read_csv
 from mtcon_ray.data.csv_rows import BLOCK
+from mtcon_ray.data.table_file import read_table_file
 from mtcon_ray.errors import DataError
 from tests.data.labels import labels_of
 
@@ -28,7 +28,7 @@ def test_the_separator_is_that_of_the_header(tmp_path: Path, separator: str) -> 
     path = tmp_path / "labels.csv"
     rows = [["image", '"price, net; gross\t"', "kind"], ["0.jpg", '"1,5;2\t"', "a"]]
     path.write_text("\ufeff" + "\r\n".join(separator.join(cells) for cells in rows))
-    table = read_csv(path)
+    table = read_table_file(path)
     assert list(table.columns) == ["image", "price, net; gross\t", "kind"]
     assert [cells[0] for cells in table.columns.values()] == ["0.jpg", "1,5;2\t", "a"]
 
@@ -37,7 +37,7 @@ def test_the_separator_is_that_of_the_header(tmp_path: Path, separator: str) -> 
 def test_another_separator_may_stand_in_the_first_row(tmp_path: Path, row: str) -> None:
     path = tmp_path / "labels.csv"
     path.write_text(f"image,kind\n{row}\n1.jpg,b\n")
-    assert read_csv(path).columns["image"][-1] == "1.jpg"
+    assert read_table_file(path).columns["image"][-1] == "1.jpg"
 
 
 @pytest.mark.parametrize("ending", [".gz", ".bz2", ".zip", ".xz"])
@@ -48,7 +48,7 @@ def test_a_compressed_table_is_refused(tmp_path: Path, ending: str) -> None:
     with pytest.raises(
         DataError, match=rf"an uncompressed table, got the ending \{ending}; unpack"
     ):
-        read_csv(path)
+        read_table_file(path)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_what_is_no_csv_is_refused_in_plain_words(
     path = tmp_path / "labels.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(DataError, match=message):
-        read_csv(path)
+        read_table_file(path)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_files_of_other_programs_are_read(
     (tmp_path / "a.csv").write_text(content, newline="")
     (tmp_path / "b.csv").write_text(content, encoding="utf-16", newline="")
     for name in ("a.csv", "b.csv"):
-        table = read_csv(tmp_path / name)
+        table = read_table_file(tmp_path / name)
         assert {c: [*cells] for c, cells in table.columns.items()} == {
             c: [*cells] for c, cells in columns.items()
         }
@@ -142,18 +142,18 @@ def test_no_row_of_a_long_file_is_lost(tmp_path: Path) -> None:
     for end in ("", ",", ",,,"):
         rows = [f"{i},{'ab'[i % 2]}{end}" for i in range(3 * BLOCK)]
         (tmp_path / "a.csv").write_text("\n".join(["image,kind,", *rows, "", ""]))
-        table = read_csv(tmp_path / "a.csv")
+        table = read_table_file(tmp_path / "a.csv")
         assert [*table.columns["image"]] == [str(i) for i in range(3 * BLOCK)]
         assert [*table.rows] == [*range(2, 3 * BLOCK + 2)]
     rows[BLOCK - 1] = "255"  # the last row of a block, but not of the file
     (tmp_path / "a.csv").write_text("\n".join(["image,kind,", *rows]))
     with pytest.raises(DataError, match=rf"in row {BLOCK + 1}; add the empty cells"):
-        read_csv(tmp_path / "a.csv")
+        read_table_file(tmp_path / "a.csv")
 
 
 def test_a_cell_of_lines_that_may_be_rows_is_warned_of(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('a,b\n1,"x\n2,y"\n3,z\n4,"u\nv, w"\n')
-    assert read_csv(tmp_path / "a.csv").warnings == (
+    assert read_table_file(tmp_path / "a.csv").warnings == (
         f"{tmp_path}/a.csv has 2 lines in a quoted cell of row 2, each with as many cells as the "
         "header: check whether it is one row",
     )
@@ -196,7 +196,7 @@ def test_columns_of_lists_are_warned_of_too(files: Any) -> None:
 def test_lists_that_are_too_large_or_in_brackets_are_refused(
     files: Any, monkeypatch: pytest.MonkeyPatch, tags: list[str], names: list[str], message: str
 ) -> None:
-    monkeypatch.setattr("mtcon_ray.data.csv_file.MAX_BITS", 79)
+    monkeypatch.setattr("mtcon_ray.data.table_file.MAX_BITS", 79)
     files.frame["tags"] = tags + names
     with pytest.raises(DataError, match=message):
         labels_of(files.spec(multi_hot={"looks": "tags"}))

@@ -1,15 +1,13 @@
 """Training of all systems of a comparison, a sweep for each; finished ones are reused."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.cluster.connection import connected, sweep_environment, view_of
-from mtcon_ray.comparison.drivers import Drivers, drivers_at_a_time, stopped
 from mtcon_ray.comparison.row import Row
 from mtcon_ray.comparison.spec import Comparison
 from mtcon_ray.comparison.stages import plan_stages
@@ -19,7 +17,7 @@ from mtcon_ray.errors import MtconError
 from mtcon_ray.folder import changes
 from mtcon_ray.paths import SPEC_FILE, comparison_folder, parent_log, sweep_folder
 from mtcon_ray.results import SweepResults, load_sweep, trial_status
-from mtcon_ray.signals import Interrupted, on_signals
+from mtcon_ray.signals import Interrupted
 from mtcon_ray.spec import RunSpec
 from mtcon_ray.status import Status
 from mtcon_ray.sweep.driver import run_sweep
@@ -40,26 +38,22 @@ def run_comparison(
     watch: Callable[[str], AbstractContextManager[Callbacks]],
     on_phase: Callable[[str], None] = lambda what: None,
 ) -> tuple[list[Row], Path]:
-    """Trains all systems; returns their rows in order, and the folder of the tables.
+    """Trains all systems, one after another; returns their rows in order and the tables' folder.
 
     A second call resumes: it loads finished sweeps, which need no resources any more, and continues
-    unfinished ones. `watch` returns the callback (a context manager) of a sweep, by a text that
+    unfinished sweeps. `watch` returns the callback (a context manager) of a sweep, by a text that
     names it. `on_phase` is called with a text before the connection to a cluster. If a system
-    fails, its row has the reason and the other systems are trained all the same. The tables are
-    rewritten before each sweep and at the end. On a cluster with room for several systems these are
-    trained at a time, each with a driver process of its own; `watch` is then not called, and
-    `on_phase` with each start.
+    fails, its row has the reason, and the other systems are still trained. The tables are rewritten
+    before each sweep and at the end.
 
     Raises SpecError, DataError or ResourceError for problems that can be found before the first
     training, and Interrupted as `run_sweep` does.
     """
     cluster = view_of(None, on_phase)
-    left = _left(comparison, root)
-    for _ in plan_stages(left, root, cluster):
+    for _ in plan_stages(_left(comparison, root), root, cluster):
         pass  # planning is the check
     rows: list[Row] = []
     folder = comparison_folder(root, comparison.name)
-    drivers = Drivers(root, folder / "drivers", on_phase)
 
     @cache
     def hold_session(cpus: int) -> None:
@@ -67,35 +61,28 @@ def run_comparison(
         # than a short training.
         session.enter_context(connected(folder / "ray.log", sweep_environment(cpus)))
 
-    def train_here(spec: RunSpec, what: str) -> SweepResults:
+    def train(spec: RunSpec, what: str) -> SweepResults:
+        place = sweep_folder(root, spec.name)
+        started = (place / SPEC_FILE).exists()
+        if started and (results := _finished(place, spec)) is not None:
+            return results
         if rows:
             write_tables(folder, rows, comparison.claims)
-        started = (sweep_folder(root, spec.name) / SPEC_FILE).exists()
         try:
             with watch(what) as callbacks:
                 callbacks.on_phase("connecting to Ray")
                 hold_session(spec.resources.cpus)
                 name = spec.name
                 return run_sweep(spec, root=root, name=name, resume=started, callbacks=callbacks)
-        except Interrupted as error:  # which says how the sweep goes on, not the comparison
-            raise stopped(str(error).partition(";")[0]) from None
+        except Interrupted as error:  # its message tells how to continue the sweep alone
+            reason = str(error).partition(";")[0]
+            raise Interrupted(
+                f"{reason}; trials are checkpointed; to go on: repeat the command"
+            ) from None
 
-    at_a_time = drivers_at_a_time(left, cluster)
-    train = partial(_reused, root, train_here if at_a_time == 1 else drivers.train)
-
-    def train_system(title: str) -> Row:
-        return _train_system(title, comparison.specs[title], comparison.tuning.get(title), train)
-
-    if at_a_time == 1:
-        with ExitStack() as session:
-            for title in comparison.specs:
-                rows.append(train_system(title))
-    else:
-        with ThreadPoolExecutor(at_a_time) as pool, on_signals(drivers.stop):
-            for row in pool.map(train_system, comparison.specs):
-                rows.append(row)
-                if drivers.have_run:
-                    write_tables(folder, rows, comparison.claims)
+    with ExitStack() as session:
+        for title, spec in comparison.specs.items():
+            rows.append(_train_system(title, spec, comparison.tuning.get(title), train))
     write_tables(folder, rows, comparison.claims)
     return rows, folder
 
@@ -115,13 +102,6 @@ def _left(comparison: Comparison, root: Path) -> Comparison:
 
     left = {title: spec for title, spec in comparison.specs.items() if is_left(title, spec)}
     return replace(comparison, specs=left)
-
-
-def _reused(root: Path, train: Train, spec: RunSpec, what: str) -> SweepResults:
-    """Returns the results of a sweep: stored ones if it is over, else those of `train`."""
-    folder = sweep_folder(root, spec.name)
-    results = _finished(folder, spec) if (folder / SPEC_FILE).exists() else None
-    return train(spec, what) if results is None else results
 
 
 def _train_system(title: str, final: RunSpec, tuning: Tuning | None, train: Train) -> Row:

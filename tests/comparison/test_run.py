@@ -11,7 +11,6 @@ import yaml
 from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.cluster import connection
 from mtcon_ray.cluster.connection import connected, sweep_environment
-from mtcon_ray.comparison import run
 from mtcon_ray.comparison.run import run_comparison
 from mtcon_ray.comparison.spec import Comparison, load_comparison
 from mtcon_ray.comparison.tuning import again_spec, final_spec
@@ -98,33 +97,6 @@ def test_systems_are_trained_once_and_a_failure_is_told(
     assert again[0].finished == good.finished
     assert EventLog.read(spool) == events
     assert "must have one driver at a time" in again[1].why
-
-
-@pytest.mark.soak
-def test_systems_are_trained_beside_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on a cluster with room for two; here each driver starts a Ray of its own."""
-    monkeypatch.setattr(run, "drivers_at_a_time", lambda comparison, cluster: 2)
-    path, root = tmp_path / "few.yaml", tmp_path / "root"
-    systems = {"A": {"method": "mtcon"}, "B": {"method": "xent"}}
-    path.write_text(yaml.safe_dump({"name": "few", "base": BASE, "systems": systems}))
-    comparison = load_comparison(path)
-    said: list[str] = []
-
-    def watch(title: str) -> nullcontext[Callbacks]:
-        raise AssertionError("the drivers' own processes show their progress")
-
-    rows, folder = run_comparison(comparison, root=root, watch=watch, on_phase=said.append)
-    assert [(row.title, [t.seed for t in row.finished]) for row in rows] == [("A", [0]), ("B", [0])]
-    assert "| B | 1 | 32 | 0." in (folder / "table.md").read_text()
-    assert sorted(text.partition(" (log: ")[0] for text in said) == ["A", "B"]
-    assert run_comparison(comparison, root=root, watch=watch, on_phase=said.append)[0] == rows
-    assert len(said) == 2
-    with claimed(root / "sweeps" / "few-b"):  # as if another process resumed it
-        (folder.parents[1] / "sweeps" / "few-b" / "spool" / "parent.jsonl").unlink()
-        _, failed = run_comparison(comparison, root=root, watch=watch, on_phase=said.append)[0]
-    assert "must have one driver at a time" in failed.why
 
 
 def write_tuning(root: Path, spec: RunSpec, values: dict[float, float]) -> None:

@@ -2,12 +2,11 @@
 
 import json
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from mtcon_ray import paths
@@ -97,6 +96,33 @@ class TrialResult:
 
 
 @dataclass(frozen=True)
+class Configuration:
+    """One set of searched values with its trials, one per seed."""
+
+    params: dict[str, Any]
+    trials: tuple[TrialResult, ...]
+
+    @property
+    def value(self) -> float:
+        """Returns the mean validation score over the configuration's seeds, a fraction."""
+        return fmean(t.value for t in self.trials if t.value is not None)
+
+    @property
+    def spread(self) -> float | None:
+        """Returns the standard deviation over seeds, None with fewer than two seeds."""
+        values = [t.value for t in self.trials if t.value is not None]
+        return stdev(values) if len(values) > 1 else None
+
+
+def by_configuration(trials: Iterable[TrialResult]) -> list[Configuration]:
+    """Groups trials by configuration; keeps the order of the trials."""
+    seeds: dict[str, list[TrialResult]] = {}
+    for trial in trials:
+        seeds.setdefault(trial.configuration, []).append(trial)
+    return [Configuration(found[0].params, tuple(found)) for found in seeds.values()]
+
+
+@dataclass(frozen=True)
 class SweepResults:
     """All trials of a sweep, by number; `lost` lists what is missing from their event logs."""
 
@@ -148,16 +174,17 @@ class SweepResults:
         that lost seeds to early stopping or failure counts only where none is complete, since
         the mean of its survivors flatters it.
         """
-        seeds: dict[str, list[TrialResult]] = defaultdict(list)
-        for trial in self.ranked():
-            if trial.full_budget:
-                seeds[trial.configuration].append(trial)
+        found = self.configurations()
+        return found[0].trials[0] if found else None
 
-        def key(trials: list[TrialResult]) -> tuple[bool, float]:
-            complete = len(trials) >= self.recorded.search.repeats
-            return complete, fmean(t.value for t in trials if t.value is not None)
+    def configurations(self) -> list[Configuration]:
+        """Returns the configurations with their full-budget trials, the winner's first.
 
-        return max(seeds.values(), key=key)[0] if seeds else None
+        Configurations with all seeds come first, by mean value, then the incomplete ones.
+        """
+        found = by_configuration(trial for trial in self.ranked() if trial.full_budget)
+        repeats = self.recorded.search.repeats
+        return sorted(found, key=lambda c: (len(c.trials) < repeats, -c.value))
 
     def required_winner(self) -> TrialResult:
         """Returns the winner. Raises MtconError without one."""

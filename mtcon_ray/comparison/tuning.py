@@ -4,18 +4,16 @@ Every system tries the same number of configurations for the same number of epoc
 validation scores alone.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from pydantic import Field
 
 from mtcon_ray.errors import MtconError, SpecError
-from mtcon_ray.results import SweepResults, TrialResult
+from mtcon_ray.results import Configuration, SweepResults, by_configuration
 from mtcon_ray.search.space import Dimension, Point
 from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.spec import RunSpec, parse_spec, set_value, with_scheduler, with_values
@@ -140,14 +138,11 @@ def best_points(results: SweepResults, count: int) -> list[Point]:
     better at the same epoch. One that ended at a plateau has trained for all of them. Then the mean
     validation score over seeds decides.
     """
-    seeds: dict[str, list[TrialResult]] = defaultdict(list)
-    for trial in results.trials:
-        if trial.value is not None and trial.status != Status.FAILED:
-            seeds[trial.configuration].append(trial)
+    valued = [t for t in results.trials if t.value is not None and t.status != Status.FAILED]
 
-    def key(trials: list[TrialResult]) -> tuple[float, float]:
-        value = fmean(t.value for t in trials if t.value is not None)
-        return sum(1.0 if t.full_budget else t.last_epoch / t.epochs for t in trials), value
+    def key(found: Configuration) -> tuple[float, float]:
+        shares = (1.0 if t.full_budget else t.last_epoch / t.epochs for t in found.trials)
+        return sum(shares), found.value
 
-    best = sorted(seeds.values(), key=key, reverse=True)[:count]
-    return [trials[0].params for trials in best]
+    best = sorted(by_configuration(valued), key=key, reverse=True)[:count]
+    return [found.params for found in best]

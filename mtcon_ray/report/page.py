@@ -19,13 +19,7 @@ from mtcon_ray.presentation import (
     value_text,
     value_word,
 )
-from mtcon_ray.report.ranking import (
-    configurations,
-    deviation,
-    margin,
-    resampled,
-    verdict,
-)
+from mtcon_ray.report.ranking import deviation, margin, resampled, verdict
 from mtcon_ray.results import SweepResults
 from mtcon_ray.status import Status
 from mtcon_ray.tracking.events import Event, Started
@@ -39,7 +33,7 @@ def headline(results: SweepResults) -> tuple[str, str]:
             "No trial finished with its full budget, so there is no winner.",
             f"{_counted(results)}.{' The reasons are given below.' if failures(results) else ''}",
         )
-    best = configurations(results)[0]
+    best = results.configurations()[0]
     who = configuration_text(winner.params) if winner.params else winner.name
     seeds = len(best.trials)
     if best.spread is None:
@@ -135,7 +129,7 @@ def accuracies(results: SweepResults) -> list[dict[str, Any]]:
     winner = results.winner
     if winner is None:
         return []
-    best, *others = configurations(results)
+    best, *others = results.configurations()
     first = resampled(results, best.trials)
     second = resampled(results, others[0].trials) if others else {}
     rows, names = [], results.recorded.labels.slugs
@@ -180,7 +174,7 @@ def repeats(results: SweepResults) -> list[dict[str, Any]]:
                 for s in slugs
             ],
         }
-        for configuration in configurations(results)
+        for configuration in results.configurations()
     ]
 
 

@@ -3,36 +3,16 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
-from typing import Any
+from statistics import fmean
 
 from mtcon_ray import metrics
 from mtcon_ray.evaluation.intervals import Scores, resampled_scores
 from mtcon_ray.evaluation.predictions import load_predictions
-from mtcon_ray.results import SweepResults, TrialResult
+from mtcon_ray.results import Configuration, SweepResults, TrialResult
 
 # In bootstrap deviations of the difference. Between two equally good configurations one lead in
 # three exceeds one deviation, and one in twenty exceeds two.
 TOLD_APART = 2.0
-
-
-@dataclass(frozen=True)
-class Configuration:
-    """One set of searched values with its full-budget trials, one per seed, best first."""
-
-    params: dict[str, Any]
-    trials: tuple[TrialResult, ...]
-
-    @property
-    def value(self) -> float:
-        """Returns the mean validation score over the configuration's seeds, a fraction."""
-        return fmean(t.value for t in self.trials if t.value is not None)
-
-    @property
-    def spread(self) -> float | None:
-        """Returns the standard deviation over seeds, None with fewer than two seeds."""
-        values = [t.value for t in self.trials if t.value is not None]
-        return stdev(values) if len(values) > 1 else None
 
 
 @dataclass(frozen=True)
@@ -82,23 +62,9 @@ def deviation(trial: TrialResult, labels: metrics.Labels) -> float | None:
     return whole if parts and math.isfinite(whole) else None
 
 
-def configurations(results: SweepResults) -> list[Configuration]:
-    """Returns configurations with a full-budget trial, in order of rank.
-
-    The winner's comes first, then those with all seeds by mean score, then incomplete ones.
-    """
-    seeds: dict[str, list[TrialResult]] = {}
-    for trial in results.ranked():
-        if trial.full_budget:
-            seeds.setdefault(trial.configuration, []).append(trial)
-    found = [Configuration(trials[0].params, tuple(trials)) for trials in seeds.values()]
-    winner, repeats = results.winner, results.recorded.search.repeats
-    return sorted(found, key=lambda c: (winner not in c.trials, len(c.trials) < repeats, -c.value))
-
-
 def margin(results: SweepResults) -> Margin | None:
     """Returns the winner's lead; None with fewer than two full-budget configurations."""
-    best = configurations(results)[:2]
+    best = results.configurations()[:2]
     if len(best) < 2:
         return None
     gap = best[0].value - best[1].value

@@ -1,12 +1,17 @@
 """Retention on disk: a sweep keeps the networks of its best trials, as `storage.keep` says."""
 
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 from mtcon_ray.metrics import OBJECTIVE
 from mtcon_ray.paths import checkpoint_folder
-from mtcon_ray.results import SweepResults, TrialResult, load_sweep, objective_values
+from mtcon_ray.results import (
+    SweepResults,
+    TrialResult,
+    by_configuration,
+    load_sweep,
+    objective_values,
+)
 from mtcon_ray.status import Status
 from mtcon_ray.training.checkpoint import discard_network
 
@@ -59,13 +64,8 @@ def removable_trials(results: SweepResults, keep: int) -> list[str]:
     if results.winner is not None:
         kept.add(results.winner.name)
     decided = [trial for trial in ended if trial.status is not Status.FAILED]
-    num_decided = Counter(trial.configuration for trial in decided)
-    best_seeds = {trial.configuration: trial.name for trial in reversed(decided)}
-    kept |= {
-        name
-        for configuration, name in best_seeds.items()
-        if num_decided[configuration] < results.recorded.search.repeats
-    }
+    repeats = results.recorded.search.repeats
+    kept |= {c.trials[0].name for c in by_configuration(decided) if len(c.trials) < repeats}
     return [trial.name for trial in ended if trial.name not in kept]
 
 

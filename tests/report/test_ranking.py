@@ -8,7 +8,7 @@ import pytest
 
 from mtcon_ray import metrics
 from mtcon_ray.report import page
-from mtcon_ray.report.ranking import configurations, deviation, margin, verdict
+from mtcon_ray.report.ranking import deviation, margin, verdict
 from mtcon_ray.results import SweepResults, TrialResult
 from tests.recorded import plan_with
 from tests.report.conftest import MakeSweep
@@ -109,7 +109,7 @@ def test_seeds_of_a_configuration_are_one_competitor(sweep: MakeSweep) -> None:
     results = with_values(
         sweep(points=POINTS[:2], tasks=["kind"], repeats=2), [0.8, 0.6, 0.75, 0.73], 0.01
     )
-    first, second = configurations(results)
+    first, second = results.configurations()
     assert first.params == {"method.temperature": 0.2}
     assert first.value == pytest.approx(0.74)
     assert first.spread == pytest.approx(0.02 / math.sqrt(2))
@@ -128,7 +128,7 @@ def test_survivor_of_early_stopping_comes_after_complete_configurations(sweep: M
     assert "flatters" in verdict(found)
     more = sweep(points=POINTS, tasks=["kind"], repeats=2, statuses={1: "FAILED"})
     more = with_values(more, [0.8, 0.6, 0.75, 0.73, 0.5, 0.5], 0.01)
-    assert [len(c.trials) for c in configurations(more)] == [2, 2, 1]
+    assert [len(c.trials) for c in more.configurations()] == [2, 2, 1]
 
 
 def test_probe_values_are_those_of_the_last_probe(sweep: MakeSweep) -> None:

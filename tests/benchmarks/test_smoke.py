@@ -1,8 +1,6 @@
-"""Each benchmark runs once with the smallest settings; the results are not checked."""
+"""Each benchmark runs once with the smallest settings, and times only what computes the same."""
 
-from contextlib import nullcontext
-from dataclasses import replace
-from importlib.util import find_spec
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,22 +14,24 @@ from benchmarks import (
     precision,
     probes,
     profiles,
+    scale,
+    search,
+    search_curves,
     startup,
     tracking,
     training,
     views,
+    winner,
 )
 from benchmarks.gpu.bench import random_images
-from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
-from mtcon_ray.losses import nt_xent
-from mtcon_ray.spec import load_spec, with_values
-from mtcon_ray.training.device import pick_autocast
+from benchmarks.winner import Command, Job, Trial
+from mtcon_ray.losses import mtcon, nt_xent
+from mtcon_ray.models.network import build_network, projections
+from mtcon_ray.spec import RunSpec, load_spec, parse_spec, with_values
 
-# Minutes in all; `make soak` runs them.
-pytestmark = pytest.mark.soak
-
-CPU = torch.device("cpu")
-
+SOAK = pytest.mark.soak  # minutes in all
+RAY = (SOAK, pytest.mark.ray, pytest.mark.mlflow)
+JOB = Job("labels.csv", "images")
 TINY_JOB = (
     "data.num_items=300",
     "views.size=16",
@@ -43,52 +43,58 @@ TINY_JOB = (
 )
 
 
-@pytest.mark.ray
-@pytest.mark.mlflow
-def test_idle_trials_are_timed() -> None:
-    ours, function = idle_trial.measure_sweep(3), idle_trial.measure_functions(3)
-    for clock in (ours, function):
-        assert len(clock.ends) == 3
-        assert 0 < clock.per_trial < clock.total
+def tiny() -> RunSpec:
+    return load_spec(tracking.DEFAULT_JOB, TINY_JOB)
 
 
-@pytest.mark.ray
-def test_a_trainer_in_each_trial_is_timed() -> None:
-    """The first two trials start the peer's processes, so a third one is timed."""
-    clock = idle_trial.measure_trainers(3)
-    assert len(clock.ends) == 3
-    assert 0 < clock.per_trial < clock.total
+def table_of_searches() -> str:
+    rising = {str(t): [t * e / 9 for e in range(1, 10)] for t in search.TEMPERATURES}
+    spec = search.grid_spec(photos=False, epochs=9, seeds=1)
+    return search.compare(spec, [rising], range(1))
 
 
-def test_idle_trials_are_told_by_their_rounds() -> None:
-    def clock(*ends: float) -> idle_trial.Clock:
-        return idle_trial.Clock(0.0, list(ends))
-
-    ours = [clock(1, 2, 3), clock(1, 2, 4), clock(1, 2, 6)]
-    peer = [clock(1, 2, 12), clock(1, 2, 42), clock(1, 2, 22)]
-    table = idle_trial.table({"ours": ours, "peer": peer}, "ours").splitlines()
-    assert table[2:] == [
-        "| ours | 2.00 | 1 | 4.0 |",
-        "| peer | 20.00 | 10.00 (5.00 to 20.00) | 22.0 |",
-    ]
+def table_of_cadence() -> str:
+    spec = with_values(idle_trial.sweep_spec(1), {"train.batch_size": 16})
+    return cadence.measure({"tiny": spec}, rounds=1)
 
 
-@pytest.mark.ray
-@pytest.mark.mlflow
-def test_tracking_is_timed() -> None:
-    costs = tracking.measure_sweep(load_spec(tracking.DEFAULT_JOB, TINY_JOB))
-    assert costs.num_trials == 2
-    assert costs.num_reports == 4
-    assert 0 < costs.on_training_thread < costs.training
-    assert costs.sender > 0
-    assert costs.share == (costs.on_training_thread + costs.sender) / costs.training
-
-
-def test_losses_are_compared_and_timed() -> None:
-    table = losses.measure(small=8, large=16, rounds=1)
-    for way in ("mtcon", "SupContrast", "pytorch-metric-learning", "limit: matrix products"):
-        assert f"3 tasks, 8 images: {way}" in table
-        assert f"3 tasks, 16 images: {way}" in table
+@pytest.mark.parametrize(
+    ("measure", "words"),
+    [
+        pytest.param(lambda: losses.measure(8, 16, 1), "3 tasks, 16 images: mtcon", marks=SOAK),
+        pytest.param(lambda: views.measure(8, 1), "| mtcon-ray |", marks=SOAK),
+        pytest.param(
+            lambda: training.measure(64, 1, encoder="small"), "| as SupContrast", marks=SOAK
+        ),
+        pytest.param(
+            lambda: precision.measure(tiny().trial({"method.temperature": 0.1}), seeds=range(2)),
+            "| float32 | bfloat16 |", marks=SOAK,
+        ),
+        pytest.param(
+            lambda: probes.measure(200, encoder="small", rounds=1), "as SupContrast", marks=SOAK
+        ),
+        pytest.param(lambda: profiles.measure(repeats=3), "| colour jitter |", marks=SOAK),
+        pytest.param(lambda: large_loss.measure(num_images=16), "32 views: mtcon", marks=SOAK),
+        pytest.param(table_of_cadence, "| tiny |", marks=SOAK),
+        pytest.param(search_curves.measure, "| halving | 24.1% | ", marks=SOAK),
+        pytest.param(table_of_searches, "| halving | 24.1% |", marks=RAY),
+        pytest.param(lambda: scale.measure((3, 5), 1), "| TPE: 5 trials", marks=RAY),
+        pytest.param(
+            lambda: startup.measure(1, ["list --root ."]), "`mtcon-ray list --root .`", marks=RAY
+        ),
+        pytest.param(
+            lambda: str(tracking.measure_sweep(tiny()).num_reports), "4", marks=RAY
+        ),
+        pytest.param(
+            lambda: str([len(measure(3).ends) for measure in (
+                idle_trial.measure_sweep, idle_trial.measure_functions, idle_trial.measure_trainers
+            )]),
+            "[3, 3, 3]", marks=RAY,
+        ),
+    ],
+)  # fmt: skip
+def test_a_benchmark_runs(measure: Callable[[], str], words: str) -> None:
+    assert words in measure()
 
 
 def test_a_peer_that_computes_something_else_is_not_timed() -> None:
@@ -110,32 +116,7 @@ def test_a_peer_that_computes_something_else_is_not_timed() -> None:
         losses.check_equal(ours, same_value, [z_BVD])
 
 
-def test_views_are_timed() -> None:
-    table = views.measure(num_images=8, rounds=1)
-    assert "| mtcon-ray |" in table
-    assert "torchvision, decoding JPEG, half of them blurred" in table
-    lightly = find_spec("lightly") is not None
-    assert ("| lightly, decoded images, half of them blurred |" in table) == lightly
-    assert "| limit: memory bandwidth |" in table
-
-
-@pytest.mark.parametrize(
-    ("temperature", "scale", "differ"), [(0.1, 1, None), (0.09, 1, "losses"), (0.1, 2, "gradients")]
-)
-def test_what_is_timed_in_bfloat16_is_close_to_float32(
-    temperature: float, scale: int, differ: str | None, tmp_path: Path
-) -> None:
-    dataset = random_images(60, 16)
-    exact = training.spec_of(60, "small", "float32", size=16, batch_size=16)
-    changes = {"train.precision": "bfloat16", "method.temperature": temperature}
-    half = training.run_of(with_values(exact, changes), dataset, tmp_path / "half")
-    for parameter in half.network.parameters():
-        parameter.register_hook(lambda gradient: scale * gradient)
-    expected = pytest.raises(AssertionError, match=f"{differ} differ") if differ else nullcontext()
-    with expected:
-        training.check_close_step(half, training.run_of(exact, dataset, tmp_path / "exact"))
-
-
+@SOAK
 def test_a_loop_that_computes_something_else_is_not_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,76 +126,43 @@ def test_a_loop_that_computes_something_else_is_not_timed(
         training.check_same_step(spec, random_images(60, 16), tmp_path / "run")
 
 
-def test_training_is_timed() -> None:
-    table = training.measure(num_images=64, rounds=1, encoder="small")
-    assert "| mtcon-ray |" in table
-    in_half = pick_autocast("auto", CPU) is not None
-    assert table.count("| as SupContrast, float32 |") == 1 + in_half
-    assert ("| limit: the network alone, bfloat16 |" in table) == in_half
-
-
-def test_precisions_are_compared() -> None:
-    tiny = load_spec(tracking.DEFAULT_JOB, TINY_JOB).trial({"method.temperature": 0.1})
-    header, _, *rows = precision.measure(tiny, seeds=range(2)).splitlines()
-    assert "| float32 | bfloat16 |" in header
-    assert [row.split(" ")[1] for row in rows] == ["shape", "colour", "texture", "tilt"]
-
-
-def test_precisions_differ_by_the_means_of_their_seeds() -> None:
-    dataset = replace(random_images(60, 4), tasks=("shape",))
-
-    def reported(*accuracies: float) -> list[dict[str, float]]:
-        return [{"test/accuracy/shape": a, "test/accuracy_std/shape": 0.02} for a in accuracies]
-
-    found = {"float32": reported(0.5, 0.7), "bfloat16": reported(0.6, 0.7)}
-    row = precision.table(found, dataset).splitlines()[-1]
-    assert row == "| shape (4 classes) | 0.600 (0.141) | 0.650 (0.071) | +0.050 (0.112) | 0.020 |"
-
-
-def test_probes_are_timed() -> None:
-    table = probes.measure(num_images=200, encoder="small", rounds=1)
-    assert "as SupContrast: 60 epochs" in table
-    assert "| mtcon-ray, solver sgd, 20 epochs |" in table
-    assert "times as long as sgd" in table.splitlines()[-1]
-
-
+@SOAK
 def test_probes_are_not_timed_where_accuracies_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probes, "peer_accuracy", lambda *_: 0.5 / 3)
     with pytest.raises(AssertionError, match="'shape'"):
         probes.measure(num_images=200, encoder="small", rounds=1)
 
 
-def test_profiles_are_of_the_views_and_losses_that_are_timed() -> None:
-    table = profiles.measure(repeats=3)
-    for part in ("colour jitter", "all", "SmallBatchSum", "without the profiler"):
-        assert f"| {part} |" in table
-    images = torch.randint(0, 256, (4, 80, 80, 3), dtype=torch.uint8)
-    spec = ViewsSpec(size=64)
-    drawn = draw_parameters(8, 80, spec, torch.Generator().manual_seed(1))
-    parts = profiles.in_parts(images, spec, 1, lambda _, do: do())
-    assert torch.equal(parts, make_views(images, drawn, spec))
+def command(seconds: float, best: float = 0.8) -> Command:
+    """Returns a command whose trials take `seconds` each; the third one has the best accuracy."""
+    scores = {0.05: 0.5, 0.1: 0.6, 0.2: best, 0.5: 0.7}
+    trials = [
+        Trial(t, score, 105.0, 105.0 + 0.8 * seconds, 105.0 + seconds)
+        for t, score in scores.items()
+    ]
+    return Command(100.0, 106.0 + 2 * seconds, tuple(trials))
 
 
-def test_a_large_loss_is_measured() -> None:
-    assert "16 images, 32 views: mtcon" in large_loss.measure(num_images=16)
+def test_a_script_with_another_accuracy_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(winner, "run_sweep", lambda *_: command(10.0))
+    monkeypatch.setattr(winner, "run_script", lambda *_: command(30.0, best=0.71))
+    assert "| a trial |" in winner.compare(JOB, rounds=1)
+    monkeypatch.setattr(winner, "run_script", lambda *_: command(30.0, best=0.9001))
+    with pytest.raises(AssertionError, match=r"accuracy=0\.9001"):
+        winner.compare(JOB, rounds=1)
 
 
-def test_probes_are_weighed_against_training() -> None:
-    tiny = idle_trial.sweep_spec(1)
-    table = cadence.measure({"tiny": with_values(tiny, {"train.batch_size": 16})}, rounds=1)
-    assert "| tiny |" in table
+def test_the_script_trains_the_network_and_losses_of_the_sweep() -> None:
+    from benchmarks.peers.winner_script import Network, multitask_loss
 
-
-def test_the_first_probe_and_all_others_are_weighed_against_every_epoch() -> None:
-    """A training of five epochs is probed after epochs 2, 4 and 5."""
-    shares = cadence.shares_of([9.0, 2.0, 1.0], [0.5, 0.2, 0.25], num_epochs=5, every=2)
-    assert shares == pytest.approx([(0.5 + 2 * 0.2) / 10, (0.5 + 2 * 0.25) / 5])
-
-
-@pytest.mark.ray
-@pytest.mark.mlflow
-def test_commands_are_timed_in_units_of_an_import() -> None:
-    table = startup.measure(1, ["list --root .", "schema"]).splitlines()
-    assert [line.split("|")[1].strip() for line in table[2:]] == [
-        "`mtcon-ray list --root .`", "`mtcon-ray schema`"
-    ]  # fmt: skip
+    spec = parse_spec(winner.spec_of(JOB))
+    make = projections(JOB.tasks, dim=JOB.head_dim, hidden=None)
+    ours = build_network(spec.model, make, seed=0)
+    peer = Network(JOB.width, JOB.head_dim, list(JOB.tasks))
+    shapes = [[p.shape for p in each.parameters()] for each in (ours, peer)]
+    assert shapes[0] == shapes[1]
+    z_by_task = peer(torch.randn(16, 3, JOB.size, JOB.size))
+    labels = {task: torch.randint(0, 3, (8,)) for task in JOB.tasks}
+    pairs = {task: z_ND.unflatten(0, (-1, 2)) for task, z_ND in z_by_task.items()}
+    expected = mtcon(pairs, labels, temperature=0.1)
+    torch.testing.assert_close(multitask_loss(z_by_task, labels, 0.1), expected)

@@ -1,4 +1,4 @@
-"""Tests of the list of stages."""
+"""The list of stages, and the imports of the benchmarks of the core."""
 
 from pathlib import Path
 
@@ -15,13 +15,5 @@ def test_stages_are_the_files() -> None:
 
 
 def test_benchmarks_of_the_core_start_without_the_rest() -> None:
-    core = (
-        "views",
-        "losses",
-        "training",
-        "profiles",
-        "probes",
-        "gpu.rows",
-        "large_loss",
-    )
+    core = ("views", "losses", "training", "profiles", "probes", "gpu.rows", "large_loss")
     run_python(BLOCKED_IMPORTS, "benchmarks.__main__", *(f"benchmarks.{name}" for name in core))

@@ -8,7 +8,7 @@ from pathlib import Path
 from experiments.reproduction.cells import Cell
 from experiments.reproduction.data import DATA_SETS
 from experiments.reproduction.experiment import Done, Experiment
-from experiments.reproduction.page import ANSWERS, Failure, page, write_inconsistencies, write_page
+from experiments.reproduction.page import Failure, page, write_inconsistencies
 from experiments.reproduction.paper import inconsistencies
 from experiments.reproduction.running import disclosed
 from tests.experiments.pretended import all_trained, setting, trained
@@ -56,57 +56,11 @@ def test_a_page_has_each_claim_with_its_verdict(tmp_path: Path) -> None:
         assert " ".join(listed.place.split()) in text.replace("&#39;", "'")
 
 
-def test_claims_over_systems_that_learned_nothing_are_counted(tmp_path: Path) -> None:
-    where = setting(tmp_path, "small", "train.epochs=20")
-    found: Experiment = importlib.import_module("experiments.mscon_table1").EXPERIMENT
-    scores = {Cell("zappos50k", "mtcon"): [0.9] * 3, Cell("zappos50k", "csn"): [0.4, 0.41, 0.4]}
-    trained = all_trained(where, list(found.cells(where)), scores)
-    made = Done(found, found.finish(where, trained), trained, tmp_path)
-    # Three labels, and their mean.
-    text = words(page(where, [made], [], 1))
-    assert "4 that hold are over a system below the untrained encoder." in text
-
-
 def test_claims_of_this_project_are_counted_apart(tmp_path: Path) -> None:
     made = done(tmp_path, "temperature_figure")
     text = words(page(setting(tmp_path, "small"), [made], [], 1))
     assert "0 claims of the papers" in text
     assert "Claims of this project: holds: 6." in text
-
-
-def test_a_training_that_tables_share_is_counted_once(tmp_path: Path) -> None:
-    """On stand-ins also with CCN, whose cells have other classes on the paper's images."""
-    tables = [done(tmp_path, "ccn_table1", "smoke"), done(tmp_path, "mscon_table1", "smoke")]
-    names = {setting(tmp_path).name_of(cell) for each in tables for cell in each.trained}
-    assert len(names) < len(tables[0].trained) + len(tables[1].trained)
-    text = words(page(setting(tmp_path), tables, [], 2))
-    assert f"of {len(names)} different systems" in text
-
-
-def test_a_page_of_few_seeds_judges_nothing(tmp_path: Path) -> None:
-    one = done(tmp_path, "mscon_table4", "smoke")
-    write_page(tmp_path / "out" / "index.html", setting(tmp_path), [one], [], planned=1)
-    text = words((tmp_path / "out" / "index.html").read_text(encoding="utf-8"))
-    assert "5 claims of the papers, none of them judged not judged at this budget: 5." in text
-    assert "Not made yet" not in text
-
-
-def test_answers_are_counted_by_table(tmp_path: Path) -> None:
-    html = page(setting(tmp_path, "small"), [done(tmp_path, "mscon_table4")], [], 1)
-    row = re.search(r'<a href="#mscon_table4">.*?</tr>', html, re.S)
-    assert row is not None
-    counts = re.findall(r'<td class="number">(\d*)</td>', row[0])
-    headings = re.findall(r'<th class="number" scope="col">([a-z ]*)</th>', html)
-    assert dict(zip(ANSWERS, counts, strict=True)) == {
-        "holds": "",
-        "does not hold": "",
-        "undecided": "",
-        "cannot be decided here": "",
-        "not comparable": "5",
-        "not testable here": "",
-        "not judged at this budget": "",
-    }
-    assert headings[: len(ANSWERS)] == list(ANSWERS)
 
 
 def test_what_differs_from_the_paper_is_disclosed(tmp_path: Path) -> None:

@@ -64,15 +64,6 @@ def test_the_experiments_must_be_named(capsys: pytest.CaptureFixture[str]) -> No
     assert "Error: no experiment 'table1'; experiments: " in capsys.readouterr().err
 
 
-def test_missing_images_leave_a_report_without_results(tmp_path: Path) -> None:
-    options = "--budget", "small", "--data", "photos", "--root", tmp_path
-    assert here("mscon_table3", *options) == 0
-    folder = tmp_path / "reproductions" / "small-photos"
-    claims = pd.read_csv(folder / "mscon_table3" / "claims.csv")
-    assert claims["verdict"].tolist() == ["not testable here"]
-    assert "not testable here: 1." in (folder / "chosen.html").read_text(encoding="utf-8")
-
-
 def test_what_fails_is_in_the_report_and_the_rest_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,15 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 
 from experiments import amcl_histograms, multisupcon_umap, tsne_heads
-from experiments.reproduction import embeddings
 from experiments.reproduction.cells import Cell
 from experiments.reproduction.experiment import Experiment, Outcome
-from experiments.reproduction.spaces import choose_items, head_spaces, model_file, open_trained
-from mtcon_ray.evaluate import load_method, load_network
-from mtcon_ray.methods.amcl import AMCL
+from experiments.reproduction.spaces import choose_items, head_spaces, open_trained
 from tests.experiments.pretended import all_trained
 from tests.experiments.tiny import tiny_setting, train
 
@@ -77,55 +73,6 @@ def test_tsne_has_a_panel_per_head_and_a_row_per_head_and_label(
     assert found.table["neighbours (%)"].between(0, 100).all()
     assert len(found.verdicts) == 3 + 4
     assert {verdict.answer for verdict in found.verdicts} == {"not judged at this budget"}
-
-
-def test_overlaps_of_neighbours_are_there_without_umap(
-    outcome_of: Callable[[str], Outcome], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(embeddings, "find_spec", lambda name: None)
-    found = outcome_of("multisupcon_umap")
-    assert found.pictures == {}
-    assert any("mtcon-ray[figures]" in note for note in found.notes)
-    assert found.table["overlap with neighbours"].notna().all()
-    assert list(found.table["epoch"]) == ["first"] * 3 + ["last"] * 3
-    assert len(found.verdicts) == 3
-
-
-def test_umap_draws_every_method_after_its_first_and_last_epoch(
-    outcome_of: Callable[[str], Outcome], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The two first components stand in for UMAP, which takes long to compile."""
-    monkeypatch.setattr(multisupcon_umap, "umap_if_installed", lambda: lambda z_ND: z_ND[:, :2])
-    assert len(outcome_of("multisupcon_umap").pictures) == 1
-
-
-def test_histograms_compare_both_methods(outcome_of: Callable[[str], Outcome]) -> None:
-    found = outcome_of("amcl_histograms")
-    assert len(found.pictures) == 1
-    assert len(found.table) == 2 * 2 * 3
-    assert found.table["separated (%)"].between(0, 100).all()
-    # For each quantity a trend, and a difference for each number of augmentations.
-    assert len(found.verdicts) == 2 * (1 + 3)
-
-
-def test_cosines_are_divided_by_the_temperature_of_training(tmp_path: Path) -> None:
-    where = tiny_setting(tmp_path)
-    simclr, amcl = Cell("stl10", "simclr-1"), Cell("stl10", "amcl-1")
-    z_PD, other_PD = F.normalize(
-        torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0)), dim=2
-    )
-    cosine_P = (z_PD * other_PD).sum(dim=1)
-    for cell, each in train(where, [simclr, amcl]).items():
-        path = model_file(each.row, each.row.finished[0])
-        method, (_, network) = load_method(path), load_network(path)
-        found_P = amcl_histograms.scaled_by(method, network.names[0])(z_PD, other_PD)
-        if cell == simclr:
-            torch.testing.assert_close(found_P, cosine_P / 0.5)
-        else:
-            assert isinstance(method, AMCL)
-            assert (found_P.abs() <= cosine_P.abs() / 0.05).all()
-            assert (found_P.abs() >= cosine_P.abs() / 2).all()
-            assert len(set((found_P / cosine_P).tolist())) == 5
 
 
 def test_positives_are_views_of_an_item_and_negatives_of_two() -> None:

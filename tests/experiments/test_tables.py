@@ -74,18 +74,6 @@ def test_pooled_claims_are_the_mean_gains_of_the_abstracts(tmp_path: Path) -> No
         assert first.detectable.endswith(" points")
 
 
-def test_what_the_paper_prints_may_be_too_small_for_the_design(tmp_path: Path) -> None:
-    where, shoes = setting(tmp_path, "small"), table("mscon_table1")
-    better = {Cell("zappos50k", "mtcon"): [0.53, 0.57, 0.55]}
-    verdicts = shoes.finish(where, all_trained(where, shoes.cells(), better)).verdicts
-    of_xent = [v for v in verdicts if v.claim.startswith("MSCon above XEnt MT")]
-    assert of_xent[0].ours.startswith("+5.00 [")
-    assert [v.answer for v in of_xent] == ["cannot be decided here"] * 4
-    assert all(abs(float(v.paper.split()[0])) < float(v.detectable.split()[0]) for v in of_xent)
-    weight = next(v for v in verdicts if "learned weight of closure" in v.claim)
-    assert weight.answer == "not testable here"
-
-
 def test_networks_below_the_untrained_encoder_are_marked(tmp_path: Path) -> None:
     where, shoes = setting(tmp_path, "small"), table("mscon_table1")
     scores = {Cell("zappos50k", "mtcon"): [0.9] * 3, Cell("zappos50k", "csn"): [0.4, 0.41, 0.4]}
@@ -164,46 +152,6 @@ def test_a_table_has_both_values_the_difference_and_the_deviations(tmp_path: Pat
     assert "synthetic images for UT Zappos50K, with the columns shape for category, " in note
     assert f"({picture_file(picture)})" in markdown(experiment("mscon_table3"), outcome)
     assert "diverged / in step 3" in markdown(experiment("mscon_table3"), outcome)
-
-
-def test_a_claim_of_ten_points_needs_ten_points(tmp_path: Path) -> None:
-    small = setting(tmp_path, "small")
-    weights = {**small.budget.base, "model.encoder": {"name": "small", "weights": "some"}}
-    brand = table("mscon_table3")
-    found = all_trained(small, brand.cells(), {Cell("zappos50k", "mtcon"): [0.55, 0.56, 0.54]})
-    where = replace(small, budget=replace(small.budget, base=weights))
-    (verdict,) = brand.finish(where, found).verdicts
-    assert (verdict.answer, verdict.paper) == ("does not hold", "+10.52 points")
-
-
-def test_a_note_marks_the_printed_value_that_belongs_to_another_task(tmp_path: Path) -> None:
-    where, disasters = setting(tmp_path, "small"), table("mtcon_table3")
-    printed = {(v.method, v.label): v.value for v in disasters.values}
-    assert printed["SupCon", "humanitarian"] == 74.89
-    note = disasters.finish(where, all_trained(where, disasters.cells(), {})).notes[-1]
-    assert "The printed 74.89 of SupCon on humanitarian" in note
-    assert f"{printed['MTCon', 'humanitarian'] - 80.36:+.2f} points" in note
-
-
-def test_label_sets_have_their_own_metrics(tmp_path: Path) -> None:
-    where, faces = setting(tmp_path, "small"), table("multisupcon_table1")
-    outcome = faces.finish(where, all_trained(where, faces.cells(), {}))
-    rows = outcome.table.set_index(["method", "metric"])["ours"]
-    assert rows["SimCLR", "mAP"] == pytest.approx(50.0)
-    assert rows["SimCLR", "micro F1"] == pytest.approx(25.0)
-    assert rows["SimCLR", "mAP of the training split"] == pytest.approx(60.0)
-    assert any("are of the validation split" in note for note in outcome.notes)
-    assert [v.claim for v in outcome.verdicts[:8]] == [
-        f"MultiSupCon_0.5 above {than} in {metric}"
-        for than in ("SupCon", "SimCLR")
-        for metric in ("micro F1", "macro F1", "sample F1", "mAP of the training split")
-    ]
-    assert [verdict.claim for verdict in outcome.verdicts[8:]] == [
-        "MultiSupCon_0.5 above MultiSupCon_0.3",
-        "MultiSupCon_0.3 above SupCon",
-        "SupCon above SimCLR",
-        "SimCLR above MultiSupCon_0.1",
-    ]
 
 
 def test_a_held_out_task_is_trained_without(tmp_path: Path) -> None:

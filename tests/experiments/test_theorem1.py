@@ -1,7 +1,5 @@
 """Tests of the simulation of MTCon's theorem 1."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,7 +7,6 @@ import pytest
 from experiments import theorem1
 from experiments.reproduction.spiked import (
     Model,
-    Sample,
     draw,
     excess_risk,
     learned_features,
@@ -35,13 +32,6 @@ def test_features_without_noise_are_those_of_the_model() -> None:
     assert learned_DR.T @ learned_DR == pytest.approx(np.eye(3))
 
 
-def test_features_are_the_top_eigenvectors_of_the_weighted_sum() -> None:
-    sample, weight_T = draw(Model(n=200), 1), np.arange(1.0, 7.0)
-    sum_DD = sum(w * np.outer(v, v) for w, v in zip(weight_T, sample.covariance_TD, strict=True))
-    top_DR = np.linalg.eigh(sum_DD)[1][:, -3:]
-    assert sine_distance(learned_features(sample, weight_T), top_DR) < 1e-6
-
-
 def test_risk_of_the_best_linear_predictor_is_that_of_a_regression() -> None:
     rng = np.random.default_rng(0)
     sample = draw(Model(d=8, n=50).with_noise(3.0), 2)
@@ -60,18 +50,6 @@ def test_risk_of_the_best_linear_predictor_is_that_of_a_regression() -> None:
     assert found == pytest.approx(expected, abs=0.003)
     assert found > 0.05
     assert excess_risk(sample.features_DR, sample.features_DR, target_R) == 0
-
-
-def test_tasks_of_one_draw_keep_their_directions_at_other_noise() -> None:
-    few, many = draw(Model(), 3), draw(Model().with_noise(0.1), 3)
-    assert np.array_equal(few.features_DR, many.features_DR)
-
-
-def test_bound_follows_images_dimensions_and_noise() -> None:
-    base = Model()
-    assert base.bound == pytest.approx(np.sqrt(40 * 3 / 4000) * 6)
-    assert replace(base, n=1000).bound == pytest.approx(2 * base.bound)
-    assert base.with_noise(3.0).bound == pytest.approx(3 * base.bound)
 
 
 @pytest.fixture(scope="module")
@@ -117,10 +95,3 @@ def test_exponent_of_a_power_law_is_found() -> None:
         for d in (0, 1)
     ]
     assert theorem1.slopes(pd.DataFrame(rows), "n") == pytest.approx([-0.7, -0.7])
-
-
-def test_weight_zero_leaves_a_task_out() -> None:
-    sample = draw(Model(n=300), 4)
-    others = Sample(sample.features_DR, sample.covariance_TD[1:])
-    without = learned_features(sample, np.array([0.0, 1, 1, 1, 1, 1]))
-    assert sine_distance(without, learned_features(others, np.ones(5))) < 1e-6

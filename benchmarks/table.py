@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from mtcon_ray.display.tables import Table
+
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Returns a Markdown table; the first column is left-aligned, the others right-aligned."""
-    rule = ("---", *("---:" for _ in header[1:]))
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rule, *rows))
+    return Table(header, rows, right=range(1, len(header))).markdown().removesuffix("\n")

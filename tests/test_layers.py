@@ -32,6 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("environment", "tracking"),
     ("folder", "preparation", "results"),
     ("presentation",),
+    ("display",),
     ("training_job",),
     ("report",),
     ("cluster",),

@@ -12,8 +12,8 @@ from rich.filesize import decimal
 from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.cli.progress_table import bar, progress_table
 from mtcon_ray.cli.sweep_progress import SweepProgress, TrialProgress
-from mtcon_ray.cli.tables import cell
 from mtcon_ray.cli.terminal import Terminal
+from mtcon_ray.display.tables import cell
 from mtcon_ray.metrics import LOSS, objective
 from mtcon_ray.presentation import (
     accuracy_text,

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mtcon_ray.cli.tables import cell
 from mtcon_ray.cli.terminal import Terminal
+from mtcon_ray.display.tables import cell
 from mtcon_ray.presentation import duration_text, printable
 
 if TYPE_CHECKING:

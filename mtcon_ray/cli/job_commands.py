@@ -15,8 +15,8 @@ from mtcon_ray import paths, plugins
 from mtcon_ray.cli import options
 from mtcon_ray.cli.follow import Follower
 from mtcon_ray.cli.run_commands import RETRY_FAILED, name_option, retry_option, run
-from mtcon_ray.cli.tables import table_lines
 from mtcon_ray.cli.terminal import Terminal, say
+from mtcon_ray.display.tables import Table
 from mtcon_ray.errors import MtconError, SpecError, SweepError, nearest
 from mtcon_ray.presentation import NOTHING, duration_text, printable
 from mtcon_ray.tracking.login import URI_VARIABLE
@@ -176,7 +176,7 @@ def jobs(address: str | None, as_json: bool) -> None:
         attempt, time_text = str(job.attempt or NOTHING), duration_text(seconds)
         rows.append([job.id, job.sweep or NOTHING, attempt, job.status.lower(), time_text])
     header = ["job", "sweep", "attempt", "status", "time"]
-    say("\n".join(table_lines(header, rows, right=[2, 4])) if rows else "no jobs")
+    say("\n".join(Table(header, rows, right=[2, 4]).lines()) if rows else "no jobs")
 
 
 @click.command()

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 
-from mtcon_ray.cli.tables import table_lines
 from mtcon_ray.data.sources import DataSpec
+from mtcon_ray.display.tables import Table
 from mtcon_ray.plan import Plan, range_text
 from mtcon_ray.planning import numbers_of
 from mtcon_ray.presentation import configuration_text, duration_text, limits_text
@@ -53,7 +53,7 @@ def stage_lines(stages: Iterable["Stage"]) -> list[str]:
         rows.append([title, name, *_work([plan]), what])
     rows.append(["all", "", *_work([plan for _, _, plan in found]), ""])
     header = ["system", "sweep", "trials", "epochs", "images", "configurations"]
-    return table_lines(header, rows, right=(2, 3, 4))
+    return Table(header, rows, right=(2, 3, 4)).lines()
 
 
 def power_lines(claims: Sequence["ClaimSpec"], stages: Iterable["Stage"]) -> list[str]:

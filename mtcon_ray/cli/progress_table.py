@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from mtcon_ray.cli.sweep_progress import SweepProgress, TrialProgress
-from mtcon_ray.cli.tables import cell, new_table
+from mtcon_ray.display.tables import cell, new_grid
 from mtcon_ray.presentation import accuracy_text, duration_text
 from mtcon_ray.status import Status
 
@@ -67,7 +67,7 @@ def _headline(progress: SweepProgress, elapsed: float) -> "Text":
 
 def _trials(progress: SweepProgress, trials: Iterable[TrialProgress], columns: int) -> "Table":
     best, wide = progress.best, columns >= WIDE_COLUMNS
-    table = new_table()
+    table = new_grid()
     # A training has the name that its user gave it, of any length.
     table.add_column("trial", no_wrap=progress.num_trials > 1)
     table.add_column("configuration")

@@ -9,8 +9,8 @@ import click
 from mtcon_ray import paths
 from mtcon_ray.cli import options
 from mtcon_ray.cli.console import Console
-from mtcon_ray.cli.tables import table_lines
 from mtcon_ray.cli.terminal import Terminal, say, warn
+from mtcon_ray.display.tables import Table
 from mtcon_ray.errors import SweepError
 from mtcon_ray.presentation import (
     NOTHING,
@@ -90,8 +90,7 @@ def list_names(root: Path, as_json: bool) -> None:
         ]
         for o in found
     ]
-    wrapped = [header.index("state"), header.index("best")]
-    say("\n".join(table_lines(header, rows, wrapped=wrapped, columns=Terminal.of().columns)))
+    say("\n".join(Table(header, rows).lines(Terminal.of().columns)))
 
 
 @click.command()

@@ -5,7 +5,7 @@ from typing import Any
 
 from mtcon_ray import metrics
 from mtcon_ray.cli.progress_table import state_text
-from mtcon_ray.cli.tables import GAP, clipped, table_lines, width
+from mtcon_ray.display.tables import Table
 from mtcon_ray.paths import REMOVED_FILE, checkpoint_folder, kept_model
 from mtcon_ray.presentation import (
     NOTHING,
@@ -18,9 +18,6 @@ from mtcon_ray.presentation import (
 from mtcon_ray.results import SweepResults, TrialResult
 
 NUM_LEADERS = 10
-# Configurations and states that would be wrapped to fewer columns than these are hard to read.
-LEAST_COLUMNS = 20
-STATE_COLUMNS = 24
 WORDS = {"test": "test", "heldout": "held out"}
 
 
@@ -29,8 +26,7 @@ def leaderboard_lines(
 ) -> list[str]:
     """Returns the trials from best to worst, with their value and each task's test score.
 
-    In a table wider than `columns` configurations and states wrap. If that is not enough, it
-    becomes several tables below each other, and reasons of failures are shortened.
+    In a terminal of `columns` texts wrap.
     """
     labels = results.recorded.labels
     objective, title = labels.objective, labels.objective_title
@@ -53,37 +49,11 @@ def leaderboard_lines(
         of_score = "" if score == "accuracy" else f" ({score})"
         table[f"test {slug}{of_score}"] = list(map(accuracy_text, tests))
     table["state"] = [state_text(trial.status, trial.reason) for trial in shown]
-    lines = [list(table), *map(list, zip(*table.values(), strict=True))]
+    lines = Table(list(table), list(zip(*table.values(), strict=True))).lines(columns)
     more = len(results.trials) - len(shown)
     notes = [f"... and {more} more"] if more > 0 else []
     notes += [f"{objective}: {title}"] if title != "accuracy" else []
-    return [*_fitted(lines, objective, columns), *notes]
-
-
-def _fitted(table: list[list[str]], objective: str, columns: int | None) -> list[str]:
-    """Returns the lines of a table that starts with its header, at most `columns` wide."""
-    header, everything = table[0], range(len(table[0]))
-    if columns is None or width(table, everything) - GAP <= columns:
-        return table_lines(header, table[1:])
-    wrapped = [header.index("configuration"), header.index("state")]
-    others = [place for place in everything if place not in wrapped]
-    if width(table, others) + len(wrapped) * (LEAST_COLUMNS + GAP) - GAP <= columns:
-        return table_lines(header, table[1:], wrapped=wrapped, columns=columns)
-    table = [[*line[:-1], clipped(line[-1], STATE_COLUMNS)] for line in table]
-    # The first table has what a reader looks for: values and states.
-    first = ["#", "trial", objective, "state"]
-    names = [*first, *(n for n in header if n not in (*first, "configuration")), "configuration"]
-    order = [header.index(name) for name in names]
-    lines: list[str] = []
-    while order[1:]:
-        count = 2
-        while count < len(order) and width(table, order[: count + 1]) - GAP <= columns:
-            count += 1
-        part = [[line[i] for i in order[:count]] for line in table]
-        lines += [""] if lines else []
-        lines += table_lines(part[0], part[1:], wrapped=[count - 1], columns=columns)
-        order = [order[0], *order[count:]]
-    return lines
+    return [*lines, *notes]
 
 
 def score_lines(results: SweepResults, values: Mapping[str, float]) -> list[str]:
@@ -105,7 +75,7 @@ def score_lines(results: SweepResults, values: Mapping[str, float]) -> list[str]
         header.append(f"{results.recorded.evaluate.neighbours}-NN")
         rows = [[*row, accuracy_text(value)] for row, value in zip(rows, nearest, strict=True)]
     warnings = [f"warning: {text}" for text in training_warnings(values)]
-    return table_lines(header, rows, right=[2]) + warnings
+    return Table(header, rows, right=[2]).lines() + warnings
 
 
 def winner_lines(results: SweepResults) -> Iterator[str]:

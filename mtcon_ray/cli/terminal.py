@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING, TextIO, cast
 
 import click
 
+from mtcon_ray.display.tables import UNLIMITED_COLUMNS
 from mtcon_ray.errors import MtconError
 from mtcon_ray.presentation import hanging, printable
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 FANCY = "█░·…±—"
 PLAIN = str.maketrans({"█": "#", "░": ".", "·": "|", "…": "~", "±": "+-", "—": "-"})
-# Wider than any line: without a terminal nothing is shortened or wrapped.
-UNLIMITED_COLUMNS = 100_000
 REDRAWS_PER_SECOND = 2
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 
 from mtcon_ray.comparison.row import Row, columns
 from mtcon_ray.comparison.spec import ClaimSpec
+from mtcon_ray.display.tables import Table
 from mtcon_ray.evaluation.intervals import (
     Interval,
     Scores,
@@ -108,23 +109,18 @@ def too_few_seeds(num_seeds: int) -> str:
     return f"{num_seeds} seed{'s' * (num_seeds > 1)}, at least {MIN_SEEDS} are needed"
 
 
-def markdown(found: list[Judged]) -> str:
-    """Returns a Markdown table of the claims; "" without claims."""
-    if not found:
-        return ""
-    lines = [
-        "| claim | label | difference | detectable | p (Holm) | verdict |",
-        "| --- | --- | ---: | ---: | ---: | --- |",
-    ]
+def table(found: list[Judged]) -> Table:
+    """Returns the claims with their verdicts as a table."""
+    rows = []
     for each in found:
         claim, shown = each.claim, interval_text(each.difference, signed=True)
         by = f" by {claim.margin:g}" if claim.margin else ""
         verdict = f"{each.verdict}: {each.why}" if each.why else each.verdict
-        names = f"{claim.better} above {claim.than}{by}".replace("|", "/")
+        names = f"{claim.better} above {claim.than}{by}"
         smallest = NOTHING if each.detectable is None else f"{each.detectable:.3f}"
-        cells = [names, each.heading, shown, smallest, p_text(each.p_holm), verdict]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        rows.append([names, each.heading, shown, smallest, p_text(each.p_holm), verdict])
+    header = ["claim", "label", "difference", "detectable", "p (Holm)", "verdict"]
+    return Table(header, rows, right=(2, 3, 4))
 
 
 def as_csv(found: list[Judged]) -> str:

@@ -9,10 +9,11 @@ import pandas as pd
 
 from mtcon_ray.comparison import tuning_table
 from mtcon_ray.comparison.claims import Judged, as_csv, judged
-from mtcon_ray.comparison.claims import markdown as claims_markdown
+from mtcon_ray.comparison.claims import table as claims_table
 from mtcon_ray.comparison.curves import curves
 from mtcon_ray.comparison.row import Row, columns, objectives
 from mtcon_ray.comparison.spec import ClaimSpec
+from mtcon_ray.display.tables import Table
 from mtcon_ray.evaluation.intervals import Interval
 from mtcon_ray.presentation import (
     NOTHING,
@@ -21,7 +22,6 @@ from mtcon_ray.presentation import (
     csv_text,
     gauge_warnings,
     interval_text,
-    one_line,
 )
 from mtcon_ray.report import plotting
 from mtcon_ray.root_files import make_folder, write
@@ -35,12 +35,11 @@ def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
     shown = columns(rows)
     best = {place: max(_values(rows, place), default=None) for place in shown}
     names = ["system", "seeds", "features", objectives(rows), *shown.values()]
-    lines = [f"| {' | '.join(names)} |", "| --- |" + " ---: |" * (len(shown) + 3)]
+    table = []
     for row in rows:
         cells = [row.title, str(len(row.finished))]
         if not row.finished:
-            reason = one_line(row.why).replace("|", "/")
-            cells += [NOTHING, f"failed: {reason}", *(NOTHING for _ in shown)]
+            cells += [NOTHING, f"failed: {row.why}", *(NOTHING for _ in shown)]
         else:
             cells.append(", ".join(map(str, row.features)) or NOTHING)
             cells.append(accuracy_text(fmean(t.value for t in row.finished if t.value is not None)))
@@ -51,11 +50,14 @@ def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
                     text = interval_text(interval._replace(value=value))
                 is_best = value is not None and value == best[place]
                 cells.append(f"**{text}**" if is_best else text)
-        lines.append("| " + " | ".join(cells) + " |")
+        table.append(cells)
     found = judged(rows, claims)
-    notes = _notes(rows, found) + _beside_baselines(rows) + _gauges(rows)
-    tables = ["\n".join(lines) + "\n", claims_markdown(found), tuning_table.markdown(rows)]
-    parts = [*tables, notes]
+    parts = [
+        Table(names, table, right=range(1, len(names))).markdown(),
+        claims_table(found).markdown() if found else "",
+        tuning_table.markdown(rows),
+        _notes(rows, found) + _beside_baselines(rows) + _gauges(rows),
+    ]
     return "\n".join(part for part in parts if part)
 
 

@@ -3,6 +3,7 @@
 import pandas as pd
 
 from mtcon_ray.comparison.row import Row, objectives
+from mtcon_ray.display.tables import Table
 from mtcon_ray.presentation import NOTHING, accuracy_text, csv_text, short_paths, value_text
 from mtcon_ray.results import SweepResults
 
@@ -20,7 +21,7 @@ def markdown(rows: list[Row]) -> str:
     short = short_paths(_searched(rows))
     names = ["system", "configurations", "epochs", "trial-hours", f"chosen by {objectives(rows)}"]
     names += short.values()
-    lines = [f"| {' | '.join(names)} |", "| --- |" + " ---: |" * (len(names) - 1)]
+    table = []
     for row in rows:
         sweeps = _sweeps(row)
         epochs = [str(sum(trial.last_epoch for trial in one.trials)) for one in sweeps]
@@ -28,15 +29,15 @@ def markdown(rows: list[Row]) -> str:
         winner = row.tuned[-1].winner if row.tuned else None
         chosen = winner.params if winner else {}
         cells = [
-            row.title.replace("|", "/"),
+            row.title,
             str(len({trial.configuration for trial in row.tuned[0].trials}) if row.tuned else 0),
             " + ".join(epochs) or NOTHING,
             f"{hours:.2f}",
             accuracy_text(winner.value if winner else None),
             *(value_text(chosen[path]) if path in chosen else NOTHING for path in short),
         ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", NOTE, ""])
+        table.append(cells)
+    return Table(names, table, right=range(1, len(names))).markdown() + f"\n{NOTE}\n"
 
 
 def as_csv(rows: list[Row]) -> str:

@@ -16,7 +16,6 @@ from mtcon_ray.metrics import slug
 from mtcon_ray.presentation import (
     ONE_SEED_NOTE,
     commands,
-    label_title,
     network_text,
     score_word,
     value_note,
@@ -87,7 +86,7 @@ def draw(results: SweepResults, importances: dict[str, float]) -> Iterator[Drawn
         yield Drawn(
             "epochs.png",
             f"Validation {word} while training",
-            f"{_upper(value_word(labels, 'validation'))}{value_note(labels)} of every trial by "
+            f"{page.upper(value_word(labels, 'validation'))}{value_note(labels)} of every trial by "
             "epoch, the winner on top.",
             epochs_figure(results),
         )
@@ -115,6 +114,7 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
     sentence, worth = page.headline(results)
     labels = results.recorded.labels
     accuracies, several = page.accuracies(results), results.recorded.search.repeats > 1
+    compared = [text for row in accuracies.rows for text in row[6:]]
     return fill(
         template,
         results=results,
@@ -125,28 +125,21 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
         figures=figures,
         leaderboard=page.leaderboard(results),
         accuracies=accuracies,
-        leads=any(row["lead"] for row in accuracies),
-        intervals=any("[" in row["lead"] + row["seeds"] * several for row in accuracies),
+        intervals=any("[" in text for text in compared),
         one_seed=ONE_SEED_NOTE,
         network=network_text(results.winner) if results.winner else "",
         warnings=page.warnings(results),
         score=score_word(labels),
-        value=_upper(value_word(labels)),
         value_note=value_note(labels),
         objective=labels.objective_title if labels.weights else "",
         measured=score_word(labels, [*labels.tasks, *labels.held_out]),
-        task_titles=[label_title(labels, task) for task in labels.tasks],
-        repeats=page.repeats(results) if several else [],
+        has_tasks=bool(labels.tasks),
+        repeats=page.repeats(results) if several and results.winner else None,
         failures=page.failures(results),
         commands=commands(results, results.folder / paths.SPEC_FILE),
         provenance=page.provenance(parent),
         ui_command=ui_command,
     )
-
-
-def _upper(text: str) -> str:
-    """Returns the text with an upper-case first letter."""
-    return text[:1].upper() + text[1:]
 
 
 def fill(template: str, **values: Any) -> str:

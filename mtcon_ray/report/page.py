@@ -2,18 +2,21 @@
 
 from collections.abc import Iterable
 from statistics import fmean, stdev
-from typing import Any
 
 from mtcon_ray import metrics
+from mtcon_ray.display.tables import Table
 from mtcon_ray.evaluation.intervals import difference, mean_interval
 from mtcon_ray.presentation import (
+    NOTHING,
     accuracy_text,
     configuration_text,
     duration_text,
     interval_text,
     label_scores,
+    label_title,
     limits_text,
     network_text,
+    score_word,
     training_warnings,
     value_note,
     value_text,
@@ -23,6 +26,11 @@ from mtcon_ray.report.ranking import deviation, margin, resampled, verdict
 from mtcon_ray.results import SweepResults
 from mtcon_ray.status import Status
 from mtcon_ray.tracking.events import Event, Started
+
+
+def upper(text: str) -> str:
+    """Returns the text with an upper-case first letter."""
+    return text[:1].upper() + text[1:]
 
 
 def headline(results: SweepResults) -> tuple[str, str]:
@@ -99,57 +107,67 @@ def setup(results: SweepResults) -> list[tuple[str, str]]:
     ]
 
 
-def leaderboard(results: SweepResults) -> list[dict[str, Any]]:
-    """Returns a table row for each trial, best first."""
-    labels = results.recorded.labels
-    slugs = list(metrics.slugs(labels.tasks).values())
-    return [
-        {
-            "trial": trial,
-            "winner": trial is results.winner,
-            "params": [value_text(trial.params.get(p)) for p in results.recorded.search.space],
-            "value": accuracy_text(trial.value, deviation(trial, labels)),
-            "tasks": [accuracy_text(*metrics.reading(trial.probe_values, "val", s)) for s in slugs],
-            "status": trial.status.words,
-            "reason": trial.reason or "",
-        }
-        for trial in results.ranked()
+def leaderboard(results: SweepResults) -> Table:
+    """Returns the trials, best first, with the validation score of each task."""
+    labels, space = results.recorded.labels, results.recorded.search.space
+    slugs, several = metrics.slugs(labels.tasks).values(), results.recorded.search.repeats > 1
+    ranked = results.ranked()
+    rows = [
+        [
+            str(place),
+            trial.name,
+            *(value_text(trial.params.get(path)) for path in space),
+            *([str(trial.seed)] * several),
+            accuracy_text(trial.value, deviation(trial, labels)),
+            f"{trial.last_epoch} of {trial.epochs}",
+            "winner" if trial is results.winner else trial.status.words,
+            *(accuracy_text(*metrics.reading(trial.probe_values, "val", s)) for s in slugs),
+        ]
+        for place, trial in enumerate(ranked, 1)
     ]
+    header = ["#", "Trial", *space, *(["Seed"] * several), upper(value_word(labels)), "Epochs"]
+    header += ["Status", *(label_title(labels, task) for task in labels.tasks)]
+    right = set(range(len(header))) - {1, header.index("Status", 2 + len(space))}
+    best = ranked.index(results.winner) if results.winner else None
+    return Table(header, rows, right, best)
 
 
-def accuracies(results: SweepResults) -> list[dict[str, Any]]:
+def accuracies(results: SweepResults) -> Table:
     """Returns a row for each label of the winner: classes, floors, score, mean over seeds, lead.
 
-    The mean has a 95 % interval over seeds and items if predictions are stored, else the standard
-    deviation over seeds. The lead is the paired difference from the runner-up's mean; it is "" if
-    either has no stored predictions. The floors are the accuracies of guesses without the image: a
-    uniform guess ("chance") and the most frequent class ("baseline"). Label sets are scored by
-    mean average precision instead of accuracy, numbers by R^2.
+    With repeats the mean has a 95 % interval over seeds and items if predictions are stored, else
+    the standard deviation over seeds. The lead is the paired difference from the runner-up's mean.
+    Its column is omitted if no label has stored predictions of both. The floors are the accuracies
+    of guesses without the image: a uniform guess ("chance") and the most frequent class
+    ("baseline"). Label sets are scored by mean average precision instead of accuracy, numbers by
+    R^2.
     """
-    winner = results.winner
-    if winner is None:
-        return []
-    best, *others = results.configurations()
-    first = resampled(results, best.trials)
-    second = resampled(results, others[0].trials) if others else {}
-    rows, names = [], results.recorded.labels.slugs
-    for row in label_scores(results.recorded.labels, results.plan, winner.last_metrics):
-        place = row.split, names[row.label]
-        if place in first:
-            seeds = interval_text(mean_interval(first[place]))
-        else:
-            seeds = _mean_text(metrics.reading(t.last_metrics, *place).value for t in best.trials)
-        has_lead = place in first and place in second
-        lead = difference(first[place], second[place]) if has_lead else None
-        rows.append(
-            {
-                **row._asdict(),
-                "accuracy": accuracy_text(*row.score),
-                "seeds": seeds,
-                "lead": interval_text(lead, signed=True) if lead else "",
-            }
-        )
-    return rows
+    labels, several = results.recorded.labels, results.recorded.search.repeats > 1
+    best = results.configurations()[:2]
+    stored = [resampled(results, each.trials) for each in best]
+    first = stored[0] if stored else {}
+    second = stored[1] if len(stored) > 1 else {}
+    rows, leads = [], []
+    scores = results.winner.last_metrics if results.winner else {}
+    for row in label_scores(labels, results.plan, scores):
+        place = row.split, labels.slugs[row.label]
+        cells = [row.title, row.role, row.classes, row.chance, row.baseline]
+        cells.append(accuracy_text(*row.score))
+        if several:
+            values = (metrics.reading(t.last_metrics, *place).value for t in best[0].trials)
+            mean = interval_text(mean_interval(first[place])) if place in first else None
+            cells.append(mean or _mean_text(values))
+        both = place in first and place in second
+        lead = difference(first[place], second[place]) if both else None
+        leads.append(interval_text(lead, signed=True))
+        rows.append(cells)
+    measured = score_word(labels, [*labels.tasks, *labels.held_out])
+    header = ["Label", "Role", "Classes", "Chance", "Baseline", f"Test {measured}"]
+    header += ["Over the winner's seeds"] * several
+    if set(leads) - {NOTHING}:
+        header.append("Lead over the runner-up")
+        rows = [[*cells, lead] for cells, lead in zip(rows, leads, strict=True)]
+    return Table(header, rows, range(2, len(header)))
 
 
 def warnings(results: SweepResults) -> list[str]:
@@ -158,24 +176,26 @@ def warnings(results: SweepResults) -> list[str]:
     return [*results.lost, *results.plan_warnings, *of_winner]
 
 
-def repeats(results: SweepResults) -> list[dict[str, Any]]:
-    """Returns a row for each configuration: mean and standard deviation over its seeds."""
-    slugs = list(metrics.slugs(results.recorded.labels.tasks).values())
-    space = results.recorded.search.space  # in the order of the table's head
-    return [
-        {
-            "params": [value_text(configuration.params.get(p)) for p in space],
-            "seeds": str(len(configuration.trials)),
-            "value": accuracy_text(configuration.value, configuration.spread),
-            "tasks": [
-                _mean_text(
-                    metrics.reading(t.probe_values, "val", s).value for t in configuration.trials
-                )
+def repeats(results: SweepResults) -> Table:
+    """Returns the configurations with the mean and standard deviation over their seeds."""
+    labels, space = results.recorded.labels, results.recorded.search.space
+    slugs = metrics.slugs(labels.tasks).values()
+    rows = [
+        [
+            *(value_text(configuration.params.get(path)) for path in space),
+            str(len(configuration.trials)),
+            accuracy_text(configuration.value, configuration.spread),
+            *(
+                _mean_text(metrics.reading(t.probe_values, "val", s).value for t in seeds)
                 for s in slugs
-            ],
-        }
+            ),
+        ]
         for configuration in results.configurations()
+        for seeds in [configuration.trials]
     ]
+    header = [*space, "Seeds", upper(value_word(labels))]
+    header += [label_title(labels, task) for task in labels.tasks]
+    return Table(header, rows, range(len(header)), best=0)
 
 
 def failures(results: SweepResults) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from mtcon_ray import metrics
 from mtcon_ray.presentation import score_word, value_text
 from mtcon_ray.report import plotting
-from mtcon_ray.report.plotting import FAILED, LESS, STANDINGS
+from mtcon_ray.report.plotting import FAILED, STANDINGS
 from mtcon_ray.report.ranking import deviation
 from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.search.space import Dimension
@@ -19,8 +19,6 @@ from mtcon_ray.status import Status
 
 BAR: dict[str, Any] = {"elinewidth": 1.1, "capsize": 2.5}
 CROWDED_BAR: dict[str, Any] = {"elinewidth": 0.8, "capsize": 0, "alpha": 0.4}
-# Labels of more early-stopped trials would cover the points.
-MAX_EPOCH_NOTES = 12
 
 
 def parameter_figure(results: SweepResults, path: str) -> bytes:
@@ -50,7 +48,6 @@ def parameter_figure(results: SweepResults, path: str) -> bytes:
             if not names and len(space) == 1:
                 _join_means(axes, xs, score_T2[:, 0], [t.full_budget for t in trials])
             _set_axis(axes, scale, names, xs)
-        _note_epochs(grid[0], xs, next(iter(shown.values())), trials, standings)
         plotting.legend(figure, {s: look for s, look in STANDINGS.items() if s in standings})
         return plotting.png(figure)
 
@@ -126,29 +123,6 @@ def _join_means(axes: Axes, xs: np.ndarray, ys: np.ndarray, full_budget: list[bo
     if len(at) > 1:
         means = np.bincount(index, ys[chosen]) / np.bincount(index)
         axes.plot(at, means, color=plotting.SKY, linewidth=1.2, zorder=1)
-
-
-def _note_epochs(
-    axes: Axes,
-    xs: np.ndarray,
-    score_T2: np.ndarray,
-    trials: Sequence[TrialResult],
-    standings: list[str],
-) -> None:
-    """Writes the number of epochs above each hollow point, since it may explain a low score."""
-    if standings.count(LESS) > MAX_EPOCH_NOTES:
-        return
-    for x, (value, std), trial, standing in zip(xs, score_T2, trials, standings, strict=True):
-        if standing == LESS:
-            axes.annotate(
-                f"epoch {trial.last_epoch}",
-                (x, value if math.isnan(std) else value + std),
-                xytext=(0, 5),
-                textcoords="offset points",
-                ha="center",
-                fontsize=8,
-                color="#6A6A6A",
-            )
 
 
 def _set_axis(axes: Axes, scale: str, names: Sequence[str], xs: np.ndarray) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-import matplotlib
 import pytest
 
 from mtcon_ray import metrics
@@ -66,12 +65,6 @@ def test_page_is_self_contained_and_its_figures_lie_beside_it(sweep: MakeSweep) 
     assert not list((results.folder / "report").glob("*.part"))
 
 
-def test_same_results_give_the_same_page(sweep: MakeSweep) -> None:
-    """The page contains no clock time and no random number."""
-    results = sweep()
-    assert built(results).source == built(results).source
-
-
 @reads_words
 @pytest.mark.parametrize("tasks", [["kind"], ["category", "gender", "colour"]])
 def test_a_winner_that_has_its_objective_alone_has_a_report(
@@ -116,7 +109,7 @@ def test_rebuilt_report_drops_figures_that_are_no_longer_true(sweep: MakeSweep) 
         ({"points": ({"method.temperature": 0.1},)}, "No other configuration"),
         ({"points": ({},), "search": {}}, "trial-0000 reached a mean validation accuracy"),
         ({"with_std": False}, "nothing can be said about how sure"),
-        ({"with_sigma": False}, "won with"),
+        ({"with_sigma": False}, "won with a mean validation accuracy"),
         ({"tasks": ["kind"], "held_out": []}, "Held out none"),
         ({"statuses": {3: "INTERRUPTED"}}, "trial-0003 interrupted; no reason was recorded"),
     ],
@@ -126,13 +119,6 @@ def test_every_kind_of_sweep_has_a_page(
 ) -> None:
     """Sweeps without a winner, without a search space or with missing values have a page too."""
     assert words in built(sweep(**options)).text
-
-
-@reads_words
-def test_missing_plan_costs_class_counts_only(sweep: MakeSweep) -> None:
-    """A sweep that was interrupted before its plan was written still has a report."""
-    page = built(dataclasses.replace(sweep(), plan=None))
-    assert "brand held out — — — 0.300 ± 0.010" in page.text
 
 
 @reads_words
@@ -158,13 +144,6 @@ def test_names_and_reasons_are_text_never_markup(sweep: MakeSweep) -> None:
     assert page.tags.isdisjoint({"script", "b", "i", "ui"})
     assert html.escape(HTML_NAME, quote=False).replace('"', "&#34;") in page.source
     assert "mlflow <ui>" in page.text
-
-
-def test_long_names_and_reasons_fit(sweep: MakeSweep) -> None:
-    """Long texts are shortened in figures and the leaderboard, and complete among the failures."""
-    reason = "word " * 500
-    results = sweep(tasks=["a-very-long-label-column " * 4], statuses={0: "FAILED"}, reason=reason)
-    assert built(results).text.count("word") == 500 + 31  # 31 in the leaderboard's 160 characters
 
 
 def test_categories_and_several_parameters_have_a_figure_each(sweep: MakeSweep) -> None:
@@ -213,49 +192,14 @@ def test_clock_and_provenance_come_from_the_parents_record(
     assert "git_commit 3f9c2d1" in page.text
 
 
-def test_building_leaves_matplotlib_as_it_was(sweep: MakeSweep) -> None:
-    """The style of the caller's own plots must not change."""
-    before = dict(matplotlib.rcParams)
-    built(sweep())
-    assert dict(matplotlib.rcParams) == before
-
-
-@pytest.mark.soak
-def test_two_hundred_trials_with_two_searched_fields(sweep: MakeSweep) -> None:
-    points = [
-        {"method.temperature": 0.03 + i / 210, "train.lr": 0.01 + i / 300} for i in range(200)
-    ]
-    search = {
-        "method.temperature": {"loguniform": [0.03, 1.0]}, "train.lr": {"uniform": [0.01, 1.0]},
-    }  # fmt: skip
-    stopped = dict.fromkeys(range(0, 200, 3), "PRUNED")
-    page = built(sweep(points=points, search=search, statuses=stopped))
-    assert page.source.count("<tr") >= 200
-
-
 @reads_words
-def test_accuracies_are_read_from_the_last_epoch_alone(sweep: MakeSweep) -> None:
-    """A test accuracy of an earlier epoch, if there were one, must not be reported."""
-    results = sweep(points=({"method.temperature": 0.1},))
-    trial = results.trials[0]
-    name = metrics.score("classes", "test", "category")
-    first = (1, {**trial.reports[0][1], name: 0.123})
-    early = dataclasses.replace(trial, reports=(first, *trial.reports[1:]))
-    assert "0.123" not in built(dataclasses.replace(results, trials=(early,))).text
-
-
-@reads_words
-@pytest.mark.parametrize("objective", ["val/score", "val/accuracy"])
-def test_sets_and_numbers_stand_with_their_own_scores(tmp_path: Path, objective: str) -> None:
-    """Tables and axes have mAP and R²; the mean over tasks of several kinds is called a score.
-
-    Event logs of earlier versions, which track that mean as val/accuracy, give the same page.
-    """
+def test_sets_and_numbers_stand_with_their_own_scores(tmp_path: Path) -> None:
+    """Tables and axes have mAP and R²; the mean over tasks of several kinds is called a score."""
     data = {"kind": "synthetic", "tasks": ["shape", "attributes"], "held_out": ["size"]}
     space = {"method.temperature": {"grid": [0.1, 0.5]}}
     spec = parse_spec({"name": "mixed", "data": data, "search": {"space": space}})
     values = {
-        objective: 0.6543, "val/accuracy/shape": 0.7012, "val/accuracy_std/shape": 0.01,
+        "val/score": 0.6543, "val/accuracy/shape": 0.7012, "val/accuracy_std/shape": 0.01,
         "val/map/attributes": 0.6123, "val/map_std/attributes": 0.02,
         "test/accuracy/shape": 0.6912, "test/map/attributes": 0.6034,
         "test/map_std/attributes": 0.02, "heldout/r2/size": 0.2345,
@@ -281,23 +225,6 @@ def test_sets_and_numbers_stand_with_their_own_scores(tmp_path: Path, objective:
 
 
 @reads_words
-def test_tasks_of_one_other_kind_are_called_by_its_score(tmp_path: Path) -> None:
-    """Label sets are scored by mAP; together with held-out classes the heading says "score"."""
-    data = {"kind": "synthetic", "tasks": ["attributes"], "held_out": ["shape"]}
-    spec = parse_spec({"name": "sets", "data": data})
-    values = {"val/score": 0.6, "val/map/attributes": 0.6, "test/map/attributes": 0.5}
-    trial = TrialResult(
-        name="trial-0000", number=0, params={}, status=Status.FINISHED, reason=None,
-        epochs=1, seed=0, reports=((1, values),),
-    )  # fmt: skip
-    page = built(SweepResults("sets-1", tmp_path / "sets-1", recorded(spec), None, (trial,)))
-    assert "trial-0000 reached a mean validation mAP of 0.600." in page.text
-    assert "mAP while training" in page.text
-    assert "Mean mAP" in page.text
-    assert "Test and held-out score of the winner" in page.text
-
-
-@reads_words
 def test_warnings_about_the_data_stand_above_the_results(sweep: MakeSweep) -> None:
     """Each warning is complete, escaped, and above the facts; without one there is no block."""
     results = sweep()
@@ -307,16 +234,9 @@ def test_warnings_about_the_data_stand_above_the_results(sweep: MakeSweep) -> No
     assert f"Warnings {' '.join(warnings)} Trials 7" in page.text
 
 
-@reads_words
-def test_the_winner_stands_with_the_epoch_of_its_network(sweep: MakeSweep) -> None:
-    """The epoch is in the headline, above the test scores and above the learning curves."""
-    assert built(sweep()).text.count("network of epoch 20 of 20") == 1 + 1 + 1
-    assert "network of" not in built(sweep(statuses=dict.fromkeys(range(7), "PRUNED"))).text
-
-
 def test_repeats_have_their_values_below_their_fields(sweep: MakeSweep) -> None:
     """Trials record values in the order of the space that the sweep began with."""
     space = {"method.temperature": {"uniform": [0.1, 1]}, "train.lr": {"uniform": [0.01, 1]}}
     points = ({"train.lr": 0.2, "method.temperature": 0.5},)
-    (row,) = page_module.repeats(sweep(points=points, search=space, repeats=3))
-    assert row["params"] == ["0.5", "0.2"]
+    (row,) = page_module.repeats(sweep(points=points, search=space, repeats=3)).rows
+    assert row[:2] == ["0.5", "0.2"]

@@ -6,10 +6,8 @@ from pathlib import Path
 
 from mtcon_ray.presentation import (
     commands,
-    configuration_text,
     gauge_warnings,
     training_warnings,
-    value_text,
 )
 from mtcon_ray.spec import load_spec
 from tests.report.conftest import MakeSweep
@@ -41,18 +39,6 @@ def test_winner_command_gives_back_its_values(sweep: MakeSweep, tmp_path: Path) 
     assert spec.method.model_dump()["temperature"] == 0.1
     assert spec.train.max_grad_norm is None
     assert spec.seed == 7
-
-
-def test_no_winner_no_command_for_it(sweep: MakeSweep, tmp_path: Path) -> None:
-    """A sweep whose trials all failed can still be run again."""
-    results = sweep(statuses=dict.fromkeys(range(7), "FAILED"))
-    assert len(commands(results, tmp_path)) == 1
-
-
-def test_configurations_are_unambiguous() -> None:
-    """Parameters are named by the last part of their path if it is unique."""
-    assert configuration_text({"a.lr": 1.0, "b.lr": 2, "b.c": "x"}) == "a.lr=1 b.lr=2 c=x"
-    assert value_text("<b>") == "<b>"
 
 
 def test_gauges_of_a_method_say_that_it_has_learned_nothing() -> None:

@@ -94,16 +94,6 @@ def test_words_follow_the_lead(sweep: MakeSweep, second: float, words: str) -> N
     assert "One seed is one seed" in verdict(found)
 
 
-def test_a_lead_between_means_over_seeds_refers_to_their_spread(sweep: MakeSweep) -> None:
-    """Early-stopped trials count as configurations to choose from, failed ones do not."""
-    results = sweep(points=POINTS, tasks=["kind"], repeats=2, statuses={4: "PRUNED", 5: "FAILED"})
-    found = margin(with_values(results, [0.8, 0.8, 0.7, 0.7, 0.5, None], 0.01))
-    assert found is not None
-    assert found.num_configurations == 3
-    assert "how far seeds differ" in verdict(found)
-    assert "One seed" not in verdict(found)
-
-
 def test_seeds_of_a_configuration_are_one_competitor(sweep: MakeSweep) -> None:
     """The best single seed loses to the better mean; the winner's other seed is no runner-up."""
     results = with_values(

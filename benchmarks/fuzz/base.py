@@ -141,7 +141,7 @@ def _write_sweep(spec: RunSpec, root: Path) -> None:
         report_missing(study, trial, values)
         tell(study, trial, Status.FINISHED, values[spec.train.epochs], None)
         record.trial_ended(trial, Status.FINISHED, None)
-    build_report(load_sweep(folder), {}, ui_command="")
+    build_report(load_sweep(folder), ui_command="")
     record.end("FINISHED", None)
 
 

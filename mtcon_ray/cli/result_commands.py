@@ -53,14 +53,12 @@ def report(name: str, root: Path) -> None:
     """Build a sweep's report, finished or not; print its path."""
     from mtcon_ray.report.build import build_report
     from mtcon_ray.results import load_sweep
-    from mtcon_ray.sweep.study import importances, read_study
 
     folder = _sweep_folder(root, name)
     results = load_sweep(folder)
     uri = tracking_uri(results.recorded.tracking.uri, root)
     _warn_of_losses(results)
-    shares = importances(read_study(paths.journal_file(folder), folder.name))
-    say(build_report(results, shares, ui_command=ui_command(uri)))
+    say(build_report(results, ui_command=ui_command(uri)))
 
 
 @click.command("list")

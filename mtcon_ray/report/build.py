@@ -22,7 +22,7 @@ from mtcon_ray.presentation import (
     value_word,
 )
 from mtcon_ray.report import page
-from mtcon_ray.report.figures import course_figure, courses, epochs_figure, importance_figure
+from mtcon_ray.report.figures import course_figure, courses, epochs_figure
 from mtcon_ray.report.parameters import parameter_figure
 from mtcon_ray.results import SweepResults
 from mtcon_ray.root_files import make_folder, remove, write
@@ -46,9 +46,7 @@ class Drawn:
         return f"data:image/png;base64,{b64encode(self.png).decode()}"
 
 
-def build_report(
-    results: SweepResults, importances: dict[str, float], *, ui_command: str | None
-) -> Path:
+def build_report(results: SweepResults, *, ui_command: str | None) -> Path:
     """Writes <sweep>/report/index.html and its PNG files; returns the path of the page.
 
     Replaces an earlier report. `ui_command` is the command line that opens the tracking UI.
@@ -56,7 +54,7 @@ def build_report(
     target = paths.report_page(results.folder)
     folder = target.parent
     make_folder(folder)
-    figures = list(draw(results, importances))
+    figures = list(draw(results))
     for old in folder.glob("*.png"):
         remove(old)
     for figure in figures:
@@ -68,7 +66,7 @@ def build_report(
     return target
 
 
-def draw(results: SweepResults, importances: dict[str, float]) -> Iterator[Drawn]:
+def draw(results: SweepResults) -> Iterator[Drawn]:
     """Yields the figures that have data, in the order of the page."""
     labels, winner = results.recorded.labels, results.winner
     word = "objective" if labels.weights else score_word(labels)
@@ -96,14 +94,6 @@ def draw(results: SweepResults, importances: dict[str, float]) -> Iterator[Drawn
             f"The winner's course, {winner.name} ({network_text(winner)})",
             "Per task and epoch. A weight is the factor in front of a task's loss as applied.",
             course_figure(shown),
-        )
-    if len(importances) > 1:
-        yield Drawn(
-            "importance.png",
-            "Importance of the searched parameters",
-            "How much of the differences in value each parameter explains, by Optuna. "
-            "With few trials this is a hint, not a finding.",
-            importance_figure(importances),
         )
 
 

@@ -1,4 +1,4 @@
-"""Figures of a report: scores of all trials, learning curves of the winner, importances."""
+"""Figures of a report: scores of all trials, learning curves of the winner."""
 
 import math
 from collections.abc import Callable
@@ -64,22 +64,6 @@ def course_figure(shown: Courses) -> bytes:
             for name, points in lines.items():
                 axes.plot(*zip(*points, strict=True), **looks[name])
         plotting.legend(figure, looks)
-        return plotting.png(figure)
-
-
-def importance_figure(importances: dict[str, float]) -> bytes:
-    """Draws a bar for each searched parameter's importance, the largest on top; returns a PNG."""
-    ordered = sorted(importances.items(), key=lambda item: item[1])
-    with plotting.styled():
-        figure, (axes,) = plotting.panels(1, height=1.0 + 0.34 * len(ordered))
-        names = [plotting.shortened(path, 40) for path, _ in ordered]
-        places = range(len(ordered))
-        bars = axes.barh(places, [v for _, v in ordered], height=0.6, color=plotting.BLUE)
-        axes.set_yticks(places, names)
-        axes.bar_label(bars, fmt="%.2f", padding=4)
-        axes.set_xlim(0, 1.06)
-        axes.set_xlabel("share of the differences in value (fraction)")
-        axes.grid(False, axis="y")
         return plotting.png(figure)
 
 

@@ -76,7 +76,7 @@ from mtcon_ray.sweep.scheduler import tune_scheduler
 from mtcon_ray.sweep.searcher import StudySearcher, let_trials_wait
 from mtcon_ray.sweep.stall import StallLimit
 from mtcon_ray.sweep.stopper import Stop
-from mtcon_ray.sweep.study import TRIAL, Suggester, importances, named_trials, open_study
+from mtcon_ray.sweep.study import TRIAL, Suggester, named_trials, open_study
 from mtcon_ray.sweep.trainable import ReusedTrainable
 from mtcon_ray.sweep.trial import common_config
 from mtcon_ray.sweep.tune_private import retry_lost_processes
@@ -258,7 +258,7 @@ class _Sweep:
             self.callbacks.on_note(reason)
             tags["mtcon.reason"] = reason
         results = load_sweep(self.folder)
-        report = build_report(results, importances(self.study), ui_command=ui_command(self.uri))
+        report = build_report(results, ui_command=ui_command(self.uri))
         self.record.end("FINISHED" if results.winner else "FAILED", report, **tags)
         return results
 

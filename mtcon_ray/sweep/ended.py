@@ -12,7 +12,7 @@ from mtcon_ray.results import SweepResults, load_sweep, trial_status
 from mtcon_ray.spec import RunSpec, dump_spec, with_scheduler
 from mtcon_ray.status import Status
 from mtcon_ray.sweep.audit import Audit
-from mtcon_ray.sweep.study import importances, named_trials, read_study
+from mtcon_ray.sweep.study import named_trials, read_study
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.lifecycle import Lifecycle
 from mtcon_ray.tracking.mlflow_server import ui_command
@@ -43,5 +43,5 @@ def ended_results(
     callbacks.on_note(f"{folder.name} has ended already, with all its trials")
     Lifecycle(folder, spec.tracking, uri, callbacks).send_rest()
     results = load_sweep(folder)
-    build_report(results, importances(study), ui_command=ui_command(uri))
+    build_report(results, ui_command=ui_command(uri))
     return results

@@ -306,21 +306,6 @@ def preview(
     return tuple(points)
 
 
-def importances(study: optuna.Study) -> dict[str, float]:
-    """Returns each searched field's share of the differences between values; {} below 4 values.
-
-    Uses Optuna's default evaluator, which needs at least two distinct values.
-    """
-    done = [t for t in named_trials(study) if t.state is TrialState.COMPLETE]
-    if len(done) < 4 or len({t.value for t in done}) < 2:
-        return {}
-    study = open_study(None, "without trials of earlier sweeps")
-    study.add_trials(done)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        return optuna.importance.get_param_importances(study)
-
-
 def _values(distribution: BaseDistribution) -> Sequence[Any]:
     """Returns all values of a distribution that has finitely many."""
     if isinstance(distribution, CategoricalDistribution):

@@ -1,7 +1,6 @@
 """The page of a report, built and parsed."""
 
 from base64 import b64decode
-from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -48,8 +47,7 @@ class Page(HTMLParser):
 
 def built(
     results: SweepResults,
-    importances: Mapping[str, float] | None = None,
     ui: str | None = "mlflow ui",
 ) -> Page:
     """Builds the report and returns its parsed page."""
-    return Page(build_report(results, dict(importances or {}), ui_command=ui))
+    return Page(build_report(results, ui_command=ui))

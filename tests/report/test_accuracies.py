@@ -54,10 +54,10 @@ def test_intervals_are_of_labels_whose_predictions_are_stored(
 @pytest.mark.parametrize("repeats", [1, 3])
 def test_the_page_says_what_an_interval_covers(sweep: MakeSweep, repeats: int) -> None:
     results = sweep(points=POINTS, repeats=repeats)
-    text = build_report(results, {}, ui_command=None).read_text()
+    text = build_report(results, ui_command=None).read_text()
     assert "Lead over the runner-up" not in text
     assert "In square brackets" not in text
-    text = build_report(with_predictions(results), {}, ui_command=None).read_text()
+    text = build_report(with_predictions(results), ui_command=None).read_text()
     assert re.search(LEAD, text)
     assert bool(re.search(MEAN, text)) == (repeats == 3)
     assert "In square brackets: 95 % interval over seeds and test items." in text

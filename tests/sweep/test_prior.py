@@ -15,7 +15,7 @@ from mtcon_ray.paths import PLAN_FILE, event_folder, journal_file, sweep_folder,
 from mtcon_ray.recorded import write_beginnings
 from mtcon_ray.spec import RunSpec, parse_spec, with_values
 from mtcon_ray.sweep.prior import add_prior, first_configurations, prior_trials, stored_prior
-from mtcon_ray.sweep.study import Suggester, importances, named_trials, open_study, preview
+from mtcon_ray.sweep.study import Suggester, named_trials, open_study, preview
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Ended, Reported, Started
 from tests.recorded import plan_with
@@ -180,9 +180,6 @@ def test_a_sampler_knows_from_the_start_what_was_good(
     assert all(trial.params[TEMPERATURE] < 0.4 for trial in own)
     assert all(set(trial.params) == set(space) for trial in own)
     assert [record.getMessage() for record in caplog.records] == []
-    without = open_study(None, "without")
-    without.add_trials(own)
-    assert importances(study) == importances(without)
 
 
 def test_a_sweep_that_has_begun_keeps_its_earlier_trials(tmp_path: Path) -> None:

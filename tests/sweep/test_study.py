@@ -14,7 +14,6 @@ from mtcon_ray.sweep.study import (
     REPEAT,
     TRIAL,
     Suggester,
-    importances,
     named_trials,
     open_study,
     preview,
@@ -256,20 +255,6 @@ def test_a_preview_shows_lists_as_lists() -> None:
 
 def test_an_empty_space_is_one_training() -> None:
     assert run(Suggester(open_study(None, "s"), search(space={}, sampler="grid"), 0)) == [{}]
-
-
-def test_importance_names_the_field_that_matters() -> None:
-    study = open_study(None, "s")
-    spec = search(
-        space={TEMPERATURE: {"uniform": [0.01, 1]}, "train.lr": {"uniform": [0.1, 1]}},
-        sampler="random",
-        num_trials=40,
-    )
-    assert importances(study) == {}
-    run(Suggester(study, spec, 0))
-    found = importances(study)
-    assert found[TEMPERATURE] > 0.8
-    assert sum(found.values()) == pytest.approx(1)
 
 
 def test_optuna_keeps_quiet() -> None:

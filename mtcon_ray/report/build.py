@@ -22,7 +22,7 @@ from mtcon_ray.presentation import (
     value_word,
 )
 from mtcon_ray.report import page
-from mtcon_ray.report.figures import course_figure, courses, epochs_figure
+from mtcon_ray.report.figures import epochs_figure
 from mtcon_ray.report.parameters import parameter_figure
 from mtcon_ray.results import SweepResults
 from mtcon_ray.root_files import make_folder, remove, write
@@ -68,7 +68,7 @@ def build_report(results: SweepResults, *, ui_command: str | None) -> Path:
 
 def draw(results: SweepResults) -> Iterator[Drawn]:
     """Yields the figures that have data, in the order of the page."""
-    labels, winner = results.recorded.labels, results.winner
+    labels = results.recorded.labels
     word = "objective" if labels.weights else score_word(labels)
     bars = "Bars: ± one bootstrap deviation. " if labels.tasks else ""
     if any(t.probe_values and t.status != Status.FAILED for t in results.trials):
@@ -87,13 +87,6 @@ def draw(results: SweepResults) -> Iterator[Drawn]:
             f"{page.upper(value_word(labels, 'validation'))}{value_note(labels)} of every trial by "
             "epoch, the winner on top.",
             epochs_figure(results),
-        )
-    if winner is not None and (shown := courses(winner, labels.tasks)):
-        yield Drawn(
-            "winner.png",
-            f"The winner's course, {winner.name} ({network_text(winner)})",
-            "Per task and epoch. A weight is the factor in front of a task's loss as applied.",
-            course_figure(shown),
         )
 
 

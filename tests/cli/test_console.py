@@ -105,16 +105,6 @@ def test_plain_lines_of_preparations_and_of_a_resumed_sweep() -> None:
     ]
 
 
-def test_an_end_at_a_plateau_names_its_epoch() -> None:
-    stream, terminal = plain()
-    with Console(terminal, clock=Clock()) as console:
-        console.on_start("s-1", Path("/s"), PLAN)
-        console.on_suggest("trial-0000", {})
-        console.on_report("trial-0000", 2, 4, {"val/accuracy": 0.5})
-        console.on_end("trial-0000", "FINISHED", 0.5, None)
-    assert "trial-0000 finished after epoch 2/4, val/accuracy 0.500; 1/3 done" in text_of(stream)
-
-
 def test_plain_lines_are_throttled() -> None:
     stream, terminal = plain()
     with Console(terminal, clock=Clock()) as console:
@@ -228,20 +218,6 @@ def test_a_narrow_table_keeps_values_and_states(
     assert end == ""
 
 
-def test_a_training_with_a_long_name_keeps_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "60")
-    stream, name = Tty(), "a-long-name-of-a-training-by-its-user-" * 2
-    one = SimpleNamespace(**{**vars(PLAN), "num_trials": 1})
-    with Console(Terminal.of(stream), clock=Clock()) as console:
-        console.on_start(name, Path("/s"), one)
-        console.on_suggest(name, {})
-        console.on_report(name, 1, 4, {"val/accuracy": 0.5})
-    (row,) = (line for line in screen(stream.getvalue(), 60) if line.endswith("running"))
-    assert row.startswith("a-long-")
-    assert "1/4    0.500" in row
-
-
 def test_the_table_is_redrawn_without_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     stream, clock = Tty(), Clock()
@@ -266,20 +242,6 @@ def test_notes_stand_above_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     assert screen(stream.getvalue(), 1000) == [note.rstrip(), ""], "no sweep has begun"
 
 
-def test_cursor_comes_back_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    stream = Tty()
-
-    def interrupted() -> None:
-        with Console(Terminal.of(stream)) as console:
-            console.on_start("s-1", Path("/s"), PLAN)
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert stream.getvalue().endswith(SHOW_CURSOR)
-
-
 @pytest.mark.parametrize("asked", [True, False])
 def test_no_colour_when_asked(asked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
@@ -289,11 +251,6 @@ def test_no_colour_when_asked(asked: bool, monkeypatch: pytest.MonkeyPatch) -> N
         watch(console, clock)
     assert ("\x1b[31mtrial-0002" in stream.getvalue()) != asked
     assert (re.search(r"\x1b\[[0-9;]*m", stream.getvalue()) is None) == asked
-
-
-def test_dumb_terminals_get_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "dumb")
-    assert not Terminal.of(Tty()).live
 
 
 def test_terminal_that_has_gone_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

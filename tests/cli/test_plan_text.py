@@ -13,7 +13,7 @@ from mtcon_ray.comparison.stages import Stage
 from mtcon_ray.local import this_machine
 from mtcon_ray.planning import Rates
 from mtcon_ray.search.space import grid_points
-from mtcon_ray.spec import RunSpec, parse_spec, with_values
+from mtcon_ray.spec import RunSpec, parse_spec
 from tests.plans import plan_of
 from tests.recorded import plan_with
 
@@ -26,23 +26,6 @@ def test_labels_stand_with_their_kind_and_extent(tmp_path: Path) -> None:
     assert lines["splits"] == "column 'part'"
     assert lines["tasks"] == "attributes (8 labels), shape (5 classes)"
     assert lines["held out"] == "size (a number)"
-
-
-@pytest.mark.parametrize("scheduler", ["none", "halving"])
-def test_early_stopping_is_spoken_of_where_there_is_some(tmp_path: Path, scheduler: str) -> None:
-    spec = parse_spec(
-        {
-            "name": "x",
-            "data": {"kind": "synthetic", "num_items": 300},
-            "search": {"space": {"train.lr": {"uniform": [0.1, 1]}}, "scheduler": scheduler},
-        }
-    )
-    (line,) = (
-        text
-        for text in plan_lines(spec, plan_of(spec, tmp_path, this_machine()))
-        if text.startswith("  images seen ")
-    )
-    assert line.endswith(" in all" if scheduler == "none" else " in all before early stopping")
 
 
 @pytest.mark.parametrize(
@@ -65,13 +48,6 @@ def test_limits_on_time_are_named(
     assert [line[18:] for line in lines if line.startswith("  limits ")] == shown
 
 
-def test_sweeps_that_a_sweep_starts_from_are_named(tmp_path: Path) -> None:
-    data = {"kind": "synthetic", "num_items": 300}
-    spec = parse_spec({"name": "x", "data": data, "search": {"start_from": ["a-1", "b-2"]}})
-    lines = plan_lines(spec, plan_of(spec, tmp_path, this_machine()))
-    assert "  starts from     finished trials of a-1, b-2" in lines
-
-
 def test_with_patience_epochs_are_at_most_those_of_the_spec(tmp_path: Path) -> None:
     def lines(**train: Any) -> dict[str, str]:
         spec = parse_spec(
@@ -91,21 +67,6 @@ def test_with_patience_epochs_are_at_most_those_of_the_spec(tmp_path: Path) -> N
     assert "epochs in all" not in shown["early stopping"]
     assert shown["plateau"] == "a trial ends after 3 epochs without a new best value"
     assert shown["images seen"].endswith(" in all before early stopping")
-
-
-def test_the_objective_is_named_with_what_it_is_a_mean_of(tmp_path: Path) -> None:
-    def told(*tasks: str, **search: Any) -> str:
-        data = {"kind": "synthetic", "num_items": 300, "tasks": list(tasks)}
-        spec = parse_spec({"name": "x", "data": data, "search": search})
-        lines = plan_lines(spec, plan_of(spec, tmp_path, this_machine()))
-        (line,) = (line for line in lines if line.startswith("  objective "))
-        return line.removeprefix("  objective ").strip()
-
-    assert told("shape", "colour") == "val/accuracy"
-    assert told("shape", "attributes") == "val/score, mean of accuracy, mAP"
-    assert told("attributes") == "val/score, mAP"
-    weighted = told("shape", "colour", objective="colour")
-    assert weighted == "val/objective, accuracy of colour"
 
 
 SMALL = {"name": "small", "width": 8}
@@ -222,21 +183,6 @@ def test_sums_over_trials_that_the_sampler_chooses_are_bounds(tmp_path: Path) ->
     assert " at most on" in rows["device-hours"]
 
 
-def test_hours_of_a_grid_are_those_of_its_trials(tmp_path: Path) -> None:
-    spec = searching({"train.epochs": {"grid": [1, 2, 100]}})
-    plan = plan_of(spec, tmp_path, TWO_CPUS, rates=Rates(100.0, 7.0, 40.0))
-    assert plan.device_hours == pytest.approx((103 * (2752 / 100 + 7) + 3 * 40) / 3600)
-
-
-def test_parameters_range_from_all_least_to_all_greatest_numbers(tmp_path: Path) -> None:
-    names = ("model.encoder.width", "model.encoder.blocks", "model.head_dim")
-    spec = searching({name: {"int": [4, 9]} for name in names}, {"num_trials": 3})
-    built = rows_of(spec, tmp_path)["model"]
-    ends = [with_values(spec, {**dict.fromkeys(names, n), "search": {}}) for n in (4, 9)]
-    least, most = (plan_of(end, tmp_path, TWO_CPUS).parameters for end in ends)
-    assert built == f"small, {least:,} to {most:,} parameters with its heads"
-
-
 def test_values_that_no_trial_can_have_together_are_not_counted(tmp_path: Path) -> None:
     """A width of 128 is refused with 3 heads, which a width of 192 can have."""
     vit = {"encoder": {"name": "vit", "width": 192, "heads": 4}}
@@ -246,14 +192,6 @@ def test_values_that_no_trial_can_have_together_are_not_counted(tmp_path: Path) 
     }
     greatest = rows_of(searching({}, {}, model=vit), tmp_path)["model"]
     assert rows_of(searching(both, {}, model=vit), tmp_path)["model"] == greatest
-
-
-@pytest.mark.parametrize(("repeats", "shown"), [(1, "1 trial"), (3, "2 trials")])
-def test_no_more_trials_run_at_a_time_than_there_are(
-    tmp_path: Path, repeats: int, shown: str
-) -> None:
-    rows = rows_of(searching({}, {"repeats": repeats}), tmp_path)
-    assert rows["at a time"] == shown
 
 
 def test_a_comparison_sums_what_searched_sizes_make_of_its_sweeps(tmp_path: Path) -> None:

@@ -172,14 +172,6 @@ def test_status_of_a_submitted_sweep_names_the_command_that_resumes_it(
     )
 
 
-def test_status_shows_the_epoch_of_a_selected_network(invoke: Invoke, sweep: Path) -> None:
-    spec = yaml.safe_load((sweep / "spec.yaml").read_text())
-    (sweep / "spec.yaml").write_text(yaml.safe_dump({**spec, "evaluate": {"select": "best"}}))
-    head, first, *_ = invoke("status", "tiny-1").stdout.splitlines()[1:]
-    assert "network" in head
-    assert "epoch 2" in first
-
-
 def test_best_is_the_full_budget_winner(invoke: Invoke, sweep: Path) -> None:
     text = invoke("best", "tiny-1").stdout
     winner = "winner: trial-0000 (temperature=0.1), val/accuracy 0.400, network of epoch 2 of 2"
@@ -193,13 +185,6 @@ def test_best_is_the_full_budget_winner(invoke: Invoke, sweep: Path) -> None:
     assert record["params"] == {"method.temperature": 0.1}
     assert record["checkpoint"] == str(sweep / "checkpoints" / "trial-0000" / "model.pt")
     assert record["model_epoch"] == 2
-
-
-def test_warnings_about_the_data_are_told_by_status(invoke: Invoke, sweep: Path) -> None:
-    plan = json.loads((sweep / "plan.json").read_text())
-    (sweep / "plan.json").write_text(json.dumps({**plan, "warnings": ["1 image is missing"]}))
-    lines = invoke("status", "tiny-1").stdout.splitlines()
-    assert lines[1] == "  warning: 1 image is missing"
 
 
 def test_no_winner_yet_is_exit_1(invoke: Invoke, sweep: Path) -> None:
@@ -251,13 +236,6 @@ def test_train_prints_accuracies_and_is_listed(invoke: Invoke, tmp_path: Path) -
     refused = invoke("train", spec, "--name", "tiny-1")
     assert refused.exit_code == 2
     assert "--name tiny-1 --resume" in refused.stderr
-
-
-def test_best_of_a_single_training_is_refused(invoke: Invoke, tmp_path: Path) -> None:
-    folder = tmp_path / "runs" / "tiny-1"
-    folder.mkdir(parents=True)
-    (folder / "spec.yaml").touch()
-    assert "must be a sweep" in invoke("best", "tiny-1").stderr
 
 
 @pytest.mark.mlflow

@@ -28,13 +28,6 @@ def test_leader_has_its_full_budget() -> None:
     assert sweep.best is sweep.trials["b"]
 
 
-def test_a_trial_that_ended_at_a_plateau_shows_its_last_epoch() -> None:
-    sweep = sweep_of(2, 4, "a")
-    report(sweep, "a", 2, 1, 0.5)
-    ended = sweep.end("a", Status.FINISHED, 0.5, None, now=1)
-    assert (ended.epoch, ended.epochs) == (2, 4)
-
-
 @pytest.mark.parametrize(("select", "value"), [("last", 0.4), ("best", 0.7)])
 def test_a_trials_value_is_of_the_selected_epoch(select: Select, value: float) -> None:
     sweep = SweepProgress("s", 2, 4, select=select)
@@ -54,27 +47,11 @@ def test_time_left_at_the_pace_so_far() -> None:
     assert sweep.standing_text() == "0/3 done; about 0:08 left"
 
 
-def test_resumed_epochs_do_not_count_as_pace() -> None:
-    sweep = sweep_of(1, 100)
-    sweep.trials["a"] = TrialProgress("a", 0, "lr=0.1", 90, 100, 0.1, Status.INTERRUPTED)
-    sweep.start("a", "lr=0.1", 100, now=1)
-    report(sweep, "a", 91, 4, None)
-    assert sweep.seconds_left() == pytest.approx(9 * 3)
-
-
 def test_early_stopping_shortens_what_is_left() -> None:
     sweep = sweep_of(2, 8, "a")
     report(sweep, "a", 2, 2, None)
     sweep.end("a", Status.PRUNED, 0.1, None, now=2)
     assert sweep.seconds_left() == pytest.approx(2)
-
-
-def test_ends_of_an_earlier_command_are_no_pace() -> None:
-    sweep = sweep_of(2, 8)
-    sweep.trials["a"] = TrialProgress("a", 1, "lr=0.1", 8, 8, 0.1, Status.FINISHED)
-    assert sweep.num_done == 1
-    assert sweep.best is sweep.trials["a"]
-    assert sweep.seconds_left() is None
 
 
 def test_a_trial_that_is_resumed_keeps_what_it_had() -> None:
@@ -89,20 +66,6 @@ def test_a_trial_that_is_resumed_keeps_what_it_had() -> None:
     assert (trial.epoch, trial.epochs, trial.value) == (6, 8, 0.3)
     report(sweep, "a", 7, 7, None)
     assert sweep.seconds_left() == pytest.approx((1 + 8) * 5)
-
-
-def test_searched_epochs_are_a_trials_own() -> None:
-    sweep = sweep_of(2, 8, "b")
-    sweep.start("a", "epochs=2", 2, now=0)
-    assert [trial.epochs for trial in sweep.running] == [2, 8]
-
-
-def test_interrupted_trials_are_not_done() -> None:
-    sweep = sweep_of(1, 8, "a")
-    report(sweep, "a", 1, 1, None)
-    sweep.end("a", Status.INTERRUPTED, None, None, now=1)
-    assert sweep.num_done == 0
-    assert sweep.seconds_left() is None, "no trial runs that could end"
 
 
 def test_ended_trials_are_ranked_by_budget_then_value() -> None:

@@ -11,7 +11,7 @@ from mtcon_ray.comparison import claims
 from mtcon_ray.comparison.claims import as_csv, judged
 from mtcon_ray.comparison.row import Row
 from mtcon_ray.comparison.spec import ClaimSpec
-from mtcon_ray.comparison.summary import markdown, write_tables
+from mtcon_ray.comparison.summary import markdown
 from mtcon_ray.evaluation.intervals import Scores, difference, mean_interval
 from mtcon_ray.evaluation.predictions import LabelPredictions, Predictions, save_predictions
 from mtcon_ray.results import TrialResult
@@ -90,15 +90,6 @@ def test_a_cell_has_the_mean_over_seeds_with_its_interval(row: MakeRow) -> None:
         "¹ One seed, of either side",
         "±",
     ]
-
-
-def test_a_seed_without_predictions_leaves_the_system_without_intervals(
-    row: MakeRow, tmp_path: Path
-) -> None:
-    one = row("A", [0.7, 0.7])
-    (tmp_path / "A" / "checkpoints" / "trial-0001" / "predictions.npz").unlink()
-    assert one.interval("test", "shape") is None
-    assert "± 0.020" in markdown([one])
 
 
 def test_claims_have_the_paired_difference_and_a_verdict(row: MakeRow) -> None:
@@ -280,11 +271,3 @@ def test_a_claim_about_a_label_that_the_data_lack_is_not_testable(row: MakeRow) 
     assert found[1].p_holm == found[1].p
     line = "| A above other | tilt, held out | — | — | — | not testable here: the data of other"
     assert line in markdown(rows, [claim("A", "other", "tilt")])
-
-
-def test_claims_are_written_beside_the_tables(row: MakeRow, tmp_path: Path) -> None:
-    rows = [row("A", [0.70, 0.71]), row("B", [0.65, 0.64])]
-    write_tables(tmp_path / "out", rows, [claim("A", "B")])
-    written = {path.name for path in (tmp_path / "out").iterdir()}
-    assert written == {"table.md", "table.csv", "table.png", "claims.csv"}
-    assert "A above B" in (tmp_path / "out" / "table.md").read_text()

@@ -4,10 +4,9 @@ import csv
 from pathlib import Path
 
 import pytest
-from matplotlib.figure import Figure
 
 from mtcon_ray.comparison.row import Row, columns
-from mtcon_ray.comparison.summary import every_seed, markdown, picture, write_tables
+from mtcon_ray.comparison.summary import every_seed, markdown, write_tables
 from mtcon_ray.results import TrialResult
 from mtcon_ray.spec import parse_spec
 from mtcon_ray.status import Status
@@ -105,15 +104,3 @@ def test_tables_and_picture_are_written_from_what_there_is(rows: list[Row], tmp_
     assert (tmp_path / "a" / "table.png").read_bytes().startswith(b"\x89PNG")
     write_tables(tmp_path / "b", rows[2:])
     assert not (tmp_path / "b" / "table.png").exists()
-
-
-def test_a_picture_has_the_whole_titles(rows: list[Row], drawn: list[Figure]) -> None:
-    title = "XEnt multi-task, Kendall's weights"
-    picture([*rows, row(title, trial(0, 0.6, 0.5))])
-    assert [label.get_text() for label in drawn[0].axes[0].get_yticklabels()] == [
-        *("MTCon", "SimCLR", "CSN"),
-        "XEnt multi-task,\nKendall's weights",
-    ]
-    picture(rows)
-    tall, low = (figure.get_size_inches()[1] for figure in drawn)
-    assert tall - low > 0.32, "names on two lines have room"

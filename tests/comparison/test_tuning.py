@@ -18,7 +18,6 @@ from mtcon_ray.errors import MtconError, SpecError
 from mtcon_ray.results import SweepResults, TrialResult
 from mtcon_ray.spec import RunSpec
 from mtcon_ray.status import Status
-from mtcon_ray.sweep.study import preview
 from tests.recorded import results_of
 
 LR, TEMPERATURE, CROP = "train.lr", "method.temperature", "views.crop_scale"
@@ -93,23 +92,6 @@ def test_a_system_adds_replaces_and_removes_searched_fields(load: Load) -> None:
     assert search.first_points == ({LR: 0.2},)
 
 
-def test_overrides_change_the_base_or_the_tuning(load: Load) -> None:
-    comparison = load("tune.num_trials=3", "train.epochs=9")
-    tuning = comparison.tuning["MTCon"]
-    assert tuning.again is not None
-    assert tuning.first.search.num_configurations == 3
-    epochs = [tuning.first.train.epochs, tuning.again.train.epochs]
-    assert [*epochs, comparison.specs["MTCon"].train.epochs] == [4, 9, 9]
-
-
-def test_all_sweeps_of_a_comparison_have_the_objective_of_tuning(load: Load) -> None:
-    comparison = load(tune=without(objective="shape"))
-    tuning = comparison.tuning["MTCon"]
-    assert tuning.again is not None
-    sweeps = [tuning.first, tuning.again, *comparison.specs.values()]
-    assert {spec.search.objective for spec in sweeps} == {"shape"}
-
-
 def test_final_seeds_are_none_of_those_of_tuning(load: Load) -> None:
     """Systems that are not tuned have the final seeds too, so that differences are paired."""
     for repeats in (1, 2):
@@ -120,13 +102,6 @@ def test_final_seeds_are_none_of_those_of_tuning(load: Load) -> None:
             assert (tuning.first.search.repeats, tuning.again.search.repeats) == (repeats, repeats)
         assert {spec.seed for spec in comparison.specs.values()} == {5 + repeats}
         assert [s.search.repeats for s in comparison.specs.values()] == [1, 4, 4]
-
-
-def test_at_random_equal_spaces_have_equal_configurations(load: Load) -> None:
-    tuning = load(systems={t: {"method": t} for t in ("mtcon", "simclr")}).tuning
-    first, other = (preview(t.first.search, t.first.seed, count=6) for t in tuning.values())
-    assert first == other
-    assert len(first) == 6
 
 
 def test_the_scheduler_of_tuning_is_written_out(load: Load) -> None:
@@ -140,21 +115,10 @@ def test_the_scheduler_of_tuning_is_written_out(load: Load) -> None:
     ("changes", "message"),
     [
         ({"tune": without("epochs")}, r"tune\.epochs: is required"),
-        ({"tune": without(epoch=3)}, r"tune\.epoch: unknown key; did you mean 'epochs'"),
-        (
-            {"tune": without(space={LR: {"int": [1.5, 3]}}, first_points=[])},
-            r"tune\.space\.train\.lr\.int\.0 must be an integer, got 1\.5",
-        ),
         (
             {"tune": without(space={"train.lrr": {"grid": [1]}}, first_points=[]), "systems": ONE},
             r"systems\.A, tune: search\.space\.train\.lrr: .*did you mean 'lr'",
         ),
-        (
-            {"tune": without(space={"method": {"grid": ["mtcon"]}}, first_points=[]),
-             "systems": ONE},
-            "search.space.method must not be searched",
-        ),
-        ({"systems": {"A": {"method": "xent"}}}, r"systems\.A, tune: .*temperature: unknown key"),
         (
             {"tune": without(again=7)},
             "systems.MTCon: tune.again must be at most the number of configurations, got 7 of 6",
@@ -184,11 +148,6 @@ def test_the_scheduler_of_tuning_is_written_out(load: Load) -> None:
             {"systems": {**SYSTEMS, "Few": {"method": "mtcon", "space": {
                 LR: None, TEMPERATURE: None}}}, "tune": without(again=1)},
             "the same number of configurations in each system, got 6 in 'MTCon' and 2 in 'Few'",
-        ),
-        (
-            {"systems": {"Few": {"method": "mtcon", "space": {LR: None, TEMPERATURE: None}},
-                         "Many": {"method": "mtcon"}}, "tune": without(again=1)},
-            "the same number of configurations in each system, got 2 in 'Few' and 6 in 'Many'",
         ),
         (
             {"systems": {t: {"method": "mtcon"} for t in ("A", "A again")}},

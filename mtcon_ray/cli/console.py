@@ -125,9 +125,7 @@ class Console(Callbacks, AbstractContextManager["Console"]):
     ) -> None:  # fmt: skip
         """Shows the state of a trial of a resumed sweep."""
         state, text = Status(status), configuration_text(params)
-        self._sweep.trials[trial] = TrialProgress(
-            trial, self._elapsed, text, epoch, epochs, value, state, reason
-        )
+        self._sweep.trials[trial] = TrialProgress(trial, text, epoch, epochs, value, state, reason)
         stands = f"{state.words} at epoch {epoch}/{epochs}{self._outcome(value, reason)}"
         self._log(f"{trial} restored, {stands}: {text}")
 
@@ -144,7 +142,7 @@ class Console(Callbacks, AbstractContextManager["Console"]):
 
     def on_end(self, trial: str, status: str, value: float | None, reason: str | None) -> None:
         """Shows the end of a trial and the progress of the sweep."""
-        row = self._sweep.end(trial, Status(status), value, reason, self._elapsed)
+        row = self._sweep.end(trial, Status(status), value, reason)
         cut = row.epoch and (row.status != Status.FINISHED or row.epoch < row.epochs)
         after = f" after epoch {row.epoch}/{row.epochs}" if cut else ""
         outcome, standing = self._outcome(row.value, reason), self._sweep.standing_text()

@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 MAX_TRIALS = 15
 # Lines of the terminal that are not trials: headline, column names, hidden trials, the cursor.
 OTHER_LINES = 4
-BAR_COLUMNS = 12
 STATE_COLUMNS = 18
-# Narrower terminals have no bars, which leaves room for configurations.
-WIDE_COLUMNS = 90
 
 
 def progress_table(
@@ -66,8 +63,7 @@ def _headline(progress: SweepProgress, elapsed: float) -> "Text":
 
 
 def _trials(progress: SweepProgress, trials: Iterable[TrialProgress], columns: int) -> "Table":
-    best, wide = progress.best, columns >= WIDE_COLUMNS
-    table = new_grid()
+    best, table = progress.best, new_grid()
     # A training has the name that its user gave it, of any length.
     table.add_column("trial", no_wrap=progress.num_trials > 1)
     table.add_column("configuration")
@@ -76,12 +72,10 @@ def _trials(progress: SweepProgress, trials: Iterable[TrialProgress], columns: i
     # Reasons of failures are shortened; all states have room.
     table.add_column("state", no_wrap=True, max_width=max(STATE_COLUMNS, columns // 4))
     for trial in trials:
-        done = f"{trial.epoch}/{trial.epochs or '?'}"
-        progress_bar = f"{bar(trial.epoch, trial.epochs, BAR_COLUMNS)} " if wide else ""
         texts = [
             trial.name,
             trial.configuration,
-            progress_bar + done,
+            f"{trial.epoch}/{trial.epochs or '?'}",
             accuracy_text(trial.value),
             state_text(trial.status, trial.reason),
         ]

@@ -16,30 +16,23 @@ DIGITS = 3
 
 @dataclass
 class TrialProgress:
-    """One trial. Times are seconds since the start of the command."""
+    """One trial."""
 
     name: str
-    started: float
     configuration: str = ""
     epoch: int = 0
     epochs: int = 0
     value: float | None = None
     status: Status = Status.RUNNING
     reason: str | None = None
-    begun: int = 0  # epochs trained before this command
-    last_report: float | None = None
-
-    @property
-    def pace(self) -> tuple[float, int]:
-        """Seconds, and the epochs trained in them, without those of an earlier command."""
-        if self.last_report is None:
-            return 0.0, 0
-        return self.last_report - self.started, self.epoch - self.begun
 
 
 @dataclass
 class SweepProgress:
-    """All trials by name; `now` is the time of each event."""
+    """All trials by name; `now` is the time of an event in seconds.
+
+    `trained` counts the epochs of this command, from `began` to `last`.
+    """
 
     name: str
     num_trials: int
@@ -47,28 +40,30 @@ class SweepProgress:
     objective: str = MEAN_ACCURACY
     select: "Select" = "last"
     trials: dict[str, TrialProgress] = field(default_factory=dict)
+    trained: int = 0
+    began: float | None = None
+    last: float = 0.0
 
     def start(self, name: str, configuration: str, epochs: int, now: float) -> None:
         """Starts a trial, or resumes it with the epochs and the value it has."""
-        before = self.trials.get(name, TrialProgress(name, now))
-        self.trials[name] = TrialProgress(
-            name, now, configuration, before.epoch, epochs, before.value, begun=before.epoch
-        )
+        self.began = now if self.began is None else self.began
+        before = self._trial(name)
+        self.trials[name] = TrialProgress(name, configuration, before.epoch, epochs, before.value)
 
     def report(self, name: str, epoch: int, epochs: int, value: float | None, now: float) -> None:
         """Records a completed epoch; `value` is None without a probe."""
-        trial = self._trial(name, now)
-        trial.epoch, trial.epochs = epoch, epochs
+        trial = self._trial(name)
+        self.trained += max(0, epoch - trial.epoch)
+        trial.epoch, trial.epochs, self.last = epoch, epochs, now
         if value is not None:
             best = trial.value if self.select == "best" else None
             trial.value = value if best is None else max(best, value)
-        trial.last_report = now
 
     def end(
-        self, name: str, status: Status, value: float | None, reason: str | None, now: float
+        self, name: str, status: Status, value: float | None, reason: str | None
     ) -> TrialProgress:
         """Records that a trial has ended, or waits, and returns it."""
-        trial = self._trial(name, now)
+        trial = self._trial(name)
         trial.epochs = trial.epochs or self.epochs
         trial.value = trial.value if value is None else value
         trial.status, trial.reason = status, reason
@@ -107,10 +102,9 @@ class SweepProgress:
         return max(valued, key=lambda t: (t.status == Status.FINISHED, t.value), default=None)
 
     def seconds_left(self) -> float | None:
-        """Returns the time left at the pace and concurrency so far, None where unknown."""
+        """Returns the time left at the pace of this command so far, None where unknown."""
         trials, running = self.by_name, self.running
-        seconds, epochs = map(sum, zip((0.0, 0), *(t.pace for t in trials), strict=True))
-        if not epochs:
+        if self.began is None or not self.trained:
             return None
         over = [t.epoch for t in trials if t.status in (Status.FINISHED, Status.PRUNED)]
         usual = sum(over) / len(over) if over else self.epochs
@@ -119,7 +113,7 @@ class SweepProgress:
         unfinished = [t for t in trials if t.status in (Status.RUNNING, Status.INTERRUPTED)]
         left = sum(max(0, (t.epochs or self.epochs) - t.epoch) for t in unfinished if running)
         total = left + unseen * usual
-        return total * seconds / epochs / max(1, len(running)) if total else None
+        return total * (self.last - self.began) / self.trained if total else None
 
     def done_text(self) -> str:
         """Returns the number of trials done."""
@@ -142,6 +136,6 @@ class SweepProgress:
         """Returns how many trials are done, the best value and the time left, for a log."""
         return "; ".join(filter(None, (self.done_text(), self.best_text(), self.left_text())))
 
-    def _trial(self, name: str, now: float) -> TrialProgress:
+    def _trial(self, name: str) -> TrialProgress:
         # A resumed sweep may end a trial that this command has not started.
-        return self.trials.setdefault(name, TrialProgress(name, now))
+        return self.trials.setdefault(name, TrialProgress(name))

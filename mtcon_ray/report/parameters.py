@@ -45,8 +45,6 @@ def parameter_figure(results: SweepResults, path: str) -> bytes:
                 plotting.shortened(path, 40) + (", log scale" if scale == "log" else "")
             )
             _draw_points(axes, xs, score_T2, np.array(standings))
-            if not names and len(space) == 1:
-                _join_means(axes, xs, score_T2[:, 0], [t.full_budget for t in trials])
             _set_axis(axes, scale, names, xs)
         plotting.legend(figure, {s: look for s, look in STANDINGS.items() if s in standings})
         return plotting.png(figure)
@@ -114,15 +112,6 @@ def _draw_points(axes: Axes, xs: np.ndarray, score_T2: np.ndarray, standings: np
             x, (y, std) = xs[chosen], score_T2[chosen].T
             axes.errorbar(x, y, np.nan_to_num(std), fmt="none", ecolor=look["color"], **bar)
             axes.plot(x, y, zorder=3, **look)
-
-
-def _join_means(axes: Axes, xs: np.ndarray, ys: np.ndarray, full_budget: list[bool]) -> None:
-    """Draws a line through the mean of the full-budget trials at each value."""
-    chosen = np.array(full_budget) & np.isfinite(ys)
-    at, index = np.unique(xs[chosen], return_inverse=True)
-    if len(at) > 1:
-        means = np.bincount(index, ys[chosen]) / np.bincount(index)
-        axes.plot(at, means, color=plotting.SKY, linewidth=1.2, zorder=1)
 
 
 def _set_axis(axes: Axes, scale: str, names: Sequence[str], xs: np.ndarray) -> None:

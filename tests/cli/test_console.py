@@ -177,7 +177,7 @@ def test_live_table_stands_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown[2].startswith("shoes-1 · 3/3 done · 0:40 · best 0.540 (temperature=0.1)")
     assert shown[3].split() == ["trial", "configuration", "epoch", "val/accuracy", "state"]
     assert [line.split()[0] for line in shown[4:7]] == ["trial-0000", "trial-0001", "trial-0002"]
-    assert "████████████ 4/4" in shown[4]
+    assert " 4/4 " in shown[4]
     assert shown[7:] == [""]
     assert stream.getvalue().count(HIDE_CURSOR) == 1
     assert stream.getvalue().endswith(SHOW_CURSOR)
@@ -214,7 +214,6 @@ def test_a_narrow_table_keeps_values_and_states(
     for row, value, state in zip(rows, ["0.300", "0.400", "0.500", "0.600"], states, strict=True):
         assert re.search(f"/4 +{value} +{state}", row)
         assert "  tem" in row
-        assert ("█" in row) == (columns >= 90)
     assert end == ""
 
 

@@ -1,7 +1,6 @@
 """Tests of results, which are read from event logs; only a trial with its full budget can win."""
 
 import math
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -102,14 +101,6 @@ def test_status(
     assert (folder.last().status, folder.last().reason) == ("RUNNING", None)
 
 
-def test_copies_of_event_logs_are_no_trials(folder: Folder) -> None:
-    """A user makes one before a damaged log is cut off."""
-    log = folder.trial([0.5] * EPOCHS).path
-    for name in ("trial-0000-backup", "trial-²", "trial-"):
-        shutil.copy(log, log.with_name(f"{name}.jsonl"))
-    assert [trial.name for trial in folder.load().trials] == ["trial-0000"]
-
-
 def test_value_is_the_last_probe_and_finite(folder: Folder) -> None:
     folder.trial([])
     assert (folder.last().value, folder.last().last_epoch) == (None, 0)
@@ -119,14 +110,6 @@ def test_value_is_the_last_probe_and_finite(folder: Folder) -> None:
     folder.trial([0.5, 0.5, math.nan])
     assert folder.last().value is None
     assert not folder.last().full_budget
-
-
-def test_value_is_found_under_both_names_of_the_objective(folder: Folder) -> None:
-    spool = folder.trial([0.5], None)
-    spool.append(Reported(epoch=2, metrics={"loss": 1.0, "val/score": 0.6}))
-    assert (folder.last().value, folder.last().model_epoch) == (0.6, 2)
-    folder.trial([])
-    assert folder.last().model_epoch is None
 
 
 def test_the_time_at_a_rung_and_after_the_end_is_not_counted(

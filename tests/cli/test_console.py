@@ -229,18 +229,6 @@ def test_the_table_is_redrawn_without_events(monkeypatch: pytest.MonkeyPatch) ->
         assert "12:34" in stream.getvalue()
 
 
-def test_notes_stand_above_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No markup is interpreted, and a long line can be copied whole."""
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "40")
-    stream, note = Tty(), f"[red]no[/red] :smile: 1.5 {'a command of many words ' * 9}"
-    with Console(Terminal.of(stream), clock=Clock()) as console:
-        console.on_note(note)
-        console.on_phase("connecting to Ray")
-    assert f"{note}\n" in stream.getvalue()
-    assert screen(stream.getvalue(), 1000) == [note.rstrip(), ""], "no sweep has begun"
-
-
 @pytest.mark.parametrize("asked", [True, False])
 def test_no_colour_when_asked(asked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")

@@ -183,17 +183,6 @@ def test_sums_over_trials_that_the_sampler_chooses_are_bounds(tmp_path: Path) ->
     assert " at most on" in rows["device-hours"]
 
 
-def test_values_that_no_trial_can_have_together_are_not_counted(tmp_path: Path) -> None:
-    """A width of 128 is refused with 3 heads, which a width of 192 can have."""
-    vit = {"encoder": {"name": "vit", "width": 192, "heads": 4}}
-    both = {
-        "model.encoder.width": {"choice": [128, 192]},
-        "model.encoder.heads": {"choice": [3, 4]},
-    }
-    greatest = rows_of(searching({}, {}, model=vit), tmp_path)["model"]
-    assert rows_of(searching(both, {}, model=vit), tmp_path)["model"] == greatest
-
-
 def test_a_comparison_sums_what_searched_sizes_make_of_its_sweeps(tmp_path: Path) -> None:
     def shown(space: dict[str, Any], **search: Any) -> list[str]:
         plan = plan_of(searching(space, search), tmp_path, TWO_CPUS)

@@ -158,20 +158,6 @@ def test_status_as_csv_and_of_the_best_trials(invoke: Invoke, sweep: Path) -> No
     assert invoke("status", "tiny-1", "--json", "--csv").exit_code == 2
 
 
-def test_status_of_a_submitted_sweep_names_the_command_that_resumes_it(
-    invoke: Invoke, sweep: Path
-) -> None:
-    (sweep / "spool" / "parent.jsonl").unlink(missing_ok=True)
-    EventLog(sweep / "spool" / "parent.jsonl").append(
-        Started(params={}, tags={"mtcon.job": "true"})
-    )
-    assert (
-        invoke("status", "tiny-1").stdout.splitlines()[-1]
-        == "to go on: `mtcon-ray resume tiny-1`, or `mtcon-ray submit` with --name tiny-1 on a new "
-        "cluster"
-    )
-
-
 def test_best_is_the_full_budget_winner(invoke: Invoke, sweep: Path) -> None:
     text = invoke("best", "tiny-1").stdout
     winner = "winner: trial-0000 (temperature=0.1), val/accuracy 0.400, network of epoch 2 of 2"

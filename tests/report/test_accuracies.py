@@ -7,7 +7,6 @@ import pytest
 
 from mtcon_ray.evaluation.predictions import LabelPredictions, Predictions, save_predictions
 from mtcon_ray.report import page
-from mtcon_ray.report.build import build_report
 from mtcon_ray.results import SweepResults
 from tests.report.conftest import MakeSweep
 
@@ -47,18 +46,3 @@ def test_intervals_are_of_labels_whose_predictions_are_stored(
         assert "[" not in category[-2]
     results.predictions_of(results.trials[-1]).unlink()
     assert "Lead over the runner-up" not in page.accuracies(results).header
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("repeats", [1, 3])
-def test_the_page_says_what_an_interval_covers(sweep: MakeSweep, repeats: int) -> None:
-    results = sweep(points=POINTS, repeats=repeats)
-    text = build_report(results, ui_command=None).read_text()
-    assert "Lead over the runner-up" not in text
-    assert "In square brackets" not in text
-    text = build_report(with_predictions(results), ui_command=None).read_text()
-    assert re.search(LEAD, text)
-    assert bool(re.search(MEAN, text)) == (repeats == 3)
-    assert "In square brackets: 95 % interval over seeds and test items." in text
-    assert "¹ One seed, of either side: the interval covers the test items alone." in text

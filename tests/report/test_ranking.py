@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import Any
 
 import pytest
 
@@ -119,19 +118,6 @@ def test_survivor_of_early_stopping_comes_after_complete_configurations(sweep: M
     more = sweep(points=POINTS, tasks=["kind"], repeats=2, statuses={1: "FAILED"})
     more = with_values(more, [0.8, 0.6, 0.75, 0.73, 0.5, 0.5], 0.01)
     assert [len(c.trials) for c in more.configurations()] == [2, 2, 1]
-
-
-def test_probe_values_are_those_of_the_last_probe(sweep: MakeSweep) -> None:
-    """Epochs without a probe are skipped; a last probe that is not finite gives no values."""
-    trial = sweep(points=POINTS[:1]).trials[0]
-
-    def read(*reports: dict[str, Any]) -> dict[str, float]:
-        return dataclasses.replace(trial, reports=tuple(enumerate(reports, 1))).probe_values
-
-    probe = {metrics.MEAN_ACCURACY: 0.5}
-    assert read({metrics.MEAN_ACCURACY: 0.4}, probe, {"loss": 1.0}) == probe
-    assert read(probe, {metrics.MEAN_ACCURACY: math.nan}) == {}
-    assert read() == {}
 
 
 def test_a_winner_whose_probes_have_not_converged_is_warned_of(sweep: MakeSweep) -> None:

@@ -25,8 +25,8 @@ class ResourcesSpec(Spec):
 
     workers: int | tuple[int, int] = Field(
         1,
-        description="processes of one trial, or [least, most] for an elastic trial; each divides "
-        "train.batch_size",
+        description="processes of one trial, or [least, most] for an elastic trial; each number "
+        "from least to most must divide train.batch_size",
     )
     cpus: int = Field(1, ge=1, le=4096, description="per worker; also torch's threads")
     gpus: float = Field(0, ge=0, le=1024, description="per worker; below 1 shares a GPU")

@@ -91,10 +91,11 @@ class RunSpec(Spec):
         self.views.check_second(1 if self.method.images_per_example > 1 else self.views.num_views)
         self.train.check_balance(problem.kinds, self.method.images_per_example)
         self._check_chunks()
-        for workers in self.resources.worker_range:
+        fewest, most = self.resources.worker_range
+        for workers in range(fewest, most + 1):
             if self.train.batch_size % workers:
                 raise ValueError(
-                    f"train.batch_size must be divisible by resources.workers, got "
+                    f"train.batch_size must be divisible by every number of resources.workers, got "
                     f"{self.train.batch_size} and {workers}"
                 )
         if self.evaluate.every > self.train.epochs:

@@ -43,8 +43,9 @@ def refused(raw: dict[str, Any]) -> str:
         ({"evaluate": {"every": 50}}, "evaluate.every must be at most train.epochs, got 50 and 20"),
         (
             {"resources": {"workers": 3}},
-            "train.batch_size must be divisible by resources.workers, got 64 and 3",
+            "train.batch_size must be divisible by every number of resources.workers, got 64 and 3",
         ),
+        ({"resources": {"workers": [1, 4]}}, "every number of resources.workers, got 64 and 3"),
         (
             {"tracking": {"uri": "postgresql://me:hunter2@db/runs"}},
             "tracking.uri must hold no password",

@@ -18,8 +18,7 @@ from subprocess import Popen
 from typing import Any
 from urllib.parse import urlsplit
 
-import ray
-from ray._private import ray_constants, services, state, worker
+from ray._private import ray_constants, services, worker
 from ray._private.log import generate_logging_config
 from ray._private.node import Node
 from ray._private.ray_constants import (
@@ -335,15 +334,3 @@ def visit_working_directory(directory: Path, visit: Callable[[Path], None]) -> N
     """
     excludes = [_get_excludes(directory, get_runtime_env_default_excludes())]
     _dir_travel(directory, excludes, visit, include_gitignore=True, logger=log)
-
-
-def node_drains() -> bool:
-    """Returns True if the end of this process's node is announced to the cluster.
-
-    That is the state after `ray drain-node`. The public `ray.train.get_preemption_info` waits for
-    all workers of a trial, and is refused in a trial of one worker. Returns False in a process
-    without Ray, where asking for the node's id would start one.
-    """
-    if not ray.is_initialized():
-        return False
-    return ray.get_runtime_context().get_node_id() in state.state.get_draining_nodes()

@@ -4,14 +4,13 @@ import json
 import logging
 import os
 import time
-from functools import partial
 from typing import Any
 
 import ray
 import ray.train
 import ray.train.torch
 from ray import tune
-from ray.train.torch import TorchConfig
+from ray.train.torch import TorchConfig, TorchTrainer
 from ray.tune.experiment import Trial
 from ray.tune.integration.ray_train import TuneReportCallback
 from ray.util.placement_group import (
@@ -25,10 +24,10 @@ from mtcon_ray.paths import train_folder
 from mtcon_ray.presentation import one_line
 from mtcon_ray.root_files import make_folder, move, read_small, remove, write
 from mtcon_ray.status import Status
-from mtcon_ray.sweep.checkpoint_requests import ResizeRequest, heed_sigterm
+from mtcon_ray.sweep.checkpoint_requests import heed_sigterm
 from mtcon_ray.sweep.progress_callback import MAX_REASON, error_in
 from mtcon_ray.sweep.trial import Assignment, ending, open_trial_data, record_last, reports
-from mtcon_ray.sweep.tune_private import elastic_trainer, error_raised_by, worker_callback
+from mtcon_ray.sweep.tune_private import error_raised_by, worker_callback
 from mtcon_ray.training.distributed import Ranks
 
 PLACEMENT_GROUP = "placement_group"
@@ -70,9 +69,7 @@ def distributed_trial(config: dict[str, Any]) -> None:
     low, high = resources.worker_range
     # mypy sees the types of Train's first version. The second, which runs, takes a range of
     # workers and its own callbacks, and limits failures of its controller.
-    trainer = elastic_trainer(
-        partial(usable_workers, work.spec.train.batch_size),
-        ResizeRequest(work.checkpoints),
+    trainer = TorchTrainer(
         train_loop_per_worker=_train_as_worker,
         train_loop_config=config,
         torch_config=TorchConfig(timeout_s=COLLECTIVE_SECONDS),
@@ -106,11 +103,6 @@ def distributed_trial(config: dict[str, Any]) -> None:
         if end is None:
             raise
         tune.report(end)
-
-
-def usable_workers(batch_size: int, most: int) -> int:
-    """Returns the largest number of workers up to `most` that divides the batch; 0 of none."""
-    return next((n for n in range(most, 0, -1) if batch_size % n == 0), 0)
 
 
 def _train_as_worker(config: dict[str, Any]) -> None:

@@ -12,7 +12,6 @@ from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.paths import trial_log
 from mtcon_ray.spec import RunSpec
 from mtcon_ray.sweep.distributed_trial import PLACEMENT_GROUP, is_placed
-from mtcon_ray.sweep.tune_private import actor_of_trial
 
 LOOK_SECONDS = 1.0
 
@@ -85,7 +84,7 @@ class StallLimit(Callback):
         )
         again = "its process is ended; it is tried again up to search.max_failures times"
         self._callbacks.on_note(f"{name}: {reason}; {again}")
-        actor = actor_of_trial(trial)
+        actor = trial.temporary_state.ray_actor
         if actor is not None:
             # Kills the process, which could not answer.
             ray.kill(actor)

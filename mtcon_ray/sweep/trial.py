@@ -30,12 +30,7 @@ from mtcon_ray.paths import (
 )
 from mtcon_ray.spec import RunSpec, dump_spec, parse_spec
 from mtcon_ray.status import Status
-from mtcon_ray.sweep.checkpoint_requests import (
-    DrainNotice,
-    ResizeNotice,
-    asked_to_end,
-    heeding_sigterm,
-)
+from mtcon_ray.sweep.checkpoint_requests import asked_to_end, heeding_sigterm
 from mtcon_ray.sweep.scheduler import BUDGET, OBJECTIVE
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Reported
@@ -228,7 +223,6 @@ def _train(
     spool = EventLog(work.record) if ranks.rank == 0 else None
     epochs = work.spec.train.epochs
     stop_asked = StopFile(work)
-    drains, resizes = DrainNotice(), ResizeNotice(work.checkpoints)
     run = make_run(
         work.spec,
         dataset,
@@ -236,7 +230,6 @@ def _train(
         device=device,
         ranks=ranks,
         should_stop=lambda: stop_asked() or asked_to_end(),
-        should_save=lambda: drains() or (ranks.rank == 0 and resizes()),
         store=cache_folder(work.root),
         until=work.until,
     )

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-import ray
-from ray._private import state
 from ray.air.execution._internal.actor_manager import RayActorManager
 from ray.exceptions import OutOfMemoryError, RayActorError
 from ray.tune.execution.tune_controller import TuneController
@@ -68,14 +66,6 @@ def _retry_lost_resets() -> None:
     TuneController._actor_failed = handle  # type: ignore[method-assign]
 
 
-def actor_of_trial(trial: Any) -> Any:
-    """Returns the handle of a Tune trial's actor, None while it has none.
-
-    Tune's public interface can end a trial, but not its process alone so that it is tried again.
-    """
-    return trial.temporary_state.ray_actor
-
-
 def worker_callback(act: Callable[[], None]) -> Any:
     """Returns a callback of Ray Train that calls `act` in the main thread of each worker.
 
@@ -90,52 +80,6 @@ def worker_callback(act: Callable[[], None]) -> Any:
             act()
 
     return Start()
-
-
-def elastic_trainer(
-    usable: Callable[[int], int], may_resize: Callable[[], bool], **options: Any
-) -> Any:
-    """Returns Ray Train's TorchTrainer with rules for the number of workers, if it is a range.
-
-    Of n possible workers it takes `usable(n)`. A running group of workers is replaced by one of
-    another size once `may_resize()` returns True. Train has no options for either. It also counts
-    nodes that are gone or about to go, and would wait a minute for them.
-    """
-    # Imported here because ray.train takes seconds to import.
-    from ray.train.torch import TorchTrainer
-    from ray.train.v2._internal.execution.scaling_policy import ElasticScalingPolicy, NoopDecision
-
-    class Policy(ElasticScalingPolicy):
-        _wanted: Any = None
-
-        def _count_possible_workers(self, reserved_resources: Any) -> int:
-            gone = state.state.get_draining_nodes()
-            stay = {n["NodeID"] for n in ray.nodes() if n["Alive"]} - gone.keys()
-            left = {node: has for node, has in reserved_resources.items() if node in stay}
-            return usable(super()._count_possible_workers(left))
-
-        def make_decision_for_non_running_worker_group(self) -> Any:
-            self._wanted = None
-            return super().make_decision_for_non_running_worker_group()
-
-        def make_decision_for_running_worker_group(self, *args: Any, **named: Any) -> Any:
-            decide = super().make_decision_for_running_worker_group
-            wanted = self._wanted or decide(*args, **named)
-            if isinstance(wanted, NoopDecision):
-                return wanted
-            is_allowed = may_resize()
-            self._wanted = None if is_allowed else wanted
-            return wanted if is_allowed else NoopDecision()
-
-    class Trainer(TorchTrainer):
-        # mypy sees the types of Train's first version.
-        def _initialize_and_run_controller(self, **parts: Any) -> Any:
-            scaling: Any = self.scaling_config
-            if scaling.elasticity_enabled:
-                parts["scaling_policy"] = Policy(scaling)
-            return super()._initialize_and_run_controller(**parts)  # type: ignore[misc]
-
-    return Trainer(**options)
 
 
 def error_raised_by(failure: Exception) -> Exception:

@@ -1,4 +1,4 @@
-"""A trial with a range of workers: it grows, shrinks and is preempted, and trains the same."""
+"""A trial with a range of workers: it grows and shrinks, and trains the same."""
 
 import os
 import signal
@@ -15,16 +15,13 @@ import yaml
 from ray.cluster_utils import Cluster
 
 from mtcon_ray.data.dataset import open_dataset
-from mtcon_ray.errors import CheckpointError
 from mtcon_ray.recorded import load_recorded
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Reported
 from mtcon_ray.trainer import Trainer
-from mtcon_ray.training import checkpoint
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.soak]
-STEPS_PER_EPOCH = 23
 SPEC = {
     "version": 1,
     "name": "elastic",
@@ -42,7 +39,6 @@ SPEC = {
     "resources": {"workers": [1, 3]},
     "tracking": {"offline": True},
 }
-DRAIN_SECONDS = 40
 # Losses of the same global batches on other numbers of workers differ by rounding, which grows: by
 # 0.8 % at most where this was measured. Half a batch lowers the loss by 9 %, log 2 of 7.6.
 TOLERANCE = 0.02
@@ -67,15 +63,6 @@ class Elastic:
             env={**os.environ, "PYTHONPATH": os.getcwd(), "RAY_ADDRESS": self.cluster.address},
         )  # fmt: skip
 
-    def drain(self, node: str) -> None:
-        """Announces the end of a node, as docs/cluster.md shows."""
-        subprocess.run(
-            [Path(sys.executable).parent / "ray", "drain-node", "--address", self.cluster.address,
-             "--node-id", node, "--reason", "DRAIN_NODE_REASON_PREEMPTION",
-             "--reason-message", "spot", "--deadline-remaining-seconds", str(DRAIN_SECONDS)],
-            check=True,
-        )  # fmt: skip
-
     def audit(self) -> str:
         """Returns the output of `mtcon-ray audit`."""
         return self._start("audit", "elastic", log=subprocess.PIPE).communicate()[0]
@@ -97,15 +84,8 @@ class Elastic:
         found = [line.split() for line in lines if "ray::RayTrainWorker" in line]
         return [int(pid) for pid, parent, *_ in found if int(parent) in raylets]
 
-    def saved_within_an_epoch(self) -> bool:
-        """Returns True if one of the two last checkpoints was not written at an epoch's end."""
-        checkpoints = self.folder / "checkpoints" / "trial-0000"
-        paths = [checkpoints / name for name in ("last.pt", "last.previous.pt")]
-        return any(checkpoint.load(path)["step"] % STEPS_PER_EPOCH for path in paths)
-
     def wait(self, ready: Any, what: str) -> None:
-        wait_until(ready, what, process=self.process, told=self.log.read_text,
-                   not_yet=CheckpointError, pause=0.1)  # fmt: skip
+        wait_until(ready, what, process=self.process, told=self.log.read_text, pause=0.1)
 
     def trains_with(self, num_workers: int) -> None:
         """Waits until so many workers have trained three more epochs."""
@@ -135,26 +115,19 @@ def elastic(tmp_path: Path) -> Iterator[Elastic]:
 
 
 def test_an_elastic_trial_trains_the_same_as_one_process(elastic: Elastic, tmp_path: Path) -> None:
-    """Two workers, three, two after a drained node, one killed, one asked to end, one node lost."""
+    """Two workers, three, one killed, one asked to end, one node lost."""
     elastic.trains_with(2)
     added = elastic.cluster.add_node(num_cpus=1)
     elastic.trains_with(3)
-
-    drained, *_ = elastic.cluster.worker_nodes - {added}
-    elastic.drain(drained.node_id)
-    elastic.wait(elastic.saved_within_an_epoch, "checkpoint before the node goes")
-    assert len(elastic.workers()) == 3, "the node was gone already"
-    elastic.wait(lambda: len(elastic.workers()) < 3, "end of the drained node")
-    elastic.trains_with(2)
 
     for number in (signal.SIGKILL, signal.SIGTERM):
         before = set(elastic.workers())
         os.kill(min(before), number)
         elastic.wait(lambda before=before: not before & set(elastic.workers()), "end of workers")
-        elastic.trains_with(2)
+        elastic.trains_with(3)
 
     elastic.cluster.remove_node(added, allow_graceful=False)
-    elastic.trains_with(1)
+    elastic.trains_with(2)
     os.killpg(elastic.process.pid, signal.SIGTERM)
     assert elastic.process.wait(120) == 130, elastic.log.read_text()
 

@@ -206,6 +206,11 @@ class PlacementGroupCleanup(tune.Callback):
 
     on_trial_error = on_trial_complete
 
+    def waits(self, trial_id: str) -> bool:
+        """Returns True if the workers of a trial have not begun or wait for a node."""
+        group = self._groups.get(trial_id)
+        return group is None or placement_group_table(_group(group)).get("state") != "CREATED"
+
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         """Removes the groups that are due, once per iteration of Tune's loop."""
         while self._due and self._due[0][0] <= time.monotonic():
@@ -215,12 +220,6 @@ class PlacementGroupCleanup(tune.Callback):
         """Removes the remaining groups at the end of the sweep."""
         for _, group in self._due:
             _remove(group)
-
-
-def is_placed(group: str) -> bool:
-    """Returns True if the workers of a placement group have their nodes."""
-    table = placement_group_table(_group(group))
-    return bool(table.get("state") == "CREATED")
 
 
 def _remove(group: str) -> None:

@@ -49,7 +49,6 @@ from mtcon_ray.signals import Interrupted, on_signals
 from mtcon_ray.spec import RunSpec, with_scheduler, with_values
 from mtcon_ray.status import Status
 from mtcon_ray.sweep.audit import what_is_lost
-from mtcon_ray.sweep.budget import Budget
 from mtcon_ray.sweep.distributed_trial import (
     PlacementGroupCleanup,
     distributed_trial,
@@ -57,9 +56,10 @@ from mtcon_ray.sweep.distributed_trial import (
 )
 from mtcon_ray.sweep.ended import ended_results
 from mtcon_ray.sweep.halving import Rungs
+from mtcon_ray.sweep.limits import Limits
 from mtcon_ray.sweep.mirror import mirrored
 from mtcon_ray.sweep.prior import add_prior, first_configurations, prior_trials
-from mtcon_ray.sweep.progress_callback import Watch
+from mtcon_ray.sweep.progress_callback import ProgressCallback
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.resume import (
     ENDS,
@@ -74,7 +74,6 @@ from mtcon_ray.sweep.resume import (
 from mtcon_ray.sweep.retention import Retention
 from mtcon_ray.sweep.scheduler import tune_scheduler
 from mtcon_ray.sweep.searcher import StudySearcher, let_trials_wait
-from mtcon_ray.sweep.stall import StallLimit
 from mtcon_ray.sweep.stopper import Stop
 from mtcon_ray.sweep.study import TRIAL, Suggester, named_trials, open_study
 from mtcon_ray.sweep.trainable import ReusedTrainable
@@ -147,12 +146,11 @@ class _Sweep:
         self.record = SweepRecord(self.folder, self.spec)
         self.retention: Retention | None = None
         self.stop = Stop(self.folder)
-        resources = self.spec.resources
+        self.progress = ProgressCallback(self.callbacks)
+        self.groups = PlacementGroupCleanup()
         spent = sum(trial.seconds for trial in load_sweep(self.folder).trials)
-        self.budget = Budget(self.spec.search, devices=resources.devices, spent=spent)
-        request = f"{resources.cpus} CPUs and {resources.gpus:g} GPUs per worker"
-        self.watch = Watch(self.callbacks, self.stop, request)
-        self.stalls = StallLimit(self.folder, self.spec, self.callbacks)
+        waits = self.groups.waits if self._is_distributed else lambda _: False
+        self.limits = Limits(self.folder, self.spec, self.callbacks, self.stop, spent, waits)
 
     @property
     def stopping(self) -> bool:
@@ -162,7 +160,7 @@ class _Sweep:
     @property
     def exhausted(self) -> bool:
         """True if the sweep has used up its time."""
-        return self.budget.exceeded is not None
+        return self.limits.exceeded is not None
 
     def halt(self, reason: str) -> None:
         """Asks all trials to checkpoint and end; first sets the open MLflow runs to KILLED."""
@@ -178,7 +176,7 @@ class _Sweep:
     def started(self, trial: FrozenTrial) -> None:
         """Records the start of a trial, or that it continues."""
         self.record.trial_started(trial)
-        self.budget.started(trial.user_attrs[TRIAL])
+        self.limits.started(trial.user_attrs[TRIAL])
         self.callbacks.on_suggest(trial.user_attrs[TRIAL], trial.params)
 
     def ended(self, trial: FrozenTrial, outcome: Status, reason: str | None) -> None:
@@ -188,13 +186,15 @@ class _Sweep:
         name, value = trial.user_attrs[TRIAL], self.value(trial)
         if self.retention and outcome.is_final:
             self.retention.ended(name)
-        self.budget.ended(name)
+        self.limits.ended(name)
         self.callbacks.on_end(name, outcome.name, value, reason)
 
     def explain(self, trial: FrozenTrial) -> str:
         """Returns in one line why a trial failed, from Tune's error file."""
         name = trial.user_attrs[TRIAL]
-        reason = self.stalls.reason_of(name) or self.watch.error_of(name) or "its process was lost"
+        reason = (
+            self.limits.reason_of(name) or self.progress.error_of(name) or "its process was lost"
+        )
         return f"{reason} (log: {ray_log(self.folder)})"
 
     def recorded(self, trial: FrozenTrial) -> dict[int, float]:
@@ -252,8 +252,9 @@ class _Sweep:
             self.record.send_kept(named_trials(self.study))
         tags = {}
         ended = sum(trial.state in ENDS for trial in named_trials(self.study))
-        if reason := self.budget.cut_short(ended, self.plan.num_trials):
-            reason += f"; to go on: {resume_line(self.folder.name, submitted=in_job())}"
+        if ended < (planned := self.plan.num_trials) and (limit := self.limits.exceeded):
+            line = resume_line(self.folder.name, submitted=in_job())
+            reason = f"{limit}: {ended} of {planned} trials have ended; to go on: {line}"
             close_waiting(self.study, self.record)
             self.callbacks.on_note(reason)
             tags["mtcon.reason"] = reason
@@ -311,7 +312,7 @@ class _Sweep:
             run_config=tune.RunConfig(
                 name=folder.name,
                 storage_path=str(folder.parent),
-                callbacks=[self.watch, self.stalls, PlacementGroupCleanup()],
+                callbacks=[self.progress, self.limits, self.groups],
                 failure_config=tune.FailureConfig(max_failures=self.spec.search.max_failures),
                 stop=self.stop,
                 verbose=0,
@@ -341,8 +342,7 @@ class _Sweep:
     def _stopped(self, reason: str) -> MtconError:
         saved = any(checkpoints_folder(self.folder).rglob(LAST_FILE))
         state = "trials are checkpointed" if saved else "no trial has a checkpoint yet"
-        line = resume_line(self.folder.name, submitted=in_job())
-        text = f"{reason}; {state}; to go on: {line}"
+        text = f"{reason}; {state}; to go on: {resume_line(self.folder.name, submitted=in_job())}"
         return Interrupted(f"stopped by {text}") if reason.startswith("SIG") else MtconError(text)
 
 

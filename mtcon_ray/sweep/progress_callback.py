@@ -1,7 +1,6 @@
-"""Tune's callback that reports progress, and ends a sweep in which no trial can run."""
+"""Tune's callback that reports progress and the errors of trials."""
 
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -9,23 +8,18 @@ from ray.tune import Callback
 from ray.tune.experiment import Trial
 
 from mtcon_ray.callbacks import Callbacks
-from mtcon_ray.sweep.stopper import STALL_SECONDS, Stop
 
-LOOK_SECONDS = 1.0
 MAX_REASON = 500
 ERROR_LINE = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")
 # As "\tactor_id: 4f2a", one of several lines in Ray's message about a lost process.
 IDENTIFIER = re.compile(r"\s+[a-z_]+: ")
 
 
-class Watch(Callback):
-    """Forwards each result to the callbacks; stops the sweep if no trial can be placed for long."""
+class ProgressCallback(Callback):
+    """Forwards each result of a trial to the callbacks."""
 
-    def __init__(self, callbacks: Callbacks, stop: Stop, request: str) -> None:
+    def __init__(self, callbacks: Callbacks) -> None:
         self._observer = callbacks
-        self._stop = stop
-        self._request = request
-        self._last_running = self._last_look = time.monotonic()
         self._trials: list[Trial] = []
 
     def error_of(self, name: str) -> str | None:
@@ -60,21 +54,6 @@ class Watch(Callback):
             epochs = round(100 * result["epoch"] / result["budget"])
             self._observer.on_report(
                 trial.config["trial"], result["epoch"], epochs, dict(result["metrics"])
-            )
-
-    def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        """Checks once per LOOK_SECONDS whether trials wait and none has run for STALL_SECONDS."""
-        now = time.monotonic()
-        if now - self._last_look < LOOK_SECONDS:  # each check reads all trials
-            return
-        self._last_look = now
-        waiting = [t for t in trials if t.status == Trial.PENDING]
-        if not waiting or any(t.status == Trial.RUNNING for t in trials):
-            self._last_running = now
-        elif now - self._last_running > STALL_SECONDS:
-            self._stop.ask(
-                f"no trial could be placed for {STALL_SECONDS:.0f} s: {waiting[0].config['trial']} "
-                f"waits for {self._request}, which the cluster does not give"
             )
 
 

@@ -1,4 +1,4 @@
-"""Early end of a whole sweep: on a signal, or when no trial can be scheduled."""
+"""Early end of a whole sweep: on a signal, an error, or when no trial can be placed."""
 
 import time
 from contextlib import suppress
@@ -13,8 +13,6 @@ from mtcon_ray.root_files import remove, touch
 
 # Time that trials have to write a checkpoint after a signal, before Tune ends them.
 GRACE_SECONDS = 30.0
-# A sweep ends if no trial has run for this long while some wait for resources.
-STALL_SECONDS = 900.0
 
 
 class Stop(Stopper):

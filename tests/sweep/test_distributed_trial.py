@@ -17,12 +17,18 @@ from ray.train.v2._internal.exceptions import (
     WorkerHealthCheckFailedError,
 )
 from ray.train.v2.api.exceptions import ControllerError, WorkerGroupError
+from ray.tune.experiment import Trial
 
 from mtcon_ray.errors import StorageError
 from mtcon_ray.results import load_sweep
 from mtcon_ray.spec import parse_spec
 from mtcon_ray.status import Status
-from mtcon_ray.sweep.distributed_trial import _ending_of, _read_ending, _write_ending
+from mtcon_ray.sweep.distributed_trial import (
+    PlacementGroupCleanup,
+    _ending_of,
+    _read_ending,
+    _write_ending,
+)
 from mtcon_ray.sweep.trial import Assignment, ending
 from tests.sweep.small_sweeps import failing_steps
 from tests.waiting import PATIENCE_SECONDS
@@ -166,6 +172,21 @@ def test_an_ending_that_cannot_be_written_hides_no_error(
     work.checkpoints.write_text("a file in the folder's place")
     _write_ending(work, {"outcome": Status.FAILED})
     assert "ending.json could not be written" in caplog.text
+
+
+def test_workers_wait_until_they_have_begun_and_while_a_node_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    groups, trial = PlacementGroupCleanup(), Trial("none", stub=True)
+    assert groups.waits(trial.trial_id)
+    groups.on_trial_result(1, [trial], trial, {"placement_group": "ab" * 18})
+    state = "RESCHEDULING"
+    monkeypatch.setattr(
+        "mtcon_ray.sweep.distributed_trial.placement_group_table", lambda _: {"state": state}
+    )
+    assert groups.waits(trial.trial_id)
+    state = "CREATED"
+    assert not groups.waits(trial.trial_id)
 
 
 @pytest.fixture

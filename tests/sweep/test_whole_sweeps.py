@@ -22,7 +22,7 @@ from mtcon_ray.spec import load_spec
 from mtcon_ray.status import Status
 from mtcon_ray.sweep import driver
 from mtcon_ray.sweep.driver import run_sweep
-from mtcon_ray.sweep.progress_callback import Watch
+from mtcon_ray.sweep.progress_callback import ProgressCallback
 from mtcon_ray.sweep.study import named_trials, open_study
 from mtcon_ray.sweep.trainable import ReusedTrainable
 from mtcon_ray.sweep.tune_private import MEMORY_HINT, retry_lost_processes
@@ -42,7 +42,7 @@ def sweep(path: Path, root: Path, **options: Any) -> SweepResults:
     return run_sweep(load_spec(path), root=root, callbacks=Callbacks(), **options)
 
 
-class Starting(Watch):
+class Starting(ProgressCallback):
     """The sweep's callback, which also counts the trials that wait for their process together."""
 
     most = 0
@@ -58,7 +58,7 @@ def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
     spec_file: Callable[..., Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(driver, "Watch", Starting)
+    monkeypatch.setattr(driver, "ProgressCallback", Starting)
     before = dict(os.environ)
     search = {
         **TINY["search"], "scheduler": {"name": "asha", "grace": 0.5}, "max_concurrent": 2,

@@ -14,7 +14,7 @@ from mtcon_ray.search.space import Dimension, Point
 
 MAX_TRIALS = 100_000  # configurations of a sweep
 MAX_VALUES = 1_000  # listed values of a space, each of which is checked
-Sampler = Literal["tpe", "gp", "cmaes", "qmc", "random", "grid"]
+Sampler = Literal["tpe", "gp", "qmc", "random", "grid"]
 
 
 class SearchSpec(Spec):
@@ -32,8 +32,8 @@ class SearchSpec(Spec):
     )
     sampler: Sampler = Field(
         "tpe",
-        description="Optuna's tpe, gp (Gaussian process), cmaes (needs the package cmaes), qmc "
-        "(evenly spread, whatever the results) or random; grid: every combination of listed values",
+        description="Optuna's tpe, gp (Gaussian process), qmc (evenly spread, whatever the "
+        "results) or random; grid: every combination of listed values",
     )
     num_trials: int | None = Field(
         None,
@@ -117,30 +117,18 @@ class SearchSpec(Spec):
                     f"sampler grid must have at most {MAX_TRIALS:,} combinations, got "
                     f"{self.num_configurations:,}; list fewer values, or set num_trials"
                 )
-        self._check_ranges()
+        listed = [p for p, d in self.space.items() if d.values is not None]
+        if self.sampler == "qmc" and listed:  # Optuna would draw these at random
+            raise ValueError(
+                f"sampler qmc needs ranges (loguniform, uniform, int, logint), got "
+                f"{self.space[listed[0]].kind} for {listed[0]}; use sampler tpe, gp or random"
+            )
         if self.start_from and self.sampler not in ("tpe", "gp"):
             raise ValueError(
                 f"start_from must be used with sampler tpe or gp, got {self.sampler}, which does "
                 "not learn from other sweeps"
             )
         return self
-
-    def _check_ranges(self) -> None:
-        """Raises ValueError for a sampler of ranges alone that gets listed values.
-
-        Optuna would draw these at random, and with cmaes a single field too.
-        """
-        listed = [p for p, d in self.space.items() if d.values is not None]
-        if self.sampler in ("cmaes", "qmc") and listed:
-            raise ValueError(
-                f"sampler {self.sampler} needs ranges (loguniform, uniform, int, logint), got "
-                f"{self.space[listed[0]].kind} for {listed[0]}; use sampler tpe, gp or random"
-            )
-        if self.sampler == "cmaes" and len(self.space) < 2:
-            raise ValueError(
-                f"sampler cmaes needs at least two searched fields, got {len(self.space)}; "
-                "use sampler tpe or gp"
-            )
 
     def check_objective(self, tasks: Collection[str], held_out: Collection[str]) -> None:
         """Raises ValueError unless the objective names tasks and its weights are positive."""

@@ -8,7 +8,6 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from importlib.util import find_spec
 from itertools import islice, product
 from pathlib import Path
 from random import Random
@@ -31,7 +30,7 @@ from mtcon_ray.search.schedulers import SCHEDULERS, StoppingRule
 from mtcon_ray.search.space import Dimension, Point, with_lists
 from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.sweep.journal import Journal, damaged
-from mtcon_ray.sweep.optuna_private import ReplayedCmaEs, reloaded
+from mtcon_ray.sweep.optuna_private import reloaded
 
 # Repeated configurations of the sampler before one is drawn at random instead, and of the random
 # sampler before the space counts as exhausted. TPE tends to repeat the best listed value.
@@ -202,8 +201,6 @@ class Suggester:
                 return TPESampler(seed=seed, n_startup_trials=startup)
             case "gp":
                 return GPSampler(seed=seed, n_startup_trials=startup, independent_sampler=at_random)
-            case "cmaes":
-                return ReplayedCmaEs(seed=seed, independent_sampler=at_random)
             case "qmc":
                 # The same seed in all suggestions: it belongs to the one sequence of points.
                 with warnings.catch_warnings():
@@ -286,15 +283,9 @@ def preview(
             f"search.scheduler must be one that sweeps can act on ({', '.join(ACTING)}, or a "
             f"class derived from StoppingRule), got {name!r}"
         )
-    if search.sampler == "cmaes" and find_spec("cmaes") is None:
-        raise SpecError(
-            "search.sampler cmaes needs the package cmaes, got an environment without it; "
-            "pip install cmaes, or take sampler tpe or gp"
-        )
     independent = search.num_configurations
-    if search.sampler in ("tpe", "gp", "cmaes"):
-        startup = 1 if search.sampler == "cmaes" else num_startup(search)
-        independent = max(1, startup - len(prior), len(search.first_points))
+    if search.sampler in ("tpe", "gp"):
+        independent = max(1, num_startup(search) - len(prior), len(search.first_points))
     once = search.model_copy(update={"repeats": 1})
     study = open_study(None, "preview")
     study.add_trials(prior)

@@ -5,17 +5,12 @@ import logging
 import sys
 from importlib import import_module
 from statistics import median
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from optuna.distributions import FloatDistribution, IntDistribution
-from optuna.samplers import CmaEsSampler
 
-from mtcon_ray.errors import SpecError
-from mtcon_ray.sweep.optuna_private import ReplayedCmaEs
-from mtcon_ray.sweep.study import Suggester, distribution, open_study, preview
-from tests.sweep.studies import TWO, run, search, value_of
+from mtcon_ray.sweep.study import Suggester, distribution, open_study
+from tests.sweep.studies import run, search, value_of
 
 
 def test_a_gaussian_process_uses_results() -> None:
@@ -47,35 +42,6 @@ def test_qmc_spreads_its_points() -> None:
     spec = search(space={"train.lr": {"uniform": [0, 16]}}, sampler="qmc", num_trials=17)
     taken = run(Suggester(open_study(None, "s"), spec, 0))
     assert sorted(int(params["train.lr"]) for params in taken[1:]) == list(range(16))
-
-
-def test_cma_es_is_optunas_without_its_pickles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One seed for all suggestions: a state that is computed again has used other ones."""
-    spec = search(space=TWO, sampler="cmaes", num_trials=25)
-    found = []
-    for kind in (ReplayedCmaEs, CmaEsSampler):
-
-        def fixed(kind: type[CmaEsSampler] = kind, **options: Any) -> CmaEsSampler:
-            sampler = kind(**options)
-            constant: Any = SimpleNamespace(rng=SimpleNamespace(randint=lambda *bounds: 7))
-            sampler._cma_rng = constant
-            return sampler
-
-        monkeypatch.setattr("mtcon_ray.sweep.study.ReplayedCmaEs", fixed)
-        record = open_study(None, "s")
-        found.append([list(params.values()) for params in run(Suggester(record, spec, 0))])
-        stored = {
-            key.split(":")[1] for t in record.trials for key in t.system_attrs if "cma" in key
-        }
-        assert stored == {"generation"} | ({"optimizer"} if kind is CmaEsSampler else set())
-    assert len(found[0]) == 25
-    assert found[0] == [pytest.approx(values) for values in found[1]]
-
-
-def test_cma_es_without_its_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mtcon_ray.sweep.study.find_spec", lambda name: None)
-    with pytest.raises(SpecError, match=r"cmaes needs the package cmaes, .*; pip install cmaes"):
-        preview(search(space=TWO, sampler="cmaes"), 0)
 
 
 def test_steps_and_logarithms_are_optunas() -> None:

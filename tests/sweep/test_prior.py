@@ -207,7 +207,8 @@ def test_configurations_that_the_spec_refuses_are_found_before_anything_starts()
     space: dict[str, Any] = {"train.batch_size": {"int": [16, 64]}}
     search = {"space": space, "sampler": "random", "num_trials": 5}
     with pytest.raises(
-        SpecError, match=r"divisible by resources.workers, got .*give a range a `step`"
+        SpecError,
+        match=r"divisible by every number of resources.workers, got .*give a range a `step`",
     ):
         first_configurations(with_values(odd, {"search": search}))
     space["train.batch_size"] = {"int": [16, 64], "step": 2}

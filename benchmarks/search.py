@@ -56,13 +56,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "scheduler": {"name": "asha", "grace": 1 / 16, "reduction": 4}
     },
     "halving": {"scheduler": {"name": "halving"}},
-    "halving, reduction 4": {"scheduler": {"name": "halving", "reduction": 4}},
-    "halving, reduction 2, 4 rungs": {
-        "scheduler": {"name": "halving", "reduction": 2, "num_rungs": 4}
-    },
-    "halving, reduction 12, 1 rung": {
-        "scheduler": {"name": "halving", "reduction": 12, "num_rungs": 1}
-    },
 }
 
 Curves = dict[str, list[float]]  # by temperature, a validation accuracy per epoch

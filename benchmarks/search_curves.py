@@ -27,10 +27,6 @@ from mtcon_ray.sweep.scheduler import BUDGET, OBJECTIVE, ResumableASHA
 
 RECORDED = Path(__file__).with_suffix(".json")
 AIM = 0.5
-HALVINGS = {
-    **{name: s["scheduler"] for name, s in SETTINGS.items() if s["scheduler"]["name"] == "halving"},
-    "halving, reduction 3, 1 rung": {"name": "halving", "reduction": 3, "num_rungs": 1},
-}
 ASHAS = {
     name: s["scheduler"]
     for name, s in SETTINGS.items()
@@ -48,9 +44,7 @@ def measure() -> str:
     sets = [curves for of_kind in recorded.values() for curves in of_kind]
     sizes = [len(of_kind) for of_kind in recorded.values()]
     rows = []
-    for name, setting in HALVINGS.items():
-        found = [[halve(curves, Halving.Spec.model_validate(setting))] for curves in sets]
-        rows.append(_row(name, sets, found, sizes))
+    rows.append(_row("halving", sets, [[halve(curves)] for curves in sets], sizes))
     for name, setting in ASHAS.items():
         spec = ASHA.Spec.model_validate(setting)
         found = [[asha(curves, spec, seed) for seed in SEARCH_SEEDS] for curves in sets]
@@ -79,15 +73,14 @@ def agreement(recorded: Mapping[str, list[Curves]]) -> str:
     return markdown([*header, "best temperatures (seeds)"], rows)
 
 
-def halve(curves: Curves, spec: Halving.Spec) -> Found:
-    """The epochs that a sweep over the whole grid trains, and the temperature that it finds."""
+def halve(curves: Curves) -> Found:
+    """Returns the epochs that a sweep over the whole grid trains, and the temperature it finds."""
     (length,) = set(map(len, curves.values()))
-    ends = [*spec.rung_epochs(length, 1), length]
-    alive, epochs, before = list(curves), 0, 0
-    for end, most in zip(ends, spec.survivors(len(curves)), strict=True):
-        alive = sorted(alive, key=lambda t: -curves[t][before - 1] if before else 0.0)[:most]
-        epochs += len(alive) * (end - before)
-        before = end
+    spec = Halving.Spec()
+    (rung,) = spec.rung_epochs(length, 1)
+    ranked = sorted(curves, key=lambda t: -curves[t][rung - 1])
+    alive = ranked[: spec.survivors(len(curves))]
+    epochs = len(curves) * rung + len(alive) * (length - rung)
     return Found(epochs, max(alive, key=lambda t: curves[t][-1]))
 
 

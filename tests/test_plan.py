@@ -171,14 +171,13 @@ def test_rates_give_hours_with_probes_and_test_evaluations() -> None:
 
 
 def test_early_stopping_that_is_known_shortens_the_hours() -> None:
-    """Nine trials train 1 epoch, three of them 3, and one 9: 9 + 3 * 2 + 6 of 81 epochs."""
-    scheduler = {"name": "halving", "reduction": 3, "num_rungs": 2}
+    """Nine trials train 3 epochs, and three of them 9: 9 * 3 + 3 * 6 of 81 epochs."""
     sections = {"train": {"batch_size": 32, "epochs": 9}}
-    spec = spec_of(search={**SEARCH, "num_trials": 9, "scheduler": scheduler}, **sections)
+    spec = spec_of(search={**SEARCH, "num_trials": 9, "scheduler": {"name": "halving"}}, **sections)
     plan = plan_of(spec, Path("/r"), ONE, rates=Rates(100.0, 7.0, 40.0))
     training = plan.images_per_trial / 100 + 9 * 7
-    assert plan.device_hours == pytest.approx((training * 21 / 9 + 9 * 40) / 3600)
-    assert plan.wall_hours == pytest.approx(5 * (training * 21 / 81 + 40) / 3600)
+    assert plan.device_hours == pytest.approx((training * 45 / 9 + 9 * 40) / 3600)
+    assert plan.wall_hours == pytest.approx(5 * (training * 45 / 81 + 40) / 3600)
     many = ClusterView("here", (NodeKind("node", 9, 0, 1),))
     plan = plan_of(spec, Path("/r"), many, rates=Rates(100.0, 7.0, 40.0))
     assert plan.wall_hours == pytest.approx((training + 40) / 3600), "one trains to its end"

@@ -145,18 +145,18 @@ def test_a_bare_name_stands_for_its_section(tmp_path: Path) -> None:
     path = tmp_path / "spec.yaml"
     path.write_text(
         "name: x\ndata: synthetic\nmodel: {encoder: small}\nmethod: simclr\n"
-        "search: {scheduler: halving}\n"
+        "search: {scheduler: asha}\n"
     )
     settings = (
         "data.num_items=300", "model.encoder.width=8", "method.temperature=0.3",
-        "search.scheduler.num_rungs=1",
+        "search.scheduler.grace=0.5",
     )  # fmt: skip
     spec = load_spec(path, settings)
     whole = {
         "data": {"kind": "synthetic", "num_items": 300},
         "model": {"encoder": {"name": "small", "width": 8}},
         "method": {"name": "simclr", "temperature": 0.3},
-        "search": {"scheduler": {"name": "halving", "num_rungs": 1}},
+        "search": {"scheduler": {"name": "asha", "grace": 0.5}},
     }
     assert spec == parse_spec({**MINIMAL, **whole})
     assert load_spec(path, ["search.scheduler=null"]).search.scheduler is None

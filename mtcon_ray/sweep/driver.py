@@ -55,7 +55,7 @@ from mtcon_ray.sweep.distributed_trial import (
     driver_resources,
 )
 from mtcon_ray.sweep.ended import ended_results
-from mtcon_ray.sweep.halving import Rungs
+from mtcon_ray.sweep.halving import Rung
 from mtcon_ray.sweep.limits import Limits
 from mtcon_ray.sweep.mirror import mirrored
 from mtcon_ray.sweep.prior import add_prior, first_configurations, prior_trials
@@ -274,9 +274,9 @@ class _Sweep:
     def _tune(self) -> None:
         suggester = Suggester(self.study, self.spec.search, self.spec.seed)
         continued = continued_trials(self.study)
-        rungs = self._rungs(suggester.num_trials)
+        rung = self._rung(suggester.num_trials)
         for trial in named_trials(self.study):
-            waits = rungs is not None and rungs.waits(trial)
+            waits = rung is not None and rung.waits(trial)
             tell_known(trial, self.record, self.callbacks, self.value(trial), waits=waits)
         is_over = self.exhausted or self.stopping
         if is_over or not (continued or suggester.num_given < suggester.num_trials):
@@ -284,10 +284,10 @@ class _Sweep:
         ended = [t for t in named_trials(self.study) if t.state is not TrialState.RUNNING]
         searcher = StudySearcher(
             suggester,
-            [t for t in continued if not (rungs and rungs.waits(t))],
+            [t for t in continued if not (rung and rung.waits(t))],
             self,
             max_concurrent=self._share(),
-            rungs=rungs,
+            rung=rung,
         )
         scheduler = tune_scheduler(
             self.spec.scheduler,
@@ -319,11 +319,11 @@ class _Sweep:
             ),
         ).fit()
 
-    def _rungs(self, num_trials: int) -> Rungs | None:
-        """Returns the rungs at which trials wait for each other; None if no trial waits."""
+    def _rung(self, num_trials: int) -> Rung | None:
+        """Returns the rung at which trials wait for each other; None if no trial waits."""
         if not isinstance(scheduler := self.spec.scheduler, Halving.Spec):
             return None
-        return Rungs(scheduler, num_trials, self.record.epochs, self.spec.evaluate.every)
+        return Rung(scheduler, num_trials, self.record.epochs, self.spec.evaluate.every)
 
     def _share(self) -> FairShare:
         freely = with_values(self.spec, {"search.max_concurrent": None})

@@ -1,7 +1,7 @@
-"""Synchronous successive halving: the trials that wait at a rung, go on or are stopped.
+"""Synchronous successive halving: the trials that wait at the rung, continue or are stopped.
 
 All decisions follow from the study alone, so that a resumed sweep decides as the killed one would
-have. A trial ends by itself at its rung, so that nothing is trained past it. A trial that goes on
+have. A trial ends by itself at its rung, so that nothing is trained past it. A trial that continues
 is resumed as after a kill.
 """
 
@@ -13,8 +13,8 @@ from optuna.trial import FrozenTrial, TrialState
 from mtcon_ray.search.schedulers import Halving
 
 
-class Rungs:
-    """The rungs of one sweep.
+class Rung:
+    """The rung of one sweep.
 
     `epochs` returns a trial's own number of epochs; `every` is the number between two probes.
     """
@@ -28,52 +28,39 @@ class Rungs:
         self._every = every
 
     def until(self, trial: FrozenTrial) -> int | None:
-        """Returns the epoch at which the trial shall wait next, None if it trains to its end."""
-        ahead = [e for e in self._of(trial) if e > _last(trial)]
-        return ahead[0] if ahead and ahead[0] < self._epochs(trial) else None
+        """Returns the epoch at which the trial must wait, None if it trains to its end."""
+        rung = self._of(trial)
+        return rung if _last(trial) < rung < self._epochs(trial) else None
 
     def waits(self, trial: FrozenTrial) -> bool:
-        """Returns True if an open trial stands at a rung, not before or between rungs."""
-        return _last(trial) in self._of(trial)
+        """Returns True if an open trial stands at the rung, not before or after it."""
+        return _last(trial) == self._of(trial)
 
     def settled(
         self, trials: Sequence[FrozenTrial], live: Mapping[int, int | None]
     ) -> tuple[list[FrozenTrial], list[FrozenTrial]]:
-        """Returns the waiting trials that go on, and those that are stopped.
+        """Returns the waiting trials that continue, and the waiting trials that are stopped.
 
         To be called once all trials of the sweep have been suggested. `live` holds the numbers of
         the trials in training, each with the epoch until which it trains.
         """
-        going: list[FrozenTrial] = []
-        over: list[FrozenTrial] = []
-        for rung, most in enumerate(self._survivors[1:]):
-            under_way = [t for t in trials if t.state is TrialState.RUNNING and t not in over]
-            if any(_last(t) < self._of(t)[rung] or _arrives(t, live) for t in under_way):
-                break
-            waiting = [
-                t for t in under_way if t.number not in live and _last(t) == self._of(t)[rung]
-            ]
-            # More than `most` are beyond the rung only if trials were added to the sweep since.
-            free = max(0, most - self._num_beyond(trials, live, rung))
-            ranked = sorted(waiting, key=lambda t: (-_value(t), t.number))
-            going = [t for t in going if t not in waiting] + ranked[:free]
-            over += ranked[free:]
-        return [t for t in going if t not in over], over
+        under_way = [t for t in trials if t.state is TrialState.RUNNING]
+        if any(_last(t) < self._of(t) or _arrives(t, live) for t in under_way):
+            return [], []
+        waiting = [t for t in under_way if t.number not in live and self.waits(t)]
+        # More than the survivors are beyond the rung only if trials were added to the sweep since.
+        free = max(0, self._survivors - sum(self._is_beyond(t, live) for t in trials))
+        ranked = sorted(waiting, key=lambda t: (-_value(t), t.number))
+        return ranked[:free], ranked[free:]
 
-    def _num_beyond(
-        self, trials: Sequence[FrozenTrial], live: Mapping[int, int | None], rung: int
-    ) -> int:
-        return sum(
-            _last(t) > self._of(t)[rung]
-            or (
-                _last(t) == self._of(t)[rung]
-                and (t.number in live or t.state is TrialState.COMPLETE)
-            )
-            for t in trials
-        )
+    def _is_beyond(self, trial: FrozenTrial, live: Mapping[int, int | None]) -> bool:
+        if _last(trial) > self._of(trial):
+            return True
+        return self.waits(trial) and (trial.number in live or trial.state is TrialState.COMPLETE)
 
-    def _of(self, trial: FrozenTrial) -> tuple[int, ...]:
-        return self._spec.rung_epochs(self._epochs(trial), self._every)
+    def _of(self, trial: FrozenTrial) -> int:
+        (rung,) = self._spec.rung_epochs(self._epochs(trial), self._every)
+        return rung
 
 
 def _arrives(trial: FrozenTrial, live: Mapping[int, int | None]) -> bool:

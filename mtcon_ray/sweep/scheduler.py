@@ -28,7 +28,7 @@ def tune_scheduler(
 
     `past` holds the histories of ended trials, `continued` those of resumed trials, by name. ASHA
     stops a trial when it reports at a rung. Otherwise Tune stops no trial: those of halving end by
-    themselves at a rung (see `halving.Rungs`).
+    themselves at a rung (see `halving.Rung`).
     """
     if isinstance(spec, ASHA.Spec):
         return ResumableASHA(spec, past, continued)

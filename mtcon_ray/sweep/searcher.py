@@ -12,7 +12,7 @@ from ray.tune.search import Searcher
 
 from mtcon_ray.resources import ResourcesSpec
 from mtcon_ray.status import Status
-from mtcon_ray.sweep.halving import Rungs
+from mtcon_ray.sweep.halving import Rung
 from mtcon_ray.sweep.optuna_private import reloaded, writable
 from mtcon_ray.sweep.scheduler import OBJECTIVE
 from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, Suggester, named_trials
@@ -68,7 +68,7 @@ class StudySearcher(Searcher):
         driver: Driver,
         *,
         max_concurrent: Callable[[], int],
-        rungs: Rungs | None = None,
+        rung: Rung | None = None,
     ) -> None:
         super().__init__(metric=OBJECTIVE, mode="max")
         self._suggester = suggester
@@ -76,9 +76,9 @@ class StudySearcher(Searcher):
         self._continued = list(continued)
         self._driver = driver
         self._max_concurrent = max_concurrent
-        self._rungs = rungs
+        self._rung = rung
         self._live: dict[str, FrozenTrial] = {}  # by Tune's id, as they were suggested
-        self._until: dict[int, int | None] = {}  # by number: the epoch of the next rung
+        self._until: dict[int, int | None] = {}  # by number: the epoch of the rung
 
     def suggest(self, trial_id: str) -> Any:
         """Returns the next trial's configuration, None while enough are running, or FINISHED."""
@@ -89,8 +89,8 @@ class StudySearcher(Searcher):
         trial = self._next()
         if trial is None:
             # A trial that trains now may go on from a rung later, and must then be suggested.
-            return None if self._rungs and self._live else str(Searcher.FINISHED)
-        until = self._rungs.until(trial) if self._rungs else None
+            return None if self._rung and self._live else str(Searcher.FINISHED)
+        until = self._rung.until(trial) if self._rung else None
         self._live[trial_id], self._until[trial.number] = trial, until
         self._driver.started(trial)
         return {
@@ -103,10 +103,10 @@ class StudySearcher(Searcher):
     def _next(self) -> FrozenTrial | None:
         if not self._continued:
             trial = self._suggester.next()
-            if trial or not self._rungs:
+            if trial or not self._rung:
                 return trial
             trials = named_trials(self._study)
-            self._continued, over = self._rungs.settled(trials, self._until)
+            self._continued, over = self._rung.settled(trials, self._until)
             for trial in over:
                 self._close(trial, Status.PRUNED, None)
         return self._continued.pop(0) if self._continued else None

@@ -39,7 +39,7 @@ MAX_RANDOM_DUPLICATES = 100
 # In a space of at most this many points the one at random is drawn from those that are left: the
 # random sampler would repeat others ever more often.
 MAX_LISTED = 10_000
-# Schedulers on which a sweep acts beside stopping rules, by `tune_scheduler` or `halving.Rungs`.
+# Schedulers on which a sweep acts beside stopping rules, by `tune_scheduler` or `halving.Rung`.
 ACTING = ("asha", "halving", "none")
 # Number of first configurations that a plan shows.
 NUM_PREVIEWED = 5

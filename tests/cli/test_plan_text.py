@@ -192,9 +192,8 @@ def test_a_comparison_sums_what_searched_sizes_make_of_its_sweeps(tmp_path: Path
     epochs, batches = {"train.epochs": {"grid": [1, 100]}}, {"train.batch_size": {"grid": [8, 600]}}
     assert shown(epochs, scheduler="none") == ["2", "101", "277,952", "2 x 1 to 100 epochs"]
     assert shown(batches, scheduler="none") == ["2", "40", "104,000", "2 x 20 epochs"]
-    halving = {"scheduler": {"name": "halving", "reduction": 2, "num_rungs": 1}}
-    what = "2 x 20 epochs, halving after epochs 10"
-    assert shown(batches, **halving) == ["2", "30", "at most 84,000", what]
+    what = "2 x 20 epochs, halving after epochs 7"
+    assert shown(batches, scheduler="halving") == ["2", "27", "at most 75,600", what]
 
 
 def test_a_comparison_s_plan_says_what_its_claims_will_detect() -> None:

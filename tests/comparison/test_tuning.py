@@ -27,7 +27,7 @@ TUNE: dict[str, Any] = {
     "num_trials": 6,
     "again": 2,
     "sampler": "random",
-    "scheduler": {"name": "halving", "reduction": 2},
+    "scheduler": {"name": "halving"},
     "space": {
         LR: {"loguniform": [0.01, 1.0]},
         TEMPERATURE: {"uniform": [0.1, 0.5]},

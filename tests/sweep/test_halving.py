@@ -6,33 +6,32 @@ from typing import Any
 
 import optuna
 import pytest
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
 from mtcon_ray.search.schedulers import Halving
 from mtcon_ray.search.spec import SearchSpec
 from mtcon_ray.status import Status
-from mtcon_ray.sweep.halving import Rungs
+from mtcon_ray.sweep.halving import Rung
 from mtcon_ray.sweep.searcher import StudySearcher
 from mtcon_ray.sweep.study import TRIAL, Suggester, named_trials, open_study
 from tests.sweep.still_driver import StillDriver
 
-EPOCHS = 8
-VALUES = (0.3, 0.6, 0.5, 0.4)  # of the trials, the same at every rung
+EPOCHS = 6
+VALUES = (0.3, 0.6, 0.5, 0.4, 0.2, 0.1)  # of the trials, at the rung and at the end
 
 
-def rungs(num_trials: int = 4, *, epochs: int = EPOCHS) -> Rungs:
-    # rungs at epochs 2 and 4; of 4 trials 2 and 1 continue
-    spec = Halving.Spec(reduction=2, num_rungs=2)
-    return Rungs(spec, num_trials, lambda trial: epochs, every=1)
+def rung_of(num_trials: int = 6, *, epochs: int = EPOCHS) -> Rung:
+    """Returns the rung at epoch 2, after which 2 of 6 trials continue."""
+    return Rung(Halving.Spec(), num_trials, lambda trial: epochs, every=1)
 
 
 class Sweep:
-    """Searcher and study of four trials with halving; the test calls the searcher as Tune does."""
+    """Searcher and study of six trials with halving; the test calls the searcher as Tune does."""
 
-    def __init__(self, journal: Path | None = None, at_once: int = 4, trials: int = 4) -> None:
+    def __init__(self, journal: Path | None = None, at_once: int = 6, trials: int = 6) -> None:
         search = SearchSpec.model_validate(
             {
-                "space": {"method.temperature": {"grid": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]}},
+                "space": {"method.temperature": {"grid": [n / 10 for n in range(1, 10)]}},
                 "sampler": "grid",
                 "num_trials": trials,
             }
@@ -41,13 +40,13 @@ class Sweep:
         self.given = 0
         self.driver = driver = StillDriver()
         opened = [t for t in named_trials(self.study) if t.state is TrialState.RUNNING]
-        ladder = rungs(trials)
+        rung = rung_of(trials)
         self.searcher = StudySearcher(
             Suggester(self.study, search, 0),
-            [t for t in opened if not ladder.waits(t)],
+            [t for t in opened if not rung.waits(t)],
             driver,
             max_concurrent=lambda: at_once,
-            rungs=ladder,
+            rung=rung,
         )
 
     @property
@@ -62,7 +61,7 @@ class Sweep:
 
     def train(self, tune_id: str, config: dict[str, Any], value: float | None = None) -> None:
         """Trains a trial up to the epoch in its configuration, and ends it there."""
-        value = VALUES[int(config["trial"][-1])] if value is None else value
+        value = VALUES[int(config["trial"][-1]) % 6] if value is None else value
         end = config["until"] or EPOCHS
         self.searcher.on_trial_result(tune_id, {"epoch": end, "objective": value})
         outcome = Status.WAITING if config["until"] else Status.FINISHED
@@ -85,13 +84,13 @@ class Sweep:
         }
 
 
-EXPECTED = {"trial-0000": 2, "trial-0001": 8, "trial-0002": 4, "trial-0003": 2}
+EXPECTED = {f"trial-000{n}": epochs for n, epochs in enumerate((2, 6, 6, 2, 2, 2))}
 
 
-@pytest.mark.parametrize("order", list(permutations(range(4)))[::5])
-def test_who_goes_on_does_not_depend_on_who_comes_first(order: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("order", list(permutations(range(6)))[::131])
+def test_who_continues_does_not_depend_on_who_comes_first(order: tuple[int, ...]) -> None:
     sweep = Sweep()
-    given = [sweep.ask() for _ in range(4)]
+    given = [sweep.ask() for _ in range(6)]
     for i in order[:-1]:
         sweep.train(*given[i])
         assert sweep.ask()[1] is None
@@ -99,13 +98,13 @@ def test_who_goes_on_does_not_depend_on_who_comes_first(order: tuple[int, ...]) 
     sweep.run()
     assert sweep.epochs() == EXPECTED
     states = [t.state.name for t in named_trials(sweep.study)]
-    assert states == ["PRUNED", "COMPLETE", "PRUNED", "PRUNED"]
-    assert sweep.ended[-1] == ("trial-0001", Status.FINISHED)
+    assert states == ["PRUNED", "COMPLETE", "COMPLETE", "PRUNED", "PRUNED", "PRUNED"]
+    assert sweep.ended[-1] == ("trial-0002", Status.FINISHED)
 
 
 def test_a_trial_that_has_reported_its_rung_and_not_ended_is_waited_for() -> None:
     sweep = Sweep()
-    given = [sweep.ask() for _ in range(4)]
+    given = [sweep.ask() for _ in range(6)]
     for each in given[1:]:
         sweep.train(*each)
     sweep.searcher.on_trial_result(given[0][0], {"epoch": 2, "objective": 0.9})
@@ -114,7 +113,7 @@ def test_a_trial_that_has_reported_its_rung_and_not_ended_is_waited_for() -> Non
     assert [sweep.ask()[1]["trial"] for _ in range(2)] == ["trial-0000", "trial-0001"]
 
 
-@pytest.mark.parametrize("cut", range(1, 7))
+@pytest.mark.parametrize("cut", range(1, 8))
 def test_a_driver_killed_anywhere_is_followed_by_one_that_decides_the_same(
     tmp_path: Path, cut: int
 ) -> None:
@@ -125,22 +124,22 @@ def test_a_driver_killed_anywhere_is_followed_by_one_that_decides_the_same(
     second = Sweep(tmp_path / "journal")
     second.run()
     assert second.epochs() == EXPECTED
-    assert [t.state.name for t in named_trials(second.study)].count("COMPLETE") == 1
+    assert [t.state.name for t in named_trials(second.study)].count("COMPLETE") == 2
 
 
 def test_a_failed_trial_is_not_waited_for() -> None:
     sweep = Sweep()
-    given = [sweep.ask() for _ in range(4)]
+    given = [sweep.ask() for _ in range(6)]
     sweep.searcher.on_trial_complete(given[1][0], {"outcome": "FAILED"})
-    for i in (0, 2, 3):
+    for i in (0, 2, 3, 4, 5):
         sweep.train(*given[i])
     sweep.run()
-    assert sweep.epochs() == {**EXPECTED, "trial-0001": 0, "trial-0002": 8, "trial-0003": 4}
+    assert sweep.epochs() == {**EXPECTED, "trial-0001": 0, "trial-0003": 6}
 
 
 def test_no_value_is_the_worst_value() -> None:
     sweep = Sweep()
-    given = [sweep.ask() for _ in range(4)]
+    given = [sweep.ask() for _ in range(6)]
     for i, (tune_id, config) in enumerate(given):
         sweep.train(tune_id, config, value=float("nan") if i == 1 else None)
     assert {sweep.ask()[1]["trial"] for _ in range(2)} == {"trial-0002", "trial-0003"}
@@ -148,25 +147,19 @@ def test_no_value_is_the_worst_value() -> None:
 
 def test_a_sweep_that_grows_gives_new_trials_the_new_places(tmp_path: Path) -> None:
     Sweep(tmp_path / "journal").run()
-    grown = Sweep(tmp_path / "journal", trials=6)
-    for value in (0.7, 0.2):
+    grown = Sweep(tmp_path / "journal", trials=9)
+    for value in (0.2, 0.7, 0.8):
         tune_id, config = grown.ask()
         grown.train(tune_id, config, value=value)
-    # Of six trials three continue at the first rung, and two have done so; one continues at the
-    # second rung, and has done so.
+    # Of nine trials three continue, and two have done so.
     tune_id, config = grown.ask()
-    assert (config["trial"], config["until"]) == ("trial-0004", 4)
-    grown.train(tune_id, config, value=0.7)
+    assert (config["trial"], config["until"]) == ("trial-0008", None)
+    grown.train(tune_id, config)
     assert grown.ask()[1] == "FINISHED"
 
 
-def test_rungs_that_fall_on_one_epoch_are_passed_at_once() -> None:
-    ladder = rungs(epochs=2)  # rungs at epochs 1 and 1
+def test_a_trial_of_one_epoch_trains_to_its_end() -> None:
     study = optuna.create_study(direction="maximize")
-    for value in VALUES:
-        study.ask().report(value, step=1)
-    trials: list[FrozenTrial] = study.get_trials()
-    going, over = ladder.settled(trials, {})
-    assert [t.number for t in going] == [1]
-    assert [t.number for t in over] == [3, 0, 2]
-    assert ladder.until(going[0]) is None
+    study.ask()
+    (trial,) = study.get_trials()
+    assert rung_of(epochs=1).until(trial) is None

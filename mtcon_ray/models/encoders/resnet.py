@@ -1,17 +1,17 @@
-"""ResNet-18 and ResNet-50 without their classifier, with torchvision's names of layers.
+"""ResNet-18 and ResNet-50 of torchvision without classifier, also with a stem for small images.
 
-torchvision is imported only where its weights are asked for, since that takes seconds.
+torchvision is imported where a network is built, because the import takes seconds.
 """
 
-from collections import OrderedDict
-from collections.abc import Sequence
 from typing import ClassVar, Literal, Self
 
+import torch
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import nn
 
-from mtcon_ray.models.encoders.base import ENCODERS, Encoder
-from mtcon_ray.models.encoders.residual import Block, Bottleneck, conv_norm, initialise, stage
+from mtcon_ray.models.encoders.base import ENCODERS
+from mtcon_ray.models.encoders.library import LibraryEncoder
+from mtcon_ray.models.encoders.small import draw_convolutions
 from mtcon_ray.models.encoders.torchvision import TorchvisionSpec
 from mtcon_ray.models.encoders.weights import load_weights
 
@@ -33,51 +33,34 @@ class ResNetSpec(TorchvisionSpec):
         return self
 
 
-class _ResNet(Encoder):
-    block: ClassVar[type[Block | Bottleneck]]
-    blocks: ClassVar[tuple[int, ...]]  # of each stage
-
+class _ResNet(LibraryEncoder):
     def __init__(self, spec: ResNetSpec) -> None:
         super().__init__(spec)
-        num_stages = spec.stages if isinstance(spec, ResNet18.Spec) else len(self.blocks)
-        self.net = _Layers(self.block, self.blocks[:num_stages], spec.stem)
-        self.width = self.net.width
-        self.left_out = ("fc.", *(f"layer{i}." for i in range(num_stages + 1, 5)))
+        from torchvision.models import get_model
+
+        device = torch.get_default_device()
+        # On the meta device no weights are drawn, so removed layers do not change a seed's weights.
+        with torch.device("meta"):
+            net = get_model(spec.name)
+            if spec.stem == "small":
+                net.conv1, net.maxpool = nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.Identity()
+        self.width, self.left_out = net.fc.in_features, ("fc.",)
+        net.fc = nn.Identity()
+        if isinstance(spec, ResNet18.Spec) and spec.stages == 3:
+            self.width, self.left_out = 256, ("fc.", "layer4.")
+            net.layer4 = nn.Identity()
+        self.net = net.to_empty(device=device)
+        for module in net.modules():
+            # This draws convolutions too. Without it, the weights of every seed would change.
+            if isinstance(module, nn.Conv2d | nn.BatchNorm2d):
+                module.reset_parameters()
+        draw_convolutions(net)
         load_weights(self, spec)
-
-    def forward(self, x_NCHW: Tensor) -> Tensor:
-        """Returns features after the average pooling, [N, width]."""
-        h_NDHW: Tensor = self.net(x_NCHW)
-        return h_NDHW.mean(dim=(2, 3))
-
-
-class _Layers(nn.Sequential):
-    """The layers between image and pooling; stage i, from 1, is named layer<i>."""
-
-    def __init__(self, block: type[Block | Bottleneck], blocks: Sequence[int], stem: str) -> None:
-        kernel, stride = (7, 2) if stem == "imagenet" else (3, 1)
-        conv, norm = conv_norm(3, 64, kernel=kernel, stride=stride)
-        layers: dict[str, nn.Module] = {"conv1": conv, "bn1": norm, "relu": nn.ReLU(inplace=True)}
-        if stem == "imagenet":
-            layers["maxpool"] = nn.MaxPool2d(3, stride=2, padding=1)
-        before = 64
-        for number, num_blocks in enumerate(blocks, 1):
-            width, stride = 64 * 2 ** (number - 1), min(number, 2)
-            layers[f"layer{number}"] = stage(
-                block, before, width, num_blocks=num_blocks, stride=stride
-            )
-            before = width * block.widening
-        super().__init__(OrderedDict(layers))
-        self.width = before
-        initialise(self)
 
 
 @ENCODERS.register("resnet18")
 class ResNet18(_ResNet):
     """ResNet-18 with 512 features, or 256 after three stages: He et al. 2016, arXiv:1512.03385."""
-
-    block = Block
-    blocks = (2, 2, 2, 2)
 
     class Spec(ResNetSpec):
         """torchvision's ResNet-18."""
@@ -93,9 +76,6 @@ class ResNet18(_ResNet):
 @ENCODERS.register("resnet50")
 class ResNet50(_ResNet):
     """ResNet-50 with 2048 features: He et al. 2016, arXiv:1512.03385."""
-
-    block = Bottleneck
-    blocks = (3, 4, 6, 3)
 
     class Spec(ResNetSpec):
         """torchvision's ResNet-50."""

@@ -16,7 +16,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mtcon_ray.capacity import ClusterView, NodeKind
 from mtcon_ray.cluster.cluster_file import ANY_SIZE, view_of_file
-from mtcon_ray.cluster.fair_share import marked_job
 from mtcon_ray.cluster.leftovers import owned_session
 from mtcon_ray.cluster.ray_folders import away, name_token, sessions_folder
 from mtcon_ray.cluster.ray_private import (
@@ -205,7 +204,7 @@ def _open_session(environment: Mapping[str, str]) -> None:
         # With configure_logging=False Ray would drop our handler and write on the terminal.
         "logging_format": LOG_FORMAT,
         "runtime_env": {"env_vars": environment},
-        "job_config": marked_job(),
+        "job_config": PathlessJob(),
     }
     if address is None:
         options |= {"address": "local", "num_cpus": usable_cpus(), "include_dashboard": False}

@@ -34,7 +34,7 @@ from ray._private.runtime_env.packaging import (
     _dir_travel,
     _get_excludes,
 )
-from ray.experimental.internal_kv import _internal_kv_get, internal_kv_get_gcs_client
+from ray.experimental.internal_kv import _internal_kv_get
 from ray.job_config import JobConfig
 
 # A job's working directory is the body of a request to the dashboard, which then stores it in the
@@ -293,16 +293,6 @@ def kuberay_node_types(spec: dict[str, Any]) -> tuple[dict[str, Any], str]:
     groups = [complete(group) for group in spec.get("workerGroupSpecs") or ()]
     whole = {"headGroupSpec": complete(spec["headGroupSpec"]), "workerGroupSpecs": groups}
     return _generate_available_node_types_from_ray_cr_spec(whole), _HEAD_GROUP_NAME
-
-
-def connected_drivers() -> Iterator[Mapping[str, str]]:
-    """Yields the job metadata of each driver that is connected to the cluster.
-
-    The public Jobs API lists submitted jobs only, and needs the dashboard.
-    """
-    for job in internal_kv_get_gcs_client().get_all_job_info().values():
-        if not job.is_dead:
-            yield job.config.metadata
 
 
 def submitted_variables() -> dict[str, str]:

@@ -15,9 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ray import tune
 
 from mtcon_ray.callbacks import Callbacks
-from mtcon_ray.capacity import check_cluster
 from mtcon_ray.cluster.connection import check_shared, connected, sweep_environment, view_of
-from mtcon_ray.cluster.fair_share import FairShare
 from mtcon_ray.cluster.job_package import in_job, way_on
 from mtcon_ray.cluster.leftovers import end_leftovers
 from mtcon_ray.cluster.ray_folders import working_folder
@@ -46,7 +44,7 @@ from mtcon_ray.report.build import build_report
 from mtcon_ray.results import JOB, SweepResults, load_sweep
 from mtcon_ray.search.schedulers import Halving
 from mtcon_ray.signals import Interrupted, on_signals
-from mtcon_ray.spec import RunSpec, with_scheduler, with_values
+from mtcon_ray.spec import RunSpec, with_scheduler
 from mtcon_ray.status import Status
 from mtcon_ray.sweep.audit import what_is_lost
 from mtcon_ray.sweep.distributed_trial import (
@@ -286,7 +284,7 @@ class _Sweep:
             suggester,
             [t for t in continued if not (rung and rung.waits(t))],
             self,
-            max_concurrent=self._share(),
+            max_concurrent=self.plan.concurrency or 1000,
             rung=rung,
         )
         scheduler = tune_scheduler(
@@ -324,10 +322,6 @@ class _Sweep:
         if not isinstance(scheduler := self.spec.scheduler, Halving.Spec):
             return None
         return Rung(scheduler, num_trials, self.record.epochs, self.spec.evaluate.every)
-
-    def _share(self) -> FairShare:
-        freely = with_values(self.spec, {"search.max_concurrent": None})
-        return FairShare(check_cluster(freely, view_of(None)), self.plan.concurrency or 1000)
 
     def _trainable(self) -> Any:
         resources = self.spec.resources

@@ -3,7 +3,7 @@
 import math
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import optuna
@@ -67,7 +67,7 @@ class StudySearcher(Searcher):
         continued: list[FrozenTrial],
         driver: Driver,
         *,
-        max_concurrent: Callable[[], int],
+        max_concurrent: int,
         rung: Rung | None = None,
     ) -> None:
         super().__init__(metric=OBJECTIVE, mode="max")
@@ -84,7 +84,7 @@ class StudySearcher(Searcher):
         """Returns the next trial's configuration, None while enough are running, or FINISHED."""
         if self._driver.stopping or self._driver.exhausted:
             return str(Searcher.FINISHED)
-        if len(self._live) >= self._max_concurrent():
+        if len(self._live) >= self._max_concurrent:
             return None
         trial = self._next()
         if trial is None:

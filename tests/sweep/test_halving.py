@@ -45,7 +45,7 @@ class Sweep:
             Suggester(self.study, search, 0),
             [t for t in opened if not rung.waits(t)],
             driver,
-            max_concurrent=lambda: at_once,
+            max_concurrent=at_once,
             rung=rung,
         )
 

@@ -32,7 +32,7 @@ class Sweep:
         self.study = open_study(None, "s")
         self.driver = StillDriver(select, recorded)
         self.searcher = StudySearcher(
-            Suggester(self.study, spec, 0), [], self.driver, max_concurrent=lambda: max_concurrent
+            Suggester(self.study, spec, 0), [], self.driver, max_concurrent=max_concurrent
         )
 
     @property

@@ -16,7 +16,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mtcon_ray.capacity import ClusterView, NodeKind
 from mtcon_ray.cluster.cluster_file import ANY_SIZE, view_of_file
-from mtcon_ray.cluster.leftovers import owned_session
 from mtcon_ray.cluster.ray_folders import away, name_token, sessions_folder
 from mtcon_ray.cluster.ray_private import (
     GCS_VARIABLE,
@@ -158,7 +157,7 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
                 yield
             return
         ray.shutdown()
-        with away(), owned_session():
+        with away():
             try:
                 _open_session(environment)
                 _is_ours = True

@@ -20,7 +20,6 @@ from urllib.parse import urlsplit
 
 from ray._private import ray_constants, services, worker
 from ray._private.log import generate_logging_config
-from ray._private.node import Node
 from ray._private.ray_constants import (
     DASHBOARD_CLIENT_MAX_SIZE,
     DEBUG_AUTOSCALING_STATUS,
@@ -186,28 +185,6 @@ class PathlessJob(JobConfig):
 
     def _runtime_env_has_working_dir(self) -> bool:
         return True
-
-
-@contextmanager
-def new_session_folder(use: Callable[[Path], None]) -> Iterator[None]:
-    """Calls `use` with the folder of each Ray that this process starts meanwhile.
-
-    The folder is there then, and no process of the session. Ray chooses it in `ray.init`, and
-    returns after the processes are there.
-    """
-    make = Node._init_temp
-
-    def make_and_use(node: Node, *existing: Any) -> None:
-        make(node, *existing)
-        if node.is_head():
-            use(Path(node.get_session_dir_path()))
-
-    # mypy accepts no other method in a method's place.
-    Node._init_temp = make_and_use  # type: ignore[method-assign, assignment]
-    try:
-        yield
-    finally:
-        Node._init_temp = make  # type: ignore[method-assign]
 
 
 def local_processes() -> dict[str, Popen[bytes]]:

@@ -4,11 +4,11 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
+from subprocess import Popen
 from typing import Any
 
 import ray
 
-from mtcon_ray.cluster.leftovers import end_failed_start
 from mtcon_ray.cluster.ray_folders import not_writable, sessions_folder
 from mtcon_ray.cluster.ray_private import end_process, local_start, wait_for_agents
 from mtcon_ray.cluster.ray_watch import RayWatch, lost_process
@@ -30,15 +30,14 @@ def start_local_ray(options: Mapping[str, Any]) -> None:
     while loss := _start(deadline, options):
         num_tries += 1
         if num_tries == TRIES or deadline - time.monotonic() < LEAST_TRY_SECONDS:
-            died, cause = loss
             raise MtconError(
-                f"{died} as it started, in {num_tries} tries: {cause}; repeat the command when "
+                f"{loss} as it started, in {num_tries} tries; {_logs()}; repeat the command when "
                 "the machine is less busy"
             )
 
 
-def _start(deadline: float, options: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Starts a local Ray; returns which of its processes has died and why, None if it runs."""
+def _start(deadline: float, options: Mapping[str, Any]) -> str | None:
+    """Starts a local Ray. Returns which of its processes has died, None if it runs."""
     lost: list[str] = []
     failed: Exception | None = None
 
@@ -59,25 +58,30 @@ def _start(deadline: float, options: Mapping[str, Any]) -> tuple[str, str] | Non
     except Exception as error:
         failed = error
     except BaseException:  # a signal
-        _end()
+        _end(started)
         raise
     if not (lost or failed):
         return None
     # The watch looks once a second, so that the error may come first.
     died = lost[0].partition(",")[0] if lost else lost_process(started)
-    cause = _end()
+    _end(started)
     if died or not failed:
-        return str(died), cause
-    raise _not_started(failed, cause) from failed
+        return str(died)
+    raise _not_started(failed) from failed
 
 
-def _end() -> str:
-    """Ends all processes of a Ray that has not started; returns why it has not."""
+def _end(started: Mapping[str, Popen[bytes]]) -> None:
+    """Ends the raylet and the GCS of a Ray that has not started. Its other processes follow."""
     ray.shutdown()
-    return end_failed_start()
+    for process in started.values():
+        process.kill()
 
 
-def _not_started(error: Exception, cause: str) -> MtconError:
+def _logs() -> str:
+    return f"its logs are below {sessions_folder()}"
+
+
+def _not_started(error: Exception) -> MtconError:
     text = str(error)
     if isinstance(error, OSError) and "AF_UNIX" in text:
         return MtconError(
@@ -88,7 +92,7 @@ def _not_started(error: Exception, cause: str) -> MtconError:
         return not_writable(error)
     if "timed out" in text.lower():
         return MtconError(
-            f"a Ray of this machine must start within {START_LIMIT} s, got none: {cause}; nothing "
-            "is left of it: repeat the command when the machine is less busy"
+            f"a Ray of this machine did not start within {START_LIMIT} s; {_logs()}; repeat the "
+            "command when the machine is less busy"
         )
-    return MtconError(f"no Ray could be started on this machine: {text}; {cause}")
+    return MtconError(f"no Ray could be started on this machine: {text}; {_logs()}")

@@ -17,7 +17,6 @@ from ray import tune
 from mtcon_ray.callbacks import Callbacks
 from mtcon_ray.cluster.connection import check_shared, connected, sweep_environment, view_of
 from mtcon_ray.cluster.job_package import in_job, way_on
-from mtcon_ray.cluster.leftovers import end_leftovers
 from mtcon_ray.cluster.ray_folders import working_folder
 from mtcon_ray.cluster.ray_private import end_process
 from mtcon_ray.cluster.ray_watch import RayWatch
@@ -113,8 +112,6 @@ def run_sweep(
         job = {JOB: "true"} if in_job() else {}
         tags = {**provenance(working_folder()), **data_tags(dataset), **job}
         stack.enter_context(mirrored(folder, spec.storage.mirror, callbacks, resume=resume))
-        if left := end_leftovers():
-            callbacks.on_note(left)
         callbacks.on_phase("connecting to Ray")
         stack.enter_context(connected(ray_log(folder), sweep_environment(spec.resources.cpus)))
         check_shared(root)

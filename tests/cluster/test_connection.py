@@ -240,7 +240,7 @@ def test_a_cluster_that_does_not_answer_is_told_before_and_after(
         ("head:6379", "HTTP 401", "at head:6379 wants its token"),
         ("head:6379", "no route to host 4401", "reached at head:6379: no route"),
         ("ray://head:10001", "no call", "must be a head's HOST:6379 or `auto`, got 'ray://head"),
-        ("", "no socket at /tmp/token-401/x", "started on this machine: no socket .*; it has no"),
+        ("", "no socket at /tmp/token-401/x", "started on this machine: no socket .*; its logs"),
         ("local", "no socket", "started on this machine: no socket"),
     ],
 )

@@ -21,29 +21,32 @@ from mtcon_ray.errors import MtconError
 from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.usefixtures("untraced_threads")
-LATE = r"must start within 150 s, got none: Timed out waiting for file /x/port_1 \(log: "
+LATE = "did not start within 150 s; its logs are below /"
 GCS_DIED = "the GCS of Ray on this machine was ended by signal 9"
 
 
 @pytest.fixture(autouse=True)
-def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Returns the log of a session of this process, with the reason of a failed start."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     monkeypatch.setattr(ray_watch, "LOOK_SECONDS", 0.01)
-    log = sessions_folder() / f"session_1_{os.getpid()}" / "logs" / "raylet.err"
-    log.parent.mkdir(parents=True)
-    log.write_text("[C] Check failed: a.has_value() Timed out waiting for file /x/port_1\n")
     with restored_environment():
-        yield log
+        yield tmp_path
 
 
-def starts(monkeypatch: pytest.MonkeyPatch, code: Callable[[], int | None]) -> list[str | None]:
+def info(code: Callable[[], int | None], killed: list[int]) -> SimpleNamespace:
+    """Returns a process with this exit code, as Ray's functions return it."""
+    return SimpleNamespace(process=SimpleNamespace(poll=code, kill=lambda: killed.append(1)))
+
+
+def starts(
+    monkeypatch: pytest.MonkeyPatch, code: Callable[[], int | None], killed: list[int] | None = None
+) -> list[str | None]:
     """Lets the GCS have this exit code; returns the limits of its starts, as they come."""
     limits: list[str | None] = []
 
     def start_gcs() -> SimpleNamespace:
         limits.append(os.environ.get(GCS_VARIABLE))
-        return SimpleNamespace(process=SimpleNamespace(poll=code))
+        return info(code, [] if killed is None else killed)
 
     monkeypatch.setattr(services, "start_gcs_server", start_gcs)
     return limits
@@ -62,15 +65,15 @@ def fail(*_: Any) -> None:
     ("name", "start"), [("raylet", "start_raylet"), ("GCS", "start_gcs_server")]
 )
 def test_a_ray_that_loses_a_process_while_it_starts_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch, log: Path, name: str, start: str
+    monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, start: str
 ) -> None:
     starts: list[int] = []
-    info = SimpleNamespace(process=SimpleNamespace(poll=lambda: -9))
-    monkeypatch.setattr(services, start, lambda session_dir, node_id, **ports: info)
+    dead = info(lambda: -9, [])
+    monkeypatch.setattr(services, start, lambda session_dir, node_id, **ports: dead)
 
     def init() -> None:
         starts.append(1)
-        assert getattr(services, start)(log.parents[1], "node") is info
+        assert getattr(services, start)(folder, "node") is dead
         deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
             time.sleep(0.01)
@@ -79,9 +82,8 @@ def test_a_ray_that_loses_a_process_while_it_starts_is_not_waited_for(
     with pytest.raises(MtconError) as error:
         start_local_ray({})
     assert str(error.value) == (
-        f"the {name} of Ray on this machine was ended by signal 9 as it started, in 4 tries: Timed "
-        f"out waiting for file /x/port_1 (log: {log}); repeat the command when the machine is less "
-        "busy"
+        f"the {name} of Ray on this machine was ended by signal 9 as it started, in 4 tries; its "
+        f"logs are below {sessions_folder()}; repeat the command when the machine is less busy"
     )
     assert len(starts) == 4
 
@@ -131,7 +133,7 @@ def test_no_try_begins_without_the_time_for_it(monkeypatch: pytest.MonkeyPatch) 
     limits = starts(monkeypatch, lambda: -9)
     monkeypatch.setattr(ray_start, "START_LIMIT", 19)
     monkeypatch.setattr(ray, "init", fail)
-    with pytest.raises(MtconError, match=f"{GCS_DIED} .*, in 1 tries: Timed out waiting .*log: "):
+    with pytest.raises(MtconError, match=f"{GCS_DIED} .*, in 1 tries; its logs are below"):
         start_local_ray({})
     assert limits == ["19"]
 
@@ -141,17 +143,16 @@ def test_no_try_begins_without_the_time_for_it(monkeypatch: pytest.MonkeyPatch) 
     [
         (RuntimeError("Timed out waiting for file gcs_server_port_1"), LATE),
         (TimeoutError("the agents timed out during startup"), LATE),
-        (RuntimeError("no answer"), "started on this machine: no answer; Timed out .*port_1 .log"),
+        (RuntimeError("no answer"), "started on this machine: no answer; its logs are below /"),
         (KeyboardInterrupt("a signal"), "a signal$"),
     ],
 )
 def test_nothing_is_left_of_a_ray_that_does_not_start(
-    monkeypatch: pytest.MonkeyPatch, log: Path, error: BaseException, told: str
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, told: str
 ) -> None:
     """No process has died, but all of them would stay."""
-    limits = starts(monkeypatch, lambda: None)
-    ended: list[list[Path]] = []
-    monkeypatch.setattr("mtcon_ray.cluster.leftovers._ended", ended.append)
+    killed: list[int] = []
+    limits = starts(monkeypatch, lambda: None, killed)
 
     def init() -> None:
         start_gcs()
@@ -161,4 +162,4 @@ def test_nothing_is_left_of_a_ray_that_does_not_start(
     with pytest.raises((MtconError, KeyboardInterrupt), match=told):
         start_local_ray({})
     assert len(limits) == 1
-    assert ended == [[log.parents[1]]]
+    assert killed == [1]

@@ -1,16 +1,13 @@
-"""A sweep whose raylet, GCS or driver is killed, on a real local Ray."""
+"""A sweep whose raylet or GCS is killed, on a real local Ray."""
 
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
-from mtcon_ray.cluster.leftovers import MARK, leftovers
-from mtcon_ray.cluster.ray_folders import sessions_folder
 from mtcon_ray.paths import sweep_folder
 from mtcon_ray.results import load_sweep
 from tests.sweep.small_sweeps import command, epochs_of, logged, wait_for
@@ -44,38 +41,3 @@ def test_a_killed_part_of_ray_ends_the_sweep_at_once(
     (trial,) = load_sweep(folder).trials
     assert trial.status == "INTERRUPTED"
     assert epochs_of(folder, "trial-0000") == list(range(1, trial.last_epoch + 1))
-
-
-@pytest.fixture
-def own_sessions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Keeps Ray's sessions apart from those of other tests, whose sweeps would end leftovers."""
-    with TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:  # short, for Ray's sockets
-        monkeypatch.setenv("RAY_TMPDIR", folder)
-        yield
-
-
-@pytest.mark.usefixtures("own_sessions")
-def test_what_a_killed_driver_leaves_of_ray_is_ended_by_the_next_start(
-    root: Path, spec_file: Callable[..., Path]
-) -> None:
-    """Ray's agents would stay for one to two minutes, a process that stands still for ever."""
-    path = spec_file()
-    folder = sweep_folder(root, "cut")
-    driver = command(path, root)
-    spool = folder / "spool" / "trial-0000.jsonl"
-    wait_for(lambda: spool.exists() and bool(epochs_of(folder, "trial-0000")), "epochs", driver)
-    (session,) = sessions_folder().glob(f"session_*_{driver.pid}")
-    assert (session / MARK).exists()
-    still = next(p for p in leftovers([session]) if "Trainable" in p.name)
-    os.kill(still.pid, signal.SIGSTOP)
-    driver.kill()
-    driver.communicate()
-    resumed = command(path, root, "--resume")
-    printed, _ = resumed.communicate(timeout=PATIENCE_SECONDS)
-    assert resumed.returncode == 0, printed
-    (line,) = (line for line in printed.splitlines() if "a killed driver has left" in line)
-    assert "DashboardAgent" in line
-    assert line.endswith(" MB: ended")
-    assert leftovers([session]) == []
-    for trial in load_sweep(folder).trials:
-        assert epochs_of(folder, trial.name) == [1, 2, 3, 4]

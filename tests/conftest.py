@@ -43,11 +43,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the options of this test suite.
 
     `--photos DIR`: folder with fashion_shoes and fashion_products.
-    `--crds DIR`: folder with KubeRay's custom resource definitions.
     `--write-golden`: write the methods' loss curves instead of comparing with them.
     """
     parser.addoption("--write-golden", action="store_true")
-    parser.addoption("--crds", type=Path)
     parser.addoption("--photos", type=Path, default=REPOSITORY.parent / "shared" / "data")
 
 

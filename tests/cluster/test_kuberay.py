@@ -1,26 +1,19 @@
-"""The Kubernetes files as kustomize renders them, checked with schemas and with Ray's own reader.
+"""The Kubernetes files as kustomize renders them, checked with schemas and Ray's own reader."""
 
-No package registry has KubeRay's CRDs. Therefore the parts of RayCluster and RayJob around the pods
-are checked with a closed schema of the used fields, and with the CRDs if `--crds` names their
-folder.
-"""
-
-import json
 import re
 import shutil
 import subprocess
 from pathlib import PurePath
 from typing import Any
 
-import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
 
+import mtcon_ray
 from mtcon_ray.capacity import check_cluster
 from mtcon_ray.spec import parse_spec
 from tests.cluster.kuberay import FOLDER, REPOSITORY, only, pods, rendered
-from tests.cluster.kuberay_schema import RAY_CLUSTER, RAY_JOB
 
 KUBERNETES = "1.33"
 
@@ -36,151 +29,41 @@ def test_kustomize_makes_the_same_of_the_files() -> None:
     assert all(document in made for document in rendered())
 
 
-def test_kubernetes_own_kinds_fit_its_schemas() -> None:
-    kinds = []
-    for document in rendered():
-        assert document["kind"] == "Namespace" or document["metadata"]["namespace"] == "mtcon-ray"
-        if not document["apiVersion"].startswith("ray.io/"):
-            kubernetes_validate.validate(document, KUBERNETES, strict=True)
-            kinds.append(document["kind"])
-    assert {"StatefulSet", "Deployment", "NetworkPolicy", "PersistentVolumeClaim"} <= set(kinds)
-
-
-def test_pods_of_the_ray_cluster_fit_kubernetes_schema() -> None:
-    """Each pod is put into a Deployment, whose strict schema rejects unknown fields."""
+def test_kubernetes_kinds_and_all_pods_fit_its_strict_schemas() -> None:
+    """Each pod of a RayCluster is put into a Deployment, whose schema rejects unknown fields."""
     options = only("RayCluster", "mtcon-ray")["spec"]["autoscalerOptions"]
     given = {key: options[key] for key in ("env", "resources", "securityContext")}
     autoscaler = {"spec": {"containers": [{"name": "autoscaler", "image": "head", **given}]}}
+    documents = [d for d in rendered() if not d["apiVersion"].startswith("ray.io/")]
     for name, template in [*pods(rendered()), ("autoscaler", autoscaler)]:
         labelled = {**template, "metadata": {"labels": {"app": name}}}
         labelled["spec"] = {**template["spec"], "restartPolicy": "Always"}
-        document: dict[str, Any] = {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": {"name": name},
-            "spec": {"selector": {"matchLabels": {"app": name}}, "template": labelled},
-        }
-        kubernetes_validate.validate(document, KUBERNETES, strict=True)
-        broken = {**template["spec"], "restartpolicy": "Never"}
-        document["spec"] = {**document["spec"], "template": {**labelled, "spec": broken}}
-        with pytest.raises(kubernetes_validate.ValidationError):
-            kubernetes_validate.validate(document, KUBERNETES, strict=True)
-
-
-def test_the_first_process_beside_the_jobs_collects_orphans() -> None:
-    templates = dict(pods(rendered()))
-    assert templates["head"]["spec"]["shareProcessNamespace"] is True
-
-
-def ray_job() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((FOLDER / "sweep.yaml").read_text(encoding="utf-8"))
-    return found
-
-
-def test_ray_kinds_are_as_the_operator_takes_them() -> None:
-    cluster, job = only("RayCluster", "mtcon-ray"), ray_job()
-    assert cluster["apiVersion"] == job["apiVersion"] == "ray.io/v1"
-    jsonschema.validate(cluster["spec"], RAY_CLUSTER)
-    jsonschema.validate(job["spec"], RAY_JOB)
-    assert job["spec"]["clusterSelector"] == {"ray.io/cluster": cluster["metadata"]["name"]}
-    assert json.loads(job["spec"]["entrypointResources"])
-    assert yaml.safe_load(job["spec"]["runtimeEnvYAML"])["env_vars"]
-    for group in cluster["spec"]["workerGroupSpecs"]:
-        assert group["minReplicas"] <= group["maxReplicas"]
-    # The operator rejects this variable together with autoscalerOptions.version.
-    assert "RAY_enable_autoscaler_v2" not in str(cluster["spec"]["headGroupSpec"])
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("rayversion", "2.60.0"),
-        ("authOptions.mode", "on"),
-        ("autoscalerOptions.version", "V2"),
-        ("autoscalerOptions.idleTimeoutSeconds", "300"),
-        ("headGroupSpec.rayStartParams.num-cpus", 0),
-        ("headGroupSpec.rayStartParams.labels", "spot=false"),
-        ("headGroupSpec.template.spec.restartPolicy", "Always"),
-        ("headGroupSpec.template.spec.containers", []),
-        ("workerGroupSpecs.0.template.spec.restartPolicy", "OnFailure"),
-        ("workerGroupSpecs.0.priority", "10"),
-        ("workerGroupSpecs.0.minReplicas", -1),
-        ("workerGroupSpecs.0.maxReplicas", 2**31),
-        ("workerGroupSpecs.0.minWorkers", 0),
-    ],
-)
-def test_what_the_operator_refuses_is_refused(path: str, value: object) -> None:
-    spec = json.loads(json.dumps(only("RayCluster", "mtcon-ray")["spec"]))
-    place: Any = spec
-    *before, last = path.split(".")
-    for key in before:
-        place = place[int(key) if isinstance(place, list) else key]
-    place[last] = value
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(spec, RAY_CLUSTER)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"submissionMode": "SidecarMode"}, {"clusterSelector": {}}, {"entrypointResources": {}},
-     {"backoffLimit": 1}],
-)  # fmt: skip
-def test_a_job_that_the_operator_refuses_is_refused(change: dict[str, Any]) -> None:
-    """A job on an existing cluster must not be retried, so backoffLimit is rejected."""
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**ray_job()["spec"], **change}, RAY_JOB)
-
-
-def strict(schema: Any) -> Any:
-    """Returns a CRD's schema as kubectl applies it, with unknown fields as errors."""
-    if isinstance(schema, list):
-        return [strict(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    found = {key: strict(value) for key, value in schema.items()}
-    if "properties" in found and not found.get("x-kubernetes-preserve-unknown-fields"):
-        found.setdefault("additionalProperties", False)
-    return found
-
-
-@pytest.mark.parametrize("kind", ["RayCluster", "RayJob"])
-def test_ray_kinds_fit_kuberays_own_schema(kind: str, request: pytest.FixtureRequest) -> None:
-    folder = request.config.getoption("--crds")
-    if folder is None:
-        pytest.skip(
-            "needs KubeRay's CRDs, in a folder that --crds names: `kubectl get crd -o yaml` of "
-            "rayclusters.ray.io and rayjobs.ray.io, or crds/ of the chart kuberay-operator"
+        spec = {"selector": {"matchLabels": {"app": name}}, "template": labelled}
+        metadata = {"name": name, "namespace": "mtcon-ray"}
+        documents.append(
+            {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
         )
-    crds = (yaml.safe_load(file.read_text("utf-8")) for file in folder.glob("*.yaml"))
-    (crd,) = (crd for crd in crds if crd["spec"]["names"]["kind"] == kind)
-    (version,) = (v for v in crd["spec"]["versions"] if v["name"] == "v1")
-    (ours,) = (d for d in [*rendered(), ray_job()] if d["kind"] == kind)
-    schema = strict(version["schema"]["openAPIV3Schema"]["properties"]["spec"])
-    jsonschema.Draft202012Validator.check_schema(schema)
-    jsonschema.validate(ours["spec"], schema)
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**ours["spec"], "rayversion": "2.60.0"}, schema)
+    for document in documents:
+        assert document["kind"] == "Namespace" or document["metadata"]["namespace"] == "mtcon-ray"
+        kubernetes_validate.validate(document, KUBERNETES, strict=True)
+    documents[-1]["spec"]["template"]["spec"]["restartpolicy"] = "Never"
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(documents[-1], KUBERNETES, strict=True)
 
 
-@pytest.mark.ray
-def test_ray_reads_its_node_types_from_the_cluster() -> None:
-    """Uses the autoscaler's own translation: the head has no CPU, spot precedes on-demand."""
-    from ray.autoscaler._private.kuberay.autoscaling_config import (
-        _generate_available_node_types_from_ray_cr_spec,
-    )
-
-    kinds = _generate_available_node_types_from_ray_cr_spec(only("RayCluster", "mtcon-ray")["spec"])
-    assert kinds["headgroup"]["resources"]["CPU"] == 0
-    for name, priority, most in (("gpu-spot", 10, 8), ("gpu-on-demand", 0, 4)):
-        kind = kinds[name]
-        assert (kind["resources"]["CPU"], kind["resources"]["GPU"]) == (8, 1)
-        assert (kind["min_workers"], kind["max_workers"]) == (0, most)
-        assert kind["priority"] == priority
+def test_the_job_runs_on_the_cluster() -> None:
+    job: dict[str, Any] = yaml.safe_load((FOLDER / "sweep.yaml").read_text(encoding="utf-8"))
+    cluster = only("RayCluster", "mtcon-ray")
+    assert cluster["apiVersion"] == job["apiVersion"] == "ray.io/v1"
+    assert job["spec"]["clusterSelector"] == {"ray.io/cluster": cluster["metadata"]["name"]}
+    assert yaml.safe_load(job["spec"]["runtimeEnvYAML"])["env_vars"]
+    # The first process collects orphans, so that jobs leave none.
+    assert dict(pods(rendered()))["head"]["spec"]["shareProcessNamespace"] is True
 
 
 @pytest.mark.ray
 def test_a_sweep_learns_on_the_head_how_far_the_cluster_may_grow() -> None:
-    """The limits come from the file, so that several sweeps can share what groups may become."""
+    """The sizes come from the file, by Ray's own reader: the head has no CPU."""
     from mtcon_ray.cluster.connection import FILE_VARIABLE, view_of
 
     spec = dict(pods(rendered()))["head"]["spec"]
@@ -192,6 +75,8 @@ def test_a_sweep_learns_on_the_head_how_far_the_cluster_may_grow() -> None:
     text = only("ConfigMap", volumes[mount["name"]]["name"])["data"][str(file)]
     assert text == (FOLDER / "cluster.yaml").read_text("utf-8")
     view = view_of(str(FOLDER / "cluster.yaml"))
+    sizes = {kind.name: (kind.cpus, kind.gpus, kind.count) for kind in view.kinds}
+    assert sizes == {"headgroup": (0, 0, 1), "gpu-spot": (8, 1, 8), "gpu-on-demand": (8, 1, 4)}
     trial = {"name": "trial", "resources": {"gpus": 1, "cpus": 8}}
     assert check_cluster(parse_spec(trial), view) == 8 + 4
 
@@ -201,12 +86,11 @@ def test_versions_and_images_come_from_one_place() -> None:
     (ray,) = (line.removeprefix("ray==") for line in pins if line.startswith("ray=="))
     assert only("RayCluster", "mtcon-ray")["spec"]["rayVersion"] == ray
     images = {c["image"] for _, pod in pods(rendered()) for c in pod["spec"]["containers"]}
-    ours = {f"REGISTRY-EDIT/mtcon-ray-{name}:0.1.0" for name in ("node", "mlflow")}
+    ours = {
+        f"REGISTRY-EDIT/mtcon-ray-{name}:{mtcon_ray.__version__}" for name in ("node", "mlflow")
+    }
     compose = yaml.safe_load((REPOSITORY / "docker" / "compose.yaml").read_text("utf-8"))
     assert images == {*ours, compose["services"]["postgres"]["image"]}
-    import mtcon_ray
-
-    assert mtcon_ray.__version__ in next(i for i in images if "mtcon" in i)
 
 
 def test_no_pod_runs_as_root_or_gains_rights() -> None:
@@ -248,3 +132,24 @@ def test_all_pods_of_the_cluster_share_the_root() -> None:
             (container,) = template["spec"]["containers"]
             assert {"name": "root", "mountPath": "/data"} in container["volumeMounts"]
             assert {"name": "HOME", "value": "/data"} in container["env"]
+
+
+def test_mlflow_alone_reaches_the_database_and_nothing_enters_from_outside() -> None:
+    """Policies are additive: a single other policy would open what one seems to close."""
+    found = {d["metadata"]["name"]: d["spec"] for d in rendered() if d["kind"] == "NetworkPolicy"}
+    selected = {name: policy["podSelector"] for name, policy in found.items()}
+    but_database = [{"key": "app", "operator": "NotIn", "values": ["postgres"]}]
+    assert selected == {
+        "closed": {"matchExpressions": but_database},
+        "operator-to-head": {"matchLabels": {"ray.io/node-type": "head"}},
+        "database": {"matchLabels": {"app": "postgres"}},
+    }
+    mlflow = {"podSelector": {"matchLabels": {"app": "mlflow"}}}
+    assert found["database"]["ingress"] == [{"from": [mlflow], "ports": [{"port": 5432}]}]
+    assert found["closed"]["ingress"] == [{"from": [{"podSelector": {}}]}]
+    (rule,) = found["operator-to-head"]["ingress"]
+    (source,) = rule["from"]
+    assert source["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "kuberay-operator"}
+    assert rule["ports"] == [{"port": 8265}]
+    services = [d for d in rendered() if d["kind"] in ("Service", "Ingress")]
+    assert {s["spec"].get("type", "ClusterIP") for s in services} == {"ClusterIP"}

@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mtcon_ray.errors import UserError
 from mtcon_ray.tracking.events import Artifact
-from mtcon_ray.tracking.mlflow_server import check_server
 from tests.docker.team import BUCKET, Team
 from tests.tracking.conftest import Sweep
 from tests.tracking.writers import EPOCHS, METRICS, TRIALS, all_at_once, lost_or_doubled
@@ -133,24 +131,6 @@ def test_no_secret_is_in_an_environment_a_command_line_or_the_log(team: Team) ->
     shown += team.log().encode()
     assert b"PGPASSFILE=" in shown
     assert [value for value in values if value in shown] == []
-
-
-@pytest.mark.soak
-def test_the_schema_is_upgraded_with_the_same_access(team: Team) -> None:
-    """Runs the upgrade of docker/README.md while a server is running."""
-    process = team.run_script("bash", "-c", 'mlflow db upgrade "$STORE"')
-    assert process.wait(PATIENCE_SECONDS) == 0, team.log()
-
-
-def test_a_driver_may_write_to_the_database_itself(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Uses no server but the password in the URI, as with the extra `postgres`."""
-    with pytest.raises(UserError, match="set MLFLOW_TRACKING_URI to it") as told:
-        check_server(team.postgres.uri(), timeout=PATIENCE_SECONDS)
-    assert "s3cret" not in str(told.value)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", team.postgres.uri())
-    check_server(team.postgres.uri(), timeout=PATIENCE_SECONDS)
 
 
 def _group(process: Path) -> int | None:

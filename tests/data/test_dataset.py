@@ -157,7 +157,11 @@ def test_the_fingerprint_follows_images_labels_splits_and_size(files: Any, tmp_p
     seen.append(fingerprint(view_size=20))
     seen.append(fingerprint(label_noise={"kind": 1.0}))
     seen.append(fingerprint(held_out=["tone"]))
-    sets = {"tasks": ["looks", "price"], "multi_hot": {"looks": ["shiny"]}, "continuous": ["price"]}
+    sets: dict[str, Any] = {
+        "tasks": ["looks", "price"],
+        "multi_hot": {"looks": ["shiny"]},
+        "continuous": ["price"],
+    }
     files.frame["shiny"], files.frame["price"] = ["0", "1"] * 10, [str(i) for i in range(20)]
     seen.append(fingerprint(**sets))
     files.frame.loc[0, "shiny"] = "1"

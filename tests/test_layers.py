@@ -26,7 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("planning",),
     ("recorded",),
     ("local", "trainer"),
-    ("throughput", "evaluate", "testing_graph"),
+    ("evaluate", "testing_graph"),
     ("export", "testing"),
     # End of the core; the layers below this line may use Ray, MLflow and Optuna.
     ("environment", "tracking"),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from mtcon_ray import throughput
+from mtcon_ray.cli import throughput
 from mtcon_ray.spec import RunSpec, parse_spec
 from mtcon_ray.trainer import Trainer
 

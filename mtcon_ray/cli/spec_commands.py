@@ -187,7 +187,7 @@ def plan(
     first = first_configurations(run_spec, prior_trials(run_spec, where))
     rates = None
     if calibrate:
-        from mtcon_ray.throughput import measure_rates
+        from mtcon_ray.cli.throughput import measure_rates
 
         rates = measure_rates(run_spec, where)
     data = check_data(run_spec, where)

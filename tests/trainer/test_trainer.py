@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.data.labels import LabelTable
@@ -76,7 +75,7 @@ def test_gauges_are_asked_for_once_an_epoch_and_kept_where_finite(
     """
     calls = []
 
-    def gauges(self: MethodOutput) -> dict[str, Tensor]:
+    def gauges(self: MethodOutput) -> dict[str, torch.Tensor]:
         calls.append(self)
         return {"cosine/random": torch.tensor(0.25), "cosine/positive": torch.tensor(math.nan)}
 

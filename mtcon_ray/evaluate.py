@@ -100,8 +100,7 @@ def load_method(path: Path) -> Method:
     """Returns the method of a checkpoint (model.pt or last.pt) with its learned parameters.
 
     It is on the CPU. Its buffers, such as queues of keys, are as at the start of a training.
-    Raises CheckpointError if the file cannot be read or does not hold these parameters, as those
-    of earlier versions do not.
+    Raises CheckpointError if the file cannot be read or does not hold these parameters.
     """
     _, method, state = _load(path)
     learned = {name for name, _ in method.named_parameters()}
@@ -109,7 +108,7 @@ def load_method(path: Path) -> Method:
     if not isinstance(kept, dict) or not learned <= kept.keys():
         raise CheckpointError(
             f"checkpoint {path} must hold the learned parameters of its method, got a file without "
-            "all of them; train again with this version"
+            "all of them; train again"
         )
     _fill(method, method.state_dict() | {name: kept[name] for name in learned}, path)
     return method

@@ -352,10 +352,7 @@ def was_submitted(folder: Path) -> bool:
 
 
 def kept_files(folder: Path) -> list[Path]:
-    """Returns what a finished training leaves: its network and predictions, as far as they exist.
-
-    Trainings of earlier versions have no predictions.
-    """
+    """Returns the network and the predictions of a finished training, as far as they exist."""
     return [p for p in (paths.kept_model(folder), folder / paths.PREDICTIONS_FILE) if p.exists()]
 
 

@@ -341,8 +341,7 @@ class Trainer:
         with checkpoint.reading(path):
             self.learner.restore(state)
             self.step = int(state["step"])
-            # Versions before train.patience did not write the best epoch, nor need it.
-            self.best, self.best_epoch = state["best"], state.get("best_epoch", 0)
+            self.best, self.best_epoch = state["best"], state["best_epoch"]
             self.last = None if state["last"] is None else Progress(**state["last"])
             self._at_plateau = self.last is not None and self.last.done
             self._tally = Tally.restored(state["tally"], self.device)

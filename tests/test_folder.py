@@ -161,7 +161,7 @@ def test_a_resume_may_change_how_a_sweep_is_run(
 
 
 def test_a_sweep_keeps_its_scheduler_when_it_grows(tmp_path: Path, spec: RunSpec) -> None:
-    """The default was chosen at the start. Earlier versions wrote asha to all specs."""
+    """The default was chosen at the start, or the spec named a scheduler."""
     grown = with_values(spec, {"search.num_trials": 40})
     for name, scheduler in (("new", None), ("old", {"name": "asha"})):
         begin(tmp_path, with_scheduler(with_values(spec, {"search.scheduler": scheduler})), name)

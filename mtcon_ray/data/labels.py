@@ -304,7 +304,7 @@ def fingerprint(table: LabelTable, content_key: str, size: int) -> str:
             total.update(name.encode() + b"\0" + kind[name].tobytes())
     total.update(repr(sorted(table.classes.items())).encode())
     total.update(repr(sorted(table.multi_hot_names.items())).encode())
-    # Only if there are any: tables without unseen classes keep the fingerprint of earlier versions.
+    # Only if there are any: the fingerprints of all other tables would change.
     if table.unseen:
         total.update(repr(sorted(table.unseen.items())).encode())
     return total.hexdigest()

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 CROP_TRIES = 10
 # Random numbers per view: the crop, whether it is jittered, the jitter's four strengths, the blur's
 # sigma, whether it is flipped, the jitter's order, whether it is gray, whether it is blurred,
-# whether it is solarised. A new one must be last, so that the views of earlier versions repeat.
+# whether it is solarised. A new one must be last, because all others would change.
 DRAWS = (4 * CROP_TRIES, 1, 4, 1, 1, 4, 1, 1, 1)
 
 Range = tuple[float, float]

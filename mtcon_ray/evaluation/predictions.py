@@ -100,10 +100,7 @@ def save_predictions(path: Path, predictions: Predictions) -> None:
 
 
 def load_predictions(path: Path) -> Predictions | None:
-    """Returns the predictions written by `save_predictions`, or None if the file is not readable.
-
-    Trainings of earlier versions have no such file.
-    """
+    """Returns the predictions that `save_predictions` wrote; None if the file is not readable."""
     try:
         # Opened here, because np.load(path) leaves the file open if it raises.
         with open(path, "rb", opener=below) as opened, np.load(opened, allow_pickle=False) as file:

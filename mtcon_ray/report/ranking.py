@@ -32,7 +32,7 @@ def resampled(
     """Returns resampled test scores by (split, slug of the label), from which intervals are made.
 
     The trials must be of one configuration, one per seed. Labels for which a trial has no stored
-    predictions are omitted; trials of earlier versions have none.
+    predictions are omitted.
     """
     stored = {t.seed: load_predictions(results.predictions_of(t)) for t in trials}
     by_seed = {seed: found.labels for seed, found in stored.items() if found is not None}

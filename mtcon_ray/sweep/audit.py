@@ -225,8 +225,7 @@ class Audit:
         try:
             if model.exists():
                 yield from self._model_problems(model, events)
-            # Earlier versions kept the last network in last.pt.
-            elif status is Status.FINISHED and not left and not (folder / REMOVED_FILE).exists():
+            elif status is Status.FINISHED and not (folder / REMOVED_FILE).exists():
                 yield Finding(self._at(model), "it is missing: the network is lost")
         except (CheckpointError, SpecError, SweepError) as error:
             yield Finding(self._at(model), str(error))

@@ -118,7 +118,7 @@ class SweepRecord:
         spool.append(Ended(status=outcome.mlflow, tags=tags))
         # After the end event: a kill in between would else leave a trial that starts anew.
         if outcome is not Status.INTERRUPTED:
-            discard_resume_state(folder, failed=outcome is Status.FAILED)
+            discard_resume_state(folder)
 
     def send_kept(self, trials: Iterable[FrozenTrial]) -> None:
         """Makes the files of ended trials that still have a network artifacts, once."""

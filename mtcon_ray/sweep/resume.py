@@ -103,7 +103,7 @@ def retry_failed(study: optuna.Study, record: SweepRecord) -> list[str]:
     names = []
     for trial in named_trials(study):
         if trial_status(record.spool(trial).events())[0] is Status.FAILED:
-            discard_resume_state(record.checkpoints(trial), failed=True)
+            discard_resume_state(record.checkpoints(trial))
             open_again(study, trial, record.values(trial))
             record.trial_started(trial)  # without it `settle` would take the retry for the failure
             names.append(trial.user_attrs[TRIAL])

@@ -179,15 +179,8 @@ def load_newest(folder: Path, *, with_model: bool = False) -> Resumed:
     return Resumed(None, None, "; ".join(dict.fromkeys(damaged)) or None)
 
 
-def discard_resume_state(folder: Path, *, failed: bool = False) -> None:
-    """Removes the files that only an unfinished training needs.
-
-    Without model.pt nothing is removed unless the training failed: in folders of earlier versions
-    last.pt alone holds the last epoch's network. A failed training may have no model.pt because it
-    was never validated. Raises StorageError.
-    """
-    if not failed and not (folder / MODEL_FILE).exists():
-        return
+def discard_resume_state(folder: Path) -> None:
+    """Removes the files that only an unfinished training needs. Raises StorageError."""
     _remove(folder / name for name in (LAST_FILE, PREVIOUS_FILE))
 
 

@@ -77,11 +77,10 @@ def test_a_table_counts_the_systems_above_the_best_one_without_training(rows: li
 
 
 def test_the_mean_over_tasks_of_other_kinds_is_no_accuracy(rows: list[Row]) -> None:
-    """The heading names the objective; its value is read also under its former name."""
+    """The heading names the objective."""
     data = {"kind": "synthetic", "tasks": ["attributes"]}
     spec = parse_spec({"name": "x", "data": data})
-    former = trial(0, 0.7, 0.3)
-    sets = Row("Sets", results_of(spec, former))
+    sets = Row("Sets", results_of(spec, trial(0, 0.7, 0.3)))
     assert markdown([sets]).startswith(
         "| system | seeds | features | val/score | attributes (mAP) |"
     )

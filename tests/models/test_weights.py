@@ -63,14 +63,6 @@ def as_folder(encoder: Encoder, path: Path) -> Path:
     return path
 
 
-def as_old_export(encoder: Encoder, path: Path) -> Path:
-    """Writes the file of an export of an earlier version, with the keys of its own model."""
-    state = {f"encoder.{key}": value for key, value in encoder.state_dict().items()}
-    others = {"view.weight_VS": torch.ones(1), "heads.0.weight_DC": torch.ones(1)}
-    save_file(state | others, path / "weights.safetensors")
-    return path / "weights.safetensors"
-
-
 def as_checkpoint(encoder: Encoder, path: Path) -> Path:
     state = {f"encoder.{key}": value for key, value in encoder.state_dict().items()}
     network = state | {"heads.0.0.weight": torch.ones(1)}
@@ -86,7 +78,7 @@ def plain_state(encoder: Encoder) -> dict[str, Tensor]:
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize(
     "write",
-    [as_state_dict, as_safetensors, as_folder, as_old_export, as_checkpoint],
+    [as_state_dict, as_safetensors, as_folder, as_checkpoint],
 )
 def test_an_encoder_starts_from_a_file_of_any_format(
     name: str, write: Callable[[Encoder, Path], Path], tmp_path: Path
@@ -107,7 +99,7 @@ def test_complex_numbers_are_refused(tmp_path: Path) -> None:
         make("small", path)
 
 
-@pytest.mark.parametrize("write", [as_state_dict, as_checkpoint, as_old_export])
+@pytest.mark.parametrize("write", [as_state_dict, as_checkpoint])
 def test_a_file_of_another_shape_is_refused_on_the_meta_device(
     write: Callable[[Encoder, Path], Path], tmp_path: Path
 ) -> None:

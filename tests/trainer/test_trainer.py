@@ -191,7 +191,6 @@ def test_a_checkpoint_gives_back_what_its_method_learned(whole: Trainer, file: s
 def test_a_checkpoint_without_its_methods_parameters_is_refused(
     whole: Trainer, tmp_path: Path
 ) -> None:
-    """Checkpoints of earlier versions have a network alone."""
     state = checkpoint.load(whole.folder / "model.pt")
     del state["method"]
     checkpoint.save(tmp_path / "model.pt", state)

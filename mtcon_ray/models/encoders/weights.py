@@ -34,10 +34,8 @@ FETCHED_FILE = "model.safetensors"
 FOLDER_FILES = ("weights.safetensors", FETCHED_FILE, MODEL_FILE)
 WEIGHTS_FILE = "a file of PyTorch weights (a state dict saved by torch.save)"
 FILES = "a state-dict or safetensors file, a model.pt of this program, or an export's folder"
-# In checkpoints and in exports of earlier versions keys begin with this. So do some keys of
-# torchvision's ViT; only those exports also have the key EXPORTED.
+# In checkpoints the keys of an encoder begin with this.
 ENCODER = "encoder."
-EXPORTED = "view.weight_VS"
 # Counter of batch norm, which files written by torch before 0.4.1 lack, also some of torchvision.
 COUNTER = "num_batches_tracked"
 
@@ -167,12 +165,10 @@ def read_weights(path: Path, keys: Mapping[str, str]) -> State:
             raise _refused(f"{path} is a folder without {', '.join(FOLDER_FILES)}")
         path = there[0]
     state = _read_safetensors(path) if path.suffix == ".safetensors" else _read_pickled(path)
-    if EXPORTED not in state:
-        inner = state.get("network")
-        if not isinstance(inner, dict):
-            return _checked(path, state)
-        state = inner
-    own = {k.removeprefix(ENCODER): v for k, v in state.items() if str(k).startswith(ENCODER)}
+    network = state.get("network")
+    if not isinstance(network, dict):
+        return _checked(path, state)
+    own = {k.removeprefix(ENCODER): v for k, v in network.items() if str(k).startswith(ENCODER)}
     return _checked(path, {keys.get(key, key): value for key, value in own.items()})
 
 

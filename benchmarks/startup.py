@@ -36,7 +36,6 @@ model: {{encoder: {{name: small, width: 4}}}}
 train: {{epochs: 1, batch_size: 32}}
 resources: {{cpus: 1}}
 """
-JOBS = "jobs --address http://127.0.0.1:9"  # no server listens on port 9
 FIRST_STEP = "sweep tiny.yaml --root ."
 # A command, and the largest ratio that its users should see.
 LIMITS = {
@@ -48,7 +47,6 @@ LIMITS = {
     "validate tiny.yaml": 1.3,
     "plan tiny.yaml --root .": 1.3,
     "plan tiny.yaml --root . --set=model.encoder=resnet18": 1.3,
-    JOBS: 1.3,
     FIRST_STEP: 1.5,
 }
 # The first epoch has one step and no probe. There is a second one, because the last is probed.
@@ -85,7 +83,7 @@ def measure(rounds: int = 5, commands: Sequence[str] = tuple(LIMITS)) -> str:
         ways: dict[str, Callable[[], object]] = {"import torch": partial(run, UNIT)}
         for each in commands:
             if each != FIRST_STEP:
-                ways[each] = partial(run, (*PROGRAM, *each.split()), code=int(each == JOBS))
+                ways[each] = partial(run, (*PROGRAM, *each.split()))
         times = interleaved(ways, rounds)
         steps = first_steps(root, rounds) if FIRST_STEP in commands else None
     rows = [

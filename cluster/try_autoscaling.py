@@ -101,7 +101,9 @@ class Cluster:
 
     def status(self, name: str = NAME) -> str:
         """Returns the status of a sweep's job: "running", "succeeded", ..."""
-        jobs = json.loads(self._run(sys.executable, "-m", "mtcon_ray", "jobs", "--json"))
+        jobs = json.loads(
+            self._run(sys.executable, "-m", "mtcon_ray", "list", "--cluster", "--json")
+        )
         return next(str(job["status"]).lower() for job in jobs if job["sweep"] == name)
 
     def logs(self) -> str:

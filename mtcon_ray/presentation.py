@@ -181,12 +181,10 @@ def resume_line(name: str, *, submitted: bool = False) -> str:
     """Returns how a user resumes a stopped sweep, which a job of `mtcon-ray submit` may have begun.
 
     >>> resume_line("mine", submitted=True)
-    '`mtcon-ray resume mine`, or `mtcon-ray submit` with --name mine on a new cluster'
+    'repeat `mtcon-ray submit` with --name mine'
     """
     if submitted:
-        return (
-            f"`mtcon-ray resume {name}`, or `mtcon-ray submit` with --name {name} on a new cluster"
-        )
+        return f"repeat `mtcon-ray submit` with --name {name}"
     return f"repeat the command with --name {name} --resume"
 
 

@@ -182,7 +182,6 @@ ELSEWHERE = {
     "cli/spec_commands.py": "init removes the file that it has just made",
     "cli/example_files.py": "examples are copied to a folder that the user names",
     "cli/terminal.py": "/dev/null",
-    "cluster/job_package.py": "a temporary folder",
     "cluster/ray_folders.py": "the folder of Ray's sessions, which it checks itself",
     "cluster/ray_private.py": "the session folder of Ray",
     "data/image_cache.py": "storage.node_store, whose links are resolved before it is used",

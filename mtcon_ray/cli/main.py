@@ -21,7 +21,7 @@ from mtcon_ray.cli.admin_commands import (
     mirror,
     track_sync,
 )
-from mtcon_ray.cli.job_commands import jobs, logs, resume, stop, submit
+from mtcon_ray.cli.job_commands import logs, resume, stop, submit
 from mtcon_ray.cli.options import INTERRUPTED, Session, completion, verbosity
 from mtcon_ray.cli.result_commands import best, evaluate, list_names, report, status
 from mtcon_ray.cli.run_commands import compare, demo, sweep, train
@@ -98,7 +98,7 @@ def program() -> None:
 for command in (
     demo, init, examples, prepare, validate, plan, train, sweep, compare, evaluate, report,
     list_names, status, best, export, audit, clean, track_sync, mirror, export_tracking, submit,
-    jobs, logs, stop, resume, schema,
+    logs, stop, resume, schema,
 ):  # fmt: skip
     program.add_command(verbosity(command))
 

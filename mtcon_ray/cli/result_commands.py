@@ -9,6 +9,7 @@ import click
 from mtcon_ray import paths
 from mtcon_ray.cli import options
 from mtcon_ray.cli.console import Console
+from mtcon_ray.cli.job_commands import address_option, list_jobs
 from mtcon_ray.cli.terminal import Terminal, say, warn
 from mtcon_ray.display.tables import Table
 from mtcon_ray.errors import SweepError
@@ -64,8 +65,13 @@ def report(name: str, root: Path) -> None:
 @click.command("list")
 @options.root_folder
 @options.as_json
-def list_names(root: Path, as_json: bool) -> None:
-    """List sweeps and single trainings."""
+@click.option("--cluster", is_flag=True, help="List the jobs of a cluster instead, oldest first.")
+@address_option
+def list_names(root: Path, as_json: bool, cluster: bool, address: str | None) -> None:
+    """List sweeps and single trainings, or the jobs of a cluster."""
+    if cluster or address:
+        list_jobs(address, as_json=as_json)
+        return
     from mtcon_ray.cli.sweep_list import overviews
 
     found = overviews(root)

@@ -4,11 +4,13 @@ import logging
 import os
 import re
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from socket import create_connection
 from typing import Any
 
 import ray
@@ -20,7 +22,6 @@ from mtcon_ray.cluster.ray_folders import away, name_token, sessions_folder
 from mtcon_ray.cluster.ray_private import (
     GCS_VARIABLE,
     PathlessJob,
-    await_port,
     cluster_scales,
     configure_ray_loggers,
     keep_aws_secrets_from_trials,
@@ -255,6 +256,24 @@ def beside_the_job(environment: Mapping[str, str]) -> dict[str, str]:
     """
     given = submitted_variables()
     return {name: value for name, value in environment.items() if name not in given}
+
+
+def await_port(address: str, seconds: float) -> None:
+    """Waits until something listens at a cluster's `host:port`; other addresses are not asked.
+
+    Ray's client would print lines of its own log while nothing listens. Raises OSError after this
+    many seconds.
+    """
+    host, _, port = address.rpartition(":")
+    deadline = time.monotonic() + seconds
+    while port.isdecimal() and "://" not in address:
+        try:
+            create_connection((host.strip("[]"), int(port)), timeout=5).close()
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.5)
 
 
 def _init(**options: Any) -> None:

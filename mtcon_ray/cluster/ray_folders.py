@@ -63,14 +63,18 @@ def private_folder() -> Path:
     return folder
 
 
+def has_token() -> bool:
+    """Returns True if the user has a token where Ray looks for it."""
+    return bool(TOKEN_VARIABLES & os.environ.keys()) or (Path.home() / ".ray/auth_token").exists()
+
+
 def name_token() -> None:
     """Names a token of these Rays in the environment, unless the user has one or wants none.
 
     Ray would write one to ~/.ray/auth_token. After that `ray start --head` requires a token, which
     `ray job submit` does not send. Raises MtconError if the file cannot be written.
     """
-    has_own = TOKEN_VARIABLES & os.environ.keys() or (Path.home() / ".ray/auth_token").exists()
-    if has_own or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
+    if has_token() or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
         return
     path = private_folder() / "token"
     made = path.with_name(f"token-{os.getpid()}")

@@ -9,37 +9,24 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from inspect import signature
 from pathlib import Path
-from socket import create_connection, socket
+from socket import socket
 from subprocess import Popen
 from typing import Any
-from urllib.parse import urlsplit
 
 from ray._private import ray_constants, services, worker
 from ray._private.log import generate_logging_config
 from ray._private.ray_constants import (
-    DASHBOARD_CLIENT_MAX_SIZE,
     DEBUG_AUTOSCALING_STATUS,
     PROCESS_TYPE_GCS_SERVER,
     PROCESS_TYPE_RAYLET,
-    get_runtime_env_default_excludes,
 )
 from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR
-from ray._private.runtime_env.packaging import (
-    GCS_STORAGE_MAX_SIZE,
-    _dir_travel,
-    _get_excludes,
-)
 from ray.experimental.internal_kv import _internal_kv_get
 from ray.job_config import JobConfig
-
-# A job's working directory is the body of a request to the dashboard, which then stores it in the
-# GCS. Ray 2.60 refuses a body above the first size, and a package from the second size on. Neither
-# limit is documented.
-MAX_PACKAGE_BYTES = min(DASHBOARD_CLIENT_MAX_SIZE, GCS_STORAGE_MAX_SIZE - 1)
 
 # The ports of a local Ray's agents: arguments of `services.start_raylet`, and files of the session
 # into which the agents write the ports that they serve.
@@ -58,46 +45,10 @@ KUBERAY_DEFAULTS: dict[str, Any] = {
     "rayStartParams": {}, "minReplicas": 0, "maxReplicas": 2**31 - 1,
 }  # fmt: skip
 
-log = logging.getLogger(__name__)
-
 
 def configure_ray_loggers() -> None:
     """Configures Ray's loggers now: `ray.init` would add its handlers to ours later."""
     generate_logging_config()
-
-
-def wait_for_dashboard(url: str, seconds: float) -> None:
-    """Waits at most so long for the dashboard of a head that `ray start` has started here.
-
-    `ray start` itself does not wait for it. Returns at once if no such head runs.
-    """
-    deadline, where = time.monotonic() + seconds, urlsplit(url)
-    if where.hostname not in ("127.0.0.1", "localhost"):
-        return
-    while services.find_bootstrap_address(None) in services.find_gcs_addresses():
-        with suppress(OSError), create_connection((where.hostname, where.port), timeout=1):
-            return
-        if time.monotonic() > deadline:
-            return
-        time.sleep(0.5)
-
-
-def await_port(address: str, seconds: float) -> None:
-    """Waits until something listens at a cluster's `host:port`; other addresses are not asked.
-
-    Ray's client would print lines of its own log while nothing listens. Raises OSError after this
-    many seconds.
-    """
-    host, _, port = address.rpartition(":")
-    deadline = time.monotonic() + seconds
-    while port.isdecimal() and "://" not in address:
-        try:
-            create_connection((host.strip("[]"), int(port)), timeout=5).close()
-            return
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(0.5)
 
 
 @contextmanager
@@ -218,22 +169,6 @@ def log_errors_of_nodes() -> None:
     worker.print_to_stdstream = write
 
 
-def quiet_job_client() -> None:
-    """Silences Ray's log lines of each request, each ignored file and each token that is found.
-
-    The client has no option for it.
-    """
-    for name in (
-        "ray.dashboard.modules.dashboard_sdk",
-        "ray.dashboard.modules.job.sdk",
-        "ray._private.runtime_env",
-    ):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    # It warns, at each submission, that .git, .venv and __pycache__ are not uploaded.
-    for name in ("ray._private.authentication", "ray._private.runtime_env.working_dir"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-
-
 def cluster_scales() -> bool:
     """Returns True if an autoscaler adds nodes to the cluster that this process is connected to.
 
@@ -292,12 +227,3 @@ def keep_aws_secrets_from_trials() -> None:
 
     names = class_cache.ENV_VARS_TO_PROPAGATE
     names.difference_update([name for name in names if name.startswith("AWS_")])
-
-
-def visit_working_directory(directory: Path, visit: Callable[[Path], None]) -> None:
-    """Calls `visit` on each path that Ray would upload of a job's working directory.
-
-    Ray's own walk, so that .gitignore, .rayignore and Ray's default excludes hold as at submission.
-    """
-    excludes = [_get_excludes(directory, get_runtime_env_default_excludes())]
-    _dir_travel(directory, excludes, visit, include_gitignore=True, logger=log)

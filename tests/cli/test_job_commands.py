@@ -1,5 +1,6 @@
-"""Tests of the command that a job of a cluster is resumed with."""
+"""Commands that submit and follow jobs, and the command that resumes sweeps of this machine."""
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from mtcon_ray.cli.main import program
-from mtcon_ray.errors import MtconError, SweepError
+from mtcon_ray.errors import SweepError
 
 SPEC = """\
 version: 1
@@ -16,48 +17,47 @@ name: small
 data: {kind: synthetic, num_items: 300}
 search: {space: {method.temperature: {uniform: [0.1, 1.0]}}, num_trials: 3}
 """
-COMMAND = ["python", "-m", "mtcon_ray", "sweep", "spec.yaml"]
-LAST = [*COMMAND, "--set", "train.lr=0.1", "--root", "/data/results", "-q"]
+LOG = "[ 0:00] starting\x1b[2J\n\tno event [red]äß…[/red]\n"
 
 
 @pytest.mark.parametrize(
-    ("last", "resumed"),
-    [
-        (LAST, COMMAND),
-        (["python", "-u", "script.py", *LAST[5:]], ["python", "-u", "script.py"]),
-    ],
+    ("options", "followed"), [([], True), (["-q"], True), (["-q", "--no-follow"], False)]
 )
-def test_a_job_is_resumed_with_the_settings_of_its_last_one(
-    last: list[str], resumed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_spec_is_submitted_and_its_log_controls_no_terminal(
+    options: list[str], followed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """New settings follow the former ones; name, root and packages are those of the last job."""
-    submitted: dict[str, Any] = {}
+    given: dict[str, Any] = {}
 
     class Cluster:
-        def __init__(self, address: str) -> None:
-            self.address = address
+        address = "http://head"
 
-        def find(self, job: str) -> SimpleNamespace:
-            return SimpleNamespace(command=last, sweep=job, variables={}, requirements=["a==1"])
+        def __init__(self, address: str | None, *, patient: bool) -> None:
+            assert patient
 
         def submit(self, stem: str, command: list[str], **options: Any) -> SimpleNamespace:
-            submitted.update(options, command=command)
-            return SimpleNamespace(id="small-1-2")
+            given.update(options, command=command)
+            return SimpleNamespace(id="small-1-1")
+
+        def follow(self, job_id: str, write: Callable[[str], None]) -> int:
+            write(LOG)
+            return 3
 
     monkeypatch.setattr("mtcon_ray.cluster.jobs.Jobs", Cluster)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "spec.yaml").write_text(SPEC)
-    (tmp_path / "script.py").touch()
-    more = ["--set", "search.num_trials=9"]
-    words = ["resume", "small-1", *more, "--retry-failed", "--no-follow"]
-    result = CliRunner().invoke(program, words)
-    assert result.exit_code == 0, result.output
-    given = [*LAST[5:7], *more, "--root", "/data/results", "--retry-failed"]
-    assert submitted["command"] == [*resumed, *given]
-    assert submitted["name"] == "small-1"
-    assert submitted["root"] == Path("/data/results")
-    assert submitted["requirements"] == ["a==1"]
-    assert "job small-1-2: " in result.stdout
+    changes = ["--set", "train.lr=0.1", "--root", "/data/results"]
+    result = CliRunner().invoke(
+        program, ["submit", "spec.yaml", *changes, "--retry-failed", "--name", "a", *options]
+    )
+    assert result.exit_code == (3 if followed else 0), result.output
+    quiet = ["-q"] * ("-q" in options and followed)
+    command = ["python", "-m", "mtcon_ray", "sweep", "spec.yaml", *changes, "--retry-failed"]
+    assert given["command"] == [*command, *quiet]
+    assert (given["name"], given["root"]) == ("a", Path("/data/results"))
+    assert "*.py" in given["environment"]["excludes"]
+    first = "small-1-1\n" if "-q" in options else "job small-1-1\n"
+    assert result.stdout.startswith(first)
+    assert result.stdout.endswith(LOG.replace("\x1b", "\\x1b") if followed else first)
 
 
 @pytest.mark.parametrize(
@@ -83,42 +83,23 @@ def test_failed_trials_are_retried_by_a_resume(
     assert (given["name"], given["resume"], given["retry_failed"]) == ("small-1", True, True)
 
 
-def test_a_job_that_no_cluster_knows_any_more_is_not_searched_by_other_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(address: str) -> None:
-        raise MtconError("no Ray cluster answers")
-
-    folder = tmp_path / "sweeps" / "j"
-    folder.mkdir(parents=True)
-    (folder / "spec.yaml").write_text(SPEC)
-    monkeypatch.setattr("mtcon_ray.cluster.jobs.Jobs", refuse)
-    monkeypatch.setattr("mtcon_ray.results.was_submitted", lambda folder: True)
-    told = CliRunner().invoke(program, ["resume", "j", "--root", str(tmp_path)])
-    assert told.exit_code == 2
-    assert "did you mean" not in told.stderr
-    assert "a job of a cluster began sweep 'j', and no cluster knows it: no Ray" in told.stderr
-    assert "`mtcon-ray submit` with --name j continues it on another cluster" in told.stderr
-
-
 @pytest.mark.parametrize(
-    ("address", "code", "start"),
+    ("name", "told"),
     [
-        ([], 2, "no sweep 'smal-1' under {}; did you mean 'small-1'?; as a job: no Ray cluster"),
-        (["--address", "http://head:8265"], 1, "no Ray cluster answers"),
+        (
+            "small-1",
+            "a job of a cluster began sweep 'small-1'; repeat `mtcon-ray submit` with",
+        ),
+        ("smal-1", "no sweep 'smal-1' under {}; did you mean 'small-1'?; to resume a sweep of a"),
     ],
 )
-def test_a_misspelt_sweep_is_answered_with_its_name(
-    address: list[str], code: int, start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_sweep_of_a_job_and_a_misspelt_sweep_are_not_resumed(
+    name: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(address: str) -> None:
-        raise MtconError("no Ray cluster answers")
-
     folder = tmp_path / "sweeps" / "small-1"
     folder.mkdir(parents=True)
     (folder / "spec.yaml").write_text(SPEC)
-    monkeypatch.setattr("mtcon_ray.cluster.jobs.Jobs", refuse)
-    words = ["resume", "smal-1", "--root", str(tmp_path), *address]
-    result = CliRunner().invoke(program, words)
-    assert result.exit_code == code
-    assert result.stderr.startswith("error: " + start.format(tmp_path))
+    monkeypatch.setattr("mtcon_ray.results.was_submitted", lambda folder: True)
+    result = CliRunner().invoke(program, ["resume", name, "--root", str(tmp_path)])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: " + told.format(tmp_path))

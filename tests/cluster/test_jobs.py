@@ -1,15 +1,14 @@
-"""Refusals and messages of jobs that need no cluster."""
+"""Jobs through Ray's client, on a dashboard without a cluster: token, address, errors, log."""
 
 import json
 import os
-import re
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,36 +16,30 @@ import yaml
 from click.testing import CliRunner
 
 from mtcon_ray.cli.main import program
-from mtcon_ray.cluster.jobs import Job, Jobs, checked_address, lost
+from mtcon_ray.cluster import jobs
+from mtcon_ray.cluster.jobs import Job, Jobs, checked_address
 from mtcon_ray.errors import MtconError, UserError
-from tests.waiting import PATIENCE_SECONDS
 
-REPOSITORY = Path(__file__).parents[2]
-# A job that was not submitted by this package, as the Jobs API describes it.
-DETAILS = dict.fromkeys(
-    ("metadata", "runtime_env", "start_time", "end_time", "message", "error_type",
-     "driver_exit_code")
-) | {"submission_id": "small-1-1", "status": "FAILED"}  # fmt: skip
-WITHOUT_RAY = """
-import sys
-from tests.test_imports import BLOCKED_IMPORTS
-
-sys.argv[1:] = ["mtcon_ray.cli.main"]
-exec(BLOCKED_IMPORTS)
-from mtcon_ray.cli.main import main
-
-main(["jobs", "--json"])
-"""
+pytestmark = pytest.mark.ray
+RAYLET: Any = import_module("ray._raylet")  # without types
+# A job that another program submitted, as the Jobs API describes it.
+DETAILS = {
+    "type": "SUBMISSION", "submission_id": "by-hand", "entrypoint": "x", "status": "FAILED",
+    "message": "\n".join(f"line {number}" for number in range(30)),
+}  # fmt: skip
 
 
 class Dashboard(BaseHTTPRequestHandler):
-    """A cluster's dashboard with one job, for who sends its token."""
-
-    ray_version = version("ray")
+    """A cluster's dashboard with one job, for clients that send its token."""
 
     def do_GET(self) -> None:
         allowed = self.headers["Authorization"] == "Bearer abc"
-        answers = {"/api/version": {"ray_version": self.ray_version}, "/api/jobs/": [DETAILS]}
+        answers = {
+            "/api/version": {"ray_version": version("ray")},
+            "/api/jobs/": [DETAILS],
+            "/api/jobs/by-hand": DETAILS,
+            "/api/jobs/by-hand/logs": {"logs": "said\n"},
+        }
         self.send_response(200 if allowed else 401)
         self.end_headers()
         self.wfile.write(json.dumps(answers[self.path] if allowed else "no token").encode())
@@ -55,109 +48,89 @@ class Dashboard(BaseHTTPRequestHandler):
         """Prints nothing."""
 
 
-@pytest.fixture
-def dashboard() -> Iterator[str]:
-    """Address of a dashboard without a cluster."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Dashboard) as server:
+def serve(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield server.server_port
         server.shutdown()
 
 
-def test_the_token_does_not_follow_a_redirect(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server that it leads to may be another one."""
+@pytest.fixture
+def dashboard() -> Iterator[str]:
+    """Address of a dashboard without a cluster."""
+    for port in serve(Dashboard):
+        yield f"http://127.0.0.1:{port}"
+
+
+@pytest.fixture(autouse=True)
+def give_token(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Gives Ray's client another token than "abc"; the client keeps a token that it has read."""
+
+    def give(token: str) -> None:
+        monkeypatch.setenv("RAY_AUTH_TOKEN", token)
+        RAYLET.Config.initialize("")
+        RAYLET.AuthenticationTokenLoader.instance().reset_cache()
+
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:8")
+    give("abc")
+    yield give
+    monkeypatch.undo()
+    RAYLET.Config.initialize("")
+    RAYLET.AuthenticationTokenLoader.instance().reset_cache()
+
+
+def test_the_token_does_not_follow_a_redirect_to_another_server(dashboard: str) -> None:
     sent: list[str | None] = []
 
     class Elsewhere(Dashboard):
         def do_GET(self) -> None:
             sent.append(self.headers["Authorization"])
-            self.send_response(302 if self.path == "/api/version" else 404)
-            self.send_header("Location", "/elsewhere")
+            self.send_response(302 if self.headers["Host"].startswith("127") else 404)
+            self.send_header("Location", f"http://localhost:{self.headers['Host'][10:]}/other")
             self.end_headers()
 
-    monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "abc")
-    with ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    for port in serve(Elsewhere):
         with pytest.raises(MtconError):
-            Jobs(f"http://127.0.0.1:{server.server_port}")
-        server.shutdown()
+            Jobs(f"http://127.0.0.1:{port}")
     assert sent == ["Bearer abc", None]
 
 
-def test_jobs_are_listed_without_ray(dashboard: str) -> None:
-    """Importing Ray takes seconds."""
-    environment = {**os.environ, "RAY_API_SERVER_ADDRESS": dashboard, "RAY_AUTH_TOKEN": "abc"}
-    environment.pop("RAY_AUTH_MODE", None)
-    told = subprocess.run(
-        [sys.executable, "-c", WITHOUT_RAY], env=environment, cwd=REPOSITORY, text=True,
-        capture_output=True, timeout=PATIENCE_SECONDS,
-    )  # fmt: skip
-    assert told.returncode == 0, told.stderr
-    assert [job["id"] for job in json.loads(told.stdout)] == ["small-1-1"]
-
-
-@pytest.mark.parametrize("place", ["RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "HOME"])
-def test_the_token_is_sent_from_where_ray_finds_it(
-    place: str, dashboard: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_token_is_sent_and_a_wrong_one_is_told(
+    dashboard: str, give_token: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for variable in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(UserError, match=r"must be given its token, got 401 .*RAY_AUTH_MODE=token"):
+    known = Jobs(dashboard)
+    assert [job.id for job in known.known()] == ["by-hand"]
+    assert known.logs("by-hand") == "said\n"
+    give_token("def")
+    with pytest.raises(UserError, match=r"refused: .*; set RAY_AUTH_MODE=token"):
         Jobs(dashboard)
-    path = tmp_path / ".ray" / "auth_token"
-    path.parent.mkdir()
-    path.write_text("abc\n")
-    given = {"RAY_AUTH_TOKEN": "abc", "RAY_AUTH_TOKEN_PATH": str(path), "HOME": str(tmp_path)}
-    monkeypatch.setenv("HOME", "/nowhere")
-    monkeypatch.setenv(place, given[place])
-    assert [job.id for job in Jobs(dashboard).known()] == ["small-1-1"]
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    with pytest.raises(UserError, match="got 401"):
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    with pytest.raises(UserError):
         Jobs(dashboard)
+    assert os.environ["RAY_AUTH_MODE"] == "token"
 
 
-@pytest.mark.parametrize(
-    "token", [b"SECRET\nsecond\n", b"\xffSECRET\n", "SECRET\u00e9".encode(), b"SECRET\x01"]
-)
-@pytest.mark.parametrize("place", ["RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"])
+@pytest.mark.parametrize("token", ["SECRET\nsecond", "SECRET\u00e9", "SECRET\x01"])
 def test_a_token_that_no_header_can_hold_is_not_shown(
-    place: str, token: bytes, dashboard: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    token: str, dashboard: str, give_token: Callable[[str], None]
 ) -> None:
-    for variable in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
-        monkeypatch.delenv(variable, raising=False)
-    path = tmp_path / "auth_token"
-    path.write_bytes(token)
-    named = place == "RAY_AUTH_TOKEN_PATH"
-    monkeypatch.setenv(place, str(path) if named else os.fsdecode(token))
-    told = CliRunner().invoke(program, ["jobs", "--address", dashboard, "-v"])
+    give_token(token)
+    told = CliRunner().invoke(program, ["list", "--cluster", "--address", dashboard, "-v"])
     assert told.exit_code == 2
-    where = path if named else place
-    assert f"token in {where} must be one line of printable ASCII" in told.stderr
+    assert "token" in told.stderr
     assert "SECRET" not in told.output
 
 
-def test_a_cluster_has_the_same_minor_version_of_ray(
-    dashboard: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its patch version may differ."""
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "abc")
-    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
-    here = version("ray")
-    major, minor, _ = here.split(".", 2)
-    monkeypatch.setattr(Dashboard, "ray_version", f"{major}.{minor}.99")
-    assert Jobs(dashboard).known()
-    for other in (f"{major}.{minor}1.0", f"{int(major) + 1}.{minor}.0"):
-        monkeypatch.setattr(Dashboard, "ray_version", other)
-        told = re.escape(
-            f"must run a Ray {major}.{minor} as this environment does ({here}), got {other}; "
-        )
-        with pytest.raises(UserError, match=told):
-            Jobs(dashboard)
+def test_jobs_are_listed(dashboard: str) -> None:
+    told = CliRunner().invoke(program, ["list", "--address", dashboard, "--json"])
+    assert told.exit_code == 0, told.output
+    (job,) = json.loads(told.stdout)
+    assert (job["id"], job["sweep"], job["status"]) == ("by-hand", "", "FAILED")
+    told = CliRunner().invoke(program, ["list", "--address", dashboard])
+    assert told.stdout.splitlines()[1].split()[:1] == ["by-hand"]
 
 
-@pytest.mark.ray
 @pytest.mark.parametrize(
     ("given", "url"),
     [
@@ -170,48 +143,75 @@ def test_an_address_is_a_dashboard(given: str, url: str) -> None:
     assert checked_address(given) == url
 
 
-@pytest.mark.ray
-@pytest.mark.parametrize("given", ["ray://head:10001", "auto", "anyscale://x"])
+@pytest.mark.parametrize("given", ["ray://head:10001", "anyscale://x"])
 def test_other_addresses_are_refused(given: str) -> None:
     with pytest.raises(UserError, match=r"must be the dashboard's, as http://head:8265"):
         Jobs(given)
 
 
-@pytest.mark.parametrize("given", ["http://[", "http://", "head:port", "head:0", ""])
-def test_what_is_no_url_is_refused(given: str) -> None:
-    with pytest.raises(UserError, match=r"must be the dashboard's, as http://head:8265"):
-        checked_address(given)
-
-
-@pytest.mark.ray
-def test_nobody_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("given", ["127.0.0.1:9", "http://[", "head:port"])
+def test_no_cluster_is_told(given: str) -> None:
     """The argument wins over RAY_API_SERVER_ADDRESS, which Ray itself would prefer."""
-    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:8")
-    with pytest.raises(MtconError, match=r"no Ray cluster answers at http://127\.0\.0\.1:9;"):
-        Jobs("127.0.0.1:9")
+    with pytest.raises(MtconError, match=r"no Ray cluster takes jobs at http://.*start one as"):
+        Jobs(given)
 
 
-def test_a_cluster_that_is_lost_under_a_job_is_told_with_the_way_to_continue(
-    dashboard: str, monkeypatch: pytest.MonkeyPatch
+def test_a_head_that_has_just_been_started_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[Any] = [RuntimeError("No available agent"), "small-1-1"]
+
+    def submit() -> str:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return str(answer)
+
+    monkeypatch.setattr("mtcon_ray.cluster.jobs.time.sleep", lambda seconds: None)
+    assert jobs._retried(submit, "No available agent", 60) == "small-1-1"
+    answers.append(RuntimeError("another reason"))
+    with pytest.raises(RuntimeError, match="another reason"):
+        jobs._retried(submit, "No available agent", 60)
+
+
+def test_a_job_without_an_exit_code_says_why(dashboard: str) -> None:
+    """Only the end of a long trace is shown."""
+    written: list[str] = []
+    with pytest.raises(MtconError, match="by-hand ended without an exit code") as told:
+        Jobs(dashboard).follow("by-hand", written.append)
+    assert written == ["said\n"]
+    assert "line 29" in str(told.value)
+    assert "line 21" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        ({"status": "SUCCEEDED"}, 0),
+        ({"status": "STOPPED"}, 130),
+        ({"status": "FAILED", "driver_exit_code": 3}, 3),
+    ],
+)
+def test_a_log_is_passed_on_once_over_broken_connections(
+    end: dict[str, Any], code: int, dashboard: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "abc")
-    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
-    answers = [
-        Job.model_validate({**DETAILS, "status": "PENDING", "metadata": {"sweep": "small-1"}})
-    ]
+    details = [{"status": "PENDING"}, {"status": "RUNNING"}, end]
+    pieces = [["one\n", "tw"], ["one\ntwo\n"]]
 
-    def ask(jobs: Jobs, job_id: str) -> Job:
-        if not answers:
-            raise MtconError("no Ray cluster answers")
-        return answers.pop()
+    async def tail(job_id: str) -> AsyncIterator[str]:
+        for piece in pieces.pop(0):
+            yield piece
 
-    monkeypatch.setattr(Jobs, "_job", ask)
-    told = "no Ray cluster answers; `mtcon-ray submit` with --name small-1 continues its sweep"
-    with pytest.raises(MtconError, match=re.escape(told)):
-        Jobs(dashboard).follow("small-1-1", print)
+    known = Jobs(dashboard)
+    client = SimpleNamespace(tail_job_logs=tail, get_job_logs=lambda job: "one\ntwo\nthree\n")
+    monkeypatch.setattr(known, "_client", client)
+    monkeypatch.setattr(
+        known, "job", lambda job: Job.model_validate({"submission_id": job, **details.pop(0)})
+    )
+    written: list[str] = []
+    assert known.follow("small-1-1", written.append) == code
+    assert "".join(written) == "one\ntwo\nthree\n"
+    assert pieces == []
 
 
-@pytest.mark.ray
 @pytest.mark.parametrize("way", ["option", "spec"])
 def test_a_root_that_the_job_would_lose_is_refused(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -224,20 +224,3 @@ def test_a_root_that_the_job_would_lose_is_refused(
     told = CliRunner().invoke(program, [*words, "--root", "results"] if way == "option" else words)
     assert told.exit_code == 2
     assert "root must" in told.output
-
-
-@pytest.mark.ray
-@pytest.mark.parametrize(
-    ("error_type", "told"),
-    [
-        ("RUNTIME_ENV_SETUP_FAILURE", "was never started, for its environment could not be made:"),
-        ("JOB_SUPERVISOR_ACTOR_DIED", "what it did is kept, `mtcon-ray resume small-1-1` goes on"),
-    ],
-)
-def test_a_job_without_an_exit_code_says_why(error_type: str, told: str) -> None:
-    """Only the end of a long trace is shown."""
-    message = "\n".join(f"line {number}" for number in range(30))
-    said = lost(Job.model_validate({**DETAILS, "message": message, "error_type": error_type}))
-    assert told in said
-    assert "line 29" in said
-    assert "line 21" not in said

@@ -12,43 +12,15 @@ import pytest
 from ray._private import services
 from ray.job_config import JobConfig
 
+from mtcon_ray.cluster.connection import await_port
 from mtcon_ray.cluster.ray_private import (
     AGENT_PORTS,
     AGENT_VARIABLE,
     LISTEN_PORT,
     PathlessJob,
-    await_port,
     local_start,
-    wait_for_dashboard,
 )
 from mtcon_ray.environment import restored_environment
-
-
-@pytest.mark.parametrize("runs", [True, False])
-def test_the_dashboard_of_a_head_that_has_just_started_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch, runs: bool
-) -> None:
-    monkeypatch.setattr(services, "find_bootstrap_address", lambda folder: "127.0.0.1:6379")
-    monkeypatch.setattr(services, "find_gcs_addresses", lambda: {"127.0.0.1:6379"} if runs else {})
-    with socket() as server:
-        server.bind(("127.0.0.1", 0))
-        starts = Timer(0.7, server.listen)
-        starts.start()
-        begin = time.monotonic()
-        wait_for_dashboard(f"http://127.0.0.1:{server.getsockname()[1]}", 60)
-        waited = time.monotonic() - begin
-        starts.join()
-    assert (waited > 0.6) == runs
-    assert waited < 30
-
-
-def test_a_dashboard_that_does_not_come_is_waited_for_in_vain(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(services, "find_bootstrap_address", lambda folder: "127.0.0.1:6379")
-    monkeypatch.setattr(services, "find_gcs_addresses", lambda: {"127.0.0.1:6379"})
-    wait_for_dashboard("http://127.0.0.1:9", 0)
-    wait_for_dashboard("http://elsewhere:8265", 1e9)
 
 
 @pytest.mark.parametrize(("limit", "registers"), [(20.0, True), (0.0, False)])
@@ -103,7 +75,7 @@ def test_the_raylet_is_told_the_ports_of_its_agents_and_does_not_wait_for_them(
 def test_no_folder_of_the_driver_is_sent_to_other_processes() -> None:
     """Ray leaves the driver's folders out for a job with an uploaded directory."""
     assert not JobConfig()._runtime_env_has_working_dir()
-    assert PathlessJob(metadata={"a": "1"})._runtime_env_has_working_dir()
+    assert PathlessJob()._runtime_env_has_working_dir()
 
 
 def test_a_cluster_s_port_is_awaited_before_ray_s_client_asks() -> None:

@@ -66,7 +66,7 @@ def test_a_stranger_starts_nothing(
     assert answer(f"{address}/api/jobs/", "wrong", job=f"touch {ran}") == 403
     assert answer(f"{address}/api/jobs/", token) == 200, "so that the rest means something"
     environment = {**home, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "a" * 64}
-    submit = [sys.executable, "-m", "mtcon_ray", "jobs", "--address", address]
+    submit = [sys.executable, "-m", "mtcon_ray", "list", "--address", address]
     told = subprocess.run(
         submit, env={**environment, "PYTHONPATH": os.getcwd()}, capture_output=True
     )

@@ -80,13 +80,12 @@ def judged(rows: list[Row], claims: Iterable[ClaimSpec]) -> list[Judged]:
     least = _seed_variances(measured)
     tested = [(m.claim, m.scores, least.get(m.scores[0].kind)) for m in measured if m.scores]
     p_values = [p_value(*both, claim.margin, floor) for claim, both, floor in tested]
-    errors = [standard_error(*both, floor) for _, both, floor in tested]
-    found_by = iter(zip(p_values, holm(p_values), errors, strict=True))
+    smallest = [detectable(standard_error(*both, at), len(tested)) for _, both, at in tested]
+    found_by = zip(p_values, holm(p_values), smallest, strict=True)
     for i, each in enumerate(measured):
         if each.scores:
-            p, p_holm, error = next(found_by)
-            smallest = detectable(error, len(tested))
-            measured[i] = replace(each, p=p, p_holm=p_holm, detectable=smallest)
+            p, p_holm, least_shown = next(found_by)
+            measured[i] = replace(each, p=p, p_holm=p_holm, detectable=least_shown)
     return measured
 
 

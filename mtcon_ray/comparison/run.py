@@ -90,17 +90,18 @@ def run_comparison(
 def _left(comparison: Comparison, root: Path) -> Comparison:
     """Returns the systems of which a sweep is not over; only they need data and resources."""
 
-    def is_left(title: str, final: RunSpec) -> bool:
-        tuning = comparison.tuning.get(title)
-        stages = (tuning.first, tuning.again, final) if tuning else (final,)
-        folders = [sweep_folder(root, spec.name) for spec in stages if spec is not None]
-        try:
-            # Tuning chooses values of later stages: only the spec of the first can be compared.
-            return not all(map(_is_over, folders)) or _finished(folders[0], stages[0]) is None
-        except MtconError:  # of a damaged record, which the system's row will tell
-            return True
+    def stored(spec: RunSpec, what: str) -> SweepResults:
+        results = _finished(sweep_folder(root, spec.name), spec)
+        if results is None:
+            raise MtconError(f"{what} has a training left to do")
+        return results
 
-    left = {title: spec for title, spec in comparison.specs.items() if is_left(title, spec)}
+    rows = (
+        _train_system(title, spec, comparison.tuning.get(title), stored)
+        for title, spec in comparison.specs.items()
+    )
+    # Systems with a damaged record are among them. Their rows tell the reason later.
+    left = {row.title: comparison.specs[row.title] for row in rows if row.results is None}
     return replace(comparison, specs=left)
 
 
@@ -126,11 +127,8 @@ def _finished(folder: Path, spec: RunSpec) -> SweepResults | None:
 
     It may have been trained with other resources.
     """
-    found = load_sweep(folder)
-    return found if _is_over(folder) and not changes(found.spec, spec, FREE) else None
-
-
-def _is_over(folder: Path) -> bool:
-    """True if the log of a sweep says that it has finished."""
     events = EventLog.read(parent_log(folder))
-    return bool(events) and trial_status(events)[0] is Status.FINISHED
+    if not events or trial_status(events)[0] is not Status.FINISHED:
+        return None
+    found = load_sweep(folder)
+    return None if changes(found.spec, spec, FREE) else found

@@ -18,7 +18,6 @@ from mtcon_ray.search.space import Dimension
 from mtcon_ray.status import Status
 
 BAR: dict[str, Any] = {"elinewidth": 1.1, "capsize": 2.5}
-CROWDED_BAR: dict[str, Any] = {"elinewidth": 0.8, "capsize": 0, "alpha": 0.4}
 
 
 def parameter_figure(results: SweepResults, path: str) -> bytes:
@@ -99,7 +98,6 @@ def readings(labels: metrics.Labels, trials: Sequence[TrialResult]) -> dict[str,
 
 
 def _draw_points(axes: Axes, xs: np.ndarray, score_T2: np.ndarray, standings: np.ndarray) -> None:
-    bar = CROWDED_BAR if len(xs) > plotting.CROWD else BAR
     for standing, look in STANDINGS.items():
         chosen = standings == standing
         if standing == FAILED:
@@ -110,7 +108,7 @@ def _draw_points(axes: Axes, xs: np.ndarray, score_T2: np.ndarray, standings: np
         chosen &= np.isfinite(score_T2[:, 0])
         if chosen.any():
             x, (y, std) = xs[chosen], score_T2[chosen].T
-            axes.errorbar(x, y, np.nan_to_num(std), fmt="none", ecolor=look["color"], **bar)
+            axes.errorbar(x, y, np.nan_to_num(std), fmt="none", ecolor=look["color"], **BAR)
             axes.plot(x, y, zorder=3, **look)
 
 

@@ -14,8 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcon_ray.losses.checks import check_rows
-from mtcon_ray.losses.float32 import in_full_precision
 from mtcon_ray.losses.learned_temperature import (
     TAU_MAX,
     TAU_MIN,
@@ -24,6 +22,7 @@ from mtcon_ray.losses.learned_temperature import (
     num_hardest,
     omega,
 )
+from mtcon_ray.losses.numeric import check_rows, in_full_precision
 from mtcon_ray.losses.self_supervised import cross_correlations, off_diagonal_sum, other_views
 
 Form = Literal["simclr", "moco", "simsiam", "barlow", "infonce"]

@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtcon_ray.data.batch import MISSING
-from mtcon_ray.losses.float32 import in_full_precision
+from mtcon_ray.losses.numeric import in_full_precision
 
 
 @in_full_precision

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from mtcon_ray.losses import small_batch
-from mtcon_ray.losses.float32 import at_least_float32, full_precision
+from mtcon_ray.losses.numeric import at_least_float32, full_precision
 from mtcon_ray.losses.positives import Degrees, EqualLabel, OwnView, Relation
 from mtcon_ray.losses.tiled_logsumexp import log_sums, rows_gradient
 

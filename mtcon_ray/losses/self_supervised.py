@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcon_ray.losses.float32 import in_full_precision
+from mtcon_ray.losses.numeric import in_full_precision
 
 # Added to the variances of columns, as in batch norm: a constant column has correlation 0.
 EPS = 1e-5

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcon_ray.losses.float32 import in_full_precision
+from mtcon_ray.losses.numeric import in_full_precision
 
 # Added to lengths, so that a vector of length 0 has a finite direction, as in SCE-Net's code.
 SHORTEST = 1e-10

@@ -21,7 +21,7 @@ from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sampling import Examples, items
 from mtcon_ray.errors import nearest
 from mtcon_ray.losses.contrastive import Range, contrast_by_head
-from mtcon_ray.losses.cosines import Compared
+from mtcon_ray.losses.numeric import Compared
 from mtcon_ray.losses.positives import OwnView, Relation
 from mtcon_ray.losses.weighting import NO_RANGES, FixedWeights, Weighting
 from mtcon_ray.metrics import Kind

@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mtcon_ray.data.batch import Problem
-from mtcon_ray.losses.cosines import Compared
+from mtcon_ray.losses.numeric import Compared
 from mtcon_ray.methods.base import Method, SeveralViewsSpec
 
 

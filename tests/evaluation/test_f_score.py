@@ -1,7 +1,5 @@
 """Tests of F1 and its thresholds against scikit-learn and against all possible thresholds."""
 
-import itertools
-
 import pytest
 import torch
 from sklearn.metrics import f1_score
@@ -48,12 +46,3 @@ def test_thresholds_give_the_best_f1_that_a_cut_can_give() -> None:
         cuts = torch.arange(-4, 5, 0.25)
         best = max(f1_scores(*one, cut[None])["macro"] for cut in cuts)
         assert f1_scores(*one, chosen[[j]])["macro"] == pytest.approx(best, rel=1e-12)
-
-
-def test_a_threshold_lies_half_way_between_two_items() -> None:
-    scores = torch.tensor([[3.0], [2.0], [1.0], [0.0]])
-    for bits, expected in itertools.chain(
-        [([1, 1, 0, 0], 1.5), ([1, 0, 0, 0], 2.5), ([1, 1, 1, 1], 0.0), ([0, 0, 0, 0], 0.0)]
-    ):
-        found = best_thresholds(scores, torch.tensor(bits, dtype=torch.uint8)[:, None])
-        assert found.tolist() == [expected]

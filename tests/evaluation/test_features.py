@@ -70,13 +70,6 @@ def test_modes_and_statistics_are_as_before(network: Network, images: np.ndarray
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 
 
-def test_modes_are_restored_after_a_failure(network: Network, images: np.ndarray) -> None:
-    network.train()
-    with pytest.raises(IndexError):
-        extract_features(network, images, np.array([99]), VIEWS, batch_size=4, device=CPU)
-    assert all(module.training for module in network.modules())
-
-
 def test_autocast_gives_float32_of_lower_precision(network: Network, images: np.ndarray) -> None:
     exact, rough = (
         extract_features(

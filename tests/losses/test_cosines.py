@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcon_ray.losses.cosines import Compared
+from mtcon_ray.losses.numeric import Compared
 from mtcon_ray.losses.positives import EqualLabel, OwnView, Relation
 from mtcon_ray.losses.soft_positives import LabelSets
 
@@ -56,11 +56,6 @@ def test_means_are_those_over_all_pairs(kind: str, two_sided: bool) -> None:
                 pairs += 1
     assert found_positive.item() == pytest.approx(positive / weights, rel=1e-9)
     assert found_random.item() == pytest.approx(random / pairs, rel=1e-9)
-
-
-def test_a_collapsed_space_has_both_at_one() -> None:
-    found = Compared(torch.ones(4, 2, 3), torch.ones(4, 2, 3), OwnView()).cosines()
-    assert [x.item() for x in found] == pytest.approx([1, 1])
 
 
 def test_a_batch_without_such_pairs_has_no_number() -> None:

@@ -79,12 +79,6 @@ def test_labels_that_no_float_tells_apart_are_no_partners(labels: list[int]) -> 
     assert pull_NN.nonzero().tolist() == [[0, 1], [1, 0], [2, 3], [3, 2]]
 
 
-def test_rows_without_label_are_nobody_s_partner() -> None:
-    x_HBVD = torch.zeros(1, 3, 2, 2)
-    x_HBVD[:, 1] = 1
-    assert not EqualLabel(torch.tensor([0, -1, 0])).sums(x_HBVD)[:, [0, 2]].any()
-
-
 def test_spaces_of_a_kind_width_and_temperature_are_computed_together() -> None:
     """Stacked heads keep their labels. Another kind, width or `missing` makes another group.
 

@@ -102,13 +102,6 @@ def test_few_pairs_and_many_agree_with_the_reference(
             torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-12)
 
 
-def test_a_number_as_temperature_is_the_same_as_a_tensor() -> None:
-    z_HBVD = random_rows(2, 6, 2, 4, seed=0)
-    number = contrast(z_HBVD.unbind(), OwnView(), 0.3).loss
-    tensor = contrast(z_HBVD.unbind(), OwnView(), torch.tensor(0.3)).loss
-    torch.testing.assert_close(number, tensor)
-
-
 def test_a_gradient_of_any_layout_is_taken() -> None:
     """With reduction="none" the incoming gradient may have any strides."""
     z_HBVD = random_rows(2, 6, 2, 4, seed=0).requires_grad_()

@@ -2,12 +2,10 @@
 
 import pytest
 import torch
-from torch import nn
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses.self_supervised import barlow_twins
 from mtcon_ray.methods.barlow import BarlowTwins
-from mtcon_ray.models.encoders.small import Small
 from tests.losses.cases import random_rows, raw
 from tests.problems import problem
 
@@ -25,24 +23,3 @@ def test_every_head_has_its_own_loss_and_lambda_is_the_spec_s() -> None:
     z_by_head = {head: random_rows(5, 2, 4, seed=i) for i, head in enumerate(method.heads)}
     expected = {head: barlow_twins(z, off_diagonal=0.5) for head, z in z_by_head.items()}
     assert method(z_by_head, Batch({}, 5)).losses == expected
-
-
-def test_the_network_has_heads_of_the_spec_s_widths() -> None:
-    spec = BarlowTwins.Spec(num_heads=2, dim=6, hidden=7)
-    network = BarlowTwins(spec, problem("shape")).make_network(Small(Small.Spec(width=4)))
-    assert network.names == ("instance-1", "instance-2")
-    for head in network.heads:
-        linear = [m.out_features for m in head.modules() if isinstance(m, nn.Linear)]
-        assert linear == [7, 7, 6]
-    rows = network(torch.randn(4, 3, 16, 16))
-    assert [z.shape for z in rows.values()] == [(4, 6)] * 2
-
-
-def test_widths_and_lambda_are_the_paper_s_unless_set() -> None:
-    spec = BarlowTwins.Spec()
-    assert (spec.dim, spec.hidden, spec.off_diagonal) == (2048, 2048, 5e-3)
-
-
-def test_bad_settings_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"num_views must be at least 2 .* got 1"):
-        BarlowTwins.Spec().check(problem("shape", num_views=1))

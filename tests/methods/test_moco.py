@@ -2,13 +2,12 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses.self_supervised import moco
 from mtcon_ray.methods.moco import MoCo
-from tests.losses.cases import VALUES, random_rows, raw, unit
+from tests.losses.cases import random_rows
 from tests.problems import problem
 
 NOBODY = Batch({}, 3)
@@ -46,23 +45,6 @@ def test_more_views_are_averaged_over_all_other_views() -> None:
     torch.testing.assert_close(method({"instance": z_BVD}, NOBODY).losses["instance"], expected)
 
 
-def test_loss_has_the_value_of_case_d() -> None:
-    method = MoCo(MoCo.Spec(queue_size=5), problem("shape", head_dim=3)).double()
-    method.queues.rows[0] = F.normalize(raw("queue"), dim=1)
-    query, key = (torch.stack([unit(name)] * 2, dim=1) for name in "HG")
-    output = method({"instance": torch.cat([query, key], dim=2)}, Batch({}, 4))
-    assert output.losses["instance"].item() == pytest.approx(VALUES["D_moco_tau0.1"], rel=1e-6)
-
-
-def test_keys_and_queue_get_no_gradient() -> None:
-    method, z_BVD = make(), rows(0).requires_grad_()
-    method({"instance": z_BVD}, NOBODY).losses["instance"].backward()
-    assert z_BVD.grad is not None
-    assert z_BVD.grad[:, :, :4].any()
-    assert not z_BVD.grad[:, :, 4:].any()
-    assert list(method.parameters()) == []
-
-
 def test_the_queue_is_first_in_first_out_and_wraps_around() -> None:
     """Each step appends six keys to a queue of eight; the second step wraps around after two."""
     method = make(num_heads=2)
@@ -91,11 +73,6 @@ def test_the_queue_starts_as_unit_rows_of_the_seed_and_is_saved() -> None:
     assert not torch.equal(ours.queues.rows, other.queues.rows)
     assert not torch.equal(first, second)
     assert set(ours.state_dict()) == {"queues.rows", "queues.position"}
-
-
-def test_the_teacher_keeps_what_the_spec_says() -> None:
-    assert make().momentum == 0.99
-    assert make(teacher_momentum=0.5).momentum == 0.5
 
 
 def test_bad_settings_are_refused() -> None:

@@ -3,7 +3,6 @@
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -11,13 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
-from mtcon_ray.errors import SpecError
 from mtcon_ray.losses import multisupcon, nt_xent, small_batch, supcon
-from mtcon_ray.losses.calibrated_weighting import CalibratedVariance
 from mtcon_ray.losses.soft_positives import Near
-from mtcon_ray.losses.weighting import FixedWeights, LearnedTemperature, LearnedVariance
+from mtcon_ray.losses.weighting import LearnedTemperature
 from mtcon_ray.methods.mtcon import MTCon
-from mtcon_ray.spec import parse_spec
 from tests.losses.cases import contrastive
 from tests.problems import problem
 
@@ -46,29 +42,6 @@ def test_equal_weights_have_the_values_of_case_a(tau: str) -> None:
     assert objective.item() == pytest.approx(known["mtcon_s_mean"], rel=1e-6)
 
 
-def test_learned_weights_have_the_values_of_case_a() -> None:
-    method = MTCon(MTCon.Spec(temperature=0.1), problem(*TASKS)).double()
-    assert isinstance(method.weighting, LearnedVariance)
-    with torch.no_grad():
-        method.weighting.log_variance.copy_(torch.tensor([0.5, -0.25]))
-    known = VALUES["A_weighted_s=(0.5, -0.25)"]
-    objective = method.weighting(method(*case_a()).losses).objective
-    objective.backward()
-    assert objective.item() == pytest.approx(known["mtcon"], rel=1e-6)
-    assert method.weighting.log_variance.grad is not None
-    assert method.weighting.log_variance.grad.tolist() == pytest.approx(known["dL_ds"], rel=1e-6)
-
-
-def test_the_spec_chooses_the_weighting() -> None:
-    assert isinstance(MTCon(MTCon.Spec(weighting="equal"), problem(*TASKS)).weighting, FixedWeights)
-    calibrated = MTCon(MTCon.Spec(weighting="calibrated"), problem(*TASKS)).weighting
-    assert isinstance(calibrated, CalibratedVariance)
-    for normalise in (False, True):
-        weighting = MTCon(MTCon.Spec(normalise_weights=normalise), problem(*TASKS)).weighting
-        assert isinstance(weighting, LearnedVariance)
-        assert weighting.normalise is normalise
-
-
 def test_variance_in_the_temperature_has_the_values_of_case_a() -> None:
     method = MTCon(MTCon.Spec(temperature=0.1, weighting="temperature"), problem(*TASKS)).double()
     assert isinstance(method.weighting, LearnedTemperature)
@@ -85,21 +58,6 @@ def test_variance_in_the_temperature_has_the_values_of_case_a() -> None:
     gradient = method.weighting.log_variance.grad
     assert gradient is not None
     assert gradient[0] != 1
-
-
-def test_the_spec_chooses_what_a_missing_label_means() -> None:
-    z_by_head, batch = case_a()
-    batch.labels["shape"][:] = -1
-    skipped = MTCon(MTCon.Spec(temperature=0.5), problem(*TASKS))(z_by_head, batch)
-    kept = MTCon(MTCon.Spec(temperature=0.5, missing="self_only"), problem(*TASKS))(
-        z_by_head, batch
-    )
-    assert skipped.losses["shape"].item() == 0
-    assert kept.losses["shape"].item() == pytest.approx(
-        nt_xent(z_by_head["shape"], temperature=0.5).item(), rel=1e-12
-    )
-    expected = supcon(z_by_head["colour"], batch.labels["colour"], temperature=0.5)
-    assert skipped.losses["colour"] == kept.losses["colour"] == expected
 
 
 def mixed() -> tuple[dict[str, Tensor], Batch]:
@@ -181,18 +139,3 @@ def test_a_temperature_belongs_to_a_task_and_is_positive() -> None:
         MTCon.Spec(temperature_by_task={"color": 0.1}).check(problem(*TASKS))
     with pytest.raises(ValueError, match=r"greater than or equal to 0\.000001"):
         MTCon.Spec(temperature_by_task={"colour": 0.0})
-
-
-def test_a_task_s_temperature_can_be_searched() -> None:
-    path = "method.temperature_by_task.colour"
-    raw: dict[str, Any] = {
-        "name": "x",
-        "data": {"kind": "synthetic", "tasks": list(TASKS)},
-        "search": {"space": {path: {"loguniform": [0.05, 1.0]}}},
-    }
-    spec = parse_spec(raw).trial({path: 0.3}).method
-    assert isinstance(spec, MTCon.Spec)
-    assert spec.temperature_by_task == {"colour": 0.3}
-    raw["search"] = {"space": {"method.temperature_by_task.size": {"grid": [0.1]}}}
-    with pytest.raises(SpecError, match="temperature_by_task must name tasks"):
-        parse_spec(raw)

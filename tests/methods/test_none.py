@@ -6,19 +6,16 @@ from typing import Any
 import pytest
 import torch
 
-from mtcon_ray.capacity import ClusterView, NodeKind
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.evaluate import load_network
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
 from mtcon_ray.spec import RunSpec, dump_spec, parse_spec
 from mtcon_ray.trainer import Trainer
-from mtcon_ray.training.distributed import Ranks, parallelise
-from tests.plans import plan_of
 
 CPU = torch.device("cpu")
 ENCODERS: tuple[dict[str, Any], ...] = (
-    {"name": "handcrafted", "cells": 3},
+    {"name": "handcrafted"},
     {"name": "small", "width": 4},
 )
 
@@ -87,24 +84,3 @@ def test_fixed_features_tell_colours_apart(tmp_path: Path) -> None:
     run = make_run(make_spec(ENCODERS[0], data=data), tmp_path)
     assert list(run)
     assert run.report()["test/accuracy/colour"] > 0.6
-
-
-def test_the_plan_has_no_steps(tmp_path: Path) -> None:
-    view = ClusterView("here", (NodeKind("node", 2, 0, 1),))
-    plan = plan_of(make_spec(ENCODERS[0]), tmp_path, view)
-    assert (plan.epochs, plan.steps_per_epoch, plan.images_total, plan.parameters) == (1, 0, 0, 0)
-
-
-def test_several_workers_need_no_parameters() -> None:
-    """DistributedDataParallel refuses a network without parameters."""
-    spec = make_spec(ENCODERS[0])
-    method = METHODS["none"](spec.method, spec.problem({}))
-    network = build_network(spec.model, method.make_network, spec.seed)
-    assert parallelise(network, Ranks(0, 2), batch_norm="local")[1] is network
-
-
-def test_a_head_can_be_trained_on_fixed_features(tmp_path: Path) -> None:
-    """Cross-entropy on fixed features trains a linear classifier."""
-    spec = make_spec(ENCODERS[0], method="xent", train={"epochs": 4, "batch_size": 16, "lr": 0.05})
-    first, *_, last = make_run(spec, tmp_path)
-    assert last.metrics["loss"] < first.metrics["loss"]

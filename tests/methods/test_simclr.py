@@ -17,7 +17,3 @@ def test_loss_is_nt_xent_whatever_the_labels() -> None:
     expected = nt_xent(z_BVD, temperature=0.3)
     for labels in ({}, {"shape": torch.tensor([0, 0, -1, 1])}):
         assert method({"instance": z_BVD}, Batch(labels, 4)).losses == {"instance": expected}
-
-
-def test_nothing_is_learned_beside_the_network() -> None:
-    assert list(SimCLR(SimCLR.Spec(), problem("shape")).parameters()) == []

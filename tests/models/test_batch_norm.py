@@ -156,11 +156,6 @@ def test_parameters_names_and_mode_stay() -> None:
     after.load_state_dict(network().state_dict())
 
 
-def test_a_lone_norm_is_replaced_too() -> None:
-    assert type(make_global(nn.BatchNorm2d(2))) is GlobalBatchNorm
-    assert type(make_global(nn.BatchNorm1d(2, affine=False))) is GlobalBatchNorm
-
-
 def test_on_a_gpu_it_is_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chosen by the device alone; what it computes only GPUs can show."""
     before = network()

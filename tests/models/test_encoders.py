@@ -9,7 +9,7 @@ from zipfile import ZipFile
 
 import pytest
 import torch
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torchvision.models import ResNet18_Weights, resnet18
@@ -17,8 +17,6 @@ from torchvision.models import ResNet18_Weights, resnet18
 from mtcon_ray.errors import CheckpointError, SpecError
 from mtcon_ray.models.encoders import ENCODERS, Encoder
 from mtcon_ray.models.encoders.resnet import ResNet18, ResNet50
-from mtcon_ray.models.encoders.small import Small
-from mtcon_ray.models.spec import ModelSpec
 from mtcon_ray.spec import dump_spec, load_spec
 
 WIDTHS = {
@@ -64,29 +62,6 @@ def test_every_encoder_says_whether_its_features_depend_on_the_seed(name: str) -
         torch.manual_seed(seed)
         found.append(ENCODERS[name](spec).eval()(images(32)))
     assert spec.is_random != torch.equal(*found)
-
-
-@pytest.mark.parametrize("name", list(ENCODERS))
-def test_every_encoder_is_chosen_by_its_name(name: str) -> None:
-    spec = TypeAdapter(ModelSpec).validate_python({"encoder": {"name": name}})
-    assert type(spec.encoder) is ENCODERS[name].Spec
-
-
-def test_small_scales_with_its_spec() -> None:
-    encoder = Small(Small.Spec(width=8, blocks=2))
-    assert encoder(images(40)).shape == (2, 64)
-    assert encoder.stages(encoder.stem(images(40))).shape == (2, 64, 3, 3)
-    assert sum(isinstance(m, nn.Conv2d) for m in encoder.modules()) == 1 + 4 * 2 * 2 + 3
-
-
-def test_small_stem_keeps_the_resolution() -> None:
-    for stem, side in (("imagenet", 1), ("small", 4)):
-        net = ResNet18(ResNet18.Spec.model_validate({"stem": stem})).net
-        sides: list[int] = []
-        stage = net.get_submodule("layer4")
-        stage.register_forward_hook(lambda _, __, h, sides=sides: sides.append(h.shape[-1]))
-        net(images(32))
-        assert sides == [side]
 
 
 @pytest.mark.parametrize(

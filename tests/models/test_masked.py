@@ -78,16 +78,6 @@ def test_hidden_patches_are_not_looked_at() -> None:
         assert same == bool(first.hidden_NP[0, place])
 
 
-def test_masks_follow_torchs_generator() -> None:
-    network = can()
-    rows = []
-    for seed in (1, 1, 2):
-        torch.manual_seed(seed)
-        rows.append(network(images())["reconstruction"])
-    assert torch.equal(rows[0], rows[1])
-    assert not torch.equal(rows[0], rows[2])
-
-
 def test_the_decoder_puts_each_seen_patch_in_its_place() -> None:
     """Seen patches in another order, with their indices, give the same values."""
     vit, _, decoder = parts()
@@ -115,14 +105,6 @@ def test_patch_error_is_the_loops_mean() -> None:
             for k in range(5)
         ]
         assert found.item() == pytest.approx(sum(terms) / len(terms), rel=1e-12)
-
-
-def test_standardised_patches_have_mean_0_and_deviation_1() -> None:
-    cut = standardise(patches(images() * 3 + 2, 4))
-    torch.testing.assert_close(cut.mean(dim=2), torch.zeros(5, 16), atol=1e-6, rtol=0)
-    torch.testing.assert_close(cut.var(dim=2, correction=0), torch.ones(5, 16))
-    flat = standardise(torch.full((1, 2, 48), 0.3))
-    assert torch.equal(flat, torch.zeros(1, 2, 48))
 
 
 class Oracle(nn.Module):
@@ -157,26 +139,6 @@ def test_hidden_patches_are_compared_with_clean_pixels_and_seen_ones_with_the_no
         assert errors.min() > 0.5 if swapped else errors.max() < 1e-9
 
 
-def test_the_encoder_sees_the_noise() -> None:
-    encoded: list[Tensor] = []
-    for noise_level in (1e-9, 1.0):
-        network = can(noise_level)
-        network.decoder = Oracle(torch.zeros(1), torch.zeros(1))  # type: ignore[assignment]
-        torch.manual_seed(5)
-        network(images())
-        seen = network.decoder.seen
-        assert isinstance(seen, Seen)
-        encoded.append(seen.encoded_NKD)
-    assert (encoded[0] - encoded[1]).abs().max() > 0.01
-
-
-def test_hidden_patches_are_told_apart_by_their_places() -> None:
-    vit, _, decoder = parts()
-    seen = see_some(vit, images(1), 0.5)
-    value_PK = decoder(seen, (4, 4), torch.rand(1))[0][seen.hidden_NP[0]]
-    assert len(torch.unique(value_PK, dim=0)) == 8
-
-
 def test_noise_reaches_the_encoder_and_its_level_is_drawn_for_each_row() -> None:
     network = can(noise_level=0.4)
     x_NCHW = torch.zeros(500, 3, 16, 16)
@@ -187,27 +149,6 @@ def test_noise_reaches_the_encoder_and_its_level_is_drawn_for_each_row() -> None
     assert 0.39 < level_N.max() <= 0.4
     torch.testing.assert_close(noisy_NCHW, level_N[:, None, None, None] * noise_NCHW)
     assert noise_NCHW.std().item() == pytest.approx(1, abs=0.01)
-
-
-def test_features_of_all_patches_without_noise() -> None:
-    network = can().eval()
-    torch.testing.assert_close(network.features(images()), network.encoder(images()))
-    assert torch.equal(network.features(images()), network.features(images()))
-
-
-def test_errors_are_float32_under_autocast() -> None:
-    with torch.autocast("cpu", torch.bfloat16):
-        rows = can()(images())
-    assert {name: row.dtype for name, row in rows.items()} == dict.fromkeys(rows, torch.float32)
-
-
-def test_every_parameter_of_one_pass_is_trained() -> None:
-    network = can()
-    rows = network(images())
-    weights_ND = torch.randn(rows["a"].shape, generator=torch.Generator().manual_seed(1))
-    loss = (rows["a"] * weights_ND).sum() + rows["noise"].sum() + rows["reconstruction"].sum()
-    loss.backward()
-    assert [n for n, p in network.named_parameters() if p.grad is None] == []
 
 
 def test_a_graft_trains_the_auto_encoder_first_and_the_heads_then() -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import pytest
 import torch
 from torch import Tensor, nn
 
@@ -49,16 +48,6 @@ def test_a_head_is_linear_relu_linear_and_normalised() -> None:
     z_ND = network(images().double())["a"]
     assert z_ND.dtype == torch.float64
     torch.testing.assert_close(z_ND, p_ND / p_ND.norm(dim=1, keepdim=True))
-
-
-@pytest.mark.parametrize(("head_hidden", "expected"), [(None, 32), (5, 5)])
-def test_the_hidden_layer_is_as_wide_as_the_encoder_unless_said(
-    head_hidden: int | None, expected: int
-) -> None:
-    network = projections(("a",), dim=6, hidden=head_hidden)(Small(Small.Spec(width=4)))
-    first, last = layers(network)
-    assert first.weight.shape == (expected, 32)
-    assert last.weight.shape == (6, expected)
 
 
 def test_heads_are_float32_under_autocast() -> None:

@@ -1,14 +1,12 @@
 """The vision transformer: patches, position codes, all view sizes, subsets of patches."""
 
-import math
-
 import pytest
 import torch
 from pydantic import ValidationError
 from torch import Tensor
 
 from mtcon_ray.errors import SpecError
-from mtcon_ray.models.encoders.vit import ViT, patches, positions, waves
+from mtcon_ray.models.encoders.vit import ViT, patches, positions
 from mtcon_ray.spec import parse_spec
 
 SMALL = ViT.Spec(patch=4, width=16, depth=2, heads=2)
@@ -28,17 +26,6 @@ def test_patches_are_cut_row_by_row() -> None:
     assert torch.equal(cut[:, 4], x_NCHW[:, :, 4:, 4:8].flatten(1))
 
 
-def test_images_that_leave_a_rest_are_refused() -> None:
-    with pytest.raises(RuntimeError, match="divisible"):
-        patches(images(), 5)
-
-
-def test_waves_are_sines_and_cosines_of_falling_frequencies() -> None:
-    """Width 4 has two frequencies, 1 and 1/100."""
-    expected = [math.sin(3), math.sin(0.03), math.cos(3), math.cos(0.03)]
-    assert waves(torch.tensor([3.0]), 4)[0].tolist() == pytest.approx(expected)
-
-
 def test_places_tell_row_and_column_apart() -> None:
     code_PD = positions(2, 3, torch.zeros(1, 8, dtype=torch.float64))
     assert code_PD.shape == (6, 8)
@@ -46,15 +33,6 @@ def test_places_tell_row_and_column_apart() -> None:
     assert torch.equal(code_PD[1, :4], code_PD[0, :4])  # patches 0 and 1 share a row
     assert torch.equal(code_PD[3, 4:], code_PD[0, 4:])  # patches 0 and 3 share a column
     assert len(torch.unique(code_PD, dim=0)) == 6
-
-
-@pytest.mark.parametrize("side", [8, 12, 20])
-def test_features_are_the_mean_of_the_encoded_patches_at_any_size(side: int) -> None:
-    vit = ViT(SMALL)
-    x_NCHW = images(side, side)
-    encoded = vit.encode(vit.tokens(x_NCHW))
-    assert encoded.shape == (2, (side // 4) ** 2, 16)
-    torch.testing.assert_close(vit(x_NCHW), encoded.mean(dim=1))
 
 
 def test_patches_know_their_places_and_each_other() -> None:

@@ -5,11 +5,13 @@ from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor
 
 from mtcon_ray.models.encoders.base import ENCODERS, Encoder, EncoderSpec
 
+# Side of the small colour image; cells a side and bins of half a turn of the gradients' histogram;
+# bins a channel of the colour histogram.
+PIXELS, CELLS, ORIENTATIONS, COLOURS = 8, 6, 9, 4
 # Sobel kernel: the derivative along x, per pixel.
 SOBEL = ((-1 / 8, 0, 1 / 8), (-2 / 8, 0, 2 / 8), (-1 / 8, 0, 1 / 8))
 # The default normalisation of views maps brightness 0 to 1 into this range.
@@ -31,50 +33,33 @@ class Handcrafted(Encoder):
         has_batch_norm: ClassVar[bool] = False
 
         name: Literal["handcrafted"] = "handcrafted"
-        pixels: int = Field(8, ge=1, le=64, description="side of the small colour image")
-        cells: int = Field(6, ge=2, le=64, description="cells a side of the gradients' histogram")
-        orientations: int = Field(9, ge=2, le=64, description="bins of half a turn in each cell")
-        colours: int = Field(
-            4, ge=2, le=16, description="bins a channel of the joint colour histogram"
-        )
 
         @property
         def is_random(self) -> bool:
             return False
 
-        def check(self, view_size: int) -> None:
-            most = max(self.pixels, self.cells)
-            if view_size < most:
-                raise ValueError(
-                    f"views.size must be at least model.encoder.pixels and cells, {most}, "
-                    f"got {view_size}"
-                )
-
-    spec: Spec
     sobel: Tensor
+    width = 3 * PIXELS**2 + 4 * (CELLS - 1) ** 2 * ORIENTATIONS + COLOURS**3
 
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
-        self.spec = spec
-        num_blocks = (spec.cells - 1) ** 2
         along_x = torch.tensor(SOBEL)
         # A constant, so not in checkpoints. A buffer, because copying it to the device in each
         # forward pass would be a device synchronisation.
         self.register_buffer("sobel", torch.stack([along_x, along_x.T])[:, None], persistent=False)
-        self.width = 3 * spec.pixels**2 + 4 * num_blocks * spec.orientations + spec.colours**3
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Returns features, [N, width], in float32 at least under any autocast."""
         with torch.autocast(x_NCHW.device.type, enabled=False):
             x_NCHW = x_NCHW if x_NCHW.dtype == torch.float64 else x_NCHW.float()
             # Scaled to about the length of the other parts: a probe by SGD does not standardise.
-            small_NCPP = F.adaptive_avg_pool2d(x_NCHW, self.spec.pixels) / self.spec.pixels
+            small_NCPP = F.adaptive_avg_pool2d(x_NCHW, PIXELS) / PIXELS
             parts = small_NCPP, self.gradients(x_NCHW), self.colours(x_NCHW)
             return torch.cat([part.flatten(1) for part in parts], dim=1)
 
     def gradients(self, x_NCHW: Tensor) -> Tensor:
         """Returns each block's histograms, [N, 4 * orientations, blocks], of length at most 1."""
-        num_bins = self.spec.orientations
+        num_bins = ORIENTATIONS
         grey_N1HW = F.pad(x_NCHW.mean(dim=1, keepdim=True), (1, 1, 1, 1), mode="replicate")
         dx_NHW, dy_NHW = F.conv2d(grey_N1HW, self.sobel.to(grey_N1HW.dtype)).unbind(dim=1)
         length_NHW = (dx_NHW.square() + dy_NHW.square()).sqrt()
@@ -82,7 +67,7 @@ class Handcrafted(Encoder):
         bins_O11 = torch.arange(num_bins, device=x_NCHW.device, dtype=x_NCHW.dtype)[:, None, None]
         away = (turn_NHW[:, None] - bins_O11).remainder(num_bins)
         share_NOHW = (1 - torch.minimum(away, num_bins - away)).clamp(min=0)
-        cells_NOCC = F.adaptive_avg_pool2d(share_NOHW * length_NHW[:, None], self.spec.cells)
+        cells_NOCC = F.adaptive_avg_pool2d(share_NOHW * length_NHW[:, None], CELLS)
         blocks_NKL = F.unfold(cells_NOCC, kernel_size=2)
         # eps keeps a flat block, whose gradients are rounding errors, near 0.
         return F.normalize(blocks_NKL, dim=1, eps=0.01)
@@ -92,7 +77,7 @@ class Handcrafted(Encoder):
 
         In each channel a pixel is shared linearly by its two nearest bins.
         """
-        num_bins = self.spec.colours
+        num_bins = COLOURS
         level_NCP = (x_NCHW.flatten(2) - DARKEST) / (BRIGHTEST - DARKEST) * (num_bins - 1)
         bins_B1 = torch.arange(num_bins, device=x_NCHW.device, dtype=x_NCHW.dtype)[:, None]
         away = (level_NCP.clamp(0, num_bins - 1)[:, :, None] - bins_B1).abs()

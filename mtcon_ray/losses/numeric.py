@@ -1,0 +1,103 @@
+"""Precision of losses, checks of their rows, and mean cosines of pairs.
+
+exp(1 / temperature) overflows float16 below a temperature of 0.09, so losses are computed in
+float32 at least.
+"""
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mtcon_ray.losses.positives import Relation
+
+AnyLoss = TypeVar("AnyLoss", bound=Callable[..., Any])
+
+
+def full_precision(device: torch.device) -> AbstractContextManager[None]:
+    """Returns a context in which autocast is off."""
+    # A no-op if autocast is off: entering torch.autocast takes as long as an operation on a small
+    # batch.
+    if not torch.is_autocast_enabled(device.type):
+        return nullcontext()
+    return torch.autocast(device.type, enabled=False)
+
+
+def in_full_precision(loss: AnyLoss) -> AnyLoss:
+    """Decorates a loss: autocast is off, and half-precision arguments become float32.
+
+    The first positional argument must be a tensor; its device is the one of autocast.
+    """
+
+    @wraps(loss)
+    def wrapped(z: Tensor, *args: Any, **options: Any) -> Any:
+        with full_precision(z.device):
+            named = {name: at_least_float32(x) for name, x in options.items()}
+            return loss(*map(at_least_float32, (z, *args)), **named)
+
+    return cast(AnyLoss, wrapped)
+
+
+def at_least_float32(x: Any) -> Any:
+    """Returns a tensor of half precision in float32, and anything else as it is."""
+    return x.float() if isinstance(x, Tensor) and x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def check_rows(z: Tensor, name: str = "z") -> None:
+    """Raises ValueError unless z is a floating-point tensor with finite entries.
+
+    Causes a device synchronisation.
+    """
+    check_floating(z, name)
+    # A sum is one pass without a temporary mask. It is NaN or inf if an entry is; a sum of finite
+    # entries can overflow too, so only then are the entries themselves checked.
+    if math.isfinite(z.detach().sum(dtype=torch.promote_types(z.dtype, torch.float32)).item()):
+        return
+    bad = int((~torch.isfinite(z)).sum())
+    if bad:
+        raise ValueError(f"{name} must be finite, got {bad} of {z.numel()} entries nan or inf")
+
+
+def check_floating(z: Tensor, name: str = "z") -> None:
+    """Raises ValueError unless z is a floating-point tensor."""
+    if not z.is_floating_point():
+        raise ValueError(f"{name} must be of a floating-point dtype, got {z.dtype}")
+
+
+class Compared(NamedTuple):
+    """Rows [B, V, D] of one head, and the rows that a loss compares them with, both detached.
+
+    They are the same rows, or queries and their keys. Both mean cosines are near 1 if the
+    embeddings collapse.
+    """
+
+    z_BVD: Tensor
+    other_BVD: Tensor
+    relation: Relation
+
+    @torch.no_grad()
+    def cosines(self) -> tuple[Tensor, Tensor]:
+        """Returns the weighted mean cosine of positives and the mean cosine of different items.
+
+        Both are scalars, and not finite if the batch has no such pair.
+        Sums of rows give the sums of products, so memory is linear in the batch.
+        """
+        z_BVD, other_BVD = (
+            F.normalize(at_least_float32(x), dim=2) for x in (self.z_BVD, self.other_BVD)
+        )
+        B, V, _ = z_BVD.shape
+        degrees = self.relation.degrees(z_BVD[None])
+        weight_B = degrees.weight_HB[0].where(degrees.count_HB[0] > 0, 0.0)
+        sum_BVD = self.relation.sums(other_BVD[None])[0]
+        # `sums` is undefined for rows without positives.
+        sum_B = (z_BVD * sum_BVD).sum(dim=(1, 2)).where(weight_B > 0, 0.0)
+        item_BD, other_BD = z_BVD.sum(dim=1), other_BVD.sum(dim=1)
+        of_all = item_BD.sum(dim=0) @ other_BD.sum(dim=0)
+        of_same_item = (item_BD * other_BD).sum()
+        num_random = V * V * B * (B - 1)
+        return sum_B.sum() / (weight_B.sum() * V), (of_all - of_same_item) / num_random

@@ -7,18 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import ValidationError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torchvision.models import ResNet18_Weights, resnet18
 
-from mtcon_ray.errors import CheckpointError, ResourceError, SpecError
+from mtcon_ray.errors import CheckpointError, SpecError
 from mtcon_ray.models.encoders import ENCODERS, Encoder
-from mtcon_ray.models.encoders.resnet import ResNet18, ResNet50
-from mtcon_ray.models.encoders.small import Small
+from mtcon_ray.models.encoders.resnet import ResNet18
 from mtcon_ray.models.encoders.torchvision import Torchvision
-from mtcon_ray.models.encoders.vit import ViT
-from mtcon_ray.models.encoders.weights import read_weights
 from mtcon_ray.models.network import build_network, projections
 from mtcon_ray.models.spec import ModelSpec
 from mtcon_ray.training import checkpoint
@@ -59,7 +55,6 @@ def as_safetensors(encoder: Encoder, path: Path) -> Path:
 def as_folder(encoder: Encoder, path: Path) -> Path:
     """Writes the folder of an export."""
     save_file(plain_state(encoder), path / "weights.safetensors")
-    save_file({"view.weight_VS": torch.ones(1)}, path / "probes.safetensors")
     return path
 
 
@@ -114,13 +109,6 @@ def test_a_file_of_another_shape_is_refused_on_the_meta_device(
             make("vit", path)
 
 
-def test_keys_of_torchvisions_vit_are_not_those_of_a_checkpoint(tmp_path: Path) -> None:
-    """Some of them begin with `encoder.` too."""
-    state = {"conv_proj.bias": torch.ones(2), "encoder.ln.weight": torch.ones(3)}
-    save_file(state, tmp_path / "vit.safetensors")
-    assert read_weights(tmp_path / "vit.safetensors", {}).keys() == state.keys()
-
-
 def test_counters_of_batch_norm_may_be_missing(tmp_path: Path) -> None:
     """torchvision's first files of ResNet-18 and ResNet-50 are older than these counters."""
     theirs = resnet18()
@@ -158,12 +146,6 @@ def test_a_damaged_safetensors_file_is_refused(
 def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"is a folder without weights\.safetensors, model"):
         make("small", tmp_path)
-
-
-@pytest.mark.parametrize("spec", [Small.Spec, ViT.Spec])
-def test_encoders_of_this_package_have_no_named_weights(spec: Any) -> None:
-    with pytest.raises(ValidationError, match="must be null or the path of a state-dict"):
-        spec(weights="imagenet")
 
 
 @pytest.fixture
@@ -204,26 +186,6 @@ def test_a_download_is_read_from_the_store(
     # The download draws no random numbers, so heads are the same with and without the store.
     for key, value in network.state_dict().items():
         assert torch.equal(direct.state_dict()[key], value), key
-
-
-def test_both_names_of_the_same_weights_are_stored_once(published: Path, tmp_path: Path) -> None:
-    ResNet18.Spec(weights="imagenet").fetch_weights(tmp_path / "store")
-    Torchvision.Spec(model="resnet18", weights="IMAGENET1K_V1").fetch_weights(tmp_path / "store")
-    weights = tmp_path / "store" / "weights"
-    (only,) = (path for path in weights.iterdir() if path.is_dir())
-    assert only.name.startswith("torchvision-resnet18-IMAGENET1K-V1-")
-
-
-def test_a_store_that_cannot_be_written_is_refused(published: Path, tmp_path: Path) -> None:
-    (tmp_path / "store").write_text("")
-    with pytest.raises(ResourceError, match="the image store must be writable"):
-        ResNet18.Spec(weights="imagenet").fetch_weights(tmp_path / "store")
-
-
-def test_resnets_have_torchvisions_names_of_weights() -> None:
-    assert ResNet50.Spec(weights="IMAGENET1K_V2").source == "torchvision resnet50 IMAGENET1K_V2"
-    with pytest.raises(ValidationError, match="stem must be imagenet where weights is IMAGENET1K"):
-        ResNet50.Spec(weights="IMAGENET1K_V2", stem="small")
 
 
 @pytest.mark.parametrize(

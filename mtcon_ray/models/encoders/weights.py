@@ -34,7 +34,7 @@ FETCHED_FILE = "model.safetensors"
 FOLDER_FILES = ("weights.safetensors", FETCHED_FILE, MODEL_FILE)
 WEIGHTS_FILE = "a file of PyTorch weights (a state dict saved by torch.save)"
 FILES = "a state-dict or safetensors file, a model.pt of this program, or an export's folder"
-# In checkpoints the keys of an encoder begin with this.
+# Keys of a checkpoint's encoder begin with this.
 ENCODER = "encoder."
 # Counter of batch norm, which files written by torch before 0.4.1 lack, also some of torchvision.
 COUNTER = "num_batches_tracked"

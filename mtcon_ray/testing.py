@@ -28,7 +28,7 @@ from mtcon_ray.testing_graph import check_step_graph
 from mtcon_ray.trainer import Trainer
 from mtcon_ray.training.distributed import ALONE
 from mtcon_ray.training.step import (
-    _backward,
+    backward,
     chunk_seeds,
     compute_gradients,
     encode,
@@ -231,7 +231,7 @@ def check_chunks(run: Trainer) -> None:
         torch.manual_seed(seed)
         parts.append(encode(learner, x_NCHW))
     whole = {head: torch.cat([z_by_head[head] for z_by_head in parts]) for head in parts[0]}
-    _backward(learner, whole, batch)
+    backward(learner, whole, batch)
     expected = {name: p.grad for name, p in _parameters(run) if p.grad is not None}
     assert found.keys() == expected.keys() != set()
     for name, gradient in expected.items():

@@ -25,10 +25,10 @@ from mtcon_ray.evaluation.intervals import (
     StandardError,
     detectable,
     holm,
+    judge,
     mean_interval,
     p_value,
     standard_error,
-    verdict,
 )
 from mtcon_ray.presentation import ONE_SEED, interval_text, p_text
 
@@ -223,7 +223,7 @@ def decided(setting: Setting, tests: Sequence[Tested]) -> list[Verdict]:
         p = None if each.p is None else next(corrected)
         answer: Answer = "not testable here" if each.difference is None else "undecided"
         if each.difference is not None and p is not None:
-            answer = verdict(each.difference, p=p)
+            answer = judge(each.difference, p=p)
         smallest = each.error and detectable(each.error, len(p_values))
         answer = comparable(
             setting, powered(answer, smallest, each.paper), is_held_out=each.is_held_out

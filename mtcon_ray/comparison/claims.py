@@ -23,10 +23,10 @@ from mtcon_ray.evaluation.intervals import (
     detectable,
     difference,
     holm,
+    judge,
     p_value,
     seed_variance,
     standard_error,
-    verdict,
 )
 from mtcon_ray.metrics import Kind
 from mtcon_ray.presentation import NOTHING, csv_text, interval_text, p_text
@@ -65,7 +65,7 @@ class Judged:
             return "not testable here"
         if self.difference is None or self.p_holm is None:
             return "undecided"
-        return verdict(self.difference, self.claim.margin, self.p_holm)
+        return judge(self.difference, self.claim.margin, self.p_holm)
 
 
 def judged(rows: list[Row], claims: Iterable[ClaimSpec]) -> list[Judged]:

@@ -235,7 +235,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def verdict(difference: Interval, margin: float = 0.0, p: float | None = None) -> Verdict:
+def judge(difference: Interval, margin: float = 0.0, p: float | None = None) -> Verdict:
     """Returns whether a difference is above a margin, or that this is undecided.
 
     `p` is that of the difference against the margin, corrected for other claims: above LEVEL the

@@ -214,14 +214,14 @@ def compute_gradients(learner: Learner, views: Tensor | Chunks, batch: Batch) ->
     if not isinstance(views, Tensor) and len(views) == 1:
         views = views[0]()
     if isinstance(views, Tensor):
-        done = _backward(learner, encode(learner, views), batch)
+        done = backward(learner, encode(learner, views), batch)
     else:
         done = _backward_in_chunks(learner, views, batch)
     average_gradients(learner.method, learner.ranks)
     return done
 
 
-def _backward(learner: Learner, z_by_head: dict[str, Tensor], batch: Batch) -> Update:
+def backward(learner: Learner, z_by_head: dict[str, Tensor], batch: Batch) -> Update:
     """Computes the objective from the rows, and gradients as far as the rows' graph reaches."""
     method, weighting = learner.method, learner.method.weighting
     output: MethodOutput = method(gather(z_by_head, learner.ranks, batch.num_items), batch)
@@ -242,7 +242,7 @@ def chunk_seeds(num_chunks: int) -> list[int]:
 
 
 def _backward_in_chunks(learner: Learner, chunks: Chunks, batch: Batch) -> Update:
-    """Computes what `_backward` does with the graph of only one chunk in memory.
+    """Computes what `backward` does with the graph of only one chunk in memory.
 
     That is gradient caching, Gao et al. 2021, arXiv:2101.06983: encode all chunks without a graph,
     compute the loss's gradient on these rows, then encode chunk by chunk again with a graph and
@@ -256,7 +256,7 @@ def _backward_in_chunks(learner: Learner, chunks: Chunks, batch: Batch) -> Updat
             seed_generators(seed, x_NCHW.device)
             found.append(encode(learner, x_NCHW))
     whole = {head: torch.cat([z[head] for z in found]).requires_grad_() for head in found[0]}
-    done = _backward(learner, whole, batch)
+    done = backward(learner, whole, batch)
     # Each head has one, also a head that no loss uses: `gather` joins them.
     gradients = {head: z_ND.grad for head, z_ND in whole.items() if z_ND.grad is not None}
     end = 0

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +19,7 @@ from mtcon_ray.search.space import with_lists
 from mtcon_ray.status import Status
 from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.events import Ended, Event, Reported, Started, last_change
-from mtcon_ray.tracking.lost import lost_parts
+from mtcon_ray.tracking.lost import lost_in
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -266,7 +266,7 @@ def _load(folder: Path, logs: Mapping[str, list[Event]]) -> SweepResults:
     spec = recorded_spec(read_record(path), str(path), plan.kinds if plan else None)
     trials = [_trial(name, events, spec) for name, events in logs.items() if events]
     trials.sort(key=lambda trial: trial.number)
-    lost = tuple(_lost(folder, logs, spec.may_end_early))
+    lost = tuple(lost_in(folder, logs, may_end_early=spec.may_end_early))
     return SweepResults(folder.name, folder, spec, plan, tuple(trials), lost)
 
 
@@ -306,26 +306,6 @@ def budget_of(name: str, start: Started) -> tuple[int, int]:
         ) from None
 
 
-def _lost(folder: Path, logs: Mapping[str, list[Event]], may_end_early: bool) -> Iterator[str]:
-    """Yields what is missing from the event logs of trials, without reading the study.
-
-    Trials are numbered without gaps and have a folder of checkpoints from their first epoch on.
-    """
-    whole = {name for name, events in logs.items() if events}
-    begun = {place.name for place in paths.checkpoints_folder(folder).glob("trial-*")}
-    numbers = [int(n) for name in whole | begun if (n := name.removeprefix("trial-")).isdigit()]
-    begun |= {f"trial-{number:04d}" for number in range(max(numbers, default=0))}
-    for name in sorted(begun - whole):
-        yield f"{name}: its event log is missing: its metrics are lost"
-    parent = EventLog.read(paths.parent_log(folder))
-    has_ended = bool(parent) and trial_status(parent)[0] is Status.FINISHED
-    for name in sorted(whole):
-        for part in lost_parts(logs[name], may_end_early=may_end_early):
-            yield f"{name}: {part}"
-        if has_ended and trial_status(logs[name])[0] is Status.RUNNING:
-            yield f"{name}: its event log has no end: the metrics of its last epochs are lost"
-
-
 def _seconds(events: list[Event]) -> float:
     """Returns the time between each report and the event before it, summed, in seconds.
 
@@ -352,7 +332,7 @@ def was_submitted(folder: Path) -> bool:
 
 
 def kept_files(folder: Path) -> list[Path]:
-    """Returns the network and the predictions of a finished training, as far as they exist."""
+    """Returns the files of a finished training that exist: its network and predictions."""
     return [p for p in (paths.kept_model(folder), folder / paths.PREDICTIONS_FILE) if p.exists()]
 
 

@@ -106,8 +106,13 @@ def recorded_spec(
 ) -> RecordedSpec:
     """Returns a recorded spec from plain data. Raises SpecError, which begins with `where`.
 
-    A scheduler that only a plugin knows is left out of the section `search`.
+    A scheduler that only a plugin knows is left out of the section `search`. A spec without its
+    defaults is completed, which imports torch.
     """
+    if not {"seed", "data", "model", "method"} <= raw.keys():
+        from mtcon_ray.spec import dump_spec, parse_spec
+
+        raw = dump_spec(parse_spec(raw, where=where))
     fields = {**raw, "raw": raw, "where": where, "kinds": kinds}
     search = raw.get("search")
     scheduler = search.get("scheduler") if isinstance(search, dict) else None

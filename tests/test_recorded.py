@@ -37,6 +37,11 @@ def test_fields_that_show_results_are_those_of_the_whole_spec(spec: RunSpec) -> 
     assert recorded_spec(dump_spec(spec)).labels == spec.labels, "also without a plan"
 
 
+def test_a_record_without_defaults_is_completed() -> None:
+    stored = recorded_spec({"name": "tiny", "search": {"repeats": 3}})
+    assert (stored.seed, stored.method.name, stored.search.repeats) == (0, "mtcon", 3)
+
+
 def test_a_scheduler_of_a_plugin_is_named(spec: RunSpec) -> None:
     raw = dump_spec(spec)
     raw["search"]["scheduler"] = {"name": "own", "patience": 3}

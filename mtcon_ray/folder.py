@@ -57,7 +57,7 @@ def choose_folder(
     if _has_begun(folder) and not is_there:
         raise SweepError(
             f"{kind} {name!r} must have its {SPEC_FILE} to go on with, got records without it in "
-            f"{folder}; restore that file, remove all with `mtcon-ray clean {name} "
+            f"{folder}; restore that file, remove all with `mtcon-ray clean {among.name}/{name} "
             "--yes`, or give another --name"
         )
     if not resume:

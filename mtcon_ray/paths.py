@@ -247,19 +247,23 @@ def last_name(folder: Path, stem: str) -> str:
 def find_folder(root: Path, name: str) -> Path:
     """Returns the folder of the sweep or single training of this name.
 
-    Raises SweepError if there is none, with similar names, and if there are both.
+    Raises SweepError if there is none, with similar names, and if there are both. `sweeps/<name>`
+    and `runs/<name>` select one of both.
     """
-    places = [root / kind / checked_name(name) for kind in FOLDERS]
-    found = [place for place in places if place.is_dir()]
+    kind, slash, rest = name.partition("/")
+    is_selected = bool(slash) and kind in FOLDERS
+    places = [root / each for each in ([kind] if is_selected else FOLDERS)]
+    plain = checked_name(rest if is_selected else name)
+    found = [place / plain for place in places if (place / plain).is_dir()]
     if len(found) > 1:
         raise SweepError(
-            f"{name!r} is the name of a sweep and of a training under {root}; move one of both "
-            "folders to another root"
+            f"{plain!r} is the name of a sweep and of a training under {root}; give "
+            f"sweeps/{plain} or runs/{plain}"
         )
     if found:
         return found[0]
-    known = [entry.name for place in places for entry in list_folders(place.parent)]
-    raise SweepError(f"no sweep or run {name!r} under {root}{nearest(name, known)}")
+    known = [entry.name for place in places for entry in list_folders(place)]
+    raise SweepError(f"no sweep or run {plain!r} under {root}{nearest(plain, known)}")
 
 
 def checked_name(name: str) -> str:

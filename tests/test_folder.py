@@ -208,7 +208,7 @@ def test_records_without_a_spec_are_neither_removed_nor_continued(
     folder.mkdir(parents=True)
     (folder / "study.journal").touch()
     for resume in (False, True):
-        with pytest.raises(SweepError, match=r"without it .* `mtcon-ray clean mine "):
+        with pytest.raises(SweepError, match=r"without it .* `mtcon-ray clean sweeps/mine "):
             choose(tmp_path, spec, "mine", resume)
     with pytest.raises(ZeroDivisionError), claimed(folder):
         raise ZeroDivisionError

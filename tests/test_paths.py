@@ -105,9 +105,11 @@ def test_names_that_are_no_folder_names_are_refused(tmp_path: Path, name: str) -
 def test_find_refuses_a_name_of_both_kinds_and_suggests(tmp_path: Path) -> None:
     sweep = make(sweep_folder(tmp_path, "shoes-1"))
     assert find_folder(tmp_path, "shoes-1") == sweep
-    make(run_folder(tmp_path, "shoes-1"))
-    with pytest.raises(SweepError, match="move one of both folders to another root"):
+    run = make(run_folder(tmp_path, "shoes-1"))
+    with pytest.raises(SweepError, match="give sweeps/shoes-1 or runs/shoes-1"):
         find_folder(tmp_path, "shoes-1")
+    assert find_folder(tmp_path, "sweeps/shoes-1") == sweep
+    assert find_folder(tmp_path, "runs/shoes-1") == run
     with pytest.raises(SweepError, match="did you mean 'shoes-1'"):
         find_folder(tmp_path, "shoe-1")
     with pytest.raises(SweepError, match="a name must be"):

@@ -44,8 +44,11 @@ def test_a_name_of_a_sweep_and_a_training_removes_neither(tmp_path: Path) -> Non
     sweep, run = (make(tmp_path / kind / "shoes-1") for kind in ("sweeps", "runs"))
     refused = clean(tmp_path, "--yes")
     assert refused.exit_code == 2
-    assert "move one of both folders to another root" in refused.stderr
+    assert "give sweeps/shoes-1 or runs/shoes-1" in refused.stderr
     assert (sweep.exists(), run.exists()) == (True, True)
+    chosen = ["clean", "runs/shoes-1", "--yes", "--root", str(tmp_path)]
+    assert CliRunner().invoke(program, chosen).exit_code == 0
+    assert (sweep.exists(), run.exists()) == (True, False)
 
 
 def test_the_size_of_a_folder_does_not_count_what_its_links_lead_to(tmp_path: Path) -> None:

@@ -44,5 +44,4 @@ def test_a_plan_waits_for_neither_tune_nor_mlflow(tmp_path: Path, command: str) 
     """It waits for neither torch's compiler nor torchvision, also with a ResNet."""
     (tmp_path / "spec.yaml").write_text("{name: tiny, data: synthetic, model: {encoder: resnet18}}")
     loaded = loaded_by(command, str(tmp_path / "spec.yaml"), "--set", f"storage.root={tmp_path}")
-    needless = {"ray.tune", "mlflow", "torchvision", "torch._dynamo"}
-    assert not loaded & (needless | {"ray", "optuna"} if command == "validate" else needless)
+    assert not loaded & {"ray.tune", "mlflow", "torchvision", "torch._dynamo", "optuna"}

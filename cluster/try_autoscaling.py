@@ -101,9 +101,8 @@ class Cluster:
 
     def status(self, name: str = NAME) -> str:
         """Returns the status of a sweep's job: "running", "succeeded", ..."""
-        jobs = json.loads(
-            self._run(sys.executable, "-m", "mtcon_ray", "list", "--cluster", "--json")
-        )
+        command = ("mtcon_ray", "list", "--cluster", "--json")
+        jobs = json.loads(self._run(sys.executable, "-m", *command))
         return next(str(job["status"]).lower() for job in jobs if job["sweep"] == name)
 
     def logs(self) -> str:

@@ -43,7 +43,7 @@ from experiments.reproduction.trends import Tested, combined, difference_tested
 from mtcon_ray.cli import options
 from mtcon_ray.cli.main import run_script
 from mtcon_ray.cli.terminal import say
-from mtcon_ray.evaluation.intervals import detectable, holm, verdict
+from mtcon_ray.evaluation.intervals import detectable, holm, judge
 from mtcon_ray.paths import prepare_root
 from mtcon_ray.presentation import p_text
 
@@ -194,7 +194,7 @@ def verdicts(tests: list[Tested]) -> pd.DataFrame:
     for each in tests:
         p = None if each.p is None else next(corrected)
         smallest = each.error and detectable(each.error, sum(t.p is not None for t in tests))
-        answer = verdict(each.difference, p=p) if each.difference and p is not None else each.why
+        answer = judge(each.difference, p=p) if each.difference and p is not None else each.why
         rows.append(
             {
                 "claim": each.claim,

@@ -1,0 +1,43 @@
+"""Cells that are really trained, on a few synthetic images for one epoch, without Ray."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from experiments.reproduction.cells import Cell, Setting
+from experiments.reproduction.experiment import Trained
+from mtcon_ray.comparison.row import Row
+from mtcon_ray.data.dataset import open_dataset
+from mtcon_ray.paths import cache_folder, checkpoint_folder
+from mtcon_ray.results import TrialResult
+from mtcon_ray.status import Status
+from mtcon_ray.trainer import Trainer
+from tests.experiments.pretended import setting
+from tests.recorded import results_of
+
+SMALL = ("data.num_items=100", "train.epochs=1", "evaluate.bootstrap=10")
+
+
+def tiny_setting(root: Path) -> Setting:
+    """Returns a setting with one seed, few images, and one epoch for every cell."""
+    return setting(root, "smoke", *SMALL)
+
+
+def train(where: Setting, cells: Iterable[Cell]) -> dict[Cell, Trained]:
+    """Returns cells with one training each, whose network is kept; nothing is tested."""
+    found = {}
+    for cell in cells:
+        spec = where.spec_of(cell)
+        folder = where.root / "sweeps" / spec.name
+        dataset = open_dataset(spec.data, view_size=spec.views.size, store=cache_folder(where.root))
+        kept = checkpoint_folder(folder, "trial-0000")
+        trainer = Trainer(spec, dataset, kept, device=torch.device("cpu"))
+        list(trainer)  # nothing if another test has trained the cell
+        assert trainer.last is not None
+        reports = ((trainer.last.epoch, trainer.last.metrics),)
+        trial = TrialResult("trial-0000", 0, {}, Status.FINISHED, None, 1, spec.seed, reports)
+        results = replace(results_of(spec, trial), folder=folder)
+        found[cell] = Trained(cell, where.source(cell.data), Row(spec.name, results))
+    return found

@@ -17,8 +17,7 @@ from typing import Any
 from experiments.reproduction.budgets import Budget
 from experiments.reproduction.data import DATA_SETS, DataChoice, Source
 from mtcon_ray.comparison.tuning import TuneSpec, Tuning, make_tuning
-from mtcon_ray.data.sources import SOURCES
-from mtcon_ray.data.sources.download import DownloadSource
+from mtcon_ray.data.sources.recipes import RECIPES
 from mtcon_ray.spec import RunSpec, apply_override, parse_spec, set_value
 
 
@@ -292,9 +291,8 @@ class Setting:
 
 def recipe_of(data: str) -> dict[str, Any]:
     """Returns the fields that the paper of a data set states, without those of its method."""
-    source = SOURCES[DATA_SETS[data].kind]
-    assert issubclass(source, DownloadSource)
-    return {path: v for path, v in source.recipe.items() if path.partition(".")[0] != "method"}
+    recipe = RECIPES[DATA_SETS[data].kind]
+    return {path: v for path, v in recipe.items() if path.partition(".")[0] != "method"}
 
 
 def unique(cells: Iterable[Cell]) -> list[Cell]:

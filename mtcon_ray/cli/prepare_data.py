@@ -13,8 +13,9 @@ from mtcon_ray.cli.terminal import Terminal
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.sources.download import DownloadSource
+from mtcon_ray.data.sources.recipes import RECIPES
 from mtcon_ray.data.splits import SPLITS
-from mtcon_ray.errors import DataError, SpecError
+from mtcon_ray.errors import DataError, SpecError, nearest
 from mtcon_ray.paths import cache_folder, choose_root, expanded
 from mtcon_ray.preparation import check_data
 from mtcon_ray.safe_yaml import dump_yaml
@@ -28,25 +29,19 @@ def recipe_spec(
 
     `storage` becomes its `storage.root`, where the decoded images are then found.
 
-    Raises SpecError for a kind that is no download, or an invalid override.
+    Raises SpecError for a kind without a recipe, or an invalid override.
     """
-    source = SOURCES[kind]
-    if not issubclass(source, DownloadSource):
-        known = [name for name in SOURCES if issubclass(SOURCES[name], DownloadSource)]
-        raise SpecError(
-            f"KIND must be a published data set, got {kind!r}; known: {', '.join(known)}"
-        )
-    raw: dict[str, Any] = {
-        "version": 1,
-        "name": kind,
-        "data": {"kind": kind, "root": str(expanded(root).absolute())},
-    }
-    for path, value in source.recipe.items():
-        set_value(raw, path, value)
+    if kind not in RECIPES:
+        raise SpecError(f"KIND must be a published data set, got {kind!r}{nearest(kind, RECIPES)}")
+    values = {"version": 1, "name": kind, "data.kind": kind}
+    values |= {"data.root": str(expanded(root).absolute()), **RECIPES[kind]}
     if size is not None:
-        set_value(raw, "views.size", size)
+        values["views.size"] = size
     if storage is not None:
-        set_value(raw, "storage.root", str(choose_root(storage)))
+        values["storage.root"] = str(choose_root(storage))
+    raw: dict[str, Any] = {}
+    for path, value in values.items():
+        set_value(raw, path, value)
     for override in overrides:
         apply_override(raw, override)
     spec = parse_spec(raw)
@@ -72,32 +67,22 @@ def prepare_data(spec: RunSpec, root: Path, *, quiet: bool) -> Iterator[str]:
     yield f"{data.kind} in {source.spec.root}"
     num_items: dict[str, int] = {split: len(labels.rows(split)) for split in SPLITS}
     sizes = {column: labels.size_of(column) for column in (*data.tasks, *data.held_out)}
-    yield from (
-        f"  {what:<10}{text}"
-        for what, text in data_lines(data, num_items, sizes, labels.split_origin)
-    )
-    yield from (f"warning: {line}" for line in source.differences(labels))
-    known = checked.table.warnings
+    for what, text in data_lines(data, num_items, sizes, labels.split_origin):
+        yield f"  {what:<10}{text}"
+    known = [*source.differences(labels), *checked.table.warnings]
     yield from (f"warning: {line}" for line in known)
-    decoded = []
     with Console(Terminal.of(sys.stderr), quiet=quiet) as console:
-
-        def progress(done: int, total: int) -> None:
-            decoded.append(done)
-            console.on_decode(done, total)
-
         console.on_phase("reading the images' files")
         dataset = open_dataset(
             data,
             view_size=spec.views.size,
             store=cache_folder(root),
-            progress=progress,
+            progress=console.on_decode,
             checked=checked,
         )
     yield from (f"warning: {line}" for line in dataset.table.warnings if line not in known)
-    side = dataset.images.shape[1]
-    how = "decoded" if decoded else "were decoded before"
+    side, size = dataset.images.shape[1], decimal(dataset.images.nbytes)
     yield (
-        f"  {'images':<10}{len(labels):,} of {side} x {side} pixels {how}, "
-        f"{decimal(dataset.images.nbytes)} in {cache_folder(root)}"
+        f"  {'images':<10}{len(labels):,} of {side} x {side} pixels are decoded, {size} in "
+        f"{cache_folder(root)}"
     )

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from PIL import Image
@@ -13,36 +13,13 @@ from pydantic import Field
 from mtcon_ray.data.batch import MISSING
 from mtcon_ray.data.decoding import make_square
 from mtcon_ray.data.image_files import ImageFolder
-from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.download import DownloadSource, DownloadSpec, Part
 from mtcon_ray.data.splits import SPLITS, stratified_split
-from mtcon_ray.data.table_file import encode_columns
 from mtcon_ray.data.text_file import read_lines
 from mtcon_ray.errors import DataError
 
 # Part of the cache key: increase it if the same files would be decoded to other pixels.
 VERSION = 1
-
-
-def amcl_recipe(size: int) -> dict[str, Any]:
-    """Returns the settings of AMCL's released code with SimCLR on images of `size` pixels.
-
-    Wang et al. 2023, arXiv:2310.05615.
-    """
-    return {
-        "views.size": size,
-        "views.crop_scale": [0.08, 1.0],
-        "model.encoder": {"name": "resnet18", "stem": "small"},
-        "model.head_dim": 128,
-        "method": {"name": "amcl", "form": "simclr", "top_k": 100},
-        "train.epochs": 1000,
-        "train.batch_size": 512,
-        "train.lr": 0.06,
-        "train.warmup_epochs": 0,
-        "train.lr_final": 0,
-        "train.weight_decay": 5e-4,
-        "train.max_grad_norm": 1,
-    }
 
 
 class BinarySpec(DownloadSpec):
@@ -68,8 +45,7 @@ class BinarySource(DownloadSource):
     has the number of records of each file; files of test images begin with "test". class_files has
     the file of class names and their number by label. The last label is the finest, and the val
     split has the same share of each of its classes. axes turns an image's [3, first axis, second
-    axis] into [rows, columns, 3]. pickles has files of the data set's other archive. md5 has the
-    published digests of files and of the archive, by file name.
+    axis] into [rows, columns, 3]. pickles has files of the data set's other archive.
     """
 
     Spec: ClassVar[type[BinarySpec]]
@@ -80,7 +56,6 @@ class BinarySource(DownloadSource):
     num_label_bytes: ClassVar[int]
     axes: ClassVar[tuple[int, int, int]] = (1, 2, 0)
     pickles: ClassVar[tuple[str, ...]] = ()
-    md5: ClassVar[Mapping[str, str]]
     spec: BinarySpec
 
     def codes(self, name: str, records: np.ndarray) -> np.ndarray:
@@ -89,74 +64,48 @@ class BinarySource(DownloadSource):
         Labels are in the order of class_files and count from 0. `records` are the file's records,
         uint8 [images, bytes]. Raises DataError if a label is out of range.
         """
-        columns = enumerate(self.class_files)
-        return np.stack([self.in_range(records[:, i], column, name) for i, column in columns], 1)
+        return self.in_range(records[:, : self.num_label_bytes], name)
 
     def used_images(self) -> dict[str, int]:
         """Returns the number of images of each file that are items, in the order of the items."""
         return dict(self.num_images)
 
     def parts(self) -> dict[str, Part]:
-        names = [*self.used_images(), *(file for file, _ in self.class_files.values())]
-        found = {name: self.part(name) for name in names}
-        return found | self.archive_at_root(self.archive, self.md5)
+        files = (*self.used_images(), *(file for file, _ in self.class_files.values()))
+        return {name: self.part(name) for name in files}
 
     def part(self, name: str) -> Part:
         """Returns a file as a part of the download: in its folder, or itself at the root."""
-        return Part((f"{self.folder_name}/{name}", name), self.archive, self.page, self.md5)
+        return Part((f"{self.folder_name}/{name}", name), f"{self.archive} of {self.page}")
 
-    def path(self, what: str) -> Path:
-        if self.parts()[what].find(Path(self.spec.root)) is None:
-            self._refuse_pickles()
-        return super().path(what)
-
-    def missing(self) -> list[str]:
-        found = super().missing()
-        if found:
-            self._refuse_pickles()
+    def find(self, what: str) -> Path | None:
+        found = super().find(what)
+        pickles = [Path(self.spec.root) / place for place in self.pickles]
+        for path in filter(Path.is_file, pickles if found is None else ()):
+            raise DataError(
+                f"data.root must hold the binary version of the data, {self.archive} of "
+                f"{self.page}, got {path} of the Python version, which is not read because a "
+                "pickle can run code"
+            )
         return found
 
-    def _refuse_pickles(self) -> None:
-        """Raises DataError if the root has a file of the archive that is not read."""
-        for place in self.pickles:
-            path = Path(self.spec.root) / place
-            if path.is_file():
-                raise DataError(
-                    f"data.root must hold the binary version of the data, {self.archive} of "
-                    f"{self.page}, got {path} of the Python version, which is not read because a "
-                    "pickle can run code"
-                )
+    @property
+    def names(self) -> list[str]:
+        return [
+            f"{name} {row}" for name, count in self.used_images().items() for row in range(count)
+        ]
 
-    def read_labels(self) -> LabelTable:
-        used = self.used_images()
+    @cached_property
+    def _codes(self) -> np.ndarray:
+        """The labels of all items, int64 [N, labels]."""
+        used = self.used_images().items()
         # Opened for this call only: pages that it touches then do not count as memory in use.
-        opened = [(name, self._open(name)[:number]) for name, number in used.items()]
-        codes = np.concatenate([self.codes(name, records) for name, records in opened])
-        split = self._split(codes[:, -1])
-        cells = {
-            # The empty text in the last place is what MISSING, -1, selects.
-            column: np.array([*self._class_names(column), ""], dtype=object)[codes[:, place]]
-            for place, column in enumerate(self.class_files)
-            if column in self.columns
-        }
-        items = tuple(f"{name} {row}" for name, number in used.items() for row in range(number))
-        return LabelTable(items, *encode_columns(cells), split)
+        opened = [(name, self._open(name)[:number]) for name, number in used]
+        return np.concatenate([self.codes(name, records) for name, records in opened])
 
-    def _split(self, codes: np.ndarray) -> np.ndarray:
-        """Returns the split of each item, int8 [N]; without a label it is train or test.
-
-        `codes` are the labels whose classes are split alike, int64 [N].
-        """
-        used, share = self.used_images(), self.spec.val_share
-        is_test = np.repeat([name.startswith("test") for name in used], list(used.values()))
-        split = np.where(is_test, SPLITS.index("test"), SPLITS.index("train")).astype(np.int8)
-        rows = np.flatnonzero(~is_test & (codes != MISSING))
-        split[rows] = stratified_split(codes[rows], rows, (1 - share, share), self.spec.seed)
-        return split
-
-    def _class_names(self, column: str) -> list[str]:
-        """Returns the names of a label's classes by code. Raises DataError if some are missing."""
-        file, number = self.class_files[column]
+    def cells(self, label: str) -> np.ndarray:
+        """Returns each item's class, object [N] of str. Raises DataError if names are missing."""
+        file, number = self.class_files[label]
         path = self.path(file)
         names = [line.strip() for line in read_lines(path) if line.strip()]
         if len(set(names)) != number or len(names) != number:
@@ -164,7 +113,18 @@ class BinarySource(DownloadSource):
                 f"{path} must have {number} different class names, one per line, got "
                 f"{len(set(names))} in {len(names)} lines; {self.way_out}"
             )
-        return names
+        # The empty text in the last place is what MISSING, -1, selects.
+        classes = np.array([*names, ""], dtype=object)
+        return np.asarray(classes[self._codes[:, [*self.class_files].index(label)]])
+
+    def read_split(self) -> np.ndarray:
+        # Without a label an item is train or test.
+        used, share, codes = self.used_images(), self.spec.val_share, self._codes[:, -1]
+        is_test = np.repeat([name.startswith("test") for name in used], list(used.values()))
+        split = np.where(is_test, SPLITS.index("test"), SPLITS.index("train")).astype(np.int8)
+        rows = np.flatnonzero(~is_test & (codes != MISSING))
+        split[rows] = stratified_split(codes[rows], rows, (1 - share, share), self.spec.seed)
+        return split
 
     @property
     def way_out(self) -> str:
@@ -187,20 +147,21 @@ class BinarySource(DownloadSource):
             f"{num_bytes:,}), got {found:,}; {self.way_out}"
         )
 
-    def in_range(self, codes: np.ndarray, column: str, name: str, first: int = 0) -> np.ndarray:
-        """Returns label bytes of a file as codes that count from 0, int64 [images].
+    def in_range(self, labels: np.ndarray, name: str, first: int = 0) -> np.ndarray:
+        """Returns label bytes of a file as codes that count from 0, int64 [images, labels].
 
         `first` is the byte of the first class. Raises DataError if a byte is that of no class.
         """
-        last = first + self.class_files[column][1] - 1
-        bad = np.flatnonzero((codes < first) | (codes > last))
-        if len(bad):
-            others = f" and {len(bad) - 1} more such images" if len(bad) > 1 else ""
-            raise DataError(
-                f"{column} labels of {self.path(name)} must be {first} to {last}, got "
-                f"{codes[bad[0]]} for image {bad[0]} (from 0){others}; {self.way_out}"
-            )
-        return codes.astype(np.int64) - first
+        codes = labels.astype(np.int64) - first
+        for place, (column, (_, number)) in enumerate(self.class_files.items()):
+            bad = np.flatnonzero((codes[:, place] < 0) | (codes[:, place] >= number))
+            if len(bad):
+                raise DataError(
+                    f"{column} labels of {self.path(name)} must be {first} to "
+                    f"{first + number - 1}, got {labels[bad[0], place]} for image {bad[0]} (from "
+                    f"0) and {len(bad) - 1} more such images; {self.way_out}"
+                )
+        return codes
 
     def _open(self, name: str) -> np.ndarray:
         """Returns a file of images as a memory map, uint8 [images, bytes]. Raises DataError."""
@@ -227,20 +188,15 @@ class BinarySource(DownloadSource):
         return images, {}
 
     def content_key(self) -> str:
-        return self._keyed(self._files.digest(self._places()))
+        return self._keyed(ImageFolder(Path(self.spec.root)).digest(self._places()))
 
     def signature(self) -> str | None:
-        stamps = self._files.signature(self._places())
+        stamps = ImageFolder(Path(self.spec.root)).signature(self._places())
         return None if stamps is None else self._keyed(stamps)
-
-    @property
-    def _files(self) -> ImageFolder:
-        return ImageFolder(Path(self.spec.root))
 
     def _places(self) -> list[str]:
         """Returns the paths of the files of images below the root."""
-        root = Path(self.spec.root)
-        return [str(self.path(name).relative_to(root)) for name in self.used_images()]
+        return [str(self.path(name).relative_to(self.spec.root)) for name in self.used_images()]
 
     def _keyed(self, digest: str) -> str:
         counts = list(self.used_images().values())

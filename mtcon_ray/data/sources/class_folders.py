@@ -77,8 +77,7 @@ class FolderSource(FilesSource):
                 f"data.images must hold images ({', '.join(FORMATS)}), got "
                 f"{self.spec.images} with none"
             )
-        self.refuse_outside(found, self.files.root)
-        return found
+        return self.inside(found, self.files.root)
 
     @cached_property
     def _folders(self) -> tuple[dict[str, Split], np.ndarray]:

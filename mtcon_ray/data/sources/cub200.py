@@ -1,35 +1,39 @@
 """Caltech-UCSD Birds 200-2011 (Wah et al. 2011, CNS-TR-2011-001), as it unpacks.
 
-Tasks and recipe are those of MTCon ("Multitask Contrastive Learning", openreview.net, id
+The tasks are those of MTCon ("Multitask Contrastive Learning", openreview.net, id
 UB03wcP8RH): size, shape and primary colour of the bird, with its species held out. The paper does
 not say how the many ratings of an image become one label; `labels` has two ways.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from mtcon_ray.data.decoding import Box, decode_image
-from mtcon_ray.data.image_files import ImageFolder
-from mtcon_ray.data.labels import LabelTable
+from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.data.sources.base import SOURCES
-from mtcon_ray.data.sources.download import DownloadSource, DownloadSpec, Part, mscon_recipe
-from mtcon_ray.data.sources.files import FilesSource, FilesSpec
+from mtcon_ray.data.sources.download import HeldOut, Part, PhotosSource, PhotosSpec, Tasks
 from mtcon_ray.data.splits import SPLITS, stratified_split
-from mtcon_ray.data.table_file import encode_columns
-from mtcon_ray.data.text_file import read_fields, read_lines
+from mtcon_ray.data.text_file import read_fields
 from mtcon_ray.errors import DataError
 
 VAL_SHARE = 0.1  # of the published training split
 TOP = "CUB_200_2011/"
 ARCHIVE = "CUB_200_2011.tgz"
-MD5 = {ARCHIVE: "97eceeb196236b17998738112f37df78"}
-# The first four fields of each line; a few lines have further ones.
+# The first four fields of each line. A few lines have further fields.
 RATINGS = dict.fromkeys(("image", "attribute", "present", "certainty"), np.int32)
+FILES = {
+    "images": "images",
+    "paths": "images.txt",
+    "species": "classes.txt",
+    "species of images": "image_class_labels.txt",
+    "splits": "train_test_split.txt",
+    "attributes of images": "attributes/image_attribute_labels.txt",
+    "attributes of species": "attributes/class_attribute_labels_continuous.txt",
+}
 Label = Literal[
     "bill_shape", "wing_color", "upperparts_color", "underparts_color", "breast_pattern",
     "back_color", "tail_shape", "upper_tail_color", "head_pattern", "breast_color", "throat_color",
@@ -40,19 +44,15 @@ Label = Literal[
 
 
 @SOURCES.register("cub200")
-class CubSource(FilesSource, DownloadSource):
+class CubSource(PhotosSource):
     """The species, and from each group of attributes the one that describes the bird best."""
 
-    class Spec(FilesSpec, DownloadSpec):
+    class Spec(PhotosSpec):
         """CUB-200-2011; labels: the 28 groups of attributes, and the species."""
 
         kind: Literal["cub200"] = "cub200"
-        tasks: tuple[Label, ...] = Field(
-            ("size", "shape", "primary_color"), min_length=1, description="labels to train on"
-        )
-        held_out: tuple[Label, ...] = Field(
-            ("species",), description="labels never trained on, probed once at the end"
-        )
+        tasks: Tasks[Label] = ("size", "shape", "primary_color")
+        held_out: HeldOut[Label] = ("species",)
         labels: Literal["image", "species"] = Field(
             "image",
             description="image: the attribute seen with the highest certainty in each image; "
@@ -68,133 +68,83 @@ class CubSource(FilesSource, DownloadSource):
     num_items = 11_788
     num_split = (5_394, 600, 5_794)
     num_classes: ClassVar[Mapping[str, int]] = {"species": 200}
-    recipe: ClassVar[Mapping[str, Any]] = mscon_recipe(224, "resnet50", head_dim=64)
+    archives = (ARCHIVE,)
+    md5: ClassVar[Mapping[str, str]] = {ARCHIVE: "97eceeb196236b17998738112f37df78"}
     spec: Spec
 
     def parts(self) -> dict[str, Part]:
-        files = {
-            "images": "images",
-            "paths": "images.txt",
-            "species": "classes.txt",
-            "species of images": "image_class_labels.txt",
-            "splits": "train_test_split.txt",
-            "attributes of images": "attributes/image_attribute_labels.txt",
-            "attributes of species": "attributes/class_attribute_labels_continuous.txt",
-        }
-        if self.spec.crop:
-            files["bounding boxes"] = "bounding_boxes.txt"
+        files = FILES | ({"bounding boxes": "bounding_boxes.txt"} if self.spec.crop else {})
         places: dict[str, tuple[str, ...]] = {w: (TOP + file, file) for w, file in files.items()}
         # In the archive it is beside the folder; copies of the data set often have it within.
-        attributes = ("attributes.txt", f"{TOP}attributes/attributes.txt")
-        places["names of attributes"] = (
-            *attributes,
-            "attributes/attributes.txt",
-            "../attributes.txt",
-        )
-        found = {what: Part(where, ARCHIVE, self.page) for what, where in places.items()}
-        return found | self.archive_at_root(ARCHIVE, MD5)
+        name = "attributes.txt"
+        within = (f"{TOP}attributes/{name}", f"attributes/{name}")
+        places["names of attributes"] = (name, *within, f"../{name}")
+        return {what: Part(found, f"{ARCHIVE} of {self.page}") for what, found in places.items()}
+
+    def _by_id(self, what: str, *types: type) -> list[np.ndarray]:
+        """Returns the columns of a file of lines of an id and values, the ids first."""
+        fields = {str(place): each for place, each in enumerate((np.int64, *types))}
+        return list(read_fields(self.path(what), fields, more=False).values())
 
     @cached_property
-    def files(self) -> ImageFolder:
-        return self.folder("images")
-
-    @cached_property
-    def _paths(self) -> dict[int, str]:
-        return self._by_id("paths")
+    def _images(self) -> tuple[np.ndarray, np.ndarray]:
+        """The images' ids, int64 [N], and their paths, object [N] of str."""
+        ids, paths = self._by_id("paths", str)
+        return ids, paths
 
     @cached_property
     def names(self) -> list[str]:
-        names = list(self._paths.values())
-        self.refuse_outside(names, self.path("paths"))
-        return names
+        return self.inside(self._images[1].tolist(), self.path("paths"))
 
-    def _by_id(self, what: str) -> dict[int, str]:
-        """Returns a file of an id and a text in each line. Raises DataError if a line differs."""
-        path, found = self.path(what), {}
-        for number, line in enumerate(read_lines(path), 1):
-            key, _, text = line.strip().partition(" ")
-            if not key.isdigit() or not text:
-                raise DataError(f"line {number} of {path} must be an id and a text, got {line!r}")
-            found[int(key)] = text.strip()
-        return found
-
-    def _of_images(self, what: str) -> list[str]:
-        """Returns a text for each image. Raises DataError if an image has none."""
-        found = self._by_id(what)
-        absent = [image for image in self._paths if image not in found]
-        if absent:
+    def _by_image(self, what: str, *types: type) -> np.ndarray:
+        """Returns the values of each image's line, [N, values]."""
+        ids, *values = self._by_id(what, *types)
+        if not np.array_equal(ids, self._images[0]):
             raise DataError(
-                f"{self.path(what)} must have a line for each image, got none for {absent[0]}"
+                f"{self.path(what)} must have the images of {self.path('paths')} in their order, "
+                f"got {len(ids)} other lines; unpack {ARCHIVE} again"
             )
-        return [found[image] for image in self._paths]
+        return np.stack(values, axis=1)
 
-    def _numbers(self, what: str, rule: str, allowed: Callable[[np.ndarray], bool]) -> np.ndarray:
-        """Returns the numbers of each image's line, float64 [N, any].
+    def _refuse(self, bad: np.ndarray, what: str, rule: str) -> None:
+        """Raises DataError for the first image where `bad`, bool [N], is True."""
+        for row in np.flatnonzero(bad)[:1]:
+            image = self._images[0][row]
+            raise DataError(f"{self.path(what)} must have {rule} for each image, not for {image}")
 
-        Raises DataError with the `rule` for a line that is not `allowed`.
-        """
-        found = []
-        for image, text in zip(self._paths, self._of_images(what), strict=True):
-            try:
-                numbers = np.array(text.split(), dtype=float)
-            except ValueError:
-                numbers = np.empty(0)
-            if not allowed(numbers):
-                raise DataError(
-                    f"{self.path(what)} must have {rule} for each image, got {text!r} for {image}"
-                )
-            found.append(numbers)
-        return np.array(found)
-
-    def read_labels(self) -> LabelTable:
-        labels, classes = encode_columns({c: self._values(c) for c in self.columns})
-        return LabelTable(
-            names=tuple(self.names), labels=labels, classes=classes, split=self._read_split()
-        )
-
-    def _read_split(self) -> np.ndarray:
-        """Returns each image's split, int8 [N]: the published one, with a part of train as val."""
-        is_train = self._numbers("splits", "0 or 1", lambda n: n.tolist() in ([0], [1]))[:, 0]
+    def read_split(self) -> np.ndarray:
+        is_train = self._by_image("splits", np.int64)[:, 0]
+        self._refuse(~np.isin(is_train, (0, 1)), "splits", "0 or 1")
         split = np.full(len(is_train), SPLITS.index("test"), dtype=np.int8)
         train = np.flatnonzero(is_train)
-        # drawn_split's first two splits are train and val.
-        split[train] = stratified_split(
-            self._species[train],
-            np.array(self.names, dtype=object)[train],
-            (1 - VAL_SHARE, VAL_SHARE),
-            self.spec.seed,
-        )
+        # The first two splits of stratified_split are train and val.
+        names, shares = self._images[1][train], (1 - VAL_SHARE, VAL_SHARE)
+        split[train] = stratified_split(self._species[train], names, shares, self.spec.seed)
         return split
 
     @cached_property
     def _species(self) -> np.ndarray:
         """The species of each image, int64 [N], from 0."""
-        ids = [*self._by_id("species")]
-        rule = f"an id of {self.path('species').name}"
-        found = self._numbers("species of images", rule, lambda n: len(n) == 1 and n[0] in ids)
-        return found[:, 0].astype(np.int64) - 1
+        what = "species of images"
+        species, known = self._by_image(what, np.int64)[:, 0], self._by_id("species", str)[0]
+        self._refuse(~np.isin(species, known), what, f"an id of {self.path('species').name}")
+        return species - 1
 
     @cached_property
     def _attributes(self) -> list[tuple[str, str]]:
         """The group and the name of each attribute, such as (size, small_(5_-_9_in))."""
-        texts = self._by_id("names of attributes")
-        pairs = [texts[key].partition("::")[::2] for key in sorted(texts)]
+        ids, texts = self._by_id("names of attributes", str)
+        pairs = [text.partition("::")[::2] for text in texts[np.argsort(ids)]]
         return [(group.removeprefix("has_"), name) for group, name in pairs]
 
     @cached_property
     def _shares(self) -> np.ndarray:
         """The share of each species' images with each attribute, percent, float64 [200, 312]."""
         path = self.path("attributes of species")
-        try:
-            shares = np.array([line.split() for line in read_lines(path)], dtype=float)
-        except ValueError as error:
-            raise DataError(f"{path} must hold numbers, got: {error}") from None
-        wanted = (int(self._species.max()) + 1, len(self._attributes))
-        if shares.shape[0] < wanted[0] or shares.shape[1:] != wanted[1:]:
-            raise DataError(
-                f"{path} must have a line for each species and a number for each attribute, at "
-                f"least {wanted}, got {shares.shape}"
-            )
+        fields = {str(place): float for place in range(len(self._attributes))}
+        shares = np.stack(list(read_fields(path, fields, more=False).values()), axis=1)
+        if len(shares) <= self._species.max():
+            raise DataError(f"{path} must have a line for each species, got {len(shares)} lines")
         return shares
 
     @cached_property
@@ -204,27 +154,23 @@ class CubSource(FilesSource, DownloadSource):
         0 where it was not seen.
         """
         path = self.path("attributes of images")
-        rated = read_fields(path, RATINGS, more=True)
-        image, attribute = rated["image"], rated["attribute"]
-        most = len(self._attributes)
-        strange = np.flatnonzero((image < 0) | (attribute < 1) | (attribute > most))
-        if len(strange):
-            line = int(strange[0])
+        ids, most = self._images[0], len(self._attributes)
+        image, attribute, present, certainty = read_fields(path, RATINGS, more=True).values()
+        for line in np.flatnonzero((image < 0) | (attribute < 1) | (attribute > most))[:1]:
             raise DataError(
                 f"{path} must begin each line with the ids of an image and of an attribute up to "
                 f"{most}, got {image[line]} and {attribute[line]} in line {line + 1}"
             )
-        row_of = np.full(max(image.max(), *self._paths) + 1, -1)
-        row_of[list(self._paths)] = np.arange(len(self._paths))
-        found = np.zeros((len(self._paths), len(self._attributes)), dtype=np.uint8)
-        seen = (rated["present"] == 1) & (row_of[image] >= 0)
-        found[row_of[image[seen]], attribute[seen] - 1] = rated["certainty"][seen]
+        row_of = np.full(max(image.max(), ids.max()) + 1, -1)
+        row_of[ids] = np.arange(len(ids))
+        found = np.zeros((len(ids), most), dtype=np.uint8)
+        seen = (present == 1) & (row_of[image] >= 0)
+        found[row_of[image[seen]], attribute[seen] - 1] = certainty[seen]
         return found
 
-    def _values(self, label: str) -> np.ndarray:
-        """Returns each image's value of a label, object [N] of str, "" where unknown."""
+    def cells(self, label: str) -> np.ndarray:
         if label == "species":
-            named = self._by_id("species")
+            named = dict(zip(*self._by_id("species", str), strict=True))
             return np.array([named[species + 1] for species in self._species], dtype=object)
         group = [i for i, (of, _) in enumerate(self._attributes) if of == label]
         if not group:
@@ -243,17 +189,14 @@ class CubSource(FilesSource, DownloadSource):
         return np.asarray(names[best])
 
     @cached_property
-    def _boxes(self) -> list[Box]:
-        rule = "left, top, width and height"
-        found = self._numbers(
-            "bounding boxes", rule, lambda n: n.shape == (4,) and bool(np.isfinite(n).all())
-        )
-        return [(x, y, x + width, y + height) for x, y, width, height in found.tolist()]
+    def _boxes(self) -> list[tuple[float, float, float, float]]:
+        boxes = self._by_image("bounding boxes", float, float, float, float)
+        bad = ~np.isfinite(boxes).all(axis=1)
+        self._refuse(bad, "bounding boxes", "left, top, width and height")
+        return [(x, y, x + width, y + height) for x, y, width, height in boxes.tolist()]
 
     def key_details(self) -> str:
-        if not self.spec.crop:
-            return ""
-        return hashlib.sha256(repr(self._boxes).encode()).hexdigest()
+        return hashlib.sha256(repr(self._boxes).encode()).hexdigest() if self.spec.crop else ""
 
     def decode_file(self, row: int, data: bytes, size: int) -> np.ndarray:
         box = self._boxes[row] if self.spec.crop else None

@@ -2,47 +2,50 @@
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar, TypeVar
 
+import numpy as np
 from pydantic import Field
 
 from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.data.labels import LabelTable
-from mtcon_ray.data.sources.base import SOURCES, DataSource, DataSpec
-from mtcon_ray.data.splits import SPLITS
+from mtcon_ray.data.sources.base import DataSource, DataSpec
+from mtcon_ray.data.sources.files import FilesSource, FilesSpec
+from mtcon_ray.data.splits import SPLITS, stratified_split
+from mtcon_ray.data.table_file import encode_classes
 from mtcon_ray.errors import DataError
+from mtcon_ray.metrics import Kind
 from mtcon_ray.registry import LocalPath
 from mtcon_ray.regular_file import open_regular
 
-# What a spec on a published data set has from its paper's recipe unless it says otherwise: what
-# follows from the images. Epochs, rate and method are the user's choice; `mtcon-ray prepare`
-# prints those of the paper.
-RECIPE_DEFAULTS = ("views.size", "model.encoder", "train.batch_size")
+# Shares of train, val and test where no splits are published.
+SPLIT_FRACTIONS = (0.7, 0.1, 0.2)
 
 
 @dataclass(frozen=True)
 class Part:
-    """A file or folder of a download.
+    """A file or folder of a download: the first of `places`, below the root, that exists.
 
-    It is the first of `places`, which are paths below the root, that exists. `archive` holds it,
-    and is found on `page`. md5 has the published digests of files, by file name.
+    `origin` names the archive that holds the part, and the archive's page.
     """
 
     places: tuple[str, ...]
-    archive: str
-    page: str
-    md5: Mapping[str, str] = field(default_factory=dict)
+    origin: str
 
     def __str__(self) -> str:
         """Returns where the part may lie, and where to get it."""
-        return f"{' or '.join(self.places)}, from {self.archive} of {self.page}"
+        return f"{' or '.join(self.places)}, from {self.origin}"
 
-    def find(self, root: Path) -> Path | None:
-        """Returns the part's path below the root, None if it is not there."""
-        return next((root / place for place in self.places if (root / place).exists()), None)
+
+Label = TypeVar("Label", bound=str)
+Tasks = Annotated[tuple[Label, ...], Field(min_length=1, description="labels to train on")]
+HeldOut = Annotated[
+    tuple[Label, ...], Field(description="labels never trained on, probed once at the end")
+]
 
 
 class DownloadSpec(DataSpec):
@@ -51,49 +54,95 @@ class DownloadSpec(DataSpec):
     root: LocalPath = Field(
         min_length=1, description="folder into which the data set's archives were unpacked"
     )
+    # The names of label sets. All other labels are classes.
+    sets: ClassVar[tuple[str, ...]] = ()
+
+    def kind_of(self, name: str) -> Kind:
+        return "set" if name in self.sets else "classes"
 
 
 class DownloadSource(DataSource):
     """Base class of the kinds of data that read a download; `mtcon-ray prepare` checks it.
 
     page is the address of the data set. num_items is the published number of images, and num_split
-    that of each split where splits are published; num_classes has those of labels, by label, where
-    all classes must occur. recipe has the values of other sections of the
-    spec that the data set's paper uses, by dotted path; see `with_recipe_defaults`.
+    the number in each split where splits are published. num_classes has the number of classes by
+    label, for labels of which all classes must occur. md5 has the published digests by file name.
+    archives has the places below the root where an archive with a digest may still lie.
     """
 
     Spec: ClassVar[type[DownloadSpec]]
     page: ClassVar[str]
     num_items: ClassVar[int]
-    num_split: ClassVar[tuple[int, int, int] | None] = None
+    num_split: ClassVar[tuple[int, ...]] = ()
     num_classes: ClassVar[Mapping[str, int]] = {}
-    recipe: ClassVar[Mapping[str, Any]]
+    md5: ClassVar[Mapping[str, str]] = {}
+    archives: ClassVar[tuple[str, ...]] = ()
     spec: DownloadSpec
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The label columns that the spec names."""
-        return (*self.spec.tasks, *self.spec.held_out)
 
     @abstractmethod
     def parts(self) -> dict[str, Part]:
         """Returns the files and folders that the spec needs, by what they hold."""
 
+    @property
+    @abstractmethod
+    def names(self) -> Sequence[str]:
+        """The name of each item."""
+
+    @abstractmethod
+    def read_split(self) -> np.ndarray:
+        """Returns each item's split, int8 [N]."""
+
+    def cells(self, label: str) -> np.ndarray:
+        """Returns each item's class, object [N] of str, "" where unknown."""
+        raise NotImplementedError
+
+    def drawn(self, strata: np.ndarray, groups: np.ndarray) -> np.ndarray:
+        """Returns a random split, int8 [N], with the same shares in each stratum."""
+        return stratified_split(strata, groups, SPLIT_FRACTIONS, self.spec.seed)
+
+    def encoded(self, label: str) -> tuple[np.ndarray, tuple[str, ...]]:
+        """Returns each item's class index, int64 [N], MISSING where unknown, and class names."""
+        return encode_classes(self.cells(label))
+
+    def bits(self) -> tuple[np.ndarray, tuple[str, ...]]:
+        """Returns the bits of the label set, uint8 [N, L], and its L names."""
+        raise NotImplementedError
+
+    def doubts(self, table: LabelTable) -> list[str]:
+        """Returns warnings of the labels."""
+        return []
+
+    def read_labels(self) -> LabelTable:
+        spec, names = self.spec, tuple(self.names)
+        columns = (*spec.tasks, *spec.held_out)
+        found = {c: self.encoded(c) for c in columns if c not in spec.sets}
+        sets = {c: self.bits() for c in columns if c in spec.sets}
+        table = LabelTable(
+            names=names,
+            labels={column: codes for column, (codes, _) in found.items()},
+            classes={column: classes for column, (_, classes) in found.items()},
+            split=self.read_split(),
+            multi_hot={column: bits for column, (bits, _) in sets.items()},
+            multi_hot_names={column: labels for column, (_, labels) in sets.items()},
+        )
+        return replace(table, warnings=tuple(self.doubts(table)))
+
+    def find(self, what: str) -> Path | None:
+        """Returns the path of a part, None if the part does not exist."""
+        places = [Path(self.spec.root) / place for place in self.parts()[what].places]
+        return next((place for place in places if place.exists()), None)
+
     def path(self, what: str) -> Path:
         """Returns the path of a part. Raises DataError, with its origin, if it is not there."""
-        part, root = self.parts()[what], Path(self.spec.root)
-        found = part.find(root)
+        found, root = self.find(what), self.spec.root
         if found is None:
+            part = self.parts()[what]
             raise DataError(f"data.root must hold {what} ({part}), got {root}, where they are not")
         return found
 
     def missing(self) -> list[str]:
         """Returns a line for each part that is not there."""
-        return [
-            f"{what}: {part}"
-            for what, part in self.parts().items()
-            if part.find(Path(self.spec.root)) is None
-        ]
+        return [f"{w}: {part}" for w, part in self.parts().items() if self.find(w) is None]
 
     def differences(self, table: LabelTable) -> list[str]:
         """Returns a line for each number, of items or classes, and file unlike the published.
@@ -101,70 +150,36 @@ class DownloadSource(DataSource):
         `table` has the labels of all items.
         """
         counts = {"images": (len(table), self.num_items)}
-        if self.num_split is not None:
-            for split, published in zip(SPLITS, self.num_split, strict=True):
-                counts[f"{split} images"] = len(table.rows(split)), published
-        for label, published in self.num_classes.items():
-            if label in table.classes:
-                counts[f"classes of {label}"] = len(table.classes[label]), published
+        for split, published in zip(SPLITS, self.num_split, strict=False):
+            counts[f"{split} images"] = len(table.rows(split)), published
+        for label in self.num_classes.keys() & table.classes.keys():
+            counts[f"classes of {label}"] = len(table.classes[label]), self.num_classes[label]
         found = [
             f"{got:,} {what}, where {published:,} are published"
             for what, (got, published) in counts.items()
             if got != published
         ]
-        for what in self.parts():
-            path, known = self.path(what), self.parts()[what].md5
-            if path.name in known and _md5(path) != known[path.name]:
-                found.append(f"{path} has another MD5 than the published {known[path.name]}")
+        archives = [Path(self.spec.root) / place for place in self.archives]
+        for path in (*map(self.path, self.parts()), *archives):
+            known = self.md5.get(path.name)
+            if known and path.exists() and _md5(path) != known:
+                found.append(f"{path} has another MD5 than the published {known}")
         return found
 
-    def archive_at_root(
-        self, name: str, md5: Mapping[str, str], *, folder: str = ""
-    ) -> dict[str, Part]:
-        """Returns an archive, by its name, that still lies at the root; {} if it does not.
 
-        It may lie in a folder there. It is not needed once it is unpacked, but its digest shows
-        whether it is whole.
-        """
-        part = Part((name, f"{folder}{name}"), name, self.page, md5)
-        return {} if part.find(Path(self.spec.root)) is None else {name: part}
-
-    def folder(self, what: str) -> ImageFolder:
-        """Returns a part as a folder of images. Raises DataError if it is not there."""
-        return ImageFolder(self.path(what))
+class PhotosSpec(FilesSpec, DownloadSpec):
+    """Spec fields common to all published data sets whose images are files."""
 
 
-def with_recipe_defaults(raw: Any) -> Any:
-    """Returns a spec's plain data, with the default fields of the recipe of its published data set.
+class PhotosSource(FilesSource, DownloadSource):
+    """Base class of the published data sets whose images are the files of the part "images"."""
 
-    Fields that the data have stay, as do the data of a spec on other images.
-    """
-    data = raw.get("data") if isinstance(raw, dict) else None
-    kind = data.get("kind") if isinstance(data, dict) else None
-    source = SOURCES[kind] if isinstance(kind, str) and kind in SOURCES else DataSource
-    if not issubclass(source, DownloadSource):
-        return raw
-    for path in RECIPE_DEFAULTS:
-        section, field_name = path.split(".")
-        given = raw.get(section, {})
-        if path in source.recipe and isinstance(given, dict):
-            raw = raw | {section: {field_name: source.recipe[path], **given}}
-    return raw
+    Spec: ClassVar[type[PhotosSpec]]
+    spec: PhotosSpec
 
-
-def mscon_recipe(size: int, encoder: str, *, head_dim: int) -> dict[str, Any]:
-    """Returns the settings of MSCon and MTCon for views of `size` pixels.
-
-    Mu, Guttag and Makar 2023, arXiv:2307.02712; MTCon states the same.
-    """
-    return {
-        "views.size": size,
-        "model.encoder": {"name": encoder, "weights": "imagenet"},
-        "model.head_dim": head_dim,
-        "train.epochs": 200,
-        "train.batch_size": 64,
-        "train.lr": 0.05,
-    }
+    @cached_property
+    def files(self) -> ImageFolder:
+        return ImageFolder(self.path("images"))
 
 
 def _md5(path: Path) -> str:

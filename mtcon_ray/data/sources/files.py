@@ -94,8 +94,8 @@ class FilesSource(DataSource):
         """
         return decode_image(data, size, self.spec.resize)
 
-    def refuse_outside(self, names: Sequence[str], where: Path) -> None:
-        """Raises DataError if the file `where` names an image outside of `files`."""
+    def inside(self, names: list[str], where: Path) -> list[str]:
+        """Returns the names. Raises DataError if the file `where` names one outside of `files`."""
         outside = self.files.find_outside(names)
         if outside is not None:
             name = names[outside]
@@ -103,6 +103,7 @@ class FilesSource(DataSource):
                 f"{where} must name files inside {self.files.root}, got {name!r}"
                 f"{self.files.why_outside(name)}"
             )
+        return names
 
     @property
     def max_bad_fraction(self) -> float:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -10,8 +10,8 @@ from pydantic import Field
 from mtcon_ray.data.batch import MISSING
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.base import SOURCES
-from mtcon_ray.data.sources.binary import BinarySource, BinarySpec, amcl_recipe
-from mtcon_ray.data.sources.download import Part
+from mtcon_ray.data.sources.binary import BinarySource, BinarySpec
+from mtcon_ray.data.sources.download import Part, Tasks
 from mtcon_ray.data.text_file import read_lines
 from mtcon_ray.errors import DataError
 
@@ -28,9 +28,7 @@ class Stl10Source(BinarySource):
 
         native_size = 96
         kind: Literal["stl10"] = "stl10"
-        tasks: tuple[Literal["class"], ...] = Field(
-            ("class",), min_length=1, description="labels to train on"
-        )
+        tasks: Tasks[Literal["class"]] = ("class",)
         unlabeled: int = Field(
             0,
             ge=0,
@@ -48,6 +46,7 @@ class Stl10Source(BinarySource):
 
     page = "https://cs.stanford.edu/~acoates/stl10/"
     archive = "stl10_binary.tar.gz"
+    archives = (archive,)
     folder_name = "stl10_binary"
     num_items = 13_000
     num_images: ClassVar[Mapping[str, int]] = {TRAIN: 5000, "test_X.bin": 8000, UNLABELED: 100_000}
@@ -56,14 +55,13 @@ class Stl10Source(BinarySource):
     axes = (2, 1, 0)  # a plane is stored column by column
     # As in torchvision, because the page of STL-10 has none.
     md5: ClassVar[Mapping[str, str]] = {
-        "stl10_binary.tar.gz": "91f7769df0f17e558f3565bffb0c7dfb",
+        archive: "91f7769df0f17e558f3565bffb0c7dfb",
         TRAIN: "918c2871b30a85fa023e0c44e0bee87f",
         "train_y.bin": "5a34089d4802c674881badbb80307741",
         "test_X.bin": "7f263ba9f9e0b06b93213547f721ac82",
         "test_y.bin": "36f9794fa4beb8a2c72628de14fa638e",
         UNLABELED: "5242ba1fed5e4be9e1e742405eb56ca4",
     }
-    recipe: ClassVar[Mapping[str, Any]] = amcl_recipe(96)
     spec: Spec
 
     def used_images(self) -> dict[str, int]:
@@ -81,11 +79,12 @@ class Stl10Source(BinarySource):
         )
 
     def codes(self, name: str, records: np.ndarray) -> np.ndarray:
-        codes = np.full((len(records), 1), MISSING)
-        if name in LABELS:
-            labels = self.open_records(LABELS[name], len(records), 1)[:, 0]
-            # 1 to 10 are classes, and 0 is none: the unlabeled images have no file of labels.
-            codes[:, 0] = self.in_range(labels, "class", LABELS[name], first=1)
+        if name == UNLABELED:
+            return np.full((len(records), 1), MISSING)
+        # 1 to 10 are classes.
+        codes = self.in_range(
+            self.open_records(LABELS[name], len(records), 1), LABELS[name], first=1
+        )
         if name == TRAIN and self.spec.fold is not None:
             codes[np.setdiff1d(np.arange(len(codes)), self._fold(self.spec.fold))] = MISSING
         return codes

@@ -182,8 +182,7 @@ class TorchvisionSource(FilesSource):
             for part in self._parts.values()
             for i in range(len(part))
         ]
-        self.refuse_outside(names, root)
-        return names
+        return self.inside(names, root)
 
     def read_labels(self) -> LabelTable:
         columns = {}

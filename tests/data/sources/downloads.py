@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from mtcon_ray.data.sources import SOURCES
+from mtcon_ray.data.sources import SOURCES, LabelTable
 from mtcon_ray.data.sources.download import DownloadSource
 
 
@@ -28,3 +28,20 @@ def write_text(path: Path, *lines: str, end: str = "\n") -> None:
     """Writes lines with these line ends."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes("".join(line + end for line in lines).encode())
+
+
+def labels_of(kind: str, root: Path, **fields: Any) -> LabelTable:
+    """Returns the labels of a download at `root`."""
+    return source_of(kind, root, **fields).read_labels()
+
+
+def named(table: LabelTable, column: str) -> list[str]:
+    """Returns the class name of each item, "" where missing."""
+    return ["" if code < 0 else table.classes[column][code] for code in table.labels[column]]
+
+
+def replace_text(path: Path, old: str, new: str) -> None:
+    """Replaces the first occurrence of a text in a file; keeps line ends."""
+    content = path.read_bytes()
+    assert old.encode() in content
+    path.write_bytes(content.replace(old.encode(), new.encode(), 1))

@@ -1,0 +1,240 @@
+"""What all published data sets have in common: parts, digests, broken files, recipes."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mtcon_ray.data.sources import SOURCES, with_recipe_defaults
+from mtcon_ray.data.sources.download import DownloadSource
+from mtcon_ray.data.sources.recipes import RECIPES
+from mtcon_ray.errors import DataError
+from mtcon_ray.spec import RunSpec, dump_spec, parse_spec, with_values
+from tests.data.sources.downloads import labels_of, replace_text, source_of, write_text
+from tests.data.sources.trees import BINARY, CIFAR10, PHOTOGRAPHS, STL10, make
+
+KINDS = [*PHOTOGRAPHS, *BINARY]
+# Side of views in pixels, encoder and batch size of the papers, but ours for ucmerced.
+PAPERS = {
+    "zappos50k": (112, "resnet18", 64), "medic": (224, "resnet50", 64),
+    "cub200": (224, "resnet50", 64), "celeba": (64, "resnet50", 128),
+    "stl10": (96, "resnet18", 512), "cifar10": (32, "resnet18", 512),
+    "cifar100": (32, "resnet18", 512), "ucmerced": (128, "resnet18", 64),
+}  # fmt: skip
+
+
+def test_these_are_all_kinds() -> None:
+    downloads = {kind for kind in SOURCES if issubclass(SOURCES[kind], DownloadSource)}
+    assert {*KINDS} == downloads == RECIPES.keys() == PAPERS.keys()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_whole_download_lacks_nothing(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = source_of(kind, make(kind, tmp_path, monkeypatch))
+    assert source.missing() == []
+    assert len(source.read_labels()) == len(source.read_labels().names) > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "what", "places"),
+    [
+        (
+            "celeba",
+            {},
+            "splits",
+            "list_eval_partition.txt or Eval/list_eval_partition.txt or list_",
+        ),
+        ("cub200", {"crop": True}, "bounding boxes", "CUB_200_2011/bounding_boxes.txt or bounding"),
+        ("medic", {}, "val labels", "MEDIC_dev.tsv or dev.tsv or data/MEDIC_dev.tsv or data/dev"),
+        ("ucmerced", {}, "labels", "LandUse_Multilabeled.txt or UCMerced_LandUse/LandUse_Multi"),
+        (
+            "zappos50k",
+            {"split": "csn"},
+            "triplets",
+            "tripletlists, from csn_zappos_triplets.zip of",
+        ),
+        ("cifar10", {}, "test_batch.bin", "cifar-10-batches-bin/test_batch.bin or test_batch.bin"),
+        ("cifar100", {}, "train.bin", "cifar-100-binary/train.bin or train.bin, from cifar-100-bi"),
+        ("stl10", {"unlabeled": 1}, "unlabeled_X.bin", "stl10_binary/unlabeled_X.bin or unlabeled"),
+        ("stl10", {"fold": 1}, "fold_indices.txt", "stl10_binary/fold_indices.txt or fold_indices"),
+    ],
+)
+def test_a_missing_part_is_named_with_its_origin(
+    tmp_path: Path, kind: str, fields: Mapping[str, Any], what: str, places: str
+) -> None:
+    """A part that only an option needs is missing only with the option."""
+    source = source_of(kind, tmp_path, **fields)
+    (line,) = [line for line in source.missing() if line.startswith(f"{what}: {places}")]
+    assert source.page in line or "https://" in line
+    with pytest.raises(DataError, match=r"data\.root must hold .* \(.*, from .* of http"):
+        source.read_labels()
+    if fields:
+        assert not [line for line in source_of(kind, tmp_path).missing() if line.startswith(what)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "archive"),
+    [
+        ("celeba", "img_align_celeba.zip"),
+        ("celeba", "Img/img_align_celeba.zip"),
+        ("cub200", "CUB_200_2011.tgz"),
+        ("cifar10", "cifar-10-binary.tar.gz"),
+        ("cifar100", "cifar-100-binary.tar.gz"),
+        ("stl10", "stl10_binary.tar.gz"),
+    ],
+)
+def test_an_archive_that_is_still_there_is_compared_with_its_digest(
+    tmp_path: Path, kind: str, archive: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = source_of(kind, make(kind, tmp_path, monkeypatch))
+    table = source.read_labels()
+    before = source.differences(table)
+    write_text(tmp_path / archive, "cut short")
+    (found,) = set(source.differences(table)) - set(before)
+    digest = source.md5[Path(archive).name]
+    assert found == f"{tmp_path / archive} has another MD5 than the published {digest}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "differences"),
+    [
+        ("zappos50k", ["10 images, where 50,025 are published"]),
+        (
+            "medic",
+            [
+                "5 images, where 71,198 are published",
+                "3 train images, where 49,353 are published",
+                "1 val images, where 6,157 are published",
+                "1 test images, where 15,688 are published",
+                "1 classes of humanitarian, where 4 are published",
+                "3 classes of disaster_types, where 7 are published",
+            ],
+        ),
+        ("cifar10", []),
+    ],
+)
+def test_other_counts_than_the_published_are_named(
+    tmp_path: Path, kind: str, differences: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = source_of(kind, make(kind, tmp_path, monkeypatch))
+    assert sorted(source.differences(source.read_labels())) == sorted(differences)
+
+
+CUB, ATTR = "CUB_200_2011/", "list_attr_celeba.txt"
+RATED = CUB + "attributes/image_attribute_labels.txt"
+SHOES, LAND = "ut-zap50k-data/meta-data.csv", "LandUse_Multilabeled.txt"
+OPTIONS: dict[str, dict[str, Any]] = {"cub200": {"crop": True}, "stl10": {"fold": 1}}
+NAMES, FOLDS = f"{CIFAR10}/batches.meta.txt", f"{STL10}/fold_indices.txt"
+BROKEN = [
+    ("celeba", ATTR, "6\n", "7\n", "as many images as its first line says, got 6 and '7'"),
+    ("celeba", ATTR, "6\n", "", "just 4 fields in each line after the first 2"),
+    ("celeba", ATTR, "000002.jpg  1", "000002.jpg  2", "hold 1, and -1 or 0, got -1 to 2"),
+    ("celeba", ATTR, "000002.jpg  1", "000002.jpg", "just 5 fields in each line after the first 2"),
+    ("celeba", ATTR, "000002.jpg  1", "000002.jpg  1 1", "just 5 fields in each line"),
+    ("celeba", ATTR, "000002.jpg", "../../000002.jpg", "must name files inside"),
+    ("celeba", ATTR, "Bald ", "", "just 4 fields in each line after the first 2"),
+    ("celeba", "list_eval_partition.txt", "3.jpg 0", "3.jpg 3", "0, 1 or 2 .* got 3 for 000003.j"),
+    ("celeba", "list_eval_partition.txt", "000003.jpg", "x.jpg", "got None for 000003.jpg"),
+    ("cub200", CUB + "images.txt", "001.Bl", "../../../001.Bl", "images.txt must name files in"),
+    ("cub200", CUB + "images.txt", "1 ", "one ", "images.txt must have just 2 fields"),
+    ("cub200", CUB + "train_test_split.txt", "2 1\n", "", "have the images of .*images.txt in"),
+    ("cub200", CUB + "train_test_split.txt", "2 1\n", "2 2\n", "must have 0 or 1 .*, not for 2"),
+    ("cub200", CUB + "train_test_split.txt", "2 1\n", "2 yes\n", "just 2 fields in each line"),
+    ("cub200", CUB + "image_class_labels.txt", "3 1\n", "3 0\n", "an id of classes.txt .* for 3"),
+    ("cub200", CUB + "image_class_labels.txt", "3 1\n", "3 9\n", "an id of classes.txt .* for 3"),
+    ("cub200", CUB + "bounding_boxes.txt", "2 10.0 4.0", "2 10.0", "just 5 fields in each line"),
+    ("cub200", CUB + "bounding_boxes.txt", "2 10.0 4.0", "2 inf 4.0", "width and height .* for 2"),
+    ("cub200", RATED, "1 3 1", "1 9 1", "got 1 and 9 in li"),
+    ("cub200", RATED, "1 3 1 4", "1 3 1 x", "at least 4 fi"),
+    (
+        "cub200", CUB + "attributes/class_attribute_labels_continuous.txt", "90.0 ", "",
+        "just 8 fields in each line",
+    ),
+    ("medic", "MEDIC_dev.tsv", "data/crisismmd/4", "/etc/x", "begin with data/, got '/etc/x"),
+    ("medic", "MEDIC_dev.tsv", "crisismmd/4", "../../x", r"files inside .*, got '../../x\.jpg'"),
+    ("ucmerced", LAND, "river03\t", "river03\t2", "column 'airplane' .* hold 0"),
+    ("zappos50k", SHOES, ",Gender,", ",gender,", "column 'Gender'; did you"),
+    ("zappos50k", SHOES, "9-1", "../x", "must name files inside .*jpg'"),
+    ("cifar10", NAMES, "truck\n", "", "10 different .* got 9 in 9 lines"),
+    ("cifar10", NAMES, "truck", "bird", "10 different .* got 9 in 10 lines"),
+    ("cifar10", NAMES, "truck", "truck\nx", "10 different .* got 11 in 11"),
+    ("stl10", FOLDS, "4 5 6 7", "0 1 40", "numbers from 0 to 39, got 40; unp"),
+    ("stl10", FOLDS, "4 5 6 7", "0 x", "numbers from 0 to 39, got x; unpack"),
+    ("stl10", FOLDS, "4 5 6 7", "-1", "numbers from 0 to 39, got -1; unpack"),
+    ("stl10", FOLDS, "4 5 6 7", "", "numbers from 0 to 39, got nothing; unpa"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "file", "old", "new", "message"), BROKEN)
+def test_a_broken_file_is_named(
+    tmp_path: Path,
+    kind: str,
+    file: str,
+    old: str,
+    new: str,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    replace_text(make(kind, tmp_path, monkeypatch) / file, old, new)
+    source = source_of(kind, tmp_path, **OPTIONS.get(kind, {}))
+    with pytest.raises(DataError, match=message) as raised:
+        (source.content_key if "boxes" in file else source.read_labels)()
+    assert Path(file).name in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", PHOTOGRAPHS)
+def test_line_ends_of_windows_make_no_difference(tmp_path: Path, kind: str) -> None:
+    a, b = (
+        labels_of(kind, PHOTOGRAPHS[kind](tmp_path / name, end))
+        for name, end in (("unix", "\n"), ("windows", "\r\n"))
+    )
+    assert a.names == b.names
+    assert (a.classes, a.multi_hot_names, a.split.tolist()) == (
+        b.classes, b.multi_hot_names, b.split.tolist(),
+    )  # fmt: skip
+    for mine, other in ((a.labels, b.labels), (a.multi_hot, b.multi_hot)):
+        assert all((mine[name] == other[name]).all() for name in mine)
+
+
+def spec_on(kind: str, **sections: Any) -> RunSpec:
+    data = {"kind": kind, "root": "somewhere"}
+    return parse_spec({"name": "x", "data": data, "method": "simclr", **sections})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_size_encoder_and_batch_are_those_of_the_paper(kind: str) -> None:
+    spec = spec_on(kind)
+    assert (spec.views.size, spec.model.encoder.name, spec.train.batch_size) == PAPERS[kind]
+    usual = RunSpec(name="x")
+    assert (spec.train.epochs, spec.train.lr) == (usual.train.epochs, usual.train.lr)
+    assert parse_spec(dump_spec(spec)) == spec
+    whole = with_values(parse_spec({"name": "x", "data": dict(spec.data)}), RECIPES[kind])
+    assert whole.views.size == PAPERS[kind][0]
+
+
+def test_a_field_that_is_given_stays_and_the_others_are_the_papers() -> None:
+    spec = spec_on("medic", views={"size": 64, "hue": 0.0}, model={"encoder": "small"})
+    assert (spec.views.size, spec.views.hue, spec.train.batch_size) == (64, 0.0, 64)
+    assert spec.model.encoder.name == "small"
+    spec = spec_on("stl10", train={"epochs": 3}, model={"head_dim": 32})
+    assert (spec.train.epochs, spec.train.batch_size) == (3, 512)
+    assert (spec.model.head_dim, spec.model.encoder.model_dump()["stem"]) == (32, "small")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"name": "x"},
+        {"data": "synthetic", "views": None},
+        {"data": {"kind": "table", "csv": "labels.csv"}},
+        {"data": {"kind": ["stl10"]}},
+        {"data": ["stl10"]},
+        ["no spec"],
+        {"data": {"kind": "stl10"}, "views": None, "model": [], "train": {"batch_size": 2}},
+    ],
+)
+def test_other_data_and_malformed_sections_are_left_alone(raw: Any) -> None:
+    assert with_recipe_defaults(raw) == raw

@@ -72,9 +72,6 @@ PUBLISHED = {
     "StanfordCars": Published(TWO),
     "USPS": Published(FLAGGED, labels="targets"),
 }
-OWN_KINDS = {"CIFAR10": "cifar10", "CIFAR100": "cifar100", "STL10": "stl10", "CelebA": "celeba"}
-OWN_KINDS |= {"ImageFolder": "folder"}
-PICKLED = {"LSUN", "LSUNClass", "PhotoTour", "ImageNet"}
 
 
 @SOURCES.register("torchvision")
@@ -100,7 +97,12 @@ class TorchvisionSource(FilesSource):
         @model_validator(mode="after")
         def _data_set_is_known(self) -> Self:
             if self.name not in PUBLISHED:
-                raise ValueError(_refusal(self.name))
+                raise ValueError(
+                    "name must be a data set of torchvision that has images with one class and no "
+                    f"pickles, got {self.name!r}{nearest(self.name, PUBLISHED)}; CIFAR10, "
+                    "CIFAR100, STL10 and CelebA have a kind of their own, and other images fit "
+                    "kind: folder or table"
+                )
             known, labels = PUBLISHED[self.name], (*self.tasks, *self.held_out)
             for option in self.options:
                 if option not in known.options:
@@ -146,25 +148,21 @@ class TorchvisionSource(FilesSource):
                 f"which can run code; remove the folder {pickles[0].parent}, and set "
                 "data.download: true if the published files are not there"
             )
-        try:
+        problem: Exception | None = None
+        # A download only where data are missing: some classes would unpack their archive again.
+        for download in (False, True) if spec.download else (False,):
             try:
-                return make(spec.folder, download=False, **arguments)
-            except (RuntimeError, OSError):
-                if not spec.download:
-                    raise
-                # Only where it is missing: some classes would unpack their archive again.
-                return make(spec.folder, download=True, **arguments)
-        # ValueError, KeyError and TypeError come from files in another format.
-        except (RuntimeError, OSError, ValueError, KeyError, TypeError) as error:
-            way_out = (
-                "unpack it there as torchvision does"
-                if spec.download
-                else "set data.download: true to download it"
-            )
-            raise DataError(
-                f"data.folder must hold {spec.name} of torchvision, got {spec.folder}: "
-                f"{' '.join(str(error).split())}; {way_out}"
-            ) from None
+                return make(spec.folder, download=download, **arguments)
+            # ValueError, KeyError and TypeError come from files in another format.
+            except (RuntimeError, OSError, ValueError, KeyError, TypeError) as error:
+                problem = error
+        way_out = "unpack it there as torchvision does"
+        if not spec.download:
+            way_out = "set data.download: true to download it"
+        raise DataError(
+            f"data.folder must hold {spec.name} of torchvision, got {spec.folder}: "
+            f"{' '.join(str(problem).split())}; {way_out}"
+        )
 
     @cached_property
     def files(self) -> ImageFiles:
@@ -253,17 +251,3 @@ def _class_name(code: Any, names: Sequence[Any] | None) -> str:
         return ""
     name = names[code] if names else code
     return str(name[0] if isinstance(name, tuple) else name)  # Imagenette has tuples of synonyms
-
-
-def _refusal(name: str) -> str:
-    """Returns the message about a data set that is not read."""
-    if name in OWN_KINDS:
-        why = f"has a kind of its own; write kind: {OWN_KINDS[name]}"
-    elif name in PICKLED:
-        why = "torchvision unpickles, which can run code; write kind: folder or table"
-    else:
-        return (
-            "name must be a data set of torchvision that has images with one class, got "
-            f"{name!r}{nearest(name, PUBLISHED)}"
-        )
-    return f"name must be one of {', '.join(PUBLISHED)}, got {name}, which {why}"

@@ -1,16 +1,12 @@
 """Tests of the table source with valid and invalid CSV files and images."""
 
-import hashlib
-import os
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from PIL import Image
-from pydantic import ValidationError
 
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.data.decoding import decode_image
@@ -105,12 +101,6 @@ def test_a_broken_csv_is_refused(files: Any, content: bytes, message: str) -> No
     files.csv.write_bytes(content)
     with pytest.raises(DataError, match=message):
         labels_of(spec)
-
-
-def test_fractions_must_sum_to_one(files: Any) -> None:
-    """The spec is refused if the fractions do not cover the data."""
-    with pytest.raises(ValidationError, match="sum to 1, got"):
-        files.spec(split_fractions=(0.7, 0.1, 0.1))
 
 
 @pytest.mark.parametrize("name", ["/etc/hostname", "../secret.jpg", "a/../../secret.jpg"])
@@ -224,15 +214,6 @@ def test_the_key_follows_the_content_of_images(files: Any, tmp_path: Path) -> No
     assert len(seen) == 7
 
 
-def test_the_key_is_another_since_images_are_set_upright(files: Any) -> None:
-    """The key contains VERSION: a resumed sweep must not mix images of two decoders."""
-    table = source(files.spec())
-    digest = ImageFolder(files.images).digest([f"{row}.jpg" for row in range(20)])
-    rows = hashlib.sha256(np.arange(2, 22).tobytes()).hexdigest()
-    first_version = hashlib.sha256(f"table {digest} {rows}".encode()).hexdigest()
-    assert table.content_key() != first_version
-
-
 def test_a_signature_is_given_only_of_settled_files(files: Any) -> None:
     """A file that has just changed has none: it could change again with the same time stamp."""
     folder = ImageFolder(files.images)
@@ -269,32 +250,6 @@ def test_reducing_averages_instead_of_picking(tmp_path: Path) -> None:
     small = decode_image((tmp_path / "board.png").read_bytes(), 16)
     assert small.shape == (16, 16, 3)
     assert np.ptp(small[2:-2, 2:-2].astype(int)) <= 4
-
-
-def test_photographs_read_from_tar_and_folder_alike(photos: Path, tmp_path: Path) -> None:
-    """The first 60 images are equal from the tar and from files extracted from it."""
-    shoes = photos / "fashion_shoes"
-    frame = pd.read_csv(shoes / "labels.csv", dtype=str, keep_default_na=False).iloc[:60]
-    frame.to_csv(tmp_path / "labels.csv", index=False)
-    with tarfile.open(shoes / "images.tar.gz") as tar:
-        for name in frame["image"]:
-            member = tar.extractfile(name)
-            assert member is not None
-            (tmp_path / name).parent.mkdir(exist_ok=True)
-            (tmp_path / name).write_bytes(member.read())
-    given = {
-        "csv": str(tmp_path / "labels.csv"),
-        "tasks": ["category", "gender", "colour"],
-        "held_out": ["brand"],
-        "group_column": "group_id",
-    }
-    spec = SOURCES["table"].Spec.model_validate(given | {"images": str(tmp_path)})
-    packed = spec.model_copy(update={"images": str(shoes / "images.tar.gz")})
-    images = [source(s).decode(range(60), 80)[0] for s in (spec, packed)]
-    assert (images[0] == images[1]).all()
-    with Image.open(os.path.join(tmp_path, frame["image"].iloc[7])) as picture:
-        expected = np.asarray(picture.convert("RGB").resize((80, 80), Image.Resampling.BILINEAR))
-    assert (images[0][7] == expected).all()
 
 
 @pytest.mark.slow

@@ -171,14 +171,12 @@ def test_a_download_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert len(labels("EuroSAT", tmp_path, download=True)) == 20
     assert calls == [str(tmp_path)]
 
-
-def test_a_failed_download_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def download(self: datasets.EuroSAT) -> None:
+    def fail(self: datasets.EuroSAT) -> None:
         raise OSError("no route to host")
 
-    monkeypatch.setattr(datasets.EuroSAT, "download", download)
+    monkeypatch.setattr(datasets.EuroSAT, "download", fail)
     with pytest.raises(DataError, match="no route to host; unpack it there as torchvision does"):
-        labels("EuroSAT", tmp_path, download=True)
+        labels("EuroSAT", tmp_path / "other", download=True)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -197,10 +195,8 @@ def test_constructors_take_the_arguments_that_are_given(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "fields", "rule"),
     [
-        ("CIFAR10", {}, "got CIFAR10, which has a kind of its own; write kind: cifar10"),
-        ("LSUN", {}, "got LSUN, which torchvision unpickles, which can run code; write kind"),
+        ("CIFAR10", {}, "no pickles, got 'CIFAR10'.*; CIFAR10, .* have a kind of their own"),
         ("Flowers", {}, "got 'Flowers'; did you mean 'Flowers102'"),
-        ("Kinetics", {}, "images with one class, got 'Kinetics'; known: CLEVR"),
         ("EuroSAT", {"tasks": ["a"], "held_out": ["b"]}, "must have one label, got"),
         ("EuroSAT", {"options": {"size": 1}}, r"options of EuroSAT must be among \[\], got 'size'"),
         ("FGVCAircraft", {}, r"must be among \['variant', 'family', 'manufacturer'\], got"),

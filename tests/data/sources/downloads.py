@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from mtcon_ray.data.sources import SOURCES, LabelTable
+from mtcon_ray.data.labels import LabelTable
+from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.sources.download import DownloadSource
 
 

@@ -3,8 +3,10 @@
 import json
 import shlex
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -15,15 +17,14 @@ from mtcon_ray import paths
 from mtcon_ray.cli import options
 from mtcon_ray.cli.console import Console
 from mtcon_ray.cli.terminal import Terminal, say, warn
-from mtcon_ray.errors import SweepError, TrackingError
+from mtcon_ray.errors import SweepError, TrackingError, UserError
 from mtcon_ray.lock import driver_lock, is_driven
-from mtcon_ray.root_files import move, remove_folder
+from mtcon_ray.root_files import make_folder, move, remove_folder
 from mtcon_ray.tracking.login import masked
 from mtcon_ray.tracking.mlflow_server import check_server, tracking_uri
 
 if TYPE_CHECKING:
     from mtcon_ray.results import SweepResults
-    from mtcon_ray.tracking.exporter import Program
     from mtcon_ray.tracking.model_registry import TrackedRun
 
 
@@ -226,9 +227,7 @@ def mirror(name: str, root: Path) -> None:
 )
 @click.option("--follow", is_flag=True, help="Continue until the sweep or training has ended.")
 @options.root_folder
-def export_tracking(
-    name: str, program: "Program", out: Path | None, follow: bool, root: Path
-) -> None:
+def export_tracking(name: str, program: str, out: Path | None, follow: bool, root: Path) -> None:
     """Write metrics for TensorBoard or Weights & Biases.
 
     Each trial of a sweep is a run there, and each epoch a step.
@@ -236,25 +235,30 @@ def export_tracking(
     For W&B, WANDB_MODE decides between upload and files.
     """
     from mtcon_ray.recorded import read_record, recorded_spec
-    from mtcon_ray.tracking.exporter import Exporter, check_program, made_folder
+    from mtcon_ray.tracking.exporter import Exporter, RunWriter
 
     folder = paths.find_folder(root, name)
-    check_program(program)
+    if find_spec(program) is None:
+        raise UserError(
+            f"--to {program} needs the package {program}; install 'mtcon-ray[{program}]'"
+        )
+    open_run: Callable[..., RunWriter]
     if program == "tensorboard":
         from mtcon_ray.tracking.tensorboard_files import TensorBoardRun
 
-        place = made_folder(out / folder.name if out else folder / "tensorboard")
-        exporter = Exporter(folder, partial(TensorBoardRun, place))
+        place = (out / folder.name if out else folder / "tensorboard").absolute()
+        open_run = partial(TensorBoardRun, place)
         show = f"tensorboard --logdir {shlex.quote(str(place))}"
     else:
         from mtcon_ray.tracking.wandb_runs import WandbRun, is_offline
 
         tracking = recorded_spec(read_record(folder / paths.SPEC_FILE)).tracking
-        place = made_folder(out or folder)
-        exporter = Exporter(folder, partial(WandbRun, place, tracking.experiment))
+        place = (out or folder).absolute()
+        open_run = partial(WandbRun, place, tracking.experiment)
         files = f"{shlex.quote(str(place / 'wandb'))}/offline-run-*"
         show = f"wandb sync {files}" if is_offline() else "see W&B"
-    with exporter:
+    make_folder(place)
+    with Exporter(folder, open_run) as exporter:
         exporter.run(follow=follow)
     if not options.session().quiet:
         say(f"{len(exporter.names)} runs exported: {show}")

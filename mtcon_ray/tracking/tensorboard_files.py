@@ -47,9 +47,6 @@ class TensorBoardRun:
         """Adds a scalar per metric, unless the files have this epoch already."""
         values = [Summary.Value(tag=k, simple_value=v) for k, v in report.metrics.items()]
         self._add(report.time_ms / 1000, report.epoch, Summary(value=values))
-
-    def flush(self) -> None:
-        """Writes buffered records to disk."""
         if self._writer is not None:
             self._writer.flush()
 

@@ -11,6 +11,7 @@ import wandb
 
 from mtcon_ray.errors import TrackingError, UserError
 from mtcon_ray.root_files import check_no_links, remove_folder
+from mtcon_ray.spec import set_value
 from mtcon_ray.tracking.events import Ended, Reported
 from mtcon_ray.tracking.exporter import ExportedRun
 from mtcon_ray.tracking.mlflow_server import first_line
@@ -51,13 +52,16 @@ class WandbRun:
         check_no_links(out / "wandb")
         for earlier in (out / "wandb").glob(f"offline-run-*-{run.identity}") if offline else ():
             remove_folder(earlier)
+        config: dict[str, Any] = {}
+        for path, value in run.settings.items():  # W&B's keys have no dots
+            set_value(config, path, value)
         try:
             self._run = wandb.init(
                 project=wandb.setup().settings.project or project,
                 group=run.group,
                 name=run.name,
                 id=run.identity,
-                config=nested(run.settings),
+                config=config,
                 dir=str(out),
                 # Without it a run whose files are synced a second time is replaced.
                 resume=None if offline else "allow",
@@ -79,9 +83,6 @@ class WandbRun:
             seconds = report.time_ms / 1000
             self._run.log({**report.metrics, "_timestamp": seconds}, step=report.epoch)
 
-    def flush(self) -> None:
-        """Does nothing; W&B uploads by itself."""
-
     def close(self, ended: Ended | None) -> None:
         """Finishes the run; its summary has the status that it has in MLflow."""
         status = ended.status if ended else "RUNNING"
@@ -90,19 +91,3 @@ class WandbRun:
         if is_pruned:
             self._run.tags = ("stopped early",)
         self._run.finish(exit_code=int(not is_pruned and status in ("FAILED", "KILLED")))
-
-
-def nested(settings: dict[str, Any]) -> dict[str, Any]:
-    """Returns settings by dotted path as nested sections, since W&B's keys have no dots.
-
-    >>> nested({"seed": 0, "train.lr": 0.1, "train.epochs": 2})
-    {'seed': 0, 'train': {'lr': 0.1, 'epochs': 2}}
-    """
-    whole: dict[str, Any] = {}
-    for path, value in settings.items():
-        *sections, name = path.split(".")
-        section = whole
-        for key in sections:
-            section = section.setdefault(key, {})
-        section[name] = value
-    return whole

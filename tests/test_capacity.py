@@ -31,7 +31,12 @@ def test_concurrency_follows_from_what_the_nodes_have(
 ) -> None:
     nodes = tuple(NodeKind(f"kind-{i}", *k) for i, k in enumerate(kinds))
     spec = parse_spec(
-        {"name": "x", "data": {"kind": "synthetic", "num_items": 300}, "resources": resources}
+        {
+            "name": "x",
+            "data": {"kind": "synthetic", "num_items": 300},
+            "train": {"batch_size": 12},
+            "resources": resources,
+        }
     )
     assert check_cluster(spec, ClusterView("c", nodes)) == expected
 

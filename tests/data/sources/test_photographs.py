@@ -239,6 +239,10 @@ def test_shoes_are_found_by_their_id(tmp_path: Path) -> None:
     (tmp_path / "ut-zap50k-images").rename(tmp_path / "square")
     table = labels_of("zappos50k", tmp_path, image_folder="square")
     assert named(table, "brand")[0] == "Bostonian"
+    # Of two files of one id the first name counts, in whatever order the folder lists them.
+    for folder in ("Aaa", "Zzz"):
+        save_image(tmp_path / "square" / folder / "9.1.jpg", 0)
+    assert labels_of("zappos50k", tmp_path, image_folder="square").names[7] == "Aaa/9.1.jpg"
 
 
 def test_a_link_that_leads_out_of_the_images_is_refused(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ import torch
 from benchmarks.search import PHOTOS
 from benchmarks.table import markdown
 from benchmarks.training import opened
-from mtcon_ray.spec import RunSpec, load_spec, with_values
-from mtcon_ray.trainer import Trainer
+from mtcon_ray.spec.run_spec import RunSpec, load_spec, with_values
+from mtcon_ray.training.trainer import Trainer
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 AIM = 0.05

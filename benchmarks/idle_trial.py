@@ -25,14 +25,14 @@ from ray.tune.search import ConcurrencyLimiter, Searcher
 
 from benchmarks.table import markdown
 from benchmarks.timing import Times, ratio
-from mtcon_ray import metrics
-from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.base import metrics
+from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.cluster.connection import connected, sweep_environment
-from mtcon_ray.spec import RunSpec, parse_spec
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec
 from mtcon_ray.sweep import driver
 from mtcon_ray.sweep.trainable import ReusedTrainable
 from mtcon_ray.sweep.trial import Assignment, reports, trial_device
-from mtcon_ray.trainer import Progress, Trainer
+from mtcon_ray.training.trainer import Progress, Trainer
 
 NUM_REPORTS = 3
 AT_ONCE = 2

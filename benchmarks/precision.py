@@ -18,10 +18,10 @@ from benchmarks.machine import usable_cores
 from benchmarks.search import PHOTOS
 from benchmarks.table import markdown
 from benchmarks.training import opened
-from mtcon_ray import metrics
+from mtcon_ray.base import metrics
 from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.spec import RunSpec, load_spec, with_values
-from mtcon_ray.trainer import Trainer
+from mtcon_ray.spec.run_spec import RunSpec, load_spec, with_values
+from mtcon_ray.training.trainer import Trainer
 
 PRECISIONS = ("float32", "bfloat16")
 TEMPERATURE = {"method.temperature": 0.1}

@@ -27,12 +27,12 @@ from sklearn.preprocessing import StandardScaler
 
 from benchmarks.machine import describe_machine
 from benchmarks.table import markdown
-from mtcon_ray.callbacks import Callbacks
-from mtcon_ray.evaluate import open_checkpoint
+from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.evaluation.logistic import fit
 from mtcon_ray.evaluation.probe import LabelledFeatures, Probe
 from mtcon_ray.evaluation.scoring import Measurement
-from mtcon_ray.evaluation.spec import ConvergedProbeSpec
+from mtcon_ray.export.trained_network import open_checkpoint
+from mtcon_ray.spec.evaluate import ConvergedProbeSpec
 
 PENALTIES = ConvergedProbeSpec(solver="lbfgs").penalties
 SEED = 0

@@ -15,9 +15,9 @@ import torch
 
 from benchmarks.search import FIELD, TEMPERATURES, grid_spec
 from benchmarks.search_curves import RECORDED
-from mtcon_ray import metrics
+from mtcon_ray.base import metrics
 from mtcon_ray.data.dataset import open_dataset
-from mtcon_ray.trainer import Trainer
+from mtcon_ray.training.trainer import Trainer
 
 KINDS = {"photographs": True, "synthetic images": False}
 SEEDS = range(6)

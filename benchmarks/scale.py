@@ -31,17 +31,17 @@ from benchmarks import idle_trial
 from benchmarks.table import markdown
 from benchmarks.timing import Ratio, resident_bytes
 from cluster.try_autoscaling import free_ports
-from mtcon_ray import metrics
-from mtcon_ray.callbacks import Callbacks
-from mtcon_ray.report.build import build_report
-from mtcon_ray.results import load_sweep
-from mtcon_ray.spec import RunSpec, with_values
+from mtcon_ray.base import metrics
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.display.build import build_report
+from mtcon_ray.records.results import load_sweep
+from mtcon_ray.spec.run_spec import RunSpec, with_values
 from mtcon_ray.sweep import driver
 from mtcon_ray.sweep.trainable import ReusedTrainable
 from mtcon_ray.sweep.trial import Assignment, reports, trial_device
 from mtcon_ray.tracking import runs
 from mtcon_ray.tracking.mlflow_server import open_client
-from mtcon_ray.trainer import Progress
+from mtcon_ray.training.trainer import Progress
 
 MARKS = (200, 500, 1000)  # in the first hundred what sends to MLflow has a backlog yet
 WINDOW = 100  # trials before a mark over which its seconds per trial are counted

@@ -28,16 +28,16 @@ import torch
 
 from benchmarks import idle_trial
 from benchmarks.table import markdown
-from mtcon_ray import metrics
-from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.base import metrics
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.paths import cache_folder
 from mtcon_ray.data.dataset import Dataset, open_dataset
-from mtcon_ray.paths import cache_folder
-from mtcon_ray.results import SweepResults
-from mtcon_ray.spec import RunSpec, parse_spec, with_values
+from mtcon_ray.records.results import SweepResults
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
 from mtcon_ray.sweep import driver
 from mtcon_ray.sweep.trainable import ReusedTrainable
 from mtcon_ray.sweep.trial import Assignment, reports, trial_device
-from mtcon_ray.trainer import Progress, Trainer
+from mtcon_ray.training.trainer import Progress, Trainer
 
 PHOTOS = Path(__file__).parents[2] / "shared" / "data" / "fashion_shoes"
 TEMPERATURES = (0.02, 0.029, 0.041, 0.058, 0.083, 0.119, 0.169, 0.241, 0.344, 0.491, 0.7, 1.0)

@@ -22,7 +22,7 @@ from ray.tune.schedulers import TrialScheduler
 
 from benchmarks.search import SEARCH_SEEDS, SETTINGS, TEMPERATURES, Curves, Found, points_below
 from benchmarks.table import markdown
-from mtcon_ray.search.schedulers import ASHA, Halving
+from mtcon_ray.spec.schedulers import ASHA, Halving
 from mtcon_ray.sweep.scheduler import BUDGET, OBJECTIVE, ResumableASHA
 
 RECORDED = Path(__file__).with_suffix(".json")

@@ -22,9 +22,9 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.table import markdown
 from benchmarks.timing import Times, interleaved, ratio
-from mtcon_ray.paths import event_folder, sweep_folder
-from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Reported
+from mtcon_ray.base.paths import event_folder, sweep_folder
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Reported
 
 UNIT = (sys.executable, "-c", "import torch")
 PROGRAM = (sys.executable, "-m", "mtcon_ray")

@@ -9,13 +9,13 @@ from typing import Any
 from unittest.mock import patch
 
 from benchmarks.table import markdown
-from mtcon_ray.callbacks import Callbacks
-from mtcon_ray.spec import RunSpec, load_spec
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Event
+from mtcon_ray.spec.run_spec import RunSpec, load_spec
 from mtcon_ray.sweep import driver, trial
 from mtcon_ray.sweep.trainable import ReusedTrainable
 from mtcon_ray.tracking import lifecycle
-from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Event
 from mtcon_ray.tracking.sender import Sender
 
 DEFAULT_JOB = Path(__file__).parent.parent / "experiments" / "temperature.yaml"

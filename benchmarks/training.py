@@ -30,10 +30,10 @@ from benchmarks.views import Photographs, TwoCrops, recipe
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.models.network import Network
-from mtcon_ray.spec import RunSpec, parse_spec
-from mtcon_ray.trainer import Trainer
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec
 from mtcon_ray.training.device import pick_autocast
 from mtcon_ray.training.step import compute_gradients
+from mtcon_ray.training.trainer import Trainer
 
 OURS, OURS_IN_HALF = "mtcon-ray", "mtcon-ray, bfloat16"
 PEER = "as SupContrast, float32"

@@ -34,11 +34,11 @@ import pandas as pd
 from benchmarks.search import FIELD, PHOTOS
 from benchmarks.table import markdown
 from benchmarks.timing import Times, ratio
-from mtcon_ray import metrics
-from mtcon_ray.paths import sweep_folder, trial_log
-from mtcon_ray.results import load_sweep
-from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Reported
+from mtcon_ray.base import metrics
+from mtcon_ray.base.paths import sweep_folder, trial_log
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Reported
+from mtcon_ray.records.results import load_sweep
 from mtcon_ray.tracking.mlflow_server import quiet_environment
 
 REPOSITORY = Path(__file__).parents[1]

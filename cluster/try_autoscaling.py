@@ -23,7 +23,7 @@ from pathlib import Path
 
 import yaml
 
-from mtcon_ray.paths import sweep_folder
+from mtcon_ray.base.paths import sweep_folder
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SPEC = "experiments/temperature.yaml"

@@ -12,10 +12,10 @@ from typing import Any
 import click
 
 from mtcon_ray.cli.main import program
-from mtcon_ray.spec import RunSpec
+from mtcon_ray.spec.run_spec import RunSpec
 
 DOCS = Path(__file__).parent
-PACKAGED = DOCS.parent / "mtcon_ray" / "spec.schema.json"
+PACKAGED = DOCS.parent / "mtcon_ray" / "spec" / "spec.schema.json"
 SCHEMA: dict[str, Any] = RunSpec.model_json_schema()
 BOUNDS = {
     "minimum": "≥ {}",

@@ -37,11 +37,11 @@ from experiments.reproduction.trends import (
 )
 from mtcon_ray.data.to_device import send
 from mtcon_ray.data.views import draw_parameters, make_views
-from mtcon_ray.evaluate import load_method
+from mtcon_ray.export.trained_network import load_method
 from mtcon_ray.methods import Method
 from mtcon_ray.methods.amcl import AMCL
 from mtcon_ray.methods.base import ContrastiveMethod
-from mtcon_ray.results import TrialResult
+from mtcon_ray.records.results import TrialResult
 
 DATA = "stl10"
 TITLES = {"simclr": "SimCLR", "amcl": "AMCL"}

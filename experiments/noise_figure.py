@@ -34,7 +34,7 @@ from experiments.reproduction.trends import (
     seeds_of,
     trend_tested,
 )
-from mtcon_ray import metrics
+from mtcon_ray.base import metrics
 from mtcon_ray.evaluation.intervals import Interval, Scores
 
 EQUAL, LEARNED, CALIBRATED = "equal weights", "learned weights", "calibrated weights"

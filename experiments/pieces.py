@@ -40,12 +40,12 @@ from experiments.reproduction.pieces import (
     System,
 )
 from experiments.reproduction.trends import Tested, combined, difference_tested
+from mtcon_ray.base.paths import prepare_root
 from mtcon_ray.cli import options
 from mtcon_ray.cli.main import run_script
-from mtcon_ray.cli.terminal import say
+from mtcon_ray.display.presentation import p_text
+from mtcon_ray.display.terminal import say
 from mtcon_ray.evaluation.intervals import detectable, holm, judge
-from mtcon_ray.paths import prepare_root
-from mtcon_ray.presentation import p_text
 
 
 def of_paper(key: str) -> System:

@@ -28,11 +28,11 @@ from experiments.reproduction.command import (
 from experiments.reproduction.experiment import Done, Experiment
 from experiments.reproduction.page import Failure, write_inconsistencies, write_page
 from experiments.reproduction.running import plan_lines, run
+from mtcon_ray.base.signals import Interrupted
 from mtcon_ray.cli import options as cli_options
 from mtcon_ray.cli.main import run_script
-from mtcon_ray.cli.terminal import say
+from mtcon_ray.display.terminal import say
 from mtcon_ray.errors import MtconError
-from mtcon_ray.signals import Interrupted
 
 # In the order of the report. Each is a file of this folder with an EXPERIMENT.
 NAMES = (

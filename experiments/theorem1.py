@@ -37,7 +37,7 @@ from experiments.reproduction.spiked import (
     learned_features,
     sine_distance,
 )
-from mtcon_ray.report import plotting
+from mtcon_ray.display import plotting
 
 BASE = Model()
 # Values of each axis, with the theorem's exponent. All lie where the error is far from its largest

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
         run_sweep,
         run_training,
     )
-    from mtcon_ray.results import SweepResults
-    from mtcon_ray.spec import RunSpec
+    from mtcon_ray.records.results import SweepResults
+    from mtcon_ray.spec.run_spec import RunSpec
 
 __all__ = [
     "PrintedPlan",

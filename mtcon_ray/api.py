@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtcon_ray import paths
-from mtcon_ray.environment import restored_environment, root_of, working_directory
-from mtcon_ray.plan import Plan
-from mtcon_ray.results import SweepResults, load_single, load_sweep
-from mtcon_ray.safe_yaml import dump_yaml, parse_yaml
-from mtcon_ray.spec import RunSpec, apply_override, parse_spec
-from mtcon_ray.spec import load_spec as load_file
+from mtcon_ray.base import paths
+from mtcon_ray.base.safe_yaml import dump_yaml, parse_yaml
+from mtcon_ray.cluster.environment import restored_environment, root_of, working_directory
+from mtcon_ray.plan.plan import Plan
+from mtcon_ray.records.results import SweepResults, load_single, load_sweep
+from mtcon_ray.spec.run_spec import RunSpec, apply_override, parse_spec
+from mtcon_ray.spec.run_spec import load_spec as load_file
 
 if TYPE_CHECKING:
     from mtcon_ray.export.encoder import TrainedEncoder
@@ -61,10 +61,10 @@ def make_plan(spec: RunSpec, *, root: str | Path | None = None) -> PrintedPlan:
 
     Raises an MtconError for anything that would end a sweep at its start.
     """
-    from mtcon_ray.cli.plan_text import plan_lines
     from mtcon_ray.cluster.connection import view_of
-    from mtcon_ray.planning import make_plan
-    from mtcon_ray.preparation import check_data
+    from mtcon_ray.display.plan_text import plan_lines
+    from mtcon_ray.plan.planning import make_plan
+    from mtcon_ray.sweep.preparation import check_data
     from mtcon_ray.sweep.prior import first_configurations, prior_trials
 
     where = _root(spec, root)
@@ -89,9 +89,9 @@ def run_training(
     Shows its progress, and tracks it by MLflow. Raises MtconError; Interrupted after Ctrl-C, when
     all is checkpointed.
     """
-    from mtcon_ray.cli.console import Console
-    from mtcon_ray.cli.terminal import Terminal
-    from mtcon_ray.training_job import train_run
+    from mtcon_ray.display.console import Console
+    from mtcon_ray.display.terminal import Terminal
+    from mtcon_ray.sweep.training_job import train_run
 
     where = _root(spec, root)
     with restored_environment(), Console(Terminal.of()) as console:
@@ -115,8 +115,8 @@ def run_sweep(
     its own on this machine. Raises MtconError; Interrupted after Ctrl-C, when all trials are
     checkpointed.
     """
-    from mtcon_ray.cli.console import Console
-    from mtcon_ray.cli.terminal import Terminal
+    from mtcon_ray.display.console import Console
+    from mtcon_ray.display.terminal import Terminal
     from mtcon_ray.sweep.driver import run_sweep
 
     with restored_environment(), Console(Terminal.of()) as console:

@@ -21,11 +21,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.errors import SpecError
-from mtcon_ray.evaluate import load_network
+from mtcon_ray.export.trained_network import load_network
 from mtcon_ray.methods import METHODS
-from mtcon_ray.spec import RunSpec, parse_spec
-from mtcon_ray.testing_graph import check_step_graph
-from mtcon_ray.trainer import Trainer
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec
 from mtcon_ray.training.distributed import ALONE
 from mtcon_ray.training.step import (
     backward,
@@ -35,6 +33,8 @@ from mtcon_ray.training.step import (
     gather,
     update,
 )
+from mtcon_ray.training.testing_graph import check_step_graph
+from mtcon_ray.training.trainer import Trainer
 
 Tasks = tuple[str, ...]
 # A method is tested with the first combination of tasks and encoder that its spec accepts.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from mtcon_ray.report import plotting
+from mtcon_ray.display import plotting
 from mtcon_ray.tracking.mlflow_server import check_server
 
 # Before Ray and MLflow are imported: no token file in the home folder, no usage statistics.

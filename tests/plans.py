@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from mtcon_ray.capacity import ClusterView
-from mtcon_ray.plan import Plan
-from mtcon_ray.planning import make_plan
-from mtcon_ray.preparation import check_data
-from mtcon_ray.spec import RunSpec
+from mtcon_ray.plan.capacity import ClusterView
+from mtcon_ray.plan.plan import Plan
+from mtcon_ray.plan.planning import make_plan
+from mtcon_ray.spec.run_spec import RunSpec
+from mtcon_ray.sweep.preparation import check_data
 
 
 def plan_of(spec: RunSpec, root: Path, cluster: ClusterView, **options: Any) -> Plan:

@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from mtcon_ray.evaluation.spec import EVALUATION
-from mtcon_ray.plan import Plan
-from mtcon_ray.recorded import RecordedSpec, recorded_spec
-from mtcon_ray.results import SweepResults, TrialResult
-from mtcon_ray.spec import RunSpec, dump_spec
+from mtcon_ray.plan.plan import Plan
+from mtcon_ray.records.recorded import RecordedSpec, recorded_spec
+from mtcon_ray.records.results import SweepResults, TrialResult
+from mtcon_ray.spec.evaluate import EVALUATION
+from mtcon_ray.spec.run_spec import RunSpec, dump_spec
 
 
 def plan_with(**fields: Any) -> Plan:

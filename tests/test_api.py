@@ -19,8 +19,8 @@ import mtcon_ray as mt
 from mtcon_ray.cli.main import program
 from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.errors import SpecError, SweepError
-from mtcon_ray.evaluate import load_network
 from mtcon_ray.evaluation.features import extract_features
+from mtcon_ray.export.trained_network import load_network
 from tests.waiting import PATIENCE_SECONDS
 
 SPEC: dict[str, Any] = {

@@ -14,9 +14,9 @@ import jsonschema
 import pytest
 import yaml
 
-from mtcon_ray.capacity import check_cluster
 from mtcon_ray.errors import ResourceError
-from mtcon_ray.spec import parse_spec
+from mtcon_ray.plan.capacity import check_cluster
+from mtcon_ray.spec.run_spec import parse_spec
 
 pytestmark = pytest.mark.ray
 REPOSITORY = Path(__file__).parent.parent

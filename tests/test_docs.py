@@ -15,7 +15,7 @@ import yaml
 
 from mtcon_ray.cli.main import program
 from mtcon_ray.methods import METHODS
-from mtcon_ray.spec import parse_spec
+from mtcon_ray.spec.run_spec import parse_spec
 from tests.pages import DOCS, PAGES, Block, blocks
 
 METHODS_TEXT = (DOCS / "methods.md").read_text(encoding="utf-8")

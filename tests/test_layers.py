@@ -8,41 +8,29 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "mtcon_ray"
 
-# From bottom to top. A name is a module or a sub-package directly under mtcon_ray.
+# From bottom to top. A name is a module or a sub-package directly under mtcon_ray. Within a row a
+# name may import the names to its left.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "callbacks", "regular_file", "status", "version"),
-    ("root_files",),
-    ("cpus", "lock", "metrics", "paths", "plugins", "safe_yaml", "registry", "signals"),
-    ("data",),
-    ("losses",),
-    ("models",),
+    ("errors", "version"),
+    ("base",),
+    ("data", "losses", "models"),
     ("methods",),
-    ("training", "evaluation"),
-    ("search", "resources"),
-    ("spec_errors",),
     ("spec",),
-    ("capacity",),
+    ("evaluation", "training"),
     ("plan",),
-    ("planning",),
-    ("recorded",),
-    ("local", "trainer"),
-    ("evaluate", "testing_graph"),
-    ("export", "testing"),
+    ("export",),
+    ("testing",),
     # End of the core; the layers below this line may use Ray, MLflow and Optuna.
-    ("environment", "tracking"),
-    ("folder", "preparation", "results"),
-    ("presentation",),
-    ("display",),
-    ("training_job",),
-    ("report",),
-    ("cluster",),
-    ("sweep",),
+    ("records",),
+    ("tracking", "display"),
+    ("cluster", "sweep"),
     ("comparison",),
-    ("cli",),
-    ("__main__", "api"),
+    ("api",),
+    ("cli", "__main__"),
 )
-LEVEL = {name: level for level, row in enumerate(LAYERS) for name in row}
-TOP_OF_CORE = LEVEL["export"]
+ORDER = [name for row in LAYERS for name in row]
+LEVEL = {name: level for level, name in enumerate(ORDER)}
+TOP_OF_CORE = LEVEL["testing"]
 HOMES_OF = {"ray": ("cluster", "sweep"), "optuna": ("sweep",), "mlflow": ("tracking",)}
 # These hold all uses of private interfaces of Ray, Tune and Train, and Optuna, with the reasons.
 PRIVATE_HOMES = (
@@ -152,7 +140,7 @@ def violations(source: str, module: str, *, is_package: bool = False) -> list[st
             found.append(f"{module}:{line} imports {top}, which only {HOMES_OF[top]} may")
         if top != "mtcon_ray" or unit(name) in ("", home):
             continue
-        if LEVEL.get(unit(name), len(LAYERS)) >= level:
+        if LEVEL.get(unit(name), len(ORDER)) >= level:
             found.append(f"{module}:{line} imports {name}, which is not below it")
     if level <= TOP_OF_CORE:
         found += [f"{module}:{line} reads the environment" for line in reads_environment(tree)]
@@ -171,7 +159,12 @@ def test_module_imports_only_downwards(name: str, path: Path) -> None:
     module = name.removesuffix(".__init__")
     found = violations(path.read_text(encoding="utf-8"), module, is_package=package)
     if module == "mtcon_ray":  # it offers names of these, imported on first use
-        offered = ("mtcon_ray.api,", "mtcon_ray.results,", "mtcon_ray.spec,", "mtcon_ray.version,")
+        offered = (
+            "mtcon_ray.api,",
+            "mtcon_ray.records.results,",
+            "mtcon_ray.spec.run_spec,",
+            "mtcon_ray.version,",
+        )
         found = [line for line in found if not any(name in line for name in offered)]
     assert not found, "\n".join(found)
 
@@ -188,8 +181,8 @@ def test_every_row_exists() -> None:
         ("mtcon_ray.data.views", "def f():\n    from ..spec import RunSpec"),
         ("mtcon_ray.losses.weighting", "from mtcon_ray import plan"),
         ("mtcon_ray.cluster.jobs", "import optuna"),
-        ("mtcon_ray.trainer", "import os\nos.environ['X']"),
-        ("mtcon_ray.plan", "from importlib import import_module\nimport_module('ray')"),
+        ("mtcon_ray.training.trainer", "import os\nos.environ['X']"),
+        ("mtcon_ray.plan.plan", "from importlib import import_module\nimport_module('ray')"),
         ("mtcon_ray.helper", "x = 1"),
     ],
 )

@@ -14,9 +14,9 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from mtcon_ray.cli.example_files import FOLDERS
-from mtcon_ray.comparison.spec import load_comparison
+from mtcon_ray.comparison.comparison_spec import load_comparison
 from mtcon_ray.methods import METHODS
-from mtcon_ray.spec import load_spec
+from mtcon_ray.spec.run_spec import load_spec
 
 REPOSITORY = Path(__file__).parent.parent
 COMPARISONS = sorted((REPOSITORY / "experiments").glob("compare_*.yaml"))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from mtcon_ray.comparison.spec import load_comparison
+from mtcon_ray.comparison.comparison_spec import load_comparison
 from tests.pages import DOCS, REPOSITORY
 
 RESULTS = DOCS / "results"

@@ -26,10 +26,10 @@ from benchmarks.faults.jobs import (
 )
 from benchmarks.faults.processes import Command, command_line, processes_of
 from benchmarks.faults.rounds import Outcome, Round
+from mtcon_ray.base.paths import LAST_FILE, MODEL_FILE, SPEC_FILE, cache_folder, journal_file
+from mtcon_ray.base.status import Status
 from mtcon_ray.errors import MtconError
-from mtcon_ray.paths import LAST_FILE, MODEL_FILE, SPEC_FILE, cache_folder, journal_file
-from mtcon_ray.results import TrialResult
-from mtcon_ray.status import Status
+from mtcon_ray.records.results import TrialResult
 from mtcon_ray.training import checkpoint
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from benchmarks.faults.case import Case
 from benchmarks.faults.jobs import TRAIN, logs
 from benchmarks.faults.kills import job_of
 from benchmarks.faults.rounds import Outcome, Round
-from mtcon_ray.paths import (
+from mtcon_ray.base.paths import (
     LAST_FILE,
     PLAN_FILE,
     SPEC_FILE,

@@ -6,8 +6,8 @@ from pathlib import Path
 from benchmarks.faults.case import Case
 from benchmarks.faults.jobs import SEARCH, SWEEP
 from benchmarks.faults.rounds import Outcome, Round
-from mtcon_ray.search.spec import SearchSpec
-from mtcon_ray.status import Status
+from mtcon_ray.base.status import Status
+from mtcon_ray.spec.search import SearchSpec
 from tests.sweep.small_sweeps import failing_steps
 
 # Done in a step of the trial with this value; the other trial must not notice.

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from benchmarks.faults.processes import Command
-from mtcon_ray.paths import (
+from mtcon_ray.base.paths import (
     SPEC_FILE,
     cache_folder,
     checkpoint_folder,
@@ -25,9 +25,9 @@ from mtcon_ray.paths import (
     run_folder,
     sweep_folder,
 )
-from mtcon_ray.results import SweepResults, TrialResult, load_single, load_sweep
-from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Reported
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Reported
+from mtcon_ray.records.results import SweepResults, TrialResult, load_single, load_sweep
 from mtcon_ray.training import checkpoint
 
 REPOSITORY = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ from benchmarks.faults.case import DECODING, Case
 from benchmarks.faults.jobs import NAME, PAIR, SWEEP, TRAIN, Job
 from benchmarks.faults.processes import kill, processes_of, running, titled
 from benchmarks.faults.rounds import Outcome, Round
-from mtcon_ray.paths import SPEC_FILE
+from mtcon_ray.base.paths import SPEC_FILE
 
 # Every fourth round goes through a sweep, which takes four times as long.
 SWEEP_EVERY = 4

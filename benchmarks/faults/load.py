@@ -18,7 +18,7 @@ from benchmarks.faults.nodes import cluster_of, raylet_of
 from benchmarks.faults.processes import Command, children_of, command_line, kill, titled
 from benchmarks.faults.rounds import Outcome, Round
 from benchmarks.faults.tracking import proxied
-from mtcon_ray.status import Status
+from mtcon_ray.base.status import Status
 
 # The driver may grow by this from the end of a quarter of the trials to that of the last but one.
 GROWTH = 0.10

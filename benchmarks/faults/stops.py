@@ -12,9 +12,9 @@ from benchmarks.faults.jobs import NAME, SUBMITTED, SWEEP, TRAIN, environment
 from benchmarks.faults.kills import job_of
 from benchmarks.faults.processes import Command
 from benchmarks.faults.rounds import Outcome, Round
+from mtcon_ray.base.paths import SPEC_FILE
+from mtcon_ray.base.signals import Interrupted
 from mtcon_ray.cluster import jobs
-from mtcon_ray.paths import SPEC_FILE
-from mtcon_ray.signals import Interrupted
 from tests.cluster.conftest import environment_of, head_of
 
 # Kubernetes kills after 30 s.

@@ -19,7 +19,7 @@ from benchmarks.faults.case import Case
 from benchmarks.faults.jobs import NAME, PROGRAM, TRACKED
 from benchmarks.faults.rounds import Outcome, Round
 from benchmarks.faults.share import time_in_tracking, timed_tracking
-from mtcon_ray.paths import mlflow_database
+from mtcon_ray.base.paths import mlflow_database
 from tests.tracking.mlflow_server import Server
 
 LOCKED = "locked"

@@ -17,32 +17,32 @@ import numpy as np
 import torch
 from PIL import Image
 
-from mtcon_ray.callbacks import Callbacks
-from mtcon_ray.data.dataset import Dataset, open_dataset
-from mtcon_ray.local import this_machine
-from mtcon_ray.paths import (
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.paths import (
     cache_folder,
     checkpoint_folder,
     journal_file,
     parent_log,
     sweep_folder,
 )
-from mtcon_ray.planning import make_plan
-from mtcon_ray.recorded import write_beginnings
-from mtcon_ray.report.build import build_report
-from mtcon_ray.results import load_sweep, objective_values
-from mtcon_ray.signals import Interrupted
-from mtcon_ray.spec import RunSpec, load_spec
-from mtcon_ray.status import Status
+from mtcon_ray.base.signals import Interrupted
+from mtcon_ray.base.status import Status
+from mtcon_ray.data.dataset import Dataset, open_dataset
+from mtcon_ray.display.build import build_report
+from mtcon_ray.plan.local import this_machine
+from mtcon_ray.plan.planning import make_plan
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Reported, Started
+from mtcon_ray.records.recorded import write_beginnings
+from mtcon_ray.records.results import load_sweep, objective_values
+from mtcon_ray.spec.run_spec import RunSpec, load_spec
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.searcher import report_missing, tell
 from mtcon_ray.sweep.study import Suggester, open_study
-from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Reported, Started
+from mtcon_ray.sweep.training_job import train_run
 from mtcon_ray.tracking.provenance import FINGERPRINT
-from mtcon_ray.trainer import Trainer
 from mtcon_ray.training.checkpoint import discard_resume_state
-from mtcon_ray.training_job import train_run
+from mtcon_ray.training.trainer import Trainer
 
 SPEC, TAR_SPEC, TABLE, TAR = "shop.yaml", "tar.yaml", "labels.csv", "images.tar"
 WHOLE, CUT, SWEEP = "whole", "cut", "grid"

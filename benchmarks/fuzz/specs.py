@@ -15,8 +15,8 @@ from benchmarks.fuzz.damage import (
     odd_value,
     shown,
 )
-from mtcon_ray.registry import field_paths
-from mtcon_ray.spec import RunSpec
+from mtcon_ray.base.registry import field_paths
+from mtcon_ray.spec.run_spec import RunSpec
 
 # Lines that a YAML reader may trip over. The first ones would run code in an unsafe reader.
 LINES = (

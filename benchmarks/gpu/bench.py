@@ -13,8 +13,8 @@ from benchmarks.machine import finish
 from benchmarks.training import run_of, spec_of
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.labels import LabelTable
-from mtcon_ray.spec import RunSpec, with_values
-from mtcon_ray.trainer import Trainer
+from mtcon_ray.spec.run_spec import RunSpec, with_values
+from mtcon_ray.training.trainer import Trainer
 from tests.methods.cases import EACH
 
 CLASSES = {"shape": 4, "colour": 8, "texture": 19}  # of the papers' Zappos50k

@@ -28,10 +28,10 @@ from torch.multiprocessing.spawn import spawn
 from benchmarks.gpu.bench import Bench, Lines
 from benchmarks.gpu.values import all_of, check, error_of, plain_float32
 from benchmarks.machine import finish
-from mtcon_ray.spec import with_values
-from mtcon_ray.trainer import Trainer
+from mtcon_ray.spec.run_spec import with_values
 from mtcon_ray.training.distributed import ALONE, Ranks
 from mtcon_ray.training.step import compute_gradients
+from mtcon_ray.training.trainer import Trainer
 from tests.methods.cases import make_data, make_spec
 
 WORLD = 2

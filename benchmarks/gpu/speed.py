@@ -25,8 +25,8 @@ from mtcon_ray.errors import OutOfMemoryError
 from mtcon_ray.evaluation.probe import LabelledFeatures
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.evaluation.scoring import Measurement
-from mtcon_ray.trainer import Trainer
 from mtcon_ray.training import step_graph
+from mtcon_ray.training.trainer import Trainer
 
 PROFILED = 3  # steps
 # Bytes of the device that the training of too large a batch may use.

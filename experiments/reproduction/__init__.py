@@ -46,7 +46,7 @@ An experiment is a file of the folder `experiments` with a docstring (command, c
 - Test `trained[cell].finished` first: images may be missing and trainings may fail.
 - Claims that are no difference of two systems' scores are tested by `trends`: what rises or falls,
   differences of several scores, numbers with one per seed. `trends.decided` corrects them together.
-- Draw with `mtcon_ray.report.plotting`.
+- Draw with `mtcon_ray.display.plotting`.
 - `reproduce.py` lists the experiments.
 
 Modules: `data`, `budgets` and `cells` make specs; `running` trains them; `tables` and `grids` are

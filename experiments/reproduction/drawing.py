@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from mtcon_ray.report import plotting
+from mtcon_ray.display import plotting
 
 # Columns whose values name a panel; the other columns are those of one method.
 PLACE = ["data", "label", "held out", "metric"]

@@ -9,7 +9,7 @@ import pandas as pd
 
 from experiments.reproduction.cells import Cell, Setting
 from experiments.reproduction.data import Source
-from mtcon_ray import metrics
+from mtcon_ray.base import metrics
 from mtcon_ray.comparison.row import Row
 from mtcon_ray.evaluation.intervals import Interval, Scores
 
@@ -124,7 +124,7 @@ class Trained:
         return self.metric(metrics.weight(metrics.slug(self.place(task)[1])))
 
     def metric(self, name: str) -> list[float]:
-        """Returns a metric of the last epoch, named as in `mtcon_ray.metrics`, of each seed."""
+        """Returns the last epoch's value of a metric of `mtcon_ray.base.metrics`, by seed."""
         return [t.last_metrics[name] for t in self.row.finished if name in t.last_metrics]
 
 

@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from mtcon_ray.display import plotting
+from mtcon_ray.display.plotting import BLUE, GREEN, INK, ORANGE, PURPLE, SKY, VERMILLION
 from mtcon_ray.evaluation.intervals import Interval
-from mtcon_ray.report import plotting
-from mtcon_ray.report.plotting import BLUE, GREEN, INK, ORANGE, PURPLE, SKY, VERMILLION
 
 # Styles of curves.
 LOOKS: tuple[dict[str, Any], ...] = (

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 import pandas as pd
 
+from mtcon_ray.display.presentation import ONE_SEED
 from mtcon_ray.evaluation.intervals import Interval
-from mtcon_ray.presentation import ONE_SEED
 
 LOW, HIGH = ", low", ", high"
 

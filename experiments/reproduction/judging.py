@@ -7,9 +7,9 @@ from typing import cast
 from experiments.reproduction.cells import Cell, Setting
 from experiments.reproduction.experiment import Answer, Claim, Trained, Verdict
 from mtcon_ray.comparison.claims import judged
-from mtcon_ray.comparison.spec import ClaimSpec
+from mtcon_ray.comparison.comparison_spec import ClaimSpec
+from mtcon_ray.display.presentation import ONE_SEED, p_text
 from mtcon_ray.evaluation.intervals import Interval
-from mtcon_ray.presentation import ONE_SEED, p_text
 
 UNTRAINED = Cell("", "untrained")
 

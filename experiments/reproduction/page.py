@@ -17,7 +17,7 @@ from experiments.reproduction.files import cell_text, sentence, verdicts_table, 
 from experiments.reproduction.paper import inconsistencies
 from experiments.reproduction.running import disclosed
 from mtcon_ray.data.disk import whole_file
-from mtcon_ray.report.build import fill
+from mtcon_ray.display.build import fill
 from mtcon_ray.version import __version__
 
 ANSWERS: tuple[Answer, ...] = get_args(Answer)

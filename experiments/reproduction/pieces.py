@@ -14,15 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from experiments.reproduction.retrieval import query_scores, retrieval
-from mtcon_ray.cli.terminal import say
+from mtcon_ray.base.paths import PREDICTIONS_FILE, cache_folder
 from mtcon_ray.data.dataset import Dataset, open_dataset
+from mtcon_ray.display.terminal import say
 from mtcon_ray.evaluation.features import extract_features, extract_projections
 from mtcon_ray.evaluation.intervals import Scores, resampled_scores
 from mtcon_ray.evaluation.predictions import load_predictions
-from mtcon_ray.local import choose_device
-from mtcon_ray.paths import PREDICTIONS_FILE, cache_folder
-from mtcon_ray.spec import RunSpec, parse_spec, set_value
-from mtcon_ray.trainer import Trainer
+from mtcon_ray.plan.local import choose_device
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec, set_value
+from mtcon_ray.training.trainer import Trainer
 
 TASKS, HELD_OUT = ("category", "gender", "colour"), ("brand",)
 LABELS = (*TASKS, *HELD_OUT)

@@ -8,15 +8,14 @@ from experiments.reproduction.cells import Cell, Setting, unique
 from experiments.reproduction.data import DATA_SETS, DataSet, MissingImagesError, Source
 from experiments.reproduction.experiment import Done, Experiment, Trained
 from experiments.reproduction.files import write
-from mtcon_ray.callbacks import Callbacks
-from mtcon_ray.capacity import ClusterView
-from mtcon_ray.cli.plan_text import stage_lines
+from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.comparison.claims import planned
+from mtcon_ray.comparison.comparison_spec import Comparison
 from mtcon_ray.comparison.row import Row
-from mtcon_ray.comparison.spec import Comparison
-from mtcon_ray.comparison.stages import plan_stages
+from mtcon_ray.comparison.stages import plan_stages, stage_lines
 from mtcon_ray.comparison.tuning import Tuning
-from mtcon_ray.spec import RunSpec
+from mtcon_ray.plan.capacity import ClusterView
+from mtcon_ray.spec.run_spec import RunSpec
 
 STAND_INS = (
     "Where images are not the paper's, only the order of methods can be compared with it, not the "

@@ -20,8 +20,8 @@ from experiments.reproduction.trends import (
     difference_tested,
     mean_of,
 )
-from mtcon_ray import metrics
-from mtcon_ray.presentation import ONE_SEED_NOTE
+from mtcon_ray.base import metrics
+from mtcon_ray.display.presentation import ONE_SEED_NOTE
 
 # The papers' metrics in their tables: heading, and our metric's mean for an F1.
 F1_MEANS = {

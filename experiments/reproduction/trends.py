@@ -18,6 +18,7 @@ from experiments.reproduction.judging import (
     powered,
 )
 from mtcon_ray.comparison.claims import too_few_seeds
+from mtcon_ray.display.presentation import ONE_SEED, interval_text, p_text
 from mtcon_ray.evaluation.intervals import (
     SHARES,
     Interval,
@@ -30,7 +31,6 @@ from mtcon_ray.evaluation.intervals import (
     p_value,
     standard_error,
 )
-from mtcon_ray.presentation import ONE_SEED, interval_text, p_text
 
 NO_RESULTS = "a training has no finished result"
 

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Literal
 import click
 from rich.filesize import decimal
 
-from mtcon_ray import paths
+from mtcon_ray.base import paths
+from mtcon_ray.base.lock import driver_lock, is_driven
+from mtcon_ray.base.root_files import make_folder, move, remove_folder
 from mtcon_ray.cli import options
-from mtcon_ray.cli.console import Console
-from mtcon_ray.cli.terminal import Terminal, say, warn
+from mtcon_ray.display.console import Console
+from mtcon_ray.display.terminal import Terminal, say, warn
 from mtcon_ray.errors import SweepError, TrackingError, UserError
-from mtcon_ray.lock import driver_lock, is_driven
-from mtcon_ray.root_files import make_folder, move, remove_folder
 from mtcon_ray.tracking.login import masked
 from mtcon_ray.tracking.mlflow_server import check_server, tracking_uri
 
 if TYPE_CHECKING:
-    from mtcon_ray.results import SweepResults
+    from mtcon_ray.records.results import SweepResults
     from mtcon_ray.tracking.model_registry import TrackedRun
 
 
@@ -164,8 +164,8 @@ def audit(name: str, root: Path, as_json: bool, repair: bool, no_mlflow: bool) -
 @options.trust_tracking
 def track_sync(name: str, root: Path) -> None:
     """Send events of a sweep or training that MLflow lacks yet."""
-    from mtcon_ray.recorded import load_recorded
-    from mtcon_ray.results import load_single, load_sweep
+    from mtcon_ray.records.recorded import load_recorded
+    from mtcon_ray.records.results import load_single, load_sweep
     from mtcon_ray.tracking.sender import Sender, check_begun
 
     folder = paths.find_folder(root, name)
@@ -197,7 +197,7 @@ def mirror(name: str, root: Path) -> None:
 
     A running sweep does this itself. This copies the rest if the store did not answer at its end.
     """
-    from mtcon_ray.recorded import load_recorded
+    from mtcon_ray.records.recorded import load_recorded
     from mtcon_ray.sweep.mirror import Mirror
 
     folder = paths.find_folder(root, name)
@@ -234,7 +234,7 @@ def export_tracking(name: str, program: str, out: Path | None, follow: bool, roo
     The command may be repeated, also while the sweep runs.
     For W&B, WANDB_MODE decides between upload and files.
     """
-    from mtcon_ray.recorded import read_record, recorded_spec
+    from mtcon_ray.records.recorded import read_record, recorded_spec
     from mtcon_ray.tracking.exporter import Exporter, RunWriter
 
     folder = paths.find_folder(root, name)
@@ -266,7 +266,7 @@ def export_tracking(name: str, program: str, out: Path | None, follow: bool, roo
 
 def _checkpoint(root: Path, model: str) -> tuple[Path, str, "SweepResults | None"]:
     """Returns a checkpoint's path, its title, and the sweep whose winner it is."""
-    from mtcon_ray.results import load_sweep
+    from mtcon_ray.records.results import load_sweep
 
     if Path(model).is_file():
         return Path(model), Path(model).resolve().parent.name, None

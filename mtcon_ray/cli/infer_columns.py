@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from os.path import exists
 from pathlib import Path
 
+from mtcon_ray.base.paths import expanded
 from mtcon_ray.cli.infer_labels import BY_HAND, Inferred, Texts, guess_labels
 from mtcon_ray.data.cells import WORDS_FOR_NOTHING, texts_of
 from mtcon_ray.data.image_archive import open_files
@@ -19,7 +20,6 @@ from mtcon_ray.data.sources.table import TableSource
 from mtcon_ray.data.splits import NUMBERED, SPLITS, Split, split_names
 from mtcon_ray.data.table_file import TableFile, read_table_file
 from mtcon_ray.errors import DataError
-from mtcon_ray.paths import expanded
 
 # Of names without spaces and signs. Those of the second line need a word such as ID.
 GROUP_NAMES = re.compile(

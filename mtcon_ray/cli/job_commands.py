@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mtcon_ray import paths, plugins
+from mtcon_ray.base import paths, plugins
 from mtcon_ray.cli import options
 from mtcon_ray.cli.run_commands import RETRY_FAILED, name_option, retry_option, run
-from mtcon_ray.cli.terminal import say
+from mtcon_ray.display.presentation import NOTHING, duration_text, printable, resume_line
 from mtcon_ray.display.tables import Table
+from mtcon_ray.display.terminal import say
 from mtcon_ray.errors import SpecError, SweepError, nearest
-from mtcon_ray.presentation import NOTHING, duration_text, printable, resume_line
 
 if TYPE_CHECKING:
     from mtcon_ray.cluster.jobs import Jobs
-    from mtcon_ray.spec import RunSpec
+    from mtcon_ray.spec.run_spec import RunSpec
 
 QUIET = "-q"
 address_option = click.option(
@@ -107,7 +107,7 @@ def resume(name: str, overrides: tuple[str, ...], retry_failed: bool, root: Path
     With the URL of a mirrored sweep (storage.mirror), the sweep is downloaded to the root, unless
     it is there, and continues here.
     """
-    from mtcon_ray.results import was_submitted  # imports pydantic
+    from mtcon_ray.records.results import was_submitted  # imports pydantic
 
     folder = paths.sweeps_folder(root) / name.removeprefix("sweeps/")
     if "://" in name:
@@ -127,7 +127,7 @@ def resume(name: str, overrides: tuple[str, ...], retry_failed: bool, root: Path
         )
 
     def load() -> tuple["RunSpec", Path, bool]:
-        from mtcon_ray.recorded import load_recorded
+        from mtcon_ray.records.recorded import load_recorded
 
         return load_recorded(folder / paths.SPEC_FILE, overrides), folder.parents[1], True
 
@@ -201,7 +201,7 @@ def _inside(target: Path) -> Path:
 
 def _beginnings(target: Path, overrides: tuple[str, ...]) -> tuple[str, str | None]:
     """Returns name and root of a checked spec; of a script its file name alone."""
-    from mtcon_ray.spec import load_spec
+    from mtcon_ray.spec.run_spec import load_spec
 
     if target.suffix == ".py":
         return target.stem.lower(), None

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from mtcon_ray.base.signals import interrupt_on_signals
 from mtcon_ray.cli.admin_commands import (
     audit,
     clean,
@@ -26,11 +27,10 @@ from mtcon_ray.cli.options import INTERRUPTED, Session, completion, verbosity
 from mtcon_ray.cli.result_commands import best, evaluate, list_names, report, status
 from mtcon_ray.cli.run_commands import compare, demo, sweep, train
 from mtcon_ray.cli.spec_commands import examples, init, plan, prepare, schema, validate
-from mtcon_ray.cli.terminal import drop_unwritten, open_closed_streams, say
-from mtcon_ray.environment import working_directory
+from mtcon_ray.cluster.environment import working_directory
+from mtcon_ray.display.presentation import abridged, hanging, printable
+from mtcon_ray.display.terminal import drop_unwritten, open_closed_streams, say
 from mtcon_ray.errors import MtconError, file_error, limit_error
-from mtcon_ray.presentation import abridged, hanging, printable
-from mtcon_ray.signals import interrupt_on_signals
 from mtcon_ray.tracking.login import masked
 from mtcon_ray.version import __version__
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from mtcon_ray import plugins
-from mtcon_ray.cli.terminal import say
-from mtcon_ray.environment import ROOT_VARIABLE, cluster_address
-from mtcon_ray.environment import root_of as root_of
-from mtcon_ray.paths import list_folders, runs_folder, sweeps_folder
+from mtcon_ray.base import plugins
+from mtcon_ray.base.paths import list_folders, runs_folder, sweeps_folder
+from mtcon_ray.cluster.environment import ROOT_VARIABLE, cluster_address
+from mtcon_ray.cluster.environment import root_of as root_of
+from mtcon_ray.display.terminal import say
 from mtcon_ray.tracking.login import TRUST_OPTION, TRUST_VARIABLE, trust
 
 if TYPE_CHECKING:
-    from mtcon_ray.capacity import ClusterView
+    from mtcon_ray.plan.capacity import ClusterView
 
 INTERRUPTED = 130  # the exit code after a signal
 ALLOW_PLUGINS = "--allow-plugins"
@@ -53,7 +53,7 @@ def session() -> Session:
 
 def cluster_view(cluster: str | None) -> "ClusterView":
     """Returns the nodes that a sweep would find; Ray is imported only where a cluster is meant."""
-    from mtcon_ray.local import LOCAL, this_machine
+    from mtcon_ray.plan.local import LOCAL, this_machine
 
     if cluster == LOCAL or not (cluster or cluster_address()):
         return this_machine()

@@ -7,19 +7,19 @@ from typing import Any
 
 from rich.filesize import decimal
 
-from mtcon_ray.cli.console import Console
-from mtcon_ray.cli.plan_text import data_lines
-from mtcon_ray.cli.terminal import Terminal
+from mtcon_ray.base.paths import cache_folder, choose_root, expanded
+from mtcon_ray.base.safe_yaml import dump_yaml
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.sources.download import DownloadSource
 from mtcon_ray.data.sources.recipes import RECIPES
 from mtcon_ray.data.splits import SPLITS
+from mtcon_ray.display.console import Console
+from mtcon_ray.display.plan_text import data_lines
+from mtcon_ray.display.terminal import Terminal
 from mtcon_ray.errors import DataError, SpecError, nearest
-from mtcon_ray.paths import cache_folder, choose_root, expanded
-from mtcon_ray.preparation import check_data
-from mtcon_ray.safe_yaml import dump_yaml
-from mtcon_ray.spec import RunSpec, apply_override, parse_spec, set_value
+from mtcon_ray.spec.run_spec import RunSpec, apply_override, parse_spec, set_value
+from mtcon_ray.sweep.preparation import check_data
 
 
 def recipe_spec(

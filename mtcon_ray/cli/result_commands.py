@@ -6,14 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mtcon_ray import paths
+from mtcon_ray.base import paths
 from mtcon_ray.cli import options
-from mtcon_ray.cli.console import Console
 from mtcon_ray.cli.job_commands import address_option, list_jobs
-from mtcon_ray.cli.terminal import Terminal, say, warn
-from mtcon_ray.display.tables import Table
-from mtcon_ray.errors import SweepError
-from mtcon_ray.presentation import (
+from mtcon_ray.display.console import Console
+from mtcon_ray.display.presentation import (
     NOTHING,
     accuracy_text,
     configuration_text,
@@ -21,10 +18,13 @@ from mtcon_ray.presentation import (
     hanging,
     resume_line,
 )
+from mtcon_ray.display.tables import Table
+from mtcon_ray.display.terminal import Terminal, say, warn
+from mtcon_ray.errors import SweepError
 from mtcon_ray.tracking.mlflow_server import sync_command, tracking_uri, ui_command
 
 if TYPE_CHECKING:
-    from mtcon_ray.results import SweepResults
+    from mtcon_ray.records.results import SweepResults
 
 INDENT = "  "
 
@@ -36,7 +36,7 @@ INDENT = "  "
 @options.as_json
 def evaluate(checkpoint: Path, overrides: tuple[str, ...], root: Path, as_json: bool) -> None:
     """Measure test and held-out scores of a checkpoint."""
-    from mtcon_ray.evaluate import evaluate_checkpoint
+    from mtcon_ray.export.trained_network import evaluate_checkpoint
 
     with Console(Terminal.of(), quiet=options.session().quiet or as_json) as console:
         values = evaluate_checkpoint(checkpoint, root=root, overrides=overrides, callbacks=console)
@@ -52,8 +52,8 @@ def evaluate(checkpoint: Path, overrides: tuple[str, ...], root: Path, as_json: 
 @options.root_folder
 def report(name: str, root: Path) -> None:
     """Build a sweep's report, finished or not; print its path."""
-    from mtcon_ray.report.build import build_report
-    from mtcon_ray.results import load_sweep
+    from mtcon_ray.display.build import build_report
+    from mtcon_ray.records.results import load_sweep
 
     folder = _sweep_folder(root, name)
     results = load_sweep(folder)
@@ -72,7 +72,7 @@ def list_names(root: Path, as_json: bool, cluster: bool, address: str | None) ->
     if cluster or address:
         list_jobs(address, as_json=as_json)
         return
-    from mtcon_ray.cli.sweep_list import overviews
+    from mtcon_ray.display.sweep_list import overviews
 
     found = overviews(root)
     if as_json:
@@ -107,9 +107,9 @@ def status(name: str, root: Path, as_json: bool, as_csv: bool, top: int | None) 
     """Show a sweep's trials, or a single training's state."""
     if as_json and as_csv:
         raise click.UsageError("--json and --csv must not be given together")
-    from mtcon_ray.cli.results_table import leaderboard_lines, trial_record
-    from mtcon_ray.cli.sweep_list import end_reason, folder_state
-    from mtcon_ray.results import load_single, load_sweep, was_submitted
+    from mtcon_ray.display.results_table import leaderboard_lines, trial_record
+    from mtcon_ray.display.sweep_list import end_reason, folder_state
+    from mtcon_ray.records.results import load_single, load_sweep, was_submitted
 
     folder = paths.find_folder(root, name)
     results = (load_sweep if _is_sweep(folder, root) else load_single)(folder)
@@ -146,8 +146,8 @@ def status(name: str, root: Path, as_json: bool, as_csv: bool, top: int | None) 
 @options.as_json
 def best(name: str, root: Path, as_json: bool) -> None:
     """Show a sweep's winner, its scores and its checkpoint."""
-    from mtcon_ray.cli.results_table import trial_record, winner_lines
-    from mtcon_ray.results import load_sweep
+    from mtcon_ray.display.results_table import trial_record, winner_lines
+    from mtcon_ray.records.results import load_sweep
 
     results = load_sweep(_sweep_folder(root, name))
     _warn_of_losses(results)

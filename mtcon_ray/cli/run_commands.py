@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mtcon_ray import paths
+from mtcon_ray.base import paths
 from mtcon_ray.cli import options
-from mtcon_ray.cli.console import Console
 from mtcon_ray.cli.example_files import SYNTHETIC, example_file
-from mtcon_ray.cli.terminal import Terminal, say
+from mtcon_ray.display.console import Console
+from mtcon_ray.display.presentation import printable
+from mtcon_ray.display.terminal import Terminal, say
 from mtcon_ray.errors import SweepError
-from mtcon_ray.presentation import printable
 from mtcon_ray.tracking.mlflow_server import tracking_uri, ui_command
 
 if TYPE_CHECKING:
-    from mtcon_ray.spec import RunSpec
+    from mtcon_ray.spec.run_spec import RunSpec
 
 RETRY_FAILED = "--retry-failed"
 
@@ -61,10 +61,10 @@ def train(
     """Train once, tracked by MLflow, without Ray and search."""
     session, terminal = options.session(), Terminal.of()
     with Console(terminal, quiet=session.quiet) as console:
-        from mtcon_ray.cli.results_table import score_lines
-        from mtcon_ray.results import load_single
-        from mtcon_ray.spec import load_spec
-        from mtcon_ray.training_job import train_run
+        from mtcon_ray.display.results_table import score_lines
+        from mtcon_ray.records.results import load_single
+        from mtcon_ray.spec.run_spec import load_spec
+        from mtcon_ray.sweep.training_job import train_run
 
         run_spec = load_spec(spec, overrides, with_search=False)
         where = options.root_of(root, run_spec.storage.root)
@@ -115,7 +115,7 @@ def _sweep(
     goes_on: bool = False,
 ) -> int:
     def load() -> tuple["RunSpec", Path, bool]:
-        from mtcon_ray.spec import load_spec
+        from mtcon_ray.spec.run_spec import load_spec
 
         run_spec = load_spec(spec, overrides)
         where = options.root_of(root, run_spec.storage.root)
@@ -142,7 +142,7 @@ def run(
         # Before imports that may fail with other versions of the packages.
         check_versions(os.environ.get(VERSIONS_VARIABLE))
 
-        from mtcon_ray.cli.results_table import leaderboard_lines, winner_lines
+        from mtcon_ray.display.results_table import leaderboard_lines, winner_lines
         from mtcon_ray.sweep.driver import run_sweep
 
         results = run_sweep(
@@ -174,15 +174,14 @@ def compare(
 
     Started again, it resumes.
     """
-    from mtcon_ray.comparison.spec import load_comparison
+    from mtcon_ray.comparison.comparison_spec import load_comparison
 
     session = options.session()
     comparison = load_comparison(file, overrides, only)
     first = next(iter(comparison.specs.values()))
     where = options.root_of(root, first.storage.root)
     if only_plan:
-        from mtcon_ray.cli.plan_text import power_lines, stage_lines
-        from mtcon_ray.comparison.stages import plan_stages
+        from mtcon_ray.comparison.stages import plan_stages, power_lines, stage_lines
 
         stages = list(plan_stages(comparison, where, options.cluster_view(None)))
         say("\n".join([*stage_lines(stages), *power_lines(comparison.claims, stages)]))

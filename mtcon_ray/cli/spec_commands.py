@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mtcon_ray.base.plugins import installed_plugins
 from mtcon_ray.cli import options
 from mtcon_ray.cli.example_files import SYNTHETIC, copy_examples, example_file
-from mtcon_ray.cli.terminal import say, warn
-from mtcon_ray.plugins import installed_plugins
-from mtcon_ray.presentation import hanging
+from mtcon_ray.display.presentation import hanging
+from mtcon_ray.display.terminal import say, warn
 
 if TYPE_CHECKING:
-    from mtcon_ray.plan import Plan
-    from mtcon_ray.spec import RunSpec
+    from mtcon_ray.plan.plan import Plan
+    from mtcon_ray.spec.run_spec import RunSpec
 
 
 @click.command()
@@ -37,7 +37,7 @@ def init(csv: Path | None, images: Path | None, synthetic: bool, output: Path | 
     from mtcon_ray.cli.infer_hf import InferredHf, infer_hf, is_hf_folder
     from mtcon_ray.cli.spec_template import spec_text, write_new
     from mtcon_ray.data.image_files import ARCHIVES
-    from mtcon_ray.spec import load_spec
+    from mtcon_ray.spec.run_spec import load_spec
 
     if synthetic:
         if csv:
@@ -125,8 +125,8 @@ def prepare(
 @options.overrides
 def validate(spec: Path, overrides: tuple[str, ...]) -> None:
     """Check a spec, its labels and its images; start nothing."""
-    from mtcon_ray.cli.plan_text import counted, data_lines
-    from mtcon_ray.spec import load_spec
+    from mtcon_ray.display.plan_text import counted, data_lines
+    from mtcon_ray.spec.run_spec import load_spec
 
     run_spec = load_spec(spec, overrides)
     plan = _plan_anywhere(run_spec)
@@ -143,9 +143,9 @@ def validate(spec: Path, overrides: tuple[str, ...]) -> None:
 
 def _plan_anywhere(spec: "RunSpec") -> "Plan":
     """Returns the plan of a spec on a cluster of unlimited size. Raises UserError."""
-    from mtcon_ray.capacity import ClusterView, NodeKind
-    from mtcon_ray.planning import make_plan
-    from mtcon_ray.preparation import check_data
+    from mtcon_ray.plan.capacity import ClusterView, NodeKind
+    from mtcon_ray.plan.planning import make_plan
+    from mtcon_ray.sweep.preparation import check_data
 
     anywhere = ClusterView("any cluster", (NodeKind("any node", 1e9, 1e9, None),))
     root = options.root_of(None, spec.storage.root)
@@ -175,10 +175,10 @@ def plan(
     calibrate: bool,
 ) -> None:
     """Show a sweep's trials, data, resources; start nothing."""
-    from mtcon_ray.cli.plan_text import plan_lines
-    from mtcon_ray.planning import make_plan
-    from mtcon_ray.preparation import check_data
-    from mtcon_ray.spec import load_spec
+    from mtcon_ray.display.plan_text import plan_lines
+    from mtcon_ray.plan.planning import make_plan
+    from mtcon_ray.spec.run_spec import load_spec
+    from mtcon_ray.sweep.preparation import check_data
 
     run_spec = load_spec(spec, overrides)
     where = options.root_of(root, run_spec.storage.root)
@@ -187,7 +187,7 @@ def plan(
     first = first_configurations(run_spec, prior_trials(run_spec, where))
     rates = None
     if calibrate:
-        from mtcon_ray.cli.throughput import measure_rates
+        from mtcon_ray.plan.throughput import measure_rates
 
         rates = measure_rates(run_spec, where)
     data = check_data(run_spec, where)
@@ -210,9 +210,9 @@ def plan(
 def schema() -> None:
     """Print the JSON Schema of a spec, for editors."""
     if installed_plugins():
-        from mtcon_ray.spec import RunSpec
+        from mtcon_ray.spec.run_spec import RunSpec
 
         say(json.dumps(RunSpec.model_json_schema(), indent=1))
         return
     # Written by docs/reference.py: making it here would import torch, which takes seconds.
-    say(files("mtcon_ray").joinpath("spec.schema.json").read_text(encoding="utf-8").rstrip())
+    say(files("mtcon_ray.spec").joinpath("spec.schema.json").read_text(encoding="utf-8").rstrip())

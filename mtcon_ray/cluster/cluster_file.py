@@ -6,11 +6,11 @@ from typing import Any
 
 import yaml
 
-from mtcon_ray.capacity import ClusterView, NodeKind
+from mtcon_ray.base.regular_file import open_regular
 from mtcon_ray.cluster.ray_private import kuberay_node_types
+from mtcon_ray.display.presentation import one_line
 from mtcon_ray.errors import ResourceError
-from mtcon_ray.presentation import one_line
-from mtcon_ray.regular_file import open_regular
+from mtcon_ray.plan.capacity import ClusterView, NodeKind
 
 ANY_SIZE = 1e9
 MAX_BYTES = 1_000_000

@@ -16,8 +16,12 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from mtcon_ray.capacity import ClusterView, NodeKind
+from mtcon_ray.base.cpus import usable_cpus
+from mtcon_ray.base.paths import expanded
+from mtcon_ray.base.root_files import check_no_links, make_folder, remove, touch
+from mtcon_ray.base.signals import own_signals
 from mtcon_ray.cluster.cluster_file import ANY_SIZE, view_of_file
+from mtcon_ray.cluster.environment import cluster_address, restored_environment
 from mtcon_ray.cluster.ray_folders import away, name_token, sessions_folder
 from mtcon_ray.cluster.ray_private import (
     GCS_VARIABLE,
@@ -29,13 +33,9 @@ from mtcon_ray.cluster.ray_private import (
     submitted_variables,
 )
 from mtcon_ray.cluster.ray_start import start_local_ray
-from mtcon_ray.cpus import usable_cpus
-from mtcon_ray.environment import cluster_address, restored_environment
 from mtcon_ray.errors import MtconError, ResourceError
-from mtcon_ray.local import LOCAL, this_machine
-from mtcon_ray.paths import expanded
-from mtcon_ray.root_files import check_no_links, make_folder, remove, touch
-from mtcon_ray.signals import own_signals
+from mtcon_ray.plan.capacity import ClusterView, NodeKind
+from mtcon_ray.plan.local import LOCAL, this_machine
 from mtcon_ray.tracking.mlflow_server import quiet_environment
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"

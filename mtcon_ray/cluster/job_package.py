@@ -9,8 +9,8 @@ from platform import python_version
 from typing import Any
 
 from mtcon_ray.cluster.jobs import STOP_SECONDS
+from mtcon_ray.display.presentation import resume_line
 from mtcon_ray.errors import UserError
-from mtcon_ray.presentation import resume_line
 from mtcon_ray.tracking.login import TRUST_VARIABLE, masked
 from mtcon_ray.version import __version__
 

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from pydantic import AliasPath, BaseModel, Field
 
+from mtcon_ray.base.paths import new_name, sweep_folder
 from mtcon_ray.cluster.ray_folders import has_token
 from mtcon_ray.errors import MtconError, SweepError, UserError
-from mtcon_ray.paths import new_name, sweep_folder
 
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
 ADDRESS_VARIABLE = "RAY_API_SERVER_ADDRESS"

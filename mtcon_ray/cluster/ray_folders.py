@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from mtcon_ray.environment import restored_environment, working_directory
+from mtcon_ray.cluster.environment import restored_environment, working_directory
 from mtcon_ray.errors import MtconError
 
 # Variables with paths for libraries that read them while a sweep runs.

@@ -9,11 +9,11 @@ from typing import Any
 
 import ray
 
+from mtcon_ray.base.signals import own_signals
 from mtcon_ray.cluster.ray_folders import not_writable, sessions_folder
 from mtcon_ray.cluster.ray_private import end_process, local_start, wait_for_agents
 from mtcon_ray.cluster.ray_watch import RayWatch, lost_process
 from mtcon_ray.errors import MtconError
-from mtcon_ray.signals import own_signals
 
 # Seconds in which a Ray of this machine must start, with all tries.
 START_LIMIT = 150

@@ -12,8 +12,10 @@ from statistics import fmean
 
 import pandas as pd
 
+from mtcon_ray.base.metrics import Kind
+from mtcon_ray.comparison.comparison_spec import ClaimSpec
 from mtcon_ray.comparison.row import Row, columns
-from mtcon_ray.comparison.spec import ClaimSpec
+from mtcon_ray.display.presentation import NOTHING, csv_text, interval_text, p_text
 from mtcon_ray.display.tables import Table
 from mtcon_ray.evaluation.intervals import (
     Interval,
@@ -28,8 +30,6 @@ from mtcon_ray.evaluation.intervals import (
     seed_variance,
     standard_error,
 )
-from mtcon_ray.metrics import Kind
-from mtcon_ray.presentation import NOTHING, csv_text, interval_text, p_text
 
 # Of each system that depends on its seed. Two seeds hardly show how far seeds differ.
 MIN_SEEDS = 3

@@ -4,8 +4,8 @@ from statistics import fmean
 from typing import Any
 
 from mtcon_ray.comparison.row import Row, objectives
-from mtcon_ray.report import plotting
-from mtcon_ray.results import objective_values
+from mtcon_ray.display import plotting
+from mtcon_ray.records.results import objective_values
 
 ACROSS = 4
 SEED: dict[str, Any] = {"color": plotting.SKY, "linewidth": 0.9}

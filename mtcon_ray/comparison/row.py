@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
 
-from mtcon_ray import metrics
+from mtcon_ray.base import metrics
+from mtcon_ray.base.status import Status
+from mtcon_ray.display.presentation import label_title
+from mtcon_ray.display.ranking import resampled
 from mtcon_ray.evaluation.intervals import Interval, Scores, mean_interval
-from mtcon_ray.presentation import label_title
-from mtcon_ray.report.ranking import resampled
-from mtcon_ray.results import SweepResults, TrialResult
-from mtcon_ray.status import Status
+from mtcon_ray.records.results import SweepResults, TrialResult
 
 
 @dataclass(frozen=True)

@@ -6,22 +6,22 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.paths import SPEC_FILE, comparison_folder, parent_log, sweep_folder
+from mtcon_ray.base.signals import Interrupted
+from mtcon_ray.base.status import Status
 from mtcon_ray.cluster.connection import connected, sweep_environment, view_of
+from mtcon_ray.comparison.comparison_spec import Comparison
 from mtcon_ray.comparison.row import Row
-from mtcon_ray.comparison.spec import Comparison
 from mtcon_ray.comparison.stages import plan_stages
 from mtcon_ray.comparison.summary import write_tables
 from mtcon_ray.comparison.tuning import Tuning, again_spec, final_spec
 from mtcon_ray.errors import MtconError
-from mtcon_ray.folder import changes
-from mtcon_ray.paths import SPEC_FILE, comparison_folder, parent_log, sweep_folder
-from mtcon_ray.results import SweepResults, load_sweep, trial_status
-from mtcon_ray.signals import Interrupted
-from mtcon_ray.spec import RunSpec
-from mtcon_ray.status import Status
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.folder import changes
+from mtcon_ray.records.results import SweepResults, load_sweep, trial_status
+from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.sweep.driver import run_sweep
-from mtcon_ray.tracking.event_log import EventLog
 
 # Fields in which a finished sweep may differ. Not all that a resume may change: with a higher limit
 # a sweep that was cut short goes on.

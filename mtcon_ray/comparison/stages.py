@@ -1,15 +1,18 @@
-"""The stages of a comparison: the plans of all its sweeps, made before the first training."""
+"""The stages of a comparison: the plans of all its sweeps, and their text."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from mtcon_ray.capacity import ClusterView
-from mtcon_ray.comparison.spec import Comparison
-from mtcon_ray.paths import sweep_folder
-from mtcon_ray.plan import Plan
-from mtcon_ray.planning import make_plan
-from mtcon_ray.preparation import check_data
+from mtcon_ray.base.paths import sweep_folder
+from mtcon_ray.comparison.claims import ITEM_DEVIATION, MIN_SEEDS, SEED_DEVIATION, planned
+from mtcon_ray.comparison.comparison_spec import ClaimSpec, Comparison
+from mtcon_ray.display.plan_text import rungs_text, work_of
+from mtcon_ray.display.tables import Table
+from mtcon_ray.plan.capacity import ClusterView
+from mtcon_ray.plan.plan import Plan
+from mtcon_ray.plan.planning import make_plan
+from mtcon_ray.sweep.preparation import check_data
 from mtcon_ray.sweep.prior import first_configurations, prior_trials
 
 
@@ -36,3 +39,38 @@ def plan_stages(comparison: Comparison, root: Path, cluster: ClusterView) -> Ite
                 first_configurations(spec, prior_trials(spec, root, folder))
                 plan = make_plan(spec, root, cluster, table, count_parameters=False)
                 yield Stage(title, name, plan)
+
+
+def stage_lines(stages: Iterable[Stage]) -> list[str]:
+    """Returns a comparison's sweeps as a table, with sums; "at most" if they are not known."""
+    found = list(stages)
+    rows = []
+    for title, name, plan in found:
+        what = f"{plan.num_configurations:,} x {plan.count_text('epochs')} epochs"
+        what += f", {plan.repeats:,} seeds" if plan.repeats > 1 else ""
+        if plan.rung_epochs:
+            what += f", {plan.scheduler}{rungs_text(plan)}"
+        rows.append([title, name, *work_of([plan]), what])
+    rows.append(["all", "", *work_of([plan for _, _, plan in found]), ""])
+    header = ["system", "sweep", "trials", "epochs", "images", "configurations"]
+    return Table(header, rows, right=(2, 3, 4)).lines()
+
+
+def power_lines(claims: Sequence[ClaimSpec], stages: Iterable[Stage]) -> list[str]:
+    """Returns what the claims of a comparison will probably detect; [] without claims."""
+    finals = {title: plan for title, name, plan in stages if name == "seeds"}
+    titles = {title for claim in claims for title in (claim.better, claim.than)}
+    used = [finals[title] for title in sorted(titles)]
+    if not used:
+        return []
+    seeds = min(plan.repeats for plan in used)
+    items = min(plan.num_items.get("test", 0) for plan in used)
+    of = f"{len(claims)} claims, {seeds} seeds, {items:,} test items"
+    if seeds < MIN_SEEDS or not items:
+        return [f"no claim will be decided: {of}; at least {MIN_SEEDS} seeds are needed"]
+    found = 100 * planned(items, seeds, len(used), len(claims))
+    return [
+        f"claims will probably detect a difference of {found:.1f} points of accuracy ({of}; 80 % "
+        f"power after Holm's correction, with a deviation of {100 * ITEM_DEVIATION:g} points over "
+        f"test items and of {100 * SEED_DEVIATION:g} over seeds)"
+    ]

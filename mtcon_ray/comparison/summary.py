@@ -7,15 +7,15 @@ from typing import Any
 
 import pandas as pd
 
+from mtcon_ray.base.root_files import make_folder, write
 from mtcon_ray.comparison import tuning_table
 from mtcon_ray.comparison.claims import Judged, as_csv, judged
 from mtcon_ray.comparison.claims import table as claims_table
+from mtcon_ray.comparison.comparison_spec import ClaimSpec
 from mtcon_ray.comparison.curves import curves
 from mtcon_ray.comparison.row import Row, columns, objectives
-from mtcon_ray.comparison.spec import ClaimSpec
-from mtcon_ray.display.tables import Table
-from mtcon_ray.evaluation.intervals import Interval
-from mtcon_ray.presentation import (
+from mtcon_ray.display import plotting
+from mtcon_ray.display.presentation import (
     NOTHING,
     ONE_SEED_NOTE,
     accuracy_text,
@@ -23,8 +23,8 @@ from mtcon_ray.presentation import (
     gauge_warnings,
     interval_text,
 )
-from mtcon_ray.report import plotting
-from mtcon_ray.root_files import make_folder, write
+from mtcon_ray.display.tables import Table
+from mtcon_ray.evaluation.intervals import Interval
 
 
 def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:

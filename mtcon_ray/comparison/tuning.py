@@ -12,12 +12,12 @@ from typing import Any
 
 from pydantic import Field
 
+from mtcon_ray.base.status import Status
 from mtcon_ray.errors import MtconError, SpecError
-from mtcon_ray.results import Configuration, SweepResults, by_configuration
-from mtcon_ray.search.space import Dimension, Point
-from mtcon_ray.search.spec import SearchSpec
-from mtcon_ray.spec import RunSpec, parse_spec, set_value, with_scheduler, with_values
-from mtcon_ray.status import Status
+from mtcon_ray.records.results import Configuration, SweepResults, by_configuration
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec, set_value, with_scheduler, with_values
+from mtcon_ray.spec.search import SearchSpec
+from mtcon_ray.spec.space import Dimension, Point
 
 # Listed values of all systems, and configurations of all systems: each of them is checked.
 MAX_TUNED = 10_000

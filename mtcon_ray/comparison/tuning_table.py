@@ -3,9 +3,9 @@
 import pandas as pd
 
 from mtcon_ray.comparison.row import Row, objectives
+from mtcon_ray.display.presentation import NOTHING, accuracy_text, csv_text, short_paths, value_text
 from mtcon_ray.display.tables import Table
-from mtcon_ray.presentation import NOTHING, accuracy_text, csv_text, short_paths, value_text
-from mtcon_ray.results import SweepResults
+from mtcon_ray.records.results import SweepResults
 
 NOTE = (
     "Epochs are those of all trainings: tuning, then the best configurations again if they were "

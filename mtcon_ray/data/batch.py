@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from mtcon_ray.metrics import Kind
+from mtcon_ray.base.metrics import Kind
 
 MISSING = -1
 UNKNOWN_BIT = 255  # label sets are uint8 and cannot hold MISSING

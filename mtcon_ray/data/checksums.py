@@ -7,7 +7,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from mtcon_ray.root_files import write
+from mtcon_ray.base.root_files import write
 
 FILE = "checksums.json"
 

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
+from mtcon_ray.base.regular_file import open_regular
 from mtcon_ray.data.image_names import IMAGE_ENDINGS
 from mtcon_ray.errors import DataError
-from mtcon_ray.regular_file import open_regular
 
 SEPARATORS = (",", ";", "\t")
 # Without these bounds a sparse file, for example, would fill the memory.

@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from mtcon_ray.base.root_files import below, make_folder, move, remove, remove_folder
 from mtcon_ray.errors import ResourceError, StorageError, SweepError
-from mtcon_ray.root_files import below, make_folder, move, remove, remove_folder
 
 
 def check_disk(needed: int, store: Path) -> None:

@@ -31,12 +31,12 @@ from uuid import uuid4
 
 import numpy as np
 
-from mtcon_ray.cpus import usable_cpus
+from mtcon_ray.base.cpus import usable_cpus
+from mtcon_ray.base.root_files import below, check_no_links, make_folder, move, remove, write
 from mtcon_ray.data.checksums import write_checksums
 from mtcon_ray.data.disk import build_folder, bytes_built, check_disk, whole_file, writable_store
 from mtcon_ray.data.sources.base import DataSource
 from mtcon_ray.errors import ResourceError, StorageError
-from mtcon_ray.root_files import below, check_no_links, make_folder, move, remove, write
 
 FORMAT = 2
 PROGRESS = ".decoded.json"  # with a dot, so that it has no checksum

@@ -15,10 +15,10 @@ from itertools import accumulate
 from pathlib import Path
 from unicodedata import normalize
 
+from mtcon_ray.base.regular_file import open_regular
 from mtcon_ray.data.image_names import IMAGE_ENDINGS, ROW_ENDINGS, is_hidden
 from mtcon_ray.data.memory import Room
 from mtcon_ray.errors import DISK_ERRORS, DataError, ResourceError
-from mtcon_ray.regular_file import open_regular
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
 # The largest image that is decoded has 89 million pixels, which take 358 MB without compression.

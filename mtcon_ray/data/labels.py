@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mtcon_ray.base.metrics import Kind
 from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
 from mtcon_ray.data.splits import LEFT_OUT, SPLITS, Split
 from mtcon_ray.errors import DataError
-from mtcon_ray.metrics import Kind
 
 if TYPE_CHECKING:
     from mtcon_ray.data.sources.base import DataSource, DataSpec

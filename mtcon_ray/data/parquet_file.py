@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mtcon_ray.base.regular_file import open_regular
 from mtcon_ray.data.cells import LIST_SEPARATOR
 from mtcon_ray.data.csv_rows import MAX_COLUMNS
 from mtcon_ray.errors import DataError
-from mtcon_ray.regular_file import open_regular
 
 if TYPE_CHECKING:
     import pyarrow as pa

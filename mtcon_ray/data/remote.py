@@ -19,11 +19,11 @@ from pathlib import Path, PurePosixPath
 from threading import Event
 from typing import TYPE_CHECKING
 
+from mtcon_ray.base.registry import HUB
+from mtcon_ray.base.root_files import below, make_folder
 from mtcon_ray.data.disk import build_folder, writable_store
 from mtcon_ray.data.image_files import leads_outside
 from mtcon_ray.errors import DISK_ERRORS, DataError
-from mtcon_ray.registry import HUB
-from mtcon_ray.root_files import below, make_folder
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mtcon_ray.base.regular_file import open_regular
 from mtcon_ray.data.image_files import ImageFolder, leads_outside
 from mtcon_ray.data.image_names import ARROW, ROW_ENDINGS
 from mtcon_ray.data.parquet_file import read_columns, refuse_joined, refuse_rows, refuse_unpacked
 from mtcon_ray.data.splits import ALIASES, EVALUATION, split_names
 from mtcon_ray.errors import DataError
-from mtcon_ray.regular_file import open_regular
 
 if TYPE_CHECKING:
     import pyarrow as pa

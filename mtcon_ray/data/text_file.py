@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from mtcon_ray.base.regular_file import open_regular
 from mtcon_ray.errors import DataError
-from mtcon_ray.regular_file import open_regular
 
 MAX_TEXT_BYTES = 10**9
 

@@ -17,6 +17,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from mtcon_ray.base.registry import Spec
 from mtcon_ray.data.augmentations import (
     HUE,
     NO_JITTER,
@@ -33,7 +34,6 @@ from mtcon_ray.data.augmentations import (
 )
 from mtcon_ray.data.resizing import crop_by_taps, random_boxes, resize
 from mtcon_ray.data.to_device import send, send_together
-from mtcon_ray.registry import Spec
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from mtcon_ray.presentation import one_line, printable
+from mtcon_ray.display.presentation import one_line, printable
 
 # `rich` takes 0.1 s to import, which commands that print no table need not spend.
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mtcon_ray.base.metrics import Kind
 from mtcon_ray.evaluation.average_precision import weighted_average_precision
 from mtcon_ray.evaluation.r_squared import weighted_r_squared
-from mtcon_ray.metrics import Kind
 
 # Largest number of counts in memory at once: 4 bytes each, and 8 more while they are drawn.
 MOST_COUNTS = 2**23

@@ -37,9 +37,9 @@ import torch
 from scipy.special import nctdtrinc, stdtr, stdtrit
 from torch import Tensor
 
+from mtcon_ray.base.metrics import Kind
 from mtcon_ray.evaluation.bootstrap import resampled_counts, weighted_scores
 from mtcon_ray.evaluation.predictions import LabelPredictions, kind_of
-from mtcon_ray.metrics import Kind
 
 RESAMPLES = 1000
 # Resamples that are scored at once. Average precision of 4,000 items takes half the time if a

@@ -17,12 +17,12 @@ from zipfile import ZIP_STORED, BadZipFile
 
 import numpy as np
 
-from mtcon_ray import metrics
+from mtcon_ray.base import metrics
+from mtcon_ray.base.metrics import Kind
+from mtcon_ray.base.root_files import below
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.evaluation.probe import LabelledFeatures, LinearProbe
-from mtcon_ray.metrics import Kind
-from mtcon_ray.root_files import below
 
 PREDICTED = {"classes": "predicted", "number": "predicted", "set": "scores"}
 UNREADABLE = (OSError, ValueError, KeyError, EOFError, BadZipFile)

@@ -7,7 +7,7 @@ import numpy as np
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.splits import SPLITS, Split
 from mtcon_ray.errors import DataError
-from mtcon_ray.evaluation.spec import EvaluateSpec
+from mtcon_ray.spec.evaluate import EvaluateSpec
 
 
 def short_probe_rows(

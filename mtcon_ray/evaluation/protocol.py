@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from mtcon_ray import metrics
+from mtcon_ray.base import metrics
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.data.views import ViewsSpec
@@ -17,8 +17,8 @@ from mtcon_ray.evaluation.probe import LabelledFeatures
 from mtcon_ray.evaluation.probe_data import full_probe_rows, short_probe_rows
 from mtcon_ray.evaluation.rank import rankme
 from mtcon_ray.evaluation.scoring import Measurement
-from mtcon_ray.evaluation.spec import ConvergedProbeSpec, EvaluateSpec
 from mtcon_ray.models.network import Network
+from mtcon_ray.spec.evaluate import ConvergedProbeSpec, EvaluateSpec
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from mtcon_ray import metrics
+from mtcon_ray.base import metrics
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.evaluation.average_precision import tie_aware_average_precision
 from mtcon_ray.evaluation.f_score import best_thresholds, f1_scores
@@ -13,7 +13,7 @@ from mtcon_ray.evaluation.neighbours import neighbours_correct
 from mtcon_ray.evaluation.probe import Fit, LabelledFeatures, LinearProbe
 from mtcon_ray.evaluation.regression import train_number_probe
 from mtcon_ray.evaluation.sgd import train_probes
-from mtcon_ray.evaluation.spec import ConvergedProbeSpec, EvaluateSpec, ProbeSpec
+from mtcon_ray.spec.evaluate import ConvergedProbeSpec, EvaluateSpec, ProbeSpec
 
 
 @dataclass(frozen=True)

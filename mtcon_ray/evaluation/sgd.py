@@ -15,7 +15,7 @@ from torch import Tensor
 from mtcon_ray.data.batch import UNKNOWN_BIT
 from mtcon_ray.errors import DivergedError
 from mtcon_ray.evaluation.probe import LabelledFeatures, LinearProbe, Probe, SetProbe
-from mtcon_ray.evaluation.spec import LabelSetsSpec, SGDProbeSpec
+from mtcon_ray.spec.evaluate import LabelSetsSpec, SGDProbeSpec
 
 GAMMA_NEGATIVE, CLIP = 4, 0.05
 

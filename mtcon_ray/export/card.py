@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from jinja2 import Environment, StrictUndefined
 
-from mtcon_ray import metrics
+from mtcon_ray.base import metrics
+from mtcon_ray.base.registry import path_fields
 from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.registry import path_fields
-from mtcon_ray.spec import RunSpec, dump_spec
+from mtcon_ray.spec.run_spec import RunSpec, dump_spec
 from mtcon_ray.version import __version__
 
 FORMAT = 1

@@ -10,11 +10,11 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from mtcon_ray.base.regular_file import open_regular
 from mtcon_ray.data.dataset import store_size
 from mtcon_ray.data.decoding import decode_image
-from mtcon_ray.evaluate import load_network
 from mtcon_ray.export.model import ExportedModel
-from mtcon_ray.regular_file import open_regular
+from mtcon_ray.export.trained_network import load_network
 
 BATCH_SIZE = 256
 

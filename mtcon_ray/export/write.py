@@ -20,13 +20,13 @@ from safetensors.torch import save
 from torch import Tensor
 from torch.export import Dim
 
-from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.errors import ResourceError, UserError
-from mtcon_ray.evaluate import Opened, open_checkpoint
 from mtcon_ray.evaluation.probe import LinearProbe
 from mtcon_ray.export.card import card, card_text
 from mtcon_ray.export.model import ExportedModel, Head
+from mtcon_ray.export.trained_network import Opened, open_checkpoint
 from mtcon_ray.training import checkpoint
 
 Format = Literal["pt2", "onnx"]

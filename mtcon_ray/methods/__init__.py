@@ -1,5 +1,6 @@
 """Training methods. Importing this package imports its whole folder, which fills `METHODS`."""
 
+from mtcon_ray.base.registry import import_folder
 from mtcon_ray.methods.base import (
     METHODS,
     Method,
@@ -7,7 +8,6 @@ from mtcon_ray.methods.base import (
     check_labels,
     one_epoch_if_untrained,
 )
-from mtcon_ray.registry import import_folder
 
 import_folder(__name__, __path__)
 

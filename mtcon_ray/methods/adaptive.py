@@ -7,7 +7,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from mtcon_ray import metrics
+from mtcon_ray.base import metrics
 from mtcon_ray.data.batch import Problem
 from mtcon_ray.losses.amcl import Form, adapt
 from mtcon_ray.losses.learned_temperature import (

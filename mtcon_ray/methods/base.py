@@ -15,7 +15,9 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import Field
 from torch import Tensor, nn
 
-from mtcon_ray import metrics
+from mtcon_ray.base import metrics
+from mtcon_ray.base.metrics import Kind
+from mtcon_ray.base.registry import Spec, Table
 from mtcon_ray.data.batch import Batch, Problem
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sampling import Examples, items
@@ -24,11 +26,9 @@ from mtcon_ray.losses.contrastive import Range, contrast_by_head
 from mtcon_ray.losses.numeric import Compared
 from mtcon_ray.losses.positives import OwnView, Relation
 from mtcon_ray.losses.weighting import NO_RANGES, FixedWeights, Weighting
-from mtcon_ray.metrics import Kind
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.heads import ProjectionHead
 from mtcon_ray.models.network import Network
-from mtcon_ray.registry import Spec, Table
 
 
 class MethodSpec(Spec):

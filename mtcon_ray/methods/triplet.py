@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from mtcon_ray import metrics
+from mtcon_ray.base import metrics
 from mtcon_ray.data.batch import Batch, Problem
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sampling import Examples

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from mtcon_ray.models.convolution import guard_convolutions
 from mtcon_ray.models.encoders import ENCODERS, Encoder
 from mtcon_ray.models.heads import ProjectionHead
-from mtcon_ray.models.spec import ModelSpec
+from mtcon_ray.models.model_spec import ModelSpec
 
 
 class Network(nn.Module):

@@ -14,11 +14,7 @@ from pathlib import Path
 
 from optuna.trial import FrozenTrial, TrialState
 
-from mtcon_ray.data.checksums import find_change
-from mtcon_ray.errors import CheckpointError, SpecError, SweepError
-from mtcon_ray.evaluation.predictions import load_predictions
-from mtcon_ray.evaluation.spec import selected_epoch, selected_value
-from mtcon_ray.paths import (
+from mtcon_ray.base.paths import (
     LAST_FILE,
     MODEL_FILE,
     PREDICTIONS_FILE,
@@ -31,17 +27,21 @@ from mtcon_ray.paths import (
     journal_file,
     sweeps_folder,
 )
-from mtcon_ray.recorded import load_recorded
-from mtcon_ray.results import budget_of, objective_values, reports_of, trial_status
-from mtcon_ray.spec import RunSpec, dump_spec, parse_spec
-from mtcon_ray.status import Status
+from mtcon_ray.base.status import Status
+from mtcon_ray.data.checksums import find_change
+from mtcon_ray.errors import CheckpointError, SpecError, SweepError
+from mtcon_ray.evaluation.predictions import load_predictions
+from mtcon_ray.records.event_log import EventLog, cut_torn_line, is_torn
+from mtcon_ray.records.events import Ended, Event, Reported, Started, last_change
+from mtcon_ray.records.lost import lost_parts, shown
+from mtcon_ray.records.recorded import load_recorded
+from mtcon_ray.records.results import budget_of, objective_values, reports_of, trial_status
+from mtcon_ray.spec.evaluate import selected_epoch, selected_value
+from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.resume import ENDS, discard_leftovers, settle
 from mtcon_ray.sweep.study import CONFIGURATION, REPEAT, TRIAL, named_trials, open_study, read_study
 from mtcon_ray.tracking.cursors import forget_sent
-from mtcon_ray.tracking.event_log import EventLog, cut_torn_line, is_torn
-from mtcon_ray.tracking.events import Ended, Event, Reported, Started, last_change
-from mtcon_ray.tracking.lost import lost_parts, shown
 from mtcon_ray.tracking.provenance import CACHE, FINGERPRINT
 from mtcon_ray.tracking.sender import Sender
 from mtcon_ray.tracking.tracked import Tracked, tracked_runs

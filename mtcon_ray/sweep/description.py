@@ -3,10 +3,10 @@
 import re
 import shlex
 
-from mtcon_ray.paths import SPEC_FILE, checkpoints_folder, log_folder, report_page
-from mtcon_ray.presentation import commands, one_line
-from mtcon_ray.report.page import headline, setup
-from mtcon_ray.results import SweepResults
+from mtcon_ray.base.paths import SPEC_FILE, checkpoints_folder, log_folder, report_page
+from mtcon_ray.display.page import headline, setup
+from mtcon_ray.display.presentation import commands, one_line
+from mtcon_ray.records.results import SweepResults
 
 
 def describe_sweep(results: SweepResults, ended: bool) -> str:

@@ -19,11 +19,11 @@ from ray.util.placement_group import (
     remove_placement_group,
 )
 
+from mtcon_ray.base.paths import train_folder
+from mtcon_ray.base.root_files import make_folder, move, read_small, remove, write
+from mtcon_ray.base.status import Status
 from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.paths import train_folder
-from mtcon_ray.presentation import one_line
-from mtcon_ray.root_files import make_folder, move, read_small, remove, write
-from mtcon_ray.status import Status
+from mtcon_ray.display.presentation import one_line
 from mtcon_ray.sweep.checkpoint_requests import heed_sigterm
 from mtcon_ray.sweep.progress_callback import MAX_REASON, error_in
 from mtcon_ray.sweep.trial import Assignment, ending, open_trial_data, record_last, reports

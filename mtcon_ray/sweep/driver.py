@@ -14,16 +14,8 @@ import ray
 from optuna.trial import FrozenTrial, TrialState
 from ray import tune
 
-from mtcon_ray.callbacks import Callbacks
-from mtcon_ray.cluster.connection import check_shared, connected, sweep_environment, view_of
-from mtcon_ray.cluster.job_package import in_job, way_on
-from mtcon_ray.cluster.ray_folders import working_folder
-from mtcon_ray.cluster.ray_private import end_process
-from mtcon_ray.cluster.ray_watch import RayWatch
-from mtcon_ray.errors import MtconError, StorageError, storage_error
-from mtcon_ray.evaluation.spec import selected_value
-from mtcon_ray.folder import choose_folder, claimed
-from mtcon_ray.paths import (
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.paths import (
     LAST_FILE,
     SPEC_FILE,
     attempt_folder,
@@ -35,16 +27,23 @@ from mtcon_ray.paths import (
     ray_log,
     sweeps_folder,
 )
-from mtcon_ray.plan import Plan
-from mtcon_ray.preparation import prepare
-from mtcon_ray.presentation import resume_line
-from mtcon_ray.recorded import load_recorded, write_beginnings
-from mtcon_ray.report.build import build_report
-from mtcon_ray.results import JOB, SweepResults, load_sweep
-from mtcon_ray.search.schedulers import Halving
-from mtcon_ray.signals import Interrupted, on_signals
-from mtcon_ray.spec import RunSpec, with_scheduler
-from mtcon_ray.status import Status
+from mtcon_ray.base.signals import Interrupted, on_signals
+from mtcon_ray.base.status import Status
+from mtcon_ray.cluster.connection import check_shared, connected, sweep_environment, view_of
+from mtcon_ray.cluster.job_package import in_job, way_on
+from mtcon_ray.cluster.ray_folders import working_folder
+from mtcon_ray.cluster.ray_private import end_process
+from mtcon_ray.cluster.ray_watch import RayWatch
+from mtcon_ray.display.build import build_report
+from mtcon_ray.display.presentation import resume_line
+from mtcon_ray.errors import MtconError, StorageError, storage_error
+from mtcon_ray.plan.plan import Plan
+from mtcon_ray.records.folder import choose_folder, claimed
+from mtcon_ray.records.recorded import load_recorded, write_beginnings
+from mtcon_ray.records.results import JOB, SweepResults, load_sweep
+from mtcon_ray.spec.evaluate import selected_value
+from mtcon_ray.spec.run_spec import RunSpec, with_scheduler
+from mtcon_ray.spec.schedulers import Halving
 from mtcon_ray.sweep.audit import what_is_lost
 from mtcon_ray.sweep.distributed_trial import (
     PlacementGroupCleanup,
@@ -55,6 +54,7 @@ from mtcon_ray.sweep.ended import ended_results
 from mtcon_ray.sweep.halving import Rung
 from mtcon_ray.sweep.limits import Limits
 from mtcon_ray.sweep.mirror import mirrored
+from mtcon_ray.sweep.preparation import prepare
 from mtcon_ray.sweep.prior import add_prior, first_configurations, prior_trials
 from mtcon_ray.sweep.progress_callback import ProgressCallback
 from mtcon_ray.sweep.record import SweepRecord

@@ -4,16 +4,16 @@ from pathlib import Path
 
 from optuna.trial import TrialState
 
-from mtcon_ray.callbacks import Callbacks
-from mtcon_ray.paths import SPEC_FILE, journal_file, parent_log
-from mtcon_ray.recorded import load_recorded
-from mtcon_ray.report.build import build_report
-from mtcon_ray.results import SweepResults, load_sweep, trial_status
-from mtcon_ray.spec import RunSpec, dump_spec, with_scheduler
-from mtcon_ray.status import Status
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.paths import SPEC_FILE, journal_file, parent_log
+from mtcon_ray.base.status import Status
+from mtcon_ray.display.build import build_report
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.recorded import load_recorded
+from mtcon_ray.records.results import SweepResults, load_sweep, trial_status
+from mtcon_ray.spec.run_spec import RunSpec, dump_spec, with_scheduler
 from mtcon_ray.sweep.audit import Audit
 from mtcon_ray.sweep.study import named_trials, read_study
-from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.tracking.lifecycle import Lifecycle
 from mtcon_ray.tracking.mlflow_server import ui_command
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from optuna.trial import FrozenTrial, TrialState
 
-from mtcon_ray.search.schedulers import Halving
+from mtcon_ray.spec.schedulers import Halving
 
 
 class Rung:

@@ -13,9 +13,9 @@ from typing import Any
 
 from optuna.storages.journal import JournalFileBackend
 
+from mtcon_ray.base.root_files import below, check_no_links
 from mtcon_ray.errors import StorageError, SweepError
-from mtcon_ray.root_files import below, check_no_links
-from mtcon_ray.tracking.event_log import append_durably
+from mtcon_ray.records.event_log import append_durably
 
 
 class Journal(JournalFileBackend):

@@ -9,9 +9,9 @@ import ray
 from ray.tune import Callback
 from ray.tune.experiment import Trial
 
-from mtcon_ray.callbacks import Callbacks
-from mtcon_ray.paths import trial_log
-from mtcon_ray.spec import RunSpec
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.paths import trial_log
+from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.sweep.stopper import Stop
 
 LOOK_SECONDS = 1.0

@@ -25,10 +25,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
 
-from mtcon_ray.callbacks import Callbacks
-from mtcon_ray.data.remote import CHUNK_BYTES
-from mtcon_ray.errors import DataError, SweepError
-from mtcon_ray.paths import (
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.paths import (
     LAST_FILE,
     PLAN_FILE,
     PREVIOUS_FILE,
@@ -38,8 +36,10 @@ from mtcon_ray.paths import (
     event_folder,
     journal_file,
 )
-from mtcon_ray.resources import MIRROR_SECONDS
-from mtcon_ray.root_files import below
+from mtcon_ray.base.root_files import below
+from mtcon_ray.data.remote import CHUNK_BYTES
+from mtcon_ray.errors import DataError, SweepError
+from mtcon_ray.spec.resources import MIRROR_SECONDS
 from mtcon_ray.sweep.mirror_objects import (
     GROWING,
     KEPT,

@@ -9,16 +9,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtcon_ray.data.remote import CHUNK_BYTES, open_store, store_errors
-from mtcon_ray.errors import SweepError
-from mtcon_ray.paths import (
+from mtcon_ray.base.paths import (
     LAST_FILE,
     MODEL_FILE,
     PREDICTIONS_FILE,
     PREVIOUS_FILE,
     REMOVED_FILE,
 )
-from mtcon_ray.root_files import below
+from mtcon_ray.base.root_files import below
+from mtcon_ray.data.remote import CHUNK_BYTES, open_store, store_errors
+from mtcon_ray.errors import SweepError
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

@@ -11,9 +11,8 @@ from pathlib import Path
 import optuna
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from mtcon_ray.errors import SpecError, SweepError, nearest
-from mtcon_ray.metrics import Labels
-from mtcon_ray.paths import (
+from mtcon_ray.base.metrics import Labels
+from mtcon_ray.base.paths import (
     SPEC_FILE,
     journal_file,
     list_folders,
@@ -21,10 +20,11 @@ from mtcon_ray.paths import (
     sweeps_folder,
     trial_logs,
 )
-from mtcon_ray.recorded import check_evaluation
-from mtcon_ray.results import SweepResults, TrialResult, load_sweep
-from mtcon_ray.search.space import Point, grid_points
-from mtcon_ray.spec import RunSpec
+from mtcon_ray.errors import SpecError, SweepError, nearest
+from mtcon_ray.records.recorded import check_evaluation
+from mtcon_ray.records.results import SweepResults, TrialResult, load_sweep
+from mtcon_ray.spec.run_spec import RunSpec
+from mtcon_ray.spec.space import Point, grid_points
 from mtcon_ray.sweep.study import PRIOR, distribution, preview, read_study
 
 FIELD = "search.start_from"

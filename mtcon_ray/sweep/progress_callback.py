@@ -7,7 +7,7 @@ from typing import Any
 from ray.tune import Callback
 from ray.tune.experiment import Trial
 
-from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.base.callbacks import Callbacks
 
 MAX_REASON = 500
 ERROR_LINE = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")

@@ -6,21 +6,21 @@ from pathlib import Path
 
 from optuna.trial import FrozenTrial
 
-from mtcon_ray.evaluation.spec import selected_epoch
-from mtcon_ray.paths import checkpoint_folder, kept_model, parent_log, trial_log
-from mtcon_ray.results import (
+from mtcon_ray.base.paths import checkpoint_folder, kept_model, parent_log, trial_log
+from mtcon_ray.base.status import Status
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Artifact, Ended, Reopened, Reported, Started
+from mtcon_ray.records.results import (
     kept_files,
     load_sweep,
     objective_values,
     reports_of,
     trial_status,
 )
-from mtcon_ray.spec import RunSpec
-from mtcon_ray.status import Status
+from mtcon_ray.spec.evaluate import selected_epoch
+from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.sweep.description import describe_sweep
 from mtcon_ray.sweep.study import CONFIGURATION, REPEAT, TRIAL
-from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Artifact, Ended, Reopened, Reported, Started
 from mtcon_ray.tracking.provenance import fixed_settings
 from mtcon_ray.training.checkpoint import discard_resume_state
 

@@ -5,13 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 
+from mtcon_ray.base.lock import FILE as LOCK
+from mtcon_ray.base.lock import driver_lock
+from mtcon_ray.base.paths import prepare_root, sweep_folder
+from mtcon_ray.base.registry import writable_url
+from mtcon_ray.base.root_files import below, make_folder, move, remove, remove_folder
 from mtcon_ray.data.remote import MAX_THREADS
 from mtcon_ray.errors import DataError, SpecError, StorageError, SweepError
-from mtcon_ray.lock import FILE as LOCK
-from mtcon_ray.lock import driver_lock
-from mtcon_ray.paths import prepare_root, sweep_folder
-from mtcon_ray.registry import writable_url
-from mtcon_ray.root_files import below, make_folder, move, remove, remove_folder
 from mtcon_ray.sweep.mirror_objects import LIST, Entry, Files, Objects, first_missing
 
 

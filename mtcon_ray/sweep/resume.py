@@ -3,12 +3,14 @@
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from mtcon_ray.callbacks import Callbacks
-from mtcon_ray.evaluation.spec import selected_value
-from mtcon_ray.paths import trial_log
-from mtcon_ray.results import trial_status
-from mtcon_ray.search.schedulers import History
-from mtcon_ray.status import Status
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.paths import trial_log
+from mtcon_ray.base.status import Status
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Ended, Started, last_change
+from mtcon_ray.records.results import trial_status
+from mtcon_ray.spec.evaluate import selected_value
+from mtcon_ray.spec.schedulers import History
 from mtcon_ray.sweep.optuna_private import reloaded, writable
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.searcher import report_missing, tell
@@ -20,8 +22,6 @@ from mtcon_ray.sweep.study import (
     open_again,
     trial_name,
 )
-from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Ended, Started, last_change
 from mtcon_ray.training.checkpoint import discard_resume_state
 
 ENDS = {

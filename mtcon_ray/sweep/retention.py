@@ -3,16 +3,16 @@
 from dataclasses import replace
 from pathlib import Path
 
-from mtcon_ray.metrics import OBJECTIVE
-from mtcon_ray.paths import checkpoint_folder
-from mtcon_ray.results import (
+from mtcon_ray.base.metrics import OBJECTIVE
+from mtcon_ray.base.paths import checkpoint_folder
+from mtcon_ray.base.status import Status
+from mtcon_ray.records.results import (
     SweepResults,
     TrialResult,
     by_configuration,
     load_sweep,
     objective_values,
 )
-from mtcon_ray.status import Status
 from mtcon_ray.training.checkpoint import discard_network
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 
-from mtcon_ray.search.schedulers import (
+from mtcon_ray.spec.schedulers import (
     ASHA,
     SCHEDULERS,
     History,

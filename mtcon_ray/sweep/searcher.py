@@ -10,8 +10,8 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 from ray.tune.search import Searcher
 
-from mtcon_ray.resources import ResourcesSpec
-from mtcon_ray.status import Status
+from mtcon_ray.base.status import Status
+from mtcon_ray.spec.resources import ResourcesSpec
 from mtcon_ray.sweep.halving import Rung
 from mtcon_ray.sweep.optuna_private import reloaded, writable
 from mtcon_ray.sweep.scheduler import OBJECTIVE

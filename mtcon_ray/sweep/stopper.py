@@ -7,9 +7,9 @@ from typing import Any
 
 from ray.tune import Stopper
 
+from mtcon_ray.base.paths import stop_file
+from mtcon_ray.base.root_files import remove, touch
 from mtcon_ray.errors import SweepError
-from mtcon_ray.paths import stop_file
-from mtcon_ray.root_files import remove, touch
 
 # Time that trials have to write a checkpoint after a signal, before Tune ends them.
 GRACE_SECONDS = 30.0

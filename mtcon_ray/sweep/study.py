@@ -24,11 +24,11 @@ from optuna.samplers import BaseSampler, GPSampler, QMCSampler, RandomSampler, T
 from optuna.storages import JournalStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from mtcon_ray.base.paths import is_trial
 from mtcon_ray.errors import MtconError, SpecError, storage_error
-from mtcon_ray.paths import is_trial
-from mtcon_ray.search.schedulers import SCHEDULERS, StoppingRule
-from mtcon_ray.search.space import Dimension, Point, with_lists
-from mtcon_ray.search.spec import SearchSpec
+from mtcon_ray.spec.schedulers import SCHEDULERS, StoppingRule
+from mtcon_ray.spec.search import SearchSpec
+from mtcon_ray.spec.space import Dimension, Point, with_lists
 from mtcon_ray.sweep.journal import Journal, damaged
 from mtcon_ray.sweep.optuna_private import reloaded
 

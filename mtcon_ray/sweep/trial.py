@@ -10,7 +10,16 @@ from typing import Any
 
 import torch
 
-from mtcon_ray import metrics, plugins
+from mtcon_ray.base import metrics, plugins
+from mtcon_ray.base.paths import (
+    attempt_folder,
+    cache_folder,
+    checkpoint_folder,
+    expanded,
+    stop_file,
+    trial_log,
+)
+from mtcon_ray.base.status import Status
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.errors import (
     MemoryTakenError,
@@ -20,25 +29,16 @@ from mtcon_ray.errors import (
     TrialError,
     storage_error,
 )
-from mtcon_ray.paths import (
-    attempt_folder,
-    cache_folder,
-    checkpoint_folder,
-    expanded,
-    stop_file,
-    trial_log,
-)
-from mtcon_ray.spec import RunSpec, dump_spec, parse_spec
-from mtcon_ray.status import Status
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Reported
+from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec
 from mtcon_ray.sweep.checkpoint_requests import asked_to_end, heeding_sigterm
 from mtcon_ray.sweep.scheduler import BUDGET, OBJECTIVE
-from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Reported
 from mtcon_ray.tracking.provenance import place_tags
 from mtcon_ray.tracking.system_metrics import SystemMetrics
-from mtcon_ray.trainer import Progress, Trainer
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.distributed import ALONE, Ranks
+from mtcon_ray.training.trainer import Progress, Trainer
 
 # A look at a shared file system for the stop file at every step would slow down training.
 STOP_POLL_SECONDS = 0.5

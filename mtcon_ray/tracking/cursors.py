@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mtcon_ray.paths import cursors_file, event_folder, is_trial, parent_log, trial_logs
-from mtcon_ray.root_files import read_small, remove
-from mtcon_ray.tracking.event_log import ends_line, num_events
-from mtcon_ray.tracking.events import from_json
+from mtcon_ray.base.paths import cursors_file, event_folder, is_trial, parent_log, trial_logs
+from mtcon_ray.base.root_files import read_small, remove
+from mtcon_ray.records.event_log import ends_line, num_events
+from mtcon_ray.records.events import from_json
 
 # Errors of a reader of a file that may hold anything.
 DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)

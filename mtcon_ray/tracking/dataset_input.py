@@ -5,11 +5,11 @@ from pathlib import Path
 
 from mlflow.entities import Dataset, DatasetInput, InputTag
 
+from mtcon_ray.base.paths import SPEC_FILE
 from mtcon_ray.errors import SpecError
-from mtcon_ray.paths import SPEC_FILE
-from mtcon_ray.recorded import load_recorded
-from mtcon_ray.spec import dump_spec
-from mtcon_ray.tracking.events import Started
+from mtcon_ray.records.events import Started
+from mtcon_ray.records.recorded import load_recorded
+from mtcon_ray.spec.run_spec import dump_spec
 from mtcon_ray.tracking.provenance import FINGERPRINT
 
 DIGEST = 8  # characters, as MLflow's own

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from mtcon_ray.base.lock import is_driven
+from mtcon_ray.base.paths import parent_log, sweeps_folder, trial_logs
 from mtcon_ray.errors import SweepError
-from mtcon_ray.lock import is_driven
-from mtcon_ray.paths import parent_log, sweeps_folder, trial_logs
-from mtcon_ray.tracking.event_log import identity, tail
-from mtcon_ray.tracking.events import Ended, Reported, Started, last_change
+from mtcon_ray.records.event_log import identity, tail
+from mtcon_ray.records.events import Ended, Reported, Started, last_change
 
 POLL_SECONDS = 1.0
 

@@ -9,13 +9,13 @@ MLflow.
 from collections.abc import Callable
 from pathlib import Path
 
-from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.paths import PLAN_FILE, SPEC_FILE, event_folder, parent_log
 from mtcon_ray.errors import TrackingError
-from mtcon_ray.paths import PLAN_FILE, SPEC_FILE, event_folder, parent_log
-from mtcon_ray.plan import Plan
-from mtcon_ray.resources import TrackingSpec
-from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Artifact, Reopened, Started
+from mtcon_ray.plan.plan import Plan
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Artifact, Reopened, Started
+from mtcon_ray.spec.resources import TrackingSpec
 from mtcon_ray.tracking.mlflow_server import check_server, sync_command
 from mtcon_ray.tracking.sender import Sender
 

@@ -16,9 +16,9 @@ from netrc import NetrcParseError, netrc
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from mtcon_ray.base.paths import mlflow_artifacts
+from mtcon_ray.base.root_files import check_no_links, split_at_root
 from mtcon_ray.errors import UserError
-from mtcon_ray.paths import mlflow_artifacts
-from mtcon_ray.root_files import check_no_links, split_at_root
 
 URI_VARIABLE = "MLFLOW_TRACKING_URI"
 TRUST_VARIABLE = "MTCON_RAY_TRUST_TRACKING"

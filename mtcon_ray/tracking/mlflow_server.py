@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
+from mtcon_ray.base.paths import mlflow_artifacts, mlflow_database
+from mtcon_ray.base.root_files import below, check_no_links, make_folder, move, remove, touch
 from mtcon_ray.errors import MtconError, SpecError, TrackingError, UserError
-from mtcon_ray.paths import mlflow_artifacts, mlflow_database
-from mtcon_ray.root_files import below, check_no_links, make_folder, move, remove, touch
 from mtcon_ray.tracking.login import (
     SERVERS,
     URI_VARIABLE,

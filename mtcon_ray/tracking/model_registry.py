@@ -14,9 +14,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from mtcon_ray.base.paths import parent_log
 from mtcon_ray.errors import TrackingError, UserError
-from mtcon_ray.paths import parent_log
-from mtcon_ray.tracking.event_log import identity
+from mtcon_ray.records.event_log import identity
 from mtcon_ray.tracking.login import check_place
 from mtcon_ray.tracking.mlflow_server import check_server, first_line, open_client, sync_command
 from mtcon_ray.tracking.sender import check_begun

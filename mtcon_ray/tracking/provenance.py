@@ -13,12 +13,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtcon_ray import plugins
-from mtcon_ray.cpus import usable_cpus
+from mtcon_ray.base import plugins
+from mtcon_ray.base.cpus import usable_cpus
 from mtcon_ray.errors import SweepError
-from mtcon_ray.spec import RunSpec, dump_spec
-from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Started
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Started
+from mtcon_ray.spec.run_spec import RunSpec, dump_spec
 from mtcon_ray.tracking.login import masked
 
 if TYPE_CHECKING:

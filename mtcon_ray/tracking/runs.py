@@ -13,9 +13,9 @@ from mlflow import MlflowClient
 from mlflow.entities import DatasetInput, Metric, Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException
 
+from mtcon_ray.records.events import Artifact, Ended, Event, Reopened, Reported, Started
 from mtcon_ray.tracking import mlflow_ui
 from mtcon_ray.tracking.dataset_input import dataset_input
-from mtcon_ray.tracking.events import Artifact, Ended, Event, Reopened, Reported, Started
 from mtcon_ray.tracking.mlflow_server import (
     HeldError,
     artifact_location,

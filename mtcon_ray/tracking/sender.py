@@ -16,14 +16,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mtcon_ray.base.paths import cursors_file, parent_log
+from mtcon_ray.base.root_files import move, write
 from mtcon_ray.errors import SweepError
-from mtcon_ray.paths import cursors_file, parent_log
-from mtcon_ray.root_files import move, write
+from mtcon_ray.records.event_log import EventLog, identity, num_events, tail
+from mtcon_ray.records.events import Artifact, Ended, Event, Reported, Started, from_json
+from mtcon_ray.records.lost import shown
 from mtcon_ray.tracking.cursors import grown, num_left, saved
-from mtcon_ray.tracking.event_log import EventLog, identity, num_events, tail
-from mtcon_ray.tracking.events import Artifact, Ended, Event, Reported, Started, from_json
 from mtcon_ray.tracking.login import masked
-from mtcon_ray.tracking.lost import shown
 from mtcon_ray.tracking.mlflow_server import HeldError, first_line, import_quietly
 
 if TYPE_CHECKING:

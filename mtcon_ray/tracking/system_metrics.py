@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from mtcon_ray import metrics
+from mtcon_ray.base import metrics
 
 MEGABYTE = 1e6  # as MLflow's
 

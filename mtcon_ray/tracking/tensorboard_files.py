@@ -8,8 +8,8 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams.summary_v2 import hparams_pb  # `api` beside it needs TensorFlow
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from mtcon_ray.root_files import check_no_links, check_own, remove
-from mtcon_ray.tracking.events import Ended, Reported
+from mtcon_ray.base.root_files import check_no_links, check_own, remove
+from mtcon_ray.records.events import Ended, Reported
 from mtcon_ray.tracking.exporter import ExportedRun
 
 # TensorBoard reads all files of a folder whose names contain "tfevents". The ending distinguishes

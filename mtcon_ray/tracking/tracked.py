@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mtcon_ray.base.paths import parent_log
 from mtcon_ray.errors import TrackingError
-from mtcon_ray.paths import parent_log
-from mtcon_ray.tracking.event_log import identity
+from mtcon_ray.records.event_log import identity
 from mtcon_ray.tracking.mlflow_server import (
     HeldError,
     check_experiment,

@@ -9,10 +9,10 @@ os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
 
 import wandb
 
+from mtcon_ray.base.root_files import check_no_links, remove_folder
 from mtcon_ray.errors import TrackingError, UserError
-from mtcon_ray.root_files import check_no_links, remove_folder
-from mtcon_ray.spec import set_value
-from mtcon_ray.tracking.events import Ended, Reported
+from mtcon_ray.records.events import Ended, Reported
+from mtcon_ray.spec.run_spec import set_value
 from mtcon_ray.tracking.exporter import ExportedRun
 from mtcon_ray.tracking.mlflow_server import first_line
 

@@ -18,10 +18,10 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import torch
 
-from mtcon_ray import root_files
+from mtcon_ray.base import root_files
+from mtcon_ray.base.paths import LAST_FILE, MODEL_FILE, PREVIOUS_FILE, REMOVED_FILE
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.errors import CheckpointError, StorageError
-from mtcon_ray.paths import LAST_FILE, MODEL_FILE, PREVIOUS_FILE, REMOVED_FILE
 
 FORMAT = 1
 # Sections that determine the training. Those of search, tracking and scheduling may differ.

@@ -9,8 +9,8 @@ from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from mtcon_ray.methods import Method
+from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.training.lars import Lars
-from mtcon_ray.training.spec import TrainSpec
 
 
 def make_optimizer(network: nn.Module, method: Method, spec: TrainSpec) -> Optimizer:

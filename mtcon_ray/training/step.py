@@ -13,13 +13,14 @@ from torch.amp import GradScaler
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
-from mtcon_ray import metrics
+from mtcon_ray.base import metrics
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.errors import DivergedError
 from mtcon_ray.methods.base import Method, MethodOutput
 from mtcon_ray.models.batch_norm import running_moments_kept
+from mtcon_ray.models.model_spec import ModelSpec
 from mtcon_ray.models.network import Network, build_network
-from mtcon_ray.models.spec import ModelSpec
+from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.training.batches import Chunks
 from mtcon_ray.training.device import make_scaler, pick_autocast, seed_generators
 from mtcon_ray.training.distributed import (
@@ -31,7 +32,6 @@ from mtcon_ray.training.distributed import (
 )
 from mtcon_ray.training.nonfinite import Watch
 from mtcon_ray.training.optimizer import make_optimizer, match_strides, set_lr, start_momentum
-from mtcon_ray.training.spec import TrainSpec
 
 # The scale is halved at each gradient that overflows. Below this one it is not the scale's fault.
 LEAST_SCALE = 1e-4

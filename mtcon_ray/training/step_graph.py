@@ -23,8 +23,8 @@ from torch.optim import Optimizer
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.to_device import send_together
 from mtcon_ray.data.views import Views
+from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.training.optimizer import set_lr
-from mtcon_ray.training.spec import TrainSpec
 from mtcon_ray.training.step import Learner, Update, make_step, update
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.faults import program
 from benchmarks.faults.jobs import REPOSITORY, TRAIN, Undisturbed
 from benchmarks.faults.rounds import recorded
-from mtcon_ray.paths import MODEL_FILE
+from mtcon_ray.base.paths import MODEL_FILE
 from mtcon_ray.training import checkpoint
 
 

@@ -35,10 +35,10 @@ def test_what_is_wrong_with_the_end_of_a_command(
         return ended[3]
 
     assert problem() == ""
-    monkeypatch.setattr("mtcon_ray.spec.load_spec", raising(RuntimeError("planted")))
+    monkeypatch.setattr("mtcon_ray.spec.run_spec.load_spec", raising(RuntimeError("planted")))
     assert "error: unexpected RuntimeError: planted" in problem()
     left = tmp_path / "root" / "sweeps" / "half"
-    monkeypatch.setattr("mtcon_ray.spec.load_spec", raising(SpecError("x"), left))
+    monkeypatch.setattr("mtcon_ray.spec.run_spec.load_spec", raising(SpecError("x"), left))
     assert problem() == "left root, root/sweeps, root/sweeps/half"
 
 

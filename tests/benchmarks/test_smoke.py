@@ -27,7 +27,7 @@ from benchmarks.gpu.bench import random_images
 from benchmarks.winner import Command, Job, Trial
 from mtcon_ray.losses import mtcon, nt_xent
 from mtcon_ray.models.network import build_network, projections
-from mtcon_ray.spec import RunSpec, load_spec, parse_spec, with_values
+from mtcon_ray.spec.run_spec import RunSpec, load_spec, parse_spec, with_values
 
 SOAK = pytest.mark.soak  # minutes in all
 RAY = (SOAK, pytest.mark.ray, pytest.mark.mlflow)

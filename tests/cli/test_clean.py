@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from mtcon_ray.base.paths import SPEC_FILE, sweep_folder
 from mtcon_ray.cli.main import program
-from mtcon_ray.paths import SPEC_FILE, sweep_folder
 
 
 def make(folder: Path) -> Path:

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 from mtcon_ray.cli import example_files, run_commands
 from mtcon_ray.cli.example_files import FOLDERS, SYNTHETIC, example_file
 from mtcon_ray.cli.main import program
-from mtcon_ray.spec import load_spec
+from mtcon_ray.spec.run_spec import load_spec
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -7,7 +7,7 @@ import pytest
 from mtcon_ray.cli.infer_columns import InferredColumns, infer_columns
 from mtcon_ray.cli.spec_template import spec_text, write_new
 from mtcon_ray.errors import DataError, ResourceError, SweepError
-from mtcon_ray.spec import load_spec
+from mtcon_ray.spec.run_spec import load_spec
 
 NUM_ROWS = 300
 

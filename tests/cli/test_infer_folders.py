@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mtcon_ray.cli.main import program
-from mtcon_ray.spec import load_spec
+from mtcon_ray.spec.run_spec import load_spec
 from tests.data.sources.downloads import save_image
 
 

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mtcon_ray.cli.main import program
-from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Ended, Reopened
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Ended, Reopened
 from tests.recorded import plan_with
 from tests.sweep.written_sweep import write_sweep
 

@@ -10,12 +10,12 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from mtcon_ray.base.signals import Interrupted
 from mtcon_ray.cli.main import Program
 from mtcon_ray.cli.main import program as real_program
 from mtcon_ray.cli.options import Session, verbosity
 from mtcon_ray.errors import MtconError, SpecError
-from mtcon_ray.signals import Interrupted
-from mtcon_ray.spec import RunSpec
+from mtcon_ray.spec.run_spec import RunSpec
 
 REPOSITORY = Path(__file__).parent.parent.parent
 TINY = """
@@ -96,7 +96,7 @@ def test_a_closed_terminal_keeps_the_exit_code(monkeypatch: pytest.MonkeyPatch) 
     def refuse(text: str, err: bool) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr("mtcon_ray.cli.terminal.click.echo", refuse)
+    monkeypatch.setattr("mtcon_ray.display.terminal.click.echo", refuse)
     failing = program_raising(Interrupted("stopped by SIGHUP"))
     assert CliRunner().invoke(failing, ["fail"]).exit_code == 130
 

@@ -15,12 +15,12 @@ import yaml
 from click.testing import CliRunner, Result
 
 from cluster.try_autoscaling import free_ports
+from mtcon_ray.base.lock import driver_lock
 from mtcon_ray.cli.main import program
-from mtcon_ray.lock import driver_lock
-from mtcon_ray.presentation import csv_text
+from mtcon_ray.display.presentation import csv_text
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Ended, Reopened, Reported, Started
 from mtcon_ray.sweep.study import open_study
-from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Ended, Reopened, Reported, Started
 from tests.recorded import plan_with
 
 REPOSITORY = Path(__file__).parents[2]
@@ -270,7 +270,7 @@ def test_a_root_that_cannot_be_written_is_named(
     def refuses(path: Path, *_: Any, **__: Any) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
-    monkeypatch.setattr("mtcon_ray.report.build.write", refuses)
+    monkeypatch.setattr("mtcon_ray.display.build.write", refuses)
     result = invoke("report", "tiny-1")
     assert result.exit_code == 1
     line = (

@@ -7,11 +7,11 @@ import pytest
 from click.testing import CliRunner, Result
 from PIL import Image
 
-from mtcon_ray.capacity import ClusterView, NodeKind
 from mtcon_ray.cli.infer_columns import infer_columns
 from mtcon_ray.cli.main import program
 from mtcon_ray.cli.spec_template import spec_text, write_new
-from mtcon_ray.spec import load_spec
+from mtcon_ray.plan.capacity import ClusterView, NodeKind
+from mtcon_ray.spec.run_spec import load_spec
 from tests.plans import plan_of
 
 ANYWHERE = ClusterView("any cluster", (NodeKind("any node", 2, 0, None),))

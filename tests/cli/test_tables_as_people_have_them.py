@@ -12,7 +12,7 @@ from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.data.labels import LabelTable, read_table
 from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.errors import DataError
-from mtcon_ray.spec import load_spec
+from mtcon_ray.spec.run_spec import load_spec
 
 NUM_ROWS = 60
 Columns = Mapping[str, Callable[[int], object]]

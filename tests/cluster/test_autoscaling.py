@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from mtcon_ray.results import load_sweep
-from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Reported
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Reported
+from mtcon_ray.records.results import load_sweep
 from tests.pages import run_by
 
 pytestmark = [pytest.mark.ray, pytest.mark.soak]

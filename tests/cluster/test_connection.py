@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from mtcon_ray.capacity import NodeKind, check_cluster
 from mtcon_ray.cluster import connection
 from mtcon_ray.cluster.connection import (
     FILE_VARIABLE,
@@ -20,11 +19,12 @@ from mtcon_ray.cluster.connection import (
     sweep_environment,
     view_of,
 )
+from mtcon_ray.cluster.environment import restored_environment
 from mtcon_ray.cluster.ray_private import GCS_VARIABLE
-from mtcon_ray.environment import restored_environment
 from mtcon_ray.errors import MtconError, ResourceError, UserError
-from mtcon_ray.local import this_machine
-from mtcon_ray.spec import parse_spec
+from mtcon_ray.plan.capacity import NodeKind, check_cluster
+from mtcon_ray.plan.local import this_machine
+from mtcon_ray.spec.run_spec import parse_spec
 
 AUTOSCALING = """
 cluster_name: c

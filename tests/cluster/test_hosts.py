@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mtcon_ray.results import load_sweep
-from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Reported
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Reported
+from mtcon_ray.records.results import load_sweep
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.soak]

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 import mtcon_ray
-from mtcon_ray.capacity import check_cluster
-from mtcon_ray.spec import parse_spec
+from mtcon_ray.plan.capacity import check_cluster
+from mtcon_ray.spec.run_spec import parse_spec
 from tests.cluster.kuberay import FOLDER, REPOSITORY, only, pods, rendered
 
 KUBERNETES = "1.33"

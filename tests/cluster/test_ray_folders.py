@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mtcon_ray.cluster.environment import restored_environment
 from mtcon_ray.cluster.ray_folders import (
     away,
     name_token,
@@ -13,7 +14,6 @@ from mtcon_ray.cluster.ray_folders import (
     sessions_folder,
     working_folder,
 )
-from mtcon_ray.environment import restored_environment
 from mtcon_ray.errors import MtconError
 
 

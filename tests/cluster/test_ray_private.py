@@ -13,6 +13,7 @@ from ray._private import services
 from ray.job_config import JobConfig
 
 from mtcon_ray.cluster.connection import await_port
+from mtcon_ray.cluster.environment import restored_environment
 from mtcon_ray.cluster.ray_private import (
     AGENT_PORTS,
     AGENT_VARIABLE,
@@ -20,7 +21,6 @@ from mtcon_ray.cluster.ray_private import (
     PathlessJob,
     local_start,
 )
-from mtcon_ray.environment import restored_environment
 
 
 @pytest.mark.parametrize(("limit", "registers"), [(20.0, True), (0.0, False)])

@@ -13,10 +13,10 @@ import ray
 from ray._private import services
 
 from mtcon_ray.cluster import ray_start, ray_watch
+from mtcon_ray.cluster.environment import restored_environment
 from mtcon_ray.cluster.ray_folders import sessions_folder
 from mtcon_ray.cluster.ray_private import GCS_VARIABLE
 from mtcon_ray.cluster.ray_start import start_local_ray
-from mtcon_ray.environment import restored_environment
 from mtcon_ray.errors import MtconError
 from tests.waiting import PATIENCE_SECONDS
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from mtcon_ray.results import load_sweep
+from mtcon_ray.records.results import load_sweep
 from tests.cluster.conftest import environment_of, head_of
 from tests.cluster.user import SPEC, Ended, User, ended
 from tests.waiting import wait_until

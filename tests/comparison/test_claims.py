@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mtcon_ray.base.status import Status
 from mtcon_ray.comparison import claims
 from mtcon_ray.comparison.claims import as_csv, judged
+from mtcon_ray.comparison.comparison_spec import ClaimSpec
 from mtcon_ray.comparison.row import Row
-from mtcon_ray.comparison.spec import ClaimSpec
 from mtcon_ray.comparison.summary import markdown
 from mtcon_ray.evaluation.intervals import Scores, difference, mean_interval
 from mtcon_ray.evaluation.predictions import LabelPredictions, Predictions, save_predictions
-from mtcon_ray.results import TrialResult
-from mtcon_ray.spec import parse_spec
-from mtcon_ray.status import Status
+from mtcon_ray.records.results import TrialResult
+from mtcon_ray.spec.run_spec import parse_spec
 from tests.recorded import results_of
 
 DATA: dict[str, object] = {"kind": "synthetic", "tasks": ["shape"], "held_out": ["tilt"]}

@@ -3,12 +3,12 @@
 import pytest
 from matplotlib.figure import Figure
 
+from mtcon_ray.base.status import Status
 from mtcon_ray.comparison.curves import curves
 from mtcon_ray.comparison.row import Row
-from mtcon_ray.report import plotting
-from mtcon_ray.results import TrialResult
-from mtcon_ray.spec import parse_spec
-from mtcon_ray.status import Status
+from mtcon_ray.display import plotting
+from mtcon_ray.records.results import TrialResult
+from mtcon_ray.spec.run_spec import parse_spec
 from tests.recorded import results_of
 
 

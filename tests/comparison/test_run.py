@@ -8,21 +8,21 @@ import pytest
 import ray
 import yaml
 
-from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.paths import parent_log, sweep_folder, trial_log
+from mtcon_ray.base.signals import Interrupted
 from mtcon_ray.cluster import connection
 from mtcon_ray.cluster.connection import connected, sweep_environment
+from mtcon_ray.comparison.comparison_spec import Comparison, load_comparison
 from mtcon_ray.comparison.run import run_comparison
-from mtcon_ray.comparison.spec import Comparison, load_comparison
 from mtcon_ray.comparison.tuning import again_spec, final_spec
 from mtcon_ray.errors import ResourceError
-from mtcon_ray.folder import claimed
-from mtcon_ray.paths import parent_log, sweep_folder, trial_log
-from mtcon_ray.recorded import write_beginnings
-from mtcon_ray.results import SweepResults, load_sweep
-from mtcon_ray.signals import Interrupted
-from mtcon_ray.spec import RunSpec
-from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Ended, Reported, Started
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Ended, Reported, Started
+from mtcon_ray.records.folder import claimed
+from mtcon_ray.records.recorded import write_beginnings
+from mtcon_ray.records.results import SweepResults, load_sweep
+from mtcon_ray.spec.run_spec import RunSpec
 from tests.recorded import plan_with
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow]

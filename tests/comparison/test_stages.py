@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
-from mtcon_ray.capacity import ClusterView, NodeKind
-from mtcon_ray.comparison.spec import load_comparison
+from mtcon_ray.comparison.comparison_spec import load_comparison
 from mtcon_ray.comparison.stages import plan_stages
 from mtcon_ray.errors import SpecError
+from mtcon_ray.plan.capacity import ClusterView, NodeKind
 
 ANYWHERE = ClusterView("any cluster", (NodeKind("any node", 2, 0, None),))
 RAW: dict[str, Any] = {

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from mtcon_ray.base.status import Status
 from mtcon_ray.comparison.row import Row, columns
 from mtcon_ray.comparison.summary import every_seed, markdown, write_tables
-from mtcon_ray.results import TrialResult
-from mtcon_ray.spec import parse_spec
-from mtcon_ray.status import Status
+from mtcon_ray.records.results import TrialResult
+from mtcon_ray.spec.run_spec import parse_spec
 from tests.recorded import results_of
 
 

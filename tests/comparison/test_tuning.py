@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import yaml
 
+from mtcon_ray.base.status import Status
 from mtcon_ray.comparison import tuning_table
+from mtcon_ray.comparison.comparison_spec import Comparison, load_comparison
 from mtcon_ray.comparison.row import Row
-from mtcon_ray.comparison.spec import Comparison, load_comparison
 from mtcon_ray.comparison.summary import markdown, write_tables
 from mtcon_ray.comparison.tuning import again_spec, best_points, final_spec
 from mtcon_ray.errors import MtconError, SpecError
-from mtcon_ray.results import SweepResults, TrialResult
-from mtcon_ray.spec import RunSpec
-from mtcon_ray.status import Status
+from mtcon_ray.records.results import SweepResults, TrialResult
+from mtcon_ray.spec.run_spec import RunSpec
 from tests.recorded import results_of
 
 LR, TEMPERATURE, CROP = "train.lr", "method.temperature", "views.crop_scale"

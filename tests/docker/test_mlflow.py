@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mtcon_ray.tracking.events import Artifact
+from mtcon_ray.records.events import Artifact
 from tests.docker.team import BUCKET, Team
 from tests.tracking.conftest import Sweep
 from tests.tracking.writers import EPOCHS, METRICS, TRIALS, all_at_once, lost_or_doubled

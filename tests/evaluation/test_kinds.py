@@ -14,8 +14,8 @@ from mtcon_ray.evaluation.probe import SetProbe
 from mtcon_ray.evaluation.probe_data import full_probe_rows
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.evaluation.sgd import train_probes
-from mtcon_ray.evaluation.spec import CONVERGED
 from mtcon_ray.models.network import Network
+from mtcon_ray.spec.evaluate import CONVERGED
 from tests.evaluation.conftest import (
     CPU,
     NUM_ITEMS,

@@ -16,7 +16,7 @@ from mtcon_ray.evaluation.logistic import (
     fit,
 )
 from mtcon_ray.evaluation.probe import Fit, LabelledFeatures, LinearProbe, Probe, SetProbe
-from mtcon_ray.evaluation.spec import CONVERGED
+from mtcon_ray.spec.evaluate import CONVERGED
 
 NUM_CLASSES = {"shape": 5, "colour": 3}
 PENALTIES = (1e-1, 1e-2, 1e-3)

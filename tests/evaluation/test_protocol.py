@@ -16,8 +16,8 @@ from mtcon_ray.evaluation.probe import Probe
 from mtcon_ray.evaluation.probe_data import full_probe_rows, short_probe_rows
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.evaluation.sgd import train_probes
-from mtcon_ray.evaluation.spec import CONVERGED, EvaluateSpec, LabelSetsSpec, ShortProbeSpec
 from mtcon_ray.models.network import Network
+from mtcon_ray.spec.evaluate import CONVERGED, EvaluateSpec, LabelSetsSpec, ShortProbeSpec
 from tests.evaluation.conftest import (
     CPU,
     NUM_CLASSES,

@@ -10,7 +10,7 @@ from mtcon_ray.evaluation.probe import LabelledFeatures, NumberProbe, Probe, Set
 from mtcon_ray.evaluation.regression import train_number_probe
 from mtcon_ray.evaluation.scoring import Measurement
 from mtcon_ray.evaluation.sgd import train_probes
-from mtcon_ray.evaluation.spec import (
+from mtcon_ray.spec.evaluate import (
     CONVERGED,
     ConvergedProbeSpec,
     EvaluateSpec,

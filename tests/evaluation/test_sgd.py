@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from mtcon_ray.errors import DivergedError
 from mtcon_ray.evaluation.probe import LabelledFeatures, LinearProbe, Probe
 from mtcon_ray.evaluation.sgd import train_probes
-from mtcon_ray.evaluation.spec import LabelSetsSpec, SGDProbeSpec
+from mtcon_ray.spec.evaluate import LabelSetsSpec, SGDProbeSpec
 
 NUM_CLASSES = {"shape": 3, "colour": 5, "brand": 2, "origin": 4}
 RECIPE = SGDProbeSpec(

@@ -12,7 +12,7 @@ from mtcon_ray.errors import DivergedError
 from mtcon_ray.evaluation.average_precision import mean_average_precision
 from mtcon_ray.evaluation.probe import LabelledFeatures, SetProbe
 from mtcon_ray.evaluation.sgd import asymmetric_loss, train_probes
-from mtcon_ray.evaluation.spec import LabelSetsSpec, SGDProbeSpec
+from mtcon_ray.spec.evaluate import LabelSetsSpec, SGDProbeSpec
 
 RECIPE = SGDProbeSpec(solver="sgd", epochs=4, batch_size=16, lr=0.1, momentum=0.9)
 BCE = LabelSetsSpec()

@@ -9,11 +9,11 @@ from experiments.reproduction.budgets import BUDGETS
 from experiments.reproduction.cells import Cell, Setting
 from experiments.reproduction.data import DataChoice
 from experiments.reproduction.experiment import Trained
-from mtcon_ray import metrics
+from mtcon_ray.base import metrics
+from mtcon_ray.base.status import Status
 from mtcon_ray.comparison.row import Row
 from mtcon_ray.evaluation.predictions import LabelPredictions, Predictions, save_predictions
-from mtcon_ray.results import TrialResult
-from mtcon_ray.status import Status
+from mtcon_ray.records.results import TrialResult
 from tests.recorded import results_of
 
 NUM_ITEMS = 400

@@ -15,8 +15,8 @@ from experiments import (
 )
 from experiments.reproduction.cells import Cell, Setting
 from experiments.reproduction.experiment import Experiment, Outcome, Trained
-from mtcon_ray import metrics
-from mtcon_ray.status import Status
+from mtcon_ray.base import metrics
+from mtcon_ray.base.status import Status
 from tests.experiments.pretended import all_trained, setting
 from tests.recorded import plan_with
 

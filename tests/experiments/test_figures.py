@@ -13,8 +13,8 @@ from experiments.reproduction.figures import (
     curves_figure,
     fixed,
 )
+from mtcon_ray.display import plotting
 from mtcon_ray.evaluation.intervals import Interval
-from mtcon_ray.report import plotting
 
 
 def test_curves_have_bands_and_leave_gaps(drawn: list[Figure]) -> None:

@@ -13,7 +13,7 @@ from experiments import reproduce
 from experiments.reproduction.experiment import Experiment
 from experiments.reproduction.running import plan_lines
 from mtcon_ray.errors import ResourceError
-from mtcon_ray.local import this_machine
+from mtcon_ray.plan.local import this_machine
 from tests.experiments.pretended import setting
 from tests.waiting import PATIENCE_SECONDS
 

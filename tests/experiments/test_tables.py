@@ -14,7 +14,7 @@ from experiments.reproduction.files import markdown, picture_file, write
 from experiments.reproduction.paper import paper_values
 from experiments.reproduction.running import stand_in_notes
 from experiments.reproduction.tables import PaperTable
-from mtcon_ray.spec import dump_spec
+from mtcon_ray.spec.run_spec import dump_spec
 from tests.experiments.pretended import all_trained, setting
 
 FOLDER = Path(__file__).parents[2] / "experiments"

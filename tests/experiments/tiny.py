@@ -8,12 +8,12 @@ import torch
 
 from experiments.reproduction.cells import Cell, Setting
 from experiments.reproduction.experiment import Trained
+from mtcon_ray.base.paths import cache_folder, checkpoint_folder
+from mtcon_ray.base.status import Status
 from mtcon_ray.comparison.row import Row
 from mtcon_ray.data.dataset import open_dataset
-from mtcon_ray.paths import cache_folder, checkpoint_folder
-from mtcon_ray.results import TrialResult
-from mtcon_ray.status import Status
-from mtcon_ray.trainer import Trainer
+from mtcon_ray.records.results import TrialResult
+from mtcon_ray.training.trainer import Trainer
 from tests.experiments.pretended import setting
 from tests.recorded import results_of
 

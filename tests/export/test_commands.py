@@ -17,11 +17,11 @@ from click.testing import CliRunner
 from PIL import ExifTags, Image
 from torch import Tensor
 
-from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.cli.main import program
 from mtcon_ray.data.decoding import decode_image
-from mtcon_ray.evaluate import open_checkpoint
 from mtcon_ray.evaluation.features import extract_features
+from mtcon_ray.export.trained_network import open_checkpoint
 
 pytestmark = [pytest.mark.photos, pytest.mark.slow]
 

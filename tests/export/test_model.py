@@ -14,7 +14,7 @@ from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.export.model import EvaluationView, ExportedModel, Head, StoredResize
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
-from mtcon_ray.spec import parse_spec
+from mtcon_ray.spec.run_spec import parse_spec
 
 
 @pytest.mark.parametrize("resize", ["squash", "crop", "pad"])

@@ -6,7 +6,7 @@ from typing import Any
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.losses.amcl import FORMS
 from mtcon_ray.methods import METHODS, Method
-from mtcon_ray.spec import RunSpec
+from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.testing import BATCH_SIZE, TASKS, spec_of
 
 # Values for required fields of methods, other than the name.

@@ -13,7 +13,7 @@ from mtcon_ray.losses import nt_xent
 from mtcon_ray.losses.amcl import amcl
 from mtcon_ray.methods.can import CAN
 from mtcon_ray.models.encoders.vit import ViT
-from mtcon_ray.spec import parse_spec
+from mtcon_ray.spec.run_spec import parse_spec
 from tests.problems import problem
 
 BATCH = Batch({}, 6)

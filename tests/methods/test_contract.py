@@ -20,8 +20,8 @@ from mtcon_ray.testing import (
     rows_of,
     start,
 )
-from mtcon_ray.trainer import Trainer
 from mtcon_ray.training.step import update
+from mtcon_ray.training.trainer import Trainer
 from tests.methods.cases import EACH, STATEFUL, TRAINED, VARIANTS, class_of, make_spec
 
 # Heads of which no loss compares rows by cosine.

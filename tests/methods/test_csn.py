@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mtcon_ray import metrics
+from mtcon_ray.base import metrics
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.methods.csn import CSN
 from mtcon_ray.methods.triplet import disjoint_masks

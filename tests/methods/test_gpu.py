@@ -21,13 +21,13 @@ from torch.autograd import Function
 from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.losses.soft_positives import LabelSets
+from mtcon_ray.models.model_spec import ModelSpec
 from mtcon_ray.models.network import build_network, projections
-from mtcon_ray.models.spec import ModelSpec
-from mtcon_ray.spec import RunSpec, with_values
+from mtcon_ray.spec.run_spec import RunSpec, with_values
 from mtcon_ray.testing import start
-from mtcon_ray.trainer import Trainer
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.distributed import Ranks
+from mtcon_ray.training.trainer import Trainer
 from tests.methods.cases import EACH, WITH_OWN_STATE, make_data, make_spec
 from tests.pretended_gpu import GPU, Pretence, Read, pinned, pretended_gpu
 

@@ -13,9 +13,9 @@ from mtcon_ray.losses.amcl import amcl
 from mtcon_ray.methods.lgp import LGP
 from mtcon_ray.models.encoders.vit import ViT
 from mtcon_ray.models.network import Network
+from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.training.distributed import ALONE
 from mtcon_ray.training.optimizer import make_optimizer
-from mtcon_ray.training.spec import TrainSpec
 from mtcon_ray.training.step import Learner, update
 from tests.problems import problem
 

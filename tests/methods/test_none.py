@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from mtcon_ray.data.dataset import open_dataset
-from mtcon_ray.evaluate import load_network
+from mtcon_ray.export.trained_network import load_network
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
-from mtcon_ray.spec import RunSpec, dump_spec, parse_spec
-from mtcon_ray.trainer import Trainer
+from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec
+from mtcon_ray.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 ENCODERS: tuple[dict[str, Any], ...] = (

@@ -17,7 +17,7 @@ from torchvision.models import ResNet18_Weights, resnet18
 from mtcon_ray.errors import CheckpointError, SpecError
 from mtcon_ray.models.encoders import ENCODERS, Encoder
 from mtcon_ray.models.encoders.resnet import ResNet18, ResNet50
-from mtcon_ray.spec import dump_spec, load_spec
+from mtcon_ray.spec.run_spec import dump_spec, load_spec
 
 WIDTHS = {
     **{"resnet18": 512, "resnet50": 2048, "small": 256, "timm": 2048, "torchvision": 512},

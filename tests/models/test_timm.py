@@ -16,8 +16,8 @@ from mtcon_ray.errors import CheckpointError, SpecError
 from mtcon_ray.export.model import ExportedModel
 from mtcon_ray.export.write import _states
 from mtcon_ray.models.encoders.timm import Timm
+from mtcon_ray.models.model_spec import ModelSpec
 from mtcon_ray.models.network import Network, build_network, projections
-from mtcon_ray.models.spec import ModelSpec
 
 needs_timm = pytest.mark.skipif(find_spec("timm") is None, reason="the extra timm is not installed")
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from mtcon_ray.errors import SpecError
 from mtcon_ray.models.encoders.vit import ViT, patches, positions
-from mtcon_ray.spec import parse_spec
+from mtcon_ray.spec.run_spec import parse_spec
 
 SMALL = ViT.Spec(patch=4, width=16, depth=2, heads=2)
 

@@ -15,8 +15,8 @@ from mtcon_ray.errors import CheckpointError, SpecError
 from mtcon_ray.models.encoders import ENCODERS, Encoder
 from mtcon_ray.models.encoders.resnet import ResNet18
 from mtcon_ray.models.encoders.torchvision import Torchvision
+from mtcon_ray.models.model_spec import ModelSpec
 from mtcon_ray.models.network import build_network, projections
-from mtcon_ray.models.spec import ModelSpec
 from mtcon_ray.training import checkpoint
 
 SMALL: dict[str, dict[str, Any]] = {

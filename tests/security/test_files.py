@@ -16,15 +16,15 @@ import torch
 from click.testing import CliRunner
 from PIL import Image
 
-from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.cli.main import program
 from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.data.image_archive import open_files
 from mtcon_ray.data.image_files import UnreadableImageError
 from mtcon_ray.errors import CheckpointError, DataError, SpecError
-from mtcon_ray.evaluate import evaluate_checkpoint, load_network
+from mtcon_ray.export.trained_network import evaluate_checkpoint, load_network
 from mtcon_ray.models.encoders import ENCODERS
-from mtcon_ray.spec import apply_override, load_spec
+from mtcon_ray.spec.run_spec import apply_override, load_spec
 from mtcon_ray.training import checkpoint
 
 BASE = "name: a\ndata: {kind: synthetic, tasks: [shape]}\n"
@@ -227,7 +227,7 @@ def test_a_trace_is_private_and_without_secrets(
     def fail(*_: object) -> None:
         raise RuntimeError("cannot reach postgresql://me:hunter2@host/db")
 
-    monkeypatch.setattr("mtcon_ray.cli.sweep_list.overviews", fail)
+    monkeypatch.setattr("mtcon_ray.display.sweep_list.overviews", fail)
     result = CliRunner().invoke(program, ["list"])
     assert result.exit_code == 1
     assert "me:***@host" in result.stderr

@@ -11,14 +11,14 @@ import pytest
 import yaml
 from PIL import Image
 
-from mtcon_ray.paths import (
+from mtcon_ray.base.paths import (
     checkpoint_folder,
     kept_model,
     list_folders,
     sweep_folder,
     sweeps_folder,
 )
-from mtcon_ray.results import load_sweep
+from mtcon_ray.records.results import load_sweep
 from tests.cluster.conftest import environment_of, head_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow, pytest.mark.slow]

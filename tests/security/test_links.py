@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from mtcon_ray.capacity import ClusterView, NodeKind
+from mtcon_ray.base.paths import sweep_folder
 from mtcon_ray.cli.main import program
 from mtcon_ray.errors import SweepError
-from mtcon_ray.paths import sweep_folder
-from mtcon_ray.recorded import load_recorded, write_beginnings
+from mtcon_ray.plan.capacity import ClusterView, NodeKind
+from mtcon_ray.records.recorded import load_recorded, write_beginnings
 from mtcon_ray.sweep.mirror import Mirror
 from mtcon_ray.sweep.stopper import Stop
 from mtcon_ray.sweep.study import read_study

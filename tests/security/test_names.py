@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from mtcon_ray.cli.console import Console
 from mtcon_ray.cli.main import program
-from mtcon_ray.cli.terminal import Terminal
-from mtcon_ray.presentation import configuration_text, printable
-from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Artifact, Ended, Started
+from mtcon_ray.display.console import Console
+from mtcon_ray.display.presentation import configuration_text, printable
+from mtcon_ray.display.terminal import Terminal
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Artifact, Ended, Started
 from tests.data.sources.downloads import save_image
 
 EVIL = "\x1b]52;c;cm0gLXJm\x07\x9b2J\x1b[2J\u202e"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from mtcon_ray.local import this_machine
-from mtcon_ray.paths import mlflow_database, sweep_folder
+from mtcon_ray.base.paths import mlflow_database, sweep_folder
+from mtcon_ray.plan.local import this_machine
 from tests.sweep.mirrored_sweep import FolderStore
 from tests.sweep.small_sweeps import TINY
 from tests.sweep.written_sweep import write_sweep

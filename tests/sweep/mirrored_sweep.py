@@ -6,17 +6,17 @@ from typing import Any
 
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from mtcon_ray.callbacks import Callbacks
-from mtcon_ray.metrics import MEAN_ACCURACY
-from mtcon_ray.paths import journal_file
-from mtcon_ray.recorded import load_recorded
-from mtcon_ray.status import Status
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.metrics import MEAN_ACCURACY
+from mtcon_ray.base.paths import journal_file
+from mtcon_ray.base.status import Status
+from mtcon_ray.records.events import Reported
+from mtcon_ray.records.recorded import load_recorded
 from mtcon_ray.sweep.audit import Audit
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.resume import continued_trials
 from mtcon_ray.sweep.searcher import report_missing, tell
 from mtcon_ray.sweep.study import open_study
-from mtcon_ray.tracking.events import Reported
 from mtcon_ray.training import checkpoint
 from tests.sweep.written_sweep import save_model, value
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Reported
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Reported
 from tests.waiting import wait_until
 
 TINY: dict[str, Any] = {
@@ -66,13 +66,14 @@ def logged(root: Path, folder: Path) -> dict[str, Any]:
     return {"parent": parent, "steps": steps, "statuses": statuses, "children": children}
 
 
-# Patches mtcon_ray.trainer when it is imported, since sitecustomize runs in every process of Ray.
+# Patches mtcon_ray.training.trainer when it is imported, because sitecustomize runs in every
+# process of Ray.
 SITE = """
 import importlib.abc, importlib.util, sys
 
 class Patch(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        if name != "mtcon_ray.trainer":
+        if name != "mtcon_ray.training.trainer":
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)

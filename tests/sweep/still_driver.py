@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from optuna.trial import FrozenTrial
 
-from mtcon_ray.evaluation.spec import Select, selected_value
-from mtcon_ray.status import Status
+from mtcon_ray.base.status import Status
+from mtcon_ray.spec.evaluate import Select, selected_value
 from mtcon_ray.sweep.study import TRIAL
 
 

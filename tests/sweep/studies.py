@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mtcon_ray.search.spec import SearchSpec
+from mtcon_ray.spec.search import SearchSpec
 from mtcon_ray.sweep.study import Suggester
 
 TEMPERATURE = "method.temperature"

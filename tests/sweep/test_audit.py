@@ -10,11 +10,13 @@ import yaml
 from click.testing import CliRunner
 from optuna.trial import TrialState
 
+from mtcon_ray.base.metrics import MEAN_ACCURACY
+from mtcon_ray.base.paths import checkpoint_folder, journal_file, parent_log, trial_log
 from mtcon_ray.cli.main import program
 from mtcon_ray.data.checksums import write_checksums
-from mtcon_ray.metrics import MEAN_ACCURACY
-from mtcon_ray.paths import checkpoint_folder, journal_file, parent_log, trial_log
-from mtcon_ray.spec import dump_spec, parse_spec
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Artifact, Ended, Reported, Started
+from mtcon_ray.spec.run_spec import dump_spec, parse_spec
 from mtcon_ray.sweep.audit import (
     CUT,
     ENDED,
@@ -26,8 +28,6 @@ from mtcon_ray.sweep.audit import (
     what_is_lost,
 )
 from mtcon_ray.sweep.study import open_study
-from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Artifact, Ended, Reported, Started
 from mtcon_ray.tracking.provenance import CACHE, FINGERPRINT
 from mtcon_ray.training import checkpoint
 from tests.sweep.written_sweep import DATA, give, save_model, value, write_sweep

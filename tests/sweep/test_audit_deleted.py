@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mtcon_ray.cli.main import program
-from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Reported
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Reported
 from mtcon_ray.tracking.mlflow_server import own_database
 from mtcon_ray.tracking.sender import Sender
 from tests.sweep.written_sweep import write_sweep

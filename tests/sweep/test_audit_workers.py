@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mtcon_ray.paths import SPEC_FILE, checkpoint_folder
-from mtcon_ray.spec import parse_spec
+from mtcon_ray.base.paths import SPEC_FILE, checkpoint_folder
+from mtcon_ray.spec.run_spec import parse_spec
 from mtcon_ray.sweep.audit import Audit
 from tests.sweep.written_sweep import save_model
 

@@ -11,7 +11,7 @@ import torch
 
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.errors import PreemptedError
-from mtcon_ray.spec import parse_spec
+from mtcon_ray.spec.run_spec import parse_spec
 from mtcon_ray.sweep import checkpoint_requests
 from mtcon_ray.sweep.checkpoint_requests import asked_to_end, heeding_sigterm
 from mtcon_ray.sweep.trial import Assignment, reports

@@ -4,8 +4,8 @@ import dataclasses
 from pathlib import Path
 
 from mtcon_ray.sweep.description import describe_sweep
+from tests.display.conftest import make_sweep
 from tests.recorded import plan_with
-from tests.report.conftest import make_sweep
 
 
 def test_an_ended_sweep_names_its_winner_its_commands_and_its_places(tmp_path: Path) -> None:

@@ -19,10 +19,10 @@ from ray.train.v2._internal.exceptions import (
 from ray.train.v2.api.exceptions import ControllerError, WorkerGroupError
 from ray.tune.experiment import Trial
 
+from mtcon_ray.base.status import Status
 from mtcon_ray.errors import StorageError
-from mtcon_ray.results import load_sweep
-from mtcon_ray.spec import parse_spec
-from mtcon_ray.status import Status
+from mtcon_ray.records.results import load_sweep
+from mtcon_ray.spec.run_spec import parse_spec
 from mtcon_ray.sweep.distributed_trial import (
     PlacementGroupCleanup,
     _ending_of,

@@ -15,18 +15,18 @@ import pytest
 import torch
 from optuna.trial import TrialState
 
-from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.paths import cache_folder, checkpoint_folder, sweep_folder
 from mtcon_ray.cluster.job_package import VERSIONS_VARIABLE
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.errors import SpecError, SweepError
-from mtcon_ray.paths import cache_folder, checkpoint_folder, sweep_folder
-from mtcon_ray.results import SweepResults, load_sweep
-from mtcon_ray.search.schedulers import NoScheduler
-from mtcon_ray.spec import load_spec
+from mtcon_ray.records.results import SweepResults, load_sweep
+from mtcon_ray.spec.run_spec import load_spec
+from mtcon_ray.spec.schedulers import NoScheduler
 from mtcon_ray.sweep.driver import _Sweep, run_sweep
 from mtcon_ray.sweep.study import REASON, named_trials, open_study
 from mtcon_ray.tracking.lifecycle import Lifecycle
-from mtcon_ray.trainer import Trainer
+from mtcon_ray.training.trainer import Trainer
 from tests.sweep.small_sweeps import TINY, command, epochs_of, failing_steps, logged, wait_for
 from tests.waiting import PATIENCE_SECONDS
 

@@ -15,10 +15,10 @@ import yaml
 from ray.cluster_utils import Cluster
 
 from mtcon_ray.data.dataset import open_dataset
-from mtcon_ray.recorded import load_recorded
-from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Reported
-from mtcon_ray.trainer import Trainer
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Reported
+from mtcon_ray.records.recorded import load_recorded
+from mtcon_ray.training.trainer import Trainer
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.soak]

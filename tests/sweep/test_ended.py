@@ -13,22 +13,22 @@ from typing import Any
 import pytest
 import yaml
 
-from mtcon_ray.callbacks import Callbacks
-from mtcon_ray.metrics import MEAN_ACCURACY
-from mtcon_ray.paths import journal_file, parent_log, sweep_folder
-from mtcon_ray.recorded import load_recorded
-from mtcon_ray.results import SweepResults, load_sweep
-from mtcon_ray.signals import Interrupted
-from mtcon_ray.spec import RunSpec, dump_spec, with_scheduler, with_values
-from mtcon_ray.status import Status
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.metrics import MEAN_ACCURACY
+from mtcon_ray.base.paths import journal_file, parent_log, sweep_folder
+from mtcon_ray.base.signals import Interrupted
+from mtcon_ray.base.status import Status
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Ended, Reopened, Reported
+from mtcon_ray.records.recorded import load_recorded
+from mtcon_ray.records.results import SweepResults, load_sweep
+from mtcon_ray.spec.run_spec import RunSpec, dump_spec, with_scheduler, with_values
 from mtcon_ray.sweep import driver, ended
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.resume import settle
 from mtcon_ray.sweep.searcher import tell
 from mtcon_ray.sweep.study import named_trials, open_study
 from mtcon_ray.tracking.cursors import num_unsent
-from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Ended, Reopened, Reported
 from mtcon_ray.tracking.sender import Sender
 from tests.recorded import plan_with
 from tests.sweep.written_sweep import EPOCHS, write_sweep

@@ -8,9 +8,9 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from mtcon_ray.search.schedulers import Halving
-from mtcon_ray.search.spec import SearchSpec
-from mtcon_ray.status import Status
+from mtcon_ray.base.status import Status
+from mtcon_ray.spec.schedulers import Halving
+from mtcon_ray.spec.search import SearchSpec
 from mtcon_ray.sweep.halving import Rung
 from mtcon_ray.sweep.searcher import StudySearcher
 from mtcon_ray.sweep.study import TRIAL, Suggester, named_trials, open_study

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from mtcon_ray.callbacks import Callbacks
-from mtcon_ray.paths import sweep_folder
-from mtcon_ray.results import SweepResults, load_sweep
-from mtcon_ray.spec import load_spec
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.paths import sweep_folder
+from mtcon_ray.records.results import SweepResults, load_sweep
+from mtcon_ray.spec.run_spec import load_spec
 from mtcon_ray.sweep.driver import run_sweep
 from tests.waiting import wait_until
 

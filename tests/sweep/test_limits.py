@@ -9,22 +9,22 @@ from typing import Any, cast
 import pytest
 from ray.tune.experiment import Trial
 
-from mtcon_ray.callbacks import Callbacks
-from mtcon_ray.local import this_machine
-from mtcon_ray.metrics import MEAN_ACCURACY
-from mtcon_ray.paths import journal_file, parent_log, sweep_folder, trial_log
-from mtcon_ray.recorded import write_beginnings
-from mtcon_ray.results import load_sweep
-from mtcon_ray.spec import RunSpec, parse_spec, with_values
-from mtcon_ray.status import Status
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.metrics import MEAN_ACCURACY
+from mtcon_ray.base.paths import journal_file, parent_log, sweep_folder, trial_log
+from mtcon_ray.base.status import Status
+from mtcon_ray.plan.local import this_machine
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Ended, Reported
+from mtcon_ray.records.recorded import write_beginnings
+from mtcon_ray.records.results import load_sweep
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
 from mtcon_ray.sweep import driver
 from mtcon_ray.sweep.limits import LOOK_SECONDS, PLACEMENT_SECONDS, Limits
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.resume import continued_trials
 from mtcon_ray.sweep.stopper import Stop
 from mtcon_ray.sweep.study import PRIOR, Suggester, open_study
-from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Ended, Reported
 from tests.plans import plan_of
 from tests.sweep.small_sweeps import TINY
 

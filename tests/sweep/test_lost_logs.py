@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mtcon_ray.paths import journal_file, trial_log
-from mtcon_ray.recorded import load_recorded
-from mtcon_ray.results import load_sweep
+from mtcon_ray.base.paths import journal_file, trial_log
+from mtcon_ray.records.recorded import load_recorded
+from mtcon_ray.records.results import load_sweep
 from mtcon_ray.sweep.audit import what_is_lost
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.resume import settle

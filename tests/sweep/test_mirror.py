@@ -8,24 +8,24 @@ from threading import Event
 
 import pytest
 
-from mtcon_ray.errors import DataError, SpecError, SweepError
-from mtcon_ray.paths import (
+from mtcon_ray.base.paths import (
     LAST_FILE,
     PREVIOUS_FILE,
     checkpoint_folder,
     journal_file,
     trial_log,
 )
-from mtcon_ray.recorded import load_recorded
-from mtcon_ray.signals import Interrupted
-from mtcon_ray.spec import parse_spec
+from mtcon_ray.base.signals import Interrupted
+from mtcon_ray.errors import DataError, SpecError, SweepError
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.recorded import load_recorded
+from mtcon_ray.spec.run_spec import parse_spec
 from mtcon_ray.sweep.mirror import Mirror, mirrored
 from mtcon_ray.sweep.mirror_objects import LIST, Objects
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.restore import is_mirrored, restore
 from mtcon_ray.sweep.resume import discard_leftovers, settle
 from mtcon_ray.sweep.study import named_trials, open_study
-from mtcon_ray.tracking.event_log import EventLog
 from mtcon_ray.training import checkpoint
 from tests.sweep.mirrored_sweep import BUCKET, URL, FolderStore, Notes, contents, problems, train_on
 from tests.sweep.written_sweep import give

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.paths import parent_log, sweep_folder
 from mtcon_ray.errors import SweepError
-from mtcon_ray.paths import parent_log, sweep_folder
-from mtcon_ray.results import load_sweep
-from mtcon_ray.spec import parse_spec
+from mtcon_ray.records.results import load_sweep
+from mtcon_ray.spec.run_spec import parse_spec
 from mtcon_ray.sweep import driver
 from mtcon_ray.sweep.restore import restore
 from tests.data.object_store import object_store

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from optuna.trial import FrozenTrial, TrialState
 
+from mtcon_ray.base.paths import PLAN_FILE, event_folder, journal_file, sweep_folder, trial_log
 from mtcon_ray.errors import SpecError
-from mtcon_ray.paths import PLAN_FILE, event_folder, journal_file, sweep_folder, trial_log
-from mtcon_ray.recorded import write_beginnings
-from mtcon_ray.spec import RunSpec, parse_spec, with_values
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Ended, Reported, Started
+from mtcon_ray.records.recorded import write_beginnings
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
 from mtcon_ray.sweep.prior import add_prior, first_configurations, prior_trials, stored_prior
 from mtcon_ray.sweep.study import Suggester, named_trials, open_study, preview
-from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Ended, Reported, Started
 from tests.recorded import plan_with
 
 TEMPERATURE, RATE, EPOCHS = "method.temperature", "train.lr", "train.epochs"

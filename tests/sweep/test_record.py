@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 from optuna.trial import TrialState
 
-from mtcon_ray.metrics import MEAN_ACCURACY
-from mtcon_ray.paths import journal_file, sweep_folder
-from mtcon_ray.recorded import load_recorded
-from mtcon_ray.status import Status
+from mtcon_ray.base.metrics import MEAN_ACCURACY
+from mtcon_ray.base.paths import journal_file, sweep_folder
+from mtcon_ray.base.status import Status
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Ended, Event, Reopened, Reported
+from mtcon_ray.records.recorded import load_recorded
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.resume import retry_failed
 from mtcon_ray.sweep.study import named_trials, open_study
-from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Ended, Event, Reopened, Reported
 from tests.sweep.mirrored_sweep import train_on
 from tests.sweep.written_sweep import EPOCHS, value, write_sweep
 

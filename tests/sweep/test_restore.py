@@ -9,11 +9,11 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from mtcon_ray.base.paths import PREVIOUS_FILE, sweep_folder
 from mtcon_ray.cli.main import program
 from mtcon_ray.errors import DataError, SpecError, SweepError
-from mtcon_ray.paths import PREVIOUS_FILE, sweep_folder
-from mtcon_ray.recorded import load_recorded
-from mtcon_ray.spec import RunSpec, dump_spec, with_values
+from mtcon_ray.records.recorded import load_recorded
+from mtcon_ray.spec.run_spec import RunSpec, dump_spec, with_values
 from mtcon_ray.sweep.mirror import Mirror, mirrored
 from mtcon_ray.sweep.mirror_objects import Entry, Objects
 from mtcon_ray.sweep.restore import is_mirrored, restore

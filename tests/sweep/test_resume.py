@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from optuna.trial import FrozenTrial, TrialState
 
-from mtcon_ray.metrics import MEAN_ACCURACY
-from mtcon_ray.results import trial_status
-from mtcon_ray.search.spec import SearchSpec
-from mtcon_ray.spec import parse_spec
-from mtcon_ray.status import Status
+from mtcon_ray.base.metrics import MEAN_ACCURACY
+from mtcon_ray.base.status import Status
+from mtcon_ray.records.events import Artifact, Ended, Reported
+from mtcon_ray.records.results import trial_status
+from mtcon_ray.spec.run_spec import parse_spec
+from mtcon_ray.spec.search import SearchSpec
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.resume import (
     close_waiting,
@@ -23,7 +24,6 @@ from mtcon_ray.sweep.resume import (
 )
 from mtcon_ray.sweep.searcher import tell
 from mtcon_ray.sweep.study import REASON, TRIAL, Suggester, named_trials, open_study
-from mtcon_ray.tracking.events import Artifact, Ended, Reported
 from mtcon_ray.training import checkpoint
 
 EPOCHS = 4

@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from mtcon_ray.cli.results_table import kept_checkpoint, winner_lines
+from mtcon_ray.base.metrics import MEAN_ACCURACY
+from mtcon_ray.base.paths import checkpoint_folder, trial_log
+from mtcon_ray.base.status import Status
+from mtcon_ray.display.results_table import kept_checkpoint, winner_lines
 from mtcon_ray.errors import CheckpointError
-from mtcon_ray.metrics import MEAN_ACCURACY
-from mtcon_ray.paths import checkpoint_folder, trial_log
-from mtcon_ray.recorded import write_beginnings
-from mtcon_ray.results import TrialResult, load_sweep
-from mtcon_ray.spec import RunSpec, parse_spec
-from mtcon_ray.status import Status
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Ended, Reported, Started
+from mtcon_ray.records.recorded import write_beginnings
+from mtcon_ray.records.results import TrialResult, load_sweep
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec
 from mtcon_ray.sweep.retention import Retention, removable_trials
-from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Ended, Reported, Started
 from mtcon_ray.training import checkpoint
 from tests.recorded import plan_with, results_of
 

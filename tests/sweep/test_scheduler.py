@@ -8,7 +8,7 @@ import pytest
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
 from mtcon_ray.errors import SpecError
-from mtcon_ray.search.schedulers import (
+from mtcon_ray.spec.schedulers import (
     ASHA,
     SCHEDULERS,
     Halving,
@@ -18,7 +18,7 @@ from mtcon_ray.search.schedulers import (
     SchedulerSpec,
     StoppingRule,
 )
-from mtcon_ray.search.spec import SearchSpec
+from mtcon_ray.spec.search import SearchSpec
 from mtcon_ray.sweep.scheduler import BUDGET, OBJECTIVE, ResumableASHA, tune_scheduler
 from mtcon_ray.sweep.study import ACTING, preview
 

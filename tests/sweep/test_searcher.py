@@ -8,10 +8,10 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState
 from ray.tune.search import Searcher
 
-from mtcon_ray.evaluation.spec import Select
-from mtcon_ray.resources import ResourcesSpec
-from mtcon_ray.search.spec import SearchSpec
-from mtcon_ray.status import Status
+from mtcon_ray.base.status import Status
+from mtcon_ray.spec.evaluate import Select
+from mtcon_ray.spec.resources import ResourcesSpec
+from mtcon_ray.spec.search import SearchSpec
 from mtcon_ray.sweep.searcher import WAITING_VARIABLE, StudySearcher, let_trials_wait
 from mtcon_ray.sweep.study import REASON, Suggester, named_trials, open_study
 from tests.sweep.still_driver import StillDriver

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.paths import sweep_folder
 from mtcon_ray.errors import MtconError
-from mtcon_ray.paths import sweep_folder
-from mtcon_ray.results import load_sweep
-from mtcon_ray.spec import load_spec
+from mtcon_ray.records.results import load_sweep
+from mtcon_ray.spec.run_spec import load_spec
 from mtcon_ray.sweep.driver import run_sweep
 from tests.sweep.small_sweeps import command, epochs_of, logged, wait_for
 from tests.waiting import PATIENCE_SECONDS

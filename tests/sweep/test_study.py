@@ -8,7 +8,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from mtcon_ray.search.spec import SearchSpec
+from mtcon_ray.spec.search import SearchSpec
 from mtcon_ray.sweep.study import (
     CONFIGURATION,
     REPEAT,

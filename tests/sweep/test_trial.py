@@ -15,7 +15,9 @@ from weakref import ref
 import pytest
 import torch
 
-from mtcon_ray import metrics
+from mtcon_ray.base import metrics
+from mtcon_ray.base.paths import attempt_folder, next_attempt
+from mtcon_ray.base.status import Status
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.errors import (
     CheckpointError,
@@ -28,9 +30,9 @@ from mtcon_ray.errors import (
     StorageError,
     TrialError,
 )
-from mtcon_ray.paths import attempt_folder, next_attempt
-from mtcon_ray.spec import parse_spec
-from mtcon_ray.status import Status
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Started
+from mtcon_ray.spec.run_spec import parse_spec
 from mtcon_ray.sweep.trial import (
     Assignment,
     StopFile,
@@ -38,11 +40,9 @@ from mtcon_ray.sweep.trial import (
     record_last,
     reports,
 )
-from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Started
-from mtcon_ray.trainer import Progress, Trainer
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.distributed import Ranks
+from mtcon_ray.training.trainer import Progress, Trainer
 
 
 def no_data() -> Dataset:

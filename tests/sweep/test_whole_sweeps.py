@@ -14,12 +14,12 @@ from ray.air.execution._internal.actor_manager import RayActorManager
 from ray.exceptions import OutOfMemoryError, RayActorError
 from ray.tune.experiment import Trial
 
-from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.paths import checkpoint_folder, kept_model, mlflow_artifacts
+from mtcon_ray.base.status import Status
 from mtcon_ray.cluster.connection import connected, sweep_environment
-from mtcon_ray.paths import checkpoint_folder, kept_model, mlflow_artifacts
-from mtcon_ray.results import SweepResults
-from mtcon_ray.spec import load_spec
-from mtcon_ray.status import Status
+from mtcon_ray.records.results import SweepResults
+from mtcon_ray.spec.run_spec import load_spec
 from mtcon_ray.sweep import driver
 from mtcon_ray.sweep.driver import run_sweep
 from mtcon_ray.sweep.progress_callback import ProgressCallback

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import yaml
 
+from mtcon_ray.base.metrics import MEAN_ACCURACY
+from mtcon_ray.base.paths import checkpoint_folder, journal_file, parent_log
+from mtcon_ray.base.status import Status
 from mtcon_ray.evaluation.predictions import Predictions, save_predictions
-from mtcon_ray.metrics import MEAN_ACCURACY
-from mtcon_ray.paths import checkpoint_folder, journal_file, parent_log
-from mtcon_ray.spec import RunSpec, dump_spec, parse_spec
-from mtcon_ray.status import Status
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Reported, Started
+from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.searcher import report_missing, tell
 from mtcon_ray.sweep.study import Suggester, open_study
-from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Reported, Started
 from mtcon_ray.tracking.provenance import FINGERPRINT
 from mtcon_ray.training import checkpoint
 

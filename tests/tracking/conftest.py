@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Started
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Started
 from mtcon_ray.tracking.sender import Sender
 from tests.waiting import PATIENCE_SECONDS
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mtcon_ray.tracking.events import Ended, Reopened, Reported, Started
+from mtcon_ray.records.events import Ended, Reopened, Reported, Started
 from mtcon_ray.tracking.mlflow_server import open_client
 
 if TYPE_CHECKING:

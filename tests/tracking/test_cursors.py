@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from mtcon_ray.paths import cursors_file, parent_log
-from mtcon_ray.root_files import make_folder
+from mtcon_ray.base.paths import cursors_file, parent_log
+from mtcon_ray.base.root_files import make_folder
 from mtcon_ray.tracking.cursors import saved
 
 

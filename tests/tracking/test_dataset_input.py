@@ -20,8 +20,8 @@ pytestmark = pytest.mark.mlflow
 def test_a_record_is_sent_whoever_wrote_its_spec(
     spec: dict[str, Any] | None, named: str | None, tmp_path: Path
 ) -> None:
+    from mtcon_ray.records.events import Started
     from mtcon_ray.tracking.dataset_input import dataset_input
-    from mtcon_ray.tracking.events import Started
     from mtcon_ray.tracking.provenance import FINGERPRINT
 
     if spec is not None:

@@ -15,11 +15,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams import metadata, plugin_data_pb2
 from wandb.proto import wandb_internal_pb2
 
+from mtcon_ray.base.lock import driver_lock
 from mtcon_ray.errors import SweepError, TrackingError
-from mtcon_ray.lock import driver_lock
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Ended, Reopened, Reported, Started
 from mtcon_ray.tracking import exporter as exporter_module
-from mtcon_ray.tracking.event_log import EventLog
-from mtcon_ray.tracking.events import Ended, Reopened, Reported, Started
 from mtcon_ray.tracking.exporter import ExportedRun, Exporter
 from mtcon_ray.tracking.tensorboard_files import TensorBoardRun
 from mtcon_ray.tracking.wandb_runs import WandbRun

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from mtcon_ray.callbacks import Callbacks
-from mtcon_ray.paths import PLAN_FILE, SPEC_FILE
-from mtcon_ray.resources import TrackingSpec
-from mtcon_ray.tracking.events import Artifact, Reopened, Started
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.paths import PLAN_FILE, SPEC_FILE
+from mtcon_ray.records.events import Artifact, Reopened, Started
+from mtcon_ray.spec.resources import TrackingSpec
 from mtcon_ray.tracking.lifecycle import Lifecycle
 from mtcon_ray.tracking.sender import Sender
 

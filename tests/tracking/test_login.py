@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from mtcon_ray.cli.main import program
 from mtcon_ray.errors import UserError
-from mtcon_ray.resources import TrackingSpec
+from mtcon_ray.spec.resources import TrackingSpec
 from mtcon_ray.tracking.login import (
     LOGINS,
     TRUST_VARIABLE,

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mtcon_ray.records.events import Ended, Started
 from mtcon_ray.tracking import mlflow_ui
-from mtcon_ray.tracking.events import Ended, Started
 from mtcon_ray.tracking.provenance import FINGERPRINT
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ import torch
 import yaml
 from onnx import TensorProto, helper
 
-from mtcon_ray.callbacks import Callbacks
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.paths import parent_log
 from mtcon_ray.errors import SweepError, TrackingError, UserError
-from mtcon_ray.evaluate import open_checkpoint
 from mtcon_ray.evaluation.features import extract_features
-from mtcon_ray.paths import parent_log
-from mtcon_ray.tracking.event_log import EventLog, identity
-from mtcon_ray.tracking.events import Started
+from mtcon_ray.export.trained_network import open_checkpoint
+from mtcon_ray.records.event_log import EventLog, identity
+from mtcon_ray.records.events import Started
 from mtcon_ray.tracking.mlflow_server import artifact_location, open_client
 from mtcon_ray.tracking.model_registry import TrackedRun, find_run, register_model
 from tests.tracking.mlflow_server import Server

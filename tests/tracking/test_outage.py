@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mtcon_ray.tracking.events import Artifact, Ended, Reported
+from mtcon_ray.records.events import Artifact, Ended, Reported
 from mtcon_ray.tracking.sender import Sender
 from tests.tracking.mlflow_server import Server
 from tests.waiting import PATIENCE_SECONDS

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mtcon_ray.spec import parse_spec
+from mtcon_ray.spec.run_spec import parse_spec
 from mtcon_ray.tracking.provenance import command_line, fixed_settings, provenance
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mtcon_ray.tracking.events import Artifact, Ended, Reported, Started
+from mtcon_ray.records.events import Artifact, Ended, Reported, Started
 from mtcon_ray.tracking.sender import Sender
 from tests.tracking.conftest import Sweep
 from tests.waiting import PATIENCE_SECONDS, wait_until

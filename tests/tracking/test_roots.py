@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mtcon_ray.errors import TrackingError
-from mtcon_ray.tracking.events import Artifact
+from mtcon_ray.records.events import Artifact
 from mtcon_ray.tracking.mlflow_server import ServerCheck, own_database, ui_command
 from mtcon_ray.tracking.sender import Sender
 from mtcon_ray.tracking.tracked import tracked_runs

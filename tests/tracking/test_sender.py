@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from mlflow import MlflowClient
 
-from mtcon_ray.tracking.events import Artifact, Ended, Reopened, Reported, Started
+from mtcon_ray.records.events import Artifact, Ended, Reopened, Reported, Started
 from mtcon_ray.tracking.sender import Sender
 from tests.waiting import PATIENCE_SECONDS
 

@@ -4,7 +4,7 @@ import multiprocessing
 import time
 from pathlib import Path
 
-from mtcon_ray.tracking.events import Ended, Reported
+from mtcon_ray.records.events import Ended, Reported
 from mtcon_ray.tracking.sender import Sender
 from tests.tracking.conftest import Sweep
 from tests.waiting import PATIENCE_SECONDS

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from mtcon_ray.capacity import ClusterView, NodeKind
 from mtcon_ray.data.batch import MISSING
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.data.sampling import items
 from mtcon_ray.errors import SpecError
-from mtcon_ray.planning import make_plan
-from mtcon_ray.spec import RunSpec, parse_spec
-from mtcon_ray.trainer import Trainer
+from mtcon_ray.plan.capacity import ClusterView, NodeKind
+from mtcon_ray.plan.planning import make_plan
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec
 from mtcon_ray.training.batches import Batches
 from mtcon_ray.training.distributed import ALONE, Ranks
-from tests.trainer.cuts import CPU, parameters, stop_before
+from mtcon_ray.training.trainer import Trainer
+from tests.training.trainer.cuts import CPU, parameters, stop_before
 
 SPEC: dict[str, Any] = {
     "name": "balanced",

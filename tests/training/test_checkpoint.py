@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from mtcon_ray.base.paths import LAST_FILE, PREVIOUS_FILE
 from mtcon_ray.errors import CheckpointError, StorageError
-from mtcon_ray.paths import LAST_FILE, PREVIOUS_FILE
 from mtcon_ray.training import checkpoint
 
 SPEC: dict[str, Any] = {

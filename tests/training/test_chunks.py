@@ -16,14 +16,14 @@ from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.errors import SpecError
 from mtcon_ray.methods import METHODS
+from mtcon_ray.models.model_spec import ModelSpec
 from mtcon_ray.models.network import build_network
-from mtcon_ray.models.spec import ModelSpec
-from mtcon_ray.spec import parse_spec
-from mtcon_ray.trainer import Trainer
+from mtcon_ray.spec.run_spec import parse_spec
+from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.training.distributed import ALONE, Ranks, parallelise
 from mtcon_ray.training.optimizer import make_optimizer
-from mtcon_ray.training.spec import TrainSpec
 from mtcon_ray.training.step import Learner, compute_gradients, update
+from mtcon_ray.training.trainer import Trainer
 from tests.problems import problem
 
 NUM_ITEMS, WORLD = 8, 2

@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from mtcon_ray import trainer
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.errors import MemoryTakenError, OutOfMemoryError
-from mtcon_ray.spec import parse_spec
-from mtcon_ray.trainer import Trainer
-from mtcon_ray.training import batches
+from mtcon_ray.spec.run_spec import parse_spec
+from mtcon_ray.training import batches, trainer
 from mtcon_ray.training.device import (
     ImageFeed,
     explain_out_of_memory,
@@ -23,6 +21,7 @@ from mtcon_ray.training.device import (
     seed_generators,
     settle,
 )
+from mtcon_ray.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 NONE = np.array([], np.int64)

@@ -16,13 +16,13 @@ from torch.multiprocessing.spawn import spawn
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.dataset import open_dataset
-from mtcon_ray.evaluate import load_network
 from mtcon_ray.evaluation.protocol import Evaluation
+from mtcon_ray.export.trained_network import load_network
 from mtcon_ray.methods.mtcon import MTCon
+from mtcon_ray.models.model_spec import ModelSpec
 from mtcon_ray.models.network import build_network
-from mtcon_ray.models.spec import ModelSpec
-from mtcon_ray.spec import parse_spec
-from mtcon_ray.trainer import Trainer
+from mtcon_ray.spec.run_spec import parse_spec
+from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.training.distributed import (
     ALONE,
     Ranks,
@@ -34,8 +34,8 @@ from mtcon_ray.training.distributed import (
     same_on_all,
 )
 from mtcon_ray.training.optimizer import make_optimizer
-from mtcon_ray.training.spec import TrainSpec
 from mtcon_ray.training.step import Learner, encode, gather, update
+from mtcon_ray.training.trainer import Trainer
 from tests.problems import problem
 
 NUM_ITEMS = 8

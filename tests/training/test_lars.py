@@ -10,10 +10,10 @@ import yaml
 from torch import Tensor, nn
 
 from mtcon_ray.methods.mtcon import MTCon
+from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.training.lars import Lars
 from mtcon_ray.training.nonfinite import Watch
 from mtcon_ray.training.optimizer import make_optimizer, peak_lr, set_lr, start_momentum
-from mtcon_ray.training.spec import TrainSpec
 from tests.pages import DOCS
 from tests.problems import problem
 

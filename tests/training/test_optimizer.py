@@ -8,6 +8,7 @@ from torch import nn
 from torch.optim import SGD, Adam, AdamW
 
 from mtcon_ray.methods.mtcon import MTCon
+from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.training.optimizer import (
     lr_at,
     make_optimizer,
@@ -16,7 +17,6 @@ from mtcon_ray.training.optimizer import (
     set_lr,
     start_momentum,
 )
-from mtcon_ray.training.spec import TrainSpec
 from tests.problems import problem
 
 

@@ -12,11 +12,11 @@ from torch.multiprocessing.spawn import spawn
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.methods.lgp import LGP
+from mtcon_ray.models.model_spec import ModelSpec
 from mtcon_ray.models.network import build_network
-from mtcon_ray.models.spec import ModelSpec
+from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.training.distributed import ALONE, Ranks, parallelise
 from mtcon_ray.training.optimizer import make_optimizer
-from mtcon_ray.training.spec import TrainSpec
 from mtcon_ray.training.step import Learner, update
 from tests.problems import problem
 

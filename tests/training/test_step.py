@@ -18,11 +18,11 @@ from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.errors import DivergedError
 from mtcon_ray.losses.weighting import LOG_VARIANCE_BOUND
 from mtcon_ray.methods.base import MethodOutput
+from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.training.batches import Batches
 from mtcon_ray.training.device import ImageFeed
 from mtcon_ray.training.distributed import ALONE, Ranks
 from mtcon_ray.training.optimizer import make_optimizer
-from mtcon_ray.training.spec import TrainSpec
 from mtcon_ray.training.step import (
     Tally,
     Update,

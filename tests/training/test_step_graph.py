@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from mtcon_ray import metrics
+from mtcon_ray.base import metrics
 from mtcon_ray.errors import DivergedError, OutOfMemoryError
 from mtcon_ray.methods.base import MethodOutput
-from mtcon_ray.spec import RunSpec, with_values
-from mtcon_ray.testing_graph import CpuRecorder, as_on_a_gpu, check_step_graph, state_of
-from mtcon_ray.trainer import Trainer
+from mtcon_ray.spec.run_spec import RunSpec, with_values
+from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.training.distributed import Ranks
-from mtcon_ray.training.spec import TrainSpec
 from mtcon_ray.training.step_graph import WARM_UP, StepGraph, make_graph, rates_from
+from mtcon_ray.training.testing_graph import CpuRecorder, as_on_a_gpu, check_step_graph, state_of
+from mtcon_ray.training.trainer import Trainer
 from tests.methods.cases import EACH, WITH_OWN_STATE, make_data, make_spec
 from tests.training.learners import learner
 

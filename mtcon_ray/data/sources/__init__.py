@@ -1,8 +1,8 @@
 """Kinds of data, one module each. Importing the package registers all modules of the folder."""
 
+from mtcon_ray.base.registry import import_folder
 from mtcon_ray.data.sources.base import SOURCES, DataSource, DataSpec
 from mtcon_ray.data.sources.recipes import with_recipe_defaults
-from mtcon_ray.registry import import_folder
 
 import_folder(__name__, __path__)
 

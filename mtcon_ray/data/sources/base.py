@@ -8,11 +8,11 @@ from typing import ClassVar, Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from mtcon_ray.base.metrics import Kind
+from mtcon_ray.base.registry import Spec, Table, is_url
 from mtcon_ray.data.decoding import Resize
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.splits import Split
-from mtcon_ray.metrics import Kind
-from mtcon_ray.registry import Spec, Table, is_url
 
 __all__ = ["SOURCES", "DataSource", "DataSpec", "LabelTable"]
 

@@ -9,6 +9,7 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from mtcon_ray.base.registry import LocalPath
 from mtcon_ray.data.class_names import doubtful_names
 from mtcon_ray.data.image_archive import open_files
 from mtcon_ray.data.image_files import ImageFiles
@@ -19,7 +20,6 @@ from mtcon_ray.data.sources.files import DrawnSplitSpec, FilesSource
 from mtcon_ray.data.splits import SPLITS, Split, complete_split, split_names, stratified_split
 from mtcon_ray.data.table_file import encode_columns
 from mtcon_ray.errors import DataError
-from mtcon_ray.registry import LocalPath
 
 MAX_SHOWN = 5
 

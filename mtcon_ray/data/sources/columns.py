@@ -6,6 +6,7 @@ from typing import ClassVar, Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from mtcon_ray.base.metrics import Kind
 from mtcon_ray.data.cells import LIST_SEPARATOR
 from mtcon_ray.data.class_names import doubtful_names
 from mtcon_ray.data.labels import LabelTable
@@ -20,7 +21,6 @@ from mtcon_ray.data.splits import (
 )
 from mtcon_ray.data.table_file import TableFile, encode_classes, read_bits, read_lists, read_numbers
 from mtcon_ray.errors import DataError
-from mtcon_ray.metrics import Kind
 
 SPLIT_COLUMN = "split"
 

@@ -11,6 +11,9 @@ from typing import Annotated, ClassVar, TypeVar
 import numpy as np
 from pydantic import Field
 
+from mtcon_ray.base.metrics import Kind
+from mtcon_ray.base.registry import LocalPath
+from mtcon_ray.base.regular_file import open_regular
 from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.base import DataSource, DataSpec
@@ -18,9 +21,6 @@ from mtcon_ray.data.sources.files import FilesSource, FilesSpec
 from mtcon_ray.data.splits import SPLITS, stratified_split
 from mtcon_ray.data.table_file import encode_classes
 from mtcon_ray.errors import DataError
-from mtcon_ray.metrics import Kind
-from mtcon_ray.registry import LocalPath
-from mtcon_ray.regular_file import open_regular
 
 # Shares of train, val and test where no splits are published.
 SPLIT_FRACTIONS = (0.7, 0.1, 0.2)

@@ -7,13 +7,13 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from mtcon_ray.base.registry import PathOrUrl
 from mtcon_ray.data.arrow_files import ArrowFiles
 from mtcon_ray.data.sources.base import SOURCES
 from mtcon_ray.data.sources.columns import SPLIT_COLUMN, ColumnsSource, ColumnsSpec
 from mtcon_ray.data.splits import SPLITS, complete_split, split_names
 from mtcon_ray.data.table_file import TableFile
 from mtcon_ray.errors import DataError
-from mtcon_ray.registry import PathOrUrl
 
 MAX_SHOWN = 5
 

@@ -8,11 +8,11 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from mtcon_ray.base.metrics import Kind
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.base import SOURCES, DataSource, DataSpec
 from mtcon_ray.data.splits import drawn_split
 from mtcon_ray.data.synthetic_images import ATTRIBUTES, FACTORS, LARGE, VERSION, draw, object_size
-from mtcon_ray.metrics import Kind
 
 SPLIT_FRACTIONS = (0.7, 0.1, 0.2)
 # Names of the label set and of the number; all other labels are factors, with classes.

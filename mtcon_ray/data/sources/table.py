@@ -12,6 +12,7 @@ from unicodedata import normalize
 
 from pydantic import Field, model_validator
 
+from mtcon_ray.base.registry import PathOrUrl, is_url
 from mtcon_ray.data.image_archive import open_files
 from mtcon_ray.data.image_files import ARCHIVES, ImageFiles
 from mtcon_ray.data.sources.base import SOURCES
@@ -19,7 +20,6 @@ from mtcon_ray.data.sources.columns import ColumnsSource, ColumnsSpec
 from mtcon_ray.data.sources.files import evenly
 from mtcon_ray.data.table_file import TableFile, join_attributes, read_table_file
 from mtcon_ray.errors import DataError
-from mtcon_ray.registry import PathOrUrl, is_url
 
 # Bounds on the cost of a hint: each is a system call, slow on network file systems.
 NUM_TRIED, MAX_LISTED = 20, 100_000

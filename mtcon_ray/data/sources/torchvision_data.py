@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from mtcon_ray.base.registry import LocalPath
 from mtcon_ray.data.image_files import ImageFiles, ImageFolder
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.base import SOURCES
@@ -18,7 +19,6 @@ from mtcon_ray.data.sources.files import DrawnSplitSpec, FilesSource
 from mtcon_ray.data.splits import SPLITS, Split, complete_split, stratified_split
 from mtcon_ray.data.table_file import encode_columns
 from mtcon_ray.errors import DataError, nearest
-from mtcon_ray.registry import LocalPath
 
 LABEL = "class"
 

@@ -1,7 +1,7 @@
 """Encoders. Importing this package imports its whole folder, which fills `ENCODERS`."""
 
+from mtcon_ray.base.registry import import_folder
 from mtcon_ray.models.encoders.base import ENCODERS, Encoder, EncoderSpec
-from mtcon_ray.registry import import_folder
 
 import_folder(__name__, __path__)
 

@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 
 from torch import nn
 
-from mtcon_ray.registry import Spec, Table
+from mtcon_ray.base.registry import Spec, Table
 
 
 class EncoderSpec(Spec):

@@ -14,6 +14,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
+from mtcon_ray.base.root_files import write
 from mtcon_ray.errors import SpecError
 from mtcon_ray.models.encoders.base import ENCODERS
 from mtcon_ray.models.encoders.library import LibraryEncoder, build
@@ -27,7 +28,6 @@ from mtcon_ray.models.encoders.weights import (
     load_weights,
     write_state,
 )
-from mtcon_ray.root_files import write
 
 PRETRAINED = "pretrained"
 HUB = "hf-hub:"

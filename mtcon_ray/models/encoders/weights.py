@@ -20,13 +20,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from mtcon_ray.base.paths import MODEL_FILE
+from mtcon_ray.base.registry import PathMark, beside_the_spec, is_word
+from mtcon_ray.base.regular_file import open_regular
+from mtcon_ray.base.root_files import make_folder
 from mtcon_ray.data.disk import build_folder, writable_store
 from mtcon_ray.errors import CheckpointError
 from mtcon_ray.models.encoders.base import Encoder, EncoderSpec
-from mtcon_ray.paths import MODEL_FILE
-from mtcon_ray.registry import PathMark, beside_the_spec, is_word
-from mtcon_ray.regular_file import open_regular
-from mtcon_ray.root_files import make_folder
 
 State = Mapping[str, Tensor]
 FETCHED_FILE = "model.safetensors"

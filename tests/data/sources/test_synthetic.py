@@ -17,7 +17,7 @@ from mtcon_ray.data.synthetic_images import (
     VERSION,
     draw,
 )
-from mtcon_ray.spec import parse_spec
+from mtcon_ray.spec.run_spec import parse_spec
 
 SCENE = {"shape": "cross", "colour": "red", "texture": "plain", "tilt": "30", "mark": "disc"}
 

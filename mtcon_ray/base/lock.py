@@ -1,0 +1,47 @@
+"""Lock that allows one driver per folder; the kernel releases it when the process ends."""
+
+import fcntl
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mtcon_ray.base.root_files import below
+from mtcon_ray.errors import SweepError
+
+FILE = "lock"
+MAX_HOLDER = 200  # characters of the name of the process that holds it
+
+
+@contextmanager
+def driver_lock(folder: Path) -> Iterator[None]:
+    """Holds the folder's lock. Raises SweepError, with the holder's name, if it is taken."""
+    # "a+", because "w" would erase the holder's name before it can be shown.
+    with open(folder / FILE, "a+", encoding="utf-8", errors="replace", opener=below) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read(MAX_HOLDER).strip()
+            raise SweepError(
+                f"{folder.name!r} must have one driver at a time, and {holder} "
+                "is driving it; wait for it, stop it, or use another --name"
+            ) from None
+        file.seek(0)
+        file.truncate()
+        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        file.flush()
+        yield
+
+
+def is_driven(folder: Path) -> bool:
+    """Returns True if a process holds the folder's lock."""
+    try:
+        with open(folder / FILE, "rb", opener=below) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False

@@ -1,0 +1,301 @@
+"""Paths of all files that are written, under one absolute root.
+
+<root>/sweeps/<name>/   a sweep        <root>/mlflow.db, mlartifacts/   the default tracking store
+<root>/runs/<name>/     one training   <root>/store/                    decoded images
+"""
+
+import os
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+from mtcon_ray.base.root_files import FOLDERS, TOP, check_no_links
+from mtcon_ray.errors import ResourceError, SweepError, UserError, nearest
+
+DEFAULT_ROOT = Path("~/mtcon-ray")
+TRIAL = re.compile(r"trial-[0-9]+")
+# Names become folders, MLflow run names and parts of commands.
+# The path of a URL whose two slashes `Path` has made one, too.
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+SPEC_FILE = "spec.yaml"
+PLAN_FILE = "plan.json"
+PREDICTIONS_FILE = "predictions.npz"
+MODEL_FILE, LAST_FILE, PREVIOUS_FILE = "model.pt", "last.pt", "last.previous.pt"
+# Beside a network that `storage.keep` has removed.
+REMOVED_FILE = "removed.txt"
+
+
+def expanded(path: str | Path) -> Path:
+    """Returns the path with ~ or ~user replaced. Raises UserError if that home is unknown."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise UserError(
+            f"a path with ~ must begin with a home folder that is known here, got {str(path)!r}; "
+            "write the path from / on"
+        ) from None
+
+
+def choose_root(chosen: str | None) -> Path:
+    """Returns the absolute root: `chosen`, or ~/mtcon-ray with None or "".
+
+    Raises UserError for a URL.
+    """
+    if chosen and (url := URL.match(str(chosen))):
+        raise UserError(f"the root {not_a_url(url[0])}")
+    return expanded(chosen or DEFAULT_ROOT).absolute()
+
+
+def not_a_url(scheme: str) -> str:
+    """Returns the end of an error about a URL in place of a folder: rule, value and way out.
+
+    It shows only the scheme, because a URL may hold a login.
+    """
+    return (
+        f"must be a folder, got a URL that begins with {scheme}; name a local or mounted folder, "
+        "and storage.mirror for a copy in an object store"
+    )
+
+
+def prepare_root(root: Path, warn: Callable[[str], None] = lambda text: None) -> None:
+    """Creates the root, readable by its owner only. Raises ResourceError if it is not writable.
+
+    The permissions of an existing root stay as they are, because a team may share it: `warn` is
+    called with a text if others can read it.
+    """
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        probe = root / f".writable-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ResourceError(
+            f"the root must be a folder that can be written, got {root} ({error.strerror}); "
+            "name another with --root or storage.root"
+        ) from None
+    mode = root.stat().st_mode & 0o777
+    # A folder above that others cannot search protects the root as well.
+    if mode & 0o077 and all(each.stat().st_mode & 0o011 for each in root.resolve().parents):
+        warn(
+            f"warning: the root {root} has mode {mode:o}, so other users may read what is in it; "
+            f"`chmod 700 {shlex.quote(str(root))}` makes it yours alone"
+        )
+
+
+def sweeps_folder(root: Path) -> Path:
+    """Returns the folder that holds one folder per sweep."""
+    return root / "sweeps"
+
+
+def sweep_folder(root: Path, name: str) -> Path:
+    """Returns the folder of one sweep. Raises SweepError if the name does not match NAME."""
+    return sweeps_folder(root) / checked_name(name)
+
+
+def runs_folder(root: Path) -> Path:
+    """Returns the folder that holds one folder per single training."""
+    return root / "runs"
+
+
+def run_folder(root: Path, name: str) -> Path:
+    """Returns the folder of one single training. Raises SweepError as `sweep_folder` does."""
+    return runs_folder(root) / checked_name(name)
+
+
+def comparison_folder(root: Path, name: str) -> Path:
+    """Returns the folder of a comparison's tables and figures; its trainings are sweeps."""
+    return root / "comparisons" / checked_name(name)
+
+
+def cache_folder(root: Path) -> Path:
+    """Returns the image store: decoded images and downloads, shared by all sweeps."""
+    return root / "store"
+
+
+def mlflow_database(root: Path) -> Path:
+    """Returns the SQLite file of the default tracking store."""
+    return root / "mlflow.db"
+
+
+def mlflow_artifacts(root: Path) -> Path:
+    """Returns the artifact folder of the default tracking store."""
+    return root / "mlartifacts"
+
+
+def event_folder(folder: Path) -> Path:
+    """Returns the folder of a sweep's or training's event logs, one file per tracked run."""
+    return folder / "spool"
+
+
+def parent_log(folder: Path) -> Path:
+    """Returns the event log of a sweep's or training's own MLflow run."""
+    return event_folder(folder) / "parent.jsonl"
+
+
+def trial_log(folder: Path, trial: str) -> Path:
+    """Returns the event log of one trial of a sweep."""
+    return event_folder(folder) / f"{trial}.jsonl"
+
+
+def trial_logs(folder: Path) -> list[Path]:
+    """Returns the event logs of a sweep's trials, by name. A copy that a user made is none."""
+    found = event_folder(folder).glob("trial-*.jsonl")
+    return sorted(log for log in found if is_trial(log.stem))
+
+
+def is_trial(name: str) -> bool:
+    """Returns True for the names that the trials of sweeps have."""
+    return TRIAL.fullmatch(name) is not None
+
+
+def cursors_file(folder: Path) -> Path:
+    """Returns the file with the part of each event log that the tracking server has."""
+    return event_folder(folder) / "cursors.json"
+
+
+def report_page(folder: Path) -> Path:
+    """Returns the report's page of a sweep."""
+    return folder / "report" / "index.html"
+
+
+def journal_file(folder: Path) -> Path:
+    """Returns the file of a sweep's Optuna study."""
+    return folder / "study.journal"
+
+
+def checkpoints_folder(folder: Path) -> Path:
+    """Returns the folder that holds one folder per trial of a sweep."""
+    return folder / "checkpoints"
+
+
+def checkpoint_folder(folder: Path, trial: str) -> Path:
+    """Returns one trial's folder: model.pt, predictions.npz and, until it ends, checkpoints."""
+    return checkpoints_folder(folder) / trial
+
+
+def stop_file(folder: Path) -> Path:
+    """Returns the file whose presence asks the trials of a sweep to stop."""
+    return folder / "stop"
+
+
+def tune_folder(folder: Path) -> Path:
+    """Returns the folder in which Ray Tune and Ray Train keep their own files of a sweep."""
+    return folder / "tune"
+
+
+def attempt_folder(folder: Path, number: int) -> Path:
+    """Returns Tune's working folder of a sweep's driver, by the driver's number from 0."""
+    return tune_folder(folder) / f"attempt-{number}"
+
+
+def next_attempt(folder: Path) -> int:
+    """Returns the number of the next driver of a sweep: one above all whose folders exist.
+
+    Raises SweepError if the folder for Tune's files is a link.
+    """
+    check_no_links(tune_folder(folder))
+    there = tune_folder(folder).glob("attempt-*")
+    numbers = (each.name.removeprefix("attempt-") for each in there)
+    return 1 + max((int(number) for number in numbers if number.isdigit()), default=-1)
+
+
+def train_folder(folder: Path) -> Path:
+    """Returns Train's working folder of a sweep whose trials have several workers."""
+    return tune_folder(folder) / "train"
+
+
+def kept_model(folder: Path) -> Path:
+    """Returns the path of the network that stands for a training in this folder."""
+    return folder / MODEL_FILE
+
+
+def log_folder(folder: Path) -> Path:
+    """Returns the folder of the output of Ray and the trials."""
+    return folder / "log"
+
+
+def ray_log(folder: Path) -> Path:
+    """Returns the file of Ray's own messages in a sweep."""
+    return log_folder(folder) / "ray.log"
+
+
+def new_name(root: Path, stem: str) -> str:
+    """Returns `<stem>-<n>` with the smallest n above all sweeps and trainings of that stem."""
+    numbers = [n for kind in FOLDERS for n in _numbers(root / kind, stem)]
+    return f"{stem}-{max(numbers, default=0) + 1}"
+
+
+def namesake(folder: Path) -> Path | None:
+    """Returns the training with the name of a sweep in `folder`, or the sweep of a training."""
+    others = (folder.parents[1] / kind / folder.name for kind in FOLDERS)
+    return next((other for other in others if other != folder and other.is_dir()), None)
+
+
+def last_name(folder: Path, stem: str) -> str:
+    """Returns the `<stem>-<n>` with the largest n in `folder`. Raises SweepError without one."""
+    numbers = _numbers(folder, stem)
+    if not numbers:
+        raise SweepError(
+            f"--resume must find a {stem}-<n> to go on with, got none in {folder}; "
+            "start without --resume, or name one with --name"
+        )
+    return f"{stem}-{max(numbers)}"
+
+
+def find_folder(root: Path, name: str) -> Path:
+    """Returns the folder of the sweep or single training of this name.
+
+    Raises SweepError if there is none, with similar names, and if there are both. `sweeps/<name>`
+    and `runs/<name>` select one of both.
+    """
+    kind, slash, rest = name.partition("/")
+    is_selected = bool(slash) and kind in FOLDERS
+    places = [root / each for each in ([kind] if is_selected else FOLDERS)]
+    plain = checked_name(rest if is_selected else name)
+    found = [place / plain for place in places if (place / plain).is_dir()]
+    if len(found) > 1:
+        raise SweepError(
+            f"{plain!r} is the name of a sweep and of a training under {root}; give "
+            f"sweeps/{plain} or runs/{plain}"
+        )
+    if found:
+        return found[0]
+    known = [entry.name for place in places for entry in list_folders(place)]
+    raise SweepError(f"no sweep or run {plain!r} under {root}{nearest(plain, known)}")
+
+
+def checked_name(name: str) -> str:
+    """Returns the name, which becomes part of a path.
+
+    Raises SweepError unless it matches NAME, and for the names by which `root_files` finds the root
+    of a path.
+    """
+    if name in TOP:
+        raise SweepError(
+            f"a name must not be one of {', '.join(TOP)}, which are folders of the root, got "
+            f"{name!r}; rename the folder of a sweep that has it"
+        )
+    if not NAME.fullmatch(name):
+        raise SweepError(
+            "a name must be lower case letters, digits, '.', '_' and '-', beginning with a letter "
+            f"or digit, got {name!r}"
+        )
+    return name
+
+
+def list_folders(folder: Path) -> list[Path]:
+    """Returns the folders of sweeps or trainings in `folder`, oldest first.
+
+    A folder counts if it has a recorded spec, whose modification time gives the order.
+    """
+    entries = folder.iterdir() if folder.is_dir() else ()
+    named = [e for e in entries if NAME.fullmatch(e.name) and (e / SPEC_FILE).is_file()]
+    return sorted(named, key=lambda e: ((e / SPEC_FILE).stat().st_mtime, e.name))
+
+
+def _numbers(folder: Path, stem: str) -> list[int]:
+    entries = folder.iterdir() if folder.is_dir() else ()
+    matches = (re.fullmatch(rf"{re.escape(stem)}-([1-9]\d*)", e.name) for e in entries)
+    return [int(match[1]) for match in matches if match]

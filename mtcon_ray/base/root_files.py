@@ -1,0 +1,186 @@
+"""Files below the root. No link there leads a write, or a read of a sweep's record, elsewhere.
+
+The folder of a sweep may come from a stranger. A link in it would make a command overwrite any file
+of the user. The path of the root itself may contain links, which are the user's own.
+"""
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from pathlib import Path
+
+from mtcon_ray.base.regular_file import open_regular
+from mtcon_ray.errors import SweepError
+
+# The folders directly below a root. Those of FOLDERS contain one folder per sweep or training.
+FOLDERS = ("sweeps", "runs")
+TOP = (*FOLDERS, "comparisons", "store", "mlartifacts")
+# More than any small file has, such as a plan with thousands of downloads.
+MAX_SMALL_BYTES = 64_000_000
+# A descriptor for paths alone needs no permission to list the folder.
+_PLACE = os.O_DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)
+
+
+def split_at_root(path: Path) -> tuple[Path, tuple[str, ...]]:
+    """Returns the root of a path and the parts below it.
+
+    The last part that is in TOP lies directly below the root. Any other path is a choice of the
+    user, and its root is its parent. Raises SweepError if a part below the root is "..".
+
+    >>> split_at_root(Path("/home/runs/jan/sweeps/a/lock"))
+    (PosixPath('/home/runs/jan'), ('sweeps', 'a', 'lock'))
+    """
+    parts = path.absolute().parts
+    top = max((i for i, part in enumerate(parts) if part in TOP), default=len(parts) - 1)
+    if ".." in parts[top:]:
+        raise SweepError(f"a path below the root must not contain '..', got {path}")
+    return Path(*parts[:top]), parts[top:]
+
+
+def below(path: str, flags: int) -> int:
+    """Opens a file for `open(path, mode, opener=below)` and follows no link below the root.
+
+    A file that is only read may be a link within the folder of its sweep. A new file is readable by
+    its owner alone. Raises SweepError for a link, and for a pipe or device.
+    """
+    flags |= os.O_NONBLOCK  # a pipe without a reader would block
+    if flags & (os.O_WRONLY | os.O_RDWR):
+        descriptor = _open_without_links(Path(path), flags)
+    elif (own := check_own(Path(path))) is not None:
+        descriptor = _open_without_links(own, flags)
+    else:
+        descriptor = os.open(path, flags)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _not_plain(path)
+    return descriptor
+
+
+def _open_without_links(path: Path, flags: int) -> int:
+    with _folder_of(path) as (place, name):
+        try:
+            return os.open(name, flags | os.O_NOFOLLOW, 0o600, dir_fd=place)
+        except OSError:
+            check_no_links(path)  # the system says only that there are too many links
+            raise
+
+
+@contextmanager
+def _folder_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Yields a descriptor of the folder of a path, to which no link below the root leads; the name.
+
+    All writes go through the descriptor, because a check of the path could be outdated at once.
+    """
+    root, parts = split_at_root(path)
+    with ExitStack() as stack:
+        try:
+            place = os.open(root, _PLACE)
+            stack.callback(os.close, place)
+            for part in parts[:-1]:
+                place = os.open(part, _PLACE | os.O_NOFOLLOW, dir_fd=place)
+                stack.callback(os.close, place)
+            yield place, parts[-1]
+        except OSError as error:
+            check_no_links(path, itself=False)  # the system says only that a part is no folder
+            error.filename = str(path)
+            raise
+
+
+def check_no_links(path: Path, *, itself: bool = True) -> None:
+    """Raises SweepError if a folder above the path up to the root, or the path itself, is a link.
+
+    Paths that a library opens are checked here.
+    """
+    if link := _first_link(path, itself=itself):
+        way_out = "to keep results elsewhere, name that folder with --root or storage.root"
+        if link.name == "store":  # another root would lack the sweeps
+            way_out = "to keep images elsewhere, mount that folder there with `mount --bind`"
+        raise SweepError(
+            f"{link} must not be a link to be written, got a link to {os.readlink(link)}; remove "
+            f"the link; {way_out}"
+        )
+
+
+def check_own(path: Path) -> Path | None:
+    """Returns the path without links of a file that is read from the folder of a sweep or training.
+
+    Raises SweepError unless that is a plain file of its own folder. Returns None for a path
+    elsewhere, which is not checked. The file need not exist.
+    """
+    root, parts = split_at_root(path)
+    if parts[0] not in FOLDERS or len(parts) < 3:
+        return None
+    target, home = os.path.realpath(path), os.path.realpath(root.joinpath(*parts[:2]))
+    if not Path(target).is_relative_to(home):
+        raise SweepError(
+            f"{path} must be a file of its own folder, got {target} through the link "
+            f"{_first_link(path)}; remove the link, or replace it by the file"
+        )
+    if path.exists() and not path.is_file():
+        raise _not_plain(path)
+    return Path(target)
+
+
+def _first_link(path: Path, *, itself: bool = True) -> Path | None:
+    place, parts = split_at_root(path)
+    for part in parts if itself else parts[:-1]:
+        place /= part
+        if place.is_symlink():
+            return place
+    return None
+
+
+def _not_plain(path: str | Path) -> SweepError:
+    return SweepError(f"{path} must be a plain file, got a folder, pipe or device; remove it")
+
+
+def read_small(path: Path) -> bytes:
+    """Returns the content of a file. Raises OSError if it is larger than MAX_SMALL_BYTES."""
+    with open_regular(path, MAX_SMALL_BYTES, opener=below) as file:
+        return file.read()
+
+
+def write(path: Path, content: str | bytes) -> None:
+    """Writes a file, as UTF-8."""
+    with open(path, "wb", opener=below) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+def touch(path: Path) -> None:
+    """Creates a file unless it exists, and sets its modification time to now."""
+    with open(path, "ab", opener=below) as file:
+        os.utime(file.fileno())
+
+
+def make_folder(path: Path) -> None:
+    """Creates a folder and those above it, unless they exist, readable by their owner alone."""
+    if not path.parent.exists():
+        make_folder(path.parent)
+    with _folder_of(path) as (place, name):
+        try:
+            os.mkdir(name, 0o700, dir_fd=place)
+        except FileExistsError:
+            check_no_links(path)
+            if not path.is_dir():
+                raise
+
+
+def move(path: Path, to: Path) -> None:
+    """Renames a file or folder; replaces a file, or a link itself, at the new path."""
+    with _folder_of(path) as (source, name), _folder_of(to) as (target, new):
+        os.replace(name, new, src_dir_fd=source, dst_dir_fd=target)
+
+
+def remove(path: Path) -> None:
+    """Removes a file, or a link itself, if there is one."""
+    with suppress(FileNotFoundError), _folder_of(path) as (place, name):
+        os.unlink(name, dir_fd=place)
+
+
+def remove_folder(path: Path, *, ignore_errors: bool = False) -> None:
+    """Removes a folder with its content; links in it are removed and not followed."""
+    check_no_links(path)
+    with suppress(OSError) if ignore_errors else nullcontext(), _folder_of(path) as (place, name):
+        shutil.rmtree(name, ignore_errors=ignore_errors, dir_fd=place)

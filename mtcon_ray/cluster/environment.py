@@ -1,0 +1,45 @@
+"""Environment variables of this process, and its working directory."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mtcon_ray.base.paths import choose_root
+from mtcon_ray.errors import UserError
+
+ROOT_VARIABLE = "MTCON_RAY_ROOT"
+
+
+@contextmanager
+def restored_environment() -> Iterator[None]:
+    """Gives environment variables, which libraries change, the values that they had before."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
+
+
+def cluster_address() -> str | None:
+    """Returns the address of this process's cluster (RAY_ADDRESS), None for a local Ray."""
+    given = os.environ.get("RAY_ADDRESS")
+    return None if given in ("", "local") else given
+
+
+def working_directory() -> Path:
+    """Returns this process's working directory. Raises UserError if it was removed."""
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise UserError(
+            f"the working directory must exist, got none ({error.strerror}): it was removed or "
+            "moved since this process entered it; change to another one"
+        ) from None
+
+
+def root_of(given: str | None, of_spec: str | None = None) -> Path:
+    """Returns the root: the option's, else the spec's, else the environment's, else the default."""
+    return choose_root(given or of_spec or os.environ.get(ROOT_VARIABLE))

@@ -1,0 +1,235 @@
+"""The YAML file of a comparison: a shared base spec, the systems, their tuning, and the claims."""
+
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from mtcon_ray.base.metrics import slug
+from mtcon_ray.base.registry import Spec, rebuild
+from mtcon_ray.base.safe_yaml import read_yaml
+from mtcon_ray.comparison.tuning import MAX_TUNED, TuneSpec, Tuning, check_equal, make_tuning
+from mtcon_ray.errors import SpecError, nearest
+from mtcon_ray.spec.messages import explain
+from mtcon_ray.spec.run_spec import (
+    RunSpec,
+    apply_override,
+    import_plugins,
+    parse_spec,
+    set_value,
+    with_values,
+)
+from mtcon_ray.spec.space import Dimension
+
+# Fields of a base's section `search` that limit the final trainings.
+LIMITS = ("max_concurrent", "max_failures", "max_hours", "max_device_hours", "stall_minutes")
+MAX_SYSTEMS = 100
+# An override of these may take a claim's label away; the claim is then not testable here.
+LABEL_FIELDS = ("data", "data.kind", "data.tasks", "data.held_out")
+
+
+class SystemSpec(Spec):
+    """One system of a comparison."""
+
+    method: dict[str, Any] | str = Field(description="the spec's `method` section, or its name")
+    changes: dict[str, Any] = Field(
+        {}, description="dotted path to value, where a system's recipe must differ from the base"
+    )
+    seeds: int | None = Field(
+        None, ge=1, le=100, description="trainings: seed, seed + 1, ...; null: tune.seeds, else 1"
+    )
+    tuned: bool = Field(True, description="false: trained as it stands, where others are tuned")
+    space: dict[str, Dimension | None] = Field(
+        {},
+        description="searched fields of this system, beside those of tune.space or in their place; "
+        "null: the field is not searched",
+    )
+
+
+class ClaimSpec(Spec):
+    """A statement for the comparison to decide: one system's score is above another's."""
+
+    better: str = Field(description="title of the system that is said to be better")
+    than: str = Field(description="title of the system that it is compared with")
+    label: str = Field(description="the task, on test, or the held-out label that is scored")
+    margin: float = Field(0.0, ge=0, description="by more than this, a fraction")
+
+
+class ComparisonSpec(Spec):
+    """The shared base spec, the systems with their differences, and the claims."""
+
+    version: Literal[1] = Field(1, description="of this format")
+    name: str = Field(
+        pattern=r"^[a-z0-9][a-z0-9._-]{0,60}$", description="lower case letters, digits, . _ -"
+    )
+    base: dict[str, Any] = Field(
+        description="a spec without name and method; of search only limits"
+    )
+    systems: dict[str, SystemSpec] = Field(
+        min_length=1, max_length=MAX_SYSTEMS, description="title to system"
+    )
+    tune: TuneSpec | None = Field(None, description="null: systems are trained as they stand")
+    claims: tuple[ClaimSpec, ...] = Field((), description="statements to decide")
+
+    @model_validator(mode="after")
+    def _spaces_are_searched(self) -> Self:
+        shared = self.tune.space if self.tune else {}
+        for title, system in self.systems.items():
+            if system.space and not (self.tune and system.tuned):
+                raise ValueError(
+                    f"systems.{title}.space must be empty unless the system is tuned, got "
+                    f"{list(system.space)}; add `tune`, or remove `tuned: false`"
+                )
+            for path, dimension in system.space.items():
+                if dimension is None and path not in shared:
+                    raise ValueError(
+                        f"systems.{title}.space.{path} must be in tune.space to be null"
+                        f"{nearest(path, shared)}"
+                    )
+        tuned = [s.space for s in self.systems.values() if self.tune and s.tuned]
+        dimensions = [d for own in tuned for d in {**shared, **own}.values() if d is not None]
+        if (num_values := sum(len(d.extremes) for d in dimensions)) > MAX_TUNED:
+            raise ValueError(
+                f"tune.space must list at most {MAX_TUNED:,} values, counted for each system, got "
+                f"{num_values:,}; give ranges in their place, such as {{uniform: [low, high]}}"
+            )
+        return self
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Validated specs by title; each is a sweep over seeds only.
+
+    The spec of a tuned system still lacks the values that `tuning`, by title, will choose. With
+    tuning the seeds of all systems, tuned or not, follow those of the tuning sweeps.
+    """
+
+    name: str
+    specs: dict[str, RunSpec]
+    claims: tuple[ClaimSpec, ...] = ()  # claims whose systems are both among the specs
+    tuning: Mapping[str, Tuning] = field(default_factory=dict)
+
+
+def load_comparison(
+    path: Path, overrides: Iterable[str] = (), only: Iterable[str] = ()
+) -> Comparison:
+    """Loads a comparison from YAML; overrides `a.b=value` change the base spec of all systems.
+
+    Those that begin with `tune.` change the section `tune` instead.
+    `only` selects systems by title; empty selects all. Raises SpecError for an invalid file or
+    title, for a claim about a label that the data lack (unless an override changed the data's kind
+    or labels), for systems whose sweeps would share a folder, and for systems that would be tuned
+    with different numbers of configurations.
+    """
+    raw, of_base = read_yaml(path), []
+    base, folder = raw.get("base"), path.resolve().parent
+    if isinstance(base, dict) and import_plugins(base, where=f"{path}: base", folder=folder):
+        rebuild(TuneSpec, ComparisonSpec)
+    for override in overrides:
+        if override.startswith("tune."):
+            apply_override(raw, override)
+        else:
+            of_base.append(override)
+    try:
+        given = ComparisonSpec.model_validate(raw)
+    except ValidationError as error:
+        raise SpecError(f"{path}: {explain(error, ComparisonSpec)}") from None
+    for override in of_base:
+        apply_override(given.base, override)
+    chosen = tuple(only) or tuple(given.systems)
+    unknown = [title for title in chosen if title not in given.systems]
+    if unknown:
+        raise SpecError(f"no system {unknown[0]!r}; systems: {', '.join(given.systems)}")
+    titles = [title for title in given.systems if title in chosen]
+    specs = {title: _run_spec(given, title, path) for title in titles}
+    tuning = {title: _tuning(given, title, path) for title in titles if _is_tuned(given, title)}
+    check_equal(tuning, str(path))
+    sweeps = [*specs.values(), *(each.first for each in tuning.values())]
+    names = [spec.name for spec in (*sweeps, *(t.again for t in tuning.values() if t.again))]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise SpecError(f"{path}: titles must differ in letters and digits, got {twice} twice")
+    has_other_labels = any(each.partition("=")[0] in LABEL_FIELDS for each in of_base)
+    _check_claims(given, {} if has_other_labels else specs, path)
+    claims = (c for c in given.claims if c.better in specs and c.than in specs)
+    return Comparison(given.name, specs, tuple(claims), tuning)
+
+
+def _check_claims(given: ComparisonSpec, specs: dict[str, RunSpec], path: Path) -> None:
+    """Checks that each claim names two different systems, and a label of those among the specs.
+
+    Raises SpecError otherwise.
+    """
+    for i, claim in enumerate(given.claims):
+        where = f"{path}: claims.{i}"
+        if claim.better == claim.than:
+            raise SpecError(f"{where} must name two systems, got {claim.better!r} twice")
+        for role, title in (("better", claim.better), ("than", claim.than)):
+            if title not in given.systems:
+                hint = nearest(title, given.systems)
+                raise SpecError(f"{where}.{role} must name a system, got {title!r}{hint}")
+            data = specs[title].data if title in specs else None
+            labels = [*data.tasks, *data.held_out] if data else [claim.label]
+            if claim.label not in labels:
+                raise SpecError(
+                    f"{where}.label must be a task or held-out label of {title!r}, got "
+                    f"{claim.label!r}{nearest(claim.label, labels)}"
+                )
+
+
+def _is_tuned(given: ComparisonSpec, title: str) -> bool:
+    return given.tune is not None and given.systems[title].tuned
+
+
+def _run_spec(given: ComparisonSpec, title: str, path: Path) -> RunSpec:
+    """Returns the spec of a system's final trainings."""
+    where = f"{path}: systems.{title}"
+    seeds = given.systems[title].seeds or (given.tune.seeds if given.tune else 1)
+    search: dict[str, Any] = {"sampler": "grid", "repeats": seeds, "scheduler": {"name": "none"}}
+    if given.tune is not None:
+        search["objective"] = given.tune.objective  # the network is selected by it too
+    raw = _raw(given, title)
+    raw["search"] = search | _limits(raw.get("search"), where)
+    spec = parse_spec(raw, where=where, folder=path.resolve().parent)
+    if given.tune is None:
+        return spec
+    if _is_tuned(given, title) and not spec.method.trains:
+        raise SpecError(
+            f"{where}.tuned must be false for method {spec.method.name}, which trains nothing, "
+            "got true"
+        )
+    return with_values(spec, {"seed": spec.seed + given.tune.repeats})
+
+
+def _limits(search: Any, where: str) -> dict[str, Any]:
+    """Returns the limits in a base's section `search`. Raises SpecError for any other field."""
+    limits = dict(search or {})
+    for name in limits:
+        if name not in LIMITS:
+            raise SpecError(
+                f"{where}: search.{name} must be left out, for a comparison searches by `tune` "
+                f"alone; of search it takes {', '.join(LIMITS)}"
+            )
+    return limits
+
+
+def _tuning(given: ComparisonSpec, title: str, path: Path) -> Tuning:
+    assert given.tune is not None
+    raw, space = _raw(given, title), given.systems[title].space
+    where, folder = f"{path}: systems.{title}", path.resolve().parent
+    return make_tuning(given.tune, space, raw, where=where, folder=folder)
+
+
+def _raw(given: ComparisonSpec, title: str) -> dict[str, Any]:
+    """Returns a system's spec as plain data, of `search` what the base has."""
+    system = given.systems[title]
+    name = slug(title)
+    name = name if name.isascii() else name.encode("punycode").decode()
+    own = {"name": f"{given.name}-{name}", "method": system.method}
+    raw = deepcopy({"version": 1, **given.base, **own})
+    for place, value in system.changes.items():
+        set_value(raw, place, value)
+    return raw

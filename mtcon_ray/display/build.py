@@ -1,0 +1,152 @@
+"""Builder of a sweep's report: one self-contained HTML page and its figures as PNG files."""
+
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+
+from mtcon_ray.base import paths
+from mtcon_ray.base.metrics import slug
+from mtcon_ray.base.root_files import make_folder, remove, write
+from mtcon_ray.base.status import Status
+from mtcon_ray.data.disk import whole_file
+from mtcon_ray.display import page
+from mtcon_ray.display.figures import epochs_figure
+from mtcon_ray.display.parameters import parameter_figure
+from mtcon_ray.display.presentation import (
+    ONE_SEED_NOTE,
+    commands,
+    network_text,
+    score_word,
+    value_note,
+    value_word,
+)
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Event, Reopened
+from mtcon_ray.records.results import SweepResults
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure of the page: PNG bytes, file name beside the page, title and caption."""
+
+    file: str
+    title: str
+    caption: str
+    png: bytes
+
+    @property
+    def uri(self) -> str:
+        """Returns the figure as a data URI."""
+        return f"data:image/png;base64,{b64encode(self.png).decode()}"
+
+
+def build_report(results: SweepResults, *, ui_command: str | None) -> Path:
+    """Writes <sweep>/report/index.html and its PNG files; returns the path of the page.
+
+    Replaces an earlier report. `ui_command` is the command line that opens the tracking UI.
+    """
+    target = paths.report_page(results.folder)
+    folder = target.parent
+    make_folder(folder)
+    figures = list(draw(results))
+    for old in folder.glob("*.png"):
+        remove(old)
+    for figure in figures:
+        write(folder / figure.file, figure.png)
+    html = render(results, figures, ui_command)
+    with whole_file(target) as file:
+        # A failure reason may quote a file name that is not valid UTF-8.
+        file.write(html.encode(errors="replace"))
+    return target
+
+
+def draw(results: SweepResults) -> Iterator[Drawn]:
+    """Yields the figures that have data, in the order of the page."""
+    labels = results.recorded.labels
+    word = "objective" if labels.weights else score_word(labels)
+    bars = "Bars: ± one bootstrap deviation. " if labels.tasks else ""
+    if any(t.probe_values and t.status != Status.FAILED for t in results.trials):
+        for i, path in enumerate(results.recorded.search.space):
+            yield Drawn(
+                f"parameter-{i}-{slug(path)}.png",
+                f"Validation {word} against {path}",
+                f"Validation {word} of each trial's network. {bars}"
+                "Hollow points had less than their full budget and cannot win.",
+                parameter_figure(results, path),
+            )
+    if any(t.probe_values for t in results.trials):
+        yield Drawn(
+            "epochs.png",
+            f"Validation {word} while training",
+            f"{page.upper(value_word(labels, 'validation'))}{value_note(labels)} of every trial by "
+            "epoch, the winner on top.",
+            epochs_figure(results),
+        )
+
+
+def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) -> str:
+    """Returns the page as HTML."""
+    template = files(__package__).joinpath("page.html").read_text("utf-8")
+    parent = EventLog.read(paths.parent_log(results.folder))
+    sentence, worth = page.headline(results)
+    labels = results.recorded.labels
+    accuracies, several = page.accuracies(results), results.recorded.search.repeats > 1
+    compared = [text for row in accuracies.rows for text in row[6:]]
+    return fill(
+        template,
+        results=results,
+        headline=sentence,
+        verdict=worth,
+        facts=page.facts(results, _seconds(results.folder, parent)),
+        setup=page.setup(results),
+        figures=figures,
+        leaderboard=page.leaderboard(results),
+        accuracies=accuracies,
+        intervals=any("[" in text for text in compared),
+        one_seed=ONE_SEED_NOTE,
+        network=network_text(results.winner) if results.winner else "",
+        warnings=page.warnings(results),
+        score=score_word(labels),
+        value_note=value_note(labels),
+        objective=labels.objective_title if labels.weights else "",
+        measured=score_word(labels, [*labels.tasks, *labels.held_out]),
+        has_tasks=bool(labels.tasks),
+        repeats=page.repeats(results) if several and results.winner else None,
+        failures=page.failures(results),
+        commands=commands(results, results.folder / paths.SPEC_FILE),
+        provenance=page.provenance(parent),
+        ui_command=ui_command,
+    )
+
+
+def fill(template: str, **values: Any) -> str:
+    """Returns a page from a Jinja template, whose variable `style` is the style of all pages.
+
+    Values are escaped, except for those that the template calls safe. Raises UndefinedError for a
+    name of the template without a value.
+    """
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    style = files(__package__).joinpath("page.css").read_text("utf-8")
+    return environment.from_string(template).render(style=style, **values)
+
+
+def _seconds(folder: Path, parent: list[Event]) -> float | None:
+    """Returns the seconds from the first to the last event, without the pauses before a resume.
+
+    Returns None with fewer than two events.
+    """
+    logs = map(EventLog.read, [paths.parent_log(folder), *paths.trial_logs(folder)])
+    times: list[int] = sorted(event.time_ms for event in chain.from_iterable(logs))
+    if len(times) < 2:
+        return None
+    resumed = {event.time_ms for event in parent if isinstance(event, Reopened)}
+    pairs = pairwise(times)
+    return sum(after - before for before, after in pairs if after not in resumed) / 1000

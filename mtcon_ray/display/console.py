@@ -1,0 +1,184 @@
+"""Display of a running sweep: a table redrawn in place on a terminal, plain lines in a log."""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.filesize import decimal
+
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.metrics import LOSS, objective
+from mtcon_ray.base.status import Status
+from mtcon_ray.display.presentation import (
+    accuracy_text,
+    configuration_text,
+    duration_text,
+    hanging,
+    one_line,
+)
+from mtcon_ray.display.progress_table import bar, progress_table
+from mtcon_ray.display.sweep_progress import SweepProgress, TrialProgress
+from mtcon_ray.display.tables import cell
+from mtcon_ray.display.terminal import Terminal
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+
+# At most about one line a second of epochs, and one each 5 s while images are decoded.
+LINE_SECONDS = 1.0
+DATA_SECONDS = 5.0
+# At least one line a minute where epochs are not probed.
+SILENT_SECONDS = 60.0
+BAR_COLUMNS = 30
+
+
+class Console(Callbacks, AbstractContextManager["Console"]):
+    """Shows the events of a sweep; a context manager.
+
+    On exit the cursor is restored and the last table stays. `quiet` shows notes only.
+    """
+
+    def __init__(
+        self,
+        terminal: Terminal,
+        *,
+        quiet: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._terminal = terminal
+        self._clock = clock
+        self._started = clock()
+        self._quiet = quiet
+        self._preparing = "starting…"
+        self._progress: SweepProgress | None = None
+        self._live: Live | None = None
+        self._last_line = -math.inf
+
+    def __enter__(self) -> "Console":
+        if self._terminal.live and not self._quiet:
+            self._live = self._terminal.live_area(self._frame)
+            self._live.start(refresh=True)
+        self._log("starting")
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._progress:
+            self._log(f"{self._progress.name} ended: {self._progress.standing_text()}")
+        if self._live:
+            self._live.transient = self._progress is None
+            self._live.stop()
+
+    def on_note(self, text: str) -> None:
+        """Prints a note, also if quiet."""
+        self._print(text, always=True)
+
+    def on_abort(self, error: str) -> None:
+        """Ends the display and prints the error as at the end of any command."""
+        if self._live:
+            self._live.stop()
+        self._terminal.write(hanging(f"error: {error}") + "\n")
+
+    def on_phase(self, what: str) -> None:
+        """Shows that a long preparation begins."""
+        self._preparing = f"{what}…"
+        self._log(f"preparing: {what}")
+
+    def on_download(self, done: int, total: int) -> None:
+        """Shows the bytes downloaded so far."""
+        self._show_data("downloading data", done, total, f"{decimal(done)} of {decimal(total)}")
+
+    def on_decode(self, done: int, total: int) -> None:
+        """Shows the images decoded so far."""
+        self._show_data("decoding images", done, total, f"{done}/{total}")
+
+    def _show_data(self, doing: str, done: int, total: int, amount: str) -> None:
+        self._preparing = f"{doing} {bar(done, total, BAR_COLUMNS)} {amount}"
+        if done == total or self._is_time(DATA_SECONDS):
+            self._log(f"{doing}: {amount}")
+
+    def on_start(self, name: str, folder: Path, plan: Any) -> None:
+        """Prints the sweep's size and folder."""
+        self._progress = SweepProgress(
+            name, plan.num_trials, plan.epochs, plan.objective, plan.select
+        )
+        trials = f"{plan.num_trials} trial{'s' * (plan.num_trials > 1)}"
+        text = f"{name}: {trials} of {plan.count_text('epochs')} epochs"
+        if plan.num_trials > 1 and plan.concurrency:
+            text += f", {plan.concurrency} at a time"
+        self._print(f"{text}, in {folder}")
+
+    def on_suggest(self, trial: str, params: Mapping[str, Any]) -> None:
+        """Shows a trial that starts or resumes."""
+        progress, now, text = self._sweep, self._elapsed, configuration_text(params)
+        epochs = int(params.get("train.epochs", progress.epochs))
+        progress.start(trial, text, epochs, now)
+        own = f", {epochs} epochs" if epochs != progress.epochs else ""
+        self._log(f"{trial} started{own}: {text}")
+
+    def on_known(
+        self, trial: str, params: Mapping[str, Any], status: str, epoch: int, epochs: int,
+        value: float | None, reason: str | None,
+    ) -> None:  # fmt: skip
+        """Shows the state of a trial of a resumed sweep."""
+        state, text = Status(status), configuration_text(params)
+        self._sweep.trials[trial] = TrialProgress(trial, text, epoch, epochs, value, state, reason)
+        stands = f"{state.words} at epoch {epoch}/{epochs}{self._outcome(value, reason)}"
+        self._log(f"{trial} restored, {stands}: {text}")
+
+    def on_report(self, trial: str, epoch: int, epochs: int, metrics: Mapping[str, float]) -> None:
+        """Shows a completed epoch; in a log only some of them, never the last."""
+        value, loss, now = objective(metrics), metrics.get(LOSS), self._elapsed
+        self._sweep.report(trial, epoch, epochs, value, now)
+        probed = value is not None
+        if epoch == epochs or not self._is_time(LINE_SECONDS if probed else SILENT_SECONDS):
+            return
+        values = [f"{self._sweep.objective} {accuracy_text(value)}"] if value is not None else []
+        values += [f"loss {loss:.3f}"] if loss is not None else []
+        self._log(f"{trial} epoch {epoch}/{epochs}{': ' * bool(values)}{', '.join(values)}")
+
+    def on_end(self, trial: str, status: str, value: float | None, reason: str | None) -> None:
+        """Shows the end of a trial and the progress of the sweep."""
+        row = self._sweep.end(trial, Status(status), value, reason)
+        cut = row.epoch and (row.status != Status.FINISHED or row.epoch < row.epochs)
+        after = f" after epoch {row.epoch}/{row.epochs}" if cut else ""
+        outcome, standing = self._outcome(row.value, reason), self._sweep.standing_text()
+        self._log(f"{trial} {row.status.words}{after}{outcome}; {standing}")
+
+    @property
+    def _sweep(self) -> SweepProgress:
+        assert self._progress is not None, "on_start comes first"
+        return self._progress
+
+    @property
+    def _elapsed(self) -> float:
+        return self._clock() - self._started
+
+    def _outcome(self, value: float | None, reason: str | None) -> str:
+        why = f" ({one_line(reason)})" if reason else ""
+        score = f", {self._sweep.objective} {accuracy_text(value)}" if value is not None else ""
+        return why + score
+
+    def _log(self, text: str) -> None:
+        """Prints a line that a terminal does not need, because its table shows the same."""
+        if not self._live:
+            self._print(text)
+
+    def _print(self, text: str, *, always: bool = False) -> None:
+        if self._live:
+            self._live.console.print(cell(hanging(text)), soft_wrap=True)
+        elif always or not self._quiet:
+            self._last_line = self._clock()
+            stamp = f"[{duration_text(self._elapsed):>5}]"
+            self._terminal.write(f"{stamp} {hanging(text)}\n")
+
+    def _is_time(self, seconds: float) -> bool:
+        return self._clock() - self._last_line >= seconds
+
+    def _frame(self) -> "RenderableType":
+        if self._progress is None:
+            return cell(self._preparing, shortened=True)
+        return progress_table(self._progress, self._elapsed, self._terminal.size)

@@ -1,0 +1,164 @@
+"""Text of the plan of a sweep."""
+
+from collections.abc import Iterator, Mapping
+
+from rich.filesize import decimal
+
+from mtcon_ray.data.sources import DataSpec
+from mtcon_ray.display.presentation import configuration_text, duration_text, limits_text
+from mtcon_ray.plan.plan import Plan, range_text
+from mtcon_ray.plan.planning import numbers_of
+from mtcon_ray.spec.run_spec import RunSpec
+
+LABEL_COLUMNS = 16
+Row = tuple[str, str]
+
+
+def plan_lines(spec: RunSpec, plan: Plan) -> list[str]:
+    """Returns the plan as a two-column table, warnings last; `make_plan` must have counted all."""
+    assert plan.parameters is not None
+    rows = [
+        *_training_rows(spec, plan),
+        *data_lines(spec.data, plan.num_items, plan.classes, plan.split_origin),
+    ]
+    if spec.data.tasks:
+        rows.append((plan.objective, f"standard error at most {plan.standard_error:.3f}"))
+    left = {url: num_bytes for url, num_bytes in plan.downloads.items() if num_bytes}
+    rows += [("download", f"{decimal(count)} of {url}, once") for url, count in left.items()]
+    rows += [
+        ("store", f"{decimal(plan.store_bytes)} of decoded images under {plan.root}"),
+        *_resource_rows(spec, plan),
+    ]
+    for i, point in enumerate(plan.first_configurations):
+        rows.append(("" if i else "first to run", configuration_text(point)))
+    rows += [("warning", text) for text in plan.warnings]
+    return [plan.name, *(f"  {label:<{LABEL_COLUMNS}}{text}" for label, text in rows)]
+
+
+def work_of(plans: list[Plan]) -> list[str]:
+    """Returns the sums of trials, of their epochs, and of the images of these epochs."""
+    whole = [plan.num_trials * plan.epochs for plan in plans]
+    epochs = [plan.epochs_total or most for plan, most in zip(plans, whole, strict=True)]
+    # Both are upper bounds where the images of an epoch depend on searched fields.
+    images = [
+        min(p.images_total, p.images_per_trial // p.epochs * n)
+        for p, n in zip(plans, epochs, strict=True)
+    ]
+    most = "at most " if any(plan.epochs_total is None for plan in plans) else ""
+    most_seen = "at most " if most or not all(map(_knows_images, plans)) else ""
+    sums = sum(plan.num_trials for plan in plans), sum(epochs), sum(images)
+    trials, trained, seen = (f"{number:,}" for number in sums)
+    return [trials, f"{most}{trained}", f"{most_seen}{seen}"]
+
+
+def _knows_images(plan: Plan) -> bool:
+    """Returns True if the images of all trials follow from their known epochs."""
+    stops_some = bool(plan.rung_epochs) and "images_per_trial" in plan.least
+    return "images_total" not in plan.least and not stops_some
+
+
+def rungs_text(plan: Plan) -> str:
+    """Returns the epochs after which trials may be stopped, " after epochs 5, 10"."""
+    of = f" of {plan.epochs:,}" if "epochs" in plan.least else ""
+    return f" after epochs {', '.join(map(str, plan.rung_epochs))}{of}"
+
+
+def counted(number: float, noun: str) -> str:
+    """Returns a number with its noun.
+
+    >>> counted(1, "CPU"), counted(0.5, "GPU"), counted(2, "worker")
+    ('1 CPU', '0.5 GPUs', '2 workers')
+    """
+    shown = f"{number:,}" if isinstance(number, int) else f"{number:g}"
+    return f"{shown} {noun}{'' if number == 1 else 's'}"
+
+
+def data_lines(
+    data: DataSpec, num_items: Mapping[str, int], sizes: Mapping[str, int], split_origin: str
+) -> list[Row]:
+    """Returns the items of each split, and every label with its kind and number of classes.
+
+    `num_items` is by split, which come from `split_origin`. `sizes` has the numbers of classes, or
+    of labels in a set, by label.
+    """
+    words = {"classes": "{} classes", "set": "{} labels", "number": "a number"}
+
+    def labels(columns: tuple[str, ...]) -> str:
+        extents = {c: words[data.kind_of(c)].format(sizes[c]) for c in columns}
+        return ", ".join(f"{c} ({extent})" for c, extent in extents.items())
+
+    items = ", ".join(f"{count:,} {split}" for split, count in num_items.items())
+    rows = [("items", items), *([("splits", split_origin)] if split_origin else [])]
+    rows.append(("tasks", labels(data.tasks) or "none"))
+    return rows + ([("held out", labels(data.held_out))] if data.held_out else [])
+
+
+def _training_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
+    trials = counted(plan.num_configurations, "configuration")
+    if plan.repeats > 1:
+        trials = f"{plan.num_trials}: {trials} x {plan.repeats} seeds"
+    yield "trials", trials
+    searched = ", ".join(f"{path} ({dim.kind})" for path, dim in spec.search.space.items())
+    yield "searched", f"{searched or 'nothing'}; sampler {spec.search.sampler}"
+    if spec.search.start_from:
+        yield "starts from", f"finished trials of {', '.join(spec.search.start_from)}"
+    title = spec.labels.objective_title
+    yield "objective", plan.objective + ("" if title == "accuracy" else f", {title}")
+    stopping, whole = plan.scheduler, plan.num_trials * plan.epochs
+    if plan.rung_epochs:
+        stopping += rungs_text(plan)
+    epochs_differ = "epochs" in plan.least
+    if plan.epochs_total not in (None, whole) and not epochs_differ:
+        stopping += f"; {plan.epochs_total:,} of {whole:,} epochs in all"
+    yield "early stopping", stopping
+    if patience := numbers_of(spec, "train.patience", spec.train.patience):
+        epochs = f"{range_text(patience[0], patience[-1])} epoch{'' if patience[-1] == 1 else 's'}"
+        dimension = spec.search.space.get("train.patience")
+        some = " with train.patience" if dimension and None in dimension.extremes else ""
+        yield "plateau", f"a trial{some} ends after {epochs} without a new best value"
+    if limits := limits_text(spec.search):
+        yield "limits", limits
+    epochs = plan.count_text("epochs") if epochs_differ else f"{plan.epochs}"
+    if epochs_differ and plan.epochs_total is not None:
+        epochs += f" ({plan.epochs_total:,} in all)"
+    steps, views = plan.count_text("steps_per_epoch"), plan.count_text("views_per_step")
+    yield "epochs", f"{epochs} of {steps} steps, {views} views a step"
+    runs_through = spec.scheduler.name == "none" and not spec.may_end_early
+    early = "" if runs_through else " before early stopping"
+    most = "at most " if "images_total" in plan.least else ""
+    in_all = f"{most}{plan.images_total:,} in all{early}"
+    yield "images seen", f"{plan.count_text('images_per_trial')} a trial, {in_all}"
+    yield (
+        "model",
+        f"{spec.model.encoder.name}, {plan.count_text('parameters')} parameters with its heads",
+    )
+
+
+def _resource_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
+    """Yields resources, measured rates and hours; "at most" if early stopping may save some."""
+    low, high = spec.resources.worker_range
+    workers = counted(high, "worker") if low == high else f"{low}-{high} workers"
+    has = [counted(plan.cpus_per_trial, "CPU")]
+    has += [counted(plan.gpus_per_trial, "GPU")] if plan.gpus_per_trial else []
+    in_all = " in all" if high > 1 else ""
+    yield "a trial takes", f"{workers} with {' and '.join(has)}{in_all}, on {plan.cluster}"
+    few = plan.concurrency
+    yield "at a time", counted(few, "trial") if few else "unknown, as the cluster's maximum is"
+    if plan.device_hours is None or plan.seconds_per_trial is None:
+        yield "device-hours", "rate unknown; --calibrate measures it here"
+        return
+    yield (
+        "measured here",
+        f"{plan.images_per_second:,.0f} images a second, each in all its views, by one worker with "
+        f"its share of the batch; a probe {plan.probe_seconds:.2f} s, the test evaluation "
+        f"{plan.test_seconds:.2f} s",
+    )
+    trial = duration_text(plan.seconds_per_trial)
+    longest = "at most " if "images_per_trial" in plan.least else ""
+    yield "a whole trial", f"{longest}{trial} on one worker, probes and test evaluation in it"
+    most = " at most" if plan.epochs_total is None else ""
+    hours = f"{plan.device_hours:.2f}{most} on one worker, with all probes and test evaluations"
+    yield "device-hours", hours
+    if plan.wall_hours is not None:
+        wall = duration_text(plan.wall_hours * 3600)
+        yield "wall clock", f"{wall}{most}, and a minute or two to start"

@@ -1,0 +1,159 @@
+"""Shared style of all figures: colour-blind safe palette, axis ticks, PNG output."""
+
+import io
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from math import ceil
+from textwrap import fill
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+from matplotlib.ticker import (
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+    NullLocator,
+)
+from PIL import Image
+
+from mtcon_ray.base.status import Status
+from mtcon_ray.records.results import TrialResult
+
+# The palette of Okabe and Ito 2008 without its yellow, which is hard to see on white.
+BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#009E73"
+PURPLE, ORANGE, SKY = "#CC79A7", "#E69F00", "#56B4E9"
+INK, GREY = "#222222", "#9A9A9A"
+# The standing of a trial, and how its point is drawn.
+FULL, LESS, FAILED, WINNER = "full budget", "stopped early or unfinished", "failed", "winner"
+STANDINGS: dict[str, dict[str, Any]] = {
+    FULL: {"linestyle": "", "color": BLUE, "marker": "o"},
+    LESS: {"linestyle": "", "color": GREY, "marker": "o", "markerfacecolor": "white"},
+    FAILED: {"linestyle": "", "color": INK, "marker": "x"},
+    WINNER: {"linestyle": "", "color": VERMILLION, "marker": "D", "markersize": 7},
+}
+CROWD = 30  # with more trials in a panel, all but the winner's are drawn faintly
+WIDTH = 9.2
+DPI = 144
+MAX_NAME = 28
+LINE = 24  # characters of each line of a name that is wrapped
+# Axes with more distinct values have ticks at round numbers instead of at the values.
+MAX_TICKS = 9
+
+STYLE: Any = {
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.labelcolor": INK,
+    "axes.edgecolor": "#555555",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.ymargin": 0.09,
+    "grid.color": "#E6E6E6",
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "text.color": INK,
+    "text.parse_math": False,  # a label column may be called "price ($)"
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "xtick.color": "#444444",
+    "ytick.color": "#444444",
+    "lines.markersize": 5,
+    "lines.linewidth": 1.6,
+}
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Sets the style; must enclose both the creation and the saving of a figure."""
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
+        # matplotlib's fonts lack some scripts. The page's text has every name in full.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield
+
+
+def panels(count: int, *, height: float, columns: int | None = None) -> tuple[Figure, list[Axes]]:
+    """Returns a figure with `count` panels of equal size, `height` inches each."""
+    across = min(count, columns or (2 if count in (2, 4) else 3))
+    down = ceil(count / across)
+    layout = ConstrainedLayoutEngine(wspace=0.05, hspace=0.05)
+    figure = Figure(figsize=(WIDTH, height * down), layout=layout)
+    grid = figure.subplots(down, across, squeeze=False).flatten().tolist()
+    for unused in grid[count:]:
+        unused.remove()
+    return figure, grid[:count]
+
+
+def legend(figure: Figure, looks: Mapping[str, dict[str, Any]]) -> None:
+    """Adds a legend above the panels, with an entry per name in its look."""
+    handles = [Line2D([], [], label=shortened(name), **look) for name, look in looks.items()]
+    figure.legend(handles=handles, loc="outside upper left", ncols=4)
+
+
+def png(figure: Figure) -> bytes:
+    """Returns PNG bytes without matplotlib's version, so that equal figures give equal bytes.
+
+    Our figures have few colours: a palette of 256 is enough, and takes a third of the bytes.
+    """
+    drawn, found = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=DPI, metadata={"Software": None})
+    image = Image.open(drawn).convert("RGB")
+    image.quantize(256, dither=Image.Dither.NONE).save(found, "PNG", optimize=True, dpi=(DPI, DPI))
+    return found.getvalue()
+
+
+def shortened(text: str, limit: int = MAX_NAME) -> str:
+    """Returns the text on one line; a text longer than `limit` has its middle replaced by "…".
+
+    >>> shortened("a rather long name", 9)
+    'a ra…name'
+    """
+    text = " ".join(text.split())
+    tail = (limit - 1) // 2
+    return text if len(text) <= limit else f"{text[: limit - 1 - tail]}…{text[-tail:]}"
+
+
+def wrapped(text: str) -> str:
+    """Returns the text on two lines of LINE characters at most; "…" ends what is longer.
+
+    >>> wrapped("a name for which one line is not enough")
+    'a name for which one\\nline is not enough'
+    """
+    return fill(text, LINE, max_lines=2, placeholder="…")
+
+
+def standing(trial: TrialResult, winner: TrialResult | None) -> str:
+    """Returns the trial's key of STANDINGS."""
+    if trial is winner:
+        return WINNER
+    if trial.status == Status.FAILED:
+        return FAILED
+    return FULL if trial.full_budget else LESS
+
+
+def count_axis(axes: Axes) -> None:
+    """Sets ticks of the x axis at round whole numbers."""
+    axes.xaxis.set_major_locator(MaxNLocator(MAX_TICKS - 1, integer=True, steps=[1, 2, 5, 10]))
+
+
+def log_axis(axes: Axes, values: Sequence[float]) -> None:
+    """Sets a logarithmic x axis, with ticks at the values if they are few and do not overlap."""
+    axes.set_xscale("log")
+    ticks = sorted(set(values))
+    # Labels closer than 7 % of the axis would overlap.
+    apart = all(b / a > (ticks[-1] / ticks[0]) ** 0.07 for a, b in pairwise(ticks))
+    few = 1 < len(ticks) <= MAX_TICKS and apart
+    round_ones = LogLocator(subs=(1.0, 3.0) if ticks[-1] / ticks[0] > 30 else (1.0, 2.0, 5.0))
+    axes.xaxis.set_major_locator(FixedLocator(ticks) if few else round_ones)
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())

@@ -1,0 +1,342 @@
+"""Text forms of values, scores, times and commands, the same in the terminal and the report."""
+
+import json
+import math
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mtcon_ray.base import metrics
+from mtcon_ray.base.metrics import Labels
+
+# Only for annotations: `printable` is needed by `mtcon-ray --help`, which must not load torch.
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from mtcon_ray.evaluation.intervals import Interval
+    from mtcon_ray.plan.plan import Plan
+    from mtcon_ray.records.results import SweepResults, TrialResult
+    from mtcon_ray.spec.search import SearchSpec
+
+NOTHING = "—"
+# Characters that control a terminal or reorder text, and surrogates, which cannot be encoded.
+UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
+# Characters of a line of an error, which may quote a value of any length.
+MAX_LINE = 1000
+# Marks intervals of a single seed.
+# A network that has learned its triplets orders three of four right and more.
+LEARNED_TRIPLETS = 0.75
+COLLAPSED_COSINES = 0.005
+ONE_SEED = "¹"
+ONE_SEED_NOTE = f"{ONE_SEED} One seed, of either side: the interval covers the test items alone."
+
+
+def printable(text: str) -> str:
+    """Returns the text with control characters written out; line ends and tabs stay.
+
+    >>> printable("name\x1b[2J")
+    'name\\\\x1b[2J'
+    """
+    return UNPRINTABLE.sub(lambda m: m[0].encode("unicode_escape").decode(), text)
+
+
+def hanging(text: str) -> str:
+    """Returns a printable message where all lines but the first are indented.
+
+    A line end in the name of a file then cannot begin a line that looks like one of this program.
+
+    >>> hanging("a.png\\n[ 9:99] trial-0001 finished\\n  b.png")
+    'a.png\\n  [ 9:99] trial-0001 finished\\n  b.png'
+    """
+    first, *rest = printable(text).split("\n")
+    return "\n".join([first, *(line if line[:2] == "  " else f"  {line}" for line in rest)])
+
+
+def one_line(text: str) -> str:
+    """Returns the text with its line ends as slashes.
+
+    >>> one_line("RuntimeError: NCCL\\n  unhandled error")
+    'RuntimeError: NCCL / unhandled error'
+    """
+    return " / ".join(line.strip() for line in text.splitlines())
+
+
+def abridged(text: str) -> str:
+    """Returns the text with lines of at most MAX_LINE characters; a longer one lacks its middle.
+
+    >>> len(abridged("cell 'x" + 100_000 * "x" + "' in row 2"))
+    1000
+    """
+    half = (MAX_LINE - 5) // 2
+    lines = (
+        line if len(line) <= MAX_LINE else f"{line[: half + 1]} ... {line[-half:]}"
+        for line in text.split("\n")
+    )
+    return "\n".join(lines)
+
+
+def csv_text(table: "pd.DataFrame") -> str:
+    """Returns a table as CSV in which no text is a formula for a spreadsheet.
+
+    A name or a text of a received sweep may begin as a formula does. It gets an apostrophe.
+    """
+
+    def harmless(cell: Any) -> Any:
+        is_formula = isinstance(cell, str) and re.match(r"[=+\-@\t\r]", cell)
+        return f"'{cell}" if is_formula and not re.fullmatch(NUMBER, cell) else cell
+
+    return table.rename(columns=harmless).map(harmless).to_csv(index=False)
+
+
+def value_text(value: Any) -> str:
+    """Returns a searched value: floats to 4 digits, everything else as in YAML.
+
+    >>> [value_text(v) for v in (0.0316227766, 20, None, True, "cosine", [0.5, "ä"])]
+    ['0.03162', '20', 'null', 'true', 'cosine', '[0.5, "ä"]']
+    """
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+def accuracy_text(value: float | None, deviation: float | None = None) -> str:
+    """Returns a fraction to 3 decimals, with its deviation if there is one.
+
+    >>> accuracy_text(0.73261, 0.01049), accuracy_text(0.5), accuracy_text(None)
+    ('0.733 ± 0.010', '0.500', '—')
+    """
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    known = deviation is not None and math.isfinite(deviation)
+    return f"{value:.3f} ± {deviation:.3f}" if known else f"{value:.3f}"
+
+
+def interval_text(interval: "Interval | None", *, signed: bool = False) -> str:
+    """Returns a mean with its 95 % interval, marked if the interval is of a single seed.
+
+    >>> from mtcon_ray.evaluation.intervals import Interval
+    >>> interval_text(Interval(0.7431, 0.7312, 0.7549, over_seeds=True))
+    '0.743 [0.731, 0.755]'
+    >>> interval_text(Interval(0.0123, -0.0031, 0.0269, over_seeds=False), signed=True)
+    '+0.012 [-0.003, +0.027]¹'
+    """
+    if interval is None:
+        return NOTHING
+    value, low, high = (f"{number:{'+' * signed}.3f}" for number in interval[:3])
+    return f"{value} [{low}, {high}]{'' if interval.over_seeds else ONE_SEED}"
+
+
+def p_text(p: float | None) -> str:
+    """Returns a p value to 3 decimals.
+
+    >>> p_text(0.0312), p_text(0.0004), p_text(None)
+    ('0.031', '< 0.001', '—')
+    """
+    if p is None:
+        return NOTHING
+    return f"{p:.3f}" if p >= 0.001 else "< 0.001"
+
+
+def duration_text(seconds: float) -> str:
+    """Returns hours, minutes and seconds.
+
+    >>> duration_text(75), duration_text(3725.4)
+    ('1:15', '1:02:05')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def short_paths(paths: Iterable[str]) -> dict[str, str]:
+    """Returns each path of a spec with its shortest unambiguous end.
+
+    >>> list(short_paths(["method.temperature", "train.lr", "model.lr"]).values())
+    ['temperature', 'train.lr', 'model.lr']
+    """
+    keys = [path.split(".") for path in paths]
+    short = {}
+    for parts in keys:
+        ends = (parts[-n:] for n in range(1, len(parts)))
+        unique = (end for end in ends if sum(key[-len(end) :] == end for key in keys) == 1)
+        short[".".join(parts)] = ".".join(next(unique, parts))
+    return short
+
+
+def configuration_text(params: Mapping[str, Any]) -> str:
+    """Returns searched fields and their values in one line.
+
+    >>> configuration_text({"method.temperature": 0.1, "train.epochs": 8})
+    'temperature=0.1 epochs=8'
+    """
+    short = short_paths(params)
+    text = " ".join(f"{short[path]}={value_text(value)}" for path, value in params.items())
+    return one_line(text) or "no searched fields"
+
+
+def resume_line(name: str, *, submitted: bool = False) -> str:
+    """Returns how a user resumes a stopped sweep, which a job of `mtcon-ray submit` may have begun.
+
+    >>> resume_line("mine", submitted=True)
+    'repeat `mtcon-ray submit` with --name mine'
+    """
+    if submitted:
+        return f"repeat `mtcon-ray submit` with --name {name}"
+    return f"repeat the command with --name {name} --resume"
+
+
+def limits_text(search: "SearchSpec") -> str:
+    """Returns the limits on a sweep's time, "" without one."""
+    hours, device_hours = search.max_hours, search.max_device_hours
+    limits = [f"{hours:g} hours per start"] if hours else []
+    limits += [f"{device_hours:g} device-hours in all"] if device_hours else []
+    return f"no new trials after {' or '.join(limits)}" if limits else ""
+
+
+def score_word(labels: Labels, names: Iterable[str] | None = None) -> str:
+    """Returns the name of the labels' scores: of one kind their own name, else "score".
+
+    The labels are the tasks unless others are named.
+    """
+    kinds = {labels.kinds[name] for name in names or labels.tasks}
+    if not labels.tasks and not names:
+        return "RankMe"
+    return metrics.objective_title(kinds) if len(kinds) == 1 else "score"
+
+
+def value_word(labels: Labels, split: str = "") -> str:
+    """Returns the name of a trial's value: "objective" with `search.objective`, else the mean.
+
+    >>> value_word(Labels(("shape",), (), {"shape": "classes"}), "validation")
+    'mean validation accuracy'
+    >>> value_word(Labels(("shape",), (), {"shape": "classes"}, {"shape": 1.0}), "validation")
+    'validation objective'
+    >>> value_word(Labels((), ("shape",), {"shape": "classes"}), "validation")
+    'validation RankMe'
+    """
+    words = (split, "objective") if labels.weights else ("mean", split, score_word(labels))
+    if not labels.tasks:
+        words = (split, score_word(labels))
+    return " ".join(filter(None, words))
+
+
+def value_note(labels: Labels) -> str:
+    """Returns, in brackets, what `value_word` or "score" stands for; "" if the word says it."""
+    is_clear = not labels.weights and len(labels.task_kinds) == 1
+    return "" if is_clear else f" ({labels.objective_title})"
+
+
+def network_text(trial: "TrialResult") -> str:
+    """Returns the epoch of a trial's network, as in "network of epoch 12 of 20"."""
+    return f"network of epoch {trial.model_epoch} of {trial.epochs}"
+
+
+def label_title(labels: Labels, label: str) -> str:
+    """Returns a label's name, with the name of its score unless that is accuracy."""
+    title = metrics.TITLES[labels.kinds[label]]
+    return label if title == "accuracy" else f"{label} ({title})"
+
+
+def training_warnings(values: Mapping[str, float]) -> list[str]:
+    """Returns what an epoch's metrics say against their training: see also `gauge_warnings`.
+
+    The probes may not have converged.
+    """
+    from mtcon_ray.spec.evaluate import CONVERGED  # imports pydantic, which takes 0.3 s
+
+    gradient = values.get(metrics.PROBE_GRADIENT, 0.0)
+    found = gauge_warnings(values)
+    if gradient > CONVERGED:
+        shown = f"{gradient:.0e}".replace("e-0", "e-")
+        text = f"the probes have not converged (gradient {shown} of its start); "
+        found.append(text + "accuracies may be too low")
+    return found
+
+
+def gauge_warnings(values: Mapping[str, float]) -> list[str]:
+    """Returns a warning if a method's own gauges in an epoch say that it has learned nothing.
+
+    Gauges are those of the epoch's last step: the share of triplets in the right order, by chance a
+    half, and each head's mean cosines, which are equal after a collapse.
+    """
+    found = []
+    right = values.get(metrics.TRIPLET_ACCURACY, 1.0)
+    if right < LEARNED_TRIPLETS:
+        found.append(
+            f"the network orders {right:.0%} of its own triplets right, by chance 50%: it has "
+            "learned little of them; train longer, or search train.lr"
+        )
+    positive, random = metrics.cosine("positive"), metrics.cosine("random")
+    heads = [name.removeprefix(positive) for name in values if name.startswith(positive)]
+    gaps = {head: values[positive + head] - values.get(random + head, -1.0) for head in heads}
+    if alike := [head.strip("/") for head, gap in gaps.items() if gap < COLLAPSED_COSINES]:
+        where = f" in the space of {', '.join(alike)}" if any(alike) else ""
+        found.append(
+            f"positive pairs are as similar as random pairs{where}: it has collapsed or learned "
+            "nothing so far; train longer, or search train.lr and the temperature"
+        )
+    return found
+
+
+class LabelScore(NamedTuple):
+    """A label's score on the test split, with the texts that stand beside it in tables."""
+
+    label: str
+    split: str
+    title: str
+    role: str
+    classes: str
+    chance: str
+    baseline: str
+    score: metrics.Reading
+
+
+def label_scores(
+    labels: Labels, plan: "Plan | None", values: Mapping[str, float]
+) -> list[LabelScore]:
+    """Returns the measured labels among an epoch's metrics: the tasks, then what was held out.
+
+    `classes` counts a label set's labels too. `chance` is the score of guessing any class,
+    `baseline` the best score without looking at the images. Scores are accuracies of classes, mean
+    average precisions of label sets, R^2 of numbers.
+    """
+    num_classes, majority = (plan.classes, plan.majority) if plan else ({}, {})
+    rows = []
+    for label, slug in labels.slugs.items():
+        role, split = ("task", "test") if label in labels.tasks else ("held out", "heldout")
+        score = metrics.reading(values, split, slug)
+        if score.value is None:
+            continue
+        kind = labels.kinds[label]
+        classes = num_classes.get(label) if kind != "number" else None
+        chance = 1 / classes if classes and kind == "classes" else None
+        rows.append(
+            LabelScore(
+                label,
+                split,
+                label_title(labels, label),
+                role,
+                f"{classes or NOTHING}{' labels' if kind == 'set' else ''}",
+                accuracy_text(chance),
+                accuracy_text(majority.get(label)),
+                score,
+            )
+        )
+    return rows
+
+
+def commands(results: "SweepResults", spec_path: Path) -> list[tuple[str, str]]:
+    """Returns titles and shell commands that repeat the whole sweep, and the winner alone."""
+    path, winner = shlex.quote(str(spec_path)), results.winner
+    found = [("The whole sweep", f"mtcon-ray sweep {path}")]
+    if winner is not None:
+        values = dict(winner.params)
+        if winner.seed != results.recorded.seed:
+            values["seed"] = winner.seed
+        settings = [f"{field}={json.dumps(value)}" for field, value in values.items()]
+        sets = "".join(f" \\\n  --set {shlex.quote(setting)}" for setting in settings)
+        found.append(("The winner alone", f"mtcon-ray train {path}{sets}"))
+    return found

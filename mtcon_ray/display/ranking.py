@@ -1,0 +1,104 @@
+"""Ranking of a sweep: the winner, its lead, and the uncertainty of the lead; no layout."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from mtcon_ray.base import metrics
+from mtcon_ray.evaluation.intervals import Scores, resampled_scores
+from mtcon_ray.evaluation.predictions import load_predictions
+from mtcon_ray.records.results import Configuration, SweepResults, TrialResult
+
+# In bootstrap deviations of the difference. Between two equally good configurations one lead in
+# three exceeds one deviation, and one in twenty exceeds two.
+TOLD_APART = 2.0
+
+
+@dataclass(frozen=True)
+class Margin:
+    """The winner's lead over the best other configuration, a fraction."""
+
+    winner: Configuration
+    runner_up: Configuration
+    gap: float
+    deviations: float | None  # the gap in bootstrap deviations of the difference
+    num_configurations: int  # configurations with a value, early-stopped ones included
+
+
+def resampled(
+    results: SweepResults, trials: Sequence[TrialResult]
+) -> dict[tuple[str, str], Scores]:
+    """Returns resampled test scores by (split, slug of the label), from which intervals are made.
+
+    The trials must be of one configuration, one per seed. Labels for which a trial has no stored
+    predictions are omitted.
+    """
+    stored = {t.seed: load_predictions(results.predictions_of(t)) for t in trials}
+    by_seed = {seed: found.labels for seed, found in stored.items() if found is not None}
+    if not trials or len(by_seed) < len(trials):
+        return {}
+    places = set.intersection(*(set(labels) for labels in by_seed.values()))
+    scores = {
+        place: resampled_scores({seed: labels[place] for seed, labels in by_seed.items()})
+        for place in sorted(places)
+    }
+    return {place: found for place, found in scores.items() if found is not None}
+
+
+def deviation(trial: TrialResult, labels: metrics.Labels) -> float | None:
+    """Returns the bootstrap deviation of a trial's value; None if that of a task is missing.
+
+    Also None without tasks.
+
+    Treats the errors of the tasks as independent. They are measured on the same items and may be
+    correlated, so the true deviation can be up to sqrt(num tasks) times as large.
+    """
+    parts, names = [], labels.slugs
+    for task, share in labels.shares.items():
+        std = metrics.reading(trial.probe_values, "val", names[task]).std
+        parts.append(math.nan if std is None else share * std)
+    whole = math.hypot(*parts)
+    return whole if parts and math.isfinite(whole) else None
+
+
+def margin(results: SweepResults) -> Margin | None:
+    """Returns the winner's lead; None with fewer than two full-budget configurations."""
+    best = results.configurations()[:2]
+    if len(best) < 2:
+        return None
+    gap = best[0].value - best[1].value
+    unit = math.hypot(*(_mean_deviation(c, results.recorded.labels) for c in best))
+    usable = math.isfinite(unit) and unit > 0
+    competing = {t.configuration for t in results.trials if t.value is not None}
+    return Margin(best[0], best[1], gap, gap / unit if usable else None, len(competing))
+
+
+def _mean_deviation(configuration: Configuration, labels: metrics.Labels) -> float:
+    # All seeds are probed on mostly the same validation items, so averaging over seeds does not
+    # reduce the error from the choice of items.
+    each = [deviation(t, labels) for t in configuration.trials]
+    return fmean(math.nan if d is None else d for d in each)
+
+
+def verdict(margin: Margin) -> str:
+    """Returns sentences that say whether the lead exceeds the measurement's uncertainty."""
+    if margin.gap < 0:
+        return "The runner-up lost seeds to early stopping or failure, which flatters its mean."
+    chosen = f"the best of {margin.num_configurations} configurations looks better than it is"
+    if margin.deviations is None:
+        return "Without bootstrap deviations nothing can be said about how sure that lead is."
+    if margin.deviations < TOLD_APART:
+        return (
+            "This measurement cannot tell the two apart: the lead is below two bootstrap "
+            f"deviations, and {chosen}. {_other_seeds(margin)}"
+        )
+    return f"A lead on these validation images, but {chosen}. {_other_seeds(margin)}"
+
+
+def _other_seeds(margin: Margin) -> str:
+    """Returns a sentence about training seeds, which bootstrap deviations do not cover."""
+    fewest = min(len(c.trials) for c in (margin.winner, margin.runner_up))
+    if fewest > 1:
+        return "The deviations count other images; how far seeds differ stands under Repeats."
+    return "One seed is one seed: search.repeats trains each configuration with several."

@@ -1,0 +1,147 @@
+"""Test evaluation of a checkpoint, on its own or on other data."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.paths import cache_folder, prepare_root
+from mtcon_ray.base.safe_yaml import parse_yaml
+from mtcon_ray.data.dataset import Dataset, open_dataset
+from mtcon_ray.errors import CheckpointError, SpecError
+from mtcon_ray.evaluation.protocol import Evaluation
+from mtcon_ray.methods import METHODS, Method
+from mtcon_ray.models.network import Network, build_network
+from mtcon_ray.plan.local import choose_device
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
+from mtcon_ray.training import checkpoint
+from mtcon_ray.training.device import pick_autocast
+
+
+class Opened(NamedTuple):
+    """A checkpoint's spec, its network on the device, and the data set to evaluate on."""
+
+    spec: RunSpec
+    network: Network
+    dataset: Dataset
+    device: torch.device
+
+    def evaluation(self, autocast_dtype: torch.dtype | None = None) -> Evaluation:
+        """Returns the evaluation with the spec's settings; the encoder computes in this dtype."""
+        network, dataset, spec = self.network, self.dataset, self.spec
+        return Evaluation(
+            network, dataset, spec.evaluate, spec.views, self.device, spec.seed, autocast_dtype
+        )
+
+
+def open_checkpoint(
+    path: Path, *, root: Path, overrides: Iterable[str] = (), callbacks: Callbacks
+) -> Opened:
+    """Returns a checkpoint's network and the data of its spec, with overrides applied.
+
+    Overrides read `a.b=value` and may change the sections data, evaluate and resources. Also sets
+    torch's number of threads to resources.cpus.
+
+    Raises CheckpointError if the checkpoint cannot be read, SpecError if an override is invalid,
+    DataError or ResourceError if the data or a device cannot be used.
+    """
+    spec, network = load_network(path, store=cache_folder(root))
+    changes = dict(map(_parsed, overrides))
+    if any(path.split(".")[0] == "data" for path in changes):
+        # Other data may lack the objective's tasks. It is not needed: the network is chosen.
+        changes["search.objective"] = None
+    spec = with_values(spec, changes)
+    device = choose_device(spec)
+    prepare_root(root)
+    dataset = open_dataset(
+        spec.data,
+        view_size=spec.views.size,
+        store=cache_folder(root),
+        progress=callbacks.on_decode,
+        on_download=callbacks.on_download,
+    )
+    torch.set_num_threads(spec.resources.cpus)
+    return Opened(spec, network.to(device), dataset, device)
+
+
+def evaluate_checkpoint(
+    path: Path, *, root: Path, overrides: Iterable[str] = (), callbacks: Callbacks
+) -> dict[str, float]:
+    """Returns the test evaluation of a checkpoint's encoder, by metric name.
+
+    The data are those of the checkpoint's spec with overrides applied. Probes are trained from
+    scratch, so the data may have other labels. Raises as `open_checkpoint` and `Evaluation.report`.
+    """
+    opened = open_checkpoint(path, root=root, overrides=overrides, callbacks=callbacks)
+    autocast_dtype = pick_autocast(opened.spec.train.precision, opened.device)
+    return opened.evaluation(autocast_dtype).report()
+
+
+def load_network(path: Path, *, store: Path | None = None) -> tuple[RunSpec, Network]:
+    """Returns the spec and the network of a checkpoint (model.pt or last.pt), on the CPU.
+
+    The description of an encoder of the Hugging Face hub is taken from `store` if it is there, else
+    from the library's cache or the hub. Raises CheckpointError if the file cannot be read or its
+    network does not fit its spec.
+    """
+    spec, method, state = _load(path)
+    # The weights that the training started from need not exist any more.
+    encoder = spec.model.encoder if store is None else spec.model.encoder.with_fetched(store)
+    model = spec.model.model_copy(update={"encoder": encoder.without_weights()})
+    network = build_network(model, method.make_network, spec.seed)
+    _fill(network, state["network"], path)
+    return spec, network
+
+
+def load_method(path: Path) -> Method:
+    """Returns the method of a checkpoint (model.pt or last.pt) with its learned parameters.
+
+    It is on the CPU. Its buffers, such as queues of keys, are as at the start of a training.
+    Raises CheckpointError if the file cannot be read or does not hold these parameters.
+    """
+    _, method, state = _load(path)
+    learned = {name for name, _ in method.named_parameters()}
+    kept = state.get("method")
+    if not isinstance(kept, dict) or not learned <= kept.keys():
+        raise CheckpointError(
+            f"checkpoint {path} must hold the learned parameters of its method, got a file without "
+            "all of them; train again"
+        )
+    _fill(method, method.state_dict() | {name: kept[name] for name in learned}, path)
+    return method
+
+
+def _load(path: Path) -> tuple[RunSpec, Method, dict[str, Any]]:
+    """Returns a checkpoint's spec, its method as at the start, and its content."""
+    state = checkpoint.load(path)
+    raw = checkpoint.spec_in(path, state)
+    checkpoint.check_types(path, state, {"sizes": dict, "network": dict})
+    spec = parse_spec(raw, where=str(path))
+    # Sizes from the checkpoint, not from data, which may have other classes by now.
+    return spec, METHODS[spec.method.name](spec.method, spec.problem(state["sizes"])), state
+
+
+def _fill(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
+    """Copies a checkpoint's tensors to a module. Raises CheckpointError if they do not fit."""
+    try:
+        module.load_state_dict(tensors)
+    except RuntimeError as error:
+        first = str(error).splitlines()[1].strip()  # the line before it names the class
+        raise CheckpointError(
+            f"checkpoint {path} must fit the network of its own spec, got {first}; "
+            "read it with the version that wrote it"
+        ) from None
+
+
+def _parsed(override: str) -> tuple[str, object]:
+    """Returns path and value of an override. Raises SpecError if it is not allowed here."""
+    path, equals, text = override.partition("=")
+    if not equals or path.split(".")[0] not in ("data", "evaluate", "resources"):
+        raise SpecError(
+            f"--set must change a field of data, evaluate or resources here, got {override!r}: "
+            "the rest of the spec belongs to the checkpoint"
+        )
+    return path, parse_yaml(text, f"--set {path}")

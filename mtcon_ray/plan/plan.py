@@ -1,0 +1,102 @@
+"""The plan of a sweep or training, as commands print it and as plan.json records it.
+
+Imports no torch, so that recorded sweeps can be listed at once.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from mtcon_ray.base import metrics
+from mtcon_ray.base.metrics import Kind
+from mtcon_ray.base.registry import Spec
+from mtcon_ray.base.root_files import read_small
+from mtcon_ray.errors import SweepError
+from mtcon_ray.spec.evaluate import Select
+
+
+class Plan(Spec):
+    """A resolved sweep. Counts are exact; where they differ between trials, the greatest."""
+
+    name: str
+    root: str
+    num_trials: int  # trainings: configurations times repeats
+    num_configurations: int
+    repeats: int
+    epochs: int
+    steps_per_epoch: int
+    views_per_step: int
+    images_per_trial: int  # images drawn, each in all its views
+    images_total: int  # before early stopping saves any
+    # By name of a field: the least value that a trial may have, where searched fields change it.
+    # `images_total` is in it, and is an upper bound, if it depends on which configurations run.
+    least: dict[str, int] = Field({})
+    scheduler: str  # early stopping, and whether it is the default
+    rung_epochs: tuple[int, ...]  # epochs after which a trial may be stopped
+    epochs_total: int | None = None  # of all trials; None: they depend on the trials' values
+    num_items: dict[str, int]  # by split
+    split_origin: str = ""  # where the splits come from; "" for those that a data set publishes
+    # Upper bound for val/accuracy, from the short probe's number of val items with a label of the
+    # task that has fewest.
+    standard_error: float
+    classes: dict[str, int]  # by label column: classes, labels of a set, or 1 for numbers
+    kinds: dict[str, Kind]  # by label column
+    # Baseline by label column, on the test split: share of the most frequent class, or mean share
+    # of positives for a set; none for numbers.
+    majority: dict[str, float] = Field({})
+    objective: str = metrics.MEAN_ACCURACY  # the metric that chooses between trials
+    select: Select = "last"  # the epoch whose objective is a trial's value
+    # Version of the evaluation protocol; scores of different versions are not comparable.
+    evaluation: int
+    parameters: int | None  # of encoder and heads; None: not counted
+    store_bytes: int
+    downloads: dict[str, int] = Field({})  # bytes that remain to download, by URL
+    cluster: str
+    concurrency: int | None  # trials at a time, at most num_trials; None: unknown
+    cpus_per_trial: int
+    gpus_per_trial: float
+    # Measured rates and durations of one worker; None: not measured.
+    images_per_second: float | None = None  # training throughput
+    probe_seconds: float | None = None  # a validation probe
+    test_seconds: float | None = None  # the test evaluation
+    seconds_per_trial: float | None = None  # a trial, with probes and test evaluation
+    device_hours: float | None = None  # all trials; an upper bound if epochs_total is None
+    # All trials, `concurrency` at a time. None also if that is unknown, and for trials with several
+    # workers or a share of a GPU.
+    wall_hours: float | None = None
+    first_configurations: tuple[dict[str, Any], ...]
+    warnings: tuple[str, ...]
+
+    def count_text(self, field: str) -> str:
+        """Returns a count of a trial, "16 to 32" where trials differ in it."""
+        most = getattr(self, field)
+        return range_text(self.least.get(field, most), most)
+
+
+def range_text(least: int, most: int) -> str:
+    """Returns both numbers, or the one if they are equal.
+
+    >>> range_text(16, 32), range_text(5000, 5000)
+    ('16 to 32', '5,000')
+    """
+    return f"{least:,} to {most:,}" if least < most else f"{most:,}"
+
+
+def read_plan(path: Path) -> Plan | None:
+    """Returns the plan in a file, None without the file.
+
+    Raises SweepError if the file holds no plan of this version.
+    """
+    try:
+        return Plan.model_validate_json(read_small(path))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        # pydantic's first line only counts the problems.
+        first, *problem = map(str.strip, str(error).splitlines())
+        got = ": ".join(problem[:2]) or first
+        raise SweepError(
+            f"{path} must hold the plan of a sweep or training, got {got}; "
+            "delete it, a resume writes it again"
+        ) from None

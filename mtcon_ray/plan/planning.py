@@ -1,0 +1,308 @@
+"""Planning of a spec: number of trials, steps, images, bytes, parameters, and concurrency.
+
+Independent of Ray: the resources of the cluster are passed as a `ClusterView`.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mtcon_ray.base.paths import cache_folder
+from mtcon_ray.data.dataset import store_bytes
+from mtcon_ray.data.labels import LabelTable
+from mtcon_ray.data.splits import SPLITS
+from mtcon_ray.errors import DataError, SpecError
+from mtcon_ray.evaluation.baseline import majority_shares
+from mtcon_ray.evaluation.probe_data import fewest_labels
+from mtcon_ray.methods import METHODS
+from mtcon_ray.models.network import build_network
+from mtcon_ray.plan.capacity import ClusterView, check_cluster
+from mtcon_ray.plan.plan import Plan
+from mtcon_ray.spec.evaluate import EVALUATION
+from mtcon_ray.spec.run_spec import RunSpec, with_each_encoder, with_values
+from mtcon_ray.spec.search import SearchSpec
+
+# Standard error of val/accuracy above which `plan` warns: configurations whose scores differ by
+# less are ranked by chance.
+MAX_STANDARD_ERROR = 0.02
+# Labelled items of a split below which a score and its bootstrap deviation say nothing: an accuracy
+# of one item has the deviation 0.
+LEAST_LABELLED = 5
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Measured rates of one worker, with its share of the batch, alone on the machine."""
+
+    images_per_second: float
+    """Training throughput; each image counts once, whatever its number of views."""
+    probe_seconds: float
+    """Duration of one validation probe, including its views."""
+    test_seconds: float
+    """Duration of the test evaluation after the last epoch."""
+
+
+def make_plan(
+    spec: RunSpec,
+    root: Path,
+    cluster: ClusterView,
+    table: LabelTable,
+    *,
+    downloads: Mapping[str, int] | None = None,
+    first_configurations: tuple[dict[str, Any], ...] = (),
+    rates: Rates | None = None,
+    count_parameters: bool = True,
+) -> Plan:
+    """Returns the plan of a spec; with measured rates it includes times.
+
+    `table` has the labels, of `check_data` or of the decoded data set; `downloads` the bytes that
+    remain to be downloaded, by URL. Without `count_parameters` networks are built only where that
+    checks their spec, which saves seconds.
+
+    Raises CheckpointError, DataError, ResourceError or SpecError if the spec could never run.
+    """
+    num_items = {s: len(table.rows(s)) for s in SPLITS}
+    num_examples = spec.method.num_examples(num_items["train"])
+    batch = spec.train.batch_size
+    for size in (batch, numbers_of(spec, "train.batch_size", batch)[-1]):
+        if size > num_examples:
+            raise DataError(
+                f"train.batch_size must be at most the training split's {num_examples} examples, "
+                f"got {size}; the last incomplete batch is dropped, so nothing would be trained"
+            )
+    total, scheduler, labels = spec.search.num_planned_trials, spec.scheduler, spec.labels
+    counts = _counts(spec, num_items["train"])
+    worst, num_scored = fewest_labels(
+        table, labels.tasks, tuple(labels.weights or labels.tasks), spec.evaluate, spec.seed
+    )
+    _, high = spec.resources.worker_range
+    room = check_cluster(spec, cluster)
+    concurrency = None if room is None else min(room, total)
+    sizes = {label: table.size_of(label) for label in labels.kinds}
+    parameters = _count_parameters(
+        spec,
+        {task: sizes[task] for task in labels.tasks},
+        cache_folder(root),
+        all_networks=count_parameters,
+    )
+    if parameters:
+        counts["parameters"] = min(parameters), max(parameters)
+    most = {field: greatest for field, (_, greatest) in counts.items()}
+    epochs, known_epochs = most["epochs"], _known_epochs(spec)
+    share = (known_epochs or total * epochs) / (total * epochs)
+    # Rates are of a single worker: the speed of trials with several workers, or of trials that
+    # share a GPU, is unknown.
+    at_a_time = concurrency if high == 1 and not 0 < spec.resources.gpus < 1 else None
+    num_probes = math.ceil(epochs / spec.evaluate.every)
+    images = most["images_per_trial"]
+    hours = _hours(rates, images, num_probes, total, share, at_a_time) if rates else {}
+    # Without the method's warnings about searched fields.
+    warnings = [
+        text
+        for field, text in spec.method.warnings().items()
+        if f"method.{field}" not in spec.search.space
+    ]
+    return Plan(
+        name=spec.name,
+        root=str(root),
+        num_trials=total,
+        num_configurations=spec.search.num_configurations,
+        repeats=spec.search.repeats,
+        **{"parameters": None, **most},
+        least={field: low for field, (low, high) in counts.items() if low < high},
+        scheduler=scheduler.name
+        + ("" if spec.search.scheduler else " (the default; search.scheduler is omitted)"),
+        rung_epochs=scheduler.rung_epochs(epochs, spec.evaluate.every),
+        epochs_total=None if spec.may_end_early else known_epochs,
+        num_items=num_items,
+        split_origin=table.split_origin,
+        # A binomial share has its largest variance, p (1 - p) = 0.25, at p = 1/2.
+        standard_error=math.sqrt(0.25 / num_scored),
+        classes=sizes,
+        kinds=dict(labels.kinds),
+        majority=majority_shares(table, labels.kinds),
+        objective=labels.objective,
+        select=spec.evaluate.select,
+        evaluation=EVALUATION,
+        store_bytes=store_bytes(len(table), spec.data, spec.views.size),
+        downloads=dict(downloads or {}),
+        cluster=cluster.where,
+        concurrency=concurrency,
+        cpus_per_trial=spec.resources.cpus * high,
+        gpus_per_trial=spec.resources.gpus * high,
+        **hours,
+        first_configurations=first_configurations,
+        warnings=(
+            *table.warnings,
+            *labels.warnings,
+            *warnings,
+            *_balance_warnings(spec, table),
+            *_few_labels(spec, table),
+            *_noise_warnings(spec, table, worst, num_scored),
+        ),
+    )
+
+
+def _hours(
+    rates: Rates, num_images: int, num_probes: int, num_trials: int, share: float, few: int | None
+) -> dict[str, float | None]:
+    """Returns the fields of the plan that depend on measured rates.
+
+    `num_images` and `num_probes` are per trial. `share` is the mean fraction of its epochs that a
+    trial trains, given early stopping. `few` trials run at a time, None if that or their speed is
+    unknown.
+    """
+    training = num_images / rates.images_per_second + num_probes * rates.probe_seconds
+    seconds = training + rates.test_seconds
+    # An overestimate: trials that are stopped early have no test evaluation.
+    mean = training * share + rates.test_seconds
+    wall = max(seconds, math.ceil(num_trials / few) * mean) if few else None
+    return {
+        **asdict(rates),
+        "seconds_per_trial": seconds,
+        "device_hours": num_trials * mean / 3600,
+        "wall_hours": wall / 3600 if wall else None,
+    }
+
+
+def _balance_warnings(spec: RunSpec, table: LabelTable) -> Iterator[str]:
+    """Yields a warning for each balanced task that some training items have no label of."""
+    train = table.rows("train")
+    for task in dict.fromkeys(spec.train.balance):
+        missing = len(train) - int(table.known(task)[train].sum())
+        if missing:
+            yield (
+                f"train.balance {task!r} draws no image without that label: {missing:,} of "
+                f"{len(train):,} training images are left out in its steps"
+            )
+
+
+def _few_labels(spec: RunSpec, table: LabelTable) -> Iterator[str]:
+    """Yields a warning for each label that is measured on very few items."""
+    for label in spec.labels.kinds:
+        for split in SPLITS[1:]:
+            number = int(table.known(label)[table.rows(split)].sum())
+            if number < LEAST_LABELLED:
+                yield (
+                    f"{label!r} has a label in {number} of the items of the {split} split: with "
+                    f"fewer than {LEAST_LABELLED}, a score and its deviation say nothing"
+                )
+
+
+def _noise_warnings(spec: RunSpec, table: LabelTable, worst: str, num_scored: int) -> Iterator[str]:
+    """Yields a warning if validation has too few labels to tell configurations apart.
+
+    `worst` is the task with the fewest, `num_scored`, among the items that a probe reads.
+    """
+    needed, max_items = math.ceil(0.25 / MAX_STANDARD_ERROR**2), spec.evaluate.short_probe.max_items
+    if not spec.data.tasks or spec.search.num_configurations == 1 or num_scored >= needed:
+        return
+    val = table.rows("val")
+    known = int(table.known(worst)[val].sum())
+    of = f" with a label of {worst!r}" if known < len(val) else ""
+    fields = [f"val has {known:,}{of}"] if known < needed else []
+    fields += [f"evaluate.short_probe.max_items is {max_items:,}"] if max_items < needed else []
+    fields = fields or [f"a probe reads {max_items:,}, {num_scored:,} of them{of}"]
+    yield (
+        f"{spec.labels.objective} must have a standard error of at most {MAX_STANDARD_ERROR:g} to "
+        f"tell close configurations apart, got up to {math.sqrt(0.25 / num_scored):.3f}; that "
+        f"needs {needed:,} validation items, {' and '.join(fields)}"
+    )
+
+
+def numbers_of(spec: RunSpec, path: str, value: int | None) -> Sequence[int]:
+    """Returns all numbers that trials have in a field, ascending; `value` if it is not searched."""
+    searched = spec.search.space.get(path)
+    if searched and searched.bounds:
+        low, high = searched.bounds
+        return range(int(low), int(high) + 1, max(1, int(searched.step or 1)))
+    values = searched.values or () if searched else [value]
+    # A listed "8" is read as a number too.
+    return sorted(int(float(n)) for n in values if isinstance(n, int | float | str))
+
+
+def _counts(spec: RunSpec, num_train: int) -> dict[str, tuple[int, int]]:
+    """Returns the least and the greatest count of a trial, and of images in all, by plan field."""
+    method, total = spec.method, spec.search.num_planned_trials
+    epochs = numbers_of(spec, "train.epochs", spec.train.epochs)
+    batches = numbers_of(spec, "train.batch_size", spec.train.batch_size)
+    views = numbers_of(spec, "views.num_views", spec.views.num_views)
+    rows = [method.rows_per_example(num_views) for num_views in (views[0], views[-1])]
+    # Of a method on triplets their number, which may be searched; else the training items.
+    examples = numbers_of(spec, "method.num_triplets", method.num_examples(num_train))
+    if not method.trains:
+        examples = [0]
+
+    def seen(num_examples: int) -> Iterator[int]:
+        """Yields the images of an epoch by batch size; the last incomplete batch is dropped."""
+        return (num_examples // b * b * method.images_per_example for b in batches)
+
+    least, most = min(seen(examples[0])) * epochs[0], max(seen(examples[-1])) * epochs[-1]
+    in_all = total * least, total * most
+    if least < most and _is_whole(spec.search):
+        # Every combination of these fields' values is in equally many trials.
+        num_combinations = len(examples) * len(batches) * len(epochs)
+        exact = total * sum(sum(seen(n)) for n in examples) * sum(epochs) // num_combinations
+        in_all = exact, exact
+    return {
+        "epochs": (epochs[0], epochs[-1]),
+        "steps_per_epoch": (examples[0] // batches[-1], examples[-1] // batches[0]),
+        "views_per_step": (batches[0] * rows[0], batches[-1] * rows[-1]),
+        "images_per_trial": (least, most),
+        "images_total": in_all,
+    }
+
+
+def _known_epochs(spec: RunSpec) -> int | None:
+    """Returns the total epochs of all trials; None if they depend on the trials' values."""
+    total = spec.search.num_planned_trials
+    epochs = numbers_of(spec, "train.epochs", spec.train.epochs)
+    if len(epochs) == 1:
+        return spec.scheduler.epochs_known(total, epochs[0], spec.evaluate.every)
+    is_known = spec.scheduler.name == "none" and _is_whole(spec.search)
+    return total * sum(epochs) // len(epochs) if is_known else None
+
+
+def _is_whole(search: SearchSpec) -> bool:
+    """Returns True if the trials are all configurations of a finite space."""
+    sizes = [dimension.size for dimension in search.space.values()]
+    return all(sizes) and math.prod(n for n in sizes if n) == search.num_configurations
+
+
+def _count_parameters(
+    spec: RunSpec, sizes: dict[str, int], store: Path, *, all_networks: bool = True
+) -> list[int]:
+    """Returns numbers of parameters of encoder and heads, the least and the greatest among them.
+
+    Building the networks also checks that the encoder's weights, searched ones too, fit them.
+    Without `all_networks` only the networks that need this check are built, and the list may be
+    empty. Raises CheckpointError if weights do not fit, SpecError if an encoder refuses the views.
+    """
+
+    def count(one: RunSpec) -> int:
+        with torch.device("meta"):  # allocates no memory and computes no initial weights
+            method = METHODS[one.method.name](one.method, one.problem(sizes))
+            network = build_network(one.model, method.make_network, one.seed, store=store)
+            if one.model.encoder.is_checked_by_building:
+                network.encoder.check_images(one.views.size)
+        return sum(p.numel() for p in network.parameters())
+
+    each = with_each_encoder(spec)
+    counts = [count(s) for s in each if all_networks or s.model.encoder.is_checked_by_building]
+    numbers = {
+        path: [value for value in dimension.extremes if isinstance(value, int)]
+        for path, dimension in spec.search.space.items()
+        if path.startswith("model.") and all_networks
+    }
+    found = []
+    for end in (min, max):  # networks grow with each number
+        values = {path: end(listed) for path, listed in numbers.items() if listed}
+        # Values may be refused together; no trial has them then.
+        with suppress(SpecError):
+            found += [count(with_values(spec, {**values, "search": {}}))] if values else []
+    return found or counts[:1]

@@ -1,0 +1,1 @@
+"""Records: events, their log, results, and the folder that holds them."""

@@ -1,0 +1,161 @@
+"""The folder of a sweep or a single training: its name, its spec, and the lock of its driver."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from mtcon_ray.base.lock import FILE, driver_lock, is_driven
+from mtcon_ray.base.paths import (
+    SPEC_FILE,
+    checked_name,
+    last_name,
+    list_folders,
+    namesake,
+    new_name,
+    parent_log,
+)
+from mtcon_ray.base.root_files import make_folder, remove_folder
+from mtcon_ray.data.disk import partial_of
+from mtcon_ray.errors import SweepError, nearest
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Started
+from mtcon_ray.records.recorded import check_evaluation, load_recorded
+from mtcon_ray.spec.run_spec import RunSpec, dump_spec, with_scheduler
+from mtcon_ray.training.checkpoint import differences
+
+# A folder holds no more than these before its spec is written, also if that is cut by a kill.
+BEFORE_BEGIN = (FILE, "log", partial_of(Path(SPEC_FILE)).name)
+# The tag with the name in the first event of a folder, by what it is a folder of.
+NAME_TAGS = {"sweep": "mtcon.sweep", "run": "mtcon.run"}
+# Fields that may differ on resume. search.num_trials may also grow.
+FREE_ON_RESUME = (
+    "resources",
+    "tracking",
+    "storage",
+    "search.max_concurrent",
+    "search.max_failures",
+    "search.stall_minutes",
+    "search.max_hours",
+    "search.max_device_hours",
+)
+
+
+def choose_folder(
+    among: Path, spec: RunSpec, name: str | None, resume: bool, way_on: Callable[[str], str]
+) -> Path:
+    """Returns the folder in `among`, which does not exist yet unless it is resumed.
+
+    `way_on` returns how to resume a folder by its name. Raises SweepError for a new name that a
+    sweep or a training has. Raises SweepError for a resumed folder that does not exist or
+    began under another name. The same holds for another spec, and for records without a spec.
+    """
+    kind = among.name.removesuffix("s")
+    if name is None:
+        name = last_name(among, spec.name) if resume else new_name(among.parent, spec.name)
+    folder = among / checked_name(name)
+    is_there = (folder / SPEC_FILE).exists()
+    if _has_begun(folder) and not is_there:
+        raise SweepError(
+            f"{kind} {name!r} must have its {SPEC_FILE} to go on with, got records without it in "
+            f"{folder}; restore that file, remove all with `mtcon-ray clean {among.name}/{name} "
+            "--yes`, or give another --name"
+        )
+    if not resume:
+        if is_there:
+            raise SweepError(
+                f"{kind} {name!r} exists already under {among}; to go on with it: {way_on(name)}; "
+                "for a new one: give another --name"
+            )
+        _check_namesake(folder)
+        return folder
+    if not is_there and folder.exists():
+        raise SweepError(
+            f"{kind} {name!r} under {among} has not begun, so there is nothing to resume; "
+            "repeat the command without --resume"
+        )
+    if not is_there:
+        known = [entry.name for entry in list_folders(among)]
+        raise SweepError(f"no {kind} {name!r} under {among} to resume{nearest(name, known)}")
+    _check_name(folder, kind)
+    check_evaluation(folder)
+    _check_resumable(load_recorded(folder / SPEC_FILE), spec)
+    return folder
+
+
+def _check_namesake(folder: Path) -> None:
+    """Raises SweepError if a sweep has the name of a training; a killed start has none."""
+    other = namesake(folder)
+    if other and (_has_begun(other) or is_driven(other)):
+        raise SweepError(
+            f"a sweep and a training must have different names, got {folder.name!r}, under which "
+            f"{other} exists already; give another --name"
+        )
+
+
+def _check_name(folder: Path, kind: str) -> None:
+    """Raises SweepError if the records were begun under another name.
+
+    Runs in MLflow are found by the first event of a folder's records, so a copy and its original
+    would write to the same ones.
+    """
+    begun = next(iter(EventLog.read(parent_log(folder))), None)
+    tags = begun.tags if isinstance(begun, Started) else {}
+    name = tags.get(NAME_TAGS[kind], folder.name)
+    if name != folder.name:
+        raise SweepError(
+            f"{kind} {folder.name!r} must have the name under which it began, got the records of "
+            f"{name!r}, to whose runs in MLflow it would write; rename the folder to {name} (if "
+            "that one is there too: under another --root with a tracking.uri of its own), or start "
+            "anew with another --name"
+        )
+
+
+def _check_resumable(stored: RunSpec, given: RunSpec) -> None:
+    """Raises SweepError with all fields that differ and must not."""
+    free: tuple[str, ...] = FREE_ON_RESUME
+    if given.search.num_configurations >= stored.search.num_configurations:
+        free += ("search.num_trials",)
+    if changed := changes(stored, given, free):
+        raise SweepError(
+            "what is resumed must keep its spec (search.num_trials may grow; the limits of search, "
+            "resources, tracking and storage may change), got other values:\n  "
+            + "\n  ".join(changed)
+            + "\n"
+            "give the spec it was started with (--set PATH=VALUE sets single fields), or start "
+            "anew with another --name"
+        )
+
+
+def changes(stored: RunSpec, given: RunSpec, free: tuple[str, ...] = FREE_ON_RESUME) -> list[str]:
+    """Returns the fields that differ, with both values; none that begins with one of `free`."""
+    before, after = dump_spec(with_scheduler(stored)), dump_spec(with_scheduler(given, stored))
+    return [
+        f"{path}: {old!r} then, {new!r} now"
+        for path, old, new in differences(before, after)
+        if not path.startswith(free)
+    ]
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Makes the folder if it is new, and holds the lock of its one driver.
+
+    Afterwards removes a folder in which nothing has started, so that the same command can be
+    repeated. Raises SweepError as `choose_folder` does for a new name.
+    """
+    make_folder(folder)
+    with driver_lock(folder):
+        try:
+            if not _has_begun(folder):  # another start may have been beside this one
+                _check_namesake(folder)
+            yield
+        finally:
+            if not _has_begun(folder):
+                remove_folder(folder, ignore_errors=True)
+                with suppress(OSError):  # it has other sweeps
+                    folder.parent.rmdir()
+
+
+def _has_begun(folder: Path) -> bool:
+    """Returns True if a folder holds more than a failed or killed start leaves behind."""
+    return folder.exists() and any(e.name not in BEFORE_BEGIN for e in folder.iterdir())

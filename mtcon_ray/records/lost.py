@@ -1,0 +1,56 @@
+"""Description of the metrics that are missing from an incomplete event log."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from mtcon_ray.base import paths
+from mtcon_ray.base.status import Status
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Ended, Event, Reported, Started, last_change
+
+
+def lost_parts(events: list[Event], *, may_end_early: bool) -> Iterator[str]:
+    """Yields the problems of a trial's event log that are visible without other records.
+
+    `may_end_early` is True if a plateau can end the training before its last epoch.
+    """
+    if [e.seq for e in events] != list(range(len(events))):
+        yield "its events are not numbered without gaps: lines are missing"
+    epochs = [e.epoch for e in events if isinstance(e, Reported)]
+    if epochs != sorted(set(epochs)):
+        yield f"its epochs must rise, got {shown(epochs)}"
+    last = max(epochs, default=0)
+    if missing := sorted(set(range(1, last + 1)) - set(epochs)):
+        yield f"the metrics of these epochs are lost: {shown(missing)}"
+    start, end = events[0], last_change(events)
+    budget = int(start.tags["mtcon.epochs"]) if isinstance(start, Started) else last
+    has_finished = isinstance(end, Ended) and end.status == "FINISHED"
+    if has_finished and last < budget and not may_end_early:
+        yield f"it has finished with {last} of {budget} epochs: the metrics of the others are lost"
+
+
+def shown(values: Iterable[object], most: int = 8) -> str:
+    """Returns the first of many values, separated by commas."""
+    texts = [str(value) for value in values]
+    rest = len(texts) - most
+    return ", ".join(texts[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def lost_in(folder: Path, logs: Mapping[str, list[Event]], *, may_end_early: bool) -> Iterator[str]:
+    """Yields what is missing from the event logs of a sweep's trials, without reading the study.
+
+    Trials are numbered without gaps and have a folder of checkpoints from their first epoch on.
+    """
+    whole = {name for name, events in logs.items() if events}
+    begun = {place.name for place in paths.checkpoints_folder(folder).glob("trial-*")}
+    numbers = [int(n) for name in whole | begun if (n := name.removeprefix("trial-")).isdigit()]
+    begun |= {f"trial-{number:04d}" for number in range(max(numbers, default=0))}
+    for name in sorted(begun - whole):
+        yield f"{name}: its event log is missing: its metrics are lost"
+    end = last_change(EventLog.read(paths.parent_log(folder)))
+    has_ended = isinstance(end, Ended) and end.status == Status.FINISHED
+    for name in sorted(whole):
+        for part in lost_parts(logs[name], may_end_early=may_end_early):
+            yield f"{name}: {part}"
+        if has_ended and not isinstance(last_change(logs[name]), Ended):
+            yield f"{name}: its event log has no end: the metrics of its last epochs are lost"

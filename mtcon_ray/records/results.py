@@ -1,0 +1,349 @@
+"""Results of a sweep, read from its event logs; no tracking server is needed."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any
+
+from mtcon_ray.base import paths
+from mtcon_ray.base.metrics import objective
+from mtcon_ray.base.status import Status
+from mtcon_ray.errors import MtconError, SweepError
+from mtcon_ray.plan.plan import Plan, read_plan
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Ended, Event, Reported, Started, last_change
+from mtcon_ray.records.lost import lost_in
+from mtcon_ray.records.recorded import RecordedSpec, read_record, recorded_spec
+from mtcon_ray.spec.evaluate import Select, selected_epoch, selected_value
+from mtcon_ray.spec.space import with_lists
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from mtcon_ray.spec.run_spec import RunSpec
+
+# The tag of a sweep that a job of `mtcon-ray submit` began.
+JOB = "mtcon.job"
+
+Report = tuple[int, dict[str, float]]
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """One trial; `epochs` is its own budget, `reports` one (epoch, metrics) per epoch.
+
+    `select` is the spec's `evaluate.select`: which epoch's network is selected. `seconds` is the
+    time in which it trained and was evaluated, without its time at rungs or between two drivers.
+    `may_end_early` says that a plateau could end it before its last epoch (`train.patience`).
+    """
+
+    name: str
+    number: int
+    params: dict[str, Any]
+    status: Status
+    reason: str | None
+    epochs: int
+    seed: int
+    reports: tuple[Report, ...]
+    select: Select = "last"
+    seconds: float = 0.0
+    may_end_early: bool = False
+
+    @property
+    def last_epoch(self) -> int:
+        """The last epoch completed, 0 before the first."""
+        return self.reports[-1][0] if self.reports else 0
+
+    @property
+    def last_metrics(self) -> dict[str, float]:
+        """Metrics of the last completed epoch, {} before the first; with test scores at the end."""
+        return self.reports[-1][1] if self.reports else {}
+
+    @property
+    def value(self) -> float | None:
+        """The objective of the selected network, a fraction; None without a finite one."""
+        value = selected_value(objective_values(self.reports), self.select)
+        return value if value is not None and math.isfinite(value) else None
+
+    @property
+    def model_epoch(self) -> int | None:
+        """Epoch of the selected network, which model.pt keeps; None before the first probe."""
+        return selected_epoch(objective_values(self.reports), self.select)
+
+    @property
+    def full_budget(self) -> bool:
+        """True if it trained to its end and has a value; only such a trial can win.
+
+        The end are all its epochs, or with `train.patience` a plateau.
+        """
+        done = self.last_epoch >= self.epochs and self.status != Status.FAILED
+        at_plateau = self.may_end_early and self.status == Status.FINISHED
+        return (done or at_plateau) and self.value is not None
+
+    @property
+    def configuration(self) -> str:
+        """The same for trials that differ in their seed alone."""
+        return json.dumps(self.params, sort_keys=True)
+
+    @property
+    def probe_values(self) -> dict[str, float]:
+        """Metrics of the epoch that gave the trial its value; {} without a value."""
+        return dict(self.reports).get(self.model_epoch or 0, {}) if self.value is not None else {}
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One set of searched values with its trials, one per seed."""
+
+    params: dict[str, Any]
+    trials: tuple[TrialResult, ...]
+
+    @property
+    def value(self) -> float:
+        """Returns the mean validation score over the configuration's seeds, a fraction."""
+        return fmean(t.value for t in self.trials if t.value is not None)
+
+    @property
+    def spread(self) -> float | None:
+        """Returns the standard deviation over seeds, None with fewer than two seeds."""
+        values = [t.value for t in self.trials if t.value is not None]
+        return stdev(values) if len(values) > 1 else None
+
+
+def by_configuration(trials: Iterable[TrialResult]) -> list[Configuration]:
+    """Groups trials by configuration; keeps the order of the trials."""
+    seeds: dict[str, list[TrialResult]] = {}
+    for trial in trials:
+        seeds.setdefault(trial.configuration, []).append(trial)
+    return [Configuration(found[0].params, tuple(found)) for found in seeds.values()]
+
+
+@dataclass(frozen=True)
+class SweepResults:
+    """All trials of a sweep, by number; `lost` lists what is missing from their event logs."""
+
+    name: str
+    folder: Path
+    recorded: RecordedSpec
+    plan: Plan | None
+    trials: tuple[TrialResult, ...]
+    lost: tuple[str, ...] = ()
+
+    @property
+    def spec(self) -> "RunSpec":
+        """The whole spec; its first use imports torch, which `recorded` does without."""
+        return self.recorded.whole
+
+    @property
+    def num_trials(self) -> int:
+        """The number of planned trials, of begun ones if no plan was recorded."""
+        return self.plan.num_trials if self.plan else len(self.trials)
+
+    @property
+    def plan_warnings(self) -> tuple[str, ...]:
+        """The plan's warnings."""
+        return self.plan.warnings if self.plan else ()
+
+    def ranked(self) -> tuple[TrialResult, ...]:
+        """Best first: full budget by value, pruned by last value, unfinished, failed."""
+
+        def key(trial: TrialResult) -> tuple[int, float, int]:
+            # A finished trial without a finite value ranks with the unfinished ones.
+            rank = 0 if trial.full_budget else trial.status.rank or Status.RUNNING.rank
+            return rank, math.inf if trial.value is None else -trial.value, trial.number
+
+        return tuple(sorted(self.trials, key=key))
+
+    def read(self, name: str) -> TrialResult:
+        """Returns a trial of the sweep, read from its event log again."""
+        return _trial(name, EventLog.read(paths.trial_log(self.folder, name)), self.recorded)
+
+    def predictions_of(self, trial: TrialResult) -> Path:
+        """Returns the path of the predictions behind a trial's test scores."""
+        return paths.checkpoint_folder(self.folder, trial.name) / paths.PREDICTIONS_FILE
+
+    @property
+    def winner(self) -> TrialResult | None:
+        """The best trial with its full budget, None without one.
+
+        With repeats it is the best seed of the configuration with the best mean. A configuration
+        that lost seeds to early stopping or failure counts only where none is complete, since
+        the mean of its survivors flatters it.
+        """
+        found = self.configurations()
+        return found[0].trials[0] if found else None
+
+    def configurations(self) -> list[Configuration]:
+        """Returns the configurations with their full-budget trials, the winner's first.
+
+        Configurations with all seeds come first, by mean value, then the incomplete ones.
+        """
+        found = by_configuration(trial for trial in self.ranked() if trial.full_budget)
+        repeats = self.recorded.search.repeats
+        return sorted(found, key=lambda c: (len(c.trials) < repeats, -c.value))
+
+    def required_winner(self) -> TrialResult:
+        """Returns the winner. Raises MtconError without one."""
+        if self.winner is None:
+            raise MtconError(f"no trial of {self.name!r} has trained for its full budget yet")
+        return self.winner
+
+    @property
+    def report_path(self) -> Path:
+        """The page of the report, which exists once the sweep has ended."""
+        return paths.report_page(self.folder)
+
+    def to_frame(self) -> "DataFrame":
+        """Returns a table with a row per trial, best first.
+
+        Columns: trial, state, seed, epochs (its budget), epoch (the last one), value, seconds, then
+        the searched fields by path, then the metrics of the last epoch.
+        """
+        from pandas import DataFrame
+
+        rows = [
+            {
+                "trial": trial.name,
+                "state": trial.status.words,
+                "seed": trial.seed,
+                "epochs": trial.epochs,
+                "epoch": trial.last_epoch,
+                "value": trial.value,
+                "seconds": trial.seconds,
+                **trial.params,
+                **dict(sorted(trial.last_metrics.items())),
+            }
+            for trial in self.ranked()
+        ]
+        return DataFrame(rows)
+
+    def history(self) -> "DataFrame":
+        """Returns a table with a row per trial and epoch: trial, epoch, and all metrics."""
+        from pandas import DataFrame
+
+        rows = [
+            {"trial": trial.name, "epoch": epoch, **metrics}
+            for trial in self.trials
+            for epoch, metrics in trial.reports
+        ]
+        return DataFrame(rows)
+
+
+def load_sweep(folder: Path) -> SweepResults:
+    """Returns the results so far of the sweep in a folder, running or not.
+
+    Raises SweepError if there is none.
+    """
+    return _load(folder, {log.stem: EventLog.read(log) for log in paths.trial_logs(folder)})
+
+
+def load_run(folder: Path) -> TrialResult:
+    """Returns the record of a single training. Raises SweepError if there is none."""
+    return load_single(folder).trials[0]
+
+
+def load_single(folder: Path) -> SweepResults:
+    """Returns a single training as a sweep of one trial. Raises SweepError if there is none."""
+    events = EventLog.read(paths.parent_log(folder))
+    if not events:
+        raise SweepError(f"{folder} must hold a single training, got no event log in it")
+    return _load(folder, {folder.name: events})
+
+
+def _load(folder: Path, logs: Mapping[str, list[Event]]) -> SweepResults:
+    """Returns the results in the event logs of trials by name; an empty log is no trial."""
+    path = folder / paths.SPEC_FILE
+    if not path.exists():
+        raise SweepError(
+            f"{folder} must be a sweep's folder, got one without spec.yaml; "
+            "`mtcon-ray list` names the sweeps"
+        )
+    plan = read_plan(folder / paths.PLAN_FILE)
+    spec = recorded_spec(read_record(path), str(path), plan.kinds if plan else None)
+    trials = [_trial(name, events, spec) for name, events in logs.items() if events]
+    trials.sort(key=lambda trial: trial.number)
+    lost = tuple(lost_in(folder, logs, may_end_early=spec.may_end_early))
+    return SweepResults(folder.name, folder, spec, plan, tuple(trials), lost)
+
+
+def _trial(name: str, events: list[Event], spec: RecordedSpec) -> TrialResult:
+    start = events[0]
+    if not isinstance(start, Started):
+        raise SweepError(
+            f"the event log of {name} must begin with a start, got {start.kind}; restore it, or "
+            "delete it: its metrics are lost"
+        )
+    epochs, seed = budget_of(name, start)
+    status, reason = trial_status(events)
+    number = name.removeprefix("trial-")
+    return TrialResult(
+        name=name,
+        number=int(number) if number.isdigit() else 0,  # a training has a name of its user's choice
+        params=with_lists(spec.search.space, start.params),
+        status=status,
+        reason=reason,
+        epochs=epochs,
+        seed=seed,
+        reports=reports_of(events),
+        select=spec.evaluate.select,
+        seconds=_seconds(events),
+        may_end_early=spec.may_end_early,
+    )
+
+
+def budget_of(name: str, start: Started) -> tuple[int, int]:
+    """Returns epochs and seed of a trial. Raises SweepError if its start event lacks them."""
+    try:
+        return int(start.tags["mtcon.epochs"]), int(start.tags["mtcon.seed"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise SweepError(
+            f"the event log of {name} must begin with its epochs and its seed, got {error}; "
+            "restore it, or delete it: its metrics are lost"
+        ) from None
+
+
+def _seconds(events: list[Event]) -> float:
+    """Returns the time between each report and the event before it, summed, in seconds.
+
+    A trial that goes on after a rung or a kill has a reopen event first.
+    """
+    return sum(b.seconds_since(a) for a, b in pairwise(events) if isinstance(b, Reported))
+
+
+def reports_of(events: list[Event]) -> tuple[Report, ...]:
+    """Returns epoch and metrics of each report among a trial's events."""
+    return tuple((e.epoch, dict(e.metrics)) for e in events if isinstance(e, Reported))
+
+
+def objective_values(reports: Iterable[Report]) -> dict[int, float]:
+    """Returns the objective by epoch, of those epochs that were probed."""
+    probed = {epoch: objective(metrics) for epoch, metrics in reports}
+    return {epoch: value for epoch, value in probed.items() if value is not None}
+
+
+def was_submitted(folder: Path) -> bool:
+    """Returns True for the folder of a sweep that a job of `mtcon-ray submit` began."""
+    begun = EventLog.read(paths.parent_log(folder))
+    return bool(begun) and isinstance(begun[0], Started) and JOB in begun[0].tags
+
+
+def kept_files(folder: Path) -> list[Path]:
+    """Returns the files of a finished training that exist: its network and predictions."""
+    return [p for p in (paths.kept_model(folder), folder / paths.PREDICTIONS_FILE) if p.exists()]
+
+
+def trial_status(events: list[Event]) -> tuple[Status, str | None]:
+    """Returns status and reason after the last event of a trial that changed them."""
+    last = last_change(events)
+    if not isinstance(last, Ended):
+        return Status.RUNNING, None
+    reason = last.tags.get("mtcon.reason")
+    if last.status in (Status.FINISHED, Status.FAILED):
+        return Status(last.status), reason
+    # Pruned and interrupted trials have the same MLflow status.
+    pruned = last.tags.get("mtcon.pruned") == "true"
+    return (Status.PRUNED if pruned else Status.INTERRUPTED), reason

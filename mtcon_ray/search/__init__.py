@@ -1,1 +1,0 @@
-"""The search section as plain data; `mtcon_ray.sweep` builds Optuna and Tune objects from it."""

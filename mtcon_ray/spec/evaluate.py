@@ -1,0 +1,174 @@
+"""The `evaluate` section."""
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from mtcon_ray.base.registry import Choice, Spec, Table
+
+# Version of the evaluation protocol. Increase it whenever scores are measured differently: scores
+# of different versions are never compared.
+EVALUATION = 2
+# Norm of the gradient, relative to that at zero weights, below which a probe has converged.
+CONVERGED = 1e-4
+
+Select = Literal["last", "best"]
+Rate = Annotated[float, Field(gt=0)]
+Penalty = Annotated[float, Field(gt=0, le=1e6)]
+Penalties = Annotated[tuple[Penalty, ...], Field(min_length=1, max_length=20)]
+
+
+class ShortProbeSpec(Spec):
+    """The probe that computes the objective, val/accuracy or val/score, during training.
+
+    For classes and label sets it is a logistic regression with one penalty, solved until the
+    gradient is 3e-3 of that at zero weights (the test evaluation: below 1e-4); for numbers a ridge
+    regression. It uses and scores subsets of train and val that the trial's seed chooses.
+    """
+
+    penalty: Penalty = Field(
+        1e-2, description="L2 penalty: half of it times the squared norm of the weights is added"
+    )
+    max_items: int = Field(
+        800, ge=2, description="at most this many training and as many validation items"
+    )
+
+
+class ConvergedProbeSpec(Spec):
+    """Logistic regression on standardised features, minimised by L-BFGS until convergence.
+
+    Deterministic: accuracies do not depend on a seed, on the order of the items, or on the scale
+    of the features.
+    """
+
+    solver: Literal["lbfgs"]
+    penalties: Penalties = Field(
+        (1e-1, 1e-2, 1e-3, 1e-4, 1e-5),
+        description="L2 penalties: half of one times the squared norm of the weights is added; the "
+        "best on val is taken for each label",
+    )
+
+
+class SGDProbeSpec(Spec):
+    """Stochastic gradient descent at a constant rate, on unscaled features, as in CCN.
+
+    The result depends on the order of the minibatches and on the scale of the features.
+    """
+
+    solver: Literal["sgd"]
+    epochs: int = Field(
+        20, ge=1, description="passes over the training split; the best one on val is taken"
+    )
+    batch_size: int = Field(64, ge=1, description="items per step")
+    lr: Rate | Annotated[tuple[Rate, ...], Field(min_length=1, max_length=20)] = Field(
+        0.1, description="learning rate; of several, the best on val is taken for each label"
+    )
+    momentum: float = Field(0.0, ge=0, lt=1, description="of the steps")
+    weight_decay: float = Field(0.0, ge=0, description="of the weights")
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """All learning rates to be tried."""
+        return self.lr if isinstance(self.lr, tuple) else (self.lr,)
+
+
+ProbeSpec = ConvergedProbeSpec | SGDProbeSpec
+
+
+# Ways to train the probe of the test evaluation.
+SOLVERS: Table[Any] = Table("solver")
+
+
+@SOLVERS.register("lbfgs")
+class Converged:
+    """L-BFGS until convergence."""
+
+    Spec = ConvergedProbeSpec
+
+
+@SOLVERS.register("sgd")
+class SGD:
+    """SGD, as the papers describe it."""
+
+    Spec = SGDProbeSpec
+
+
+class LabelSetsSpec(Spec):
+    """Fields that only the probe of a label set has, with `probe.solver: sgd`."""
+
+    loss: Literal["bce", "asymmetric"] = Field(
+        "bce", description="binary cross-entropy; asymmetric: gamma 4 and 0, clip 0.05"
+    )
+    ema: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="decay of a moving average of the weights (MultiSupCon: 0.9997); the better of "
+        "average and weights on val is taken",
+    )
+
+
+class NumbersSpec(Spec):
+    """The ridge regression that probes a number."""
+
+    penalties: Penalties = Field(
+        (1e-5, 1e-4, 1e-3, 1e-2, 1e-1),
+        description="ridge penalties, as shares of the features' mean variance; the best on val is "
+        "taken, during training the middle one",
+    )
+
+
+class EvaluateSpec(Spec):
+    """Schedule and settings of the probes of the frozen encoder."""
+
+    every: int = Field(
+        1, ge=1, description="epochs between validation probes; the last epoch is always probed"
+    )
+    select: Select = Field(
+        "last",
+        description="epoch whose network gives a trial's value, test scores, model.pt and export: "
+        "the last one, or the one with the best value",
+    )
+    short_probe: ShortProbeSpec = ShortProbeSpec()
+    probe: Annotated[ProbeSpec, Choice(SOLVERS, "solver", "lbfgs")] = ConvergedProbeSpec(
+        solver="lbfgs"
+    )
+    label_sets: LabelSetsSpec = LabelSetsSpec()
+    numbers: NumbersSpec = NumbersSpec()
+    bootstrap: int = Field(
+        1000, ge=10, le=1_000_000, description="bootstrap resamples for standard deviations"
+    )
+    neighbours: int = Field(
+        20, ge=1, description="nearest training items that vote in the k-nearest-neighbour accuracy"
+    )
+    batch_size: int = Field(256, ge=1, description="images per forward pass of the encoder")
+
+    @model_validator(mode="after")
+    def _sets_fit_the_solver(self) -> Self:
+        if self.probe.solver == "lbfgs" and self.label_sets != LabelSetsSpec():
+            raise ValueError(
+                "evaluate.label_sets must have loss bce and no ema with evaluate.probe.solver "
+                f"lbfgs, got loss {self.label_sets.loss} and ema {self.label_sets.ema}; set "
+                "evaluate.probe.solver to sgd"
+            )
+        return self
+
+
+def selected_epoch(values: Mapping[int, float], select: Select) -> int | None:
+    """Returns the epoch whose network is selected, from validation values by epoch.
+
+    With "last" the last epoch; with "best" the first epoch with the highest finite value, or the
+    last one if no value is finite. None if `values` is empty.
+    """
+    finite = [epoch for epoch, value in sorted(values.items()) if math.isfinite(value)]
+    if select == "last" or not finite:
+        return max(values, default=None)
+    return max(finite, key=lambda epoch: values[epoch])
+
+
+def selected_value(values: Mapping[int, float], select: Select) -> float | None:
+    """Returns the value of the selected epoch, or None if `values` is empty."""
+    epoch = selected_epoch(values, select)
+    return None if epoch is None else values[epoch]

@@ -1,0 +1,199 @@
+"""Error messages for pydantic's validation errors: path, rule, value, and way out."""
+
+import re
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import ValidationError
+
+from mtcon_ray.base.registry import Spec, choice_fields, field_paths
+from mtcon_ray.errors import nearest
+from mtcon_ray.spec.space import FORMS
+
+Location = tuple[int | str, ...]
+
+# Words of other tools by our names, where the words are not similar to the names.
+OTHER_WORDS = {
+    "num_trials": "num_samples n_trials run_cap",
+    "first_points": "points_to_evaluate",
+    "max_concurrent": "max_concurrent_trials n_jobs",
+    "max_hours": "timeout time_budget_s",
+    "sampler": "search_alg",
+    "scheduler": "pruner early_terminate",
+    "objective": "metric monitor",
+    "grace": "grace_period",
+    "reduction": "eta",
+    "lr": "learning_rate base_lr",
+    "weight_decay": "wd",
+    "patience": "early_stopping_patience",
+    "batch_size": "per_device_train_batch_size",
+    "max_grad_norm": "gradient_clip_val clip_grad",
+    "encoder": "backbone arch model_name",
+    "head_dim": "projection_dim proj_dim",
+    "temperature": "tau",
+    "size": "image_size img_size",
+    "cpus": "cpus_per_trial",
+    "gpus": "gpus_per_trial",
+    "root": "storage_path",
+    "uri": "tracking_uri",
+    "bfloat16": "bf16 bf16-mixed",
+    "float32": "fp32 32 32-true",
+}
+OURS = {word: name for name, words in OTHER_WORDS.items() for word in words.split()}
+# Kinds of values, by the first word of pydantic's error types, as in int_parsing.
+KINDS = {
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "a text",
+    "tuple": "a list",
+    "list": "a list",
+    "dict": "a mapping",
+    "model": "a mapping of fields",
+}
+# The member of a union that pydantic appends to a location.
+MEMBER = re.compile(r"int|float|str|bool|(constrained-|tuple\[|dict\[).*")
+MAX_SHOWN = 200
+MAX_LINES = 20
+
+
+def explain(error: ValidationError, model: type[Spec]) -> str:
+    """Returns a message with a line for each of the first MAX_LINES problems of a validation."""
+    rules: dict[str, list[str]] = {}
+    lines: dict[str, str] = {}
+    for number, problem in enumerate(error.errors(include_url=False)):
+        if len(lines) == MAX_LINES:
+            # The search for a similar key costs a millisecond, and nobody reads 50,000 lines.
+            lines["..."] = f"... and {error.error_count() - number:,} more problems"
+            break
+        if problem["type"] == "too_short" and len(problem["input"]) >= problem["ctx"]["min_length"]:
+            # pydantic counts valid entries only; each invalid one is reported by itself.
+            continue
+        location = _without_member(_without_kind(problem["loc"], model))
+        path = ".".join(map(str, location))
+        rule = _rule(problem)
+        if rule is None:
+            lines[f"{path} {number}"] = _line(problem, location, model)
+            continue
+        # pydantic reports one problem per member of a union; their rules are joined by "or".
+        rules.setdefault(path, []).append(rule)
+        way_out = _way_out(problem) if len(rules[path]) == 1 else ""
+        must = " or ".join(dict.fromkeys(rules[path]))
+        lines[path] = f"{path} must {must}, got {_shown(problem['input'])}{way_out}"
+    return "\n  ".join(lines.values())
+
+
+def _line(problem: Any, location: Location, model: type[Spec]) -> str:
+    """Returns the line of a problem for which `_rule` returns None."""
+    match problem["type"]:
+        case "extra_forbidden":
+            message = f"unknown key{_near_key(problem['loc'], model)}"
+        case "union_tag_invalid":
+            choice, tag = choice_fields(model)[location], problem["ctx"]["tag"]
+            message = f"unknown {choice.key} {tag!r}{nearest(tag, choice.table)}"
+            location = (*location, choice.key)
+        case "union_tag_not_found":
+            message = "is required"
+            location = (*location, choice_fields(model)[location].key)
+        case "missing":
+            message = "is required"
+        case "value_error":
+            message = problem["msg"].removeprefix("Value error, ")
+        case _:
+            message = f"{problem['msg']}, got {_shown(problem['input'])}"
+    path = ".".join(map(str, location))
+    return f"{path}: {message}" if path else message
+
+
+def _rule(problem: Any) -> str | None:
+    """Returns the text that follows "must", or None if the problem is not of that form."""
+    match problem["type"]:
+        case "model_type" if problem["ctx"]["class_name"] == "Dimension":
+            return f"be one of {FORMS}"
+        case "too_short" | "string_too_short" if problem["ctx"]["min_length"] == 1:
+            return "not be empty"
+        case "model_attributes_type":
+            return "be a mapping of fields or the name of a kind"
+        case "invalid_key":
+            return "have a text as its key"
+    first, _, rest = problem["type"].partition("_")
+    if first in KINDS and rest in ("type", "parsing", "from_float"):
+        return f"be {KINDS[first]}"
+    # pydantic's words, such as "Tuple should have at most 2 items after validation, not 3".
+    rule = re.fullmatch(r"\w+ should (.+?)(?: after validation.*)?", problem["msg"])
+    return rule[1] if rule else None
+
+
+def _way_out(problem: Any) -> str:
+    """Returns the end of a message with a suggestion, or ""."""
+    value = problem["input"]
+    match problem["type"]:
+        case "tuple_type" if isinstance(value, str):
+            return f"; write [{value}]"
+        case "string_type" if isinstance(value, int | float):
+            return "; put it in quotes"
+        case "literal_error" if f"'{OURS.get(str(value))}'" in problem["msg"]:
+            return f"; did you mean {OURS[str(value)]!r}?"
+        case _:
+            return ""
+
+
+def _near_key(location: Location, model: type[Spec]) -> str:
+    """Returns the end of a message about an unknown key.
+
+    It suggests a similar field of the same section, of another kind or of another section; if
+    there is none, it lists the fields of the section.
+    """
+    key, place, paths = str(location[-1]), _without_kind(location, model)[:-1], field_paths(model)
+    if "space" in place:
+        return f"; write {FORMS}"
+    choice = choice_fields(model).get(place)
+    if choice:
+        beside = _names(choice.table[str(location[-2])].Spec)
+    else:
+        inside = [path.split(".") for path in paths]
+        beside = [names[-1] for names in inside if names[:-1] == [*map(str, place)]]
+    ours = OURS.get(key, key)
+    if ours in beside:
+        return f"; did you mean {ours!r}?"
+    if key not in OURS and get_close_matches(key, beside, n=1):
+        return nearest(key, beside)
+    if choice:
+        owners = [name for name in choice.table if key in _names(choice.table[name].Spec)]
+        if owners:
+            return f"; it belongs to {choice.key} {' or '.join(map(repr, owners))}"
+    # Sections and fields below the first level.
+    last = {path: path.rpartition(".")[2] for path in paths if "." in path}
+    elsewhere = [path for path, name in last.items() if name == ours]
+    shown = sorted(elsewhere, key=lambda path: path.count("."))[:3]
+    return f"; did you mean {' or '.join(map(repr, shown))}?" if shown else nearest(key, beside)
+
+
+def _shown(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} ..."
+
+
+def _without_kind(location: Location, model: type[Spec]) -> Location:
+    """Returns a location without the kind that pydantic inserts after the section."""
+    for place, choice in choice_fields(model).items():
+        n = len(place)
+        if location[:n] == place and len(location) > n and location[n] in set(choice.table):
+            return location[:n] + location[n + 1 :]
+    return location
+
+
+def _without_member(location: Location) -> Location:
+    """Returns a location up to the field, without the union member that pydantic appends."""
+    for i, key in enumerate(location):
+        # In a search space `int` is the name of a kind of dimension.
+        if "space" not in location[:i] and MEMBER.fullmatch(str(key)):
+            return location[:i]
+    return location
+
+
+def _names(section: type[Spec]) -> list[str]:
+    """Returns the field names of a section as users write them."""
+    return [field.alias or name for name, field in section.model_fields.items()]

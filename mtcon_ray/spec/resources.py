@@ -1,0 +1,129 @@
+"""The `resources`, `tracking` and `storage` sections, which do not change a trial's result."""
+
+import re
+from typing import Literal, Self
+from urllib.parse import unquote
+
+from pydantic import Field, field_validator, model_validator
+
+from mtcon_ray.base.paths import URL, not_a_url
+from mtcon_ray.base.registry import LocalPath, Spec, WritableUrl
+from mtcon_ray.base.status import Status
+
+# A password or a token in the authority part of a URI, or a secret in its query. A database's URI
+# may have a plain user name. A client may take a backslash for the end of the host's name.
+SECRET_IN_URI = (
+    r"(?i)://[^/\s]*:[^\s]+@|^https?:[^?#]*@|\\"
+    r"|[?&;](?!ssl_?key)[^=&;]*(pass|pwd|token|secret|credential|key|auth|jwt|sas|sig)[^=&;]*="
+)
+# Time between two copies of a sweep to storage.mirror.
+MIRROR_SECONDS = 60.0
+
+
+class ResourcesSpec(Spec):
+    """Resources of one trial in the cluster."""
+
+    workers: int | tuple[int, int] = Field(
+        1,
+        description="processes of one trial, or [least, most] for an elastic trial; each number "
+        "from least to most must divide train.batch_size",
+    )
+    cpus: int = Field(1, ge=1, le=4096, description="per worker; also torch's threads")
+    gpus: float = Field(0, ge=0, le=1024, description="per worker; below 1 shares a GPU")
+
+    @property
+    def worker_range(self) -> tuple[int, int]:
+        """Smallest and largest number of workers of one trial."""
+        return (self.workers, self.workers) if isinstance(self.workers, int) else self.workers
+
+    @property
+    def gpu_share(self) -> float:
+        """Fraction of a GPU's memory that each worker may use; 1 without a GPU."""
+        return min(1.0, self.gpus or 1.0)
+
+    @property
+    def devices(self) -> float:
+        """GPUs of one trial with its largest number of workers; 1 without GPUs."""
+        return self.gpus * self.worker_range[1] or 1.0
+
+    @model_validator(mode="after")
+    def _counts(self) -> Self:
+        low, high = self.worker_range
+        if not 1 <= low <= high <= 4096:
+            raise ValueError(f"workers must satisfy 1 <= least <= most <= 4096, got {self.workers}")
+        if self.gpus > 1 and self.gpus != int(self.gpus):
+            raise ValueError(f"gpus must be whole above 1, got {self.gpus}")
+        if high > 1 and self.gpus not in (0, int(self.gpus)):
+            raise ValueError(f"gpus must be whole with several workers, got {self.gpus}")
+        return self
+
+
+class TrackingSpec(Spec):
+    """MLflow server and experiment in which runs are recorded."""
+
+    uri: str | None = Field(
+        None, description="MLflow server; null: MLFLOW_TRACKING_URI, else SQLite under the root"
+    )
+    experiment: str = Field("mtcon-ray", min_length=1, max_length=250)
+    offline: bool = Field(
+        False, description="write events to local files only; `track-sync` sends them later"
+    )
+    checkpoints: Literal["none", "kept", "all"] = Field(
+        "kept",
+        description="whose networks and predictions become artifacts: of no trial, of finished "
+        "trials (with storage.keep of those it keeps, when the sweep has ended), or of all that "
+        "were probed",
+    )
+
+    system_metrics: bool = Field(
+        True, description="record processor time and memory of a training's process with each epoch"
+    )
+
+    def sends_files_of(self, status: Status) -> bool:
+        """Returns True if the files of a trial that ended so become artifacts."""
+        if self.checkpoints == "all":
+            return status.is_final
+        return self.checkpoints == "kept" and status is Status.FINISHED
+
+    @model_validator(mode="after")
+    def _no_secrets(self) -> Self:
+        if self.uri and re.search(SECRET_IN_URI, unquote(self.uri)):
+            raise ValueError(
+                "tracking.uri must hold no password and no token, because specs are logged; give "
+                "it in MLFLOW_TRACKING_PASSWORD (with MLFLOW_TRACKING_USERNAME) or "
+                "MLFLOW_TRACKING_TOKEN, or the whole URI in MLFLOW_TRACKING_URI"
+            )
+        return self
+
+
+class StorageSpec(Spec):
+    """Folders in which files are written, and which of them stay."""
+
+    root: LocalPath | None = Field(
+        None, description="absolute folder; null: MTCON_RAY_ROOT, else ~/mtcon-ray"
+    )
+    node_store: str | None = Field(
+        None,
+        pattern=r"^(/|~/)",
+        description="absolute folder on each node's own disk, to which its first trial copies the "
+        "decoded images; null: trials read them below the root",
+    )
+    keep: int | None = Field(
+        None,
+        ge=1,
+        description="number of best trials whose networks a sweep keeps on disk; those of worse "
+        "ones are removed when they have ended; null: all",
+    )
+    mirror: WritableUrl | None = Field(
+        None,
+        description="s3:// or gs:// folder to which a sweep's driver copies the sweep once "
+        "a minute, below its name; `mtcon-ray resume URL/NAME` goes on from there elsewhere; null: "
+        "none",
+    )
+
+    @field_validator("root", mode="before")
+    @classmethod
+    def _no_url(cls, value: object) -> object:
+        if isinstance(value, str) and (url := URL.match(value)):
+            raise ValueError(not_a_url(url[0]))
+        return value

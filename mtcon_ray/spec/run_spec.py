@@ -1,0 +1,350 @@
+"""The spec of a sweep or a single training: an immutable tree of pydantic sections.
+
+`load_spec` reads it from a file. It is changed only by validating a changed copy (`with_values`),
+since pydantic's `model_copy` checks nothing.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from mtcon_ray.base import metrics
+from mtcon_ray.base.paths import expanded
+from mtcon_ray.base.plugins import MODULE, import_installed, import_named
+from mtcon_ray.base.registry import (
+    Choice,
+    Spec,
+    choice_fields,
+    is_url,
+    is_word,
+    open_fields,
+    path_fields,
+    rebuild,
+)
+from mtcon_ray.base.safe_yaml import parse_yaml, read_yaml
+from mtcon_ray.data.batch import Problem
+from mtcon_ray.data.sources import SOURCES, DataSpec, with_recipe_defaults
+from mtcon_ray.data.views import ViewsSpec
+from mtcon_ray.errors import SpecError
+from mtcon_ray.methods import METHODS, MethodSpec, check_labels, one_epoch_if_untrained
+from mtcon_ray.models.model_spec import ModelSpec
+from mtcon_ray.spec.evaluate import EvaluateSpec
+from mtcon_ray.spec.messages import explain
+from mtcon_ray.spec.resources import ResourcesSpec, StorageSpec, TrackingSpec
+from mtcon_ray.spec.schedulers import ASHA, NoScheduler, SchedulerSpec
+from mtcon_ray.spec.search import SearchSpec
+from mtcon_ray.spec.space import with_lists
+from mtcon_ray.spec.train import TrainSpec
+
+# Sections that are not part of a trial's configuration.
+NOT_SEARCHABLE = ("version", "name", "plugins", "search", "resources", "tracking", "storage")
+# A sweep without `search.scheduler` uses ASHA if it has at least this many trials.
+MIN_ASHA_TRIALS = 10
+
+import_installed()
+rebuild(ModelSpec, SearchSpec)
+
+
+class RunSpec(Spec):
+    """A sweep, or with an unused `search` section a single training."""
+
+    version: Literal[1] = Field(1, description="of this format")
+    name: str = Field(
+        pattern=r"^[a-z0-9][a-z0-9._-]{0,80}$", description="lower case letters, digits, . _ -"
+    )
+    seed: int = Field(0, ge=0, lt=2**31, description="everything random follows from it")
+    plugins: tuple[Annotated[str, Field(pattern=f"^{MODULE}$")], ...] = Field(
+        (),
+        description="modules with further methods, encoders, kinds of data or schedulers, beside "
+        "the spec; needs --allow-plugins",
+    )
+    data: Annotated[DataSpec, Choice(SOURCES, "kind")] = Field(
+        # mypy sees the base class of all sources' sections, which has further required fields.
+        default_factory=lambda: SOURCES["synthetic"].Spec(kind="synthetic")  # type: ignore[call-arg]
+    )
+    views: ViewsSpec = ViewsSpec()
+    model: ModelSpec = ModelSpec()
+    method: Annotated[MethodSpec, Choice(METHODS, "name", "mtcon")] = METHODS["mtcon"].Spec(
+        name="mtcon"
+    )
+    train: TrainSpec = TrainSpec()
+    evaluate: EvaluateSpec = EvaluateSpec()
+    search: SearchSpec = SearchSpec()
+    resources: ResourcesSpec = ResourcesSpec()
+    tracking: TrackingSpec = TrackingSpec()
+    storage: StorageSpec = StorageSpec()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_data_and_method(cls, given: Any) -> Any:
+        return one_epoch_if_untrained(with_recipe_defaults(given))
+
+    @model_validator(mode="after")
+    def _sections_agree(self) -> Self:
+        self.model.encoder.check(self.views.size)
+        check_labels(self.method, self.data.tasks)
+        problem = self.problem({})
+        self.method.check(problem)
+        self.search.check_objective(self.data.tasks, self.data.held_out)
+        self.views.check_second(1 if self.method.images_per_example > 1 else self.views.num_views)
+        self.train.check_balance(problem.kinds, self.method.images_per_example)
+        self._check_chunks()
+        fewest, most = self.resources.worker_range
+        for workers in range(fewest, most + 1):
+            if self.train.batch_size % workers:
+                raise ValueError(
+                    f"train.batch_size must be divisible by every number of resources.workers, got "
+                    f"{self.train.batch_size} and {workers}"
+                )
+        if self.evaluate.every > self.train.epochs:
+            raise ValueError(
+                f"evaluate.every must be at most train.epochs, got {self.evaluate.every} "
+                f"and {self.train.epochs}"
+            )
+        if self.storage.keep is not None and self.tracking.checkpoints == "all":
+            raise ValueError(
+                "storage.keep must be null where tracking.checkpoints is all, got "
+                f"{self.storage.keep}; with tracking.checkpoints: kept MLflow gets what is kept"
+            )
+        scheduler = self.search.scheduler
+        if self.search.space and scheduler and not self._is_probed_before_last_rung(scheduler):
+            more = "train more epochs" if self.evaluate.every == 1 else "probe more often"
+            raise ValueError(
+                f"search.scheduler must find a probe before its last rung "
+                f"({scheduler.rungs[-1]:g} of {self.train.epochs} epochs), got evaluate.every "
+                f"{self.evaluate.every}; {more} or set search.scheduler.name to none"
+            )
+        return self
+
+    def _is_probed_before_last_rung(self, scheduler: SchedulerSpec) -> bool:
+        rungs = scheduler.rungs
+        return not rungs or self.evaluate.every <= rungs[-1] * self.train.epochs
+
+    @property
+    def labels(self) -> metrics.Labels:
+        """The label columns and their kinds."""
+        data = self.data
+        kinds = {label: data.kind_of(label) for label in (*data.tasks, *data.held_out)}
+        return metrics.Labels(data.tasks, data.held_out, kinds, self.search.weights)
+
+    @property
+    def may_end_early(self) -> bool:
+        """True if a plateau may end a trial before its last epoch."""
+        return self.train.patience is not None or "train.patience" in self.search.space
+
+    @property
+    def scheduler(self) -> SchedulerSpec:
+        """The scheduler of the sweep: `search.scheduler`, or the default if that is omitted."""
+        # With fewer trials ASHA compares each with one or two others, by noisy probes.
+        many = self.search.num_planned_trials >= MIN_ASHA_TRIALS
+        is_asha = many and self._is_probed_before_last_rung(ASHA.Spec())
+        return self.search.scheduler or (ASHA.Spec() if is_asha else NoScheduler.Spec())
+
+    def _check_chunks(self) -> None:
+        """Raises ValueError for global batch norm with chunks.
+
+        The moments of the whole batch are unknown while only one chunk is in memory.
+        """
+        has_batch_norm = self.model.encoder.has_batch_norm or self.method.has_batch_norm
+        chunk_size = self.train.chunk_size
+        if chunk_size is not None and has_batch_norm and self.model.batch_norm == "global":
+            raise ValueError(
+                f"model.batch_norm must be local where the network has batch norm and "
+                f"train.chunk_size is set, got global and {chunk_size}; each chunk is then "
+                "normalised by its own moments. model.encoder.name vit has no batch norm"
+            )
+
+    def problem(self, sizes: Mapping[str, int]) -> Problem:
+        """Returns the description from which the method is constructed; sizes as in `Problem`."""
+        return Problem(
+            kinds={task: self.data.kind_of(task) for task in self.data.tasks},
+            batch_size=self.train.batch_size,
+            num_views=self.views.num_views,
+            head_dim=self.model.head_dim,
+            head_hidden=self.model.head_hidden,
+            encoder=self.model.encoder.name,
+            seed=self.seed,
+            sizes=sizes,
+        )
+
+    def trial(self, values: Mapping[str, Any], repeat: int = 0) -> "RunSpec":
+        """Returns the spec of one trial: with searched values, seed + repeat, and no search.
+
+        Of the section `search` the objective stays, which selects epochs too. train.warmup_epochs
+        is written out. Raises SpecError if a value is invalid.
+        """
+        values = with_lists(self.search.space, values)
+        search = {"objective": self.search.objective}
+        trial = with_values(self, {**values, "seed": self.seed + repeat, "search": search})
+        train = trial.train.model_copy(update={"warmup_epochs": trial.train.warmup})
+        return trial.model_copy(update={"train": train})
+
+
+def not_comparable() -> dict[str, str]:
+    """Returns the fields whose values cannot be compared within a sweep, and what to do instead."""
+    return {
+        **{
+            ".".join(map(str, path)): "each kind has fields of its own; `mtcon-ray compare` trains "
+            "several kinds under one budget"
+            for place, choice in choice_fields(RunSpec).items()
+            for path in (place, (*place, choice.key))
+        },
+        **dict.fromkeys(
+            ("data.tasks", "data.held_out"),
+            "means over other labels cannot be compared; `mtcon-ray compare` trains each choice "
+            "under one budget",
+        ),
+        "seed": "it is no setting; search.repeats trains each configuration with several seeds",
+        "evaluate.select": "it says by which epoch trials are compared; set it for the whole sweep",
+    }
+
+
+def load_spec(path: Path, overrides: Iterable[str] = (), *, with_search: bool = True) -> RunSpec:
+    """Returns the spec in a YAML file with `a.b=value` overrides applied.
+
+    Without `with_search`, for a single training, only the objective of `search` is read.
+    Raises SpecError with file, field, rule, value and the nearest valid key.
+    """
+    raw, folder = read_yaml(path), path.resolve().parent
+    # Before the overrides, since their paths depend on the fields of plugins.
+    import_plugins(raw, where=str(path), folder=folder)
+    for override in overrides:
+        apply_override(raw, override)
+    if not with_search:
+        search = raw.pop("search", None)
+        if isinstance(search, dict) and "objective" in search:
+            raw["search"] = {"objective": search["objective"]}
+    return parse_spec(raw, where=str(path), folder=folder)
+
+
+def parse_spec(
+    raw: Mapping[str, Any], *, where: str = "spec", folder: Path | None = None
+) -> RunSpec:
+    """Returns the spec from plain data; relative paths start at `folder`.
+
+    `where` begins the message of the SpecError that is raised if the data are invalid.
+    """
+    import_plugins(raw, where=where, folder=folder)
+    spec = _validated(raw, f"{where}: ", {"folder": folder})
+    check_space(spec, where)
+    return spec
+
+
+def import_plugins(raw: Mapping[str, Any], *, where: str, folder: Path | None) -> bool:
+    """Imports the plugins that a spec names, as plain data; returns True if there are new ones.
+
+    Raises SpecError without the user's consent, and if one cannot be imported.
+    """
+    is_new = import_named(raw.get("plugins"), where, folder)
+    if is_new:
+        rebuild(ModelSpec, SearchSpec, RunSpec)
+    return is_new
+
+
+def dump_spec(spec: RunSpec) -> dict[str, Any]:
+    """Returns the spec as plain data with all defaults; `parse_spec` reads it back."""
+    return spec.model_dump(mode="json", by_alias=True)
+
+
+def with_values(spec: RunSpec, values: Mapping[str, Any]) -> RunSpec:
+    """Returns the spec with the fields at dotted paths replaced. Raises SpecError if invalid."""
+    # Only changed sections are validated again: a spec is checked with each listed value.
+    changed = {path.partition(".")[0] for path in values if "." in path}
+    raw = dict(spec) | spec.model_dump(mode="json", by_alias=True, include=changed)
+    for path, value in values.items():
+        set_value(raw, path, value)
+    return _validated(raw)
+
+
+def with_each_encoder(spec: RunSpec) -> Iterator[RunSpec]:
+    """Yields the spec, and a copy for each listed value of a searched encoder field."""
+    yield spec
+    for path, dimension in spec.search.space.items():
+        if path.startswith("model.encoder."):
+            for value in dimension.values or ():
+                yield with_values(spec, {path: value, "search": {}})
+
+
+def with_scheduler(spec: RunSpec, recorded: RunSpec | None = None) -> RunSpec:
+    """Returns the spec with `search.scheduler` written out, for a sweep that starts or resumes.
+
+    If the spec omits it, the scheduler is that of `recorded`, the spec stored for the same sweep.
+    A sweep therefore keeps its scheduler if trials are added. Without `recorded` it is the default.
+    """
+    if spec.search.scheduler is not None:
+        return spec
+    scheduler = (recorded or spec).scheduler
+    search = spec.search.model_copy(update={"scheduler": scheduler})
+    return spec.model_copy(update={"search": search})
+
+
+def check_space(spec: RunSpec, where: str = "spec") -> None:
+    """Checks the search space: all paths exist, may be searched, and accept their extreme values.
+
+    Raises SpecError otherwise.
+    """
+    for path, dimension in spec.search.space.items():
+        place = f"{where}: search.space.{path}"
+        if reason := not_comparable().get(path):
+            raise SpecError(f"{place} must not be searched, for {reason}")
+        if path.split(".")[0] in NOT_SEARCHABLE:
+            raise SpecError(f"{place} must not be searched, for it is the same for all trials")
+        for value in dimension.extremes:
+            try:
+                with_values(spec, {path: value, "search": {}})
+            except SpecError as error:
+                raise SpecError(
+                    f"{place}: the field refuses {value!r} of {dimension.kind}: {error}"
+                ) from None
+
+
+def apply_override(raw: dict[str, Any], override: str) -> None:
+    """Sets the field of a `path=value` override in plain data; the value is read as YAML.
+
+    Relative paths start at the working directory and are made absolute. Raises SpecError if the
+    override is malformed.
+    """
+    path, equals, text = override.partition("=")
+    if not equals or not path:
+        raise SpecError(f"--set must read path=value, got {override!r}")
+    value = parse_yaml(text, f"--set {path}")
+    path = path.strip()
+    if path in path_fields(RunSpec) and isinstance(value, str) and not is_url(value):
+        file = expanded(value).absolute()
+        # These weights may be a name, such as imagenet; the encoder refuses an unknown one.
+        is_name = path == "model.encoder.weights" and is_word(value) and not file.exists()
+        value = value if is_name else str(file)
+    set_value(raw, path, value)
+
+
+def set_value(raw: dict[str, Any], path: str, value: Any) -> None:
+    """Sets the field at a dotted path of plain data, creating missing sections.
+
+    Raises SpecError if the path leads through a field that is no section.
+    """
+    # A key of these mappings may contain dots, so the rest of a path is one key.
+    open_keys = open_fields(RunSpec)
+    open_key = next((o for o in open_keys if path.startswith(f"{o}.")), None)
+    keys = [*open_key.split("."), path[len(open_key) + 1 :]] if open_key else path.split(".")
+    node = raw
+    for i, key in enumerate(keys[:-1]):
+        child = {} if node.get(key) is None else node[key]
+        choice = choice_fields(RunSpec).get(tuple(keys[: i + 1]))
+        if isinstance(child, str) and choice is not None:
+            child = {choice.key: child}
+        node[key] = child
+        if not isinstance(child, dict):
+            raise SpecError(
+                f"{path!r} must name a field, but {'.'.join(keys[: i + 1])} is no section"
+            )
+        node = child
+    node[keys[-1]] = value
+
+
+def _validated(raw: Any, where: str = "", context: Mapping[str, Any] | None = None) -> RunSpec:
+    try:
+        return RunSpec.model_validate(raw, context=context)
+    except ValidationError as error:
+        raise SpecError(where + explain(error, RunSpec)) from None

@@ -1,0 +1,76 @@
+"""Preparation of a sweep or a single training: everything that is checked or fetched before it.
+
+Bad input is found in the order of its cost: first the labels, the images' files, the resources and
+the network's weights, then the tracking server, beside which images are downloaded and decoded.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.paths import cache_folder, prepare_root
+from mtcon_ray.data.dataset import CheckedData, Dataset, check_dataset, open_dataset
+from mtcon_ray.plan.capacity import ClusterView
+from mtcon_ray.plan.plan import Plan
+from mtcon_ray.plan.planning import make_plan
+from mtcon_ray.spec.run_spec import RunSpec, with_each_encoder
+from mtcon_ray.tracking.login import check_login
+from mtcon_ray.tracking.mlflow_server import ServerCheck
+
+
+def prepare(
+    spec: RunSpec,
+    root: Path,
+    cluster: ClusterView,
+    uri: str,
+    callbacks: Callbacks,
+    first_configurations: tuple[dict[str, Any], ...] = (),
+) -> tuple[Plan, Dataset]:
+    """Returns the plan and the data of a spec that can be trained on this cluster.
+
+    `uri` is the tracking server's, which must answer unless `tracking.offline` is set. Raises
+    MtconError for anything that would end the training at its start.
+    """
+    if not spec.tracking.offline:
+        check_login(uri)
+    callbacks.on_phase("reading labels")
+    checked = check_data(spec, root)
+    make_plan(spec, root, cluster, checked.table)  # refuses bad input before images are decoded
+    tracking = spec.tracking
+    asked = None if tracking.offline else ServerCheck(uri, tracking.experiment, root)
+    fetch_weights(spec, cache_folder(root))
+    dataset = open_dataset(
+        spec.data,
+        view_size=spec.views.size,
+        store=cache_folder(root),
+        progress=callbacks.on_decode,
+        on_download=callbacks.on_download,
+        checked=checked,
+    )
+    # Images that could not be decoded belong to no split.
+    plan = make_plan(spec, root, cluster, dataset.table, first_configurations=first_configurations)
+    if asked:
+        callbacks.on_phase("asking the MLflow server")
+        asked.answer()
+    return plan, dataset
+
+
+def check_data(spec: RunSpec, root: Path) -> CheckedData:
+    """Reads labels and checks images; see `check_dataset`.
+
+    A CSV in an object store is downloaded, images are not. What is read can be passed on to
+    `make_plan` and `open_dataset`.
+    """
+    if spec.data.urls():
+        prepare_root(root)
+    return check_dataset(spec.data, spec.views.size, cache_folder(root))
+
+
+def fetch_weights(spec: RunSpec, store: Path) -> None:
+    """Downloads the encoder's named weights into the store, also those of searched values.
+
+    Trials on all nodes read them there. Raises SpecError if they cannot be downloaded,
+    ResourceError if the store cannot be written.
+    """
+    for one in with_each_encoder(spec):
+        one.model.encoder.fetch_weights(store)

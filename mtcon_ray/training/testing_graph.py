@@ -1,0 +1,119 @@
+"""Test of a step as a CUDA graph, on the CPU: recorded operations are repeated on their tensors."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeVar
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from mtcon_ray.losses import tiled_logsumexp
+from mtcon_ray.training.step_graph import WARM_UP, StepGraph
+from mtcon_ray.training.trainer import Trainer
+
+T = TypeVar("T")
+# Operations that read a value, in which a capture fails.
+READS = {"_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "_unique2"}
+
+
+class _Recording(TorchDispatchMode):
+    """Executes operations, and keeps them with their arguments and results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations: list[tuple[Any, Any, Any, Any]] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = func.overloadpacket.__name__
+        if name in READS:
+            # CUDA's messages have advice in further lines.
+            raise RuntimeError(f"operation not permitted when stream is capturing: {name}\nadvice")
+        result = func(*args, **kwargs)
+        self.operations.append((func, args, kwargs, result))
+        return result
+
+
+class CpuRecorder:
+    """Records as a CUDA graph is captured: Python is not run again, and tensors keep their place.
+
+    Unlike a capture a recording executes the operations, so the first repetition does nothing.
+    """
+
+    def __init__(self) -> None:
+        self.num_recordings = 0
+        self.num_repetitions = 0
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Does nothing."""
+        yield
+
+    def record(self, do: Callable[[], T]) -> tuple[Callable[[], None], T]:
+        """Returns a function that repeats the operations of `do`, and what that returned."""
+        self.num_recordings += 1
+        with _Recording() as recording:
+            result = do()
+        is_first = [True]
+
+        @torch.no_grad()
+        def repeat() -> None:
+            self.num_repetitions += 1
+            if is_first:
+                is_first.clear()
+                return
+            for func, args, kwargs, before in recording.operations:
+                now = func(*args, **kwargs)
+                for goal, found in zip(tree_leaves(before), tree_leaves(now), strict=True):
+                    if isinstance(goal, Tensor) and goal.data_ptr() != found.data_ptr():
+                        goal.copy_(found)
+
+        return repeat, result
+
+
+def as_on_a_gpu() -> AbstractContextManager[object]:
+    """Returns a context for choices by a value, which only a CPU reads without waiting."""
+    return patch.object(tiled_logsumexp, "is_sync_free", lambda x: False)
+
+
+def check_step_graph(plain: Trainer, graph: Trainer, *, num_steps: int = WARM_UP + 4) -> None:
+    """Checks that a training whose steps repeat a recorded one ends as the same without.
+
+    Both must be new. A step that depends on a value that Python computes anew in each, or that
+    reads a value from the device, does not pass.
+    """
+    recorder = CpuRecorder()
+    graph._graph = StepGraph(graph.learner, recorder)
+    with as_on_a_gpu():
+        for run in (plain, graph):
+            for _ in range(num_steps):
+                run._train_step()
+            run.learner.check()
+    expected, found = state_of(plain), state_of(graph)
+    assert expected.keys() == found.keys()
+    for name, value in expected.items():
+        # The learning rate is float32 in a graph, and float64 without.
+        assert torch.allclose(found[name], value, rtol=1e-3, atol=1e-4), name
+    phases = recorder.num_recordings
+    assert recorder.num_repetitions == num_steps - phases * WARM_UP > 0
+
+
+def state_of(run: Trainer) -> dict[str, Tensor]:
+    """Returns all that the steps of a training change, by name."""
+    learner = run.learner
+    modules = {"network": learner.network, "method": learner.method, "teacher": learner.teacher}
+    found = {
+        f"{name}.{key}": value
+        for name, module in modules.items()
+        if module is not None
+        for key, value in module.state_dict().items()
+    }
+    for i, each in learner.optimizer.state_dict()["state"].items():
+        found |= {f"optimizer.{i}.{key}": value for key, value in each.items() if value is not None}
+    losses = run._tally.losses  # None after an epoch
+    return found if losses is None else found | {"tally": losses}

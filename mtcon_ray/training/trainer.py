@@ -1,0 +1,347 @@
+"""The trainer: one training in this process, which yields its progress epoch by epoch."""
+
+import json
+import math
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from mtcon_ray.base import metrics
+from mtcon_ray.base.paths import LAST_FILE, MODEL_FILE, PREDICTIONS_FILE, PREVIOUS_FILE
+from mtcon_ray.data.dataset import Dataset
+from mtcon_ray.evaluation.protocol import Evaluation
+from mtcon_ray.methods import METHODS
+from mtcon_ray.models.network import Network
+from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec
+from mtcon_ray.training import checkpoint
+from mtcon_ray.training.batches import Batches
+from mtcon_ray.training.checkpoint_writer import CheckpointWriter
+from mtcon_ray.training.device import (
+    device_name,
+    explain_out_of_memory,
+    seed_generators,
+    settle,
+)
+from mtcon_ray.training.distributed import ALONE, Ranks, Requests, any_rank, check_same
+from mtcon_ray.training.optimizer import lr_at
+from mtcon_ray.training.step import Tally, Update, epoch_metrics, make_learner, update
+from mtcon_ray.training.step_graph import make_graph
+
+# Steps between two checks for non-finite values; each check synchronises with the device.
+CHECK_EVERY = 50
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Metrics of one completed epoch, counted from 1, by the names of `metrics`.
+
+    Validation metrics are included on rank 0 and in evaluated epochs only.
+    """
+
+    epoch: int
+    metrics: dict[str, float]
+    evaluated: bool
+    done: bool
+
+
+class Trainer:
+    """A training that resumes from `folder/last.pt`, if that exists, at any step.
+
+    `folder/model.pt` is the selected network, whose value and test scores count: the last
+    validated one, or the best validated one with `evaluate.select: best`.
+
+    Iterating trains and yields one Progress per epoch, until `train.epochs` or a plateau
+    (`train.patience`). All workers yield equally often, as Ray requires. Checkpoints (every
+    `train.checkpoint_every` epochs, the last, and each whose value is compared) are on disk before
+    the epoch is yielded. With `background`, by default on a GPU, a thread writes them while the
+    training goes on: the epoch is yielded between two steps of the next one, the same on all
+    workers. If one of several raises an error, it yields an epoch due before, `ends_alone` set.
+    `should_stop` is called before steps: with one worker before each, with several as `Requests`
+    does. If it returns True, or after the epoch `until`, the training is checkpointed there and
+    the iteration ends with `interrupted` set. `should_save` asks likewise for a checkpoint alone.
+
+    `last` is the last completed epoch, also right after resuming. A caller must record it then,
+    unless it has: the previous process may have died between the checkpoint and the record.
+
+    All randomness follows from the spec's seed and the step; torch's global generator is seeded in
+    each step. No random state is saved. On the CPU a resumed training is bit-equal to a whole one.
+
+    If `last.pt` is damaged, the previous checkpoint is used, or the training starts from scratch;
+    `damage` then describes it, else it is None. Raises CheckpointError if `last.pt` belongs to
+    another spec or data, StorageError if a checkpoint cannot be written.
+    """
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        dataset: Dataset,
+        folder: Path,
+        *,
+        device: torch.device,
+        ranks: Ranks = ALONE,
+        should_stop: Callable[[], bool] = lambda: False,
+        should_save: Callable[[], bool] = lambda: False,
+        store: Path | None = None,
+        until: int | None = None,
+        background: bool | None = None,
+    ) -> None:
+        torch.set_num_threads(spec.resources.cpus)
+        settle(device, spec.resources.gpu_share)
+        self.spec, self.dataset, self.folder = spec, dataset, folder
+        self.device, self.ranks = device, ranks
+        self._until = math.inf if until is None else until
+        # Not on a CPU, where a write is a small part of an epoch.
+        background = device.type == "cuda" if background is None else background
+        self._writer = writer = CheckpointWriter(background=background, together=ranks.world > 1)
+        asks = (should_stop, should_save)
+        writes = (lambda: not writer.is_idle) if background else None
+        self._requests = Requests(*asks, ranks=ranks, device=device, writes=writes)
+        self.interrupted, self.best_epoch = False, 0
+        self.last: Progress | None = None
+        self.best: float | None = None
+        self._at_plateau = False  # on ranks other than 0 one epoch later
+        self.damage: str | None = None
+        self._last_is_whole, self.step, self._lr, self._tally = False, 0, 0.0, Tally()
+        with self._memory_check():
+            problem = spec.problem(dataset.sizes)
+            method = METHODS[spec.method.name](spec.method, problem).to(device)
+            self._batches = Batches(
+                dataset,
+                method.examples(dataset, spec.seed),
+                spec.views,
+                batch_size=spec.train.batch_size,
+                seed=spec.seed,
+                device=device,
+                ranks=ranks,
+                balance=spec.train.balance,
+                share=spec.resources.gpu_share,
+            )
+            self.learner = make_learner(
+                method, spec.model, spec.train, spec.seed, device=device, ranks=ranks, store=store
+            )
+        self._graph = make_graph(self.learner, spec.train, device)
+        self.num_steps = spec.train.epochs * self._batches.steps_per_epoch
+        self._resume()
+
+    @property
+    def network(self) -> Network:
+        """The network with its current weights."""
+        return self.learner.network
+
+    @property
+    def place(self) -> dict[str, str]:
+        """The device's model and the precision; trials and attempts may differ in both."""
+        return {"device": device_name(self.device), "precision": self.learner.precision}
+
+    @property
+    def done(self) -> bool:
+        """True if the last epoch is completed, or one at a plateau."""
+        return self.step == self.num_steps or self._at_plateau
+
+    @property
+    def ends_alone(self) -> bool:
+        """True for an epoch that is yielded on this worker alone, before an error is raised."""
+        return self._writer.ends_alone
+
+    @property
+    def at_rung(self) -> bool:
+        """True if the epoch `until` is completed; it may not have been yielded yet."""
+        return self.last is not None and self.last.epoch >= self._until
+
+    def __iter__(self) -> Iterator[Progress]:
+        return self._writer.once_written(self._epochs())
+
+    def _epochs(self) -> Iterator[Progress | None]:
+        """Trains, and yields what `CheckpointWriter.once_written` takes."""
+        self.interrupted = False
+        if not self.spec.method.trains and not self.done:
+            self.step = self.num_steps
+            yield self._close_epoch(None)
+        while not self.done:
+            last_update = yield from self._train_to_epoch_end()
+            self._writer.join()
+            if last_update is None:
+                self._save_last()
+                self.interrupted = True
+                return
+            yield None
+            yield self._close_epoch(last_update)
+            if self.spec.train.patience is not None and self.step < self.num_steps:
+                # After the yield: until then other ranks may wait for rank 0's probe or test
+                # evaluation, which can take longer than a collective operation may.
+                self._at_plateau = any_rank(self._at_plateau, self.ranks, self.device)
+
+    def report(self) -> dict[str, float]:
+        """Returns the test evaluation of model.pt by metric name; writes predictions.npz."""
+        assert self.done, f"report at the end, not after step {self.step}"
+        if self.spec.evaluate.select == "best":
+            # The training is over, so the selected weights may overwrite the last ones.
+            self.network.load_state_dict(checkpoint.load(self.folder / MODEL_FILE)["network"])
+        return self.evaluate(partial(Evaluation.report, predictions=self.folder / PREDICTIONS_FILE))
+
+    def _train_to_epoch_end(self) -> Generator[None, None, Update | None]:
+        """Trains to the end of the epoch; returns its last update, or None if stopped before.
+
+        Yields before a step if no worker writes; the time until it goes on does not count. Raises
+        DivergedError if a gradient or loss was not finite.
+        """
+        begin = perf_counter() - self._tally.seconds
+        done: Update | None = None
+        while done is None or self.step % self._batches.steps_per_epoch:
+            # Several workers know it from an exchange since the epoch before was saved.
+            if self._requests.all_idle and (done is not None or self.ranks.world == 1):
+                paused = perf_counter()
+                yield
+                begin += perf_counter() - paused
+            stop, save = self._requests(now=done is None)
+            if stop or self.at_rung:
+                done = None
+                break
+            if save:
+                self._close_interval(begin)
+                self._save_last()
+                self._writer.join()  # the process may end
+            done = self._train_step()
+            if self.step % CHECK_EVERY == 0:
+                self.learner.check()
+        self._close_interval(begin)
+        return done
+
+    def _close_interval(self, begin: float) -> None:
+        """Checks the steps since the epoch's begin and times them; a device synchronisation."""
+        self.learner.check()
+        self._tally.seconds = perf_counter() - begin
+
+    def _train_step(self) -> Update:
+        self._lr = lr_at(self.step, self.spec.train, steps_per_epoch=self._batches.steps_per_epoch)
+        with self._memory_check():
+            size = self.spec.train.chunk_size or self.spec.train.batch_size
+            chunks, batch = self._batches.chunks(self.step, size)
+            seed_generators(self._batches.seed_of(self.step), self.device)
+            make = self._graph or partial(update, self.learner)
+            done = make(chunks, batch, lr=self._lr, step=self.step, num_steps=self.num_steps)
+        self._tally.add(done)
+        self.step += 1
+        return done
+
+    def _close_epoch(self, last_update: Update | None) -> Progress:
+        epoch = self.step // self._batches.steps_per_epoch
+        values = {}
+        if last_update is not None:
+            images = self.spec.train.batch_size * self.spec.method.images_per_example
+            values = epoch_metrics(self._tally, last_update, lr=self._lr, num_images=images)
+        evaluated = self.done or epoch % self.spec.evaluate.every == 0
+        if evaluated and self.ranks.rank == 0:
+            values |= self.evaluate(Evaluation.validate)
+            objective = self.spec.labels.objective
+            if self.best is not None and epoch == self.best_epoch:
+                # model.pt is a killed process's network of this epoch: the value must be of it too.
+                values[objective] = self.best
+            self._keep(epoch, values[objective])
+            self._at_plateau = self.spec.train.is_plateau(epoch - self.best_epoch)
+            if self.spec.evaluate.select == "best" and self.best is not None:
+                values[metrics.BEST] = self.best
+        if evaluated:
+            self._requests.wait_for_all()
+        self.last = Progress(epoch, values, evaluated, self.done)
+        self._tally = Tally()
+        # Trained again on a GPU an epoch has another value, and the event log keeps the first one.
+        compared = evaluated and (self.spec.evaluate.select == "best" or self.spec.train.patience)
+        if self.done or compared or epoch % self.spec.train.checkpoint_every == 0:
+            self._save_last()
+        return self.last
+
+    def evaluate(self, measure: Callable[[Evaluation], dict[str, float]]) -> dict[str, float]:
+        """Returns what `measure` finds of the network."""
+        spec, dtype = self.spec, self.learner.autocast_dtype
+        seed, weights = spec.seed, spec.search.weights
+        evaluation = Evaluation(
+            self.network, self.dataset, spec.evaluate, spec.views, self.device, seed, dtype, weights
+        )
+        size = f"evaluate.batch_size {spec.evaluate.batch_size}"
+        with explain_out_of_memory(size, "lower evaluate.batch_size"):
+            return measure(evaluation)
+
+    def _memory_check(self) -> AbstractContextManager[None]:
+        train, views = self.spec.train, self.spec.views
+        return explain_out_of_memory(
+            f"train.batch_size {train.batch_size} x {views.num_views} views of {views.size} pixels "
+            f"on {self.ranks.world} worker(s)",
+            "set train.chunk_size, lower train.batch_size or views.size or raise resources.workers",
+        )
+
+    def _identity(self) -> dict[str, Any]:
+        spec, data = json.dumps(dump_spec(self.spec)), self.dataset
+        return {"spec": spec, "fingerprint": data.fingerprint, "sizes": data.sizes}
+
+    def _keep(self, epoch: int, value: float) -> None:
+        """Writes model.pt if the network of this validated epoch is the selected one so far."""
+        if math.isfinite(value) and (self.best is None or value > self.best):
+            self.best, self.best_epoch = value, epoch
+        elif self.spec.evaluate.select == "best" and self.best is not None:
+            return
+        # Without buffers: queues of keys may be larger than the network.
+        learned = {name: p.detach() for name, p in self.learner.method.named_parameters()}
+        self._writer.save(
+            self.folder / MODEL_FILE,
+            {
+                **self._identity(),
+                "network": self.network.state_dict(),
+                "method": learned,
+                "classes": {key: list(names) for key, names in self.dataset.table.classes.items()},
+                "epoch": epoch,
+                "value": value,
+            },
+        )
+
+    def _save_last(self) -> None:
+        if self.ranks.rank != 0:
+            return
+        self._writer.save(
+            self.folder / LAST_FILE,
+            {
+                **self._identity(),
+                **self.learner.state(),
+                "step": self.step,
+                "tally": vars(self._tally),
+                "best": self.best,
+                "best_epoch": self.best_epoch,
+                "last": None if self.last is None else asdict(self.last),
+            },
+            # A damaged last.pt must not replace the intact checkpoint before it.
+            previous=self.folder / PREVIOUS_FILE if self._last_is_whole else None,
+        )
+        self._last_is_whole = True
+
+    def _resume(self) -> None:
+        checkpoint.make_folder(self.folder)
+        # The epoch of the best network is not trained again, so its model.pt must be intact too.
+        with_model = self.spec.evaluate.select == "best"
+        state, path, damage = checkpoint.load_newest(self.folder, with_model=with_model)
+        if state is not None and path is not None:
+            self._restore(path, state)
+        self._last_is_whole = path is not None and path.name == LAST_FILE
+        if damage is not None:
+            epoch = self.step // self._batches.steps_per_epoch
+            where = f"goes on after epoch {epoch}, from {path.name}" if path else "starts anew"
+            self.damage = f"{damage}; the training {where}"
+        check_same(self.step, self.folder, self.ranks, self.device)
+
+    def _restore(self, path: Path, state: dict[str, Any]) -> None:
+        recorded = parse_spec(checkpoint.spec_in(path, state), where=str(path))
+        saved = {**dump_spec(recorded), "data fingerprint": state.get("fingerprint")}
+        current = {**dump_spec(self.spec), "data fingerprint": self.dataset.fingerprint}
+        checkpoint.check_same_training(path, saved, current)
+        with checkpoint.reading(path):
+            self.learner.restore(state)
+            self.step = int(state["step"])
+            self.best, self.best_epoch = state["best"], state["best_epoch"]
+            self.last = None if state["last"] is None else Progress(**state["last"])
+            self._at_plateau = self.last is not None and self.last.done
+            self._tally = Tally.restored(state["tally"], self.device)

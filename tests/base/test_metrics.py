@@ -1,0 +1,112 @@
+"""Tests of metric names, and of reading a label's score whatever its kind."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mtcon_ray.base import metrics
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("classes", "accuracy"), ("set", "map"), ("number", "r2")]
+)
+def test_a_reading_finds_the_score_that_was_tracked(kind: str, name: str) -> None:
+    values = {f"val/{name}/looks": 0.5, f"val/{name}_std/looks": 0.1, "val/accuracy": 0.9}
+    assert metrics.score(kind, "val", "looks") in values
+    assert metrics.score_std(kind, "val", "looks") in values
+    assert metrics.reading(values, "val", "looks") == (0.5, 0.1)
+    assert metrics.reading(values, "test", "looks") == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "name", "title"),
+    [
+        (["classes"], "val/accuracy", "accuracy"),
+        (["classes", "classes"], "val/accuracy", "accuracy"),
+        (["set", "set"], "val/score", "mAP"),
+        (["number"], "val/score", "R²"),
+        (["number", "classes"], "val/score", "mean of accuracy, R²"),
+        (["set", "number", "classes"], "val/score", "mean of accuracy, mAP, R²"),
+        ([], "val/rankme", "RankMe of the features, as a share of their width"),
+    ],
+)
+def test_only_the_mean_of_accuracies_is_called_accuracy(
+    kinds: list[str], name: str, title: str
+) -> None:
+    assert metrics.objective_name(iter(kinds)) == name
+    assert metrics.objective_title(iter(kinds)) == title
+
+
+def test_the_objective_is_found_under_both_names() -> None:
+    assert metrics.objective({"val/score": 0.4, "val/accuracy/shape": 0.9}) == 0.4
+    assert metrics.objective({"val/accuracy": 0.3, "val/map/looks": 0.9}) == 0.3
+    assert metrics.objective({"val/rankme": 0.2, "loss": 1.0}) == 0.2
+    assert metrics.objective({"loss": 1.0, "val/accuracy/shape": 0.9}) is None
+
+
+@pytest.mark.parametrize(
+    ("weights", "name", "title"),
+    [
+        (None, "val/score", "mean of accuracy, mAP"),
+        ({"looks": 2.0}, "val/objective", "mAP of looks"),
+        (
+            {"looks": 3.0, "shape": 1.0},
+            "val/objective",
+            "weighted mean: 75% mAP of looks, 25% accuracy of shape",
+        ),
+    ],
+)
+def test_the_objective_of_a_spec_has_its_own_name(
+    weights: dict[str, float] | None, name: str, title: str
+) -> None:
+    kinds: dict[str, metrics.Kind] = {"shape": "classes", "looks": "set"}
+    labels = metrics.Labels(tuple(kinds), (), kinds, weights)
+    assert (labels.objective, labels.objective_title) == (name, title)
+    # It is preferred to the mean, which is tracked beside it.
+    assert metrics.objective({"val/score": 0.4, "val/objective": 0.0}) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("columns", "names"),
+    [
+        ("Heel height (cm)", "heel-height-cm"),  # names of results that are published
+        ("a_b,a b,2", "a_b,a-b,2"),
+        ("形状,颜色,форма,شكل,große", "形状,颜色,форма,شكل,große"),
+        ("caf\u00e9,cafe\u0301", "café,café-2"),
+        ("+,?,A+,A-,a,a-2", "label,label-2,a,a-2,a-3,a-2-2"),
+        ("a.b,a=b,c", "a-b,a-b-2,c"),
+    ],
+)
+def test_names_of_columns_are_different(columns: str, names: str) -> None:
+    found = metrics.slugs(columns.split(","))
+    assert found == dict(zip(columns.split(","), names.split(","), strict=True))
+    # Of tasks alone and of tasks and held-out labels.
+    assert metrics.slugs(columns.split(",")[:1]).items() <= found.items()
+
+
+@pytest.mark.mlflow
+def test_mlflow_takes_each_name_of_a_label(tmp_path: Path, empty_database: Path) -> None:
+    """Long names are shortened to names that differ, and the user is told."""
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric
+
+    question = "How much do you agree " * 12
+    columns = [question, f"{question}?", "形" * 300, "k" * 228, "रंग", "A+", "a/b: c.d", "²½", "🙂"]
+    labels = metrics.Labels(tuple(columns), (), dict.fromkeys(columns, "set"))
+    names = []
+    for slug in labels.slugs.values():
+        scores = [metrics.score, metrics.score_std]
+        names += [score(kind, "heldout", slug) for score in scores for kind in metrics.SCORES]
+        names += [metrics.f1("heldout", "sample", slug), metrics.neighbours("heldout", slug)]
+        names += [metrics.average_precision("heldout", slug), metrics.cosine("positive", slug)]
+        names += [metrics.temperature_at("max", slug), metrics.weight(slug)]
+    assert len(set(names)) == len(columns) * 12
+    client = MlflowClient(f"sqlite:///{shutil.copy(empty_database, tmp_path)}")
+    run = client.create_run("0").info.run_id
+    client.log_batch(run, [Metric(name, 1.0, 0, 0) for name in names])
+    assert client.get_run(run).data.metrics.keys() == set(names)
+    warned = [name for name in labels.slugs.values() if repr(name) in "".join(labels.warnings)]
+    assert warned == [labels.slugs[column] for column in columns[:3]]
+    assert all("MLflow takes 250 characters" in text for text in labels.warnings)
+    assert metrics.Labels(("a", "b"), ("c",), {}).warnings == []

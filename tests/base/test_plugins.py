@@ -1,0 +1,259 @@
+"""Plugins in processes of their own, since a registered class stays in its table."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from mtcon_ray.base import plugins
+from mtcon_ray.base.paths import parent_log, sweep_folder
+from mtcon_ray.cli.main import program
+from mtcon_ray.errors import SpecError
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Started
+from mtcon_ray.records.recorded import load_recorded
+from mtcon_ray.records.results import load_sweep
+from tests.stored_sweep import copy_stored
+from tests.waiting import PATIENCE_SECONDS
+
+REPOSITORY = Path(__file__).parents[2]
+PAGE = (REPOSITORY / "docs" / "extending.md").read_text("utf-8")
+CONSENT = "MTCON_RAY_ALLOW_PLUGINS"
+# A method whose loss depends on which item is the first.
+WRONG = """
+from typing import Literal
+
+from mtcon_example.blend import Blend
+from mtcon_ray.methods import METHODS
+from mtcon_ray.testing import MethodContract
+
+@METHODS.register("wrong")
+class Wrong(Blend):
+    class Spec(Blend.Spec):
+        name: Literal["wrong"] = "wrong"
+
+    def forward(self, z_by_head, batch):
+        output = super().forward(z_by_head, batch)
+        return type(output)({h: x * z_by_head[h][0].sum() for h, x in output.losses.items()})
+
+class TestWrong(MethodContract):
+    method = {"name": "wrong"}
+"""
+
+
+def example_files() -> dict[str, str]:
+    """Returns the Python files of docs/extending.md by name."""
+    return dict(
+        re.findall(r"^`mtcon_example/(\w+\.py)`:.*?^```python\n(.*?)^```", PAGE, re.S | re.M)
+    )
+
+
+def project() -> dict[str, object]:
+    """Returns the pyproject.toml of docs/extending.md."""
+    (text,) = re.findall(r"^```toml\n# pyproject.toml\n(.*?)^```", PAGE, re.S | re.M)
+    found: dict[str, object] = tomllib.loads(text)["project"]
+    return found
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """Returns a folder of packages in which pip would have installed the example."""
+    site = tmp_path / "site"
+    package, info = site / "mtcon_example", site / "mtcon_example-0.1.dist-info"
+    package.mkdir(parents=True)
+    info.mkdir()
+    for name, code in {**example_files(), "__init__.py": ""}.items():
+        (package / name).write_text(code)
+    given = project()
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {given['name']}\nVersion: {given['version']}\n"
+    )
+    groups = given["entry-points"]
+    assert isinstance(groups, dict)
+    assert sum(len(modules) for modules in groups.values()) == len(example_files()) == 4
+    lines = [
+        line
+        for group, modules in groups.items()
+        for line in (f"[{group}]", *(f"{name} = {module}" for name, module in modules.items()))
+    ]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    return site
+
+
+def write_spec(folder: Path, **changes: object) -> Path:
+    """Writes a spec of small trainings on the example's kind of data, and its images."""
+    shapes = np.array(["disc", "ring"] * 60)
+    images = np.random.default_rng(0).integers(0, 255, (120, 16, 16, 3), dtype=np.uint8)
+    np.savez(folder / "toy.npz", images=images, shape=shapes)
+    spec = {
+        "name": "own",
+        "data": {"kind": "arrays", "file": "toy.npz", "tasks": ["shape"]},
+        "views": {"size": 12},
+        "model": {"encoder": {"name": "flat", "width": 16}, "head_dim": 8},
+        "method": "blend",
+        "train": {"epochs": 1, "warmup_epochs": 0, "batch_size": 16},
+        "evaluate": {"bootstrap": 10},
+        "search": {
+            "space": {"train.epochs": {"grid": [1, 4]}},
+            "sampler": "grid",
+            "scheduler": {"name": "patience", "probes": 1},
+        },
+        "tracking": {"offline": True},
+        "storage": {"root": "root"},
+    }
+    path = folder / "spec.yaml"
+    path.write_text(yaml.safe_dump({**spec, **changes}))
+    return path
+
+
+def command(
+    folder: Path, *words: str, site: Path | None = None, **variables: str
+) -> tuple[int, str]:
+    """Runs mtcon-ray in a folder; returns exit code and output."""
+    paths = [str(site)] if site else []
+    environment = {
+        **{name: value for name, value in os.environ.items() if name != CONSENT},
+        "PYTHONPATH": os.pathsep.join([*paths, str(REPOSITORY)]),
+        **variables,
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "mtcon_ray", *words],
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS,
+    )  # fmt: skip
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_an_installed_package_is_known_everywhere(tmp_path: Path, installed: Path) -> None:
+    write_spec(tmp_path)
+    code, text = command(tmp_path, "plan", "spec.yaml", site=installed)
+    assert code == 0, text
+    assert "flat" in text
+    assert "patience" in text
+    code, text = command(tmp_path, "schema", site=installed)
+    assert all(f'"{name}"' in text for name in ("blend", "flat", "arrays", "patience"))
+    unknown = CliRunner().invoke(program, ["validate", str(tmp_path / "spec.yaml")])
+    assert unknown.exit_code == 2
+    assert "data.kind: unknown kind 'arrays'" in unknown.stderr
+
+
+def write_project(folder: Path) -> tuple[str, Path]:
+    """Writes the example's modules beside a spec; returns the spec's path and another folder."""
+    for name, code in example_files().items():
+        (folder / name).write_text(code)
+    modules = [name.removesuffix(".py") for name in example_files()]
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    return str(write_spec(folder, plugins=modules)), elsewhere
+
+
+@pytest.mark.slow
+def test_modules_beside_a_spec_need_consent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are found in the spec's folder, by a command in any folder."""
+    spec, elsewhere = write_project(tmp_path)
+    monkeypatch.delenv(CONSENT, raising=False)
+    refused = CliRunner().invoke(program, ["validate", spec])
+    assert refused.exit_code == 2
+    first = next(iter(example_files())).removesuffix(".py")
+    told = f"plugins must be allowed, for they are code that runs here, got {first}"
+    assert told in refused.stderr
+    assert "--allow-plugins" in refused.stderr
+    assert command(elsewhere, "validate", spec, MTCON_RAY_ALLOW_PLUGINS="1")[0] == 0
+    (tmp_path / "blend.py").write_text("raise RuntimeError('not today')")
+    code_, text = command(elsewhere, "validate", spec, "--allow-plugins")
+    assert code_ == 2
+    assert "got 'blend': RuntimeError: not today" in text
+
+
+@pytest.mark.slow
+def test_the_contract_runs_on_a_plugin_s_method(tmp_path: Path, installed: Path) -> None:
+    """By the test file that the page shows, and it fails for a wrong method."""
+    (code,) = re.findall(r"^```python\n(from mtcon_ray.testing.*?)^```", PAGE, re.S | re.M)
+    (tmp_path / "test_blend.py").write_text(code)
+    (tmp_path / "test_wrong.py").write_text(WRONG)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(installed), str(REPOSITORY)])}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-p", "no:randomly"],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS,
+    )  # fmt: skip
+    assert len(re.findall(r"^test_blend.py::TestBlend::\w+ PASSED", done.stdout, re.M)) == 8
+    assert "FAILED test_wrong.py::TestWrong::test_order_of_items" in done.stdout
+
+
+def test_what_is_outside_of_an_uploaded_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only modules that were found beside a spec; installed ones are on the cluster or are not."""
+    monkeypatch.setattr(plugins, "_folders", [])
+    monkeypatch.setattr(plugins, "_imported", [])
+    monkeypatch.setattr(plugins, "_consent", True)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(tmp_path)
+    spec = tmp_path / "spec"
+    spec.mkdir()
+    (spec / "only_here.py").write_text("")
+    monkeypatch.setitem(sys.modules, "only_here", None)
+    del sys.modules["only_here"]
+    assert plugins.import_named(["only_here", "json"], "spec", spec)
+    assert not plugins.import_named(["only_here"], "spec", spec)
+    assert plugins.outside(["only_here", "json"], tmp_path / "elsewhere") == ["only_here"]
+    assert plugins.outside(["only_here", "json"], tmp_path) == []
+    assert sys.path[-2:] == [str(spec.resolve()), str(tmp_path.resolve())]
+    assert plugins.versions().keys() >= {"only_here", "json"}
+
+
+def test_a_plugin_that_ends_the_program_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each command would end with exit code 0 and do nothing."""
+    (tmp_path / "quits.py").write_text("import sys\nsys.exit()")
+    monkeypatch.setattr(plugins, "_consent", True)
+    monkeypatch.setattr(plugins, "_folders", [])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    with pytest.raises(SpecError, match=r"spec: plugins must .* got 'quits': SystemExit"):
+        plugins.import_named(["quits"], "spec", tmp_path)
+    entry = EntryPoint("quits", "quits", plugins.GROUPS[0])
+    monkeypatch.setattr(plugins, "installed_plugins", lambda: [entry])
+    with pytest.raises(SpecError, match="'quits' of an unknown package must be importable"):
+        plugins.import_installed()
+
+
+def test_results_are_shown_without_the_plugins(tmp_path: Path) -> None:
+    folder = sweep_folder(tmp_path, "own")
+    copy_stored(folder)
+    spec = yaml.safe_load((folder / "spec.yaml").read_text())
+    spec["model"]["encoder"] = {"name": "flat", "width": 16}
+    of_plugins = {"plugins": ["absent"], "method": {"name": "blend"}}
+    (folder / "spec.yaml").write_text(yaml.safe_dump({**spec, **of_plugins}))
+    for words in (("list",), ("status", "own"), ("report", "own"), ("best", "own")):
+        shown = CliRunner().invoke(program, [*words, "--root", str(tmp_path)])
+        assert shown.exit_code == 0, shown.output
+        assert "own" in shown.output
+    assert "blend on flat" in (folder / "report" / "index.html").read_text()
+    with pytest.raises(Exception, match="plugins must be allowed"):
+        load_recorded(folder / "spec.yaml")
+
+
+@pytest.mark.soak
+@pytest.mark.ray
+@pytest.mark.mlflow
+def test_trials_import_the_plugins_of_a_sweep(tmp_path: Path) -> None:
+    spec, elsewhere = write_project(tmp_path)
+    code_, text = command(elsewhere, "sweep", spec, "--allow-plugins", "--name", "own")
+    assert code_ == 0, text
+    folder = sweep_folder(tmp_path / "root", "own")
+    trials = load_sweep(folder).trials
+    assert trials[0].status == "FINISHED"
+    assert trials[1].status in ("FINISHED", "PRUNED")
+    (start,) = [e for e in EventLog.read(parent_log(folder)) if isinstance(e, Started)]
+    assert start.tags["mtcon.plugin.blend"].startswith("sha256:")

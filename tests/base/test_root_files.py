@@ -1,0 +1,231 @@
+"""Tests of files below the root: no link leads a write or a read elsewhere."""
+
+import ast
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mtcon_ray.base.root_files import (
+    below,
+    check_no_links,
+    check_own,
+    make_folder,
+    move,
+    read_small,
+    remove,
+    remove_folder,
+    split_at_root,
+    touch,
+    write,
+)
+from mtcon_ray.errors import SweepError
+from tests.test_layers import PACKAGE
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Returns a sweep's folder below a root to which a link of the user leads."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "root").symlink_to(tmp_path / "disk")
+    folder = tmp_path / "root" / "sweeps" / "theirs"
+    make_folder(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("path", "root"),
+    [
+        ("/r/sweeps/a/spool/parent.jsonl", "/r"),
+        ("/r/runs/a", "/r"),
+        ("/home/runs/jan/store/x.lock", "/home/runs/jan"),
+        ("/somewhere/out/a.png", "/somewhere/out"),
+    ],
+)
+def test_the_root_of_a_path_is_above_the_last_folder_of_its_kind(path: str, root: str) -> None:
+    found, parts = split_at_root(Path(path))
+    assert (str(found), found.joinpath(*parts)) == (root, Path(path))
+
+
+@pytest.mark.parametrize("path", ["sweeps/a/../../x", "sweeps/a/spool/../../../../x.jsonl"])
+def test_a_path_below_the_root_does_not_lead_back(tmp_path: Path, path: str) -> None:
+    with pytest.raises(SweepError, match=r"must not contain '\.\.'"):
+        write(tmp_path / path, "")
+
+
+def opened(mode: str) -> Callable[[Path], object]:
+    return lambda path: open(path, mode, opener=below).close()
+
+
+WRITES: dict[str, Callable[[Path], object]] = {
+    "w": opened("w"), "a+": opened("a+"), "r+": opened("r+"), "x": opened("x"),
+    "touch": touch, "check": check_no_links, "folder": make_folder, "remove folder": remove_folder,
+    "write": lambda path: write(path, "theirs"),
+}  # fmt: skip
+BESIDE: dict[str, Callable[[Path], object]] = {
+    "remove": remove,
+    "move": lambda path: move(path, path.with_name("other")),
+    "move to": lambda path: move(path.parents[1] / "own", path),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("dangling", [False, True])
+def test_no_write_follows_a_link_to_a_file(folder: Path, name: str, dangling: bool) -> None:
+    victim, link = folder.parents[1] / "victim", folder / "link"
+    if not dangling:
+        victim.write_text("mine")
+    link.symlink_to(victim)
+    with pytest.raises(SweepError, match=rf"{link} must not be a link .* got a link to {victim};"):
+        WRITES[name](link)
+    assert link.is_symlink()
+    assert victim.exists() != dangling
+    assert dangling or victim.read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", [*WRITES, *BESIDE])
+def test_no_write_follows_a_link_to_a_folder_above_the_file(folder: Path, name: str) -> None:
+    victims, link = folder.parents[1] / "victims", folder / "link"
+    (victims / "file").mkdir(parents=True)
+    (folder / "own").write_text("theirs")
+    link.symlink_to(victims)
+    with pytest.raises(SweepError, match=rf"{link} must not be a link .* --root or storage\.root"):
+        (WRITES | BESIDE)[name](link / "file")
+    assert [entry.name for entry in victims.iterdir()] == ["file"]
+    assert (folder / "own").exists()
+
+
+@pytest.mark.parametrize("name", [*WRITES, *BESIDE, "read"])
+def test_a_link_that_is_made_after_the_check_is_not_followed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    victims, link = folder.parents[1] / "victims", folder / "link"
+    (victims / "file").mkdir(parents=True)
+    (folder / "own").write_text("theirs")
+    link.symlink_to(victims)
+    monkeypatch.setattr("mtcon_ray.base.root_files.check_no_links", lambda path, itself=True: None)
+    monkeypatch.setattr("mtcon_ray.base.root_files.check_own", lambda path: path)
+    if name == "check":
+        return
+    with pytest.raises(OSError, match="Not a directory"):
+        (WRITES | BESIDE | {"read": read_small})[name](link / "file")
+    assert [entry.name for entry in victims.iterdir()] == ["file"]
+
+
+def test_a_link_named_store_needs_another_way_out(folder: Path) -> None:
+    store = folder.parents[1] / "store"
+    store.symlink_to(folder)
+    with pytest.raises(SweepError, match=f"{store} must not be a link .* `mount --bind`"):
+        make_folder(store / "images")
+
+
+def test_a_link_itself_may_be_removed_or_replaced(folder: Path) -> None:
+    victim = folder.parents[1] / "victim"
+    victim.write_text("mine")
+    for name in ("removed", "replaced", "moved"):
+        (folder / name).symlink_to(victim)
+    remove(folder / "removed")
+    write(folder / "own", "theirs")
+    move(folder / "own", folder / "replaced")
+    move(folder / "moved", folder / "to")
+    assert sorted(p.name for p in folder.iterdir()) == ["replaced", "to"]
+    assert (folder / "replaced").read_text() == "theirs"
+    assert victim.read_text() == "mine"
+
+
+@pytest.mark.parametrize("mode", ["w", "r", "r+"])
+def test_pipes_are_refused_without_waiting_for_them(folder: Path, mode: str) -> None:
+    os.mkfifo(folder / "pipe")
+    with pytest.raises((SweepError, OSError), match=r"must be a plain file|No such device"):
+        opened(mode)(folder / "pipe")
+
+
+def test_a_read_follows_links_within_the_folder_only(folder: Path) -> None:
+    secret = folder.parents[1] / "secret"
+    secret.write_text("canary")
+    (folder / "own").write_text("theirs")
+    (folder / "within").symlink_to("own")
+    (folder / "away").symlink_to(secret)
+    (folder / "home").symlink_to(secret.parent)
+    (folder / "loop").symlink_to("loop")
+    assert read_small(folder / "within") == b"theirs"
+    for name in ("away", "home/secret"):
+        for read in (read_small, check_own):
+            with pytest.raises(SweepError, match=r"of its own folder, got .*/secret"):
+                read(folder / name)
+    with pytest.raises((SweepError, OSError)):
+        read_small(folder / "loop")
+    (folder.parent / "moved").symlink_to(folder)
+    assert read_small(folder.parent / "moved" / "own") == b"theirs", "a link of the user"
+
+
+def test_files_and_folders_are_their_owners_alone(folder: Path) -> None:
+    before = os.umask(0)
+    try:
+        make_folder(folder / "a" / "b")
+        write(folder / "a" / "file", "x")
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (folder / "a", folder / "a" / "b")]
+    assert modes == [0o700, 0o700]
+    assert stat.S_IMODE((folder / "a" / "file").stat().st_mode) == 0o600
+
+
+# Modules that write elsewhere than below the root, and why they need no `root_files.py`.
+ELSEWHERE = {
+    "base/root_files.py": "the functions themselves",
+    "base/paths.py": "creates the root, above which links are the user's own",
+    "cli/main.py": "the trace of an error, in a new temporary file",
+    "cli/spec_template.py": "init writes to the path of --output, and only a new file",
+    "cli/spec_commands.py": "init removes the file that it has just made",
+    "cli/example_files.py": "examples are copied to a folder that the user names",
+    "display/terminal.py": "/dev/null",
+    "cluster/ray_folders.py": "the folder of Ray's sessions, which it checks itself",
+    "cluster/ray_private.py": "the session folder of Ray",
+    "data/image_cache.py": "storage.node_store, whose links are resolved before it is used",
+    "export/write.py": "a new folder that the user names with --to",
+    "tracking/model_registry.py": "the folder that export has just written",
+}
+METHODS = {
+    *("write_text", "write_bytes", "touch", "mkdir", "unlink", "chmod", "symlink_to"),
+    *("hardlink_to", "rmtree", "copytree", "copyfile", "copyfileobj", "save_file"),
+}
+OF_OS = {
+    *("os.replace", "os.rename", "os.remove", "os.unlink", "os.mkdir", "os.makedirs", "os.rmdir"),
+    *("os.truncate", "os.symlink", "os.link", "os.chmod"),
+}
+
+
+def is_write(call: ast.Call) -> bool:
+    """Returns True for a call that writes a path without `root_files.py`."""
+    name, values = ast.unparse(call.func), [*call.args, *(k.value for k in call.keywords)]
+    modes = [v.value for v in values if isinstance(v, ast.Constant) and isinstance(v.value, str)]
+    writes = any(set(mode) <= set("rwaxbt+") and set(mode) & set("wax+") for mode in modes)
+    attribute = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    if name == "open":
+        openers = [ast.unparse(k.value) for k in call.keywords if k.arg == "opener"]
+        return writes and not {"below", "root_files.below"} & set(openers)
+    if name == "os.open":
+        return "O_RDONLY" not in ast.unparse(call)
+    # Of a path: that of a text has two arguments, and that of a table names its argument.
+    if attribute in ("replace", "rename") and len(call.args) == 1:
+        return True
+    return name in OF_OS or attribute in METHODS or (attribute == "open" and writes)
+
+
+def writes(source: str) -> list[str]:
+    """Returns the calls that write a path without `root_files.py`, with their lines."""
+    calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    return [f"line {c.lineno}: {ast.unparse(c)[:80]}" for c in calls if is_write(c)]
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: p.stem)
+def test_only_root_files_writes_below_the_root(path: Path) -> None:
+    found = writes(path.read_text(encoding="utf-8"))
+    name = str(path.relative_to(PACKAGE))
+    if name in ELSEWHERE:
+        assert found, f"{name} needs no exception"
+    else:
+        assert not found, f"{name} writes without mtcon_ray/base/root_files.py: {found}"

@@ -1,0 +1,91 @@
+"""Tests of the YAML of specs: numbers of YAML 1.2, strings that look like them, repeated keys."""
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mtcon_ray.base.safe_yaml import dump_yaml, parse_yaml, read_yaml
+from mtcon_ray.errors import SpecError
+from mtcon_ray.spec.run_spec import load_spec
+
+
+def test_numbers_are_those_of_yaml_1_2_wherever_they_stand(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(
+        "name: x\ndata: {kind: synthetic}\ntrain: {lr: +2E-1, momentum: .5, lr_final: 1e-3}\n"
+        "search:\n  space: {train.lr: {grid: [1e-3, 1e-2]}, train.momentum: {choice: [.5, -0.]}}\n"
+        "  first_points: [{train.lr: 0.001}]\n"
+    )
+    spec = load_spec(path, ["search.space.method.temperature={loguniform: [1e-2, 1.]}"])
+    space = spec.search.space
+    assert space["train.lr"].grid == (0.001, 0.01)
+    assert space["train.momentum"].choice == (0.5, 0.0)
+    assert space["method.temperature"].loguniform == (0.01, 1)
+    assert (spec.train.lr, spec.train.momentum, spec.train.lr_final) == (0.2, 0.5, 0.001)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("010", 10), ("064", 64), ("-08", -8), ("+12", 12), ("0o17", 15), ("0x1F", 31), ("0", 0),
+        ("1:30", "1:30"), ("1:30.5", "1:30.5"), ("0b11", "0b11"), ("1_000", "1_000"),
+        ("0o8", "0o8"), ("-0x1", "-0x1"), ("2026-01-31", "2026-01-31"), ("=", "="), ("<<", "<<"),
+        ("1e400", math.inf), ("-.Inf", -math.inf), ("~", None), ("no", False), ("on", True),
+    ],
+)  # fmt: skip
+def test_plain_values_are_those_of_yaml_1_2_and_booleans_those_of_1_1(
+    text: str, value: Any
+) -> None:
+    (read,) = parse_yaml(f"[{text}]", "file")
+    assert read == value
+    assert type(read) is type(value)
+
+
+LOOKS = st.text("0123456789:_.-+eExobnaftruysi", max_size=6)
+PLAIN = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(), LOOKS
+)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.text() | LOOKS, PLAIN))
+def test_what_is_written_is_read_back_by_readers_of_both_versions(value: dict[str, Any]) -> None:
+    text = dump_yaml(value)
+    assert repr(parse_yaml(text, "file")) == repr(yaml.safe_load(text)) == repr(value)
+
+
+def test_neither_pipe_nor_device_is_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
+        with pytest.raises(SpecError, match=f"{path} must be a readable YAML file: (it|Is)"):
+            read_yaml(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "name: x\ntrain: {lr: 1}\nviews: {}\ntrain: {}\n",
+            "file must give a key once in a mapping, got 'train' in lines 2 and 4",
+        ),
+        ("search: [{a: 1, b: {c: 1,\n 'c': 2}}]", "got 'c' in lines 1 and 2"),
+    ],
+)
+def test_a_key_given_twice_is_refused(text: str, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        parse_yaml(text, "file")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["!!bool maybe", "!!timestamp foo", "!!float ''", "!!set {b}", "!!str 1", "!own [1]", "!!map"],
+)
+def test_a_tag_is_refused(text: str) -> None:
+    with pytest.raises(SpecError, match=r"file must not use YAML tags .*, got '.*(2002:|!own)"):
+        parse_yaml(f"a: {text}", "file")

@@ -1,0 +1,115 @@
+"""A comparison's YAML: one base, a method per system, and checks before the first training."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mtcon_ray.comparison.comparison_spec import load_comparison
+from mtcon_ray.errors import SpecError
+
+BASE: dict[str, Any] = {
+    "version": 1,
+    "name": "few",
+    "base": {"data": {"kind": "synthetic"}, "train": {"epochs": 4}},
+    "systems": {
+        "MTCon": {"method": "mtcon", "seeds": 3},
+        "SupCon, colour": {
+            "method": {"name": "supcon", "task": "colour"},
+            "changes": {"train.lr": 0.05},
+        },
+    },
+}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Callable[..., Path]:
+    def write(**changes: Any) -> Path:
+        path = tmp_path / "few.yaml"
+        path.write_text(yaml.safe_dump({**BASE, **changes}))
+        return path
+
+    return write
+
+
+def test_every_system_is_a_sweep_over_its_seeds(file: Callable[..., Path]) -> None:
+    comparison = load_comparison(file(), ["train.epochs=6"])
+    first, second = comparison.specs.values()
+    assert list(comparison.specs) == ["MTCon", "SupCon, colour"]
+    assert (first.name, second.name) == ("few-mtcon", "few-supcon-colour")
+    assert (first.search.repeats, second.search.repeats) == (3, 1)
+    assert first.search.num_configurations == 1
+    assert first.scheduler.name == "none"
+    assert (first.train.epochs, second.train.epochs) == (6, 6)
+    assert (first.train.lr, second.train.lr) == (0.2, 0.05)
+    assert second.method.name == "supcon"
+    assert first.data == second.data
+
+
+def test_one_system_can_be_chosen(file: Callable[..., Path]) -> None:
+    assert list(load_comparison(file(), only=["MTCon"]).specs) == ["MTCon"]
+    with pytest.raises(SpecError, match="no system 'CSN'; systems: MTCon, SupCon, colour"):
+        load_comparison(file(), only=["CSN"])
+
+
+CLAIM = {"better": "MTCon", "than": "SupCon, colour", "label": "tilt"}
+
+
+def test_a_claim_names_systems_and_a_label(file: Callable[..., Path]) -> None:
+    base = {"data": {"kind": "synthetic", "held_out": ["tilt"]}}
+    path = file(base=base, claims=[CLAIM, {**CLAIM, "label": "shape", "margin": 0.01}])
+    claims = load_comparison(path).claims
+    assert [(c.better, c.than, c.label, c.margin) for c in claims] == [
+        ("MTCon", "SupCon, colour", "tilt", 0.0),
+        ("MTCon", "SupCon, colour", "shape", 0.01),
+    ]
+    assert load_comparison(path, only=["MTCon"]).claims == ()
+
+
+@pytest.mark.parametrize("override", ["data.held_out=[]", "data={kind: synthetic, held_out: []}"])
+def test_an_override_may_take_a_claims_label_away(file: Callable[..., Path], override: str) -> None:
+    path = file(base={"data": {"kind": "synthetic", "held_out": ["tilt"]}}, claims=[CLAIM])
+    assert [c.label for c in load_comparison(path, [override]).claims] == ["tilt"]
+    path = file(base={"data": {"kind": "synthetic", "held_out": []}}, claims=[CLAIM])
+    with pytest.raises(SpecError, match=r"claims\.0\.label must be a task or held-out label"):
+        load_comparison(path, ["data.num_items=100"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"systems": {}}, "systems must not be empty"),
+        ({"colour": 1}, "colour: unknown key"),
+        ({"systems": {"A": {"method": {"name": "mtcom"}}}}, "systems.A: .*did you mean 'mtcon'"),
+        ({"systems": {"A": {"method": {"name": "mtcon"}, "seed": 2}}}, "systems.A.seed: unknown"),
+        ({"base": {"search": {"num_trials": 3}}}, r"search\.num_trials must be left out"),
+        ({"base": {"train": {"epoch": 2}}}, "systems.MTCon: train.epoch: .*did you mean 'epochs'"),
+        (
+            {"claims": [CLAIM, {**CLAIM, "better": "MTCom"}]},
+            r"claims\.1\.better must name a system, got 'MTCom'; did you mean 'MTCon'\?",
+        ),
+        (
+            {"claims": [{**CLAIM, "than": "x"}]},
+            r"claims\.0\.than must .* got 'x'; known: MTCon, SupCon, colour",
+        ),
+        ({"claims": [{**CLAIM, "than": "MTCon"}]}, "must name two systems, got 'MTCon' twice"),
+        (
+            {"claims": [{**CLAIM, "label": "shap"}]},
+            r"claims\.0\.label must be a task or held-out label of 'MTCon', got 'shap'; did you "
+            r"mean 'shape'\?",
+        ),
+        ({"claims": [{**CLAIM, "margin": -0.1}]}, "margin must be greater than or equal to 0"),
+        ({"claims": [{"better": "MTCon"}]}, "claims.*than"),
+        (
+            {"systems": {t: {"method": {"name": "mtcon"}} for t in ("A b", "a-B")}},
+            r"titles must differ .* \['few-a-b'\] twice",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_system(
+    file: Callable[..., Path], changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SpecError, match=message):
+        load_comparison(file(**changes))

@@ -1,0 +1,137 @@
+"""Results of sweeps with made-up but plausible curves."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from mtcon_ray.base import metrics
+from mtcon_ray.base.status import Status
+from mtcon_ray.records.results import SweepResults, TrialResult
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec
+from tests.recorded import plan_with, recorded
+
+TEMPERATURES = (0.03, 0.05, 0.07, 0.1, 0.2, 0.5, 1.0)
+POINTS = tuple({"method.temperature": t} for t in TEMPERATURES)
+MakeSweep = Callable[..., SweepResults]
+
+
+def reports(
+    rng: Random,
+    peak: Mapping[str, float],
+    *,
+    last: int,
+    epochs: int,
+    held_out: Sequence[str] = (),
+    with_std: bool = True,
+    with_sigma: bool = True,
+) -> tuple[tuple[int, dict[str, float]], ...]:
+    """Returns an epoch's metrics as training and probing report them; `peak` is by task."""
+    found = []
+    for epoch in range(1, last + 1):
+        done = 1 - math.exp(-4 * epoch / epochs)
+        values: dict[str, float] = {"lr": 0.2, "images_per_second": 900.0}
+        for i, (task, top) in enumerate(peak.items()):
+            slug = metrics.slug(task)
+            accuracy = min(0.99, 0.3 + (top - 0.3) * done + rng.gauss(0, 0.006))
+            values[metrics.score("classes", "val", slug)] = accuracy
+            if with_std:
+                values[metrics.score_std("classes", "val", slug)] = math.sqrt(accuracy / 1500)
+            values[metrics.loss(slug)] = 5.1 - (1.2 + 0.3 * i) * done + rng.gauss(0, 0.02)
+            if with_sigma:
+                sigma = 1 + (0.6 + 0.25 * i) * done
+                values |= {metrics.sigma(slug): sigma, metrics.weight(slug): sigma**-2}
+        values[metrics.LOSS] = sum(values[metrics.loss(metrics.slug(t))] for t in peak)
+        tasks = [values[metrics.score("classes", "val", metrics.slug(t))] for t in peak]
+        values[metrics.MEAN_ACCURACY] = sum(tasks) / len(tasks)
+        if epoch == epochs:
+            for split, labels in (("test", list(peak)), ("heldout", list(held_out))):
+                for label in labels:
+                    slug = metrics.slug(label)
+                    values[metrics.score("classes", split, slug)] = peak.get(label, 0.31) - 0.01
+                    values[metrics.score_std("classes", split, slug)] = 0.0104
+        found.append((epoch, values))
+    return tuple(found)
+
+
+def make_spec(tasks: Sequence[str], held_out: Sequence[str], search: Mapping[str, Any]) -> RunSpec:
+    """Returns a spec on a table that need not exist."""
+    data = {
+        "kind": "table",
+        "csv": "labels.csv",
+        "images": "images",
+        "image_column": "image",
+        "tasks": list(tasks),
+        "held_out": list(held_out),
+    }
+    raw = {"name": "shoes-temperature", "data": data, "search": dict(search)}
+    return parse_spec({**raw, "method": {"name": "mtcon"}})
+
+
+def make_sweep(
+    folder: Path,
+    *,
+    points: Sequence[Mapping[str, Any]] = POINTS,
+    search: Mapping[str, Any] | None = None,
+    statuses: Mapping[int, str] | None = None,
+    reason: str = "gradient is not finite at step 12; loss 41.7",
+    tasks: Sequence[str] = ("category", "gender", "colour"),
+    held_out: Sequence[str] = ("brand",),
+    epochs: int = 20,
+    repeats: int = 1,
+    with_std: bool = True,
+    with_sigma: bool = True,
+) -> SweepResults:
+    """Returns a sweep with one trial per point and seed; `statuses` default to FINISHED."""
+    space = {"method.temperature": {"grid": list(TEMPERATURES)}} if search is None else search
+    spec = make_spec(tasks, held_out, {"space": space, "repeats": repeats})
+    tops = dict(zip(tasks, (0.76, 0.87, 0.66, 0.7, 0.6, 0.5, 0.8), strict=False))
+    trials = []
+    for number in range(len(points) * repeats):
+        params = dict(points[number // repeats])
+        rng = Random(number)
+        off = math.log(float(params.get("method.temperature", 0.1)) / 0.13)
+        peak = {
+            t: max(0.35, top - 0.022 * off**2 * (1 + i / 3))
+            for i, (t, top) in enumerate(tops.items())
+        }
+        status = Status((statuses or {}).get(number, "FINISHED"))
+        last = {"FINISHED": epochs, "PRUNED": epochs // 4 * (1 + number % 2), "FAILED": 2}
+        trials.append(
+            TrialResult(
+                name=f"trial-{number:04d}",
+                number=number,
+                params=params,
+                status=status,
+                reason=reason if status == "FAILED" else None,
+                epochs=epochs,
+                seed=number % repeats,
+                reports=reports(
+                    rng,
+                    peak,
+                    last=last.get(status, epochs // 2),
+                    epochs=epochs,
+                    held_out=held_out,
+                    with_std=with_std,
+                    with_sigma=with_sigma,
+                ),
+            )
+        )
+    classes = {**{t: 4 + 3 * i for i, t in enumerate(tasks)}, **dict.fromkeys(held_out, 43)}
+    majority = {**{t: 0.3 + 0.05 * i for i, t in enumerate(tasks)}, **dict.fromkeys(held_out, 0.12)}
+    num_items = {"train": 4000, "val": 1000, "test": 1500}
+    plan = plan_with(classes=classes, majority=majority, num_items=num_items)
+    return SweepResults("shoes-temperature-1", folder, recorded(spec), plan, tuple(trials))
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> MakeSweep:
+    """Returns a function that makes the results of a sweep in a temporary folder."""
+
+    def make(**options: Any) -> SweepResults:
+        return make_sweep(tmp_path / "sweeps" / "shoes-temperature-1", **options)
+
+    return make

@@ -1,0 +1,239 @@
+"""The report page of every kind of sweep."""
+
+import dataclasses
+import html
+import re
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from mtcon_ray.base import metrics
+from mtcon_ray.base.status import Status
+from mtcon_ray.display import page as page_module
+from mtcon_ray.display import plotting
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Ended, Reopened, Started
+from mtcon_ray.records.results import SweepResults, TrialResult
+from mtcon_ray.spec.run_spec import parse_spec
+from tests.display.built_page import built
+from tests.display.conftest import MakeSweep
+from tests.recorded import plan_with, recorded
+
+pytestmark = pytest.mark.slow  # each page has figures, a second or two of processor time
+reads_words = pytest.mark.usefixtures("undrawn")
+
+HTML_NAME = '<script>alert("1")</script> & more'
+
+
+@reads_words
+def test_a_temperature_sweep_is_told_in_full(sweep: MakeSweep) -> None:
+    """Headline, facts, tables, figures, failure and commands have this sweep's numbers."""
+    results = sweep(statuses={0: "PRUNED", 1: "FAILED", 5: "PRUNED", 6: "PRUNED"})
+    page = built(results)
+    winner = results.winner
+    assert winner is not None
+    sentence = page.text.split("Trials 7")[0]
+    assert f"temperature={winner.params['method.temperature']} won" in sentence
+    assert f"{winner.value:.3f} ±" in sentence
+    assert "bootstrap deviations) above the runner-up" in sentence
+    assert "3 finished, 3 stopped early, 1 failed" in page.text
+    assert "Epochs saved 40 33% of the budget" in page.text  # 15 + 10 + 15 of 82 + 40
+    assert "brand held out 43 0.023 0.120 0.300 ± 0.010" in page.text
+    assert "trial-0001 gradient is not finite" in page.text
+    assert f"mtcon-ray sweep {results.folder}/spec.yaml" in page.text
+    assert f"--set method.temperature={winner.params['method.temperature']}" in page.text
+    assert "mlflow ui" in page.text
+
+
+def test_page_is_self_contained_and_its_figures_lie_beside_it(sweep: MakeSweep) -> None:
+    """The page has no script and no URL; its pictures are data URIs that equal the PNG files."""
+    results = sweep()
+    page = built(results)
+    assert "script" not in page.tags
+    assert all(link.startswith("data:") for link in page.links)
+    assert not re.search(r"url\(|@import|https?://", page.source)
+    files = {p.name: p.read_bytes() for p in (results.folder / "report").glob("*.png")}
+    assert sorted(files.values()) == sorted(page.pictures)
+    assert set(files) == {
+        "parameter-0-method-temperature.png",
+        "epochs.png",
+    }
+    assert not list((results.folder / "report").glob("*.part"))
+
+
+@reads_words
+@pytest.mark.parametrize("tasks", [["kind"], ["category", "gender", "colour"]])
+def test_a_winner_that_has_its_objective_alone_has_a_report(
+    sweep: MakeSweep, tasks: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A panel without points and a table without rows are omitted."""
+    panels = Mock(wraps=plotting.panels)
+    monkeypatch.setattr(plotting, "panels", panels)
+    results = sweep(tasks=tasks)
+    trials = tuple(
+        dataclasses.replace(
+            t,
+            reports=tuple(
+                (e, {metrics.MEAN_ACCURACY: v[metrics.MEAN_ACCURACY]}) for e, v in t.reports
+            ),
+        )
+        for t in results.trials
+    )
+    page = built(dataclasses.replace(results, trials=trials))
+    assert "won with a mean validation accuracy of" in page.text
+    assert "Test and held-out" not in page.text
+    assert [call.args for call in panels.call_args_list] == [(1,), (1,)]
+
+
+@reads_words
+def test_rebuilt_report_drops_figures_that_are_no_longer_true(sweep: MakeSweep) -> None:
+    """A figure of an earlier state must not remain beside the new page."""
+    results = sweep()
+    built(results)
+    built(dataclasses.replace(results, trials=()))
+    assert not list((results.folder / "report").glob("*.png"))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"points": ()}, "No trial was started"),
+        ({"statuses": dict.fromkeys(range(7), "FAILED")}, "so there is no winner"),
+        ({"statuses": dict.fromkeys(range(7), "PRUNED")}, "so there is no winner"),
+        ({"statuses": dict.fromkeys(range(7), "RUNNING")}, "7 running"),
+        ({"points": ({"method.temperature": 0.1},)}, "No other configuration"),
+        ({"points": ({},), "search": {}}, "trial-0000 reached a mean validation accuracy"),
+        ({"with_std": False}, "nothing can be said about how sure"),
+        ({"with_sigma": False}, "won with a mean validation accuracy"),
+        ({"tasks": ["kind"], "held_out": []}, "Held out none"),
+        ({"statuses": {3: "INTERRUPTED"}}, "trial-0003 interrupted; no reason was recorded"),
+    ],
+)
+def test_every_kind_of_sweep_has_a_page(
+    sweep: MakeSweep, options: dict[str, Any], words: str
+) -> None:
+    """Sweeps without a winner, without a search space or with missing values have a page too."""
+    assert words in built(sweep(**options)).text
+
+
+@reads_words
+def test_names_and_reasons_are_text_never_markup(sweep: MakeSweep) -> None:
+    """Labels, values and reasons may contain HTML, mathematics and scripts without a glyph."""
+    tasks = [HTML_NAME, "price $\\frac{$", "色_{x}"]
+    points = [{"data.label_noise.<b>": 0.1}, {"data.label_noise.<b>": 0.2}]
+    results = sweep(
+        tasks=tasks,
+        held_out=["<i>brand"],
+        statuses={1: "FAILED"},
+        reason=f"line 1\n{HTML_NAME}\udc80",
+        points=points,
+        search={"data.label_noise.price $\\frac{$": {"choice": [0.1, 0.2]}},
+    )
+    trials = [
+        dataclasses.replace(
+            t, params={"data.label_noise.price $\\frac{$": p["data.label_noise.<b>"]}
+        )
+        for t, p in zip(results.trials, points, strict=True)
+    ]
+    page = built(dataclasses.replace(results, trials=tuple(trials)), ui="mlflow <ui>")
+    assert page.tags.isdisjoint({"script", "b", "i", "ui"})
+    assert html.escape(HTML_NAME, quote=False).replace('"', "&#34;") in page.source
+    assert "mlflow <ui>" in page.text
+
+
+def test_categories_and_several_parameters_have_a_figure_each(sweep: MakeSweep) -> None:
+    """There is one figure per searched field; categorical values are drawn side by side."""
+    search = {
+        "method.weighting": {"choice": ["learned", "equal"]},
+        "train.lr": {"loguniform": [0.01, 1.0]},
+        "train.epochs": {"int": [5, 20]},
+    }
+    points = [
+        {"method.weighting": w, "train.lr": lr, "train.epochs": 20}
+        for w in ("learned", "equal")
+        for lr in (0.02, 0.1, 0.5)
+    ]
+    results = sweep(points=points, search=search)
+    page = built(results)
+    assert len(page.pictures) == 3 + 1
+    assert "weighting=" in page.text
+
+
+@reads_words
+def test_repeats_are_told_as_mean_and_deviation(sweep: MakeSweep) -> None:
+    """The headline has the configuration's mean, a table each mean and the winner's test scores."""
+    results = sweep(points=({"method.temperature": 0.1}, {"method.temperature": 0.5}), repeats=3)
+    page = built(results)
+    assert "(mean and deviation over 3 seeds)" in page.text
+    assert "Over the winner's seeds" in page.text
+    assert "Seed 0 to 2, each configuration 3 times" in page.text
+
+
+@reads_words
+def test_clock_and_provenance_come_from_the_parents_record(
+    sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """100 s of sweep, a pause of an hour before the resume, and 25 s more."""
+    results = sweep()
+    parent = EventLog(results.folder / "spool" / "parent.jsonl")
+    end = Ended(status="FINISHED", tags={})
+    start = Started(params={}, tags={"mtcon.git_commit": "3f9c2d1"})
+    for at, event in ((0, start), (100, end), (3700, Reopened()), (3725, end)):
+        with monkeypatch.context() as patched:
+            patched.setattr("time.time_ns", lambda at=at: at * 10**9)
+            parent.append(event)
+    page = built(results)
+    assert "Time 2:05" in page.text
+    assert "git_commit 3f9c2d1" in page.text
+
+
+@reads_words
+def test_sets_and_numbers_stand_with_their_own_scores(tmp_path: Path) -> None:
+    """Tables and axes have mAP and R²; the mean over tasks of several kinds is called a score."""
+    data = {"kind": "synthetic", "tasks": ["shape", "attributes"], "held_out": ["size"]}
+    space = {"method.temperature": {"grid": [0.1, 0.5]}}
+    spec = parse_spec({"name": "mixed", "data": data, "search": {"space": space}})
+    values = {
+        "val/score": 0.6543, "val/accuracy/shape": 0.7012, "val/accuracy_std/shape": 0.01,
+        "val/map/attributes": 0.6123, "val/map_std/attributes": 0.02,
+        "test/accuracy/shape": 0.6912, "test/map/attributes": 0.6034,
+        "test/map_std/attributes": 0.02, "heldout/r2/size": 0.2345,
+    }  # fmt: skip
+    trials = tuple(
+        TrialResult(
+            name=f"trial-{i:04d}", number=i, params={"method.temperature": t},
+            status=Status.FINISHED, reason=None, epochs=1, seed=0, reports=((1, values),),
+        )
+        for i, t in enumerate((0.1, 0.5))
+    )  # fmt: skip
+    classes = {"shape": 5, "attributes": 8, "size": 1}
+    plan = plan_with(classes=classes, majority={"shape": 0.42, "attributes": 0.31})
+    page = built(SweepResults("mixed-1", tmp_path / "mixed-1", recorded(spec), plan, trials))
+    scores = "(mean of accuracy, mAP)"
+    assert f"won with a mean validation score of 0.654 ± 0.011 {scores}" in page.text
+    assert "attributes (mAP)" in page.text
+    assert "Mean score" in page.text
+    assert "attributes (mAP) task 8 labels — 0.310 0.603 ± 0.020" in page.text
+    assert "shape task 5 0.200 0.420 0.691" in page.text
+    assert "size (R²) held out — — — 0.234" in page.text
+    assert "accuracy of" not in page.text
+
+
+@reads_words
+def test_warnings_about_the_data_stand_above_the_results(sweep: MakeSweep) -> None:
+    """Each warning is complete, escaped, and above the facts; without one there is no block."""
+    results = sweep()
+    assert "Warnings" not in built(results).text
+    warnings = ["16 images stand in train and test: <b>accuracies</b> will flatter", "1 is missing"]
+    page = built(dataclasses.replace(results, plan=plan_with(warnings=warnings)))
+    assert f"Warnings {' '.join(warnings)} Trials 7" in page.text
+
+
+def test_repeats_have_their_values_below_their_fields(sweep: MakeSweep) -> None:
+    """Trials record values in the order of the space that the sweep began with."""
+    space = {"method.temperature": {"uniform": [0.1, 1]}, "train.lr": {"uniform": [0.01, 1]}}
+    points = ({"train.lr": 0.2, "method.temperature": 0.5},)
+    (row,) = page_module.repeats(sweep(points=points, search=space, repeats=3)).rows
+    assert row[:2] == ["0.5", "0.2"]

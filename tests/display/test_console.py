@@ -1,0 +1,253 @@
+"""The live table on a terminal, the plain lines elsewhere."""
+
+import io
+import re
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from mtcon_ray.display.console import Console
+from mtcon_ray.display.terminal import REDRAWS_PER_SECOND, Terminal
+from tests.cli.screens import HIDE_CURSOR, SHOW_CURSOR, Clock, Tty, columns_of, screen
+from tests.waiting import PATIENCE_SECONDS
+
+PLAN = SimpleNamespace(
+    num_trials=3, epochs=4, concurrency=2, objective="val/accuracy", select="last",
+    count_text=lambda field: "2 to 4",
+)  # fmt: skip
+
+
+def watch(console: Console, clock: Clock) -> None:
+    """A short sweep: one finishes, one is stopped, one fails."""
+    console.on_start("shoes-1", Path("/sweeps/shoes-1"), PLAN)
+    console.on_suggest("trial-0000", {"method.temperature": 0.1})
+    console.on_suggest("trial-0001", {"method.temperature": 0.0316227})
+    for epoch in range(1, 5):
+        clock.now += 10
+        console.on_report("trial-0000", epoch, 4, {"val/accuracy": 0.5 + epoch / 100, "loss": 2.0})
+    console.on_report("trial-0001", 1, 4, {"val/accuracy": 0.9})
+    console.on_end("trial-0000", "FINISHED", 0.54, None)
+    console.on_end("trial-0001", "PRUNED", 0.9, None)
+    console.on_suggest("trial-0002", {"method.temperature": 1.0})
+    console.on_end("trial-0002", "FAILED", None, "Diverged: loss is nan")
+
+
+def plain(encoding: str = "utf-8") -> tuple[io.TextIOWrapper, Terminal]:
+    """A stream that is no terminal, in an encoding."""
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    return stream, Terminal.of(stream)
+
+
+def text_of(stream: io.TextIOWrapper) -> str:
+    """Returns the text that was written to such a stream."""
+    buffer = stream.buffer
+    assert isinstance(buffer, io.BytesIO)
+    return buffer.getvalue().decode(stream.encoding)
+
+
+def test_plain_lines_tell_each_event_once() -> None:
+    stream, terminal = plain()
+    clock = Clock()
+    with Console(terminal, clock=clock) as console:
+        watch(console, clock)
+    lines = text_of(stream).splitlines()
+    assert lines[0] == "[ 0:00] starting"
+    assert lines[1] == "[ 0:00] shoes-1: 3 trials of 2 to 4 epochs, 2 at a time, in /sweeps/shoes-1"
+    assert "[ 0:00] trial-0001 started: temperature=0.03162" in lines
+    assert "[ 0:20] trial-0000 epoch 2/4: val/accuracy 0.520, loss 2.000" in lines
+    assert not any("epoch 4/4" in line for line in lines), "the last epoch has its end's line"
+    finished = next(line for line in lines if "trial-0000 finished" in line)
+    assert "1/3 done; best 0.540 (temperature=0.1)" in finished
+    assert "[ 0:40] trial-0001 stopped early after epoch 1/4, val/accuracy 0.900; 2/3" in lines[-4]
+    assert "trial-0002 failed (Diverged: loss is nan); 3/3 done" in lines[-2]
+    assert lines[-1] == ("[ 0:40] shoes-1 ended: 3/3 done; best 0.540 (temperature=0.1)")
+    assert "\x1b" not in text_of(stream)
+
+
+def test_plain_lines_of_preparations_and_of_a_resumed_sweep() -> None:
+    stream, terminal = plain()
+    clock, plan = Clock(), SimpleNamespace(**{**vars(PLAN), "objective": "val/score"})
+    with Console(terminal, clock=clock) as console:
+        console.on_phase("connecting to Ray")
+        for done in range(0, 93_000_001, 3_000_000):
+            clock.now += 0.5
+            console.on_download(done, 93_000_000)
+        console.on_decode(10, 10)
+        clock.now = 3725
+        console.on_start("s-1", Path("/s"), SimpleNamespace(**{**vars(plan), "select": "best"}))
+        params = {"method.temperature": 0.3, "data.tasks": ["a b", "c\n\x1b[2J"]}
+        console.on_known("trial-0000", params, "FAILED", 2, 4, 0.3, "Error: one\n  two")
+        console.on_known("trial-0001", {}, "WAITING", 2, 4, None, None)
+        console.on_suggest("trial-0002", {"train.epochs": 8})
+        clock.now += 60
+        console.on_report("trial-0002", 7, 8, {"loss": 2.0})
+        console.on_report("trial-0002", 8, 8, {"val/score": 0.5, "loss": 2.0})
+        console.on_end("trial-0002", "INTERRUPTED", None, "one\ntwo")
+    assert text_of(stream).splitlines() == [
+        "[ 0:00] starting",
+        "[ 0:00] preparing: connecting to Ray",
+        "[ 0:05] downloading data: 27.0 MB of 93.0 MB",
+        "[ 0:10] downloading data: 57.0 MB of 93.0 MB",
+        "[ 0:15] downloading data: 87.0 MB of 93.0 MB",
+        "[ 0:16] downloading data: 93.0 MB of 93.0 MB",
+        "[ 0:16] decoding images: 10/10",
+        "[1:02:05] s-1: 3 trials of 2 to 4 epochs, 2 at a time, in /s",
+        "[1:02:05] trial-0000 restored, failed at epoch 2/4 (Error: one / two), val/score 0.300: "
+        r'temperature=0.3 tasks=["a b", "c\n\u001b[2J"]',
+        "[1:02:05] trial-0001 restored, waiting at a rung at epoch 2/4: no searched fields",
+        "[1:02:05] trial-0002 started, 8 epochs: epochs=8",
+        "[1:03:05] trial-0002 epoch 7/8: loss 2.000",
+        "[1:03:05] trial-0002 interrupted after epoch 8/8 (one / two), val/score 0.500; 1/3 done; "
+        "best 0.500 (epochs=8)",
+        "[1:03:05] s-1 ended: 1/3 done; best 0.500 (epochs=8)",
+    ]
+
+
+def test_plain_lines_are_throttled() -> None:
+    stream, terminal = plain()
+    with Console(terminal, clock=Clock()) as console:
+        console.on_start("s-1", Path("/s"), PLAN)
+        console.on_suggest("trial-0000", {})
+        for epoch in range(1, 1000):
+            console.on_report("trial-0000", epoch, 1000, {"val/accuracy": 0.5})
+    assert len(text_of(stream).splitlines()) == 4
+
+
+@pytest.mark.parametrize(("at_a_time", "lines"), [(1, 59), (50, 59)])
+def test_a_long_training_is_not_silent(at_a_time: int, lines: int) -> None:
+    """A line a minute of all trials; here are ten epochs a minute of each, and no probe."""
+    stream, terminal = plain()
+    clock = Clock()
+    with Console(terminal, clock=clock) as console:
+        many = SimpleNamespace(**{**vars(PLAN), "num_trials": 99, "concurrency": 9})
+        console.on_start("s-1", Path("/s"), many)
+        for trial in range(at_a_time):
+            console.on_suggest(f"trial-{trial}", {"train.epochs": 1000})
+        for epoch in range(1, 600):
+            clock.now += 6
+            for trial in range(at_a_time):
+                console.on_report(f"trial-{trial}", epoch, 1000, {"loss": 2.0})
+    told = [line for line in text_of(stream).splitlines() if " epoch " in line]
+    assert len(told) == lines
+    assert told[-1].endswith("/1000: loss 2.000")
+    assert "trial-0 started, 1000 epochs: epochs=1000" in text_of(stream)
+
+
+def test_quiet_says_only_notes() -> None:
+    stream, terminal = plain()
+    clock = Clock()
+    with Console(terminal, quiet=True, clock=clock) as console:
+        watch(console, clock)
+        console.on_note("the tracking server is away; events are kept")
+    assert text_of(stream) == "[ 0:40] the tracking server is away; events are kept\n"
+
+
+def test_an_error_that_ends_the_process_stands_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, terminal = plain()
+    Console(terminal, quiet=True, clock=Clock()).on_abort("Ray has ended")
+    assert text_of(stream) == "error: Ray has ended\n"
+    monkeypatch.setenv("TERM", "xterm")
+    tty = Tty()
+    with Console(Terminal.of(tty), clock=Clock()) as console:
+        console.on_abort("Ray has ended")
+        assert screen(tty.getvalue(), 80)[-2:] == ["error: Ray has ended", ""], "below the display"
+
+
+def test_ascii_streams_get_ascii() -> None:
+    stream, terminal = plain("ascii")
+    terminal.write("0.5 ±0.1 · █░ … é\n")
+    assert text_of(stream) == "0.5 +-0.1 | #. ~ ?\n"
+
+
+def test_live_table_stands_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many events, the screen holds one table, notes above it, and the cursor is back."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("LINES", "24")
+    stream, clock = Tty(), Clock()
+    with Console(Terminal.of(stream), clock=clock) as console:
+        console.on_decode(5, 10)
+        watch(console, clock)
+        console.on_note("the tracking server is away; events are kept")
+    shown = screen(stream.getvalue(), 100)
+    assert shown[0].startswith("shoes-1: 3 trials of 2 to 4 epochs")
+    assert shown[1] == "the tracking server is away; events are kept"
+    assert shown[2].startswith("shoes-1 · 3/3 done · 0:40 · best 0.540 (temperature=0.1)")
+    assert shown[3].split() == ["trial", "configuration", "epoch", "val/accuracy", "state"]
+    assert [line.split()[0] for line in shown[4:7]] == ["trial-0000", "trial-0001", "trial-0002"]
+    assert " 4/4 " in shown[4]
+    assert shown[7:] == [""]
+    assert stream.getvalue().count(HIDE_CURSOR) == 1
+    assert stream.getvalue().endswith(SHOW_CURSOR)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 140])
+def test_a_narrow_table_keeps_values_and_states(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The configuration of three fields is shortened, also where its characters are wide."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("LINES", "24")
+    stream, clock = Tty(), Clock()
+    fields = {"method.temperature": 0.07336, "train.lr": 0.02536, "data.tasks": ["色", "素材と形"]}
+    reason = "画像が見つかりません: [bold]images/0.png[/bold] is missing"
+    ends = {"RUNNING": None, "FINISHED": None, "PRUNED": None, "FAILED": reason}
+    with Console(Terminal.of(stream), clock=clock) as console:
+        console.on_start("first-1", Path("/s"), PLAN)
+        for number, (status, why) in enumerate(ends.items()):
+            name = f"trial-{number:04d}"
+            console.on_suggest(name, fields)
+            clock.now += 10
+            console.on_report(name, 3, 4, {"val/accuracy": 0.3 + number / 10})
+            if status != "RUNNING":
+                console.on_end(name, status, None, why)
+    _, head, header, *rows, end = screen(stream.getvalue(), columns)
+    assert max(map(columns_of, (head, header, *rows))) <= columns
+    assert "· best 0.400 (" in head
+    assert " · 0:40" in head
+    assert header.split()[-2:] == ["val/accuracy", "state"]
+    states = ["running", "finished", "stopped early", "failed: 画"]
+    for row, value, state in zip(rows, ["0.300", "0.400", "0.500", "0.600"], states, strict=True):
+        assert re.search(f"/4 +{value} +{state}", row)
+        assert "  tem" in row
+    assert end == ""
+
+
+def test_the_table_is_redrawn_without_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    stream, clock = Tty(), Clock()
+    with Console(Terminal.of(stream), clock=clock) as console:
+        console.on_start("s-1", Path("/s"), PLAN)
+        clock.now = 754
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while "12:34" not in stream.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.2 / REDRAWS_PER_SECOND)
+        assert "12:34" in stream.getvalue()
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_no_colour_when_asked(asked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1" if asked else "")
+    stream, clock = Tty(), Clock()
+    with Console(Terminal.of(stream), clock=clock) as console:
+        watch(console, clock)
+    assert ("\x1b[31mtrial-0002" in stream.getvalue()) != asked
+    assert (re.search(r"\x1b\[[0-9;]*m", stream.getvalue()) is None) == asked
+
+
+def test_terminal_that_has_gone_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+
+    class Gone(Tty):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError(32, "Broken pipe")
+
+    terminal, clock = Terminal.of(Gone()), Clock()
+    with Console(terminal, clock=clock) as console:
+        watch(console, clock)
+    terminal.write("x")

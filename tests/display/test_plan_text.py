@@ -1,0 +1,210 @@
+"""The text of a plan."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mtcon_ray.comparison.comparison_spec import ClaimSpec
+from mtcon_ray.comparison.stages import Stage, power_lines, stage_lines
+from mtcon_ray.display.plan_text import data_lines, plan_lines
+from mtcon_ray.plan.capacity import ClusterView, NodeKind
+from mtcon_ray.plan.local import this_machine
+from mtcon_ray.plan.planning import Rates
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec
+from mtcon_ray.spec.space import grid_points
+from tests.plans import plan_of
+from tests.recorded import plan_with
+
+
+def test_labels_stand_with_their_kind_and_extent(tmp_path: Path) -> None:
+    data = {"kind": "synthetic", "num_items": 300, "tasks": ["attributes", "shape"]}
+    spec = parse_spec({"name": "mixed", "data": {**data, "held_out": ["size"]}})
+    plan = plan_of(spec, tmp_path, this_machine())
+    lines = dict(data_lines(spec.data, plan.num_items, plan.classes, "column 'part'"))
+    assert lines["splits"] == "column 'part'"
+    assert lines["tasks"] == "attributes (8 labels), shape (5 classes)"
+    assert lines["held out"] == "size (a number)"
+
+
+@pytest.mark.parametrize(
+    ("limits", "shown"),
+    [
+        ({}, []),
+        ({"max_hours": 1.5}, ["no new trials after 1.5 hours per start"]),
+        (
+            {"max_hours": 2, "max_device_hours": 10},
+            ["no new trials after 2 hours per start or 10 device-hours in all"],
+        ),
+    ],
+)
+def test_limits_on_time_are_named(
+    tmp_path: Path, limits: dict[str, float], shown: list[str]
+) -> None:
+    data = {"kind": "synthetic", "num_items": 300}
+    spec = parse_spec({"name": "x", "data": data, "search": limits})
+    lines = plan_lines(spec, plan_of(spec, tmp_path, this_machine()))
+    assert [line[18:] for line in lines if line.startswith("  limits ")] == shown
+
+
+def test_with_patience_epochs_are_at_most_those_of_the_spec(tmp_path: Path) -> None:
+    def lines(**train: Any) -> dict[str, str]:
+        spec = parse_spec(
+            {
+                "name": "x",
+                "data": {"kind": "synthetic", "num_items": 300},
+                "train": train,
+                "search": {"space": {"train.lr": {"uniform": [0.1, 1]}}, "scheduler": "halving"},
+            }
+        )
+        plan = plan_of(spec, tmp_path, this_machine())
+        assert (plan.epochs_total is None) == bool(train)
+        return {line[2:18].strip(): line[18:] for line in plan_lines(spec, plan)}
+
+    without, shown = lines(), lines(patience=3)
+    assert "epochs in all" in without["early stopping"]
+    assert "epochs in all" not in shown["early stopping"]
+    assert shown["plateau"] == "a trial ends after 3 epochs without a new best value"
+    assert shown["images seen"].endswith(" in all before early stopping")
+
+
+SMALL = {"name": "small", "width": 8}
+TWO_CPUS = ClusterView("here", (NodeKind("node", 2, 0, 1),))
+CSN = {"name": "csn", "num_triplets": 1000}
+
+
+def searching(space: dict[str, Any], search: dict[str, Any] | None = None, **raw: Any) -> RunSpec:
+    """Returns a spec with 2,800 training images that searches `space`, by default all of it."""
+    search = {"space": space, **(search or {"sampler": "grid", "scheduler": "none"})}
+    sections = {"data": {"kind": "synthetic"}, "model": {"encoder": SMALL}, "search": search}
+    return parse_spec({"name": "x", **sections, **raw})
+
+
+def rows_of(spec: RunSpec, root: Path, **options: Any) -> dict[str, str]:
+    plan = plan_of(spec, root, TWO_CPUS, **options)
+    return {line[2:18].strip(): line[18:] for line in plan_lines(spec, plan)}
+
+
+@pytest.mark.parametrize(
+    ("path", "values", "expected"),
+    [
+        (
+            "train.epochs",
+            [1, 2, 100],
+            {
+                "early stopping": "none",
+                "epochs": "1 to 100 (103 in all) of 43 steps, 128 views a step",
+                "images seen": "2,752 to 275,200 a trial, 283,456 in all",
+            },
+        ),
+        (
+            "train.batch_size",
+            [8, 16, 600],
+            {
+                "epochs": "20 of 4 to 350 steps, 16 to 1,200 views a step",
+                "images seen": "48,000 to 56,000 a trial, 160,000 in all",
+            },
+        ),
+        ("views.num_views", [4, 8], {"epochs": "20 of 43 steps, 256 to 512 views a step"}),
+        # As the fields read them.
+        (
+            "train.batch_size",
+            ["8", "16"],
+            {"epochs": "20 of 175 to 350 steps, 16 to 32 views a step"},
+        ),
+        ("train.epochs", [7], {"epochs": "7 of 43 steps, 128 views a step"}),
+        (
+            "train.patience",
+            [2, 3],
+            {
+                "plateau": "a trial ends after 2 to 3 epochs without a new best value",
+                "images seen": "55,040 a trial, 110,080 in all before early stopping",
+            },
+        ),
+        (
+            "train.patience",
+            [None, 1],
+            {"plateau": "a trial with train.patience ends after 1 epoch without a new best value"},
+        ),
+    ],
+)
+def test_searched_sizes_are_told_for_all_trials(
+    tmp_path: Path, path: str, values: list[Any], expected: dict[str, str]
+) -> None:
+    rows = rows_of(searching({path: {"grid": values}}), tmp_path)
+    assert {label: rows[label] for label in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("space", "raw"),
+    [
+        ({"train.epochs": [1, 2, 100]}, {}),
+        ({"train.batch_size": [8, 16, 600], "train.epochs": [3, 5]}, {}),
+        ({"views.num_views": [4, 8], "train.batch_size": [8, 300]}, {}),
+        ({"method.num_triplets": [500, 900], "train.batch_size": [64, 80]}, {"method": CSN}),
+        ({"model.encoder.width": [24, 8, 16]}, {}),
+        ({"model.encoder.width": [16, 32], "model.head_dim": [16, 64], "train.lr": [0.1, 1]}, {}),
+    ],
+)
+def test_counts_of_a_grid_are_those_of_its_trials(
+    tmp_path: Path, space: dict[str, list[Any]], raw: dict[str, Any]
+) -> None:
+    grid = {path: {"grid": values} for path, values in space.items()}
+    search = {"sampler": "grid", "repeats": 2, "scheduler": "none"}
+    spec = searching(grid, search, **raw)
+    plan = plan_of(spec, tmp_path, TWO_CPUS)
+    points = grid_points(spec.search.space)
+    trials = [plan_of(spec.trial(point), tmp_path, TWO_CPUS) for point in points]
+    for field in ("epochs", "steps_per_epoch", "views_per_step", "images_per_trial", "parameters"):
+        counts = [getattr(trial, field) for trial in trials]
+        assert getattr(plan, field) == max(counts), field
+        assert plan.least.get(field, max(counts)) == min(counts), field
+    assert plan.images_total == 2 * sum(trial.images_total for trial in trials)
+    assert "images_total" not in plan.least
+    assert plan.epochs_total == 2 * sum(trial.epochs for trial in trials)
+
+
+def test_sums_over_trials_that_the_sampler_chooses_are_bounds(tmp_path: Path) -> None:
+    """Batches of 10 train all of 2,800 images, batches of 9 one less, and batches of 15 2,790."""
+    space = {"train.batch_size": {"int": [9, 16]}, "train.epochs": {"logint": [2, 10]}}
+    spec = searching(space, {"num_trials": 3, "scheduler": "asha"})
+    rows = rows_of(spec, tmp_path)
+    assert rows["early stopping"] == "asha after epochs 3, 5 of 10"
+    assert rows["epochs"] == "2 to 10 of 175 to 311 steps, 18 to 32 views a step"
+    assert rows["images seen"] == (
+        "5,580 to 28,000 a trial, at most 84,000 in all before early stopping"
+    )
+    some = searching({"train.epochs": {"grid": [1, 2, 100]}}, {"num_trials": 2})
+    rows = rows_of(some, tmp_path, rates=Rates(100.0, 0.0, 0.0))
+    assert rows["images seen"] == "2,752 to 275,200 a trial, at most 550,400 in all"
+    assert rows["epochs"].startswith("1 to 100 of ")
+    assert rows["a whole trial"].startswith("at most ")
+    assert " at most on" in rows["device-hours"]
+
+
+def test_a_comparison_sums_what_searched_sizes_make_of_its_sweeps(tmp_path: Path) -> None:
+    def shown(space: dict[str, Any], **search: Any) -> list[str]:
+        plan = plan_of(searching(space, search), tmp_path, TWO_CPUS)
+        line = stage_lines([Stage("a", "tune", plan)])[1]
+        return re.split(r"\s{2,}", line.strip())[2:]
+
+    epochs, batches = {"train.epochs": {"grid": [1, 100]}}, {"train.batch_size": {"grid": [8, 600]}}
+    assert shown(epochs, scheduler="none") == ["2", "101", "277,952", "2 x 1 to 100 epochs"]
+    assert shown(batches, scheduler="none") == ["2", "40", "104,000", "2 x 20 epochs"]
+    what = "2 x 20 epochs, halving after epochs 7"
+    assert shown(batches, scheduler="halving") == ["2", "27", "at most 75,600", what]
+
+
+def test_a_comparison_s_plan_says_what_its_claims_will_detect() -> None:
+    def line(seeds: int, test: int, num_claims: int = 12) -> str:
+        plan = plan_with(repeats=seeds, num_items={"train": 6432, "test": test})
+        stages = [Stage(title, "seeds", plan) for title in "abc"]
+        claims = [ClaimSpec(better="a", than="bc"[i % 2], label="shape") for i in range(num_claims)]
+        (found,) = power_lines(claims, stages)
+        return found
+
+    assert "a difference of 3.8 points of accuracy (12 claims, 3 seeds, 1,837 test" in line(3, 1837)
+    assert float(line(10, 10_000).split()[7]) < 2
+    assert line(2, 1837).startswith("no claim will be decided: 12 claims, 2 seeds")
+    assert power_lines([], [Stage("a", "seeds", plan_with())]) == []

@@ -1,0 +1,141 @@
+"""Ranking of a sweep: the winner and its lead."""
+
+import dataclasses
+import math
+
+import pytest
+
+from mtcon_ray.base import metrics
+from mtcon_ray.display import page
+from mtcon_ray.display.ranking import deviation, margin, verdict
+from mtcon_ray.records.results import SweepResults, TrialResult
+from tests.display.conftest import MakeSweep
+from tests.recorded import plan_with
+
+POINTS = ({"method.temperature": 0.1}, {"method.temperature": 0.2}, {"method.temperature": 0.5})
+
+
+def with_values(results: SweepResults, values: list[float | None], std: float) -> SweepResults:
+    """Returns the sweep with these values of its trials' only task, each with deviation `std`."""
+
+    def trial(old: TrialResult, value: float | None) -> TrialResult:
+        accuracy = {} if value is None else {metrics.MEAN_ACCURACY: value}
+        last = (old.last_epoch, {**accuracy, metrics.score_std("classes", "val", "kind"): std})
+        return dataclasses.replace(old, reports=(last,))
+
+    trials = tuple(trial(t, v) for t, v in zip(results.trials, values, strict=True))
+    return dataclasses.replace(results, trials=trials)
+
+
+def test_lead_in_deviations_of_the_difference_by_hand(sweep: MakeSweep) -> None:
+    """0.74 against 0.70, each with deviation 0.01: the lead is 0.04 / (0.01 sqrt 2)."""
+    found = margin(with_values(sweep(points=POINTS, tasks=["kind"]), [0.6, 0.74, 0.7], 0.01))
+    assert found is not None
+    assert found.runner_up.params == {"method.temperature": 0.5}
+    assert found.gap == pytest.approx(0.04)
+    assert found.deviations == pytest.approx(4 / math.sqrt(2))
+
+
+def test_deviation_of_a_value_by_hand(sweep: MakeSweep) -> None:
+    """Two tasks with deviations 0.03 and 0.04: hypot is 0.05, and half of it is the mean's.
+
+    With weights 3 and 1 it is hypot(0.0225, 0.01); that of one task is the task's own.
+    """
+    trial = sweep(points=POINTS[:1], tasks=["a", "b"]).trials[0]
+    values = {
+        metrics.MEAN_ACCURACY: 0.5,
+        metrics.score_std("classes", "val", "a"): 0.03,
+        metrics.score_std("classes", "val", "b"): 0.04,
+    }
+    trial = dataclasses.replace(trial, reports=((20, values),))
+
+    def labels(tasks: str, weights: dict[str, float] | None = None) -> metrics.Labels:
+        return metrics.Labels(tuple(tasks), (), dict.fromkeys(tasks, "classes"), weights)
+
+    assert deviation(trial, labels("ab")) == pytest.approx(0.025)
+    assert deviation(trial, labels("abc")) is None
+    assert deviation(trial, labels("ab", {"a": 3, "b": 1})) == pytest.approx(
+        math.hypot(0.0225, 0.01)
+    )
+    assert deviation(trial, labels("abc", {"b": 1})) == pytest.approx(0.04)
+
+
+@pytest.mark.parametrize(
+    ("status", "counts"), [("FINISHED", True), ("PRUNED", False), ("FAILED", False)]
+)
+def test_only_a_full_budget_can_be_runner_up(sweep: MakeSweep, status: str, counts: bool) -> None:
+    """A trial that was stopped or failed cannot measure the winner's lead."""
+    found = margin(sweep(points=POINTS[:2], statuses={1: status}))
+    assert (found is not None) == counts
+
+
+def test_no_deviation_leaves_the_lead_uncounted(sweep: MakeSweep) -> None:
+    """A lead must not be divided by missing or zero deviations."""
+    results = sweep(points=POINTS, tasks=["kind"])
+    for bare in (sweep(points=POINTS, with_std=False), with_values(results, [0.6, 0.7, 0.8], 0.0)):
+        found = margin(bare)
+        assert found is not None
+        assert found.deviations is None
+        assert "nothing can be said" in verdict(found)
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [(0.695, "cannot tell"), (0.672, "cannot tell"), (0.671, "A lead"), (0.6, "A lead")],
+)
+def test_words_follow_the_lead(sweep: MakeSweep, second: float, words: str) -> None:
+    """With deviations of 0.01 the leads are 0.35, 1.98, 2.05 and 7 deviations of the difference."""
+    found = margin(with_values(sweep(points=POINTS, tasks=["kind"]), [0.1, 0.7, second], 0.01))
+    assert found is not None
+    assert verdict(found).startswith("This measurement cannot tell") == (words == "cannot tell")
+    assert words in verdict(found)
+    assert "best of 3 configurations" in verdict(found)
+    assert "One seed is one seed" in verdict(found)
+
+
+def test_seeds_of_a_configuration_are_one_competitor(sweep: MakeSweep) -> None:
+    """The best single seed loses to the better mean; the winner's other seed is no runner-up."""
+    results = with_values(
+        sweep(points=POINTS[:2], tasks=["kind"], repeats=2), [0.8, 0.6, 0.75, 0.73], 0.01
+    )
+    first, second = results.configurations()
+    assert first.params == {"method.temperature": 0.2}
+    assert first.value == pytest.approx(0.74)
+    assert first.spread == pytest.approx(0.02 / math.sqrt(2))
+    assert second.value == pytest.approx(0.7)
+    found = margin(results)
+    assert found is not None
+    assert found.gap == pytest.approx(0.04)
+
+
+def test_survivor_of_early_stopping_comes_after_complete_configurations(sweep: MakeSweep) -> None:
+    """A mean over the remaining seeds is too optimistic, and the verdict says so."""
+    few = sweep(points=POINTS[:2], tasks=["kind"], repeats=2, statuses={1: "FAILED"})
+    found = margin(with_values(few, [0.8, 0.6, 0.75, 0.73], 0.01))
+    assert found is not None
+    assert found.gap < 0
+    assert "flatters" in verdict(found)
+    more = sweep(points=POINTS, tasks=["kind"], repeats=2, statuses={1: "FAILED"})
+    more = with_values(more, [0.8, 0.6, 0.75, 0.73, 0.5, 0.5], 0.01)
+    assert [len(c.trials) for c in more.configurations()] == [2, 2, 1]
+
+
+def test_a_winner_whose_probes_have_not_converged_is_warned_of(sweep: MakeSweep) -> None:
+    """The warning comes after those about the data; only the winner's probes cause it."""
+    results = dataclasses.replace(sweep(), plan=plan_with(warnings=["one is missing"]))
+
+    def warned(trial: TrialResult | None) -> list[str]:
+        assert trial is not None
+        epoch, values = trial.reports[-1]
+        rough = (*trial.reports[:-1], (epoch, {**values, metrics.PROBE_GRADIENT: 3e-4}))
+        trials = [
+            dataclasses.replace(t, reports=rough) if t is trial else t for t in results.trials
+        ]
+        return page.warnings(dataclasses.replace(results, trials=tuple(trials)))
+
+    other = next(t for t in results.trials if t is not results.winner)
+    assert warned(other) == ["one is missing"]
+    assert warned(results.winner) == [
+        "one is missing",
+        "the probes have not converged (gradient 3e-4 of its start); accuracies may be too low",
+    ]

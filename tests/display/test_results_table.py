@@ -1,0 +1,140 @@
+"""Leaderboard, winner and accuracies as lines of text."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mtcon_ray.base.status import Status
+from mtcon_ray.display.results_table import leaderboard_lines, score_lines, winner_lines
+from mtcon_ray.records.results import TrialResult
+from mtcon_ray.spec.run_spec import load_spec, parse_spec
+from tests.cli.screens import columns_of
+from tests.recorded import plan_with, results_of
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def test_a_set_and_a_number_stand_with_their_own_scores() -> None:
+    data = {"kind": "synthetic", "tasks": ["attributes", "shape"], "held_out": ["size"]}
+    spec = parse_spec({"name": "mixed", "data": data})
+    values = {
+        "test/map/attributes": 0.61,
+        "test/map_std/attributes": 0.02,
+        "test/accuracy/shape": 0.7,
+        "heldout/r2/size": -0.25,
+    }
+    plan = plan_with(
+        classes={"attributes": 8, "shape": 5, "size": 1}, majority={"attributes": 0.3, "shape": 0.7}
+    )
+    lines = score_lines(results_of(spec, plan=plan), values)
+    words = [line.split() for line in lines[1:]]
+    assert words == [
+        ["test", "attributes", "(mAP)", "8", "labels", "0.300", "0.610", "±", "0.020"],
+        ["test", "shape", "5", "0.700", "0.700"],
+        ["held", "out", "size", "(R²)", "—", "—", "-0.250"],
+    ]
+
+
+def test_the_nearest_neighbours_stand_beside_labels_of_classes_and_no_others() -> None:
+    data = {"kind": "synthetic", "tasks": ["attributes", "shape"], "held_out": ["colour"]}
+    spec = parse_spec({"name": "mixed", "data": data, "evaluate": {"neighbours": 7}})
+    values = {
+        "test/map/attributes": 0.61,
+        "test/accuracy/shape": 0.7,
+        "test/knn/shape": 0.65,
+        "heldout/accuracy/colour": 0.5,
+        "heldout/knn/colour": 0.55,
+    }
+    head, *lines = score_lines(results_of(spec), values)
+    assert head.split()[-2:] == ["accuracy", "7-NN"]
+    assert [line.split()[-2:] for line in lines] == [
+        ["0.610", "—"], ["0.700", "0.650"], ["0.500", "0.550"]
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("gradient", "shown"), [(3.4e-4, "3e-4"), (0.02, "2e-2"), (1e-4, None)])
+def test_probes_that_have_not_converged_are_warned_of(gradient: float, shown: str | None) -> None:
+    spec = parse_spec(
+        {"name": "x", "data": {"kind": "synthetic", "tasks": ["shape"], "held_out": []}}
+    )
+    lines = score_lines(results_of(spec), {"test/accuracy/shape": 0.7, "probe/gradient": gradient})
+    warning = f"warning: the probes have not converged (gradient {shown} of its start); "
+    assert lines[2:] == ([warning + "accuracies may be too low"] if shown else [])
+
+
+def test_a_score_of_several_kinds_is_explained_below_the_table_and_by_the_winner() -> None:
+    data = {"kind": "synthetic", "tasks": ["attributes", "shape"], "held_out": ["size"]}
+    trial = TrialResult(
+        name="trial-0000", number=0, params={}, status=Status.FINISHED, reason=None,
+        epochs=3, seed=0, reports=((3, {"val/score": 0.5}),),
+    )  # fmt: skip
+    spec = parse_spec({"name": "mixed", "data": data})
+    results = results_of(spec, trial)
+    lines = leaderboard_lines(results)
+    assert "val/score" in lines[0].split()
+    assert lines[-1] == "val/score: mean of accuracy, mAP"
+    winner = next(winner_lines(results))
+    assert winner.endswith("val/score 0.500 (mean of accuracy, mAP), network of epoch 3 of 3")
+    values = {"val/score": 0.5, "val/objective": 0.25}
+    spec = parse_spec({"name": "mixed", "data": data, "search": {"objective": "shape"}})
+    results = results_of(spec, replace(trial, reports=((3, values),)))
+    assert leaderboard_lines(results)[-1] == "val/objective: accuracy of shape"
+    assert "val/objective 0.250 (accuracy of shape), network" in next(winner_lines(results))
+
+
+def test_the_readmes_leaderboard_is_what_a_sweep_prints() -> None:
+    """The table is printed from the numbers of the README's two best trials."""
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    row = re.compile(
+        r"^\d  (trial-\d{4})  temperature=(\S+) +10/10 ((?: +0\.\d{3}){4}) +finished$", re.M
+    )
+    shown = row.findall(readme)
+    assert len(shown) == 2
+    names = ["val/accuracy", *(f"test/accuracy/{task}" for task in ("shape", "colour", "texture"))]
+    rows = [*shown, ("trial-0007", "0.05", "0.5")]
+    trials = tuple(
+        TrialResult(
+            name=name, number=int(name[-4:]), params={"method.temperature": float(temperature)},
+            status=Status.FINISHED, reason=None, epochs=10, seed=0,
+            reports=((10, dict(zip(names, map(float, scores.split()), strict=False))),),
+        )
+        for name, temperature, scores in rows
+    )  # fmt: skip
+    spec = load_spec(REPOSITORY / "experiments" / "temperature.yaml")
+    lines = leaderboard_lines(results_of(spec, *trials))
+    assert "\n".join(lines[:3]) in readme
+
+
+@pytest.mark.parametrize("columns", [80, 120, 150, 200])
+def test_a_narrow_leaderboard_shows_everything(columns: int) -> None:
+    """Texts wrap, also where their characters are wide. Values stay on one line."""
+    params = {"method.temperature": 0.07336, "train.lr": 0.02536, "data.tasks": ["色", "素材と形"]}
+    spec = parse_spec({"name": "first", "data": {"kind": "synthetic", "tasks": ["shape"]}})
+    reason = "画像: [b]loss[/b] is nan at step 312"
+    trials = tuple(
+        TrialResult(
+            name=f"trial-{number:04d}", number=number, params=params, status=status,
+            reason=reason if status is Status.FAILED else None, epochs=12, seed=0,
+            reports=((12, {"val/accuracy": 0.3, "test/accuracy/shape": 0.1}),),
+        )
+        for number, status in enumerate((Status.FINISHED, Status.PRUNED, Status.FAILED))
+    )  # fmt: skip
+    results = results_of(spec, *trials)
+    lines = leaderboard_lines(results, columns=columns)
+    assert max(map(columns_of, lines)) <= max(columns, 90)
+    text = "\n".join(lines)
+    for word, times in {
+        "0.300": 3,
+        "0.100": 3,
+        "val/accuracy": 1,
+        "temperature=0.07336": 3,
+        "lr=0.02536": 3,
+        "素材と形": 3,
+        "[b]loss[/b]": 1,
+        "312": 1,
+    }.items():
+        assert text.count(word) == times, word
+    assert (len(lines) == 4) == (columns >= 150)
+    assert leaderboard_lines(results, columns=None) == leaderboard_lines(results, columns=200)

@@ -1,0 +1,85 @@
+"""The leading trial, the order of the others and the time left."""
+
+import pytest
+
+from mtcon_ray.base.status import Status
+from mtcon_ray.display.sweep_progress import SweepProgress, TrialProgress
+from mtcon_ray.spec.evaluate import Select
+
+
+def sweep_of(num_trials: int, epochs: int, *trials: str) -> SweepProgress:
+    """A sweep in which these trials have begun."""
+    sweep = SweepProgress("s", num_trials, epochs)
+    for trial in trials:
+        sweep.start(trial, "lr=0.1", epochs, now=0)
+    return sweep
+
+
+def report(sweep: SweepProgress, trial: str, epoch: int, now: float, value: float | None) -> None:
+    sweep.report(trial, epoch, sweep.epochs, value, now)
+
+
+def test_leader_has_its_full_budget() -> None:
+    sweep = sweep_of(2, 4, "a", "b")
+    report(sweep, "a", 1, 1, 0.9)
+    report(sweep, "b", 4, 1, 0.5)
+    assert sweep.best is sweep.trials["a"]
+    sweep.end("b", Status.FINISHED, 0.5, None)
+    assert sweep.best is sweep.trials["b"]
+
+
+@pytest.mark.parametrize(("select", "value"), [("last", 0.4), ("best", 0.7)])
+def test_a_trials_value_is_of_the_selected_epoch(select: Select, value: float) -> None:
+    sweep = SweepProgress("s", 2, 4, select=select)
+    for epoch, probed in enumerate((0.5, 0.7, None, 0.4), 1):
+        report(sweep, "a", epoch, epoch, probed)
+    assert sweep.trials["a"].value == value
+
+
+def test_time_left_at_the_pace_so_far() -> None:
+    """2 s an epoch, two at a time: 2 + 2 epochs left in them and 4 in the third trial."""
+    sweep = sweep_of(3, 4, "a", "b")
+    assert sweep.seconds_left() is None
+    for trial in "ab":
+        report(sweep, trial, 1, 2, None)
+        report(sweep, trial, 2, 4, None)
+    assert sweep.seconds_left() == pytest.approx((2 + 2 + 4) * 2 / 2)
+    assert sweep.standing_text() == "0/3 done; about 0:08 left"
+
+
+def test_early_stopping_shortens_what_is_left() -> None:
+    sweep = sweep_of(2, 8, "a")
+    report(sweep, "a", 2, 2, None)
+    sweep.end("a", Status.PRUNED, 0.1, None)
+    assert sweep.seconds_left() == pytest.approx(2)
+
+
+def test_a_trial_that_is_resumed_keeps_what_it_had() -> None:
+    """Its earlier epochs are no pace: an epoch in 5 s; 1 and 8 are left."""
+    sweep = sweep_of(2, 8)
+    sweep.trials["a"] = TrialProgress("a", "lr=0.1", 6, 8, 0.3, Status.INTERRUPTED)
+    sweep.trials["b"] = TrialProgress("b", "lr=0.2", 0, 8, None, Status.INTERRUPTED)
+    assert [trial.name for trial in sweep.ended] == ["a", "b"]
+    assert sweep.num_done == 0
+    sweep.start("a", "lr=0.1", 8, now=2)
+    (trial,) = sweep.running
+    assert (trial.epoch, trial.epochs, trial.value) == (6, 8, 0.3)
+    report(sweep, "a", 7, 7, None)
+    assert sweep.seconds_left() == pytest.approx((1 + 8) * 5)
+
+
+def test_ended_trials_are_ranked_by_budget_then_value() -> None:
+    """Equal digits are in order of names, behind the leader."""
+    sweep = sweep_of(6, 8)
+    for name, status, value in (
+        ("a", Status.PRUNED, 0.9),
+        ("b", Status.FINISHED, 0.5),
+        ("c", Status.FAILED, 0.95),
+        ("h", Status.WAITING, 0.97),
+        ("g", Status.FINISHED, 0.5001),
+        ("f", Status.FINISHED, 0.6001),
+        ("d", Status.FINISHED, 0.6),
+        ("e", Status.FINISHED, 0.6002),
+    ):
+        sweep.end(name, status, value, None)
+    assert [trial.name for trial in sweep.ended] == ["e", "d", "f", "b", "g", "a", "h", "c"]

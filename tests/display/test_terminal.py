@@ -1,0 +1,61 @@
+"""Standard streams that are full, closed or gone."""
+
+import errno
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from mtcon_ray.display.terminal import drop_unwritten, say
+from mtcon_ray.errors import MtconError
+
+
+class Full:
+    """Stream of a full disk."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+    def flush(self) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_output_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not taken for a full disk under the root; a message about it can be lost."""
+    told: list[bool] = []
+
+    def echo(text: str, err: bool) -> None:
+        told.append(err)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(click, "echo", echo)
+    with pytest.raises(MtconError, match=r"^standard output must be writable"):
+        say("x")
+    say("x", err=True)
+    assert told == [False, True]
+
+
+def test_what_a_full_stream_refuses_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python flushes again at its exit, and would change the exit code."""
+    monkeypatch.setattr(sys, "stdout", Full())
+    drop_unwritten()
+    assert sys.stdout is None
+    drop_unwritten()
+
+
+def test_no_file_takes_the_place_of_a_closed_stream(tmp_path: Path) -> None:
+    """A child process would print into it."""
+    code = (
+        "import os, sys\n"
+        "from mtcon_ray.display.terminal import open_closed_streams\n"
+        "open_closed_streams()\n"
+        "with open(sys.argv[1], 'w') as file:\n"
+        "    os.system('echo noise; echo noise >&2')\n"
+        "    print('noise')\n"
+        "    file.write(str(file.fileno() > 2))\n"
+    )
+    words = ("sh", "-c", '"$@" <&- >&- 2>&-', "sh", sys.executable, "-c", code)
+    subprocess.run([*words, str(tmp_path / "file")], check=True, cwd=Path(__file__).parents[2])
+    assert (tmp_path / "file").read_text() == "True"

@@ -1,0 +1,77 @@
+"""Tests of the evaluation of a checkpoint."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from torchvision.models import ResNet18_Weights, resnet18
+
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.errors import SpecError
+from mtcon_ray.export.trained_network import evaluate_checkpoint, load_network
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
+from mtcon_ray.sweep.training_job import train_run
+
+
+@pytest.fixture
+def spec() -> RunSpec:
+    """Returns a spec that trains for seconds on synthetic images, without a tracking server."""
+    return parse_spec(
+        {
+            "name": "tiny",
+            "data": {"kind": "synthetic", "num_items": 120, "held_out": ["tilt"]},
+            "views": {"size": 16},
+            "model": {"encoder": {"name": "small", "width": 4}, "head_dim": 8},
+            "train": {"epochs": 1, "batch_size": 16},
+            "evaluate": {"bootstrap": 20},
+            "tracking": {"offline": True},
+        }
+    )
+
+
+def test_checkpoint_is_measured_again_also_on_other_labels(spec: RunSpec, tmp_path: Path) -> None:
+    result = train_run(spec, root=tmp_path, callbacks=Callbacks())
+    best = tmp_path / "runs" / "tiny-1" / "model.pt"
+    overrides = ["evaluate.bootstrap=30", "data.held_out=[mark]", "data.tasks=[colour]"]
+    values = evaluate_checkpoint(best, root=tmp_path, overrides=overrides, callbacks=Callbacks())
+    assert {key for key in values if "_std" not in key} == {
+        "test/accuracy/colour",
+        "test/knn/colour",
+        "heldout/accuracy/mark",
+        "heldout/knn/mark",
+        "probe/features",
+        "probe/gradient",
+    }
+    assert result.status == "FINISHED"
+
+
+def test_a_checkpoint_keeps_its_own_model(spec: RunSpec, tmp_path: Path) -> None:
+    train_run(spec, root=tmp_path, callbacks=Callbacks())
+    best = tmp_path / "runs" / "tiny-1" / "model.pt"
+    with pytest.raises(SpecError, match="belongs to the checkpoint"):
+        evaluate_checkpoint(
+            best, root=tmp_path, overrides=["model.head_dim=4"], callbacks=Callbacks()
+        )
+
+
+def test_a_checkpoint_does_not_need_the_weights_that_its_training_started_from(
+    spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The training read them from the store, since torchvision's cache and the network are gone."""
+    cache = tmp_path / "torch" / "hub" / "checkpoints"
+    cache.mkdir(parents=True)
+    torch.save(resnet18().state_dict(), cache / Path(ResNet18_Weights.IMAGENET1K_V1.url).name)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    monkeypatch.delattr("torch.hub.urlopen")
+    encoder = {"name": "resnet18", "weights": "imagenet"}
+    # Without training the kept network has the initial parameters.
+    spec = with_values(spec, {"method": {"name": "none"}, "model.encoder": encoder})
+    root = tmp_path / "root"
+    train_run(spec, root=root, name="one", callbacks=Callbacks())
+    shutil.rmtree(tmp_path / "torch")
+    train_run(spec, root=root, name="two", callbacks=Callbacks())
+    shutil.rmtree(root / "store" / "weights")
+    networks = [load_network(root / "runs" / name / "model.pt")[1] for name in ("one", "two")]
+    one, two = (network.encoder.state_dict() for network in networks)
+    assert all(torch.equal(one[key], two[key]) for key in one)

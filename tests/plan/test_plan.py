@@ -1,0 +1,313 @@
+"""Tests of the plan: exact counts, times, and specs that could never run."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision.models import resnet18
+
+from mtcon_ray.base.paths import prepare_root
+from mtcon_ray.data.labels import LabelTable
+from mtcon_ray.errors import CheckpointError, DataError, ResourceError, SpecError
+from mtcon_ray.evaluation.baseline import majority_shares
+from mtcon_ray.models.network import build_network, projections
+from mtcon_ray.plan.capacity import ClusterView, NodeKind
+from mtcon_ray.plan.plan import Plan
+from mtcon_ray.plan.planning import Rates
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec
+from mtcon_ray.sweep.preparation import fetch_weights
+from tests.data.labels import labels_of
+from tests.plans import plan_of
+
+SEARCH: dict[str, Any] = {"space": {"method.temperature": {"uniform": [0.1, 1.0]}}}
+ONE = ClusterView("here", (NodeKind("node", 2, 0, 1),))
+
+
+def spec_of(**sections: Any) -> RunSpec:
+    return parse_spec(
+        {
+            "name": "x",
+            "data": {"kind": "synthetic", "num_items": 300},
+            "views": {"size": 16},
+            "model": {"encoder": {"name": "small", "width": 8}},
+            "train": {"batch_size": 32, "epochs": 4},
+            **sections,
+        }
+    )
+
+
+def plan_on(spec: RunSpec, view: ClusterView = ONE) -> Plan:
+    return plan_of(spec, Path("/root-of-test"), view)
+
+
+def test_counts_are_exact() -> None:
+    spec = spec_of(
+        search={
+            "space": {"method.temperature": {"grid": [0.1, 0.2, 0.5]}},
+            "sampler": "grid",
+            "repeats": 2,
+            "scheduler": {"name": "asha"},
+        }
+    )
+    plan = plan_on(spec)
+    assert sum(plan.num_items.values()) == 300
+    assert plan.num_trials == 6
+    assert plan.steps_per_epoch == plan.num_items["train"] // 32
+    assert plan.images_per_trial == plan.steps_per_epoch * 32 * 4
+    assert plan.images_total == 6 * plan.images_per_trial
+    assert plan.views_per_step == 64
+    assert plan.rung_epochs == (1, 2)
+    assert plan.concurrency == 2
+    assert plan.device_hours is None
+
+
+def test_majority_shares_are_those_of_the_test_split() -> None:
+    """The baseline of classes is the largest class's share; of a set, the mean positive share.
+
+    Numbers have none.
+    """
+    data = {"kind": "synthetic", "num_items": 300, "tasks": ["shape", "attributes"]}
+    spec = spec_of(data={**data, "held_out": ["size"]})
+    plan = plan_on(spec)
+    table = labels_of(spec.data)
+    test = table.rows("test")
+    shapes = table.labels["shape"][test].tolist()
+    share = max(map(shapes.count, shapes)) / len(shapes)
+    assert plan.majority == {
+        "shape": pytest.approx(share),
+        "attributes": pytest.approx(table.multi_hot["attributes"][test].mean()),
+    }
+    assert plan.objective == "val/score"
+    assert plan_on(spec_of()).objective == "val/accuracy"
+
+
+@pytest.mark.parametrize("method", ["csn", "scenet"])
+def test_triplets_make_the_epochs_of_triplet_methods(method: str) -> None:
+    """An epoch is one pass over the triplets, with three images each and one view per image."""
+    plan = plan_on(spec_of(method={"name": method, "num_triplets": 1000}))
+    assert plan.steps_per_epoch == 31
+    assert plan.views_per_step == 96
+    assert plan.images_per_trial == plan.images_total == 31 * 32 * 4 * 3
+    assert plan_on(spec_of(method={"name": method})).steps_per_epoch == 10_000 // 32
+    rated = plan_of(
+        spec_of(method={"name": method, "num_triplets": 1000}),
+        Path("/r"),
+        ONE,
+        rates=Rates(100.0, 0.0, 0.0),
+    )
+    assert rated.device_hours == pytest.approx(31 * 32 * 4 * 3 / 100 / 3600)
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"method": {"name": "csn", "num_triplets": 31}},
+        {
+            "method": {"name": "csn", "num_triplets": 100},
+            "search": {"space": {"train.batch_size": {"choice": [32, 128]}}},
+        },
+    ],
+)
+def test_a_batch_larger_than_the_number_of_triplets_is_refused(sections: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match=r"num_triplets must be at least train\.batch_size, got"):
+        spec_of(**sections)
+
+
+@pytest.mark.parametrize(
+    ("search", "scheduler"),
+    [
+        ({"num_trials": 9}, "none (the default; search.scheduler is omitted)"),
+        ({"num_trials": 10}, "asha (the default; search.scheduler is omitted)"),
+        ({"num_trials": 9, "scheduler": {"name": "asha"}}, "asha"),
+    ],
+)
+def test_a_plan_says_which_scheduler_and_whether_it_is_the_default(
+    search: dict[str, Any], scheduler: str
+) -> None:
+    space = {"train.lr": {"uniform": [0.1, 1]}}
+    plan = plan_on(spec_of(search={"space": space, **search}))
+    assert plan.scheduler == scheduler
+    assert plan.rung_epochs == ((1, 2) if "asha" in scheduler else ())
+
+
+def test_probes_of_few_items_are_warned_of_where_configurations_are_compared() -> None:
+    search = {"space": {"train.lr": {"uniform": [0.1, 1]}}}
+    noisy = plan_on(spec_of(search=search))
+    num_val = noisy.num_items["val"]
+    assert noisy.standard_error == pytest.approx((0.25 / num_val) ** 0.5)
+    (warning,) = noisy.warnings
+    assert f"that needs 625 validation items, val has {num_val}" in warning
+    assert plan_on(spec_of()).warnings == ()
+    large = {"kind": "synthetic", "num_items": 7000}
+    limited = {"short_probe": {"max_items": 400}}
+    (warning,) = plan_on(spec_of(data=large, search=search, evaluate=limited)).warnings
+    assert warning.endswith(
+        "got up to 0.025; that needs 625 validation items, evaluate.short_probe.max_items is 400"
+    )
+    assert plan_on(spec_of(data=large, search=search)).warnings == ()
+
+
+def test_parameters_are_those_of_the_network() -> None:
+    spec = spec_of()
+    network = build_network(
+        spec.model, projections(spec.data.tasks, dim=spec.model.head_dim, hidden=None), 0
+    )
+    assert plan_on(spec).parameters == sum(p.numel() for p in network.parameters())
+
+
+def test_rates_give_hours_with_probes_and_test_evaluations() -> None:
+    """Five trials, two at a time, take three times one trial's time. Epochs 3 and 4 are probed."""
+    search = {**SEARCH, "num_trials": 5, "scheduler": {"name": "none"}}
+    spec = spec_of(evaluate={"every": 3}, search=search)
+    plan = plan_of(spec, Path("/r"), ONE, rates=Rates(100.0, 7.0, 40.0))
+    seconds = plan.images_per_trial / 100 + 2 * 7 + 40
+    assert plan.seconds_per_trial == pytest.approx(seconds)
+    assert plan.device_hours == pytest.approx(5 * seconds / 3600)
+    assert plan.wall_hours == pytest.approx(3 * seconds / 3600)
+
+
+def test_early_stopping_that_is_known_shortens_the_hours() -> None:
+    """Nine trials train 3 epochs, and three of them 9: 9 * 3 + 3 * 6 of 81 epochs."""
+    sections = {"train": {"batch_size": 32, "epochs": 9}}
+    spec = spec_of(search={**SEARCH, "num_trials": 9, "scheduler": {"name": "halving"}}, **sections)
+    plan = plan_of(spec, Path("/r"), ONE, rates=Rates(100.0, 7.0, 40.0))
+    training = plan.images_per_trial / 100 + 9 * 7
+    assert plan.device_hours == pytest.approx((training * 45 / 9 + 9 * 40) / 3600)
+    assert plan.wall_hours == pytest.approx(5 * (training * 45 / 81 + 40) / 3600)
+    many = ClusterView("here", (NodeKind("node", 9, 0, 1),))
+    plan = plan_of(spec, Path("/r"), many, rates=Rates(100.0, 7.0, 40.0))
+    assert plan.wall_hours == pytest.approx((training + 40) / 3600), "one trains to its end"
+
+
+@pytest.mark.parametrize(
+    ("resources", "kind"), [({"workers": 2}, (2, 0, 1)), ({"gpus": 0.5}, (2, 1, 1))]
+)
+def test_what_was_not_measured_has_no_wall_clock(
+    resources: dict[str, Any], kind: tuple[int, int, int]
+) -> None:
+    view = ClusterView("c", (NodeKind("node", *kind),))
+    plan = plan_of(spec_of(resources=resources), Path("/r"), view, rates=Rates(100.0, 7.0, 40.0))
+    assert plan.device_hours is not None
+    assert plan.wall_hours is None
+
+
+def test_missing_images_are_warned_of_and_not_counted(tmp_path: Path) -> None:
+    lines = ["image,split,kind"]
+    for i in range(40):
+        Image.new("RGB", (4, 4)).save(tmp_path / f"{i}.png")
+        lines.append(f"{i}.png,{('train', 'train', 'val', 'test')[i % 4]},{'ab'[i // 4 % 2]}")
+    (tmp_path / "7.png").unlink()
+    (tmp_path / "labels.csv").write_text("\n".join(lines))
+    data = {
+        "kind": "table", "csv": str(tmp_path / "labels.csv"), "images": str(tmp_path),
+        "tasks": ["kind"], "max_bad_images": 0.05,
+    }  # fmt: skip
+    plan = plan_of(spec_of(data=data, train={"batch_size": 8}), tmp_path / "root", ONE)
+    assert plan.warnings == (
+        "1 images cannot be read and are left out, first row 9, 7.png: no such file",
+    )
+    assert plan.num_items == {"train": 20, "val": 10, "test": 9}
+
+
+def resnet(weights: Path | str | None) -> RunSpec:
+    encoder = {"name": "resnet18", "weights": None if weights is None else str(weights)}
+    return spec_of(model={"encoder": encoder})
+
+
+def test_weights_are_compared_with_the_network(tmp_path: Path) -> None:
+    """A missing or wrong file of weights is found by the plan, before any trial."""
+    with pytest.raises(CheckpointError, match=r"weights: .*none\.pt cannot be read: No such file"):
+        plan_on(resnet(tmp_path / "none.pt"))
+    file = tmp_path / "weights.pt"
+    state = resnet18(weights=None).state_dict()
+    torch.save(state, file)
+    assert plan_on(resnet(file)).parameters == plan_on(resnet(None)).parameters
+    torch.save({**state, "conv1.weight": torch.zeros(64, 1, 7, 7)}, file)
+    with pytest.raises(
+        CheckpointError, match=r"weights\.pt: conv1\.weight of shape \[64, 1, 7, 7\]"
+    ):
+        plan_on(resnet(file))
+
+
+def test_without_a_count_only_networks_that_check_their_spec_are_built(tmp_path: Path) -> None:
+    """As `validate` plans: weights are still compared, and other networks are not built."""
+    where = Path("/root-of-test")
+    assert plan_of(spec_of(), where, ONE, count_parameters=False).parameters is None
+    assert plan_of(resnet(None), where, ONE, count_parameters=False).parameters is None
+    with pytest.raises(CheckpointError, match=r"none\.pt cannot be read"):
+        plan_of(resnet(tmp_path / "none.pt"), where, ONE, count_parameters=False)
+
+
+def test_searched_weights_are_fetched_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searched weights are downloaded once, before trials would each download them."""
+    fetched: list[str | None] = []
+    encoder = type(resnet(None).model.encoder)
+    monkeypatch.setattr(encoder, "fetch_weights", lambda spec, _: fetched.append(spec.weights))
+    search = {"space": {"model.encoder.weights": {"choice": [None, "imagenet"]}}}
+    fetch_weights(spec_of(model={"encoder": {"name": "resnet18"}}, search=search), tmp_path)
+    assert fetched == [None, None, "imagenet"]
+
+
+def test_views_that_a_published_model_does_not_take_are_refused() -> None:
+    encoder = {"name": "torchvision", "model": "vit_b_32"}
+    with pytest.raises(SpecError, match=r"views\.size must be a size .* got 16: .*Expected 224"):
+        plan_on(spec_of(model={"encoder": encoder}))
+
+
+def test_a_plan_downloads_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    monkeypatch.delattr("torch.hub.urlopen")
+    assert plan_on(resnet("imagenet")).parameters == plan_on(resnet(None)).parameters
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_batch_larger_than_the_training_split_is_refused() -> None:
+    for sections in (
+        {"train": {"batch_size": 512, "epochs": 4}},
+        {"search": {"space": {"train.batch_size": {"choice": [32, 512]}}}},
+    ):
+        with pytest.raises(DataError, match=r"batch_size must be at most .* got 512"):
+            plan_on(spec_of(**sections))
+
+
+@pytest.mark.parametrize(
+    ("resources", "message"),
+    [
+        ({"gpus": 8}, "must fit some node of here, got 1 CPUs and 8 GPUs per worker"),
+        ({"workers": 4}, "got 4 workers of 1 CPUs and 0 GPUs where at most 2 fit"),
+    ],
+)
+def test_what_no_node_can_ever_give_is_refused(resources: dict[str, Any], message: str) -> None:
+    with pytest.raises(ResourceError, match=message):
+        plan_on(spec_of(resources=resources))
+
+
+def test_a_root_is_private(tmp_path: Path) -> None:
+    prepare_root(tmp_path / "a" / "b")
+    assert os.stat(tmp_path / "a" / "b").st_mode & 0o777 == 0o700
+    assert list((tmp_path / "a" / "b").iterdir()) == []
+
+
+def test_a_root_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ResourceError, match="the root must be a folder that can be written"):
+        prepare_root(tmp_path / "file" / "below")
+
+
+def test_unknown_labels_count_in_no_majority() -> None:
+    """Shares are of known items; in a set, a label without known items counts as 0."""
+    table = LabelTable(
+        names=("a",) * 6,
+        labels={"kind": np.array([0, 1, 1, 1, -1, 2]), "other": np.full(6, -1)},
+        classes={"kind": ("x", "y", "z"), "other": ("x", "y")},
+        split=np.array([0, 2, 2, 2, 2, 2], dtype=np.int8),
+        multi_hot={"set": np.array([[1, 1], [1, 255], [0, 255], [255, 255], [1, 255], [0, 255]])},
+        multi_hot_names={"set": ("p", "q")},
+        continuous={"price": np.ones(6)},
+    )
+    shares = majority_shares(table, ["kind", "other", "set", "price"])
+    assert shares == {"kind": 0.75, "set": pytest.approx(0.25)}

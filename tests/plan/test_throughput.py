@@ -1,0 +1,56 @@
+"""Tests of the measured throughput, which counts completed work on a GPU."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mtcon_ray.plan import throughput
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec
+from mtcon_ray.training.trainer import Trainer
+
+SPEC: dict[str, Any] = {
+    "name": "rate",
+    "data": {"kind": "synthetic", "num_items": 60},
+    "views": {"size": 8},
+    "train": {"batch_size": 8},
+}
+
+
+@pytest.mark.parametrize(("device", "waits"), [("cpu", 0), ("cuda", 26)])
+def test_a_gpu_s_steps_are_waited_for(
+    device: str, waits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of the 26 steps is synchronised with a GPU before its time is taken."""
+    waited: list[torch.device] = []
+    times: list[float] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    enough = throughput.stopwatch(torch.device(device), times)
+    while not enough():
+        pass
+    assert len(times) == 26
+    assert len(waited) == waits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("resources", [{"workers": 2}, {"workers": [1, 2]}, {"gpus": 2}])
+def test_of_several_workers_one_is_measured(
+    resources: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One process trains with a worker's share of the batch, on at most one GPU."""
+    trained: list[RunSpec] = []
+
+    class Watched(Trainer):
+        def __init__(self, spec: RunSpec, *arguments: Any, **options: Any) -> None:
+            trained.append(spec)
+            super().__init__(spec, *arguments, **options)
+
+    monkeypatch.setattr(throughput, "Trainer", Watched)
+    if "gpus" in resources:
+        monkeypatch.setattr(throughput, "choose_device", lambda spec: torch.device("cpu"))
+    spec = parse_spec({**SPEC, "resources": resources})
+    assert throughput.measure_rates(spec, tmp_path).images_per_second > 0
+    (one,) = trained
+    assert (one.resources.workers, one.resources.gpus) == (1, 1 if "gpus" in resources else 0)
+    assert one.train.batch_size == (4 if "workers" in resources else 8)

@@ -1,0 +1,227 @@
+"""Folders of sweeps and trainings: names, locks, and the changes that a resume accepts."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mtcon_ray.base.paths import (
+    PLAN_FILE,
+    SPEC_FILE,
+    parent_log,
+    runs_folder,
+    sweep_folder,
+    sweeps_folder,
+)
+from mtcon_ray.data.disk import partial_of
+from mtcon_ray.errors import SweepError
+from mtcon_ray.plan.capacity import ClusterView, NodeKind
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Started
+from mtcon_ray.records.folder import choose_folder, claimed
+from mtcon_ray.records.recorded import write_beginnings
+from mtcon_ray.records.results import load_sweep
+from mtcon_ray.spec.evaluate import EVALUATION
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_scheduler, with_values
+from tests.plans import plan_of
+
+VIEW = ClusterView("here", (NodeKind("node", 2, 0, 1),))
+
+
+@pytest.fixture
+def spec() -> RunSpec:
+    return parse_spec(
+        {
+            "name": "shoes",
+            "data": {"kind": "synthetic", "num_items": 300},
+            "train": {"batch_size": 16},
+            "model": {"encoder": {"name": "small", "width": 8}},
+            "search": {"space": {"method.temperature": {"uniform": [0.1, 1]}}, "num_trials": 4},
+        }
+    )
+
+
+def begin(root: Path, spec: RunSpec, name: str) -> Path:
+    folder = sweep_folder(root, name)
+    with claimed(folder):
+        write_beginnings(folder, spec, plan_of(spec, root, VIEW))
+    return folder
+
+
+def choose(root: Path, spec: RunSpec, name: str | None, resume: bool) -> Path:
+    return choose_folder(sweeps_folder(root), spec, name, resume, way_on=lambda n: f"resume {n}")
+
+
+def test_without_a_name_the_next_number_is_taken(tmp_path: Path, spec: RunSpec) -> None:
+    assert choose(tmp_path, spec, None, False).name == "shoes-1"
+    begin(tmp_path, spec, "shoes-1")
+    assert choose(tmp_path, spec, None, False).name == "shoes-2"
+
+
+def test_a_taken_name_is_refused_with_the_line_that_resumes(tmp_path: Path, spec: RunSpec) -> None:
+    begin(tmp_path, spec, "mine")
+    ways = "go on with it: resume mine; for a new one: give another --name"
+    with pytest.raises(SweepError, match=rf"exists already .* {ways}$"):
+        choose(tmp_path, spec, "mine", False)
+
+
+@pytest.mark.parametrize("kind", ["sweeps", "runs"])
+def test_a_sweep_and_a_training_do_not_share_a_name(
+    tmp_path: Path, spec: RunSpec, kind: str
+) -> None:
+    """Each command would mean one of them, and `clean` would remove it."""
+    other = "runs" if kind == "sweeps" else "sweeps"
+    with claimed(tmp_path / other / "mine"):
+        write_beginnings(tmp_path / other / "mine", spec, plan_of(spec, tmp_path, VIEW))
+    with pytest.raises(
+        SweepError, match=f"different names, got 'mine', under which .*/{other}/mine"
+    ):
+        choose_folder(tmp_path / kind, spec, "mine", False, way_on=str)
+    shutil.copytree(tmp_path / other / "mine", tmp_path / other / "shoes-1")
+    assert choose_folder(tmp_path / kind, spec, None, False, way_on=str).name == "shoes-2"
+    shutil.copytree(tmp_path / other / "mine", tmp_path / kind / "mine")
+    resumed = choose_folder(tmp_path / kind, spec, "mine", True, way_on=str)
+    assert resumed == tmp_path / kind / "mine", "both were there before"
+
+
+def test_a_name_is_taken_once_a_driver_holds_it(tmp_path: Path, spec: RunSpec) -> None:
+    """Both starts have chosen the name before either folder is there."""
+    mine, other = tmp_path / "sweeps" / "mine", tmp_path / "runs" / "mine"
+    with claimed(other):
+        with pytest.raises(SweepError, match="different names, got 'mine'"), claimed(mine):
+            pytest.fail("both have the name")
+        assert not mine.exists()
+    (other / "log").mkdir(parents=True)
+    (other / "lock").touch()
+    assert choose(tmp_path, spec, "mine", False) == mine, "a killed start has left the other one"
+    with claimed(mine):
+        pass
+
+
+def test_a_resume_finds_its_sweep(tmp_path: Path, spec: RunSpec) -> None:
+    folder = begin(tmp_path, spec, "shoes-7")
+    assert choose(tmp_path, spec, "shoes-7", True) == folder
+    assert choose(tmp_path, spec, None, True) == folder
+    with pytest.raises(SweepError, match=r"no sweep 'shoes-8' .* did you mean 'shoes-7'\?"):
+        choose(tmp_path, spec, "shoes-8", True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "tag", "of"),
+    [("sweep", "mtcon.sweep", sweeps_folder), ("run", "mtcon.run", runs_folder)],
+)
+def test_a_copy_under_another_name_is_not_resumed(
+    tmp_path: Path, spec: RunSpec, kind: str, tag: str, of: Callable[[Path], Path]
+) -> None:
+    """Both would write to the same runs in MLflow."""
+    of(tmp_path).mkdir(exist_ok=True, parents=True)
+    folder = begin(tmp_path, spec, "mine").rename(of(tmp_path) / "first")
+
+    def resume(name: str) -> Path:
+        return choose_folder(of(tmp_path), spec, name, True, way_on=str)
+
+    assert resume("first") == folder, "without an event it has no runs yet"
+    EventLog(parent_log(folder)).append(Started(params={}, tags={tag: "first"}))
+    assert resume("first") == folder
+    shutil.copytree(folder, folder.with_name("copy"))
+    with pytest.raises(SweepError, match=rf"^{kind} 'copy' must have the name .* of 'first'"):
+        resume("copy")
+
+
+def test_a_resume_refuses_accuracies_that_were_measured_otherwise(
+    tmp_path: Path, spec: RunSpec
+) -> None:
+    folder = begin(tmp_path, spec, "mine")
+    plan = json.loads((folder / PLAN_FILE).read_text())
+    plan["evaluation"] = EVALUATION - 1
+    (folder / PLAN_FILE).write_text(json.dumps(plan))
+    with pytest.raises(SweepError, match=r"'mine' must have been begun with the probes of this"):
+        choose(tmp_path, spec, "mine", True)
+    assert load_sweep(folder).name == "mine", "it is listed and reported all the same"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"search.num_trials": 9},
+        {"search.max_hours": 1.5, "search.max_device_hours": 9, "search.stall_minutes": 10},
+        {"resources.cpus": 2},
+        {"tracking.offline": True},
+        {"storage.root": "/elsewhere"},
+    ],
+)
+def test_a_resume_may_change_how_a_sweep_is_run(
+    tmp_path: Path, spec: RunSpec, values: dict[str, Any]
+) -> None:
+    folder = begin(tmp_path, spec, "mine")
+    assert choose(tmp_path, with_values(spec, values), "mine", True) == folder
+
+
+def test_a_sweep_keeps_its_scheduler_when_it_grows(tmp_path: Path, spec: RunSpec) -> None:
+    """The default was chosen at the start, or the spec named a scheduler."""
+    grown = with_values(spec, {"search.num_trials": 40})
+    for name, scheduler in (("new", None), ("old", {"name": "asha"})):
+        begin(tmp_path, with_scheduler(with_values(spec, {"search.scheduler": scheduler})), name)
+        choose(tmp_path, grown, name, True)
+    named = with_values(grown, {"search.scheduler": {"name": "halving"}})
+    with pytest.raises(SweepError, match=r"search\.scheduler\.name: 'asha' then, 'halving' now"):
+        choose(tmp_path, named, "old", True)
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ({"search.num_trials": 3}, "search.num_trials: 4 then, 3 now"),
+        ({"train.lr": 0.5}, "train.lr: 0.2 then, 0.5 now"),
+        ({"seed": 1}, "seed: 0 then, 1 now"),
+        ({"search.space.train.lr": {"uniform": [0.1, 1]}}, "search.space.train.lr"),
+    ],
+)
+def test_a_resume_may_not_change_what_a_trial_is(
+    tmp_path: Path, spec: RunSpec, values: dict[str, Any], shown: str
+) -> None:
+    begin(tmp_path, spec, "mine")
+    with pytest.raises(SweepError, match="may grow; the limits of search, resources") as error:
+        choose(tmp_path, with_values(spec, values), "mine", True)
+    assert shown in str(error.value)
+
+
+def test_a_folder_in_which_no_sweep_has_begun_goes_again(tmp_path: Path, spec: RunSpec) -> None:
+    """After a failed start of Ray the same command must not find a sweep of that name."""
+    with pytest.raises(ZeroDivisionError), claimed(sweep_folder(tmp_path, "mine")):
+        raise ZeroDivisionError
+    assert not sweep_folder(tmp_path, "mine").exists()
+    folder = begin(tmp_path, spec, "mine")
+    with pytest.raises(ZeroDivisionError), claimed(folder):
+        raise ZeroDivisionError
+    assert (folder / "spec.yaml").exists()
+
+
+def test_records_without_a_spec_are_neither_removed_nor_continued(
+    tmp_path: Path, spec: RunSpec
+) -> None:
+    """The records may be all that is left of a sweep, so they must be kept."""
+    folder = sweep_folder(tmp_path, "mine")
+    folder.mkdir(parents=True)
+    (folder / "study.journal").touch()
+    for resume in (False, True):
+        with pytest.raises(SweepError, match=r"without it .* `mtcon-ray clean sweeps/mine "):
+            choose(tmp_path, spec, "mine", resume)
+    with pytest.raises(ZeroDivisionError), claimed(folder):
+        raise ZeroDivisionError
+    assert (folder / "study.journal").exists()
+
+
+def test_a_folder_without_a_spec_is_no_sweep(tmp_path: Path, spec: RunSpec) -> None:
+    """A kill between the creation of the folder and of the spec leaves such a folder."""
+    folder = sweep_folder(tmp_path, "mine")
+    (folder / "log").mkdir(parents=True)
+    partial_of(folder / SPEC_FILE).write_text("half")
+    with pytest.raises(SweepError, match=r"has not begun.* without --resume"):
+        choose(tmp_path, spec, "mine", True)
+    assert choose(tmp_path, spec, "mine", False) == folder
+    assert begin(tmp_path, spec, "mine") == choose(tmp_path, spec, "mine", True)
+    assert not partial_of(folder / SPEC_FILE).exists()

@@ -1,0 +1,104 @@
+"""Tests of recorded specs and plans."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mtcon_ray.errors import SpecError, SweepError
+from mtcon_ray.records.recorded import check_evaluation, load_recorded, recorded_spec
+from mtcon_ray.spec.evaluate import EVALUATION
+from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec
+from tests.recorded import plan_with
+
+
+@pytest.fixture
+def spec() -> RunSpec:
+    return parse_spec({"name": "tiny", "data": {"kind": "synthetic", "num_items": 100}})
+
+
+def test_a_recorded_spec_is_read_as_it_is(tmp_path: Path, spec: RunSpec) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(yaml.safe_dump(dump_spec(spec)))
+    assert load_recorded(path) == spec
+
+
+def test_fields_that_show_results_are_those_of_the_whole_spec(spec: RunSpec) -> None:
+    stored = recorded_spec(dump_spec(spec), kinds=spec.labels.kinds)
+    for section in ("seed", "search", "evaluate", "tracking", "labels", "may_end_early"):
+        assert getattr(stored, section) == getattr(spec, section)
+    assert stored.method.name == spec.method.name
+    assert stored.model.encoder.name == spec.model.encoder.name
+    assert stored.data.kind == spec.data.kind
+    assert stored.scheduler == "none"
+    assert "whole" not in vars(stored)
+    assert recorded_spec(dump_spec(spec)).labels == spec.labels, "also without a plan"
+
+
+def test_a_record_without_defaults_is_completed() -> None:
+    stored = recorded_spec({"name": "tiny", "search": {"repeats": 3}})
+    assert (stored.seed, stored.method.name, stored.search.repeats) == (0, "mtcon", 3)
+
+
+def test_a_scheduler_of_a_plugin_is_named(spec: RunSpec) -> None:
+    raw = dump_spec(spec)
+    raw["search"]["scheduler"] = {"name": "own", "patience": 3}
+    assert recorded_spec(raw).scheduler == "own"
+
+
+def test_an_unknown_field_of_another_version_is_refused(tmp_path: Path, spec: RunSpec) -> None:
+    path = tmp_path / "spec.yaml"
+    raw = dump_spec(spec)
+    raw["evaluate"]["probe"] = {"solver": "lbfgs", "lr": 0.1}
+    path.write_text(yaml.safe_dump(raw))
+    with pytest.raises(SpecError, match=r"spec\.yaml: evaluate\.probe\.lr: unknown key"):
+        load_recorded(path)
+    with pytest.raises(SpecError, match=r"spec\.yaml: evaluate\.probe\.lr: unknown key"):
+        recorded_spec(raw, "spec.yaml")
+
+
+@pytest.mark.parametrize(
+    ("section", "value"),
+    [
+        ("search", 5),
+        ("search", {"space": 5}),
+        ("search", []),
+        ("search", {"scheduler": {"nam": "asha"}}),
+        ("search", {"scheduler": 3}),
+        ("tracking", {"uri": []}),
+        ("method", {"name": [1]}),
+        ("method", 7),
+        ("model", {"encoder": {"x": 1}}),
+        ("data", {"kind": 1}),
+        ("data", {"kind": "synthetic", "tasks": 0.5, "held_out": []}),
+        ("data", {"kind": "synthetic", "tasks": "shape", "held_out": []}),
+        ("data", {"kind": "synthetic", "tasks": [["shape"]], "held_out": []}),
+        ("seed", "x"),
+        ("evaluate", {"select": "bes"}),
+        ("evaluate", {"neighbours": None}),
+        ("evaluate", []),
+        ("train", 5),
+    ],
+)
+def test_a_damaged_field_is_named(section: str, value: Any, spec: RunSpec) -> None:
+    with pytest.raises(SpecError, match=rf"grid/spec\.yaml: {section}"):
+        recorded_spec({**dump_spec(spec), section: value}, "grid/spec.yaml")
+
+
+def test_accuracies_of_another_evaluation_are_not_continued(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(plan_with(evaluation=EVALUATION - 1).model_dump_json())
+    with pytest.raises(SweepError, match=r"begun with the probes of this version.*start a new one"):
+        check_evaluation(tmp_path)
+    (tmp_path / "plan.json").write_text(plan_with().model_dump_json())
+    check_evaluation(tmp_path)
+
+
+@pytest.mark.parametrize("plan", ["", "[]", "[" * 100_000, json.dumps({"evaluation": EVALUATION})])
+def test_a_damaged_plan_is_named_with_the_way_out(plan: str, tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(plan)
+    with pytest.raises(SweepError, match=r"plan\.json must hold the plan .*; delete it, a resume"):
+        check_evaluation(tmp_path)
+    (tmp_path / "plan.json").unlink()
+    check_evaluation(tmp_path)

@@ -1,0 +1,228 @@
+"""Tests of results, which are read from event logs; only a trial with its full budget can win."""
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from mtcon_ray.errors import SweepError
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Ended, Reopened, Reported, Started
+from mtcon_ray.records.results import SweepResults, TrialResult, load_sweep
+from tests.recorded import plan_with
+
+EPOCHS = 3
+PRUNED = {"mtcon.pruned": "true"}
+INTERRUPTED = {"mtcon.interrupted": "true"}
+
+
+class Folder:
+    """Writer of a sweep's folder, one trial per call of `trial`."""
+
+    def __init__(self, path: Path, repeats: int = 1) -> None:
+        self.path = path
+        path.mkdir()
+        (path / "spec.yaml").write_text(f"name: shoes\nsearch: {{repeats: {repeats}}}\n")
+        (path / "plan.json").write_text(plan_with().model_dump_json())
+        self.count = 0
+
+    def trial(
+        self,
+        values: list[float],
+        status: str | None = "FINISHED",
+        *,
+        temperature: float = 0.1,
+        seed: int = 0,
+        tags: dict[str, str] | None = None,
+    ) -> EventLog:
+        name = f"trial-{self.count:04d}"
+        self.count += 1
+        spool = EventLog(self.path / "spool" / f"{name}.jsonl")
+        start = {"mtcon.trial": name, "mtcon.epochs": str(EPOCHS), "mtcon.seed": str(seed)}
+        spool.append(Started(params={"method.temperature": temperature}, tags=start))
+        for epoch, value in enumerate(values, start=1):
+            spool.append(Reported(epoch=epoch, metrics={"loss": 1.0, "val/accuracy": value}))
+        if status:
+            spool.append(Ended(status=status, tags=tags or {}))
+        return spool
+
+    def load(self) -> SweepResults:
+        return load_sweep(self.path)
+
+    def last(self) -> TrialResult:
+        return self.load().trials[-1]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path / "shoes-1")
+
+
+def test_a_searched_list_is_read_as_a_list(folder: Folder) -> None:
+    space = "{views.crop_scale: {grid: [[0.2, 1.0], [0.5, 1.0]]}}"
+    (folder.path / "spec.yaml").write_text(f"name: shoes\nsearch: {{space: {space}}}\n")
+    spool = EventLog(folder.path / "spool" / "trial-0000.jsonl")
+    tags = {"mtcon.epochs": "3", "mtcon.seed": "0"}
+    spool.append(Started(params={"views.crop_scale": "[0.5, 1.0]"}, tags=tags))
+    assert folder.last().params == {"views.crop_scale": [0.5, 1.0]}
+
+
+def test_a_trial_as_it_was_written(folder: Folder) -> None:
+    folder.trial([0.2, 0.4, 0.3], temperature=0.5, seed=7)
+    results = folder.load()
+    assert (results.name, results.folder) == ("shoes-1", folder.path)
+    assert results.spec.name == "shoes"
+    assert results.plan == plan_with()
+    assert results.num_trials == 4
+    [trial] = results.trials
+    assert (trial.name, trial.number, trial.seed, trial.epochs) == ("trial-0000", 0, 7, 3)
+    assert trial.params == {"method.temperature": 0.5}
+    assert trial.reports[1] == (2, {"loss": 1.0, "val/accuracy": 0.4})
+    assert (trial.last_epoch, trial.value, trial.full_budget) == (3, 0.3, True)
+
+
+@pytest.mark.parametrize(
+    ("status", "tags", "expected", "reason"),
+    [
+        (None, {}, "RUNNING", None),
+        ("FINISHED", {}, "FINISHED", None),
+        ("KILLED", PRUNED, "PRUNED", None),
+        ("KILLED", INTERRUPTED, "INTERRUPTED", None),
+        ("FAILED", {"mtcon.reason": "out of memory"}, "FAILED", "out of memory"),
+    ],
+)
+def test_status(
+    folder: Folder, status: str | None, tags: dict[str, str], expected: str, reason: str | None
+) -> None:
+    spool = folder.trial([0.2], status, tags=tags)
+    assert (folder.last().status, folder.last().reason) == (expected, reason)
+    spool.append(Reopened())
+    assert (folder.last().status, folder.last().reason) == ("RUNNING", None)
+
+
+def test_value_is_the_last_probe_and_finite(folder: Folder) -> None:
+    folder.trial([])
+    assert (folder.last().value, folder.last().last_epoch) == (None, 0)
+    spool = folder.trial([0.5, 0.6], None)
+    spool.append(Reported(epoch=3, metrics={"loss": 1.0}))  # an epoch without a probe
+    assert folder.last().value == 0.6
+    folder.trial([0.5, 0.5, math.nan])
+    assert folder.last().value is None
+    assert not folder.last().full_budget
+
+
+def test_the_time_at_a_rung_and_after_the_end_is_not_counted(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trained in seconds 10 to 13 and 50 to 54, in two legs."""
+    times = [10.0, 12.0, 13.0, 50.0, 54.0, 70.0]
+    walls, steady = iter(times), iter(times)
+    clock = SimpleNamespace(
+        time_ns=lambda: int(next(walls)) * 10**9, monotonic=lambda: next(steady)
+    )
+    monkeypatch.setattr("mtcon_ray.records.event_log.time", clock)
+    spool = EventLog(folder.path / "spool" / "trial-0000.jsonl")
+    tags = {"mtcon.epochs": "3", "mtcon.seed": "0"}
+    spool.append(Started(params={}, tags=tags))
+    for epoch in (1, 2, 3):
+        if epoch == 3:
+            spool.append(Reopened())
+        spool.append(Reported(epoch=epoch, metrics={"loss": 1.0}))
+    spool.append(Ended(status="FINISHED", tags={}))
+    assert folder.last().seconds == 3 + 4
+
+
+@pytest.mark.parametrize("jump", [-3600, 3600])
+def test_a_clock_that_is_set_changes_no_duration(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, jump: int
+) -> None:
+    """Between two epochs; `search.max_device_hours` counts these durations at a resume."""
+    clock = SimpleNamespace(now=100.0, shift=0)
+    times = SimpleNamespace(
+        time_ns=lambda: int(clock.now + clock.shift) * 10**9, monotonic=lambda: clock.now
+    )
+    monkeypatch.setattr("mtcon_ray.records.event_log.time", times)
+    path = folder.path / "spool" / "trial-0000.jsonl"
+    EventLog(path).append(Started(params={}, tags={"mtcon.epochs": "4", "mtcon.seed": "0"}))
+    training = EventLog(path)
+    for epoch in (1, 2, 3, 4):
+        clock.now += 5
+        clock.shift = jump if epoch > 2 else 0
+        training.append(Reported(epoch=epoch, metrics={"loss": 1.0}))
+    EventLog(path).append(Ended(status="FINISHED", tags={}))
+    written = [event.time_ms for event in EventLog.read(path)]
+    assert written == sorted(written), "else MLflow shows a negative duration"
+    assert folder.last().seconds == 4 * 5
+
+
+def test_ranked_best_first(folder: Folder) -> None:
+    folder.trial([0.9, 0.9], "FAILED")  # 0
+    folder.trial([0.8], "KILLED", tags=PRUNED)  # 1
+    folder.trial([0.1, 0.2, 0.5])  # 2
+    folder.trial([0.95], None)  # 3
+    folder.trial([0.1, 0.2, 0.6])  # 4
+    folder.trial([0.85], "KILLED", tags=PRUNED)  # 5
+    folder.trial([], "FAILED")  # 6
+    folder.trial([0.1, 0.2, 0.6])  # 7
+    results = folder.load()
+    assert [t.number for t in results.ranked()] == [4, 7, 2, 5, 1, 3, 0, 6]
+    assert results.winner is not None
+    assert results.winner.number == 4
+
+
+def test_no_winner_without_a_full_budget(folder: Folder) -> None:
+    folder.trial([0.9, 0.9], "KILLED", tags=PRUNED)
+    folder.trial([0.9, 0.9, 0.9], "FAILED")
+    assert folder.load().winner is None
+
+
+def test_a_trial_that_ended_at_a_plateau_can_win(folder: Folder) -> None:
+    """Without `train.patience` it has lost epochs of its event log."""
+    folder.trial([0.1, 0.2, 0.3])
+    folder.trial([0.6, 0.5])
+    folder.trial([0.9, 0.9], "KILLED", tags=INTERRUPTED)
+    assert [t.full_budget for t in folder.load().trials] == [True, False, False]
+    for patience in (
+        "train: {patience: 1}",
+        "search: {space: {train.patience: {grid: [1, 2]}}, sampler: grid}",
+    ):
+        (folder.path / "spec.yaml").write_text(f"name: shoes\n{patience}\n")
+        results = folder.load()
+        assert [t.full_budget for t in results.trials] == [True, True, False]
+        assert results.winner is results.trials[1]
+        assert results.lost == ()
+
+
+def test_killed_after_its_last_epoch_it_still_counts(folder: Folder) -> None:
+    folder.trial([0.1, 0.2, 0.3], "KILLED", tags=INTERRUPTED)
+    assert folder.last().full_budget
+
+
+def test_with_repeats_the_best_mean_wins_then_its_best_seed(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "repeated", repeats=2)
+    folder.trial([0, 0, 0.9], temperature=0.1, seed=0)  # lucky seed, mean 0.5
+    folder.trial([0, 0, 0.1], temperature=0.1, seed=1)
+    folder.trial([0, 0, 0.6], temperature=0.2, seed=0)  # mean 0.65
+    folder.trial([0, 0, 0.7], temperature=0.2, seed=1)
+    folder.trial([0, 0, 0.8], temperature=0.3, seed=0)  # its other seed was stopped
+    folder.trial([0.1], "KILLED", temperature=0.3, seed=1, tags=PRUNED)
+    winner = folder.load().winner
+    assert winner is not None
+    assert winner.number == 3
+
+
+def test_folders_that_are_no_sweep_are_named(tmp_path: Path) -> None:
+    with pytest.raises(SweepError, match=r"nowhere must be a sweep's folder.*mtcon-ray list"):
+        load_sweep(tmp_path / "nowhere")
+
+
+def test_a_sweep_that_has_just_begun(tmp_path: Path) -> None:
+    """The sweep has no plan, and one trial whose first line is incomplete."""
+    folder = Folder(tmp_path / "new")
+    (folder.path / "plan.json").unlink()
+    spools = folder.path / "spool"
+    spools.mkdir()
+    (spools / "trial-0000.jsonl").write_text('{"seq": 0, "ki')
+    results = folder.load()
+    assert (results.plan, results.trials, results.winner) == (None, (), None)

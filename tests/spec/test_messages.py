@@ -1,0 +1,170 @@
+"""Tests of the messages about invalid specs, and of other tools' names for fields."""
+
+import re
+from typing import Any
+
+import pytest
+
+from mtcon_ray.base.registry import field_paths
+from mtcon_ray.errors import SpecError
+from mtcon_ray.spec.messages import OURS
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec
+
+FORMS = "{loguniform: [low, high]}, {uniform: [low, high]}, {int: [low, high]}"
+
+
+def refused(raw: dict[str, Any]) -> list[str]:
+    with pytest.raises(SpecError) as error:
+        parse_spec({"name": "x", **raw})
+    return str(error.value).removeprefix("spec: ").split("\n  ")
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (
+            {"data": {"kind": "synthetic", "tasks": "a"}},
+            "data.tasks must be a list, got 'a'; write [a]",
+        ),
+        (
+            {"data": {"kind": "table", "csv": "a", "images": "b", "tasks": [1]}},
+            "data.tasks.0 must be a text, got 1; put it",
+        ),
+        ({"views": {"crop_scale": 0.3}}, "views.crop_scale must be a list, got 0.3"),
+        ({"views": {"mean": [1, 2]}}, "views.mean.2: is required"),
+        ({"views": None}, "views must be a mapping of fields, got null"),
+        ({"train": {"lr": "fast"}}, "train.lr must be a number, got 'fast'"),
+        (
+            {"tracking": {"offline": "perhaps"}},
+            "tracking.offline must be true or false, got 'perhaps'",
+        ),
+        (
+            {"storage": {"keep": 3}, "tracking": {"checkpoints": "all"}},
+            "storage.keep must be null where tracking.checkpoints is all, got 3; with tracking.",
+        ),
+        ({"tracking": {"experiment": ""}}, "tracking.experiment must not be empty, got ''"),
+        (
+            {"model": {"encoder": {"name": "vit", "width": 9}}},
+            "width must be a multiple of 4, got 9",
+        ),
+        (
+            {"model": {"encoder": 3}},
+            "model.encoder must be a mapping of fields or the name of a kind",
+        ),
+        (
+            {"resources": {"workers": "x"}},
+            "resources.workers must be an integer or be a list, got 'x'",
+        ),
+        ({"search": {"space": [1]}}, "search.space must be a mapping, got [1]"),
+        ({"train": {"lr_schedule": "cosin"}}, "must be 'cosine' or 'exponential', got 'cosin'"),
+    ],
+)
+def test_a_problem_says_field_rule_value_and_way_out(raw: dict[str, Any], message: str) -> None:
+    (line,) = refused(raw)
+    assert message in line
+    assert "Input" not in line
+
+
+@pytest.mark.parametrize(
+    ("method", "field"),
+    [
+        ({"name": "mtcon", "temperature": 1e-30}, "temperature"),
+        ({"name": "mtcon", "temperature_by_task": {"shape": 1e-7}}, "temperature_by_task.shape"),
+        ({"name": "amcl", "tau_min": 1e-30}, "tau_min"),
+    ],
+)
+def test_a_temperature_that_float32_cannot_use_is_refused(
+    method: dict[str, Any], field: str
+) -> None:
+    (line,) = refused({"method": method})
+    assert line.startswith(f"method.{field} must be greater than or equal to 0.000001, got ")
+
+
+@pytest.mark.parametrize(
+    ("section", "field", "value"),
+    [
+        ("train", "lr", True),
+        ("model", "encoder", {"name": "small", "width": True}),
+        ("method", "temperature_by_task", {"shape": True}),
+        ("search", "space", {"train.lr": {"loguniform": [0.1, True]}}),
+        ("search", "space", {"train.lr": {"choice": [True]}}),
+    ],
+)
+def test_a_boolean_is_no_number(section: str, field: str, value: Any) -> None:
+    (line,) = refused({section: {field: value}})
+    assert re.search("(a number|an integer).*, got .*(true|false)", line)
+
+
+def test_a_boolean_is_no_version() -> None:
+    assert refused({"version": True}) == ["version must be 1, got 'true'"]
+
+
+def test_only_the_first_problems_are_listed() -> None:
+    lines = refused({"train": {f"k{i}": 1 for i in range(50)}, "views": {"flip": 2}})
+    assert len(lines) == 21
+    assert lines[-1] == "... and 31 more problems"
+
+
+@pytest.mark.parametrize(
+    ("dimension", "message"),
+    [
+        ({"log_uniform": [0.1, 1]}, f"train.lr.log_uniform: unknown key; write {FORMS}"),
+        ([0.1, 0.5], f"search.space.train.lr must be one of {FORMS}"),
+        ({"grid": 0.1}, "search.space.train.lr.grid must be a list, got 0.1"),
+        ({"int": [0.1, 2]}, "search.space.train.lr.int.0 must be an integer, got 0.1"),
+        (
+            {"grid": [{"a": 1}]},
+            "grid.0: a value must be a finite number, a text, true, false, null",
+        ),
+    ],
+)
+def test_a_problem_of_a_dimension_shows_the_kinds(dimension: Any, message: str) -> None:
+    (line,) = refused({"search": {"space": {"train.lr": dimension}}})
+    assert message in line
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (
+            {"search": {"num_samples": 3}},
+            "search.num_samples: unknown key; did you mean 'num_trials'?",
+        ),
+        ({"train": {"learning_rate": 3}}, "did you mean 'lr'?"),
+        ({"lr": 3}, "lr: unknown key; did you mean 'train.lr' or 'evaluate."),
+        ({"encoder": "vit"}, "did you mean 'model.encoder'?"),
+        ({"train": {"temperature": 3}}, "did you mean 'method.temperature'?"),
+        (
+            {"model": {"encoder": {"name": "vit", "stagez": 3}}},
+            "stagez: unknown key; known: depth,",
+        ),
+        (
+            {"model": {"encoder": {"name": "vit", "stages": 3}}},
+            "stages: unknown key; it belongs to name 'resnet18'",
+        ),
+        ({"qqq": 3}, "qqq: unknown key; known: data, evaluate,"),
+        (
+            {"evaluate": {"probe": {"lr": 0.1}}},
+            "evaluate.probe.lr: unknown key; it belongs to solver 'sgd'",
+        ),
+    ],
+)
+def test_an_unknown_key_names_the_field_that_is_meant(raw: dict[str, Any], message: str) -> None:
+    (line,) = refused(raw)
+    assert message in line
+
+
+def test_words_of_other_tools_lead_to_ours() -> None:
+    """In the section where the field is, and at the top where all sections are looked through."""
+    values = {word: ours for word, ours in OURS.items() if ours in ("bfloat16", "float32")}
+    paths = field_paths(RunSpec)
+    for theirs, ours in OURS.items() - values.items():
+        places = [path for path in paths if path.rpartition(".")[2] == ours]
+        assert theirs not in [path.rpartition(".")[2] for path in paths]
+        (line,) = refused({theirs: 1})
+        assert any(f"{place!r}" in line for place in places), line
+    for theirs, ours in values.items():
+        (line,) = refused({"train": {"precision": theirs}})
+        assert line.endswith(f"got {theirs!r}; did you mean {ours!r}?")
+        (line,) = refused({"train": {"optimizer": theirs}})
+        assert "did you mean" not in line

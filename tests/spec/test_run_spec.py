@@ -1,0 +1,295 @@
+"""Tests of the spec: valid and invalid fields, messages, and round trips."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mtcon_ray.errors import SpecError
+from mtcon_ray.spec.run_spec import (
+    RunSpec,
+    dump_spec,
+    load_spec,
+    parse_spec,
+    with_values,
+)
+from mtcon_ray.spec.schedulers import ASHA
+from mtcon_ray.spec.search import SearchSpec
+
+MINIMAL: dict[str, Any] = {"name": "x"}
+
+
+def refused(raw: dict[str, Any]) -> str:
+    with pytest.raises(SpecError) as error:
+        parse_spec({**MINIMAL, **raw})
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ({"metod": {}}, "metod: unknown key; did you mean 'method'?"),
+        ({"method": {"name": "mtcn"}}, "method.name: unknown name 'mtcn'; did you mean 'mtcon'?"),
+        ({"data": {"csv": "a.csv"}}, "data.kind: is required"),
+        ({"train": {"lr": float("nan")}}, "train.lr must be a finite number, got nan"),
+        ({"name": "A b"}, "name must match pattern '^[a-z0-9]"),
+        ({"data": {"kind": "cifar10", "root": "x", "tasks": []}}, "data.tasks must not be empty"),
+        (
+            {"data": {"kind": "synthetic", "tasks": ["shape"], "held_out": ["shape"]}},
+            "must not repeat a column, got ['shape'] twice",
+        ),
+        ({"views": {"crop_scale": [0.5, 0.2]}}, "crop_scale must satisfy 0 < low <= high"),
+        ({"train": {"epochs": 2, "warmup_epochs": 2}}, "warmup_epochs must be below epochs"),
+        ({"evaluate": {"every": 50}}, "evaluate.every must be at most train.epochs, got 50 and 20"),
+        (
+            {"resources": {"workers": 3}},
+            "train.batch_size must be divisible by every number of resources.workers, got 64 and 3",
+        ),
+        ({"resources": {"workers": [1, 4]}}, "every number of resources.workers, got 64 and 3"),
+        (
+            {"tracking": {"uri": "postgresql://me:hunter2@db/runs"}},
+            "tracking.uri must hold no password",
+        ),
+        ({"resources": {"gpus": 1.5}}, "gpus must be whole above 1, got 1.5"),
+        (
+            {"evaluate": {"label_sets": {"loss": "asymmetric"}}},
+            "evaluate.label_sets must have loss bce and no ema with evaluate.probe.solver lbfgs, "
+            "got loss asymmetric and ema None; set evaluate.probe.solver to sgd",
+        ),
+        (
+            {"method": {"name": "supcon", "task": "shap"}},
+            "task must be a column of classes in data.tasks ['shape', 'colour', 'texture'], "
+            "got 'shap'; did you mean 'shape'?",
+        ),
+    ],
+)
+def test_what_breaks_a_rule_is_named_with_its_rule(raw: dict[str, Any], message: str) -> None:
+    assert message in refused(raw)
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (
+            {"method.temprature": {"uniform": [0.1, 1]}},
+            "search.space.method.temprature: the field refuses 0.1 of uniform: "
+            "method.temprature: unknown key; did you mean 'temperature'?",
+        ),
+        (
+            {"method.temperature": {"uniform": [-0.1, 1]}},
+            "search.space.method.temperature: the field refuses -0.1 of uniform: "
+            "method.temperature must be greater than or equal to 0.000001, got -0.1",
+        ),
+        ({"resources.gpus": {"choice": [0, 1]}}, "resources.gpus must not be searched"),
+        (
+            {"method.name": {"choice": ["mtcon", "simclr"]}},
+            "search.space.method.name must not be searched, for each kind has fields of its own; "
+            "`mtcon-ray compare`",
+        ),
+        ({"evaluate.select": {"choice": ["last"]}}, "evaluate.select must not be searched"),
+        ({"seed": {"grid": [0, 1]}}, "seed must not be searched, for it is no setting"),
+        ({"evaluate.probe.solver": {"choice": ["sgd"]}}, "probe.solver must not be searched"),
+        ({"views.crop_scale": {"grid": [[0.2, 0.1]]}}, "the field refuses [0.2, 0.1] of grid"),
+        (
+            {"train.epochs": {"int": [0, 30]}},
+            "train.epochs must be greater than or equal to 1, got 0",
+        ),
+    ],
+)
+def test_a_search_space_is_checked_against_its_fields(space: dict[str, Any], message: str) -> None:
+    assert message in refused({"search": {"space": space}})
+
+
+def test_label_sets_have_fields_of_their_own_with_sgd() -> None:
+    sets = {"loss": "asymmetric", "ema": 0.9997}
+    raw = {**MINIMAL, "evaluate": {"probe": "sgd", "label_sets": sets}}
+    assert parse_spec(raw).evaluate.label_sets.model_dump() == sets
+
+
+def test_early_stopping_needs_a_probe_before_the_last_rung() -> None:
+    raw: dict[str, Any] = {
+        "search": {"space": {"train.lr": {"uniform": [0.1, 1]}}},
+        "evaluate": {"every": 15},
+    }
+    named = {**raw, "search": {**raw["search"], "scheduler": {"name": "asha"}}}
+    assert "search.scheduler must find a probe before its last rung" in refused(named)
+    assert "evaluate.every 15; probe more often or set" in refused(named)
+    shortest = {"search": named["search"], "train": {"epochs": 1}}
+    assert "evaluate.every 1; train more epochs or set" in refused(shortest)
+    without = {**raw["search"], "scheduler": {"name": "none"}}
+    parse_spec({**MINIMAL, **raw, "search": without})
+    assert parse_spec({**MINIMAL, **raw}).scheduler.name == "none"
+
+
+def test_a_single_epoch_has_no_warm_up_unless_it_is_given(tmp_path: Path) -> None:
+    assert parse_spec({**MINIMAL, "train": {"epochs": 1}}).train.warmup == 0
+    assert parse_spec({**MINIMAL, "train": {"epochs": 2}}).train.warmup == 1
+    assert parse_spec(MINIMAL).train.warmup == 1
+    message = refused({"train": {"epochs": 1, "warmup_epochs": 1}})
+    assert "warmup_epochs must be below epochs" in message
+    (tmp_path / "spec.yaml").write_text("name: x\n")
+    assert load_spec(tmp_path / "spec.yaml", ["train.epochs=1"]).train.warmup == 0
+
+
+@pytest.mark.parametrize("epochs", [{"int": [1, 30]}, {"grid": [1, 8]}])
+def test_a_warm_up_that_is_omitted_follows_from_a_trial_s_epochs(epochs: dict[str, Any]) -> None:
+    search = {"space": {"train.epochs": epochs}}
+    spec = parse_spec({**MINIMAL, "search": search})
+    assert [spec.trial({"train.epochs": n}).train.warmup_epochs for n in (1, 8)] == [0, 1]
+    written = refused({"search": search, "train": {"warmup_epochs": 1}})
+    assert "the field refuses 1 of" in written
+    assert "warmup_epochs must be below epochs, got 1.0 and 1" in written
+
+
+def test_a_bare_name_stands_for_its_section(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(
+        "name: x\ndata: synthetic\nmodel: {encoder: small}\nmethod: simclr\n"
+        "search: {scheduler: asha}\n"
+    )
+    settings = (
+        "data.num_items=300", "model.encoder.width=8", "method.temperature=0.3",
+        "search.scheduler.grace=0.5",
+    )  # fmt: skip
+    spec = load_spec(path, settings)
+    whole = {
+        "data": {"kind": "synthetic", "num_items": 300},
+        "model": {"encoder": {"name": "small", "width": 8}},
+        "method": {"name": "simclr", "temperature": 0.3},
+        "search": {"scheduler": {"name": "asha", "grace": 0.5}},
+    }
+    assert spec == parse_spec({**MINIMAL, **whole})
+    assert load_spec(path, ["search.scheduler=null"]).search.scheduler is None
+    assert load_spec(path, ["search.scheduler=null", "search.scheduler.grace=0.5"]).scheduler == (
+        ASHA.Spec(grace=0.5)
+    )
+    with pytest.raises(SpecError, match=r"method\.name: unknown name 'supcn'.* 'supcon'\?"):
+        load_spec(path, ["method=supcn"])
+
+
+def test_a_spec_can_be_loaded_without_its_search(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text("name: x\nsearch: {space: {train.lrr: {grid: [-1]}}, scheduler: 7}\n")
+    with pytest.raises(SpecError, match="search"):
+        load_spec(path)
+    spec = load_spec(path, ["search.num_trials=x", "train.lr=0.3"], with_search=False)
+    assert (spec.search, spec.train.lr) == (SearchSpec(), 0.3)
+    with pytest.raises(SpecError, match=r"train\.lr"):
+        load_spec(path, ["train.lr=-1"], with_search=False)
+
+
+def test_a_dump_is_read_back_equal() -> None:
+    spec = parse_spec(
+        {
+            **MINIMAL,
+            "search": {
+                "space": {"train.epochs": {"int": [2, 9]}, "train.lr": {"loguniform": [0.1, 1]}},
+                "first_points": [{"train.epochs": 3}],
+            },
+        }
+    )
+    assert parse_spec(dump_spec(spec)) == spec
+
+
+def test_a_trial_has_its_values_its_seed_and_no_search() -> None:
+    spec = parse_spec(
+        {**MINIMAL, "seed": 5, "search": {"space": {"train.lr": {"uniform": [0.1, 1]}}}}
+    )
+    trial = spec.trial({"train.lr": 0.3, "data.label_noise.shape": 0.5}, repeat=2)
+    assert (trial.train.lr, trial.seed, trial.search.space) == (0.3, 7, {})
+    assert trial.data.label_noise == {"shape": 0.5}
+    lists = {
+        "views.crop_scale": {"grid": [[0.2, 1.0], [0.5, 1]]},
+        "views.mean": {"choice": [[0.4, 0.4, 0.5]]},
+    }
+    spec = parse_spec({**MINIMAL, "search": {"space": lists}})
+    for scale in ("[0.5, 1]", [0.5, 1.0]):
+        trial = spec.trial({"views.crop_scale": scale, "views.mean": "[0.4, 0.4, 0.5]"})
+        assert (trial.views.crop_scale, trial.views.mean) == ((0.5, 1), (0.4, 0.4, 0.5))
+    assert trial.data.seed == spec.data.seed
+
+
+def test_changed_values_are_validated_as_a_whole() -> None:
+    written = parse_spec({**MINIMAL, "train": {"warmup_epochs": 1}})
+    with pytest.raises(SpecError, match="warmup_epochs must be below epochs"):
+        with_values(written, {"train.epochs": 1})
+
+
+def test_overrides_are_yaml_values_at_paths(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(
+        "name: x\ndata: {kind: synthetic}\nsearch: {space: {train.lr: {uniform: [0.1, 1]}}}\n"
+    )
+    spec = load_spec(
+        path,
+        [
+            "train.lr=1e-3",
+            "method.temperature=0.3",
+            "data.tasks=[shape, colour]",
+            "search.space.method.temperature={grid: [0.1, 0.2]}",
+            "search.num_trials=null",
+        ],
+    )
+    assert (spec.train.lr, spec.method.name, spec.method.model_dump()["temperature"]) == (
+        0.001,
+        "mtcon",
+        0.3,
+    )
+    assert spec.data.tasks == ("shape", "colour")
+    assert set(spec.search.space) == {"train.lr", "method.temperature"}
+    for override, message in (
+        ("train.lr", "--set must read path=value"),
+        ("train.lrr=1", "did you mean 'lr'?"),
+        ("name.x=1", "'name' is no section|but name is no section"),
+        ("train.lr=[", "--set train.lr is not valid YAML"),
+    ):
+        with pytest.raises(SpecError, match=message):
+            load_spec(path, [override])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: [", "not valid YAML"),
+        ("- a", "must hold a mapping of sections, got list"),
+        ("a: &a [1]\nb: [*a, *a]", "must not use YAML anchors"),
+        ("name: !!python/object/apply:os.system ['true']", "must not use YAML tags"),
+        ("# " + "x" * 1_100_000, "at most 1,000,000 bytes"),
+    ],
+)
+def test_a_file_that_is_no_spec_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(text)
+    with pytest.raises(SpecError, match=message):
+        load_spec(path)
+
+
+def test_a_missing_file_and_bytes_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="No such file"):
+        load_spec(tmp_path / "none.yaml")
+    (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(SpecError, match="UTF-8"):
+        load_spec(tmp_path / "bytes.yaml")
+
+
+def test_relative_paths_start_at_the_specs_folder(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(
+        "name: x\ndata: {kind: table, csv: a/labels.csv, images: /abs/images, tasks: [t]}\n"
+    )
+    data = dump_spec(load_spec(path))["data"]
+    assert data["csv"] == str(tmp_path / "a" / "labels.csv")
+    assert data["images"] == "/abs/images"
+
+
+def test_every_field_of_the_schema_is_described() -> None:
+    schema = RunSpec.model_json_schema()
+    named = {"kind", "name", "search", "data", "model", "method", "train", "views", "evaluate"}
+    bare = [
+        f"{title}.{field}"
+        for title, part in schema["$defs"].items()
+        for field, about in part.get("properties", {}).items()
+        if "description" not in about and "$ref" not in about and field not in named
+    ]
+    plain = ("experiment", "scheduler", "encoder", "probe", "solver")
+    assert [b for b in bare if b.split(".")[1] not in plain] == []

@@ -1,0 +1,118 @@
+"""Dimensions and points of a search space."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from mtcon_ray.spec.search import SearchSpec
+from mtcon_ray.spec.space import Dimension, grid_points, with_lists
+
+
+def dimension(**kind: Any) -> Dimension:
+    return Dimension.model_validate(kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule"),
+    [
+        ({}, "exactly one of loguniform, uniform, int, logint, choice, grid, got none"),
+        ({"logint": [0, 8]}, "logint must have a positive low"),
+        ({"logint": [1, 8], "step": 1}, "step must come with uniform or int, got it with logint"),
+        ({"int": [1, 8], "step": 0.5}, "step must be an integer for int, got 0.5"),
+        ({"int": [16, 250], "step": 16}, "whole steps, got 16 for \\[16, 250\\]"),
+        ({"uniform": [0, 1], "step": 0.3}, "whole steps"),
+        ({"int": [1, 8], "step": 0}, "greater than 0"),
+        ({"uniform": [0, 1], "int": [0, 1]}, "got uniform, int"),
+        ({"uniform": [1, 1]}, "low < high"),
+        ({"loguniform": [0, 1]}, "positive low"),
+        ({"choice": [1, 1]}, "must not repeat"),
+        ({"choice": [[1], [1]]}, "must not repeat"),
+        ({"choice": [[1], "[1]"]}, "must not repeat"),
+        ({"choice": [1, 1.0]}, "must not repeat"),
+        ({"grid": [[0.1, 1], [0.1, 1.0]]}, "must not repeat"),
+        ({"choice": [{"a": 1}]}, "a value must be a finite number, .* or a list of these, got {'a"),
+        ({"choice": [[[1]]]}, "a value must be a finite number"),
+        ({"grid": []}, "at least 1 item"),
+        ({"uniform": [0, float("inf")]}, "finite"),
+    ],
+)
+def test_an_impossible_dimension_is_refused(kind: dict[str, Any], rule: str) -> None:
+    with pytest.raises(ValidationError, match=rule):
+        dimension(**kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "inside", "outside"),
+    [
+        ({"uniform": [0, 1]}, [0, 0.5, 1], [-0.1, 1.1, True, "x"]),
+        ({"int": [1, 5]}, [1, 5, 3.0], [0, 2.5, "3"]),
+        ({"int": [16, 64], "step": 16}, [16, 48, 64.0], [24, 80, 16.5]),
+        ({"logint": [1, 64]}, [1, 5], [0, 2.5, 65]),
+        ({"uniform": [0, 0.3], "step": 0.1}, [0, 0.1, 0.3, 0.2], [0.15, 0.4]),
+        ({"choice": [1, "a", None, True]}, [1, "a", None, True], [1.0, "b", 2, False]),
+        ({"grid": [[0.2, 1], ["a"]]}, [[0.2, 1], ["a"]], [0.2, [0.2], "a"]),
+    ],
+)
+def test_what_a_dimension_contains(
+    kind: dict[str, Any], inside: list[Any], outside: list[Any]
+) -> None:
+    made = dimension(**kind)
+    assert [made.contains(v) for v in inside] == [True] * len(inside)
+    assert [made.contains(v) for v in outside] == [False] * len(outside)
+
+
+def test_true_is_not_one() -> None:
+    dimension(choice=[1, True, 0, False, [1], [True], "1"])
+
+
+def test_a_list_is_a_text_to_optuna_and_a_list_to_the_spec() -> None:
+    made = dimension(grid=[[0.2, 1.0], ["ü", True], "x", 3])
+    assert made.categories == ("[0.2, 1.0]", '["ü", true]', "x", 3)
+    assert made.category([0.2, 1]) == "[0.2, 1.0]"
+    assert [made.value(c) for c in made.categories] == [[0.2, 1.0], ["ü", True], "x", 3]
+    assert made.value([0.2, 1.0]) == [0.2, 1.0]
+    params = {"a": "[0.2, 1.0]", "b": "[0.2, 1.0]"}
+    assert with_lists({"a": made}, params) == {"a": [0.2, 1.0], "b": "[0.2, 1.0]"}
+
+
+def test_grid_points_turn_the_last_dimension_fastest() -> None:
+    points = list(grid_points({"a": dimension(grid=[1, 2]), "b": dimension(choice=["x", "y"])}))
+    assert points == [
+        {"a": 1, "b": "x"}, {"a": 1, "b": "y"}, {"a": 2, "b": "x"}, {"a": 2, "b": "y"},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"space": {"a": {"uniform": [0, 1]}}}, 12),
+        ({"space": {"a": {"uniform": [0, 1]}}, "num_trials": 50}, 50),
+        ({"space": {"a": {"grid": list(range(20))}}, "sampler": "grid"}, 20),
+        ({"space": {"a": {"grid": list(range(20))}}, "sampler": "grid", "num_trials": 5}, 5),
+        ({"space": {"a": {"choice": [1, 2, 3]}}, "num_trials": 50}, 3),
+        ({"space": {"a": {"int": [16, 64], "step": 16}}, "num_trials": 50}, 4),
+        ({"space": {"a": {"uniform": [0, 0.3], "step": 0.1}}, "num_trials": 50}, 4),
+        ({"space": {"a": {"logint": [2, 9]}}, "num_trials": 50}, 8),
+        ({"space": {}}, 1),
+    ],
+)
+def test_number_of_configurations(fields: dict[str, Any], expected: int) -> None:
+    assert SearchSpec.model_validate(fields).num_configurations == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "rule"),
+    [
+        ({"first_points": [{"b": 1}]}, r"first_points\[0\] must name searched fields"),
+        ({"first_points": [{"a": 2}]}, r"first_points\[0\].a must lie inside"),
+        ({"sampler": "grid"}, "sampler grid needs"),
+        (
+            {"sampler": "qmc", "space": {"a": {"choice": [1, 2]}}},
+            r"qmc needs ranges \(loguniform, uniform, int, logint\), got choice for a",
+        ),
+    ],
+)
+def test_points_and_grids_must_fit_the_space(fields: dict[str, Any], rule: str) -> None:
+    with pytest.raises(ValidationError, match=rule):
+        SearchSpec.model_validate({"space": {"a": {"uniform": [0, 1]}}, **fields})

@@ -1,0 +1,58 @@
+"""Fixtures: a small training, its data, and an uninterrupted run of it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mtcon_ray.data.dataset import Dataset, open_dataset
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec
+from mtcon_ray.training.trainer import Trainer
+from tests.training.trainer.cuts import CPU
+
+
+@pytest.fixture(scope="module")
+def spec() -> RunSpec:
+    """Returns a spec of three short epochs of a very small network."""
+    return parse_spec(
+        {
+            "name": "tiny",
+            "data": {
+                "kind": "synthetic",
+                "num_items": 100,
+                "tasks": ["shape", "colour"],
+                "held_out": ["mark"],
+            },
+            "views": {"size": 24},
+            "model": {"encoder": {"name": "small", "width": 4}, "head_dim": 8},
+            "method": {"name": "mtcon"},
+            "train": {"epochs": 3, "batch_size": 16, "precision": "float32"},
+            "evaluate": {"bootstrap": 10},
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def dataset(spec: RunSpec, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """Returns a data set of 100 synthetic images."""
+    store = tmp_path_factory.mktemp("store")
+    return open_dataset(spec.data, view_size=spec.views.size, store=store)
+
+
+@pytest.fixture(scope="module")
+def start(spec: RunSpec, dataset: Dataset) -> Callable[..., Trainer]:
+    """Returns a function that starts or resumes a run in a folder."""
+
+    def start(folder: Path, run_spec: RunSpec = spec, **options: Any) -> Trainer:
+        return Trainer(run_spec, dataset, folder, device=CPU, **options)
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def whole(start: Callable[..., Trainer], tmp_path_factory: pytest.TempPathFactory) -> Trainer:
+    """Returns a completed run without interruption."""
+    run = start(tmp_path_factory.mktemp("whole"))
+    list(run)
+    return run

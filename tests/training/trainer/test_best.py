@@ -1,0 +1,124 @@
+"""Resumes of trainings whose epochs get other values when they are trained again, as on a GPU.
+
+The event log keeps the first value of an epoch, so the network in model.pt must belong to that.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mtcon_ray.base.paths import LAST_FILE
+from mtcon_ray.evaluation.protocol import Evaluation
+from mtcon_ray.spec.evaluate import selected_epoch
+from mtcon_ray.spec.run_spec import RunSpec, with_values
+from mtcon_ray.training import checkpoint
+from mtcon_ray.training.trainer import Progress, Trainer
+
+VALUE = "val/accuracy"
+
+
+class Resumed:
+    """A training whose values are given, and the values that an event log has of it."""
+
+    def __init__(
+        self, start: Callable[..., Trainer], folder: Path, spec: RunSpec, patch: pytest.MonkeyPatch
+    ) -> None:
+        self._start, self._folder, self._patch = start, folder, patch
+        self._spec = with_values(spec, {"train.epochs": 6, "train.checkpoint_every": 3})
+        self.log: dict[int, float] = {}
+
+    def train(self, *values: float, epochs: int = 6, **fields: Any) -> Trainer:
+        """Trains with these values, the last one for all further epochs; killed after `epochs`."""
+        left = list(values)
+        self._patch.setattr(
+            Evaluation, "validate", lambda _: {VALUE: left.pop(0) if len(left) > 1 else left[0]}
+        )
+        run = self._start(self._folder, with_values(self._spec, fields))
+        for progress in run:
+            self._record(progress)
+            if progress.epoch == epochs:
+                break
+        return run
+
+    def _record(self, progress: Progress) -> None:
+        if progress.epoch > max(self.log, default=0):
+            self.log[progress.epoch] = progress.metrics[VALUE]
+
+    def check(self) -> None:
+        """Checks that model.pt is the network that the event log selects."""
+        kept, epoch = checkpoint.load(self._folder / "model.pt"), selected_epoch(self.log, "best")
+        assert epoch is not None
+        assert (kept["epoch"], kept["value"]) == (epoch, self.log[epoch])
+
+
+BEST: dict[str, Any] = {"evaluate.select": "best"}
+PATIENT: dict[str, Any] = {"train.patience": 2}
+
+
+@pytest.fixture
+def resumed(
+    start: Callable[..., Trainer], spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Resumed:
+    return Resumed(start, tmp_path, spec, monkeypatch)
+
+
+@pytest.mark.parametrize("again", [0.1, 0.9])
+@pytest.mark.parametrize("before", [(0.5, 0.4, 0.3, 0.6, 0.2), (0.5, 0.4, 0.3, 0.2, 0.2)])
+def test_between_two_checkpoints_model_and_value_stay_of_one_network(
+    resumed: Resumed, before: tuple[float, ...], again: float
+) -> None:
+    """Killed after epoch 5: with a checkpoint every third epoch alone it would resume from 3."""
+    resumed.train(*before, epochs=5, **BEST)
+    assert resumed.train(again, **BEST).done
+    assert sorted(resumed.log) == [1, 2, 3, 4, 5, 6]
+    resumed.check()
+
+
+def test_a_plateau_counts_the_values_that_are_recorded(resumed: Resumed) -> None:
+    resumed.train(0.4, 0.5, 0.4, 0.6, 0.5, epochs=5, **PATIENT)
+    assert resumed.train(0.1, **PATIENT).done
+    assert sorted(resumed.log) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("again", [0.1, 0.9])
+def test_a_kill_between_model_and_last_costs_neither(
+    resumed: Resumed, monkeypatch: pytest.MonkeyPatch, again: float
+) -> None:
+    """The best epoch is trained again, and the plateau counts from it."""
+    save = checkpoint.save
+
+    def killed(path: Path, state: Any, **options: Any) -> None:
+        if path.name == LAST_FILE and state["best_epoch"] == 3:
+            raise KeyboardInterrupt
+        save(path, state, **options)
+
+    fields = BEST | PATIENT
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "save", killed)
+        with pytest.raises(KeyboardInterrupt):
+            resumed.train(0.5, 0.4, 0.6, **fields)
+    assert sorted(resumed.log) == [1, 2]
+    run = resumed.train(again, 0.2, **fields)
+    assert run.last is not None
+    assert run.last.metrics["val/best"] == 0.6
+    assert sorted(resumed.log) == [1, 2, 3, 4, 5]
+    resumed.check()
+
+
+@pytest.mark.parametrize("again", [0.1, 0.9])
+def test_a_damaged_checkpoint_leaves_the_best_network(
+    resumed: Resumed, tmp_path: Path, again: float
+) -> None:
+    resumed.train(0.5, 0.4, 0.6, epochs=3, **BEST)
+    (tmp_path / LAST_FILE).write_bytes(b"")
+    run = resumed.train(again, 0.2, **BEST)
+    assert run.damage is not None
+    assert sorted(resumed.log) == [1, 2, 3, 4, 5, 6]
+    resumed.check()
+
+
+def test_of_equal_bests_the_first_is_selected() -> None:
+    """As `model.pt` keeps it."""
+    assert selected_epoch({1: 0.5, 2: 0.7, 3: 0.7}, "best") == 2

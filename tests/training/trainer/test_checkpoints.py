@@ -1,0 +1,185 @@
+"""Tests of model.pt, and of resuming from damaged checkpoints."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mtcon_ray.data.dataset import Dataset
+from mtcon_ray.errors import CheckpointError
+from mtcon_ray.evaluation.predictions import load_predictions
+from mtcon_ray.evaluation.protocol import Evaluation
+from mtcon_ray.export.trained_network import load_network
+from mtcon_ray.spec.evaluate import selected_epoch
+from mtcon_ray.spec.run_spec import RunSpec, with_values
+from mtcon_ray.training import checkpoint
+from mtcon_ray.training.trainer import Trainer
+from tests.training.trainer.cuts import CPU, STEPS_PER_EPOCH, check_same_end, stop_before, untimed
+
+
+def test_the_kept_network_is_of_the_last_epoch(whole: Trainer) -> None:
+    """model.pt holds the last epoch's network, and all that an evaluation needs."""
+    kept = checkpoint.load(whole.folder / "model.pt")
+    assert whole.last is not None
+    assert (kept["epoch"], kept["value"]) == (3, whole.last.metrics["val/accuracy"])
+    assert kept["classes"].keys() == {"shape", "colour", "mark"}
+    assert kept["fingerprint"] == whole.dataset.fingerprint
+    for name, value in whole.network.state_dict().items():
+        assert torch.equal(kept["network"][name], value), name
+
+
+@pytest.mark.slow
+def test_with_best_value_report_and_kept_network_are_of_the_first_of_highest_value(
+    start: Callable[..., Trainer], spec: RunSpec, tmp_path: Path
+) -> None:
+    """The run is interrupted before its last epoch, so that the best value must be restored."""
+    best = {"evaluate.select": "best", "train.epochs": 6, "search.objective": "colour"}
+    spec = with_values(spec, best)
+    cut = start(tmp_path, spec, should_stop=stop_before(5 * STEPS_PER_EPOCH))
+    epochs = list(cut)
+    run = start(tmp_path, spec)
+    values = {p.epoch: p.metrics["val/accuracy/colour"] for p in [*epochs, *run]}
+    kept = checkpoint.load(tmp_path / "model.pt")
+    assert kept["epoch"] == selected_epoch(values, "best") == min(values, key=lambda e: -values[e])
+    assert kept["value"] == max(values.values())
+    assert run.last is not None
+    assert run.last.metrics["val/best"] == kept["value"]
+    assert kept["epoch"] != 6, "the last epoch is the best one: the test shows nothing"
+    again = evaluate(tmp_path / "model.pt", run.dataset)
+    assert run.report() == pytest.approx(again)
+
+
+@pytest.mark.parametrize("select", ["last", "best"])
+def test_the_stored_predictions_are_those_of_the_reported_accuracies(
+    start: Callable[..., Trainer], spec: RunSpec, tmp_path: Path, select: str
+) -> None:
+    """A resumed process with nothing left to train replaces an unreadable file of predictions."""
+    spec = with_values(spec, {"evaluate.select": select})
+    list(start(tmp_path, spec))
+    (tmp_path / "predictions.npz").write_bytes(b"of a killed process")
+    run = start(tmp_path, spec)
+    values = run.report()
+    found = load_predictions(tmp_path / "predictions.npz")
+    assert found is not None
+    assert found.fingerprint == run.dataset.fingerprint
+    assert found.labels.keys() == {("test", "shape"), ("test", "colour"), ("heldout", "mark")}
+    for (split, label), each in found.labels.items():
+        assert np.isin(each.rows, run.dataset.table.rows("test")).all()
+        assert (run.dataset.table.labels[label][each.rows] == each.truth).all()
+        correct = (each.predicted == each.truth).mean()
+        assert correct == pytest.approx(values[f"{split}/accuracy/{label}"])
+
+
+def evaluate(path: Path, dataset: Dataset) -> dict[str, float]:
+    """Returns the test evaluation of the network in a file."""
+    spec, network = load_network(path)
+    network = network.to(memory_format=torch.channels_last)
+    return Evaluation(network, dataset, spec.evaluate, spec.views, CPU, spec.seed).report()
+
+
+def test_a_damaged_checkpoint_costs_an_epoch_and_says_so(
+    start: Callable[..., Trainer], whole: Trainer, tmp_path: Path
+) -> None:
+    """The previous checkpoint is used, and a damaged last.pt never replaces it.
+
+    The run is interrupted once more, before the epoch's end, to test the latter.
+    """
+    killed = iter(start(tmp_path))
+    epochs = [next(killed), next(killed)]
+    (tmp_path / "last.pt").write_bytes(bytes(5000))
+    run = start(tmp_path, should_stop=stop_before(1))
+    assert run.damage is not None
+    assert re.search(r"last\.pt must be a whole file.* goes on after epoch 1", run.damage)
+    list(run)
+    assert checkpoint.load(tmp_path / "last.previous.pt")["step"] == STEPS_PER_EPOCH
+    run = start(tmp_path)
+    assert run.damage is None
+    again = list(run)
+    assert untimed(again[0]) == untimed(epochs[1])
+    check_same_end(run, [epochs[0], *again], whole)
+
+
+def test_a_requested_checkpoint_is_written_within_an_epoch(
+    start: Callable[..., Trainer], whole: Trainer, tmp_path: Path
+) -> None:
+    """The process ends one step later, and that step alone is trained again."""
+
+    def should_save() -> bool:
+        if cut.step == STEPS_PER_EPOCH + 3:
+            raise KeyboardInterrupt
+        return cut.step == STEPS_PER_EPOCH + 2
+
+    cut = start(tmp_path, should_save=should_save)
+    epochs = iter(cut)
+    first = next(epochs)
+    with pytest.raises(KeyboardInterrupt):
+        next(epochs)
+    run = start(tmp_path)
+    assert run.step == STEPS_PER_EPOCH + 2
+    check_same_end(run, [first, *run], whole)
+
+
+def test_a_lost_best_network_starts_the_training_anew(
+    start: Callable[..., Trainer], spec: RunSpec, tmp_path: Path
+) -> None:
+    """The best epoch might not be trained again, so the training starts from scratch."""
+    best = with_values(spec, {"evaluate.select": "best"})
+    list(start(tmp_path, best, should_stop=stop_before(2 * STEPS_PER_EPOCH)))
+    (tmp_path / "model.pt").write_bytes(b"")
+    run = start(tmp_path, best)
+    assert run.step == 0
+    assert run.damage is not None
+    assert re.search(r"model\.pt must be a whole file.*starts anew", run.damage)
+    list(run)
+    assert run.report()
+
+
+def test_two_damaged_checkpoints_start_the_training_anew(
+    start: Callable[..., Trainer], whole: Trainer, tmp_path: Path
+) -> None:
+    killed = iter(start(tmp_path))
+    next(killed), next(killed)
+    for name in ("last.pt", "last.previous.pt"):
+        (tmp_path / name).write_bytes(b"")
+    run = start(tmp_path)
+    assert run.step == 0
+    assert run.damage is not None
+    assert run.damage.endswith("the training starts anew")
+    check_same_end(run, list(run), whole)
+
+
+def test_a_checkpoint_of_an_earlier_version_lacks_fields_and_goes_on(
+    start: Callable[..., Trainer], tmp_path: Path
+) -> None:
+    """Fields that the checkpoint's spec lacks have their defaults."""
+    list(start(tmp_path, should_stop=stop_before(1)))
+    state = checkpoint.load(tmp_path / "last.pt")
+    saved = json.loads(state["spec"])
+    del saved["evaluate"]["select"], saved["train"]["checkpoint_every"]
+    checkpoint.save(tmp_path / "last.pt", {**state, "spec": json.dumps(saved)})
+    assert start(tmp_path).step == 1
+
+
+def test_a_checkpoint_with_values_of_another_kind_is_refused(
+    start: Callable[..., Trainer], tmp_path: Path
+) -> None:
+    list(start(tmp_path, should_stop=stop_before(1)))
+    path = tmp_path / "last.pt"
+    state = checkpoint.load(path)
+    changes: tuple[dict[str, Any], ...] = (
+        {"spec": 5}, {"spec": "[" * 5000}, {"spec": "[1]"}, {"step": "x"}, {"tally": 1},
+        {"last": 7}, {"network": {}}, {"optimizer": 5}, {"method": None},
+    )  # fmt: skip
+    for change in changes:
+        checkpoint.save(path, {**state, **change})
+        with pytest.raises(CheckpointError, match=r"last\.pt must hold what this program writes"):
+            start(tmp_path)
+    del state["optimizer"]
+    checkpoint.save(path, state)
+    with pytest.raises(CheckpointError, match="got 'optimizer'"):
+        start(tmp_path)

@@ -1,0 +1,349 @@
+"""Tests of a training in this process: its progress, resuming, and files."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mtcon_ray.data.dataset import Dataset, open_dataset
+from mtcon_ray.data.labels import LabelTable
+from mtcon_ray.data.sources import SOURCES, DataSource
+from mtcon_ray.errors import CheckpointError, DivergedError, OutOfMemoryError, SpecError
+from mtcon_ray.export.trained_network import load_method, load_network
+from mtcon_ray.methods.base import MethodOutput
+from mtcon_ray.spec.run_spec import RunSpec, with_values
+from mtcon_ray.training import checkpoint
+from mtcon_ray.training.batches import Batches
+from mtcon_ray.training.trainer import Progress, Trainer
+from tests.training.trainer.cuts import (
+    CPU,
+    STEPS_PER_EPOCH,
+    check_same_end,
+    parameters,
+    stop_before,
+    untimed,
+)
+
+METRICS = {
+    *("loss", "loss/shape", "loss/colour", "lr", "images_per_second"),
+    *("sigma/shape", "sigma/colour", "weight/shape", "weight/colour"),
+    *("cosine/positive/shape", "cosine/positive/colour"),
+    *("cosine/random/shape", "cosine/random/colour"),
+}
+ACCURACIES = {
+    *("val/accuracy", "val/accuracy/shape", "val/accuracy/colour"),
+    *("val/accuracy_std/shape", "val/accuracy_std/colour"),
+}
+
+
+def test_an_epoch_yields_what_the_contract_names(
+    start: Callable[..., Trainer], spec: RunSpec, tmp_path: Path
+) -> None:
+    """Every second epoch and the last one are evaluated and saved."""
+    every_second = {"evaluate.every": 2, "train.checkpoint_every": 2}
+    epochs = list(start(tmp_path, with_values(spec, every_second)))
+    last = checkpoint.load(tmp_path / "last.pt")
+    assert last["step"] == 3 * STEPS_PER_EPOCH
+    assert last["tally"]["num_steps"] == 0  # means are reset after each epoch
+    assert [(p.epoch, p.evaluated, p.done) for p in epochs] == [
+        (1, False, False),
+        (2, True, False),
+        (3, True, True),
+    ]
+    for progress in epochs:
+        expected = METRICS | ACCURACIES if progress.evaluated else METRICS
+        assert progress.metrics.keys() == expected
+        assert all(math.isfinite(value) for value in progress.metrics.values())
+    first = epochs[0].metrics
+    # One epoch of linear warm-up to 0.2, by a fifth per step. Sigma and weight are of that step.
+    assert first["lr"] == pytest.approx(0.2 * 4 / 5)
+    assert first["weight/shape"] == pytest.approx(first["sigma/shape"] ** -2)
+    assert first["weight/shape"] != 1
+
+
+def test_gauges_are_asked_for_once_an_epoch_and_kept_where_finite(
+    start: Callable[..., Trainer], spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gauges are computed once per epoch, and non-finite ones are dropped.
+
+    A batch without positives has no cosine of positives.
+    """
+    calls = []
+
+    def gauges(self: MethodOutput) -> dict[str, torch.Tensor]:
+        calls.append(self)
+        return {"cosine/random": torch.tensor(0.25), "cosine/positive": torch.tensor(math.nan)}
+
+    monkeypatch.setattr(MethodOutput, "gauges", gauges)
+    values = next(iter(start(tmp_path, spec))).metrics
+    assert len(calls) == 1
+    assert values["cosine/random"] == 0.25
+    assert "cosine/positive" not in values
+
+
+def test_a_head_that_is_no_task_is_tracked_by_its_name(
+    start: Callable[..., Trainer], spec: RunSpec, tmp_path: Path
+) -> None:
+    """SimCLR has one head, `instance`; its tasks are only probed."""
+    spec = with_values(spec, {"method": {"name": "simclr"}, "train.epochs": 2})
+    values = list(start(tmp_path, spec))[-1].metrics
+    training = {"loss", "loss/instance", "weight/instance", "lr", "images_per_second"}
+    assert values.keys() == training | {"cosine/positive", "cosine/random"} | ACCURACIES
+    assert values["loss"] == pytest.approx(values["loss/instance"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [0, 1, STEPS_PER_EPOCH, 6, 3 * STEPS_PER_EPOCH - 1])
+def test_a_run_stopped_anywhere_ends_bit_equal(
+    start: Callable[..., Trainer], whole: Trainer, tmp_path: Path, step: int
+) -> None:
+    """Interruptions are within an epoch, between epochs, before the first and the last step."""
+    cut = start(tmp_path, should_stop=stop_before(step))
+    epochs = list(cut)
+    assert cut.interrupted
+    assert cut.step == step
+    run = start(tmp_path)
+    epochs += list(run)
+    assert not run.interrupted
+    check_same_end(run, epochs, whole)
+
+
+def test_a_run_cut_again_and_again_ends_bit_equal(
+    start: Callable[..., Trainer], whole: Trainer, tmp_path: Path
+) -> None:
+    """Runs that are interrupted every 3 steps are bit-equal to one run."""
+    epochs: list[Progress] = []
+    for _ in range(10):
+        run = start(tmp_path, should_stop=stop_before(3))
+        epochs += list(run)
+    check_same_end(run, epochs, whole)
+
+
+def test_a_run_killed_after_an_epoch_ends_bit_equal(
+    start: Callable[..., Trainer], whole: Trainer, tmp_path: Path
+) -> None:
+    """A killed process saves nothing more: the run resumes from the last epoch's checkpoint."""
+    killed = iter(start(tmp_path))
+    epochs = [next(killed), next(killed)]
+    run = start(tmp_path)
+    assert run.last == epochs[-1]
+    epochs += list(run)
+    check_same_end(run, epochs, whole)
+
+
+def test_checkpoints_every_second_epoch_repeat_the_epochs_in_between(
+    start: Callable[..., Trainer], spec: RunSpec, tmp_path: Path
+) -> None:
+    """A run killed after epoch 3 of 4 resumes from epoch 2 and gives the same epochs again."""
+    spec = with_values(spec, {"train.checkpoint_every": 2, "train.epochs": 4})
+    uncut = list(start(tmp_path / "uncut", spec))
+    killed = iter(start(tmp_path / "cut", spec))
+    for _ in range(3):
+        next(killed)
+    again = list(start(tmp_path / "cut", spec))
+    assert [untimed(p) for p in again] == [untimed(p) for p in uncut[2:]]
+
+
+def test_a_finished_run_yields_nothing_more_but_remembers(
+    start: Callable[..., Trainer], whole: Trainer
+) -> None:
+    """`last` is restored, so that an epoch that was saved but not recorded can be recorded."""
+    run = start(whole.folder)
+    assert list(run) == []
+    assert run.last == whole.last
+    assert run.report() == whole.report()
+
+
+def test_the_report_names_test_and_held_out_labels(whole: Trainer) -> None:
+    """The test evaluation has scores, their deviations, and the probes' relative gradient."""
+    kinds = ("accuracy", "accuracy_std", "knn")
+    assert whole.report().keys() == {
+        *(f"test/{kind}/{task}" for kind in kinds for task in ("shape", "colour")),
+        *(f"heldout/{kind}/mark" for kind in kinds),
+        "probe/features",
+        "probe/gradient",
+    }
+
+
+def test_a_checkpoint_gives_back_spec_and_network(whole: Trainer) -> None:
+    """`load_network` needs no data."""
+    spec, network = load_network(whole.folder / "last.pt")
+    assert spec == whole.spec
+    for name, value in whole.network.state_dict().items():
+        assert torch.equal(network.state_dict()[name], value), name
+
+
+@pytest.mark.parametrize("file", ["model.pt", "last.pt"])
+def test_a_checkpoint_gives_back_what_its_method_learned(whole: Trainer, file: str) -> None:
+    method = load_method(whole.folder / file)
+    learned = dict(method.named_parameters())
+    assert learned
+    for name, value in whole.learner.method.named_parameters():
+        assert torch.equal(learned[name], value), name
+        assert value.abs().min() > 0, "as at the start"
+
+
+def test_a_checkpoint_without_its_methods_parameters_is_refused(
+    whole: Trainer, tmp_path: Path
+) -> None:
+    state = checkpoint.load(whole.folder / "model.pt")
+    del state["method"]
+    checkpoint.save(tmp_path / "model.pt", state)
+    with pytest.raises(CheckpointError, match="must hold the learned parameters of its method"):
+        load_method(tmp_path / "model.pt")
+    load_network(tmp_path / "model.pt")
+
+
+def test_another_architecture_is_refused(
+    start: Callable[..., Trainer], spec: RunSpec, whole: Trainer
+) -> None:
+    """The message names the field that differs."""
+    other = with_values(spec, {"model.encoder.width": 8})
+    with pytest.raises(CheckpointError, match=r"model\.encoder\.width was 4, is 8"):
+        start(whole.folder, other)
+
+
+def test_another_name_or_another_cluster_is_not(
+    start: Callable[..., Trainer], spec: RunSpec, whole: Trainer
+) -> None:
+    """A name, resources and the search do not change the training."""
+    other = with_values(spec, {"name": "other", "resources.cpus": 2, "search.num_trials": 3})
+    assert start(whole.folder, other).done
+
+
+def test_divergence_leaves_the_checkpoint_of_the_epoch_before(
+    start: Callable[..., Trainer], tmp_path: Path
+) -> None:
+    """Divergence, simulated by an infinite weight, leaves the previous epoch's checkpoint."""
+    run = start(tmp_path)
+    epochs = iter(run)
+    next(epochs)
+    with torch.no_grad():
+        next(run.network.parameters()).fill_(math.inf)
+    with pytest.raises(DivergedError, match=r"at step 5 .*lower train\.lr"):
+        next(epochs)
+    assert start(tmp_path).step == STEPS_PER_EPOCH
+
+
+def test_too_little_memory_names_batch_and_way_out(
+    start: Callable[..., Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch's out-of-memory error becomes one that names the batch size and the way out."""
+
+    def full(self: Batches, step: int, size: int) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    run = start(tmp_path)
+    monkeypatch.setattr(Batches, "chunks", full)
+    with pytest.raises(
+        OutOfMemoryError, match=r"batch_size 16 x 2 views of 24 .*set train.chunk_size"
+    ):
+        next(iter(run))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["mtcon", "xent"])
+def test_new_classes_in_the_test_split_change_no_training(
+    method: str,
+    start: Callable[..., Trainer],
+    spec: RunSpec,
+    dataset: Dataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Heads and probes keep their sizes, and items of the new classes count as errors."""
+    spec = with_values(spec, {"method": {"name": method}, "train.epochs": 2})
+    one = start(tmp_path / "one", spec)
+    read = SOURCES["synthetic"].read_labels
+
+    def read_with_new_classes(source: DataSource) -> LabelTable:
+        table = read(source)
+        labels, classes = dict(table.labels), dict(table.classes)
+        for label in ("shape", "mark"):
+            labels[label] = np.where(table.split == 2, len(classes[label]), labels[label])
+            classes[label] = (*classes[label], "zigzag")
+        return replace(table, labels=labels, classes=classes)
+
+    monkeypatch.setattr(SOURCES["synthetic"], "read_labels", read_with_new_classes)
+    other = open_dataset(spec.data, view_size=spec.views.size, store=tmp_path / "store")
+    assert other.fingerprint != dataset.fingerprint
+    two = Trainer(spec, other, tmp_path / "two", device=CPU)
+    assert untimed(list(one)[-1]) == untimed(list(two)[-1])
+    pairs = zip(one.network.state_dict().values(), two.network.state_dict().values(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+    report, expected = two.report(), one.report()
+    assert report["test/accuracy/shape"] == report["heldout/accuracy/mark"] == 0
+    assert report["test/accuracy/colour"] == expected["test/accuracy/colour"]
+
+
+def test_a_batch_larger_than_the_data_is_refused(
+    start: Callable[..., Trainer], spec: RunSpec, tmp_path: Path
+) -> None:
+    """The error comes before anything is written."""
+    with pytest.raises(SpecError, match=r"batch_size must be at most .*\(70\), got 71"):
+        start(tmp_path / "new", with_values(spec, {"train.batch_size": 71}))
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_cut_training_with_adam_ends_bit_equal(
+    spec: RunSpec, start: Callable[..., Trainer], tmp_path: Path
+) -> None:
+    """Adam's moments and step count are restored, with an exponential schedule."""
+    adam = with_values(
+        spec,
+        {
+            "train.optimizer": "adam",
+            "train.lr_schedule": "exponential",
+            "train.lr": 0.005,
+            "train.epochs": 2,
+            "evaluate.every": 2,
+        },
+    )
+    whole = start(tmp_path / "whole", adam)
+    list(whole)
+    list(start(tmp_path / "cut", adam, should_stop=stop_before(STEPS_PER_EPOCH + 1)))
+    again = start(tmp_path / "cut", adam)
+    assert again.step == STEPS_PER_EPOCH + 1
+    list(again)
+    runs = (whole, again)
+    one, other = ({**run.network.state_dict(), **run.learner.method.state_dict()} for run in runs)
+    assert all(torch.equal(one[key], other[key]) for key in one)
+    first, second = (run.learner.optimizer.state_dict()["state"] for run in runs)
+    assert first.keys() == second.keys() != set()
+    for key, state in first.items():
+        assert set(state) == {"step", "exp_avg", "exp_avg_sq"}
+        assert all(torch.equal(value, second[key][name]) for name, value in state.items())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"train.optimizer": "lars", "train.lr": 20}, {"train.precision": "float16"}],
+    ids=["lars", "float16"],
+)
+def test_a_cut_training_with_other_state_ends_bit_equal(
+    spec: RunSpec, start: Callable[..., Trainer], tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    """Momenta, the mark of the adapted group and the scale of the loss are restored."""
+    spec = with_values(spec, {"train.epochs": 2, **changes})
+    whole = start(tmp_path / "whole", spec)
+    list(whole)
+    list(start(tmp_path / "cut", spec, should_stop=stop_before(STEPS_PER_EPOCH + 1)))
+    again = start(tmp_path / "cut", spec)
+    assert again.step == STEPS_PER_EPOCH + 1
+    decay = spec.train.weight_decay if spec.train.optimizer == "lars" else None
+    assert again.learner.optimizer.param_groups[0].get("adapted_decay") == decay
+    if again.learner.scaler is not None:
+        assert 1 < again.learner.scaler.get_scale() < 2.0**16, "it was halved before the cut"
+    list(again)
+    one, other = (
+        {**parameters(run), "scale": torch.tensor(scaler.get_scale() if scaler else 1.0)}
+        for run in (whole, again)
+        for scaler in [run.learner.scaler]
+    )
+    assert any(name.startswith("momentum") for name in one)
+    assert all(torch.equal(one[key], other[key]) for key in one)

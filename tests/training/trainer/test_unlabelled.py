@@ -1,0 +1,60 @@
+"""Trainings on images without labels."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mtcon_ray.data.dataset import open_dataset
+from mtcon_ray.display.plan_text import plan_lines
+from mtcon_ray.errors import SpecError
+from mtcon_ray.methods import METHODS
+from mtcon_ray.plan.local import this_machine
+from mtcon_ray.plan.planning import make_plan
+from mtcon_ray.records.recorded import recorded_spec
+from mtcon_ray.spec.run_spec import RunSpec, dump_spec, with_values
+from mtcon_ray.training.trainer import Trainer
+from tests.methods.cases import make_spec
+from tests.training.trainer.cuts import CPU
+
+FREE = ["amcl", "barlow", "can", "lgp", "moco", "none", "simclr", "simsiam"]
+
+
+def spec_of(method: str, **search: Any) -> RunSpec:
+    """Returns the spec of a small training of two epochs whose data have no labels."""
+    return with_values(make_spec(method, steps=2), {"data.tasks": [], "search": search})
+
+
+@pytest.mark.parametrize("method", FREE)
+def test_methods_that_compare_views_need_no_labels(method: str, tmp_path: Path) -> None:
+    spec = spec_of(method)
+    dataset = open_dataset(spec.data, view_size=16, store=tmp_path / "store")
+    run = Trainer(spec, dataset, tmp_path / "run", device=CPU)
+    value = list(run)[-1].metrics["val/rankme"]
+    width, num_val = run.network.encoder.width, len(dataset.table.rows("val"))
+    assert 0.99 / width < value <= num_val / width
+    assert run.best == value
+    assert list(run.report()) == ["test/rankme"]
+
+
+@pytest.mark.parametrize("method", sorted(set(METHODS) - set(FREE)))
+def test_other_methods_are_refused(method: str) -> None:
+    with pytest.raises(SpecError, match=rf"data.tasks must name a label for method {method}, got"):
+        spec_of(method)
+
+
+def test_the_plan_has_no_standard_error_of_an_accuracy(tmp_path: Path) -> None:
+    spec = spec_of("simclr", space={"method.temperature": {"grid": [0.1, 0.5]}}, sampler="grid")
+    dataset = open_dataset(spec.data, view_size=16, store=tmp_path / "store")
+    plan = make_plan(spec, tmp_path, this_machine(), dataset.table)
+    text = "\n".join(plan_lines(spec, plan))
+    assert "objective       val/rankme, RankMe of the features" in text
+    assert "tasks           none" in text
+    assert "standard error" not in text
+
+
+def test_a_recorded_spec_without_labels_is_not_parsed_as_a_whole() -> None:
+    """`list` and `status` would import torch for it."""
+    stored = recorded_spec(dump_spec(spec_of("simclr")), kinds={})
+    assert stored.labels.objective == "val/rankme"
+    assert "whole" not in vars(stored)

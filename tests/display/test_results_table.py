@@ -88,7 +88,7 @@ def test_the_readmes_leaderboard_is_what_a_sweep_prints() -> None:
     """The table is printed from the numbers of the README's two best trials."""
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     row = re.compile(
-        r"^\d  (trial-\d{4})  temperature=(\S+) +10/10 ((?: +0\.\d{3}){4}) +finished$", re.M
+        r"^\d  (trial-\d{4})  temperature=(\S+) +8/8 ((?: +0\.\d{3}){4}) +finished$", re.M
     )
     shown = row.findall(readme)
     assert len(shown) == 2
@@ -97,8 +97,8 @@ def test_the_readmes_leaderboard_is_what_a_sweep_prints() -> None:
     trials = tuple(
         TrialResult(
             name=name, number=int(name[-4:]), params={"method.temperature": float(temperature)},
-            status=Status.FINISHED, reason=None, epochs=10, seed=0,
-            reports=((10, dict(zip(names, map(float, scores.split()), strict=False))),),
+            status=Status.FINISHED, reason=None, epochs=8, seed=0,
+            reports=((8, dict(zip(names, map(float, scores.split()), strict=False))),),
         )
         for name, temperature, scores in rows
     )  # fmt: skip

@@ -14,6 +14,7 @@ from pydantic import AliasPath, BaseModel, Field
 
 from mtcon_ray.base.paths import new_name, sweep_folder
 from mtcon_ray.cluster.ray_folders import has_token
+from mtcon_ray.display.presentation import resume_line
 from mtcon_ray.errors import MtconError, SweepError, UserError
 
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
@@ -162,8 +163,8 @@ class Jobs:
         if job.status == "FAILED" and job.exit_code is None:
             reason = "\n  ".join((job.message or "no reason").strip().splitlines()[-REASON_LINES:])
             raise MtconError(
-                f"job {job_id} ended without an exit code; `mtcon-ray resume {job_id}` continues "
-                f"it. Ray says:\n  {reason}"
+                f"job {job_id} ended without an exit code; to continue: "
+                f"{resume_line(job.sweep or 'NAME', submitted=True)}. Ray says:\n  {reason}"
             )
         return {"SUCCEEDED": 0, "STOPPED": INTERRUPTED}.get(job.status, job.exit_code or 1)
 

@@ -16,7 +16,7 @@ from mtcon_ray.base.root_files import make_folder, remove, write
 from mtcon_ray.base.status import Status
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.display import page
-from mtcon_ray.display.figures import epochs_figure
+from mtcon_ray.display.figures import course_figure, courses, epochs_figure
 from mtcon_ray.display.parameters import parameter_figure
 from mtcon_ray.display.presentation import (
     ONE_SEED_NOTE,
@@ -68,7 +68,7 @@ def build_report(results: SweepResults, *, ui_command: str | None) -> Path:
 
 def draw(results: SweepResults) -> Iterator[Drawn]:
     """Yields the figures that have data, in the order of the page."""
-    labels = results.recorded.labels
+    labels, winner = results.recorded.labels, results.winner
     word = "objective" if labels.weights else score_word(labels)
     bars = "Bars: ± one bootstrap deviation. " if labels.tasks else ""
     if any(t.probe_values and t.status != Status.FAILED for t in results.trials):
@@ -87,6 +87,13 @@ def draw(results: SweepResults) -> Iterator[Drawn]:
             f"{page.upper(value_word(labels, 'validation'))}{value_note(labels)} of every trial by "
             "epoch, the winner on top.",
             epochs_figure(results),
+        )
+    if winner is not None and (shown := courses(winner, labels.tasks)):
+        yield Drawn(
+            "winner.png",
+            f"The winner's course, {winner.name} ({network_text(winner)})",
+            "Per task and epoch. A weight is the factor in front of a task's loss as applied.",
+            course_figure(shown),
         )
 
 

@@ -59,6 +59,7 @@ def test_page_is_self_contained_and_its_figures_lie_beside_it(sweep: MakeSweep) 
     assert set(files) == {
         "parameter-0-method-temperature.png",
         "epochs.png",
+        "winner.png",
     }
     assert not list((results.folder / "report").glob("*.part"))
 
@@ -83,6 +84,7 @@ def test_a_winner_that_has_its_objective_alone_has_a_report(
     )
     page = built(dataclasses.replace(results, trials=trials))
     assert "won with a mean validation accuracy of" in page.text
+    assert "course" not in page.text
     assert "Test and held-out" not in page.text
     assert [call.args for call in panels.call_args_list] == [(1,), (1,)]
 
@@ -157,7 +159,7 @@ def test_categories_and_several_parameters_have_a_figure_each(sweep: MakeSweep) 
     ]
     results = sweep(points=points, search=search)
     page = built(results)
-    assert len(page.pictures) == 3 + 1
+    assert len(page.pictures) == 3 + 2
     assert "weighting=" in page.text
 
 

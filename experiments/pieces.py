@@ -23,6 +23,7 @@ from typing import Any
 
 import click
 import pandas as pd
+import torch
 
 from experiments.reproduction.cells import SYSTEMS
 from experiments.reproduction.command import FOLDER, script
@@ -40,6 +41,7 @@ from experiments.reproduction.pieces import (
     System,
 )
 from experiments.reproduction.trends import Tested, combined, difference_tested
+from mtcon_ray.base.cpus import usable_cpus
 from mtcon_ray.base.paths import prepare_root
 from mtcon_ray.cli import options
 from mtcon_ray.cli.main import run_script
@@ -158,7 +160,12 @@ PIECES = {
         epochs=20,
         tuning_epochs=4,
         seeds=4,
-        base={"views.size": 112, "train.batch_size": 64},
+        base={
+            "views.size": 112,
+            "views.mean": [0.5, 0.5, 0.5],
+            "views.std": [0.5, 0.5, 0.5],
+            "train.batch_size": 64,
+        },
     ),
     "noise": Piece(
         tuple(system for share in SHARES for system in weighted(share)),
@@ -234,11 +241,21 @@ def write(run: Run) -> Path:
 @click.option("--photos", type=FOLDER, required=True, help="Folder with fashion_shoes.")
 @click.option("--minutes", type=float, default=8.0, show_default=True, help="Length of this call.")
 @click.option("--weights", type=click.Path(path_type=Path), help="Weights of imagenet's encoder.")
+@click.option("--frozen", is_flag=True, help="Only the systems that are not trained.")
 @options.root_folder
-def pieces(name: str, photos: Path, minutes: float, weights: Path | None, root: Path) -> int:
+def pieces(
+    name: str, photos: Path, minutes: float, weights: Path | None, frozen: bool, root: Path
+) -> int:
     """Trains what is left of a piece; returns 0 when all is trained, else 1."""
     prepare_root(root)
     piece = PIECES[name]
+    if frozen:
+        fixed = tuple(system for system in piece.systems if system.family == "none")
+        piece = replace(piece, systems=fixed, claims=())
+    device: dict[str, Any] = {"resources.cpus": min(8, usable_cpus())}
+    if torch.cuda.is_available():
+        device |= {"resources.gpus": 1, "train.compile": "graphs"}
+    piece = replace(piece, base={**piece.base, **device})
     if name == "imagenet":
         if weights is None:
             raise click.UsageError("the piece imagenet needs --weights FILE")

@@ -15,6 +15,7 @@ from pytorch_metric_learning.distances import CosineSimilarity
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from pytorch_metric_learning.utils.inference import CustomKNN
 
+from experiments.lite0_weights import renamed
 from experiments.pieces import HEADLINE, PIECES, write
 from experiments.reproduction.pieces import HEAD, LABELS, Piece, Run
 from experiments.reproduction.retrieval import query_scores, retrieval
@@ -116,3 +117,13 @@ def test_headline_has_a_space_of_each_task() -> None:
     spaces = {side[1] for c in PIECES["headline"].claims for side in (c.better, c.than)}
     assert f"{HEAD} colour" in spaces
     assert len(HEADLINE) == 13
+
+
+def test_weights_get_timm_s_names_in_order() -> None:
+    timm = pytest.importorskip("timm")
+    state = timm.create_model("tf_efficientnet_lite0", pretrained=False).state_dict()
+    other = {f"_{i}": value for i, value in enumerate(state.values()) if value.ndim}
+    found = renamed(other)
+    assert all(torch.equal(found[name], value) for name, value in state.items())
+    with pytest.raises(ValueError, match="order and shapes"):
+        renamed(dict(reversed(other.items())))

@@ -64,6 +64,8 @@ XENT = of_paper("xent-multi")
 HIDDEN_XENT = System(
     "XEnt multi-task, hidden layer", "xent", {"method": {"name": "xent", "head": "hidden"}}
 )
+UNTRAINED = of_paper("untrained")
+FROZEN = replace(UNTRAINED, title="ImageNet encoder, not trained")
 HEADLINE = (
     MTCON,
     EQUAL,
@@ -71,7 +73,7 @@ HEADLINE = (
     HIDDEN_XENT,
     of_paper("xent-kendall"),
     *(of_paper(f"{name}:{task}") for task in TASKS for name in ("supcon", "xent")),
-    of_paper("untrained"),
+    UNTRAINED,
     of_paper("handcrafted"),
 )
 
@@ -155,7 +157,7 @@ ALL_GRIDS = tuple(grids(30, 128))
 PIECES = {
     "headline": Piece(HEADLINE, tuple(headline()), epochs=60, tuning_epochs=12, seeds=4),
     "imagenet": Piece(
-        HEADLINE,
+        tuple(FROZEN if system.title == UNTRAINED.title else system for system in HEADLINE),
         tuple(headline()),
         epochs=20,
         tuning_epochs=4,

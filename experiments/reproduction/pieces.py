@@ -204,12 +204,14 @@ class Run:
 
     def estimate(self) -> str:
         """Returns the trainings that are left, tuning included, and their time if it is known."""
-        wanted = [
-            self._record(system, seed)
+        wanted = {
+            self._record(system, seed): system.family != "none"
             for system in self.piece.systems
             for seed in range(1, self.piece.seeds + 1)
-        ]
-        epochs = self.piece.epochs * sum(not record.is_file() for record in wanted)
+        }
+        epochs = self.piece.epochs * sum(
+            trains for record, trains in wanted.items() if not record.is_file()
+        )
         tuned = [s for s in self.piece.systems if len(RATES[s.family]) > 1 and not s.tuned_as]
         short = [self._record(s, 0, lr=lr) for s in tuned for lr in RATES[s.family]]
         epochs += self.piece.tuning_epochs * sum(not record.is_file() for record in short)

@@ -101,7 +101,7 @@ def submit(
 @options.root_folder
 @options.trust_tracking
 def resume(name: str, overrides: tuple[str, ...], retry_failed: bool, root: Path) -> int:
-    """Resume a sweep of this machine by its NAME, with the spec that is recorded in its folder.
+    """Resume a sweep of this machine with its recorded spec.
 
     --set search.num_trials=N adds trials. `submit --name NAME` resumes a sweep of a cluster's job.
     With the URL of a mirrored sweep (storage.mirror), the sweep is downloaded to the root, unless

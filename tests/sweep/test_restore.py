@@ -169,8 +169,6 @@ def test_commands_copy_the_rest_and_go_on_elsewhere(
     ]
     there = sweep_folder(Path(new + "er"), "shoes-1")
     assert contents(there) == contents(folder)
-    told = CliRunner().invoke(program, ["resume", URL, "--address", "http://127.0.0.1:8265"])
-    assert (told.exit_code, "--address must not be used with" in told.output) == (2, True)
 
 
 @pytest.mark.slow

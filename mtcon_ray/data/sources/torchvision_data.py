@@ -1,7 +1,8 @@
 """Data sets of torchvision by name: those of images with one class, whose files are no pickles."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
@@ -239,11 +240,12 @@ class ArrayImages(ImageFiles):
             total.update(f"{split} {pixels.shape}\0".encode() + pixels.tobytes())
         return total.hexdigest()
 
-    def read(self, name: str) -> bytes:
+    @contextmanager
+    def loaded(self, name: str) -> Iterator[bytes]:
         split, _, number = name.partition(" ")
         file = BytesIO()
         self._of[split][int(number)][0].save(file, "PNG", compress_level=0)
-        return file.getvalue()
+        yield file.getvalue()
 
 
 def _class_name(code: Any, names: Sequence[Any] | None) -> str:

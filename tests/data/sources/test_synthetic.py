@@ -17,7 +17,6 @@ from mtcon_ray.data.synthetic_images import (
     VERSION,
     draw,
 )
-from mtcon_ray.spec.run_spec import parse_spec
 
 SCENE = {"shape": "cross", "colour": "red", "texture": "plain", "tilt": "30", "mark": "disc"}
 
@@ -160,8 +159,3 @@ def test_sizes_follow_the_clutter_whose_draws_come_first() -> None:
     names = {"tasks": ["size"], "held_out": []}
     one, other = (drawn(clutter=c, **names).read_labels().continuous["size"] for c in (0, 3))
     assert (one != other).all()
-
-
-@pytest.mark.parametrize("data", ["drawn", {"kind": "drawn"}])
-def test_specs_of_earlier_versions_say_drawn_for_synthetic(data: object) -> None:
-    assert parse_spec({"name": "x", "data": data}) == parse_spec({"name": "x", "data": "synthetic"})

@@ -31,7 +31,7 @@ class AdaptiveSpec(SelfSupervisedSpec):
 
     tau_min: Temperature = Field(
         TAU_MIN,
-        description="lowest temperature of AMCL; most positives reach it and then have losses of "
+        description="lowest temperature of AMCL. Most positives reach it and then have losses of "
         "up to 1 / tau_min, so 0.05, or train.max_grad_norm 1, is safer than the paper's 1e-5",
     )
     tau_max: Temperature = Field(TAU_MAX, description="highest temperature of AMCL")
@@ -40,7 +40,7 @@ class AdaptiveSpec(SelfSupervisedSpec):
         ge=1,
         le=1_000_000,
         description="number of AMCL's hardest negatives per anchor in the loss, at most as many as "
-        "there are; null: 1 as printed, 100 as released",
+        "there are (null: 1 as printed, 100 as released)",
     )
 
     def check(self, problem: Problem) -> None:
@@ -52,7 +52,7 @@ class AdaptiveSpec(SelfSupervisedSpec):
 
 
 def seeded_temperature_net(width: int, seed: int) -> TemperatureNet:
-    """Returns a network whose weights follow from the seed; the caller's random state is kept."""
+    """Returns a network with weights from the seed. Keeps the caller's random state."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return TemperatureNet(width)
@@ -66,9 +66,9 @@ def adapt_heads(
     queue_HKD: Tensor | None = None,
     off_diagonal: float = 5e-3,
 ) -> MethodOutput:
-    """Returns the scalar loss of each head; z_by_head[head] is z_BVD as in `losses.amcl`.
+    """Returns the scalar loss of each head. z_by_head[head] is z_BVD as in `losses.amcl`.
 
-    The details are the shares of each head's temperatures within 1 % of either bound.
+    The details are the shares of each head's temperatures within 1 % of the two bounds.
     """
     losses, compared, temperatures = {}, {}, {}
     for i, (head, z_BVD) in enumerate(z_by_head.items()):
@@ -96,9 +96,9 @@ def bound_shares(
 
 
 def top_k_warning(top_k: int | None, regulariser: Regulariser = "printed") -> dict[str, str]:
-    """Returns a warning by field name if AMCL has one negative per anchor, with which it collapses.
+    """Returns a warning by field name if AMCL has one negative per anchor, else an empty mapping.
 
-    Without a warning the mapping is empty.
+    With one negative per anchor AMCL collapses.
     """
     if num_hardest(top_k, regulariser) > 1:
         return {}

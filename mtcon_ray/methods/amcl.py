@@ -33,16 +33,16 @@ from mtcon_ray.models.batch_norm_heads import BatchNormProjector, SimSiamHead
 
 @METHODS.register("amcl")
 class AMCL(SelfSupervisedMethod):
-    """Adaptive multi-head contrastive learning; all heads share one temperature network.
+    """Adaptive multi-head contrastive learning. All heads share a temperature network.
 
-    The objective is the sum of the heads' losses, see `losses.amcl`.
+    The objective is the sum of the heads' losses (see `losses.amcl`).
     """
 
     class Spec(AdaptiveSpec, QueueSpec, PredictorSpec, RedundancySpec):
         """Adaptive multi-head contrastive learning. Task labels are used by the probes alone.
 
-        Fields whose description begins with the name of a system are used in that form only. With
-        the paper's tau_min, 1e-5, losses reach the order of 1e5; set `train.max_grad_norm` (the
+        A field with a description that begins with a system's name is used in this form only. With
+        the paper's tau_min, 1e-5, losses reach the order of 1e5, so set `train.max_grad_norm` (the
         authors' code has 1).
         """
 
@@ -55,20 +55,20 @@ class AMCL(SelfSupervisedMethod):
             None,
             ge=0,
             le=1000,
-            description="weight of the regulariser of temperatures; null: as released, 1e-4, for "
-            "barlow 1e-6. If beta is below the similarity of a pair, the best temperature of that "
-            "pair is a bound; 1 is safer",
+            description="weight of the regulariser of temperatures (null: as released, 1e-4, for "
+            "barlow 1e-6). If beta is below the similarity of a pair, the pair's best temperature "
+            "is a bound. A beta of 1 is safer",
         )
         regulariser: Regulariser = Field(
             "printed",
-            description="regulariser of the negatives' temperatures; printed: "
-            "beta (d'/2 log tau + 1/tau), a mean over top_k; released: beta (log tau + 1/tau), a "
-            "sum over top_k",
+            description="regulariser of the negatives' temperatures: "
+            "beta (d'/2 log tau + 1/tau), a mean over top_k (printed), or beta (log tau + 1/tau), "
+            "a sum over top_k (released)",
         )
         unit_columns: bool = Field(
             False,
-            description="Barlow Twins: scale columns to length 1 before the temperature network; "
-            "the released code does not, and long columns drive every temperature to a bound",
+            description="Barlow Twins: scale columns to length 1 before the temperature network. "
+            "The released code does not, and long columns drive every temperature to a bound",
         )
 
         @property
@@ -88,7 +88,7 @@ class AMCL(SelfSupervisedMethod):
 
     def __init__(self, spec: Spec, problem: Problem) -> None:
         super().__init__(spec, problem)
-        # Barlow Twins compares columns, which are vectors over the items of a batch.
+        # Barlow Twins compares columns. They are vectors over the items of a batch.
         width = {"barlow": problem.batch_size, "simsiam": spec.dim}.get(spec.form, problem.head_dim)
         self.temperature_net = seeded_temperature_net(width, problem.seed)
         default_beta = 1e-6 if spec.form == "barlow" else 1e-4

@@ -1,6 +1,6 @@
 """Common base of CAN and LGP: a vision transformer, a decoder and a contrastive loss.
 
-The contrastive loss is NT-Xent with one fixed temperature, or AMCL with one temperature per pair.
+The contrastive loss is NT-Xent with a fixed temperature, or AMCL with a temperature per pair.
 """
 
 from collections.abc import Mapping
@@ -29,13 +29,13 @@ from mtcon_ray.models.masked import DECODER_HEADS, Decoder, MaskedNetwork
 class AutoencodingSpec(AdaptiveSpec, ContrastiveSpec):
     """Fields common to the masked auto-encoding methods."""
 
-    mask_ratio: float = Field(0.5, gt=0, lt=1, description="share of patches that is hidden")
+    mask_ratio: float = Field(0.5, gt=0, lt=1, description="share of hidden patches")
     decoder_width: int = Field(
         128, ge=16, le=4096, multiple_of=4 * DECODER_HEADS, description="width of the decoder"
     )
     decoder_depth: int = Field(2, ge=1, le=32, description="transformer blocks of the decoder")
     contrast: Literal["infonce", "amcl"] = Field(
-        "infonce", description="infonce: one temperature for all pairs; amcl: one for each pair"
+        "infonce", description="same temperature for all pairs (infonce), or one per pair (amcl)"
     )
     beta: float = Field(
         1e-4, ge=0, le=1000, description="AMCL: weight of the regulariser of temperatures"
@@ -75,8 +75,8 @@ class AutoencodingMethod(Method):
     def make_masked(self, encoder: Encoder, **options: float) -> MaskedNetwork:
         """Returns the encoder with its projection heads and the spec's decoder.
 
-        `options` are those of MaskedNetwork. With `noise_level` the noise level of an image is an
-        input of the decoder.
+        `options` go to MaskedNetwork. With `noise_level` the noise level of an image is an input
+        of the decoder.
         """
         assert isinstance(encoder, ViT)
         spec, levels = self.spec, "noise_level" in options
@@ -89,7 +89,7 @@ class AutoencodingMethod(Method):
         """Returns each projection head's contrastive loss, NT-Xent in nats or AMCL's InfoNCE form.
 
         z_by_head[head] is z_BVD with unit rows. Heads of errors are ignored. With AMCL, the details
-        are the shares of temperatures within 1 % of either bound.
+        are the shares of temperatures within 1 % of the two bounds.
         """
         rows = {head: z_by_head[head] for head in self.instance_heads}
         if self.adaptive is not None:

@@ -17,7 +17,7 @@ class BarlowTwins(SelfSupervisedMethod):
     """Barlow Twins, Zbontar et al. 2021, arXiv:2103.03230, eq. 1, in each head."""
 
     class Spec(RedundancySpec):
-        """Barlow Twins, one projector per head. Task labels are used by the probes alone."""
+        """Barlow Twins with a projector per head. Task labels are used by the probes alone."""
 
         name: Literal["barlow"] = "barlow"
 
@@ -27,7 +27,7 @@ class BarlowTwins(SelfSupervisedMethod):
         return BatchNormProjector(width, dim=self.spec.dim, hidden=self.spec.hidden)
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
-        """Returns the scalar loss of each head; z_by_head[head] is z_BVD, projections."""
+        """Returns the scalar loss of each head. z_by_head[head] is z_BVD, projections."""
         losses = {
             head: barlow_twins(z_BVD, off_diagonal=self.spec.off_diagonal)
             for head, z_BVD in z_by_head.items()

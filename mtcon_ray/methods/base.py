@@ -32,11 +32,11 @@ from mtcon_ray.models.network import Network
 
 
 class MethodSpec(Spec):
-    """Fields common to the sections of all methods; each method adds its own.
+    """Fields common to the sections of all methods. Each method adds further fields.
 
-    With `trains` False there are no steps and one epoch, in which the probes are fitted.
-    `images_per_example` is the number of images of a training example: 3 for triplets. With
-    `uses_labels` False the method can be trained without tasks.
+    If `trains` is False, there are no steps and a single epoch, in which the probes are fitted.
+    `images_per_example` is the number of images of a training example: 3 for triplets. If
+    `uses_labels` is False, the method can be trained without tasks.
     """
 
     trains: ClassVar[bool] = True
@@ -52,7 +52,7 @@ class MethodSpec(Spec):
         """
 
     def warnings(self) -> dict[str, str]:
-        """Returns warnings of allowed but risky values, by field name; `plan` shows them."""
+        """Returns warnings of allowed but risky values, by field name. `plan` shows them."""
         return {}
 
     @property
@@ -70,12 +70,12 @@ class MethodSpec(Spec):
 
 
 class MethodOutput(NamedTuple):
-    """Result of one forward pass of a method; only the losses have a gradient.
+    """Result of a forward pass of a method. Only the losses have a gradient.
 
-    `losses`: scalar losses by name, usually that of the head.
-    `compared`: per head, the rows that its loss compares, from which the cosines are computed.
+    `losses`: scalar losses by name, usually the name of the head.
+    `compared`: per head, the rows compared by its loss. The cosines are computed from them.
     `ranges`: per head, (floor, ceiling) of the loss, if the weighting needs them.
-    `details`: returns further scalars to be tracked, by metric name; see `gauges`.
+    `details`: returns further scalars to be tracked, by metric name (see `gauges`).
     """
 
     losses: dict[str, Tensor]
@@ -86,7 +86,7 @@ class MethodOutput(NamedTuple):
     def gauges(self) -> dict[str, Tensor]:
         """Returns each head's cosines and the details, scalars to be tracked, by metric name.
 
-        Called once per epoch, so that steps do not pay for them. Values that are not finite are
+        Called once per epoch and not in each step, to save time. Values that are not finite are
         not tracked.
         """
         values, names = {}, metrics.slugs(self.compared)
@@ -111,15 +111,15 @@ def compare(
 
 
 class Method(nn.Module, ABC):
-    """Base of all methods; a subclass is registered in METHODS and has a nested `Spec`.
+    """Base of all methods. A subclass is registered in METHODS and has a nested `Spec`.
 
-    Parameters are learned with those of the network and have no weight decay; buffers are
-    checkpointed. `weighting` holds what is learned per task.
+    Parameters are learned together with the network, without weight decay. Buffers are
+    checkpointed. `weighting` holds the parameters learned per task.
 
-    `momentum`: if not None, training keeps a momentum encoder (teacher), whose parameters become
-    momentum * teacher + (1 - momentum) * network after each step. Rows of every head are then
-    [query | key] along the last axis; keys come from the teacher and have no gradient.
-    `progress`: share of training that is done, in [0, 1), set before each step.
+    `momentum`: if not None, training keeps a momentum encoder (teacher). After each step its
+    parameters become momentum * teacher + (1 - momentum) * network. Rows of every head are then
+    [query | key] along the last axis. Keys come from the teacher and have no gradient.
+    `progress`: finished share of training, in [0, 1), set before each step.
     """
 
     Spec: ClassVar[type[MethodSpec]]
@@ -136,11 +136,11 @@ class Method(nn.Module, ABC):
         self.weighting = self.make_weighting()
 
     def name_heads(self) -> tuple[str, ...]:
-        """Returns the names of the heads; by default one per task."""
+        """Returns the names of the heads, by default the names of the tasks."""
         return self.tasks
 
     def make_weighting(self) -> Weighting:
-        """Returns the weighting of the losses; by default their sum."""
+        """Returns the weighting of the losses, by default their sum."""
         return FixedWeights()
 
     def make_network(self, encoder: Encoder) -> Network:
@@ -148,15 +148,15 @@ class Method(nn.Module, ABC):
         return Network(encoder, {head: self.make_head(head, encoder.width) for head in self.heads})
 
     def make_head(self, head: str, width: int) -> nn.Module:
-        """Returns a head on features of this width; by default a projection head."""
+        """Returns a head on features of this width, by default a projection head."""
         return ProjectionHead(width, dim=self.problem.head_dim, hidden=self.problem.head_hidden)
 
     def examples(self, dataset: Dataset, seed: int) -> Examples:
-        """Returns the examples of an epoch; by default each training item in `num_views` views."""
+        """Returns the examples of an epoch, by default each training item in `num_views` views."""
         return items(dataset.table.rows("train"), self.problem.num_views)
 
     def lr_group(self, parameter: str) -> int:
-        """Returns the index in `lr_scales` for a network parameter; it must not change."""
+        """Returns the index in `lr_scales` for a network parameter. The index never changes."""
         return 0
 
     def lr_scales(self) -> tuple[float, ...]:
@@ -168,7 +168,7 @@ class Method(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
-        """Returns the losses; z_by_head[head] is z_BVD, the rows of the whole global batch."""
+        """Returns the losses. z_by_head[head] is z_BVD, the rows of the whole global batch."""
 
     def after_step(self, output: MethodOutput) -> None:
         """Runs after each optimizer step, with the output of its forward pass.
@@ -179,7 +179,7 @@ class Method(nn.Module, ABC):
 
 
 def check_task(task: str | None, problem: Problem, kind: Kind = "classes") -> None:
-    """Raises ValueError if no task is of the kind, or the spec's field `task` is none of them."""
+    """Raises ValueError if no task is of the kind, or if the spec's `task` is not of the kind."""
     columns = problem.of_kind(kind)
     what = {"classes": "a column of classes", "set": "a label set", "number": "a number"}[kind]
     if not columns:
@@ -214,16 +214,16 @@ class ContrastiveSpec(SeveralViewsSpec):
 
 
 class SupervisedSpec(ContrastiveSpec):
-    """Fields common to the contrastive methods whose positives follow from labels."""
+    """Fields common to the contrastive methods with positives by label."""
 
     missing: Literal["skip", "self_only"] = Field(
         "skip",
-        description="positives of an item without label: none, or the other views of that item",
+        description="positives of an item without label: none, or its own other views",
     )
 
 
 class ContrastiveMethod(Method):
-    """A method given by its positives, its temperature and its weighting; see `losses.contrastive`.
+    """A method given by its positives, temperature and weighting (see `losses.contrastive`).
 
     Khosla et al. 2020, arXiv:2004.11362, eq. 2, with weighted positives.
     """
@@ -239,7 +239,7 @@ class ContrastiveMethod(Method):
         return self.spec.temperature
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
-        """Returns each head's loss in nats per anchor; z_by_head[head] is z_BVD with unit rows."""
+        """Returns each head's loss in nats per anchor. z_by_head[head] is z_BVD with unit rows."""
         relations = {head: self.relation(head, batch) for head in z_by_head}
         temperatures = {head: self.temperature(head) for head in z_by_head}
         losses: dict[str, Tensor] = {}
@@ -275,8 +275,8 @@ def check_labels(method: MethodSpec, tasks: Sequence[str]) -> None:
 def one_epoch_if_untrained(raw: Any) -> Any:
     """Returns a spec's plain data, with epochs set to 1 if its method does not train.
 
-    The one epoch is that of the probes. Epochs in the data are replaced, because a comparison's
-    base may give them.
+    The probes are fitted in this epoch. Epochs in the data are replaced, because the base of a
+    comparison may give them.
     """
     method = raw.get("method") if isinstance(raw, dict) else None
     name = method.get("name") if isinstance(method, dict) else getattr(method, "name", method)

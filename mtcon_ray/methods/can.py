@@ -1,4 +1,4 @@
-"""CAN: contrastive learning, masked auto-encoding and noise prediction in one forward pass."""
+"""CAN: contrastive learning, masked auto-encoding and noise prediction in a single forward pass."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -20,11 +20,11 @@ class CAN(AutoencodingMethod):
 
     Noise is added to every view, and a share of its patches is hidden. The contrastive loss
     compares the pooled features of the seen patches. The decoder reconstructs the hidden patches
-    (clean pixels, standardised per patch) and predicts the noise of the seen ones.
+    (clean pixels, standardised per patch) and predicts the noise of the seen patches.
 
-    The default weights 0.03, 0.67 and 0.30 and the largest noise level 0.05 are those of an
-    independent re-implementation and were not checked against the paper. That code predicts the
-    noise standardised per patch; here it is predicted in units of its level. The decoder is small.
+    The default weights 0.03, 0.67 and 0.30 and the largest noise level 0.05 come from an
+    independent re-implementation and were not checked against the paper. The re-implementation
+    predicts the noise standardised per patch, ours in units of its level. The decoder is small.
     """
 
     class Spec(AutoencodingSpec):

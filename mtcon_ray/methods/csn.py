@@ -10,24 +10,24 @@ from mtcon_ray.losses.triplet import mask_size, masked_distances
 from mtcon_ray.methods.base import METHODS
 from mtcon_ray.methods.triplet import TripletMethod, TripletSpec, disjoint_masks, random_masks
 
-# Entries of a disjoint mask outside its own dimensions, as in the authors' code: not 0 where masks
-# are learned, because ReLU has no gradient there.
+# Entries of a disjoint mask outside its own dimensions, as in the authors' code. Learned masks do
+# not start at 0, because ReLU has no gradient there.
 OUTSIDE = {"learned_disjoint": 0.1, "fixed_disjoint": 0.0}
 
 
 @METHODS.register("csn")
 class CSN(TripletMethod):
-    """Conditional similarity network, Veit et al. 2017, arXiv:1603.07810; one mask per task."""
+    """Conditional similarity network, Veit et al. 2017, arXiv:1603.07810, with a mask per task."""
 
     class Spec(TripletSpec):
-        """A triplet loss under one mask per task, on the tasks that have classes."""
+        """A triplet loss with a mask per task, on the tasks with classes."""
 
         name: Literal["csn"] = "csn"
         masks: Literal["learned", "learned_disjoint", "fixed_disjoint"] = Field(
             "learned",
-            description="learned: from normal values of mean 0.9 and deviation 0.7; "
-            "learned_disjoint: from 1 on disjoint dimensions and 0.1 elsewhere; fixed_disjoint: "
-            "1 on disjoint dimensions, 0 elsewhere, not learned",
+            description="learned from normal values of mean 0.9 and deviation 0.7 (learned), or "
+            "from 1 on disjoint dimensions and 0.1 elsewhere (learned_disjoint), or fixed at 1 on "
+            "disjoint dimensions and 0 elsewhere (fixed_disjoint)",
         )
 
         def check(self, problem: Problem) -> None:

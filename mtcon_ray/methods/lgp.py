@@ -24,26 +24,27 @@ class LGP(AutoencodingMethod):
 
     The first `masked_share` of the steps reconstruct hidden patches, the others contrast whole
     views. In the second phase each third of the blocks has its own share of the learning rate
-    (`lr_by_depth`), so that early blocks stay close to the masked auto-encoder.
+    (`lr_by_depth`), to keep early blocks close to the masked auto-encoder.
 
-    The authors' contrastive loss is that of MoCo v3 (Chen et al. 2021, arXiv:2104.02057). Here it
-    is NT-Xent, without momentum encoder and predictor: AMCL's InfoNCE form then replaces it
+    The authors use the contrastive loss of MoCo v3 (Chen et al. 2021, arXiv:2104.02057). Here it
+    is NT-Xent, without momentum encoder and predictor. AMCL's InfoNCE form then replaces it
     directly, and a step needs one forward pass. The factor 2 * temperature of MoCo v3 is left to
-    the learning rate. One learning-rate schedule spans both phases; the authors run two trainings.
+    the learning rate. A single learning-rate schedule spans both phases. The authors run two
+    trainings.
     """
 
     class Spec(AutoencodingSpec):
         """A masked auto-encoder first, then contrastive heads."""
 
         name: Literal["lgp"] = "lgp"
-        mask_ratio: float = Field(0.75, gt=0, lt=1, description="share of patches that is hidden")
+        mask_ratio: float = Field(0.75, gt=0, lt=1, description="share of hidden patches")
         masked_share: float = Field(
             0.5, gt=0, lt=1, description="share of the steps in the first phase, auto-encoding"
         )
         lr_by_depth: tuple[Share, Share, Share] = Field(
             (0.1, 0.1, 1.0),
-            description="share of train.lr in the contrastive phase, for each third of the blocks; "
-            "the patch embedding has that of the first third",
+            description="share of train.lr in the contrastive phase, for each third of the blocks "
+            "(the patch embedding belongs to the first third)",
         )
 
     spec: Spec
@@ -72,7 +73,7 @@ class LGP(AutoencodingMethod):
         block = _BLOCK.match(parameter)
         if block is None:
             return 0
-        # Counted from the top: with fewer than three blocks the last third is not the empty one.
+        # Counted from the top: with fewer than three blocks the last third is not empty.
         above = self._depth - 1 - int(block[1])
         return (0, 2, 1)[3 * above // self._depth]
 
@@ -83,7 +84,7 @@ class LGP(AutoencodingMethod):
         return (last, first, middle)  # in the order of `lr_group`
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
-        """Returns the losses of the phase, a mean squared error or contrastive; the others are 0.
+        """Returns the losses of the phase, a mean squared error or contrastive. All others are 0.
 
         z_by_head holds unit rows z_BVD of the projection heads, and errors [B, V, 1].
         """

@@ -37,7 +37,7 @@ class MoCo(SelfSupervisedMethod):
         self.queues = KeyQueues(num_heads, spec.queue_size, width, seed=problem.seed)
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
-        """Returns each head's loss in nats; z_by_head[head] is z_BVD, unit rows [query | key]."""
+        """Returns each head's loss in nats. z_by_head[head] is z_BVD, unit rows [query | key]."""
         losses, compared = {}, {}
         temperature = self.spec.temperature
         for (head, z_BVD), rows_KD in zip(z_by_head.items(), self.queues.rows, strict=True):

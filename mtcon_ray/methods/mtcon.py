@@ -1,4 +1,4 @@
-"""MTCon, first published as MSCon: one supervised contrastive head per task, learned weights.
+"""MTCon, first published as MSCon: a supervised contrastive head per task, learned weights.
 
 The losses of the tasks are weighted by 1/sigma^2, learned per task. MSCon: Mu et al. 2023,
 arXiv:2307.02712. MTCon: "Multitask Contrastive Learning", eq. 8, openreview.net, id UB03wcP8RH.
@@ -6,7 +6,7 @@ With equal weights it is MTCon-s, the loss of CCN: Mu and Guttag 2022, "Conditio
 Networks", NeurIPS workshop on table representation learning.
 
 The kind of a task decides what positives are: items of the same class, overlapping label sets
-(MultiSupCon) or near numbers. One training may have tasks of all kinds.
+(MultiSupCon) or near numbers. A training may have tasks of all kinds.
 """
 
 from typing import Literal
@@ -32,28 +32,29 @@ from mtcon_ray.methods.base import METHODS, ContrastiveMethod, SupervisedSpec, T
 class MTCon(ContrastiveMethod):
     """MTCon: by default the sum over tasks of exp(-s) L + s, with s = log sigma^2 learned.
 
-    L is the contrastive loss of the task's head; `weighting` offers other combinations.
+    L is the contrastive loss of the task's head. `weighting` offers other combinations.
     """
 
     class Spec(SupervisedSpec):
-        """One contrastive head per task, supervised by its classes, label sets or numbers."""
+        """A contrastive head per task, supervised by its classes, label sets or numbers."""
 
         name: Literal["mtcon"] = "mtcon"
         weighting: Literal["learned", "equal", "calibrated", "temperature"] = Field(
             "learned",
-            description="learned: 1/sigma^2 per task, as MTCon; equal: MTCon-s, CCN; calibrated: "
-            "learned from a loss's excess over its floor; temperature: sigma^2 divides the logits. "
-            "log sigma^2 is learned at train.lr without weight decay and clamped to ±6",
+            description="weights of the tasks: 1/sigma^2, as MTCon (learned), all equal, as "
+            "MTCon-s and CCN (equal), or learned from a loss's excess over its floor "
+            "(calibrated). With temperature, sigma^2 divides the logits instead. log sigma^2 is "
+            "learned at train.lr without weight decay and clamped to ±6",
         )
         normalise_weights: bool = Field(
-            False, description="scale learned weights to mean 1, as calibrated ones always are"
+            False, description="scale learned weights to mean 1, as for calibrated weights"
         )
         least_excess: float = Field(
             0.5,
             gt=0,
             le=1,
-            description="calibrated weights: lowest excess that counts, so that a task weighs at "
-            "most 1/least_excess times as much as pure noise",
+            description="calibrated weights: lower bound of the excess. No task gets more than "
+            "1/least_excess times the weight of random labels",
         )
         threshold: float = Field(
             0.3, ge=0, le=1, description="label sets: lowest Jaccard overlap of positives"
@@ -62,11 +63,11 @@ class MTCon(ContrastiveMethod):
             0.5,
             gt=0,
             le=100,
-            description="numbers: width of the Gaussian kernel that weighs positives, in standard "
-            "deviations of the train split",
+            description="numbers: width of the Gaussian kernel for the weights of positives, in "
+            "standard deviations of the train split",
         )
         temperature_by_task: dict[str, Temperature] = Field(
-            {}, description="temperatures of single tasks; the others have `temperature`"
+            {}, description="temperatures of single tasks (default: `temperature`)"
         )
 
         def check(self, problem: Problem) -> None:

@@ -1,4 +1,4 @@
-"""MultiSupCon: positives have overlapping label sets; one head, one fixed temperature.
+"""MultiSupCon: positives have overlapping label sets. A single head with a fixed temperature.
 
 Zaigrajew and Zieba, code at github.com/WolodjaZ/MultiSupContrast.
 """
@@ -17,25 +17,25 @@ from mtcon_ray.methods.base import METHODS, ContrastiveMethod, SupervisedSpec, c
 
 @METHODS.register("multisupcon")
 class MultiSupCon(ContrastiveMethod):
-    """Positives are items whose Jaccard overlap is at least `threshold`, weighted by the overlap.
+    """Positives have a Jaccard overlap of at least `threshold` and are weighted by the overlap.
 
     At threshold 1 positives have equal label sets, as in SupCon.
     """
 
     class Spec(SupervisedSpec):
-        """One head for a label set; the other tasks are only probed."""
+        """A single head for a label set. The other tasks are only probed."""
 
         name: Literal["multisupcon"] = "multisupcon"
         task: str | None = Field(
-            None, description="the task whose label sets are used; null: the only one"
+            None, description="task with the label sets (null: the only such task)"
         )
         sets_from: Literal["task", "classes"] = Field(
             "task",
-            description="label set of an item; task: that of the field task; classes: its classes "
-            "in all tasks of classes",
+            description="label set of an item: its set in the field task (task), or its classes in "
+            "all tasks of classes (classes)",
         )
         threshold: float = Field(
-            0.3, ge=0, le=1, description="lowest Jaccard overlap of positives; 0: all items"
+            0.3, ge=0, le=1, description="lowest Jaccard overlap of positives (0: all items)"
         )
         pair_weights: Literal["similarity", "one"] = Field(
             "similarity", description="weight of a positive: its overlap, or 1"
@@ -73,14 +73,14 @@ class MultiSupCon(ContrastiveMethod):
         )
 
     def _sets_of_classes(self, batch: Batch) -> Tensor:
-        """Returns each item's classes in all tasks as one label set, uint8 [B, sum of classes].
+        """Returns each item's classes in all tasks as a label set, uint8 [B, sum of classes].
 
-        The bits of a task are unknown where the item's class is.
+        The bits of a task are unknown if the item's class is unknown.
         """
         bits = []
         for task in self.problem.of_kind("classes"):
             class_B1 = batch.labels[task][:, None]
-            # Not one_hot, which reads the values on the device.
+            # Not one_hot: it reads the values on the device.
             each_C = torch.arange(self.problem.sizes[task], device=class_B1.device)
             bits_BC = (class_B1 == each_C).to(torch.uint8)
             bits.append(bits_BC.where(class_B1 != MISSING, UNKNOWN_BIT))

@@ -14,7 +14,7 @@ class NoTraining(Method):
     """Baseline of all trained methods: an encoder with random or given weights, or handcrafted."""
 
     class Spec(MethodSpec):
-        """No training: the encoder is probed once; `train.epochs` counts as 1.
+        """No training: the encoder is probed once, and `train.epochs` counts as 1.
 
         With `model.encoder: {name: handcrafted}` this is the baseline of fixed image features. With
         any other encoder it is the baseline of initial weights, random or `model.encoder.weights`.

@@ -1,4 +1,4 @@
-"""SCE-Net: triplets, compared under masks (concepts) whose weights depend on the images."""
+"""SCE-Net: triplets, compared under masks (concepts) with weights that depend on the images."""
 
 from typing import Literal
 
@@ -11,7 +11,7 @@ from mtcon_ray.losses.triplet import fused_distances, mask_size, unit_rows
 from mtcon_ray.methods.base import METHODS
 from mtcon_ray.methods.triplet import TripletMethod, TripletSpec, random_masks
 
-# Width of the network that computes concept weights, as in the authors' code.
+# Width of the network for concept weights, as in the authors' code.
 HIDDEN = 32
 
 
@@ -19,20 +19,21 @@ HIDDEN = 32
 class SCENet(TripletMethod):
     """Similarity condition embedding network, Tan et al. 2019, arXiv:1908.08589.
 
-    The triplets are those of CSN; their conditions are not used.
+    The triplets are drawn as for CSN. Their conditions are not used.
     """
 
     class Spec(TripletSpec):
-        """A triplet loss under learned concepts: masks that do not belong to a task."""
+        """A triplet loss under learned concepts: masks that belong to no task."""
 
         name: Literal["scenet"] = "scenet"
         num_concepts: int | None = Field(
-            None, ge=1, le=1024, description="masks; null: one for each task that has classes"
+            None, ge=1, le=1024, description="masks (null: the number of tasks with classes)"
         )
         weights_from: Literal["triplet", "pair"] = Field(
             "triplet",
-            description="images from which concept weights are computed; triplet: all three, as in "
-            "the authors' code, which reveals their order; pair: the two compared, as in the paper",
+            description="images from which concept weights are computed: all three, which reveals "
+            "their order, as in the authors' code (triplet), or the compared pair, as in the paper "
+            "(pair)",
         )
 
     spec: Spec
@@ -67,5 +68,5 @@ class SCENet(TripletMethod):
         return fused_distances(z_B3D, self.beta.relu(), self.concept_weights(z_B3D))
 
     def mask_size(self, batch: Batch) -> Tensor | None:
-        """Returns the mean over all concepts of a mask's sum, which no triplet changes."""
+        """Returns the mean over all concepts of a mask's sum, independent of the triplets."""
         return mask_size(self.beta.relu())

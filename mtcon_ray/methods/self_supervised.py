@@ -14,7 +14,7 @@ from mtcon_ray.methods.base import Method, SeveralViewsSpec
 
 
 class SelfSupervisedSpec(SeveralViewsSpec):
-    """Fields of methods that compare views of an item, in one head or several."""
+    """Fields of methods with a loss between views of an item, in one or several heads."""
 
     uses_labels: ClassVar[bool] = False
     num_heads: int = Field(
@@ -23,12 +23,12 @@ class SelfSupervisedSpec(SeveralViewsSpec):
 
 
 def number_heads(count: int) -> tuple[str, ...]:
-    """Returns head names: `instance` for one head, else `instance-1`, `instance-2` and so on."""
+    """Returns head names: `instance` for a single head, else `instance-1`, `instance-2`, ..."""
     return ("instance",) if count == 1 else tuple(f"instance-{i + 1}" for i in range(count))
 
 
 class SelfSupervisedMethod(Method):
-    """Base of methods with one loss, between views of an item, in each of `num_heads` heads."""
+    """Base of methods with a loss between views of an item in each of `num_heads` heads."""
 
     spec: SelfSupervisedSpec
 
@@ -46,11 +46,11 @@ class QueueSpec(SelfSupervisedSpec):
         4096,
         ge=2,
         le=10_000_000,
-        description="MoCo: keys in the queue of each head, at least those of a step",
+        description="MoCo: keys in the queue of each head, at least the keys of a step",
     )
 
     def check_queue(self, problem: Problem) -> None:
-        """Raises ValueError if the queue is shorter than the keys of one step."""
+        """Raises ValueError if the queue is shorter than the keys of a step."""
         keys = problem.batch_size * problem.num_views
         if self.queue_size < keys:
             raise ValueError(
@@ -60,20 +60,20 @@ class QueueSpec(SelfSupervisedSpec):
 
 
 class ProjectorSpec(SelfSupervisedSpec):
-    """Fields of methods whose projectors have three layers with batch norm."""
+    """Fields of methods with projectors of three layers with batch norm."""
 
     dim: int = Field(
         2048,
         ge=2,
         le=65536,
-        description="SimSiam, Barlow Twins: width of the projector's output; replaces "
+        description="SimSiam, Barlow Twins: width of the projector's output. It replaces "
         "model.head_dim",
     )
     hidden: int = Field(
         2048,
         ge=2,
         le=65536,
-        description="SimSiam, Barlow Twins: width of the projector's hidden layers; replaces "
+        description="SimSiam, Barlow Twins: width of the projector's hidden layers. It replaces "
         "model.head_hidden",
     )
 
@@ -91,7 +91,7 @@ class PredictorSpec(ProjectorSpec):
 
 
 class RedundancySpec(ProjectorSpec):
-    """Fields of methods that minimise cross-correlations."""
+    """Fields of methods with a loss on cross-correlations."""
 
     off_diagonal: float = Field(
         5e-3, ge=0, le=1000, description="Barlow Twins: lambda, weight of off-diagonal correlations"
@@ -102,7 +102,7 @@ class KeyQueues(nn.Module):
     """A queue of the last K keys for each head, first in first out.
 
     `rows` is [H, K, D], initially random unit rows from the seed. `position` is the index of the
-    oldest keys, which the next ones overwrite. Both are checkpointed.
+    oldest keys, which are overwritten next. Both tensors are checkpointed.
     """
 
     rows: Tensor
@@ -122,7 +122,7 @@ class KeyQueues(nn.Module):
         key_HND = torch.stack([head.other_BVD.flatten(0, 1) for head in compared.values()])
         num_keys, size = key_HND.shape[1], self.rows.shape[1]
         assert num_keys <= size, (num_keys, size)
-        # Indices wrap around; they are distinct, because a step's keys fit into the queue.
+        # Indices wrap around. They are distinct, because a step's keys fit into the queue.
         index_N = (self.position + torch.arange(num_keys, device=self.rows.device)) % size
         self.rows.index_copy_(1, index_N, key_HND.to(self.rows.dtype))
         self.position.copy_((self.position + num_keys) % size)

@@ -1,4 +1,4 @@
-"""SimCLR: positives are other views of the same item; no labels, one fixed temperature."""
+"""SimCLR: positives are other views of the same item. No labels, a fixed temperature."""
 
 from typing import Literal
 
@@ -13,7 +13,7 @@ class SimCLR(SelfSupervisedMethod, ContrastiveMethod):
     """NT-Xent, Chen et al. 2020, arXiv:2002.05709, eq. 1, in each head."""
 
     class Spec(ContrastiveSpec, SelfSupervisedSpec):
-        """NT-Xent in one head or several. Task labels are used by the probes alone.
+        """NT-Xent in a single head or several. Task labels are used by the probes alone.
 
         Several heads are AMCL's architecture with a fixed temperature.
         """

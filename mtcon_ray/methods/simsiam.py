@@ -28,7 +28,7 @@ class SimSiam(SelfSupervisedMethod):
         return SimSiamHead(width, **dims)
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
-        """Returns minus the mean cosine per head; z_by_head[head] is [prediction | projection]."""
+        """Returns minus the mean cosine per head. z_by_head[head] is [prediction | projection]."""
         losses, compared = {}, {}
         for head, z_BVD in z_by_head.items():
             prediction_BVD, projection_BVD = z_BVD.chunk(2, dim=2)

@@ -1,4 +1,4 @@
-"""SupCon on one task: positives have the same label; one head, one fixed temperature."""
+"""SupCon on one task: positives have the same label. A single head with a fixed temperature."""
 
 from typing import Literal
 
@@ -11,13 +11,13 @@ from mtcon_ray.methods.base import METHODS, ContrastiveMethod, SupervisedSpec, c
 
 @METHODS.register("supcon")
 class SupCon(ContrastiveMethod):
-    """SupCon, Khosla et al. 2020, arXiv:2004.11362, eq. 2, on the labels of one task."""
+    """SupCon, Khosla et al. 2020, arXiv:2004.11362, eq. 2, on the labels of a task."""
 
     class Spec(SupervisedSpec):
-        """One supervised contrastive head; the other tasks are only probed."""
+        """A single supervised contrastive head. The other tasks are only probed."""
 
         name: Literal["supcon"] = "supcon"
-        task: str = Field(description="the task whose labels are used; one of data.tasks")
+        task: str = Field(description="task in data.tasks with the labels to train on")
 
         def check(self, problem: Problem) -> None:
             super().check(problem)

@@ -27,7 +27,7 @@ HEAD = "embedding"
 
 
 class TripletSpec(MethodSpec):
-    """Fields common to CSN and SCE-Net; views.num_views is not used, an image has one view."""
+    """Fields common to CSN and SCE-Net. An image has one view, and views.num_views is not used."""
 
     images_per_example: ClassVar[int] = 3
 
@@ -47,7 +47,7 @@ class TripletSpec(MethodSpec):
         5e-4, ge=0, le=100, description="weight of the mean sum of a learned mask"
     )
     probed: Literal["embedding", "encoder"] = Field(
-        "embedding", description="features that are probed: the embedding, or the encoder's"
+        "embedding", description="features for the probes: the embedding, or the encoder's"
     )
 
     def check(self, problem: Problem) -> None:
@@ -68,7 +68,7 @@ class TripletMethod(Method):
 
     Code: github.com/andreasveit/conditional-similarity-networks. The embedding, model.head_dim
     wide, is not normalised. The losses are named `triplet`, `embedding` and, if masks are learned,
-    `mask`; the latter two include their penalties.
+    `mask`. Penalties are included in `embedding` and `mask`.
     """
 
     spec: TripletSpec
@@ -93,10 +93,10 @@ class TripletMethod(Method):
 
     @abstractmethod
     def mask_size(self, batch: Batch) -> Tensor | None:
-        """Returns the scalar that the mask penalty multiplies; None if no mask is learned."""
+        """Returns the factor of the mask penalty, a scalar, or None if no mask is learned."""
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
-        """Returns the hinge and the weighted regularisers; z_by_head["embedding"] is [B, 3, D]."""
+        """Returns the hinge and the weighted regularisers. z_by_head["embedding"] is [B, 3, D]."""
         z_B3D = z_by_head[HEAD]
         distance_B2 = self.distances(z_B3D, batch)
         losses = {
@@ -110,7 +110,7 @@ class TripletMethod(Method):
 
 
 def accuracy(distance_B2: Tensor) -> dict[str, Tensor]:
-    """Returns by metric name the share of triplets whose negative is the farther one."""
+    """Returns by metric name the share of triplets with a negative beyond the positive."""
     return {metrics.TRIPLET_ACCURACY: (distance_B2[:, 0] > distance_B2[:, 1]).double().mean()}
 
 
@@ -123,7 +123,7 @@ def random_masks(num_masks: int, dim: int, seed: int) -> Tensor:
 def disjoint_masks(num_masks: int, dim: int, *, outside: float) -> Tensor:
     """Returns masks [num_masks, dim]: each 1 on its own run of dimensions, `outside` elsewhere.
 
-    The runs are disjoint, cover all dimensions and differ in length by one at most.
+    The runs are disjoint, cover all dimensions and differ in length by at most 1.
 
     >>> disjoint_masks(2, 5, outside=0.0)
     tensor([[1., 1., 1., 0., 0.],

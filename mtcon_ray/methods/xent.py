@@ -1,4 +1,4 @@
-"""Cross-entropy: a classifier per task; equal or learned weights of the tasks."""
+"""Cross-entropy: a classifier per task, and equal or learned weights of the tasks."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -17,25 +17,25 @@ KENDALL_PENALTY = 0.5
 
 @METHODS.register("xent")
 class XEnt(Method):
-    """Softmax cross-entropy on one task or on all tasks with classes; every view is a row."""
+    """Softmax cross-entropy on a single task or on all tasks with classes. Every view is a row."""
 
     class Spec(MethodSpec):
         """Classifiers on the shared encoder, discarded after training."""
 
         name: Literal["xent"] = "xent"
         task: str | None = Field(
-            None, description="the one task to classify; null: every task that has classes"
+            None, description="task to classify (null: every task with classes)"
         )
         weighting: Literal["none", "kendall"] = Field(
             "none",
-            description="none: plain sum over tasks; kendall: exp(-s) CE + s/2, s learned at "
-            "train.lr without weight decay and clamped to ±6",
+            description="plain sum over tasks (none), or exp(-s) CE + s/2 with s learned at "
+            "train.lr without weight decay and clamped to ±6 (kendall)",
         )
 
         head: Literal["linear", "hidden"] = Field(
             "linear",
-            description="linear: a classifier on the features; hidden: a classifier on an "
-            "embedding as wide as a projection head's, after a hidden layer",
+            description="a classifier on the features (linear), or on an embedding as wide as a "
+            "projection head's output, after a hidden layer (hidden)",
         )
 
         def check(self, problem: Problem) -> None:
@@ -61,7 +61,7 @@ class XEnt(Method):
         return LearnedVariance(self.heads, penalty=KENDALL_PENALTY)
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
-        """Returns each task's cross-entropy in nats; z_by_head[task] holds logits [B, V, C]."""
+        """Returns each task's cross-entropy in nats. z_by_head[task] holds logits [B, V, C]."""
         losses = {
             task: cross_entropy(logits_BVC, batch.labels[task])
             for task, logits_BVC in z_by_head.items()

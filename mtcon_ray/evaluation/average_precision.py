@@ -16,7 +16,7 @@ def mean_average_precision(scores_NL: Tensor, bits_NL: Tensor) -> float:
     """Returns the mean over labels of the non-interpolated average precision, a fraction.
 
     Average precision is the sum of the precisions at each positive of the ranking, divided by the
-    number of positives + 1e-8; a label without positives scores 0. Equal scores are ranked in the
+    number of positives + 1e-8. A label without positives scores 0. Equal scores are ranked in the
     items' order. Source: the code of MultiSupCon (Zaigrajew and Zieba,
     github.com/WolodjaZ/MultiSupContrast).
     """
@@ -27,9 +27,9 @@ def mean_average_precision(scores_NL: Tensor, bits_NL: Tensor) -> float:
 
 
 def ranked(scores_NL: Tensor, bits_NL: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns each label's scores in descending order, its positives and ranks in that order.
+    """Returns each label's scores in descending order, its positives and ranks in the same order.
 
-    All are [N, L]; positives are 0 or 1 and ranks count known items from 1, both in float64.
+    All are [N, L]. Positives are 0 or 1, and ranks count known items from 1, both in float64.
     Unknown items come last, with score -inf and no positive, so they change no precision. Equal
     scores stay in the items' order.
     """
@@ -41,9 +41,9 @@ def ranked(scores_NL: Tensor, bits_NL: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def tie_aware_average_precision(scores_NL: Tensor, bits_NL: Tensor) -> Tensor:
-    """Returns the average precision of each label, float64 [L]; equal scores share one rank.
+    """Returns the average precision of each label, float64 [L]. Equal scores share a rank.
 
-    Equals scikit-learn's average_precision_score; 0 for a label without positives.
+    Equals scikit-learn's average_precision_score, and is 0 for a label without positives.
     """
     once_N1 = torch.ones(len(scores_NL), 1, dtype=torch.float64)
     return weighted_average_precision(scores_NL.cpu(), bits_NL.cpu(), once_N1)[:, 0]
@@ -61,15 +61,15 @@ def weighted_average_precision(scores_NL: Tensor, bits_NL: Tensor, weight_NK: Te
 
 
 def _weighted_label(scores_N: Tensor, bits_N: Tensor, weight_NK: Tensor) -> Tensor:
-    """Returns one label's tie-aware average precision in each weighting, [K]."""
+    """Returns a label's tie-aware average precision in each weighting, [K]."""
     rows = (bits_N != UNKNOWN_BIT).nonzero()[:, 0]
     descending = scores_N[rows].argsort(descending=True, stable=True)
     rows = rows[descending]
-    # A block is a run of equal scores. Precision is taken at the end of a positive's block, so
-    # that the order within a block does not matter.
+    # A block is a run of equal scores. Precision is taken at the end of a positive's block: the
+    # order within a block then does not matter.
     _, block_N = torch.unique_consecutive(scores_N[rows], return_inverse=True)
     end_N = torch.searchsorted(block_N, block_N, right=True) - 1
-    # P positives; only their weights are needed besides the cumulative weight of all items.
+    # Only the weights of the P positives and the cumulative weight of all items are needed.
     place_P = (bits_N[rows] == 1).nonzero()[:, 0]
     hit_PK = weight_NK[rows[place_P]]
     hits_PK = hit_PK.cumsum(dim=0)

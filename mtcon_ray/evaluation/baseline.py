@@ -1,4 +1,4 @@
-"""Baselines of test scores: the score that each label has without looking at the images."""
+"""Baselines of test scores: the score of each label without looking at the images."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from mtcon_ray.data.labels import LabelTable
 def majority_shares(table: LabelTable, labels: Iterable[str]) -> dict[str, float]:
     """Returns each label's score on the test split without the images, a fraction, by label.
 
-    For classes it is the share of the most frequent class among those that train or val has. For
+    For classes it is the share of the most frequent class among the classes in train or val. For
     a label set it is the mean share of positives, the mean average precision of a random ranking.
     Numbers, and labels without known values in test, are absent.
     """

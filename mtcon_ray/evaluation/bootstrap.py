@@ -1,7 +1,7 @@
 """Bootstrap over test items: scores of resamples, and their standard deviation.
 
-Source: the reported deviations of MSCon (Mu, Guttag and Makar 2023, arXiv:2307.02712) are those of
-1000 resamples of the test set.
+Source: MSCon (Mu, Guttag and Makar 2023, arXiv:2307.02712) reports the deviations over 1000
+resamples of the test set.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def weighted_scores(kind: Kind, predicted: Tensor, truth: Tensor, counts_nK: Ten
 def score_std(kind: Kind, predicted: Tensor, truth: Tensor, resamples: int, seed: int) -> float:
     """Returns the bootstrap standard deviation of a label's score over its n items, all known.
 
-    The score is that of `weighted_scores`. Each resample draws n items with replacement.
+    The score comes from `weighted_scores`. Each resample draws n items with replacement.
     """
     if kind == "classes":
         return accuracy_std(predicted == truth, resamples, seed)
@@ -48,10 +48,10 @@ def score_std(kind: Kind, predicted: Tensor, truth: Tensor, resamples: int, seed
 
 
 def accuracy_std(correct: Tensor, resamples: int, seed: int) -> float:
-    """Returns the bootstrap standard deviation of the accuracy, a fraction; correct is bool [n].
+    """Returns the bootstrap standard deviation of the accuracy, a fraction. correct is bool [n].
 
     The accuracy of a resample depends on its number of correct items alone, which is binomial:
-    drawing that number has the same distribution as drawing items and takes microseconds. With many
+    drawing the number has the same distribution as drawing items and takes microseconds. With many
     resamples the result tends to sqrt(p (1 - p) / n).
     """
     n = len(correct)

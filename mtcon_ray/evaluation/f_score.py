@@ -12,12 +12,12 @@ from mtcon_ray.evaluation.average_precision import ranked
 
 
 def best_thresholds(scores_NL: Tensor, bits_NL: Tensor) -> Tensor:
-    """Returns the decision threshold of each label that maximises its F1 on these items, [L].
+    """Returns the decision threshold with the highest F1 on these items for each label, [L].
 
     A threshold is half way between two successive scores, or the lowest score if all items are
-    to be predicted positive. A label without positives gets 0, a probability of one half.
+    to be predicted positive. A label without positives gets 0, a probability of 0.5.
     """
-    # The number of predicted positives is the rank of the last one.
+    # The number of predicted positives is the rank of the last predicted positive.
     sorted_NL, has_NL, rank_NL = ranked(scores_NL, bits_NL)
     f1_NL = 2 * has_NL.cumsum(dim=0) / (rank_NL + has_NL.sum(dim=0))
     next_NL = torch.cat([sorted_NL[1:], torch.full_like(sorted_NL[:1], -torch.inf)])
@@ -31,7 +31,7 @@ def best_thresholds(scores_NL: Tensor, bits_NL: Tensor) -> Tensor:
 def f1_scores(scores_NL: Tensor, bits_NL: Tensor, threshold_L: Tensor) -> dict[str, float]:
     """Returns F1 over all decisions (micro), averaged over labels (macro) and items (sample).
 
-    threshold_L are logits; a score equal to its threshold is a positive prediction. F1 is 0 where
+    threshold_L are logits. A score equal to its threshold is a positive prediction. F1 is 0 where
     there is neither a positive nor a positive prediction, as in scikit-learn. Items without a
     known label are left out.
     """

@@ -26,14 +26,14 @@ def extract_features(
 ) -> Tensor:
     """Returns the pooled features of these rows of `images`, float32 [len(rows), D] on the CPU.
 
-    images is uint8 [N, S, S, 3] and may be a memory map; one batch is read at a time. The network
-    runs in eval mode, so batch-norm statistics do not change; its mode is restored afterwards.
+    images is uint8 [N, S, S, 3] and may be a memory map, read batch by batch. The network runs
+    in eval mode, so batch-norm statistics do not change. Its mode is restored afterwards.
     """
     batches = _by_batch(
         network, network.features, images, rows, views, batch_size, device, autocast_dtype
     )
-    # One copy to the CPU at the end: a copy per batch would synchronise with the device, which
-    # would then be idle while the next batch is read.
+    # A single copy to the CPU at the end: a copy per batch would be a device synchronisation, and
+    # the device would be idle while the next batch is read.
     return torch.cat([h_ND.float() for h_ND in batches]).cpu()
 
 
@@ -48,7 +48,7 @@ def extract_projections(
 ) -> dict[str, Tensor]:
     """Returns each head's output for these rows of `images`, by the head's name.
 
-    The outputs are float32 [len(rows), width of the head] on the CPU; all else is as in
+    The outputs are float32 [len(rows), width of the head] on the CPU. All else is as in
     `extract_features`.
     """
     batches = _by_batch(network, network, images, rows, views, batch_size, device, None)
@@ -69,7 +69,7 @@ def _by_batch(
     batches: list[Found] = []
     was_training = network.training
     network.eval()
-    # cuDNN would time its algorithms anew for each split's last batch, whose size is its own.
+    # cuDNN would time its algorithms again for each split's last batch, because its size differs.
     tried, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
     try:
         with (

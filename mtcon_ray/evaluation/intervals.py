@@ -4,27 +4,27 @@ A hierarchical bootstrap. Each of K resamples draws the test items with replacem
 for all seeds and systems because they share the test set, then the seeds with replacement. The
 effect of an item on all systems therefore cancels in a difference.
 
-The bootstrap variance of a mean over S seeds is too small by the factor (S - 1) / S; deviations
+The bootstrap variance of a mean over S seeds is too small by the factor (S - 1) / S. Deviations
 over seeds are scaled up to correct this. With two or three seeds their spread remains poorly
 estimated: the interval is too narrow if seeds vary more than items. If they vary less, it is
 slightly too wide, because the interaction of seeds and items is counted three times (Owen 2007,
 "The pigeonhole bootstrap", arXiv:0712.1111).
 
-Average precision is higher in a resample than in the sample, because an item that is drawn twice
-stands beside its copy in the ranking. That bias has the size of the deviation itself, so resamples
-of a label set are shifted to have the sample's score as their mean.
+Average precision is higher in a resample than in the sample, because an item drawn twice is ranked
+next to its copy. This bias has the size of the deviation itself, so resamples of a label set are
+shifted to have the sample's score as their mean.
 
 A test of a difference takes the bootstrap's variance, and the tails of Student's t distribution.
 Counting the resamples beyond the margin would give p in steps of 1 / (K + 1), with K = 1,000 no
 two-sided p below 0.002. Holm's correction of 30 claims needs 0.05 / 30 = 0.0017, and ten times as
-many resamples would take ten times as long. A normal tail would be too light: it ignores that a
-few seeds estimate their own spread poorly. With a spread of the seeds that is small beside the
-uncertainty from the items, t and normal tails agree.
+many resamples would take ten times as long. A normal tail would be too light: it ignores how
+poorly a few seeds estimate their own spread. If the spread of the seeds is small compared with
+the uncertainty from the items, t and normal tails agree.
 
 Three seeds are sometimes close together by chance, and their difference then looks too sure for any
-tail. So the variance over seeds of a claim is at least the mean one of the claims that are tested
-with it. Otherwise, if seeds differ twice as much as the items explain, one table of 30 claims in
-four has a finding where there is no difference.
+tail. So the variance over seeds of a claim is at least the mean variance over seeds of all claims
+tested together. Otherwise, if seeds differ twice as much as the items explain, a quarter of all
+tables of 30 claims have a finding where no difference exists.
 """
 
 import math
@@ -42,20 +42,20 @@ from mtcon_ray.evaluation.bootstrap import resampled_counts, weighted_scores
 from mtcon_ray.evaluation.predictions import LabelPredictions, kind_of
 
 RESAMPLES = 1000
-# Resamples that are scored at once. Average precision of 4,000 items takes half the time if a
-# tile fits into the CPU's cache.
+# Resamples scored at once. Average precision of 4,000 items takes half the time if a tile fits
+# into the CPU's cache.
 TILE = 128
 SHARES = (0.025, 0.975)  # quantiles of a 95 % percentile interval
 LEVEL = 0.05  # of the tests, two-sided
-POWER = 0.8  # probability that a test finds a difference that is `detectable`
-# Fixed seeds of the resamples, so that the same trainings have the same intervals in every table.
+POWER = 0.8  # probability with which a test finds a `detectable` difference
+# Fixed seeds of the resamples: the same trainings have the same intervals in every table.
 ITEMS_SEED, SEEDS_SEED = 0, 1
 
 Verdict = Literal["holds", "does not hold", "undecided"]
 
 
 class SeedVariance(NamedTuple):
-    """Variance of one training's score over seeds, estimated with `freedom` degrees of freedom."""
+    """Variance of a training's score over seeds, estimated with `freedom` degrees of freedom."""
 
     value: float
     freedom: float
@@ -82,7 +82,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Scores:
-    """One system's scores of a label by seed: on all test items, and on K resamples of them.
+    """A system's scores of a label by seed: on all test items, and on K resamples of them.
 
     score_S and drawn_SK are float64, in the order of seeds. rows are the items' rows in the label
     table, truth their true values.
@@ -111,7 +111,7 @@ def resampled_scores(
 ) -> Scores | None:
     """Returns a label's scores by seed, or None if the seeds were tested on different items.
 
-    The score is that of `bootstrap.weighted_scores`.
+    The score comes from `bootstrap.weighted_scores`.
     """
     seeds = tuple(sorted(by_seed))
     found = [by_seed[seed] for seed in seeds]
@@ -120,7 +120,7 @@ def resampled_scores(
         return None
     n = len(first.rows)
     once_n1 = torch.ones(n, 1)
-    # The columns of a tile are strided in its portion; a contiguous copy makes products faster.
+    # The columns of a tile are strided in its portion. A contiguous copy makes products faster.
     counts = (
         tile.contiguous()
         for portion in resampled_counts(n, resamples, ITEMS_SEED)
@@ -143,9 +143,9 @@ def difference(better: Scores, than: Scores) -> Interval | None:
     """Returns the paired difference of two means, or None if their test items differ.
 
     If both systems have the same seeds, seeds are resampled in pairs. A seed determines the
-    initial weights, the order of the minibatches and the views, so effects that both trainings
-    share cancel; without shared effects, pairing does no harm. Otherwise each system's seeds are
-    resampled independently.
+    initial weights, the order of the minibatches and the views, so shared effects of both
+    trainings cancel. Without shared effects, pairing does no harm. Otherwise each system's seeds
+    are resampled independently.
     """
     if not _same_items(better, than):
         return None
@@ -155,10 +155,10 @@ def difference(better: Scores, than: Scores) -> Interval | None:
 
 
 def seed_variance(better: Scores, than: Scores) -> SeedVariance | None:
-    """Returns the variance of a training over seeds, from a difference; None with single seeds.
+    """Returns the variance of a training over seeds, from a difference, or None with single seeds.
 
-    Half the variance of the differences of paired seeds. Without pairs it is the mean of both
-    systems, weighted by the shares that they have in the variance of the difference.
+    It is half the variance of the differences of paired seeds. Without pairs it is the mean of
+    both systems, weighted by their shares in the variance of the difference.
     """
     sides = _varying(better, than)
     if not sides:
@@ -174,11 +174,11 @@ def p_value(
 ) -> float:
     """Returns the two-sided p of the paired difference of two means against a margin.
 
-    (difference - margin) / deviation is compared with Student's t distribution, where deviation is
-    that of the bootstrap. Its degrees of freedom are Satterthwaite's (1946, "An approximate
-    distribution of estimates of variance components"), with those of the variance over seeds for
-    its share, and infinitely many for the rest. `least` replaces the variance over seeds if that is
-    smaller. The test items must be the same.
+    (difference - margin) / deviation is compared with Student's t distribution. The deviation is
+    the bootstrap's. The degrees of freedom are Satterthwaite's (1946, "An approximate distribution
+    of estimates of variance components"). The variance over seeds has its own degrees of freedom,
+    the rest infinitely many. `least` replaces a smaller variance over seeds. The test items must be
+    the same.
     """
     assert _same_items(better, than)
     gap = float(better.score_S.mean() - than.score_S.mean()) - margin
@@ -191,7 +191,7 @@ def p_value(
 def standard_error(
     better: Scores, than: Scores, least: SeedVariance | None = None
 ) -> StandardError:
-    """Returns the deviation that `p_value` divides by, with its degrees of freedom."""
+    """Returns the deviation, the divisor in `p_value`, with its degrees of freedom."""
     variance = float(_differences(better, than).var(ddof=1))
     seeds = seed_variance(better, than)
     if seeds is not None and least is not None and least.value > seeds.value:
@@ -205,25 +205,25 @@ def standard_error(
 
 
 def detectable(error: StandardError, num_tests: int) -> float:
-    """Returns the true difference that a test finds with 80 % power, as one of `num_tests`.
+    """Returns the true difference found with 80 % power by each of `num_tests` tests.
 
-    The level is LEVEL / num_tests, that of the smallest p in Holm's correction.
+    The level is LEVEL / num_tests, as for the smallest p in Holm's correction.
 
     >>> round(detectable(StandardError(0.01, math.inf), 1), 4)
     0.028
     """
     beyond = stdtrit(error.freedom, 1 - LEVEL / (2 * num_tests))
-    # The noncentral t distribution that lies beyond it with the probability POWER.
+    # The noncentral t distribution with probability POWER beyond this point.
     return error.value * float(nctdtrinc(error.freedom, 1 - POWER, beyond))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Returns p values corrected for their number m, in the given order.
 
-    If all statements whose corrected p is at most LEVEL are accepted, the probability that one of
-    them or more is a chance finding is at most LEVEL, however they depend on each other. The i-th
-    smallest p is multiplied by m - i + 1, and made no smaller than the one before (Holm 1979, "A
-    simple sequentially rejective multiple test procedure").
+    Accept all statements with a corrected p of at most LEVEL. The probability of any chance finding
+    among them is then at most LEVEL, however they depend on each other. The i-th smallest p is
+    multiplied by m - i + 1, and made no smaller than the p before (Holm 1979, "A simple
+    sequentially rejective multiple test procedure").
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
@@ -236,9 +236,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def judge(difference: Interval, margin: float = 0.0, p: float | None = None) -> Verdict:
-    """Returns whether a difference is above a margin, or that this is undecided.
+    """Returns whether a difference is above a margin, or "undecided".
 
-    `p` is that of the difference against the margin, corrected for other claims: above LEVEL the
+    `p` tests the difference against the margin and is corrected for other claims. Above LEVEL the
     claim is undecided, otherwise the difference itself decides. Without p the claim is undecided if
     the margin lies inside of the interval.
     """
@@ -268,7 +268,7 @@ def _scores(found: list[LabelPredictions], counts_nK: Tensor) -> np.ndarray:
 
 
 def _varying(better: Scores, than: Scores) -> list[np.ndarray]:
-    """Returns what varies over seeds: the differences of pairs, or each system with several."""
+    """Returns the values that vary over seeds: pair differences, or systems with several seeds."""
     if better.seeds == than.seeds:
         sides = [better.score_S - than.score_S]
     else:

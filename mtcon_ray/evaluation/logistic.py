@@ -4,10 +4,10 @@ The probe of a label minimises
 
     mean over its known items of the cross-entropy + penalty / 2 * (squared norm of its weights)
 
-on standardised features; the offset is not penalised. For a label set the cross-entropy is the
-binary one, summed over the labels of the set, each averaged over the items where it is known. The
-objective is strictly convex in the weights. Its minimum, and therefore the accuracy, does not
-depend on a seed, on the order of the items, or on the scale of the features.
+on standardised features. The offset is not penalised. A label set has the binary cross-entropy,
+summed over the labels of the set, each averaged over its known items. The objective is strictly
+convex in the weights. Its minimum, and therefore the accuracy, does not depend on a seed, on the
+order of the items, or on the scale of the features.
 
 Each label is solved separately. All labels share the standardisation and the principal axes of the
 features, over the rows where any of the labels is known. So a probe depends on which other labels
@@ -30,8 +30,8 @@ from mtcon_ray.spec.evaluate import CONVERGED
 
 # Relative gradient norms at which the solver stops: of a short probe, while penalties are compared,
 # and with the chosen penalty. benchmarks/probe_agreement.py on 20 encoders: if penalties were
-# compared at ROUGH, one label in ten would end over 0.3 points from scikit-learn. If the last were
-# CONVERGED, the order of the items could change more than one prediction in 1,000.
+# compared at ROUGH, 10 % of the labels would end over 0.3 points from scikit-learn. If FINAL were
+# CONVERGED, the order of the items could change more than 1 prediction in 1,000.
 ROUGH, COMPARED, FINAL = 3e-3, 1e-3, CONVERGED / 3
 MOST_STEPS, HISTORY = 1000, 30
 # A feature is constant if its deviation is below this share of its largest absolute value: float32
@@ -40,12 +40,12 @@ ROUNDING = 1e-6
 
 
 class Design:
-    """Standardised features in the basis of their principal axes, with a last column of ones.
+    """Standardised features in the basis of their principal axes. All entries of column D are 1.
 
-    x is float64 [N, D + 1]; variance [D + 1] is the mean square of each of its columns. The
+    x is float64 [N, D + 1]. variance [D + 1] is the mean square of each of its columns. The
     squared norm of the weights is invariant under the rotation. In uncorrelated columns the
-    Hessian is nearly diagonal, so scaling each weight preconditions the solver: without it L-BFGS
-    takes four to nine times as many steps.
+    Hessian is nearly diagonal, so scaling each weight preconditions the solver. Without scaling
+    L-BFGS takes four to nine times as many steps.
 
     Raises DivergedError if a feature is not finite.
     """
@@ -73,10 +73,10 @@ class Design:
 
 
 class Objective:
-    """The cross-entropy of a label: softmax over its classes, or a sigmoid for each of a set.
+    """The cross-entropy of a label: softmax over its classes, or a sigmoid per label of a set.
 
-    y is int64 [N], MISSING where unknown, with `num_classes`; without, it is uint8 [N, C],
-    UNKNOWN_BIT where unknown. Means are over known items; those of a set's labels are summed.
+    With `num_classes`, y is int64 [N], MISSING where unknown. Without, it is uint8 [N, C],
+    UNKNOWN_BIT where unknown. Means are over known items. The means of a set's labels are summed.
     """
 
     def __init__(self, label: str, y: Tensor, num_classes: int | None) -> None:
@@ -115,11 +115,12 @@ def fit(
     *,
     val: LabelledFeatures | None = None,
 ) -> Fit:
-    """Returns the probe of each label of `train`, with the penalty that is best on `val`.
+    """Returns the probe of each label of `train`, with the best penalty on `val`.
 
-    Best means the highest accuracy, or mean average precision for a label set; of equal ones the
-    largest penalty. `val` may only be omitted with a single penalty, and the solution then has a
-    relative gradient of ROUGH. Labels in `num_classes` have classes, all others are label sets.
+    Best means the highest accuracy, or mean average precision for a label set. Among equal scores
+    it is the largest penalty. `val` may only be omitted with a single penalty, and the solution
+    then has a relative gradient of ROUGH. Labels in `num_classes` have classes, all others are
+    label sets.
 
     Raises DivergedError if a feature of `train`, or a logit on `val`, is not finite.
     """
@@ -141,7 +142,7 @@ def fit(
 def _best(
     regression: "Regression", penalties: Sequence[float], val: LabelledFeatures
 ) -> tuple[float, Tensor]:
-    """Returns the penalty that is best on `val`, and its converged weights.
+    """Returns the best penalty on `val`, and its converged weights.
 
     Penalties are tried from the largest down, each warm-started at the previous solution.
     """
@@ -156,7 +157,7 @@ def _best(
 
 
 class Regression:
-    """Logistic regression of one label; weights and gradients are [D + 1, C]."""
+    """Logistic regression of a label. Weights and gradients are [D + 1, C]."""
 
     def __init__(self, design: Design, objective: Objective) -> None:
         self.objective = objective
@@ -166,16 +167,16 @@ class Regression:
         self._norm_at_zero = self.evaluate(self.zero, self.zero)[1].norm()
 
     def evaluate(self, weight: Tensor, penalty: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the penalised objective and its gradient; `penalty` is [D + 1, C] too."""
+        """Returns the penalised objective and its gradient. `penalty` is [D + 1, C] too."""
         loss, error_NC = self.objective(self._design.x @ weight)
         value = loss + (penalty * weight * weight).sum() / 2
         return value, torch.addcmul(self._xT @ error_NC, penalty, weight)
 
     def solve(self, penalty: float, start: Tensor, tolerance: float) -> Tensor:
-        """Returns the weights that minimise the objective, [D + 1, C].
+        """Returns the weights at the minimum of the objective, [D + 1, C].
 
-        Stops when the norm of the gradient is at most `tolerance` times that at zero weights, or
-        after MOST_STEPS steps. L-BFGS with a strong Wolfe line search, preconditioned by the
+        Stops when the relative norm of the gradient (see `gradient_left`) is at most `tolerance`,
+        or after MOST_STEPS steps. L-BFGS with a strong Wolfe line search, preconditioned by the
         diagonal of the Hessian at `start`.
 
         Float64 is required: in float32 rounding stops the line search before the gradient is
@@ -219,16 +220,16 @@ class Regression:
         return make(label, self._design.on_features(weight), f"with penalty {penalty:g}")
 
     def gradient_left(self, weight: Tensor, penalty: float) -> float:
-        """Returns the norm of the gradient at `weight`, relative to that at zero weights."""
+        """Returns the norm of the gradient at `weight`, relative to its norm at zero weights."""
         left = self.evaluate(weight, self._penalties(penalty))[1].norm()
         return (left / self._norm_at_zero).item() if self._norm_at_zero else 0.0
 
     def _penalties(self, penalty: float) -> Tensor:
-        """Returns the penalty of each weight, [D + 1, C]; 0 for the offsets."""
+        """Returns the penalty of each weight, [D + 1, C], and 0 for the offsets."""
         penalties = torch.full_like(self.zero, penalty)
         penalties[-1] = 0
         return penalties
 
 
 class _ConvergedError(Exception):
-    """Signal that ends the solver from within its closure."""
+    """Signal to end the solver from within its closure."""

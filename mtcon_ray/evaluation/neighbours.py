@@ -1,4 +1,4 @@
-"""Weighted k-nearest-neighbour classification, an evaluation that trains nothing."""
+"""Weighted k-nearest-neighbour classification, an evaluation without training."""
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +14,9 @@ MOST_SIMILARITIES = 2**24
 def neighbours_correct(
     label: str, train: LabelledFeatures, measured: LabelledFeatures, num_classes: int, k: int
 ) -> Tensor:
-    """Returns True for each item of `measured` that its k nearest neighbours classify correctly.
+    """Returns True for each item of `measured` with a correct vote of its k nearest neighbours.
 
-    The result is bool [n]; only items with a known label count, in `train` too. Neighbours are
+    The result is bool [n]. Items without a known label are left out, in `train` too. Neighbours are
     nearest by cosine similarity of the features and vote with weight exp(cosine / 0.07): Wu et al.
     2018, arXiv:1805.01978, section 3.4. If `train` has fewer than k items, all vote.
     """

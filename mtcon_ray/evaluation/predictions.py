@@ -1,11 +1,11 @@
-"""Storage of a training's test predictions, so that trainings can be compared item by item.
+"""Storage of a training's test predictions, for comparisons of trainings item by item.
 
-predictions.npz holds plain arrays, one entry for each of the n test items where a label is known.
+predictions.npz holds plain arrays with an entry for each of the n test items with a known label.
 <label> is the label's name in the metrics:
 
 fingerprint                       of the data
 <test|heldout>/<label>/rows       int64 [n], the items' rows in the table of labels, ascending
-<test|heldout>/<label>/truth      class codes [n]; bits uint8 [n, L], 255 unknown; numbers [n]
+<test|heldout>/<label>/truth      class codes [n], or bits uint8 [n, L], 255 unknown, or numbers [n]
 <test|heldout>/<label>/predicted  class codes [n], or numbers [n]
 <test|heldout>/<label>/scores     float32 [n, L] instead, of a label set
 """
@@ -37,7 +37,7 @@ def kind_of(truth: np.ndarray) -> Kind:
 
 @dataclass(frozen=True)
 class LabelPredictions:
-    """One label's true values and one training's predictions, arrays as in the file."""
+    """A label's true values and a training's predictions, arrays as in the file."""
 
     rows: np.ndarray
     truth: np.ndarray
@@ -53,7 +53,7 @@ class LabelPredictions:
 class Predictions:
     """A training's predictions by (split, label's name in the metrics).
 
-    The split is "test" or "heldout"; fingerprint is that of the data set.
+    The split is "test" or "heldout". `fingerprint` identifies the data set.
     """
 
     fingerprint: str
@@ -100,7 +100,7 @@ def save_predictions(path: Path, predictions: Predictions) -> None:
 
 
 def load_predictions(path: Path) -> Predictions | None:
-    """Returns the predictions that `save_predictions` wrote; None if the file is not readable."""
+    """Returns the predictions saved by `save_predictions`, or None if the file is not readable."""
     try:
         # Opened here, because np.load(path) leaves the file open if it raises.
         with open(path, "rb", opener=below) as opened, np.load(opened, allow_pickle=False) as file:

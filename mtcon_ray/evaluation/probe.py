@@ -1,4 +1,4 @@
-"""Linear probes on fixed features, and the items that they are trained and scored on."""
+"""Linear probes on fixed features, and the items for their training and scores."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -20,8 +20,8 @@ from mtcon_ray.evaluation.r_squared import r_squared
 class LabelledFeatures:
     """Features [n, D] of n items, and their labels by name.
 
-    Labels are int64 [n], MISSING where unknown, for classes; uint8 [n, L], UNKNOWN_BIT where
-    unknown, for label sets; float64 [n], NaN where unknown, for numbers.
+    Classes are int64 [n], MISSING where unknown. Label sets are uint8 [n, L], UNKNOWN_BIT where
+    unknown. Numbers are float64 [n], NaN where unknown.
     """
 
     features: Tensor
@@ -32,7 +32,7 @@ class LabelledFeatures:
         return LabelledFeatures(self.features, {label: self.labels[label] for label in labels})
 
     def known(self, label: str) -> "LabelledFeatures":
-        """Returns the items whose value of this label is known, with only that label.
+        """Returns the items with a known value of this label, without their other labels.
 
         A label set is known if at least one of its bits is.
         """
@@ -46,7 +46,7 @@ class LabelledFeatures:
 
 @dataclass(frozen=True)
 class LinearProbe(ABC):
-    """Linear layer of one label: weight [D + 1, C], whose last row is the offset.
+    """Linear layer of a label: weight [D + 1, C]. The last row is the offset.
 
     `made` describes the training for messages, such as "after 3 epochs".
     """
@@ -58,7 +58,7 @@ class LinearProbe(ABC):
     made: str
 
     def scores(self, features_ND: Tensor) -> Tensor:
-        """Returns the outputs [n, C]. Raises DivergedError if one is not finite."""
+        """Returns the outputs [n, C]. Raises DivergedError if an output is not finite."""
         weight = self.weight
         logits_NC = torch.addmm(weight[-1], features_ND.to(weight.dtype), weight[:-1])
         if not torch.isfinite(logits_NC).all():
@@ -70,22 +70,22 @@ class LinearProbe(ABC):
         return logits_NC
 
     def predicted(self, data: LabelledFeatures) -> Tensor:
-        """Returns the predictions; raises as `scores`."""
+        """Returns the predictions. Raises as `scores`."""
         return self.scores(data.features)
 
     @abstractmethod
     def score(self, data: LabelledFeatures) -> float:
-        """Returns the score on the items whose value is known; raises as `scores`."""
+        """Returns the score on the items with a known value. Raises as `scores`."""
 
     def score_std(self, data: LabelledFeatures, resamples: int, seed: int) -> float:
-        """Returns the bootstrap standard deviation of that score; raises as `scores`."""
+        """Returns the bootstrap standard deviation of `score`. Raises as `scores`."""
         known = data.known(self.label)
         truth = known.labels[self.label]
         return score_std(self.kind, self.predicted(known), truth, resamples, seed)
 
 
 class Probe(LinearProbe):
-    """Softmax layer over the classes of a label; predicts the class with the highest logit."""
+    """Softmax layer over the classes of a label. Predicts the class with the highest logit."""
 
     kind = "classes"
 
@@ -93,7 +93,7 @@ class Probe(LinearProbe):
         return self.scores(data.features).argmax(dim=1)
 
     def correct(self, data: LabelledFeatures) -> Tensor:
-        """Returns True for each correct prediction, bool [n]; False where the label is MISSING.
+        """Returns True for each correct prediction, bool [n], and False for a MISSING label.
 
         Raises DivergedError if a logit is not finite.
         """
@@ -105,7 +105,7 @@ class Probe(LinearProbe):
 
 
 class SetProbe(LinearProbe):
-    """Layer of sigmoids, one for each of the C labels of a set; predicts their logits."""
+    """Layer of sigmoids for the C labels of a set. Predicts their logits."""
 
     kind = "set"
 
@@ -115,7 +115,7 @@ class SetProbe(LinearProbe):
 
 
 class NumberProbe(LinearProbe):
-    """Linear function of the features; predicts numbers, standardised as the labels were."""
+    """Linear function of the features. Predicts numbers, standardised as the labels were."""
 
     kind = "number"
 
@@ -130,8 +130,8 @@ class NumberProbe(LinearProbe):
 class Fit(NamedTuple):
     """Probes by label.
 
-    gradient is the largest relative gradient norm of the probes of classes and label sets: that at
-    the solution over that at zero weights. None if they were trained by SGD.
+    gradient is the largest relative gradient norm of the probes of classes and label sets: the norm
+    at the solution over the norm at zero weights. None if they were trained by SGD.
     """
 
     probes: dict[str, LinearProbe]

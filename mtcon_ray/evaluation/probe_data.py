@@ -1,4 +1,4 @@
-"""Selection of the items that probes use."""
+"""Selection of the items for probes."""
 
 from collections.abc import Mapping
 
@@ -21,7 +21,7 @@ def short_probe_rows(
     for split in SPLITS[:2]:
         known = _rows_with_any(table, split, tasks)
         generator = np.random.default_rng((seed, SPLITS.index(split)))
-        # Ascending again, so that the memory map is read in order.
+        # Ascending again, to read the memory map in order.
         rows[split] = np.sort(generator.permutation(known)[: spec.short_probe.max_items])
     _check_known(table, tasks, rows, "raise evaluate.short_probe.max_items or ")
     return rows
@@ -34,9 +34,9 @@ def fewest_labels(
     spec: EvaluateSpec,
     seed: int,
 ) -> tuple[str, int]:
-    """Returns the counted task that the short probe scores on the fewest items, and their number.
+    """Returns the counted task with the fewest scored items in the short probe, and their number.
 
-    Without tasks these are "" and the number of items. Raises as `short_probe_rows`.
+    Without tasks it returns "" and the number of items. Raises as `short_probe_rows`.
     """
     rows = short_probe_rows(table, tasks, spec, seed)["val"]
     counts = {task: int(table.known(task)[rows].sum()) for task in counted}
@@ -45,7 +45,7 @@ def fewest_labels(
 
 
 def full_probe_rows(table: LabelTable, labels: tuple[str, ...]) -> dict[Split, np.ndarray]:
-    """Returns the rows of each split where at least one of the labels is known, ascending.
+    """Returns the rows of each split with at least one known label, ascending.
 
     Raises DataError if a label is known for none of a split's rows.
     """
@@ -55,9 +55,9 @@ def full_probe_rows(table: LabelTable, labels: tuple[str, ...]) -> dict[Split, n
 
 
 def _rows_with_any(table: LabelTable, split: Split, labels: tuple[str, ...]) -> np.ndarray:
-    """Returns the rows of the split where at least one of the labels is known, ascending.
+    """Returns the rows of the split with at least one known label, ascending.
 
-    Without labels these are all its rows.
+    Without labels it returns all rows of the split.
     """
     rows = table.rows(split)
     if not labels:

@@ -1,4 +1,4 @@
-"""Evaluation of the frozen encoder: a short probe during training, a full one at the end."""
+"""Evaluation of the frozen encoder: a short probe in training, a full probe at the end."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ from mtcon_ray.spec.evaluate import ConvergedProbeSpec, EvaluateSpec
 class Evaluation:
     """A network and the data and settings of its evaluation.
 
-    `views` gives size and normalisation of the images; `autocast_dtype` is that of the encoder.
-    `weights` are those of the objective by task, None for the mean over all tasks.
+    `views` gives size and normalisation of the images. The encoder runs in `autocast_dtype`.
+    `weights` are the objective's weights by task, or None for the mean over all tasks.
     """
 
     network: Network
@@ -42,7 +42,7 @@ class Evaluation:
         """Returns the validation metrics of a short probe, by name, with the objective among them.
 
         The objective is the mean over tasks of their scores on `val`: val/accuracy if all tasks
-        have classes, else val/score; with `weights` it is val/objective, and the mean is there too.
+        have classes, else val/score. With `weights` it is val/objective, in addition to the mean.
         A task's score is its accuracy, its mean average precision for a label set, or R^2 for a
         number (in a mean a negative R^2 counts as 0). The other metrics are each task's score,
         val/accuracy/<task>, val/map/<task> or val/r2/<task>, and its standard deviation. Without
@@ -51,9 +51,9 @@ class Evaluation:
 
         Only images of train and val are read, and only the tasks' labels. The choice of items
         depends on `seed` alone, so all epochs are measured on the same items. The penalty is fixed:
-        choosing it on the items that are scored would bias the score upwards.
+        choosing it on the scored items would bias the score upwards.
 
-        Raises DataError if a task is known for no item of train or val that is read, DivergedError
+        Raises DataError if a task is known for no item read from train, or from val, DivergedError
         if features or logits are not finite.
         """
         spec, table, tasks = self.spec, self.dataset.table, self.dataset.tasks
@@ -82,19 +82,19 @@ class Evaluation:
         For each label a probe is trained on all known items of `train`, its penalty (with SGD, its
         epoch) is chosen on `val`, and it is scored on `test`, all without augmentation. Metrics are
 
-        - for classes: accuracy, accuracy_std, and knn, the accuracy of the nearest training items;
-        - for a label set: map, map_std, map_tie_aware, and f1_micro, f1_macro and f1_sample at
-          thresholds chosen on `val`; and train/map/<label>, the probe's map on its own items, which
-          is higher (MultiSupCon prints it beside the other, table 1);
-        - for a number: r2 and r2_std;
+        - for classes: accuracy, accuracy_std, and knn, the accuracy of the nearest training items
+        - for a label set: map, map_std, map_tie_aware, f1_micro, f1_macro and f1_sample at
+          thresholds chosen on `val`, and train/map/<label>, the probe's map on its own items, a
+          higher value (table 1 of MultiSupCon gives both)
+        - for a number: r2 and r2_std
         - for all classes and label sets together: probe/gradient, the largest relative gradient
-          norm of their probes (not with SGD);
-        - for all labels: probe/features, the width of the features;
-        - without tasks: test/rankme, the effective rank of the features (`rankme`).
+          norm of their probes (not with SGD)
+        - for all labels: probe/features, the width of the features
+        - without tasks: test/rankme, the effective rank of the features (`rankme`)
 
         All but the last three are named as test/accuracy/<task> or heldout/accuracy/<label>. An
-        accuracy should be read beside the number of classes, dataset.table.size_of(label). If
-        `predictions` is given, the predictions are written to that path.
+        accuracy depends on the number of classes, dataset.table.size_of(label). If `predictions`
+        is given, the predictions are written to this path.
 
         Raises DataError if a label is known for no item of a split, DivergedError if features or
         logits are not finite, StorageError if the predictions cannot be written.

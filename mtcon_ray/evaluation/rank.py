@@ -1,4 +1,4 @@
-"""Effective rank of features, a measure of an encoder that needs no label."""
+"""Effective rank of features, a measure of an encoder without labels."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Linear probe of one number on fixed features: ridge regression in closed form.
+"""Linear probe of a number on fixed features: ridge regression in closed form.
 
 Closed form rather than SGD, because no learning rate for a mean squared error suits features of
 every scale.
@@ -19,10 +19,10 @@ def train_number_probe(
     *,
     val: LabelledFeatures | None = None,
 ) -> NumberProbe:
-    """Returns the ridge regression with the penalty that has the highest R^2 on `val`.
+    """Returns the ridge regression with the penalty of highest R^2 on `val`.
 
-    Without `val` the middle one of `penalties` is used. A penalty is a share of the features' mean
-    variance, which makes it independent of their scale. The offset is not penalised.
+    Without `val` the middle entry of `penalties` is used. A penalty is a share of the features'
+    mean variance, and therefore independent of their scale. The offset is not penalised.
 
     Raises DivergedError if a feature or a prediction is not finite.
     """
@@ -33,8 +33,8 @@ def train_number_probe(
     mean_D, mean = x_ND.mean(dim=0), y_N.mean()
     covariance_DD = (x_ND - mean_D).T @ (x_ND - mean_D) / len(x_ND)
     slope_D = (x_ND - mean_D).T @ (y_N - mean) / len(x_ND)
-    # If all features are constant, their variance is rounding only: the second term keeps the
-    # slope from being divided by it, the third one avoids 0 / 0.
+    # If all features are constant, their variance is rounding only. The second term keeps the
+    # slope from being divided by this variance, the third term avoids 0 / 0.
     scale = covariance_DD.diagonal().mean() + ROUNDING * x_ND.square().mean() + TINY
     unit_DD = torch.eye(len(slope_D), dtype=torch.float64, device=x_ND.device)
 

@@ -18,7 +18,7 @@ from mtcon_ray.spec.evaluate import ConvergedProbeSpec, EvaluateSpec, ProbeSpec
 
 @dataclass(frozen=True)
 class Measurement:
-    """Features and settings of one evaluation.
+    """Features and settings of an evaluation.
 
     Probes are trained on `train`, selected on `val` (if given) and scored on `measured`. split_of
     maps each label to the split in the names of its metrics, such as "test".
@@ -38,7 +38,7 @@ class Measurement:
         return metrics.slugs(self.split_of)
 
     def scores(self, table: LabelTable) -> dict[str, float]:
-        """Fits all probes; returns their scores and standard deviations by metric name."""
+        """Fits all probes. Returns their scores and standard deviations by metric name."""
         return self.scores_of(self.fit(table).probes)
 
     def fit(self, table: LabelTable) -> Fit:
@@ -90,7 +90,7 @@ class Measurement:
         return values
 
     def _decisions(self, probe: LinearProbe, val: LabelledFeatures) -> dict[str, float]:
-        """Returns the further scores of a label set; thresholds are chosen on `val`."""
+        """Returns the further scores of a label set. Thresholds are chosen on `val`."""
         split, slug = self.split_of[probe.label], self.names[probe.label]
         scores_NL = probe.scores(self.measured.features)
         bits_NL = self.measured.labels[probe.label]

@@ -38,16 +38,16 @@ def train_probes(
     The recipe of CCN (Mu and Guttag 2022, "Conditional Contrastive Networks", section 3,
     "Results"): SGD at a constant rate on the mean cross-entropy of each minibatch. Weights start at
     zero, because the problem is convex and no symmetry has to be broken. Minibatches of a label
-    hold only items where it is known; their order depends on `seed` and on the number of these
-    items. Features are not standardised.
+    hold only its known items. Their order depends on `seed` and on the number of these items.
+    Features are not standardised.
 
-    For a label set the loss is the sum over labels of the mean over a minibatch, so that each label
-    is trained as if it were alone. The code of MultiSupCon (github.com/WolodjaZ/MultiSupContrast)
-    averages over labels, which makes the effective rate depend on their number. An unknown bit has
-    no gradient. With sets.ema each epoch has two candidates, its weights and their moving average.
+    For a label set the loss is the sum over labels of the mean over a minibatch: each label is
+    trained as if it were alone. The code of MultiSupCon (github.com/WolodjaZ/MultiSupContrast)
+    averages over labels, so its effective rate depends on their number. An unknown bit has no
+    gradient. With sets.ema each epoch has two candidates, its weights and their moving average.
 
-    Raises DivergedError if a logit on `val` is not finite; with several rates, only if this
-    happens with all of them.
+    Raises DivergedError if a logit on `val` is not finite. With several rates, it is raised only
+    if this happens with all of them.
     """
     probes: dict[str, LinearProbe] = {}
     for label in train.labels:
@@ -63,7 +63,7 @@ def _best(
     label: str,
     val: LabelledFeatures,
 ) -> Probe | SetProbe:
-    """Returns the best probe on `val` of all epochs of all learning rates; see `_epochs`."""
+    """Returns the best probe on `val` of all epochs of all learning rates (see `_epochs`)."""
     best, highest, failed = None, -math.inf, None
     for epoch, candidates in enumerate(zip(*courses, strict=True), start=1):
         for weight in chain.from_iterable(candidates):
@@ -121,7 +121,7 @@ def _epochs(
 
 
 def _error_of_sets(logits_BL: Tensor, bits_BL: Tensor, loss: str) -> Tensor:
-    """Returns the gradient of the summed loss with respect to the logits; 0 at unknown bits."""
+    """Returns the gradient of the summed loss by the logits, 0 at unknown bits."""
     known_BL, y_BL = bits_BL != UNKNOWN_BIT, bits_BL == 1
     if loss == "bce":
         return (logits_BL.sigmoid() - y_BL.float()) * known_BL
@@ -135,8 +135,8 @@ def asymmetric_loss(logits: Tensor, is_positive: Tensor) -> Tensor:
     """Returns the asymmetric loss of each decision, of the logits' shape, in nats.
 
     Ridnik et al. 2021, arXiv:2009.14119, with gamma 4 for negatives, 0 for positives, and a margin
-    of 0.05. -log p for positives; -q^4 log(1 - q) with q = max(p - 0.05, 0) for negatives, which
-    down-weights easy negatives. The gradient includes that of the weight q^4.
+    of 0.05. It is -log p for positives, and -q^4 log(1 - q) with q = max(p - 0.05, 0) for
+    negatives. Easy negatives get a low weight. The gradient includes the gradient of q^4.
     """
     p = logits.sigmoid()
     q = (p - CLIP).clamp(min=0)

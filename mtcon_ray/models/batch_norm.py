@@ -1,7 +1,7 @@
 """Batch norm over the items of all ranks: torch's SyncBatchNorm on CUDA, a module for gloo on CPUs.
 
-SyncBatchNorm refuses CPU tensors. The module for CPUs gives the values and gradients that one
-process computes on the joined batch.
+SyncBatchNorm refuses CPU tensors. The module for CPUs gives the same values and gradients as a
+single process on the joined batch.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def make_global(module: nn.Module) -> nn.Module:
     """Returns the module with its batch norms' training moments taken over all ranks.
 
     Replaces BatchNorm1d of rows and BatchNorm2d: on CUDA by torch's SyncBatchNorm, on a CPU by
-    GlobalBatchNorm. Parameters, buffers and their names stay, so checkpoints fit either.
+    GlobalBatchNorm. Parameters, buffers and their names stay, so checkpoints fit both kinds.
     """
     if any(tensor.is_cuda for tensor in chain(module.parameters(), module.buffers())):
         on_cuda: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(module)
@@ -49,10 +49,10 @@ def running_moments_kept(module: nn.Module) -> Iterator[None]:
 
 
 class GlobalBatchNorm(_BatchNorm):
-    """Batch norm whose training moments are those of all ranks' items, with gradients.
+    """Batch norm with training moments over the items of all ranks, with gradients.
 
-    Ranks may hold different numbers of items, but not 0. The gradient is that of the sum of the
-    ranks' losses. On one rank, and in eval mode, it is torch's batch norm.
+    Ranks may hold different numbers of items, but not 0. Gradients are of the sum of the ranks'
+    losses. On a single rank, and in eval mode, it is torch's batch norm.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -76,12 +76,12 @@ class GlobalBatchNorm(_BatchNorm):
         return output
 
     def _check_input_dim(self, input: Tensor) -> None:
-        """Accepts rows and images; torch's modules refuse one of them."""
+        """Accepts rows and images. torch's modules accept only rows or only images."""
 
 
 def _moments_over_ranks(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns count, mean and biased variance per channel in float64, with one all-reduce."""
-    # torch's fused kernel computes both moments in one pass; its normalised output is discarded.
+    """Returns count, mean and biased variance per channel in float64, with a single all-reduce."""
+    # torch's fused kernel computes both moments in a single pass. Its normalised output is discarded.
     # It is given running moments (unused_C) because without them it returns the moments of
     # bfloat16 input in bfloat16. eps keeps 1 / deviation finite where the deviation is 0.
     unused_C = x.new_zeros(x.shape[1], dtype=torch.promote_types(x.dtype, torch.float32))
@@ -89,7 +89,7 @@ def _moments_over_ranks(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x, None, None, unused_C, unused_C.clone(), training=True, momentum=0.0, eps=_TINY
     )
     mean_C, var_C = mean_C.double(), inverse_C.double().pow(-2)
-    # Raw sums of squares would cancel in float32; sums of local moments in float64 do not.
+    # Raw sums of squares would cancel in float32. Sums of local moments in float64 do not.
     count = mean_C.new_full((1,), x.numel() // x.shape[1])
     total = torch.cat([count, count * mean_C, count * (var_C + mean_C.square())])
     dist.all_reduce(total)
@@ -99,7 +99,7 @@ def _moments_over_ranks(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class _Normalised(torch.autograd.Function):
-    """Normalisation by moments that are functions of all ranks' inputs.
+    """Normalisation by moments, with gradients through the moments to all ranks' inputs.
 
     With n items of all ranks, normalised input h and gradient g of the output, the gradient of the
     input is weight / deviation * (g - sum(g) / n - h * sum(g * h) / n), where the sums run over the

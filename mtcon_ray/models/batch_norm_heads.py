@@ -1,6 +1,6 @@
 """Heads with batch norm: projectors of three layers, and SimSiam's predictor on a projector.
 
-Layers and default widths are those of SimSiam, Chen and He 2021, arXiv:2011.10566. Barlow Twins
+Layers and default widths are as in SimSiam, Chen and He 2021, arXiv:2011.10566. Barlow Twins
 uses the same projector here, as in AMCL's code.
 """
 
@@ -36,13 +36,13 @@ class SimSiamHead(nn.Module):
         )
 
     def forward(self, h_ND: Tensor) -> Tensor:
-        """Returns rows [prediction | projection], [N, 2 dim]; the projection has no gradient."""
+        """Returns rows [prediction | projection], [N, 2 dim]. The projection has no gradient."""
         z_ND = self.projector(h_ND)
         return torch.cat([self.predictor(z_ND), z_ND.detach()], dim=1)
 
 
 def _layer(before: int, after: int) -> Iterator[nn.Module]:
-    """Yields Linear, BatchNorm and ReLU; no bias, because the norm would subtract it."""
+    """Yields Linear, BatchNorm and ReLU, without bias, because the norm would subtract it."""
     yield nn.Linear(before, after, bias=False)
     yield nn.BatchNorm1d(after)
     yield nn.ReLU(inplace=True)

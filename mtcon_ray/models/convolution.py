@@ -1,6 +1,6 @@
 """Guards against two faults of torch's convolutions on a CPU (torch 2.15, oneDNN 3.13).
 
-Where a stride is longer than the input's side (3 by 3 with stride 2 on a map of one pixel, as at
+Where a stride is longer than the input's side (3 by 3 with stride 2 on a map of 1 pixel, as at
 the end of a ResNet of 16 px images), the weights' gradient in bfloat16 contains unwritten memory,
 with or without AVX512_BF16. In float32 it is right.
 
@@ -17,7 +17,7 @@ LANES = 8
 
 
 class GuardedConv2d(nn.Conv2d):
-    """Conv2d that computes the affected inputs in another way. Its output has autocast's dtype."""
+    """Conv2d with another computation for affected inputs. Its output has autocast's dtype."""
 
     def forward(self, input: Tensor) -> Tensor:
         """[N, C, H, W] to [N, C', H', W']."""
@@ -35,14 +35,14 @@ class GuardedConv2d(nn.Conv2d):
             return super().forward(input.float()).to(torch.get_autocast_dtype("cpu"))
 
     def _skips_pixels(self) -> bool:
-        """Returns True for a 1 by 1 convolution of few channels that reads every other pixel."""
+        """Returns True for a strided 1 by 1 convolution of few channels, without padding."""
         is_narrow = self.in_channels < LANES and self.kernel_size == (1, 1)
         return is_narrow and self.padding == (0, 0) and max(self.stride) > 1
 
 
 def guard_convolutions(module: nn.Module) -> None:
-    """Makes the Conv2d modules below the module GuardedConv2d; their subclasses stay."""
+    """Makes the Conv2d modules below the module GuardedConv2d. Their subclasses stay."""
     for child in module.modules():
         if type(child) is nn.Conv2d:
-            # Not a new module: hooks and other references to this one stay valid.
+            # Not a new module: hooks and other references to this module stay valid.
             child.__class__ = GuardedConv2d

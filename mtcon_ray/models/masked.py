@@ -16,7 +16,7 @@ from mtcon_ray.models.network import Network
 RECONSTRUCTION = "reconstruction"
 NOISE = "noise"
 DECODER_HEADS = 4
-# Factor on noise levels in [0, 1] before `waves`, whose frequencies are made for larger values.
+# Factor on noise levels in [0, 1] before `waves`: its frequencies are made for larger values.
 LEVEL_SCALE = 1000.0
 
 
@@ -25,11 +25,11 @@ class Seen(NamedTuple):
 
     encoded_NKD: Tensor  # features of the K seen patches
     place_NK: Tensor  # their indices among the P patches of the image, in the same order
-    hidden_NP: Tensor  # bool, True for patches that were not seen
+    hidden_NP: Tensor  # bool, True for hidden patches
 
 
 class Decoder(nn.Module):
-    """Predicts the 3 * patch^2 values of every patch from the seen ones.
+    """Predicts the 3 * patch^2 values of every patch from the seen patches.
 
     He et al. 2022, arXiv:2111.06377, sec. 3. With `levels`, a code of each image's noise level is
     added to all its tokens.
@@ -53,7 +53,7 @@ class Decoder(nn.Module):
         """
         token_NKD: Tensor = self.embed(seen.encoded_NKD)
         D = token_NKD.shape[2]
-        # All patches start as the mask token; seen patches then overwrite theirs.
+        # All patches start as the mask token. Seen patches then overwrite theirs.
         token_NPD = self.hidden_D.to(token_NKD.dtype).expand(*seen.hidden_NP.shape, D)
         token_NPD = token_NPD.scatter(1, seen.place_NK[:, :, None].expand(-1, -1, D), token_NKD)
         token_NPD = token_NPD + positions(*grid, token_NPD)
@@ -71,12 +71,12 @@ class MaskedNetwork(Network):
     In each step a random share of each row's patches is hidden, drawn by torch's global generator.
 
     `noise_level` (CAN: Mishra et al. 2022, arXiv:2210.16870): Gaussian noise is added to the
-    pixels; its level is uniform in [0, noise_level] and drawn for each row. The decoder then
+    pixels. Its level is uniform in [0, noise_level] and drawn for each row. The decoder then
     predicts the clean pixels of hidden patches, and the noise of seen patches in units of its
     level. `features` encodes all patches, without noise.
 
     `masked_share` (LGP: Jiang et al. 2023, arXiv:2302.14138): the share of training with hidden
-    patches; below 1 the projections have no gradient in that phase. Afterwards whole images are
+    patches. Below 1 the projections have no gradient in this phase. Afterwards whole images are
     projected, and the errors are 0.
     """
 
@@ -110,7 +110,7 @@ class MaskedNetwork(Network):
             rows = self.apply_heads(self.encoder(x_NCHW))
             return rows | {RECONSTRUCTION: next(iter(rows.values())).new_zeros(len(x_NCHW), 1)}
         h_ND, errors = self.autoencode(x_NCHW)
-        # Every step returns all heads; without gradients the projections of a first phase cost
+        # Every step returns all heads. Without gradients the projections of a first phase cost
         # little.
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.skips_parameters):
             return self.apply_heads(h_ND) | errors
@@ -118,7 +118,7 @@ class MaskedNetwork(Network):
     def autoencode(self, x_NCHW: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Returns features averaged over the seen patches, [N, D], and errors [N, 1] by name.
 
-        The names are `reconstruction` and, if there is noise, `noise`.
+        The names are `reconstruction` and, if noise is added, `noise`.
         """
         noisy_NCHW, noise_NCHW, level_N = self._add_noise(x_NCHW)
         seen = see_some(self.encoder, noisy_NCHW, self.mask_ratio)
@@ -144,8 +144,8 @@ class MaskedNetwork(Network):
 def see_some(vit: ViT, x_NCHW: Tensor, mask_ratio: float) -> Seen:
     """Returns the encoding of a random subset of each image's patches.
 
-    round(P (1 - mask_ratio)) patches are seen, at least one and at most all but one. Each row has
-    its own subset, drawn by torch's global generator.
+    round(P (1 - mask_ratio)) patches are seen, at least 1 and at most P - 1. Each row has its own
+    subset, drawn by torch's global generator.
     """
     token_NPD = vit.tokens(x_NCHW)
     N, P, D = token_NPD.shape

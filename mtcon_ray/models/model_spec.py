@@ -15,10 +15,10 @@ class ModelSpec(Spec):
     encoder: Annotated[EncoderSpec, Choice(ENCODERS, "name", "resnet18")] = ResNet18.Spec()
     head_dim: int = Field(32, ge=2, le=4096, description="width of a projection head's output")
     head_hidden: int | None = Field(
-        None, ge=2, le=65536, description="width of a head's hidden layer; null: the encoder's"
+        None, ge=2, le=65536, description="width of a head's hidden layer (null: the encoder's)"
     )
     batch_norm: Literal["global", "local"] = Field(
         "global",
-        description="global: batch statistics over the items of all workers; local: over those of "
-        "one worker, or of one chunk with train.chunk_size",
+        description="batch statistics over the items of all workers (global), or of a single "
+        "worker, or of a single chunk with train.chunk_size (local)",
     )

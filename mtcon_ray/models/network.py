@@ -1,4 +1,4 @@
-"""The network: one shared encoder, and named heads on its features."""
+"""The network: a shared encoder, and named heads on its features."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,9 +15,9 @@ from mtcon_ray.models.model_spec import ModelSpec
 class Network(nn.Module):
     """Maps images [N, 3, H, W] to features [N, width], and these to each head's rows.
 
-    `probed`: the head whose rows are the features of an image after training; None: the encoder's
-    features are.
-    `progress`: share of training that is done, in [0, 1), set before each step.
+    `probed`: head for the features of an image after training, or None for the encoder's
+    features.
+    `progress`: finished share of training, in [0, 1), set before each step.
     `phase`: changes with `progress` where the operations of a step change.
     `skips_parameters`: True if a step may leave parameters without a gradient.
     """
@@ -38,14 +38,14 @@ class Network(nn.Module):
 
     @property
     def phase(self) -> int:
-        """The phase of training that follows from `progress`."""
+        """The phase of training at this `progress`."""
         return 0
 
     def features(self, x_NCHW: Tensor) -> Tensor:
-        """Returns the features that are probed, [N, width].
+        """Returns the features for the probes, [N, width].
 
-        These are the rows of the head `probed`. Without one they are the encoder's pooled features,
-        in the dtype that autocast gives them.
+        These are the rows of the head `probed`. If `probed` is None, they are the encoder's pooled
+        features, in autocast's dtype.
         """
         h_ND: Tensor = self.encoder(x_NCHW)
         if self.probed is None:
@@ -67,7 +67,7 @@ class Network(nn.Module):
 def projections(
     names: tuple[str, ...], *, dim: int, hidden: int | None
 ) -> Callable[[Encoder], Network]:
-    """Returns a function that builds a network with one projection head per name."""
+    """Returns a function that builds a network with a projection head per name."""
 
     def make(encoder: Encoder) -> Network:
         heads = {name: ProjectionHead(encoder.width, dim=dim, hidden=hidden) for name in names}
@@ -83,10 +83,10 @@ def build_network(
     *,
     store: Path | None = None,
 ) -> Network:
-    """Returns the network that `make` builds on the spec's encoder, on the CPU.
+    """Returns the network built by `make` on the spec's encoder, on the CPU.
 
     Downloads are taken from `store`, where the driver has put them, or else from the library.
-    Parameters depend on the arguments alone; the caller's random state is kept. Raises SpecError
+    Parameters depend on the arguments alone. The caller's random state is kept. Raises SpecError
     or CheckpointError if the encoder's `weights` are not available or do not fit.
     """
     encoder = spec.encoder if store is None else spec.encoder.with_fetched(store)

@@ -1,4 +1,4 @@
-"""Base class of the encoders, which map an image to one pooled feature vector."""
+"""Base class of the encoders, which map an image to a pooled feature vector."""
 
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -10,7 +10,7 @@ from mtcon_ray.base.registry import Spec, Table
 
 
 class EncoderSpec(Spec):
-    """Fields common to the sections of all encoders; each encoder adds its own.
+    """Fields common to the sections of all encoders. Each encoder adds further fields.
 
     `has_batch_norm` is False if the features of an image do not depend on the rest of the batch.
     """
@@ -26,7 +26,7 @@ class EncoderSpec(Spec):
 
     @property
     def is_checked_by_building(self) -> bool:
-        """True if building the encoder may refuse this section; `validate` then builds it."""
+        """True if building the encoder may refuse this section. `validate` then builds it."""
         return True
 
     def check(self, view_size: int) -> None:
@@ -40,7 +40,7 @@ class EncoderSpec(Spec):
         """
 
     def with_fetched(self, store: Path) -> Self:
-        """Returns the section with the paths of what `fetch_weights` has put into the store."""
+        """Returns the section with the paths of the downloads stored by `fetch_weights`."""
         return self
 
     def without_weights(self) -> Self:
@@ -53,8 +53,8 @@ class Encoder(nn.Module, ABC):
 
     A subclass is registered in ENCODERS and has a nested `Spec`.
 
-    `left_out` has the beginnings of keys in files of weights that the encoder does not use, such as
-    those of the classifier.
+    `left_out` has the prefixes of unused keys in files of weights, such as the keys of the
+    classifier.
     """
 
     Spec: ClassVar[type[EncoderSpec]]
@@ -63,7 +63,7 @@ class Encoder(nn.Module, ABC):
 
     @abstractmethod
     def __init__(self, spec: EncoderSpec) -> None:
-        """Builds the layers; their values come from torch's global generator, so seed it before.
+        """Builds the layers. Their values come from torch's global generator, so seed it before.
 
         On the meta device, `weights` of the spec are only checked against the layers, and nothing
         is downloaded.
@@ -73,7 +73,7 @@ class Encoder(nn.Module, ABC):
     def file_keys(self) -> dict[str, str]:
         """Returns the keys in files of weights by the keys of the state dict.
 
-        An encoder that wraps the model of another library as `net` has that model's keys.
+        An encoder with the model of another library as `net` has the model's keys.
         """
         return {key: key.removeprefix("net.") for key in self.state_dict()}
 

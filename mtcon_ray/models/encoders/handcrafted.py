@@ -1,4 +1,4 @@
-"""Handcrafted image features, the baseline that a trained encoder should exceed."""
+"""Handcrafted image features, the baseline for trained encoders."""
 
 import math
 from typing import ClassVar, Literal
@@ -9,8 +9,8 @@ from torch import Tensor
 
 from mtcon_ray.models.encoders.base import ENCODERS, Encoder, EncoderSpec
 
-# Side of the small colour image; cells a side and bins of half a turn of the gradients' histogram;
-# bins a channel of the colour histogram.
+# Side of the small colour image, cells a side and bins of half a turn of the gradients' histogram,
+# and bins a channel of the colour histogram.
 PIXELS, CELLS, ORIENTATIONS, COLOURS = 8, 6, 9, 4
 # Sobel kernel: the derivative along x, per pixel.
 SOBEL = ((-1 / 8, 0, 1 / 8), (-2 / 8, 0, 2 / 8), (-1 / 8, 0, 1 / 8))
@@ -69,7 +69,7 @@ class Handcrafted(Encoder):
         share_NOHW = (1 - torch.minimum(away, num_bins - away)).clamp(min=0)
         cells_NOCC = F.adaptive_avg_pool2d(share_NOHW * length_NHW[:, None], CELLS)
         blocks_NKL = F.unfold(cells_NOCC, kernel_size=2)
-        # eps keeps a flat block, whose gradients are rounding errors, near 0.
+        # eps keeps a flat block near 0: its gradients are rounding errors.
         return F.normalize(blocks_NKL, dim=1, eps=0.01)
 
     def colours(self, x_NCHW: Tensor) -> Tensor:

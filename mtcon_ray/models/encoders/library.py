@@ -1,4 +1,4 @@
-"""Base class of encoders that are models of another library."""
+"""Base class of encoders with the model of another library."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,10 +11,10 @@ from mtcon_ray.models.encoders.base import Encoder
 
 
 def build(make: Callable[[], Any]) -> Any:
-    """Returns the model that `make` builds, on torch's default device.
+    """Returns the model built by `make`, on torch's default device.
 
-    Some models, such as RegNet, read tensors while they are built, which the meta device does not
-    allow. These are built on the CPU and moved.
+    Some models, such as RegNet, read tensors while they are built. The meta device does not allow
+    this, so these models are built on the CPU and moved.
     """
     try:
         return make()
@@ -40,8 +40,8 @@ class LibraryEncoder(Encoder):
             with torch.no_grad():
                 shape = self.eval()(torch.empty(2, 3, view_size, view_size)).shape
         except NotImplementedError:
-            return  # an operation that the meta device does not have
-        # Libraries raise errors of many types for images of a size that they do not take.
+            return  # an operation without an implementation on the meta device
+        # Libraries raise errors of many types for images of an unsuitable size.
         except Exception as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise SpecError(

@@ -1,6 +1,7 @@
 """A small residual network for training on CPUs, for images of 32 to 48 pixels.
 
-Its blocks are not torchvision's, whose import doubles the start-up time of `plan` and `sweep`.
+Its blocks are not torchvision's, because importing torchvision doubles the start-up time of `plan`
+and `sweep`.
 """
 
 from typing import Literal
@@ -55,7 +56,7 @@ class Small(Encoder):
 class Block(nn.Module):
     """Two 3x3 convolutions and a shortcut around them: He et al. 2016, arXiv:1512.03385, figure 2.
 
-    A block that doubles the channels halves the sides.
+    If a block doubles the channels, it halves the sides.
     """
 
     def __init__(self, before: int, width: int) -> None:
@@ -75,7 +76,7 @@ class Block(nn.Module):
 
 
 def conv_norm(before: int, width: int, *, kernel: int = 3, stride: int = 1) -> nn.Sequential:
-    """Returns a convolution without bias that keeps the sides at stride 1, and its batch norm."""
+    """Returns a convolution without bias, padded to keep the sides at stride 1, and batch norm."""
     conv = nn.Conv2d(before, width, kernel, stride, padding=kernel // 2, bias=False)
     return nn.Sequential(conv, nn.BatchNorm2d(width))
 

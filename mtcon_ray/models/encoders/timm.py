@@ -31,7 +31,7 @@ from mtcon_ray.models.encoders.weights import (
 
 PRETRAINED = "pretrained"
 HUB = "hf-hub:"
-# timm's name for the file that describes a model of the hub or of a folder.
+# timm's name for the description of a model of the hub or of a folder.
 CONFIG_FILE = "config.json"
 
 
@@ -40,14 +40,14 @@ class Timm(LibraryEncoder):
     """A timm model without its classifier.
 
     Layers that combine batch norm and activation are split in two. Their batch norm is then
-    torch's own, so that several workers can share its moments.
+    torch's own: several workers can share its moments.
 
     Raises SpecError if timm is not installed, has no such model or no weights of it, or if the
     description of a model of the hub cannot be downloaded.
     """
 
     class Spec(PublishedSpec):
-        """A backbone of timm; needs the extra `timm`."""
+        """A backbone of timm. Needs the extra `timm`."""
 
         names: ClassVar[tuple[str, ...]] = (PRETRAINED,)
 
@@ -55,13 +55,13 @@ class Timm(LibraryEncoder):
         model: str = Field(
             "tresnet_m",
             min_length=1,
-            description="timm's name of a model that takes images of views.size, such as "
-            "resnet18.a1_in1k; hf-hub:OWNER/NAME for one of the Hugging Face hub",
+            description="timm's name of a model for images of views.size, such as "
+            "resnet18.a1_in1k, or hf-hub:OWNER/NAME for a model of the Hugging Face hub",
         )
         weights: Weights = Field(
             None,
-            description="null: random; pretrained: those that timm or the hub publishes for the "
-            f"model, downloaded once before training starts; else the path of {FILES}",
+            description="random (null), the weights published for the model by timm or the hub, "
+            f"downloaded once before training starts (pretrained), or the path of {FILES}",
         )
 
         @property
@@ -74,7 +74,7 @@ class Timm(LibraryEncoder):
 
         def download(self) -> State:
             timm = _timm()
-            # Drawing random parameters must not change those of the heads.
+            # Drawing random parameters must not change the parameters of the heads.
             with torch.random.fork_rng(devices=[]):
                 net = _from_library(lambda: timm.create_model(self.model, pretrained=True), self)
             net.reset_classifier(0)
@@ -133,7 +133,7 @@ class Timm(LibraryEncoder):
         load_weights(self, spec)
 
     def file_keys(self) -> dict[str, str]:
-        """Returns timm's keys, in which split layers are one."""
+        """Returns timm's keys, in which split layers are a single layer."""
         split = [name for name, module in self.named_modules() if isinstance(module, NormAct)]
         keys = super().file_keys()
         for key in keys:
@@ -144,7 +144,7 @@ class Timm(LibraryEncoder):
 
 
 class NormAct(nn.Sequential):
-    """A batch norm, its dropout and its activation, which are one layer in timm."""
+    """A batch norm, its dropout and its activation, a single layer in timm."""
 
 
 def _split(module: nn.Module) -> nn.Module:
@@ -156,7 +156,7 @@ def _split(module: nn.Module) -> nn.Module:
             _split(child)
             continue
         norm = nn.BatchNorm2d(child.num_features, child.eps, child.momentum)
-        # The same parameters, so that their initial values are timm's.
+        # The same parameters, because their initial values are timm's.
         norm.weight, norm.bias = child.weight, child.bias
         module.add_module(name, NormAct(norm, child.drop, child.act))
     return module
@@ -175,11 +175,11 @@ def _timm() -> ModuleType:
 
 
 def _from_library(act: Any, spec: Timm.Spec) -> Any:
-    """Returns what `act` returns; turns errors of timm, the network and the disk into SpecError."""
+    """Returns the result of `act`. Errors of timm, the network and the disk become SpecError."""
     try:
         return act()
     # Unknown tags and damaged files are RuntimeErrors, unknown prefixes and names of the hub
-    # ValueErrors; KeyErrors are of descriptions without a needed field.
+    # ValueErrors, descriptions without a needed field KeyErrors.
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise SpecError(

@@ -1,6 +1,6 @@
 """Classification networks of torchvision by name, without their classifier.
 
-torchvision is imported only where one is built or downloaded, since that takes seconds.
+torchvision is imported only where a network is built or downloaded: the import takes seconds.
 """
 
 import re
@@ -25,12 +25,12 @@ AUXILIARY = ("googlenet", "inception_v3")
 
 
 class TorchvisionSpec(PublishedSpec):
-    """Fields common to encoders that start from torchvision's weights of `network`."""
+    """Fields common to encoders with initial weights of torchvision's `network`."""
 
     weights: Weights = Field(
         None,
-        description="null: random; imagenet: torchvision's IMAGENET1K_V1, or a name of its "
-        f"weights, downloaded once before training starts; else the path of {FILES}",
+        description="random (null), torchvision's IMAGENET1K_V1 (imagenet) or a name of its "
+        f"weights, downloaded once before training starts, or the path of {FILES}",
     )
 
     @property
@@ -48,7 +48,7 @@ class TorchvisionSpec(PublishedSpec):
 
 @ENCODERS.register("torchvision")
 class Torchvision(LibraryEncoder):
-    """A network of torchvision.models without its classifier; features are the latter's input.
+    """A network of torchvision.models without its classifier. Features are the classifier's input.
 
     Raises SpecError if torchvision has no such network or no weights of this name.
     """
@@ -98,10 +98,10 @@ class Torchvision(LibraryEncoder):
 
 
 def _remove_classifier(net: nn.Module) -> tuple[int, str]:
-    """Replaces the last linear layer by the identity; returns the width of its input, its name.
+    """Replaces the last linear layer by the identity. Returns the width of its input, its name.
 
     Layers before it in the classifier stay, such as ConvNeXt's norm. SqueezeNet's last layer is a
-    convolution, which its pooling follows.
+    convolution, followed by its pooling.
     """
     layers = [(k, m) for k, m in net.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)]
     name, last = layers[-1]
@@ -112,20 +112,20 @@ def _remove_classifier(net: nn.Module) -> tuple[int, str]:
 
 
 def download(model: str, weights: str) -> State:
-    """Returns published parameters by torchvision's keys, from its cache if they are there.
+    """Returns published parameters by torchvision's keys, from its cache or by a download.
 
-    Raises SpecError if there are none of this name or they cannot be downloaded.
+    Raises SpecError if no weights of this name exist or they cannot be downloaded.
     """
     from torchvision.models import get_model
 
     found = _published(model, weights)
     try:
         # The network and not the file, since keys of old files are renamed on loading. It draws
-        # random parameters first, which must not change those of the heads.
+        # random parameters first, which must not change the parameters of the heads.
         with torch.random.fork_rng(devices=[]):
             state: State = get_model(model, weights=found, progress=False).state_dict()
         return state
-    # A truncated download has the wrong hash, a RuntimeError; no network or a full disk, OSError.
+    # A truncated download has the wrong hash (RuntimeError). No network or a full disk: OSError.
     except (OSError, RuntimeError) as error:
         raise SpecError(
             f"model.encoder.weights: {weights} needs {found.url}, which cannot be had: {error}; "

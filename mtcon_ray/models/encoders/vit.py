@@ -1,4 +1,4 @@
-"""A small vision transformer that can encode any subset of an image's patches, for masking."""
+"""A small vision transformer for any subset of an image's patches, as masking needs it."""
 
 from typing import ClassVar, Literal, Self
 
@@ -15,8 +15,8 @@ from mtcon_ray.models.encoders.weights import WeightsSpec, load_weights
 class ViT(Encoder):
     """Pre-norm transformer on patches, mean-pooled: Dosovitskiy et al. 2021, arXiv:2010.11929.
 
-    There is no class token, and position codes are fixed. Images may have any size that the patch
-    divides, and any subset of an image's patches can be encoded.
+    No class token is used, and position codes are fixed. The sides of images must be multiples of
+    the patch. Any subset of an image's patches can be encoded.
     """
 
     class Spec(WeightsSpec):
@@ -101,7 +101,7 @@ def patches(x_NCHW: Tensor, patch: int) -> Tensor:
 def positions(rows: int, columns: int, like: Tensor) -> Tensor:
     """Returns fixed position codes of a grid, [rows * columns, D], row by row.
 
-    D, dtype and device are those of `like`. The first half of D encodes the row, the second the
+    D, dtype and device are as in `like`. The first half of D encodes the row, the second the
     column, each by sines and cosines of D/4 frequencies from 1 down to almost 1/10000: Vaswani et
     al. 2017, arXiv:1706.03762, sec. 3.5.
     """
@@ -112,7 +112,7 @@ def positions(rows: int, columns: int, like: Tensor) -> Tensor:
 
 
 def waves(value_K: Tensor, width: int) -> Tensor:
-    """Returns sines and cosines of values [K] at width/2 frequencies, [K, width]; width is even."""
+    """Returns sines and cosines of values [K] at width/2 frequencies, [K, width], width even."""
     half = width // 2
     frequency_F = 10_000.0 ** -(torch.arange(half, device=value_K.device) / half)
     angle_KF = value_K[:, None] * frequency_F

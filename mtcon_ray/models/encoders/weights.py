@@ -1,8 +1,8 @@
-"""Initial parameters of encoders: files of several formats, and downloads that the driver stores.
+"""Initial parameters of encoders: files of several formats, and downloads stored by the driver.
 
 <store>/weights/<model and name>-<hash>/model.safetensors   downloaded once for all trials
 
-A file has the keys of the encoder's `file_keys`: those of torchvision or timm for their models.
+A file has the keys of the encoder's `file_keys`: the library's keys for torchvision and timm.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from mtcon_ray.models.encoders.base import Encoder, EncoderSpec
 
 State = Mapping[str, Tensor]
 FETCHED_FILE = "model.safetensors"
-# Files of a folder that hold an encoder: an export, a folder of the Hugging Face hub, a training.
+# Files with an encoder in a folder: of an export, of the Hugging Face hub, of a training.
 FOLDER_FILES = ("weights.safetensors", FETCHED_FILE, MODEL_FILE)
 WEIGHTS_FILE = "a file of PyTorch weights (a state dict saved by torch.save)"
 FILES = "a state-dict or safetensors file, a model.pt of this program, or an export's folder"
@@ -45,12 +45,12 @@ Weights = Annotated[str, PathMark()] | None
 class WeightsSpec(EncoderSpec):
     """Fields common to all encoders with parameters.
 
-    `names` are the values of `weights` that stand for a download.
+    `names` are the values of `weights` for a download.
     """
 
     names: ClassVar[tuple[str, ...]] = ()
 
-    weights: Weights = Field(None, description=f"null: random; else the path of {FILES}")
+    weights: Weights = Field(None, description=f"random (null) or the path of {FILES}")
 
     @field_validator("weights")
     @classmethod
@@ -67,7 +67,7 @@ class WeightsSpec(EncoderSpec):
 
     @classmethod
     def is_name(cls, value: str) -> bool:
-        """Returns True if the text names a download and is no path."""
+        """Returns True if the text names a download and is not a path."""
         return value in cls.names
 
     @property
@@ -83,16 +83,16 @@ class WeightsSpec(EncoderSpec):
 
 
 class PublishedSpec(WeightsSpec):
-    """Fields common to encoders for which a library publishes weights by name."""
+    """Fields common to encoders with weights that a library publishes by name."""
 
     @property
     @abstractmethod
     def source(self) -> str:
-        """Text that identifies what `download` returns; the stored file is named after it."""
+        """Text that identifies the result of `download` and names the stored file."""
 
     @abstractmethod
     def download(self) -> State:
-        """Returns the parameters that `weights` names, by the keys of files.
+        """Returns the parameters named by `weights`, by the keys of files.
 
         Reads the library's own cache where it has them. Raises SpecError if the download fails.
         """
@@ -115,9 +115,9 @@ def kept(store: Path, source: str) -> Path:
 
 
 def keep(store: Path, source: str, fill: Callable[[Path], None]) -> None:
-    """Creates the folder of a download with the files that `fill(folder)` writes, unless it exists.
+    """Creates the folder of a download with the files written by `fill(folder)`, unless it exists.
 
-    Raises ResourceError if the store cannot be written, and what `fill` raises.
+    Raises ResourceError if the store cannot be written, and all errors of `fill`.
     """
     folder = kept(store, source)
     with writable_store(store):
@@ -133,10 +133,10 @@ def write_state(state: State, folder: Path) -> None:
 
 
 def load_weights(encoder: Encoder, spec: WeightsSpec) -> None:
-    """Loads the spec's weights; on the meta device it only checks that a file fits.
+    """Loads the spec's weights. On the meta device it only checks if a file fits.
 
-    With `weights: null` nothing happens. Raises CheckpointError for a file that cannot be read or
-    does not fit, SpecError if a download fails.
+    With `weights: null` nothing happens. Raises CheckpointError if a file cannot be read or does
+    not fit, SpecError if a download fails.
     """
     weights, keys = spec.weights, encoder.file_keys()
     own = encoder.state_dict()
@@ -156,7 +156,7 @@ def load_weights(encoder: Encoder, spec: WeightsSpec) -> None:
 def read_weights(path: Path, keys: Mapping[str, str]) -> State:
     """Returns an encoder's tensors in a file or folder of any format, by the keys of files.
 
-    `keys` are the encoder's `file_keys`; checkpoints have the keys of its state dict. No code of
+    `keys` are the encoder's `file_keys`. Checkpoints have the keys of its state dict. No code of
     the file is run. Raises CheckpointError if the file is of no known format.
     """
     if path.is_dir():
@@ -179,9 +179,9 @@ def _checked(path: Path, state: Mapping[str, Any]) -> State:
 
 
 def _check_fit(ours: State, state: State, weights: str) -> None:
-    """Raises CheckpointError if names or shapes of a file differ from those of the layers.
+    """Raises CheckpointError if a file differs from the layers in names or shapes.
 
-    So it does for complex numbers, of which a layer would take the real parts.
+    Also raises it for complex numbers: a layer would take their real parts.
     """
     if imaginary := next((key for key in state if state[key].is_complex()), None):
         raise CheckpointError(

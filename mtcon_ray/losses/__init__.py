@@ -1,15 +1,15 @@
-"""Loss functions for users with their own training loop; they need no other part of the package.
+"""Loss functions for users with their own training loop, independent of the rest of the package.
 
-`z` is [B, V, D] with unit rows: B items in V views. Labels are integers [B], -1 where unknown;
-label sets are [B, L]. Losses are in nats. A temperature is a number, or a tensor with one element,
+`z` is [B, V, D] with unit rows: B items in V views. Labels are integers [B], -1 where unknown.
+Label sets are [B, L]. Losses are in nats. A temperature is a number, or a tensor with one element,
 which may need a gradient. All functions but `amcl` take these options:
 
 reduction: "mean" or "sum" over the anchors gives a scalar. "none" gives the loss of each anchor,
     [B, V], which is 0 for an anchor without positives.
 average_over: a mean divides by the number of anchors with positives ("valid") or of all ("all").
 
-Every function raises ValueError, which names the argument and its value, for wrong shapes,
-embeddings that are not finite, labels below -1 and temperatures that are not positive.
+Every function raises ValueError for wrong shapes, embeddings with nan or inf, labels below -1 and
+temperatures that are not positive. The message names the argument and its value.
 """
 
 import math
@@ -86,11 +86,11 @@ def mtcon(
 ) -> Tensor | dict[str, Tensor]:
     """Returns MTCon's loss: the sum over tasks of exp(-s) L + s, or of L without log variances s.
 
-    L is `supcon` of the task. `temperature` is one for all tasks, or a mapping with one for each.
-    `log_variance` holds s = log sigma^2, a tensor without dimensions per task. With
+    L is `supcon` of the task. `temperature` is common to all tasks, or a mapping with a temperature
+    for each. `log_variance` holds s = log sigma^2, a tensor without dimensions per task. With
     reduction="none" the result is a dict of exp(-s) L by task, [B, V] each, without the terms s.
-    A task without an anchor that has a positive, so with L = 0, adds no term s; otherwise s would
-    fall in each batch without labels of the task.
+    If no anchor of a task has a positive, L = 0 and the task adds no term s. Otherwise s would fall
+    in each batch without labels of the task.
 
     Learned weights need reduction="mean": with "sum", s overshoots and the weights exp(-s) vanish
     for hundreds of steps. Mu et al. 2023, arXiv:2307.02712. Raises ValueError also if the mappings
@@ -112,7 +112,7 @@ def mtcon(
     if log_variance is not None:
         _check_tasks("log_variance", log_variance, z_by_task)
         for task, s in log_variance.items():
-            # [1] would make [T, 1] of all tasks, which broadcasts against their losses [T].
+            # With [1] all tasks would give [T, 1]. It would broadcast against their losses [T].
             if s.ndim:
                 raise ValueError(
                     f"log_variance[{task!r}] must have shape [], got {list(s.shape)}; "
@@ -150,12 +150,12 @@ def multisupcon(
 ) -> Tensor:
     """Returns MultiSupCon's loss: positives overlap by `threshold` at least and weigh as much.
 
-    z is [B, V, D] with unit rows. label_sets is [B, L] with 0 and 1, or with counts; unknown
+    z is [B, V, D] with unit rows. label_sets is [B, L] with 0 and 1, or with counts. Unknown
     entries are 255 in uint8 and -1 in any other dtype. The overlap of two sets is their Jaccard
-    index, for counts the weighted one (sum of minima over sum of maxima), on the labels that are
-    known in both. Two sets that are empty there have overlap 1. An item without known labels is
-    treated like an item without label in `supcon`. The loss of an anchor is divided by the number
-    of its positives, not by the sum of their weights.
+    index, or weighted Jaccard index for counts (sum of minima over sum of maxima), on the labels
+    known in both. It is 1 if both sets are empty there. An item without known labels is treated
+    like an item without label in `supcon`. The loss of an anchor is divided by the number of its
+    positives, not by the sum of their weights.
 
     Zaigrajew and Zieba, code at github.com/WolodjaZ/MultiSupContrast. Raises ValueError also for
     a threshold outside [0, 1] and for negative or infinite entries of label_sets.
@@ -183,8 +183,8 @@ def multisupcon(
 def _finite(found: Contrast) -> Tensor:
     """Returns the losses. Raises ValueError if they are not finite because some rows are not.
 
-    Each row is in the denominator of all others, so one look at the loss serves the rows of all
-    spaces: in a small batch a look at each costs a tenth of the time.
+    Each row is in the denominator of all others, so a single check of the loss covers the rows of
+    all spaces. In a small batch a check of each space costs a tenth of the time.
     """
     if not math.isfinite(found.loss.detach().sum().item()):
         for z in found.z_by_space:
@@ -193,10 +193,10 @@ def _finite(found: Contrast) -> Tensor:
 
 
 def _positive(temperature: float | Tensor, name: str = "temperature") -> float | Tensor:
-    """Returns a temperature, of a tensor with one element the scalar.
+    """Returns a temperature. A tensor with one element becomes a scalar tensor.
 
-    Raises ValueError unless it is one number that is positive and finite. `contrast` itself does
-    not check tensors: in training the look at their value would be a device synchronisation.
+    Raises ValueError unless it is a single positive and finite number. `contrast` itself does not
+    check tensors: in training, reading their value would be a device synchronisation.
     """
     value = temperature
     if isinstance(temperature, Tensor):

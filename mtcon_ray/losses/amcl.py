@@ -1,7 +1,7 @@
 """AMCL's losses: a learned temperature for every pair of embeddings, in five forms.
 
-Wang et al. 2023, arXiv:2310.05615; equations 1.1 to 2.4 are numbered as on the authors' poster at
-ECCV 2024. One temperature network serves all heads and all terms. The regulariser beta * Omega
+Wang et al. 2023, arXiv:2310.05615. Equations 1.1 to 2.4 are numbered as on the authors' poster at
+ECCV 2024. All heads and all terms share a temperature network. The regulariser beta * Omega
 is added for positives and subtracted for negatives. The logsumexp over the negatives is replaced
 by their largest term, or by the mean of the top_k largest.
 """
@@ -37,7 +37,7 @@ class Pairs(NamedTuple):
 
 
 class Adapted(NamedTuple):
-    """A scalar loss, and all temperatures that it uses, detached and flat."""
+    """A scalar loss, and all its temperatures, detached and flat."""
 
     loss: Tensor
     temperatures: Tensor
@@ -56,21 +56,21 @@ def amcl(
     queue_by_head: Mapping[str, Tensor] | None = None,
     off_diagonal: float = 5e-3,
 ) -> Tensor:
-    """Returns the sum over heads of AMCL's loss in one of its five forms, a scalar.
+    """Returns the sum over heads of AMCL's loss in the given form, a scalar.
 
     z_by_head[head] depends on the form:
 
     simclr, infonce: unit rows [B, V, D].
     barlow: projections [B, V, D], not normalised.
     simsiam: [prediction | projection] along the last axis, [B, V, 2D], of any lengths.
-    moco: [query | key] along the last axis, [B, V, 2D], both unit rows; queue_by_head[head] holds
+    moco: [query | key] along the last axis, [B, V, 2D], both unit rows. queue_by_head[head] holds
         unit rows [K, D].
 
-    `temperature_net` maps [..., D] to vectors of a common width; in "barlow" it maps columns,
-    [..., B]. The other arguments are those of `Adaptive`. `off_diagonal` is lambda of Barlow Twins.
+    `temperature_net` maps [..., D] to vectors of a common width. In "barlow" it maps columns,
+    [..., B]. `off_diagonal` is lambda of Barlow Twins. All other arguments are as in `Adaptive`.
 
-    Raises ValueError for an unknown form, no heads, missing queues, embeddings or queues that are
-    not finite, wrong shapes, and settings that `Adaptive` refuses.
+    Raises ValueError for an unknown form, no heads, missing queues, embeddings or queues with nan
+    or inf, wrong shapes, and invalid settings of `Adaptive`.
 
     >>> z = torch.eye(2)[:, None].expand(2, 2, 2)  # two items, two equal views each
     >>> loss = amcl({"a": z, "b": z}, form="simclr", temperature_net=torch.nn.Identity(), beta=0)
@@ -104,7 +104,7 @@ def adapt(
     queue: Tensor | None = None,
     off_diagonal: float = 5e-3,
 ) -> Adapted:
-    """Returns one head's loss and temperatures; z and the errors are those of `amcl`."""
+    """Returns the loss and temperatures of a head. z and the errors are as in `amcl`."""
     is_two_sided = form in ("moco", "simsiam")
     if z_BVD.ndim != 3:
         raise ValueError(f"z must have shape [B, V, D], got {list(z_BVD.shape)}")
@@ -148,7 +148,7 @@ def adapt_views(z_BVD: Tensor, adaptive: Adaptive, *, positive_is_candidate: boo
 def adapt_moco(query_BVD: Tensor, key_BVD: Tensor, queue_KD: Tensor, adaptive: Adaptive) -> Adapted:
     """Returns eq. 2.1 with the keys of other views as positives and the queue as negatives.
 
-    All rows are unit vectors; keys and queue get no gradient.
+    All rows are unit vectors. Keys and queue get no gradient.
     """
     key_BVPD, queue_KD = other_views(key_BVD.detach()), queue_KD.detach()
     phi = adaptive.temperature_net
@@ -163,7 +163,7 @@ def adapt_moco(query_BVD: Tensor, key_BVD: Tensor, queue_KD: Tensor, adaptive: A
 def adapt_simsiam(prediction_BVD: Tensor, projection_BVD: Tensor, adaptive: Adaptive) -> Adapted:
     """Returns eq. 2.2: minus the cosine over the temperature, plus the regulariser.
 
-    Predictions and projections are [B, V, D] of any length; projections get no gradient.
+    Predictions and projections are [B, V, D] of any length. Projections get no gradient.
     """
     p_BVD = F.normalize(prediction_BVD, dim=2)
     target_BVPD = other_views(F.normalize(projection_BVD.detach(), dim=2))
@@ -177,7 +177,7 @@ def adapt_simsiam(prediction_BVD: Tensor, projection_BVD: Tensor, adaptive: Adap
 
 
 def adapt_barlow(z_BVD: Tensor, adaptive: Adaptive, *, off_diagonal: float = 5e-3) -> Adapted:
-    """Returns eq. 2.3, averaged over pairs of views; `off_diagonal` as in `barlow_twins`.
+    """Returns eq. 2.3, averaged over pairs of views, with `off_diagonal` as in `barlow_twins`.
 
     A temperature belongs to a pair of columns, which are vectors over the B items. phi gets the
     columns unscaled, as in the authors' code: temperatures depend on the order of the items, and
@@ -209,7 +209,7 @@ def _contrast(
 ) -> Adapted:
     """Returns the mean over anchors of eq. 2.1 or 2.4, averaged over each anchor's positives.
 
-    `available` is the number of an anchor's candidates that are not masked by -inf. Those of
+    `available` is the number of an anchor's unmasked candidates (not -inf). The candidates of
     largest cosine repel it.
     """
     tau_NP = adaptive.temperature(positives.score_NP)
@@ -220,7 +220,7 @@ def _contrast(
     if adaptive.regulariser == "printed":
         omega_N = omega(tau_NK, width).mean(dim=1)
     else:
-        omega_N = omega(tau_NK, 2).sum(dim=1)  # log tau + 1/tau, whatever the width
+        omega_N = omega(tau_NK, 2).sum(dim=1)  # log tau + 1/tau, independent of the width
     repel_N = (similarity_NK / tau_NK).mean(dim=1) - adaptive.beta * omega_N
     temperatures = torch.cat([tau_NP.detach().flatten(), tau_NK.detach().flatten()])
     return Adapted(attract_NP.mean() + repel_N.mean(), temperatures)

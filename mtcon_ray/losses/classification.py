@@ -1,4 +1,4 @@
-"""Softmax cross-entropy over rows of which some have no label."""
+"""Softmax cross-entropy over rows with and without labels."""
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -22,5 +22,5 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     # The product of the axes between item and class is the number of views, 1 without any.
     labels = labels.repeat_interleave(logits[0, ..., 0].numel())
     total = F.cross_entropy(logits.flatten(0, -2), labels, ignore_index=MISSING, reduction="sum")
-    # Clamped, so that a batch without labels gives 0 and not NaN, as reduction="mean" would.
+    # Clamped: a batch without labels gives 0 and not NaN, as reduction="mean" would.
     return total / (labels != MISSING).sum().clamp(min=1)

@@ -39,17 +39,17 @@ class Range(NamedTuple):
 
         loss_i >= S_i / |P_i| * (H(q_i) + log(1 + |N_i| / |P_i| exp(-g / t))).
 
-    For K classes this is log(|P_i| + |N_i| exp(-g / t)) with g = K / (K - 1): K equidistant points,
-    one per class, reach it in all anchors at once, and no embedding of classes of equal size has a
-    lower mean (Graf et al. 2021, arXiv:2102.08817), if all rows are labelled. Otherwise some
-    cosines can be below 1 - g, and at a warm temperature the mean can then be lower than the floor:
-    unlabelled rows can lie opposite to all classes, and small classes opposite to a large one. At
-    t = 1 the mean of 8 classes of two images with 16 unlabelled images falls below it by 2 % of
-    ceiling - floor, that of a class of 12 images with four of one image by 13 %. At t = 0.1 neither
-    does.
+    For K classes this is log(|P_i| + |N_i| exp(-g / t)) with g = K / (K - 1). K equidistant points,
+    a point per class, reach it in all anchors at once. No embedding of classes of equal size has a
+    lower mean (Graf et al. 2021, arXiv:2102.08817), if all rows are labelled. Otherwise cosines of
+    unlabelled rows or small classes with another class can be below 1 - g, and at a warm
+    temperature the mean can then be lower than the floor. Two examples at t = 1: the mean falls
+    below the floor by 2 % of ceiling - floor for 8 classes of two images with 16 unlabelled images,
+    and by 13 % for a class of 12 images with four classes of a single image. At t = 0.1 neither mean
+    falls below it.
 
-    Graded positives overlap instead of forming classes; g = 2 is then the only bound that holds for
-    every pair. It is always a lower bound, which not all anchors reach at once:
+    Graded positives overlap instead of forming classes. For every pair only g = 2 then holds.
+    It is always a lower bound, but not all anchors reach it at once:
     z_i.z_p / t = log q_ip + const for all i needs a Gram matrix with these entries.
     """
 
@@ -58,18 +58,18 @@ class Range(NamedTuple):
 
 
 class Contrast(NamedTuple):
-    """The loss in each of H spaces, and what it is made of."""
+    """The loss in each of H spaces, with its inputs."""
 
     loss: Tensor  # nats: [H], or each anchor's [H, B, V], 0 without a positive
     relation: Relation
     z_by_space: Sequence[Tensor]  # [B, V, D] each
-    inverse_temperature: float | Tensor  # one for all spaces or [H]
+    inverse_temperature: float | Tensor  # common to all spaces, or [H]
 
     @torch.no_grad()
     def range(self) -> Range:
         """Returns the range of the mean over anchors with a positive in this batch, [H] each.
 
-        The floor is a lower bound under the conditions that `Range` states.
+        The floor is a lower bound under the conditions in `Range`.
         """
         z_HBVD = torch.stack(list(self.z_by_space))
         degrees = self.relation.degrees(z_HBVD)
@@ -92,16 +92,16 @@ def contrast(
     reduction: str = "mean",
     average_over: str = "valid",
 ) -> Contrast:
-    """Computes the loss in each of H spaces, z_BVD each; half precision is computed in float32.
+    """Computes the loss in each of H spaces, z_BVD each. Half precision is computed in float32.
 
-    reduction is "mean", "sum" or "none". An anchor without a positive has loss 0; the mean leaves
+    reduction is "mean", "sum" or "none". An anchor without a positive has loss 0. The mean leaves
     it out with average_over="valid" and counts it with "all". If no anchor has a positive the loss
     is 0 and differentiable. The temperature may be a tensor, a scalar or [H], and then has a
     gradient. All z_BVD have the same shape and dtype.
 
-    Raises ValueError for unknown values of reduction and average_over, a number as temperature that
-    is not positive, another shape than [B, V, D], and a single row, which has no other row to be
-    compared with. The value of a tensor as temperature is not checked.
+    Raises ValueError for unknown values of reduction and average_over, a temperature that is not
+    positive, another shape than [B, V, D], and a single row (no other row to compare it with). The
+    value of a tensor as temperature is not checked.
     """
     _check(z_by_space[0], temperature, reduction, average_over)
     with full_precision(z_by_space[0].device):
@@ -128,7 +128,7 @@ def contrast(
 
 
 def _scale(num_valid_H: Tensor, num_rows: int, reduction: str, average_over: str) -> float | Tensor:
-    """Returns the factor of each anchor's loss in the reduced one, a number or [H]."""
+    """Returns the factor of each anchor's loss in the reduced loss, a number or [H]."""
     if reduction == "sum":
         return 1.0
     if average_over == "all":
@@ -143,10 +143,10 @@ def contrast_by_head(
     reduction: str = "mean",
     average_over: str = "valid",
 ) -> Iterator[tuple[list[str], Contrast]]:
-    """Yields groups of heads, z_BVD each, with their losses; one computation serves each group.
+    """Yields groups of heads, z_BVD each, with their losses from a joint computation.
 
-    A group has relations of one kind, rows of one shape and dtype, and either one number as
-    temperature or a tensor each. The further arguments and the errors are those of `contrast`.
+    The heads of a group have the same kind of relation, the same shape and dtype of rows, and the
+    same number as temperature or a tensor each. Other arguments and errors are as in `contrast`.
     """
     heads_by_kind: dict[object, list[str]] = {}
     for head, relation in relation_by_head.items():

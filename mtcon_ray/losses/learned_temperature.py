@@ -38,8 +38,8 @@ class Adaptive:
     100 as released.
 
     If beta is below the cosine of a positive pair, the loss of the pair increases with tau. Its
-    best temperature is then tau_min, and its loss about -cosine / tau_min; tau_min 0.05 or beta 1
-    is safer.
+    best temperature is then tau_min, and its loss about -cosine / tau_min. A tau_min of 0.05 or a
+    beta of 1 is safer.
 
     Raises ValueError unless 0 < tau_min < tau_max, beta >= 0 (all finite), top_k is None or at
     least 1, and the regulariser is known.
@@ -74,10 +74,10 @@ class Adaptive:
 
 
 def num_hardest(top_k: int | None, regulariser: Regulariser) -> int:
-    """Returns the number of candidates per anchor; None is 1 as printed, 100 as released."""
+    """Returns the number of candidates per anchor. None is 1 as printed, 100 as released."""
     return top_k or (1 if regulariser == "printed" else RELEASED_TOP_K)
 
 
 def omega(tau: Tensor, width: int) -> Tensor:
-    """Returns width/2 log tau + 1/tau, whose minimum is at tau = 2 / width."""
+    """Returns width/2 log tau + 1/tau, with the minimum at tau = 2 / width."""
     return width / 2 * tau.log() + 1 / tau

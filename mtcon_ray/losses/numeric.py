@@ -31,7 +31,7 @@ def full_precision(device: torch.device) -> AbstractContextManager[None]:
 def in_full_precision(loss: AnyLoss) -> AnyLoss:
     """Decorates a loss: autocast is off, and half-precision arguments become float32.
 
-    The first positional argument must be a tensor; its device is the one of autocast.
+    The first positional argument must be a tensor. Autocast is turned off for its device.
     """
 
     @wraps(loss)
@@ -54,8 +54,8 @@ def check_rows(z: Tensor, name: str = "z") -> None:
     Causes a device synchronisation.
     """
     check_floating(z, name)
-    # A sum is one pass without a temporary mask. It is NaN or inf if an entry is; a sum of finite
-    # entries can overflow too, so only then are the entries themselves checked.
+    # A sum is a single pass without a temporary mask. It is NaN or inf if an entry is. A sum of
+    # finite entries can overflow too, so only then are the entries themselves checked.
     if math.isfinite(z.detach().sum(dtype=torch.promote_types(z.dtype, torch.float32)).item()):
         return
     bad = int((~torch.isfinite(z)).sum())
@@ -70,7 +70,7 @@ def check_floating(z: Tensor, name: str = "z") -> None:
 
 
 class Compared(NamedTuple):
-    """Rows [B, V, D] of one head, and the rows that a loss compares them with, both detached.
+    """Rows [B, V, D] of a head, and the rows compared with them in a loss, both detached.
 
     They are the same rows, or queries and their keys. Both mean cosines are near 1 if the
     embeddings collapse.

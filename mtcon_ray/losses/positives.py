@@ -1,9 +1,9 @@
 """Positives by labels that are equal or by the image alone: which rows attract an anchor.
 
 A relation over the N = B * V rows of a batch is a symmetric [N, N] matrix of weights, above 0 for
-positive pairs. In a large batch it is never materialised. A relation then returns what a loss needs
-of it, in H spaces at once: for every anchor the weighted sum of its positives' rows, their number
-and the sum of their weights. Because it is symmetric, the gradient needs the same sums. In a small
+positive pairs. In a large batch it is never materialised. A relation then returns only three
+results per anchor, in H spaces at once: the weighted sum of its positives' rows, their number and
+the sum of their weights. Because it is symmetric, the gradient needs the same sums. In a small
 batch the matrix of the B items is faster, and `pairs` returns it.
 """
 
@@ -18,7 +18,7 @@ from mtcon_ray.data.batch import MISSING
 
 
 class Degrees(NamedTuple):
-    """Each anchor's positives without their embeddings, float [H, B]; equal for an item's views."""
+    """Each anchor's positives without their embeddings, float [H, B], equal for an item's views."""
 
     weight_HB: Tensor  # sum of the positives' weights
     count_HB: Tensor  # number of positives
@@ -40,9 +40,9 @@ class Pairs(NamedTuple):
         sum over i of push_i logsumexp_i - sum over i and j of pull_ij z_i.z_j / temperature.
     """
 
-    # Weight / number of positives, averaged over (i, j) and (j, i); 0 on the diagonal.
+    # Weight / number of positives, averaged over (i, j) and (j, i), and 0 on the diagonal.
     pull_HNN: Tensor
-    # Sum of the positives' weights / their number; 0 for an anchor without a positive.
+    # Sum of the positives' weights / their number, or 0 for an anchor without a positive.
     push_HN: Tensor
     num_valid_H: Tensor  # number of anchors with a positive
 
@@ -61,7 +61,7 @@ class Relation(ABC):
 
     @abstractmethod
     def degrees(self, z_HBVD: Tensor) -> Degrees:
-        """Returns number and weight of every anchor's positives; z gives shape and dtype."""
+        """Returns number and weight of every anchor's positives. z gives shape and dtype."""
 
     @abstractmethod
     def sums(self, x_HBVD: Tensor) -> Tensor:
@@ -72,22 +72,22 @@ class Relation(ABC):
 
     @abstractmethod
     def pairs(self, z_BVD: Tensor) -> Pairs:
-        """Returns the coefficients of a small batch; H is 1 if all spaces have the same.
+        """Returns the coefficients of a small batch. H is 1 if all spaces have the same.
 
-        z_BVD are the rows of one space, of which only shape and dtype count.
+        z_BVD are the rows of a space. Only their shape and dtype count.
         """
 
     def num_groups(self, z_HBVD: Tensor) -> Tensor:
-        """Returns [H], the number of classes; 2 if the positives form no classes, the default.
+        """Returns [H], the number of classes, or 2 if the positives form no classes, the default.
 
         Positives form classes if any two positives of an anchor are positives of each other. K
-        classes are at most K / (K - 1) apart in cosine if all are equally far from each other; two
+        classes are at most K / (K - 1) apart in cosine if all are equally far from each other. Two
         rows are at most 2 apart.
         """
         return z_HBVD.new_full((len(z_HBVD),), 2)
 
     def entropies(self, z_HBVD: Tensor) -> Tensor:
-        """Returns the entropy [H, B], nats, of the positives' normalised weights; 0 without any.
+        """Returns the entropy [H, B], nats, of the positives' normalised weights, 0 without any.
 
         By default for positives of equal weight.
         """
@@ -117,9 +117,9 @@ class OwnView(Relation):
 class EqualLabel(Relation):
     """Positives are all other rows with the anchor's label: SupCon (arXiv:2004.11362).
 
-    labels_HB is int64, MISSING where unknown; [B] serves one space. A row without a label is no
-    other item's positive. With missing="skip" it has no positive either, with "self_only" its
-    positives are its own other views.
+    labels_HB is int64, MISSING where unknown, or [B] for a single space. A row without a label is
+    not a positive of another item. With missing="skip" it has no positive itself, with "self_only"
+    its positives are its own other views.
     """
 
     def __init__(self, labels_HB: Tensor, *, missing: str = "skip") -> None:
@@ -132,14 +132,14 @@ class EqualLabel(Relation):
 
     @cached_property
     def _class_HB(self) -> Tensor:
-        """The label, or for an item without one a negative number that no other item has."""
+        """The label, or for an item without a label a unique negative number."""
         B = self.labels_HB.shape[1]
         alone_B = torch.arange(MISSING - 1, MISSING - 1 - B, -1, device=self.labels_HB.device)
         return torch.where(self._is_known_HB, self.labels_HB, alone_B)
 
     @cached_property
     def _group_HB(self) -> Tensor:
-        """The class as an index into H * B slots, so that one index_add_ serves all spaces.
+        """The class as an index into H * B slots. A single index_add_ then serves all spaces.
 
         It is the rank of the class among the classes of its space, plus B times the space.
         """
@@ -189,7 +189,7 @@ class EqualLabel(Relation):
 
 
 def pairs_of_items(weight_HBB: Tensor, degrees: Degrees, num_views: int) -> Pairs:
-    """Returns the coefficients from the weights between items, 1 between views of one item.
+    """Returns the coefficients from the weights between items, 1 between views of an item.
 
     An item without a positive must have weight 0 for every other item.
     """

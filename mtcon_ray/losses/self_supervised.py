@@ -44,7 +44,7 @@ def simsiam(prediction: Tensor, projection: Tensor) -> Tensor:
 def barlow_twins(z: Tensor, *, off_diagonal: float = 5e-3) -> Tensor:
     """Returns the loss of Barlow Twins: the cross-correlation's squared distance from the identity.
 
-    z is [B, V, D] with at least two views, and is standardised here over the items; the loss is a
+    z is [B, V, D] with at least two views, and is standardised here over the items. The loss is a
     mean over pairs of views. Off-diagonal entries are weighted by `off_diagonal`, the paper's
     lambda. Zbontar et al. 2021, arXiv:2103.03230, eq. 1.
     """

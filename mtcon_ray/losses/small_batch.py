@@ -2,7 +2,7 @@
 
 Small batches are dominated by kernel-launch overhead. This path therefore materialises the
 [H, N, N] logits, serves all H spaces with the same operations, and computes the gradient in the
-forward pass; backward only scales it by the incoming gradient.
+forward pass. Backward only scales it by the incoming gradient.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from mtcon_ray.losses.tiled_logsumexp import exponents_fit
 
 # Up to this many elements the [H, N, N] tensors are materialised. On a GPU the other path needs
-# more kernel launches and adds floats in an order that changes from run to run.
+# more kernel launches and adds floats in a different order in each run.
 MOST_PAIRS, MOST_PAIRS_OF_GPU = 2**20, 2**26
 
 
@@ -27,7 +27,7 @@ class SmallBatchSum(torch.autograd.Function):
     """scale * sum over anchors of (push logsumexp - pull . logits), [H], of rows z_BVD of H spaces.
 
     `inverse_temperature` is a number or a tensor [H] that may need a gradient, and `scale` a number
-    or a tensor [H]; pull and push are those of `positives.Pairs`.
+    or a tensor [H]. pull and push are the coefficients in `positives.Pairs`.
     """
 
     @staticmethod
@@ -69,7 +69,7 @@ class SmallBatchSum(torch.autograd.Function):
 
 
 def _products(x_HNK: Tensor, y_HKM: Tensor, factor: float | Tensor) -> Tensor:
-    """Returns factor * x y, [H, N, M]; the factor is a number or a tensor [H]."""
+    """Returns factor * x y, [H, N, M]. The factor is a number or a tensor [H]."""
     if isinstance(factor, Tensor):
         return torch.bmm(x_HNK, y_HKM).mul_(factor[:, None, None])
     # The matrix product applies a number itself. beta=0 ignores what the new memory holds.
@@ -84,11 +84,11 @@ def _logsumexp(
 
     The gradient, [H, N, N], is dL/dlogits summed over (i, j) and (j, i), because the logits are
     symmetric: with the softmax p it is push_i p_ij + push_j p_ji - 2 pull_ij. Overwrites
-    `logits_HNN`, of which `diagonal_HN` is a view.
+    `logits_HNN`. `diagonal_HN` is a view of it.
     """
     if fit:
-        # No shift by the row maximum is needed, so that exp(logits) is symmetric and serves both
-        # (i, j) and (j, i).
+        # No shift by the row maximum is needed, so exp(logits) is symmetric and serves both (i, j)
+        # and (j, i).
         e_HNN = logits_HNN.exp_()
         diagonal_HN.zero_()
         sum_HN = e_HNN.sum(dim=2)

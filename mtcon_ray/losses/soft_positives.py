@@ -1,6 +1,6 @@
 """Soft positives: weights by the overlap of label sets or by the distance of numbers.
 
-The weights of the pairs of a batch's B items are one [B, B] matrix; no matrix of its rows is built.
+The weights of the pairs of a batch's B items are a [B, B] matrix. No matrix of its rows is built.
 """
 
 from abc import abstractmethod
@@ -16,14 +16,14 @@ from mtcon_ray.losses.positives import Degrees, Pairs, Relation, pairs_of_items
 TOLERANCE = 1e-6
 # Elements of the [B, B, L] minima of counts that are computed at a time.
 MOST_AT_ONCE = 2**24
-# A pair whose kernel weight is below this is no positive: numbers 3.03 bandwidths apart.
+# A pair with a kernel weight below this is not a positive: numbers 3.03 bandwidths apart.
 LEAST_WEIGHT = 0.01
 # Sums of weights below this are rounding of 0, because a sum above 0 has a weight of a positive.
 LEAST_SUM = 1e-6
 
 
 class Weights(NamedTuple):
-    """Weights between items, 0 where is_positive_BB is False; an item has weight 1 with itself."""
+    """Weights between items, 0 if is_positive_BB is False. An item has weight 1 with itself."""
 
     weight_BB: Tensor
     is_positive_BB: Tensor
@@ -44,7 +44,7 @@ class ByDegree(Relation):
 
     @abstractmethod
     def weights(self, dtype: torch.dtype) -> Weights:
-        """Returns the weights, of this dtype; those of unknown items are not used."""
+        """Returns the weights, of this dtype. Weights of unknown items are not used."""
 
     def degrees(self, z_HBVD: Tensor) -> Degrees:
         found, (H, _, V, _) = self._weights(z_HBVD), z_HBVD.shape
@@ -57,7 +57,7 @@ class ByDegree(Relation):
         return Degrees(weight_HB, count_HB)
 
     def sums(self, x_HBVD: Tensor) -> Tensor:
-        """Returns every row's weighted sum of positives; for unknown items of their other views."""
+        """Returns every row's weighted sum of positives. Unknown items sum their other views."""
         return (self._weights(x_HBVD).weight_BB @ x_HBVD.sum(dim=2))[:, :, None] - x_HBVD
 
     def pairs(self, z_BVD: Tensor) -> Pairs:
@@ -65,7 +65,7 @@ class ByDegree(Relation):
         return pairs_of_items(weight_1BB, self.degrees(z_BVD[None]), z_BVD.shape[1])
 
     def entropies(self, z_HBVD: Tensor) -> Tensor:
-        """Returns log W - (sum of w log w) / W of each item's positives, [H, B]; W sums the w."""
+        """Returns log W - (sum of w log w) / W of each item's positives, [H, B], W the sum of w."""
         found, (weight_HB, count_HB) = self._weights(z_HBVD), self.degrees(z_HBVD)
         # The anchor itself, with weight 1, contributes 1 log 1 = 0.
         log_BB = torch.special.xlogy(found.weight_BB, found.weight_BB)
@@ -85,14 +85,14 @@ class ByDegree(Relation):
 
 
 class LabelSets(ByDegree):
-    """Positives have label sets that overlap by at least `threshold`; the weight is the overlap.
+    """Positives have label sets that overlap by at least `threshold`. The weight is the overlap.
 
-    That is MultiSupCon. The overlap is the Jaccard index; for counts it is the weighted Jaccard
-    index, the sum of minima over the sum of maxima. sets_BL holds 0 and 1, or counts with
-    counts=True. An unknown entry is 255 in uint8, -1 in any other dtype. A pair is compared on the
-    labels that are known in both. If both sets are empty there, the overlap is 1; if there is no
-    such label, the pair is not positive. A row without any known label is no other item's positive.
-    With missing="skip" it has no positive either, with "self_only" its positives are its own other
+    This is MultiSupCon. The overlap is the Jaccard index, for counts the weighted Jaccard index,
+    the sum of minima over the sum of maxima. sets_BL holds 0 and 1, or counts with counts=True. An
+    unknown entry is 255 in uint8, -1 in any other dtype. A pair is compared on the labels known in
+    both. If both sets are empty there, the overlap is 1. Without a label known in both, the pair is
+    not positive. A row without any known label is not a positive of another item. With
+    missing="skip" it has no positive itself, with "self_only" its positives are its own other
     views. similarity_weights=False gives each positive the weight 1.
     """
 
@@ -119,7 +119,7 @@ class LabelSets(ByDegree):
         known_BL = is_known_BL.to(dtype)
         inter_BB, union_BB = (_overlap_of_counts if self.counts else _overlap)(y_BL, known_BL)
         similarity_BB = torch.where(union_BB > 0, inter_BB / union_BB.where(union_BB > 0, 1), 1.0)
-        # inter and union are exact whole numbers; their products with the threshold need float64.
+        # inter and union are exact whole numbers. Their products with the threshold need float64.
         is_positive_BB = inter_BB.double() >= self.threshold * union_BB.double() - TOLERANCE
         is_positive_BB &= known_BL @ known_BL.T > 0
         weight_BB = similarity_BB if self.similarity_weights else torch.ones_like(similarity_BB)
@@ -127,11 +127,11 @@ class LabelSets(ByDegree):
 
 
 class Near(ByDegree):
-    """Positives have numbers near the anchor's; the weight is a Gaussian kernel of the distance.
+    """Positives have numbers near the anchor's. The weight is a Gaussian kernel of the distance.
 
     The weight at distance d is exp(-d^2 / (2 h^2)) with the bandwidth h in the unit of the numbers,
     which training standardises. Below LEAST_WEIGHT a pair is not positive. numbers_B is NaN where
-    unknown; `missing` as in LabelSets.
+    unknown. `missing` is as in LabelSets.
     """
 
     def __init__(self, numbers_B: Tensor, *, bandwidth: float, missing: str = "skip") -> None:

@@ -8,9 +8,9 @@ diagonal are computed. A gradient u on logsumexp gives the rows the gradient
 
     W z / t,   W_ij = u_i P_ij + u_j P_ji,   P_ij = exp(z_i.z_j / t - logsumexp_i),  P_ii = 0.
 
-If all exponents fit the dtype's range, P_ij = E_ij exp(-logsumexp_i) with one symmetric E. On a CPU
-a look at the values decides. On a GPU the look would be a device synchronisation, so there, and at
-very small temperatures on a CPU, every row is shifted by its own maximum, in strips of rows.
+If all exponents fit the dtype's range, P_ij = E_ij exp(-logsumexp_i) with a symmetric E. On a CPU
+the values are checked. On a GPU reading them would be a device synchronisation. There, and at very
+small temperatures on a CPU, every row is shifted by its own maximum, in strips of rows.
 """
 
 import math
@@ -38,7 +38,7 @@ class LogSums(NamedTuple):
 
 
 def log_sums(z_HND: Tensor, inverse_temperature_H: Tensor) -> LogSums:
-    """Computes every row's logsumexp; float32 or float64, N at least 2."""
+    """Computes every row's logsumexp, in float32 or float64, for N of at least 2."""
     x_HND = z_HND * inverse_temperature_H.sqrt()[:, None, None]
     fits = exponents_fit(x_HND.square().sum(dim=2))
     return LogSums(_by_tiles(x_HND) if fits else _by_strips(x_HND), fits)
@@ -63,10 +63,10 @@ def is_sync_free(x: Tensor) -> bool:
 
 
 def exponents_fit(square_HN: Tensor) -> bool:
-    """Returns whether all x_i.x_j are known to fit the dtype's range; False if not known.
+    """Returns True if all x_i.x_j are known to fit the dtype's range.
 
     square_HN are all x_i.x_i. By the Cauchy-Schwarz inequality no x_i.x_j exceeds the largest.
-    False also for values that are not finite.
+    Returns False for nan and inf.
     """
     return is_sync_free(square_HN) and bool(square_HN.max().item() <= ROOM[square_HN.dtype])
 
@@ -93,7 +93,7 @@ def _gradient_by_tiles(x_HND: Tensor, a_HN: Tensor) -> Tensor:
 def _tiles(x_HND: Tensor) -> Iterator[tuple[int, slice, slice, Tensor]]:
     """Yields the space, rows, columns and values of E's tiles on and above its diagonal.
 
-    Spaces come one after the other, because a tile of one space fills a core's cache.
+    Spaces are processed in turn, because a tile of a single space fills a core's cache.
     """
     # Both factors of each product carry the root, so the exponents are in bits for exp2.
     x_HND = x_HND * LOG2_E**0.5

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mtcon_ray.losses.numeric import in_full_precision
 
-# Added to lengths, so that a vector of length 0 has a finite direction, as in SCE-Net's code.
+# Added to lengths: a vector of length 0 then has a finite direction, as in SCE-Net's code.
 SHORTEST = 1e-10
 
 
@@ -22,8 +22,8 @@ SHORTEST = 1e-10
 def masked_distances(z: Tensor, mask: Tensor) -> Tensor:
     """Returns distances [B, 2] of the anchor to far and to close, under each triplet's own mask.
 
-    z is [B, 3, D] and mask [B, D]. The distance is ||(z_a - z_b) * mask + 1e-6||, with 1e-6 added
-    to every component, so that its gradient is finite for equal embeddings.
+    z is [B, 3, D] and mask [B, D]. The distance is ||(z_a - z_b) * mask + 1e-6||. Adding 1e-6 to
+    every component makes its gradient finite for equal embeddings.
     """
     masked = z * mask[:, None]
     # pairwise_distance adds its default eps, 1e-6, to every component.
@@ -47,7 +47,7 @@ def fused_distances(z: Tensor, masks: Tensor, weight: Tensor) -> Tensor:
 
 
 def unit_rows(z: Tensor) -> Tensor:
-    """Returns z / (||z|| + 1e-10) along the last axis; zero rows stay zero."""
+    """Returns z / (||z|| + 1e-10) along the last axis. Zero rows stay zero."""
     unit: Tensor = z / (torch.linalg.vector_norm(z, dim=-1, keepdim=True) + SHORTEST)
     return unit
 
@@ -73,5 +73,5 @@ def embedding_size(z: Tensor) -> Tensor:
 
 
 def mask_size(mask: Tensor) -> Tensor:
-    """Returns the mean over masks [..., D] of their L1 norm; CSN adds 5e-4 times this."""
+    """Returns the mean over masks [..., D] of their L1 norm. CSN adds 5e-4 times this."""
     return mask.abs().sum(dim=-1).mean()

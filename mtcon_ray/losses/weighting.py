@@ -1,4 +1,4 @@
-"""Weightings: combine the losses of all heads into one objective."""
+"""Weightings, which combine the losses of all heads into a single objective."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -25,9 +25,9 @@ class Weighted(NamedTuple):
 
 
 class Weighting(nn.Module, ABC):
-    """Base of weightings, which combine task losses into one objective.
+    """Base of weightings, which combine task losses into a single objective.
 
-    Parameters have no weight decay, which would pull sigma towards 1. If `needs_ranges` is True,
+    Parameters have no weight decay: it would pull sigma towards 1. If `needs_ranges` is True,
     `forward` needs the range of each loss.
     """
 
@@ -38,17 +38,17 @@ class Weighting(nn.Module, ABC):
         """Returns the scalar to minimise, and the weights, from each task's scalar loss in nats."""
 
     def sigma_by_task(self) -> dict[str, Tensor]:
-        """Returns exp(s/2) of each task, if its log variance s is learned; else an empty dict."""
+        """Returns exp(s/2) of each task if log variances s are learned, else an empty dict."""
         return {}
 
     def clamp(self) -> None:
-        """Clamps the parameters to their bounds; called after each optimizer step."""
+        """Clamps the parameters to their bounds. Called after each optimizer step."""
 
 
 class FixedWeights(Weighting):
-    """The sum of the losses with a fixed weight for each, by name; without weights the plain sum.
+    """The sum of the losses with a fixed weight for each, by name. Without weights the plain sum.
 
-    The plain sum is that of CCN, and of the unweighted variants of MSCon and MTCon.
+    CCN and the unweighted variants of MSCon and MTCon use the plain sum.
     """
 
     def __init__(self, weight_by_name: Mapping[str, float] | None = None) -> None:
@@ -68,17 +68,17 @@ class LearnedVariance(Weighting):
     """The sum over tasks of exp(-s) L + penalty * s, with s = log sigma^2 learned per task.
 
     penalty 1 is the objective of MSCon (Mu et al. 2023, arXiv:2307.02712) and of MTCon. penalty
-    1/2 is that of Kendall et al. 2018, arXiv:1705.07115, eq. 10, for cross-entropy. For a fixed L
-    the optimum is sigma^2 = L / penalty. If L approaches 0, as cross-entropy can, only `clamp`
-    keeps exp(-s) finite. The papers leave s free; here |s| is at most LOG_VARIANCE_BOUND. A task
-    without a label in the batch has L = 0 and no penalty; see `penalty_terms`.
+    1/2 is as in Kendall et al. 2018, arXiv:1705.07115, eq. 10, for cross-entropy. For a fixed L the
+    optimum is sigma^2 = L / penalty. If L approaches 0, as cross-entropy can, only `clamp` keeps
+    exp(-s) finite. The papers leave s free. Here |s| is at most LOG_VARIANCE_BOUND. A task without
+    a label in the batch has L = 0 and no penalty (see `penalty_terms`).
 
-    L must be a mean over anchors. With a sum over 128 anchors, s overshoots so far that the encoder
-    gets no gradient for hundreds of steps. s has the learning rate of the encoder, so it overshoots
+    L must be a mean over anchors. With a sum over 128 anchors, s overshoots, and the encoder gets
+    no gradient for hundreds of steps. s has the learning rate of the encoder, so it overshoots
     also in short trainings (a few dozen steps) at a high rate.
 
     normalise=True divides the applied weights by their mean (detached): learning s then changes the
-    balance of the tasks but not the size of the encoder's step. The plain form divides that step
+    balance of the tasks but not the size of the encoder's step. The plain form divides the step
     by about five, so a comparison with equal weights would compare step sizes. The gradient of s
     is penalty - exp(-s) L in both forms.
     """
@@ -90,7 +90,7 @@ class LearnedVariance(Weighting):
         self.penalty = penalty
         self.normalise = normalise
         self.tasks = tasks
-        # One vector, not a parameter per name: a task may be called "type" or "heel.height".
+        # A vector, not a parameter per name: a task may be called "type" or "heel.height".
         self.log_variance = nn.Parameter(torch.zeros(len(tasks)))
 
     def forward(self, loss_by_task: Losses, range_by_task: Ranges = NO_RANGES) -> Weighted:
@@ -101,7 +101,7 @@ class LearnedVariance(Weighting):
         if self.normalise:
             applied_T = weight_T.detach() / weight_T.detach().mean()
             learn = (weight_T * loss_T.detach()).sum() + penalty
-            # `learn` has a gradient for s alone; subtracting its value leaves the encoder's
+            # `learn` has a gradient for s alone. Subtracting its value leaves the encoder's
             # objective.
             objective = (applied_T * loss_T).sum() + (learn - learn.detach())
         else:
@@ -121,9 +121,9 @@ class LearnedVariance(Weighting):
 class LearnedTemperature(LearnedVariance):
     """The sum over tasks of L(t sigma^2) + s: sigma^2 divides the logits instead of the loss.
 
-    The derivation of MTCon starts from this form, but the paper optimises that of LearnedVariance,
-    which is another function. The method must multiply its temperature t by `factor`. A task
-    without a label in the batch has neither term, as in LearnedVariance.
+    The derivation of MTCon starts from this form, but the paper optimises LearnedVariance, another
+    function. The method must multiply its temperature t by `factor`. A task without a label in the
+    batch has neither term, as in LearnedVariance.
     """
 
     def factor(self, task: str) -> Tensor:
@@ -141,7 +141,7 @@ def penalty_terms(s_T: Tensor, loss_T: Tensor) -> Tensor:
 
     s_T are the log variances and loss_T the losses, [T] each. A task without a label in the batch
     has the placeholder 0 as its loss. Its s must get no gradient: the penalty alone would lower s
-    in each such step, so that sigma^2 settled at the share of steps with labels times L.
+    in each such step, and sigma^2 would settle at the share of steps with labels times L.
     """
     # The loss of a task with labels can round to 0 too, as the cross-entropy of large margins does.
     # The optimum is then s = -inf. It is right to leave s where it is: exp(-s) multiplies a loss

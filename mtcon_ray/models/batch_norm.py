@@ -81,7 +81,7 @@ class GlobalBatchNorm(_BatchNorm):
 
 def _moments_over_ranks(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Returns count, mean and biased variance per channel in float64, with a single all-reduce."""
-    # torch's fused kernel computes both moments in a single pass. Its normalised output is discarded.
+    # torch's fused kernel computes both moments together. Its normalised output is discarded.
     # It is given running moments (unused_C) because without them it returns the moments of
     # bfloat16 input in bfloat16. eps keeps 1 / deviation finite where the deviation is 0.
     unused_C = x.new_zeros(x.shape[1], dtype=torch.promote_types(x.dtype, torch.float32))

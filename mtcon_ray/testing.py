@@ -1,7 +1,7 @@
 """The contract of a method, for tests of methods in and outside of this package.
 
-A plugin's author derives a class from `MethodContract`, which pytest collects; the tests of this
-package call the same checks for each method. All trainings are of seconds, on synthetic images of
+A plugin's author derives a class from `MethodContract`, which pytest collects. The tests of this
+package call the same checks for each method. All trainings take seconds, on synthetic images of
 16 x 16 pixels.
 """
 
@@ -37,7 +37,7 @@ from mtcon_ray.training.testing_graph import check_step_graph
 from mtcon_ray.training.trainer import Trainer
 
 Tasks = tuple[str, ...]
-# A method is tested with the first combination of tasks and encoder that its spec accepts.
+# A method is tested with the first combination of tasks and encoder accepted by its spec.
 TASKS: tuple[Tasks, ...] = (("shape", "colour"), ("attributes",), ("shape",))
 ENCODERS: tuple[dict[str, Any], ...] = (
     {"name": "small", "width": 4},
@@ -48,11 +48,11 @@ STEPS = 20
 
 
 class MethodContract:
-    """Tests of one method; `method` is its section of a spec."""
+    """Tests of a method. `method` is its section of a spec."""
 
     method: ClassVar[Mapping[str, Any]]
-    # What the tests may assume: whether the loss is the same for another order of the items, and
-    # the learning rate at which the loss falls.
+    # Assumptions of the tests: whether the loss is the same for another order of the items, and a
+    # learning rate at which the loss falls.
     any_order: ClassVar[bool] = True
     lr: ClassVar[float] = 0.05
 
@@ -61,11 +61,11 @@ class MethodContract:
         check_spec(spec_of(self.method))
 
     def test_losses_are_finite(self, tmp_path: Path) -> None:
-        """Also where a task has no labels."""
+        """Losses are finite, also without the labels of a task."""
         check_losses(start(spec_of(self.method), tmp_path, tmp_path / "run"))
 
     def test_order_of_items(self, tmp_path: Path) -> None:
-        """The loss is that of a set of items, unless `any_order` is False."""
+        """The loss does not depend on the order of items, unless `any_order` is False."""
         if self.any_order:
             check_order(start(spec_of(self.method), tmp_path, tmp_path / "run"))
 
@@ -74,21 +74,21 @@ class MethodContract:
         check_chunks(start(spec_of(self.method), tmp_path, tmp_path / "run"))
 
     def test_step_graph(self, tmp_path: Path) -> None:
-        """A step repeated as a CUDA graph (`train.compile: graphs`) does what Python would."""
+        """A step as a CUDA graph (`train.compile: graphs`) has the same result as in Python."""
         spec = spec_of(self.method)
         plain, graph = (start(spec, tmp_path, tmp_path / name) for name in ("plain", "graph"))
         check_step_graph(plain, graph)
 
     def test_loss_falls(self, tmp_path: Path) -> None:
-        """The loss falls when one batch is repeated."""
+        """The loss falls when a batch is repeated."""
         check_falling(start(spec_of(self.method), tmp_path, tmp_path / "run"), self.lr)
 
     def test_batch_norm_is_declared(self, tmp_path: Path) -> None:
-        """`has_batch_norm` of the spec is what the network has."""
+        """`has_batch_norm` of the spec is true of the network."""
         check_batch_norm(start(spec_of(self.method), tmp_path, tmp_path / "run"))
 
     def test_resumed_training(self, tmp_path: Path) -> None:
-        """A training that is interrupted and resumed ends with the same bits."""
+        """An interrupted and resumed training ends with the same bits as without interruption."""
         check_resume(spec_of(self.method, steps=5), tmp_path, tmp_path / "run")
 
 
@@ -100,7 +100,7 @@ def spec_of(
     Raises AssertionError with all refusals if the method accepts no combination of `tasks` and
     ENCODERS.
     """
-    # Seven of ten items are in the training split.
+    # The training split has 70 % of the items.
     data = {"kind": "synthetic", "num_items": 23 * steps, "held_out": []}
     refusals = []
     for chosen, encoder in product(tasks, ENCODERS):
@@ -124,13 +124,13 @@ def spec_of(
 
 
 def start(spec: RunSpec, store: Path, folder: Path, **options: Any) -> Trainer:
-    """Returns a training on the CPU that has not begun; `store` caches its images."""
+    """Returns a training on the CPU before its first step. `store` caches its images."""
     data = open_dataset(spec.data, view_size=spec.views.size, store=store)
     return Trainer(spec, data, folder, device=torch.device("cpu"), **options)
 
 
 def rows_of(run: Trainer, step: int = 0) -> tuple[dict[str, Tensor], Batch]:
-    """Returns every head's rows of a batch, as leaves that require gradients, and the batch."""
+    """Returns every head's rows of a batch, as leaves with gradients, and the batch."""
     x_NCHW, batch = run._batches(step)
     torch.manual_seed(0)
     z_by_head = gather(encode(run.learner, x_NCHW), ALONE, batch.num_items)
@@ -138,7 +138,7 @@ def rows_of(run: Trainer, step: int = 0) -> tuple[dict[str, Tensor], Batch]:
 
 
 def check_spec(spec: RunSpec) -> None:
-    """Checks that the section survives a round trip, is closed, and describes its fields."""
+    """Checks a round trip of the section, its refusal of unknown keys, and its descriptions."""
     method = spec.method
     kind = METHODS[method.name].Spec
     assert kind.model_validate(method.model_dump()) == method
@@ -154,7 +154,7 @@ def check_spec(spec: RunSpec) -> None:
 
 
 def check_losses(run: Trainer) -> None:
-    """Checks heads, losses and gradients of a batch, also without the labels of one task."""
+    """Checks heads, losses and gradients of a batch, also without the labels of a task."""
     method = run.learner.method
     z_by_head, whole = rows_of(run)
     assert tuple(z_by_head) == method.heads
@@ -176,7 +176,7 @@ def check_losses(run: Trainer) -> None:
 
 
 def check_order(run: Trainer) -> None:
-    """Checks that another order of a batch's items changes no loss."""
+    """Checks the equality of losses for another order of a batch's items."""
     z_by_head, batch = rows_of(run)
     order = torch.randperm(batch.num_items, generator=torch.Generator().manual_seed(0))
     moved = Batch(
@@ -193,7 +193,7 @@ def check_order(run: Trainer) -> None:
 
 
 def check_falling(run: Trainer, lr: float) -> None:
-    """Checks that the loss of one repeated batch falls in STEPS steps.
+    """Checks that the loss of a repeated batch falls in STEPS steps.
 
     In each phase, the last loss is below the first or, as a queue has to fill, the fifth.
     """
@@ -211,7 +211,7 @@ def check_falling(run: Trainer, lr: float) -> None:
 
 
 def check_chunks(run: Trainer) -> None:
-    """Checks that chunks give the gradient of one graph through all of them.
+    """Compares the gradient of chunks with the gradient of a graph through all chunks.
 
     Chunks of six, six and four examples, in float64: the order of sums hardly matters.
     """
@@ -239,9 +239,9 @@ def check_chunks(run: Trainer) -> None:
 
 
 def check_batch_norm(run: Trainer) -> None:
-    """Checks that the spec knows of batch norm before a network is built.
+    """Checks the spec's declaration of batch norm against the network.
 
-    A spec with chunks and global batch norm can therefore be refused by `plan`.
+    `plan` can therefore refuse a spec with chunks and global batch norm, without a network.
     """
     norms = {name for name, m in run.network.named_modules() if isinstance(m, _BatchNorm)}
     of_encoder = {name for name in norms if name.startswith("encoder.")}
@@ -250,7 +250,7 @@ def check_batch_norm(run: Trainer) -> None:
 
 
 def check_resume(spec: RunSpec, store: Path, folder: Path) -> None:
-    """Checks that a training which stops in its second epoch ends bit-equal to an uncut one.
+    """Compares a training stopped in its second epoch bit by bit with an uncut training.
 
     A new object resumes it from the checkpoint. `spec` must have epochs of five steps.
     """
@@ -276,7 +276,7 @@ def check_resume(spec: RunSpec, store: Path, folder: Path) -> None:
 
 
 def _without(batch: Batch, task: str) -> Batch:
-    """Returns the batch with all labels of one task unknown."""
+    """Returns the batch with all labels of a task unknown."""
     return replace(
         batch,
         labels={t: torch.full_like(y, -1) if t == task else y for t, y in batch.labels.items()},

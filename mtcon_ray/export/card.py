@@ -18,7 +18,7 @@ from mtcon_ray.spec.run_spec import RunSpec, dump_spec
 from mtcon_ray.version import __version__
 
 FORMAT = 1
-# Sections of the spec that are not exported: they name machines, servers and directories.
+# Sections of the spec left out of exports: they name machines, servers and directories.
 PRIVATE = ("search", "resources", "tracking", "storage")
 SQUARE = {
     "squash": "both sides to stored_size, so that shapes are squashed",
@@ -43,7 +43,7 @@ def card(
 ) -> dict[str, Any]:
     """Returns the content of model.json. Paths in the spec are reduced to file names.
 
-    `scores` are metrics by name; of the checkpoint fingerprint, epoch and value are recorded.
+    `scores` are metrics by name. Fingerprint, epoch and value of the checkpoint are recorded.
     """
     views = spec.views
     objective = spec.labels.objective

@@ -22,7 +22,7 @@ BATCH_SIZE = 256
 class TrainedEncoder(nn.Module):
     """The encoder of a training, in eval mode, with the preparation of its images.
 
-    `width` is the number of features: those that probes were fitted on.
+    `width` is the number of features, the same as for the probes.
     """
 
     def __init__(self, checkpoint: Path) -> None:
@@ -44,8 +44,8 @@ class TrainedEncoder(nn.Module):
     def transform(self, images: Iterable[Any] | np.ndarray | Tensor) -> np.ndarray:
         """Returns features, float32 [N, width], prepared as in the training's probes.
 
-        Images are an array, uint8 [N, H, W, 3], or several of paths, PIL images and arrays, uint8
-        [H, W, 3], which may differ in size. Raises UnreadableImageError for a file that is no
+        Images are an array, uint8 [N, H, W, 3], or an iterable of paths, PIL images and arrays,
+        uint8 [H, W, 3], which may differ in size. Raises UnreadableImageError if a file is not an
         image, ValueError for arrays of another shape or type.
         """
         device = next(self.buffers()).device
@@ -57,7 +57,7 @@ class TrainedEncoder(nn.Module):
         return torch.cat(found).numpy() if found else np.zeros((0, self.width), np.float32)
 
     def _stored(self, image: Any) -> Tensor:
-        """Returns one image as the cache stores it, uint8 [size, size, 3]."""
+        """Returns an image as the cache stores it, uint8 [size, size, 3]."""
         if isinstance(image, str | Path):
             with open_regular(image) as file:
                 return torch.tensor(decode_image(file.read(), self.size, self.resize))

@@ -1,6 +1,6 @@
-"""Encoder and probes as one module, from images to the embedding and the labels' predictions.
+"""Encoder and probes as a module, from images to the embedding and the labels' predictions.
 
-Only uses operations that both torch.export and ONNX support, with dynamic numbers of images, rows
+Only uses operations supported by both torch.export and ONNX, with dynamic numbers of images, rows
 and columns.
 """
 
@@ -24,7 +24,7 @@ class StoredResize(nn.Module):
     """Resize to the stored square: uint8 [N, H, W, 3] of any size to float32 [N, S, S, 3].
 
     Bit-identical to `data.decoding.decode_image`: Pillow's bilinear `resize` of columns, then of
-    rows, each rounded to 8 bits. Pillow computes in fixed point; float64 represents all of its
+    rows, each rounded to 8 bits. Pillow computes in fixed point. Float64 represents all of its
     sums exactly.
     """
 
@@ -73,8 +73,8 @@ class StoredResize(nn.Module):
         inside_S = (place_S >= 0) & (place_S < scaled)
         centre_S1 = (place_S[:, None] + 0.5) * scale
         pixel_W = torch.arange(side, dtype=torch.float64, device=device) - start
-        # Pillow's order of operations: another one would round some weights differently, which
-        # changes pixels.
+        # Pillow's order of operations: another order would round some weights differently and
+        # change pixels.
         weight_SW = (1 - ((pixel_W - centre_S1 + 0.5) * (1 / widest)).abs()).clamp(min=0)
         weight_SW = weight_SW * ((pixel_W >= 0) & (pixel_W < length))
         # Rows of the padding may have no weight at all: avoid 0 / 0.

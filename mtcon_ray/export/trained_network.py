@@ -30,7 +30,7 @@ class Opened(NamedTuple):
     device: torch.device
 
     def evaluation(self, autocast_dtype: torch.dtype | None = None) -> Evaluation:
-        """Returns the evaluation with the spec's settings; the encoder computes in this dtype."""
+        """Returns the evaluation with the spec's settings. The encoder computes in this dtype."""
         network, dataset, spec = self.network, self.dataset, self.spec
         return Evaluation(
             network, dataset, spec.evaluate, spec.views, self.device, spec.seed, autocast_dtype
@@ -72,7 +72,7 @@ def evaluate_checkpoint(
 ) -> dict[str, float]:
     """Returns the test evaluation of a checkpoint's encoder, by metric name.
 
-    The data are those of the checkpoint's spec with overrides applied. Probes are trained from
+    The data come from the checkpoint's spec with overrides applied. Probes are trained from
     scratch, so the data may have other labels. Raises as `open_checkpoint` and `Evaluation.report`.
     """
     opened = open_checkpoint(path, root=root, overrides=overrides, callbacks=callbacks)
@@ -83,12 +83,12 @@ def evaluate_checkpoint(
 def load_network(path: Path, *, store: Path | None = None) -> tuple[RunSpec, Network]:
     """Returns the spec and the network of a checkpoint (model.pt or last.pt), on the CPU.
 
-    The description of an encoder of the Hugging Face hub is taken from `store` if it is there, else
-    from the library's cache or the hub. Raises CheckpointError if the file cannot be read or its
-    network does not fit its spec.
+    The description of an encoder of the Hugging Face hub is taken from `store` if `store` has it,
+    else from the library's cache or the hub. Raises CheckpointError if the file cannot be read or
+    its network does not fit its spec.
     """
     spec, method, state = _load(path)
-    # The weights that the training started from need not exist any more.
+    # The training's initial weights need not exist any more.
     encoder = spec.model.encoder if store is None else spec.model.encoder.with_fetched(store)
     model = spec.model.model_copy(update={"encoder": encoder.without_weights()})
     network = build_network(model, method.make_network, spec.seed)

@@ -1,7 +1,7 @@
-"""Export of a trained encoder to a folder of files that can be used without this package.
+"""Export of a trained encoder to a folder of files for use without this package.
 
 model.pt2 or model.onnx   the model, from images to the embedding and all labels' predictions
-weights.safetensors       the encoder's parameters by name, torchvision's or timm's for theirs
+weights.safetensors       the encoder's parameters by name (torchvision's and timm's own names)
 probes.safetensors        the other parameters by name, for other frameworks
 model.json                classes, preprocessing, scores, spec and fingerprint of the data
 README.md                 the same for people, and how to load the model
@@ -87,7 +87,7 @@ def build_model(opened: Opened, probes: dict[str, LinearProbe]) -> ExportedModel
 
 
 def _head(probe: LinearProbe, table: LabelTable) -> Head:
-    """Returns the probe as a module; a number's standardisation is folded into its weights."""
+    """Returns the probe as a module. A number's standardisation is folded into its weights."""
     weight = probe.weight.cpu()
     if probe.kind == "number":
         mean, deviation = table.moments(probe.label)
@@ -104,7 +104,7 @@ def _write(model: ExportedModel, facts: dict[str, Any], to: Path, format: Format
         about = {part: json.dumps(facts[part]) for part in ("labels", "preprocessing")}
         _save(model, building / facts["model"]["file"], format, about)
         for file, state in _states(model).items():
-            # safetensors refuses tensors that are not contiguous, such as those in channels_last.
+            # safetensors refuses tensors that are not contiguous, such as channels_last tensors.
             tensors = {name: tensor.contiguous() for name, tensor in state.items()}
             # Not with safetensors' `save_file`: its files are readable by the owner only.
             (building / file).write_bytes(save(tensors, {"format": "pt", **about}))
@@ -131,7 +131,7 @@ def _states(model: ExportedModel) -> dict[str, dict[str, Tensor]]:
 
 def _save(model: ExportedModel, path: Path, format: Format, about: dict[str, str]) -> None:
     size = model.resize.size
-    # All sides differ, from each other and from the stored size: torch.export would otherwise
+    # All sides differ, from each other and from the stored size. Otherwise torch.export would
     # assume that equal sizes are always equal.
     example = torch.zeros(2, size + 3, size + 5, 3, dtype=torch.uint8)
     sides = {1: Dim("H", min=1, max=MAX_SIDE), 2: Dim("W", min=1, max=MAX_SIDE)}

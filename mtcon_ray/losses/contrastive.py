@@ -45,8 +45,8 @@ class Range(NamedTuple):
     unlabelled rows or small classes with another class can be below 1 - g, and at a warm
     temperature the mean can then be lower than the floor. Two examples at t = 1: the mean falls
     below the floor by 2 % of ceiling - floor for 8 classes of two images with 16 unlabelled images,
-    and by 13 % for a class of 12 images with four classes of a single image. At t = 0.1 neither mean
-    falls below it.
+    and by 13 % for a class of 12 images with four classes of a single image. At t = 0.1 neither
+    mean falls below it.
 
     Graded positives overlap instead of forming classes. For every pair only g = 2 then holds.
     It is always a lower bound, but not all anchors reach it at once:

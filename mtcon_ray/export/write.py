@@ -1,7 +1,7 @@
 """Export of a trained encoder to a folder of files for use without this package.
 
 model.pt2 or model.onnx   the model, from images to the embedding and all labels' predictions
-weights.safetensors       the encoder's parameters by name (torchvision's and timm's own names)
+weights.safetensors       the encoder's parameters by name (for torchvision and timm: their names)
 probes.safetensors        the other parameters by name, for other frameworks
 model.json                classes, preprocessing, scores, spec and fingerprint of the data
 README.md                 the same for people, and how to load the model
@@ -44,7 +44,7 @@ def export_checkpoint(
     overrides: Iterable[str] = (),
     callbacks: Callbacks,
 ) -> dict[str, Any]:
-    """Writes the folder `to` atomically; returns the content of its model.json.
+    """Writes the folder `to` atomically. Returns the content of its model.json.
 
     Probes of all tasks and held-out labels are fitted as for the test evaluation, but on float32
     features, because the exported model computes in float32.

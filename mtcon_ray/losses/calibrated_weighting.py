@@ -22,7 +22,7 @@ temperature, if unlabelled rows or small classes have a cosine below 1 - g with 
 e is then below 0 and s falls to its bound, as for a solved task. For soft positives (label
 sets, numbers) g is 2 and F is always a lower bound. C is the loss of equal embeddings.
 
-e is 0 for a solved task and 1 for an unlearned task. It does not depend on the number of
+e is 0 for a solved task and 1 for an unlearned task. Both values are independent of the number of
 classes, their balance, the batch size and the temperature. The objective of MTCon is then used
 with e in place of L: sum over tasks of exp(-s) e + s, with optimum sigma^2 = e. A task of noise
 keeps e = 1. e of a clean task falls and its weight rises, by a factor of 1/least_excess at most.

@@ -48,7 +48,7 @@ class Range(NamedTuple):
     and by 13 % for a class of 12 images with four classes of a single image. At t = 0.1 neither
     mean falls below it.
 
-    Graded positives overlap instead of forming classes. For every pair only g = 2 then holds.
+    Graded positives overlap instead of forming classes. Then only g = 2 holds for every pair.
     It is always a lower bound, but not all anchors reach it at once:
     z_i.z_p / t = log q_ip + const for all i needs a Gram matrix with these entries.
     """

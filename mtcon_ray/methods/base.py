@@ -173,7 +173,7 @@ class Method(nn.Module, ABC):
     def after_step(self, output: MethodOutput) -> None:
         """Runs after each optimizer step, with the output of its forward pass.
 
-        Clamps the weighting; subclasses update their queues.
+        Clamps the weighting. Subclasses update their queues.
         """
         self.weighting.clamp()
 

@@ -17,7 +17,7 @@ from tests.test_layers import LAYERS, PACKAGE, PRIVATE_HOMES, modules
 from tests.test_project import repository_files
 
 TESTS = Path(__file__).parent
-LINES = 23_880
+LINES = 23_890
 TEST_LINES_PER_LINE = 1.39
 LOOSE_MODULES = 5
 LAYER_ROWS = 15
@@ -25,12 +25,12 @@ COMMANDS = 25
 PRIVATE_FUNCTIONS = 20
 LATE_IMPORTS = 152
 PER_1000_WORDS = {
-    "that": 11.9,
-    "one, those": 9.3,
-    "whose, whatever": 1.5,
-    "semicolons": 9.7,
-    "so that": 0.54,
-    "private words": 0.92,
+    "that": 10.8,
+    "one, those": 8.3,
+    "whose, whatever": 1.31,
+    "semicolons": 8.1,
+    "so that": 0.43,
+    "private words": 0.86,
 }
 
 

@@ -68,7 +68,7 @@ def report(name: str, root: Path) -> None:
 @click.option("--cluster", is_flag=True, help="List the jobs of a cluster instead, oldest first.")
 @address_option
 def list_names(root: Path, as_json: bool, cluster: bool, address: str | None) -> None:
-    """List sweeps and single trainings, or the jobs of a cluster."""
+    """List sweeps and trainings, or the jobs of a cluster."""
     if cluster or address:
         list_jobs(address, as_json=as_json)
         return

@@ -72,7 +72,7 @@ class Batches:
     def __call__(self, step: int) -> tuple[Tensor, Batch]:
         """Returns this rank's views x_NCHW and the labels of the whole global batch.
 
-        Labels are those of an example's first image.
+        The labels of an example are the labels of its first image.
         """
         (make_all,), batch = self.chunks(step, self.batch_size)
         return make_all(), batch

@@ -1,11 +1,11 @@
 """Checkpoints on disk: written atomically, and refused for another spec or other data.
 
 <folder>/model.pt           the network whose validation value and test accuracies are reported
-<folder>/last.pt            the state that an interrupted training resumes from; removed at the end
-<folder>/last.previous.pt   the same of the checkpoint before
+<folder>/last.pt            the resume state of an interrupted training, removed at the end
+<folder>/last.previous.pt   the resume state of the checkpoint before
 <folder>/removed.txt        the reason why the networks of a trial were removed
 
-The predictions behind the test accuracies are written beside them by evaluation/predictions.py.
+`evaluation/predictions.py` writes the predictions for the test accuracies to the same folder.
 """
 
 import json
@@ -24,7 +24,7 @@ from mtcon_ray.data.disk import whole_file
 from mtcon_ray.errors import CheckpointError, StorageError
 
 FORMAT = 1
-# Sections that determine the training. Those of search, tracking and scheduling may differ.
+# Sections that determine the training. The sections search, tracking and scheduling may differ.
 SECTIONS = ("seed", "data", "views", "model", "method", "train")
 DECISIVE = (*SECTIONS, "evaluate.every", "evaluate.select")  # beginnings of fields
 
@@ -38,10 +38,10 @@ def make_folder(folder: Path) -> None:
 
 
 def save(path: Path, state: Mapping[str, Any], *, previous: Path | None = None) -> None:
-    """Writes tensors and plain values atomically: `path` is the old file or the whole new one.
+    """Writes tensors and plain values atomically: `path` is the old file or the whole new file.
 
-    The old file, if any, becomes `previous` where one is given. A kill between the two renames
-    leaves `previous` alone, which `load_newest` then takes.
+    If `previous` is given, the old file is renamed to it. A kill between the two renames leaves
+    only `previous`, and `load_newest` then takes that file.
     Raises StorageError if the folder cannot be written.
     """
     with whole_file(path, previous=previous) as file:
@@ -143,10 +143,10 @@ def _foreign(path: Path, got: str) -> CheckpointError:
 
 
 class Resumed(NamedTuple):
-    """The newest whole resume state of a training, and the damage of newer ones.
+    """The newest whole resume state of a training, and the damage of newer states.
 
-    `state` and `path` are None where the training starts anew; `damage` is None where nothing was
-    lost.
+    `state` and `path` are None if the training starts from scratch. `damage` is None if nothing
+    was lost.
     """
 
     state: dict[str, Any] | None
@@ -155,11 +155,11 @@ class Resumed(NamedTuple):
 
 
 def load_newest(folder: Path, *, with_model: bool = False) -> Resumed:
-    """Returns the newest of a training's two resume states that can be read.
+    """Returns the newer of a training's two resume states, or the older if it cannot be read.
 
-    `with_model` asks that the best network so far, if any, can be read too. If it is newer than the
-    state, the state gets its epoch and value as the best ones: the network that was the best one
-    before is not there any more.
+    `with_model` requires a readable file of the best network so far, if one was written. If this
+    network is newer than the state, its epoch and value become the best epoch and value of the
+    state, because the previous best network has been overwritten.
     """
     damaged: list[str] = []
     for path in (folder / LAST_FILE, folder / PREVIOUS_FILE):
@@ -180,14 +180,14 @@ def load_newest(folder: Path, *, with_model: bool = False) -> Resumed:
 
 
 def discard_resume_state(folder: Path) -> None:
-    """Removes the files that only an unfinished training needs. Raises StorageError."""
+    """Removes the files needed only by an unfinished training. Raises StorageError."""
     _remove(folder / name for name in (LAST_FILE, PREVIOUS_FILE))
 
 
 def discard_network(folder: Path, reason: str) -> None:
-    """Removes all networks of an ended training; `load` then names the reason.
+    """Removes all networks of an ended training. `load` then names the reason.
 
-    Its predictions stay. Raises StorageError.
+    The predictions stay. Raises StorageError.
     """
     names = (MODEL_FILE, LAST_FILE, PREVIOUS_FILE)
     found = [folder / name for name in names if (folder / name).exists()]
@@ -216,7 +216,7 @@ def load_problem(error: Exception) -> str:
 def check_same_training(path: Path, saved: dict[str, Any], current: dict[str, Any]) -> None:
     """Raises CheckpointError naming every field that determines the training and differs.
 
-    Both are whole specs as plain data, with the field `data fingerprint` beside the sections.
+    Both are whole specs as plain data, with `data fingerprint` as an additional field.
     """
     changed = [
         f"{field} was {then!r}, is {now!r}"
@@ -231,7 +231,7 @@ def check_same_training(path: Path, saved: dict[str, Any], current: dict[str, An
 
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Yields dotted path and both values of each field that differs, sorted; missing is None."""
+    """Yields dotted path and both values of each differing field, sorted. Missing is None."""
     then, now = dict(_leaves(before)), dict(_leaves(after))
     for path in sorted(then.keys() | now.keys()):
         if then.get(path) != now.get(path):

@@ -17,12 +17,12 @@ Epoch = TypeVar("Epoch")
 class CheckpointWriter:
     """Writer of checkpoints, which are whole on disk when `join` has returned.
 
-    Without `background` also when `save` has returned. With it `save` copies the state to the host
-    and returns, and a thread writes the copies in the order of the calls. Nothing is written after
-    a write that failed, so that last.pt never names a model.pt that is not there.
+    If `background` is False, `save` returns only after the file is complete. Otherwise `save`
+    copies the state to the host and returns, and a thread writes the copies in the order of the
+    calls. After a failed write nothing more is written: last.pt must not name a missing model.pt.
 
-    With `together` an epoch is yielded on all ranks of the training, of which one writes.
-    `ends_alone` is True for an epoch that is yielded on one rank because of an error there.
+    With `together` an epoch is yielded on all ranks of the training, and one rank writes.
+    `ends_alone` is True for an epoch yielded on a single rank because of an error there.
     """
 
     def __init__(self, *, background: bool, together: bool = False) -> None:
@@ -34,11 +34,11 @@ class CheckpointWriter:
 
     @property
     def is_idle(self) -> bool:
-        """True if nothing is being written; `join` then returns or raises at once."""
+        """True if nothing is being written. `join` then returns or raises at once."""
         return self._newest is None or self._newest.done()
 
     def save(self, path: Path, state: Mapping[str, Any], *, previous: Path | None = None) -> None:
-        """Writes a checkpoint as `checkpoint.save` does, whose errors `join` may raise instead."""
+        """Writes a checkpoint as `checkpoint.save` does. `join` may raise its errors instead."""
         if self._thread is None:
             checkpoint.save(path, state, previous=previous)
             return
@@ -58,11 +58,11 @@ class CheckpointWriter:
             self._newest = None
 
     def once_written(self, epochs: Iterable[Epoch | None]) -> Iterator[Epoch]:
-        """Yields each epoch of a training when all that it has saved until then is on disk.
+        """Yields each epoch of a training when everything it has saved so far is on disk.
 
-        `epochs` yields an epoch when it has ended, and None when an earlier one may be yielded: so
-        it can train on in between. It must join and yield None before the next epoch is saved.
-        Nothing is being written while an epoch is yielded, nor when the iteration has ended.
+        `epochs` yields an epoch when it ends. It yields None at steps where an earlier epoch may
+        be handed out, and training continues meanwhile. It must join and yield None before the
+        next epoch is saved. Nothing is being written while an epoch is yielded or at the end.
 
         With `together` it must yield None on all ranks in the same step, when all are idle.
         """
@@ -88,7 +88,7 @@ class CheckpointWriter:
 
 
 def on_host(state: Any) -> Any:
-    """Returns a copy of nested dicts, lists and tuples, whose tensors are copied to the CPU.
+    """Returns a copy of nested dicts, lists and tuples, with their tensors copied to the CPU.
 
     It shares no memory with the state, because an optimizer changes its tensors in place.
     """
@@ -108,7 +108,7 @@ def _sent(state: Any) -> Any:
         place = torch.empty_like(state, device="cpu", pin_memory=True)
         return place.copy_(state.detach(), non_blocking=True)
     if isinstance(state, dict):
-        copied = copy(state)  # keeps the versions of modules that a state_dict has as an attribute
+        copied = copy(state)  # keeps the module versions, an attribute of a state_dict
         copied.update((name, _sent(value)) for name, value in state.items())
         return copied
     if isinstance(state, list | tuple):

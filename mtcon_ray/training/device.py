@@ -16,10 +16,9 @@ from mtcon_ray.errors import MemoryTakenError, OutOfMemoryError, SpecError
 
 # Fraction of a training's part of the device memory that its images may take.
 RESIDENT_SHARE = 0.3
-# Messages about full memory with which torch raises a plain RuntimeError: those of CUDA's
-# libraries, which allocate without torch's allocator, and that of torch's allocator for the CPU.
-# cuBLAS is not initialised where its handle finds no room; cuDNN finds no engine that has room for
-# its workspace.
+# Messages about full memory with which torch raises a plain RuntimeError. CUDA's libraries allocate
+# without torch's allocator, and torch's allocator for the CPU has its own message. cuBLAS is not
+# initialised if its handle finds no room. cuDNN finds no engine with room for its workspace.
 HOST_FULL = "DefaultCPUAllocator: can't allocate memory"
 FULL = (
     "out of memory",
@@ -40,9 +39,9 @@ TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 def pick_autocast(precision: str, device: torch.device) -> torch.dtype | None:
     """Returns the dtype of autocast on this device, or None for float32.
 
-    In float32 a GPU's convolutions round their factors to TF32, which is torch's default.
-    Raises SpecError for bfloat16 on a GPU that does not support it; a CPU emulates either half
-    precision slowly.
+    In float32 a GPU's convolutions round their factors to TF32, torch's default.
+    Raises SpecError for bfloat16 on a GPU without support for it. A CPU emulates both half
+    precisions slowly.
     """
     if precision == "float32":
         return None
@@ -65,7 +64,7 @@ def pick_autocast(precision: str, device: torch.device) -> torch.dtype | None:
 
 
 def make_scaler(autocast_dtype: torch.dtype | None, device: torch.device) -> GradScaler | None:
-    """Returns the scaler of the loss that float16 needs, whose gradients may underflow, or None."""
+    """Returns the loss scaler if float16 needs it against underflowing gradients, else None."""
     return GradScaler(device.type) if autocast_dtype == torch.float16 else None
 
 
@@ -77,9 +76,9 @@ def device_name(device: torch.device) -> str:
 class ImageFeed:
     """Stored images by row, on the device: resident there if they fit, else copied per call.
 
-    images is uint8 [N, S, S, 3]; only `rows` (ascending) may be requested. On a CPU they are read
+    images is uint8 [N, S, S, 3]. Only `rows` (ascending) may be requested. On a CPU they are read
     from the memory map and not prefetched, because a reading thread would compete for the cores
-    that train. `streams` is True on a GPU where the images do not fit: a thread then prefetches.
+    used by training. `streams` is True on a GPU if the images do not fit. A thread then prefetches.
     `share` is the training's fraction of the device.
     """
 
@@ -102,7 +101,7 @@ class ImageFeed:
     def __call__(self, rows: np.ndarray, *, later: np.ndarray) -> Tensor:
         """Returns the images of these rows, uint8 [len(rows), S, S, 3], in their order.
 
-        Starts to prefetch the rows `later` if it `streams`; the next call may ask for others.
+        Starts to prefetch the rows `later` if it `streams`. The next call may ask for other rows.
         """
         if self._resident is not None:
             return self._resident[
@@ -123,7 +122,7 @@ class ImageFeed:
     def _copy_if_it_fits(self, share: float) -> Tensor | None:
         num_bytes = len(self._rows) * self._images[0].nbytes
         num_free, num_total = torch.cuda.mem_get_info(self.device)
-        # The driver counts memory as used that this process's allocator has cached, for example
+        # The driver also counts memory cached by this process's allocator as used, for example
         # from an earlier training. It is available to this training.
         num_free += torch.cuda.memory_reserved(self.device)
         num_free -= torch.cuda.memory_allocated(self.device)
@@ -168,7 +167,7 @@ def explain_out_of_memory(what: str, way_out: str) -> Iterator[None]:
 def _check_share_is_free() -> None:
     """Raises MemoryTakenError if the device lacks room for the rest of this process's share.
 
-    The share is that of `settle`. Torch's allocator has freed its unused blocks at an error.
+    `settle` sets the share. Torch's allocator has freed its unused blocks at an error.
     """
     share = torch.cuda.get_per_process_memory_fraction() if torch.cuda.is_initialized() else 1.0
     if share == 1.0:  # the device is not shared by trials
@@ -184,10 +183,10 @@ def _check_share_is_free() -> None:
 
 
 def settle(device: torch.device, share: float = 1.0) -> None:
-    """Configures this process's libraries for steps whose shapes repeat.
+    """Configures this process's libraries for steps with repeating shapes.
 
-    On a GPU, torch's allocator may use `share` of the memory. What it has cached of an earlier
-    training in this process is freed.
+    On a GPU, torch's allocator may use `share` of the memory. Memory cached by an earlier training
+    in this process is freed.
     """
     if device.type == "cuda":
         torch.cuda.empty_cache()
@@ -201,7 +200,7 @@ def settle(device: torch.device, share: float = 1.0) -> None:
 def seed_generators(seed: int, device: torch.device) -> None:
     """Seeds torch's global generators of the CPU and of the device, as torch.manual_seed does.
 
-    That one formats a stack trace for each kind of device that is not there, which takes up to
+    torch.manual_seed formats a stack trace for each absent kind of device, which takes up to
     half a millisecond.
     """
     torch.default_generator.manual_seed(seed)
@@ -218,4 +217,4 @@ def keep_freed_memory() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(TRIM_THRESHOLD, 2**31 - 1)
-        mallopt(MMAP_THRESHOLD, 2**25)  # the most that glibc takes
+        mallopt(MMAP_THRESHOLD, 2**25)  # the maximum of glibc

@@ -1,4 +1,4 @@
-"""Several workers with one loss: each computes its slice of the rows, all the whole loss."""
+"""Several workers with one loss: each computes its slice of the rows and the whole loss."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -27,7 +27,7 @@ class Ranks:
     world: int = 1
 
     def share(self, num_items: int) -> slice:
-        """Returns this rank's contiguous slice of a global batch; world must divide num_items."""
+        """Returns this rank's contiguous slice of a global batch. World must divide num_items."""
         assert num_items % self.world == 0, f"{num_items} items on {self.world} workers"
         size = num_items // self.world
         return slice(self.rank * size, (self.rank + 1) * size)
@@ -35,7 +35,7 @@ class Ranks:
 
 ALONE = Ranks()
 
-# Time for which the other ranks wait while one evaluates; if that one dies, Ray ends them all.
+# Time for which the other ranks wait while one rank evaluates. If it dies, Ray ends all ranks.
 PATIENCE = timedelta(days=30)
 # Seconds of training between two exchanges of what ranks are asked to do.
 EXCHANGE_SECONDS = 2.0
@@ -63,12 +63,12 @@ class _GatherRows(torch.autograd.Function):
 def gather_rows(z_local: Tensor, ranks: Ranks) -> Tensor:
     """Returns all ranks' rows in rank order. Its backward multiplies this rank's gradient by W.
 
-    With Z = [Z_0 .. Z_{W-1}] and Z_r computed from a copy of the parameters p on rank r, the one
+    With Z = [Z_0 .. Z_{W-1}] and Z_r computed from a copy of the parameters p on rank r, the
     global loss has dL/dp = sum over r of (dL/dZ_r)(dZ_r/dp). Every rank computes the whole L and
-    therefore dL/dZ_r without an exchange; its backward gives the r-th term. DDP averages over
+    therefore dL/dZ_r without an exchange. Its backward gives the r-th term. DDP averages over
     ranks, and the factor W turns this mean into the sum. With global batch norm Z_r depends on
-    other ranks' inputs too. Its own backward exchanges these terms; because all ranks carry the
-    same factor W, they are scaled equally.
+    other ranks' inputs too. Batch norm's own backward exchanges these terms. They are scaled
+    equally, because all ranks carry the same factor W.
     """
     if ranks.world == 1:
         return z_local
@@ -101,7 +101,7 @@ def parallelise(network: Network, ranks: Ranks, *, batch_norm: str) -> tuple[Net
 
 
 def exchange_gradients(forward: nn.Module, now: bool) -> AbstractContextManager[None]:
-    """Returns a context; with now=False, backwards inside skip DDP's all-reduce and accumulate."""
+    """Returns a context. With now=False, backwards inside skip DDP's all-reduce and accumulate."""
     if isinstance(forward, DistributedDataParallel) and not now:
         return forward.no_sync()
     return nullcontext()
@@ -110,8 +110,8 @@ def exchange_gradients(forward: nn.Module, now: bool) -> AbstractContextManager[
 def average_gradients(module: nn.Module, ranks: Ranks) -> None:
     """Replaces the gradients of a small module by their means over ranks.
 
-    For the method's own parameters, a handful. Each rank has the whole gradient already; the mean
-    removes differences in the last digit, which would let the ranks' copies drift apart.
+    For the method's own parameters, a handful. Each rank has the whole gradient already. The mean
+    removes differences in the last digit, because they would let the ranks' copies drift apart.
     """
     for parameter in module.parameters() if ranks.world > 1 else ():
         if parameter.grad is not None:
@@ -147,14 +147,14 @@ def check_same(step: int, folder: Path, ranks: Ranks, device: torch.device) -> N
 
 
 class Requests:
-    """Questions of which every rank must know the same answer, such as whether to stop.
+    """Questions with the same answer on every rank, such as whether to stop.
 
-    One worker asks in each step. With several, an answer that is true on any rank holds on all. An
-    exchange of the answers waits for the device, so there is one at the start of each epoch and
-    about every EXCHANGE_SECONDS in between.
+    A single worker asks in each step. With several workers, an answer that is true on any rank
+    holds on all. An exchange of the answers waits for the device. So there is an exchange at the
+    start of each epoch and about every EXCHANGE_SECONDS in between.
 
-    `writes` says whether this rank writes files in the background. `all_idle` is True for one
-    worker, which knows it at any time, and after an exchange if no rank did; else False.
+    `writes` says whether this rank writes files in the background. `all_idle` is
+    always True for a single worker, else True after an exchange in which no rank wrote.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class Requests:
         self.all_idle = ranks.world == 1
         self._questions = questions
         self._writes = writes
-        # Apart from the default group, whose operations have a time limit.
+        # Not the default group, because its operations have a time limit.
         self._patient: Any = None
         if writes is not None and ranks.world > 1:
             self._patient = dist.new_group(backend="gloo", timeout=PATIENCE)
@@ -204,7 +204,7 @@ class Requests:
             dist.barrier(group=self._patient)
 
     def _steps_to_next(self) -> int:
-        """Returns the number of steps that EXCHANGE_SECONDS take; 1 before the first is timed."""
+        """Returns the number of steps in EXCHANGE_SECONDS, or 1 before the first is timed."""
         if self._began is None:
             return 1
         seconds = max(perf_counter() - self._began, 1e-9)

@@ -1,4 +1,4 @@
-"""LARS: stochastic gradient descent whose steps are relative to each layer's weights."""
+"""LARS: stochastic gradient descent with steps relative to each layer's weights."""
 
 import torch
 from torch import Tensor
@@ -21,12 +21,12 @@ class Lars(SGD):
     A step overwrites the gradients of adapted groups.
     """
 
-    # The ratio is not taken within torch's kernel: that one has no rate per parameter. The kernel
-    # still makes the step, since it can skip a step without a device synchronisation. SGD's step
-    # takes a closure, which would compute the gradients anew after their adaption: none may come.
+    # The ratio is not taken within torch's kernel, because it has no rate per parameter. The kernel
+    # still makes the step, since it can skip a step without a device synchronisation. A closure
+    # would recompute the gradients after they are scaled, so closures are not supported.
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Makes one step."""
+        """Makes a step."""
         for group in self.param_groups:
             weights = [p for p in group["params"] if p.grad is not None]
             if "adapted_decay" in group and weights:
@@ -37,7 +37,7 @@ class Lars(SGD):
 
 
 def _ratios(weights: list[Tensor], gradients: list[Tensor]) -> tuple[Tensor, ...]:
-    """Returns the factor on each gradient, scalars; 1 where weights or gradient are 0."""
+    """Returns the factor on each gradient, scalars. It is 1 if weights or gradient are 0."""
     weight_P = torch.stack(torch._foreach_norm(weights))
     gradient_P = torch.stack(torch._foreach_norm(gradients))
     ratio_P = TRUST * weight_P / gradient_P

@@ -10,14 +10,14 @@ from mtcon_ray.errors import DivergedError
 
 
 class Watch:
-    """The first step whose gradient or loss is not finite, recorded on the device.
+    """The first step with a non-finite gradient or loss, recorded on the device.
 
-    From that step on, a fused optimizer passed to `guard` changes neither parameters nor its own
-    state. The host can therefore `check` later and less often, which is a device synchronisation.
+    From this step on, a fused optimizer passed to `guard` changes neither parameters nor its own
+    state. The host can therefore `check` later and less often. A check is a device synchronisation.
     """
 
     def __init__(self) -> None:
-        # float64: 1 if the step is bad, step, lr, norm, losses; of the first bad step or the last.
+        # float64: 1 if the step is bad, step, lr, norm, losses. Of the first bad step or the last.
         self._numbers: Tensor | None = None
         self._heads: tuple[str, ...] = ()
 
@@ -31,10 +31,10 @@ class Watch:
         step: float | Tensor,
         is_scaled: bool = False,
     ) -> None:
-        """Records the scalars of a step, counted from 0; call it before the optimizer's step.
+        """Records the scalars of a step, counted from 0. Call it before the optimizer's step.
 
-        The gradient of a scaled loss may overflow; its scaler then skips the step. In a CUDA graph
-        rate and step are tensors on the device, whose values change from replay to replay.
+        The gradient of a scaled loss may overflow, and its scaler then skips the step. In a CUDA
+        graph rate and step are tensors on the device, and their values change between replays.
         """
         watched = objective if is_scaled else norm + objective
         bad = watched.isfinite().logical_not().double()
@@ -56,7 +56,7 @@ class Watch:
         optimizer.found_inf = self._numbers[0].float()  # type: ignore[attr-defined]
 
     def check(self) -> None:
-        """Raises DivergedError naming the first bad step, if there was one."""
+        """Raises DivergedError naming the first bad step, if a step was bad."""
         if self._numbers is None or not self._numbers[0].item():
             return
         _, step, lr, norm, *values = self._numbers.tolist()

@@ -14,15 +14,15 @@ from mtcon_ray.training.lars import Lars
 
 
 def make_optimizer(network: nn.Module, method: Method, spec: TrainSpec) -> Optimizer:
-    """Returns the spec's optimizer; its learning rate is 0 until `set_lr` sets each step's.
+    """Returns the spec's optimizer, with learning rate 0 until `set_lr` sets each step's.
 
     Weight decay applies to the network's matrices and kernels (two axes or more). It does not apply
     to its biases and normalisation parameters, nor to the method's own parameters: decay would pull
-    log sigma of learned task weights towards 0. So there are two groups for each `lr_group` that
-    the method names for the network's parameters (most methods name one), and then the method's.
+    log sigma of learned task weights towards 0. So there are two groups for each `lr_group` of the
+    method for the network's parameters (most methods have a single group), and then the method's.
 
-    What is decayed is also what LARS adapts. The optimizer is fused on every device: fast, and the
-    only kind that a flag on the device can stop.
+    LARS adapts exactly the decayed parameters. The optimizer is fused on every device: it is fast,
+    and only a fused optimizer can be stopped by a flag on the device.
     """
     is_lars = spec.optimizer == "lars"
     decay = {"weight_decay": 0.0 if is_lars else spec.weight_decay}
@@ -35,7 +35,7 @@ def make_optimizer(network: nn.Module, method: Method, spec: TrainSpec) -> Optim
             (decayed if parameter.ndim >= 2 else kept).append(parameter)
     groups: list[dict[str, Any]] = []
     for index, (decayed, kept) in sorted(split.items()):
-        # No mark for index 0, so that checkpoints from before there were marks can be read.
+        # No mark for index 0: then checkpoints written before marks existed can be read.
         mark = {"lr_group": index} if index else {}
         groups.append({"params": decayed, **decay, **mark})
         groups.append({"params": kept, "weight_decay": 0.0, **mark})
@@ -55,7 +55,7 @@ def set_lr(optimizer: Optimizer, lr: float, scales: tuple[float, ...] = (1.0,)) 
 
 
 def match_strides(parameters: Iterable[nn.Parameter]) -> None:
-    """Copies each gradient whose strides are not those of its parameter into these.
+    """Copies a gradient into its parameter's strides if its own strides differ.
 
     Autograd may choose another stride for an axis of length 1, where it has no meaning. CUDA's
     fused optimizers compare all strides and refuse such a gradient.
@@ -86,9 +86,9 @@ def peak_lr(spec: TrainSpec) -> float:
 
 
 def lr_at(step: int, spec: TrainSpec, *, steps_per_epoch: int) -> float:
-    """Returns the learning rate of one step, counted from 0.
+    """Returns the learning rate of a step, counted from 0.
 
-    During warm-up it rises on a line that would be 0 one step before the first step and reaches the
+    During warm-up it rises on a line with value 0 one step before the first step. It reaches the
     peak after warmup_epochs (they may end within a step). So no step has rate 0. Then it falls to
     peak * lr_final in the last step: on a cosine, as SupContrast's code does per epoch (Khosla et
     al. 2020, arXiv:2004.11362), or by the same factor in every step.

@@ -33,18 +33,18 @@ from mtcon_ray.training.distributed import (
 from mtcon_ray.training.nonfinite import Watch
 from mtcon_ray.training.optimizer import make_optimizer, match_strides, set_lr, start_momentum
 
-# The scale is halved at each gradient that overflows. Below this one it is not the scale's fault.
+# The scale is halved at each overflowing gradient. Below this limit the scale is not the cause.
 LEAST_SCALE = 1e-4
 
 
 @dataclass(frozen=True)
 class Learner:
-    """The state that an update changes, and how it is computed.
+    """The state changed by an update, and the parts that compute the update.
 
-    `forward` is the network, or DDP around it. `teacher` is the momentum copy of
-    the network, if the method has one. The optimizer must be fused, because `watch` can stop no
-    other kind. With a `scaler` (float16) the loss is multiplied by its scale, so that gradients do
-    not underflow, and steps whose gradient overflows are skipped.
+    `forward` is the network, or DDP around it. `teacher` is the momentum copy of the network, if
+    the method has a teacher. The optimizer must be fused: only fused optimizers can skip a step on
+    the GPU. With a `scaler` (float16) the loss is multiplied by its scale, which keeps gradients
+    from underflowing, and steps with an overflowing gradient are skipped.
     """
 
     network: Network
@@ -84,7 +84,7 @@ class Learner:
             self.scaler.load_state_dict(state["scaler"])
 
     def check(self) -> None:
-        """Raises DivergedError if a loss or gradient was not finite; a device synchronisation."""
+        """Raises DivergedError if a loss or gradient was not finite. A device synchronisation."""
         self.watch.check()
         if self.scaler is not None and (scale := self.scaler.get_scale()) < LEAST_SCALE:
             raise DivergedError(
@@ -124,7 +124,7 @@ def make_learner(
 
 @dataclass(frozen=True)
 class Update:
-    """Results of one update, detached, on the device; weight and sigma as in the objective."""
+    """Results of an update, detached, on the device, with weight and sigma as in the objective."""
 
     objective: Tensor
     output: MethodOutput
@@ -134,7 +134,7 @@ class Update:
 
 @dataclass
 class Tally:
-    """Sums over the steps of the current epoch; tensors stay on the device."""
+    """Sums over the steps of the current epoch. Tensors stay on the device."""
 
     num_steps: int = 0
     seconds: float = 0.0
@@ -142,20 +142,20 @@ class Tally:
 
     @classmethod
     def restored(cls, state: Mapping[str, Any], device: torch.device) -> "Tally":
-        """Returns a tally with the fields of one that was saved, on the device."""
+        """Returns a tally with the saved fields, on the device."""
         tally = cls(**state)
         if tally.losses is not None:
             tally.losses = tally.losses.to(device)
         return tally
 
     def add(self, done: Update) -> None:
-        """Adds one update."""
+        """Adds an update."""
         losses = torch.stack([done.objective, *done.output.losses.values()]).double()
         self.losses = losses if self.losses is None else self.losses + losses
         self.num_steps += 1
 
     def means(self) -> list[float]:
-        """Returns the means of objective and each head's loss; a device synchronisation."""
+        """Returns the means of objective and each head's loss. A device synchronisation."""
         assert self.losses is not None
         means: list[float] = (self.losses / self.num_steps).tolist()
         return means
@@ -164,7 +164,7 @@ class Tally:
 def epoch_metrics(tally: Tally, last: Update, *, lr: float, num_images: int) -> dict[str, float]:
     """Returns an epoch's mean losses, and weights, sigmas and finite gauges of its last step.
 
-    `lr` is the last step's, `num_images` that of each step. A device synchronisation.
+    `lr` is the last step's, `num_images` the number per step. A device synchronisation.
     """
     objective, *losses = tally.means()
     images_per_second = tally.num_steps * num_images / tally.seconds
@@ -182,9 +182,9 @@ def epoch_metrics(tally: Tally, last: Update, *, lr: float, num_images: int) -> 
 
 
 def encode(learner: Learner, x_NCHW: Tensor, *, teach: bool = True) -> dict[str, Tensor]:
-    """Returns this rank's rows z_ND of each head; with a teacher [query | key] along the last axis.
+    """Returns this rank's rows z_ND of each head, with a teacher [query | key] on the last axis.
 
-    With teach=False they are the queries alone.
+    With `teach=False` only the queries are returned.
     """
     device, dtype = x_NCHW.device.type, learner.autocast_dtype
     with torch.autocast(device, dtype=dtype, enabled=dtype is not None):
@@ -206,7 +206,7 @@ def gather(z_by_head: dict[str, Tensor], ranks: Ranks, num_examples: int) -> dic
 
 
 def compute_gradients(learner: Learner, views: Tensor | Chunks, batch: Batch) -> Update:
-    """Leaves the gradient of the one global loss in every `.grad`, the same on every rank.
+    """Leaves the gradient of the global loss in every `.grad`, the same on every rank.
 
     With a scaler it is the gradient of the scaled loss.
     """
@@ -242,11 +242,11 @@ def chunk_seeds(num_chunks: int) -> list[int]:
 
 
 def _backward_in_chunks(learner: Learner, chunks: Chunks, batch: Batch) -> Update:
-    """Computes what `backward` does with the graph of only one chunk in memory.
+    """Computes the result of `backward` with the graph of only one chunk in memory.
 
-    That is gradient caching, Gao et al. 2021, arXiv:2101.06983: encode all chunks without a graph,
-    compute the loss's gradient on these rows, then encode chunk by chunk again with a graph and
-    pass its rows' part of that gradient to the parameters.
+    This is gradient caching, Gao et al. 2021, arXiv:2101.06983: encode all chunks without a graph,
+    compute the loss's gradient on these rows, then encode each chunk again with a graph and pass
+    its rows' part of the gradient to the parameters.
     """
     seeds = chunk_seeds(len(chunks))
     found = []
@@ -257,7 +257,7 @@ def _backward_in_chunks(learner: Learner, chunks: Chunks, batch: Batch) -> Updat
             found.append(encode(learner, x_NCHW))
     whole = {head: torch.cat([z[head] for z in found]).requires_grad_() for head in found[0]}
     done = backward(learner, whole, batch)
-    # Each head has one, also a head that no loss uses: `gather` joins them.
+    # Each head has a gradient, even a head without a loss, because `gather` joins them.
     gradients = {head: z_ND.grad for head, z_ND in whole.items() if z_ND.grad is not None}
     end = 0
     # The first encoding has updated the running moments; the second must not do so again.
@@ -278,11 +278,11 @@ def _backward_in_chunks(learner: Learner, chunks: Chunks, batch: Batch) -> Updat
 def update(
     learner: Learner, views: Tensor | Chunks, batch: Batch, *, lr: float, step: int, num_steps: int
 ) -> Update:
-    """Makes one optimizer step at this learning rate, the step'th of num_steps, from 0.
+    """Makes an optimizer step at this learning rate, the step'th of num_steps, from 0.
 
-    Causes no device synchronisation. From the first step on whose gradient or loss is not finite,
-    no parameter changes; with a scaler only those steps change none. `learner.check` raises then;
-    call it before anything is saved.
+    Causes no device synchronisation. From the first step with a non-finite gradient or loss on, no
+    parameter changes. With a scaler only the non-finite steps change none. `learner.check` then
+    raises an error. Call it before anything is saved.
     """
     learner.network.progress = learner.method.progress = step / num_steps
     set_lr(learner.optimizer, lr, learner.method.lr_scales())
@@ -297,10 +297,10 @@ def make_step(
     lr: float | Tensor,
     step: float | Tensor,
 ) -> Update:
-    """Makes the step of `update` at the learning rates that the optimizer has.
+    """Makes the step of `update` at the optimizer's own learning rates.
 
-    Nothing in it depends on a value on the host but on lr and step, which are recorded, and on the
-    network's phase. So with tensors for these a CUDA graph can contain it.
+    It depends on three values of the host: lr and step, which are recorded, and the network's
+    phase. So with tensors for lr and step a CUDA graph can contain it.
     """
     optimizer, scaler = learner.optimizer, learner.scaler
     done = compute_gradients(learner, views, batch)

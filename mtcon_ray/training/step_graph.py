@@ -5,9 +5,9 @@ takes several times as long as they run, unless images and batches are large. A 
 recorded once, in a step that executes nothing (the capture), and then launched as a whole (a
 replay).
 
-A replay runs the same kernels on the same memory. So all that differs between two steps lies in
-tensors that are filled before each replay: views, labels, learning rates and the step's number.
-What a step leaves for the next one is changed in place.
+A replay runs the same kernels on the same memory. So everything different between two steps lies in
+tensors filled before each replay: views, labels, learning rates and the step's number.
+State for the next step is changed in place.
 """
 
 import logging
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 # Steps before a capture. In these the optimizer allocates its state, cuDNN times its algorithms,
-# and libraries allocate what they keep, none of which a capture may contain.
+# and libraries allocate their permanent memory. A capture may contain none of this.
 WARM_UP = 3
 
 
@@ -43,7 +43,7 @@ class Recorder(Protocol):
         """Returns a context in which the steps before a recording run."""
 
     def record(self, do: Callable[[], T]) -> tuple[Callable[[], None], T]:
-        """Returns a function that repeats the operations of `do`, and what that returned.
+        """Returns a function that repeats the operations of `do`, and the result of `do`.
 
         The operations are not executed until they are repeated.
         """
@@ -53,12 +53,12 @@ class CudaRecorder:
     """Records CUDA graphs."""
 
     def __init__(self, device: torch.device) -> None:
-        # One stream for all: the nodes that accumulate gradients belong to that of their first use.
+        # One stream for all: gradient-accumulating nodes belong to the stream of their first use.
         self._stream = torch.cuda.Stream(device)
 
     @contextmanager
     def beside(self) -> Iterator[None]:
-        """Operations inside run on the stream of the captures, in order with those around."""
+        """Runs the operations inside on the captures' stream, in order with all around."""
         current = torch.cuda.current_stream(self._stream.device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
@@ -66,18 +66,18 @@ class CudaRecorder:
         current.wait_stream(self._stream)
 
     def record(self, do: Callable[[], T]) -> tuple[Callable[[], None], T]:
-        """Captures a graph; raises RuntimeError if it cannot contain an operation."""
+        """Captures a graph. Raises RuntimeError if it cannot contain an operation."""
         graph = torch.cuda.CUDAGraph()
-        # Other threads may go on to use the GPU: one that writes a checkpoint, for example.
+        # Other threads may continue to use the GPU, such as a thread that writes a checkpoint.
         with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
             result = do()
         return graph.replay, result
 
 
 def make_graph(learner: Learner, train: TrainSpec, device: torch.device) -> "StepGraph | None":
-    """Returns what makes the steps with `train.compile: graphs`.
+    """Returns the maker of the steps with `train.compile: graphs`, else None.
 
-    None without that, and, with the reason logged, where no graph can be captured.
+    Also returns None if no graph can be captured, and logs the reason.
     """
     if train.compile == "none":
         return None
@@ -95,10 +95,10 @@ def make_graph(learner: Learner, train: TrainSpec, device: torch.device) -> "Ste
 
 
 class StepGraph:
-    """Makes the steps of `update`, from the fourth one on by replaying a CUDA graph.
+    """Makes the steps of `update`, from the fourth on by replaying a CUDA graph.
 
     Each phase of the network has a graph of its own. If capturing fails, `update` itself makes all
-    further steps, and the reason is logged. A step overwrites the result of the one before.
+    further steps, and the reason is logged. A step overwrites the result of the previous step.
     """
 
     def __init__(self, learner: Learner, recorder: Recorder) -> None:
@@ -114,7 +114,7 @@ class StepGraph:
     def __call__(
         self, chunks: Sequence[Views], batch: Batch, *, lr: float, step: int, num_steps: int
     ) -> Update:
-        """Makes one step, as `update` does with the same arguments; there must be one chunk."""
+        """Makes a step, as `update` does with the same arguments. There must be one chunk."""
         learner, (views,) = self._learner, chunks
         if not self._works:
             return update(learner, chunks, batch, lr=lr, step=step, num_steps=num_steps)
@@ -139,7 +139,7 @@ class StepGraph:
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError as error:
-                # Its context is the operation's own error; the capture then ends with another one.
+                # Its context is the operation's own error. The capture then ends with another.
                 reason = str(error.__context__ or error).strip().partition("\n")[0]
                 log.warning(
                     "train.compile graphs: trains without, for capturing failed: %s", reason
@@ -162,7 +162,7 @@ class StepGraph:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The values that differ between two steps, on the device: the memory that a graph reads."""
+    """The values that differ between two steps, on the device, in the memory read by a graph."""
 
     views: Tensor
     batch: Batch
@@ -175,7 +175,7 @@ class Inputs:
     def of(
         cls, views: Views, batch: Batch, optimizer: Optimizer, *, lr: float, step: int
     ) -> "Inputs":
-        """Returns a step's values, with the learning rates that the optimizer has."""
+        """Returns a step's values, with the optimizer's learning rates."""
         numbers = torch.tensor([lr, step], dtype=torch.float64)
         rates = torch.tensor([group["lr"] for group in optimizer.param_groups])
         numbers, rates = send_together([numbers, rates], views.images.device)

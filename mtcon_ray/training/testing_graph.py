@@ -15,7 +15,7 @@ from mtcon_ray.training.step_graph import WARM_UP, StepGraph
 from mtcon_ray.training.trainer import Trainer
 
 T = TypeVar("T")
-# Operations that read a value, in which a capture fails.
+# Operations that read a value. A capture fails in them.
 READS = {"_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "_unique2"}
 
 
@@ -55,7 +55,7 @@ class CpuRecorder:
         yield
 
     def record(self, do: Callable[[], T]) -> tuple[Callable[[], None], T]:
-        """Returns a function that repeats the operations of `do`, and what that returned."""
+        """Returns a function that repeats the operations of `do`, and the result of `do`."""
         self.num_recordings += 1
         with _Recording() as recording:
             result = do()
@@ -82,10 +82,10 @@ def as_on_a_gpu() -> AbstractContextManager[object]:
 
 
 def check_step_graph(plain: Trainer, graph: Trainer, *, num_steps: int = WARM_UP + 4) -> None:
-    """Checks that a training whose steps repeat a recorded one ends as the same without.
+    """Checks that a training with repeats of a recorded step ends like a plain training.
 
-    Both must be new. A step that depends on a value that Python computes anew in each, or that
-    reads a value from the device, does not pass.
+    Both must be new. Two kinds of steps fail the check: a step with a value computed by Python in
+    every step, and a step that reads a value from the device.
     """
     recorder = CpuRecorder()
     graph._graph = StepGraph(graph.learner, recorder)
@@ -104,7 +104,7 @@ def check_step_graph(plain: Trainer, graph: Trainer, *, num_steps: int = WARM_UP
 
 
 def state_of(run: Trainer) -> dict[str, Tensor]:
-    """Returns all that the steps of a training change, by name."""
+    """Returns everything changed by the steps of a training, by name."""
     learner = run.learner
     modules = {"network": learner.network, "method": learner.method, "teacher": learner.teacher}
     found = {

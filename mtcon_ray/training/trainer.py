@@ -1,4 +1,4 @@
-"""The trainer: one training in this process, which yields its progress epoch by epoch."""
+"""The trainer: a training in this process, which yields its progress epoch by epoch."""
 
 import json
 import math
@@ -33,7 +33,7 @@ from mtcon_ray.training.optimizer import lr_at
 from mtcon_ray.training.step import Tally, Update, epoch_metrics, make_learner, update
 from mtcon_ray.training.step_graph import make_graph
 
-# Steps between two checks for non-finite values; each check synchronises with the device.
+# Steps between two checks for non-finite values. Each check synchronises with the device.
 CHECK_EVERY = 50
 
 
@@ -53,28 +53,28 @@ class Progress:
 class Trainer:
     """A training that resumes from `folder/last.pt`, if that exists, at any step.
 
-    `folder/model.pt` is the selected network, whose value and test scores count: the last
-    validated one, or the best validated one with `evaluate.select: best`.
+    `folder/model.pt` is the selected network, used for the value and the test scores. It is the
+    last validated network, or the best with `evaluate.select: best`.
 
     Iterating trains and yields one Progress per epoch, until `train.epochs` or a plateau
     (`train.patience`). All workers yield equally often, as Ray requires. Checkpoints (every
-    `train.checkpoint_every` epochs, the last, and each whose value is compared) are on disk before
+    `train.checkpoint_every` epochs, the last, and each with a compared value) are on disk before
     the epoch is yielded. With `background`, by default on a GPU, a thread writes them while the
-    training goes on: the epoch is yielded between two steps of the next one, the same on all
-    workers. If one of several raises an error, it yields an epoch due before, `ends_alone` set.
-    `should_stop` is called before steps: with one worker before each, with several as `Requests`
-    does. If it returns True, or after the epoch `until`, the training is checkpointed there and
-    the iteration ends with `interrupted` set. `should_save` asks likewise for a checkpoint alone.
+    training continues. Every worker yields the epoch before the same step of the next epoch. If a
+    worker fails, it first yields the epoch that is still due, with `ends_alone` set to True.
+    A single worker calls `should_stop` before every step. Several workers agree through `Requests`.
+    If it returns True, or after the epoch `until`, the training is checkpointed and the iteration
+    ends with `interrupted` set. `should_save` asks in the same way for a checkpoint alone.
 
-    `last` is the last completed epoch, also right after resuming. A caller must record it then,
-    unless it has: the previous process may have died between the checkpoint and the record.
+    `last` is the last completed epoch, also right after resuming. Record it if it is not recorded
+    yet: the last process may have died after the checkpoint and before the record.
 
-    All randomness follows from the spec's seed and the step; torch's global generator is seeded in
+    All randomness follows from the spec's seed and the step. Torch's global generator is seeded in
     each step. No random state is saved. On the CPU a resumed training is bit-equal to a whole one.
 
-    If `last.pt` is damaged, the previous checkpoint is used, or the training starts from scratch;
-    `damage` then describes it, else it is None. Raises CheckpointError if `last.pt` belongs to
-    another spec or data, StorageError if a checkpoint cannot be written.
+    If `last.pt` is damaged, the previous checkpoint is used, or the training starts from scratch.
+    `damage` then describes the damage, else it is None. Raises CheckpointError if `last.pt` belongs
+    to another spec or data, StorageError if a checkpoint cannot be written.
     """
 
     def __init__(
@@ -136,22 +136,22 @@ class Trainer:
 
     @property
     def place(self) -> dict[str, str]:
-        """The device's model and the precision; trials and attempts may differ in both."""
+        """The device's model and the precision. Trials and attempts may differ in both."""
         return {"device": device_name(self.device), "precision": self.learner.precision}
 
     @property
     def done(self) -> bool:
-        """True if the last epoch is completed, or one at a plateau."""
+        """True if the last epoch is completed, or an epoch at a plateau."""
         return self.step == self.num_steps or self._at_plateau
 
     @property
     def ends_alone(self) -> bool:
-        """True for an epoch that is yielded on this worker alone, before an error is raised."""
+        """True for an epoch yielded on this worker alone, before an error is raised."""
         return self._writer.ends_alone
 
     @property
     def at_rung(self) -> bool:
-        """True if the epoch `until` is completed; it may not have been yielded yet."""
+        """True if the epoch `until` is completed. It may not have been yielded yet."""
         return self.last is not None and self.last.epoch >= self._until
 
     def __iter__(self) -> Iterator[Progress]:
@@ -178,7 +178,7 @@ class Trainer:
                 self._at_plateau = any_rank(self._at_plateau, self.ranks, self.device)
 
     def report(self) -> dict[str, float]:
-        """Returns the test evaluation of model.pt by metric name; writes predictions.npz."""
+        """Returns the test evaluation of model.pt by metric name. Writes predictions.npz."""
         assert self.done, f"report at the end, not after step {self.step}"
         if self.spec.evaluate.select == "best":
             # The training is over, so the selected weights may overwrite the last ones.
@@ -186,9 +186,9 @@ class Trainer:
         return self.evaluate(partial(Evaluation.report, predictions=self.folder / PREDICTIONS_FILE))
 
     def _train_to_epoch_end(self) -> Generator[None, None, Update | None]:
-        """Trains to the end of the epoch; returns its last update, or None if stopped before.
+        """Trains to the end of the epoch. Returns its last update, or None if stopped before.
 
-        Yields before a step if no worker writes; the time until it goes on does not count. Raises
+        Yields before a step if no worker writes. The time until it continues does not count. Raises
         DivergedError if a gradient or loss was not finite.
         """
         begin = perf_counter() - self._tally.seconds
@@ -214,7 +214,7 @@ class Trainer:
         return done
 
     def _close_interval(self, begin: float) -> None:
-        """Checks the steps since the epoch's begin and times them; a device synchronisation."""
+        """Checks the steps since the epoch's begin and times them. A device synchronisation."""
         self.learner.check()
         self._tally.seconds = perf_counter() - begin
 
@@ -251,7 +251,7 @@ class Trainer:
             self._requests.wait_for_all()
         self.last = Progress(epoch, values, evaluated, self.done)
         self._tally = Tally()
-        # Trained again on a GPU an epoch has another value, and the event log keeps the first one.
+        # A GPU gives an epoch trained again another value, and the event log keeps the first value.
         compared = evaluated and (self.spec.evaluate.select == "best" or self.spec.train.patience)
         if self.done or compared or epoch % self.spec.train.checkpoint_every == 0:
             self._save_last()

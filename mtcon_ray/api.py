@@ -1,7 +1,7 @@
-"""The Python interface: the functions that `import mtcon_ray` offers.
+"""The Python interface: the functions of `import mtcon_ray`.
 
-They do what the commands do, in the caller's process. Afterwards its environment variables,
-loggers, working directory and signal handlers are as before, and a Ray that it started still runs.
+They do the same as the commands, in the caller's process. Afterwards its environment variables,
+loggers, working directory and signal handlers are as before. A Ray started by them still runs.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class PrintedPlan(Plan):
-    """A plan that prints as the command `plan` does."""
+    """A plan printed as by the command `plan`."""
 
     text: str
 
@@ -49,7 +49,7 @@ def load_spec(spec: str | Path | Mapping[str, Any], overrides: Iterable[str] = (
     """
     if not isinstance(spec, Mapping):
         return load_file(Path(spec), overrides)
-    # As the YAML that a file would hold, so that both pass the same checks.
+    # As the YAML of a file, to pass the same checks.
     raw = dict(parse_yaml(dump_yaml(dict(spec)), "spec"))
     for override in overrides:
         apply_override(raw, override)
@@ -57,9 +57,9 @@ def load_spec(spec: str | Path | Mapping[str, Any], overrides: Iterable[str] = (
 
 
 def make_plan(spec: RunSpec, *, root: str | Path | None = None) -> PrintedPlan:
-    """Returns what a spec would do on this machine or the connected cluster; starts nothing.
+    """Returns the plan of a spec on this machine or the connected cluster, and starts nothing.
 
-    Raises an MtconError for anything that would end a sweep at its start.
+    Raises an MtconError for any reason to end a sweep at its start.
     """
     from mtcon_ray.cluster.connection import view_of
     from mtcon_ray.display.plan_text import plan_lines
@@ -84,10 +84,10 @@ def make_plan(spec: RunSpec, *, root: str | Path | None = None) -> PrintedPlan:
 def run_training(
     spec: RunSpec, *, name: str | None = None, resume: bool = False, root: str | Path | None = None
 ) -> TrainingResult:
-    """Trains once in this process, without Ray; the spec's search is not used.
+    """Trains once in this process, without Ray and without the spec's search.
 
-    Shows its progress, and tracks it by MLflow. Raises MtconError; Interrupted after Ctrl-C, when
-    all is checkpointed.
+    Shows its progress, and tracks it by MLflow. Raises MtconError, or Interrupted after Ctrl-C,
+    when everything is checkpointed.
     """
     from mtcon_ray.display.console import Console
     from mtcon_ray.display.terminal import Terminal
@@ -111,8 +111,8 @@ def run_sweep(
     """Runs or resumes a sweep to its end and returns its results.
 
     `retry_failed` resumes it and trains its failed trials again, from their start.
-    It uses the Ray that this process is connected to, else the cluster of RAY_ADDRESS, else one of
-    its own on this machine. Raises MtconError; Interrupted after Ctrl-C, when all trials are
+    It uses the Ray connected to this process, else the cluster of RAY_ADDRESS, else a Ray of
+    its own on this machine. Raises MtconError, or Interrupted after Ctrl-C, when all trials are
     checkpointed.
     """
     from mtcon_ray.display.console import Console
@@ -131,9 +131,9 @@ def run_sweep(
 
 
 def load_results(name: str, *, root: str | Path | None = None) -> SweepResults:
-    """Returns the results so far of a sweep, or of a single training as a sweep of one trial.
+    """Returns the results so far of a sweep, or of a single training as a sweep with one trial.
 
-    Raises SweepError if there is none of this name.
+    Raises SweepError if neither has this name.
     """
     where = root_of(str(root) if root else None)
     folder = paths.find_folder(where, name)
@@ -144,8 +144,8 @@ def load_results(name: str, *, root: str | Path | None = None) -> SweepResults:
 def load_encoder(name: str | Path, *, root: str | Path | None = None) -> "TrainedEncoder":
     """Returns the encoder of a sweep's winner, of a training, or of a checkpoint's file.
 
-    Raises SweepError if there is none of this name, MtconError if a sweep has no winner yet,
-    CheckpointError for a file that cannot be read.
+    Raises SweepError for an unknown name, MtconError if a sweep has no winner yet, CheckpointError
+    for an unreadable file.
     """
     from mtcon_ray.export.encoder import TrainedEncoder
 

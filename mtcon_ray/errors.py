@@ -1,21 +1,21 @@
-"""All errors that a user can cause or meet, as one tree of classes.
+"""All errors caused or met by users, as a tree of classes.
 
     MtconError                     exit code 1: not the user's fault
     ├── UserError                  exit code 2: wrong input
     │   ├── SpecError              a field, a path of the search space, an override
     │   ├── DataError              a CSV, an image, a label column, a split
-    │   ├── ResourceError          a request that no node, disk or permission can satisfy
+    │   ├── ResourceError          a request beyond every node, disk or permission
     │   ├── SweepError             a sweep or run that exists, is missing, locked or differs
-    │   └── CheckpointError        a checkpoint that is broken or of another architecture
+    │   └── CheckpointError        a broken checkpoint, or of another architecture
     ├── TrackingError              the tracking server does not answer
     ├── StorageError               a disk is full, read-only or broken, or has changed a file
     ├── MemoryTakenError           other processes use a training's part of a shared GPU
     ├── PreemptedError             the process of a trial was asked to end
-    └── TrialError                 ends one trial, never the sweep
+    └── TrialError                 ends a single trial, never the sweep
         ├── DivergedError          a gradient, a loss or an embedding is not finite
         └── OutOfMemoryError       the configuration does not fit the device
 
-A message states what must satisfy which rule, the value, and the way out. Bugs of this package are
+A message states a rule with its subject, the value, and a solution. Bugs of this package are
 `AssertionError` and keep their traceback.
 """
 
@@ -28,7 +28,7 @@ from typing import Self
 
 
 class MtconError(Exception):
-    """Base of all errors below; `exit_code` is the exit status of a command that raises it."""
+    """Base of all errors below. `exit_code` is the exit status of a failed command."""
 
     exit_code = 1
 
@@ -40,23 +40,23 @@ class UserError(MtconError):
 
 
 class SpecError(UserError):
-    """A spec, an override or a search space that breaks a rule."""
+    """A broken rule in a spec, an override or a search space."""
 
 
 class DataError(UserError):
-    """Labels or images that cannot be used as the spec says."""
+    """Labels or images unusable in the way of the spec."""
 
 
 class ResourceError(UserError):
-    """A request that no node, disk or permission can satisfy."""
+    """A request beyond every node, disk or permission."""
 
 
 class SweepError(UserError):
-    """A sweep or run whose name is taken, missing, locked, or whose spec differs."""
+    """A sweep or run with a name taken, missing or locked, or with a different spec."""
 
 
 class CheckpointError(UserError):
-    """A checkpoint that cannot be read or that belongs to another architecture."""
+    """An unreadable checkpoint, or a checkpoint of another architecture."""
 
 
 class TrackingError(MtconError):
@@ -72,7 +72,7 @@ class StorageError(MtconError):
 
     @classmethod
     def of(cls, path: Path, error: BaseException) -> Self:
-        """Returns an error that names the path, the reason and the free space of its disk."""
+        """Returns an error with the path, the reason and the free space of its disk."""
         reason = getattr(error, "strerror", None) or error
         return cls(
             f"{path} must be writable, got {reason} with {_free_space(path)}; free disk space or "
@@ -81,10 +81,10 @@ class StorageError(MtconError):
 
 
 def file_error(error: BaseException) -> MtconError | None:
-    """Returns the error for a file that cannot be read or written; None for any other exception.
+    """Returns the error for an unreadable or unwritable file, None for any other exception.
 
     An error in DISK_ERRORS becomes a StorageError. Other causes are a missing permission, a folder
-    in place of a file, and a file that was removed meanwhile.
+    in place of a file, and a file removed meanwhile.
     """
     if (disk := storage_error(error)) is not None:
         return disk
@@ -94,9 +94,9 @@ def file_error(error: BaseException) -> MtconError | None:
 
 
 def limit_error(error: BaseException) -> MtconError | None:
-    """Returns the error that tells of too little memory or too few processes, or None.
+    """Returns the error for too little memory or too few processes, else None.
 
-    A library that does not fit below `ulimit -v` is an ImportError.
+    A library without room below `ulimit -v` is an ImportError.
     """
     text = f"{type(error).__name__}: {error}".removesuffix(": ")
     no_room = isinstance(error, ImportError) and "failed to map segment" in text
@@ -125,13 +125,13 @@ def storage_error(error: BaseException | None) -> StorageError | None:
         if isinstance(error, OSError) and error.errno in DISK_ERRORS:
             name = error.filename if isinstance(error.filename, str) else "the disk"
             return StorageError.of(Path(name), error)
-        # __context__ is set where an error occurred while another one was handled.
+        # __context__ is set if an error occurred while another error was handled.
         error = error.__cause__ or error.__context__
     return None
 
 
 class MemoryTakenError(MtconError):
-    """Other processes use memory of a shared device that is this training's part.
+    """Other processes use memory from this training's part of a shared device.
 
     It says nothing about the configuration, so a sweep starts the trial again, as after the loss of
     its process.
@@ -139,15 +139,15 @@ class MemoryTakenError(MtconError):
 
 
 class PreemptedError(MtconError):
-    """The process of a trial was asked to end; the trial is checkpointed and starts again."""
+    """The process of a trial was asked to end. The trial is checkpointed and starts again."""
 
 
 class TrialError(MtconError):
-    """An error that ends one trial; the sweep records the reason and continues."""
+    """An error in a single trial. The sweep records the reason and continues."""
 
 
 class DivergedError(TrialError):
-    """A gradient or loss is not finite; raised before a parameter changes."""
+    """A gradient or loss is not finite. Raised before a parameter changes."""
 
 
 class OutOfMemoryError(TrialError):
@@ -164,7 +164,7 @@ def _free_space(path: Path) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Returns the end of a message about an unknown name: the closest known one, or all.
+    """Returns the end of a message about an unknown name: the closest known name, or all.
 
     >>> nearest("tempertaure", ["temperature", "weighting"])
     "; did you mean 'temperature'?"

@@ -6,9 +6,9 @@ from typing import Any
 
 
 class Callbacks:
-    """Base class whose methods are called for each event of a sweep and do nothing.
+    """Base class with an empty method for each event of a sweep.
 
-    They are called in the driver's main thread, so a slow method slows down the sweep.
+    The methods are called in the driver's main thread, so a slow method slows down the sweep.
     """
 
     def on_note(self, text: str) -> None:
@@ -17,11 +17,11 @@ class Callbacks:
     def on_abort(self, error: str) -> None:
         """Called from another thread before the process ends with this error.
 
-        It is ended because a call of Ray does not return, so that nothing can be raised.
+        The process ends because a call of Ray does not return, so nothing can be raised.
         """
 
     def on_phase(self, what: str) -> None:
-        """Called before a long preparation, such as "connecting to Ray"; not called at its end."""
+        """Called before a long preparation, such as "connecting to Ray". Not called at its end."""
 
     def on_download(self, done: int, total: int) -> None:
         """Called with the bytes downloaded from an object store so far, and their total."""
@@ -30,7 +30,7 @@ class Callbacks:
         """Called with the number of images decoded so far, and their total."""
 
     def on_start(self, name: str, folder: Path, plan: Any) -> None:
-        """Called when a sweep or training starts; `plan` is a `mtcon_ray.plan.plan.Plan`."""
+        """Called when a sweep or training starts. `plan` is a `mtcon_ray.plan.plan.Plan`."""
 
     def on_suggest(self, trial: str, params: Mapping[str, Any]) -> None:
         """Called when a trial starts, or continues after a resume."""
@@ -39,10 +39,10 @@ class Callbacks:
         self, trial: str, params: Mapping[str, Any], status: str, epoch: int, epochs: int,
         value: float | None, reason: str | None,
     ) -> None:  # fmt: skip
-        """Called for each trial of a resumed sweep, of which `epoch` of `epochs` are trained."""
+        """Called for each trial of a resumed sweep. `epoch` of its `epochs` are trained."""
 
     def on_report(self, trial: str, epoch: int, epochs: int, metrics: Mapping[str, float]) -> None:
         """Called when a trial has completed an epoch, counted from 1, of its own `epochs`."""
 
     def on_end(self, trial: str, status: str, value: float | None, reason: str | None) -> None:
-        """Called when a trial has ended; `status` is a value of `mtcon_ray.base.status.Status`."""
+        """Called when a trial has ended. `status` is a value of `mtcon_ray.base.status.Status`."""

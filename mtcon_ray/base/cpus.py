@@ -1,11 +1,11 @@
-"""Number of CPUs that this process may use, which a container may limit by time."""
+"""Number of CPUs available to this process. A container may limit their time."""
 
 import os
 from contextlib import suppress
 from math import inf
 from pathlib import Path
 
-# The groups of this process, and the file systems that show the limits of groups.
+# The groups of this process, and the file systems with the limits of groups.
 MEMBERSHIP = Path("/proc/self/cgroup")
 GROUPS = Path("/sys/fs/cgroup")
 
@@ -18,7 +18,7 @@ def usable_cpus() -> int:
 
 
 def _quota() -> float:
-    """Returns the least quota of the process's control groups, in CPUs; infinity without any."""
+    """Returns the least quota of the process's control groups, in CPUs, or infinity without any."""
     try:
         lines = MEMBERSHIP.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:  # no Linux, or no /proc
@@ -27,7 +27,7 @@ def _quota() -> float:
 
 
 def _groups(line: str) -> list[Path]:
-    """Returns the folders of a group that limits CPUs and of all groups around it.
+    """Returns the folders of a group with a CPU limit and of all groups around it.
 
     In a container the line may have a path of the host, which does not exist here. The container's
     own group is then at the top.
@@ -42,7 +42,7 @@ def _groups(line: str) -> list[Path]:
 
 
 def _limit(group: Path) -> float:
-    """Returns the quota of one group, in version 2 or 1 of the interface."""
+    """Returns the quota of a group, in version 2 or 1 of the interface."""
     for names in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
         with suppress(OSError, ValueError, ArithmeticError):  # missing, or no two numbers
             quota, period = " ".join((group / name).read_text() for name in names).split()

@@ -1,4 +1,4 @@
-"""Lock that allows one driver per folder; the kernel releases it when the process ends."""
+"""Lock for a single driver per folder. The kernel releases it when the process ends."""
 
 import fcntl
 import os
@@ -11,7 +11,7 @@ from mtcon_ray.base.root_files import below
 from mtcon_ray.errors import SweepError
 
 FILE = "lock"
-MAX_HOLDER = 200  # characters of the name of the process that holds it
+MAX_HOLDER = 200  # characters of the holding process's name
 
 
 @contextmanager

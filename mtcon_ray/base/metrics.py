@@ -12,13 +12,13 @@ from itertools import count
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-# Kind of a task's labels: one class of several, a set of labels (multi-label), or a number.
+# Kind of a task's labels: a class of several, a set of labels (multi-label), or a number.
 Kind = Literal["classes", "set", "number"]
 
 LOSS = "loss"
 LEARNING_RATE = "lr"
 IMAGES_PER_SECOND = "images_per_second"
-# Mean over the tasks of their scores on `val`; the objective that a sweep maximises by default.
+# Mean over the tasks of their scores on `val`. By default a sweep maximises it.
 MEAN_ACCURACY, MEAN_SCORE = "val/accuracy", "val/score"
 # The objective of a spec with `search.objective`: one task's score, or a weighted mean.
 OBJECTIVE = "val/objective"
@@ -27,9 +27,9 @@ OBJECTIVE = "val/objective"
 RANK = "val/rankme"
 TEST_RANK = "test/rankme"
 # Highest objective so far, with `evaluate.select: best`. MLflow sorts runs by a metric's last
-# value, which for the objective itself is that of the last epoch.
+# value. For the objective itself, the last value belongs to the last epoch.
 BEST = "val/best"
-# Largest gradient norm of the test evaluation's probes, relative to that at zero weights.
+# Largest gradient norm of the test evaluation's probes, relative to the norm at zero weights.
 PROBE_GRADIENT = "probe/gradient"
 # Number of features on which the probes of the test evaluation are fitted.
 PROBE_FEATURES = "probe/features"
@@ -37,23 +37,23 @@ PROBE_FEATURES = "probe/features"
 SCORES = {"classes": "accuracy", "set": "map", "number": "r2"}
 # Display name of the score by kind of label.
 TITLES = {"classes": "accuracy", "set": "mAP", "number": "R²"}
-# Share of a step's triplets whose negative is farther from the anchor than the positive.
+# Share of a step's triplets in which the negative is farther from the anchor than the positive.
 TRIPLET_ACCURACY = "triplet_accuracy"
 
-# Load of the process that trains, by rank 0, since the epoch before: processor time as a share of
-# the time (100 for one core), memory, and the most GPU memory that it allocated at a time.
+# Load of the training process, by rank 0, since the epoch before: processor time as a share of the
+# time (100 for one core), memory, and the peak of its allocated GPU memory.
 PROCESS_CPU = "system/process_cpu_percentage"
 PROCESS_MEMORY = "system/process_memory_megabytes"
 PROCESS_GPU_MEMORY = "system/process_gpu_memory_megabytes"
-# Memory in use on the process's first GPU; names as MLflow's own sampler has them.
+# Memory in use on the process's first GPU. The names are the names of MLflow's own sampler.
 GPU_MEMORY = "system/gpu_0_memory_usage_megabytes"
 GPU_MEMORY_SHARE = "system/gpu_0_memory_usage_percentage"
 
 
 class Labels(NamedTuple):
-    """The label columns of a spec; `kinds` has those of tasks and held-out columns.
+    """The label columns of a spec. `kinds` includes tasks and held-out columns.
 
-    `weights` are those of `search.objective`, by task; None for the mean over all tasks.
+    `weights` are the weights of `search.objective` by task, None for the mean over all tasks.
     """
 
     tasks: tuple[str, ...]
@@ -68,7 +68,7 @@ class Labels(NamedTuple):
 
     @property
     def shares(self) -> dict[str, float]:
-        """The share of each task that counts in the objective; their sum is 1."""
+        """The share of each task that counts in the objective. The sum of all shares is 1."""
         weights = self.weights or dict.fromkeys(self.tasks, 1.0)
         whole = sum(weights.values())
         return {task: weight / whole for task, weight in weights.items()}
@@ -125,9 +125,9 @@ def objective_name(kinds: Iterable[str]) -> str:
 
 
 def objective_title(kinds: Iterable[str]) -> str:
-    """Returns a description of the mean over tasks: the names of the scores it averages.
+    """Returns a description of the mean over tasks: the names of the averaged scores.
 
-    Without tasks it is that of the features' rank.
+    Without tasks it describes the rank of the features.
 
     >>> objective_title(["classes"]), objective_title(["number", "set", "classes"])
     ('accuracy', 'mean of accuracy, mAP, R²')
@@ -149,10 +149,10 @@ def objective(values: Mapping[str, float]) -> float | None:
 
 
 def mean_score(scores: Mapping[str, float], weights: Mapping[str, float] | None = None) -> float:
-    """Returns the mean of scores by task, in which a negative one (of a number, R^2) counts as 0.
+    """Returns the mean of scores by task. A negative score (R^2 of a number) counts as 0.
 
-    With weights by task, tasks without one do not count, and the score of a single task is returned
-    as it is.
+    With weights by task, tasks without a weight do not count, and the score of a single task is
+    returned unchanged.
 
     >>> mean_score({"shape": 0.5, "price": -3.0})
     0.25
@@ -163,14 +163,14 @@ def mean_score(scores: Mapping[str, float], weights: Mapping[str, float] | None 
     """
     if weights and len(weights) == 1:
         return scores[next(iter(weights))]
-    # R^2 has no lower bound: one bad number would outweigh all other tasks in the mean.
+    # R^2 has no lower bound, so a single bad number would outweigh all other tasks in the mean.
     if not weights:
         return fmean(max(0.0, value) for value in scores.values())
     return fmean((max(0.0, scores[task]) for task in weights), weights.values())
 
 
 def loss(task: str) -> str:
-    """Returns the name of the unweighted loss of one task."""
+    """Returns the name of the unweighted loss of a task."""
     return f"loss/{task}"
 
 
@@ -192,13 +192,13 @@ def neighbours(split: str, label: str) -> str:
 def score(kind: str, split: str, label: str) -> str:
     """Returns the name of a label's score: accuracy, map for a label set, r2 for a number.
 
-    split is `val`, `test` or `heldout`; `train` for a probe's score on its own training items.
+    split is `val`, `test`, `heldout`, or `train` for a probe's score on its own training items.
     """
     return f"{split}/{SCORES[kind]}/{label}"
 
 
 def score_std(kind: str, split: str, label: str) -> str:
-    """Returns the name of that score's bootstrap standard deviation."""
+    """Returns the name of the score's bootstrap standard deviation."""
     return f"{split}/{SCORES[kind]}_std/{label}"
 
 
@@ -208,19 +208,19 @@ def average_precision(split: str, label: str) -> str:
 
 
 def f1(split: str, mean: str, label: str) -> str:
-    """Returns the name of a label set's F1; mean is `micro`, `macro` or `sample`."""
+    """Returns the name of a label set's F1. mean is `micro`, `macro` or `sample`."""
     return f"{split}/f1_{mean}/{label}"
 
 
 class Reading(NamedTuple):
-    """A label's tracked score and its standard deviation; each None if it was not tracked."""
+    """A label's tracked score and its standard deviation, None for an untracked value."""
 
     value: float | None
     std: float | None
 
 
 def reading(values: Mapping[str, float], split: str, label: str) -> Reading:
-    """Returns a label's score and deviation among metrics, whatever its kind; label is a slug."""
+    """Returns the score and deviation of a label of any kind among metrics. label is a slug."""
     for kind in SCORES:
         value, std = (values.get(name(kind, split, label)) for name in (score, score_std))
         if value is not None or std is not None:
@@ -231,8 +231,8 @@ def reading(values: Mapping[str, float], split: str, label: str) -> Reading:
 def cosine(pairs: Literal["positive", "random"], head: str | None = None) -> str:
     """Returns the name of the mean cosine of these pairs in an epoch's last step.
 
-    Random pairs are different images; after a collapse their cosine is close to that of positive
-    pairs. `head` is only given if there are several.
+    Random pairs are different images. After a collapse their cosine is close to the cosine of
+    positive pairs. `head` is only given if there are several heads.
     """
     return f"cosine/{pairs}" if head is None else f"cosine/{pairs}/{head}"
 
@@ -267,15 +267,15 @@ def slug(column: str) -> str:
 
 def whole_slug(column: str) -> str:
     """Returns the slug of a label column, however long."""
-    # Composed: MLflow takes no accent that is a character of its own.
+    # Composed, because MLflow refuses an accent as a character of its own.
     text = unicodedata.normalize("NFC", column.lower())
     return re.sub(r"\W+", "-", text).strip("-") or "label"
 
 
 def slugs(columns: Iterable[str]) -> dict[str, str]:
-    """Returns the slug of each column; a number follows where an earlier column has the same.
+    """Returns the slug of each column, with a number appended if an earlier column has the same.
 
-    More columns at the end therefore leave the names of the others as they are.
+    More columns at the end therefore do not change the other names.
 
     >>> slugs(["A+", "A-"])
     {'A+': 'a', 'A-': 'a-2'}

@@ -1,4 +1,4 @@
-"""Paths of all files that are written, under one absolute root.
+"""Paths of all written files, under one absolute root.
 
 <root>/sweeps/<name>/   a sweep        <root>/mlflow.db, mlartifacts/   the default tracking store
 <root>/runs/<name>/     one training   <root>/store/                    decoded images
@@ -16,19 +16,19 @@ from mtcon_ray.errors import ResourceError, SweepError, UserError, nearest
 DEFAULT_ROOT = Path("~/mtcon-ray")
 TRIAL = re.compile(r"trial-[0-9]+")
 # Names become folders, MLflow run names and parts of commands.
-# The path of a URL whose two slashes `Path` has made one, too.
+# URL also matches the path of a URL after `Path` has merged its two slashes.
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 SPEC_FILE = "spec.yaml"
 PLAN_FILE = "plan.json"
 PREDICTIONS_FILE = "predictions.npz"
 MODEL_FILE, LAST_FILE, PREVIOUS_FILE = "model.pt", "last.pt", "last.previous.pt"
-# Beside a network that `storage.keep` has removed.
+# Stands in place of a network removed by `storage.keep`.
 REMOVED_FILE = "removed.txt"
 
 
 def expanded(path: str | Path) -> Path:
-    """Returns the path with ~ or ~user replaced. Raises UserError if that home is unknown."""
+    """Returns the path with ~ or ~user replaced. Raises UserError for an unknown home."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
@@ -49,7 +49,7 @@ def choose_root(chosen: str | None) -> Path:
 
 
 def not_a_url(scheme: str) -> str:
-    """Returns the end of an error about a URL in place of a folder: rule, value and way out.
+    """Returns the end of an error about a URL in place of a folder: rule, value and solution.
 
     It shows only the scheme, because a URL may hold a login.
     """
@@ -76,7 +76,7 @@ def prepare_root(root: Path, warn: Callable[[str], None] = lambda text: None) ->
             "name another with --root or storage.root"
         ) from None
     mode = root.stat().st_mode & 0o777
-    # A folder above that others cannot search protects the root as well.
+    # If other users cannot search a folder above the root, the root is protected as well.
     if mode & 0o077 and all(each.stat().st_mode & 0o011 for each in root.resolve().parents):
         warn(
             f"warning: the root {root} has mode {mode:o}, so other users may read what is in it; "
@@ -85,27 +85,27 @@ def prepare_root(root: Path, warn: Callable[[str], None] = lambda text: None) ->
 
 
 def sweeps_folder(root: Path) -> Path:
-    """Returns the folder that holds one folder per sweep."""
+    """Returns the folder with a folder per sweep."""
     return root / "sweeps"
 
 
 def sweep_folder(root: Path, name: str) -> Path:
-    """Returns the folder of one sweep. Raises SweepError if the name does not match NAME."""
+    """Returns the folder of a sweep. Raises SweepError if the name does not match NAME."""
     return sweeps_folder(root) / checked_name(name)
 
 
 def runs_folder(root: Path) -> Path:
-    """Returns the folder that holds one folder per single training."""
+    """Returns the folder with a folder per single training."""
     return root / "runs"
 
 
 def run_folder(root: Path, name: str) -> Path:
-    """Returns the folder of one single training. Raises SweepError as `sweep_folder` does."""
+    """Returns the folder of a single training. Raises SweepError as `sweep_folder` does."""
     return runs_folder(root) / checked_name(name)
 
 
 def comparison_folder(root: Path, name: str) -> Path:
-    """Returns the folder of a comparison's tables and figures; its trainings are sweeps."""
+    """Returns the folder of a comparison's tables and figures. Its trainings are sweeps."""
     return root / "comparisons" / checked_name(name)
 
 
@@ -125,7 +125,7 @@ def mlflow_artifacts(root: Path) -> Path:
 
 
 def event_folder(folder: Path) -> Path:
-    """Returns the folder of a sweep's or training's event logs, one file per tracked run."""
+    """Returns the folder of a sweep's or training's event logs, with a file per tracked run."""
     return folder / "spool"
 
 
@@ -135,23 +135,23 @@ def parent_log(folder: Path) -> Path:
 
 
 def trial_log(folder: Path, trial: str) -> Path:
-    """Returns the event log of one trial of a sweep."""
+    """Returns the event log of a trial of a sweep."""
     return event_folder(folder) / f"{trial}.jsonl"
 
 
 def trial_logs(folder: Path) -> list[Path]:
-    """Returns the event logs of a sweep's trials, by name. A copy that a user made is none."""
+    """Returns the event logs of a sweep's trials, by name. A user's copy of a log is left out."""
     found = event_folder(folder).glob("trial-*.jsonl")
     return sorted(log for log in found if is_trial(log.stem))
 
 
 def is_trial(name: str) -> bool:
-    """Returns True for the names that the trials of sweeps have."""
+    """Returns True for the names of sweeps' trials."""
     return TRIAL.fullmatch(name) is not None
 
 
 def cursors_file(folder: Path) -> Path:
-    """Returns the file with the part of each event log that the tracking server has."""
+    """Returns the file with the sent part of each event log, as the tracking server has it."""
     return event_folder(folder) / "cursors.json"
 
 
@@ -166,17 +166,17 @@ def journal_file(folder: Path) -> Path:
 
 
 def checkpoints_folder(folder: Path) -> Path:
-    """Returns the folder that holds one folder per trial of a sweep."""
+    """Returns the folder with a folder per trial of a sweep."""
     return folder / "checkpoints"
 
 
 def checkpoint_folder(folder: Path, trial: str) -> Path:
-    """Returns one trial's folder: model.pt, predictions.npz and, until it ends, checkpoints."""
+    """Returns a trial's folder: model.pt, predictions.npz and, until it ends, checkpoints."""
     return checkpoints_folder(folder) / trial
 
 
 def stop_file(folder: Path) -> Path:
-    """Returns the file whose presence asks the trials of a sweep to stop."""
+    """Returns the file that asks the trials of a sweep to stop. Its presence is the request."""
     return folder / "stop"
 
 
@@ -191,7 +191,7 @@ def attempt_folder(folder: Path, number: int) -> Path:
 
 
 def next_attempt(folder: Path) -> int:
-    """Returns the number of the next driver of a sweep: one above all whose folders exist.
+    """Returns the number of the next driver of a sweep: above all numbers with a folder.
 
     Raises SweepError if the folder for Tune's files is a link.
     """
@@ -202,12 +202,12 @@ def next_attempt(folder: Path) -> int:
 
 
 def train_folder(folder: Path) -> Path:
-    """Returns Train's working folder of a sweep whose trials have several workers."""
+    """Returns Train's working folder of a sweep if trials have several workers."""
     return tune_folder(folder) / "train"
 
 
 def kept_model(folder: Path) -> Path:
-    """Returns the path of the network that stands for a training in this folder."""
+    """Returns the path of the kept network of a training in this folder."""
     return folder / MODEL_FILE
 
 
@@ -222,7 +222,7 @@ def ray_log(folder: Path) -> Path:
 
 
 def new_name(root: Path, stem: str) -> str:
-    """Returns `<stem>-<n>` with the smallest n above all sweeps and trainings of that stem."""
+    """Returns `<stem>-<n>` with n above the number of any sweep or training of the stem."""
     numbers = [n for kind in FOLDERS for n in _numbers(root / kind, stem)]
     return f"{stem}-{max(numbers, default=0) + 1}"
 
@@ -234,7 +234,7 @@ def namesake(folder: Path) -> Path | None:
 
 
 def last_name(folder: Path, stem: str) -> str:
-    """Returns the `<stem>-<n>` with the largest n in `folder`. Raises SweepError without one."""
+    """Returns the `<stem>-<n>` with the largest n in `folder`. Raises SweepError if none exists."""
     numbers = _numbers(folder, stem)
     if not numbers:
         raise SweepError(
@@ -247,8 +247,8 @@ def last_name(folder: Path, stem: str) -> str:
 def find_folder(root: Path, name: str) -> Path:
     """Returns the folder of the sweep or single training of this name.
 
-    Raises SweepError if there is none, with similar names, and if there are both. `sweeps/<name>`
-    and `runs/<name>` select one of both.
+    Raises SweepError if neither exists, with similar names, and if both exist. `sweeps/<name>` and
+    `runs/<name>` select between them.
     """
     kind, slash, rest = name.partition("/")
     is_selected = bool(slash) and kind in FOLDERS
@@ -288,7 +288,7 @@ def checked_name(name: str) -> str:
 def list_folders(folder: Path) -> list[Path]:
     """Returns the folders of sweeps or trainings in `folder`, oldest first.
 
-    A folder counts if it has a recorded spec, whose modification time gives the order.
+    A folder counts if it has a recorded spec. The spec's modification time gives the order.
     """
     entries = folder.iterdir() if folder.is_dir() else ()
     named = [e for e in entries if NAME.fullmatch(e.name) and (e / SPEC_FILE).is_file()]

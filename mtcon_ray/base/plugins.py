@@ -2,8 +2,8 @@
 
 Importing a plugin registers its classes, as importing this package's own folders does. An installed
 package names its modules by entry points, and is trusted as any installed package is. A spec names
-modules of its user's own folder; importing these runs what the spec's author wrote, so that it
-needs consent.
+modules of its user's own folder. Importing them runs code of the spec's author, so it needs
+consent.
 """
 
 import hashlib
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 GROUPS = ("mtcon_ray.methods", "mtcon_ray.encoders", "mtcon_ray.data", "mtcon_ray.schedulers")
 MODULE = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
 
-_folders: list[str] = []  # where the modules of specs are looked for, beside installed packages
+_folders: list[str] = []  # searched for the modules of specs in addition to installed packages
 _imported: list[str] = []
 _consent = False
 
 
 def allow(folders: Iterable[str] = ()) -> None:
-    """Lets specs import the modules that they name, also modules that lie in `folders`."""
+    """Lets specs import the modules named in them, including modules in `folders`."""
     global _consent
     _consent = True
     for folder in folders:
@@ -36,7 +36,7 @@ def allow(folders: Iterable[str] = ()) -> None:
 
 
 def allowed_folders() -> list[str] | None:
-    """Returns the folders in which modules are looked for; None if they may not be imported.
+    """Returns the folders searched for modules, or None if specs may not import modules.
 
     `allow` gives another process the same consent.
     """
@@ -46,13 +46,13 @@ def allowed_folders() -> list[str] | None:
 def import_installed() -> None:
     """Imports the plugins of all installed packages.
 
-    Raises SpecError naming the package whose plugin cannot be imported.
+    Raises SpecError with the name of a package if its plugin cannot be imported.
     """
     for plugin in installed_plugins():
         try:
             plugin.load()
-        # Whatever the package does wrong: it is not known here what that may raise. SystemExit is
-        # no Exception: it would end the command as if it had done its work.
+        # Any exception of the package is caught, because its kind is unknown here. SystemExit is
+        # not a subclass of Exception. Uncaught, the command would exit with success.
         except (Exception, SystemExit) as error:
             raise SpecError(
                 f"the installed plugin {plugin.value!r} of {_distribution(plugin)} must be "
@@ -61,11 +61,12 @@ def import_installed() -> None:
 
 
 def import_named(names: object, where: str, folder: Path | None) -> bool:
-    """Imports the modules that a spec names in its field `plugins`; True if one is new.
+    """Imports the modules named in a spec's field `plugins`. Returns True if a module is new.
 
-    They are looked for among the installed packages, then in `folder`, then in the working
-    directory. What is no list of module names is left to the validation of the spec. Raises
-    SpecError without consent, and if a module cannot be imported; `where` begins its message.
+    They are searched among the installed packages, then in `folder`, then in the working
+    directory. Anything but a list of module names is rejected later, when the spec is validated.
+    Raises SpecError without consent, and if a module cannot be imported. `where` begins its
+    message.
     """
     if not isinstance(names, list | tuple) or not names:
         return False
@@ -132,5 +133,5 @@ def _look_in(folder: str) -> None:
     if folder not in _folders:
         _folders.append(folder)
     if folder not in sys.path:
-        # At the end, so that no file beside a spec takes the place of an installed package.
+        # At the end: a file next to a spec must not replace an installed package.
         sys.path.append(folder)

@@ -1,8 +1,8 @@
-"""Base class of all spec sections, and registries of the classes that a spec selects by name.
+"""Base class of all spec sections, and registries of classes selected by name in a spec.
 
-A registered class (a method, an encoder, a data source) has its own nested `Spec`. The field of
-the spec that selects among them is annotated with `Choice(TABLE, "name")`. pydantic turns it into a
-discriminated union over the table's content when the schema is built, so that a new method is one
+Each registered class (a method, an encoder, a data source) has its own nested `Spec`. A field of
+the spec selects a class and is annotated with `Choice(TABLE, "name")`. pydantic turns it into a
+discriminated union over the table's content when the schema is built. So a new method is a single
 new file.
 """
 
@@ -29,13 +29,13 @@ from mtcon_ray.errors import SpecError, nearest
 
 
 class Spec(BaseModel):
-    """Base of all spec sections: immutable, and closed, so that an unknown key is an error.
+    """Base of all spec sections: immutable, and closed: an unknown key is an error.
 
     A number may not be given as true or false.
     """
 
     # Not `use_attribute_docstrings`: pydantic would search the source of each class when it is
-    # defined, which took a third of the time that `mtcon-ray validate` needs beside torch.
+    # defined. This took a third of the time of `mtcon-ray validate` without the import of torch.
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @model_validator(mode="before")
@@ -66,7 +66,7 @@ def _marked(value: Any) -> Any:
 
 @cache
 def _number_fields(section: type[Spec]) -> frozenset[str]:
-    """Returns the names of the fields that take numbers but no booleans, as users write them."""
+    """Returns the names, as users write them, of the fields with numbers but no booleans."""
     fields = section.model_fields.items()
     parts = {field.alias or name: list(_parts(field.annotation)) for name, field in fields}
     return frozenset(
@@ -78,7 +78,7 @@ def _number_fields(section: type[Spec]) -> frozenset[str]:
 
 
 def beside_the_spec(value: str, info: ValidationInfo) -> str:
-    """Returns a path; a relative one in a spec file is made relative to that file's folder."""
+    """Returns a path. A relative path in a spec file starts at the file's folder."""
     scheme, separator, _ = value.partition("://")
     if separator and "/" not in scheme:
         # Without what follows the scheme, which may be a login.
@@ -95,7 +95,7 @@ def beside_the_spec(value: str, info: ValidationInfo) -> str:
 
 
 class PathMark:
-    """Annotation of the fields that hold paths; see `path_fields`."""
+    """Annotation of the fields with paths. See `path_fields`."""
 
 
 LocalPath = Annotated[str, AfterValidator(beside_the_spec), PathMark()]
@@ -114,7 +114,7 @@ OBJECT_STORES = {
     "gs://": "gs://bucket/name",
     HUB: "hf://datasets/user/name/",
 }
-# Only the bucket's name before the first slash, so no login; no query, which may be a signature.
+# Before the first slash only the bucket's name, to exclude logins. A query may be a signature.
 _URL = re.compile(r"(?:(?:s3|gs)://[A-Za-z0-9][\w.-]*|hf://datasets)/[^?#\\\x00-\x1f]*")
 
 
@@ -165,8 +165,8 @@ T = TypeVar("T")
 class Table(Generic[T]):
     """Registry of classes by name, for example of methods.
 
-    `table.register("name")` is a class decorator. `table["name"]` returns the class; it raises
-    SpecError with the nearest name if there is none. Iteration yields the sorted names. `what`
+    `table.register("name")` is a class decorator. `table["name"]` returns the class. For an unknown
+    name it raises SpecError with the nearest name. Iteration yields the sorted names. `what`
     names the kind of class in messages.
     """
 
@@ -196,10 +196,10 @@ class Table(Generic[T]):
 
 
 class Choice:
-    """Annotation of a spec field whose section is one of a table's `Spec`s, selected by `key`.
+    """Annotation of a spec field with one of a table's `Spec`s as section, selected by `key`.
 
-    A section without the key means `default`, if there is one. A bare string stands for the
-    section with that name and defaults for all other fields.
+    A section without the key means `default`, if a default exists. A bare string stands for the
+    section with this name and defaults for all other fields.
     """
 
     def __init__(self, table: Table[Any], key: str, default: str | None = None) -> None:
@@ -230,7 +230,7 @@ class Choice:
 
 
 def import_folder(package: str, path: list[str]) -> None:
-    """Imports all modules of a package's folder in sorted order, so that they register."""
+    """Imports all modules of a package's folder in sorted order, which registers their classes."""
     for module in sorted(iter_modules(path), key=lambda m: m.name):
         import_module(f"{package}.{module.name}")
 
@@ -260,12 +260,12 @@ def path_fields(section: type[Spec]) -> frozenset[str]:
 
 @cache
 def open_fields(section: type[Spec]) -> frozenset[str]:
-    """Returns the dotted paths of all mappings whose keys the user chooses."""
+    """Returns the dotted paths of all mappings with keys chosen by the user."""
     return frozenset(path for path, parts in _fields(section) if dict in parts)
 
 
 def rebuild(*sections: type[Spec]) -> None:
-    """Rebuilds sections, inner ones first, after kinds were added to their tables."""
+    """Rebuilds sections, inner sections first, after kinds were added to their tables."""
     for section in sections:
         section.model_rebuild(force=True)
     for cached in (choice_fields, path_fields, open_fields):

@@ -14,7 +14,7 @@ from pathlib import Path
 from mtcon_ray.base.regular_file import open_regular
 from mtcon_ray.errors import SweepError
 
-# The folders directly below a root. Those of FOLDERS contain one folder per sweep or training.
+# The folders directly below a root. The folders in FOLDERS have a folder per sweep or training.
 FOLDERS = ("sweeps", "runs")
 TOP = (*FOLDERS, "comparisons", "store", "mlartifacts")
 # More than any small file has, such as a plan with thousands of downloads.
@@ -26,8 +26,8 @@ _PLACE = os.O_DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)
 def split_at_root(path: Path) -> tuple[Path, tuple[str, ...]]:
     """Returns the root of a path and the parts below it.
 
-    The last part that is in TOP lies directly below the root. Any other path is a choice of the
-    user, and its root is its parent. Raises SweepError if a part below the root is "..".
+    The last part in TOP lies directly below the root. Any other path is a choice of the user, and
+    its root is its parent. Raises SweepError if a part below the root is "..".
 
     >>> split_at_root(Path("/home/runs/jan/sweeps/a/lock"))
     (PosixPath('/home/runs/jan'), ('sweeps', 'a', 'lock'))
@@ -42,7 +42,7 @@ def split_at_root(path: Path) -> tuple[Path, tuple[str, ...]]:
 def below(path: str, flags: int) -> int:
     """Opens a file for `open(path, mode, opener=below)` and follows no link below the root.
 
-    A file that is only read may be a link within the folder of its sweep. A new file is readable by
+    For reading, a file may be a link within the folder of its sweep. A new file is readable by
     its owner alone. Raises SweepError for a link, and for a pipe or device.
     """
     flags |= os.O_NONBLOCK  # a pipe without a reader would block
@@ -63,15 +63,15 @@ def _open_without_links(path: Path, flags: int) -> int:
         try:
             return os.open(name, flags | os.O_NOFOLLOW, 0o600, dir_fd=place)
         except OSError:
-            check_no_links(path)  # the system says only that there are too many links
+            check_no_links(path)  # the system only reports too many links
             raise
 
 
 @contextmanager
 def _folder_of(path: Path) -> Iterator[tuple[int, str]]:
-    """Yields a descriptor of the folder of a path, to which no link below the root leads; the name.
+    """Yields a descriptor of a path's folder, reached without links below the root, and the name.
 
-    All writes go through the descriptor, because a check of the path could be outdated at once.
+    All writes use the descriptor, because a check of the path could be outdated at once.
     """
     root, parts = split_at_root(path)
     with ExitStack() as stack:
@@ -83,7 +83,7 @@ def _folder_of(path: Path) -> Iterator[tuple[int, str]]:
                 stack.callback(os.close, place)
             yield place, parts[-1]
         except OSError as error:
-            check_no_links(path, itself=False)  # the system says only that a part is no folder
+            check_no_links(path, itself=False)  # the system says only: not a folder
             error.filename = str(path)
             raise
 
@@ -91,7 +91,7 @@ def _folder_of(path: Path) -> Iterator[tuple[int, str]]:
 def check_no_links(path: Path, *, itself: bool = True) -> None:
     """Raises SweepError if a folder above the path up to the root, or the path itself, is a link.
 
-    Paths that a library opens are checked here.
+    Checks the paths opened by libraries.
     """
     if link := _first_link(path, itself=itself):
         way_out = "to keep results elsewhere, name that folder with --root or storage.root"
@@ -104,10 +104,10 @@ def check_no_links(path: Path, *, itself: bool = True) -> None:
 
 
 def check_own(path: Path) -> Path | None:
-    """Returns the path without links of a file that is read from the folder of a sweep or training.
+    """Returns the path without links of a file read from the folder of a sweep or training.
 
-    Raises SweepError unless that is a plain file of its own folder. Returns None for a path
-    elsewhere, which is not checked. The file need not exist.
+    Raises SweepError unless it is a plain file of its own folder. Returns None for a path
+    elsewhere, without a check. The file need not exist.
     """
     root, parts = split_at_root(path)
     if parts[0] not in FOLDERS or len(parts) < 3:
@@ -155,7 +155,7 @@ def touch(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Creates a folder and those above it, unless they exist, readable by their owner alone."""
+    """Creates a folder and its parents, unless they exist, readable by their owner alone."""
     if not path.parent.exists():
         make_folder(path.parent)
     with _folder_of(path) as (place, name):
@@ -168,19 +168,19 @@ def make_folder(path: Path) -> None:
 
 
 def move(path: Path, to: Path) -> None:
-    """Renames a file or folder; replaces a file, or a link itself, at the new path."""
+    """Renames a file or folder. Replaces a file, or a link itself, at the new path."""
     with _folder_of(path) as (source, name), _folder_of(to) as (target, new):
         os.replace(name, new, src_dir_fd=source, dst_dir_fd=target)
 
 
 def remove(path: Path) -> None:
-    """Removes a file, or a link itself, if there is one."""
+    """Removes a file, or a link itself, if it exists."""
     with suppress(FileNotFoundError), _folder_of(path) as (place, name):
         os.unlink(name, dir_fd=place)
 
 
 def remove_folder(path: Path, *, ignore_errors: bool = False) -> None:
-    """Removes a folder with its content; links in it are removed and not followed."""
+    """Removes a folder with its content. Links in it are removed and not followed."""
     check_no_links(path)
     with suppress(OSError) if ignore_errors else nullcontext(), _folder_of(path) as (place, name):
         shutil.rmtree(name, ignore_errors=ignore_errors, dir_fd=place)

@@ -1,4 +1,4 @@
-"""Safe reading of untrusted YAML: plain values, no aliases, limited depth; and writing."""
+"""Reading of untrusted YAML (plain values, no aliases, limited depth), and writing."""
 
 import re
 from pathlib import Path
@@ -11,8 +11,8 @@ from mtcon_ray.errors import SpecError
 
 MAX_DEPTH = 50
 MAX_SPEC_BYTES = 1_000_000
-# The parser in C takes an eighth of the time; PyYAML lacks it if it was built without libyaml.
-# mypy accepts no base class that is chosen at run time.
+# The parser in C takes an eighth of the time. PyYAML lacks it if it was built without libyaml.
+# mypy accepts no base class chosen at run time.
 _SafeLoader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -20,7 +20,7 @@ class _Loader(_SafeLoader):  # type: ignore[misc]
     """PyYAML's safe loader with the numbers of YAML 1.2, which refuses repeated keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
-        """Returns a mapping. Raises SpecError for a repeated key; PyYAML would keep the last."""
+        """Returns a mapping. Raises SpecError for a repeated key. PyYAML would keep the last."""
         lines: dict[tuple[str, str], int] = {}
         for key, _ in node.value:
             name, line = (key.tag, str(key.value)), key.start_mark.line + 1
@@ -34,11 +34,11 @@ class _Loader(_SafeLoader):  # type: ignore[misc]
 
 
 class _Dumper(yaml.SafeDumper):
-    """PyYAML's safe dumper, which quotes strings that YAML 1.1 or YAML 1.2 reads as a number."""
+    """PyYAML's safe dumper. It quotes strings that YAML 1.1 or YAML 1.2 reads as a number."""
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    # PyYAML escapes rare line breaks in double quotes alone; elsewhere they are read as blanks.
+    # PyYAML escapes rare line breaks in double quotes alone. Elsewhere they are read as blanks.
     style = '"' if re.search("[\x85\u2028\u2029]", value) else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style)
 
@@ -49,8 +49,8 @@ def _whole(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
 
 
 # PyYAML implements YAML 1.1. It reads 010 as 8, 1:30 as 90, 1e-3 as a text and 2026-01-31 as a
-# date. The core schema of YAML 1.2 replaces these rules. Booleans remain those of YAML 1.1: without
-# them `no` would become a text, which Python takes as true.
+# date. The core schema of YAML 1.2 replaces these rules. The rules for booleans remain from YAML
+# 1.1: without them `no` would become a text, which Python takes as true.
 _NUMBERS = {
     "int": r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+",
     "float": r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
@@ -72,9 +72,9 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _whole)
 def parse_yaml(text: str, where: str) -> Any:
     """Returns the plain values of a YAML text.
 
-    Raises SpecError, with a message that begins with `where`, for invalid YAML, a repeated key,
-    anchors and aliases (ten lines of aliases can expand to a billion values), tags, and more than
-    MAX_DEPTH levels.
+    Raises SpecError for invalid YAML, a repeated key, anchors and aliases (ten lines of aliases
+    can expand to a billion values), tags, and more than MAX_DEPTH levels. Its message begins with
+    `where`.
     """
     depth = 0
     try:
@@ -125,6 +125,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def dump_yaml(value: Any) -> str:
-    """Returns plain values as a YAML text; `parse_yaml` returns equal values from it."""
+    """Returns plain values as a YAML text, from which `parse_yaml` returns equal values."""
     text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     return text

@@ -1,4 +1,4 @@
-"""Graceful shutdown on SIGINT, SIGTERM and SIGHUP; a second signal has its default effect."""
+"""Graceful shutdown on SIGINT, SIGTERM and SIGHUP. A second signal has its default effect."""
 
 import signal
 import threading
@@ -25,8 +25,8 @@ def interrupt_on_signals() -> None:
 def on_signals(act: Callable[[str], None]) -> Iterator[None]:
     """Calls `act` with the name of the first signal, and restores the old handlers.
 
-    Does nothing outside the main thread, where Python allows no signal handlers. A SIGHUP that was
-    ignored before, as under nohup, stays ignored.
+    Does nothing outside the main thread, where Python allows no signal handlers. If SIGHUP was
+    ignored before, as under nohup, it stays ignored.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -37,9 +37,9 @@ def on_signals(act: Callable[[str], None]) -> Iterator[None]:
             signal.signal(number, before)
 
     def handle(number: int, frame: FrameType | None) -> None:
-        restore()  # first, so that a second signal ends the process even if `act` blocks
+        restore()  # first: a second signal must end the process even if `act` blocks
         for hangup in _hangups():
-            # A terminal that is closed sends it twice: by its shell and by the kernel.
+            # A closed terminal sends it twice: by its shell and by the kernel.
             signal.signal(hangup, signal.SIG_IGN)
         act(signal.Signals(number).name)
 
@@ -57,8 +57,8 @@ def on_signals(act: Callable[[str], None]) -> Iterator[None]:
 def own_signals() -> Iterator[None]:
     """Keeps signals to this process and its handlers while Ray starts.
 
-    SIGHUP is blocked in the processes that are started meanwhile, and delivered here afterwards: a
-    closed terminal also signals the processes of a local Ray, without which no trial can write a
+    SIGHUP is blocked in the processes started meanwhile, and delivered here afterwards. A closed
+    terminal also signals the processes of a local Ray, and without them no trial can write a
     checkpoint. The handler of SIGTERM is restored, because Ray's handler ends all trials at once,
     with exit code 1.
     """

@@ -5,7 +5,7 @@ from typing import Self
 
 
 class Status(StrEnum):
-    """State of a trial; members are equal to the strings in event logs and JSON output.
+    """State of a trial. Members are equal to the strings in event logs and JSON output.
 
     `words` is the state as users read it, `colour` a style of `rich` ("" for none), `rank` the
     order in tables (the best first), `mlflow` the status of the trial's MLflow run.
@@ -27,7 +27,7 @@ class Status(StrEnum):
     def __new__(
         cls, name: str, words: str = "", colour: str = "", rank: int = 0, mlflow: str = ""
     ) -> Self:
-        """Makes the member that is equal to `name`, with its facts as attributes."""
+        """Makes the member equal to `name`, with its facts as attributes."""
         status = str.__new__(cls, name)
         status._value_ = name
         status.words, status.colour, status.rank, status.mlflow = words, colour, rank, mlflow

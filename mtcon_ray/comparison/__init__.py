@@ -1,1 +1,1 @@
-"""Comparison of several systems under one budget: a sweep over seeds for each, and one table."""
+"""Comparison of several systems under one budget: a sweep over seeds for each, and a table."""

@@ -1,8 +1,8 @@
 """Evaluation of a comparison's claims: paired difference, its interval, p, and a verdict.
 
 Each claim is tested against its margin alone, the minimum effect. No second test against zero is
-needed: a difference above a margin is above zero, and one that is above zero but not shown to be
-above the margin does not decide the claim.
+needed. A difference above a margin is above zero. A difference above zero does not decide the
+claim if it is not shown to be above the margin.
 """
 
 import math
@@ -31,20 +31,20 @@ from mtcon_ray.evaluation.intervals import (
     standard_error,
 )
 
-# Of each system that depends on its seed. Two seeds hardly show how far seeds differ.
+# Minimum for each seed-dependent system. Two seeds hardly show how far seeds differ.
 MIN_SEEDS = 3
-# Deviations of a paired difference over test items, and of a training over seeds. Those of the 400
-# trainings of docs/results/reproduction.md: 12 epochs of a small encoder on photographs.
+# Deviations of a paired difference over test items, and of a training over seeds. Measured on the
+# 400 trainings of docs/results/reproduction.md: 12 epochs of a small encoder on photographs.
 ITEM_DEVIATION, SEED_DEVIATION = 0.35, 0.007
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A claim and the paired difference that decides it.
+    """A claim and its deciding paired difference.
 
-    `difference` is None if there is no measurement, `p` and the `scores` of both systems if the
-    claim is not tested; `why` then has the reason. `p_holm` is p corrected for all claims that are
-    tested together, and `detectable` the difference from the margin that this test finds with 80 %
+    `difference` is None without a measurement. `p` and the `scores` of both systems are None if the
+    claim is not tested, and `why` then has the reason. `p_holm` is p corrected for all claims
+    tested together. `detectable` is the difference from the margin found by this test with 80 %
     power. `has_label` is False if the data of a system lack the claim's label.
     """
 
@@ -69,10 +69,10 @@ class Judged:
 
 
 def judged(rows: list[Row], claims: Iterable[ClaimSpec]) -> list[Judged]:
-    """Evaluates the claims whose systems are both among the rows; pass all claims of one table.
+    """Evaluates the claims with both systems among the rows. Pass all claims of a table.
 
-    Holm's correction counts the claims that can be tested. The variance over seeds of each of them
-    is at least the mean one of those on labels of the same kind.
+    Holm's correction counts the testable claims. For each claim the variance over seeds is at least
+    the mean of this variance over all claims on labels of the same kind.
     """
     row_of = {row.title: row for row in rows}
     found = [c for c in claims if c.better in row_of and c.than in row_of]
@@ -92,8 +92,8 @@ def judged(rows: list[Row], claims: Iterable[ClaimSpec]) -> list[Judged]:
 def planned(num_items: int, num_seeds: int, num_systems: int, num_claims: int) -> float:
     """Returns the difference of accuracies, a fraction, that claims will probably detect.
 
-    With 80 % power after Holm's correction, as `detectable`, where systems vary as those did from
-    which ITEM_DEVIATION and SEED_DEVIATION come.
+    With 80 % power after Holm's correction, as `detectable`, if systems vary like the systems
+    behind ITEM_DEVIATION and SEED_DEVIATION.
     """
     of_seeds = 2 * SEED_DEVIATION**2 / num_seeds
     variance = ITEM_DEVIATION**2 / num_items + of_seeds
@@ -123,7 +123,7 @@ def table(found: list[Judged]) -> Table:
 
 
 def as_csv(found: list[Judged]) -> str:
-    """Returns the claims as CSV; column `covers` names the sources of variation in the interval."""
+    """Returns the claims as CSV. Column `covers` names the sources of variation in the interval."""
     measured = ("difference", "low", "high", "covers", "detectable", "p", "p_holm")
     names = [*ClaimSpec.model_fields, *measured, "verdict", "why"]
     rows = []
@@ -150,14 +150,14 @@ def _measure(claim: ClaimSpec, better: Row, than: Row) -> Judged:
             return Judged(claim, heading, None, why, has_label=False)
         split = "test" if claim.label in data.tasks else "heldout"
         found = row.scores(split, claim.label)
-        # Equal results of several seeds would count as a system that hardly varies.
+        # Equal results of several seeds would count as a system with little variation.
         scores.append(found if found is None or row.depends_on_seed else found.of_first_seed())
     if scores[0] is None or scores[1] is None:
         return Judged(claim, heading, None, "no stored predictions")
     gap = difference(scores[0], scores[1])
     if gap is None:
         return Judged(claim, heading, None, "measured on different items")
-    # Fixed features have one result: no other seed is left out of the interval, and none is needed.
+    # Fixed features have a single result. No other seed is missing in the interval, or needed.
     varying = [row for row in (better, than) if row.depends_on_seed]
     fewest = min((len(row.finished) for row in varying), default=0)
     gap = gap._replace(over_seeds=fewest > 1)

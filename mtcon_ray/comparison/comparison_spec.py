@@ -24,37 +24,37 @@ from mtcon_ray.spec.run_spec import (
 )
 from mtcon_ray.spec.space import Dimension
 
-# Fields of a base's section `search` that limit the final trainings.
+# Fields of a base's section `search` with limits of the final trainings.
 LIMITS = ("max_concurrent", "max_failures", "max_hours", "max_device_hours", "stall_minutes")
 MAX_SYSTEMS = 100
-# An override of these may take a claim's label away; the claim is then not testable here.
+# An override of these may take a claim's label away. The claim is then not testable here.
 LABEL_FIELDS = ("data", "data.kind", "data.tasks", "data.held_out")
 
 
 class SystemSpec(Spec):
-    """One system of a comparison."""
+    """A system of a comparison."""
 
     method: dict[str, Any] | str = Field(description="the spec's `method` section, or its name")
     changes: dict[str, Any] = Field(
         {}, description="dotted path to value, where a system's recipe must differ from the base"
     )
     seeds: int | None = Field(
-        None, ge=1, le=100, description="trainings: seed, seed + 1, ...; null: tune.seeds, else 1"
+        None, ge=1, le=100, description="trainings: seed, seed + 1, ... null: tune.seeds, else 1"
     )
     tuned: bool = Field(True, description="false: trained as it stands, where others are tuned")
     space: dict[str, Dimension | None] = Field(
         {},
-        description="searched fields of this system, beside those of tune.space or in their place; "
-        "null: the field is not searched",
+        description="searched fields of this system, in addition to tune.space or replacing its "
+        "fields. null: the field is not searched",
     )
 
 
 class ClaimSpec(Spec):
-    """A statement for the comparison to decide: one system's score is above another's."""
+    """A statement for the comparison to decide: the score of a system is above another's."""
 
-    better: str = Field(description="title of the system that is said to be better")
-    than: str = Field(description="title of the system that it is compared with")
-    label: str = Field(description="the task, on test, or the held-out label that is scored")
+    better: str = Field(description="title of the system claimed to be better")
+    than: str = Field(description="title of the other system")
+    label: str = Field(description="the scored label: a task, on test, or a held-out label")
     margin: float = Field(0.0, ge=0, description="by more than this, a fraction")
 
 
@@ -66,7 +66,7 @@ class ComparisonSpec(Spec):
         pattern=r"^[a-z0-9][a-z0-9._-]{0,60}$", description="lower case letters, digits, . _ -"
     )
     base: dict[str, Any] = Field(
-        description="a spec without name and method; of search only limits"
+        description="a spec without name and method, with only limits in search"
     )
     systems: dict[str, SystemSpec] = Field(
         min_length=1, max_length=MAX_SYSTEMS, description="title to system"
@@ -101,28 +101,28 @@ class ComparisonSpec(Spec):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Validated specs by title; each is a sweep over seeds only.
+    """Validated specs by title, each a sweep over seeds only.
 
-    The spec of a tuned system still lacks the values that `tuning`, by title, will choose. With
-    tuning the seeds of all systems, tuned or not, follow those of the tuning sweeps.
+    The spec of a tuned system still lacks the values to be chosen by `tuning`, by title. With
+    tuning the seeds of all systems, tuned or not, follow the seeds of the tuning sweeps.
     """
 
     name: str
     specs: dict[str, RunSpec]
-    claims: tuple[ClaimSpec, ...] = ()  # claims whose systems are both among the specs
+    claims: tuple[ClaimSpec, ...] = ()  # claims with both systems among the specs
     tuning: Mapping[str, Tuning] = field(default_factory=dict)
 
 
 def load_comparison(
     path: Path, overrides: Iterable[str] = (), only: Iterable[str] = ()
 ) -> Comparison:
-    """Loads a comparison from YAML; overrides `a.b=value` change the base spec of all systems.
+    """Loads a comparison from YAML. Overrides `a.b=value` change the base spec of all systems.
 
-    Those that begin with `tune.` change the section `tune` instead.
-    `only` selects systems by title; empty selects all. Raises SpecError for an invalid file or
-    title, for a claim about a label that the data lack (unless an override changed the data's kind
-    or labels), for systems whose sweeps would share a folder, and for systems that would be tuned
-    with different numbers of configurations.
+    Overrides of `tune.` change the section `tune` instead.
+    `only` selects systems by title. If it is empty, all are selected. Raises SpecError for an
+    invalid file or title, for a claim about a label missing in the data (unless an override changed
+    the data's kind or labels), for systems with sweeps in the same folder, and for different
+    numbers of configurations in the tuning of systems.
     """
     raw, of_base = read_yaml(path), []
     base, folder = raw.get("base"), path.resolve().parent
@@ -159,7 +159,7 @@ def load_comparison(
 
 
 def _check_claims(given: ComparisonSpec, specs: dict[str, RunSpec], path: Path) -> None:
-    """Checks that each claim names two different systems, and a label of those among the specs.
+    """Checks that each claim names two different systems, and a label of these among the specs.
 
     Raises SpecError otherwise.
     """

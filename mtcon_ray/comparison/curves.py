@@ -11,14 +11,14 @@ ACROSS = 4
 SEED: dict[str, Any] = {"color": plotting.SKY, "linewidth": 0.9}
 MEAN: dict[str, Any] = {"color": plotting.BLUE, "linewidth": 1.6}
 OTHER: dict[str, Any] = {"color": "#B8B8B8", "linewidth": 0.6}
-# Systems without training have one value, drawn over all epochs.
+# Systems without training have a single value, drawn over all epochs.
 FIXED: tuple[dict[str, Any], ...] = tuple(
     {"color": plotting.INK, "linewidth": 1.0, "linestyle": line} for line in ("--", ":", "-.")
 )
 
 
 def curves(rows: list[Row]) -> bytes | None:
-    """Draws the objective of each trained system by epoch; returns a PNG, None without a curve.
+    """Draws the objective of each trained system by epoch. Returns a PNG, None without a curve.
 
     A panel has the system's seeds, their mean, and the means of the other systems in grey.
     """
@@ -35,7 +35,7 @@ def curves(rows: list[Row]) -> bytes | None:
         figure, panels = plotting.panels(len(means), height=height, columns=ACROSS)
         for i, (title, axes) in enumerate(zip(means, panels, strict=True)):
             axes.set_title(plotting.wrapped(title), loc="left", fontsize="medium")
-            # First: matplotlib leaves no margin beside a line that is inside the limits already.
+            # First: matplotlib leaves no margin next to a line inside the existing limits.
             for name, look in looks.items():
                 axes.axhline(levels[name], **look)
             for other in means:
@@ -59,7 +59,7 @@ def _by_seed(row: Row) -> list[dict[int, float]]:
 
 
 def _mean(seeds: list[dict[int, float]]) -> dict[int, float]:
-    """Returns the mean over seeds by epoch, of those epochs that all seeds have."""
+    """Returns the mean over seeds by epoch, for the epochs common to all seeds."""
     shared = set.intersection(*map(set, seeds)) if seeds else set()
     return {epoch: fmean(values[epoch] for values in seeds) for epoch in sorted(shared)}
 

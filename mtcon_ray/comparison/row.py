@@ -1,4 +1,4 @@
-"""Results of one system in a comparison: finished trainings, scores and their intervals."""
+"""Results of a system in a comparison: finished trainings, scores and their intervals."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,9 +14,9 @@ from mtcon_ray.records.results import SweepResults, TrialResult
 
 @dataclass(frozen=True)
 class Row:
-    """One system with its sweep's results, or the reason why there are none.
+    """A system with its sweep's results, or the reason for missing results.
 
-    `tuned` has the sweeps that chose its configuration, in order.
+    `tuned` has the sweeps behind the choice of its configuration, in order.
     """
 
     title: str
@@ -26,7 +26,7 @@ class Row:
 
     @property
     def finished(self) -> list[TrialResult]:
-        """Returns the system's finished trainings, one per seed."""
+        """Returns the system's finished trainings, a training per seed."""
         trials = self.results.trials if self.results else ()
         return [t for t in trials if t.status == Status.FINISHED and t.full_budget]
 
@@ -39,7 +39,7 @@ class Row:
 
     @property
     def is_trained(self) -> bool:
-        """True if the system's method trains its encoder; False also without results."""
+        """True if the system's method trains its encoder. False also without results."""
         return self.results is not None and self.results.spec.method.trains
 
     @property
@@ -50,7 +50,7 @@ class Row:
 
     @property
     def features(self) -> tuple[int, ...]:
-        """Returns the numbers of features that the probes saw, () where none was recorded."""
+        """Returns the numbers of features seen by the probes, () if no number was recorded."""
         recorded = (t.last_metrics.get(metrics.PROBE_FEATURES) for t in self.finished)
         return tuple(sorted({int(width) for width in recorded if width is not None}))
 
@@ -67,11 +67,11 @@ class Row:
         return metrics.Reading(fmean(values) if values else None, fmean(stds) if stds else None)
 
     def scores(self, split: str, label: str) -> Scores | None:
-        """Returns a label's score in each resample of the test items; None without predictions."""
+        """Returns a label's score in each resample of the test items, None without predictions."""
         return self._scores.get((split, self._names.get(label, label)))
 
     def interval(self, split: str, label: str) -> Interval | None:
-        """Returns a label's mean score over seeds with its interval; None without predictions."""
+        """Returns a label's mean score over seeds with its interval, None without predictions."""
         found = self.scores(split, label)
         return None if found is None else mean_interval(found)
 
@@ -99,6 +99,6 @@ def columns(rows: list[Row]) -> dict[tuple[str, str], str]:
 
 
 def objectives(rows: list[Row]) -> str:
-    """Returns the metric name of the systems' objective; several if their task kinds differ."""
+    """Returns the metric name of the systems' objective, or several if their task kinds differ."""
     names = [row.results.spec.labels.objective for row in rows if row.results]
     return ", ".join(sorted(set(names))) or metrics.MEAN_ACCURACY

@@ -1,4 +1,4 @@
-"""Training of all systems of a comparison, a sweep for each; finished ones are reused."""
+"""Training of all systems of a comparison, a sweep for each. Finished sweeps are reused."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
@@ -23,11 +23,11 @@ from mtcon_ray.records.results import SweepResults, load_sweep, trial_status
 from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.sweep.driver import run_sweep
 
-# Fields in which a finished sweep may differ. Not all that a resume may change: with a higher limit
-# a sweep that was cut short goes on.
+# Fields in which a finished sweep may differ. A resume may change more fields: an unfinished sweep
+# with a higher limit continues.
 FREE = ("resources", "search.max_concurrent")
 
-# Trains a sweep, or loads it if it is over; the text names it to the user.
+# Trains a sweep, or loads it if it is over. The text names it to the user.
 Train = Callable[[RunSpec, str], SweepResults]
 
 
@@ -38,16 +38,16 @@ def run_comparison(
     watch: Callable[[str], AbstractContextManager[Callbacks]],
     on_phase: Callable[[str], None] = lambda what: None,
 ) -> tuple[list[Row], Path]:
-    """Trains all systems, one after another; returns their rows in order and the tables' folder.
+    """Trains all systems, one after another. Returns their rows in order and the tables' folder.
 
     A second call resumes: it loads finished sweeps, which need no resources any more, and continues
-    unfinished sweeps. `watch` returns the callback (a context manager) of a sweep, by a text that
-    names it. `on_phase` is called with a text before the connection to a cluster. If a system
-    fails, its row has the reason, and the other systems are still trained. The tables are rewritten
-    before each sweep and at the end.
+    unfinished sweeps. `watch` returns the callback (a context manager) of a sweep. Its argument is
+    a text for the sweep. `on_phase` is called with a text before the connection to a cluster. If a
+    system fails, its row has the reason, and the other systems are still trained. The tables are
+    rewritten before each sweep and at the end.
 
-    Raises SpecError, DataError or ResourceError for problems that can be found before the first
-    training, and Interrupted as `run_sweep` does.
+    Raises SpecError, DataError or ResourceError for problems found before the first training, and
+    Interrupted as `run_sweep` does.
     """
     cluster = view_of(None, on_phase)
     for _ in plan_stages(_left(comparison, root), root, cluster):
@@ -57,7 +57,7 @@ def run_comparison(
 
     @cache
     def hold_session(cpus: int) -> None:
-        # Held by all sweeps from the first that is left to train, because starting Ray takes longer
+        # Held by all sweeps from the first untrained sweep on, because starting Ray takes longer
         # than a short training.
         session.enter_context(connected(folder / "ray.log", sweep_environment(cpus)))
 
@@ -88,7 +88,7 @@ def run_comparison(
 
 
 def _left(comparison: Comparison, root: Path) -> Comparison:
-    """Returns the systems of which a sweep is not over; only they need data and resources."""
+    """Returns the systems with unfinished sweeps. Only they need data and resources."""
 
     def stored(spec: RunSpec, what: str) -> SweepResults:
         results = _finished(sweep_folder(root, spec.name), spec)
@@ -106,7 +106,7 @@ def _left(comparison: Comparison, root: Path) -> Comparison:
 
 
 def _train_system(title: str, final: RunSpec, tuning: Tuning | None, train: Train) -> Row:
-    """Tunes a system, if it is tuned, and trains its seeds; a failure is told in its row."""
+    """Tunes a system, if required, and trains its seeds. Its row has the reason of a failure."""
     tuned: list[SweepResults] = []
     try:
         if tuning is not None:

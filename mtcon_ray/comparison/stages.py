@@ -17,7 +17,7 @@ from mtcon_ray.sweep.prior import first_configurations, prior_trials
 
 
 class Stage(NamedTuple):
-    """One sweep of a system: "tune", "again" or "seeds", the final one."""
+    """A sweep of a system: "tune", "again" or "seeds", the final sweep."""
 
     title: str
     name: str
@@ -42,7 +42,7 @@ def plan_stages(comparison: Comparison, root: Path, cluster: ClusterView) -> Ite
 
 
 def stage_lines(stages: Iterable[Stage]) -> list[str]:
-    """Returns a comparison's sweeps as a table, with sums; "at most" if they are not known."""
+    """Returns a comparison's sweeps as a table, with sums, "at most" if they are not known."""
     found = list(stages)
     rows = []
     for title, name, plan in found:
@@ -57,7 +57,7 @@ def stage_lines(stages: Iterable[Stage]) -> list[str]:
 
 
 def power_lines(claims: Sequence[ClaimSpec], stages: Iterable[Stage]) -> list[str]:
-    """Returns what the claims of a comparison will probably detect; [] without claims."""
+    """Returns lines about the probably detectable differences of the claims, [] without claims."""
     finals = {title: plan for title, name, plan in stages if name == "seeds"}
     titles = {title for claim in claims for title in (claim.better, claim.than)}
     used = [finals[title] for title in sorted(titles)]

@@ -73,7 +73,7 @@ def every_seed(rows: list[Row]) -> str:
 
 
 def picture(rows: list[Row]) -> bytes:
-    """Draws a panel per label with each system's mean score and interval; returns a PNG.
+    """Draws a panel per label with each system's mean score and interval. Returns a PNG.
 
     Dots are seeds. Without stored predictions the bar is the bootstrap deviation.
     """
@@ -81,7 +81,7 @@ def picture(rows: list[Row]) -> bytes:
     with plotting.styled():
         across = min(4, len(shown))
         names = [plotting.wrapped(row.title) for row in rows]
-        # In inches; a name on two lines needs more.
+        # In inches. A name on two lines needs more.
         height = 0.9 + (0.32 if any("\n" in name for name in names) else 0.24) * len(rows)
         figure, panels = plotting.panels(len(shown), height=height, columns=across)
         for i, ((split, label), axes) in enumerate(zip(shown, panels, strict=True)):
@@ -92,7 +92,7 @@ def picture(rows: list[Row]) -> bytes:
                     continue
                 bar: Any = std
                 if (interval := row.interval(split, label)) is not None:
-                    # Lengths to the left and right; the value may lie outside of the interval.
+                    # Lengths to the left and right. The value may lie outside of the interval.
                     sides = value - interval.low, interval.high - value
                     bar = [[max(0.0, side)] for side in sides]
                 axes.errorbar(value, place, xerr=bar, fmt="o", color=plotting.BLUE, capsize=3)
@@ -113,7 +113,7 @@ def picture(rows: list[Row]) -> bytes:
 def write_tables(folder: Path, rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> None:
     """Writes the results so far: table.md, table.csv, table.png, and curves.png of the trainings.
 
-    With claims also claims.csv; with tuned systems also tuning.csv.
+    Writes claims.csv if there are claims, and tuning.csv if systems were tuned.
     """
     make_folder(folder)
     claims = tuple(claims)
@@ -137,7 +137,7 @@ def _intervals(rows: list[Row]) -> list[Interval | None]:
 
 
 def _notes(rows: list[Row], claims: list[Judged]) -> str:
-    """Returns sentences that explain the table's numbers; "" if there is nothing to explain."""
+    """Returns sentences about the table's numbers, "" if nothing needs an explanation."""
     found = [*_intervals(rows), *(each.difference for each in claims if each.difference)]
     notes = []
     if any(found):
@@ -158,10 +158,10 @@ def _notes(rows: list[Row], claims: list[Judged]) -> str:
 
 
 def _beside_baselines(rows: list[Row]) -> str:
-    """Returns, by label, the number of trained systems above the best one without training.
+    """Returns, by label, the number of trained systems above the best system without training.
 
-    "" without both. A training budget whose systems do not beat fixed image features shows little
-    about them, however their means are ordered.
+    Returns "" unless both kinds exist. If its systems do not beat fixed image features, a training
+    budget shows little about them, in any order of their means.
     """
     counts = []
     for place, heading in columns(rows).items():
@@ -176,7 +176,7 @@ def _beside_baselines(rows: list[Row]) -> str:
 
 
 def _gauges(rows: list[Row]) -> str:
-    """Returns a line for each system whose own gauges say that it has learned nothing."""
+    """Returns a line for each system with gauges that show no learning."""
     found = []
     for row in rows:
         each = [t.last_metrics for t in row.finished]
@@ -187,5 +187,5 @@ def _gauges(rows: list[Row]) -> str:
 
 
 def _values(rows: list[Row], place: tuple[str, str]) -> list[float]:
-    """Returns the mean scores of the systems that have one."""
+    """Returns the mean scores of the systems, without missing scores."""
     return [v for row in rows if (v := row.reading(*place).value) is not None]

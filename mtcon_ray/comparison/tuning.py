@@ -1,4 +1,4 @@
-"""Equal tuning: the sweeps that choose a system's configuration before its final trainings.
+"""Equal tuning: the sweeps to choose a system's configuration before its final trainings.
 
 Every system tries the same number of configurations for the same number of epochs. Selection reads
 validation scores alone.
@@ -21,7 +21,7 @@ from mtcon_ray.spec.space import Dimension, Point
 
 # Listed values of all systems, and configurations of all systems: each of them is checked.
 MAX_TUNED = 10_000
-# A system's own dimensions beside those of `tune.space`; None removes one.
+# Dimensions added by a system to `tune.space`. None removes a dimension.
 Changes = Mapping[str, Dimension | None]
 
 
@@ -32,11 +32,11 @@ class TuneSpec(SearchSpec):
     again: int | None = Field(
         None,
         ge=1,
-        description="that many best configurations are trained again for train.epochs, and the "
-        "best of them is chosen; null: the best one after `epochs` is chosen",
+        description="number of best configurations trained again for train.epochs. The best of "
+        "them is chosen. null: the best after `epochs` is chosen",
     )
     seeds: int = Field(
-        3, ge=1, le=100, description="final trainings of a system, with seeds that tuning had not"
+        3, ge=1, le=100, description="final trainings of a system, with seeds unused in tuning"
     )
 
     def search(self, changes: Changes) -> dict[str, Any]:
@@ -53,10 +53,10 @@ class TuneSpec(SearchSpec):
 
 @dataclass(frozen=True)
 class Tuning:
-    """A system's sweeps before the final one.
+    """A system's sweeps before the final sweep.
 
-    `first` tries all configurations. `again` trains the best ones once more, for the final number
-    of epochs; `again_spec` sets them. Both use the spec's seed, and with `repeats` those after it.
+    `first` tries all configurations. `again` trains the best once more, for the final number of
+    epochs, and `again_spec` sets them. Both use the spec's seed, and with `repeats` the next seeds.
     """
 
     first: RunSpec
@@ -66,10 +66,10 @@ class Tuning:
 def make_tuning(
     tune: TuneSpec, changes: Changes, raw: Mapping[str, Any], *, where: str, folder: Path
 ) -> Tuning:
-    """Returns the sweeps that tune a system, whose spec is `raw`; relative paths start at `folder`.
+    """Returns the sweeps to tune a system with spec `raw`. Relative paths start at `folder`.
 
-    The space is checked at both budgets. `where` begins the message of the SpecError for anything
-    that is invalid.
+    The space is checked at both budgets. Raises SpecError for anything invalid, with a message that
+    begins with `where`.
     """
     search = tune.search(changes)
     whole = {"num_trials": tune.again or 1, "first_points": [], "scheduler": {"name": "none"}}
@@ -113,7 +113,7 @@ def check_equal(tuning: Mapping[str, Tuning], where: str) -> None:
 
 
 def again_spec(again: RunSpec, first: SweepResults) -> RunSpec:
-    """Returns the sweep `again` with the best configurations of the first one set.
+    """Returns the sweep `again` with the best configurations of the first sweep set.
 
     Raises MtconError if no configuration has a value.
     """
@@ -134,9 +134,9 @@ def final_spec(final: RunSpec, last: SweepResults) -> RunSpec:
 def best_points(results: SweepResults, count: int) -> list[Point]:
     """Returns the best configurations, at most `count`, best first.
 
-    Those that early stopping let train for a larger share of their epochs come first: they were
-    better at the same epoch. One that ended at a plateau has trained for all of them. Then the mean
-    validation score over seeds decides.
+    Configurations trained for a larger share of their epochs under early stopping come first: they
+    were better at the same epoch. A configuration ended at a plateau counts as fully trained. Then
+    the mean validation score over seeds decides.
     """
     valued = [t for t in results.trials if t.value is not None and t.status != Status.FAILED]
 

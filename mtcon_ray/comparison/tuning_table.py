@@ -1,4 +1,4 @@
-"""Tables of equal tuning: what each system tried, what that cost, and the values chosen."""
+"""Tables of equal tuning: configurations tried by each system, their cost, and chosen values."""
 
 import pandas as pd
 
@@ -15,7 +15,7 @@ NOTE = (
 
 
 def markdown(rows: list[Row]) -> str:
-    """Returns a Markdown table of cost and chosen values; "" if no system was tuned."""
+    """Returns a Markdown table of cost and chosen values, "" if no system was tuned."""
     if not any(row.tuned for row in rows):
         return ""
     short = short_paths(_searched(rows))
@@ -41,7 +41,7 @@ def markdown(rows: list[Row]) -> str:
 
 
 def as_csv(rows: list[Row]) -> str:
-    """Returns CSV with a row per training of the tuning sweeps; "" if no system was tuned.
+    """Returns CSV with a row per training of the tuning sweeps, "" if no system was tuned.
 
     Columns: system, sweep, trial, seed, status, epochs, hours, value, and every searched field.
     """
@@ -59,7 +59,7 @@ def as_csv(rows: list[Row]) -> str:
 
 
 def _sweeps(row: Row) -> tuple[SweepResults, ...]:
-    """Returns all sweeps of a system, the final one last if it was begun."""
+    """Returns all sweeps of a system, the final sweep last if it was begun."""
     return row.tuned if row.results is None else (*row.tuned, row.results)
 
 

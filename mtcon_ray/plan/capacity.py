@@ -1,4 +1,4 @@
-"""Nodes of a cluster, and the number of trials of a spec that fit on them at a time."""
+"""Nodes of a cluster, and the number of a spec's trials with room on them at a time."""
 
 import math
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from mtcon_ray.spec.run_spec import RunSpec
 
 @dataclass(frozen=True)
 class NodeKind:
-    """One kind of node: CPUs and GPUs of each, and their largest number (None: unknown)."""
+    """A kind of node: CPUs and GPUs of each, and their largest number (None: unknown)."""
 
     name: str
     cpus: float
@@ -17,13 +17,13 @@ class NodeKind:
     count: int | None
 
 
-# Ray 2.60 counts resources in this many units, and cuts off what a request has beyond whole ones.
+# Ray 2.60 counts resources in this many units, and cuts off any fraction of a unit.
 RAY_UNITS = 10_000
 
 
 @dataclass(frozen=True)
 class ClusterView:
-    """The nodes that a sweep may use, now or after scaling up; at most `most` nodes at once.
+    """The nodes available to a sweep, now or after scaling up, with at most `most` at once.
 
     `where` names the cluster in messages.
     """
@@ -34,7 +34,7 @@ class ClusterView:
 
 
 def check_cluster(spec: RunSpec, cluster: ClusterView) -> int | None:
-    """Returns the number of trials that fit at a time, None if unknown.
+    """Returns the number of trials with room at a time, None if unknown.
 
     Raises ResourceError if a worker fits on no node, or a trial's least number of workers does not
     fit on the whole cluster.
@@ -67,6 +67,6 @@ def check_cluster(spec: RunSpec, cluster: ClusterView) -> int | None:
             f"resources.workers must fit {cluster.where}, got {low} workers of {cpus} CPUs and "
             f"{gpus:g} GPUs where at most {total} fit; ask for fewer workers"
         )
-    # Ray gives a trial all workers that it may have, and the next trial what is left.
+    # Ray gives a trial all its permitted workers, and the next trial the rest.
     at_most, left = divmod(total, high)
     return min(at_most + (left >= low), spec.search.max_concurrent or total)

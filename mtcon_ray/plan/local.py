@@ -14,8 +14,8 @@ LOCAL = "local"
 def choose_device(spec: RunSpec) -> torch.device:
     """Returns the device of a training in this process: the first GPU or the CPU.
 
-    Raises ResourceError if a GPU is asked for and there is none, or if more than one worker or GPU
-    is asked for.
+    Raises ResourceError if the requested GPU is missing, or for a request of more than one worker
+    or GPU.
     """
     least, _ = spec.resources.worker_range
     if least > 1 or spec.resources.gpus > 1:
@@ -33,6 +33,6 @@ def choose_device(spec: RunSpec) -> torch.device:
 
 
 def this_machine() -> ClusterView:
-    """Returns this machine as a cluster of one node, as a local Ray would offer it."""
+    """Returns this machine as a cluster of a single node, as a local Ray would offer it."""
     node = NodeKind("this machine", float(usable_cpus()), float(torch.cuda.device_count()), 1)
     return ClusterView(LOCAL, (node,))

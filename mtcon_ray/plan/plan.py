@@ -1,6 +1,6 @@
 """The plan of a sweep or training, as commands print it and as plan.json records it.
 
-Imports no torch, so that recorded sweeps can be listed at once.
+Imports no torch: recorded sweeps can be listed at once.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ from mtcon_ray.spec.evaluate import Select
 
 
 class Plan(Spec):
-    """A resolved sweep. Counts are exact; where they differ between trials, the greatest."""
+    """A resolved sweep. Counts are exact. If trials differ, the largest count is given."""
 
     name: str
     root: str
@@ -29,41 +29,41 @@ class Plan(Spec):
     views_per_step: int
     images_per_trial: int  # images drawn, each in all its views
     images_total: int  # before early stopping saves any
-    # By name of a field: the least value that a trial may have, where searched fields change it.
-    # `images_total` is in it, and is an upper bound, if it depends on which configurations run.
+    # By name of a field: the least value of a trial, if searched fields change it. `images_total`
+    # is included, and is an upper bound, if it depends on the choice of configurations.
     least: dict[str, int] = Field({})
     scheduler: str  # early stopping, and whether it is the default
     rung_epochs: tuple[int, ...]  # epochs after which a trial may be stopped
-    epochs_total: int | None = None  # of all trials; None: they depend on the trials' values
+    epochs_total: int | None = None  # of all trials, None if they depend on the trials' values
     num_items: dict[str, int]  # by split
-    split_origin: str = ""  # where the splits come from; "" for those that a data set publishes
-    # Upper bound for val/accuracy, from the short probe's number of val items with a label of the
-    # task that has fewest.
+    split_origin: str = ""  # source of the splits, "" for splits published by a data set
+    # Upper bound for val/accuracy, from the short probe's number of labelled val items of the
+    # task with the fewest.
     standard_error: float
     classes: dict[str, int]  # by label column: classes, labels of a set, or 1 for numbers
     kinds: dict[str, Kind]  # by label column
     # Baseline by label column, on the test split: share of the most frequent class, or mean share
-    # of positives for a set; none for numbers.
+    # of positives for a set. Numbers have no baseline.
     majority: dict[str, float] = Field({})
-    objective: str = metrics.MEAN_ACCURACY  # the metric that chooses between trials
-    select: Select = "last"  # the epoch whose objective is a trial's value
-    # Version of the evaluation protocol; scores of different versions are not comparable.
+    objective: str = metrics.MEAN_ACCURACY  # the metric to choose between trials
+    select: Select = "last"  # the epoch with the trial's value of the objective
+    # Version of the evaluation protocol. Scores of different versions are not comparable.
     evaluation: int
-    parameters: int | None  # of encoder and heads; None: not counted
+    parameters: int | None  # of encoder and heads, None if not counted
     store_bytes: int
-    downloads: dict[str, int] = Field({})  # bytes that remain to download, by URL
+    downloads: dict[str, int] = Field({})  # remaining bytes to download, by URL
     cluster: str
-    concurrency: int | None  # trials at a time, at most num_trials; None: unknown
+    concurrency: int | None  # trials at a time, at most num_trials, None if unknown
     cpus_per_trial: int
     gpus_per_trial: float
-    # Measured rates and durations of one worker; None: not measured.
+    # Measured rates and durations of a single worker, None if not measured.
     images_per_second: float | None = None  # training throughput
     probe_seconds: float | None = None  # a validation probe
     test_seconds: float | None = None  # the test evaluation
     seconds_per_trial: float | None = None  # a trial, with probes and test evaluation
-    device_hours: float | None = None  # all trials; an upper bound if epochs_total is None
-    # All trials, `concurrency` at a time. None also if that is unknown, and for trials with several
-    # workers or a share of a GPU.
+    device_hours: float | None = None  # all trials, an upper bound if epochs_total is None
+    # All trials, `concurrency` at a time. None also if the concurrency is unknown, and for trials
+    # with several workers or a share of a GPU.
     wall_hours: float | None = None
     first_configurations: tuple[dict[str, Any], ...]
     warnings: tuple[str, ...]
@@ -75,7 +75,7 @@ class Plan(Spec):
 
 
 def range_text(least: int, most: int) -> str:
-    """Returns both numbers, or the one if they are equal.
+    """Returns both numbers, or a single number if they are equal.
 
     >>> range_text(16, 32), range_text(5000, 5000)
     ('16 to 32', '5,000')

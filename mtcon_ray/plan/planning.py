@@ -27,8 +27,8 @@ from mtcon_ray.spec.evaluate import EVALUATION
 from mtcon_ray.spec.run_spec import RunSpec, with_each_encoder, with_values
 from mtcon_ray.spec.search import SearchSpec
 
-# Standard error of val/accuracy above which `plan` warns: configurations whose scores differ by
-# less are ranked by chance.
+# Standard error of val/accuracy above which `plan` warns. Configurations with a smaller difference
+# in score are ranked by chance.
 MAX_STANDARD_ERROR = 0.02
 # Labelled items of a split below which a score and its bootstrap deviation say nothing: an accuracy
 # of one item has the deviation 0.
@@ -37,7 +37,7 @@ LEAST_LABELLED = 5
 
 @dataclass(frozen=True)
 class Rates:
-    """Measured rates of one worker, with its share of the batch, alone on the machine."""
+    """Measured rates of a worker, with its share of the batch, alone on the machine."""
 
     images_per_second: float
     """Training throughput; each image counts once, whatever its number of views."""
@@ -58,11 +58,11 @@ def make_plan(
     rates: Rates | None = None,
     count_parameters: bool = True,
 ) -> Plan:
-    """Returns the plan of a spec; with measured rates it includes times.
+    """Returns the plan of a spec, including times if measured rates are given.
 
-    `table` has the labels, of `check_data` or of the decoded data set; `downloads` the bytes that
-    remain to be downloaded, by URL. Without `count_parameters` networks are built only where that
-    checks their spec, which saves seconds.
+    `table` has the labels, of `check_data` or of the decoded data set. `downloads` has the
+    remaining bytes to download, by URL. Without `count_parameters` networks are built only to check
+    their spec, which saves seconds.
 
     Raises CheckpointError, DataError, ResourceError or SpecError if the spec could never run.
     """
@@ -95,8 +95,8 @@ def make_plan(
     most = {field: greatest for field, (_, greatest) in counts.items()}
     epochs, known_epochs = most["epochs"], _known_epochs(spec)
     share = (known_epochs or total * epochs) / (total * epochs)
-    # Rates are of a single worker: the speed of trials with several workers, or of trials that
-    # share a GPU, is unknown.
+    # Rates are of a single worker: the speed of trials with several workers, or with a share of a
+    # GPU, is unknown.
     at_a_time = concurrency if high == 1 and not 0 < spec.resources.gpus < 1 else None
     num_probes = math.ceil(epochs / spec.evaluate.every)
     images = most["images_per_trial"]
@@ -153,13 +153,13 @@ def _hours(
 ) -> dict[str, float | None]:
     """Returns the fields of the plan that depend on measured rates.
 
-    `num_images` and `num_probes` are per trial. `share` is the mean fraction of its epochs that a
-    trial trains, given early stopping. `few` trials run at a time, None if that or their speed is
+    `num_images` and `num_probes` are per trial. `share` is the mean fraction of its epochs trained
+    by a trial, given early stopping. `few` trials run at a time, None if their number or speed is
     unknown.
     """
     training = num_images / rates.images_per_second + num_probes * rates.probe_seconds
     seconds = training + rates.test_seconds
-    # An overestimate: trials that are stopped early have no test evaluation.
+    # An overestimate: trials stopped early have no test evaluation.
     mean = training * share + rates.test_seconds
     wall = max(seconds, math.ceil(num_trials / few) * mean) if few else None
     return {
@@ -171,7 +171,7 @@ def _hours(
 
 
 def _balance_warnings(spec: RunSpec, table: LabelTable) -> Iterator[str]:
-    """Yields a warning for each balanced task that some training items have no label of."""
+    """Yields a warning for each balanced task without labels on some training items."""
     train = table.rows("train")
     for task in dict.fromkeys(spec.train.balance):
         missing = len(train) - int(table.known(task)[train].sum())
@@ -183,7 +183,7 @@ def _balance_warnings(spec: RunSpec, table: LabelTable) -> Iterator[str]:
 
 
 def _few_labels(spec: RunSpec, table: LabelTable) -> Iterator[str]:
-    """Yields a warning for each label that is measured on very few items."""
+    """Yields a warning for each label measured on very few items."""
     for label in spec.labels.kinds:
         for split in SPLITS[1:]:
             number = int(table.known(label)[table.rows(split)].sum())
@@ -195,9 +195,9 @@ def _few_labels(spec: RunSpec, table: LabelTable) -> Iterator[str]:
 
 
 def _noise_warnings(spec: RunSpec, table: LabelTable, worst: str, num_scored: int) -> Iterator[str]:
-    """Yields a warning if validation has too few labels to tell configurations apart.
+    """Yields a warning if validation has too few labels to distinguish configurations.
 
-    `worst` is the task with the fewest, `num_scored`, among the items that a probe reads.
+    `worst` is the task with the fewest, `num_scored`, among the items read by a probe.
     """
     needed, max_items = math.ceil(0.25 / MAX_STANDARD_ERROR**2), spec.evaluate.short_probe.max_items
     if not spec.data.tasks or spec.search.num_configurations == 1 or num_scored >= needed:
@@ -216,7 +216,7 @@ def _noise_warnings(spec: RunSpec, table: LabelTable, worst: str, num_scored: in
 
 
 def numbers_of(spec: RunSpec, path: str, value: int | None) -> Sequence[int]:
-    """Returns all numbers that trials have in a field, ascending; `value` if it is not searched."""
+    """Returns all numbers of a field among trials, ascending, or `value` if it is not searched."""
     searched = spec.search.space.get(path)
     if searched and searched.bounds:
         low, high = searched.bounds
@@ -233,13 +233,13 @@ def _counts(spec: RunSpec, num_train: int) -> dict[str, tuple[int, int]]:
     batches = numbers_of(spec, "train.batch_size", spec.train.batch_size)
     views = numbers_of(spec, "views.num_views", spec.views.num_views)
     rows = [method.rows_per_example(num_views) for num_views in (views[0], views[-1])]
-    # Of a method on triplets their number, which may be searched; else the training items.
+    # For a method on triplets their number, which may be searched, else the training items.
     examples = numbers_of(spec, "method.num_triplets", method.num_examples(num_train))
     if not method.trains:
         examples = [0]
 
     def seen(num_examples: int) -> Iterator[int]:
-        """Yields the images of an epoch by batch size; the last incomplete batch is dropped."""
+        """Yields the images of an epoch by batch size, without the last incomplete batch."""
         return (num_examples // b * b * method.images_per_example for b in batches)
 
     least, most = min(seen(examples[0])) * epochs[0], max(seen(examples[-1])) * epochs[-1]
@@ -259,7 +259,7 @@ def _counts(spec: RunSpec, num_train: int) -> dict[str, tuple[int, int]]:
 
 
 def _known_epochs(spec: RunSpec) -> int | None:
-    """Returns the total epochs of all trials; None if they depend on the trials' values."""
+    """Returns the total epochs of all trials, None if they depend on the trials' values."""
     total = spec.search.num_planned_trials
     epochs = numbers_of(spec, "train.epochs", spec.train.epochs)
     if len(epochs) == 1:
@@ -280,7 +280,7 @@ def _count_parameters(
     """Returns numbers of parameters of encoder and heads, the least and the greatest among them.
 
     Building the networks also checks that the encoder's weights, searched ones too, fit them.
-    Without `all_networks` only the networks that need this check are built, and the list may be
+    If `all_networks` is False, only the networks with this check are built, and the list may be
     empty. Raises CheckpointError if weights do not fit, SpecError if an encoder refuses the views.
     """
 
@@ -302,7 +302,7 @@ def _count_parameters(
     found = []
     for end in (min, max):  # networks grow with each number
         values = {path: end(listed) for path, listed in numbers.items() if listed}
-        # Values may be refused together; no trial has them then.
+        # Values may be refused together. No trial has them then.
         with suppress(SpecError):
             found += [count(with_values(spec, {**values, "search": {}}))] if values else []
     return found or counts[:1]

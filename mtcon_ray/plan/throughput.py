@@ -24,7 +24,7 @@ NUM_WARMUP_STEPS = 5
 
 
 def measure_rates(spec: RunSpec, root: Path) -> Rates:
-    """Returns the rates of one worker on this machine, with a worker's share of the batch.
+    """Returns the rates of a worker on this machine, with a worker's share of the batch.
 
     Images per second are the median over NUM_STEPS steps. The network is then evaluated once as at
     the end of a trial, and validated once. Decodes the images into the image store if needed.

@@ -11,7 +11,7 @@ from mtcon_ray.base.registry import Choice, Spec, Table
 # Version of the evaluation protocol. Increase it whenever scores are measured differently: scores
 # of different versions are never compared.
 EVALUATION = 2
-# Norm of the gradient, relative to that at zero weights, below which a probe has converged.
+# Norm of the gradient, relative to its norm at zero weights, below which a probe has converged.
 CONVERGED = 1e-4
 
 Select = Literal["last", "best"]
@@ -23,9 +23,9 @@ Penalties = Annotated[tuple[Penalty, ...], Field(min_length=1, max_length=20)]
 class ShortProbeSpec(Spec):
     """The probe that computes the objective, val/accuracy or val/score, during training.
 
-    For classes and label sets it is a logistic regression with one penalty, solved until the
-    gradient is 3e-3 of that at zero weights (the test evaluation: below 1e-4); for numbers a ridge
-    regression. It uses and scores subsets of train and val that the trial's seed chooses.
+    For classes and label sets it is a logistic regression with a single penalty, solved until the
+    gradient is 3e-3 of its value at zero weights (the test evaluation: below 1e-4). For numbers it
+    is a ridge regression. It uses and scores subsets of train and val chosen by the trial's seed.
     """
 
     penalty: Penalty = Field(
@@ -46,8 +46,8 @@ class ConvergedProbeSpec(Spec):
     solver: Literal["lbfgs"]
     penalties: Penalties = Field(
         (1e-1, 1e-2, 1e-3, 1e-4, 1e-5),
-        description="L2 penalties: half of one times the squared norm of the weights is added; the "
-        "best on val is taken for each label",
+        description="L2 penalties: half of a penalty times the squared norm of the weights is "
+        "added. For each label the penalty with the best val score is used",
     )
 
 
@@ -59,11 +59,11 @@ class SGDProbeSpec(Spec):
 
     solver: Literal["sgd"]
     epochs: int = Field(
-        20, ge=1, description="passes over the training split; the best one on val is taken"
+        20, ge=1, description="passes over the training split. The best pass on val is used"
     )
     batch_size: int = Field(64, ge=1, description="items per step")
     lr: Rate | Annotated[tuple[Rate, ...], Field(min_length=1, max_length=20)] = Field(
-        0.1, description="learning rate; of several, the best on val is taken for each label"
+        0.1, description="learning rate, or several: the best on val is used for each label"
     )
     momentum: float = Field(0.0, ge=0, lt=1, description="of the steps")
     weight_decay: float = Field(0.0, ge=0, description="of the weights")
@@ -96,27 +96,27 @@ class SGD:
 
 
 class LabelSetsSpec(Spec):
-    """Fields that only the probe of a label set has, with `probe.solver: sgd`."""
+    """Fields for the probe of a label set alone, with `probe.solver: sgd`."""
 
     loss: Literal["bce", "asymmetric"] = Field(
-        "bce", description="binary cross-entropy; asymmetric: gamma 4 and 0, clip 0.05"
+        "bce", description="binary cross-entropy, or asymmetric with gamma 4 and 0, clip 0.05"
     )
     ema: float | None = Field(
         None,
         ge=0,
         lt=1,
-        description="decay of a moving average of the weights (MultiSupCon: 0.9997); the better of "
-        "average and weights on val is taken",
+        description="decay of a moving average of the weights (MultiSupCon: 0.9997). The better of "
+        "average and weights on val is used",
     )
 
 
 class NumbersSpec(Spec):
-    """The ridge regression that probes a number."""
+    """The ridge regression as probe of a number."""
 
     penalties: Penalties = Field(
         (1e-5, 1e-4, 1e-3, 1e-2, 1e-1),
-        description="ridge penalties, as shares of the features' mean variance; the best on val is "
-        "taken, during training the middle one",
+        description="ridge penalties, as shares of the features' mean variance. The best on val is "
+        "used, during training the middle penalty",
     )
 
 
@@ -124,12 +124,12 @@ class EvaluateSpec(Spec):
     """Schedule and settings of the probes of the frozen encoder."""
 
     every: int = Field(
-        1, ge=1, description="epochs between validation probes; the last epoch is always probed"
+        1, ge=1, description="epochs between validation probes. The last epoch is always probed"
     )
     select: Select = Field(
         "last",
-        description="epoch whose network gives a trial's value, test scores, model.pt and export: "
-        "the last one, or the one with the best value",
+        description="epoch of the network for a trial's value, test scores, model.pt and export: "
+        "the last epoch, or the epoch with the best value",
     )
     short_probe: ShortProbeSpec = ShortProbeSpec()
     probe: Annotated[ProbeSpec, Choice(SOLVERS, "solver", "lbfgs")] = ConvergedProbeSpec(
@@ -157,10 +157,10 @@ class EvaluateSpec(Spec):
 
 
 def selected_epoch(values: Mapping[int, float], select: Select) -> int | None:
-    """Returns the epoch whose network is selected, from validation values by epoch.
+    """Returns the epoch of the selected network, from validation values by epoch.
 
-    With "last" the last epoch; with "best" the first epoch with the highest finite value, or the
-    last one if no value is finite. None if `values` is empty.
+    With "last" the last epoch. With "best" the first epoch with the highest finite value, or the
+    last epoch if no value is finite. None if `values` is empty.
     """
     finite = [epoch for epoch, value in sorted(values.items()) if math.isfinite(value)]
     if select == "last" or not finite:

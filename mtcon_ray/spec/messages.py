@@ -1,4 +1,4 @@
-"""Error messages for pydantic's validation errors: path, rule, value, and way out."""
+"""Error messages for pydantic's validation errors: path, rule, value, and solution."""
 
 import re
 from difflib import get_close_matches
@@ -51,7 +51,7 @@ KINDS = {
     "dict": "a mapping",
     "model": "a mapping of fields",
 }
-# The member of a union that pydantic appends to a location.
+# The member of a union, as pydantic appends it to a location.
 MEMBER = re.compile(r"int|float|str|bool|(constrained-|tuple\[|dict\[).*")
 MAX_SHOWN = 200
 MAX_LINES = 20
@@ -67,7 +67,7 @@ def explain(error: ValidationError, model: type[Spec]) -> str:
             lines["..."] = f"... and {error.error_count() - number:,} more problems"
             break
         if problem["type"] == "too_short" and len(problem["input"]) >= problem["ctx"]["min_length"]:
-            # pydantic counts valid entries only; each invalid one is reported by itself.
+            # pydantic counts valid entries only. Each invalid entry is reported by itself.
             continue
         location = _without_member(_without_kind(problem["loc"], model))
         path = ".".join(map(str, location))
@@ -75,7 +75,7 @@ def explain(error: ValidationError, model: type[Spec]) -> str:
         if rule is None:
             lines[f"{path} {number}"] = _line(problem, location, model)
             continue
-        # pydantic reports one problem per member of a union; their rules are joined by "or".
+        # pydantic reports a problem per member of a union. Their rules are joined by "or".
         rules.setdefault(path, []).append(rule)
         way_out = _way_out(problem) if len(rules[path]) == 1 else ""
         must = " or ".join(dict.fromkeys(rules[path]))
@@ -106,7 +106,7 @@ def _line(problem: Any, location: Location, model: type[Spec]) -> str:
 
 
 def _rule(problem: Any) -> str | None:
-    """Returns the text that follows "must", or None if the problem is not of that form."""
+    """Returns the text after "must", or None if the problem has another form."""
     match problem["type"]:
         case "model_type" if problem["ctx"]["class_name"] == "Dimension":
             return f"be one of {FORMS}"
@@ -141,8 +141,8 @@ def _way_out(problem: Any) -> str:
 def _near_key(location: Location, model: type[Spec]) -> str:
     """Returns the end of a message about an unknown key.
 
-    It suggests a similar field of the same section, of another kind or of another section; if
-    there is none, it lists the fields of the section.
+    It suggests a similar field of the same section, of another kind or of another section. Without
+    a similar field it lists the fields of the section.
     """
     key, place, paths = str(location[-1]), _without_kind(location, model)[:-1], field_paths(model)
     if "space" in place:
@@ -177,7 +177,7 @@ def _shown(value: Any) -> str:
 
 
 def _without_kind(location: Location, model: type[Spec]) -> Location:
-    """Returns a location without the kind that pydantic inserts after the section."""
+    """Returns a location without the kind inserted by pydantic after the section."""
     for place, choice in choice_fields(model).items():
         n = len(place)
         if location[:n] == place and len(location) > n and location[n] in set(choice.table):
@@ -186,7 +186,7 @@ def _without_kind(location: Location, model: type[Spec]) -> Location:
 
 
 def _without_member(location: Location) -> Location:
-    """Returns a location up to the field, without the union member that pydantic appends."""
+    """Returns a location up to the field, without the union member appended by pydantic."""
     for i, key in enumerate(location):
         # In a search space `int` is the name of a kind of dimension.
         if "space" not in location[:i] and MEMBER.fullmatch(str(key)):

@@ -21,29 +21,29 @@ MIRROR_SECONDS = 60.0
 
 
 class ResourcesSpec(Spec):
-    """Resources of one trial in the cluster."""
+    """Resources of a trial in the cluster."""
 
     workers: int | tuple[int, int] = Field(
         1,
-        description="processes of one trial, or [least, most] for an elastic trial; each number "
+        description="processes of a trial, or [least, most] for an elastic trial. Each number "
         "from least to most must divide train.batch_size",
     )
-    cpus: int = Field(1, ge=1, le=4096, description="per worker; also torch's threads")
-    gpus: float = Field(0, ge=0, le=1024, description="per worker; below 1 shares a GPU")
+    cpus: int = Field(1, ge=1, le=4096, description="per worker, also torch's threads")
+    gpus: float = Field(0, ge=0, le=1024, description="per worker. A GPU is shared if below 1")
 
     @property
     def worker_range(self) -> tuple[int, int]:
-        """Smallest and largest number of workers of one trial."""
+        """Smallest and largest number of workers of a trial."""
         return (self.workers, self.workers) if isinstance(self.workers, int) else self.workers
 
     @property
     def gpu_share(self) -> float:
-        """Fraction of a GPU's memory that each worker may use; 1 without a GPU."""
+        """Fraction of a GPU's memory available to each worker, 1 without a GPU."""
         return min(1.0, self.gpus or 1.0)
 
     @property
     def devices(self) -> float:
-        """GPUs of one trial with its largest number of workers; 1 without GPUs."""
+        """GPUs of a trial with its largest number of workers, 1 without GPUs."""
         return self.gpus * self.worker_range[1] or 1.0
 
     @model_validator(mode="after")
@@ -62,17 +62,17 @@ class TrackingSpec(Spec):
     """MLflow server and experiment in which runs are recorded."""
 
     uri: str | None = Field(
-        None, description="MLflow server; null: MLFLOW_TRACKING_URI, else SQLite under the root"
+        None, description="MLflow server. null: MLFLOW_TRACKING_URI, else SQLite under the root"
     )
     experiment: str = Field("mtcon-ray", min_length=1, max_length=250)
     offline: bool = Field(
-        False, description="write events to local files only; `track-sync` sends them later"
+        False, description="write events to local files only. `track-sync` sends them later"
     )
     checkpoints: Literal["none", "kept", "all"] = Field(
         "kept",
-        description="whose networks and predictions become artifacts: of no trial, of finished "
-        "trials (with storage.keep of those it keeps, when the sweep has ended), or of all that "
-        "were probed",
+        description="trials with networks and predictions as artifacts: no trial, finished trials "
+        "(with storage.keep only the kept trials, when the sweep has ended), or all probed "
+        "trials",
     )
 
     system_metrics: bool = Field(
@@ -80,7 +80,7 @@ class TrackingSpec(Spec):
     )
 
     def sends_files_of(self, status: Status) -> bool:
-        """Returns True if the files of a trial that ended so become artifacts."""
+        """Returns True if the files of a trial with this final status become artifacts."""
         if self.checkpoints == "all":
             return status.is_final
         return self.checkpoints == "kept" and status is Status.FINISHED
@@ -100,25 +100,25 @@ class StorageSpec(Spec):
     """Folders in which files are written, and which of them stay."""
 
     root: LocalPath | None = Field(
-        None, description="absolute folder; null: MTCON_RAY_ROOT, else ~/mtcon-ray"
+        None, description="absolute folder. null: MTCON_RAY_ROOT, else ~/mtcon-ray"
     )
     node_store: str | None = Field(
         None,
         pattern=r"^(/|~/)",
         description="absolute folder on each node's own disk, to which its first trial copies the "
-        "decoded images; null: trials read them below the root",
+        "decoded images. null: trials read them below the root",
     )
     keep: int | None = Field(
         None,
         ge=1,
-        description="number of best trials whose networks a sweep keeps on disk; those of worse "
-        "ones are removed when they have ended; null: all",
+        description="number of best trials with networks kept on disk. The networks of worse "
+        "trials are removed when they have ended. null: all",
     )
     mirror: WritableUrl | None = Field(
         None,
         description="s3:// or gs:// folder to which a sweep's driver copies the sweep once "
-        "a minute, below its name; `mtcon-ray resume URL/NAME` goes on from there elsewhere; null: "
-        "none",
+        "a minute, below its name. `mtcon-ray resume URL/NAME` continues it on another machine. "
+        "null: none",
     )
 
     @field_validator("root", mode="before")

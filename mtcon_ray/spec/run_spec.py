@@ -38,7 +38,7 @@ from mtcon_ray.spec.search import SearchSpec
 from mtcon_ray.spec.space import with_lists
 from mtcon_ray.spec.train import TrainSpec
 
-# Sections that are not part of a trial's configuration.
+# Sections outside of a trial's configuration.
 NOT_SEARCHABLE = ("version", "name", "plugins", "search", "resources", "tracking", "storage")
 # A sweep without `search.scheduler` uses ASHA if it has at least this many trials.
 MIN_ASHA_TRIALS = 10
@@ -57,8 +57,8 @@ class RunSpec(Spec):
     seed: int = Field(0, ge=0, lt=2**31, description="everything random follows from it")
     plugins: tuple[Annotated[str, Field(pattern=f"^{MODULE}$")], ...] = Field(
         (),
-        description="modules with further methods, encoders, kinds of data or schedulers, beside "
-        "the spec; needs --allow-plugins",
+        description="modules with further methods, encoders, kinds of data or schedulers, in the "
+        "spec's folder or installed. Needs --allow-plugins",
     )
     data: Annotated[DataSpec, Choice(SOURCES, "kind")] = Field(
         # mypy sees the base class of all sources' sections, which has further required fields.
@@ -136,8 +136,8 @@ class RunSpec(Spec):
 
     @property
     def scheduler(self) -> SchedulerSpec:
-        """The scheduler of the sweep: `search.scheduler`, or the default if that is omitted."""
-        # With fewer trials ASHA compares each with one or two others, by noisy probes.
+        """The scheduler of the sweep: `search.scheduler`, or the default if it is omitted."""
+        # With fewer trials ASHA compares each trial with one or two others, by noisy probes.
         many = self.search.num_planned_trials >= MIN_ASHA_TRIALS
         is_asha = many and self._is_probed_before_last_rung(ASHA.Spec())
         return self.search.scheduler or (ASHA.Spec() if is_asha else NoScheduler.Spec())
@@ -157,7 +157,7 @@ class RunSpec(Spec):
             )
 
     def problem(self, sizes: Mapping[str, int]) -> Problem:
-        """Returns the description from which the method is constructed; sizes as in `Problem`."""
+        """Returns the description for the method's constructor, with sizes as in `Problem`."""
         return Problem(
             kinds={task: self.data.kind_of(task) for task in self.data.tasks},
             batch_size=self.train.batch_size,
@@ -170,10 +170,10 @@ class RunSpec(Spec):
         )
 
     def trial(self, values: Mapping[str, Any], repeat: int = 0) -> "RunSpec":
-        """Returns the spec of one trial: with searched values, seed + repeat, and no search.
+        """Returns the spec of a trial: with searched values, seed + repeat, and no search.
 
-        Of the section `search` the objective stays, which selects epochs too. train.warmup_epochs
-        is written out. Raises SpecError if a value is invalid.
+        Keeps `search.objective`, which also selects the epoch, and drops the rest of `search`.
+        Writes train.warmup_epochs out. Raises SpecError if a value is invalid.
         """
         values = with_lists(self.search.space, values)
         search = {"objective": self.search.objective}
@@ -183,7 +183,7 @@ class RunSpec(Spec):
 
 
 def not_comparable() -> dict[str, str]:
-    """Returns the fields whose values cannot be compared within a sweep, and what to do instead."""
+    """Returns the fields with incomparable values within a sweep, and what to do instead."""
     return {
         **{
             ".".join(map(str, path)): "each kind has fields of its own; `mtcon-ray compare` trains "
@@ -222,9 +222,9 @@ def load_spec(path: Path, overrides: Iterable[str] = (), *, with_search: bool = 
 def parse_spec(
     raw: Mapping[str, Any], *, where: str = "spec", folder: Path | None = None
 ) -> RunSpec:
-    """Returns the spec from plain data; relative paths start at `folder`.
+    """Returns the spec from plain data. Relative paths start at `folder`.
 
-    `where` begins the message of the SpecError that is raised if the data are invalid.
+    Raises SpecError if the data are invalid, with a message that begins with `where`.
     """
     import_plugins(raw, where=where, folder=folder)
     spec = _validated(raw, f"{where}: ", {"folder": folder})
@@ -233,9 +233,9 @@ def parse_spec(
 
 
 def import_plugins(raw: Mapping[str, Any], *, where: str, folder: Path | None) -> bool:
-    """Imports the plugins that a spec names, as plain data; returns True if there are new ones.
+    """Imports the plugins named by a spec as plain data. Returns True if a plugin is new.
 
-    Raises SpecError without the user's consent, and if one cannot be imported.
+    Raises SpecError without the user's consent, and if a plugin cannot be imported.
     """
     is_new = import_named(raw.get("plugins"), where, folder)
     if is_new:
@@ -244,7 +244,7 @@ def import_plugins(raw: Mapping[str, Any], *, where: str, folder: Path | None) -
 
 
 def dump_spec(spec: RunSpec) -> dict[str, Any]:
-    """Returns the spec as plain data with all defaults; `parse_spec` reads it back."""
+    """Returns the spec as plain data with all defaults, which `parse_spec` reads back."""
     return spec.model_dump(mode="json", by_alias=True)
 
 
@@ -268,9 +268,9 @@ def with_each_encoder(spec: RunSpec) -> Iterator[RunSpec]:
 
 
 def with_scheduler(spec: RunSpec, recorded: RunSpec | None = None) -> RunSpec:
-    """Returns the spec with `search.scheduler` written out, for a sweep that starts or resumes.
+    """Returns the spec with `search.scheduler` written out, for the start or resume of a sweep.
 
-    If the spec omits it, the scheduler is that of `recorded`, the spec stored for the same sweep.
+    If the spec omits it, the scheduler of `recorded` is used, the stored spec of the same sweep.
     A sweep therefore keeps its scheduler if trials are added. Without `recorded` it is the default.
     """
     if spec.search.scheduler is not None:
@@ -301,7 +301,7 @@ def check_space(spec: RunSpec, where: str = "spec") -> None:
 
 
 def apply_override(raw: dict[str, Any], override: str) -> None:
-    """Sets the field of a `path=value` override in plain data; the value is read as YAML.
+    """Sets the field of a `path=value` override in plain data. The value is read as YAML.
 
     Relative paths start at the working directory and are made absolute. Raises SpecError if the
     override is malformed.
@@ -313,7 +313,7 @@ def apply_override(raw: dict[str, Any], override: str) -> None:
     path = path.strip()
     if path in path_fields(RunSpec) and isinstance(value, str) and not is_url(value):
         file = expanded(value).absolute()
-        # These weights may be a name, such as imagenet; the encoder refuses an unknown one.
+        # These weights may be a name, such as imagenet. The encoder refuses an unknown name.
         is_name = path == "model.encoder.weights" and is_word(value) and not file.exists()
         value = value if is_name else str(file)
     set_value(raw, path, value)
@@ -322,9 +322,9 @@ def apply_override(raw: dict[str, Any], override: str) -> None:
 def set_value(raw: dict[str, Any], path: str, value: Any) -> None:
     """Sets the field at a dotted path of plain data, creating missing sections.
 
-    Raises SpecError if the path leads through a field that is no section.
+    Raises SpecError if a field on the path is not a section.
     """
-    # A key of these mappings may contain dots, so the rest of a path is one key.
+    # A key of these mappings may contain dots, so the rest of a path is a single key.
     open_keys = open_fields(RunSpec)
     open_key = next((o for o in open_keys if path.startswith(f"{o}.")), None)
     keys = [*open_key.split("."), path[len(open_key) + 1 :]] if open_key else path.split(".")

@@ -1,4 +1,4 @@
-"""Early stopping rules as plain data; `mtcon_ray.sweep` converts them to Ray Tune schedulers."""
+"""Early stopping rules as plain data. `mtcon_ray.sweep` converts them to Ray Tune schedulers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ class SchedulerSpec(Spec):
     def rung_epochs(self, epochs: int, every: int) -> tuple[int, ...]:
         """Returns the rungs of a trial in epochs, each rounded up to the next probe.
 
-        `epochs` is the length of the trial; probes are every `every` epochs and at the end.
+        `epochs` is the length of the trial. Probes are every `every` epochs and at the end.
 
         >>> ASHA.Spec(grace=0.25, reduction=2).rung_epochs(10, every=1)
         (3, 5)
@@ -33,26 +33,26 @@ class SchedulerSpec(Spec):
         return tuple(min(epochs, max(every, epoch)) for epoch in probes)
 
     def epochs_known(self, num_trials: int, epochs: int, every: int) -> int | None:
-        """Returns the total epochs of all trials; None if they depend on the trials' values."""
+        """Returns the total epochs of all trials, None if they depend on the trials' values."""
         return None
 
 
 class Scheduler:
-    """A named scheduler with a nested `Spec`; registered in SCHEDULERS."""
+    """A named scheduler with a nested `Spec`, registered in SCHEDULERS."""
 
     Spec: ClassVar[type[SchedulerSpec]]
 
 
-# A trial's probes so far: the percent of its own epochs that were done, ascending, and the
+# A trial's probes so far: the completed percent of its own epochs, ascending, and the
 # objective.
 History = list[tuple[float, float]]
 
 
 class StoppingRule(Scheduler, ABC):
-    """A scheduler that decides from the trials' values alone; derive plugins from it.
+    """A scheduler with decisions from the trials' values alone. Derive plugins from it.
 
-    After each probe of a trial it is asked whether the trial shall stop. It keeps no state, so that
-    a resumed sweep decides as an uninterrupted one.
+    After each probe of a trial it decides whether the trial stops. It keeps no state. Therefore
+    a resumed sweep decides as an uninterrupted sweep.
     """
 
     def __init__(self, spec: SchedulerSpec) -> None:
@@ -60,7 +60,7 @@ class StoppingRule(Scheduler, ABC):
 
     @abstractmethod
     def stops(self, trial: History, others: Sequence[History]) -> bool:
-        """Returns True if the trial shall stop now; `others` are all other trials, ended or not."""
+        """Returns True to stop the trial now. `others` are all other trials, ended or not."""
 
 
 SCHEDULERS: Table[Scheduler] = Table("scheduler")
@@ -83,8 +83,8 @@ class NoScheduler(Scheduler):
 class ASHA(Scheduler):
     """Asynchronous successive halving (Li et al. 2020, arXiv:1810.05934), stopping variant.
 
-    Rungs are fractions of the trial's own epochs, so that trials are compared fairly if the number
-    of epochs is searched.
+    Rungs are fractions of the trial's own epochs. This keeps comparisons of trials fair if the
+    number of epochs is searched.
     """
 
     class Spec(SchedulerSpec):
@@ -95,7 +95,7 @@ class ASHA(Scheduler):
             0.25, gt=0, lt=1, description="first rung, as a share of the trial's own epochs"
         )
         reduction: float = Field(
-            2.0, gt=1, le=10, description="ratio of successive rungs; the best 1/reduction continue"
+            2.0, gt=1, le=10, description="ratio of successive rungs. The best 1/reduction continue"
         )
 
         @property
@@ -128,7 +128,7 @@ class Halving(Scheduler):
             return (1 / 3,)
 
         def survivors(self, num_trials: int) -> int:
-            """Returns the number of trials that train to their end, at least 1."""
+            """Returns the number of trials trained to their end, at least 1."""
             return max(1, num_trials // 3)
 
         def epochs_known(self, num_trials: int, epochs: int, every: int) -> int | None:

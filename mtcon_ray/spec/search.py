@@ -13,7 +13,7 @@ from mtcon_ray.spec.schedulers import SCHEDULERS, SchedulerSpec
 from mtcon_ray.spec.space import Dimension, Point
 
 MAX_TRIALS = 100_000  # configurations of a sweep
-MAX_VALUES = 1_000  # listed values of a space, each of which is checked
+MAX_VALUES = 1_000  # listed values of a space, because each value is checked
 Sampler = Literal["tpe", "gp", "qmc", "random", "grid"]
 
 
@@ -22,65 +22,65 @@ class SearchSpec(Spec):
 
     objective: str | dict[str, float] | None = Field(
         None,
-        description="validation score that the sweep maximises; null: the mean over the tasks; a "
-        "task's name: its score; weights by task, such as {shape: 2, colour: 1}: a weighted mean",
+        description="validation score maximised by the sweep. null: the mean over the tasks. A "
+        "task's name: its score. Weights by task, such as {shape: 2, colour: 1}: a weighted mean",
     )
     space: dict[str, Dimension] = Field(
         {},
-        description="dotted path of a spec field to its range, e.g. method.temperature; uniform "
+        description="dotted path of a spec field to its range, e.g. method.temperature. uniform "
         "and int may have a step, {int: [16, 64], step: 16}",
     )
     sampler: Sampler = Field(
         "tpe",
-        description="Optuna's tpe, gp (Gaussian process), qmc (evenly spread, whatever the "
-        "results) or random; grid: every combination of listed values",
+        description="Optuna's tpe, gp (Gaussian process), qmc (evenly spread, independent of the "
+        "results) or random. grid: every combination of listed values",
     )
     num_trials: int | None = Field(
         None,
         ge=1,
         le=MAX_TRIALS,
-        description="configurations to try; null: the whole grid, else 12",
+        description="configurations to try. null: the whole grid, else 12",
     )
     first_points: tuple[Point, ...] = Field(
         (), description="known-good configurations to try first: path to value"
     )
     start_from: tuple[Annotated[str, Field(pattern=f"^{NAME.pattern}$")], ...] = Field(
         (),
-        description="names of earlier sweeps under the root with the same objective, from whose "
-        "finished trials the sampler (tpe or gp) starts",
+        description="names of earlier sweeps under the root with the same objective. The sampler "
+        "(tpe or gp) starts from their finished trials",
     )
     repeats: int = Field(1, ge=1, le=100, description="seeds per configuration: seed, seed+1, ...")
     max_concurrent: int | None = Field(
-        None, ge=1, description="trials at a time; null: what the cluster has room for"
+        None, ge=1, description="trials at a time. null: as many as the cluster has room for"
     )
     max_failures: int = Field(
         1,
         ge=0,
-        description="restarts of a trial whose process or node was lost without notice, for each "
-        "start of the sweep; 10 or the like for nodes that come and go",
+        description="restarts of a trial if its process or node was lost without notice, for each "
+        "start of the sweep. 10 or more if nodes come and go",
     )
     stall_minutes: float | None = Field(
         None,
         gt=0,
         description="minutes without a new epoch after which a trial's process is ended and the "
-        "trial continues from its checkpoint (max_failures); must be above the longest epoch with "
-        "compiling, probe and test evaluation; null: no limit",
+        "trial continues from its checkpoint (max_failures). Must be above the longest epoch with "
+        "compiling, probe and test evaluation. null: no limit",
     )
     max_hours: float | None = Field(
         None,
         gt=0,
-        description="hours after which no more trials are given out, from each start of the sweep; "
-        "those that run are finished; null: no limit",
+        description="hours after which no more trials start, from each start of the sweep. "
+        "Running trials are finished. null: no limit",
     )
     max_device_hours: float | None = Field(
         None,
         gt=0,
         description="like max_hours, for the summed time of all trials over all starts, times the "
-        "GPUs of a trial; one without a GPU counts as one device",
+        "GPUs of a trial. A trial without a GPU counts as one device",
     )
     scheduler: Annotated[SchedulerSpec, Choice(SCHEDULERS, "name", "asha")] | None = Field(
         None,
-        description="early stopping; null: asha from 10 trials on, if a probe comes before its "
+        description="early stopping. null: asha from 10 trials on, if a probe comes before its "
         "last rung, else none",
     )
 

@@ -27,7 +27,7 @@ FORMS = (
 
 
 def _one_message(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
-    """Validates a listed value; raises one error instead of pydantic's one per union member."""
+    """Validates a listed value. Raises one error instead of pydantic's error per union member."""
     try:
         return validate(value)
     except ValidationError:
@@ -41,7 +41,7 @@ Value = Annotated[Scalar | list[Scalar], WrapValidator(_one_message)]
 
 
 class Dimension(Spec):
-    """One searched field: exactly one of the six kinds; `step` belongs to uniform and int."""
+    """A searched field: exactly one of the six kinds. `step` belongs to uniform and int."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -51,7 +51,7 @@ class Dimension(Spec):
         None, alias="int", description="[low, high], inclusive"
     )
     logint: tuple[Bound, Bound] | None = Field(None, description="the same, log scale")
-    choice: tuple[Value, ...] | None = Field(None, min_length=1, description="one of these")
+    choice: tuple[Value, ...] | None = Field(None, min_length=1, description="listed values")
     grid: tuple[Value, ...] | None = Field(None, min_length=1, description="each of these")
     step: float | None = Field(None, gt=0, description="of uniform and int: low, low + step, ...")
 
@@ -130,11 +130,11 @@ class Dimension(Spec):
         return tuple(map(_category, self.values or ()))
 
     def category(self, value: Any) -> Any:
-        """Returns the category of a listed value; any other value is returned unchanged."""
+        """Returns the category of a listed value. Any other value is returned unchanged."""
         return next((_category(v) for v in self.values or () if v == value), value)
 
     def value(self, category: Any) -> Any:
-        """Returns the list that a JSON text stands for; any other value is returned unchanged."""
+        """Returns the list behind a JSON text. Any other value is returned unchanged."""
         lists = (v for v in self.values or () if isinstance(v, list))
         return next((v for v in lists if _category(v) == category), category)
 
@@ -149,7 +149,7 @@ class Dimension(Spec):
 
     @property
     def extremes(self) -> tuple[Value, ...]:
-        """Returns the values that the spec field must accept: all listed ones, or both bounds."""
+        """Returns the values that the spec field must accept: all listed values, or both bounds."""
         return self.values or self.bounds or ()
 
     def contains(self, value: Any) -> bool:
@@ -171,7 +171,7 @@ def _is_whole(number: float) -> bool:
 
 
 def _key(value: Any) -> Any:
-    """Returns a hashable key that only equal values share: 1 and 1.0, but not 1 and true."""
+    """Returns a hashable key, shared only by equal values: 1 and 1.0, but not 1 and true."""
     if isinstance(value, list):
         return tuple(map(_key, value))
     return (bool, value) if isinstance(value, bool) else value
@@ -191,6 +191,6 @@ def with_lists(space: Space, params: Mapping[str, Any]) -> Point:
 
 
 def grid_points(space: Space) -> Iterator[Point]:
-    """Yields every combination of listed values; the last dimension varies fastest."""
+    """Yields every combination of listed values. The last dimension varies fastest."""
     values = [dimension.values or () for dimension in space.values()]
     return (dict(zip(space, combination, strict=True)) for combination in product(*values))

@@ -11,32 +11,32 @@ from mtcon_ray.errors import nearest
 
 
 class TrainSpec(Spec):
-    """Length, batches, learning rate and precision of one training."""
+    """Length, batches, learning rate and precision of a training."""
 
     epochs: int = Field(20, ge=1, le=100_000, description="passes over the training split")
     patience: int | None = Field(
         None,
         ge=1,
         description="epochs without a new best validation value after which a training ends with "
-        "its test evaluation; null: never. It is checked at validation probes; the learning rate "
-        "is scheduled for all epochs",
+        "its test evaluation. null: never. Checked at validation probes. The learning rate is "
+        "scheduled for all epochs",
     )
     warmup_epochs: float | None = Field(
         None,
         ge=0,
-        description="linear rise of the rate from 0, in epochs; null: 1, but 0 where epochs is 1",
+        description="linear rise of the rate from 0, in epochs. null: 1, but 0 if epochs is 1",
     )
     batch_size: int = Field(64, ge=2, description="examples per step, over all workers")
     chunk_size: int | None = Field(
         None,
         ge=1,
-        description="gradient caching: examples per worker that the network sees at a time, for a "
-        "batch larger than memory, at a third more time; null: all. With batch norm each chunk "
+        description="gradient caching: examples per worker in the network at a time, for a "
+        "batch larger than memory, at a third more time. null: all. With batch norm each chunk "
         "has its own moments, and model.batch_norm must be local",
     )
     balance: tuple[str, ...] = Field(
         (),
-        description="tasks whose classes are equally frequent in each batch; several take turns, "
+        description="tasks with equally frequent classes in each batch. Several tasks take turns, "
         "step by step. Images of rare classes then repeat within an epoch",
     )
     lr: float = Field(0.2, gt=0, le=1000, description="peak learning rate, after warm-up")
@@ -44,41 +44,41 @@ class TrainSpec(Spec):
         "none", description="scale lr with batch_size / 256: not, linearly, by the square root"
     )
     lr_schedule: Literal["cosine", "exponential"] = Field(
-        "cosine", description="how the rate falls after warm-up; exponential: 1 is constant"
+        "cosine", description="how the rate falls after warm-up. exponential: 1 is constant"
     )
     lr_final: float = Field(
         0.001, ge=0, le=1, description="the schedule ends at this share of the peak rate"
     )
     optimizer: Literal["sgd", "adam", "adamw", "lars"] = Field(
         "sgd",
-        description="with momentum; lars: SGD for very large batches, whose steps are relative to "
+        description="with momentum. lars: SGD for very large batches, with steps relative to "
         "each layer's weights",
     )
-    momentum: float = Field(0.9, ge=0, lt=1, description="of SGD and LARS; of Adam's first moment")
+    momentum: float = Field(0.9, ge=0, lt=1, description="of SGD and LARS, of Adam's first moment")
     weight_decay: float = Field(
         1e-4,
         ge=0,
         le=1,
-        description="of weight matrices and kernels; biases, norms and log variances have none",
+        description="of weight matrices and kernels. Biases, norms and log variances have none",
     )
-    max_grad_norm: float | None = Field(None, gt=0, description="clip the gradient; null: no")
+    max_grad_norm: float | None = Field(None, gt=0, description="clip the gradient. null: no")
     precision: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto",
-        description="auto: bfloat16 autocast where the device computes it fast, else float32; "
-        "float16: for GPUs without bfloat16, the loss is scaled; float32 on a GPU: convolutions in "
+        description="auto: bfloat16 autocast if the device computes it fast, else float32. "
+        "float16: for GPUs without bfloat16, the loss is scaled. float32 on a GPU: convolutions in "
         "TF32, torch's default",
     )
     compile: Literal["none", "graphs"] = Field(
         "none",
-        description="graphs: on one GPU each step is one CUDA graph, several times as fast with "
+        description="graphs: on one GPU each step is a CUDA graph, several times as fast with "
         "small images and batches. Without a GPU, with several workers, chunk_size or float16, "
         "training runs as with none and the reason is logged",
     )
     checkpoint_every: int = Field(
         1,
         ge=1,
-        description="epochs between checkpoints; with evaluate.select best or train.patience each "
-        "validated epoch has one too",
+        description="epochs between checkpoints. With evaluate.select best or train.patience each "
+        "validated epoch has a checkpoint too",
     )
 
     @property
@@ -88,7 +88,7 @@ class TrainSpec(Spec):
 
     @property
     def warmup(self) -> float:
-        """Epochs of warm-up: `warmup_epochs`, or its default where that is omitted."""
+        """Epochs of warm-up: `warmup_epochs`, or its default if it is omitted."""
         return min(1, self.epochs - 1) if self.warmup_epochs is None else self.warmup_epochs
 
     def is_plateau(self, epochs: int) -> bool:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class PrintedPlan(Plan):
-    """A plan printed as by the command `plan`."""
+    """A plan that prints like the command `plan`."""
 
     text: str
 
@@ -59,7 +59,7 @@ def load_spec(spec: str | Path | Mapping[str, Any], overrides: Iterable[str] = (
 def make_plan(spec: RunSpec, *, root: str | Path | None = None) -> PrintedPlan:
     """Returns the plan of a spec on this machine or the connected cluster, and starts nothing.
 
-    Raises an MtconError for any reason to end a sweep at its start.
+    Raises an MtconError for anything that would end a sweep at its start.
     """
     from mtcon_ray.cluster.connection import view_of
     from mtcon_ray.display.plan_text import plan_lines

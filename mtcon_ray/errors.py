@@ -4,7 +4,7 @@
     ├── UserError                  exit code 2: wrong input
     │   ├── SpecError              a field, a path of the search space, an override
     │   ├── DataError              a CSV, an image, a label column, a split
-    │   ├── ResourceError          a request beyond every node, disk or permission
+    │   ├── ResourceError          a request that no node, disk or permission can satisfy
     │   ├── SweepError             a sweep or run that exists, is missing, locked or differs
     │   └── CheckpointError        a broken checkpoint, or of another architecture
     ├── TrackingError              the tracking server does not answer
@@ -44,15 +44,15 @@ class SpecError(UserError):
 
 
 class DataError(UserError):
-    """Labels or images unusable in the way of the spec."""
+    """Labels or images that cannot be used as the spec says."""
 
 
 class ResourceError(UserError):
-    """A request beyond every node, disk or permission."""
+    """A request that no node, disk or permission can satisfy."""
 
 
 class SweepError(UserError):
-    """A sweep or run with a name taken, missing or locked, or with a different spec."""
+    """A sweep or run with a taken or missing name, with a lock, or with a different spec."""
 
 
 class CheckpointError(UserError):
@@ -96,7 +96,7 @@ def file_error(error: BaseException) -> MtconError | None:
 def limit_error(error: BaseException) -> MtconError | None:
     """Returns the error for too little memory or too few processes, else None.
 
-    A library without room below `ulimit -v` is an ImportError.
+    A library that does not fit below `ulimit -v` is an ImportError.
     """
     text = f"{type(error).__name__}: {error}".removesuffix(": ")
     no_room = isinstance(error, ImportError) and "failed to map segment" in text

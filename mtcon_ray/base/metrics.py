@@ -80,7 +80,7 @@ class Labels(NamedTuple):
 
     @property
     def warnings(self) -> list[str]:
-        """A warning for each label whose metrics have a numbered or a shortened name."""
+        """A warning for each label with a numbered or a shortened name in its metrics."""
         found = []
         for column, name in self.slugs.items():
             shown = f"{column[:SHOWN]!r}{'...' * (len(column) > SHOWN)}"

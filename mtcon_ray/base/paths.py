@@ -191,7 +191,7 @@ def attempt_folder(folder: Path, number: int) -> Path:
 
 
 def next_attempt(folder: Path) -> int:
-    """Returns the number of the next driver of a sweep: above all numbers with a folder.
+    """Returns the number of the next driver of a sweep: 1 above the largest with a folder.
 
     Raises SweepError if the folder for Tune's files is a link.
     """
@@ -222,7 +222,7 @@ def ray_log(folder: Path) -> Path:
 
 
 def new_name(root: Path, stem: str) -> str:
-    """Returns `<stem>-<n>` with n above the number of any sweep or training of the stem."""
+    """Returns `<stem>-<n>` with the smallest n above all sweeps and trainings of this stem."""
     numbers = [n for kind in FOLDERS for n in _numbers(root / kind, stem)]
     return f"{stem}-{max(numbers, default=0) + 1}"
 

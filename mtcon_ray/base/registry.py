@@ -114,7 +114,8 @@ OBJECT_STORES = {
     "gs://": "gs://bucket/name",
     HUB: "hf://datasets/user/name/",
 }
-# Before the first slash only the bucket's name, to exclude logins. A query may be a signature.
+# Allows only the bucket's name before the first slash, so no login. Allows no query, because it
+# may be a signature.
 _URL = re.compile(r"(?:(?:s3|gs)://[A-Za-z0-9][\w.-]*|hf://datasets)/[^?#\\\x00-\x1f]*")
 
 

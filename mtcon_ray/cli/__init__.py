@@ -1,1 +1,1 @@
-"""The command line: each command parses its options, makes one call and prints the result."""
+"""The command line: each command parses its options, makes a call and prints the result."""

@@ -103,7 +103,7 @@ def clean(name: str, root: Path, yes: bool) -> None:
             f"{folder} must be a folder to be removed, got a link to {folder.resolve()}; remove "
             "that folder and the link by hand"
         )
-    # Renamed first, so that an interrupted removal leaves no incomplete sweep under its name.
+        # Renamed first: an interrupted removal must leave no incomplete sweep under its name.
     doomed = folder.with_name(f".removing-{folder.name}")
     if doomed.exists():  # an earlier removal was interrupted
         remove_folder(doomed)
@@ -265,7 +265,7 @@ def export_tracking(name: str, program: str, out: Path | None, follow: bool, roo
 
 
 def _checkpoint(root: Path, model: str) -> tuple[Path, str, "SweepResults | None"]:
-    """Returns a checkpoint's path, its title, and the sweep whose winner it is."""
+    """Returns a checkpoint's path, its title, and the sweep won by it, if any."""
     from mtcon_ray.records.results import load_sweep
 
     if Path(model).is_file():

@@ -26,10 +26,10 @@ def example_file(name: str) -> Path:
 
 
 def copy_examples(target: Path) -> list[Path]:
-    """Copies FOLDERS into `target`, which is made if need be; returns the new folders.
+    """Copies FOLDERS into `target`, after making it if necessary. Returns the new folders.
 
-    Raises SweepError before copying if a folder of one of the names is there already,
-    ResourceError if `target` cannot be written.
+    Raises SweepError before copying if a folder with such a name already exists, ResourceError if
+    `target` cannot be written.
     """
     sources = [example_file(name) for name in FOLDERS]
     copies = [target / source.name for source in sources]

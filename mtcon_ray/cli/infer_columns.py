@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# It returns False for a name that is too long. Path.exists raises OSError.
+# It returns False for a name beyond the length limit. Path.exists raises OSError.
 from os.path import exists
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from mtcon_ray.data.splits import NUMBERED, SPLITS, Split, split_names
 from mtcon_ray.data.table_file import TableFile, read_table_file
 from mtcon_ray.errors import DataError
 
-# Of names without spaces and signs. Those of the second line need a word such as ID.
+# For names without spaces and signs. The names of the second line need a word such as ID.
 GROUP_NAMES = re.compile(
     r"(group|patient|subject|person|identity|product|session)(id|no|nr|num|number|index|key|uid)?"
     r"|(lesion|case|animal|participant|individual|specimen|study|exam)(id|no|nr|number|index|key|uid)"
@@ -119,7 +119,7 @@ def path_for_spec(path: Path) -> Path:
 
 
 def _image_column(table: TableFile, images: Path) -> str:
-    """Returns the column whose cells are files, else the first whose cells end like images."""
+    """Returns the column with files in its cells, else the first with image endings."""
     named = [
         column
         for column, cells in table.columns.items()
@@ -142,7 +142,7 @@ def _image_column(table: TableFile, images: Path) -> str:
 
 
 def _likely_cause(table: TableFile, images: Path) -> str:
-    """Returns a line on the column whose cells are names of images without their ending, or ""."""
+    """Returns a line on the column with image names without their endings, or ""."""
     # Ages and other numbers may be names of images by chance. Names of images repeat least.
     columns = sorted(table.columns, key=lambda column: -len(texts_of(table.columns[column])))
     fields = {"csv": str(table.path), "images": str(images), "tasks": ()}
@@ -166,7 +166,7 @@ def _group_column(columns: Mapping[str, Texts]) -> str | None:
 
 
 def _named_splits(column: str, texts: Texts) -> Counter[Split]:
-    """Returns the rows of each split that a column names, none if it is no column of splits."""
+    """Returns the rows of each split named by a column, none if it is not a column of splits."""
     values = {v for v in texts if v.strip().lower() not in WORDS_FOR_NOTHING}
     names = split_names(values, column)
     found: Counter[Split] = Counter()
@@ -180,7 +180,7 @@ def _named_splits(column: str, texts: Texts) -> Counter[Split]:
 
 
 def _incomplete(column: str, named: Counter[Split], num_rows: int) -> str:
-    """Returns the reason that a column of splits cannot be used, "" if it can."""
+    """Returns the reason why a column of splits cannot be used, "" if it can."""
     for split in SPLITS:
         if split not in named:
             return f"column {column!r} has no {split}: mark some of its rows {split} to use it"

@@ -33,7 +33,7 @@ class InferredFolders:
 
 
 def infer_folders(images: Path) -> InferredFolders:
-    """Returns the labels that the folders of a folder or tar of images name.
+    """Returns the labels named by the folders in a folder or tar of images.
 
     Raises DataError if it cannot be read, or if images lie at different depths.
     """

@@ -81,7 +81,7 @@ def _set_size(files: ArrowFiles, column: str) -> int:
         return 0
     try:
         lists = files.read_columns({column: "multi_hot"}).columns[column]
-    except DataError:  # sentences that hold the separator
+    except DataError:  # sentences with the separator
         return 0
     size = len({name for cell in texts_of(lists) for name in cell.split(LIST_SEPARATOR)})
     return size if 2 <= size <= MAX_CLASSES else 0

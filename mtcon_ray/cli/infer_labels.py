@@ -45,7 +45,7 @@ BY_HAND = (
 
 
 class LabelSet(NamedTuple):
-    """Columns of bits or one column of lists, and the number of labels."""
+    """Columns of bits or a column of lists, and the number of labels."""
 
     columns: tuple[str, ...] | str
     size: int
@@ -53,7 +53,7 @@ class LabelSet(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
-    """The label columns; `classes` has the number of classes of each."""
+    """The label columns. `classes` has the number of classes of each."""
 
     classes: dict[str, int]
     held_out: tuple[str, ...]
@@ -72,7 +72,7 @@ class Labels:
 
     @property
     def used(self) -> set[str]:
-        """The columns that the spec names as labels."""
+        """The columns used as labels in the spec."""
         sets = [s.columns for s in self.sets.values()]
         columns = [c for found in sets for c in ([found] if isinstance(found, str) else found)]
         return {*self.classes, *columns, *self.continuous}
@@ -97,14 +97,14 @@ class Inferred(Labels, ABC):
     @property
     @abstractmethod
     def place(self) -> str:
-        """Folder or file that holds the images."""
+        """Folder or file of the images."""
 
     @abstractmethod
     def findings(self) -> dict[str, str]:
-        """Returns the findings of one kind of data, by title."""
+        """Returns the findings for a particular kind of data, by title."""
 
     def describe(self) -> list[str]:
-        """Returns one line per finding, for the user to check."""
+        """Returns a line per finding, for the user to check."""
         offered = [name for name in self.sets if name not in self.tasks]
         rows = {
             "images": f"{self.image_column!r}, {self.num_rows:,} rows, in {self.place}",
@@ -163,9 +163,9 @@ class Guess:
         }
 
     def choose(self, table: LabelTable) -> Labels | None:
-        """Returns the columns that can be learnt from a table with these fields, None if none can.
+        """Returns the learnable columns of a table with these fields, None without any.
 
-        Unlikely columns are chosen if there are no others.
+        Unlikely columns are chosen if no others exist.
         """
         classes = {c: n for c, n in self.classes.items() if can_be_learnt(table, c)}
         sets = {name: found for name, found in self.sets.items() if can_be_learnt(table, name)}
@@ -200,7 +200,7 @@ def guess_labels(
     """Returns the probable kind of each column.
 
     `certain` columns are known to be classes, `floats` to be numbers.
-    Lists are separated by `separator`, or by that of the first column of lists.
+    Lists are separated by `separator`, or by the separator of the first column of lists.
     """
     lists = {c: found for c, texts in columns.items() if (found := _lists(texts))}
     separator = separator or next(iter(lists.values()), LIST_SEPARATOR)
@@ -250,7 +250,7 @@ def guess_labels(
 
 
 def _columns_of_bits(columns: Mapping[str, Texts]) -> tuple[tuple[str, ...], list[str]]:
-    """Returns the columns of bits of one convention, and those that hold both 0 and -1."""
+    """Returns the columns of bits of one convention, and the columns with both 0 and -1."""
     plain: list[str] = []
     celeba: list[str] = []
     uncertain: list[str] = []
@@ -268,9 +268,9 @@ def _columns_of_bits(columns: Mapping[str, Texts]) -> tuple[tuple[str, ...], lis
 
 
 def _lists(texts: Texts) -> str | None:
-    """Returns the separator of a column of lists whose names repeat, else None.
+    """Returns the separator of a column of lists if its names repeat, else None.
 
-    None also for a column that `read_lists` would refuse for its size.
+    None also for a column refused by `read_lists` for its size.
     """
     separator = separator_of(texts)
     if separator is None:
@@ -290,7 +290,7 @@ def _repeats(texts: Texts, least: int) -> bool:
 
 
 def _is_measure(texts: Texts, is_float: bool) -> bool:
-    """Returns True for numbers with a decimal point; many different integers may be identifiers.
+    """Returns True for numbers with a decimal point. Many different integers may be identifiers.
 
     pandas writes few whole classes such as 1.0, too, if some cells are empty.
     """
@@ -311,6 +311,6 @@ def can_be_learnt(table: LabelTable, label: str) -> bool:
 
 
 def _held_out(classes: dict[str, int]) -> tuple[str, ...]:
-    """Returns the label with most classes if it has many and is not the only one."""
+    """Returns the label with most classes if it has many and other labels exist."""
     most = max(classes, key=classes.__getitem__, default="")
     return (most,) if len(classes) > 1 and classes[most] > HELD_OUT_CLASSES else ()

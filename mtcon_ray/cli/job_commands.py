@@ -200,7 +200,7 @@ def _inside(target: Path) -> Path:
 
 
 def _beginnings(target: Path, overrides: tuple[str, ...]) -> tuple[str, str | None]:
-    """Returns name and root of a checked spec; of a script its file name alone."""
+    """Returns name and root of a checked spec. For a script, returns its file name alone."""
     from mtcon_ray.spec.run_spec import load_spec
 
     if target.suffix == ".py":

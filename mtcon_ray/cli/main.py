@@ -1,7 +1,7 @@
 """`mtcon-ray`: the group of all commands, their error messages and exit codes.
 
-Exit codes: 0 done · 1 not the user's fault · 2 the user's input · 130 a signal.
-Commands import what they need when they run, so that `--help` answers at once.
+Exit codes: 0 success, 1 failure, 2 invalid input, 130 interrupted.
+Commands delay their imports until they run, which lets `--help` answer at once.
 """
 
 import os
@@ -38,10 +38,10 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 
 class Script(click.Command):
-    """Command that turns every error into one line and an exit code."""
+    """Command with a single line and an exit code for every error."""
 
     def main(self, *arguments: Any, **options: Any) -> Any:
-        """Runs the command and exits with its code; takes the arguments of `click.Command.main`."""
+        """Runs the command and exits with its code. Takes the arguments of `click.Command.main`."""
         session = Session()
         options |= {"standalone_mode": False, "obj": session}
         try:
@@ -73,13 +73,13 @@ class Program(Script, click.Group):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the installed program or a script; a signal ends it as Ctrl-C does."""
+    """Runs the installed program or a script. A signal ends it as Ctrl-C does."""
     run_script(program, arguments, str(program.name))
 
 
 def run_script(script: Script, arguments: Sequence[str] | None, name: str) -> None:
-    """Runs a script and exits; SIGTERM or SIGHUP ends it as Ctrl-C does."""
-    # Processes that libraries start, such as torch's compilers, look for no modules in the working
+    """Runs a script and exits. SIGTERM or SIGHUP ends it as Ctrl-C does."""
+    # Processes started by libraries, such as torch's compilers, look for no modules in the working
     # directory, which may be a folder of data.
     os.environ.setdefault("PYTHONSAFEPATH", "1")
     open_closed_streams()

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the verbosity of all."""
+"""Options shared by several commands, and the verbosity of all."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass
 class Session:
-    """State of one invocation."""
+    """State of an invocation."""
 
     verbosity: int = 0
 
@@ -52,7 +52,7 @@ def session() -> Session:
 
 
 def cluster_view(cluster: str | None) -> "ClusterView":
-    """Returns the nodes that a sweep would find; Ray is imported only where a cluster is meant."""
+    """Returns the nodes available to a sweep. Imports Ray only if a cluster is meant."""
     from mtcon_ray.plan.local import LOCAL, this_machine
 
     if cluster == LOCAL or not (cluster or cluster_address()):
@@ -90,7 +90,7 @@ completion = click.option(
 
 
 def root_option(default: str, **options: Any) -> Callable[[Command], Command]:
-    """Returns the option `--root`, whose help names the default."""
+    """Returns the option `--root`, with the default in its help."""
     help_text = f"Folder of all results.  [default: {default}]"
     return click.option("--root", metavar="FOLDER", help=help_text, **options)
 

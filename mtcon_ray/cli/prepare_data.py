@@ -51,7 +51,7 @@ def recipe_spec(
 
 
 def prepare_data(spec: RunSpec, root: Path, *, quiet: bool) -> Iterator[str]:
-    """Checks the data of a spec and decodes its images; yields lines on each.
+    """Checks the data of a spec and decodes its images. Yields lines on each.
 
     The cache of decoded images lies below `root`. Unless quiet, progress is shown on standard
     error. Raises DataError if a part is missing or unusable.

@@ -1,4 +1,4 @@
-"""Commands that read results: evaluate, report, list, status, best."""
+"""Commands on results: evaluate, report, list, status, best."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Commands that train: train, sweep, demo, compare."""
+"""Commands for training: train, sweep, demo, compare."""
 
 import os
 from collections.abc import Callable
@@ -25,7 +25,7 @@ RETRY_FAILED = "--retry-failed"
 def _checked_name(
     context: click.Context, parameter: click.Parameter, name: str | None
 ) -> str | None:
-    """Returns the name. Raises SweepError for an invalid one before anything is printed."""
+    """Returns the name. Raises SweepError for an invalid name before anything is printed."""
     if name is not None:
         paths.sweep_folder(paths.DEFAULT_ROOT, name)
     return name
@@ -129,7 +129,7 @@ def _sweep(
 def run(
     load: Callable[[], tuple["RunSpec", Path, bool]], name: str | None, *, retry_failed: bool
 ) -> int:
-    """Runs or resumes a sweep and shows its leaderboard; returns the exit code.
+    """Runs or resumes a sweep and shows its leaderboard. Returns the exit code.
 
     `load` returns the spec, the root and whether the sweep is resumed, while the display runs.
     """
@@ -200,7 +200,7 @@ def compare(
 
 
 def _is_there(root: Path, name: str | None, mirror: str | None) -> bool:
-    """Returns True if the sweep is below the root; downloads it there first if it is mirrored."""
+    """Returns True if the sweep is below the root, after downloading it if it is mirrored."""
     if not name:
         raise SweepError("--continue must have a --name to start or to go on with, got none")
     if (paths.sweep_folder(root, name) / paths.SPEC_FILE).exists():

@@ -1,4 +1,4 @@
-"""Commands that write and check a spec: init, examples, prepare, validate, plan, schema."""
+"""Commands to write and check a spec: init, examples, prepare, validate, plan, schema."""
 
 import json
 from importlib.resources import files

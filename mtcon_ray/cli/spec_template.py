@@ -1,4 +1,4 @@
-"""The commented spec that `mtcon-ray init` writes, from the template beside this module."""
+"""The commented spec of `mtcon-ray init`, from the template in this module's folder."""
 
 import json
 import math
@@ -19,13 +19,13 @@ MAX_BATCH_SIZE = 64
 # With a larger share of missing images the paths are probably wrong.
 MAX_ABSENT = 0.1
 DEFAULT_BAD = 0.01
-# Characters that JSON allows, and that YAML forbids or reads as the end of a line.
+# Characters allowed by JSON, but forbidden by YAML or read as the end of a line.
 NOT_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufffe\uffff]")
 
 
 def spec_text(found: InferredColumns | InferredFolders | InferredHf) -> str:
     """Returns a spec in YAML with comments on the user's decisions."""
-    # The largest power of two of which the train split fills two batches.
+    # The largest power of two with at least two batches in the train split.
     batch_size = min(MAX_BATCH_SIZE, 1 << max(2, found.num_train // 2).bit_length() - 1)
     lines = _folders(found) if isinstance(found, InferredFolders) else _columns(found)
     template = files("mtcon_ray.cli").joinpath("spec_template.yaml").read_text(encoding="utf-8")
@@ -112,6 +112,6 @@ def _more_labels(found: Inferred) -> Iterator[str]:
 
 
 def _yaml(value: str | tuple[str, ...] | dict[str, tuple[str, ...] | str] | None) -> str:
-    """Returns YAML: JSON, whose strings are quoted, with the characters of NOT_YAML escaped."""
+    """Returns YAML: JSON with quoted strings, and with the characters of NOT_YAML escaped."""
     text = json.dumps(value, ensure_ascii=False)
     return NOT_YAML.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

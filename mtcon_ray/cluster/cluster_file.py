@@ -1,4 +1,4 @@
-"""Reader of cluster files: the nodes that a cluster may have, without a connection to it."""
+"""Reader of cluster files: the possible nodes of a cluster, without a connection to it."""
 
 import math
 from pathlib import Path
@@ -14,15 +14,15 @@ from mtcon_ray.plan.capacity import ClusterView, NodeKind
 
 ANY_SIZE = 1e9
 MAX_BYTES = 1_000_000
-# The parser in C takes an eighth of the time; PyYAML lacks it if it was built without libyaml.
+# The parser in C takes an eighth of the time. PyYAML lacks it if it was built without libyaml.
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def view_of_file(path: Path) -> ClusterView:
     """Returns the node types of a Ray cluster YAML or of a file of KubeRay's, with their maxima.
 
-    A file of KubeRay's may hold further documents. Raises ResourceError for a file that cannot be
-    read or that does not describe exactly one cluster.
+    A file of KubeRay's may hold further documents. Raises ResourceError for an unreadable file, and
+    unless the file describes exactly one cluster.
     """
     try:
         with open_regular(path, most=MAX_BYTES) as file:
@@ -40,16 +40,16 @@ def view_of_file(path: Path) -> ClusterView:
 
 
 def _cluster_in(documents: list[Any]) -> dict[str, Any]:
-    """Returns the Ray cluster YAML that is the only document, or made of the one KubeRay cluster.
+    """Returns the only document, a Ray cluster YAML, or the YAML of the only KubeRay cluster.
 
-    Raises ValueError if there is no such cluster, or several.
+    Raises ValueError if no cluster or several clusters are found.
     """
     specs = []
     for document in documents:
         match document.get("kind"):
             case "RayCluster":
                 specs.append(document["spec"])
-            # A RayJob that runs on another RayCluster has no cluster of its own.
+            # A RayJob on another RayCluster has no cluster of its own.
             case "RayJob" | "RayService" as kind:
                 field = "rayClusterSpec" if kind == "RayJob" else "rayClusterConfig"
                 specs += [found] if (found := document["spec"].get(field)) else []
@@ -69,16 +69,16 @@ def _scaling_view(where: str, raw: dict[str, Any]) -> ClusterView:
         count = 1 if head else min(limits, default=None)
         cpus, gpus = _size(kind.get("resources") or {})
         if cpus == ANY_SIZE and count:
-            count = None  # so that the number of trials at a time is unknown as well
+            count = None  # the number of trials at a time is then unknown as well
         kinds.append(NodeKind(name, cpus, gpus, count))
         heads += bool(head and cpus)
     return ClusterView(where, tuple(kinds), None if most is None else most + heads)
 
 
 def _fixed_kind(raw: dict[str, Any]) -> NodeKind:
-    """Returns the workers of Ray's `local` provider, whose YAML has addresses but no sizes.
+    """Returns the workers of Ray's `local` provider. Its YAML has addresses but no sizes.
 
-    Ray ignores the section `metadata`, so `metadata.worker` may hold the resources of one worker.
+    Ray ignores the section `metadata`, so `metadata.worker` may hold the resources of a worker.
     """
     size = raw.get("metadata", {}).get("worker")
     if size is None:

@@ -1,4 +1,4 @@
-"""Connection to Ray, and a view of the nodes that a cluster has or may scale to."""
+"""Connection to Ray, and a view of a cluster's nodes, now or after scaling up."""
 
 import logging
 import os
@@ -39,11 +39,11 @@ from mtcon_ray.plan.local import LOCAL, this_machine
 from mtcon_ray.tracking.mlflow_server import quiet_environment
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-# Set where the head of a cluster that scales is started: the path of the cluster's file.
+# Set at the start of a scaling cluster's head: the path of the cluster's file.
 FILE_VARIABLE = "MTCON_RAY_CLUSTER_FILE"
-# `ray up` writes this file on the head that it creates.
+# `ray up` writes this file on its new head.
 BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")
-# Of one try to reach a cluster.
+# For each try to reach a cluster.
 TRY_SECONDS = 40
 # The network interface by which torch's gloo connects the workers of a trial.
 GLOO_VARIABLE = "GLOO_SOCKET_IFNAME"
@@ -54,7 +54,7 @@ ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 REFUSED = re.compile(r"authenticat|\btoken\b|\b401\b", re.IGNORECASE)
 RAY_LOGGERS = ("ray", "ray.tune", "ray.train")
 
-# True while `connected` holds a session that it has opened; any other one is the caller's own.
+# True while `connected` holds its own session. Any other session belongs to the caller.
 _is_ours = False
 
 
@@ -64,7 +64,7 @@ def view_of(
     """Returns the view of a `--cluster` option: a cluster's file, an address or `local`.
 
     None means the cluster of RAY_ADDRESS, or this machine without it. Calls `on_phase` with a text
-    before connecting to a cluster. Raises ResourceError for a file that is missing or describes no
+    before connecting to a cluster. Raises ResourceError for a missing file or a file without a
     cluster, MtconError if no cluster answers.
     """
     if ray.is_initialized() and not _is_ours and not cluster:
@@ -96,12 +96,11 @@ def _is_file_name(cluster: str) -> bool:
 
 
 def connected_view() -> ClusterView:
-    """Returns the nodes of the connected cluster, or those that it may have after scaling up.
+    """Returns the nodes of the connected cluster, or its possible nodes after scaling up.
 
-    Ray does not tell how far a cluster may scale. The cluster's file does: the one that
-    MTCON_RAY_CLUSTER_FILE names, or the one that `ray up` wrote on the head. Without a file the
-    view has one node of unknown size and number. Raises ResourceError for a file that describes no
-    cluster.
+    Ray does not report the limits of scaling. They are in the cluster's file, named by
+    MTCON_RAY_CLUSTER_FILE or written by `ray up` on the head. Without a file the view has a single
+    node of unknown size and number. Raises ResourceError for a file without a cluster.
     """
     where = cluster_address() or LOCAL
     if cluster_scales():
@@ -144,9 +143,10 @@ def check_shared(folder: Path) -> None:
 def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
     """Holds a Ray session for the sweep: in the cluster of RAY_ADDRESS, else on this machine.
 
-    A session that is held already, with the same environment, is used and stays; so is any session
-    that other code of this process has opened. Ray's own messages go to the `log` file. Afterwards
-    environment variables and loggers are as before. Raises MtconError if no cluster answers.
+    A session already held with the same environment is used and stays. The same applies to any
+    session opened by other code of this process. Ray's own messages go to the `log` file.
+    Afterwards environment variables and loggers are as before. Raises MtconError if no cluster
+    answers.
     """
     global _is_ours
     with restored_environment(), _logging_to(log):
@@ -170,7 +170,7 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _logging_to(log: Path) -> Iterator[None]:
-    """Sends Ray's own messages to the `log` file; afterwards its loggers are as before."""
+    """Sends Ray's own messages to the `log` file. Afterwards its loggers are as before."""
     loggers = [logging.getLogger(name) for name in RAY_LOGGERS]
     before = [(each, each.handlers, each.propagate) for each in loggers]
     configure_ray_loggers()
@@ -181,7 +181,7 @@ def _logging_to(log: Path) -> Iterator[None]:
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     for logger in loggers:
         logger.handlers, logger.propagate = [handler], False
-    # Else each log line that a full disk refuses would print a traceback on the terminal.
+    # Otherwise each log line refused by a full disk would print a traceback on the terminal.
     raises, logging.raiseExceptions = logging.raiseExceptions, False
     try:
         yield
@@ -193,7 +193,7 @@ def _logging_to(log: Path) -> Iterator[None]:
 
 
 def _environment_of_session() -> dict[str, str]:
-    """Returns the environment variables that the open session gives to its processes."""
+    """Returns the environment variables given by the open session to its processes."""
     return dict(ray.get_runtime_context().runtime_env.env_vars())
 
 
@@ -227,7 +227,7 @@ def sweep_environment(threads: int) -> dict[str, str]:
         **quiet_environment(),
         "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
         "TUNE_DISABLE_SIGINT_HANDLER": "1",
-        # The last result of a trial that fails or is interrupted has no objective.
+        # The last result of a failed or interrupted trial has no objective.
         "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
         "TUNE_GLOBAL_CHECKPOINT_S": "3600",
         "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
@@ -239,10 +239,10 @@ def sweep_environment(threads: int) -> dict[str, str]:
 
 
 def allocator_environment() -> dict[str, str]:
-    """Returns the setting of torch's allocator, {} if the user has one.
+    """Returns the setting of torch's allocator, {} if the user has set it.
 
-    Expandable segments reduce fragmentation, which matters where trials share a GPU. Torch reads
-    the setting once per process.
+    Expandable segments reduce fragmentation, which matters if trials share a GPU. Torch reads the
+    setting once per process.
     """
     given = {os.environ[name] for name in ALLOCATOR_VARIABLES if name in os.environ}
     # An open session has set its own value, which the next sweep in it keeps.
@@ -250,19 +250,19 @@ def allocator_environment() -> dict[str, str]:
 
 
 def beside_the_job(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables without those that the job was submitted with.
+    """Returns the variables without the submitted variables of the job.
 
-    Ray refuses other values of the latter.
+    Ray refuses other values of the submitted variables.
     """
     given = submitted_variables()
     return {name: value for name, value in environment.items() if name not in given}
 
 
 def await_port(address: str, seconds: float) -> None:
-    """Waits until something listens at a cluster's `host:port`; other addresses are not asked.
+    """Waits until a process listens at a cluster's `host:port`. Ignores other addresses.
 
-    Ray's client would print lines of its own log while nothing listens. Raises OSError after this
-    many seconds.
+    Ray's client would print lines of its own log without a listener. Raises OSError after this many
+    seconds.
     """
     host, _, port = address.rpartition(":")
     deadline = time.monotonic() + seconds
@@ -277,7 +277,7 @@ def await_port(address: str, seconds: float) -> None:
 
 
 def _init(**options: Any) -> None:
-    """Starts a local Ray or connects to a cluster. Raises MtconError if that fails."""
+    """Starts a local Ray or connects to a cluster. Raises MtconError for a failure."""
     address = cluster_address()
     if address is None:
         start_local_ray(options)

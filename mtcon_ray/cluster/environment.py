@@ -13,7 +13,7 @@ ROOT_VARIABLE = "MTCON_RAY_ROOT"
 
 @contextmanager
 def restored_environment() -> Iterator[None]:
-    """Gives environment variables, which libraries change, the values that they had before."""
+    """Restores the former values of environment variables after changes by libraries."""
     before = dict(os.environ)
     try:
         yield

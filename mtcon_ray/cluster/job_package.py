@@ -29,7 +29,7 @@ CODE = [f"*{end}" for end in (*all_suffixes(), ".dist-info", ".egg-info")]
 VERSIONS_VARIABLE = "MTCON_RAY_VERSIONS"
 # A node copies gigabytes of packages, and may download more.
 SETUP_SECONDS = 3600
-# Packages that decide results or how processes communicate; constraints.txt pins the rest.
+# Packages that decide results or how processes communicate. constraints.txt pins the rest.
 PACKAGES = ("torch", "torchvision", "numpy", "pandas", "pydantic", "optuna", "mlflow")
 
 
@@ -39,15 +39,15 @@ def in_job() -> bool:
 
 
 def way_on(name: str) -> str:
-    """Returns the command that continues a sweep of this name, in words."""
+    """Returns the command to continue a sweep of this name, in words."""
     return resume_line(name, submitted=in_job())
 
 
 def job_variables(environ: dict[str, str], command: list[str]) -> dict[str, str]:
-    """Returns the job's environment variables: addresses in PLACES and the versions it must find.
+    """Returns the job's environment variables: addresses in PLACES and the required versions.
 
-    No other variable is passed on: keys and passwords are set on the cluster. Raises UserError if
-    one of the variables or the command holds a password, because the dashboard shows both.
+    No other variable is passed on: keys and passwords are set on the cluster. Raises UserError if a
+    variable or the command holds a password, because the dashboard shows both.
     """
     found = {name: environ[name] for name in PLACES if environ.get(name)}
     for name, text in [*found.items(), *(("--set", word) for word in command)]:
@@ -68,8 +68,8 @@ def minor(version: str) -> str:
 def versions() -> dict[str, str]:
     """Returns the installed versions of Python, Ray, this package and PACKAGES.
 
-    Left out are the patch levels of Python and Ray, which are the cluster's, and build tags such as
-    "+cu128", so that a machine without a GPU may submit.
+    The patch levels of Python and Ray are left out, because they belong to the cluster. Build tags
+    such as "+cu128" are left out too: a machine without a GPU may submit.
     """
     return {
         "python": minor(python_version()),
@@ -82,12 +82,12 @@ def versions() -> dict[str, str]:
 def job_environment(
     folder: Path, variables: dict[str, str], requirements: Path | None, *, has_code: bool
 ) -> dict[str, Any]:
-    """Returns the job's Ray runtime environment; pip installs `requirements` on each node.
+    """Returns the job's Ray runtime environment. pip installs `requirements` on each node.
 
     Raises UserError if the file of requirements holds a password, because the dashboard shows it.
-    Without `has_code` nothing of the folder that can be imported is uploaded: Ray puts a job's
-    working directory on the import path of its processes, so a `numpy.py` beside a stranger's spec
-    would run on the cluster.
+    Without `has_code` no importable file of the folder is uploaded. Ray puts a job's working
+    directory on the import path of its processes, so a `numpy.py` in the folder of a stranger's
+    spec would run on the cluster.
     """
     environment: dict[str, Any] = {
         "working_dir": str(folder),
@@ -106,9 +106,9 @@ def job_environment(
 
 
 def check_versions(asked: str | None) -> None:
-    """Raises UserError if the versions here differ from those of the submitting environment.
+    """Raises UserError if the versions here differ from the submitting environment.
 
-    `asked` is the JSON text of `job_variables`, None for a process that no job started.
+    `asked` is the JSON text of `job_variables`, None for a process not started by a job.
     """
     wanted, here = json.loads(asked) if asked else {}, versions()
     wrong = [

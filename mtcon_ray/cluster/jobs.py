@@ -21,7 +21,7 @@ DEFAULT_ADDRESS = "http://127.0.0.1:8265"
 ADDRESS_VARIABLE = "RAY_API_SERVER_ADDRESS"
 # Ray's default of 3 s is too short to write a checkpoint.
 STOP_SECONDS = 60
-# For a dashboard and its agent that have just been started.
+# For a dashboard and its agent after their start.
 START_SECONDS = 30
 # The last lines of a long traceback name the error.
 REASON_LINES = 8
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Job(BaseModel):
-    """One submitted job, as Ray describes it; `sweep` is empty if another program submitted it."""
+    """A submitted job, as Ray describes it. `sweep` is empty if another program submitted it."""
 
     id: str = Field(validation_alias="submission_id")
     sweep: str = Field("", validation_alias=AliasPath("metadata", "sweep"))
@@ -54,10 +54,10 @@ class Job(BaseModel):
 
 
 class Jobs:
-    """The jobs of one cluster, given the address of its dashboard.
+    """The jobs of a cluster, given the address of its dashboard.
 
-    None means the address in RAY_API_SERVER_ADDRESS, else this machine. Waits for a dashboard that
-    does not answer yet if `patient`. Raises MtconError if no cluster answers, UserError if the
+    None means the address in RAY_API_SERVER_ADDRESS, else this machine. If `patient`, waits for a
+    dashboard that does not answer yet. Raises MtconError if no cluster answers, UserError if the
     token is wrong.
     """
 
@@ -88,9 +88,9 @@ class Jobs:
     ) -> Job:
         """Submits `command` as the next job `<sweep>-<n>` of a sweep, and returns the job.
 
-        With a name, the job resumes the sweep of that name or starts it. Without a name, the sweep
-        gets a new name `<stem>-<n>`, which neither a job of the cluster nor the root has, as far
-        as the root is visible from here. The job fails if the name exists where it runs. The driver
+        With a name, the job resumes the sweep of this name or starts it. Without a name, the sweep
+        gets a new name `<stem>-<n>`, unused by the jobs of the cluster and, as far as the root is
+        visible from here, in the root. The job fails if the name exists on its machine. The driver
         runs on the cluster's head, in this runtime environment. Raises SweepError while the sweep
         is running.
         """
@@ -118,7 +118,7 @@ class Jobs:
         return self.job(job_id)
 
     def known(self) -> list[Job]:
-        """Returns the jobs that were submitted to the cluster, oldest first."""
+        """Returns the submitted jobs of the cluster, oldest first."""
         found = self._ask(self._client.list_jobs)
         jobs = [Job.model_validate(each.model_dump()) for each in found if each.submission_id]
         return sorted(jobs, key=lambda job: job.start_ms or 0)
@@ -137,7 +137,7 @@ class Jobs:
         return Job.model_validate(self._ask(lambda: self._client.get_job_info(job_id)).model_dump())
 
     def logs(self, job_id: str) -> str:
-        """Returns the text that the job has printed so far."""
+        """Returns the text printed by the job so far."""
         return self._ask(lambda: self._client.get_job_logs(job_id))
 
     def follow(self, job_id: str, write: Callable[[str], None]) -> int:
@@ -185,7 +185,7 @@ class Jobs:
         return job.status
 
     def _ask(self, call: Callable[[], T], hint: str = START_HINT) -> T:
-        """Returns the client's answer; its log lines are hidden, its errors are ours."""
+        """Returns the client's answer. Hides its log lines and converts its errors to ours."""
         from aiohttp import ClientError
         from ray.exceptions import AuthenticationError
         from requests.exceptions import InvalidHeader
@@ -202,7 +202,7 @@ class Jobs:
         except InvalidHeader:  # its text is the token
             raise UserError(f"the cluster's token must be one line; {TOKEN_HINT}") from None
         except (OSError, ClientError, RuntimeError, ValueError, LookupError, TypeError) as error:
-            if isinstance(error, OSError) and error.filename:  # of the folder that is uploaded
+            if isinstance(error, OSError) and error.filename:  # of the uploaded folder
                 raise
             raise MtconError(
                 f"no Ray cluster takes jobs at {self.address}: {error}; {hint}"
@@ -212,7 +212,7 @@ class Jobs:
 
 
 def _retried(call: Callable[[], T], text: str, seconds: float) -> T:
-    """Repeats a call that fails with this text, as on a head that has just been started."""
+    """Repeats a call after a failure with this text, as on a head right after its start."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -235,7 +235,7 @@ def checked_address(address: str) -> str:
 
 
 def _new_name(stem: str, root: Path, known: list[Job]) -> str:
-    """Returns the first `<stem>-<n>` after those under the root that no job of the cluster has."""
+    """Returns the first `<stem>-<n>` after the names under the root that no job has."""
     first = int(new_name(root, stem).rpartition("-")[2])
     taken = {job.sweep for job in known}
     return next(name for n in count(first) if (name := f"{stem}-{n}") not in taken)

@@ -1,9 +1,9 @@
-"""Folders of a local Ray, which no other user can enter.
+"""Folders of a local Ray, closed to all other users.
 
 <RAY_TMPDIR, else on Linux TMPDIR, else /tmp>/mtcon-ray-<user id>/
     ray/     sessions: sockets, logs and the processes' working directories
-    empty/   the working directory of a process that uses Ray
-    token    of these Rays, if the user has none
+    empty/   the working directory of a process during its use of Ray
+    token    of these Rays, if the user has no token
 """
 
 import errno
@@ -18,7 +18,7 @@ from pathlib import Path
 from mtcon_ray.cluster.environment import restored_environment, working_directory
 from mtcon_ray.errors import MtconError
 
-# Variables with paths for libraries that read them while a sweep runs.
+# Variables with paths for libraries, read while a sweep runs.
 PATH_VARIABLES = {
     "RAY_TMPDIR",
     "TMPDIR",
@@ -42,10 +42,10 @@ _left: Path | None = None  # the working directory before `away`
 
 
 def private_folder() -> Path:
-    """Returns the folder of all files of local Rays; makes it with mode 0700 if it is missing.
+    """Returns the folder of all files of local Rays, after making it with mode 0700 if missing.
 
-    Ray itself makes folders that everybody may write to. Raises MtconError if the folder cannot be
-    made, or if it is a link or another user's.
+    Ray itself makes folders with write access for everybody. Raises MtconError if the folder cannot
+    be made, or if it is a link or another user's.
     """
     base = os.environ.get("RAY_TMPDIR")
     if not base and sys.platform == "linux":  # macOS has a TMPDIR too long for a socket's path
@@ -69,10 +69,10 @@ def has_token() -> bool:
 
 
 def name_token() -> None:
-    """Names a token of these Rays in the environment, unless the user has one or wants none.
+    """Names a token of these Rays in the environment, unless the user has a token or wants none.
 
-    Ray would write one to ~/.ray/auth_token. After that `ray start --head` requires a token, which
-    `ray job submit` does not send. Raises MtconError if the file cannot be written.
+    Ray would write a token to ~/.ray/auth_token. After this `ray start --head` requires a token,
+    which `ray job submit` does not send. Raises MtconError if the file cannot be written.
     """
     if has_token() or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
         return
@@ -82,7 +82,7 @@ def name_token() -> None:
         if not path.exists():
             made.touch(mode=0o600)
             made.write_text(secrets.token_hex(32), encoding="ascii")
-            # In one step, because a Ray that starts beside this one reads it too.
+            # In one step, because another Ray that starts at the same time reads it too.
             with suppress(FileExistsError):
                 path.hardlink_to(made)
             made.unlink()
@@ -111,7 +111,7 @@ def away() -> Iterator[None]:
 
     Ray starts its processes there, and Python may look for modules in a working directory. Ray may
     also replace the directory of a job while the job's driver runs in it. Relative paths in
-    PATH_VARIABLES become absolute; afterwards all environment variables are as before.
+    PATH_VARIABLES become absolute. Afterwards all environment variables are as before.
     """
     global _left
     before, here, user_s = _left, working_directory(), working_folder()

@@ -29,7 +29,7 @@ from ray.experimental.internal_kv import _internal_kv_get
 from ray.job_config import JobConfig
 
 # The ports of a local Ray's agents: arguments of `services.start_raylet`, and files of the session
-# into which the agents write the ports that they serve.
+# with the served ports, written by the agents.
 LISTEN_PORT = "dashboard_agent_listen_port"
 AGENT_PORTS = {"metrics_agent_port", "metrics_export_port", "runtime_env_agent_port", LISTEN_PORT}
 AGENT_FILES = ("metrics_agent_port", "runtime_env_agent_port")
@@ -53,7 +53,7 @@ def configure_ray_loggers() -> None:
 
 @contextmanager
 def local_start(deadline: float) -> Iterator[dict[str, Popen[bytes]]]:
-    """Starts a local Ray that listens on 127.0.0.1 alone and has to start until the deadline.
+    """Starts a local Ray, which listens on 127.0.0.1 alone and must start before the deadline.
 
     `ray.init` replaces 127.0.0.1 by the machine's address, except with a variable for other systems
     than Linux. It gives up after 30 s, and has no option for it. Yields the processes as
@@ -127,11 +127,11 @@ def wait_for_agents(deadline: float) -> None:
 
 
 class PathlessJob(JobConfig):
-    """Job whose processes do not look for modules in folders of its driver.
+    """Job with processes that do not look for modules in folders of its driver.
 
     Ray would put the driver's working directory and the folder of its script first on `sys.path` of
     all processes, on other machines too, where the same path may be another user's. It has no
-    option against that, and leaves the folders out for a job with an uploaded directory.
+    option against this, and leaves the folders out for a job with an uploaded directory.
     """
 
     def _runtime_env_has_working_dir(self) -> bool:
@@ -139,7 +139,7 @@ class PathlessJob(JobConfig):
 
 
 def local_processes() -> dict[str, Popen[bytes]]:
-    """Returns the raylet and the GCS that this process has started; {} without a Ray of its own.
+    """Returns the raylet and the GCS started by this process, or {} without a Ray of its own.
 
     Ray's public interface cannot check them without waiting for their answer.
     """
@@ -170,10 +170,10 @@ def log_errors_of_nodes() -> None:
 
 
 def cluster_scales() -> bool:
-    """Returns True if an autoscaler adds nodes to the cluster that this process is connected to.
+    """Returns True if an autoscaler adds nodes to this process's connected cluster.
 
-    Ray has no public question for it. The second version of the autoscaler says that it runs. With
-    the first version, Ray's monitor names node types by their id where no nodes are added.
+    Ray has no public question for it. The second version of the autoscaler reports its presence.
+    With the first version, Ray's monitor names node types by their id if no nodes are added.
     """
     # Imported here because processes of trials import this module and do not need the autoscaler.
     from ray.autoscaler._private.util import format_readonly_node_type
@@ -190,8 +190,7 @@ def cluster_scales() -> bool:
 def kuberay_node_types(spec: dict[str, Any]) -> tuple[dict[str, Any], str]:
     """Returns the node types of a RayCluster's spec by name, and the head's name.
 
-    Uses the autoscaler's own reader, so that resource overrides are counted as the cluster will
-    count them.
+    Uses the autoscaler's own reader, and therefore counts resource overrides as the cluster will.
     """
     from ray.autoscaler._private.kuberay.autoscaling_config import (
         _HEAD_GROUP_NAME,
@@ -208,7 +207,7 @@ def kuberay_node_types(spec: dict[str, Any]) -> tuple[dict[str, Any], str]:
 
 
 def submitted_variables() -> dict[str, str]:
-    """Returns the environment variables that this process's job was submitted with.
+    """Returns the submitted environment variables of this process's job.
 
     `ray.init` in a job refuses other values of the same variables, and does not return them.
     """
@@ -217,10 +216,10 @@ def submitted_variables() -> dict[str, str]:
 
 
 def keep_aws_secrets_from_trials() -> None:
-    """Takes AWS's variables from those that Tune passes on to the processes of trials.
+    """Removes AWS's variables from the variables passed on by Tune to the processes of trials.
 
     Tune writes them into the command line of each process and into Ray's logs, where all users of
-    a machine can read them. It has no option against that. No trial needs the secrets.
+    a machine can read them. It has no option against this. No trial needs the secrets.
     """
     # Imported here because ray.tune takes seconds to import.
     from ray.tune.execution import class_cache

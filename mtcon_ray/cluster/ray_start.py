@@ -1,4 +1,4 @@
-"""Start of a Ray of this machine, which is repeated if one of its processes dies."""
+"""Start of a Ray of this machine, with a repeat if one of its processes dies."""
 
 import sys
 import time
@@ -24,7 +24,7 @@ TRIES, LEAST_TRY_SECONDS = 4, 20
 def start_local_ray(options: Mapping[str, Any]) -> None:
     """Calls `ray.init` with these options until a Ray runs. Raises MtconError if none does.
 
-    Nothing is left of a Ray that has not started.
+    A Ray that fails to start leaves no processes.
     """
     deadline, num_tries = time.monotonic() + START_LIMIT, 0
     while loss := _start(deadline, options):
@@ -62,7 +62,7 @@ def _start(deadline: float, options: Mapping[str, Any]) -> str | None:
         raise
     if not (lost or failed):
         return None
-    # The watch looks once a second, so that the error may come first.
+        # The watch looks once a second, so the error may come first.
     died = lost[0].partition(",")[0] if lost else lost_process(started)
     _end(started)
     if died or not failed:
@@ -71,7 +71,7 @@ def _start(deadline: float, options: Mapping[str, Any]) -> str | None:
 
 
 def _end(started: Mapping[str, Popen[bytes]]) -> None:
-    """Ends the raylet and the GCS of a Ray that has not started. Its other processes follow."""
+    """Ends the raylet and the GCS of a Ray after a failed start. Its other processes follow."""
     ray.shutdown()
     for process in started.values():
         process.kill()

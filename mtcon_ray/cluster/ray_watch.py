@@ -20,7 +20,7 @@ class RayLost(BaseException):
 
 
 def lost_process(processes: Mapping[str, Popen[bytes]]) -> str | None:
-    """Returns which of a local Ray's processes has ended, and how; None if all run."""
+    """Returns the name and the end of a local Ray's first ended process, None if all run."""
     for name, process in list(processes.items()):  # it may grow meanwhile
         if (code := process.poll()) is not None:
             how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
@@ -33,11 +33,11 @@ class RayWatch:
 
     Calls `on_loss` with the reason in a thread of its own, and then ends the body. If a call of Ray
     never returns, the body cannot end. Then it calls `on_hang`, which has to end the process. Does
-    nothing for a Ray that this process has not started. `starting` has the processes, by name, of a
-    Ray that starts in the body.
+    nothing for a Ray started by another process. `starting` has the processes, by name, of a Ray
+    started in the body.
 
     The body needs another context manager within this one, such as `nullcontext()`: if a call of
-    Ray fails meanwhile, Python raises RayLost at the begin of the next `__exit__`.
+    Ray fails meanwhile, RayLost is raised when the next `__exit__` begins.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class RayWatch:
     ) -> bool:
         lost = kind is RayLost
         if lost:
-            # Ends the trials: they would train on and write into event logs that are closed.
+            # Ends the trials: otherwise they would train on and write into closed event logs.
             ray.shutdown()
         try:
             with self._lock:

@@ -121,8 +121,8 @@ def load_comparison(
     Overrides of `tune.` change the section `tune` instead.
     `only` selects systems by title. If it is empty, all are selected. Raises SpecError for an
     invalid file or title, for a claim about a label missing in the data (unless an override changed
-    the data's kind or labels), for systems with sweeps in the same folder, and for different
-    numbers of configurations in the tuning of systems.
+    the data's kind or labels), for systems with sweeps in the same folder, and for tuned systems
+    with different numbers of configurations.
     """
     raw, of_base = read_yaml(path), []
     base, folder = raw.get("base"), path.resolve().parent

@@ -41,8 +41,8 @@ def run_comparison(
     """Trains all systems, one after another. Returns their rows in order and the tables' folder.
 
     A second call resumes: it loads finished sweeps, which need no resources any more, and continues
-    unfinished sweeps. `watch` returns the callback (a context manager) of a sweep. Its argument is
-    a text for the sweep. `on_phase` is called with a text before the connection to a cluster. If a
+    unfinished sweeps. `watch` returns the callback (a context manager) of a sweep, given a text
+    that names it. `on_phase` is called with a text before the connection to a cluster. If a
     system fails, its row has the reason, and the other systems are still trained. The tables are
     rewritten before each sweep and at the end.
 

@@ -33,7 +33,7 @@ from mtcon_ray.records.results import SweepResults
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure of the page: PNG bytes, file name beside the page, title and caption."""
+    """A figure of the page: PNG bytes, file name in the page's folder, title and caption."""
 
     file: str
     title: str
@@ -47,9 +47,9 @@ class Drawn:
 
 
 def build_report(results: SweepResults, *, ui_command: str | None) -> Path:
-    """Writes <sweep>/report/index.html and its PNG files; returns the path of the page.
+    """Writes <sweep>/report/index.html and its PNG files. Returns the path of the page.
 
-    Replaces an earlier report. `ui_command` is the command line that opens the tracking UI.
+    Replaces an earlier report. `ui_command` is the command line to open the tracking UI.
     """
     target = paths.report_page(results.folder)
     folder = target.parent
@@ -61,13 +61,13 @@ def build_report(results: SweepResults, *, ui_command: str | None) -> Path:
         write(folder / figure.file, figure.png)
     html = render(results, figures, ui_command)
     with whole_file(target) as file:
-        # A failure reason may quote a file name that is not valid UTF-8.
+        # A failure reason may quote a file name with invalid UTF-8.
         file.write(html.encode(errors="replace"))
     return target
 
 
 def draw(results: SweepResults) -> Iterator[Drawn]:
-    """Yields the figures that have data, in the order of the page."""
+    """Yields the figures with data, in the order of the page."""
     labels, winner = results.recorded.labels, results.winner
     word = "objective" if labels.weights else score_word(labels)
     bars = "Bars: ± one bootstrap deviation. " if labels.tasks else ""
@@ -133,9 +133,9 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
 
 
 def fill(template: str, **values: Any) -> str:
-    """Returns a page from a Jinja template, whose variable `style` is the style of all pages.
+    """Returns a page from a Jinja template. Its variable `style` is the style of all pages.
 
-    Values are escaped, except for those that the template calls safe. Raises UndefinedError for a
+    Values are escaped, except for values called safe by the template. Raises UndefinedError for a
     name of the template without a value.
     """
     environment = Environment(

@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
 
-# At most about one line a second of epochs, and one each 5 s while images are decoded.
+# At most about a line per second of epochs, and a line per 5 s while images are decoded.
 LINE_SECONDS = 1.0
 DATA_SECONDS = 5.0
-# At least one line a minute where epochs are not probed.
+# At least a line per minute if epochs are not probed.
 SILENT_SECONDS = 60.0
 BAR_COLUMNS = 30
 
 
 class Console(Callbacks, AbstractContextManager["Console"]):
-    """Shows the events of a sweep; a context manager.
+    """Shows the events of a sweep, as a context manager.
 
     On exit the cursor is restored and the last table stays. `quiet` shows notes only.
     """
@@ -130,7 +130,7 @@ class Console(Callbacks, AbstractContextManager["Console"]):
         self._log(f"{trial} restored, {stands}: {text}")
 
     def on_report(self, trial: str, epoch: int, epochs: int, metrics: Mapping[str, float]) -> None:
-        """Shows a completed epoch; in a log only some of them, never the last."""
+        """Shows a completed epoch. In a log only some epochs are shown, never the last."""
         value, loss, now = objective(metrics), metrics.get(LOSS), self._elapsed
         self._sweep.report(trial, epoch, epochs, value, now)
         probed = value is not None
@@ -163,7 +163,7 @@ class Console(Callbacks, AbstractContextManager["Console"]):
         return why + score
 
     def _log(self, text: str) -> None:
-        """Prints a line that a terminal does not need, because its table shows the same."""
+        """Prints a line, unless a live table shows the same."""
         if not self._live:
             self._print(text)
 

@@ -14,7 +14,7 @@ from mtcon_ray.records.results import SweepResults, TrialResult
 Points = list[tuple[int, float]]
 Courses = dict[str, tuple[dict[str, Points], str]]
 
-# A curve and, at its last point, the marker that its trial has in the other figures.
+# A curve and, at its last point, the marker of its trial in the other figures.
 CURVES: dict[str, dict[str, Any]] = {
     FULL: STANDINGS[FULL] | {"linestyle": "-", "linewidth": 1.3, "color": plotting.SKY},
     LESS: STANDINGS[LESS] | {"linestyle": "-", "linewidth": 1.0},
@@ -24,7 +24,7 @@ CURVES: dict[str, dict[str, Any]] = {
 
 
 def epochs_figure(results: SweepResults) -> bytes:
-    """Draws the objective of every trial by epoch, the winner on top; returns a PNG."""
+    """Draws the objective of every trial by epoch, the winner on top. Returns a PNG."""
     winner, present = results.winner, set()
     faint = 0.5 if len(results.trials) > plotting.CROWD else 1.0
     with plotting.styled():
@@ -48,7 +48,7 @@ def epochs_figure(results: SweepResults) -> bytes:
 
 
 def course_figure(shown: Courses) -> bytes:
-    """Draws a panel for each learning curve of a trial, at least one; returns a PNG."""
+    """Draws a panel for each learning curve of a trial, at least one. Returns a PNG."""
     names = list(dict.fromkeys(name for lines, _ in shown.values() for name in lines))
     looks = {
         name: {**plotting.SERIES[i % len(plotting.SERIES)], "markersize": 3.5}
@@ -77,8 +77,8 @@ def courses(trial: TrialResult, tasks: tuple[str, ...]) -> Courses:
     """Returns learning curves by panel title: the line of each task, and the unit of the y axis.
 
     The panels are the validation score of each kind of task, the loss and, if they are learned,
-    sigma and weight. Panels without values are omitted. A method without a loss per task has one
-    line for all tasks.
+    sigma and weight. Panels without values are omitted. A method without a loss per task has a
+    single line for all tasks.
     """
 
     def series(name: str) -> Points:

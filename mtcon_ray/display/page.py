@@ -34,7 +34,7 @@ def upper(text: str) -> str:
 
 
 def headline(results: SweepResults) -> tuple[str, str]:
-    """Returns a sentence about the winner and its lead, and sentences that rate the lead."""
+    """Returns a sentence about the winner and its lead, and sentences to rate the lead."""
     winner = results.winner
     if winner is None:
         return (
@@ -67,7 +67,7 @@ def headline(results: SweepResults) -> tuple[str, str]:
 def facts(results: SweepResults, seconds: float | None) -> list[tuple[str, str, str]]:
     """Returns name, value and explanation of each key fact.
 
-    `seconds` is the duration of the sweep; None omits that fact.
+    `seconds` is the duration of the sweep. None omits this fact.
     """
     trials = results.trials
     trained = sum(t.last_epoch for t in trials)
@@ -171,7 +171,7 @@ def accuracies(results: SweepResults) -> Table:
 
 
 def warnings(results: SweepResults) -> list[str]:
-    """Returns those of the plan, about the data, and of the winner's probes."""
+    """Returns the warnings of the plan, about the data, and of the winner's probes."""
     of_winner = training_warnings(results.winner.last_metrics) if results.winner else []
     return [*results.lost, *results.plan_warnings, *of_winner]
 
@@ -215,7 +215,7 @@ def provenance(events: list[Event]) -> list[tuple[str, str]]:
 
 
 def _mean_text(values: Iterable[float | None]) -> str:
-    """Returns the mean and standard deviation of the values that are not None."""
+    """Returns the mean and standard deviation of the values, without None."""
     found = [value for value in values if value is not None]
     mean = fmean(found) if found else None
     return accuracy_text(mean, stdev(found) if len(found) > 1 else None)

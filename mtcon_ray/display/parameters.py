@@ -21,7 +21,7 @@ BAR: dict[str, Any] = {"elinewidth": 1.1, "capsize": 2.5}
 
 
 def parameter_figure(results: SweepResults, path: str) -> bytes:
-    """Validation score, of the objective and per task, against one searched parameter."""
+    """Draws the validation score, of the objective and per task, against a searched parameter."""
     trials = [t for t in results.trials if t.probe_values or t.status == Status.FAILED]
     space, labels = results.recorded.search.space, results.recorded.labels
     values = [t.params[path] for t in trials]
@@ -80,9 +80,9 @@ def _unit(labels: metrics.Labels, title: str) -> str:
 def readings(labels: metrics.Labels, trials: Sequence[TrialResult]) -> dict[str, np.ndarray]:
     """Returns score and deviation of T trials by panel title: float64 [T, 2], NaN if missing.
 
-    The panels are the trials' value (the mean over tasks, or the objective), then each task that
-    has a score. With a single task only that task's panel is returned, since the mean would equal
-    it.
+    The panels are the trials' value (the mean over tasks, or the objective), then each task with a
+    score. With a single task only the task's panel is returned, since the mean would equal its
+    score.
     """
     whole = "objective" if labels.weights or not labels.tasks else "mean over tasks"
     read: dict[str, list[tuple[float | None, float | None]]] = {
@@ -125,7 +125,7 @@ def _set_axis(axes: Axes, scale: str, names: Sequence[str], xs: np.ndarray) -> N
 
 
 def _abreast(places: list[int]) -> np.ndarray:
-    """Returns x coordinates on a categorical axis; points of one category stand side by side."""
+    """Returns x coordinates on a categorical axis, with points of one category side by side."""
     xs = [
         place + 0.5 * (places[: i + 1].count(place) / (places.count(place) + 1) - 0.5)
         for i, place in enumerate(places)

@@ -15,7 +15,7 @@ Row = tuple[str, str]
 
 
 def plan_lines(spec: RunSpec, plan: Plan) -> list[str]:
-    """Returns the plan as a two-column table, warnings last; `make_plan` must have counted all."""
+    """Returns the plan as a two-column table, warnings last. `make_plan` must have counted all."""
     assert plan.parameters is not None
     rows = [
         *_training_rows(spec, plan),
@@ -135,7 +135,7 @@ def _training_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
 
 
 def _resource_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
-    """Yields resources, measured rates and hours; "at most" if early stopping may save some."""
+    """Yields resources, measured rates and hours, "at most" if early stopping may save some."""
     low, high = spec.resources.worker_range
     workers = counted(high, "worker") if low == high else f"{low}-{high} workers"
     has = [counted(plan.cpus_per_trial, "CPU")]

@@ -31,8 +31,8 @@ from mtcon_ray.records.results import TrialResult
 BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#009E73"
 PURPLE, ORANGE, SKY = "#CC79A7", "#E69F00", "#56B4E9"
 INK, GREY = "#222222", "#9A9A9A"
-# One style per task. Line and marker differ too: figures may be printed without colour, and there
-# may be more tasks than colours.
+# A style per task. Line and marker differ too: figures may be printed without colour, and a sweep
+# may have more tasks than colours.
 SERIES: list[dict[str, Any]] = [
     {"color": color, "linestyle": line, "marker": marker}
     for line, marker in (("-", "o"), ("--", "s"), (":", "^"), ("-.", "D"))
@@ -50,7 +50,7 @@ CROWD = 30  # with more trials in a panel, all but the winner's are drawn faintl
 WIDTH = 9.2
 DPI = 144
 MAX_NAME = 28
-LINE = 24  # characters of each line of a name that is wrapped
+LINE = 24  # characters of each line of a wrapped name
 # Axes with more distinct values have ticks at round numbers instead of at the values.
 MAX_TICKS = 9
 
@@ -81,7 +81,7 @@ STYLE: Any = {
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Sets the style; must enclose both the creation and the saving of a figure."""
+    """Sets the style. Must enclose both the creation and the saving of a figure."""
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():
         # matplotlib's fonts lack some scripts. The page's text has every name in full.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
@@ -107,7 +107,7 @@ def legend(figure: Figure, looks: Mapping[str, dict[str, Any]]) -> None:
 
 
 def png(figure: Figure) -> bytes:
-    """Returns PNG bytes without matplotlib's version, so that equal figures give equal bytes.
+    """Returns PNG bytes without matplotlib's version: equal figures give equal bytes.
 
     Our figures have few colours: a palette of 256 is enough, and takes a third of the bytes.
     """
@@ -119,7 +119,7 @@ def png(figure: Figure) -> bytes:
 
 
 def shortened(text: str, limit: int = MAX_NAME) -> str:
-    """Returns the text on one line; a text longer than `limit` has its middle replaced by "…".
+    """Returns the text on one line, with "…" for the middle of a text longer than `limit`.
 
     >>> shortened("a rather long name", 9)
     'a ra…name'
@@ -130,7 +130,7 @@ def shortened(text: str, limit: int = MAX_NAME) -> str:
 
 
 def wrapped(text: str) -> str:
-    """Returns the text on two lines of LINE characters at most; "…" ends what is longer.
+    """Returns the text on two lines of LINE characters at most, with "…" for any rest.
 
     >>> wrapped("a name for which one line is not enough")
     'a name for which one\\nline is not enough'

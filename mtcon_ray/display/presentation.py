@@ -26,16 +26,16 @@ UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069
 NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
 # Characters of a line of an error, which may quote a value of any length.
 MAX_LINE = 1000
-# Marks intervals of a single seed.
-# A network that has learned its triplets orders three of four right and more.
+# A network with learned triplets orders three of four right and more.
 LEARNED_TRIPLETS = 0.75
 COLLAPSED_COSINES = 0.005
+# Marks intervals of a single seed.
 ONE_SEED = "¹"
 ONE_SEED_NOTE = f"{ONE_SEED} One seed, of either side: the interval covers the test items alone."
 
 
 def printable(text: str) -> str:
-    """Returns the text with control characters written out; line ends and tabs stay.
+    """Returns the text with control characters written out. Line ends and tabs stay.
 
     >>> printable("name\x1b[2J")
     'name\\\\x1b[2J'
@@ -44,9 +44,9 @@ def printable(text: str) -> str:
 
 
 def hanging(text: str) -> str:
-    """Returns a printable message where all lines but the first are indented.
+    """Returns a printable message with all lines but the first indented.
 
-    A line end in the name of a file then cannot begin a line that looks like one of this program.
+    A line end in the name of a file then cannot imitate a line of this program.
 
     >>> hanging("a.png\\n[ 9:99] trial-0001 finished\\n  b.png")
     'a.png\\n  [ 9:99] trial-0001 finished\\n  b.png'
@@ -65,7 +65,7 @@ def one_line(text: str) -> str:
 
 
 def abridged(text: str) -> str:
-    """Returns the text with lines of at most MAX_LINE characters; a longer one lacks its middle.
+    """Returns the text with lines of at most MAX_LINE characters, cutting the middle of others.
 
     >>> len(abridged("cell 'x" + 100_000 * "x" + "' in row 2"))
     1000
@@ -103,7 +103,7 @@ def value_text(value: Any) -> str:
 
 
 def accuracy_text(value: float | None, deviation: float | None = None) -> str:
-    """Returns a fraction to 3 decimals, with its deviation if there is one.
+    """Returns a fraction to 3 decimals, with its deviation if it is given.
 
     >>> accuracy_text(0.73261, 0.01049), accuracy_text(0.5), accuracy_text(None)
     ('0.733 ± 0.010', '0.500', '—')
@@ -167,7 +167,7 @@ def short_paths(paths: Iterable[str]) -> dict[str, str]:
 
 
 def configuration_text(params: Mapping[str, Any]) -> str:
-    """Returns searched fields and their values in one line.
+    """Returns searched fields and their values in a line.
 
     >>> configuration_text({"method.temperature": 0.1, "train.epochs": 8})
     'temperature=0.1 epochs=8'
@@ -189,7 +189,7 @@ def resume_line(name: str, *, submitted: bool = False) -> str:
 
 
 def limits_text(search: "SearchSpec") -> str:
-    """Returns the limits on a sweep's time, "" without one."""
+    """Returns the limits on a sweep's time, "" without limits."""
     hours, device_hours = search.max_hours, search.max_device_hours
     limits = [f"{hours:g} hours per start"] if hours else []
     limits += [f"{device_hours:g} device-hours in all"] if device_hours else []
@@ -197,7 +197,7 @@ def limits_text(search: "SearchSpec") -> str:
 
 
 def score_word(labels: Labels, names: Iterable[str] | None = None) -> str:
-    """Returns the name of the labels' scores: of one kind their own name, else "score".
+    """Returns the name of the labels' scores: for a single kind its own name, else "score".
 
     The labels are the tasks unless others are named.
     """
@@ -224,7 +224,7 @@ def value_word(labels: Labels, split: str = "") -> str:
 
 
 def value_note(labels: Labels) -> str:
-    """Returns, in brackets, what `value_word` or "score" stands for; "" if the word says it."""
+    """Returns, in brackets, the meaning of `value_word` or "score", "" if the word says it."""
     is_clear = not labels.weights and len(labels.task_kinds) == 1
     return "" if is_clear else f" ({labels.objective_title})"
 
@@ -235,7 +235,7 @@ def network_text(trial: "TrialResult") -> str:
 
 
 def label_title(labels: Labels, label: str) -> str:
-    """Returns a label's name, with the name of its score unless that is accuracy."""
+    """Returns a label's name, with the name of its score unless it is accuracy."""
     title = metrics.TITLES[labels.kinds[label]]
     return label if title == "accuracy" else f"{label} ({title})"
 
@@ -257,9 +257,9 @@ def training_warnings(values: Mapping[str, float]) -> list[str]:
 
 
 def gauge_warnings(values: Mapping[str, float]) -> list[str]:
-    """Returns a warning if a method's own gauges in an epoch say that it has learned nothing.
+    """Returns a warning if a method's own gauges in an epoch show no learning.
 
-    Gauges are those of the epoch's last step: the share of triplets in the right order, by chance a
+    Gauges come from the epoch's last step: the share of triplets in the right order, by chance a
     half, and each head's mean cosines, which are equal after a collapse.
     """
     found = []
@@ -282,7 +282,7 @@ def gauge_warnings(values: Mapping[str, float]) -> list[str]:
 
 
 class LabelScore(NamedTuple):
-    """A label's score on the test split, with the texts that stand beside it in tables."""
+    """A label's score on the test split, with its additional texts in tables."""
 
     label: str
     split: str
@@ -329,7 +329,7 @@ def label_scores(
 
 
 def commands(results: "SweepResults", spec_path: Path) -> list[tuple[str, str]]:
-    """Returns titles and shell commands that repeat the whole sweep, and the winner alone."""
+    """Returns titles and shell commands to repeat the whole sweep, and the winner alone."""
     path, winner = shlex.quote(str(spec_path)), results.winner
     found = [("The whole sweep", f"mtcon-ray sweep {path}")]
     if winner is not None:

@@ -1,4 +1,4 @@
-"""The live display of a sweep: a headline, and a table of the trials that fit."""
+"""The live display of a sweep: a headline, and a table of as many trials as fit."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 MAX_TRIALS = 15
-# Lines of the terminal that are not trials: headline, column names, hidden trials, the cursor.
+# Lines of the terminal without trials: headline, column names, hidden trials, the cursor.
 OTHER_LINES = 4
 STATE_COLUMNS = 18
 
@@ -24,7 +24,7 @@ def progress_table(
 ) -> "RenderableType":
     """Returns the display after so many seconds: running trials first, then the best.
 
-    `size` is columns and lines of the terminal. Configurations are shortened to its width; values
+    `size` is columns and lines of the terminal. Configurations are shortened to its width. Values
     and states never are.
     """
     from rich.console import Group
@@ -64,12 +64,12 @@ def _headline(progress: SweepProgress, elapsed: float) -> "Text":
 
 def _trials(progress: SweepProgress, trials: Iterable[TrialProgress], columns: int) -> "Table":
     best, table = progress.best, new_grid()
-    # A training has the name that its user gave it, of any length.
+    # A training has a name from its user, of any length.
     table.add_column("trial", no_wrap=progress.num_trials > 1)
     table.add_column("configuration")
     table.add_column("epoch", no_wrap=True)
     table.add_column(progress.objective, no_wrap=True)
-    # Reasons of failures are shortened; all states have room.
+    # Reasons of failures are shortened. All states have room.
     table.add_column("state", no_wrap=True, max_width=max(STATE_COLUMNS, columns // 4))
     for trial in trials:
         texts = [

@@ -1,4 +1,4 @@
-"""Ranking of a sweep: the winner, its lead, and the uncertainty of the lead; no layout."""
+"""Ranking of a sweep, without layout: the winner, its lead, and the uncertainty of the lead."""
 
 import math
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from mtcon_ray.evaluation.intervals import Scores, resampled_scores
 from mtcon_ray.evaluation.predictions import load_predictions
 from mtcon_ray.records.results import Configuration, SweepResults, TrialResult
 
-# In bootstrap deviations of the difference. Between two equally good configurations one lead in
-# three exceeds one deviation, and one in twenty exceeds two.
+# In bootstrap deviations of the difference. Between two equally good configurations a third of the
+# leads exceeds one deviation, and a twentieth exceeds two.
 TOLD_APART = 2.0
 
 
@@ -23,16 +23,16 @@ class Margin:
     runner_up: Configuration
     gap: float
     deviations: float | None  # the gap in bootstrap deviations of the difference
-    num_configurations: int  # configurations with a value, early-stopped ones included
+    num_configurations: int  # configurations with a value, including early-stopped trials
 
 
 def resampled(
     results: SweepResults, trials: Sequence[TrialResult]
 ) -> dict[tuple[str, str], Scores]:
-    """Returns resampled test scores by (split, slug of the label), from which intervals are made.
+    """Returns resampled test scores by (split, slug of the label), as input of intervals.
 
-    The trials must be of one configuration, one per seed. Labels for which a trial has no stored
-    predictions are omitted.
+    The trials must belong to a single configuration, with a trial per seed. Labels are omitted if a
+    trial has no stored predictions for them.
     """
     stored = {t.seed: load_predictions(results.predictions_of(t)) for t in trials}
     by_seed = {seed: found.labels for seed, found in stored.items() if found is not None}
@@ -47,7 +47,7 @@ def resampled(
 
 
 def deviation(trial: TrialResult, labels: metrics.Labels) -> float | None:
-    """Returns the bootstrap deviation of a trial's value; None if that of a task is missing.
+    """Returns the bootstrap deviation of a trial's value, None if a task's deviation is missing.
 
     Also None without tasks.
 
@@ -63,7 +63,7 @@ def deviation(trial: TrialResult, labels: metrics.Labels) -> float | None:
 
 
 def margin(results: SweepResults) -> Margin | None:
-    """Returns the winner's lead; None with fewer than two full-budget configurations."""
+    """Returns the winner's lead, None with fewer than two full-budget configurations."""
     best = results.configurations()[:2]
     if len(best) < 2:
         return None
@@ -82,7 +82,7 @@ def _mean_deviation(configuration: Configuration, labels: metrics.Labels) -> flo
 
 
 def verdict(margin: Margin) -> str:
-    """Returns sentences that say whether the lead exceeds the measurement's uncertainty."""
+    """Returns sentences that compare the lead with the measurement's uncertainty."""
     if margin.gap < 0:
         return "The runner-up lost seeds to early stopping or failure, which flatters its mean."
     chosen = f"the best of {margin.num_configurations} configurations looks better than it is"

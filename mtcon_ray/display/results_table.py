@@ -79,7 +79,7 @@ def score_lines(results: SweepResults, values: Mapping[str, float]) -> list[str]
 
 
 def winner_lines(results: SweepResults) -> Iterator[str]:
-    """Yields the winner, its scores and its checkpoint; one line if there is none."""
+    """Yields the winner, its scores and its checkpoint, or a single line without a winner."""
     winner = results.winner
     if winner is None:
         yield "no winner: no trial has trained for its full budget"
@@ -96,7 +96,7 @@ def winner_lines(results: SweepResults) -> Iterator[str]:
 
 
 def kept_checkpoint(results: SweepResults, trial: TrialResult) -> str | None:
-    """Returns the path of the network that a trial's value is of, None if it was removed.
+    """Returns the path of the network behind a trial's value, None if it was removed.
 
     A training is its own trial.
     """

@@ -12,9 +12,9 @@ from mtcon_ray.records.results import load_single, load_sweep, trial_status
 
 
 def overviews(root: Path) -> list[dict[str, Any]]:
-    """Returns sweeps, then single trainings as one trial each, oldest first, as plain data.
+    """Returns sweeps, then single trainings as a trial each, oldest first, as plain data.
 
-    `value` is the winner's or the best so far. A broken one has its error as its state.
+    `value` is the winner's or the best so far. A broken sweep has its error as its state.
     """
     found = []
     for kind, place in (("sweep", sweeps_folder(root)), ("run", runs_folder(root))):
@@ -51,6 +51,6 @@ def folder_state(folder: Path) -> str:
 
 
 def end_reason(folder: Path) -> str | None:
-    """Returns why a sweep ended before all its trials were trained; None if it did not."""
+    """Returns why a sweep ended before all its trials were trained, None if it did not."""
     events = EventLog.read(parent_log(folder))
     return trial_status(events)[1] if events else None

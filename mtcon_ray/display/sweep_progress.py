@@ -1,4 +1,4 @@
-"""The state of a running sweep: its trials, the best one and the time left."""
+"""The state of a running sweep: its trials, the best trial and the time left."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -10,13 +10,13 @@ from mtcon_ray.display.presentation import accuracy_text, duration_text
 if TYPE_CHECKING:
     from mtcon_ray.spec.evaluate import Select
 
-# Values are ranked by the digits shown; equal ones are in order of names.
+# Values are ranked by the shown digits. Equal values are in order of names.
 DIGITS = 3
 
 
 @dataclass
 class TrialProgress:
-    """One trial."""
+    """A trial."""
 
     name: str
     configuration: str = ""
@@ -29,7 +29,7 @@ class TrialProgress:
 
 @dataclass
 class SweepProgress:
-    """All trials by name; `now` is the time of an event in seconds.
+    """All trials by name. `now` is the time of an event in seconds.
 
     `trained` counts the epochs of this command, from `began` to `last`.
     """
@@ -51,7 +51,7 @@ class SweepProgress:
         self.trials[name] = TrialProgress(name, configuration, before.epoch, epochs, before.value)
 
     def report(self, name: str, epoch: int, epochs: int, value: float | None, now: float) -> None:
-        """Records a completed epoch; `value` is None without a probe."""
+        """Records a completed epoch. `value` is None without a probe."""
         trial = self._trial(name)
         self.trained += max(0, epoch - trial.epoch)
         trial.epoch, trial.epochs, self.last = epoch, epochs, now
@@ -62,7 +62,7 @@ class SweepProgress:
     def end(
         self, name: str, status: Status, value: float | None, reason: str | None
     ) -> TrialProgress:
-        """Records that a trial has ended, or waits, and returns it."""
+        """Records that a trial has ended or waits, and returns the trial."""
         trial = self._trial(name)
         trial.epochs = trial.epochs or self.epochs
         trial.value = trial.value if value is None else value
@@ -82,7 +82,7 @@ class SweepProgress:
 
     @property
     def ended(self) -> list[TrialProgress]:
-        """Trials that do not run, by status, then best first; the best of all leads."""
+        """Trials that are not running, by status, then best first. The best of all leads."""
         best = self.best
 
         def key(trial: TrialProgress) -> tuple[int, bool, float]:
@@ -97,7 +97,7 @@ class SweepProgress:
 
     @property
     def best(self) -> TrialProgress | None:
-        """The best trial among the finished ones, else among all; None without a value."""
+        """The best trial among the finished trials, else among all, None without a value."""
         valued = [trial for trial in self.by_name if trial.value is not None]
         return max(valued, key=lambda t: (t.status == Status.FINISHED, t.value), default=None)
 
@@ -120,7 +120,7 @@ class SweepProgress:
         return f"{self.num_done}/{self.num_trials} done"
 
     def best_text(self) -> str:
-        """Returns the best value with its configuration, "" before there is one."""
+        """Returns the best value with its configuration, "" before the first value."""
         best = self.best
         if best is None:
             return ""
@@ -137,5 +137,5 @@ class SweepProgress:
         return "; ".join(filter(None, (self.done_text(), self.best_text(), self.left_text())))
 
     def _trial(self, name: str) -> TrialProgress:
-        # A resumed sweep may end a trial that this command has not started.
+        # A resumed sweep may end a trial not started by this command.
         return self.trials.setdefault(name, TrialProgress(name))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from mtcon_ray.display.presentation import one_line, printable
 
-# `rich` takes 0.1 s to import, which commands that print no table need not spend.
+# `rich` takes 0.1 s to import. Commands without tables need not spend it.
 if TYPE_CHECKING:
     from rich.table import Table as Grid
     from rich.text import Text
@@ -21,9 +21,9 @@ UNLIMITED_COLUMNS = 100_000
 
 @dataclass(frozen=True)
 class Table:
-    """Column names and rows of texts; `right` has the places of right-aligned columns.
+    """Column names and rows of texts. `right` has the places of right-aligned columns.
 
-    `best` is the place of the row that a page highlights.
+    `best` is the place of a page's highlighted row.
     """
 
     header: Sequence[str]
@@ -32,7 +32,7 @@ class Table:
     best: int | None = None
 
     def lines(self, columns: int | None = None) -> list[str]:
-        """Returns the lines for a terminal, whose width is `columns`; None: of any width.
+        """Returns the lines for a terminal of width `columns`, or of any width with None.
 
         In a wider table texts continue on further lines. If that is not enough, the lines are
         longer than the terminal is wide.

@@ -13,7 +13,7 @@ from mtcon_ray.display.presentation import hanging, printable
 from mtcon_ray.display.tables import UNLIMITED_COLUMNS
 from mtcon_ray.errors import MtconError
 
-# `rich` takes 0.1 s to import, which commands that draw nothing need not spend.
+# `rich` takes 0.1 s to import. Commands without drawings need not spend it.
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
@@ -25,20 +25,20 @@ REDRAWS_PER_SECOND = 2
 
 @dataclass(frozen=True)
 class Terminal:
-    """A stream to print to; `live` if it can be redrawn in place."""
+    """A stream to print to. `live` is True if it can be redrawn in place."""
 
     stream: TextIO
     live: bool
 
     @classmethod
     def of(cls, stream: TextIO | None = None) -> "Terminal":
-        """Returns a stream, standard output by default, as a terminal; respects TERM."""
+        """Returns a stream, standard output by default, as a terminal. Respects TERM."""
         stream = stream or sys.stdout
         return cls(stream, stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb"))
 
     @property
     def encoding(self) -> str:
-        """The stream's encoding; a stream without one takes all characters."""
+        """The stream's encoding. A stream without an encoding takes all characters."""
         return getattr(self.stream, "encoding", None) or "utf-8"
 
     @property
@@ -52,7 +52,7 @@ class Terminal:
         return self.size[0] if self.live else None
 
     def write(self, text: str) -> int:
-        """Writes and flushes text; ignores errors, so that a closed terminal ends no sweep."""
+        """Writes and flushes text. Ignores errors: a closed terminal must not end a sweep."""
         if FANCY.encode(self.encoding, "replace").decode(self.encoding) != FANCY:
             text = text.translate(PLAIN).encode(self.encoding, "replace").decode(self.encoding)
         with suppress(OSError):
@@ -64,7 +64,7 @@ class Terminal:
         """Does nothing: `write` flushes."""
 
     def console(self) -> "Console":
-        """Returns a `rich` console that writes here and interprets no markup in data.
+        """Returns a `rich` console for this stream, without interpretation of markup in data.
 
         Respects NO_COLOR.
         """
@@ -83,10 +83,10 @@ class Terminal:
         )
 
     def live_area(self, frame: "Callable[[], RenderableType]") -> "Live":
-        """Returns an area of the terminal that is redrawn in place, not started yet."""
+        """Returns an area of the terminal for redrawing in place, not started yet."""
         from rich.live import Live
 
-        # Redirected streams would outlive the area in libraries that are imported meanwhile, and
+        # Redirected streams would outlive the area in libraries imported meanwhile, and
         # standard error may be a file.
         return Live(
             console=self.console(),
@@ -117,7 +117,7 @@ def warn(text: str) -> None:
 
 
 def open_closed_streams() -> None:
-    """Opens the null device for each standard stream that the caller has closed.
+    """Opens the null device for each standard stream closed by the caller.
 
     Otherwise the next opened file would get the stream's descriptor, and output of libraries and
     child processes would be written into it.
@@ -126,14 +126,14 @@ def open_closed_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            # os.open takes the lowest free descriptor, which is this one.
+            # os.open takes the lowest free descriptor, which is the closed stream's.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 
 def drop_unwritten() -> None:
-    """Discards output that a full or closed stream refuses.
+    """Discards output refused by a full or closed stream.
 
     Python would try again at its exit, print an error and change the exit code.
     """

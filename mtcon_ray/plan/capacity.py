@@ -1,4 +1,4 @@
-"""Nodes of a cluster, and the number of a spec's trials with room on them at a time."""
+"""Nodes of a cluster, and the number of trials of a spec that fit on them at a time."""
 
 import math
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class ClusterView:
 
 
 def check_cluster(spec: RunSpec, cluster: ClusterView) -> int | None:
-    """Returns the number of trials with room at a time, None if unknown.
+    """Returns the number of trials that fit at a time, None if unknown.
 
     Raises ResourceError if a worker fits on no node, or a trial's least number of workers does not
     fit on the whole cluster.

@@ -280,7 +280,7 @@ def _count_parameters(
     """Returns numbers of parameters of encoder and heads, the least and the greatest among them.
 
     Building the networks also checks that the encoder's weights, searched ones too, fit them.
-    If `all_networks` is False, only the networks with this check are built, and the list may be
+    If `all_networks` is False, only networks that need this check are built, and the list may be
     empty. Raises CheckpointError if weights do not fit, SpecError if an encoder refuses the views.
     """
 

@@ -111,7 +111,7 @@ class LabelSetsSpec(Spec):
 
 
 class NumbersSpec(Spec):
-    """The ridge regression as probe of a number."""
+    """The ridge regression for probes of numbers."""
 
     penalties: Penalties = Field(
         (1e-5, 1e-4, 1e-3, 1e-2, 1e-1),

@@ -43,7 +43,7 @@ class Scheduler:
     Spec: ClassVar[type[SchedulerSpec]]
 
 
-# A trial's probes so far: the completed percent of its own epochs, ascending, and the
+# A trial's probes so far: the percentage of its own epochs completed, ascending, and the
 # objective.
 History = list[tuple[float, float]]
 

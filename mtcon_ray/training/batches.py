@@ -22,12 +22,12 @@ Chunks = Sequence[Callable[[], Tensor]]
 
 
 class Batches:
-    """The global batches of a training by step; each rank computes the views of its own items.
+    """The global batches of a training by step. Each rank computes the views of its own items.
 
-    A batch is a pure function of seed and step: examples come from the epoch's permutation, whose
-    last incomplete batch is dropped, and views from the step's generator. With the tasks `balance`
+    A batch is a pure function of seed and step: examples come from the epoch's permutation, without
+    its last incomplete batch, and views from the step's generator. With the tasks `balance`
     examples come from `balanced_order` instead, in as many batches. `share` is the training's
-    fraction of the device. Raises SpecError if there is no whole batch.
+    fraction of the device. Raises SpecError without a whole batch.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Batches:
         if balance:
             labels = [table.labels[task][examples.rows_EP[:, 0]] for task in balance]
             order = partial(balanced_order, labels, batch_size, self.steps_per_epoch, seed)
-        # Two epochs: the next one's first images are prefetched in an epoch's last step.
+        # Two epochs: the first images of the next are prefetched in an epoch's last step.
         self._order = lru_cache(2)(order)
 
     def __call__(self, step: int) -> tuple[Tensor, Batch]:

@@ -1,6 +1,6 @@
 """Checkpoints on disk: written atomically, and refused for another spec or other data.
 
-<folder>/model.pt           the network whose validation value and test accuracies are reported
+<folder>/model.pt           the network behind the reported validation value and test accuracies
 <folder>/last.pt            the resume state of an interrupted training, removed at the end
 <folder>/last.previous.pt   the resume state of the checkpoint before
 <folder>/removed.txt        the reason why the networks of a trial were removed
@@ -192,7 +192,7 @@ def discard_network(folder: Path, reason: str) -> None:
     names = (MODEL_FILE, LAST_FILE, PREVIOUS_FILE)
     found = [folder / name for name in names if (folder / name).exists()]
     if found:
-        # First, so that a kill in between leaves no folder without network and reason.
+        # First: a kill in between must leave no folder without both network and reason.
         with whole_file(folder / REMOVED_FILE) as file:
             file.write(f"{reason}\n".encode())
         _remove(found)

@@ -17,7 +17,7 @@ class Watch:
     """
 
     def __init__(self) -> None:
-        # float64: 1 if the step is bad, step, lr, norm, losses. Of the first bad step or the last.
+        # float64: 1 if the step is bad, step, lr, norm, losses, from the first bad step or the last.
         self._numbers: Tensor | None = None
         self._heads: tuple[str, ...] = ()
 
@@ -52,7 +52,7 @@ class Watch:
     def guard(self, optimizer: Optimizer) -> None:
         """Makes the fused optimizer's next step a no-op if a step was bad."""
         assert self._numbers is not None
-        # The attribute by which torch's GradScaler does the same; fused kernels read it.
+        # The attribute by which torch's GradScaler does the same. Fused kernels read it.
         optimizer.found_inf = self._numbers[0].float()  # type: ignore[attr-defined]
 
     def check(self) -> None:

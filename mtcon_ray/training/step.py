@@ -260,7 +260,7 @@ def _backward_in_chunks(learner: Learner, chunks: Chunks, batch: Batch) -> Updat
     # Each head has a gradient, even a head without a loss, because `gather` joins them.
     gradients = {head: z_ND.grad for head, z_ND in whole.items() if z_ND.grad is not None}
     end = 0
-    # The first encoding has updated the running moments; the second must not do so again.
+    # The first encoding has updated the running moments. The second must not do so again.
     with running_moments_kept(learner.network):
         for i, (seed, make_views) in enumerate(zip(seeds, chunks, strict=True)):
             x_NCHW = make_views()

@@ -58,7 +58,7 @@ class CudaRecorder:
 
     @contextmanager
     def beside(self) -> Iterator[None]:
-        """Runs the operations inside on the captures' stream, in order with all around."""
+        """Runs the operations inside on the captures' stream, in order with the operations around."""
         current = torch.cuda.current_stream(self._stream.device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
@@ -75,7 +75,7 @@ class CudaRecorder:
 
 
 def make_graph(learner: Learner, train: TrainSpec, device: torch.device) -> "StepGraph | None":
-    """Returns the maker of the steps with `train.compile: graphs`, else None.
+    """Returns the graph that makes the steps with `train.compile: graphs`, else None.
 
     Also returns None if no graph can be captured, and logs the reason.
     """

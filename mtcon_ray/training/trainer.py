@@ -51,7 +51,7 @@ class Progress:
 
 
 class Trainer:
-    """A training that resumes from `folder/last.pt`, if that exists, at any step.
+    """A training that resumes from `folder/last.pt`, if it exists, at any step.
 
     `folder/model.pt` is the selected network, used for the value and the test scores. It is the
     last validated network, or the best with `evaluate.select: best`.
@@ -181,7 +181,7 @@ class Trainer:
         """Returns the test evaluation of model.pt by metric name. Writes predictions.npz."""
         assert self.done, f"report at the end, not after step {self.step}"
         if self.spec.evaluate.select == "best":
-            # The training is over, so the selected weights may overwrite the last ones.
+            # The training is over, so the selected weights may overwrite the last weights.
             self.network.load_state_dict(checkpoint.load(self.folder / MODEL_FILE)["network"])
         return self.evaluate(partial(Evaluation.report, predictions=self.folder / PREDICTIONS_FILE))
 
@@ -281,7 +281,7 @@ class Trainer:
         return {"spec": spec, "fingerprint": data.fingerprint, "sizes": data.sizes}
 
     def _keep(self, epoch: int, value: float) -> None:
-        """Writes model.pt if the network of this validated epoch is the selected one so far."""
+        """Writes model.pt if this validated epoch has the selected network so far."""
         if math.isfinite(value) and (self.best is None or value > self.best):
             self.best, self.best_epoch = value, epoch
         elif self.spec.evaluate.select == "best" and self.best is not None:

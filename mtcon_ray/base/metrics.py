@@ -111,7 +111,7 @@ class Labels(NamedTuple):
 def objective_name(kinds: Iterable[str]) -> str:
     """Returns the name of the mean over tasks: val/accuracy if all have classes, else val/score.
 
-    Without tasks it is val/rankme.
+    The name is val/rankme without tasks.
 
     >>> objective_name(["classes", "classes"]), objective_name(["classes", "set"])
     ('val/accuracy', 'val/score')

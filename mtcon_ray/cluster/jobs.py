@@ -63,7 +63,7 @@ class Jobs:
 
     def __init__(self, address: str | None, *, patient: bool = False) -> None:
         if has_token():
-            # Else Ray's client sends no token. Ray reads the variable when it is imported.
+            # Otherwise Ray's client sends no token. Ray reads the variable when it is imported.
             os.environ.setdefault("RAY_AUTH_MODE", "token")
         from ray.job_submission import JobSubmissionClient
 

@@ -102,7 +102,7 @@ def local_start(deadline: float) -> Iterator[dict[str, Popen[bytes]]]:
 def free_ports() -> Iterator[int]:
     """Yields ports of 127.0.0.1 for the agents of a local Ray.
 
-    Of an agent without a given port, the raylet awaits the port for 15 s and then ends. Ray 2.60
+    If an agent has no given port, the raylet awaits the port for 15 s and then ends. Ray 2.60
     has no setting for this limit, and an agent on a busy machine needs more. The ports lie below
     the range from which Linux serves other programs.
     """

@@ -17,7 +17,7 @@ class Watch:
     """
 
     def __init__(self) -> None:
-        # float64: 1 if the step is bad, step, lr, norm, losses, from the first bad step or the last.
+        # float64: 1 if the step is bad, step, lr, norm, losses (first bad step, else last).
         self._numbers: Tensor | None = None
         self._heads: tuple[str, ...] = ()
 

@@ -184,7 +184,7 @@ def epoch_metrics(tally: Tally, last: Update, *, lr: float, num_images: int) -> 
 def encode(learner: Learner, x_NCHW: Tensor, *, teach: bool = True) -> dict[str, Tensor]:
     """Returns this rank's rows z_ND of each head, with a teacher [query | key] on the last axis.
 
-    With `teach=False` only the queries are returned.
+    Returns only the queries with `teach=False`.
     """
     device, dtype = x_NCHW.device.type, learner.autocast_dtype
     with torch.autocast(device, dtype=dtype, enabled=dtype is not None):

@@ -58,7 +58,7 @@ class CudaRecorder:
 
     @contextmanager
     def beside(self) -> Iterator[None]:
-        """Runs the operations inside on the captures' stream, in order with the operations around."""
+        """Runs operations inside on the captures' stream, in order with the operations around."""
         current = torch.cuda.current_stream(self._stream.device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):

@@ -266,7 +266,7 @@ def slug(column: str) -> str:
 
 
 def whole_slug(column: str) -> str:
-    """Returns the slug of a label column, however long."""
+    """Returns the slug of a label column of any length."""
     # Composed, because MLflow refuses an accent as a character of its own.
     text = unicodedata.normalize("NFC", column.lower())
     return re.sub(r"\W+", "-", text).strip("-") or "label"

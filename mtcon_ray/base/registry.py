@@ -53,7 +53,7 @@ _MAY_HOLD = (bool, list, tuple, dict)
 
 
 def _marked(value: Any) -> Any:
-    """Returns a value of a spec with each boolean in it as a text, which is read as no number."""
+    """Returns a value of a spec with each boolean as a text, which is not read as a number."""
     match value:
         case bool():
             return str(value).lower()
@@ -81,7 +81,7 @@ def beside_the_spec(value: str, info: ValidationInfo) -> str:
     """Returns a path. A relative path in a spec file starts at the file's folder."""
     scheme, separator, _ = value.partition("://")
     if separator and "/" not in scheme:
-        # Without what follows the scheme, which may be a login.
+        # Shows only the scheme, because a login may follow it.
         raise ValueError(f"must be a path of this machine, got a URL that begins with {scheme}://")
     folder = (info.context or {}).get("folder")
     try:
@@ -139,7 +139,7 @@ def writable_url(value: str) -> str:
     """Returns the URL of a place in an object store. Raises ValueError for anything else."""
     stores = [scheme for scheme in OBJECT_STORES if scheme != HUB]
     if not value.startswith(tuple(stores)):
-        # Without what follows the scheme, which may be a login.
+        # Shows only the scheme, because a login may follow it.
         raise ValueError(f"must begin with {', '.join(stores)}, got {value.partition('://')[0]!r}")
     return _checked_url(value)
 

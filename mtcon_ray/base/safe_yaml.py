@@ -106,7 +106,7 @@ def parse_yaml(text: str, where: str) -> Any:
 def read_yaml(path: Path) -> dict[str, Any]:
     """Returns the mapping in a YAML file.
 
-    Raises SpecError if the file cannot be read, is larger than MAX_SPEC_BYTES, or is no mapping.
+    Raises SpecError if the file cannot be read, is larger than MAX_SPEC_BYTES, or is not a mapping.
     """
     try:
         with open_regular(path) as file:

@@ -279,7 +279,7 @@ def _checkpoint(root: Path, model: str) -> tuple[Path, str, "SweepResults | None
 
 
 def _run_of(register: str, model: str, root: Path, sweep: "SweepResults | None") -> "TrackedRun":
-    """Returns the winner's run in MLflow. Raises SweepError if the model is no sweep."""
+    """Returns the winner's run in MLflow. Raises SweepError if the model is not a sweep."""
     from mtcon_ray.tracking.model_registry import find_run
 
     if sweep is None:

@@ -76,7 +76,7 @@ def infer_hf(folder: Path) -> InferredHf:
 
 
 def _set_size(files: ArrowFiles, column: str) -> int:
-    """Returns the number of names in a column of lists, 0 if it is no label set."""
+    """Returns the number of names in a column of lists, 0 if it is not a label set."""
     if not files.is_list(column):
         return 0
     try:

@@ -40,7 +40,7 @@ GCS_VARIABLE = "RAY_gcs_server_port_wait_time_s"
 # The names of a local Ray's processes in messages.
 RAYLET, GCS = "raylet", "GCS"
 
-# What KubeRay's operator adds to a group of nodes.
+# Fields added by KubeRay's operator to a group of nodes.
 KUBERAY_DEFAULTS: dict[str, Any] = {
     "rayStartParams": {}, "minReplicas": 0, "maxReplicas": 2**31 - 1,
 }  # fmt: skip

@@ -170,7 +170,7 @@ def _seed_variances(measured: list[Judged]) -> dict[Kind, SeedVariance]:
     """Returns the mean of the tested claims' variances over seeds, by kind of label.
 
     Scores of different kinds have different scales. The seeds of each system count once for the
-    degrees of freedom, however many claims it is part of.
+    degrees of freedom, in any number of claims.
     """
     found: dict[Kind, list[float]] = {}
     freedom: dict[Kind, dict[str, int]] = {}

@@ -36,12 +36,12 @@ class SystemSpec(Spec):
 
     method: dict[str, Any] | str = Field(description="the spec's `method` section, or its name")
     changes: dict[str, Any] = Field(
-        {}, description="dotted path to value, where a system's recipe must differ from the base"
+        {}, description="dotted path to value, if a system's recipe must differ from the base"
     )
     seeds: int | None = Field(
         None, ge=1, le=100, description="trainings: seed, seed + 1, ... null: tune.seeds, else 1"
     )
-    tuned: bool = Field(True, description="false: trained as it stands, where others are tuned")
+    tuned: bool = Field(True, description="false: trained unchanged while others are tuned")
     space: dict[str, Dimension | None] = Field(
         {},
         description="searched fields of this system, in addition to tune.space or replacing its "

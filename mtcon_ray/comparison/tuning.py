@@ -19,7 +19,7 @@ from mtcon_ray.spec.run_spec import RunSpec, parse_spec, set_value, with_schedul
 from mtcon_ray.spec.search import SearchSpec
 from mtcon_ray.spec.space import Dimension, Point
 
-# Listed values of all systems, and configurations of all systems: each of them is checked.
+# Listed values, and configurations, of all systems. Every value and configuration is checked.
 MAX_TUNED = 10_000
 # Dimensions added by a system to `tune.space`. None removes a dimension.
 Changes = Mapping[str, Dimension | None]
@@ -126,7 +126,7 @@ def again_spec(again: RunSpec, first: SweepResults) -> RunSpec:
 def final_spec(final: RunSpec, last: SweepResults) -> RunSpec:
     """Returns the final sweep with the values of the winner of the last sweep of tuning.
 
-    Raises MtconError if no trial of it has trained for its full budget.
+    Raises MtconError if none of its trials has trained for its full budget.
     """
     return with_values(final, last.required_winner().params)
 

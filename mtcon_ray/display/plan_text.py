@@ -39,7 +39,7 @@ def work_of(plans: list[Plan]) -> list[str]:
     """Returns the sums of trials, of their epochs, and of the images of these epochs."""
     whole = [plan.num_trials * plan.epochs for plan in plans]
     epochs = [plan.epochs_total or most for plan, most in zip(plans, whole, strict=True)]
-    # Both are upper bounds where the images of an epoch depend on searched fields.
+    # Both are upper bounds if the images of an epoch depend on searched fields.
     images = [
         min(p.images_total, p.images_per_trial // p.epochs * n)
         for p, n in zip(plans, epochs, strict=True)

@@ -49,7 +49,7 @@ def resampled(
 def deviation(trial: TrialResult, labels: metrics.Labels) -> float | None:
     """Returns the bootstrap deviation of a trial's value, None if a task's deviation is missing.
 
-    Also None without tasks.
+    Returns None without tasks, too.
 
     Treats the errors of the tasks as independent. They are measured on the same items and may be
     correlated, so the true deviation can be up to sqrt(num tasks) times as large.

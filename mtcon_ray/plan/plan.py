@@ -69,7 +69,7 @@ class Plan(Spec):
     warnings: tuple[str, ...]
 
     def count_text(self, field: str) -> str:
-        """Returns a count of a trial, "16 to 32" where trials differ in it."""
+        """Returns a count of a trial, "16 to 32" if trials differ in it."""
         most = getattr(self, field)
         return range_text(self.least.get(field, most), most)
 

@@ -29,7 +29,7 @@ class ShortProbeSpec(Spec):
     """
 
     penalty: Penalty = Field(
-        1e-2, description="L2 penalty: half of it times the squared norm of the weights is added"
+        1e-2, description="L2 penalty: half the penalty times the squared weight norm is added"
     )
     max_items: int = Field(
         800, ge=2, description="at most this many training and as many validation items"

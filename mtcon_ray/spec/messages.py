@@ -12,7 +12,7 @@ from mtcon_ray.spec.space import FORMS
 
 Location = tuple[int | str, ...]
 
-# Words of other tools by our names, where the words are not similar to the names.
+# Words of other tools by our names, unless the words are similar to the names.
 OTHER_WORDS = {
     "num_trials": "num_samples n_trials run_cap",
     "first_points": "points_to_evaluate",

@@ -97,7 +97,7 @@ class TrackingSpec(Spec):
 
 
 class StorageSpec(Spec):
-    """Folders in which files are written, and which of them stay."""
+    """Folders of written files, and the choice of files to keep."""
 
     root: LocalPath | None = Field(
         None, description="absolute folder. null: MTCON_RAY_ROOT, else ~/mtcon-ray"

@@ -110,8 +110,8 @@ class ASHA(Scheduler):
 class Halving(Scheduler):
     """Synchronous successive halving (Jamieson and Talwalkar 2016, arXiv:1502.07943).
 
-    Trials are compared at a rung when all of them have reached it. Therefore neither their order
-    nor the number of concurrent trials changes which of them continue.
+    Trials are compared at a rung when all trials have reached it. Therefore neither their order
+    nor the number of concurrent trials changes which trials continue.
     """
 
     class Spec(SchedulerSpec):

@@ -81,7 +81,7 @@ class Dimension(Spec):
         return self
 
     def _check_step(self, step: float) -> None:
-        """Raises ValueError if there can be no step, or `high` is not a whole number of them."""
+        """Raises ValueError if no step is allowed, or high - low is not a whole number of steps."""
         if self.uniform is None and self.int_ is None:
             raise ValueError(f"step must come with uniform or int, got it with {self.kind}")
         if self.int_ and not step.is_integer():

@@ -129,7 +129,7 @@ def spec_in(path: Path, state: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Raises CheckpointError where a value of a checkpoint is absent or of another kind."""
+    """Raises CheckpointError if a value of a checkpoint is absent or of another kind."""
     try:
         yield
     except (torch.AcceleratorError, torch.OutOfMemoryError):

@@ -57,7 +57,7 @@ def pick_autocast(precision: str, device: torch.device) -> torch.dtype | None:
     else:
         fast = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     if precision == "auto":
-        # Not float16: a training in it may diverge where the other two do not.
+        # Not float16: a training may diverge in float16 and in neither of the other two.
         chosen, why = ("bfloat16", "has fast") if fast else ("float32", "has no fast")
         log.info("train.precision auto: %s, %s %s bfloat16", chosen, device_name(device), why)
     return torch.bfloat16 if fast or precision == "bfloat16" else None

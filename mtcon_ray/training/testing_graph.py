@@ -15,7 +15,7 @@ from mtcon_ray.training.step_graph import WARM_UP, StepGraph
 from mtcon_ray.training.trainer import Trainer
 
 T = TypeVar("T")
-# Operations that read a value. A capture fails in them.
+# Operations that read a value. A capture fails in these operations.
 READS = {"_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "_unique2"}
 
 

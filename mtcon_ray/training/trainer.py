@@ -241,7 +241,7 @@ class Trainer:
             values |= self.evaluate(Evaluation.validate)
             objective = self.spec.labels.objective
             if self.best is not None and epoch == self.best_epoch:
-                # model.pt is a killed process's network of this epoch: the value must be of it too.
+                # model.pt is a killed process's network of this epoch, so its value is used too.
                 values[objective] = self.best
             self._keep(epoch, values[objective])
             self._at_plateau = self.spec.train.is_plateau(epoch - self.best_epoch)

@@ -29,7 +29,7 @@ from mtcon_ray.errors import SpecError, nearest
 
 
 class Spec(BaseModel):
-    """Base of all spec sections: immutable, and closed: an unknown key is an error.
+    """Base of all spec sections, which are immutable and closed: an unknown key is an error.
 
     A number may not be given as true or false.
     """

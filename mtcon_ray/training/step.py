@@ -84,7 +84,7 @@ class Learner:
             self.scaler.load_state_dict(state["scaler"])
 
     def check(self) -> None:
-        """Raises DivergedError if a loss or gradient was not finite. A device synchronisation."""
+        """Raises DivergedError if a loss or gradient was not finite. Synchronises with the device."""
         self.watch.check()
         if self.scaler is not None and (scale := self.scaler.get_scale()) < LEAST_SCALE:
             raise DivergedError(
@@ -155,7 +155,7 @@ class Tally:
         self.num_steps += 1
 
     def means(self) -> list[float]:
-        """Returns the means of objective and each head's loss. A device synchronisation."""
+        """Returns the means of objective and each head's loss. Synchronises with the device."""
         assert self.losses is not None
         means: list[float] = (self.losses / self.num_steps).tolist()
         return means
@@ -164,7 +164,7 @@ class Tally:
 def epoch_metrics(tally: Tally, last: Update, *, lr: float, num_images: int) -> dict[str, float]:
     """Returns an epoch's mean losses, and weights, sigmas and finite gauges of its last step.
 
-    `lr` is the last step's, `num_images` the number per step. A device synchronisation.
+    `lr` is the last step's, `num_images` the number per step. Synchronises with the device.
     """
     objective, *losses = tally.means()
     images_per_second = tally.num_steps * num_images / tally.seconds

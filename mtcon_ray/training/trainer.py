@@ -214,7 +214,7 @@ class Trainer:
         return done
 
     def _close_interval(self, begin: float) -> None:
-        """Checks the steps since the epoch's begin and times them. A device synchronisation."""
+        """Checks the steps since the epoch's begin and times them. Synchronises with the device."""
         self.learner.check()
         self._tally.seconds = perf_counter() - begin
 
@@ -251,7 +251,7 @@ class Trainer:
             self._requests.wait_for_all()
         self.last = Progress(epoch, values, evaluated, self.done)
         self._tally = Tally()
-        # A GPU gives an epoch trained again another value, and the event log keeps the first value.
+        # On a GPU an epoch trained again has another value. The event log keeps the first value.
         compared = evaluated and (self.spec.evaluate.select == "best" or self.spec.train.patience)
         if self.done or compared or epoch % self.spec.train.checkpoint_every == 0:
             self._save_last()

@@ -84,7 +84,7 @@ class Learner:
             self.scaler.load_state_dict(state["scaler"])
 
     def check(self) -> None:
-        """Raises DivergedError if a loss or gradient was not finite. Synchronises with the device."""
+        """Raises DivergedError if a loss or gradient was not finite. Waits for the device."""
         self.watch.check()
         if self.scaler is not None and (scale := self.scaler.get_scale()) < LEAST_SCALE:
             raise DivergedError(

@@ -80,17 +80,15 @@ class IdleRun(Trainer):
         self.spec = spec
         self.last: Progress | None = None
         self.interrupted = False
-        self.damage: str | None = None
+
+    def resume(self) -> str | None:
+        """Starts from scratch."""
+        return None
 
     @property
     def place(self) -> dict[str, str]:
         """Returns no device: nothing is trained on one."""
         return {}
-
-    @property
-    def ends_alone(self) -> bool:
-        """Returns False: there are no other workers."""
-        return False
 
     def __iter__(self) -> Iterator[Progress]:
         for epoch in range(1, NUM_REPORTS + 1):

@@ -89,13 +89,13 @@ class RecordedRun(idle_trial.IdleRun):
         self._until = math.inf if until is None else until
         self._curve = curves[str(temperature_of(spec))]
         self._reached = folder / "epoch"
-        self._should_stop = should_stop
+        self._asks = should_stop
 
     def __iter__(self) -> Iterator[Progress]:
         self._reached.parent.mkdir(parents=True, exist_ok=True)
         done = int(self._reached.read_text()) if self._reached.exists() else 0
         for epoch, value in list(enumerate(self._curve, 1))[done:]:
-            if self._should_stop() or self.at_rung:
+            if self._asks() or self.at_rung:
                 self.interrupted = True
                 return
             self._reached.write_text(str(epoch))

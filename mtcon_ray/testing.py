@@ -124,9 +124,11 @@ def spec_of(
 
 
 def start(spec: RunSpec, store: Path, folder: Path, **options: Any) -> Trainer:
-    """Returns a training on the CPU before its first step. `store` caches its images."""
+    """Returns a new or resumed training on the CPU. `store` caches its images."""
     data = open_dataset(spec.data, view_size=spec.views.size, store=store)
-    return Trainer(spec, data, folder, device=torch.device("cpu"), **options)
+    run = Trainer(spec, data, folder, device=torch.device("cpu"), **options)
+    assert run.resume() is None
+    return run
 
 
 def rows_of(run: Trainer, step: int = 0) -> tuple[dict[str, Tensor], Batch]:

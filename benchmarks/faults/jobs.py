@@ -44,7 +44,7 @@ SPEC: dict[str, Any] = {
     "data": {"kind": "synthetic", "num_items": 400},
     "views": {"size": 16},
     "model": {"encoder": {"name": "small", "width": 8}},
-    "train": {"epochs": 20, "batch_size": 32, "warmup_epochs": 1},
+    "train": {"epochs": 20, "batch_size": 32, "warmup_epochs": 1, "checkpoint_seconds": 0.2},
     "evaluate": {"every": 1, "bootstrap": 50},
     "resources": {"cpus": 1},
 }

@@ -20,6 +20,7 @@ from benchmarks.gpu.values import check
 from benchmarks.machine import finish
 from benchmarks.training import network_alone
 from benchmarks.views import make_all
+from mtcon_ray.base.paths import LAST_FILE, MODEL_FILE
 from mtcon_ray.data.to_device import send
 from mtcon_ray.errors import OutOfMemoryError
 from mtcon_ray.evaluation.probe import LabelledFeatures
@@ -198,50 +199,28 @@ def _memory(bench: Bench) -> str:
 
 
 def checkpoints(bench: Bench) -> Lines:
-    """Times what an epoch's checkpoints take of the training, with and without a thread."""
+    """Times what the files of a validated epoch take of the training."""
     yield f"batch {bench.batches[0]}", partial(_checkpoints, bench)
 
 
 def _checkpoints(bench: Bench) -> str:
-    """Returns the seconds for which the training thread waits, and in which its steps are slower.
-
-    Both are seconds in which no step is trained: of the time until the files are written, that of
-    the steps trained meanwhile is subtracted.
-    """
     spec = bench.spec(size=bench.sizes[0], batch_size=bench.batches[0])
-    found, num_bytes = [], 0
-    for background in (False, True):
-        run = bench.run(spec, f"checkpoints-{background}", background=background)
-        bench.warm(run)
-        step = seconds_each(run._train_step, bench)
-        epoch = step * run._batches.steps_per_epoch
-        num_bytes = saved_at_once(run)
-        begin = perf_counter()
-        run._keep(1, 0.5)
-        run._save_last()
-        held, num_steps = perf_counter() - begin, 0
-        while not run._writer.is_idle:
-            run._train_step()
-            num_steps += 1
-        run._writer.join()
+    run = bench.run(spec, "checkpoints")
+    bench.warm(run)
+    epoch = seconds_each(run._train_step, bench) * run._batches.steps_per_epoch
+    found = []
+    for save in (partial(run._keep, 1, 0.5), run._save_last):
+        save()  # the first write allocates memory
         finish(bench.device)
-        slower = perf_counter() - begin - held - num_steps * step
-        found.append(
-            f"{1e3 * held:.0f} ms, {100 * held / epoch:.1f} % of an epoch of {epoch:.1f} s"
-            + (f", and {1e3 * slower:.0f} ms by {num_steps} slower steps" if background else "")
-        )
-    return (
-        f"{num_bytes / 1e6:.0f} MB of an epoch: the training waits {found[0]}; with a thread "
-        f"{found[1]}"
-    )
-
-
-def saved_at_once(run: Trainer) -> int:
-    """Writes an epoch's checkpoints, which allocates what later ones reuse; returns their bytes."""
-    run._keep(0, 0.0)
-    run._save_last()
-    run._writer.join()
-    return sum(file.stat().st_size for file in run.folder.glob("*.pt"))
+        begin = perf_counter()
+        save()
+        found.append(perf_counter() - begin)
+    sizes = [(run.folder / name).stat().st_size for name in (MODEL_FILE, LAST_FILE)]
+    parts = [
+        f"{name} with {size / 1e6:.0f} MB {1e3 * seconds:.0f} ms"
+        for name, size, seconds in zip((MODEL_FILE, LAST_FILE), sizes, found, strict=True)
+    ]
+    return f"{', '.join(parts)}; together {100 * sum(found) / epoch:.1f} % of {epoch:.1f} s"
 
 
 def probes(bench: Bench) -> Lines:

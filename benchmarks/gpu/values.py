@@ -294,6 +294,7 @@ def _resume(bench: Bench) -> str:
 
     def until(last: int, device: torch.device) -> Trainer:
         run = Trainer(spec, data, folder, device=device, should_stop=lambda: run.step == last)
+        run.resume()
         for _ in run:
             pass
         return run

@@ -130,6 +130,8 @@ class Run:
         trainer = Trainer(
             spec, dataset, folder, device=device, should_stop=lambda: monotonic() > self.ends
         )
+        if damage := trainer.resume():
+            say(damage)
         for progress in trainer:
             say(f"{system.title}, seed {seed}: epoch {progress.epoch} of {spec.train.epochs}")
         if not trainer.done or trainer.last is None:

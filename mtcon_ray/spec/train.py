@@ -74,11 +74,13 @@ class TrainSpec(Spec):
         "small images and batches. Without a GPU, with several workers, chunk_size or float16, "
         "training runs as with none and the reason is logged",
     )
-    checkpoint_every: int = Field(
-        1,
-        ge=1,
-        description="epochs between checkpoints. With evaluate.select best or train.patience each "
-        "validated epoch has a checkpoint too",
+    checkpoint_seconds: float = Field(
+        30,
+        ge=0,
+        le=86_400,
+        description="seconds of training between two checkpoints, at most this much is trained "
+        "again after a kill. Longer if saving would take more than 5 % of the time. With "
+        "evaluate.select best or train.patience each validated epoch has a checkpoint too",
     )
 
     @property

@@ -142,12 +142,13 @@ class _Training:
             should_stop=lambda: self.stopped_by is not None,
             store=self.store,
         )
+        damage = run.resume()
         self.place = place_tags(run.place)
         # After the network is on its device: before that CUDA has no statistics to reset.
         self.system = SystemMetrics(self.device) if self.spec.tracking.system_metrics else None
         self.callbacks.on_suggest(self.name, {})
-        if run.damage:
-            self.callbacks.on_note(run.damage)
+        if damage:
+            self.callbacks.on_note(damage)
         if run.last and run.last.epoch > self.log.last_epoch:
             self._record(run, run.last)
         for progress in run:

@@ -233,8 +233,8 @@ def _train(
         store=cache_folder(work.root),
         until=work.until,
     )
+    damage = run.resume()
     system = SystemMetrics(device) if spool and work.spec.tracking.system_metrics else None
-    damage = f"{work.name}: {run.damage}" if run.damage else None
     place: dict[str, str] | None = place_tags(run.place)
     for progress in _from_last(run):
         values = dict(progress.metrics)
@@ -247,8 +247,9 @@ def _train(
         if spool and spool.append(report):
             place = None
         # `report` waits for all ranks.
-        if (progress.evaluated or progress.done) and not run.ends_alone:
-            yield _result(progress, epochs, values) | ({"note": damage} if damage else {})
+        if progress.evaluated or progress.done:
+            note = {"note": f"{work.name}: {damage}"} if damage else {}
+            yield _result(progress, epochs, values) | note
             damage = None
     if run.interrupted:
         if asked_to_end() and not run.at_rung:

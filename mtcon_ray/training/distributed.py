@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from datetime import timedelta
 from inspect import signature
 from pathlib import Path
 from time import perf_counter
@@ -35,9 +34,7 @@ class Ranks:
 
 ALONE = Ranks()
 
-# Time for which the other ranks wait while one rank evaluates. If it dies, Ray ends all ranks.
-PATIENCE = timedelta(days=30)
-# Seconds of training between two exchanges of what ranks are asked to do.
+# Seconds of training between two exchanges of whether ranks are asked to stop.
 EXCHANGE_SECONDS = 2.0
 
 # DDP must not broadcast rank 0's buffers (running moments) before each forward: with local batch
@@ -146,62 +143,36 @@ def check_same(step: int, folder: Path, ranks: Ranks, device: torch.device) -> N
         )
 
 
-class Requests:
-    """Questions with the same answer on every rank, such as whether to stop.
+class Agreement:
+    """Yes-or-no question with the same answer on every rank, such as whether to stop.
 
-    A single worker asks in each step. With several workers, an answer that is true on any rank
-    holds on all. An exchange of the answers waits for the device. So there is an exchange at the
-    start of each epoch and about every EXCHANGE_SECONDS in between.
-
-    `writes` says whether this rank writes files in the background. `all_idle` is
-    always True for a single worker, else True after an exchange in which no rank wrote.
+    A single worker asks in each step. With several workers a yes of any rank holds on all. An
+    exchange of answers waits for the device, so there is one about every EXCHANGE_SECONDS.
     """
 
-    def __init__(
-        self,
-        *questions: Callable[[], bool],
-        ranks: Ranks,
-        device: torch.device,
-        writes: Callable[[], bool] | None = None,
-    ) -> None:
-        self.all_idle = ranks.world == 1
-        self._questions = questions
-        self._writes = writes
-        # Not the default group, because its operations have a time limit.
-        self._patient: Any = None
-        if writes is not None and ranks.world > 1:
-            self._patient = dist.new_group(backend="gloo", timeout=PATIENCE)
-        self._ranks = ranks
-        self._device = device
+    def __init__(self, question: Callable[[], bool], *, ranks: Ranks, device: torch.device) -> None:
+        self._question, self._ranks, self._device = question, ranks, device
         self._began: float | None = None  # time of the last exchange
-        self._steps = 0  # since then
+        self._steps = 0  # since the last exchange
         self._interval = 1  # in steps, the same on all ranks
 
-    def __call__(self, *, now: bool) -> list[bool]:
-        """Returns the answers before a step, all False between two exchanges.
+    def __call__(self) -> bool:
+        """Returns the answer before a step, False between two exchanges.
 
-        All ranks must call it in each step, with the same `now`, which demands an exchange.
+        All ranks must call it in each step.
         """
         if self._ranks.world == 1:
-            return [ask() for ask in self._questions]
+            return self._question()
         self._steps += 1
-        self.all_idle = False
-        if not now and self._steps < self._interval:
-            return [False] * len(self._questions)
+        if self._steps < self._interval:
+            return False
         # The slowest rank's rate holds, because the ranks must agree on the next exchange.
-        writes = self._writes is not None and self._writes()
-        answers = [*(ask() for ask in self._questions), writes, -self._steps_to_next()]
-        exchanged = torch.tensor([int(answer) for answer in answers], device=self._device)
+        answers = [int(self._question()), -self._steps_to_next()]
+        exchanged = torch.tensor(answers, device=self._device)
         dist.all_reduce(exchanged, op=dist.ReduceOp.MAX)
-        *found, writing, interval = exchanged.tolist()
-        self.all_idle = not writing
+        answer, interval = exchanged.tolist()
         self._began, self._steps, self._interval = perf_counter(), 0, -interval
-        return [bool(answer) for answer in found]
-
-    def wait_for_all(self) -> None:
-        """Waits until all ranks have called it, if there may be writes in the background."""
-        if self._patient is not None:
-            dist.barrier(group=self._patient)
+        return bool(answer)
 
     def _steps_to_next(self) -> int:
         """Returns the number of steps in EXCHANGE_SECONDS, or 1 before the first is timed."""

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -21,20 +21,21 @@ from mtcon_ray.models.network import Network
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.batches import Batches
-from mtcon_ray.training.checkpoint_writer import CheckpointWriter
 from mtcon_ray.training.device import (
     device_name,
     explain_out_of_memory,
     seed_generators,
     settle,
 )
-from mtcon_ray.training.distributed import ALONE, Ranks, Requests, any_rank, check_same
+from mtcon_ray.training.distributed import ALONE, Agreement, Ranks, any_rank, check_same
 from mtcon_ray.training.optimizer import lr_at
 from mtcon_ray.training.step import Tally, Update, epoch_metrics, make_learner, update
 from mtcon_ray.training.step_graph import make_graph
 
 # Steps between two checks for non-finite values. Each check synchronises with the device.
 CHECK_EVERY = 50
+# Steps are trained for this many times the duration of the last save, so saving takes at most 5 %.
+TRAIN_PER_SAVE = 20
 
 
 @dataclass(frozen=True)
@@ -51,30 +52,25 @@ class Progress:
 
 
 class Trainer:
-    """A training that resumes from `folder/last.pt`, if it exists, at any step.
+    """A training in this process. `resume` continues it from `folder/last.pt` at any step.
 
     `folder/model.pt` is the selected network, used for the value and the test scores. It is the
     last validated network, or the best with `evaluate.select: best`.
 
     Iterating trains and yields one Progress per epoch, until `train.epochs` or a plateau
-    (`train.patience`). All workers yield equally often, as Ray requires. Checkpoints (every
-    `train.checkpoint_every` epochs, the last, and each with a compared value) are on disk before
-    the epoch is yielded. With `background`, by default on a GPU, a thread writes them while the
-    training continues. Every worker yields the epoch before the same step of the next epoch. If a
-    worker fails, it first yields the epoch that is still due, with `ends_alone` set to True.
-    A single worker calls `should_stop` before every step. Several workers agree through `Requests`.
-    If it returns True, or after the epoch `until`, the training is checkpointed and the iteration
-    ends with `interrupted` set. `should_save` asks in the same way for a checkpoint alone.
+    (`train.patience`). All workers yield equally often, as Ray requires. If `should_stop` returns
+    True before a step on any worker, or after the epoch `until`, the training is checkpointed and
+    the iteration ends with `interrupted` set.
+
+    Rank 0 writes a checkpoint at the end, at a stop, and if `train.checkpoint_seconds` have passed,
+    which may be in the middle of an epoch. An epoch with a compared value (`evaluate.select: best`
+    or `train.patience`) is checkpointed before it is yielded.
 
     `last` is the last completed epoch, also right after resuming. Record it if it is not recorded
     yet: the last process may have died after the checkpoint and before the record.
 
     All randomness follows from the spec's seed and the step. Torch's global generator is seeded in
     each step. No random state is saved. On the CPU a resumed training is bit-equal to a whole one.
-
-    If `last.pt` is damaged, the previous checkpoint is used, or the training starts from scratch.
-    `damage` then describes the damage, else it is None. Raises CheckpointError if `last.pt` belongs
-    to another spec or data, StorageError if a checkpoint cannot be written.
     """
 
     def __init__(
@@ -86,28 +82,23 @@ class Trainer:
         device: torch.device,
         ranks: Ranks = ALONE,
         should_stop: Callable[[], bool] = lambda: False,
-        should_save: Callable[[], bool] = lambda: False,
         store: Path | None = None,
         until: int | None = None,
-        background: bool | None = None,
     ) -> None:
         torch.set_num_threads(spec.resources.cpus)
         settle(device, spec.resources.gpu_share)
         self.spec, self.dataset, self.folder = spec, dataset, folder
         self.device, self.ranks = device, ranks
         self._until = math.inf if until is None else until
-        # Not on a CPU, where a write is a small part of an epoch.
-        background = device.type == "cuda" if background is None else background
-        self._writer = writer = CheckpointWriter(background=background, together=ranks.world > 1)
-        asks = (should_stop, should_save)
-        writes = (lambda: not writer.is_idle) if background else None
-        self._requests = Requests(*asks, ranks=ranks, device=device, writes=writes)
+        self._should_stop = Agreement(should_stop, ranks=ranks, device=device)
         self.interrupted, self.best_epoch = False, 0
         self.last: Progress | None = None
         self.best: float | None = None
-        self._at_plateau = False  # on ranks other than 0 one epoch later
-        self.damage: str | None = None
-        self._last_is_whole, self.step, self._lr, self._tally = False, 0, 0.0, Tally()
+        self._at_plateau = False  # on ranks other than 0 only after the epoch is yielded
+        self.step, self._lr, self._tally = 0, 0.0, Tally()
+        # Clock times of the last save's end and of the begin of the steps that are being timed.
+        self._saved_at = self._timed_from = self._save_seconds = 0.0
+        self._last_is_whole = False
         with self._memory_check():
             problem = spec.problem(dataset.sizes)
             method = METHODS[spec.method.name](spec.method, problem).to(device)
@@ -127,7 +118,6 @@ class Trainer:
             )
         self._graph = make_graph(self.learner, spec.train, device)
         self.num_steps = spec.train.epochs * self._batches.steps_per_epoch
-        self._resume()
 
     @property
     def network(self) -> Network:
@@ -145,37 +135,52 @@ class Trainer:
         return self.step == self.num_steps or self._at_plateau
 
     @property
-    def ends_alone(self) -> bool:
-        """True for an epoch yielded on this worker alone, before an error is raised."""
-        return self._writer.ends_alone
-
-    @property
     def at_rung(self) -> bool:
         """True if the epoch `until` is completed. It may not have been yielded yet."""
         return self.last is not None and self.last.epoch >= self._until
 
-    def __iter__(self) -> Iterator[Progress]:
-        return self._writer.once_written(self._epochs())
+    def resume(self) -> str | None:
+        """Continues from the newest whole checkpoint in the folder, if one exists.
 
-    def _epochs(self) -> Iterator[Progress | None]:
-        """Trains, and yields what `CheckpointWriter.once_written` takes."""
+        Returns the damage of newer checkpoints, or None. Raises CheckpointError if the checkpoint
+        belongs to another spec or other data, ResourceError if workers read different checkpoints.
+        """
+        # The epoch of the best network is not trained again, so its model.pt must be intact too.
+        with_model = self.spec.evaluate.select == "best"
+        state, path, damage = checkpoint.load_newest(self.folder, with_model=with_model)
+        if state is not None and path is not None:
+            self._restore(path, state)
+        self._last_is_whole = path is not None and path.name == LAST_FILE
+        check_same(self.step, self.folder, self.ranks, self.device)
+        if damage is None:
+            return None
+        epoch = self.step // self._batches.steps_per_epoch
+        where = f"goes on after epoch {epoch}, from {path.name}" if path else "starts anew"
+        return f"{damage}; the training {where}"
+
+    def __iter__(self) -> Iterator[Progress]:
+        """Trains. Raises StorageError if a checkpoint cannot be written, and DivergedError."""
+        checkpoint.make_folder(self.folder)
         self.interrupted = False
+        self._saved_at = self._timed_from = perf_counter()
         if not self.spec.method.trains and not self.done:
             self.step = self.num_steps
             yield self._close_epoch(None)
         while not self.done:
-            last_update = yield from self._train_to_epoch_end()
-            self._writer.join()
-            if last_update is None:
+            if self._should_stop() or self.at_rung:
                 self._save_last()
                 self.interrupted = True
                 return
-            yield None
-            yield self._close_epoch(last_update)
-            if self.spec.train.patience is not None and self.step < self.num_steps:
-                # After the yield: until then other ranks may wait for rank 0's probe or test
-                # evaluation, which can take longer than a collective operation may.
-                self._at_plateau = any_rank(self._at_plateau, self.ranks, self.device)
+            last_update = self._train_step()
+            if self.step % self._batches.steps_per_epoch == 0:
+                yield self._close_epoch(last_update)
+                if self.spec.train.patience is not None and self.step < self.num_steps:
+                    # After the yield: until then other ranks may wait for rank 0's probe or test
+                    # evaluation, which can take longer than a collective operation may.
+                    self._at_plateau = any_rank(self._at_plateau, self.ranks, self.device)
+                self._timed_from = perf_counter()
+            elif self._save_is_due():
+                self._save_last()
 
     def report(self) -> dict[str, float]:
         """Returns the test evaluation of model.pt by metric name. Writes predictions.npz."""
@@ -185,38 +190,16 @@ class Trainer:
             self.network.load_state_dict(checkpoint.load(self.folder / MODEL_FILE)["network"])
         return self.evaluate(partial(Evaluation.report, predictions=self.folder / PREDICTIONS_FILE))
 
-    def _train_to_epoch_end(self) -> Generator[None, None, Update | None]:
-        """Trains to the end of the epoch. Returns its last update, or None if stopped before.
-
-        Yields before a step if no worker writes. The time until it continues does not count. Raises
-        DivergedError if a gradient or loss was not finite.
-        """
-        begin = perf_counter() - self._tally.seconds
-        done: Update | None = None
-        while done is None or self.step % self._batches.steps_per_epoch:
-            # Several workers know it from an exchange since the epoch before was saved.
-            if self._requests.all_idle and (done is not None or self.ranks.world == 1):
-                paused = perf_counter()
-                yield
-                begin += perf_counter() - paused
-            stop, save = self._requests(now=done is None)
-            if stop or self.at_rung:
-                done = None
-                break
-            if save:
-                self._close_interval(begin)
-                self._save_last()
-                self._writer.join()  # the process may end
-            done = self._train_step()
-            if self.step % CHECK_EVERY == 0:
-                self.learner.check()
-        self._close_interval(begin)
-        return done
-
-    def _close_interval(self, begin: float) -> None:
-        """Checks the steps since the epoch's begin and times them. Synchronises with the device."""
-        self.learner.check()
-        self._tally.seconds = perf_counter() - begin
+    def evaluate(self, measure: Callable[[Evaluation], dict[str, float]]) -> dict[str, float]:
+        """Returns what `measure` finds of the network."""
+        spec, dtype = self.spec, self.learner.autocast_dtype
+        seed, weights = spec.seed, spec.search.weights
+        evaluation = Evaluation(
+            self.network, self.dataset, spec.evaluate, spec.views, self.device, seed, dtype, weights
+        )
+        size = f"evaluate.batch_size {spec.evaluate.batch_size}"
+        with explain_out_of_memory(size, "lower evaluate.batch_size"):
+            return measure(evaluation)
 
     def _train_step(self) -> Update:
         self._lr = lr_at(self.step, self.spec.train, steps_per_epoch=self._batches.steps_per_epoch)
@@ -228,12 +211,16 @@ class Trainer:
             done = make(chunks, batch, lr=self._lr, step=self.step, num_steps=self.num_steps)
         self._tally.add(done)
         self.step += 1
+        if self.step % CHECK_EVERY == 0:
+            self.learner.check()
         return done
 
     def _close_epoch(self, last_update: Update | None) -> Progress:
+        """Evaluates the completed epoch, keeps its network and saves, as the spec requires."""
         epoch = self.step // self._batches.steps_per_epoch
         values = {}
         if last_update is not None:
+            self._time_steps()
             images = self.spec.train.batch_size * self.spec.method.images_per_example
             values = epoch_metrics(self._tally, last_update, lr=self._lr, num_images=images)
         evaluated = self.done or epoch % self.spec.evaluate.every == 0
@@ -247,26 +234,24 @@ class Trainer:
             self._at_plateau = self.spec.train.is_plateau(epoch - self.best_epoch)
             if self.spec.evaluate.select == "best" and self.best is not None:
                 values[metrics.BEST] = self.best
-        if evaluated:
-            self._requests.wait_for_all()
         self.last = Progress(epoch, values, evaluated, self.done)
         self._tally = Tally()
         # On a GPU an epoch trained again has another value. The event log keeps the first value.
         compared = evaluated and (self.spec.evaluate.select == "best" or self.spec.train.patience)
-        if self.done or compared or epoch % self.spec.train.checkpoint_every == 0:
+        if self.done or compared or self._save_is_due():
             self._save_last()
         return self.last
 
-    def evaluate(self, measure: Callable[[Evaluation], dict[str, float]]) -> dict[str, float]:
-        """Returns what `measure` finds of the network."""
-        spec, dtype = self.spec, self.learner.autocast_dtype
-        seed, weights = spec.seed, spec.search.weights
-        evaluation = Evaluation(
-            self.network, self.dataset, spec.evaluate, spec.views, self.device, seed, dtype, weights
-        )
-        size = f"evaluate.batch_size {spec.evaluate.batch_size}"
-        with explain_out_of_memory(size, "lower evaluate.batch_size"):
-            return measure(evaluation)
+    def _time_steps(self) -> None:
+        """Checks the steps since `_timed_from` and adds their time. Waits for the device."""
+        self.learner.check()
+        self._tally.seconds += perf_counter() - self._timed_from
+
+    def _save_is_due(self) -> bool:
+        if self.ranks.rank != 0:
+            return False
+        least = max(self.spec.train.checkpoint_seconds, TRAIN_PER_SAVE * self._save_seconds)
+        return perf_counter() - self._saved_at >= least
 
     def _memory_check(self) -> AbstractContextManager[None]:
         train, views = self.spec.train, self.spec.views
@@ -288,7 +273,7 @@ class Trainer:
             return
         # Without buffers: queues of keys may be larger than the network.
         learned = {name: p.detach() for name, p in self.learner.method.named_parameters()}
-        self._writer.save(
+        checkpoint.save(
             self.folder / MODEL_FILE,
             {
                 **self._identity(),
@@ -301,37 +286,27 @@ class Trainer:
         )
 
     def _save_last(self) -> None:
-        if self.ranks.rank != 0:
-            return
-        self._writer.save(
-            self.folder / LAST_FILE,
-            {
-                **self._identity(),
-                **self.learner.state(),
-                "step": self.step,
-                "tally": vars(self._tally),
-                "best": self.best,
-                "best_epoch": self.best_epoch,
-                "last": None if self.last is None else asdict(self.last),
-            },
-            # A damaged last.pt must not replace the intact checkpoint before it.
-            previous=self.folder / PREVIOUS_FILE if self._last_is_whole else None,
-        )
-        self._last_is_whole = True
-
-    def _resume(self) -> None:
-        checkpoint.make_folder(self.folder)
-        # The epoch of the best network is not trained again, so its model.pt must be intact too.
-        with_model = self.spec.evaluate.select == "best"
-        state, path, damage = checkpoint.load_newest(self.folder, with_model=with_model)
-        if state is not None and path is not None:
-            self._restore(path, state)
-        self._last_is_whole = path is not None and path.name == LAST_FILE
-        if damage is not None:
-            epoch = self.step // self._batches.steps_per_epoch
-            where = f"goes on after epoch {epoch}, from {path.name}" if path else "starts anew"
-            self.damage = f"{damage}; the training {where}"
-        check_same(self.step, self.folder, self.ranks, self.device)
+        begin = perf_counter()
+        if self._tally.num_steps:
+            self._time_steps()
+        if self.ranks.rank == 0:
+            checkpoint.save(
+                self.folder / LAST_FILE,
+                {
+                    **self._identity(),
+                    **self.learner.state(),
+                    "step": self.step,
+                    "tally": vars(self._tally),
+                    "best": self.best,
+                    "best_epoch": self.best_epoch,
+                    "last": None if self.last is None else asdict(self.last),
+                },
+                # A damaged last.pt must not replace the intact checkpoint before it.
+                previous=self.folder / PREVIOUS_FILE if self._last_is_whole else None,
+            )
+            self._last_is_whole = True
+        self._saved_at = self._timed_from = perf_counter()
+        self._save_seconds = self._saved_at - begin
 
     def _restore(self, path: Path, state: dict[str, Any]) -> None:
         recorded = parse_spec(checkpoint.spec_in(path, state), where=str(path))

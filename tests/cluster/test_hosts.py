@@ -27,7 +27,7 @@ SPEC = {
     "data": {"kind": "synthetic", "num_items": 600},
     "views": {"size": 16},
     "model": {"encoder": {"name": "small", "width": 8}},
-    "train": {"epochs": EPOCHS, "batch_size": 32},
+    "train": {"epochs": EPOCHS, "batch_size": 32, "checkpoint_seconds": 0},
     "evaluate": {"bootstrap": 20},
     "tracking": {"offline": True},
     "search": {

@@ -47,7 +47,6 @@ def test_after_a_training_a_sigterm_ends_its_process(sigterms: list[int]) -> Non
 class Signalled:
     """Stand-in for a training that receives a SIGTERM before its first step."""
 
-    damage = None
     last = None
     at_rung = False
     place: ClassVar[dict[str, str]] = {}
@@ -55,6 +54,9 @@ class Signalled:
     def __init__(self, *_: Any, should_stop: Callable[[], bool], **__: Any) -> None:
         self._should_stop = should_stop
         self.interrupted = False
+
+    def resume(self) -> None:
+        """Starts from scratch."""
 
     def __iter__(self) -> Iterator[Any]:
         assert not self._should_stop()

@@ -156,7 +156,7 @@ def _comparable(reports: Any) -> list[tuple[int, dict[str, float]]]:
 def test_a_signal_marks_checkpoints_and_can_be_resumed(
     root: Path, spec_file: Callable[..., Path]
 ) -> None:
-    path = spec_file(train={"epochs": 30, "batch_size": 32})
+    path = spec_file(train={"epochs": 30, "batch_size": 32, "checkpoint_seconds": 0})
     folder = sweep_folder(root, "cut")
     process = command(path, root)
     wait_for((folder / "checkpoints/trial-0000/last.pt").exists, "checkpoint", process)

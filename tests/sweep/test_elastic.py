@@ -28,7 +28,7 @@ SPEC = {
     "data": {"kind": "synthetic", "num_items": 2000},
     "views": {"size": 16},
     "model": {"encoder": {"name": "small", "width": 8}},
-    "train": {"epochs": 5000, "batch_size": 60, "warmup_epochs": 1},
+    "train": {"epochs": 5000, "batch_size": 60, "warmup_epochs": 1, "checkpoint_seconds": 0},
     "evaluate": {"every": 5, "bootstrap": 20},
     "search": {
         "sampler": "grid",

@@ -25,7 +25,7 @@ SPEC: dict[str, Any] = {
     "data": {"kind": "synthetic", "num_items": 300},
     "views": {"size": 16},
     "model": {"encoder": {"name": "small", "width": 8}},
-    "train": {"epochs": 6, "batch_size": 32, "warmup_epochs": 1, "checkpoint_every": 3},
+    "train": {"epochs": 6, "batch_size": 32, "warmup_epochs": 1, "checkpoint_seconds": 0},
     "evaluate": {"bootstrap": 100},
     "search": {
         "space": {"method.temperature": {"grid": [0.05, 0.1, 0.3, 0.7]}},

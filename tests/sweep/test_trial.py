@@ -4,10 +4,8 @@ import errno
 import gc
 import json
 import re
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, cast
 from weakref import ref
@@ -15,7 +13,6 @@ from weakref import ref
 import pytest
 import torch
 
-from mtcon_ray.base import metrics
 from mtcon_ray.base.paths import attempt_folder, next_attempt
 from mtcon_ray.base.status import Status
 from mtcon_ray.data.dataset import Dataset, open_dataset
@@ -28,7 +25,6 @@ from mtcon_ray.errors import (
     ResourceError,
     SpecError,
     StorageError,
-    TrialError,
 )
 from mtcon_ray.records.event_log import EventLog
 from mtcon_ray.records.events import Started
@@ -42,7 +38,7 @@ from mtcon_ray.sweep.trial import (
 )
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.distributed import Ranks
-from mtcon_ray.training.trainer import Progress, Trainer
+from mtcon_ray.training.trainer import Progress
 
 
 def no_data() -> Dataset:
@@ -105,11 +101,14 @@ def test_a_process_that_outlives_its_driver_writes_no_epoch_beside_the_next_one(
     given: dict[str, Any] = {}
 
     class Training:
-        damage, last, interrupted = None, None, False
+        last, interrupted = None, False
         place: ClassVar[dict[str, str]] = {}
 
         def __init__(self, *_: Any, **options: Any) -> None:
             given.update(options)
+
+        def resume(self) -> None:
+            """Starts from scratch."""
 
         def __iter__(self) -> Iterator[Progress]:
             yield Progress(1, {"loss": 1.0}, False, False)
@@ -199,8 +198,8 @@ EPOCHS = 4
 
 
 @pytest.fixture
-def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Returns a function that begins or resumes a trial whose checkpoints take 20 ms each."""
+def trial(tmp_path: Path) -> Callable[..., Any]:
+    """Returns a function that begins or resumes a trial."""
     train = {"epochs": EPOCHS, "batch_size": 16, "precision": "float32"}
     spec = parse_spec(
         {
@@ -214,37 +213,25 @@ def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]
         }
     )
     dataset = open_dataset(spec.data, view_size=spec.views.size, store=tmp_path / "store")
-    save = checkpoint.save
 
-    def slow(*given: Any, **options: Any) -> None:
-        time.sleep(0.02)
-        save(*given, **options)
-
-    monkeypatch.setattr(checkpoint, "save", slow)
-
-    def begin(name: str, until: int | None = None, *, background: bool) -> Any:
+    def begin(name: str, until: int | None = None) -> Any:
         work = Assignment(
             name=name, spec=spec, sweep=tmp_path, root=tmp_path, places={}, until=until
         )
         log = EventLog(work.record)
         log.append(Started(params={}, tags={}))
-        make_run = partial(Trainer, background=background)
-        cpu = torch.device("cpu")
-        for result in reports(work, lambda: dataset, device=cpu, make_run=cast(Any, make_run)):
-            if "epoch" in result:  # what its readers need is on disk
-                last = checkpoint.load(work.checkpoints / "last.pt")
+        for result in reports(work, lambda: dataset, device=torch.device("cpu")):
+            if "epoch" in result:  # the network of the value is on disk
                 kept = checkpoint.load(work.checkpoints / "model.pt")
-                assert kept["epoch"] == last["last"]["epoch"] == log.last_epoch == result["epoch"]
+                assert kept["epoch"] == log.last_epoch == result["epoch"]
             yield result
 
     return begin
 
 
 @pytest.mark.slow
-def test_a_trial_that_a_thread_writes_waits_at_a_rung_and_goes_on(
-    trial: Callable[..., Any], tmp_path: Path
-) -> None:
-    """Results, event log and network are those of a trial that writes at once and never waits."""
+def test_a_trial_waits_at_a_rung_and_goes_on(trial: Callable[..., Any], tmp_path: Path) -> None:
+    """Results, event log and network are those of a trial that never waits."""
 
     def timeless(results: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
         return [
@@ -253,11 +240,11 @@ def test_a_trial_that_a_thread_writes_waits_at_a_rung_and_goes_on(
             if "epoch" in each
         ]
 
-    whole = list(trial("trial-0000", background=False))
-    first = list(trial("trial-0001", until=2, background=True))
+    whole = list(trial("trial-0000"))
+    first = list(trial("trial-0001", until=2))
     assert first[-1] == {"outcome": Status.WAITING, "done": True}
     assert [each["epoch"] for each in first[:-1]] == [1, 2]
-    again, *rest = trial("trial-0001", background=True)
+    again, *rest = trial("trial-0001")
     assert again["epoch"] == 2, "the last epoch is told once more"
     assert timeless([*first, *rest]) == timeless(whole)
     one, other = (
@@ -268,49 +255,11 @@ def test_a_trial_that_a_thread_writes_waits_at_a_rung_and_goes_on(
 
 
 @pytest.mark.slow
-def test_a_trial_that_tune_stops_writes_nothing_afterwards(
-    trial: Callable[..., Any], tmp_path: Path
-) -> None:
-    """The driver removes the resume state, while the process has no other trial yet."""
-    results = trial("trial-0000", background=True)
-    next(results)
-    folder = tmp_path / "checkpoints" / "trial-0000"
-    checkpoint.discard_resume_state(folder)
-    time.sleep(0.1)
-    results.close()
-    assert [path.name for path in folder.iterdir()] == ["model.pt"]
-
-
-class EndsAlone:
-    """A training whose error came on one of several workers, when an epoch was due."""
-
-    place: ClassVar[dict[str, str]] = {"device": "CPU", "precision": "float32"}
-    damage = last = None
-    interrupted = False
-    ends_alone = True
-
-    def __init__(self, *given: Any, **options: Any) -> None:
-        pass
-
-    def __iter__(self) -> Iterator[Progress]:
-        yield Progress(1, {metrics.LOSS: 2.0}, evaluated=True, done=False)
-        raise TrialError("out of memory on one worker")
-
-
-def test_an_epoch_before_one_worker_s_error_is_recorded_but_not_reported(tmp_path: Path) -> None:
-    """The other workers would be awaited in vain."""
-    work, make_run = assignment(tmp_path), cast(Any, EndsAlone)
-    (end,) = reports(work, no_data, device=torch.device("cpu"), make_run=make_run)
-    assert end["outcome"] == Status.FAILED
-    assert EventLog(work.record).last_epoch == 1
-
-
-@pytest.mark.slow
 def test_the_last_epoch_on_disk_is_recorded_once(
     trial: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A worker may be killed between its last checkpoint and the record of it."""
-    list(trial("trial-0000", until=2, background=False))
+    list(trial("trial-0000", until=2))
     work = assignment(tmp_path)
     *earlier, last = work.record.read_text().splitlines(keepends=True)
     work.record.write_text("".join(earlier))
@@ -320,7 +269,7 @@ def test_the_last_epoch_on_disk_is_recorded_once(
         assert before == earlier
         for key in ("epoch", "metrics"):
             assert json.loads(found)[key] == json.loads(last)[key]
-    list(trial("trial-0001", background=False))
+    list(trial("trial-0001"))
     ended = replace(work, name="trial-0001")
     lines = ended.record.read_text().splitlines(keepends=True)
     ended.record.write_text("".join(lines[:-1]))

@@ -87,7 +87,9 @@ def test_a_cut_training_ends_bit_equal(dataset: Dataset, tmp_path: Path) -> None
     both = spec(balance=["shape", "colour"])
 
     def start(folder: str, **options: Any) -> Trainer:
-        return Trainer(both, dataset, tmp_path / folder, device=CPU, **options)
+        run = Trainer(both, dataset, tmp_path / folder, device=CPU, **options)
+        run.resume()
+        return run
 
     whole = start("whole")
     list(whole)

@@ -185,7 +185,9 @@ def test_a_cut_training_in_chunks_ends_bit_equal(tmp_path: Path) -> None:
 
     def start(folder: str, should_stop: Callable[[], bool] = lambda: False) -> Trainer:
         device = torch.device("cpu")
-        return Trainer(spec, dataset, tmp_path / folder, device=device, should_stop=should_stop)
+        run = Trainer(spec, dataset, tmp_path / folder, device=device, should_stop=should_stop)
+        run.resume()
+        return run
 
     whole = start("whole")
     list(whole)

@@ -25,8 +25,8 @@ from mtcon_ray.spec.run_spec import parse_spec
 from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.training.distributed import (
     ALONE,
+    Agreement,
     Ranks,
-    Requests,
     any_rank,
     average_gradients,
     gather_rows,
@@ -118,15 +118,17 @@ def tiny_run(
     spec = parse_spec(raw)
     dataset = open_dataset(spec.data, view_size=16, store=folder / "store")
     device = torch.device("cpu")
-    return Trainer(
+    run = Trainer(
         spec, dataset, folder / "run", device=device, ranks=ranks, should_stop=should_stop
     )
+    run.resume()
+    return run
 
 
 def train_in_pieces(folder: Path, ranks: Ranks) -> dict[str, Any]:
     """Trains until the last rank requests a stop within an epoch, then resumes on all ranks.
 
-    The second exchange of requests comes after one step, half an epoch.
+    The second exchange of answers comes after one step, half an epoch.
     """
     asked: list[bool] = []
 
@@ -311,32 +313,32 @@ def test_alone_nothing_is_exchanged() -> None:
     assert same_on_all(3, ALONE, z_ND.device)
 
 
-def test_requests_are_exchanged_every_two_seconds_of_steps(
+def test_answers_are_exchanged_every_two_seconds_of_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The first exchange after one step measures the rate; the start of an epoch forces another."""
+    """The first exchange after one step measures the rate."""
     now = 0.0
     monkeypatch.setattr("mtcon_ray.training.distributed.perf_counter", lambda: now)
     monkeypatch.setattr(dist, "all_reduce", lambda tensor, op: None)
     asked: list[int] = []
 
     def ask() -> bool:
-        asked.append(step)
-        return step == 9
+        asked.append(len(answers))
+        return len(answers) == 9
 
-    requests = Requests(ask, ranks=Ranks(0, 2), device=torch.device("cpu"))
-    answers = []
-    for step in range(20):
-        answers += requests(now=step in (0, 16))
+    asks = Agreement(ask, ranks=Ranks(0, 2), device=torch.device("cpu"))
+    answers = list[bool]()
+    for _ in range(20):
+        answers.append(asks())
         now += 0.25
-    assert asked == [0, 1, 9, 16]
+    assert asked == [0, 1, 9, 17]
     assert [step for step, answer in enumerate(answers) if answer] == [9]
 
 
 def test_one_worker_asks_in_each_step() -> None:
-    questions = (lambda: True, lambda: False)
-    requests = Requests(*questions, ranks=ALONE, device=torch.device("cpu"))
-    assert [requests(now=False) for _ in range(3)] == [[True, False]] * 3
+    answers = [True, False, True]
+    asks = Agreement(iter(answers).__next__, ranks=ALONE, device=torch.device("cpu"))
+    assert [asks() for _ in range(3)] == answers
 
 
 def test_shares_are_contiguous_and_cover_the_batch() -> None:

@@ -30,8 +30,12 @@ def gpu() -> Iterator[None]:
         yield
 
 
-def training(spec: RunSpec, folder: Path, name: str, *, graph: bool = False) -> Trainer:
-    run = Trainer(spec, make_data(spec, folder / "store"), folder / name, device=CPU)
+def training(
+    spec: RunSpec, folder: Path, name: str, *, graph: bool = False, **options: Any
+) -> Trainer:
+    data = make_data(spec, folder / "store")
+    run = Trainer(spec, data, folder / name, device=CPU, **options)
+    run.resume()
     if graph:
         run._graph = StepGraph(run.learner, CpuRecorder())
     return run
@@ -104,8 +108,8 @@ def test_a_whole_training_and_one_that_is_resumed_are_the_same(tmp_path: Path) -
     for expected, found in zip(plain, graph, strict=True):
         values = {k: v for k, v in found.metrics.items() if k != metrics.IMAGES_PER_SECOND}
         assert {k: expected.metrics[k] for k in values} == pytest.approx(values, rel=1e-2, abs=1e-2)
-    stopped = training(spec, tmp_path, "stopped", graph=True)
-    stopped._requests._questions = (lambda: stopped.step == 8, lambda: False)
+    steps = count()
+    stopped = training(spec, tmp_path, "stopped", graph=True, should_stop=lambda: next(steps) == 8)
     assert len(list(stopped)) == 1
     resumed = training(spec, tmp_path, "stopped", graph=True)
     assert resumed.step == 8

@@ -9,7 +9,7 @@ import pytest
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec
 from mtcon_ray.training.trainer import Trainer
-from tests.training.trainer.cuts import CPU
+from tests.training.trainer.cuts import CPU, STEPS_PER_EPOCH
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +41,31 @@ def dataset(spec: RunSpec, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 @pytest.fixture(scope="module")
-def start(spec: RunSpec, dataset: Dataset) -> Callable[..., Trainer]:
-    """Returns a function that starts or resumes a run in a folder."""
+def begin(spec: RunSpec, dataset: Dataset) -> Callable[..., Trainer]:
+    """Returns a function that returns a new run in a folder."""
 
-    def start(folder: Path, run_spec: RunSpec = spec, **options: Any) -> Trainer:
+    def begin(folder: Path, run_spec: RunSpec = spec, **options: Any) -> Trainer:
         return Trainer(run_spec, dataset, folder, device=CPU, **options)
 
+    return begin
+
+
+@pytest.fixture(scope="module")
+def start(begin: Callable[..., Trainer]) -> Callable[..., Trainer]:
+    """Returns a function that starts or resumes a run in a folder."""
+
+    def start(folder: Path, *spec: RunSpec, **options: Any) -> Trainer:
+        run = begin(folder, *spec, **options)
+        run.resume()
+        return run
+
     return start
+
+
+@pytest.fixture
+def each_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes a checkpoint due at the end of each epoch."""
+    monkeypatch.setattr(Trainer, "_save_is_due", lambda run: run.step % STEPS_PER_EPOCH == 0)
 
 
 @pytest.fixture(scope="module")

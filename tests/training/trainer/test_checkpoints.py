@@ -1,6 +1,5 @@
 """Tests of model.pt, and of resuming from damaged checkpoints."""
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -82,8 +81,9 @@ def evaluate(path: Path, dataset: Dataset) -> dict[str, float]:
     return Evaluation(network, dataset, spec.evaluate, spec.views, CPU, spec.seed).report()
 
 
+@pytest.mark.usefixtures("each_epoch")
 def test_a_damaged_checkpoint_costs_an_epoch_and_says_so(
-    start: Callable[..., Trainer], whole: Trainer, tmp_path: Path
+    begin: Callable[..., Trainer], start: Callable[..., Trainer], whole: Trainer, tmp_path: Path
 ) -> None:
     """The previous checkpoint is used, and a damaged last.pt never replaces it.
 
@@ -92,77 +92,49 @@ def test_a_damaged_checkpoint_costs_an_epoch_and_says_so(
     killed = iter(start(tmp_path))
     epochs = [next(killed), next(killed)]
     (tmp_path / "last.pt").write_bytes(bytes(5000))
-    run = start(tmp_path, should_stop=stop_before(1))
-    assert run.damage is not None
-    assert re.search(r"last\.pt must be a whole file.* goes on after epoch 1", run.damage)
+    run = begin(tmp_path, should_stop=stop_before(1))
+    damage = run.resume()
+    assert damage is not None
+    assert re.search(r"last\.pt must be a whole file.* goes on after epoch 1", damage)
     list(run)
     assert checkpoint.load(tmp_path / "last.previous.pt")["step"] == STEPS_PER_EPOCH
-    run = start(tmp_path)
-    assert run.damage is None
+    run = begin(tmp_path)
+    assert run.resume() is None
     again = list(run)
     assert untimed(again[0]) == untimed(epochs[1])
     check_same_end(run, [epochs[0], *again], whole)
 
 
-def test_a_requested_checkpoint_is_written_within_an_epoch(
-    start: Callable[..., Trainer], whole: Trainer, tmp_path: Path
-) -> None:
-    """The process ends one step later, and that step alone is trained again."""
-
-    def should_save() -> bool:
-        if cut.step == STEPS_PER_EPOCH + 3:
-            raise KeyboardInterrupt
-        return cut.step == STEPS_PER_EPOCH + 2
-
-    cut = start(tmp_path, should_save=should_save)
-    epochs = iter(cut)
-    first = next(epochs)
-    with pytest.raises(KeyboardInterrupt):
-        next(epochs)
-    run = start(tmp_path)
-    assert run.step == STEPS_PER_EPOCH + 2
-    check_same_end(run, [first, *run], whole)
-
-
 def test_a_lost_best_network_starts_the_training_anew(
-    start: Callable[..., Trainer], spec: RunSpec, tmp_path: Path
+    begin: Callable[..., Trainer], spec: RunSpec, tmp_path: Path
 ) -> None:
     """The best epoch might not be trained again, so the training starts from scratch."""
     best = with_values(spec, {"evaluate.select": "best"})
-    list(start(tmp_path, best, should_stop=stop_before(2 * STEPS_PER_EPOCH)))
+    list(begin(tmp_path, best, should_stop=stop_before(2 * STEPS_PER_EPOCH)))
     (tmp_path / "model.pt").write_bytes(b"")
-    run = start(tmp_path, best)
+    run = begin(tmp_path, best)
+    damage = run.resume()
     assert run.step == 0
-    assert run.damage is not None
-    assert re.search(r"model\.pt must be a whole file.*starts anew", run.damage)
+    assert damage is not None
+    assert re.search(r"model\.pt must be a whole file.*starts anew", damage)
     list(run)
     assert run.report()
 
 
+@pytest.mark.usefixtures("each_epoch")
 def test_two_damaged_checkpoints_start_the_training_anew(
-    start: Callable[..., Trainer], whole: Trainer, tmp_path: Path
+    begin: Callable[..., Trainer], whole: Trainer, tmp_path: Path
 ) -> None:
-    killed = iter(start(tmp_path))
+    killed = iter(begin(tmp_path))
     next(killed), next(killed)
     for name in ("last.pt", "last.previous.pt"):
         (tmp_path / name).write_bytes(b"")
-    run = start(tmp_path)
+    run = begin(tmp_path)
+    damage = run.resume()
     assert run.step == 0
-    assert run.damage is not None
-    assert run.damage.endswith("the training starts anew")
+    assert damage is not None
+    assert damage.endswith("the training starts anew")
     check_same_end(run, list(run), whole)
-
-
-def test_a_checkpoint_of_an_earlier_version_lacks_fields_and_goes_on(
-    start: Callable[..., Trainer], tmp_path: Path
-) -> None:
-    """Fields that the checkpoint's spec lacks have their defaults."""
-    list(start(tmp_path, should_stop=stop_before(1)))
-    state = checkpoint.load(tmp_path / "last.pt")
-    saved = json.loads(state["spec"])
-    del saved["evaluate"]["select"], saved["train"]["checkpoint_every"]
-    checkpoint.save(tmp_path / "last.pt", {**state, "spec": json.dumps(saved)})
-    assert start(tmp_path).step == 1
 
 
 def test_a_checkpoint_with_values_of_another_kind_is_refused(

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from mtcon_ray.base.paths import LAST_FILE
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources import SOURCES, DataSource
@@ -18,9 +17,8 @@ from mtcon_ray.errors import CheckpointError, DivergedError, OutOfMemoryError, S
 from mtcon_ray.export.trained_network import load_method, load_network
 from mtcon_ray.methods.base import MethodOutput
 from mtcon_ray.spec.run_spec import RunSpec, with_values
-from mtcon_ray.training import checkpoint, trainer
+from mtcon_ray.training import checkpoint
 from mtcon_ray.training.batches import Batches
-from mtcon_ray.training.step import Update
 from mtcon_ray.training.trainer import Progress, Trainer
 from tests.training.trainer.cuts import (
     CPU,
@@ -138,82 +136,6 @@ def test_a_run_killed_after_an_epoch_ends_bit_equal(
     check_same_end(run, epochs, whole)
 
 
-class Clock:
-    """Clock on which a step and a save take as many seconds as given."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, step: float, save: float) -> None:
-        self.now, self.saved = 0.0, list[int]()
-        train_step, write = Trainer._train_step, checkpoint.save
-
-        def trains(run: Trainer) -> Update:
-            self.now += step
-            return train_step(run)
-
-        def saves(path: Path, state: Any, **options: Any) -> None:
-            if path.name == LAST_FILE:
-                self.now += save
-                self.saved.append(state["step"])
-            write(path, state, **options)
-
-        monkeypatch.setattr(trainer, "perf_counter", lambda: self.now)
-        monkeypatch.setattr(Trainer, "_train_step", trains)
-        monkeypatch.setattr(checkpoint, "save", saves)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "save", "saved"),
-    [
-        (30, 0.125, [12]),
-        (5, 0.125, [5, 10, 12]),
-        (0, 0, [*range(1, 13)]),
-        (0, 0.125, [1, 4, 7, 10, 12]),
-        (5, 0.5, [5, 12]),
-    ],
-)
-def test_a_checkpoint_is_written_when_both_times_have_passed(
-    start: Callable[..., Trainer],
-    spec: RunSpec,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    seconds: float,
-    save: float,
-    saved: list[int],
-) -> None:
-    """Steps take a second. Between two saves lie 20 times the duration of a save.
-
-    The time of saves is no time of training.
-    """
-    clock = Clock(monkeypatch, step=1, save=save)
-    run = start(tmp_path, with_values(spec, {"train.checkpoint_seconds": seconds}))
-    rates = [progress.metrics["images_per_second"] for progress in run]
-    assert clock.saved == saved
-    assert rates == pytest.approx([16] * 3)
-
-
-def test_the_time_while_an_epoch_is_recorded_does_not_count(
-    start: Callable[..., Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = Clock(monkeypatch, step=1, save=0)
-    for progress in start(tmp_path):
-        clock.now += 1000
-        assert progress.metrics["images_per_second"] == pytest.approx(16)
-
-
-def test_a_run_killed_within_an_epoch_repeats_the_steps_since_its_checkpoint(
-    start: Callable[..., Trainer], whole: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Checkpoints are due after each third step; the run is killed after epoch 2."""
-    with monkeypatch.context() as patched:
-        patched.setattr(Trainer, "_save_is_due", lambda run: run.step % 3 == 0)
-        killed = iter(start(tmp_path))
-        epochs = [next(killed), next(killed)]
-    run = start(tmp_path)
-    assert run.step == 6
-    again = list(run)
-    assert untimed(again[0]) == untimed(epochs[1])
-    check_same_end(run, [epochs[0], *again], whole)
-
-
 def test_nothing_is_trained_after_the_epoch_of_a_rung(
     start: Callable[..., Trainer], whole: Trainer, tmp_path: Path
 ) -> None:
@@ -228,19 +150,6 @@ def test_nothing_is_trained_after_the_epoch_of_a_rung(
     assert run.last is not None
     assert untimed(run.last) == untimed(epochs[-1])
     check_same_end(run, [*epochs, *run], whole)
-
-
-def test_a_diverged_network_replaces_no_checkpoint(
-    start: Callable[..., Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Trainer, "_save_is_due", lambda run: run.step % 5 == 0)
-    epochs = iter(run := start(tmp_path))
-    next(epochs)
-    with torch.no_grad():
-        next(run.network.parameters()).fill_(math.inf)
-    with pytest.raises(DivergedError, match="at step 5 "):
-        next(epochs)
-    assert not (tmp_path / LAST_FILE).exists()
 
 
 def test_a_finished_run_yields_nothing_more_but_remembers(

@@ -173,6 +173,22 @@ def test_a_diverged_network_replaces_no_checkpoint(
     assert not (tmp_path / LAST_FILE).exists()
 
 
+def test_nothing_is_trained_after_the_epoch_of_a_rung(
+    start: Callable[..., Trainer], whole: Trainer, tmp_path: Path
+) -> None:
+    cut = start(tmp_path, until=2)
+    assert not cut.at_rung
+    epochs = list(cut)
+    assert [p.epoch for p in epochs] == [1, 2]
+    assert cut.interrupted
+    assert cut.at_rung
+    assert cut.step == 2 * STEPS_PER_EPOCH
+    run = start(tmp_path)
+    assert run.last is not None
+    assert untimed(run.last) == untimed(epochs[-1])
+    check_same_end(run, [*epochs, *run], whole)
+
+
 @pytest.mark.usefixtures("each_epoch")
 def test_a_damaged_checkpoint_costs_an_epoch_and_says_so(
     begin: Callable[..., Trainer], start: Callable[..., Trainer], whole: Trainer, tmp_path: Path

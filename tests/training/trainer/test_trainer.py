@@ -136,22 +136,6 @@ def test_a_run_killed_after_an_epoch_ends_bit_equal(
     check_same_end(run, epochs, whole)
 
 
-def test_nothing_is_trained_after_the_epoch_of_a_rung(
-    start: Callable[..., Trainer], whole: Trainer, tmp_path: Path
-) -> None:
-    cut = start(tmp_path, until=2)
-    assert not cut.at_rung
-    epochs = list(cut)
-    assert [p.epoch for p in epochs] == [1, 2]
-    assert cut.interrupted
-    assert cut.at_rung
-    assert cut.step == 2 * STEPS_PER_EPOCH
-    run = start(tmp_path)
-    assert run.last is not None
-    assert untimed(run.last) == untimed(epochs[-1])
-    check_same_end(run, [*epochs, *run], whole)
-
-
 def test_a_finished_run_yields_nothing_more_but_remembers(
     start: Callable[..., Trainer], whole: Trainer
 ) -> None:

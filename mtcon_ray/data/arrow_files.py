@@ -23,8 +23,8 @@ from mtcon_ray.errors import DataError, nearest
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Groups of rows that are kept in memory: neighbouring rows are decoded by several threads. A group
-# has about 100 MB in files that `datasets` writes.
+# Groups of rows kept in memory, because several threads decode neighbouring rows. A group has about
+# 100 MB in files written by `datasets`.
 MAX_GROUPS = 4
 
 
@@ -32,10 +32,10 @@ class ArrowFiles(ImageFiles):
     """The rows of a folder, named by their split and their number in it, such as "train 17".
 
     Rows are ordered by split. The constructor reads the files' schemas. With `image_column` None
-    there must be exactly one column of images. `unread` has the names of files without a split.
+    the files must have a single column of images. `unread` has the names of files without a split.
 
-    Raises DataError if the folder has no such files, if one is damaged, or if they do not have the
-    same columns, one of images among them.
+    Raises DataError if the folder has no such files, if a file is damaged, if the files differ in
+    their columns, or if the column of images is missing or ambiguous.
     """
 
     def __init__(self, root: Path, image_column: str | None = None) -> None:
@@ -68,7 +68,7 @@ class ArrowFiles(ImageFiles):
 
     @cached_property
     def features(self) -> dict[str, Any]:
-        """The features that `datasets` recorded, by column; {} in files of other programs."""
+        """The features recorded by `datasets`, by column, or {} in files of other programs."""
         recorded = (self.schema.metadata or {}).get(b"huggingface", b"{}")
         try:
             return dict(json.loads(recorded)["info"]["features"])
@@ -76,9 +76,10 @@ class ArrowFiles(ImageFiles):
             return {}
 
     def _check_images(self, column: str | None) -> str:
-        """Returns the column of images; with None it must be the only one. Raises DataError.
+        """Returns the name of the column of images, by default the only such column.
 
-        Without a given column it is that of the feature Image, else that of structs with bytes.
+        The default is the column of the feature Image, else the column of structs with bytes.
+        Raises DataError if the column is missing, ambiguous or of another type.
         """
         import pyarrow.types as types
 
@@ -123,10 +124,10 @@ class ArrowFiles(ImageFiles):
         return bool(types.is_floating(self.schema.field(column).type))
 
     def read_columns(self, fields: Mapping[str, str]) -> TableFile:
-        """Returns columns as the text that a CSV of them would hold, without reading an image.
+        """Returns columns as text, as in a CSV, without reading an image.
 
         `fields` has the spec field of each column, for messages. A ClassLabel becomes the name of
-        its class, -1 and null an empty cell, a list its values joined by |.
+        its class. Its -1 and nulls become empty cells. Values of a list are joined by |.
 
         Raises DataError if a column is absent, nested or damaged.
         """
@@ -148,7 +149,7 @@ class ArrowFiles(ImageFiles):
         return TableFile(self.root, columns, np.array(self.row_names(), dtype=object))
 
     def _check_named(self, column: str, field: str) -> None:
-        """Raises DataError if a column that a spec's field names is absent."""
+        """Raises DataError if the column named by a spec's field is absent."""
         if column not in self.schema.names:
             raise DataError(
                 f"{self.root} must have the column {column!r} that data.{field} names"

@@ -1,9 +1,9 @@
 """Augmentations of a batch of views, each row with its own strength, equal to torchvision's.
 
 R rows, H and W of a view, P = H * W its pixels, three channels. Amounts are computed on the CPU.
-Operations work in place, because on a CPU their time is that of passes through memory. They also
-get only the rows that they change: `jitter_` and `apply_` select these. `view_kernel` computes the
-same, except for the blur, in one kernel on a GPU with Triton.
+Operations work in place, because on a CPU passes through memory take most of their time. They also
+get only the rows to be changed, selected by `jitter_` and `apply_`. `view_kernel` does the same in
+a single kernel on a GPU with Triton, except for the blur.
 """
 
 from collections.abc import Callable
@@ -17,11 +17,11 @@ from mtcon_ray.data.to_device import send_together
 
 GRAY = (0.2989, 0.587, 0.114)
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
-NO_JITTER = (1.0, 1.0, 1.0, 0.0)  # factors and shift that do not change an image
+NO_JITTER = (1.0, 1.0, 1.0, 0.0)  # factors and shift without an effect on an image
 
 
 class Turns(NamedTuple):
-    """Row order that `jitter_` requires, and how many rows have the hue as their k-th operation."""
+    """Row order for `jitter_`, and the number of rows with the hue as their k-th operation."""
 
     order_R: Tensor
     num_by_turn: tuple[int, int, int, int]
@@ -39,10 +39,10 @@ def jitter_turns(order_R4: Tensor, factor_R4: Tensor) -> Turns:
 def jitter_(x_RCHW: Tensor, amount_3R4: Tensor, shift_R: Tensor, turns: Turns) -> None:
     """Applies brightness, contrast, saturation and hue, in each row's order, in place.
 
-    The amounts are those of `blend_amounts` and `hue_shifts`. The rows must be in the order of
-    `turns`. All rows shift their hue at the same time. Rows whose
-    hue is the k-th operation blend k - 1 times before it and 4 - k times after it; in the order of
-    `turns` the rows of each blend are contiguous, so no row is gathered or copied.
+    The amounts come from `blend_amounts` and `hue_shifts`. The rows must be in the order of
+    `turns`. All rows shift their hue at the same time. Rows with the hue as k-th operation blend
+    k - 1 times before it and 4 - k times after it. In the order of `turns` the rows of each blend
+    are contiguous, so no row is gathered or copied.
     """
     x_RCP = x_RCHW.flatten(2)
     first, second, third, fourth = turns.num_by_turn
@@ -52,12 +52,12 @@ def jitter_(x_RCHW: Tensor, amount_3R4: Tensor, shift_R: Tensor, turns: Turns) -
         if start < stop:
             _blend_(x_RCP[start:stop], *amount_3R4[:, start:stop, turn, None].unbind(0))
 
-    # Before the hue: blend k is for rows whose hue comes later than k.
+    # Before the hue: blend k is for rows with a hue later than k.
     for turn, stop in enumerate((fourth + third + second, fourth + third, fourth)):
         blend(0, stop, turn)
     if len(shift_R) > 0:
         _shift_hue_(x_RCP[:num_jittered], shift_R)
-    # After the hue: blend k is for rows whose hue came earlier than k.
+    # After the hue: blend k is for rows with a hue earlier than k.
     for turn, start in enumerate((num_jittered - first, fourth + third, fourth), start=1):
         blend(start, num_jittered, turn)
 
@@ -74,7 +74,7 @@ def blend_amounts(order_R4: Tensor, factor_R4: Tensor) -> Tensor:
 def blends_of_all(order_R4: Tensor, factor_R4: Tensor) -> Tensor:
     """Returns `blend_amounts` of the turns 0 to 2 if before the hue, 1 to 3 if after it, [3, R, 6].
 
-    The others are 1, 0 and 0, which change nothing.
+    All other amounts are 1, 0 and 0, which change nothing.
     """
     amount_3R4 = blend_amounts(order_R4, factor_R4)
     turn_4 = torch.arange(4)
@@ -85,7 +85,7 @@ def blends_of_all(order_R4: Tensor, factor_R4: Tensor) -> Tensor:
 
 
 def hue_shifts(factor_R4: Tensor, turns: Turns) -> Tensor:
-    """Returns the shifts of all jittered rows, in the order of `turns`; none if all are 0."""
+    """Returns the shifts of all jittered rows in the order of `turns`, none if all are 0."""
     shift_R = factor_R4[: sum(turns.num_by_turn), HUE]
     return shift_R if shift_R.any() else shift_R[:0]
 
@@ -93,18 +93,18 @@ def hue_shifts(factor_R4: Tensor, turns: Turns) -> Tensor:
 def _blend_(x_RCP: Tensor, keep_R1: Tensor, to_gray_R1: Tensor, to_mean_R1: Tensor) -> None:
     """Computes f * x + (1 - f) * y clamped to [0, 1], in place.
 
-    y is black for brightness, the mean gray for contrast and the gray image for saturation. One
+    y is black for brightness, the mean gray for contrast and the gray image for saturation. A joint
     expression covers all three, so rows with different operations are blended together.
     """
     gray_RP = _gray(x_RCP)
     mean_R1 = gray_RP.mean(dim=1, keepdim=True)
-    # Not addcmul: torch's loop is three times as slow where two operands are one number per row.
+    # Not addcmul: torch's loop is three times as slow if two operands have a single number per row.
     gray_RP.mul_(to_gray_R1).add_(to_mean_R1 * mean_R1)
     torch.addcmul(gray_RP[:, None], x_RCP, keep_R1[:, None], out=x_RCP).clamp_(0, 1)
 
 
 def apply_(x_RC: Tensor, amount_R: Tensor, operation: Callable[[Tensor, Tensor], Tensor]) -> None:
-    """Replaces the rows whose amount is not 0 by operation(rows, their amounts).
+    """Replaces the rows with a nonzero amount by operation(rows, their amounts).
 
     The amounts are on the CPU, where the selection of rows needs no device synchronisation.
     """
@@ -144,7 +144,7 @@ def _shift_hue_(x_RCP: Tensor, shift_R: Tensor) -> None:
     # The hue in sectors of a sixth, relative to the brightest channel: red at 0, green 2, blue 4.
     in_green, in_blue = (blue - red).add_(chroma, alpha=2), (red - green).add_(chroma, alpha=4)
     sector = (green - blue).lerp_(in_green.lerp_(in_blue, below_green), below_red)
-    # Plus one whole turn, because `frac` of a negative number would be negative.
+    # Plus a whole turn, because `frac` of a negative number would be negative.
     hue = torch.addcdiv(shift_R[:, None] + 1, sector, chroma.clamp(min=1e-12), value=1 / 6)
     hue.frac_().mul_(6)
     # Over the circle each channel is a trapezoid between `bottom` and `top`: with the distance
@@ -163,8 +163,8 @@ def blur(x_RCHW: Tensor, sigma_R: Tensor) -> Tensor:
     """Returns rows after a Gaussian blur, reflecting at the border, sigmas in pixels.
 
     The kernel's length is odd, about a tenth of the side (Chen et al. 2020, arXiv:2002.05709,
-    appendix A). A row's two passes are products with one [S, S] matrix, which needs no convolution
-    with a kernel per row.
+    appendix A). A row's two passes are products with the same [S, S] matrix, which needs no
+    convolution with a kernel per row.
     """
     size = x_RCHW.shape[2]
     reach = max(1, size // 20)

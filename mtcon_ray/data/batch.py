@@ -19,14 +19,14 @@ UNKNOWN_BIT = 255  # label sets are uint8 and cannot hold MISSING
 
 @dataclass(frozen=True)
 class Batch:
-    """Labels of the B items of one global batch, on the training device.
+    """Labels of the B items of a global batch, on the training device.
 
     labels[task] is int64 [B], MISSING (-1) where unknown.
     label_sets[task] is uint8 [B, L] of 0 and 1, UNKNOWN_BIT (255) where unknown.
     numbers[task] is float32 [B], NaN where unknown, standardised by the training split's mean and
     standard deviation.
     condition is int64 [B] in a batch of triplets, else None: the task of each triplet, as an index
-    of the tasks that have classes.
+    into the tasks with classes.
 
     Images stay on the rank that loaded them. Every rank has the labels of the global batch,
     because a contrastive loss compares each anchor with the rows of all ranks.
@@ -69,5 +69,5 @@ class Problem:
         return tuple(self.kinds)
 
     def of_kind(self, kind: Kind) -> tuple[str, ...]:
-        """Returns the names of the tasks of one kind, in order."""
+        """Returns the names of the tasks of a kind, in order."""
         return tuple(task for task, k in self.kinds.items() if k == kind)

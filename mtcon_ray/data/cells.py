@@ -1,4 +1,4 @@
-"""Definition of what a cell says: nothing, yes or no, a number, a class or a list of names.
+"""Meaning of a cell's text: nothing, yes or no, a number, a class or a list of names.
 
 Readers of tables and `init` use the same definition. Columns are object [N] of str. Each different
 text of a column is looked at once: a column of a million cells takes a tenth of a second.
@@ -13,7 +13,7 @@ from mtcon_ray.data.batch import UNKNOWN_BIT
 
 LIST_SEPARATOR = "|"  # unless the spec names another
 SEPARATORS = (LIST_SEPARATOR, ";", ",")
-# Words that other programs write into a cell without a value, in lower case.
+# Words written by other programs into a cell without a value, in lower case.
 WORDS_FOR_NOTHING = {
     "", "na", "n/a", "#n/a", "nan", "none", "null", "nil", "<na>", "?", "-", "unknown", "missing",
 }  # fmt: skip
@@ -29,19 +29,19 @@ LARGEST_NUMBER = 1e150
 
 
 def distinct(cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns each cell's index into the different texts, int64 [N], and these, object [T] of str.
+    """Returns the index of each cell's text, int64 [N], and the different texts, object [T] of str.
 
     The texts have the order of their first cells.
     """
     import pandas as pd
 
-    # It hashes. np.unique sorts, and takes ten times as long for a million cells.
+    # factorize hashes. np.unique sorts, which takes ten times as long for a million cells.
     codes, texts = pd.factorize(cells)
     return np.asarray(codes), np.asarray(texts, dtype=object)
 
 
 def texts_of(cells: np.ndarray) -> dict[str, int]:
-    """Returns the number of cells of each different text without the empty one."""
+    """Returns the number of cells with each different text, without empty cells."""
     codes, texts = distinct(cells)
     counts = zip(texts, np.bincount(codes).tolist(), strict=True)
     return {str(text): count for text, count in counts if text != ""}
@@ -93,7 +93,7 @@ def are_whole(texts: Iterable[str]) -> bool:
 
 
 def are_decimals(texts: Iterable[str]) -> bool:
-    """Returns True for numbers that all have a decimal point, and that `read_numbers` accepts."""
+    """Returns True for numbers with a decimal point that `read_numbers` accepts."""
     return all(DECIMAL.fullmatch(text) and abs(float(text)) <= LARGEST_NUMBER for text in texts)
 
 
@@ -103,15 +103,15 @@ def parts_of(text: str, separator: str) -> list[str]:
 
 
 def is_printed_list(text: str, separator: str) -> bool:
-    """Returns True for several names in brackets. The first and the last name would have these."""
+    """Returns True for several names in brackets, which are not part of the names."""
     return separator in text and PRINTED_LIST.fullmatch(text.strip()) is not None
 
 
 def separator_of(texts: Collection[str]) -> str | None:
-    """Returns the separator of a column of lists, such as | for Mass|Edema; None for any other.
+    """Returns the separator of a column of lists, such as | for Mass|Edema, else None.
 
-    The lists consist of fewer names than there are different lists. Names of classes with a comma,
-    sentences, lists in brackets, and numbers with a decimal comma are no lists.
+    Such a column has at most as many different names as different lists. Names of classes with a
+    comma, sentences, lists in brackets, and numbers with a decimal comma are not lists.
     """
     for separator in SEPARATORS:
         if not any(separator in text for text in texts):

@@ -1,4 +1,4 @@
-"""Checksums of the files of a folder that is written once, for `mtcon-ray audit`.
+"""Checksums of the files of a folder written once, for `mtcon-ray audit`.
 
 <folder>/checksums.json   {file: SHA-256 of its content}
 """
@@ -13,15 +13,15 @@ FILE = "checksums.json"
 
 
 def write_checksums(folder: Path) -> None:
-    """Writes the checksums of a folder's files beside them."""
-    # A name that begins with a dot belongs to an unfinished file, left by a kill.
+    """Writes the checksums of a folder's files into the folder."""
+    # A name with a dot at its start belongs to an unfinished file, left by a killed process.
     names = sorted(path.name for path in folder.iterdir() if path.name[:1] != ".")
     checksums = {name: _digest(folder / name) for name in names if name != FILE}
     write(folder / FILE, json.dumps(checksums, indent=1))
 
 
 def find_change(folder: Path) -> str | None:
-    """Describes what has changed since the checksums were written; None if nothing has.
+    """Returns a description of a change since the checksums were written, else None.
 
     Returns None also for a folder without checksums.
     """

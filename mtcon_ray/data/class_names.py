@@ -1,4 +1,4 @@
-"""Doubtful names of classes: spellings of one name, and words for a missing value."""
+"""Doubtful names of classes: several spellings of a name, and words for a missing value."""
 
 import re
 import unicodedata

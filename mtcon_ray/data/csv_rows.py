@@ -35,7 +35,7 @@ BLOCK = 256
 MAX_SHARED = 8 * BLOCK
 PACKED = {".gz", ".bz2", ".zip", ".xz", ".zst", ".tar", ".tgz"}
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-# The first line that Excel understands as the name of the separator.
+# A first line by which Excel names the separator.
 SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\n?', re.IGNORECASE)
 JSON_START = re.compile(r'\s*([{\[]\s*$|\{\s*["}]|\[\s*[\[{])')
 
@@ -58,11 +58,11 @@ class Rows:
 
 
 def read_rows(path: Path) -> Rows:
-    """Returns a CSV's rows without those whose cells are all empty.
+    """Returns a CSV's rows. Rows with only empty cells are left out.
 
     Quotes first have the meaning of CSV. If a row does not fit the header, each line is read as a
     row, in which a lone quote is a plain character. Texts in TSV files often have such quotes. A
-    line whose quotes enclose a separator does not fit that reading.
+    line with a separator inside quotes does not fit this reading.
 
     Raises DataError for a row without the header's cells, or a file of another format. Raises
     OSError for an unreadable file.
@@ -113,7 +113,7 @@ def _read(path: Path, *, quoted: bool) -> Rows:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[TextIOWrapper, bool]]:
-    """Yields a file's text, and True if its last line is ended."""
+    """Yields a file's text, and True if its last line has a line end."""
     with open_regular(path, MAX_TABLE_BYTES) as file:
         encoding = "utf-16" if file.read(2) in UTF_16_MARKS else "utf-8-sig"
         file.seek(-min(2, file.seek(0, SEEK_END)), SEEK_END)
@@ -157,7 +157,7 @@ def _quoted_blocks(
 ) -> Iterator[Block]:
     """Yields the cells of rows. Raises _RowError for a quote without an end.
 
-    Adds a warning to `warnings`, or raises _RowError, for a quoted cell whose lines may be rows.
+    Adds a warning to `warnings`, or raises _RowError, if the lines of a quoted cell may be rows.
     """
     reader = csv.reader(lines, delimiter=separator, strict=True)
     number, width = 1, 0
@@ -188,7 +188,7 @@ def _quoted_blocks(
 def _check_lines(
     path: Path, block: Block, number: int, separator: str, width: int
 ) -> Iterator[str]:
-    """Yields warnings of cells whose lines may be rows. Raises _RowError if they seem to be."""
+    """Yields warnings of cells with possible rows as lines. Raises _RowError for likely rows."""
     for place, row in enumerate(block):
         lines = [line.split(separator) for line in separator.join(row).split("\n")]
         if len(lines) == 1 or any(len(cells) != width for cells in lines):
@@ -219,7 +219,7 @@ def _literal_blocks(
 ) -> Iterator[Block]:
     """Yields the cells of lines, without the quotes of cells with quotes at both ends.
 
-    Raises _RowError, in place of which `read_rows` shows the first error.
+    Raises _RowError. `read_rows` then shows the error of the first reading instead.
     """
     block: Block = []
     while part := list(islice(lines, BLOCK)):
@@ -330,8 +330,8 @@ def _named_columns(path: Path, header: list[str], columns: list[np.ndarray]) -> 
 def _cut_end(name: str, cells: np.ndarray, number: int) -> list[str]:
     """Returns a warning if the last cell of a file may be cut.
 
-    Its text must occur nowhere else, and begin like the text of several cells. Many whole files
-    lack the last line end too.
+    Its text must occur nowhere else, and a text of several cells must begin with it. Many whole
+    files lack the last line end too.
     """
     last, counts = cells[-1], Counter(cells[:-1].tolist())
     longer = [text for text, count in counts.most_common() if count > 1 and text.startswith(last)]

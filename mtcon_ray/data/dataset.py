@@ -11,7 +11,7 @@ from mtcon_ray.data.labels import LabelTable, fingerprint, read_table, without
 from mtcon_ray.data.remote import Found, fetch, look
 from mtcon_ray.data.sources import SOURCES, DataSource, DataSpec
 
-IMAGES = "images"  # the one URL field that is not needed for reading labels
+IMAGES = "images"  # the only URL field not needed for reading labels
 
 
 @dataclass(frozen=True)
@@ -19,10 +19,10 @@ class Dataset:
     """Images and labels of N items.
 
     images is uint8 [N, S, S, 3], a read-only memory map. In table, label noise and held_out_top_k
-    are already applied, and items whose image cannot be read belong to no split.
-    fingerprint is a hex digest that differs between any two data sets. places has the local paths
-    of the spec's URLs, by spec field. cache is the name of the images' folder in the image cache,
-    "" outside of one.
+    are already applied, and items with an unreadable image belong to no split.
+    fingerprint is a hex digest, different for any two data sets. places has the local paths of the
+    spec's URLs, by spec field. cache is the name of the images' folder in the image cache, or "" if
+    the images are not in a cache.
     """
 
     images: np.ndarray
@@ -43,10 +43,10 @@ class Dataset:
 class CheckedData:
     """The data of a spec before its images are decoded.
 
-    In table, images that are known to be unreadable belong to no split. downloads has the bytes
-    that remain to be downloaded, by URL. The other fields save `open_dataset` the same
-    work: found has the objects at each URL, by spec field; labels are those that source
-    reads, with all images in their splits.
+    In table, images known to be unreadable belong to no split. downloads has the number of bytes
+    still to be downloaded, by URL. The other fields save `open_dataset` from repeating this work.
+    found has the objects at each URL, by spec field. labels are the labels read by source, with all
+    images in their splits.
     """
 
     table: LabelTable
@@ -67,17 +67,17 @@ def open_dataset(
     checked: CheckedData | None = None,
     node_store: Path | None = None,
 ) -> Dataset:
-    """Returns labels and images; decodes the images into `store` if no process has done so.
+    """Returns labels and images. Decodes the images into `store` if no process has done so.
 
-    `progress(done, total)` is called with the number of decoded images. `places` are those of a
-    data set that was opened before; with None the URLs are downloaded below `store` if needed, and
-    `on_download(done, total)` is called with bytes. What `checked` has is neither listed nor read
-    again, except for labels if a download has changed the paths of the files. With `node_store`
-    images are read from a copy there, which is created once per node.
+    `progress(done, total)` is called with the number of decoded images. `places` are the
+    `Dataset.places` of an earlier call. With None the URLs are downloaded below `store` if needed,
+    and `on_download(done, total)` is called with bytes. The contents of `checked` are not listed or
+    read again, except for labels if a download has changed the paths of the files. With
+    `node_store` images are read from a copy there, which is created once per node.
 
     Raises DataError if a URL cannot be read, or labels or too many images are unusable,
     ResourceError if the disk is too small or not writable, StorageError if the files of decoded
-    images are not whole.
+    images are incomplete or damaged.
     """
     if places is None:
         places = fetch(checked.found if checked else _find(spec), store, on_download)
@@ -117,7 +117,7 @@ _seen: dict[tuple[str | None, int, float], tuple[dict[int, str], str]] = {}
 
 
 def check_dataset(spec: DataSpec, view_size: int, store: Path) -> CheckedData:
-    """Returns the labels of a spec, and the sizes of what remains to be downloaded.
+    """Returns the labels of a spec and the sizes of the remaining downloads.
 
     A CSV in an object store is downloaded, images are not. Images that are not decoded yet are
     checked with `DataSource.check_images`.

@@ -1,4 +1,4 @@
-"""Free disk space, and files and folders that other processes find complete or not at all."""
+"""Checks of free disk space, and atomic creation of files and folders."""
 
 import fcntl
 import os
@@ -13,9 +13,9 @@ from mtcon_ray.errors import ResourceError, StorageError, SweepError
 
 
 def check_disk(needed: int, store: Path) -> None:
-    """Checks that `needed` bytes are free on the disk of `store`, which need not exist yet.
+    """Checks for `needed` free bytes on the disk of `store`, which need not exist yet.
 
-    Raises ResourceError if fewer are free.
+    Raises ResourceError if fewer bytes are free.
     """
     there = next(p for p in (store, *store.absolute().parents) if p.exists())
     free = shutil.disk_usage(there).free
@@ -28,7 +28,7 @@ def check_disk(needed: int, store: Path) -> None:
 
 @contextmanager
 def writable_store(store: Path) -> Iterator[None]:
-    """Turns an OSError into a ResourceError that asks for a writable image store."""
+    """Turns an OSError into a ResourceError asking for a writable image store."""
     try:
         yield
     except OSError as error:
@@ -41,11 +41,11 @@ def writable_store(store: Path) -> Iterator[None]:
 def build_folder(
     folder: Path, needed: int, fill: Callable[[Path], None], *, resumable: bool = False
 ) -> None:
-    """Creates `folder` with the files that `fill(directory)` writes, unless it exists.
+    """Creates `folder` with the files written by `fill(directory)`, unless it exists.
 
-    `fill` is called with a temporary directory, <folder>.building, which is renamed at the end:
-    other processes find the complete folder or none. The first process builds it under a lock on
-    <folder>.lock, and the others wait. The kernel releases the lock of a process that is killed.
+    `fill` is called with a temporary directory, <folder>.building, which is renamed at the end.
+    Other processes find the complete folder or nothing. The first process builds the folder under a
+    lock on <folder>.lock, and the others wait. The kernel releases the lock of a killed process.
     With `resumable` the temporary directory stays if `fill` is killed, interrupted or fails, and
     the next `fill` is called with it. An error of this disk, which may be full, removes it.
 
@@ -72,18 +72,18 @@ def build_folder(
 
 
 def bytes_built(folder: Path) -> int:
-    """Returns the size on disk of what `build_folder` left for a folder when it was interrupted."""
+    """Returns the size on disk of the files left by an interrupted `build_folder`."""
     building = folder.with_suffix(".building")
     files = building.iterdir() if building.exists() else ()
-    # In blocks of 512 bytes: a file that is filled piece by piece has its full length at once.
+    # In blocks of 512 bytes: a file filled piece by piece has its full length from the start.
     return sum(file.stat().st_blocks * 512 for file in files)
 
 
 @contextmanager
 def whole_file(path: Path, *, previous: Path | None = None) -> Iterator[BinaryIO]:
-    """Yields a binary file to write that replaces `path` atomically when the context ends.
+    """Yields a new binary file, which replaces `path` atomically when the context ends.
 
-    After a crash `path` is the old file or the complete new one. If `previous` is given, the old
+    After a crash `path` is the old file or the complete new file. If `previous` is given, the old
     file is renamed to it. A crash between the two renames leaves only `previous`.
 
     Raises StorageError if the directory cannot be written.
@@ -103,18 +103,18 @@ def whole_file(path: Path, *, previous: Path | None = None) -> Iterator[BinaryIO
     except OSError as error:
         raise StorageError.of(path, error) from error
     finally:
-        # If writing failed, this may fail too; the first error is the one to show.
+        # If writing failed, this may fail too. The user should see the first error.
         with suppress(OSError, SweepError):
             remove(temporary)
 
 
 def partial_of(path: Path) -> Path:
-    """Returns the path under which `whole_file` writes; a kill may leave it."""
+    """Returns the path of the temporary file of `whole_file`, which a kill may leave."""
     return path.with_name(f".{path.name}.partial")
 
 
 def _sync_folder(folder: Path) -> None:
-    """Flushes a directory's entries, so that a rename in it survives a power cut."""
+    """Flushes a directory's entries. A rename in it then survives a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

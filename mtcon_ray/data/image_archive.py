@@ -38,7 +38,7 @@ COPIED_BYTES = 1 << 20
 
 
 class ImageArchive(ImageFiles):
-    """A tar, plain or gzipped, whose members are read in place and never extracted by name."""
+    """A tar, plain or gzipped. Its members are read in place and never extracted by name."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -90,10 +90,10 @@ class ImageArchive(ImageFiles):
             yield data
 
     def _place(self, name: str) -> tuple[int, int] | None:
-        """Returns the offset and the bytes of a regular file, None if there is none.
+        """Returns the offset and the size of a regular file in bytes, None without such a file.
 
         A name in another Unicode form is accepted, because archives made on macOS have other names
-        than the tables that describe them.
+        than the tables describing them.
         """
         name, places = str(PurePosixPath(name)), self._index[1]
         if name in places or name.isascii():
@@ -134,7 +134,7 @@ class ImageArchive(ImageFiles):
     def _unzipped(self) -> Iterator[IO[bytes]]:
         """Yields the tar, or an uncompressed copy in an unnamed temporary file.
 
-        A gzip stream cannot be read at an offset without decompressing all that precedes it.
+        A gzip stream cannot be read at an offset without decompressing everything before it.
         """
         if not self.root.name.endswith("gz"):
             with open(self.root, "rb") as file:
@@ -152,9 +152,9 @@ class ImageArchive(ImageFiles):
 
 
 def _places(members: Sequence[tarfile.TarInfo]) -> dict[str, tuple[int, int]]:
-    """Returns the offset and the bytes of each regular file by name.
+    """Returns the offset and the size in bytes of each regular file, by name.
 
-    A hard link has those of the member before it that it names.
+    A hard link has the offset and the size of its target, an earlier member.
     """
     found: dict[str, tuple[int, int]] = {}
     for member in members:
@@ -171,7 +171,7 @@ def _targets(
 ) -> dict[str, str | None]:
     """Returns the name of each member, with the target of a link that may stand for a folder.
 
-    All others have None: files, links to files of the tar, and what is never read.
+    All other members have None: files, links to files of the tar, and members never read.
     """
     found: dict[str, str | None] = {}
     for member in members:

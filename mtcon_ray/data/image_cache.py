@@ -1,7 +1,7 @@
-"""The image store: a cache of decoded images that all processes read as one memory map.
+"""The image store: a cache of decoded images, read by all processes as a memory map.
 
 <store>/<key>/images.npy   uint8 [N, size, size, 3]
-<store>/<key>/bad.json     {row: reason} of images that could not be decoded and are black
+<store>/<key>/bad.json     {row: reason} of undecodable images, which are black
 <store>/<key>/meta.json    format, number of items, size and content key
 <store>/<key>/checksums.json   of the files above, see data/checksums.py
 <store>/<key>.lock         held while <key>.building is filled and renamed to <key>
@@ -39,7 +39,7 @@ from mtcon_ray.data.sources.base import DataSource
 from mtcon_ray.errors import ResourceError, StorageError
 
 FORMAT = 2
-PROGRESS = ".decoded.json"  # with a dot, so that it has no checksum
+PROGRESS = ".decoded.json"  # files with a dot at the start get no checksum
 ROWS_PER_TASK = 64
 # At most so many tasks are repeated after a kill.
 TASKS_PER_SAVE = 64
@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 class CachedImages:
     """Decoded images: a read-only memory map, uint8 [N, size, size, 3].
 
-    bad maps each row that could not be decoded to the reason. key is the name of their folder.
+    bad maps each undecodable row to the reason. key is the name of the images' folder.
     """
 
     images: np.ndarray
@@ -81,11 +81,11 @@ def open_image_cache(
     `progress(done, total)` is called with numbers of images. With `node_store` images are read
     from a copy there, see `local_copy`.
 
-    Decoding that was interrupted or killed continues where it was. Images that cannot be decoded
-    are left to the caller, however many: the store remembers them.
+    Interrupted or killed decoding continues from the last save. Undecodable images, however many,
+    are no error: the store records them for the caller.
 
     Raises ResourceError if the disk is too small, not writable or not readable, and StorageError if
-    the files of decoded images are not whole.
+    the files of decoded images are incomplete or damaged.
     """
     shape = (num_items, size, size, 3)
     with writable_store(store):
@@ -99,7 +99,7 @@ def open_image_cache(
             meta = {"format": FORMAT, "num_items": num_items, "size": size, "content": content}
             write(building / "meta.json", json.dumps(meta, indent=1))
             write_checksums(building)
-            # Last: without it all would be decoded again after a kill.
+            # Last: without this file all images would be decoded again after a kill.
             remove(building / PROGRESS)
 
         build_folder(folder, num_bytes(num_items, size), fill, resumable=True)
@@ -112,8 +112,8 @@ def check_room(
 ) -> CachedImages | None:
     """Returns a source's images if they are cached, else checks the disk space and returns None.
 
-    `downloads` is the number of bytes that the same disk must also hold. Reads no image; a source
-    without a signature counts as not cached.
+    `downloads` is the size in bytes of downloads to the same disk. Reads no image. A source without
+    a signature counts as not cached.
 
     Raises ResourceError if the disk is too small, StorageError as `open_image_cache` does.
     """
@@ -133,15 +133,15 @@ def _folder(store: Path, size: int, content: str) -> Path:
 
 
 def _key_file(source: DataSource, store: Path) -> Path | None:
-    """Returns the path at which the source's content key is cached, None without a signature."""
+    """Returns the path of the source's cached content key, None without a signature."""
     signature = source.signature()
     return None if signature is None else store / "keys" / signature
 
 
 def _known_content(known: Path | None, size: int, store: Path) -> str | None:
-    """Returns the content key in the file `known` if images with it are there or begun, else None.
+    """Returns the content key in the file `known` if its images exist or are begun, else None.
 
-    Without images the file is not trusted: a damaged one would name another cache, and a sweep
+    Without images the file is not trusted: a damaged file would name another cache, and a sweep
     would refuse its own data.
     """
     if known is None or not known.exists():
@@ -152,7 +152,7 @@ def _known_content(known: Path | None, size: int, store: Path) -> str | None:
 
 
 def _content_key(source: DataSource, size: int, store: Path) -> str:
-    """Returns the source's content key: the recorded one if its images exist, else a new one."""
+    """Returns the source's content key: the recorded key if `_known_content` finds it, else new."""
     path = _key_file(source, store)
     known = _known_content(path, size, store)
     if known is not None:
@@ -173,7 +173,7 @@ def _decode_all(
     building: Path,
     progress: ReportProgress | None,
 ) -> dict[int, str]:
-    """Writes all images to one .npy file, from the first row that is not there yet.
+    """Writes all images to a single .npy file, from the first missing row on.
 
     Returns the reasons of bad rows, ascending by row.
     """
@@ -196,7 +196,7 @@ def _decode_all(
         return reasons
 
     with ThreadPoolExecutor(min(MAX_THREADS, usable_cpus())) as pool:
-        # An exception that leaves the loop closes the iterator of `map`, which cancels the rest.
+        # An exception in the loop closes the iterator of `map`, which cancels the other tasks.
         tasks = range(done, num_items, ROWS_PER_TASK)
         for task, reasons in enumerate(pool.map(decode, tasks), 1):
             bad |= reasons
@@ -214,7 +214,7 @@ def _decode_all(
 def _decoded_before(
     path: Path, saved: Path, shape: tuple[int, int, int, int]
 ) -> tuple[int, dict[int, str]]:
-    """Returns how many rows an earlier process has decoded, and its bad rows; 0 if damaged."""
+    """Returns the number of rows decoded by an earlier process (0 if damaged), and its bad rows."""
     try:
         _map_images(path, shape)
         done, reasons = json.loads(saved.read_text(encoding="utf-8"))
@@ -243,7 +243,7 @@ def _load(folder: Path, shape: tuple[int, int, int, int], content: str) -> Cache
 def _map_images(path: Path, shape: tuple[int, int, int, int]) -> np.ndarray:
     """Returns a memory map. Raises OSError or ValueError if the file has other or no images."""
     try:
-        # Not np.load, which also opens zip files and takes others for pickles.
+        # Not np.load, which also opens zip files and takes other files for pickles.
         images = np.lib.format.open_memmap(path, mode="r")
     except OSError:
         raise
@@ -266,7 +266,7 @@ def _read_bad(path: Path, num_items: int) -> dict[int, str]:
 
 
 def local_copy(folder: Path, node_store: Path) -> Path:
-    """Returns the copy of `folder` under `node_store`; the node's first process creates it.
+    """Returns the copy of `folder` under `node_store`, created by the node's first process.
 
     Returns `folder` itself, with a logged warning, if the copy does not fit on the disk, cannot
     be written, or lies where other users may write. A node with a full or broken

@@ -1,4 +1,4 @@
-"""Access to image files by name, in a folder; names that lead outside are refused."""
+"""Access to image files by name in a folder. Names leading outside the folder are refused."""
 
 import errno
 import hashlib
@@ -21,25 +21,25 @@ from mtcon_ray.data.memory import Room
 from mtcon_ray.errors import DISK_ERRORS, DataError, ResourceError
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
-# The largest image that is decoded has 89 million pixels, which take 358 MB without compression.
+# Decoded images have at most 89 million pixels, which take 358 MB without compression.
 MAX_IMAGE_BYTES = 2**29
-# Of a disk, or of too many open files: they say nothing about the file.
+# Errors of a disk, or of too many open files. They say nothing about the file.
 PASSING_ERRORS = DISK_ERRORS | {errno.EMFILE, errno.ENFILE}
-# A file that changed this recently can change again without a new time stamp, because file systems
+# A file changed this recently can change again without a new time stamp, because file systems
 # record modification times in clock ticks (of 2 seconds on FAT).
 SETTLED_SECONDS = 2
 
 
 class UnreadableImageError(Exception):
-    """An image that is missing or corrupt; the message is the reason."""
+    """A missing or corrupt image. The message is the reason."""
 
 
-# The files that are in memory at a time: eight threads would otherwise read eight of the largest.
+# The files in memory at a time. Without this bound eight threads could read eight huge files.
 FILE_ROOM = Room(MAX_IMAGE_BYTES)
 
 
 def leads_outside(name: str) -> bool:
-    """Returns True for a name that is absolute, has `..` as a part, or contains a null byte."""
+    """Returns True for an absolute name, or a name with a part `..` or a null byte."""
     # By hand: with PurePosixPath the names of 200,000 images took a second longer.
     return name.startswith("/") or ".." in name.split("/") or "\0" in name
 
@@ -47,7 +47,7 @@ def leads_outside(name: str) -> bool:
 def shortest(name: str) -> str:
     """Returns a relative name without empty parts, `.`, and `..` after another part.
 
-    Absolute names, and names that lead outside, stay as they are.
+    Absolute names and names leading outside are returned unchanged.
     """
     # A look at each character costs less than normpath, which changes few names.
     if not (name.startswith(("./", "../")) or "//" in name or "/." in name) or name[0] == "/":
@@ -57,7 +57,7 @@ def shortest(name: str) -> str:
 
 
 def refuse_large(num_bytes: int) -> None:
-    """Raises UnreadableImageError for a file that is too large for an image."""
+    """Raises UnreadableImageError for a file too large for an image."""
     if num_bytes > MAX_IMAGE_BYTES:
         raise UnreadableImageError(
             f"a file of {num_bytes:,} bytes; an image may have {MAX_IMAGE_BYTES:,}"
@@ -65,9 +65,10 @@ def refuse_large(num_bytes: int) -> None:
 
 
 def is_utf_8(name: str, root: Path) -> bool:
-    """Returns False for a file whose name no spec or table can hold, and which is of no use.
+    """Returns False for an unneeded file with a name outside UTF-8.
 
-    Raises DataError if it is of use: an image, or a file of rows.
+    No spec or table can hold such a name. Raises DataError if the file is needed: an image or a
+    file of rows, unless it is hidden.
     """
     try:
         name.encode()
@@ -84,42 +85,42 @@ def is_utf_8(name: str, root: Path) -> bool:
 class ImageFiles:
     """The files of one folder or archive, named by relative paths with forward slashes.
 
-    The base class stands for files that are not downloaded yet: any name may exist, and no file
-    can be listed or read.
+    The base class stands for files not downloaded yet: any name may exist, and no file can be
+    listed or read.
     """
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def find_outside(self, names: Sequence[str]) -> int | None:
-        """Returns the index of the first name that leads outside the folder or archive, or None."""
+        """Returns the index of the first name leading outside the folder or archive, or None."""
         return next((index for index, name in enumerate(names) if leads_outside(name)), None)
 
     def why_outside(self, name: str) -> str:
-        """Returns the link by which a name leads outside, in words, "" if there is none."""
+        """Returns text about the link by which a name leads outside, "" without such a link."""
         return ""
 
     def relative(self, names: Sequence[str]) -> list[str]:
-        """Returns one spelling of each name: relative to the root, without `.` and `..`.
+        """Returns each name relative to the root, without `.` and `..`.
 
-        The Unicode form is that of the file. Names that lead outside stay as they are.
+        The Unicode form is the file's. Names leading outside are returned unchanged.
         """
         return [shortest(name) for name in names]
 
     def find_absent(self, names: Sequence[str]) -> list[int]:
-        """Returns the indices of names that are not regular files, ascending."""
+        """Returns the indices of names without a regular file, ascending."""
         return [index for index, name in enumerate(names) if not self.exists(name)]
 
     def exists(self, name: str) -> bool:
-        """Returns True if a regular file has this name, or if that cannot be known yet."""
+        """Returns True if a regular file has this name, or if files are not downloaded yet."""
         return True
 
     def names(self, *, whole: bool = True) -> Iterator[str]:
-        """Yields the names of all files for which `is_utf_8` is True; raises as it does.
+        """Yields the names of all files for which `is_utf_8` is True. Raises DataError as it does.
 
-        With `whole` also for a folder that cannot be listed and for a link to a folder, because
-        files would be missing from the list. Hidden folders of this kind are skipped. Of files that
-        were not fetched yet no name is known.
+        With `whole` it also raises DataError for a folder that cannot be listed and for a link to a
+        folder, because files would be missing from the list. Such folders and links are skipped if
+        they are hidden. Files not downloaded yet have no known names.
         """
         return iter(())
 
@@ -131,16 +132,16 @@ class ImageFiles:
         return None
 
     def digest(self, names: Sequence[str]) -> str:
-        """Returns a hex digest of names and contents; a missing file counts as absent."""
+        """Returns a hex digest of names and contents. A missing file counts as absent."""
         raise NotImplementedError
 
     def read(self, name: str) -> bytes:
-        """Returns the content of one file; raises as `loaded`."""
+        """Returns the content of a file. Raises UnreadableImageError as `loaded` does."""
         with self.loaded(name) as data:
             return data
 
     def loaded(self, name: str) -> AbstractContextManager[bytes]:
-        """Yields the content of one file, which counts in FILE_ROOM. Safe in several threads.
+        """Yields the content of a file, which counts in FILE_ROOM. Safe in several threads.
 
         Raises UnreadableImageError if the file is missing, too large or cannot be read.
         """
@@ -148,7 +149,7 @@ class ImageFiles:
 
 
 def _cached_realpath() -> Callable[[str], str]:
-    """Returns a `realpath` that resolves each directory once, and each link.
+    """Returns a `realpath` resolving each directory and each link once.
 
     Without the cache each call would be a round trip on a network file system.
     """
@@ -162,7 +163,7 @@ def _cached_realpath() -> Callable[[str], str]:
 
 
 class ImageFolder(ImageFiles):
-    """A folder on disk; symbolic links must lead to places inside it."""
+    """A folder on disk. Symbolic links must lead to places inside it."""
 
     def find_outside(self, names: Sequence[str]) -> int | None:
         real_root, real = os.path.join(os.path.realpath(self.root), ""), _cached_realpath()
@@ -196,9 +197,9 @@ class ImageFolder(ImageFiles):
         return self._as_spelled([below(name) for name in names])
 
     def _as_spelled(self, names: Sequence[str]) -> list[str]:
-        """Returns the names in the Unicode form of the files, where one file alone has the name.
+        """Returns the names in the Unicode form of their files, unless several files match.
 
-        Archives made on macOS have other forms than the tables that describe them.
+        Archives made on macOS have other forms than the tables describing them.
         """
 
         @cache
@@ -213,12 +214,12 @@ class ImageFolder(ImageFiles):
             path = ""
             for part in name.split("/"):
                 there = listed(path).get(normalize("NFC", part), [])
-                # Some file systems accept a name that they list differently.
+                # Some file systems accept a name but list it in another form.
                 alone = len(there) == 1 and not os.path.lexists(self.root / path / part)
                 path = posixpath.join(path, there[0] if alone else part)
             return path
 
-        # Only names beyond ASCII have several forms, so that few folders are listed here.
+        # Only names beyond ASCII have several forms, so few folders are listed here.
         return [n if n.isascii() or leads_outside(n) else spelled(n) for n in names]
 
     def find_absent(self, names: Sequence[str]) -> list[int]:
@@ -227,12 +228,12 @@ class ImageFolder(ImageFiles):
         def listed(folder: str) -> set[str]:
             with suppress(OSError), os.scandir(self.root / folder) as entries:
                 return {entry.name for entry in entries if entry.is_file()}
-            return set()  # the folder is absent or must not be read
+            return set()  # the folder is absent or may not be read
 
         def is_there(name: str) -> bool:
             folder, _, file = name.rpartition("/")
-            # Ask again for each: a file system may accept a name that it lists differently, as
-            # those that ignore letter case or normalise Unicode do.
+            # Ask again for each: a file system that ignores letter case or normalises Unicode may
+            # accept a name but list it in another form.
             return file in listed(folder) or self.exists(name)
 
         return [index for index, name in enumerate(names) if not is_there(name)]
@@ -329,7 +330,7 @@ class ImageFolder(ImageFiles):
 
 
 def _may_be_folder(entry: os.DirEntry[str]) -> bool:
-    """Returns True for a link to a folder, or to nothing unless an image has such a name."""
+    """Returns True for a link to a folder, or a broken link without the name of an image."""
     if not entry.is_symlink():
         return False
     return entry.is_dir() or not (
@@ -338,5 +339,5 @@ def _may_be_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def is_settled(latest_ns: int) -> bool:
-    """Returns True if a time stamp is old enough for a later change to have another one."""
+    """Returns True if a time stamp is old enough for a later change to have another stamp."""
     return time.time_ns() - latest_ns > SETTLED_SECONDS * 10**9

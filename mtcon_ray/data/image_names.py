@@ -1,8 +1,8 @@
-"""Names of image files: the endings of their formats, and names that programs hide."""
+"""Names of image files: the endings of their formats, and hidden names."""
 
 from itertools import chain
 
-# Only formats that photographs come in, by Pillow's names, with the endings of their files.
+# Only formats of photographs, by Pillow's names, with the endings of their files.
 # Pillow's EPS reader would run Ghostscript on the file.
 FORMATS = {
     "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif"),
@@ -18,15 +18,15 @@ FORMATS = {
 IMAGE_ENDINGS = tuple(chain(*FORMATS.values()))
 # Files of rows, which may hold images.
 ROW_ENDINGS = PARQUET, ARROW = ".parquet", ".arrow"
-# Folders of programs among the images, in addition to folders that begin with a dot.
+# Folders made by programs among the images, in addition to folders with a dot at the start.
 HIDDEN_FOLDERS = {"__MACOSX", "lost+found"}
 
 
 def is_hidden(name: str) -> bool:
-    """Returns True for a name with a part that begins with a dot, or that programs put there."""
+    """Returns True for a name with a part in HIDDEN_FOLDERS, or with a dot at a part's start."""
     return any(part[:1] == "." or part in HIDDEN_FOLDERS for part in name.split("/"))
 
 
 def is_image(name: str) -> bool:
-    """Returns True for the name of an image that is not hidden."""
+    """Returns True for the name of an image, unless the name is hidden."""
     return name.lower().endswith(IMAGE_ENDINGS) and not is_hidden(name)

@@ -1,4 +1,4 @@
-"""The labels of all items, and their checks; no image is read here."""
+"""The labels of all items, and their checks. No image is read here."""
 
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from mtcon_ray.errors import DataError
 if TYPE_CHECKING:
     from mtcon_ray.data.sources.base import DataSource, DataSpec
 
-# Reasons of bad images that an error message shows.
+# Reasons of bad images in an error message.
 MAX_SHOWN = 20
 
 
@@ -24,15 +24,15 @@ MAX_SHOWN = 20
 class LabelTable:
     """The labels of N items. Arrays are shared between tables and must not be written.
 
-    labels[column] is int64 [N], MISSING (-1) where unknown; classes[column] has its class names,
-    sorted. In a data set, classes has only those of the train and val splits. unseen[column] has
-    the names of all others, with codes from len(classes[column]) on; no network or probe has an
-    output for them.
-    multi_hot[name] is uint8 [N, L] of 0 and 1, UNKNOWN_BIT (255) where unknown; its L names are in
+    labels[column] is int64 [N], MISSING (-1) where unknown. classes[column] has its class names,
+    sorted. In a data set, classes has only the classes of the train and val splits. unseen[column]
+    has the names of all other classes, with codes from len(classes[column]) on. No network or probe
+    has an output for them.
+    multi_hot[name] is uint8 [N, L] of 0 and 1, UNKNOWN_BIT (255) where unknown. Its L names are in
     multi_hot_names[name].
     continuous[column] is float64 [N], NaN where unknown.
-    split is int8 [N], an index into SPLITS, LEFT_OUT (-1) for items that are in none or whose image
-    cannot be read.
+    split is int8 [N], an index into SPLITS, LEFT_OUT (-1) for items without a split or with an
+    unreadable image.
     names are the items' names, such as their image paths.
     """
 
@@ -59,7 +59,7 @@ class LabelTable:
     def known(self, name: str) -> np.ndarray:
         """Returns a mask of the items with a known label, bool [N].
 
-        A label set is known if at least one of its bits is.
+        A label set is known if any of its bits is known.
         """
         if name in self.labels:
             return np.asarray(self.labels[name] != MISSING)
@@ -70,7 +70,7 @@ class LabelTable:
     def standardised(self, name: str) -> np.ndarray:
         """Returns (x - mean) / deviation of a column of numbers, float64 [N].
 
-        Mean and standard deviation are those of the train split.
+        Mean and standard deviation are computed on the train split.
         """
         mean, deviation = self.moments(name)
         return np.asarray((self.continuous[name] - mean) / deviation)
@@ -87,12 +87,12 @@ class LabelTable:
         return len(self.multi_hot_names[name]) if name in self.multi_hot_names else 1
 
     def rows(self, split: Split) -> np.ndarray:
-        """Returns the indices of the items of one split, ascending int64."""
+        """Returns the indices of the items of a split, ascending int64."""
         return np.flatnonzero(self.split == SPLITS.index(split))
 
 
 def too_many_bad(got: str, reasons: Collection[str], allowed: float, hint: str = "") -> DataError:
-    """Returns the error that shows the first MAX_SHOWN reasons; `got` states the number."""
+    """Returns an error that lists the first MAX_SHOWN reasons. `got` is the count as text."""
     shown = [*islice(reasons, MAX_SHOWN)]
     if len(reasons) > MAX_SHOWN:
         shown.append(f"and {len(reasons) - MAX_SHOWN} more")
@@ -116,7 +116,7 @@ def read_table(source: "DataSource") -> LabelTable:
     _check(table, spec)
     found = *_unseen_classes(table), *_without_positives(table)
     table = replace(table, warnings=(*table.warnings, *found))
-    # Last, because noise draws from the classes that remain and must not hide bad labels above.
+    # Last, because noise draws from the remaining classes and must not hide bad labels above.
     return add_label_noise(table, spec.label_noise, spec.label_noise_splits, spec.seed)
 
 
@@ -141,7 +141,7 @@ def without(table: LabelTable, bad: Mapping[int, str], source: "DataSource") -> 
 def _keep_most_frequent(table: LabelTable, column: str, num_kept: int) -> LabelTable:
     """Returns a table with the `num_kept` most frequent classes of a column.
 
-    Items of all splits count; ties go to the class first in name order. Other labels become
+    Items of all splits count. Ties go to the class first in name order. Other labels become
     MISSING.
     """
     codes, classes = table.labels[column], table.classes[column]
@@ -155,7 +155,7 @@ def _keep_most_frequent(table: LabelTable, column: str, num_kept: int) -> LabelT
 
 
 def _recode(codes: np.ndarray, order: np.ndarray, num_classes: int) -> np.ndarray:
-    """Returns codes where class order[i] of `num_classes` becomes i, and all others MISSING."""
+    """Returns codes where class order[i] of `num_classes` becomes i, any other class MISSING."""
     new_code = np.full(num_classes + 1, MISSING)  # MISSING is -1 and indexes the last entry
     new_code[order] = np.arange(len(order))
     return np.asarray(new_code[codes])
@@ -181,7 +181,7 @@ def _code_seen_classes_first(table: LabelTable) -> LabelTable:
 
 
 def _check(table: LabelTable, spec: "DataSpec") -> None:
-    """Raises DataError if a split is empty, or a label has no values in one or does not vary."""
+    """Raises DataError if a split is empty, or a label has no values in a split or is constant."""
     sizes = {split: len(table.rows(split)) for split in SPLITS}
     for split, size in sizes.items():
         if size == 0:
@@ -249,7 +249,7 @@ def _unseen_classes(table: LabelTable) -> list[str]:
 
 
 def _without_positives(table: LabelTable) -> Iterator[str]:
-    """Yields a warning for each set and split with labels that count as 0 in its mAP."""
+    """Yields a warning for each set and split with labels counted as 0 in its mAP."""
     for name, names in table.multi_hot_names.items():
         for split in SPLITS[1:]:
             has_positive = (table.multi_hot[name][table.rows(split)] == 1).any(axis=0)
@@ -304,7 +304,7 @@ def fingerprint(table: LabelTable, content_key: str, size: int) -> str:
             total.update(name.encode() + b"\0" + kind[name].tobytes())
     total.update(repr(sorted(table.classes.items())).encode())
     total.update(repr(sorted(table.multi_hot_names.items())).encode())
-    # Only if there are any: the fingerprints of all other tables would change.
+    # Only if unseen classes exist: the fingerprints of all other tables must not change.
     if table.unseen:
         total.update(repr(sorted(table.unseen.items())).encode())
     return total.hexdigest()

@@ -1,4 +1,4 @@
-"""A bound on the memory that threads use together."""
+"""A common bound on the memory of several threads."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from threading import Condition, Lock
 
 
 class Room:
-    """A number of bytes that threads share; a thread that needs more than are free waits."""
+    """A number of bytes shared by threads. A thread waits until enough bytes are free."""
 
     def __init__(self, num_bytes: int) -> None:
         self._num_bytes = self._free = num_bytes
@@ -14,9 +14,9 @@ class Room:
 
     @contextmanager
     def taken(self, num_bytes: int) -> Iterator[None]:
-        """Waits for the bytes, and frees them at the end; more than all of them count as all."""
+        """Waits for the bytes, and frees them at the end. A larger number counts as all bytes."""
         num_bytes = min(num_bytes, self._num_bytes)
-        # One thread waits at a time: small images would otherwise overtake a large one for ever.
+        # A single thread waits at a time: otherwise small images could always overtake a large one.
         with self._turn, self._freed:
             self._freed.wait_for(lambda: self._free >= num_bytes)
             self._free -= num_bytes

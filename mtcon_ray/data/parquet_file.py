@@ -1,6 +1,6 @@
 """Parquet files as columns of text, and bounds on their unpacked size.
 
-A Parquet file of 200 kB can hold 30 million equal rows, or one long text in a million rows.
+A Parquet file of 200 kB can hold 30 million equal rows, or the same long text in a million rows.
 """
 
 import os
@@ -29,7 +29,7 @@ MAX_UNPACKED, UNPACKED_PER_BYTE = 500_000_000, 20
 
 
 def read_parquet(path: Path) -> tuple[dict[str, np.ndarray], int]:
-    """Returns the columns as the text that a CSV of them would hold, by name; and their length.
+    """Returns the columns as text, as in a CSV, by name, and their length.
 
     Numbers without decimals lose the point, true and false become 1 and 0, the names in a list are
     joined by |, and nulls are empty cells. Columns of bytes, of nested fields and of lists with
@@ -42,7 +42,7 @@ def read_parquet(path: Path) -> tuple[dict[str, np.ndarray], int]:
     import pyarrow.parquet as pq
 
     size_of_regular(path)  # pyarrow would wait for a pipe
-    # Invalid dates and bytes that are not text are ValueErrors.
+    # Invalid dates and undecodable texts raise ValueError.
     try:
         schema = pq.read_schema(path)
         _refuse_more(path, len(schema), MAX_COLUMNS, "columns")
@@ -63,13 +63,13 @@ def read_parquet(path: Path) -> tuple[dict[str, np.ndarray], int]:
 
 
 def size_of_regular(path: Path) -> int:
-    """Returns the bytes of a regular file. Raises OSError for any other."""
+    """Returns the size of a regular file in bytes. Raises OSError for any other file."""
     with open_regular(path) as file:
         return os.fstat(file.fileno()).st_size
 
 
 def refuse_rows(path: Path, num_rows: int) -> None:
-    """Raises DataError for more rows than a file of this size can name images in."""
+    """Raises DataError for more rows with names of images than fit a file of this size."""
     _refuse_more(path, num_rows, max(MAX_ROWS, ROWS_PER_BYTE * size_of_regular(path)), "rows")
 
 
@@ -107,7 +107,7 @@ def read_columns(path: Path, names: Sequence[str]) -> "pa.Table":
 
 
 def _leaves(schema: Any, names: Collection[str]) -> dict[int, Any]:
-    """Returns the columns of a Parquet file that hold the values of named columns, by place.
+    """Returns the columns of a Parquet file with the values of named columns, by place.
 
     The name of a column may hold points, as paths in a Parquet file do.
     """
@@ -144,7 +144,7 @@ def _joined_size(column: "pa.ChunkedArray") -> int:
 
 
 def different_values(column: "pa.ChunkedArray") -> tuple[list[Any], np.ndarray]:
-    """Returns a column's different values, and the place of each row's value among these."""
+    """Returns a column's different values, and the place of each row's value among them."""
     import pyarrow as pa
     import pyarrow.types as types
 
@@ -181,7 +181,7 @@ def is_plain(kind: Any) -> bool:
 
 
 def _is_cell(kind: Any) -> bool:
-    """Returns True for a type that a cell can hold: neither bytes nor nested, except `is_list`."""
+    """Returns True for the type of a cell: not bytes, and not nested except for `is_list`."""
     import pyarrow.types as types
 
     kind = getattr(kind, "storage_type", kind)  # of an extension, such as a tensor

@@ -3,8 +3,8 @@
 <store>/remote/<key>/<name>   an object, or a folder of them
 <store>/remote/<key>.lock     held while <key>.building is filled and renamed to <key>
 
-<key> is a hash of the URL and of its objects' names, sizes, times and ETag, so that a replaced
-object is downloaded again. Credentials are found by pyarrow and huggingface_hub, in the environment
+<key> is a hash of the URL and of its objects' names, sizes, times and ETag. A replaced object is
+therefore downloaded again. pyarrow and huggingface_hub find credentials in the environment
 variables and files of each store's own programs, or in the machine's role.
 """
 
@@ -32,7 +32,7 @@ MAX_THREADS = 8
 CHUNK_BYTES = 1 << 20
 REPORT_SECONDS = 0.5
 RETRY_SECONDS = 30  # the default of Google's client is 15 minutes
-# The places that credentials come from, by the start of a URL.
+# The sources of credentials, by the start of a URL.
 KEYS = {
     "s3://": "keys come from AWS's own variables and files, or from the machine's role",
     "gs://": "keys come from Google's own variables and files, or from the machine's role",
@@ -42,11 +42,11 @@ KEYS = {
 
 @dataclass(frozen=True)
 class Found:
-    """The objects that a URL names.
+    """The objects at a URL.
 
     objects holds each object's path in the object store, its name relative to the URL ("" for the
-    URL itself), and its size in bytes. what is the spec field, for messages; key is the module's
-    <key>.
+    URL itself), and its size in bytes. what is the spec field, for messages. key is the <key> of
+    the module's docstring.
     """
 
     url: str
@@ -70,9 +70,9 @@ class Found:
 
 
 def look(url: str, what: str) -> Found:
-    """Returns the objects that exist at a URL now. A URL that ends in / is a folder.
+    """Returns the current objects at a URL. A URL ending in / is a folder.
 
-    `what` is the spec field, for messages. Raises DataError if nothing is there or it cannot be
+    `what` is the spec field, for messages. Raises DataError if the URL has no objects or cannot be
     read.
     """
     tag = ""
@@ -85,7 +85,7 @@ def look(url: str, what: str) -> Found:
         else:
             listed = [files.get_file_info(base)]
             if listed[0].type == FileType.File:
-                # `get_file_info` has no ETag; the metadata of an opened stream has.
+                # `get_file_info` has no ETag. The metadata of an opened stream has it.
                 with files.open_input_stream(base) as stream:
                     tag = (stream.metadata() or {}).get("ETag", b"").decode()
         infos = [info for info in listed if info.type == FileType.File]
@@ -109,11 +109,11 @@ def look(url: str, what: str) -> Found:
 def fetch(
     found: Mapping[str, Found], store: Path, report: Callable[[int, int], None] | None = None
 ) -> dict[str, str]:
-    """Downloads the objects that no process has downloaded yet; returns the local paths.
+    """Downloads the objects not yet downloaded by any process. Returns the local paths.
 
     `found` and the result are by spec field. `report(done, total)` is called with bytes, about
     every REPORT_SECONDS. Raises DataError if an object cannot be read completely, ResourceError if
-    the disk is too small or not writable; partial downloads are then removed.
+    the disk is too small or not writable. Partial downloads are removed after an error.
     """
     missing = [f for f in found.values() if not f.place(store).exists()]
     before, total = 0, sum(f.num_bytes for f in missing)
@@ -132,7 +132,7 @@ def fetch(
 
 
 def _download(found: Found, tell: Callable[[int], None], folder: Path) -> None:
-    """Downloads all objects into a folder; `tell` is called with the bytes downloaded so far."""
+    """Downloads all objects into a folder. Calls `tell` with the bytes downloaded so far."""
     rule = f"{found.what} must be readable"
     with store_errors(found.url, rule):
         files, _ = open_store(found.url, found.what)
@@ -203,7 +203,7 @@ def _open_hub(url: str, what: str) -> "FileSystem":
 
 
 def _blob(files: "FileSystem", path: str) -> str:
-    """Returns the hub's hash of a file's content, from the listing that was made before."""
+    """Returns the hub's hash of a file's content, from the earlier listing."""
     return str(files.handler.fs.info(path)["blob_id"])
 
 
@@ -211,7 +211,7 @@ def _blob(files: "FileSystem", path: str) -> str:
 def store_errors(url: str, rule: str) -> Iterator[None]:
     """Turns errors of pyarrow and huggingface_hub into a DataError without credentials.
 
-    Errors of this machine's disk stay as they are. The message begins with `rule`, such as
+    Errors of this machine's disk are raised unchanged. The message begins with `rule`, such as
     "data.csv must be readable".
     """
     try:

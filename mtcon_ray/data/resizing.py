@@ -1,12 +1,12 @@
 """Crops of stored images resized to a view, antialiased as Pillow and torchvision do it.
 
-R rows, S side of a stored image, W and H columns and rows of a view, K taps: the source pixels that
-an output pixel is a weighted mean of. Antialiased resizing is separable: rows and columns are
-resampled one after the other.
+R rows, S side of a stored image, W and H columns and rows of a view, K taps. An output pixel is a
+weighted mean of K source pixels, its taps. Antialiased resizing is separable: rows and columns are
+resampled in separate passes.
 
-A crop is float32 [R, 3, W, H] in [0, 1], computed from images, uint8 [B, S, S, 3], of which R is a
-multiple. It is transposed (columns before rows), as the second pass produces it: colour operations
-do not depend on the layout, and `normalise_` transposes once at the end.
+A crop is float32 [R, 3, W, H] in [0, 1]. It is computed from images, uint8 [B, S, S, 3], where R is
+a multiple of B. The second pass produces it transposed (columns before rows). Colour operations do
+not depend on the layout, and `normalise_` transposes once at the end.
 """
 
 import math
@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Elements between the two passes that are computed at a time, per thread: 4 MiB, for the cache.
+# Elements computed at a time between the two passes, per thread: 4 MiB, for the cache.
 AT_WORK = 2**20
 
 
@@ -28,8 +28,8 @@ def random_boxes(
 ) -> np.ndarray:
     """Returns RandomResizedCrop's boxes, int64 [R, 4]: top, left, height and width.
 
-    Of the K tries that the draws in [0, 1) give, a box is the first one within the image; without
-    any it is the central crop.
+    The draws in [0, 1) give K tries per box. The box is the first try within the image, or the
+    central crop if all tries fail.
     """
     area_share_RK, ratio_share_RK, *corner_shares = draws_4RK
     low, high = crop_scale
@@ -57,10 +57,10 @@ def _central_box(source_size: int, crop_ratio: tuple[float, float]) -> tuple[int
 def crop_by_taps(
     images: Tensor, box_R4: Tensor, flip_R: Tensor, size: int, order_R: Tensor
 ) -> Tensor:
-    """Returns crops, of which the i-th is that of box order_R[i], by gathering their taps.
+    """Returns crops by gathering their taps. Crop i has the box order_R[i].
 
-    The first pass sums image rows. Each crop is then
-    transposed, so that the second pass, which sums columns, gathers contiguous memory too.
+    The first pass sums image rows. Each crop is then transposed, because the second pass, which
+    sums columns, should gather contiguous memory too.
     """
     B, S = images.shape[:2]
     R = len(box_R4)
@@ -73,7 +73,7 @@ def crop_by_taps(
         N = len(order_N)
         top_N, left_N, height_N, width_N = box_R4[order_N].unbind(1)
         flip_N = flip_R[order_N]
-        # Both axes' taps in one call: such small operations cost mainly their start.
+        # Both axes' taps in a single call: such small operations cost mainly their start.
         pixel_2NUK, weight_2NUK = taps(
             torch.cat([top_N, left_N]),
             torch.cat([height_N, width_N]),
@@ -94,7 +94,7 @@ def crop_by_taps(
 def _weighted_sums(row_FD: Tensor, index: Tensor, weight: Tensor) -> Tensor:
     """Returns weighted sums [M, D] of K rows each; index and weight are [..., K]."""
     K = index.shape[-1]
-    # embedding_bag gathers and sums in one pass, without an [M, K, D] tensor.
+    # embedding_bag gathers and sums in a single pass, without an [M, K, D] tensor.
     return F.embedding_bag(
         index.view(-1, K), row_FD, mode="sum", per_sample_weights=weight.reshape(-1, K)
     )
@@ -103,7 +103,7 @@ def _weighted_sums(row_FD: Tensor, index: Tensor, weight: Tensor) -> Tensor:
 def resize(images: Tensor, size: int) -> Tensor:
     """Returns whole images resized with antialiasing, float32 [B, 3, size, size] in [0, 1].
 
-    images is uint8 [B, S, S, 3]. All images have the same taps, here as one matrix.
+    images is uint8 [B, S, S, 3]. All images have the same taps, here as a matrix.
     """
     B, S = images.shape[:2]
     start_1 = torch.zeros(1, dtype=torch.int64, device=images.device)
@@ -128,9 +128,9 @@ def taps(
 ) -> tuple[Tensor, Tensor]:
     """Returns each output pixel's source pixels, int32 [R, size, K], and their weights.
 
-    The weights are a triangle as wide as an output pixel, or as a source pixel if that is wider,
-    cut at the crop's ends and scaled to sum 1. K suffices for any crop; superfluous taps have
-    weight 0.
+    The weights form a triangle. Its half-width is the width of an output pixel or of a source
+    pixel, whichever is wider. It is cut at the crop's ends and scaled to sum 1. K suffices for any
+    crop. Superfluous taps have weight 0.
     """
     K = math.ceil(2 * max(1.0, source_size / size))
     length_R1 = length_R[:, None].float()

@@ -1,7 +1,7 @@
-"""Parquet and Arrow files of a data set folder, and the split of each.
+"""Parquet and Arrow files of a data set folder, and the split of each file.
 
-Either `save_to_disk` of Hugging Face's `datasets` wrote the folder, or it has files whose names or
-folders name their splits, as on the hub.
+Either `save_to_disk` of Hugging Face's `datasets` wrote the folder, or the names or folders of its
+files name the splits, as on the hub.
 """
 
 import json
@@ -25,9 +25,9 @@ from mtcon_ray.errors import DataError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-STATE = "state.json"  # of a folder that `save_to_disk` wrote
+STATE = "state.json"  # of a folder written by `save_to_disk`
 MAX_STATE_BYTES = 10_000_000
-IMAGE_BATCH = 64  # images that are unpacked before their size is known
+IMAGE_BATCH = 64  # images unpacked before their size is known
 # "train-00000-of-00002-8d1c.parquet" is a part of "train".
 NUMBERED = re.compile(r"-\d{5}-of-\d{5}.*")
 WORD_ENDS = re.compile(r"[-_. \d]+")
@@ -39,7 +39,7 @@ class Shard:
     """A file of rows. `name` is its path below the folder, `split` the word for its split.
 
     starts has the first row of each group of rows, and then the number of rows. An Arrow stream is
-    one group.
+    a single group.
     """
 
     path: Path
@@ -63,7 +63,7 @@ class Shard:
             return table
 
     def read_images(self, column: str, group: int) -> "pa.ChunkedArray":
-        """Returns the images of one group of rows: bytes, or a struct with the field bytes.
+        """Returns the images of a group of rows: bytes, or a struct with the field bytes.
 
         Raises DataError if they are damaged.
         """
@@ -84,7 +84,7 @@ class Shard:
 
 
 def _open(root: Path, name: str, split: str) -> Shard:
-    """Returns a file whose schema was read. Raises DataError if that shows damage."""
+    """Returns a file with its schema. Raises DataError if reading the schema shows damage."""
     import pyarrow.parquet as pq
 
     path = root / name
@@ -102,10 +102,10 @@ def _open(root: Path, name: str, split: str) -> Shard:
 
 @contextmanager
 def _whole(path: Path) -> Iterator[None]:
-    """Turns errors of pyarrow into a DataError. Refuses what is not a regular file."""
+    """Turns errors of pyarrow into a DataError. Refuses anything but a regular file."""
     import pyarrow as pa
 
-    # Invalid dates and bytes that are not text are ValueErrors.
+    # Invalid dates and undecodable texts raise ValueError.
     try:
         open_regular(path).close()  # pyarrow would wait for a pipe
         yield
@@ -139,7 +139,7 @@ def _mapped(path: Path) -> "pa.Table":
 def _is_compressed(message: "pa.ipc.Message") -> bool:
     """Returns True for rows or a dictionary with compressed buffers.
 
-    pyarrow does not tell. `metadata` is a table of FlatBuffers, defined by Message.fbs of Arrow.
+    pyarrow has no function for it. `metadata` is a table of FlatBuffers, see Message.fbs of Arrow.
     """
     data = message.metadata.to_pybytes()
 
@@ -167,13 +167,13 @@ def _is_compressed(message: "pa.ipc.Message") -> bool:
 def find_shards(root: Path) -> tuple[list[Shard], list[str]]:
     """Returns the files of rows, ordered by split and name, and the names of files without a split.
 
-    Raises DataError if the folder has no such files, a damaged one, or several data sets.
+    Raises DataError if the folder has no such files, a damaged file, or several data sets.
     """
     if not root.is_dir():
         raise DataError(f"data.folder must be a folder, got {root}")
     names = sorted(ImageFolder(root).names())
     saved = [name for name in names if PurePosixPath(name).name == STATE]
-    if saved:  # next to the files that it lists, caches of `datasets` may lie
+    if saved:  # unlisted files may be caches of `datasets`
         listed = {name: _saved_files(root, name) for name in saved}
         words = {
             file: PurePosixPath(n).parent.name for n, files in listed.items() for file in files
@@ -203,7 +203,7 @@ def find_shards(root: Path) -> tuple[list[Shard], list[str]]:
 
 
 def _refuse_outside(root: Path, names: list[str]) -> None:
-    """Raises DataError for a link that leads out of the folder.
+    """Raises DataError for a link leading out of the folder.
 
     In the hub's cache, the files of datasets--USER--NAME/snapshots/COMMIT are links to blobs/.
     """
@@ -220,7 +220,7 @@ def _refuse_outside(root: Path, names: list[str]) -> None:
 
 
 def _saved_files(root: Path, state: str) -> list[str]:
-    """Returns the files that a state.json lists, by their names below the root."""
+    """Returns the files listed in a state.json, by their names below the root."""
     folder = PurePosixPath(state).parent
     try:
         with open_regular(root / state, MAX_STATE_BYTES) as file:

@@ -1,4 +1,4 @@
-"""Assignment of items to splits: by a column, or at random with each group in one split."""
+"""Assignment of items to splits: by a column, or at random with each group in a single split."""
 
 import re
 from collections import Counter
@@ -18,7 +18,7 @@ ALIASES: dict[str, Split] = {
     "test": "test", "testing": "test",
 }  # fmt: skip
 EVALUATION = ("eval", "evaluation")
-# What may follow these words, as in training_set.
+# Words that may follow the name of a split, as in training_set.
 AFTER_SPLIT = re.compile(r"[\W_]?(set|split|data|images)$")
 # The codes of CelebA's list_eval_partition.txt.
 NUMBERED: dict[str, Split] = {"0": "train", "1": "val", "2": "test"}
@@ -27,9 +27,9 @@ NUMBERED_COLUMN = re.compile(r"(.*[\W_])?(data)?(split|partition|set|subset)([\W
 
 
 def split_names(values: Iterable[str], column: str) -> dict[str, Split]:
-    """Returns the mapping from a column's values to splits, without values that name no split.
+    """Returns the mapping from a column's values to splits. Other values are left out.
 
-    `eval` means test if another value means val and none means test; otherwise it means val.
+    `eval` means test if another value means val and no value means test. Otherwise it means val.
     """
     words = {value: AFTER_SPLIT.sub("", value.strip().lower()) for value in values}
     if set(words.values()) == NUMBERED.keys() and NUMBERED_COLUMN.fullmatch(column.lower()):
@@ -43,7 +43,7 @@ def split_names(values: Iterable[str], column: str) -> dict[str, Split]:
 def named_split(table: TableFile, column: str) -> np.ndarray:
     """Returns each item's split from a column: int8 [N], an index into SPLITS.
 
-    Raises DataError if the column is absent, has an empty cell, or a value that names no split.
+    Raises DataError if the column is absent, has an empty cell, or a value without a split's name.
     """
     cells = table.column(column, "split_column", hint=" (null draws a split)")
     table.refuse(
@@ -66,11 +66,11 @@ def named_split(table: TableFile, column: str) -> np.ndarray:
 def drawn_split(
     groups: np.ndarray, fractions: tuple[float, ...], seed: int | Sequence[int]
 ) -> np.ndarray:
-    """Returns a random split with each group in one split: int8 [N], an index into SPLITS.
+    """Returns a random split with each group in a single split: int8 [N], an index into SPLITS.
 
-    Groups are assigned greedily, the largest first and equal sizes in random order, each to the
-    split that lacks most items of its share in `fractions`. The result depends on the groups and
-    their sizes, not on the order of the items.
+    Groups are assigned greedily, the largest first and equal sizes in random order. A group goes to
+    the split with the most items missing from its share in `fractions`. The result depends on the
+    groups and their sizes, not on the order of the items.
     """
     names, group_of_item, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     order = np.random.default_rng(seed).permutation(len(names))
@@ -101,8 +101,8 @@ def complete_split(
 ) -> tuple[np.ndarray, bool]:
     """Returns a split with all three parts, int8 [N], and whether a part of it was drawn.
 
-    `split` has train and at least one other part. Where it has no third one, the other part is the
-    test split, and val is drawn from train in the ratio of `fractions`: `draw(rows, fractions)`
+    `split` has train and at least one other part. Without a third part, the other part becomes the
+    test split, and val is drawn from train in the ratio of `fractions`. `draw(rows, fractions)`
     returns 0 for train and 1 for val.
     """
     if len(set(split)) == len(SPLITS):
@@ -115,13 +115,13 @@ def complete_split(
 
 
 def common(strata: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Returns the most frequent stratum of each item's group, the first by name of equal ones."""
+    """Returns the most frequent stratum of each item's group. Ties go to the first by name."""
     names, stratum_of_item = np.unique(strata, return_inverse=True)
     group_of_item = np.unique(groups, return_inverse=True)[1]
     pairs, counts = np.unique(
         np.stack([group_of_item, stratum_of_item]), axis=1, return_counts=True
     )
-    # By group, then count, then the earliest name last: the last pair of a group is its own.
+    # By group, then count, then name in reverse: the last pair of a group has its stratum.
     order = np.lexsort([-pairs[1], counts, pairs[0]])
     stratum_of_group = np.zeros(group_of_item.max() + 1, dtype=int)
     stratum_of_group[pairs[0][order]] = pairs[1][order]
@@ -129,6 +129,6 @@ def common(strata: np.ndarray, groups: np.ndarray) -> np.ndarray:
 
 
 def num_straddling(groups: np.ndarray, split: np.ndarray) -> int:
-    """Returns the number of groups with items in more than one split; "" is no group."""
+    """Returns the number of groups with items in several splits. "" is not a group."""
     pairs = {(group, int(part)) for group, part in zip(groups, split, strict=True) if group != ""}
     return sum(number > 1 for number in Counter(group for group, _ in pairs).values())

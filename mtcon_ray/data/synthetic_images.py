@@ -1,4 +1,4 @@
-"""Synthetic images of one object each, with independent label factors and nuisance factors.
+"""Synthetic images of a single object, with independent label factors and nuisance factors.
 
 Positions and lengths are fractions of the image's side, and each image has its own random
 generator. An image therefore shows the same scene at any size, except for pixel noise.
@@ -21,7 +21,7 @@ FACTORS = {
     "tilt": ("0", "30", "60", "90"),
     "mark": ("bars", "disc", "plus", "ring"),
 }
-# Binary attributes: name -> (factor, its classes that have the attribute). "large" is size > LARGE.
+# Binary attributes: name -> (factor, its classes with the attribute). "large" is size > LARGE.
 ATTRIBUTES = {
     "angular": ("shape", ("cross", "hourglass", "rectangle", "triangle")),
     "convex": ("shape", ("ellipse", "rectangle", "triangle")),
@@ -31,7 +31,7 @@ ATTRIBUTES = {
     "lined": ("texture", ("checks", "stripes")),
     "steep": ("tilt", ("60", "90")),
 }
-LARGE = 0.4  # the middle of the sizes that `object_size` returns
+LARGE = 0.4  # the middle of the range of `object_size`
 HUES = {"red": 0, "yellow": 1 / 6, "green": 2 / 6, "cyan": 3 / 6, "blue": 4 / 6, "magenta": 5 / 6}
 
 Colour = tuple[int, int, int]
@@ -46,7 +46,7 @@ def draw(
     occlusion: float = 0.0,
     noise: float = 0.0,
 ) -> np.ndarray:
-    """Returns one image, uint8 [size, size, 3], a pure function of the arguments.
+    """Returns an image, uint8 [size, size, 3], as a pure function of the arguments.
 
     `clutter` is the number of blobs, `occlusion` the probability of a bar, `noise` the standard
     deviation of pixel noise, a share of full brightness.
@@ -58,7 +58,7 @@ def draw(
     body = _body(factors["shape"], centre, length, turn, side)
     hue = HUES[factors["colour"]] + rng.uniform(-0.06, 0.06)
     canvas.paste(_colour(hue, rng.uniform(0.3, 1), rng.uniform(0.6, 1)), mask=body)
-    # The pattern has a random hue, so that the object's mean colour does not reveal its class.
+    # The pattern has a random hue: the object's mean colour must not reveal its class.
     pattern = ImageChops.multiply(_texture(factors["texture"], centre, rng, side), body)
     canvas.paste(_colour(rng.random(), rng.uniform(0.3, 1), rng.uniform(0.1, 0.4)), mask=pattern)
     _mark(canvas, factors["mark"], centre, rng)
@@ -102,7 +102,7 @@ def _background(rng: np.random.Generator, side: int) -> Image.Image:
 
 
 def _blob(canvas: Image.Image, rng: np.random.Generator) -> None:
-    """Draws a small ellipse or rectangle in one colour at a random place."""
+    """Draws a small ellipse or rectangle in a single colour at a random place."""
     side = canvas.width
     x, y = rng.uniform(0, side, 2)
     a, b = rng.uniform(0.04, 0.13, 2) * side
@@ -161,7 +161,7 @@ def _stripes(
 
 
 def _mark(canvas: Image.Image, mark: str, centre: np.ndarray, rng: np.random.Generator) -> None:
-    """Draws a small light mark on or beside the object."""
+    """Draws a small light mark on or next to the object."""
     side, pen = canvas.width, ImageDraw.Draw(canvas)
     level = int(rng.uniform(215, 255))
     fill = (level, level, level)
@@ -193,7 +193,7 @@ def _occlude(canvas: Image.Image, centre: np.ndarray, rng: np.random.Generator) 
 
 
 _ARM = 0.3  # half the width of the cross's arms
-_REACH = 0.45  # half the side of the square that a pattern covers
+_REACH = 0.45  # half the side of the square covered by a pattern
 _OUTLINES: dict[str, list[Point]] = {
     "cross": [
         (1, _ARM), (_ARM, _ARM), (_ARM, 1), (-_ARM, 1), (-_ARM, _ARM), (-1, _ARM),

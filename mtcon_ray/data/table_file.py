@@ -1,7 +1,6 @@
-"""Tables in CSV and Parquet as columns of strings. Errors name the row that a spreadsheet shows.
+"""Tables in CSV and Parquet as columns of strings. Errors number rows as a spreadsheet does.
 
-pandas is imported inside the functions that need it: commands that read no CSV start a third
-faster.
+pandas is imported inside the functions that need it: commands without a CSV start a third faster.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,8 +32,8 @@ MAX_BITS = 10**9
 class TableFile:
     """Columns of text, object [N] of str by name.
 
-    rows[i] is the row number of item i in the file, where the header is row 1. `warnings` are of
-    the file as a whole.
+    rows[i] is the row number of item i in the file. In a CSV the header is row 1. `warnings` apply
+    to the file as a whole.
     """
 
     path: Path
@@ -45,8 +44,7 @@ class TableFile:
     def column(self, name: str, field: str = "", hint: str = "") -> np.ndarray:
         """Returns the cells of a column, object [N] of str, "" where empty.
 
-        `field` is the spec field that names the column, if one does. `hint` follows it in the
-        message.
+        `field` is the spec field with the column's name, if any. `hint` follows it in the message.
 
         Raises DataError if the column is absent.
         """
@@ -58,7 +56,7 @@ class TableFile:
         return self.columns[name]
 
     def refuse(self, bad: np.ndarray, column: str, rule: str) -> None:
-        """Raises DataError for the first item where `bad`, bool [N], is True; else does nothing.
+        """Raises DataError for the first item, if any, where `bad`, bool [N], is True.
 
         `rule` completes the sentence "column ... must".
         """
@@ -73,11 +71,11 @@ class TableFile:
 
 
 def read_table_file(path: Path, what: str = "a table") -> TableFile:
-    """Returns the file's columns as text, without rows whose cells are all empty.
+    """Returns the file's columns as text. Rows of a CSV with only empty cells are left out.
 
-    A file whose name ends in .parquet is read by `read_parquet`. `what` is the file in messages.
+    Files named *.parquet are read by `read_parquet`. `what` is the file in messages.
 
-    Raises DataError if the file cannot be read, is no CSV, or has no rows or a repeated column.
+    Raises DataError if the file cannot be read, is not a CSV, or has no rows or a repeated column.
     """
     try:
         if path.suffix.lower() == PARQUET:
@@ -95,7 +93,7 @@ def join_attributes(table: TableFile, images: np.ndarray, path: Path) -> TableFi
 
     Line 1 of the file is the number of images, line 2 the attributes' names. Every other line has
     an image's file name and a 1 or -1 for each attribute. `images`, object [N] of str, are the
-    table's image paths; they are matched by file name. Images absent from the file get "".
+    table's image paths, matched by file name. Images absent from the file get "".
 
     Raises DataError if the file cannot be read, is cut or is malformed, or an attribute has the
     name of another column.

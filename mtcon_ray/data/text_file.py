@@ -15,7 +15,7 @@ MAX_TEXT_BYTES = 10**9
 
 
 def read_lines(path: Path, most: int | None = None) -> list[str]:
-    """Returns the lines of a text file, or its first ones, without their ends.
+    """Returns the lines of a text file, at most the first `most`, without their ends.
 
     Raises DataError if the file is unreadable.
     """
@@ -32,7 +32,7 @@ def read_fields(
     """Returns the first fields of each line after `skip` lines, [N] of the given type by name.
 
     `separator` is a regular expression. `more` allows further fields in any line, which are
-    ignored. For files of millions of lines: strings are the only Python objects that are created.
+    ignored. For files of millions of lines: strings are the only Python objects created.
 
     Raises DataError if the file cannot be read, or a line has other fields.
     """
@@ -47,7 +47,7 @@ def read_fields(
                 dtype=dict(fields), usecols=range(len(fields)) if more else None, index_col=False,
                 na_filter=False, encoding="utf-8",
             )  # fmt: skip
-    # Among the ValueErrors are those of pandas' parser, of numbers and of the encoding.
+    # pandas' parser, invalid numbers and a wrong encoding raise kinds of ValueError.
     except (OSError, ValueError, pd.errors.ParserWarning) as error:
         what = "at least" if more else "just"
         raise DataError(

@@ -34,7 +34,7 @@ def send_together(values: Sequence[Tensor], device: torch.device) -> list[Tensor
 
 
 def _places(packed: Tensor, values: Sequence[Tensor], order: Sequence[int]) -> list[Tensor]:
-    """Returns the parts of the bytes that are the values in this order, as tensors like these."""
+    """Returns the part of the bytes for each value, in this order, with the value's shape."""
     pieces = packed.split([values[i].nbytes for i in order])
     return [
         piece.view(values[i].dtype).view(values[i].shape)

@@ -1,9 +1,9 @@
 """Triplets of images for CSN and SCE-Net, sampled once from the training labels.
 
-Triplets under conditions are those of Veit et al. 2017, arXiv:1603.07810, section 3; a condition is
-a task, and two items are similar under it if they have the same class. MSCon (Mu, Guttag and Makar
-2023, arXiv:2307.02712) trains CSN on 10,000 triplets, but does not describe how they are
-sampled: `draw_triplets` is this package's choice. Negatives are called far, positives close there.
+Triplets under conditions are defined in Veit et al. 2017, arXiv:1603.07810, section 3. A condition
+is a task. Two items are similar under it if they have the same class. MSCon (Mu, Guttag and Makar
+2023, arXiv:2307.02712) trains CSN on 10,000 triplets without describing the sampling, so
+`draw_triplets` is this package's choice. The code calls negatives far and positives close.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ from mtcon_ray.errors import DataError
 def triplets(dataset: Dataset, tasks: tuple[str, ...], *, number: int, seed: int) -> Examples:
     """Returns `number` triplets of training rows in the order anchor, negative, positive.
 
-    condition_E is an index into `tasks`, which are columns of classes; each image has one view.
+    condition_E is an index into `tasks` (columns of classes). Each image has a single view.
     All processes and both methods draw the same triplets. Raises DataError as `draw_triplets` does.
     """
     drawn_E4 = draw_triplets(dataset.table, tasks, number=number, seed=seed)
@@ -31,7 +31,7 @@ def draw_triplets(
     """Returns int64 [number, 4]: task index, anchor, negative, positive.
 
     A pure function of its arguments. Only training items with a known label are sampled:
-    the task uniformly, the anchor uniformly among items whose class has at least two items, the
+    the task uniformly, the anchor uniformly among items of classes with at least two items, the
     positive uniformly among the other items of the anchor's class, the negative uniformly among
     the items of other classes.
 
@@ -41,7 +41,7 @@ def draw_triplets(
     generator = np.random.default_rng(seed)
     drawn_E4 = np.empty((number, 4), dtype=np.int64)
     drawn_E4[:, 0] = generator.integers(len(tasks), size=number)
-    # Drawn before the loop, so that one task's labels cannot change the triplets of another.
+    # Drawn before the loop: a task's labels must not change the triplets of another task.
     share_E3 = generator.random((number, 3))
     for condition, task in enumerate(tasks):
         chosen = drawn_E4[:, 0] == condition
@@ -73,7 +73,7 @@ def _under(table: LabelTable, task: str, share_E3: np.ndarray) -> np.ndarray:
     far_E = _pick(share_E3[:, 1], len(rows) - size_E)
     # Skip the places of the anchor's own class.
     far_E = far_E + np.where(far_E >= first_E, size_E, 0)
-    # An offset of 1 to size - 1 within the class, cyclic, so that it is never the anchor itself.
+    # A cyclic offset of 1 to size - 1 within the class, because an offset of 0 is the anchor.
     ahead_E = 1 + _pick(share_E3[:, 2], size_E - 1)
     close_E = first_E + (anchor_E - first_E + ahead_E) % size_E
     drawn_E3: np.ndarray = rows[np.stack([anchor_E, far_E, close_E], axis=1)]

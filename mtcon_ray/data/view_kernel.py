@@ -1,9 +1,9 @@
-"""Views on a GPU as one Triton kernel; equal to the operations of `augmentations` up to rounding.
+"""Views on a GPU in a single Triton kernel, equal to those of `augmentations` up to rounding.
 
 Each of torch's operations reads and writes all views in the device's memory, some sixty times a
-step. Here one program computes one view and keeps a pixel in registers from the crop to the
-normalisation. Only the contrast needs more than a pixel, the mean gray of its view: a first pass
-crops, stores the pixels and sums their gray as it is at the turn of the contrast; a second one
+step. Here a program computes a single view and keeps a pixel in registers from the crop to the
+normalisation. Only the contrast needs more than a pixel, the mean gray of its view. A first pass
+crops, stores the pixels and sums their gray as it is at the turn of the contrast. A second pass
 reads the stored pixels and applies all operations.
 
 Triton compiles the kernel at its first launch, in seconds, and keeps the result on disk. It needs
@@ -22,7 +22,7 @@ from mtcon_ray.data.augmentations import GRAY
 RED, GREEN, BLUE = (tl.constexpr(weight) for weight in GRAY)
 NUM_BLENDS = tl.constexpr(6)
 HUE_TURN = tl.constexpr(3)  # blends before the hue
-# Pixels of a view that a program computes at a time, and its warps.
+# Pixels of a view computed by a program at a time, and its warps.
 AT_ONCE, WARPS = 512, 8
 
 
@@ -38,10 +38,10 @@ def coloured_crops(
     threshold_R: Tensor | None = None,
     moments_2C: Tensor | None = None,
 ) -> Tensor:
-    """Returns crops after each operation whose amounts are given, float32 [R, 3, size, size].
+    """Returns crops after each operation with given amounts, float32 [R, 3, size, size].
 
-    images is uint8 [B, S, S, 3]. The blends are those of `blends_of_all`. A threshold of infinity
-    changes nothing. With moments the result is normalised, and it is in channels_last.
+    images is uint8 [B, S, S, 3]. blend_3R6 comes from `blends_of_all`. A threshold of infinity
+    changes nothing. If moments are given, the result is normalised and in channels_last.
     """
     B, S = images.shape[:2]
     R = len(box_R4)
@@ -72,14 +72,14 @@ def coloured_crops(
 
 
 def try_kernel(device: torch.device) -> None:
-    """Compiles and launches the smallest kernel; raises what Triton raises if it cannot do so."""
+    """Compiles and launches the smallest kernel. Raises Triton's error if it fails."""
     images = torch.zeros((1, 8, 8, 3), dtype=torch.uint8, device=device)
     box_14 = torch.tensor([[0, 0, 8, 8]], device=device)
     coloured_crops(images, box_14, torch.zeros(1, device=device) > 0, size=8)
 
 
-# Alignments are not part of what is compiled: amounts are packed into one buffer, and a CUDA graph
-# must find the kernel of the steps before its capture, in which nothing can be compiled.
+# Not specialised on alignments: amounts packed into a buffer may have any alignment. A CUDA graph
+# must find the kernel compiled in the steps before its capture, which cannot compile anything.
 @triton.jit(
     do_not_specialize=["num_rows"],
     do_not_specialize_on_alignment=[
@@ -112,7 +112,7 @@ def kernel(
     column_stride: tl.constexpr,
     at_once: tl.constexpr,
 ) -> None:
-    """Computes the view of one row; an operation without amounts is not compiled."""
+    """Computes the view of a row. An operation without amounts is not compiled."""
     row = tl.program_id(0).to(tl.int64)
     image = images + row // views_per_image * source_size * source_size * 3
     view = out + row * 3 * size * size
@@ -127,11 +127,11 @@ def kernel(
             tl.store(at, red, mask=is_there)
             tl.store(at + channel_stride, green, mask=is_there)
             tl.store(at + 2 * channel_stride, blue, mask=is_there)
-            # Those after the contrast are wrong without its mean, but are not read.
+            # The colours after the contrast are wrong without its mean, but are not read.
             _, _, _, luma = _jitter(red, green, blue, blend, shift, row, num_rows, 0.0)
             total += tl.where(is_there, luma, 0.0)
         mean = tl.sum(total) / (size * size)
-        # Another thread of the program may read what this one has stored.
+        # Another thread of the program may read the values stored by this thread.
         tl.debug_barrier()
     for start in range(0, size * size, at_once):
         pixel = start + tl.arange(0, at_once)
@@ -212,7 +212,7 @@ def _centre(
 def _tap(
     place: tl.tensor, centre: tl.tensor, widest: tl.tensor, length: tl.tensor
 ) -> tuple[tl.tensor, ...]:
-    """Returns the pixel of a tap, at most the crop's last one, and its weight."""
+    """Returns the pixel of a tap, at most the crop's last pixel, and its weight."""
     last = length.to(tl.float32) - 1
     weight = tl.maximum(widest - tl.abs(place - centre), 0.0)
     return tl.minimum(place, last).to(tl.int32), tl.where(place > last, 0.0, weight)
@@ -231,7 +231,7 @@ def _jitter(
 ) -> tuple[tl.tensor, ...]:
     """Returns the channels as `jitter_` changes them, and the luma at the turn of the contrast.
 
-    mean is the view's mean of that luma, which is 0 without a contrast.
+    mean is the view's mean of this luma, which is 0 without a contrast.
     """
     at_contrast = tl.zeros(red.shape, tl.float32)
     for turn in tl.static_range(NUM_BLENDS):

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 CROP_TRIES = 10
 # Random numbers per view: the crop, whether it is jittered, the jitter's four strengths, the blur's
 # sigma, whether it is flipped, the jitter's order, whether it is gray, whether it is blurred,
-# whether it is solarised. A new one must be last, because all others would change.
+# whether it is solarised. A new number must be last, because it changes all numbers after it.
 DRAWS = (4 * CROP_TRIES, 1, 4, 1, 1, 4, 1, 1, 1)
 
 Range = tuple[float, float]
@@ -51,7 +51,7 @@ AS_FIRST = Field(None, description="null: as in `views`")
 
 
 class AugmentationSpec(Spec):
-    """Base of the sections with augmentations, whose ranges must be ordered."""
+    """Base of the sections with augmentations. Their ranges must be ordered."""
 
     @model_validator(mode="after")
     def _ranges_are_ordered(self) -> Self:
@@ -65,7 +65,7 @@ class AugmentationSpec(Spec):
 
 
 class SecondViewSpec(AugmentationSpec):
-    """Augmentations of the second view, where they differ; of more views, of each even one."""
+    """Augmentations of views 2, 4, 6, ..., where they differ from the first view."""
 
     crop_scale: Range | None = AS_FIRST
     crop_ratio: Range | None = AS_FIRST
@@ -83,7 +83,7 @@ class SecondViewSpec(AugmentationSpec):
 
 
 class ViewsSpec(AugmentationSpec):
-    """Augmentations that make `num_views` views of an image (SupContrast, arXiv:2004.11362)."""
+    """Augmentations for `num_views` views of an image (SupContrast, arXiv:2004.11362)."""
 
     size: int = Field(64, ge=8, le=1024, description="side of a view, pixels")
     num_views: int = Field(2, ge=1, le=16, description="augmented views of an image in a step")
@@ -104,7 +104,7 @@ class ViewsSpec(AugmentationSpec):
     blur_sigma: Range = Field((0.1, 2.0), description="blur: sigma range, pixels")
     solarise: Share = Field(0.0, description="probability of inverting all bright channels")
     solarise_threshold: Threshold = Field(
-        0.5, description="solarise: values from this on are inverted, in [0, 1]"
+        0.5, description="solarise: values at or above this are inverted, in [0, 1]"
     )
     mean: tuple[float, float, float] = Field(
         (0.485, 0.456, 0.406), description="subtracted from each channel, in [0, 1]"
@@ -116,12 +116,12 @@ class ViewsSpec(AugmentationSpec):
 
     @property
     def second_view(self) -> "ViewsSpec | None":
-        """The augmentations of the second view; None if all views have the same."""
+        """The augmentations of the second view, None if they are the same for all views."""
         own = self.second.model_dump(exclude_none=True)
         return self.model_copy(update=own) if own else None
 
     def check_second(self, views_per_image: int) -> None:
-        """Raises ValueError for augmentations of a second view where an image has only one."""
+        """Raises ValueError for augmentations of a second view if images have a single view."""
         if views_per_image == 1 and self.second_view is not None:
             raise ValueError(
                 "views.second must be omitted where an image has one view (views.num_views 1, or a "
@@ -162,7 +162,7 @@ class ViewParameters:
 def draw_parameters(
     num_rows: int, source_size: int, spec: ViewsSpec, generator: torch.Generator
 ) -> ViewParameters:
-    """Draws parameters of `num_rows` views; a pure function of the generator's state.
+    """Draws parameters of `num_rows` views as a pure function of the generator's state.
 
     `source_size` is the side of the stored images in pixels. Row r is view r % num_views of its
     item. The number of draws does not depend on the spec, so changing one field does not change the
@@ -206,14 +206,14 @@ def _parameters(
 
 @dataclass(frozen=True)
 class Views:
-    """Views of images, made when it is called; equal on every call."""
+    """Views of images, made by a call. Every call makes equal views."""
 
     images: Tensor
     parameters: ViewParameters
     spec: ViewsSpec
 
     def __call__(self) -> Tensor:
-        """Returns `make_views` of these."""
+        """Returns `make_views` of the fields."""
         return make_views(self.images, self.parameters, self.spec)
 
 
@@ -222,7 +222,7 @@ def make_views(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> T
     """Returns augmented, normalised views, float32 [B * V, 3, size, size] in channels_last.
 
     images is uint8 [B, S, S, 3]. Row b * V + v of the parameters gives view v of item b. On a GPU
-    the views are made by one kernel if Triton runs, see `view_kernel`.
+    the views are made by a single kernel if Triton runs, see `view_kernel`.
     """
     kernel = view_kernel(images.device)
     with torch.autocast(images.device.type, enabled=False):
@@ -232,7 +232,7 @@ def make_views(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> T
 
 
 def _views_by_rows(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> Tensor:
-    """Computes `make_views` with each operation on the rows that it changes."""
+    """Computes `make_views` with each operation only on the rows to be changed."""
     turns = jitter_turns(parameters.order_R4, parameters.factor_R4)
     rows = parameters.rows(turns.order_R)
     box_R4, flip_R, order_R, place_R, amount_3R4, shift_R, moments_2C = send_together(
@@ -260,8 +260,8 @@ def _views_by_kernel(
 ) -> Tensor:
     """Computes `make_views` with `coloured_crops`.
 
-    None stands for an operation that the spec never draws. Triton compiles the kernel once for each
-    combination of these.
+    None stands for an operation never drawn by the spec. Triton compiles the kernel once for each
+    combination of operations.
     """
 
     def drawn(name: str) -> bool:
@@ -293,14 +293,14 @@ def _views_by_kernel(
 
 @cache
 def view_kernel(device: torch.device) -> Callable[..., Tensor] | None:
-    """Returns `coloured_crops`; None on a CPU, and where Triton does not run, with a warning."""
+    """Returns `coloured_crops`, or None on a CPU or, with a warning, if Triton does not run."""
     if device.type != "cuda":
         return None
     try:
         from mtcon_ray.data.view_kernel import coloured_crops, try_kernel
 
         try_kernel(device)
-    except Exception as error:  # Triton's own, its compiler's, the C compiler's, or the driver's
+    except Exception as error:  # of Triton, its compiler, the C compiler or the driver
         reason = str(error).strip().partition("\n")[0]
         log.warning("views take several times as long, for Triton does not run: %s", reason)
         return None
@@ -311,7 +311,7 @@ def view_kernel(device: torch.device) -> Callable[..., Tensor] | None:
 def evaluation_views(images: Tensor, spec: ViewsSpec) -> Tensor:
     """Returns images resized with antialiasing and normalised, float32 [B, 3, size, size].
 
-    images is uint8 [B, S, S, 3]; the result is in channels_last.
+    images is uint8 [B, S, S, 3]. The result is in channels_last.
     """
     with torch.autocast(images.device.type, enabled=False):
         moments_2C = send(torch.tensor([spec.mean, spec.std]), images.device)

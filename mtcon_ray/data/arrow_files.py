@@ -35,7 +35,7 @@ class ArrowFiles(ImageFiles):
     the files must have a single column of images. `unread` has the names of files without a split.
 
     Raises DataError if the folder has no such files, if a file is damaged, if the files differ in
-    their columns, or if the column of images is missing or ambiguous.
+    their columns, or if the column of images is missing, ambiguous or of another type.
     """
 
     def __init__(self, root: Path, image_column: str | None = None) -> None:

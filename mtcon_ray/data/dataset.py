@@ -70,7 +70,7 @@ def open_dataset(
     """Returns labels and images. Decodes the images into `store` if no process has done so.
 
     `progress(done, total)` is called with the number of decoded images. `places` are the
-    `Dataset.places` of an earlier call. With None the URLs are downloaded below `store` if needed,
+    `Dataset.places` of an earlier call. If None, the URLs are downloaded below `store` if needed,
     and `on_download(done, total)` is called with bytes. The contents of `checked` are not listed or
     read again, except for labels if a download has changed the paths of the files. With
     `node_store` images are read from a copy there, which is created once per node.

@@ -82,7 +82,7 @@ def open_image_cache(
     from a copy there, see `local_copy`.
 
     Interrupted or killed decoding continues from the last save. Undecodable images, however many,
-    are no error: the store records them for the caller.
+    are not an error: the store records them for the caller.
 
     Raises ResourceError if the disk is too small, not writable or not readable, and StorageError if
     the files of decoded images are incomplete or damaged.
@@ -141,8 +141,8 @@ def _key_file(source: DataSource, store: Path) -> Path | None:
 def _known_content(known: Path | None, size: int, store: Path) -> str | None:
     """Returns the content key in the file `known` if its images exist or are begun, else None.
 
-    Without images the file is not trusted: a damaged file would name another cache, and a sweep
-    would refuse its own data.
+    The file is not trusted if images are missing: a damaged file would name another cache, and a
+    sweep would refuse its own data.
     """
     if known is None or not known.exists():
         return None

@@ -23,7 +23,7 @@ HIDDEN_FOLDERS = {"__MACOSX", "lost+found"}
 
 
 def is_hidden(name: str) -> bool:
-    """Returns True for a name with a part in HIDDEN_FOLDERS, or with a dot at a part's start."""
+    """Returns True for a name with a part in HIDDEN_FOLDERS, or a part beginning with a dot."""
     return any(part[:1] == "." or part in HIDDEN_FOLDERS for part in name.split("/"))
 
 

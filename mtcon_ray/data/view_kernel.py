@@ -1,4 +1,4 @@
-"""Views on a GPU in a single Triton kernel, equal to those of `augmentations` up to rounding.
+"""Views on a GPU in a single Triton kernel, equal to `augmentations` up to rounding.
 
 Each of torch's operations reads and writes all views in the device's memory, some sixty times a
 step. Here a program computes a single view and keeps a pixel in registers from the crop to the

@@ -1,4 +1,4 @@
-"""Kinds of data, one module each. Importing the package registers all modules of the folder."""
+"""Kinds of data, a module each. Importing the package registers all modules of the folder."""
 
 from mtcon_ray.base.registry import import_folder
 from mtcon_ray.data.sources.base import SOURCES, DataSource, DataSpec

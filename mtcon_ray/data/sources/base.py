@@ -21,13 +21,13 @@ MAX_LABELS = 1_000  # columns in a list of a spec
 
 
 class DataSpec(Spec):
-    """Spec fields common to all kinds of data; each kind adds its own."""
+    """Spec fields common to all kinds of data. Each kind adds its own fields."""
 
     kind: str
     tasks: tuple[str, ...] = Field(
         max_length=MAX_LABELS,
-        description="labels to train on: columns of classes, sets or numbers; [] for a method that "
-        "needs none",
+        description="labels to train on: columns of classes, sets or numbers ([] for a method "
+        "without labels)",
     )
     held_out: tuple[str, ...] = Field(
         (), max_length=MAX_LABELS, description="labels never trained on, probed once at the end"
@@ -36,26 +36,24 @@ class DataSpec(Spec):
         0,
         ge=0,
         lt=2**31,
-        description="seed of random splits, label noise and synthetic images; the same for all "
+        description="seed of random splits, label noise and synthetic images, the same for all "
         "repeats",
     )
     held_out_top_k: int | None = Field(
-        None, ge=2, description="keep the k most frequent held-out classes; others become missing"
+        None, ge=2, description="keep the k most frequent held-out classes (others become missing)"
     )
     label_noise: dict[str, float] = Field(
-        {}, description="task to the share of its labels that are replaced by random classes"
+        {}, description="task to the share of its labels replaced by random classes"
     )
-    label_noise_splits: tuple[Split, ...] = Field(
-        ("train",), description="splits that label_noise applies to"
-    )
+    label_noise_splits: tuple[Split, ...] = Field(("train",), description="splits with label_noise")
     store_size: int | None = Field(
         None,
         ge=8,
         le=2048,
-        description="side of cached images; null: 1.25 x views.size, never more than images of a "
-        "fixed size have",
+        description="side of cached images, pixels (null: 1.25 x views.size, at most the size of "
+        "the images if it is fixed)",
     )
-    # The side of the images, pixels, if all have the same; else None.
+    # The side of the images in pixels if it is fixed, else None.
     native_size: ClassVar[int | None] = None
 
     def kind_of(self, name: str) -> Kind:
@@ -64,11 +62,11 @@ class DataSpec(Spec):
 
     @property
     def made_square(self) -> Resize:
-        """The way in which images are made square; synthetic images are square already."""
+        """The way to make images square. Synthetic images are square already."""
         return "squash"
 
     def urls(self) -> dict[str, str]:
-        """Returns the URL of each field that names an object store, by field."""
+        """Returns the URLs of object stores in the spec, by field."""
         return {name: v for name, v in self if isinstance(v, str) and is_url(v)}
 
     @model_validator(mode="after")
@@ -116,10 +114,10 @@ class DataSource(ABC):
 
     @abstractmethod
     def content_key(self) -> str:
-        """Returns a hex digest that changes whenever an image's content or their order does."""
+        """Returns a hex digest, which depends on the content and the order of the images."""
 
     def signature(self) -> str | None:
-        """Returns a digest that is cheap to compute, or None if there is none.
+        """Returns a digest computed at low cost, or None if the source has no such digest.
 
         Equal signatures imply equal content keys.
         """
@@ -127,7 +125,7 @@ class DataSource(ABC):
 
     @abstractmethod
     def decode(self, rows: Sequence[int], size: int) -> tuple[np.ndarray, dict[int, str]]:
-        """Returns the images of these rows and {row: reason} of those that cannot be decoded.
+        """Returns the images of these rows, and {row: reason} of undecodable images.
 
         The images are uint8 [len(rows), size, size, 3], black where they cannot be decoded. Called
         from several threads.
@@ -136,14 +134,14 @@ class DataSource(ABC):
     def check_images(self, size: int) -> tuple[dict[int, str], str]:
         """Looks for missing and corrupt images for about a second, before all are decoded.
 
-        Returns {row: reason} of images that are left out, and a warning about corrupt ones in a
-        decoded sample, "" without. Raises DataError if too many are bad.
+        Returns {row: reason} of images to leave out, and a warning about corrupt images in a
+        decoded sample, "" if there are no such images. Raises DataError if too many are bad.
         """
         return {}, ""
 
     @property
     def max_bad_fraction(self) -> float:
-        """Tolerated share of images that cannot be decoded, a fraction."""
+        """Tolerated share of undecodable images, a fraction."""
         return 0.0
 
 

@@ -1,4 +1,4 @@
-"""Base of the kinds of data whose images are raw pixels in a few large binary files."""
+"""Base of the kinds of data with images as raw pixels in a few large binary files."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -30,19 +30,19 @@ class BinarySpec(DownloadSpec):
         0.1,
         gt=0,
         lt=1,
-        description="share of each class of the published training images that becomes the val "
-        "split, drawn by seed",
+        description="share of each class of the published training images in the val split, drawn "
+        "by seed",
     )
 
 
 class BinarySource(DownloadSource):
-    """Base class of the kinds of data in binary files; the published test images are the test.
+    """Base class of the kinds of data in binary files. The published test images are for test.
 
-    A file of images is a sequence of records of one size. A record holds num_label_bytes bytes of
+    A file of images is a sequence of records of equal size. A record holds num_label_bytes bytes of
     labels and an image, uint8: three planes, red, green and blue, of native_size x native_size.
 
-    archive is the file that is downloaded, folder_name the folder into which it unpacks. num_images
-    has the number of records of each file; files of test images begin with "test". class_files has
+    archive is the downloaded file, folder_name the folder into which it unpacks. num_images has the
+    number of records of each file. Names of files of test images begin with "test". class_files has
     the file of class names and their number by label. The last label is the finest, and the val
     split has the same share of each of its classes. axes turns an image's [3, first axis, second
     axis] into [rows, columns, 3]. pickles has files of the data set's other archive.
@@ -67,7 +67,7 @@ class BinarySource(DownloadSource):
         return self.in_range(records[:, : self.num_label_bytes], name)
 
     def used_images(self) -> dict[str, int]:
-        """Returns the number of images of each file that are items, in the order of the items."""
+        """Returns the number of images used as items by file, in the order of the items."""
         return dict(self.num_images)
 
     def parts(self) -> dict[str, Part]:
@@ -75,7 +75,7 @@ class BinarySource(DownloadSource):
         return {name: self.part(name) for name in files}
 
     def part(self, name: str) -> Part:
-        """Returns a file as a part of the download: in its folder, or itself at the root."""
+        """Returns a file as a part of the download: in its folder, or directly in the root."""
         return Part((f"{self.folder_name}/{name}", name), f"{self.archive} of {self.page}")
 
     def find(self, what: str) -> Path | None:
@@ -99,7 +99,7 @@ class BinarySource(DownloadSource):
     def _codes(self) -> np.ndarray:
         """The labels of all items, int64 [N, labels]."""
         used = self.used_images().items()
-        # Opened for this call only: pages that it touches then do not count as memory in use.
+        # Opened for this call only: its touched pages then do not count as memory in use.
         opened = [(name, self._open(name)[:number]) for name, number in used]
         return np.concatenate([self.codes(name, records) for name, records in opened])
 
@@ -113,7 +113,7 @@ class BinarySource(DownloadSource):
                 f"{path} must have {number} different class names, one per line, got "
                 f"{len(set(names))} in {len(names)} lines; {self.way_out}"
             )
-        # The empty text in the last place is what MISSING, -1, selects.
+        # MISSING, -1, selects the empty text in the last place.
         classes = np.array([*names, ""], dtype=object)
         return np.asarray(classes[self._codes[:, [*self.class_files].index(label)]])
 
@@ -148,9 +148,9 @@ class BinarySource(DownloadSource):
         )
 
     def in_range(self, labels: np.ndarray, name: str, first: int = 0) -> np.ndarray:
-        """Returns label bytes of a file as codes that count from 0, int64 [images, labels].
+        """Returns the label bytes of a file as codes from 0 on, int64 [images, labels].
 
-        `first` is the byte of the first class. Raises DataError if a byte is that of no class.
+        `first` is the byte of the first class. Raises DataError if a byte stands for no class.
         """
         codes = labels.astype(np.int64) - first
         for place, (column, (_, number)) in enumerate(self.class_files.items()):

@@ -1,6 +1,6 @@
 """CelebA, faces with 40 attributes (Liu et al. 2015, arXiv:1411.7766), as it unpacks.
 
-The tasks are those of MultiSupCon (Zaigrajew and Zieba).
+The tasks follow MultiSupCon (Zaigrajew and Zieba).
 """
 
 from collections.abc import Mapping
@@ -29,10 +29,10 @@ IMAGES, ATTRIBUTES, SPLIT = "img_align_celeba", "list_attr_celeba", "list_eval_p
 
 @SOURCES.register("celeba")
 class CelebaSource(PhotosSource):
-    """The 40 attributes as one label set, and each as a column of the classes no and yes."""
+    """The 40 attributes as a label set, and each attribute as a column of classes no and yes."""
 
     class Spec(PhotosSpec):
-        """CelebA's aligned faces; labels: attributes (the set of all 40), and each attribute."""
+        """CelebA's aligned faces. Labels: attributes (the set of all 40), and each attribute."""
 
         kind: Literal["celeba"] = "celeba"
         tasks: Tasks[Label] = ("attributes",)
@@ -60,7 +60,7 @@ class CelebaSource(PhotosSource):
         }
 
     def _fields(self, what: str, skip: int, fields: dict[str, type]) -> dict[str, np.ndarray]:
-        """Returns the columns of a file, in Kaggle's packaging a CSV with one line of names."""
+        """Returns the columns of a file, in Kaggle's packaging a CSV with a line of names."""
         path = self.path(what)
         separator, skip = (",", 1) if path.suffix == ".csv" else (r"\s+", skip)
         return read_fields(path, fields, separator=separator, skip=skip, more=False)

@@ -14,7 +14,7 @@ Label = Literal["coarse", "fine"]
 
 
 class CifarSource(BinarySource):
-    """Base class of both: images of 32 x 32 pixels, of which 10,000 are for test."""
+    """Base class of both: images of 32 x 32 pixels, including 10,000 for test."""
 
     page = "https://www.cs.toronto.edu/~kriz/cifar.html"
     num_items = 60_000
@@ -25,7 +25,7 @@ class Cifar10Source(CifarSource):
     """Ten classes."""
 
     class Spec(BinarySpec):
-        """CIFAR-10, the binary version; one label, class."""
+        """CIFAR-10, the binary version. The only label is class."""
 
         native_size = 32
         kind: Literal["cifar10"] = "cifar10"
@@ -49,7 +49,7 @@ class Cifar100Source(CifarSource):
     """100 classes, five in each of 20 superclasses."""
 
     class Spec(BinarySpec):
-        """CIFAR-100, the binary version; labels: fine, and coarse, which follows from fine."""
+        """CIFAR-100, the binary version. Labels: fine, and coarse, which follows from fine."""
 
         native_size = 32
         kind: Literal["cifar100"] = "cifar100"

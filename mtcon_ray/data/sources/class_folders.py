@@ -1,4 +1,4 @@
-"""Data from a folder or tar of images whose labels are the names of the folders around them."""
+"""Data from a folder or tar of images, with the names of the folders around them as labels."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ MAX_SHOWN = 5
 
 @SOURCES.register("folder")
 class FolderSource(FilesSource):
-    """A class per folder, a label per level of folders; train, val and test may be the top ones."""
+    """A class per folder, a label per level of folders. Top folders may be train, val and test."""
 
     class Spec(DrawnSplitSpec):
         """Images in folders named after their classes."""
@@ -35,8 +35,8 @@ class FolderSource(FilesSource):
         images: LocalPath = Field(min_length=1, description="folder, .tar or .tar.gz of the images")
         levels: tuple[str, ...] | None = Field(
             None,
-            description="names of the levels of folders, the outermost first, without that of "
-            "train, val and test; null: tasks, then held_out",
+            description="names of the levels of folders, the outermost first, without the level "
+            "of train, val and test (null: tasks, then held_out)",
         )
 
         @model_validator(mode="after")
@@ -115,9 +115,9 @@ class FolderSource(FilesSource):
         )
 
     def _read_split(self) -> tuple[np.ndarray, str]:
-        """Returns each image's split, int8 [N], and where it comes from.
+        """Returns each image's split, int8 [N], and the origin of the splits in words.
 
-        What top folders do not give is drawn, with the same shares in each class.
+        Splits without a top folder are drawn, with the same shares in each class.
         """
         spec, names = self.spec, np.array(self.names, dtype=object)
         split_of, folders = self._folders
@@ -128,7 +128,7 @@ class FolderSource(FilesSource):
             return drawn, f"drawn at random from seed {spec.seed}{shares}"
         tops = [name.partition("/")[0] for name in self.names]
         words = ", ".join(sorted(split_of))
-        # Two of the three, as of many published data sets, are completed.
+        # Many published data sets have only two of the three splits.
         split, is_drawn = complete_split(
             np.array([SPLITS.index(split_of[top]) for top in tops], dtype=np.int8),
             spec.split_fractions,
@@ -140,7 +140,7 @@ class FolderSource(FilesSource):
         return split, f"the folders {words}: {tested} is test, val is drawn from train"
 
     def _warnings(self) -> tuple[str, ...]:
-        """Returns warnings of files that are left out, except files with a hidden name."""
+        """Returns warnings of unused files, except files with a hidden name."""
         used, root = set(self.names), self.spec.images
         unused = [n for n in self._all if n not in used and not is_hidden(n[n.rfind("/") + 1 :])]
         others = [name for name in unused if not name.lower().endswith(IMAGE_ENDINGS)]
@@ -156,7 +156,7 @@ class FolderSource(FilesSource):
 
 
 def _left_out(names: Sequence[str], number: int, what: str) -> list[str]:
-    """Returns a warning with the first names, none without names."""
+    """Returns a warning with the first names, or no warning without names."""
     shown = ", ".join(names[:MAX_SHOWN]) + (", ..." if len(names) > MAX_SHOWN else "")
     return [f"{number} {what} and are left out: {shown}"] if names else []
 
@@ -166,16 +166,19 @@ def _counts(folders: Counter[str]) -> list[str]:
 
 
 def split_folders(names: Iterable[str]) -> dict[str, Split]:
-    """Returns the split of each top folder that names one; {} without train and another split."""
+    """Returns the split of each top folder named after a split.
+
+    Returns {} if the folders do not name train and another split.
+    """
     named = split_names({name.partition("/")[0] for name in names if "/" in name}, "")
     splits = set(named.values())
     return named if "train" in splits and len(splits) > 1 else {}
 
 
 def folders_of(names: Sequence[str]) -> tuple[dict[str, Split], list[list[str]]]:
-    """Returns the split of each top folder that names one, and the folders of each image.
+    """Returns the split of each top folder named after a split, and the folders of each image.
 
-    These are the folders below the folders of splits, where there are any.
+    The folders of an image do not include the folder of its split.
     """
     split_of = split_folders(names)
     return split_of, [name.split("/")[bool(split_of) : -1] for name in names]

@@ -1,4 +1,4 @@
-"""Base of the kinds of data whose labels are columns of a table with one row per image."""
+"""Base of the kinds of data with labels in the columns of a table, a row per image."""
 
 from abc import abstractmethod
 from typing import ClassVar, Self
@@ -26,24 +26,24 @@ SPLIT_COLUMN = "split"
 
 
 class ColumnsSpec(DrawnSplitSpec):
-    """Spec fields common to all kinds of data whose labels are columns of a table."""
+    """Spec fields common to all kinds of data with labels in the columns of a table."""
 
     split_column: str | None = Field(
         SPLIT_COLUMN,
-        description="column of train, val or test; null: a random split, as with the default "
-        "where the table has no column of that name",
+        description="column of train, val or test (null: a random split, as with the default "
+        "if the table has no such column)",
     )
     group_column: str | None = Field(
-        None, description="column whose equal values stay in one part of a random split"
+        None, description="column of groups: a random split keeps equal values together"
     )
     stratify: tuple[str, ...] = Field(
         (),
-        description="columns whose classes have the same shares in each part of a random split",
+        description="columns of classes with the same shares in each part of a random split",
     )
     multi_hot: dict[str, tuple[str, ...] | str] = Field(
         {},
         max_length=MAX_LABELS,
-        description="label set's name to its columns of 0 and 1, or to one column of lists",
+        description="label set's name to its columns of 0 and 1, or to a column of lists",
     )
     multi_hot_separator: str = Field(
         LIST_SEPARATOR,
@@ -66,7 +66,7 @@ class ColumnsSpec(DrawnSplitSpec):
 
 
 class ColumnsSource(FilesSource):
-    """Base class of the kinds of data with a table of labels; an empty cell is a missing label."""
+    """Base class of the kinds of data with a table of labels. An empty cell is a missing label."""
 
     Spec: ClassVar[type[ColumnsSpec]]
     spec: ColumnsSpec
@@ -109,7 +109,7 @@ class ColumnsSource(FilesSource):
         )
 
     def read_split(self) -> tuple[np.ndarray, str]:
-        """Returns each item's split, int8 [N], and where it comes from."""
+        """Returns each item's split, int8 [N], and the origin of the splits in words."""
         spec, table, column = self.spec, self.table, self.spec.split_column
         if column is not None and (column != SPLIT_COLUMN or column in table.columns):
             self.refuse_strata(f"column {column!r} of {table.path}")
@@ -118,7 +118,7 @@ class ColumnsSource(FilesSource):
         return self.draw(rows, spec.split_fractions), self.draw_words()
 
     def refuse_strata(self, given: str) -> None:
-        """Raises DataError if `stratify` is set, where the splits are `given` by something."""
+        """Raises DataError if `stratify` is set although the splits come from `given`."""
         if self.spec.stratify:
             raise DataError(
                 f"data.stratify must go with a random split, got {given}; set data.split_column: "
@@ -131,7 +131,7 @@ class ColumnsSource(FilesSource):
         groups = np.array(self.names, dtype=object)[rows]
         if spec.group_column is not None:
             named = table.column(spec.group_column, "group_column")[rows]
-            # Prefixes keep an item without a group apart from a group with the item's name.
+            # Prefixes distinguish an item without a group from a group with the item's name.
             groups = np.where(named == "", "image:" + groups, "group:" + named)
         if not spec.stratify:
             return drawn_split(groups, fractions, spec.seed)
@@ -140,7 +140,7 @@ class ColumnsSource(FilesSource):
         return stratified_split(common(strata, groups), groups, fractions, spec.seed)
 
     def draw_words(self) -> str:
-        """Returns a description of the splits that `draw` makes."""
+        """Returns a description of the splits made by `draw`."""
         spec = self.spec
         words = f"drawn at random from seed {spec.seed}"
         if spec.group_column is not None:

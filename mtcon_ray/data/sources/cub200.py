@@ -1,8 +1,8 @@
 """Caltech-UCSD Birds 200-2011 (Wah et al. 2011, CNS-TR-2011-001), as it unpacks.
 
-The tasks are those of MTCon ("Multitask Contrastive Learning", openreview.net, id
+The tasks follow MTCon ("Multitask Contrastive Learning", openreview.net, id
 UB03wcP8RH): size, shape and primary colour of the bird, with its species held out. The paper does
-not say how the many ratings of an image become one label; `labels` has two ways.
+not say how the many ratings of an image become a single label, so `labels` offers two ways.
 """
 
 import hashlib
@@ -45,23 +45,23 @@ Label = Literal[
 
 @SOURCES.register("cub200")
 class CubSource(PhotosSource):
-    """The species, and from each group of attributes the one that describes the bird best."""
+    """The species, and for each group the attribute that describes the bird best."""
 
     class Spec(PhotosSpec):
-        """CUB-200-2011; labels: the 28 groups of attributes, and the species."""
+        """CUB-200-2011. Labels: the 28 groups of attributes, and the species."""
 
         kind: Literal["cub200"] = "cub200"
         tasks: Tasks[Label] = ("size", "shape", "primary_color")
         held_out: HeldOut[Label] = ("species",)
         labels: Literal["image", "species"] = Field(
             "image",
-            description="image: the attribute seen with the highest certainty in each image; "
-            "species: the one seen in most images of the species",
+            description="image: the attribute seen with the highest certainty in each image, or "
+            "species: the attribute seen in most images of the species",
         )
         crop: bool = Field(
             False,
-            description="cut each image to the bird's bounding box first; an exported model then "
-            "needs such images too",
+            description="cut each image to the bird's bounding box first (an exported model then "
+            "needs such images too)",
         )
 
     page = "https://www.vision.caltech.edu/datasets/cub_200_2011/"
@@ -75,14 +75,14 @@ class CubSource(PhotosSource):
     def parts(self) -> dict[str, Part]:
         files = FILES | ({"bounding boxes": "bounding_boxes.txt"} if self.spec.crop else {})
         places: dict[str, tuple[str, ...]] = {w: (TOP + file, file) for w, file in files.items()}
-        # In the archive it is beside the folder; copies of the data set often have it within.
+        # In the archive it lies next to the folder. Copies of the data set often have it inside.
         name = "attributes.txt"
         within = (f"{TOP}attributes/{name}", f"attributes/{name}")
         places["names of attributes"] = (name, *within, f"../{name}")
         return {what: Part(found, f"{ARCHIVE} of {self.page}") for what, found in places.items()}
 
     def _by_id(self, what: str, *types: type) -> list[np.ndarray]:
-        """Returns the columns of a file of lines of an id and values, the ids first."""
+        """Returns the columns of a file with an id and values in each line, the ids first."""
         fields = {str(place): each for place, each in enumerate((np.int64, *types))}
         return list(read_fields(self.path(what), fields, more=False).values())
 
@@ -184,7 +184,7 @@ class CubSource(PhotosSource):
             # Equal certainties are decided by the species, which adds at most 100 to the score.
             score = np.where(certainty > 0, 1000 * certainty + score, 0)
         best = np.where(score.max(axis=1) > 0, score.argmax(axis=1), -1)
-        # The last entry is that of index -1.
+        # Index -1 selects the last entry.
         names = np.array([*(self._attributes[i][1] for i in group), ""], dtype=object)
         return np.asarray(names[best])
 

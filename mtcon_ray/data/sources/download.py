@@ -1,4 +1,4 @@
-"""Base of the kinds of data that read a published download as it unpacks."""
+"""Base of the kinds of data from a published download, read as it unpacks."""
 
 import hashlib
 from abc import abstractmethod
@@ -28,9 +28,9 @@ SPLIT_FRACTIONS = (0.7, 0.1, 0.2)
 
 @dataclass(frozen=True)
 class Part:
-    """A file or folder of a download: the first of `places`, below the root, that exists.
+    """A file or folder of a download: the first existing path of `places`, below the root.
 
-    `origin` names the archive that holds the part, and the archive's page.
+    `origin` names the archive of the part, and the archive's page.
     """
 
     places: tuple[str, ...]
@@ -49,7 +49,7 @@ HeldOut = Annotated[
 
 
 class DownloadSpec(DataSpec):
-    """Spec fields common to all kinds of data that read a download."""
+    """Spec fields common to all kinds of data from a download."""
 
     root: LocalPath = Field(
         min_length=1, description="folder into which the data set's archives were unpacked"
@@ -62,11 +62,11 @@ class DownloadSpec(DataSpec):
 
 
 class DownloadSource(DataSource):
-    """Base class of the kinds of data that read a download; `mtcon-ray prepare` checks it.
+    """Base class of the kinds of data from a download, which `mtcon-ray prepare` checks.
 
     page is the address of the data set. num_items is the published number of images, and num_split
     the number in each split where splits are published. num_classes has the number of classes by
-    label, for labels of which all classes must occur. md5 has the published digests by file name.
+    label, if all classes of the label must occur. md5 has the published digests by file name.
     archives has the places below the root where an archive with a digest may still lie.
     """
 
@@ -81,7 +81,7 @@ class DownloadSource(DataSource):
 
     @abstractmethod
     def parts(self) -> dict[str, Part]:
-        """Returns the files and folders that the spec needs, by what they hold."""
+        """Returns the files and folders needed by the spec, by their content."""
 
     @property
     @abstractmethod
@@ -133,7 +133,7 @@ class DownloadSource(DataSource):
         return next((place for place in places if place.exists()), None)
 
     def path(self, what: str) -> Path:
-        """Returns the path of a part. Raises DataError, with its origin, if it is not there."""
+        """Returns the path of a part. Raises DataError, with its origin, if the part is missing."""
         found, root = self.find(what), self.spec.root
         if found is None:
             part = self.parts()[what]
@@ -141,13 +141,13 @@ class DownloadSource(DataSource):
         return found
 
     def missing(self) -> list[str]:
-        """Returns a line for each part that is not there."""
+        """Returns a line for each missing part."""
         return [f"{w}: {part}" for w, part in self.parts().items() if self.find(w) is None]
 
     def differences(self, table: LabelTable) -> list[str]:
-        """Returns a line for each number, of items or classes, and file unlike the published.
+        """Returns a line for each difference from the published files and numbers.
 
-        `table` has the labels of all items.
+        `table` has the labels of all items. The numbers are counts of items and classes.
         """
         counts = {"images": (len(table), self.num_items)}
         for split, published in zip(SPLITS, self.num_split, strict=False):
@@ -168,11 +168,11 @@ class DownloadSource(DataSource):
 
 
 class PhotosSpec(FilesSpec, DownloadSpec):
-    """Spec fields common to all published data sets whose images are files."""
+    """Spec fields common to all published data sets with images as files."""
 
 
 class PhotosSource(FilesSource, DownloadSource):
-    """Base class of the published data sets whose images are the files of the part "images"."""
+    """Base class of the published data sets with images as files in the part "images"."""
 
     Spec: ClassVar[type[PhotosSpec]]
     spec: PhotosSpec

@@ -1,4 +1,4 @@
-"""Base of the kinds of data whose images are files: their check, decoding and cache key."""
+"""Base of the kinds of data with images as files: their check, decoding and cache key."""
 
 import hashlib
 from abc import abstractmethod
@@ -20,15 +20,15 @@ from mtcon_ray.errors import DataError
 # Part of the cache key: increase it if the same files would be decoded to other pixels.
 VERSION = 2
 CHECK_THREADS = 8
-# With one image in ten corrupt, a sample of 50 contains a corrupt one with probability 99.5 %.
+# If 10 % of images are corrupt, a sample of 50 contains a corrupt image with probability 99.5 %.
 # Decoding 50 large photographs takes one to two seconds.
 SAMPLE = 50
-# Upper bound of the probability that acceptable data are refused because of their sample.
+# Upper bound of the probability of refusing acceptable data because of their sample.
 ERROR_RATE = 0.001
 
 
 class FilesSpec(DataSpec):
-    """Spec fields common to all kinds of data whose images are files."""
+    """Spec fields common to all kinds of data with images as files."""
 
     resize: Resize = Field(
         "squash",
@@ -36,7 +36,7 @@ class FilesSpec(DataSpec):
         "with white",
     )
     max_bad_images: float = Field(
-        0.01, ge=0, lt=1, description="share of missing or corrupt images that is tolerated"
+        0.01, ge=0, lt=1, description="tolerated share of missing or corrupt images"
     )
 
     @property
@@ -45,7 +45,7 @@ class FilesSpec(DataSpec):
 
 
 class DrawnSplitSpec(FilesSpec):
-    """Spec fields common to all kinds of data whose splits may be drawn at random."""
+    """Spec fields common to all kinds of data with optional random splits."""
 
     split_fractions: tuple[float, float, float] = Field(
         (0.7, 0.1, 0.2), description="shares of train, val and test in a random split"
@@ -60,7 +60,7 @@ class DrawnSplitSpec(FilesSpec):
 
 
 class FilesSource(DataSource):
-    """Base class of the kinds of data whose images are files in a folder or an archive."""
+    """Base class of the kinds of data with images as files in a folder or an archive."""
 
     Spec: ClassVar[type[FilesSpec]]
     spec: FilesSpec
@@ -68,7 +68,7 @@ class FilesSource(DataSource):
     @property
     @abstractmethod
     def files(self) -> ImageFiles:
-        """The folder or archive that holds the images."""
+        """The folder or archive of the images."""
 
     @property
     @abstractmethod
@@ -80,7 +80,7 @@ class FilesSource(DataSource):
         return self.names[row]
 
     def key_details(self) -> str:
-        """Returns text that changes with the pixels made of the same files, or with `describe`."""
+        """Returns text that changes if the pixels from the same files or `describe` change."""
         return ""
 
     def likely_cause(self, absent: Sequence[str]) -> str:
@@ -95,7 +95,7 @@ class FilesSource(DataSource):
         return decode_image(data, size, self.spec.resize)
 
     def inside(self, names: list[str], where: Path) -> list[str]:
-        """Returns the names. Raises DataError if the file `where` names one outside of `files`."""
+        """Returns the names. Raises DataError, citing `where`, if a name lies outside `files`."""
         outside = self.files.find_outside(names)
         if outside is not None:
             name = names[outside]
@@ -157,15 +157,15 @@ def evenly(count: int, most: int) -> np.ndarray:
 
 
 def _judge_sample(corrupt: Mapping[int, str], size: int, share: float, allowed: float) -> str:
-    """Returns a warning about the corrupt images among a sample of `size`, "" if there are none.
+    """Returns a warning about the corrupt images in a sample of `size`, "" if there are none.
 
-    `corrupt` maps rows to reasons. `share` is the share of corrupt images, among those that exist,
-    with which the share of bad images is just the `allowed` one. Raises DataError if a larger share
-    is shown at an error rate of ERROR_RATE.
+    `corrupt` maps rows to reasons. `share` is the largest tolerated share of corrupt images among
+    the existing images. With it exactly the share `allowed` of all images is bad. Raises DataError
+    if the sample shows a larger share at an error rate of ERROR_RATE.
     """
     got = f"{len(corrupt)} of a sample of {size}"
     # A one-sided binomial test: refuse if this many corrupt images are too unlikely in a sample
-    # from data whose share of corrupt images is just tolerated.
+    # from data with the largest tolerated share of corrupt images.
     counts = range(len(corrupt), size + 1)
     chance = sum(comb(size, k) * share**k * (1 - share) ** (size - k) for k in counts)
     if chance < ERROR_RATE:

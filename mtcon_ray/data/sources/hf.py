@@ -20,19 +20,19 @@ MAX_SHOWN = 5
 
 @SOURCES.register("hf")
 class HuggingFaceSource(ColumnsSource):
-    """Labels are columns beside that of the images; the files' names may name the splits."""
+    """Labels are columns next to the column of images. The files' names may name the splits."""
 
     class Spec(ColumnsSpec):
-        """A folder that `save_to_disk` wrote, or one of Parquet or Arrow files."""
+        """A folder written by `save_to_disk`, or a folder of Parquet or Arrow files."""
 
         kind: Literal["hf"] = "hf"
         folder: PathOrUrl = Field(
             min_length=1,
-            description="folder that save_to_disk wrote, or one of Parquet or Arrow files; a path, "
-            "or a URL such as hf://datasets/user/name/",
+            description="folder written by save_to_disk, or folder of Parquet or Arrow files: a "
+            "path, or a URL such as hf://datasets/user/name/",
         )
         image_column: str | None = Field(
-            None, description="column of the images; null: the only column of images"
+            None, description="column of the images (null: the only column of images)"
         )
 
         @model_validator(mode="after")
@@ -74,7 +74,7 @@ class HuggingFaceSource(ColumnsSource):
         return self.files.read_columns(fields)
 
     def _refuse_others(self, column: str, field: str) -> None:
-        """Raises DataError if a column that should have classes holds lists or decimals."""
+        """Raises DataError if a column of classes holds lists or decimals."""
         if column not in self.files.schema.names:
             return
         named = f"column {column!r} of {self.spec.folder}, which data.{field} names, must hold"
@@ -87,9 +87,9 @@ class HuggingFaceSource(ColumnsSource):
             raise DataError(f"{named} classes, got decimals; name it in data.continuous too")
 
     def read_split(self) -> tuple[np.ndarray, str]:
-        """Returns each item's split, int8 [N], and where it comes from.
+        """Returns each item's split, int8 [N], and the origin of the splits in words.
 
-        The files' splits are used if no column names splits and there are two or three of them.
+        The files' splits are used if no column names splits and the files have two or three splits.
         """
         words, column = self.files.split_of_rows(), self.spec.split_column
         named = split_names(set(words), "")

@@ -17,7 +17,7 @@ from mtcon_ray.data.table_file import TableFile, read_table_file
 
 Label = Literal["damage_severity", "informative", "humanitarian", "disaster_types"]
 FILES = {"train": "train", "val": "dev", "test": "test"}
-BELOW = "data/"  # all paths begin so
+BELOW = "data/"  # the start of all paths
 
 
 @SOURCES.register("medic")
@@ -25,15 +25,15 @@ class MedicSource(PhotosSource):
     """Four labels of each photograph, in the published splits."""
 
     class Spec(PhotosSpec):
-        """MEDIC; to hold a label out, name it in held_out and leave it out of tasks."""
+        """MEDIC. To hold a label out, name it in held_out and leave it out of tasks."""
 
         kind: Literal["medic"] = "medic"
         tasks: Tasks[Label] = ("damage_severity", "informative", "humanitarian", "disaster_types")
         held_out: HeldOut[Label] = ()
         allow_truncated: bool = Field(
             True,
-            description="use JPEGs that are cut short, with grey for what is missing; false: they "
-            "count as corrupt",
+            description="use truncated JPEGs, with grey for the missing part (false: they count "
+            "as corrupt)",
         )
 
     page = "https://crisisnlp.qcri.org/medic/"

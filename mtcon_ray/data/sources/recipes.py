@@ -1,17 +1,17 @@
-"""Settings of the papers for each published data set, which `mtcon-ray prepare` prints."""
+"""Settings of the papers for each published data set, printed by `mtcon-ray prepare`."""
 
 from collections.abc import Mapping
 from typing import Any
 
-# What a spec on a published data set has from its paper's recipe unless it says otherwise: what
-# follows from the images. Epochs, rate and method are the user's choice.
+# Fields that a spec on a published data set takes from its recipe by default. They follow from the
+# images. Epochs, learning rate and method are the user's choice.
 DEFAULTS = ("views.size", "model.encoder", "train.batch_size")
 
 
 def _mscon(size: int, encoder: str, head_dim: int) -> dict[str, Any]:
     """Returns the settings of MSCon and MTCon for views of `size` pixels.
 
-    Mu, Guttag and Makar 2023, arXiv:2307.02712; MTCon states the same.
+    Mu, Guttag and Makar 2023, arXiv:2307.02712. MTCon states the same settings.
     """
     return {
         "views.size": size,
@@ -47,7 +47,7 @@ def _amcl(size: int) -> dict[str, Any]:
 # Values of other sections of the spec by dotted path, by kind of data.
 RECIPES: Mapping[str, Mapping[str, Any]] = {
     # MultiSupCon (Zaigrajew and Zieba) has TResNet-M, which needs the package timm, and no batch
-    # size. 128 is that of its code.
+    # size. Its code has 128.
     "celeba": {
         "views.size": 64,
         "model.encoder": {"name": "resnet50"},
@@ -77,7 +77,7 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
 def with_recipe_defaults(raw: Any) -> Any:
     """Returns a spec's plain data, with the default fields of the recipe of its published data set.
 
-    Fields that the data have stay, as do the data of a spec on other images.
+    Fields present in the data are kept. A spec on other images is returned unchanged.
     """
     data = raw.get("data") if isinstance(raw, dict) else None
     kind = data.get("kind") if isinstance(data, dict) else None

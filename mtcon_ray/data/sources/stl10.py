@@ -24,7 +24,7 @@ class Stl10Source(BinarySource):
     """Images of 96 x 96 pixels in ten classes, and images without a label."""
 
     class Spec(BinarySpec):
-        """STL-10, the binary version; one label, class."""
+        """STL-10, the binary version. The only label is class."""
 
         native_size = 96
         kind: Literal["stl10"] = "stl10"
@@ -33,15 +33,15 @@ class Stl10Source(BinarySource):
             0,
             ge=0,
             le=100_000,
-            description="number of unlabeled images, the file's first ones, in the train split; "
-            "their labels are missing",
+            description="number of unlabeled images in the train split, taken from the start of "
+            "the file, with missing labels",
         )
         fold: int | None = Field(
             None,
             ge=0,
             le=9,
-            description="one of the ten published sets of 1,000 training images; the other "
-            "training images stay in the train split and lose their labels; null: all are labelled",
+            description="one of the ten published sets of 1,000 training images: all other "
+            "training images stay in the train split without labels (null: all are labelled)",
         )
 
     page = "https://cs.stanford.edu/~acoates/stl10/"

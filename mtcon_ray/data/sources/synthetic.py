@@ -15,7 +15,7 @@ from mtcon_ray.data.splits import drawn_split
 from mtcon_ray.data.synthetic_images import ATTRIBUTES, FACTORS, LARGE, VERSION, draw, object_size
 
 SPLIT_FRACTIONS = (0.7, 0.1, 0.2)
-# Names of the label set and of the number; all other labels are factors, with classes.
+# Names of the label set and of the number. All other labels are factors, with classes.
 SET, NUMBER = "attributes", "size"
 Label = Literal["shape", "colour", "texture", "tilt", "mark", "attributes", "size"]
 
@@ -29,7 +29,7 @@ class SyntheticSource(DataSource):
     """
 
     class Spec(DataSpec):
-        """Synthetic images; labels: shape, colour, texture, tilt, mark, attributes, size."""
+        """Synthetic images. Labels: shape, colour, texture, tilt, mark, attributes, size."""
 
         kind: Literal["synthetic"] = "synthetic"
         tasks: tuple[Label, ...] = Field(
@@ -111,6 +111,6 @@ class SyntheticSource(DataSource):
         images = np.empty((len(rows), size, size, 3), dtype=np.uint8)
         for place, row in enumerate(rows):
             factors = {column: FACTORS[column][self._codes[column][row]] for column in FACTORS}
-            # Seeds beginning with (seed, 0) are those of images, others those of factors.
+            # Seeds beginning with (seed, 0) are for images, all other seeds for factors.
             images[place] = draw(factors, size, [spec.seed, 0, row], *nuisances)
         return images, {}

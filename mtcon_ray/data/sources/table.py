@@ -1,4 +1,4 @@
-"""Data from a CSV with one row per image, and images in a folder or a tar."""
+"""Data from a CSV with a row per image, and images in a folder or a tar."""
 
 import hashlib
 from collections import defaultdict
@@ -21,13 +21,13 @@ from mtcon_ray.data.sources.files import evenly
 from mtcon_ray.data.table_file import TableFile, join_attributes, read_table_file
 from mtcon_ray.errors import DataError
 
-# Bounds on the cost of a hint: each is a system call, slow on network file systems.
+# Bounds on the cost of a hint: each file takes a system call, slow on network file systems.
 NUM_TRIED, MAX_LISTED = 20, 100_000
 
 
 @SOURCES.register("table")
 class TableSource(ColumnsSource):
-    """Labels from a CSV; an empty cell is a missing label, never a class."""
+    """Labels from a CSV. An empty cell is a missing label, never a class."""
 
     class Spec(ColumnsSpec):
         """A CSV and its images."""
@@ -35,11 +35,11 @@ class TableSource(ColumnsSource):
         kind: Literal["table"] = "table"
         images: PathOrUrl = Field(
             min_length=1,
-            description="folder, .tar or .tar.gz of the images; a path or a URL",
+            description="path or URL of the folder, .tar or .tar.gz of the images",
         )
         csv: PathOrUrl = Field(
             min_length=1,
-            description="CSV with a header, UTF-8, or .parquet; one row per image; a path or a URL",
+            description="path or URL of a UTF-8 CSV with a header, or a .parquet, a row per image",
         )
         image_column: str = Field(
             "image", description="column with paths of images, relative to `images`"
@@ -88,8 +88,8 @@ class TableSource(ColumnsSource):
     def likely_cause(self, absent: Sequence[str]) -> str:
         """Returns a line with the likely cause of absent names, "" if none is recognised.
 
-        The cause is another column of the table that names files, or an existing file whose name
-        differs only in folders, letter case or ending.
+        The cause is another column of the table with names of files, or an existing file with a
+        name that differs only in folders, letter case or ending.
         """
         files = self.files
         for other, cells in self.table.columns.items():
@@ -107,7 +107,7 @@ class TableSource(ColumnsSource):
         return found
 
     def same_file(self, absent: Sequence[str], column: str) -> str:
-        """Returns a line with an existing file that an absent name of a column may mean, or ""."""
+        """Returns a line with the file probably meant by an absent name of a column, or ""."""
         for name in (absent[i] for i in evenly(len(absent), NUM_TRIED)):
             if same := self._by_stem.get(_stem(name)):
                 found = get_close_matches(name, same, n=1, cutoff=0)[0]
@@ -137,5 +137,5 @@ class TableSource(ColumnsSource):
 
 
 def _stem(name: str) -> str:
-    """Returns a file's name without folders, also Windows', ending, spaces around it and case."""
+    """Returns a file's name in lower case, without folders (also Windows'), ending and spaces."""
     return normalize("NFC", PureWindowsPath(name.strip()).stem.lower())

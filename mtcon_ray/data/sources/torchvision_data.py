@@ -1,4 +1,4 @@
-"""Data sets of torchvision by name: those of images with one class, whose files are no pickles."""
+"""Data sets of torchvision by name: images with a single class, in files other than pickles."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,8 +29,8 @@ class Published:
     """The arguments of a data set's constructor.
 
     parts has the arguments of each split. If images are not files, `labels` is the attribute with
-    the classes of all images. levels has the argument that chooses one of several labels, and its
-    values, which are the labels' names. options has further arguments that a spec may give.
+    the classes of all images. levels has the argument for the choice of a label, and its values,
+    which are the labels' names. options has further arguments allowed in a spec.
     """
 
     parts: Mapping[Split, Mapping[str, Any]]
@@ -77,7 +77,7 @@ PUBLISHED = {
 
 @SOURCES.register("torchvision")
 class TorchvisionSource(FilesSource):
-    """Labels and splits are torchvision's; files of images are decoded as those of other kinds."""
+    """Labels and splits are torchvision's. Image files are decoded as in other kinds of data."""
 
     class Spec(DrawnSplitSpec):
         """A data set of torchvision, by the name of its class."""
@@ -88,9 +88,9 @@ class TorchvisionSource(FilesSource):
             min_length=1, description="torchvision's root, where the data set lies or is put"
         )
         tasks: tuple[str, ...] = Field(
-            (LABEL,), min_length=1, description="labels to train on; only FGVCAircraft has several"
+            (LABEL,), min_length=1, description="labels to train on (only FGVCAircraft has several)"
         )
-        download: bool = Field(False, description="download the data set if it is not there")
+        download: bool = Field(False, description="download the data set if it is missing")
         options: dict[str, str | int | bool] = Field(
             {}, description="further arguments of the class, such as size of Imagenette"
         )
@@ -132,7 +132,7 @@ class TorchvisionSource(FilesSource):
         return {split: self._open(split, self.spec.tasks[0]) for split in self._known.parts}
 
     def _open(self, split: Split, label: str) -> Any:
-        """Returns the data set of a split. Raises DataError if it is not there."""
+        """Returns the data set of a split. Raises DataError if it is missing or unreadable."""
         from torchvision import datasets
 
         spec, known = self.spec, self._known
@@ -150,7 +150,7 @@ class TorchvisionSource(FilesSource):
                 "data.download: true if the published files are not there"
             )
         problem: Exception | None = None
-        # A download only where data are missing: some classes would unpack their archive again.
+        # Downloads only missing data: some classes would unpack their archive again.
         for download in (False, True) if spec.download else (False,):
             try:
                 return make(spec.folder, download=download, **arguments)
@@ -204,9 +204,9 @@ class TorchvisionSource(FilesSource):
         return np.array([_class_name(code, names) for code in codes], dtype=object)
 
     def _read_split(self, strata: np.ndarray) -> tuple[np.ndarray, str]:
-        """Returns each image's split, int8 [N], and where it comes from.
+        """Returns each image's split, int8 [N], and the origin of the splits in words.
 
-        Splits that are not published are drawn, with the same shares in each class of `strata`.
+        Unpublished splits are drawn, with the same shares in each class of `strata`.
         """
         spec, names = self.spec, np.array(self.names, dtype=object)
         if len(self._parts) == 1:
@@ -227,7 +227,7 @@ class TorchvisionSource(FilesSource):
 
 
 class ArrayImages(ImageFiles):
-    """Images that data sets hold in memory, named by their split and their number, as PNG files."""
+    """Images of data sets in memory, as PNG files named by their split and their number."""
 
     def __init__(self, root: Path, parts: Mapping[Split, Any]) -> None:
         super().__init__(root)

@@ -17,10 +17,10 @@ Label = Literal["labels", "land_use"]
 
 @SOURCES.register("ucmerced")
 class UcMercedSource(PhotosSource):
-    """The 17 labels as one set, and the land use, which is the image's folder."""
+    """The 17 labels as a set, and the land use, which is the image's folder."""
 
     class Spec(PhotosSpec):
-        """UC Merced, split 70/10/20; labels: labels (a set of 17), land_use (21 classes)."""
+        """UC Merced, split 70/10/20. Labels: labels (a set of 17), land_use (21 classes)."""
 
         kind: Literal["ucmerced"] = "ucmerced"
         tasks: Tasks[Label] = ("labels",)

@@ -1,6 +1,6 @@
 """UT Zappos50K, a catalogue of shoes (Yu and Grauman 2014, CVPR), as it unpacks.
 
-The tasks are those of MSCon (Mu, Guttag and Makar 2023, arXiv:2307.02712).
+The tasks follow MSCon (Mu, Guttag and Makar 2023, arXiv:2307.02712).
 """
 
 import re
@@ -21,13 +21,13 @@ from mtcon_ray.data.table_file import TableFile, read_table_file
 from mtcon_ray.data.text_file import read_fields, read_lines
 from mtcon_ray.errors import DataError, nearest
 
-# MSCon's list is also that of CSN (Veit, Belongie and Karaletsos 2017, arXiv:1603.07810).
+# CSN (Veit, Belongie and Karaletsos 2017, arXiv:1603.07810) has the same list as MSCon.
 CLOSURES = {
     "mscon": ("Buckle", "Hook and Loop", "Lace up", "Pull-on", "Slip-On"),
     "ccn": ("Hook and Loop", "Lace up", "Pull-on", "Slip-On", "Zipper"),
 }
 GENDERS = ("Boys", "Girls", "Men", "Women")
-# The columns of meta-data.csv by label; brand is a folder instead.
+# The columns of meta-data.csv by label. The brand is a folder instead.
 COLUMNS = {
     "category": "Category", "subcategory": "SubCategory", "heel_height": "HeelHeight",
     "insole": "Insole", "closure": "Closure", "gender": "Gender", "material": "Material",
@@ -47,33 +47,36 @@ class ZapposSource(PhotosSource):
     """The labels of meta-data.csv, and the brand, which only the images' folders name."""
 
     class Spec(PhotosSpec):
-        """UT Zappos50K; a cell with several values is a label only where one of them is listed."""
+        """UT Zappos50K. A cell with several values is a label only if a single value is listed."""
 
         kind: Literal["zappos50k"] = "zappos50k"
         tasks: Tasks[Label] = ("category", "closure", "gender")
         held_out: HeldOut[Label] = ("brand",)
         held_out_top_k: int | None = Field(
-            20, ge=2, description="keep the k most frequent held-out classes; others become missing"
+            20,
+            ge=2,
+            description="keep the k most frequent held-out classes (others become missing)",
         )
         closures: Literal["mscon", "ccn"] | tuple[str, ...] = Field(
             "mscon",
             min_length=2,
             description="classes of closure: MSCon's list (with Buckle), CCN's (with Zipper), or "
-            "one of your own",
+            "your own list",
         )
         split: Literal["random", "csn"] = Field(
             "random",
-            description="random: 70/10/20 of each category, by seed; csn: the images in CSN's "
+            description="random: 70/10/20 of each category, by seed, or csn: the images in CSN's "
             "lists of triplets",
         )
         group_by_product: bool = Field(
             False,
-            description="random split: all colours of a product in one split, unlike the papers",
+            description="random split: all colours of a product in the same split, unlike the "
+            "papers",
         )
         image_folder: str = Field(
             "ut-zap50k-images",
             min_length=1,
-            description="folder of the images below root; ut-zap50k-images-square: the square ones",
+            description="folder of the images below root (ut-zap50k-images-square: square images)",
         )
 
         @field_validator("closures")
@@ -110,7 +113,7 @@ class ZapposSource(PhotosSource):
 
     @cached_property
     def names(self) -> list[str]:
-        # Found by their ids: a brand's folder that ends in a dot has other names on some systems.
+        # Found by their ids: a brand's folder ending in a dot has other names on some systems.
         found = {_cid(name): name for name in sorted(self.files.names(), reverse=True)}
         ids = self._csv.column("CID")
         names = [found.get(cid, f"{cid.replace('-', '.')}.jpg") for cid in ids]
@@ -150,15 +153,15 @@ class ZapposSource(PhotosSource):
         groups, category = cids, self._csv.column(COLUMNS["category"])
         if spec.group_by_product:
             groups = np.array([cid.partition("-")[0] for cid in cids], dtype=object)
-            category = common(category, groups)  # a product may have images in two
+            category = common(category, groups)  # a product may have images in two categories
         return self.drawn(category, groups)
 
     def _csn_split(self, cids: np.ndarray) -> np.ndarray:
-        """Returns the split that CSN's triplets imply; images in no list are in no split."""
+        """Returns the split implied by CSN's triplets. Images in no list are in no split."""
         row_of = {cid: row for row, cid in enumerate(cids)}
         lines = read_lines(self.path("file names of triplets"))
         row_of_line = np.array([row_of.get(_cid(line), -1) for line in lines])
-        split = np.full(len(cids) + 1, LEFT_OUT, dtype=np.int8)  # the last is that of row -1
+        split = np.full(len(cids) + 1, LEFT_OUT, dtype=np.int8)  # the last entry is for row -1
         # An image of two splits counts as test before val, and as val before train.
         for (code, name), condition in product(enumerate(SPLITS), CONDITIONS):
             path = self.path("triplets") / f"{condition}_tripletlist_{name}.txt"
@@ -182,7 +185,7 @@ def _cid(path: str) -> str:
 
 
 def _brand(name: str) -> str:
-    """Returns the third folder of a name, alike on systems that store a last dot as %2E or not."""
+    """Returns the third folder of a name, without a last dot (stored as %2E on some systems)."""
     folders = name.split("/")
     return unquote(folders[2]).rstrip(". ") if len(folders) == 4 else ""
 

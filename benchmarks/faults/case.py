@@ -1,4 +1,4 @@
-"""One round: its root, its commands, the moments at which it is broken, and the final check."""
+"""A round's root, commands and moments of failure, and the final check."""
 
 import json
 import time
@@ -34,10 +34,10 @@ from mtcon_ray.training import checkpoint
 
 T = TypeVar("T")
 
-# Writes that a kill is aimed at: a uniform moment nearly never hits them.
+# Targets of a kill: a uniformly drawn moment almost never falls into a write.
 WRITES = ("checkpoint", "network", "event log", "journal")
 DECODING = "decoding"
-# Processes that outlive a command that ended by itself are a fault after so many seconds.
+# After this many seconds, processes that outlive a command's own end count as a fault.
 LEFT_SECONDS = 10.0
 
 
@@ -82,7 +82,7 @@ class Case:
 
     @property
     def num_epochs(self) -> int:
-        """The epochs that are recorded, of all trials."""
+        """The number of recorded epochs of all trials."""
         return num_epochs(self.run)
 
     @property
@@ -96,7 +96,7 @@ class Case:
         return sum(len(trial.reports) for trial in self.undisturbed.trials.values())
 
     def prepare(self, *, fresh: bool = False) -> None:
-        """Makes the root; a fresh one has neither MLflow's database nor decoded images."""
+        """Makes the root; a fresh root has no MLflow database and no decoded images."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not fresh:
             self.undisturbed.copy_beginnings(self.root)
@@ -107,12 +107,12 @@ class Case:
         return self.launch(self.job.words(self.root, spec, *more), **options)
 
     def resume(self) -> Command:
-        """Resumes by the command that a user would repeat; before a spec is recorded, starts."""
+        """Resumes by the command of a user; starts if no spec is recorded yet."""
         self._count_lost_epochs()
         return self.start(*(self.job.resuming if (self.run / SPEC_FILE).exists() else ()))
 
     def launch(self, words: Sequence[str], **options: Any) -> Command:
-        """Starts any command, whose output is a file of the round's folder."""
+        """Starts any command and writes its output to a file of the round's folder."""
         output = self.folder / f"output-{len(self.commands)}.txt"
         command = Command(
             words,
@@ -130,9 +130,9 @@ class Case:
             command.kill_all()
 
     def choose(self, variants: Sequence[T]) -> T:
-        """Returns one of a kind's variants: the next in each round, all of them in a few rounds.
+        """Returns the next variant of a kind, which gives all of them in a few rounds.
 
-        Each variant meets each remainder of the number by 4, by which a round goes through a sweep.
+        The shift lets every variant meet every `number % 4`, which decides if a sweep is used.
         """
         number, shift = self.round.number, self.round.number // 4 * (len(variants) % 2 == 0)
         return variants[(number + shift) % len(variants)]
@@ -158,7 +158,7 @@ class Case:
         return Moment(epoch, self.random.uniform(0, 0.3))
 
     def reach(self, command: Command, moment: Moment) -> bool:
-        """Waits for the moment and returns True; False if the command has ended before."""
+        """Waits for the moment and returns True; returns False if the command ends earlier."""
         reached = (
             command.until(lambda: self.num_epochs >= moment.epoch, f"epoch {moment.epoch}")
             and self._pause(command, moment.seconds)
@@ -190,7 +190,7 @@ class Case:
         return lambda: any(_size(file) != size for file, size in before.items())
 
     def trial_folders(self) -> list[Path]:
-        """Returns the folders of networks and checkpoints of all trials that have begun."""
+        """Returns the folders of networks and checkpoints of all started trials."""
         if not self.job.is_sweep:
             return [self.run]
         return [trial_folder(self.job, self.root, log.stem) for log in logs(self.run)]
@@ -198,9 +198,9 @@ class Case:
     # --- after the fault
 
     def recover(self, command: Command, since: float | None = None) -> None:
-        """Waits until each trial that is not done has another epoch, and records the seconds.
+        """Waits until every unfinished trial has another epoch, and records the seconds.
 
-        If none is left, waits for the end of the command.
+        If all trials are finished, waits for the end of the command.
         """
         begin = command.began if since is None else since
         before = {log: num_epochs_of(log) for log in logs(self.run)}
@@ -215,19 +215,19 @@ class Case:
         self.outcome.seconds_to_recover.append(round(time.monotonic() - begin, 1))
 
     def finish(self, command: Command) -> None:
-        """Waits for the command's end, which must be a good one, and judges what it has left."""
+        """Waits for the command to succeed, then checks its processes and records."""
         code = command.wait()
         self.expect(code == 0, f"the last command ended with {code}: {last_line(command)}")
         self.check_left(command)
         self.judge()
 
     def expect(self, holds: bool, problem: str) -> None:
-        """Adds a problem unless something holds."""
+        """Adds a problem if `holds` is False."""
         if not holds:
             self.outcome.problems.append(problem)
 
     def expect_end(self, command: Command, codes: Sequence[int], words: str = "") -> None:
-        """Waits for the end of a command; checks its exit code and that it says certain words."""
+        """Waits for the end of a command; checks its exit code and its output for `words`."""
         code, said = command.wait(), command.printed()
         shown = f"ended with {code}: {last_line(command)}"
         self.outcome.happened.append(shown[:300])
@@ -235,7 +235,7 @@ class Case:
         self.expect(words in said, f"{shown}; it must say {words!r}")
 
     def _count_lost_epochs(self) -> None:
-        """Counts recorded epochs of unfinished trials that no checkpoint has: trained again."""
+        """Counts the recorded epochs without a checkpoint in unfinished trials: trained again."""
         if not logs(self.run) or not (self.run / SPEC_FILE).exists():
             return
         for trial in self.trials().values():
@@ -243,7 +243,7 @@ class Case:
                 self.outcome.epochs_twice += max(0, trial.last_epoch - self._saved(trial))
 
     def _saved(self, trial: TrialResult) -> int:
-        """Returns the epoch that the newest checkpoint has completed, 0 without one."""
+        """Returns the last completed epoch of the newest checkpoint, 0 without a checkpoint."""
         state = checkpoint.load_newest(trial_folder(self.job, self.root, trial.name)).state
         return int(state["last"]["epoch"]) if state and state["last"] else 0
 
@@ -258,7 +258,7 @@ class Case:
     # --- the final check
 
     def judge(self) -> None:
-        """Compares records and parameters with the undisturbed run's; the audit finds nothing."""
+        """Compares records and parameters with the undisturbed run; the audit finds nothing."""
         found = self.trials()
         for key, wanted in self.undisturbed.trials.items():
             trial = found.get(key)
@@ -273,13 +273,13 @@ class Case:
             self.expect(False, f"audit: {problem}")
 
     def expect_no_trace(self) -> None:
-        """Checks that no command has shown a trace, or an error that it does not know."""
+        """Checks all commands' output for a traceback and for an unexpected error."""
         for command in self.commands:
             for word in ("Traceback", "error: unexpected"):
                 self.expect(word not in command.printed(), f"{command.output.name} has {word!r}")
 
     def compare(self, key: str, trial: TrialResult, wanted: TrialResult) -> None:
-        """Compares metrics and parameters of a trial with those of the undisturbed one."""
+        """Compares a trial's metrics and parameters with the undisturbed trial."""
         had, has = dict(wanted.reports), dict(trial.reports)
         missing = sorted(set(had) - set(has))
         self.outcome.lost_metrics += len(missing)
@@ -305,7 +305,7 @@ class Case:
         )
 
     def audit(self) -> list[str]:
-        """Returns what `mtcon-ray audit` finds."""
+        """Returns the findings of `mtcon-ray audit`."""
         words = [*PROGRAM, "audit", NAME, "--json", "--root", str(self.root)]
         command = self.launch(words)
         command.wait()
@@ -316,7 +316,7 @@ class Case:
         return [f"{f['where']}: {f['problem']}" for f in told["found"]]
 
     def check_left(self, command: Command, seconds: float = LEFT_SECONDS) -> None:
-        """Checks that no process of an ended command is left after some seconds."""
+        """Checks that all processes of an ended command are gone after some seconds."""
         deadline = time.monotonic() + seconds
         while (left := processes_of(self.mark, command.pid)) and time.monotonic() < deadline:
             time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""A full or read-only disk, and files that were damaged while nothing ran."""
+"""A full or read-only disk, and files damaged between two commands."""
 
 import os
 import shutil
@@ -28,9 +28,9 @@ Damage = Callable[[Path, Random], None]
 
 
 def disk(folder: Path, round_: Round, outcome: Outcome) -> None:
-    """Fills the disk or makes it read-only during a training, and resumes when that is over.
+    """Fills the disk or makes it read-only during a training, and resumes after the repair.
 
-    MLflow's database is on another disk, like a server's. Needs the right to mount.
+    MLflow's database is on another disk, like a server's database. Needs the right to mount.
     """
     case = Case(folder, round_, outcome, TRAIN)
     try:
@@ -77,7 +77,7 @@ def _full(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _read_only(folder: Path) -> Iterator[None]:
-    """Covers a folder by itself, read-only: a remount is refused while its lock is open."""
+    """Mounts a folder read-only over itself: a remount is refused while its lock is open."""
     subprocess.run(["mount", "--bind", str(folder), str(folder)], check=True)
     subprocess.run(["mount", "-o", "remount,bind,ro", str(folder)], check=True)
     try:
@@ -104,13 +104,13 @@ def emptied(path: Path, random: Random) -> None:
 
 
 def cut_line(path: Path, random: Random) -> None:
-    """Cuts the last line of a file, as a kill in the middle of a write does."""
+    """Cuts the last line of a file, like a kill in the middle of a write."""
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-1]) + lines[-1][: random.randrange(1, len(lines[-1]) - 1)])
 
 
 def garbled_line(path: Path, random: Random) -> None:
-    """Replaces one line by other bytes."""
+    """Replaces a line by other bytes."""
     lines = path.read_bytes().splitlines(keepends=True)
     lines[random.randrange(len(lines))] = random.randbytes(40).replace(b"\n", b"") + b"\n"
     path.write_bytes(b"".join(lines))
@@ -129,7 +129,7 @@ def _log(case: Case) -> Path:
     return logs(case.run)[0]
 
 
-# A name, a file, its damage.
+# A name, a function that finds a file, and its damage.
 VARIANTS: tuple[tuple[str, Callable[[Case], Path], Damage], ...] = (
     ("checkpoint truncated", _last, truncated),
     ("event log: last line cut", _log, cut_line),
@@ -152,13 +152,13 @@ JOURNAL: tuple[tuple[str, Callable[[Case], Path], Damage], ...] = (
 def damage(folder: Path, round_: Round, outcome: Outcome) -> None:
     """Kills the driver, damages one of its files, and resumes.
 
-    The resume recovers, or refuses with a clear error; then the file is restored from a backup, or
-    the cached images are deleted as the message says, and it is resumed again.
+    The resume recovers, or refuses with a clear error. After a refusal, the file is restored from a
+    backup, or the cached images are deleted as the message says, and the run is resumed again.
     """
     case = Case(folder, round_, outcome, job_of(round_))
     try:
         case.prepare()
-        # A sweep has a journal; of the other files only a training's are damaged.
+        # A sweep's damage is limited to its journal; all other files are a training's.
         variants = JOURNAL if case.job.is_sweep else VARIANTS
         turn = round_.number // 4 if case.job.is_sweep else round_.number - round_.number // 4
         name, find, do = variants[turn % len(variants)]

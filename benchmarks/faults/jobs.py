@@ -1,4 +1,4 @@
-"""Small trainings and sweeps that rounds break, and their records if nothing disturbs them."""
+"""Small trainings and sweeps for the rounds, and their undisturbed records."""
 
 import json
 import os
@@ -57,7 +57,7 @@ SEARCH = {
 
 @dataclass(frozen=True)
 class Job:
-    """A command, its spec, and the words by which it goes on."""
+    """A command, its spec, and its words for resuming."""
 
     name: str
     command: str
@@ -66,24 +66,24 @@ class Job:
 
     @property
     def is_sweep(self) -> bool:
-        """True if Ray plays a part."""
+        """True if the command uses Ray."""
         return self.command != "train"
 
     @property
     def epochs(self) -> int:
-        """The epochs of each trial."""
+        """The number of epochs of each trial."""
         return int(self.spec["train"]["epochs"])
 
     def folder(self, root: Path) -> Path:
-        """Returns the folder of the run of this name under a root."""
+        """Returns the folder of the run under a root."""
         return (sweep_folder if self.is_sweep else run_folder)(root, NAME)
 
     def words(self, root: Path, spec: Path, *more: str) -> list[str]:
-        """Returns the command line that starts it, or resumes it by `more`."""
+        """Returns the command line for a start, or for a resume if `more` has its words."""
         return [*PROGRAM, self.command, str(spec), "--root", str(root), "--name", NAME, *more]
 
     def write(self, folder: Path, **changes: Any) -> Path:
-        """Writes the spec, with other sections where given, and returns its path."""
+        """Writes the spec with `changes` to its sections, and returns its path."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / SPEC_FILE
         path.write_text(yaml.safe_dump({**self.spec, **changes}), encoding="utf-8")
@@ -92,7 +92,7 @@ class Job:
 
 TRAIN = Job("train", "train", {**SPEC, "train": {**SPEC["train"], "epochs": 30}})
 SWEEP = Job("sweep", "sweep", {**SPEC, "search": SEARCH})
-# Its epochs take over a second: tracking waits for the disk once an epoch, however short that is.
+# An epoch takes over a second: even in a short epoch, tracking waits for the disk once.
 TRACKED = Job(
     "train of longer epochs",
     "train",
@@ -112,10 +112,10 @@ PAIR = Job(
 
 
 class Undisturbed:
-    """A job's run without a fault, made once and kept: the comparison of all its rounds.
+    """A job's run without a fault, made once and compared with all its rounds.
 
-    `first`, `last` and `end` are seconds from its start to the first epoch, to the last one, and to
-    the end of the command.
+    `first`, `last` and `end` are the seconds from its start to the first epoch, to the last epoch
+    and to the end of the command.
     """
 
     def __init__(self, folder: Path, job: Job) -> None:
@@ -152,7 +152,7 @@ class Undisturbed:
         times.write_text(json.dumps([min(written), max(written), ended]), encoding="utf-8")
 
     def copy_beginnings(self, root: Path) -> None:
-        """Copies the empty database and the decoded images to a root: each takes seconds."""
+        """Copies the empty database and the decoded images to a root; making both takes seconds."""
         shutil.copy(self.folder / EMPTY, mlflow_database(root))
         shutil.copytree(cache_folder(self.root), cache_folder(root))
 
@@ -173,20 +173,20 @@ class Undisturbed:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Returns the variables of a round's commands, by which they find this repository's code."""
+    """Returns the variables with which a round's commands find this repository's code."""
     paths = [more.pop("site", ""), str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
     quiet = {"RAY_USAGE_STATS_ENABLED": "0", "MLFLOW_DISABLE_TELEMETRY": "true"}
     return {"PYTHONPATH": os.pathsep.join(filter(None, paths)), **quiet, **more}
 
 
 def results_of(job: Job, root: Path) -> SweepResults:
-    """Returns what the event logs tell. Raises SweepError if there are none."""
+    """Returns the results in the event logs. Raises SweepError if there are none."""
     folder = find_folder(root, f"{'sweeps' if job.is_sweep else 'runs'}/{NAME}")
     return load_sweep(folder) if job.is_sweep else load_single(folder)
 
 
 def trials_of(job: Job, root: Path) -> dict[str, TrialResult]:
-    """Returns the trials by their searched values, which have the same order in each run."""
+    """Returns the trials by their searched values, which have the same order in every run."""
     return {trial.configuration: trial for trial in results_of(job, root).trials}
 
 
@@ -197,7 +197,7 @@ def trial_folder(job: Job, root: Path, trial: str) -> Path:
 
 
 def network_of(job: Job, root: Path, trial: TrialResult) -> Mapping[str, Any]:
-    """Returns the parameters of a trial's network. Raises CheckpointError without a whole one."""
+    """Returns a trial network's parameters. Raises CheckpointError without a complete file."""
     path = kept_model(trial_folder(job, root, trial.name))
     network: Mapping[str, Any] = checkpoint.load(path)["network"]
     return network
@@ -216,15 +216,15 @@ def reports(log: Path) -> list[Reported]:
 
 
 def num_epochs(folder: Path) -> int:
-    """Returns the number of epochs that are recorded in all event logs."""
+    """Returns the number of recorded epochs in all event logs."""
     return sum(map(num_epochs_of, logs(folder)))
 
 
 def num_epochs_of(log: Path) -> int:
-    """Returns the number of epochs in an event log, cheaply: it is asked many times a second."""
+    """Returns the number of epochs in an event log; cheap, because it is called very often."""
     return log.read_bytes().count(b'"kind": "report"')
 
 
 def lasting(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Returns the metrics that must be the same in each run."""
+    """Returns the metrics that every run must reproduce."""
     return {name: value for name, value in metrics.items() if not name.startswith(LOADS)}

@@ -9,19 +9,19 @@ from benchmarks.faults.processes import kill, processes_of, running, titled
 from benchmarks.faults.rounds import Outcome, Round
 from mtcon_ray.base.paths import SPEC_FILE
 
-# Every fourth round goes through a sweep, which takes four times as long.
+# Every fourth round uses a sweep, which takes four times as long.
 SWEEP_EVERY = 4
-# A trial's process has this title, and each worker of a trial of several that one.
+# Process titles of a trial, and of each worker of a trial with several workers.
 TRIAL_TITLE, WORKER_TITLE = "ray::ResourceTrainable", "ray::RayTrainWorker"
 
-# The programs of a local Ray without which no trial goes on, and the time for the sweep to end.
+# A local Ray's programs without which all trials stop, and the time limit for the sweep's end.
 RAY_PARTS, END_SECONDS = ("raylet", "gcs_server"), 60.0
-# So long Ray's agents may try to report to a GCS that is gone before they end, too.
+# Ray's agents may try for this long to report to a lost GCS before they end, too.
 AGENT_SECONDS = 90.0
 
 
 def job_of(round_: Round) -> Job:
-    """Returns what a round goes through where both are possible."""
+    """Returns the job of a round if its kind allows both jobs."""
     return SWEEP if round_.number % SWEEP_EVERY == SWEEP_EVERY - 1 else TRAIN
 
 
@@ -58,12 +58,12 @@ def _kill_driver(case: Case, *, and_ray: bool) -> None:
 
 
 def trial(folder: Path, round_: Round, outcome: Outcome) -> None:
-    """Kills a trial's process; the sweep goes on with the trial by itself."""
+    """Kills a trial's process; the sweep restarts the trial by itself."""
     _kill_part(Case(folder, round_, outcome, SWEEP), TRIAL_TITLE)
 
 
 def rank(folder: Path, round_: Round, outcome: Outcome) -> None:
-    """Kills one of the two workers of a trial; the trial goes on by itself."""
+    """Kills one of a trial's two workers; the trial recovers by itself."""
     _kill_part(Case(folder, round_, outcome, PAIR), WORKER_TITLE)
 
 
@@ -72,7 +72,7 @@ def _kill_part(case: Case, title: str) -> None:
         case.prepare()
         command = case.start()
         moment = case.moment()
-        # The driver writes the journal, and its next write may be that of the end.
+        # Only the driver writes the journal, and its next write may already be at the end.
         while not 0 < moment.epoch < case.all_epochs or moment.write == "journal":
             moment = case.moment()
 
@@ -83,7 +83,7 @@ def _kill_part(case: Case, title: str) -> None:
             return victims
 
         if case.reach(command, moment):
-            # Ray changes the titles of its processes; while it does, one may have none.
+            # While Ray changes the titles of its processes, a process may have no title.
             has_found = command.until(find, f"process of the title {title}", pause=0.001)
             case.expect(has_found, f"no process of the title {title}")
             chosen = case.random.randrange(max(1, len(victims)))
@@ -108,7 +108,7 @@ def ray(folder: Path, round_: Round, outcome: Outcome) -> None:
             return running(processes_of(case.mark, command.pid), program)
 
         if case.reach(command, moment) and command.until(found, program):
-            # Once all is trained the end may need Ray no more.
+            # After the last epoch the command may no longer need Ray.
             is_over, begin = case.num_epochs == case.all_epochs, time.monotonic()
             for pid in found():
                 kill(pid)

@@ -1,7 +1,7 @@
 """Many trials under constant faults: their processes are killed, MLflow goes away repeatedly.
 
-The sweep uses a Ray that is there before and after it, so that what it leaves there can be seen.
-That Ray has a CPU for each of the trials at a time, which share the machine's cores.
+The sweep uses a running Ray, which outlives it and so shows all that the sweep leaves behind. This
+Ray has a CPU for each concurrent trial, although the trials share the machine's cores.
 """
 
 import time
@@ -20,9 +20,9 @@ from benchmarks.faults.rounds import Outcome, Round
 from benchmarks.faults.tracking import proxied
 from mtcon_ray.base.status import Status
 
-# The driver may grow by this from the end of a quarter of the trials to that of the last but one.
+# Allowed growth of the driver's memory while the last three quarters of the trials run.
 GROWTH = 0.10
-# Connections that happen to be open differ by some; one left per fault or trial would be more.
+# The number of open connections varies. A leak per fault or trial would exceed this.
 HANDLES = 20
 MAX_FAILURES = 50
 SHARED_MEMORY = Path("/dev/shm")
@@ -37,7 +37,7 @@ class Load:
     every: float = 10.0
 
     def __call__(self, folder: Path, round_: Round, outcome: Outcome) -> None:
-        """Runs the sweep under faults; nothing is lost, doubled or left, and memory stays."""
+        """Runs the sweep under faults and checks records, memory, handles and leftovers."""
         case = Case(folder, round_, outcome, SWEEP)
         outcome.through = f"{self.trials} trials, {self.at_a_time} at a time"
         grid = [round(0.05 + 0.9 * i / self.trials, 4) for i in range(self.trials)]
@@ -105,7 +105,7 @@ class Load:
         for problem in case.audit():
             case.expect(False, f"audit: {problem}")
         case.expect_no_trace()
-        # While there are trials: building the report imports libraries of a hundred MB.
+        # Only during the trials: building the report imports libraries of a hundred MB.
         during = range(self.trials // 4, self.trials)
         later = [size for ended, size in sorted(sizes.items()) if ended in during]
         if len(later) > 1:
@@ -118,7 +118,7 @@ class Load:
 
 
 def _watch(ray: Cluster, temporary: Path) -> Callable[[], list[str]]:
-    """Returns what tells what a sweep has left: on the cluster, in shared memory, in a folder."""
+    """Returns a function that lists a sweep's leftovers: in Ray, shared memory and a folder."""
     state, raylet = ray.global_state, raylet_of(ray.head_node)
     before = set(SHARED_MEMORY.iterdir())
 

@@ -1,4 +1,4 @@
-"""A node of two that is lost: all its processes are killed, or freeze and wake up too late."""
+"""A lost node of two: all its processes are killed, or freeze and wake up too late."""
 
 import signal
 import tempfile
@@ -16,12 +16,12 @@ from benchmarks.faults.kills import TRIAL_TITLE
 from benchmarks.faults.processes import children_of, kill, titled
 from benchmarks.faults.rounds import Outcome, Round
 
-# Killed as by a power cut; frozen as by a network that is cut, until Ray has given the node up.
+# Killed as by a power cut, or frozen as by a cut network until Ray gives the node up.
 WAYS = (signal.SIGKILL, signal.SIGSTOP)
 
 
 def node(folder: Path, round_: Round, outcome: Outcome) -> None:
-    """Cuts off a node; the sweep goes on by itself with its trial on the other one."""
+    """Cuts off a node; the sweep continues its trial on the other node by itself."""
     case = Case(folder, round_, outcome, SWEEP)
     try:
         case.prepare()
@@ -50,11 +50,11 @@ def node(folder: Path, round_: Round, outcome: Outcome) -> None:
 
 @contextmanager
 def cluster_of(*num_cpus: int, **variables: str) -> Iterator[Cluster]:
-    """Starts nodes of so many CPUs each, which this machine need not have; the first is the head.
+    """Starts nodes with these numbers of CPUs, which may exceed the machine's; the head is first.
 
-    Trials on it see `variables` in their environment.
+    Trials on the nodes see `variables` in their environment.
     """
-    # Sockets lie in this folder, so its path is short.
+    # Ray's sockets are in this folder, and their paths must be short.
     with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as ray:
         head = {"num_cpus": num_cpus[0], "env_vars": variables, "temp_dir": ray}
         head["include_dashboard"] = False
@@ -68,6 +68,6 @@ def cluster_of(*num_cpus: int, **variables: str) -> Iterator[Cluster]:
 
 
 def raylet_of(node: Any) -> int:
-    """Returns the process of a node's raylet, which starts the processes of trials."""
+    """Returns the process of a node's raylet, the parent of the trials' processes."""
     pid: int = node.all_processes["raylet"][0].process.pid
     return pid

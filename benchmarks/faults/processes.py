@@ -16,7 +16,7 @@ POLL_SECONDS = 0.05
 
 
 class Command:
-    """A command that runs in a session of its own; its output is a file."""
+    """A command in a session of its own; its output is a file."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Command:
 
     @property
     def has_ended(self) -> bool:
-        """True once the command itself has ended; its children may go on."""
+        """True after the end of the command itself; its children may still run."""
         return self.process.poll() is not None
 
     def wait(self, seconds: float = PATIENCE_SECONDS) -> int:
@@ -63,7 +63,7 @@ class Command:
         seconds: float = PATIENCE_SECONDS,
         pause: float = POLL_SECONDS,
     ) -> bool:
-        """Waits until `ready()` and returns True; False if the command has ended before.
+        """Waits until `ready()` and returns True; returns False if the command ends earlier.
 
         Raises TimeoutError after `seconds`.
         """
@@ -82,7 +82,7 @@ class Command:
             os.kill(self.pid, number)
 
     def kill_all(self) -> None:
-        """Kills the command and its round's processes, also those that they start meanwhile."""
+        """Kills the command and its round's processes, including processes started meanwhile."""
         self.kill()
         while members := [pid for pid in processes_of(self.mark, self.pid) if kill(pid)]:
             time.sleep(0.02 * bool(members))
@@ -103,9 +103,9 @@ def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> bool:
 
 
 def processes_of(mark: str, session: int | None = None) -> list[int]:
-    """Returns the live processes with the mark in their environment, or of the session.
+    """Returns the live processes with the mark in their environment, or in the session.
 
-    Ray's processes overwrite their environment when they set their title, and keep the session.
+    Ray's processes overwrite their environment when they set their title, but keep the session.
     """
     found = []
     for entry in Path("/proc").iterdir():
@@ -117,32 +117,32 @@ def processes_of(mark: str, session: int | None = None) -> list[int]:
                 continue
             marked = f"{MARK}={mark}\0".encode() in (entry / "environ").read_bytes() + b"\0"
         except OSError:
-            continue  # it has ended meanwhile, or is another user's
+            continue  # the process has ended meanwhile, or belongs to another user
         if marked or its_session == session:
             found.append(int(entry.name))
     return found
 
 
 def titled(pids: Sequence[int], title: str) -> list[int]:
-    """Returns those processes whose command line contains the title."""
+    """Returns the processes with the title in their command line."""
     return [pid for pid in pids if title in command_line(pid)]
 
 
 def children_of(parent: int) -> list[int]:
-    """Returns the live processes that a process has started."""
+    """Returns the live children of a process."""
     found = []
     for entry in Path("/proc").iterdir():
-        with suppress(OSError):  # it has ended meanwhile
+        with suppress(OSError):  # the process has ended meanwhile
             if entry.name.isdigit() and _stat(entry)[1] == parent:
                 found.append(int(entry.name))
     return found
 
 
 def running(pids: Sequence[int], program: str) -> list[int]:
-    """Returns those processes that run a program of this file name."""
+    """Returns the processes that run a program with this file name."""
     found = []
     for pid in pids:
-        with suppress(OSError):  # it has ended meanwhile
+        with suppress(OSError):  # the process has ended meanwhile
             if Path(f"/proc/{pid}/exe").readlink().name == program:
                 found.append(pid)
     return found

@@ -1,9 +1,9 @@
 """`python -m benchmarks faults`: breaks real runs at random moments, audits, and records.
 
-Each round starts a tiny training or sweep as a process of its own, breaks it at a moment drawn from
-the seed, resumes it or waits for its recovery, runs `mtcon-ray audit`, and compares all parameters
-bit for bit with an undisturbed run. The folder has a line per round, so that the command goes on
-where it was stopped. A failed round leaves its files there; without its line it is run again.
+Each round starts a tiny training or sweep as a process and breaks it at a moment drawn from the
+seed. It resumes the run or waits for its recovery, runs `mtcon-ray audit`, and compares all
+parameters bit for bit with an undisturbed run. The folder has a line per finished round, and a new
+start runs the missing rounds. A failed round leaves its files; delete its line to run it again.
 """
 
 import argparse
@@ -42,7 +42,7 @@ ROUNDS = 3
 
 
 def main(arguments: Sequence[str]) -> bool:
-    """Runs the rounds that the folder lacks and prints the table; returns False if one failed."""
+    """Runs the rounds missing in the folder and prints the table; returns False after a failure."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks faults", description=__doc__)
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join(KINDS))
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of each kind")

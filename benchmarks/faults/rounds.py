@@ -27,7 +27,7 @@ HEADER = (
 
 @dataclass(frozen=True)
 class Round:
-    """One round; everything random in it follows from its three fields."""
+    """A round; its three fields determine all its random choices."""
 
     kind: str
     number: int
@@ -47,11 +47,11 @@ class Round:
 class Outcome:
     """The result of a round.
 
-    `through` is what was run, `moments` when it was broken and how. `lost_trials` and
-    `lost_metrics` count what an undisturbed run has and this one lacks at the end.
-    `epochs_twice` counts completed epochs that were trained again. `seconds_to_recover` lasts until
-    each trial has another epoch, or the command has ended if no epoch was left. `measured` has what
-    else a kind measures. `problems` is empty if all holds that must hold.
+    `through` is the job, `moments` are the times and kinds of the faults. `lost_trials` and
+    `lost_metrics` count the undisturbed run's records that are missing at the end. `epochs_twice`
+    counts completed epochs that were trained again. `seconds_to_recover` lasts until each trial has
+    another epoch, or until the command ends if no epoch was left. `measured` has further
+    measurements of a kind. `problems` is empty if all checks have passed.
     """
 
     through: str = ""
@@ -67,7 +67,7 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """True if all holds that must hold."""
+        """True if all checks have passed."""
         return not self.problems
 
 
@@ -75,14 +75,14 @@ Break = Callable[[Round, Outcome], None]
 
 
 def planned(kinds: Iterable[str], num_rounds: int, seed: int) -> Iterator[Round]:
-    """Yields the rounds kind by kind, as the kinds are given."""
+    """Yields the rounds kind by kind in the given order."""
     for kind in kinds:
         for number in range(num_rounds):
             yield Round(kind, number, seed)
 
 
 def recorded(folder: Path) -> list[tuple[Round, Outcome]]:
-    """Returns the rounds that the folder's record has; a last line that a kill cut is left out."""
+    """Returns the rounds in the folder's record, without a last line cut by a kill."""
     path = folder / RECORD
     lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
     found = []
@@ -96,7 +96,7 @@ def recorded(folder: Path) -> list[tuple[Round, Outcome]]:
 
 
 def record(folder: Path, round_: Round, outcome: Outcome, commit: str = "") -> None:
-    """Appends one round's line, which begins on a line of its own after a kill in mid-write."""
+    """Appends a round's line, after removing a last line cut by a kill."""
     line = {**asdict(round_), "passed": outcome.passed, "commit": commit, **asdict(outcome)}
     path = folder / RECORD
     folder.mkdir(parents=True, exist_ok=True)
@@ -115,9 +115,9 @@ def run_missing(
     commit: str = "",
     show: Callable[[str], None] = print,
 ) -> bool:
-    """Runs the rounds that the record lacks and records each; returns False if one failed.
+    """Runs and records the rounds missing in the record; returns False if a round failed.
 
-    An error of the round itself is a failed round: it may hide what the fault did.
+    An error of the round itself counts as a failure, because it may hide the fault's effect.
     """
     done = {each for each, _ in recorded(folder)}
     is_good = True
@@ -139,14 +139,14 @@ def run_missing(
 
 
 def line_of(round_: Round, outcome: Outcome) -> str:
-    """Returns one round in one line."""
+    """Returns a round as a line of text."""
     said = "passed" if outcome.passed else f"FAILED: {'; '.join(outcome.problems)}"
     moments = ", ".join(outcome.moments)
     return f"{round_.name}, {outcome.through}: {moments}: {said} ({outcome.seconds:.0f} s)"
 
 
 def table(found: Sequence[tuple[Round, Outcome]], order: Sequence[str]) -> str:
-    """Returns the Markdown table of recorded rounds, a row per kind and what was run."""
+    """Returns the Markdown table of recorded rounds, a row per kind and job."""
     groups: dict[tuple[str, str], list[Outcome]] = {}
     for round_, outcome in found:
         groups.setdefault((round_.kind, outcome.through), []).append(outcome)

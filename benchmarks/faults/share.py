@@ -1,4 +1,4 @@
-"""The share of a training thread's time that tracking takes, timed in a real process."""
+"""Tracking's share of a training thread's time, measured in a real process."""
 
 import json
 from pathlib import Path
@@ -7,8 +7,8 @@ from tests.sweep.small_sweeps import patched_trainer
 
 FILE = "tracking.json"
 
-# Times the calls of all methods of tracking's classes on the main thread, but for calls within
-# another one, from the first epoch's report to the last one's. The other threads are not counted.
+# Times all calls of the tracking classes' methods on the main thread, from the first epoch's report
+# to the last epoch's report. Skips nested calls and other threads.
 PATCH = """
 def patch(module):
     import atexit, functools, inspect, json, threading, time
@@ -48,11 +48,11 @@ def patch(module):
 
 
 def timed_tracking(folder: Path) -> str:
-    """Returns a PYTHONPATH under which a training's process times its tracking."""
+    """Returns a PYTHONPATH with which a training's process times its tracking."""
     return patched_trainer(folder, PATCH.replace("{file!r}", repr(str(folder / FILE))))
 
 
 def time_in_tracking(folder: Path) -> tuple[float, float]:
-    """Returns the seconds in tracking and all seconds, from the first epoch to the last one."""
+    """Returns the seconds in tracking and all seconds, from the first epoch to the last epoch."""
     spent, seconds = json.loads((folder / FILE).read_text(encoding="utf-8"))
     return float(spent), float(seconds)

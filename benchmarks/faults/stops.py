@@ -1,4 +1,4 @@
-"""Signals, a stopped job, a terminal that is gone, and a second driver."""
+"""Signals, a stopped job, a closed terminal, and a second driver."""
 
 import os
 import shutil
@@ -30,14 +30,14 @@ SIGNALS = (
 
 
 def signals(folder: Path, round_: Round, outcome: Outcome) -> None:
-    """Sends SIGTERM, SIGINT, SIGINT twice or SIGHUP, and resumes what has begun."""
+    """Sends SIGTERM, SIGINT, SIGINT twice or SIGHUP, and resumes a started run."""
     case = Case(folder, round_, outcome, job_of(round_))
     try:
         case.prepare()
         chosen, moment = case.choose(SIGNALS), case.moment()
         outcome.happened.append(" and ".join(number.name for number in chosen))
         command = case.start()
-        # Before that Python itself starts, and no code of the package runs.
+        # Before the first output, Python itself starts without any code of the package.
         command.until(command.printed, "output")
         if case.reach(command, moment):
             begin = time.monotonic()
@@ -59,7 +59,7 @@ def job_stop(folder: Path, round_: Round, outcome: Outcome) -> None:
     case.variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
     try:
         case.prepare()
-        (case.folder / ".rayignore").write_text("root\n")  # else it is uploaded
+        (case.folder / ".rayignore").write_text("root\n")  # prevents the root's upload
         with head_of(environment_of(case.folder) | environment(**case.variables)) as start:
             case.variables[jobs.ADDRESS_VARIABLE] = start()
             command = case.start()
@@ -78,15 +78,15 @@ def job_stop(folder: Path, round_: Round, outcome: Outcome) -> None:
 def _check_stopped(
     case: Case, command: Command, begin: float, num_signals: int = 1, most: float = STOP_SECONDS
 ) -> None:
-    """Checks exit code, records and processes of a command that was stopped from `begin` on."""
+    """Checks exit code, records and processes of a command stopped from `begin` on."""
     code, took = command.wait(), time.monotonic() - begin
     case.outcome.measured["seconds to stop"] = round(took, 1)
     case.expect(took < most, f"the stop took {took:.0f} s")
     case.check_left(command)
-    # 0: it has ended before, which the final check confirms.
+    # 0 if the command has ended before the signal, which the final check confirms.
     codes = {0, Interrupted.exit_code}
     if num_signals > 1:
-        codes.add(-signal.SIGINT)  # the second one has its default effect
+        codes.add(-signal.SIGINT)  # the second SIGINT has its default effect
     case.outcome.happened.append(f"exit code {code}: {last_line(command)}")
     case.expect(code in codes, f"the signal ended it with {code}")
     if (case.run / SPEC_FILE).exists() and num_signals == 1:
@@ -95,7 +95,7 @@ def _check_stopped(
 
 
 def pipe(folder: Path, round_: Round, outcome: Outcome) -> None:
-    """Runs without a terminal: standard output is closed, full, or its reader ends."""
+    """Runs without a terminal: standard output is closed, full, or loses its reader."""
     case = Case(folder, round_, outcome, TRAIN)
     try:
         case.prepare()
@@ -142,7 +142,7 @@ def twice(folder: Path, round_: Round, outcome: Outcome) -> None:
 
 
 def _resume_elsewhere(case: Case) -> None:
-    """Resumes a copy under another root, with a database of its own: a backup that is used."""
+    """Resumes a copy under another root with its own database, like a restored backup."""
     copy = case.folder / "copy"
     copy.mkdir(mode=0o700)
     case.undisturbed.copy_beginnings(copy)

@@ -1,7 +1,7 @@
 """An MLflow that is away, answers 500, never answers, takes 5 s for each answer, or is locked.
 
-The server is a real one, behind a proxy that breaks and repairs the connection. Only a locked one
-has no server: another process holds the SQLite database of the root.
+A real server runs behind a proxy, which breaks and repairs the connection. The locked case has no
+server: another process holds the SQLite database of the root.
 """
 
 import http.client
@@ -26,11 +26,11 @@ LOCKED = "locked"
 WAYS = ("away", "500", "silent", "slow", LOCKED)
 SLOW_SECONDS = 5.0
 LOCKED_SECONDS = 15.0
-# So many epochs must be recorded while the server is broken.
+# Number of epochs that must be recorded while the server is broken.
 EPOCHS_WITHOUT = 5
-# The share of rounds in which the server stays broken until the training has ended.
+# Share of rounds in which the server stays broken until the training has ended.
 TO_THE_END = 0.2
-# The largest share of the training thread's time that tracking may take.
+# Largest share of the training thread's time that tracking may take.
 MOST_PERCENT = 1.0
 
 
@@ -56,12 +56,12 @@ class Proxy(ThreadingHTTPServer):
         self.way = way
 
     def repair(self) -> None:
-        """Passes all requests on again, but for those that wait for an answer already."""
+        """Passes later requests on again; ends the connections of unanswered requests."""
         self.way = None
         self.repaired.set()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Says nothing: programs close connections that are not answered."""
+        """Prints nothing: programs close connections after a missing answer."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -69,13 +69,13 @@ class _Handler(BaseHTTPRequestHandler):
     server: Proxy
 
     def _answer(self) -> None:
-        """Answers a request as the proxy's `way` tells."""
+        """Answers a request in the way of the proxy."""
         way = self.server.way
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if way is not None:
             self.server.num_broken += 1
         if way == "away":
-            # A reset, as from a server that was killed.
+            # A connection reset, as from a killed server.
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
             return
@@ -127,11 +127,11 @@ def proxied(root: Path) -> Iterator[Proxy]:
 
 
 class Database:
-    """The database of a root without a server, which LOCKED holds by an exclusive transaction."""
+    """A root's database without a server; LOCKED holds it by an exclusive transaction."""
 
     def __init__(self, path: Path) -> None:
         self.uri = f"sqlite:///{path}"
-        # The timeout is for the end of a transaction of the training.
+        # The timeout covers a running transaction of the training.
         self._connection = sqlite3.connect(path, timeout=60, isolation_level=None)
 
     def break_by(self, way: str) -> None:
@@ -153,15 +153,15 @@ def _tracked(root: Path, way: str) -> AbstractContextManager[Proxy | Database]:
 
 
 def mlflow(folder: Path, round_: Round, outcome: Outcome) -> None:
-    """Breaks the server in the middle of a training, which must go on meanwhile.
+    """Breaks the server in the middle of a training, which must continue meanwhile.
 
-    Tracking must take less than MOST_PERCENT of the time of the training's thread.
+    Tracking must take less than MOST_PERCENT of the training thread's time.
     """
     case = Case(folder, round_, outcome, TRACKED)
     try:
         case.prepare()
         way, to_the_end = case.choose(WAYS), case.random.random() < TO_THE_END
-        # Beyond the time for which MLflow itself waits for a lock.
+        # Longer than MLflow's own timeout for a lock.
         least = case.random.uniform(0, LOCKED_SECONDS) if way == LOCKED else 0.0
         with _tracked(case.root, way) as server:
             case.changes["tracking"] = {"uri": server.uri}

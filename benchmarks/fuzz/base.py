@@ -3,7 +3,7 @@
     shop/      images, images.tar, labels.csv, shop.yaml and tar.yaml, as a user has them
     root/      a finished training `whole`, an interrupted one `cut`, a finished sweep `grid`
 
-The sweep is written as a driver and its trials write it, by the same functions, but without Ray.
+A driver's and its trials' own functions write the sweep, but without Ray.
 """
 
 import os
@@ -81,11 +81,11 @@ class Stop(Callbacks):
 
 
 def write_base(folder: Path) -> None:
-    """Writes everything to a new folder. Trains, so call it in a process of its own."""
+    """Writes everything to a new folder. Trains, so it should run in a separate process."""
     torch.set_num_threads(1)
     shop, root = folder / "shop", folder / "root"
     write_shop(shop)
-    # The recorded paths are relative, so that a copy of the folder reads its own files.
+    # With relative recorded paths, a copy of the folder reads its own files.
     os.chdir(shop)
     spec = load_spec(Path(SPEC))
     train_run(spec, root=root, name=WHOLE, callbacks=Callbacks())

@@ -1,4 +1,4 @@
-"""Cases of the fuzzing: a kind of file, its damage, and the commands that read it."""
+"""Cases of the fuzzing: a kind of file, its damage, and the commands for reading it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,16 +36,16 @@ EXPORTS: tuple[Command, ...] = tuple(
     ("export-tracking", name, "--to", "tensorboard", "--out", "../boards", *ROOT)
     for name in (SWEEP, WHOLE)
 )
-# The commands run in the folder of the shop.
+# The commands run in the folder `shop`.
 READS = (*SHOWN, *AUDITS, *EXPORTS, RESUME)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of file: the function that damages it, and the commands that read it.
+    """A kind of file: its damaging function, and the commands for reading it.
 
-    The function takes the case's folder, its generator, and the path at which code that a file
-    runs would leave a folder; it returns what it did. Commands beyond `limit` are drawn.
+    The function takes the case's folder, its generator, and the path of a folder, which only code
+    run from a file would make. It returns a description. At most `limit` commands are drawn.
     """
 
     damage: Callable[[Path, Random, Path], str]
@@ -54,7 +54,7 @@ class Kind:
 
 
 KINDS = {
-    # `sweep` comes only after a refusal: it must be refused, too, before Ray starts.
+    # `sweep` comes only after a refusal: it must also be refused before Ray starts.
     "spec": Kind(damage_spec, (("validate", SPEC), ("plan", SPEC, "--json"), ("sweep", SPEC))),
     "csv": Kind(
         damage_table,
@@ -94,26 +94,26 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Case:
-    """One damage, which its kind and its seed determine."""
+    """A damage, determined by its kind and its seed."""
 
     kind: str
     seed: int
 
     def damage(self, folder: Path, marker: Path) -> str:
-        """Damages a copy of the undamaged files; returns what it did."""
+        """Damages a copy of the undamaged files; returns a description."""
         rng = Random(f"{self.kind} {self.seed}")
         return " ".join(KINDS[self.kind].damage(folder, rng, marker).split())
 
     @property
     def commands(self) -> tuple[Command, ...]:
-        """The commands that read the damaged files, in their order."""
+        """The commands for reading the damaged files, in their order."""
         kind = KINDS[self.kind]
-        # A generator of its own: a change of the damages leaves the commands as they are.
+        # A separate generator: a change of the damages does not change the commands.
         count = min(kind.limit, len(kind.commands))
         chosen = Random(f"commands {self.seed}").sample(range(len(kind.commands)), count)
         return tuple(kind.commands[index] for index in sorted(chosen))
 
 
 def planned(kinds: list[str], rounds: int, seed: int) -> list[Case]:
-    """Returns the cases: kinds in turns, each with the next seed."""
+    """Returns the cases: the kinds in turns, with increasing seeds."""
     return [Case(kinds[index % len(kinds)], seed + index) for index in range(rounds)]

@@ -16,16 +16,16 @@ from click.testing import CliRunner, Result
 from benchmarks.fuzz.cases import Command
 from mtcon_ray.cli.main import program
 
-# Characters of a line of an error, which has a line for each thing that is wrong.
+# Largest length of a line in an error message, which has a line per problem.
 MAX_LINE = 1000
 TRACE = re.compile(r"Traceback|^error: unexpected.*|\.py:\d+: \w*Warning", re.MULTILINE)
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-# These may be left by a command that fails: the cache, traces, and files of a repeatable export.
+# A failed command may leave the cache, traces, and files of a repeatable export.
 MAY_BE_LEFT = {"store", "log", "boards", "exported"}
 
 
 def enter(folder: Path) -> None:
-    """Changes to the shop of a case, with a home and a folder for temporary files of its own."""
+    """Changes to the shop of a case, with its own home and folder for temporary files."""
     (folder / "tmp").mkdir(exist_ok=True)
     os.chdir(folder / "shop")
     os.environ.update(HOME=str(folder / "home"), TMPDIR=str(folder / "tmp"))
@@ -44,13 +44,13 @@ def run_commands(
 ) -> Iterator[tuple[str, float | None, str, str]]:
     """Runs the commands one after another in the folder of a case.
 
-    Yields each command's line before it runs, with None, and afterwards with its seconds, how it
-    ended ("accepted" or "refused"), and what is wrong with that, "" if nothing is.
+    Yields each command's line with None before it runs. Afterwards yields the line, the seconds,
+    "accepted" or "refused", and the problems, "" without problems.
     """
     refused = False
     for command in commands:
         if command[0] == "sweep" and not refused:
-            continue  # it would start Ray
+            continue  # the command would start Ray
         line = f"mtcon-ray {' '.join(command)}"
         yield line, None, "", ""
         before, begin = visible(folder), time.perf_counter()
@@ -68,7 +68,7 @@ def run_commands(
 
 
 def visible(folder: Path) -> set[str]:
-    """Returns the names that a refused command must leave as they are."""
+    """Returns the paths in which a refused command must not leave new files."""
     inner = ("", "shop", "root", "root/sweeps", "root/runs", "tmp")
     entries = (
         entry for name in inner if (folder / name).is_dir() for entry in (folder / name).iterdir()
@@ -77,7 +77,7 @@ def visible(folder: Path) -> set[str]:
 
 
 def judge(command: Command, result: Result) -> Iterator[str]:
-    """Yields what is wrong with the end of a command."""
+    """Yields the problems in a command's output and exit code."""
     output = f"{result.stderr}\n{result.stdout}"
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         yield f"raised {result.exception!r}"[:300]
@@ -100,7 +100,7 @@ def judge(command: Command, result: Result) -> Iterator[str]:
 
 
 def _wrong_output(command: Command, output: str) -> Iterator[str]:
-    """Yields what is wrong with the output of a command that has succeeded."""
+    """Yields the problems in a successful command's output."""
     if not output.strip():
         yield "printed nothing"
     elif "--json" in command:

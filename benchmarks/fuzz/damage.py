@@ -1,7 +1,7 @@
-"""Damages that fit any file: to bytes, to text, and to nested plain values.
+"""Damages for any file: to bytes, to text, and to nested plain values.
 
-Each function takes the random generator of its case, so that a case can be repeated, and returns
-what it did in words.
+Each function takes the random generator of its case, which makes the case repeatable, and returns
+a description of the damage.
 """
 
 import shutil
@@ -34,7 +34,7 @@ ODD_NUMBERS: tuple[Any, ...] = (
 
 
 def odd_value(rng: Random, depth: int = 0) -> Any:
-    """Returns a value that no field expects: of any plain type, empty, huge or nested."""
+    """Returns a value unexpected in any field: of any plain type, empty, huge or nested."""
     kind = rng.randrange(8)
     if kind < 3:
         return rng.choice(ODD_NUMBERS)
@@ -95,7 +95,7 @@ def damage_tree(tree: Any, rng: Random) -> str:
             value = tree
             for step in other:
                 value = value[step]
-            # As a copy, because a tree that holds itself has no end.
+            # Copied, because a tree that contains itself would be endless.
             parent[key] = _copied(value)
             return f"{where} has the value of {'.'.join(map(str, other))}"
         case 3 if isinstance(parent, list) and isinstance(key, int):
@@ -206,7 +206,7 @@ def damage_text(data: bytes, rng: Random) -> Damaged:
 
 
 def replace_file(path: Path, rng: Random) -> str:
-    """Puts something else in the place of a file: nothing, a folder, or a link without an end."""
+    """Replaces a file by nothing, a folder, a link to itself, or an empty file."""
     path.unlink()
     match rng.randrange(4):
         case 0:
@@ -225,7 +225,7 @@ def replace_file(path: Path, rng: Random) -> str:
 def damage_file(
     path: Path, rng: Random, way: Callable[[bytes, Random], Damaged] = damage_bytes
 ) -> str:
-    """Damages a file's content, or in one of ten cases puts something else in its place."""
+    """Damages a file's content, or replaces the file in a tenth of the cases."""
     if rng.random() < 0.1:
         return replace_file(path, rng)
     data, what = way(path.read_bytes(), rng)
@@ -234,6 +234,6 @@ def damage_file(
 
 
 def copy_base(base: Path, case: Path) -> None:
-    """Copies the undamaged files to a case's folder, which is made anew."""
+    """Copies the undamaged files to a case's folder and removes its old content."""
     shutil.rmtree(case, ignore_errors=True)
     shutil.copytree(base, case)

@@ -1,4 +1,4 @@
-"""Damaged checkpoints and predictions: bytes, pickles that would run code, and other values."""
+"""Damaged checkpoints and predictions: bytes, malicious pickles, and other values."""
 
 import os
 import pickle
@@ -24,7 +24,7 @@ FILES = (
 
 
 class Malicious:
-    """A value whose pickle makes the marker file when it is read."""
+    """A value with a pickle that makes the marker folder when it is read."""
 
     def __init__(self, marker: Path) -> None:
         self.marker = marker
@@ -34,7 +34,7 @@ class Malicious:
 
 
 def damage_network(folder: Path, rng: Random, marker: Path) -> str:
-    """Damages one of the checkpoints or predictions, in one of five cases two of them."""
+    """Damages a checkpoint or a file of predictions, or two files in a fifth of the cases."""
     chosen = rng.sample(FILES, 1 if rng.random() < 0.8 else 2)
     return "; ".join(_damage(folder / "root" / name, rng, marker) for name in chosen)
 
@@ -54,7 +54,7 @@ def _damage(path: Path, rng: Random, marker: Path) -> str:
 
 
 def _plant(path: Path, rng: Random, marker: Path) -> str:
-    """Puts a pickle that would run code in the place of the file or of a part of it."""
+    """Replaces the file or a part of it by a pickle that would run code."""
     bad, protocol = Malicious(marker), rng.choice((2, 4, 5))
     what = rng.choice(("pickle", "torch", "legacy", "part", "numpy"))
     if path.suffix == ".npz":
@@ -76,26 +76,26 @@ def _plant(path: Path, rng: Random, marker: Path) -> str:
 
 
 def _compress(path: Path, rng: Random) -> str:
-    """Writes the parts of the file compressed, one of them as 64 MiB of zeros."""
+    """Writes the parts of the file compressed, including a part of 64 MiB of zeros."""
     _rewrite(path, {"data/0": bytes(1 << 26)}, ZIP_DEFLATED)
     return f"{path.name}: compressed, with 64 MiB of zeros"
 
 
 def _rewrite(path: Path, parts: dict[str, bytes], compression: int) -> None:
-    """Writes a zip again, with other content for the parts whose names end so."""
+    """Writes a zip again, with new content for the parts with these name endings."""
     with ZipFile(path) as old:
         content = {name: old.read(name) for name in old.namelist()}
     file = BytesIO()
     with ZipFile(file, "w", compression) as new:
         for name, data in content.items():
             found = [value for end, value in parts.items() if name.endswith(end)]
-            # With a fixed date, so that the same seed gives the same bytes.
+            # A fixed date gives the same bytes for the same seed.
             new.writestr(ZipInfo(name), found[0] if found else data, compression)
     path.write_bytes(file.getvalue())
 
 
 def _change(path: Path, rng: Random) -> str:
-    """Changes a value or a tensor of a checkpoint; the file itself is whole."""
+    """Changes a value or a tensor of a checkpoint; the file format stays valid."""
     state: dict[str, Any] = torch.load(path, weights_only=True)
     tensors = [at for at in places(state) if isinstance(_at(state, at), torch.Tensor)]
     if tensors and rng.random() < 0.4:
@@ -127,7 +127,7 @@ def _at(tree: Any, at: tuple[str | int, ...]) -> Any:
 
 
 def _change_arrays(path: Path, rng: Random) -> str:
-    """Changes an array of the predictions; the file itself is whole."""
+    """Changes an array of the predictions; the file format stays valid."""
     with np.load(path) as file:
         arrays = {name: file[name] for name in file.files}
     name = rng.choice(sorted(arrays))

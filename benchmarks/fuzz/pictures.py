@@ -22,7 +22,7 @@ TEXTS = (
 
 
 def png(width: int, height: int, *chunks: tuple[bytes, bytes]) -> bytes:
-    """Returns a PNG of this width and height in its header, with these chunks behind it."""
+    """Returns a PNG with this width and height in its header, followed by these chunks."""
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     parts = [(b"IHDR", header), *chunks, (b"IEND", b"")]
     framed = (
@@ -33,11 +33,11 @@ def png(width: int, height: int, *chunks: tuple[bytes, bytes]) -> bytes:
 
 
 def encoded(format: str, mode: str, width: int, height: int, rng: Random) -> bytes | None:
-    """Returns an image of random pixels as a file, or None if the format has no such mode."""
+    """Returns an image of random pixels as a file, or None if the format lacks the mode."""
     pixels = np.frombuffer(rng.randbytes(width * height * 3), np.uint8)
     image = Image.fromarray(pixels.reshape(height, width, 3))
     try:
-        # Pillow converts to most modes from one of these two only.
+        # Pillow converts to most modes only from L and RGB.
         image = image.convert("L") if mode in ("I;16", "I", "F", "LA") else image
         file = BytesIO()
         image.convert(mode).save(file, format)
@@ -61,7 +61,7 @@ def _other(data: bytes, rng: Random) -> tuple[bytes, str]:
 
 
 def _bomb(data: bytes, rng: Random) -> tuple[bytes, str]:
-    """Returns a small file that claims to be, or unpacks to, a large one."""
+    """Returns a small file with a claimed or unpacked size far above its own."""
     zeros = zlib.compress(bytes(1 << 26), 9)  # 64 MiB
     side = rng.choice((9_000, 20_000, 2**31 - 1))
     ways = (
@@ -80,7 +80,7 @@ def _bomb(data: bytes, rng: Random) -> tuple[bytes, str]:
 
 
 def _exif(data: bytes, rng: Random) -> tuple[bytes, str]:
-    """Returns a JPEG whose EXIF block is damaged."""
+    """Returns a JPEG with a damaged EXIF block."""
     image, file = Image.new("RGB", (24, 24), "red"), BytesIO()
     exif = Image.Exif()
     exif[0x0112] = rng.randrange(20)

@@ -1,8 +1,8 @@
-"""`python -m benchmarks fuzz [KIND ...]`: damages files and runs the commands that read them.
+"""`python -m benchmarks fuzz [KIND ...]`: damages files and reads them by the commands.
 
-Each case damages a copy of a user's files or of a root in one way, which its kind and seed
-determine. A command passes if it succeeds, or ends with the exit code 1 or 2, one clear error and
-nothing new under `sweeps/` and `runs/`. A failed case prints the line that repeats it, and leaves
+A case damages a copy of a user's files or of a root, as its kind and seed determine. A command
+passes if it succeeds. It also passes if it ends with the exit code 1 or 2, a single clear error and
+nothing new under `sweeps/` and `runs/`. A failed case prints the line for repeating it, and leaves
 its files in the folder.
 """
 
@@ -23,7 +23,7 @@ HEADER = ("file", "cases", "commands", "accepted", "failed cases", "median s", "
 
 
 def main(arguments: Sequence[str]) -> bool:
-    """Runs the cases and prints a table; returns False if one failed."""
+    """Runs the cases and prints a table; returns False if a case failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks fuzz", description=__doc__)
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join(KINDS))
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="number of cases, all together")
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> bool:
 
 
 def run(cases: Sequence[Case], folder: Path, limit: float = LIMIT) -> list[Outcome]:
-    """Runs cases one after another and prints those that fail, whose files stay in `folder`."""
+    """Runs cases in turn and prints the failed cases; their files stay in `folder`."""
     base, outcomes = folder / "base", []
     folder.mkdir(parents=True, exist_ok=True)
     preload()
@@ -60,7 +60,7 @@ def run(cases: Sequence[Case], folder: Path, limit: float = LIMIT) -> list[Outco
 
 
 def lines(outcome: Outcome) -> list[str]:
-    """Returns a failed case in words, with the command that repeats it."""
+    """Returns the description of a failed case, with the command for repeating it."""
     case = outcome.case
     again = f"python -m benchmarks fuzz --rounds 1 --seed {case.seed} {case.kind}"
     found = [f"  {problem}" for problem in outcome.problems]
@@ -68,7 +68,7 @@ def lines(outcome: Outcome) -> list[str]:
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """Returns a row per kind of file, and one of all."""
+    """Returns a row per kind of file, and a row for all kinds."""
     rows = []
     for kind in (*KINDS, "all"):
         own = [outcome for outcome in outcomes if kind in (outcome.case.kind, "all")]

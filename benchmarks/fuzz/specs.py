@@ -1,4 +1,4 @@
-"""Damaged specs: values of other types in fields of the schema, and YAML that is no plain text."""
+"""Damaged specs: values of other types in fields of the schema, and unusual YAML."""
 
 from pathlib import Path
 from random import Random
@@ -18,7 +18,7 @@ from benchmarks.fuzz.damage import (
 from mtcon_ray.base.registry import field_paths
 from mtcon_ray.spec.run_spec import RunSpec
 
-# Lines that a YAML reader may trip over. The first ones would run code in an unsafe reader.
+# Lines that may confuse a YAML reader. The first lines would run code in an unsafe reader.
 LINES = (
     '!!python/object/apply:os.system ["touch {marker}"]',
     'x: !!python/object/new:os.system ["touch {marker}"]',
@@ -71,7 +71,7 @@ LINES = (
 
 
 def damage_spec(folder: Path, rng: Random, marker: Path) -> str:
-    """Damages the spec of the shop in one or several places."""
+    """Damages the spec of the shop in a single place or several places."""
     path = folder / "shop" / SPEC
     match rng.randrange(10):
         case 0 | 1:
@@ -90,7 +90,7 @@ def damage_spec(folder: Path, rng: Random, marker: Path) -> str:
 
 
 def _set(tree: Any, rng: Random) -> str:
-    """Sets a field of the schema, of any kind of its section, to an odd value."""
+    """Sets a field of the schema to an odd value, for any kind of its section."""
     *sections, name = rng.choice(field_paths(RunSpec)).split(".")
     for section in sections:
         if not isinstance(tree.get(section), dict):
@@ -101,13 +101,13 @@ def _set(tree: Any, rng: Random) -> str:
 
 
 def written(tree: Any) -> bytes:
-    """Returns a tree as YAML, also one with integers of more digits than Python prints."""
+    """Returns a tree as YAML, including integers of more digits than Python prints."""
     text: str = yaml.dump(tree, Dumper=yaml.SafeDumper, sort_keys=False, allow_unicode=True)
     return text.encode("utf-8", "surrogatepass")
 
 
 def damage_recorded(path: Path, rng: Random) -> Damaged:
-    """Returns the recorded spec of a sweep or training with one value changed."""
+    """Returns the recorded spec of a sweep or training with a changed value."""
     tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     told = damage_tree(tree, rng)
     return written(tree), told

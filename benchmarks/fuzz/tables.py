@@ -79,7 +79,7 @@ def _cells(rows: Rows, rng: Random) -> str:
 
 
 def _names(rows: Rows, rng: Random) -> str:
-    """Names images that are elsewhere or nowhere."""
+    """Changes image names to paths elsewhere or nowhere."""
     name, share = rng.choice(OUTSIDE), rng.choice((0.02, 1.0))
     for row in rows[1:]:
         if rng.random() < share:
@@ -88,7 +88,7 @@ def _names(rows: Rows, rng: Random) -> str:
 
 
 def _header(rows: Rows, rng: Random) -> str:
-    """Renames a column, also as another one."""
+    """Renames a column, sometimes to another column's name."""
     column = rng.randrange(len(rows[0]))
     rows[0][column] = rng.choice((*ODD_TEXTS, *rows[0], *rows[0], *rows[0]))
     return f"column {column} is named {shown(rows[0][column])}"
@@ -127,7 +127,7 @@ def _row(rows: Rows, rng: Random) -> str:
 
 
 def _quote(rows: Rows, rng: Random) -> str:
-    """Puts quotes that do not close, or that hold separators and line ends."""
+    """Puts in quotes without a closing quote, or around separators and line ends."""
     row = rows[rng.randrange(len(rows))] or rows[0]
     cell = rng.randrange(len(row))
     row[cell] = rng.choice(('"', '"x', 'x"y', '"a""', '"a,b"', '"a\nb"', '"' * 5, "'a,b'"))

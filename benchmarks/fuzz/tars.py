@@ -1,4 +1,4 @@
-"""Damaged tars: members that lead outside, wrong headers, and tars that unpack to large files."""
+"""Damaged tars: members outside the folder, wrong headers, and huge unpacked sizes."""
 
 import copy
 import gzip
@@ -24,7 +24,7 @@ TYPES = {
 
 
 def damage_tar(folder: Path, rng: Random, marker: Path) -> str:
-    """Damages the tar of the shop, which is packed in one of three cases."""
+    """Damages the tar of the shop, and packs it in a third of the cases."""
     path = folder / "shop" / TAR
     told = []
     if rng.random() < 0.6:
@@ -46,7 +46,7 @@ def _members(path: Path) -> Iterator[Member]:
 
 
 def _rewrite(path: Path, rng: Random, marker: Path) -> str:
-    """Writes the tar again with one or several members changed."""
+    """Writes the tar again with changes to a member or several members."""
     members = [*_members(path)]
     told = [rng.choice(WAYS)(members, rng) for _ in range(rng.choice((1, 1, 3))) if members]
     for member, _ in members:
@@ -101,7 +101,7 @@ WAYS: tuple[Callable[[list[Member], Random], str], ...] = (
 
 
 def _header(data: bytes, rng: Random) -> tuple[bytes, str]:
-    """Changes a field of one header, and makes its checksum fit again."""
+    """Changes a field of a header, and corrects its checksum."""
     headers = [at for at in range(0, len(data), 512) if data[at + 257 : at + 262] == b"ustar"]
     if not headers:
         return damage_bytes(data, rng)
@@ -122,11 +122,11 @@ def _header(data: bytes, rng: Random) -> tuple[bytes, str]:
 
 
 def _pack(path: Path, spec: Path, rng: Random) -> str:
-    """Packs the tar with gzip, sometimes behind or before much that it unpacks to."""
+    """Packs the tar with gzip, or in a variant, such as with 256 MiB of zeros at its end."""
     data, what = path.read_bytes(), rng.choice(("", "", "bomb", "twice", "not", "trailer"))
     match what:
         case "bomb":
-            data += bytes(1 << 28)  # 256 MiB, a quarter of one in the packed file
+            data += bytes(1 << 28)  # 256 MiB, about 0.25 MiB in the packed file
         case "twice":
             data = gzip.compress(data, 1, mtime=0)
     packed = data if what == "not" else gzip.compress(data, 1, mtime=0)

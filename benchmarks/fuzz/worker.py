@@ -1,4 +1,4 @@
-"""A process per case: a crash or a hang of a command ends that process, and is reported."""
+"""A process per case: a crash or a hang of a command ends only this process and is reported."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from benchmarks.fuzz.cases import Case
 from benchmarks.fuzz.check import enter, run_commands
 from benchmarks.fuzz.damage import copy_base
 
-# Of the process of a case. Reading a file of some kilobytes must not take more memory.
+# Limit of a case's process. Reading a file of some kilobytes must not need more memory.
 MAX_BYTES = 6 << 30
 # Imported once, before the processes are forked, because each import takes seconds.
 PRELOADED = (
@@ -48,9 +48,9 @@ def preload() -> None:
 
 
 def make_base(folder: Path) -> None:
-    """Writes the undamaged files in a process of its own, because it trains.
+    """Writes the undamaged files in a separate process, because it trains.
 
-    Raises AssertionError if that fails.
+    Raises AssertionError after a failure.
     """
     part = folder.with_name(f"{folder.name}.part")
     said = [*forked(lambda tell: write_base(part), limit=600, output=folder.with_name("base.log"))]
@@ -59,7 +59,7 @@ def make_base(folder: Path) -> None:
 
 
 def run_case(case: Case, base: Path, folder: Path, limit: float) -> Outcome:
-    """Runs a case in a process of its own; each of its commands may take `limit` seconds."""
+    """Runs a case in a separate process; each command may take `limit` seconds."""
     outcome, running = Outcome(case), "the damage"
 
     def work(tell: Callable[..., None]) -> None:
@@ -86,7 +86,7 @@ def run_case(case: Case, base: Path, folder: Path, limit: float) -> Outcome:
                         outcome.problems.append(f"{running}: {problem}")
             case _:
                 outcome.problems.append(f"{running}: {told[0]}")
-    # Lines that libraries in C or other threads have written past the command.
+    # Lines written past the command's streams, by C libraries or other threads.
     if text := log.read_text(encoding="utf-8", errors="replace").strip():
         outcome.problems.append(f"written past the command: {text[-300:]}")
     if not outcome.problems:
@@ -99,8 +99,8 @@ def forked(
 ) -> Iterator[tuple[Any, ...]]:
     """Runs `work` in a forked process; yields the arguments of its calls of `tell`.
 
-    A process that tells nothing for `limit` seconds is killed. That, a crash and an exception are
-    yielded as ("failed", reason). Standard output and error of the process go to a file.
+    Kills the process if `limit` seconds pass without a call of `tell`. After a kill, a crash or an
+    exception, yields ("failed", reason). The process's standard output and error go to a file.
     """
     reading, writing = os.pipe()
     child = os.fork()
@@ -116,7 +116,7 @@ def forked(
                 os.waitpid(child, 0)
                 yield "failed", f"has not ended after {limit:g} s"
                 return
-            # A line is written at once, so this does not block for longer.
+            # The process writes whole lines, so this does not block for longer.
             line = lines.readline()
             if not line:
                 break
@@ -128,7 +128,7 @@ def forked(
 
 
 def _run_and_exit(work: Callable[[Callable[..., None]], None], writing: int, output: Path) -> None:
-    """Runs the work in the forked process, which never returns to the caller's code."""
+    """Runs the work in the forked process; never returns to the caller's code."""
     code = 1
     try:
         log = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

@@ -45,7 +45,7 @@ LEFT_SECONDS = 10.0
 class Moment:
     """A moment of a command: `epoch` recorded epochs, `seconds` later, then the next `write`.
 
-    `epoch` 0 is the command's start. `write` is None, DECODING or one of WRITES.
+    `epoch` 0 is the command's start. `write` is None, DECODING or a name in WRITES.
     """
 
     epoch: int
@@ -59,7 +59,7 @@ class Moment:
 
 
 class Case:
-    """The run of one round."""
+    """The run of a round."""
 
     def __init__(self, folder: Path, round_: Round, outcome: Outcome, job: Job) -> None:
         self.undisturbed = Undisturbed(folder, job)
@@ -96,7 +96,7 @@ class Case:
         return sum(len(trial.reports) for trial in self.undisturbed.trials.values())
 
     def prepare(self, *, fresh: bool = False) -> None:
-        """Makes the root; a fresh root has no MLflow database and no decoded images."""
+        """Makes the root, without MLflow database and decoded images if `fresh`."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not fresh:
             self.undisturbed.copy_beginnings(self.root)
@@ -107,7 +107,7 @@ class Case:
         return self.launch(self.job.words(self.root, spec, *more), **options)
 
     def resume(self) -> Command:
-        """Resumes by the command of a user; starts if no spec is recorded yet."""
+        """Resumes by the command of a user, or starts if no spec is recorded yet."""
         self._count_lost_epochs()
         return self.start(*(self.job.resuming if (self.run / SPEC_FILE).exists() else ()))
 
@@ -158,7 +158,7 @@ class Case:
         return Moment(epoch, self.random.uniform(0, 0.3))
 
     def reach(self, command: Command, moment: Moment) -> bool:
-        """Waits for the moment and returns True; returns False if the command ends earlier."""
+        """Waits for the moment and returns True, or False if the command ends earlier."""
         reached = (
             command.until(lambda: self.num_epochs >= moment.epoch, f"epoch {moment.epoch}")
             and self._pause(command, moment.seconds)
@@ -227,7 +227,7 @@ class Case:
             self.outcome.problems.append(problem)
 
     def expect_end(self, command: Command, codes: Sequence[int], words: str = "") -> None:
-        """Waits for the end of a command; checks its exit code and its output for `words`."""
+        """Waits for the end of a command, and checks its exit code and its output for `words`."""
         code, said = command.wait(), command.printed()
         shown = f"ended with {code}: {last_line(command)}"
         self.outcome.happened.append(shown[:300])
@@ -248,7 +248,7 @@ class Case:
         return int(state["last"]["epoch"]) if state and state["last"] else 0
 
     def trials(self) -> dict[str, TrialResult]:
-        """Returns the trials by their searched values; none if they cannot be read."""
+        """Returns the trials by their searched values, or {} if they cannot be read."""
         try:
             return trials_of(self.job, self.root)
         except MtconError as error:
@@ -258,7 +258,7 @@ class Case:
     # --- the final check
 
     def judge(self) -> None:
-        """Compares records and parameters with the undisturbed run; the audit finds nothing."""
+        """Compares records and parameters with the undisturbed run, and runs the audit."""
         found = self.trials()
         for key, wanted in self.undisturbed.trials.items():
             trial = found.get(key)

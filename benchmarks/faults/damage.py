@@ -150,7 +150,7 @@ JOURNAL: tuple[tuple[str, Callable[[Case], Path], Damage], ...] = (
 
 
 def damage(folder: Path, round_: Round, outcome: Outcome) -> None:
-    """Kills the driver, damages one of its files, and resumes.
+    """Kills the driver, damages a file of the run, and resumes.
 
     The resume recovers, or refuses with a clear error. After a refusal, the file is restored from a
     backup, or the cached images are deleted as the message says, and the run is resumed again.
@@ -158,7 +158,7 @@ def damage(folder: Path, round_: Round, outcome: Outcome) -> None:
     case = Case(folder, round_, outcome, job_of(round_))
     try:
         case.prepare()
-        # A sweep's damage is limited to its journal; all other files are a training's.
+        # In a sweep, only the journal is damaged. All other files belong to a training.
         variants = JOURNAL if case.job.is_sweep else VARIANTS
         turn = round_.number // 4 if case.job.is_sweep else round_.number - round_.number // 4
         name, find, do = variants[turn % len(variants)]

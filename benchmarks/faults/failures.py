@@ -10,7 +10,7 @@ from mtcon_ray.base.status import Status
 from mtcon_ray.spec.search import SearchSpec
 from tests.sweep.small_sweeps import failing_steps
 
-# Runs in a step of the trial with this temperature; the other trial must not be affected.
+# Runs in a step of the trial with this temperature. The other trial must not be affected.
 VICTIM = "run.spec.method.temperature == 0.5 and run.step == {step}"
 TORCH = "__import__('torch')"
 WAYS: Mapping[str, tuple[str, str]] = {
@@ -27,7 +27,7 @@ STALL_FIELD, STALL_MINUTES = "stall_minutes", 2
 
 
 def trial_error(folder: Path, round_: Round, outcome: Outcome) -> None:
-    """Breaks one trial of two: its reason is recorded and the sweep continues."""
+    """Breaks a trial of two: the reason is recorded and the sweep continues."""
     case = Case(folder, round_, outcome, SWEEP)
     try:
         case.prepare()
@@ -64,6 +64,6 @@ def trial_error(folder: Path, round_: Round, outcome: Outcome) -> None:
 
 
 def _once(folder: Path) -> str:
-    """Returns an expression; the first process that evaluates it hangs."""
+    """Returns an expression that hangs in the first process to evaluate it."""
     marker = f"__import__('pathlib').Path({str(folder / 'hung')!r})"
     return f"not {marker}.exists() and ({marker}.touch(), __import__('time').sleep(1e6)) is None"

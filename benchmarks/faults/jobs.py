@@ -152,7 +152,7 @@ class Undisturbed:
         times.write_text(json.dumps([min(written), max(written), ended]), encoding="utf-8")
 
     def copy_beginnings(self, root: Path) -> None:
-        """Copies the empty database and the decoded images to a root; making both takes seconds."""
+        """Copies the empty database and the decoded images to a root, because making them is slow."""
         shutil.copy(self.folder / EMPTY, mlflow_database(root))
         shutil.copytree(cache_folder(self.root), cache_folder(root))
 
@@ -221,7 +221,7 @@ def num_epochs(folder: Path) -> int:
 
 
 def num_epochs_of(log: Path) -> int:
-    """Returns the number of epochs in an event log; cheap, because it is called very often."""
+    """Returns the number of epochs in an event log, without parsing: it is called very often."""
     return log.read_bytes().count(b'"kind": "report"')
 
 

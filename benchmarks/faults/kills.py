@@ -1,4 +1,4 @@
-"""Kills: of the driver, of all or a part of Ray, of a trial's process, of one of its workers."""
+"""Kills: of the driver, of all or a part of Ray, of a trial's process, of a trial's worker."""
 
 import time
 from pathlib import Path
@@ -58,12 +58,12 @@ def _kill_driver(case: Case, *, and_ray: bool) -> None:
 
 
 def trial(folder: Path, round_: Round, outcome: Outcome) -> None:
-    """Kills a trial's process; the sweep restarts the trial by itself."""
+    """Kills a trial's process and expects the sweep to restart the trial by itself."""
     _kill_part(Case(folder, round_, outcome, SWEEP), TRIAL_TITLE)
 
 
 def rank(folder: Path, round_: Round, outcome: Outcome) -> None:
-    """Kills one of a trial's two workers; the trial recovers by itself."""
+    """Kills a worker of two and expects the trial to recover by itself."""
     _kill_part(Case(folder, round_, outcome, PAIR), WORKER_TITLE)
 
 
@@ -97,7 +97,7 @@ def _kill_part(case: Case, title: str) -> None:
 
 
 def ray(folder: Path, round_: Round, outcome: Outcome) -> None:
-    """Kills the raylet or the GCS of a local Ray; the sweep ends by itself and is resumed."""
+    """Kills the raylet or the GCS of a local Ray, waits for the sweep's end, and resumes."""
     case = Case(folder, round_, outcome, SWEEP)
     try:
         case.prepare()

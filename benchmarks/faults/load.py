@@ -30,7 +30,7 @@ SHARED_MEMORY = Path("/dev/shm")
 
 @dataclass(frozen=True)
 class Load:
-    """The size of a load run; `every` is in seconds."""
+    """The size of a load run, with a fault `every` seconds."""
 
     trials: int = 12
     at_a_time: int = 2
@@ -85,7 +85,7 @@ class Load:
             case.close()
 
     def _pause(self, command: Command) -> bool:
-        """Waits until the next fault; returns False if the sweep has ended."""
+        """Waits until the next fault and returns True, or False if the sweep has ended."""
         end = time.monotonic() + self.every
         return command.until(lambda: time.monotonic() > end, "the next fault", self.every + 60)
 

@@ -21,7 +21,7 @@ WAYS = (signal.SIGKILL, signal.SIGSTOP)
 
 
 def node(folder: Path, round_: Round, outcome: Outcome) -> None:
-    """Cuts off a node; the sweep continues its trial on the other node by itself."""
+    """Cuts off a node and expects its trial to continue on the other node."""
     case = Case(folder, round_, outcome, SWEEP)
     try:
         case.prepare()
@@ -50,7 +50,7 @@ def node(folder: Path, round_: Round, outcome: Outcome) -> None:
 
 @contextmanager
 def cluster_of(*num_cpus: int, **variables: str) -> Iterator[Cluster]:
-    """Starts nodes with these numbers of CPUs, which may exceed the machine's; the head is first.
+    """Starts a head and nodes with these numbers of CPUs, which may exceed the machine's.
 
     Trials on the nodes see `variables` in their environment.
     """

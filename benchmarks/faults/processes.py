@@ -16,7 +16,7 @@ POLL_SECONDS = 0.05
 
 
 class Command:
-    """A command in a session of its own; its output is a file."""
+    """A command in a session of its own, with a file for its output."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Command:
 
     @property
     def has_ended(self) -> bool:
-        """True after the end of the command itself; its children may still run."""
+        """True after the end of the command itself, even if its children still run."""
         return self.process.poll() is not None
 
     def wait(self, seconds: float = PATIENCE_SECONDS) -> int:
@@ -63,7 +63,7 @@ class Command:
         seconds: float = PATIENCE_SECONDS,
         pause: float = POLL_SECONDS,
     ) -> bool:
-        """Waits until `ready()` and returns True; returns False if the command ends earlier.
+        """Waits until `ready()` and returns True, or False if the command ends earlier.
 
         Raises TimeoutError after `seconds`.
         """
@@ -94,7 +94,7 @@ class Command:
 
 
 def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> bool:
-    """Sends a signal; returns False if the process is gone."""
+    """Sends a signal and returns True, or False if the process is gone."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:

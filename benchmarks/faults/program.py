@@ -3,7 +3,7 @@
 Each round starts a tiny training or sweep as a process and breaks it at a moment drawn from the
 seed. It resumes the run or waits for its recovery, runs `mtcon-ray audit`, and compares all
 parameters bit for bit with an undisturbed run. The folder has a line per finished round, and a new
-start runs the missing rounds. A failed round leaves its files; delete its line to run it again.
+start runs the missing rounds. A failed round leaves its files. Delete its line to run it again.
 """
 
 import argparse
@@ -42,7 +42,7 @@ ROUNDS = 3
 
 
 def main(arguments: Sequence[str]) -> bool:
-    """Runs the rounds missing in the folder and prints the table; returns False after a failure."""
+    """Runs the missing rounds and prints the table. Returns False if a round failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks faults", description=__doc__)
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join(KINDS))
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of each kind")
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str]) -> bool:
 
 
 def _round(folder: Path, kind: Kind, round_: Round, outcome: Outcome) -> None:
-    """Runs one round in a new folder, and removes its files if it has passed."""
+    """Runs a round in a new folder, and removes its files if it has passed."""
     files = folder / "rounds" / round_.name
     shutil.rmtree(files, ignore_errors=True)
     kind(folder, round_, outcome)

@@ -27,7 +27,7 @@ HEADER = (
 
 @dataclass(frozen=True)
 class Round:
-    """A round; its three fields determine all its random choices."""
+    """A round with three fields, which determine all its random choices."""
 
     kind: str
     number: int
@@ -115,7 +115,7 @@ def run_missing(
     commit: str = "",
     show: Callable[[str], None] = print,
 ) -> bool:
-    """Runs and records the rounds missing in the record; returns False if a round failed.
+    """Runs and records the rounds missing in the record. Returns False if a round failed.
 
     An error of the round itself counts as a failure, because it may hide the fault's effect.
     """

@@ -35,7 +35,7 @@ MOST_PERCENT = 1.0
 
 
 class Proxy(ThreadingHTTPServer):
-    """A proxy on loopback in front of a server; `way` is None or one of WAYS but LOCKED."""
+    """A proxy on loopback in front of a server. `way` is None or in WAYS, except LOCKED."""
 
     daemon_threads = True
 
@@ -56,7 +56,7 @@ class Proxy(ThreadingHTTPServer):
         self.way = way
 
     def repair(self) -> None:
-        """Passes later requests on again; ends the connections of unanswered requests."""
+        """Passes later requests on again, and ends the connections of unanswered requests."""
         self.way = None
         self.repaired.set()
 
@@ -127,7 +127,7 @@ def proxied(root: Path) -> Iterator[Proxy]:
 
 
 class Database:
-    """A root's database without a server; LOCKED holds it by an exclusive transaction."""
+    """A root's database without a server. LOCKED holds it by an exclusive transaction."""
 
     def __init__(self, path: Path) -> None:
         self.uri = f"sqlite:///{path}"

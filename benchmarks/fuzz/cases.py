@@ -100,7 +100,7 @@ class Case:
     seed: int
 
     def damage(self, folder: Path, marker: Path) -> str:
-        """Damages a copy of the undamaged files; returns a description."""
+        """Damages a copy of the undamaged files and returns a description."""
         rng = Random(f"{self.kind} {self.seed}")
         return " ".join(KINDS[self.kind].damage(folder, rng, marker).split())
 

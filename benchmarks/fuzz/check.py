@@ -1,4 +1,4 @@
-"""Runs the commands of one case in this process and judges how each ends."""
+"""Runs the commands of a case in this process and judges the end of each command."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def enter(folder: Path) -> None:
 def run_commands(
     folder: Path, commands: tuple[Command, ...], marker: Path
 ) -> Iterator[tuple[str, float | None, str, str]]:
-    """Runs the commands one after another in the folder of a case.
+    """Runs the commands in turn in the folder of a case.
 
     Yields each command's line with None before it runs. Afterwards yields the line, the seconds,
     "accepted" or "refused", and the problems, "" without problems.

@@ -73,7 +73,7 @@ def places(tree: Any, at: Path_ = ()) -> Iterator[Path_]:
 
 
 def damage_tree(tree: Any, rng: Random) -> str:
-    """Changes one value of nested mappings and lists in place: its value, its type or its key."""
+    """Changes a value of nested mappings and lists in place: its value, its type or its key."""
     found = [*places(tree)]
     if not found:
         return "nothing to change"
@@ -119,7 +119,7 @@ def _copied(value: Any) -> Any:
 
 
 def _part(data: bytes, rng: Random) -> tuple[int, int]:
-    """Returns begin and end of a part of the data, short ones more often."""
+    """Returns begin and end of a part of the data, with short parts more often."""
     begin = rng.randrange(len(data) + 1)
     return begin, min(len(data), begin + rng.choice((1, 2, 8, 64, 512, len(data))))
 

@@ -95,7 +95,7 @@ def _rewrite(path: Path, parts: dict[str, bytes], compression: int) -> None:
 
 
 def _change(path: Path, rng: Random) -> str:
-    """Changes a value or a tensor of a checkpoint; the file format stays valid."""
+    """Changes a value or a tensor of a checkpoint, in a valid file format."""
     state: dict[str, Any] = torch.load(path, weights_only=True)
     tensors = [at for at in places(state) if isinstance(_at(state, at), torch.Tensor)]
     if tensors and rng.random() < 0.4:
@@ -127,7 +127,7 @@ def _at(tree: Any, at: tuple[str | int, ...]) -> Any:
 
 
 def _change_arrays(path: Path, rng: Random) -> str:
-    """Changes an array of the predictions; the file format stays valid."""
+    """Changes an array of the predictions, in a valid file format."""
     with np.load(path) as file:
         arrays = {name: file[name] for name in file.files}
     name = rng.choice(sorted(arrays))

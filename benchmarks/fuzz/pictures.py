@@ -1,4 +1,4 @@
-"""Damaged images: other kinds, depths and sizes, and small files that unpack to large ones."""
+"""Damaged images: other kinds, depths and sizes, and small files with a huge unpacked size."""
 
 import struct
 import zlib

@@ -23,7 +23,7 @@ HEADER = ("file", "cases", "commands", "accepted", "failed cases", "median s", "
 
 
 def main(arguments: Sequence[str]) -> bool:
-    """Runs the cases and prints a table; returns False if a case failed."""
+    """Runs the cases and prints a table. Returns False if a case failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks fuzz", description=__doc__)
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join(KINDS))
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="number of cases, all together")
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> bool:
 
 
 def run(cases: Sequence[Case], folder: Path, limit: float = LIMIT) -> list[Outcome]:
-    """Runs cases in turn and prints the failed cases; their files stay in `folder`."""
+    """Runs cases in turn and prints the failed cases, which leave their files in `folder`."""
     base, outcomes = folder / "base", []
     folder.mkdir(parents=True, exist_ok=True)
     preload()

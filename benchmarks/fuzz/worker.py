@@ -59,7 +59,7 @@ def make_base(folder: Path) -> None:
 
 
 def run_case(case: Case, base: Path, folder: Path, limit: float) -> Outcome:
-    """Runs a case in a separate process; each command may take `limit` seconds."""
+    """Runs a case in a separate process, with `limit` seconds for each command."""
     outcome, running = Outcome(case), "the damage"
 
     def work(tell: Callable[..., None]) -> None:
@@ -97,7 +97,7 @@ def run_case(case: Case, base: Path, folder: Path, limit: float) -> Outcome:
 def forked(
     work: Callable[[Callable[..., None]], None], limit: float, output: Path
 ) -> Iterator[tuple[Any, ...]]:
-    """Runs `work` in a forked process; yields the arguments of its calls of `tell`.
+    """Runs `work` in a forked process and yields the arguments of its calls of `tell`.
 
     Kills the process if `limit` seconds pass without a call of `tell`. After a kill, a crash or an
     exception, yields ("failed", reason). The process's standard output and error go to a file.
@@ -128,7 +128,7 @@ def forked(
 
 
 def _run_and_exit(work: Callable[[Callable[..., None]], None], writing: int, output: Path) -> None:
-    """Runs the work in the forked process; never returns to the caller's code."""
+    """Runs the work in the forked process, and never returns to the caller's code."""
     code = 1
     try:
         log = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

@@ -1,1 +1,1 @@
-"""Benchmarks of speed, memory and search cost; the results are in README.md."""
+"""Benchmarks of speed, memory and search cost, with results in README.md."""

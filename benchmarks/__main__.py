@@ -1,7 +1,7 @@
 """`python -m benchmarks [STAGE ...]` runs stages and prints their tables.
 
-Without names it runs all but those that start whole processes. `python -m benchmarks gpu [ROW ...]`
-checks and times one GPU. `python -m benchmarks fuzz [KIND ...]` damages files and reads them,
+Without names it runs all except the whole-process stages. `python -m benchmarks gpu [ROW ...]`
+checks and times a GPU. `python -m benchmarks fuzz [KIND ...]` damages files and reads them.
 `python -m benchmarks faults [KIND ...]` breaks runs and resumes them.
 """
 
@@ -11,7 +11,7 @@ from importlib import import_module
 
 from benchmarks.machine import describe_machine
 
-# Imported one by one: the stages of the core also run without Ray, Optuna and MLflow installed.
+# Imported separately: the core's stages also run without Ray, Optuna and MLflow.
 STAGES = (
     "views",
     "losses",
@@ -27,16 +27,16 @@ STAGES = (
     "search_curves",
     "search",
 )
-# Not part of a bare `python -m benchmarks`: they start whole processes and take minutes.
+# Not part of a bare `python -m benchmarks`: these stages start processes and take minutes.
 ONLY_WHEN_NAMED = ("startup", "winner")
 # The names after it are its rows.
 GPU = "gpu"
-# They have options of their own.
+# Programs with their own options.
 PROGRAMS = ("fuzz", "faults")
 
 
 def main() -> None:
-    """Prints a description of the machine, then each stage's table when it is measured."""
+    """Prints a description of the machine, then the table of each stage after its measurement."""
     if sys.argv[1:2] and sys.argv[1] in PROGRAMS:
         passed = import_module(f"benchmarks.{sys.argv[1]}.program").main(sys.argv[2:])
         sys.exit(0 if passed else 1)
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def _measure_gpu(parser: argparse.ArgumentParser, rows: list[str]) -> None:
-    """Prints the rows of the GPU; the command ends with 1 if one failed."""
+    """Prints the rows of the GPU and exits with 1 if a row failed."""
     from benchmarks.gpu.rows import ROWS, main
 
     for row in rows:

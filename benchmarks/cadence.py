@@ -1,9 +1,9 @@
-"""Time of the validation probes as a share of training, at the cadence that a spec sets.
+"""Time of the validation probes as a share of training, at a spec's own cadence.
 
 Epochs of training and probes alternate on the same network. The time of a probe includes the
-checkpoint of the best encoder that it may cause. The share is of the spec's whole training: its
-numerator is the first probe, which also makes the views that later probes reuse, and one probe per
-`evaluate.every` epochs after it. Its denominator is all epochs with their checkpoints.
+checkpoint of a new best encoder. The share refers to the spec's whole training. Its numerator is
+the first probe, which also makes the views for all later probes, and a probe per `evaluate.every`
+epochs after it. Its denominator is all epochs with their checkpoints.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ HEADER = (
 
 
 class TimedRun(Trainer):
-    """A training that adds up the seconds of its probes and of the checkpoints they cause."""
+    """A training that adds up the seconds of its probes and of their checkpoints."""
 
     probing = 0.0
 
@@ -65,7 +65,7 @@ def specs() -> dict[str, RunSpec]:
 
 
 def measure_spec(spec: RunSpec, folder: Path, rounds: int) -> tuple[str, ...]:
-    """Returns the cells of a table row after its name."""
+    """Returns a table row without its name."""
     every, num_epochs = spec.evaluate.every, spec.train.epochs
     trial = with_values(spec.trial({}), {"evaluate.every": 1, "train.epochs": rounds + 1})
     run = TimedRun(trial, opened(trial, folder), folder / "run", device=torch.device("cpu"))
@@ -87,10 +87,10 @@ def measure_spec(spec: RunSpec, folder: Path, rounds: int) -> tuple[str, ...]:
 def shares_of(
     epochs: Sequence[float], probes: Sequence[float], num_epochs: int, every: int
 ) -> list[float]:
-    """Returns the probes' share of a whole training, one estimate per round, ascending.
+    """Returns the probes' share of a whole training, an estimate per round, ascending.
 
-    `epochs` and `probes` are seconds. The first epoch is not used (warm-up); the first probe
-    counts once in every estimate.
+    `epochs` and `probes` are seconds. The first epoch is not used (warm-up). The first probe counts
+    once in every estimate.
     """
     num_others = ceil(num_epochs / every) - 1
     return sorted(

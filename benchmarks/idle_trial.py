@@ -1,9 +1,9 @@
 """Overhead per trial without training: this project, a plain Tune function, Train inside Tune.
 
-Each trial reports three times; two run at a time. The time runs from the first suggestion to the
-end of the last trial, so the start of Ray is not included. The total includes the start of the
-first two trials' processes. The seconds per trial exclude it: they are counted from the end of the
-second trial. The alternatives are timed in turns, for several rounds.
+Each trial reports three times, and two trials run at a time. The time runs from the first
+suggestion to the end of the last trial, without the start of Ray. The total includes the start of
+the first two trials' processes. The seconds per trial exclude it, because they are counted from the
+end of the second trial. The alternatives are timed in turns, for several rounds.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -39,7 +39,7 @@ AT_ONCE = 2
 TARGET_SECONDS = 0.5
 SWEEP_SIZES = (50, 200)
 ROUNDS = 3
-# Even numbers, so that the last trials run in pairs too.
+# Even numbers: the last trials also run in pairs.
 NUM_FUNCTIONS = 6
 NUM_TRAINERS = 4
 TASKS = ("shape", "colour", "texture")
@@ -53,7 +53,7 @@ class Clock:
     ends: list[float] = field(default_factory=list)
 
     def start(self) -> None:
-        """Records the time of the first suggestion; later calls are no-ops."""
+        """Records the time of the first suggestion. Later calls are no-ops."""
         if self.started is None:
             self.started = perf_counter()
 
@@ -74,7 +74,7 @@ class Clock:
 
 
 class IdleRun(Trainer):
-    """Stand-in for a training that yields the same progress without any work."""
+    """Stand-in for a training, with the same progress but no work."""
 
     def __init__(self, spec: RunSpec, *_: Any, **__: Any) -> None:
         self.spec = spec
@@ -103,7 +103,7 @@ class IdleRun(Trainer):
 
 
 def epoch_metrics(epoch: int) -> dict[str, float]:
-    """Returns the 19 metrics that MTCon on three tasks reports per epoch."""
+    """Returns the 19 metrics of MTCon on three tasks per epoch."""
     names = [metrics.LOSS, metrics.LEARNING_RATE, metrics.IMAGES_PER_SECOND, metrics.MEAN_ACCURACY]
     for task in TASKS:
         names += [metrics.loss(task), metrics.sigma(task), metrics.weight(task)]
@@ -133,7 +133,7 @@ class Listener(Callbacks):
 
 
 class Timer(Searcher):
-    """Tune searcher that suggests empty configurations and records times as `Listener` does."""
+    """Tune searcher with empty configurations, which records times as `Listener` does."""
 
     def __init__(self, num_trials: int) -> None:
         super().__init__(metric="loss", mode="min")
@@ -201,7 +201,7 @@ def check_tracked(root: Path, num_trials: int) -> None:
 
 
 def check_tracked_runs(root: Path, num_trials: int) -> list[Any]:
-    """Returns the trials' child runs in MLflow; asserts that each trial has one and it ended."""
+    """Returns the trials' child runs in MLflow. Asserts a single ended run per trial."""
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{root}/mlflow.db")
@@ -215,13 +215,13 @@ def check_tracked_runs(root: Path, num_trials: int) -> list[Any]:
 
 
 def measure_functions(num_trials: int) -> Clock:
-    """Times a plain Tune function: each trial has its own process, nothing is tracked."""
+    """Times a plain Tune function without tracking, in a process per trial."""
     with ray_session() as root:
         return measure_tune(report_to_tune, num_trials, root)
 
 
 def measure_trainers(num_trials: int) -> Clock:
-    """Times a TorchTrainer with one worker inside a Tune function, as in Ray's guide."""
+    """Times a TorchTrainer with a single worker inside a Tune function, as in Ray's guide."""
     with ray_session() as root:
 
         def train(config: dict[str, Any]) -> None:
@@ -231,18 +231,18 @@ def measure_trainers(num_trials: int) -> Clock:
                 run_config=ray.train.RunConfig(
                     name=f"train-{tune.get_context().get_trial_id()}",
                     storage_path=str(root),
-                    # mypy sees Train's first version; the second, which runs, takes this.
+                    # mypy sees Train's first version, but the second version runs and takes this.
                     callbacks=[TuneReportCallback()],  # type: ignore[list-item]
                 ),
             ).fit()
 
-        # The Tune function only waits for the trainer, so it must not reserve one of its cores.
+        # The Tune function only waits for the trainer, so it must not reserve a core.
         return measure_tune(tune.with_resources(train, {"CPU": 0.01}), num_trials, root)
 
 
 @contextmanager
 def ray_session() -> Iterator[Path]:
-    """Starts a local Ray in the same way as a sweep does; yields a temporary folder."""
+    """Starts a local Ray in the same way as a sweep does, and yields a temporary folder."""
     with (
         TemporaryDirectory() as folder,
         connected(Path(folder) / "ray.log", sweep_environment(threads=1)),
@@ -271,7 +271,7 @@ def report_to_tune(config: dict[str, Any]) -> None:
 
 
 def report_to_train() -> None:
-    """Reports three epochs to Ray Train without any work; runs on a Train worker."""
+    """Reports three epochs to Ray Train without any work, on a Train worker."""
     for epoch in range(1, NUM_REPORTS + 1):
         ray.train.report({**epoch_metrics(epoch), "epoch": epoch})
 
@@ -291,7 +291,7 @@ def measure() -> str:
 
 
 def table(clocks: dict[str, list[Clock]], ours: str) -> str:
-    """Returns a table of medians over rounds; ratios are to the sweep `ours`, round by round."""
+    """Returns a table of medians over rounds, with ratios to the sweep `ours` in each round."""
     times = {name: Times(tuple(c.per_trial for c in each)) for name, each in clocks.items()}
     rows = [
         (

@@ -1,7 +1,7 @@
 """Memory of three tasks' losses of 16,384 images in two views, forward and backward once.
 
 A materialised similarity matrix of 32,768 views would take 4 GiB per task and pass. Memory is the
-peak rise of the process's resident memory; it includes the embeddings' gradients but not the
+peak rise of the process's resident memory. It includes the embeddings' gradients but not the
 embeddings.
 """
 
@@ -18,7 +18,7 @@ HEADER = ("3 tasks, forward and backward, width 128", "seconds", "peak memory, M
 
 
 def measure(num_images: int = 16_384) -> str:
-    """Returns the table of a single run, since the memory does not vary; minutes on one core."""
+    """Returns the table of a single run, since the memory does not vary. Takes minutes."""
     z_by_task, labels = drawn(num_images)
 
     def way() -> None:

@@ -1,9 +1,9 @@
 """Three tasks' supervised contrastive losses, forward and backward, on the CPU.
 
-The peers are SupContrast's loss as published (one task at a time, with the full [N, N] mask and
+The peers are SupContrast's loss as published (task by task, with the full [N, N] mask and
 log-probabilities), pytorch-metric-learning's SupConLoss and lightly's NTXentLoss. The limit is the
-matrix products alone: the similarities of all pairs, and the product that their gradient needs.
-An implementation that uses the symmetry of the similarities can be faster than this limit.
+matrix products alone: the similarities of all pairs, and the product for their gradient. An
+implementation can be faster than this limit if it uses the symmetry of the similarities.
 """
 
 from collections.abc import Callable
@@ -26,8 +26,8 @@ HEADER = ("forward and backward, 2 views, width 128", "ms", "ours is faster by",
 def supcontrast_loss(z_BVD: Tensor, labels_B: Tensor) -> Tensor:
     """Returns SupCon's loss as in the authors' repository, HobbitLong/SupContrast.
 
-    Repeats its operations one by one: anchors of all views, masks of all pairs, the guard for
-    anchors without a positive, and the factor temperature / base temperature, which is 1 here.
+    Repeats its single operations: anchors of all views, masks of all pairs, the guard for anchors
+    without a positive, and the factor temperature / base temperature, which is 1 here.
     """
     B, V = z_BVD.shape[:2]
     rows_ND = torch.cat(torch.unbind(z_BVD, dim=1), dim=0)
@@ -99,7 +99,7 @@ def drawn(num_items: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
 def ours_and_supcontrast(
     z_by_task: dict[str, Tensor], labels: dict[str, Tensor]
 ) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:
-    """Returns two functions that compute the sum of all tasks' losses: ours and SupContrast's."""
+    """Returns functions for the sum of all tasks' losses: ours and SupContrast's."""
 
     def ours() -> Tensor:
         loss = mtcon(z_by_task, labels, temperature=TEMPERATURE)
@@ -174,7 +174,7 @@ def _fits_and_is_equal(
 ) -> bool:
     """Returns False if the peer runs out of memory.
 
-    Raises AssertionError if it computes another loss or other gradients.
+    Raises AssertionError if the peer computes another loss or other gradients.
     """
     try:
         check_equal(ours, peer, leaves)
@@ -186,7 +186,7 @@ def _fits_and_is_equal(
 
 
 def trained(loss: Callable[[], Tensor], leaves: list[Tensor], repeats: int) -> Callable[[], object]:
-    """Returns a function that runs the loss forward and backward `repeats` times."""
+    """Returns a function for `repeats` forward and backward passes of the loss."""
     return lambda: [torch.autograd.grad(loss(), leaves) for _ in range(repeats)]
 
 
@@ -199,17 +199,17 @@ def _repeated(way: Callable[[], None], repeats: int) -> Callable[[], object]:
 
 
 def check_equal(ours: Callable[[], Tensor], peer: Callable[[], Tensor], at: list[Tensor]) -> None:
-    """Checks that the peer computes the same loss and gradients; raises AssertionError if not.
+    """Checks the peer's loss and gradients against ours; raises AssertionError if they differ.
 
-    Compares the gradients' components tangent to the sphere, since some peers normalise the rows
-    again, which removes the radial component.
+    Compares the gradients' components tangent to the sphere. Some peers normalise the rows again,
+    which removes the radial component.
     """
     one, other = ours(), peer()
     torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
     pairs = zip(torch.autograd.grad(one, at), torch.autograd.grad(other, at), at, strict=True)
     for mine, theirs, z_BVD in pairs:
         found, expected = _along_sphere(mine, z_BVD), _along_sphere(theirs, z_BVD)
-        # The norm of all entries together: single entries may be pure rounding error.
+        # A norm over all entries, because single entries may be pure rounding error.
         error = ((found - expected).norm() / expected.norm()).item()
         assert error < GRADIENT_ERROR, f"gradients differ by {error:.1e} of their length"
 

@@ -19,7 +19,7 @@ NO_GPU = "none at hand: not run"
 def describe_machine() -> str:
     """Returns date, command, commit, processor, load, GPU and versions as a Markdown list.
 
-    A high load means that other processes were running and may have disturbed the timing.
+    A high load means other running processes, which may have disturbed the timing.
     """
     source = provenance(Path(__file__).parent)
     commit = source.get("mtcon.git.commit", "unknown")[:7]
@@ -36,14 +36,14 @@ def describe_machine() -> str:
 
 
 def gpu() -> str:
-    """Returns the first GPU's name and the CUDA version, or a text that there is no GPU."""
+    """Returns the first GPU's name and the CUDA version, or a note about a missing GPU."""
     if not torch.cuda.is_available():
         return NO_GPU
     return f"{torch.cuda.get_device_name(0)}, CUDA {torch.version.cuda}"
 
 
 def finish(device: torch.device) -> None:
-    """Synchronises with a GPU, so that all operations launched so far are in the measured time."""
+    """Synchronises with a GPU: the measured time then includes all launched operations."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

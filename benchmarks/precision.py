@@ -1,8 +1,8 @@
 """Test accuracies of trainings in bfloat16 and in float32 with the same seeds.
 
-A ResNet-18 is trained for six epochs on the photographs at 40 px, as in their sweep, or on
-synthetic images if there are no photographs. Then the test evaluation runs as in any training. The
-spread over seeds shows how much two trainings of one precision differ.
+A ResNet-18 is trained for six epochs on the photographs at 40 px, as in their sweep. Without
+photographs, it is trained on synthetic images. Then the test evaluation runs as in any training.
+The spread over seeds shows the difference between two trainings of the same precision.
 """
 
 import math
@@ -35,7 +35,7 @@ HEADER = (
 
 
 def spec_of() -> RunSpec:
-    """Returns one training of the photographs' (or synthetic images') sweep with a ResNet-18."""
+    """Returns a training of the photographs' (or synthetic images') sweep with a ResNet-18."""
     if PHOTOS.exists():
         data = (f"data.csv={PHOTOS}/labels.csv", f"data.images={PHOTOS}/images.tar.gz")
         spec = load_spec(EXPERIMENTS / "shoes_temperature.yaml", data)
@@ -53,7 +53,7 @@ def spec_of() -> RunSpec:
 def measure(
     spec: RunSpec | None = None, seeds: Sequence[int] = range(12), device: torch.device = CPU
 ) -> str:
-    """Returns the table; with the photographs it takes an hour and a half on two cores."""
+    """Returns the table. With the photographs it takes an hour and a half on two cores."""
     spec = spec or spec_of()
     found: dict[str, list[dict[str, float]]] = {precision: [] for precision in PRECISIONS}
     with TemporaryDirectory() as folder:

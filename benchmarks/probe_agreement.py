@@ -3,10 +3,10 @@
     python -m benchmarks.probe_agreement ROOT [--encoders 20]
 
 ROOT is the folder of sweeps or comparisons on photographs. Kept networks are taken evenly from it.
-For each, the features of all splits are computed once. scikit-learn minimises the same objective
-by its own solver and chooses its penalty on the same validation items; the table shows by how many
-points its test accuracy differs. Then our probes are trained again on the items in another order,
-on features each multiplied by a random factor, and with two threads; the table shows how many test
+For each network, the features of all splits are computed once. scikit-learn minimises the same
+objective by its own solver and chooses its penalty on the same validation items. The table shows
+the difference in test accuracy in points. Then our probes are trained again on reordered items, on
+features multiplied by a random factor each, and with two threads. The table shows how many test
 predictions change.
 """
 
@@ -44,7 +44,7 @@ Perturbation = Callable[[LabelledFeatures], LabelledFeatures]
 
 
 def main() -> None:
-    """Print the machine and the table."""
+    """Prints the machine and the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("root", type=Path)
     parser.add_argument("--encoders", type=int, default=20)
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def measure(paths: list[Path], root: Path) -> str:
-    """Returns the table over the networks in these files; some minutes for each."""
+    """Returns the table over the networks in these files. Takes minutes per network."""
     found = []
     for number, path in enumerate(paths, 1):
         begin = perf_counter()
@@ -66,7 +66,7 @@ def measure(paths: list[Path], root: Path) -> str:
 
 
 def table(found: Sequence[Mapping[str, Sequence[float]]]) -> str:
-    """Returns the table of what `compare` found of each network."""
+    """Returns the table of the results of `compare` for all networks."""
     header = ["label", "points from scikit-learn, mean (most)"]
     header += [
         f"of 1,000 predictions change: {name}, most" for name in ("order", "scale", "threads")
@@ -119,7 +119,7 @@ def compare(measurement: Measurement, num_classes: Counts) -> dict[str, tuple[fl
 
 
 def probes(train: LabelledFeatures, val: LabelledFeatures, num_classes: Counts) -> dict[str, Probe]:
-    """Returns our probes of labels of classes."""
+    """Returns our probes of the class labels."""
     fitted = fit(train.of(num_classes), num_classes, PENALTIES, val=val).probes
     return {label: probe for label, probe in fitted.items() if isinstance(probe, Probe)}
 
@@ -138,13 +138,13 @@ def scaled_by(data: LabelledFeatures, factor: torch.Tensor) -> LabelledFeatures:
 def scikit_accuracy(
     label: str, train: LabelledFeatures, val: LabelledFeatures, test: LabelledFeatures
 ) -> float:
-    """Returns the test accuracy with the penalty that is best on val; of equal ones the largest."""
+    """Returns the test accuracy with the penalty best on val, or with the largest such penalty."""
     scaler = StandardScaler().fit(train.features.double().numpy())
     parts = [part.known(label) for part in (train, val, test)]
     xs = [scaler.transform(part.features.double().numpy()) for part in parts]
     ys = [part.labels[label].numpy() for part in parts]
     best, accuracy = -1.0, 0.0
-    # One solver for all penalties, from the largest down, each started from the one before.
+    # A single solver for all penalties, from the largest down, each started from the last result.
     model = LogisticRegression(max_iter=10_000, warm_start=True)
     for penalty in sorted(PENALTIES, reverse=True):
         # scikit-learn minimises C * (sum of losses) + (squared norm) / 2.

@@ -1,13 +1,13 @@
 """Linear probes of three tasks and their bootstraps on a frozen encoder.
 
 Our probes are timed with both solvers: L-BFGS until convergence, the default, and SGD in 20 epochs.
-The peer is SupContrast's main_linear.py for each task, which encodes all images of train and val in
-every epoch. One such epoch of one task is timed in turns with ours and counted 20 times per task;
-encoding the test images once and a bootstrap as a loop over resamples are added.
+The peer is SupContrast's main_linear.py for each task. It encodes all images of train and val in
+every epoch. A single epoch of a task is timed in turns with ours and counted 20 times per task. The
+peer's time also includes encoding the test images once and a bootstrap as a loop over resamples.
 
-Before that, the peer's features are compared with ours. Test accuracies of the peer's training
+Before the timing, the peer's features are compared with ours. Test accuracies of its training
 (torch.optim on an nn.Linear) are compared with those of our SGD on the same features, in float64
-and with a lower learning rate than the timed one.
+and with a lower learning rate than in the timing.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ from mtcon_ray.training.trainer import Trainer
 
 HEADER = ("3 probes, 1,000 resamples", "seconds", "ours is faster by")
 SEED = 0
-# An accuracy may differ by one or two items near a class border, where rounding decides.
+# An accuracy may differ by a few items near a class border, where rounding decides.
 TOLERANCE = 0.002
 TIMED_SGD = SGDProbeSpec(solver="sgd")
 CHECKED_SGD = SGDProbeSpec(solver="sgd", lr=1e-3, momentum=0.9)
@@ -47,7 +47,7 @@ Encoded = dict[str, Tensor]  # features by split
 
 
 def measure(num_images: int = 9188, encoder: str = "resnet18", rounds: int = 3) -> str:
-    """Returns the table; the peer's seconds are extrapolated from one epoch (60 epochs in all)."""
+    """Returns the table, with the peer's 60 epochs extrapolated from a single epoch."""
     with TemporaryDirectory() as folder:
         spec = spec_of(round(0.7 * num_images), encoder, "float32")
         dataset = opened(spec, Path(folder))
@@ -110,9 +110,9 @@ def evaluation(network: Network, dataset: Dataset, spec: RunSpec) -> Evaluation:
 def peer_epoch(
     network: Network, dataset: Dataset, spec: RunSpec, splits: Sequence[Split] = SPLITS
 ) -> Encoded:
-    """Runs one epoch of the peer for one task and returns the features by split.
+    """Runs an epoch of the peer for a single task and returns the features by split.
 
-    Encodes and classifies every image of the splits, and takes SGD steps on those of train.
+    Encodes and classifies every image of the splits, and takes SGD steps on the train images.
     """
     task = dataset.tasks[0]
     network.eval()
@@ -139,7 +139,7 @@ def peer_epoch(
 
 
 def check_same_accuracies(network: Network, dataset: Dataset, spec: RunSpec) -> None:
-    """Checks that the peer has our features and SGD accuracies; raises AssertionError if not."""
+    """Checks the peer's features and SGD accuracies; raises AssertionError if they differ."""
     measured = evaluation(network, dataset, spec).full_measurement()
     assert measured.val is not None
     parts = (measured.train, measured.val, measured.measured)
@@ -162,7 +162,7 @@ def check_same_accuracies(network: Network, dataset: Dataset, spec: RunSpec) -> 
 
 
 def peer_accuracy(encoded: Encoded, dataset: Dataset, task: str, recipe: SGDProbeSpec) -> float:
-    """Returns the peer's test accuracy of the epoch that is best on val.
+    """Returns the peer's test accuracy of the best epoch on val.
 
     Takes the minibatches in the same order as our SGD.
     """

@@ -1,9 +1,9 @@
 """Records the trainings that `search_curves` reads: `python -m benchmarks.record_curves FOLDER`.
 
 Trains twelve temperatures with each of six seeds, on the photographs and on synthetic images, and
-writes one file per training into FOLDER. A training that has its file is not repeated, so the
-command can be stopped and started again, and several of them can share the FOLDER. The last one
-writes search_curves.json. One training takes one to two minutes of one core.
+writes a file per training into FOLDER. A training with a file is not repeated, so the command can
+be stopped and started again, and several commands can share the FOLDER. The last command writes
+search_curves.json. A training takes one to two minutes of a core.
 """
 
 import argparse
@@ -24,7 +24,7 @@ SEEDS = range(6)
 
 
 def main() -> None:
-    """Train what has no file yet, then join the files if none is missing."""
+    """Trains all missing files, then joins the files if all exist."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--kind", choices=KINDS, action="append")
@@ -40,9 +40,9 @@ def main() -> None:
 
 
 def record(kind: str, seed: int, temperature: float, path: Path) -> None:
-    """Train once; write the validation accuracy after each epoch as a JSON list.
+    """Trains once and writes the validation accuracy after each epoch as a JSON list.
 
-    A training that was cut begins anew: its checkpoint does not have the values of its epochs.
+    An interrupted training starts again, because its checkpoint lacks earlier epochs' accuracies.
     """
     spec = grid_spec(photos=KINDS[kind]).trial({FIELD: temperature}, repeat=seed)
     store = path.parent / "store"
@@ -55,17 +55,17 @@ def record(kind: str, seed: int, temperature: float, path: Path) -> None:
 
 
 def curve_path(folder: Path, kind: str, seed: int, temperature: float) -> Path:
-    """The file of one training."""
+    """Returns the file of a training."""
     return folder / f"{kind.replace(' ', '-')}-{seed}-{temperature}.json"
 
 
 def all_paths(folder: Path) -> list[Path]:
-    """The files of all trainings."""
+    """Returns the files of all trainings."""
     return [curve_path(folder, k, s, t) for k in KINDS for s in SEEDS for t in TEMPERATURES]
 
 
 def joined(folder: Path) -> str:
-    """search_curves.json: by kind of data a list of seeds, of each the curves by temperature."""
+    """Returns search_curves.json: by kind of data, a list over seeds of curves by temperature."""
     found = {
         kind: [
             {str(t): json.loads(curve_path(folder, kind, s, t).read_text()) for t in TEMPERATURES}
@@ -73,7 +73,7 @@ def joined(folder: Path) -> str:
         ]
         for kind in KINDS
     }
-    # One line for each training.
+    # A line for each training.
     return json.dumps(found).replace("], ", "],\n ") + "\n"
 
 

@@ -1,13 +1,13 @@
-"""A sweep of 1,000 trials: does a trial, or the driver's memory, cost more the more there are?
+"""A sweep of 1,000 trials: do later trials cost more time or more of the driver's memory?
 
-A whole sweep with tracking in SQLite, only the training replaced: each trial reports five epochs
-of made-up curves, and one runs at a time: such a trial is over before a second process has started,
-so that Tune would start and drop one after the other, beside what is measured. By turns with TPE,
-which fits its model to trials before, and with random values, which leaves what the service itself
-takes; three times, for a machine that others share may be twice as fast at the end of a sweep as at
-its start, or half. That is also why a fixed loop is timed at each trial's end. Afterwards the
-report of the first is built anew, the commands that read a sweep are run as a user runs them, and a
-real MLflow server is asked for its table of runs.
+A whole sweep with tracking in SQLite, with only the training replaced. Each trial reports five
+epochs of made-up curves. The trials run in turn. With two at a time, a trial would end before a
+second process has started, and Tune would start and drop processes during the measurement. The
+sampler alternates between TPE, which fits its model to earlier trials, and random values, which
+show the cost of the service alone. Three rounds are run and a fixed loop is timed at each trial's
+end, because a shared machine's speed may double or halve during a sweep. Afterwards the first
+sweep's report is built again, the commands for reading a sweep run as users run them, and a real
+MLflow server returns its table of runs.
 """
 
 import json
@@ -43,17 +43,17 @@ from mtcon_ray.tracking import runs
 from mtcon_ray.tracking.mlflow_server import open_client
 from mtcon_ray.training.trainer import Progress
 
-MARKS = (200, 500, 1000)  # in the first hundred what sends to MLflow has a backlog yet
-WINDOW = 100  # trials before a mark over which its seconds per trial are counted
+MARKS = (200, 500, 1000)  # the sender to MLflow still has a backlog in the first hundred
+WINDOW = 100  # trials before a mark over which the seconds per trial are averaged
 EPOCHS = 5
 LOOP = range(50_000)
 AT_ONCE = 1
 ROUNDS = 3
-PAGE = 100  # runs that MLflow's table asks for at first
+PAGE = 100  # runs in the first request for MLflow's table
 
 
 class CurveRun(idle_trial.IdleRun):
-    """A training's place taken by a saturating curve whose height follows from the temperature."""
+    """Stand-in for a training: a saturating curve with a height computed from the temperature."""
 
     def __iter__(self) -> Iterator[Progress]:
         height = 0.8 - 0.1 * abs(math.log10(self.spec.method.model_dump()["temperature"] / 0.2))
@@ -75,7 +75,7 @@ class CurveTrial(ReusedTrainable):
 class Growth(Callbacks):
     """The moment, a loop's seconds and the driver's resident bytes at the end of each trial.
 
-    And the processor time that the driver's main thread has had: all that is not sent to MLflow.
+    Also the processor time of the driver's main thread, which excludes sending to MLflow.
     """
 
     ends: list[float] = field(default_factory=list)
@@ -85,14 +85,14 @@ class Growth(Callbacks):
 
     def on_end(self, trial: str, status: str, value: float | None, reason: str | None) -> None:
         begin = perf_counter()
-        sum(LOOP)  # in C, so that no other thread takes its turn
+        sum(LOOP)  # in C, without a switch to another thread
         self.ends.append(perf_counter())
         self.main_thread.append(time.thread_time())
         self.loops.append(self.ends[-1] - begin)
         self.resident.append(resident_bytes())
 
     def cost(self, mark: int) -> "Cost":
-        """Over the WINDOW before a mark, less the first AT_ONCE of all."""
+        """Returns the cost over the WINDOW before a mark, without the sweep's first AT_ONCE."""
         first = max(AT_ONCE, mark - WINDOW)
         seconds, busy = (
             (each[mark - 1] - each[first - 1]) / (mark - first)
@@ -103,16 +103,16 @@ class Growth(Callbacks):
 
 
 class Cost(NamedTuple):
-    """Cost of a trial at one stage of a sweep, and the driver's memory at that stage."""
+    """Cost of a trial at a stage of a sweep, and the driver's memory at this stage."""
 
     seconds: float
-    loops: float  # the same seconds in fixed loops by their median of these trials
-    main_thread: float  # seconds of its processor time
+    loops: float  # the same seconds, in units of these trials' median loop
+    main_thread: float  # seconds of the main thread's processor time
     resident: float  # MiB
 
 
 def sweep_spec(num_trials: int, sampler: str) -> RunSpec:
-    """ASHA over temperatures."""
+    """Returns a sweep over temperatures with ASHA."""
     changes = {
         "name": "scale",
         "train.epochs": EPOCHS,
@@ -123,7 +123,7 @@ def sweep_spec(num_trials: int, sampler: str) -> RunSpec:
 
 
 def run_sweep(root: Path, num_trials: int, sampler: str) -> tuple[Growth, Counter[str]]:
-    """Runs one sweep; returns its costs by stage, and the calls of MLflow's client by name."""
+    """Runs a sweep. Returns its costs by stage, and the calls of MLflow's client by name."""
     growth, calls = Growth(), Counter[str]()
     with (
         patch.object(driver, "ReusedTrainable", CurveTrial),
@@ -136,7 +136,7 @@ def run_sweep(root: Path, num_trials: int, sampler: str) -> tuple[Growth, Counte
 
 
 class _Counting:
-    """MLflow's client, each call counted."""
+    """MLflow's client with a count of its calls."""
 
     def __init__(self, client: Any, calls: Counter[str]) -> None:
         self._client, self._calls = client, calls
@@ -147,7 +147,7 @@ class _Counting:
 
 
 def growth_rows(growths: list[Growth], marks: tuple[int, ...]) -> list[tuple[str, ...]]:
-    """A row per mark, medians of the rounds; then the ratios of the last to the first."""
+    """Returns a row of medians per mark, then the ratios of the last mark to the first mark."""
     costs = [[growth.cost(mark) for mark in marks] for growth in growths]
     rows = []
     for mark, of_rounds in zip(marks, zip(*costs, strict=True), strict=True):
@@ -163,7 +163,7 @@ def growth_rows(growths: list[Growth], marks: tuple[int, ...]) -> list[tuple[str
 
 
 def measure_reading(root: Path) -> list[tuple[str, str]]:
-    """Seconds of what reads a sweep; commands as a user starts them, imports and all."""
+    """Returns the seconds of reading a sweep, with imports if a command reads it."""
     folder = root / "sweeps" / "scale-1"
     begin = perf_counter()
     results = load_sweep(folder)
@@ -181,7 +181,7 @@ def measure_reading(root: Path) -> list[tuple[str, str]]:
 
 
 def measure_ui(root: Path) -> list[tuple[str, str]]:
-    """Seconds of the requests behind the MLflow UI's table of runs, median of five each."""
+    """Returns the seconds of the requests for the MLflow UI's table of runs, medians of five."""
     with mlflow_server(f"sqlite:///{root}/mlflow.db") as address:
         found = _post(f"{address}/api/2.0/mlflow/experiments/search", {"max_results": 10})
         ids = [e["experiment_id"] for e in found["experiments"] if e["name"] == "mtcon-ray"]
@@ -208,7 +208,7 @@ def _median_seconds(address: str, ids: list[str], asked: dict[str, Any]) -> floa
 
 @contextmanager
 def mlflow_server(store: str) -> Iterator[str]:
-    """A server of MLflow's on a free port of this machine."""
+    """Runs an MLflow server on a free port of this machine and yields its address."""
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store,
                "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]  # fmt: skip
@@ -243,7 +243,7 @@ def _post(url: str, body: dict[str, Any]) -> Any:
 
 
 def measure(marks: tuple[int, ...] = MARKS, rounds: int = ROUNDS) -> str:
-    """The tables. Some minutes."""
+    """Returns the tables. Takes some minutes."""
     growths: dict[str, list[Growth]] = {"tpe": [], "random": []}
     rows: list[tuple[str, str]] = []
     for _ in range(rounds):

@@ -2,12 +2,12 @@
 
 First a sweep without early stopping trains twelve temperatures to their end with each training
 seed. Then each search setting is swept with five search seeds. These sweeps use the real searcher,
-scheduler, driver and Ray, but a trial reads its validation scores from the recorded trainings.
-This is valid because equal settings give bit-equal trainings; one is trained again to check it.
+scheduler, driver and Ray, but a trial reads its validation scores from the recorded trainings. This
+is valid because equal settings give bit-equal trainings. A repeated training checks it.
 
-The loss against the grid's best temperature is given twice: measured in the training in which the
-temperature was found, and as the mean over the other training seeds, which is what a user who
-trains it again would see.
+The loss against the grid's best temperature is given twice. It is measured in the training in which
+the temperature was found. The second value is the mean over the other training seeds, which
+corresponds to a user's new training with this temperature.
 
 This stage uses the photographs and the synthetic images. `search_curves` makes the same comparison
 from stored learning curves.
@@ -44,7 +44,7 @@ TEMPERATURES = (0.02, 0.029, 0.041, 0.058, 0.083, 0.119, 0.169, 0.241, 0.344, 0.
 FIELD = "method.temperature"
 SEARCH_SEEDS = range(5)
 TRAINING_SEEDS = 3
-# The settings were fixed before the measurement, none was chosen by its result.
+# The settings were fixed before the measurement and not selected by their results.
 SETTINGS: dict[str, dict[str, Any]] = {
     "the whole grid": {"sampler": "grid", "scheduler": {"name": "none"}},
     "3 at random": {"num_trials": 3, "scheduler": {"name": "none"}},
@@ -69,7 +69,7 @@ class Found(NamedTuple):
 
 
 class RecordedRun(idle_trial.IdleRun):
-    """Stand-in for a training that reads its validation scores from a recorded one.
+    """Stand-in for a training that reads its validation scores from a recorded training.
 
     Can be stopped and resumed like a training: the epoch is stored in the trial's folder.
     """
@@ -112,7 +112,7 @@ class RecordedTrial(ReusedTrainable):
     """The project's trainable with `RecordedRun` instead of a training."""
 
     def _train(self, work: Assignment) -> Generator[dict[str, Any], None, None]:
-        # From a file, since trials run in other processes than the benchmark.
+        # Read from a file, because trials run in other processes than the benchmark.
         curves = json.loads((work.root / "curves.json").read_text())
         make = partial(RecordedRun, curves)
         device = trial_device(work.spec.resources.gpus)
@@ -120,12 +120,12 @@ class RecordedTrial(ReusedTrainable):
 
 
 def temperature_of(spec: RunSpec) -> float:
-    """Returns the temperature of one training."""
+    """Returns the temperature of a training."""
     return float(spec.method.model_dump()["temperature"])
 
 
 def grid_spec(*, photos: bool, epochs: int = 18, seeds: int = TRAINING_SEEDS) -> RunSpec:
-    """Returns the spec of the grid: small encoder, 24 px, three tasks, one trial at a time."""
+    """Returns the spec of the grid: small encoder, 24 px, three tasks, a single trial at a time."""
     data: dict[str, Any] = {"kind": "synthetic"}
     if photos:
         data = {
@@ -162,7 +162,7 @@ def grid_spec(*, photos: bool, epochs: int = 18, seeds: int = TRAINING_SEEDS) ->
 def train_grid(spec: RunSpec, root: Path) -> list[Curves]:
     """Trains the grid and returns the validation scores by training seed.
 
-    Asserts that one training, repeated, gives bit-equal scores.
+    Asserts bit-equal scores in a repeated training.
     """
     results = driver.run_sweep(spec, root=root, callbacks=Callbacks())
     curves = curves_of(results)
@@ -186,8 +186,8 @@ def curves_of(results: SweepResults) -> list[Curves]:
 def sweep(base: RunSpec, setting: dict[str, Any], seed: int, root: Path) -> Found:
     """Runs a sweep over recorded trainings.
 
-    Synchronous halving runs two trials at a time, since its result does not depend on that. The
-    other settings run one at a time, because their result may depend on the order of the reports.
+    Synchronous halving runs two trials at a time, because its result does not depend on this. The
+    other settings run trials in turn, because their results may depend on the order of the reports.
     """
     at_once = 2 if setting["scheduler"]["name"] == "halving" else 1
     search = {
@@ -205,7 +205,7 @@ def sweep(base: RunSpec, setting: dict[str, Any], seed: int, root: Path) -> Foun
 
 
 def compare(base: RunSpec, curves: list[Curves], seeds: range = SEARCH_SEEDS) -> str:
-    """Returns the table of all settings; starts one Ray session per training seed."""
+    """Returns the table of all settings. Starts a Ray session per training seed."""
     found: dict[str, list[list[Found]]] = {name: [] for name in SETTINGS}
     for recorded in curves:
         with ExitStack() as stack:
@@ -247,9 +247,9 @@ def table(found: dict[str, list[list[Found]]], curves: list[Curves], data: str) 
 
 
 def points_below(curves: list[Curves], temperature: str) -> float:
-    """Returns the points by which a temperature is below the best one.
+    """Returns the points by which a temperature is below the best temperature.
 
-    A temperature's value is the mean of its last validation scores in `curves`; a point is 1 %.
+    A temperature's value is the mean of its last validation scores in `curves`. A point is 1 %.
     """
     ends = {t: fmean(each[t][-1] for each in curves) for t in curves[0]}
     return 100 * (max(ends.values()) - ends[temperature])
@@ -262,7 +262,7 @@ def _spread(values: list[float], form: str) -> str:
 
 
 def measure() -> str:
-    """Returns a table per data set; its grid takes 50 minutes on one core, its sweeps as long."""
+    """Returns a table per data set. Its grid takes 50 minutes on a core, its sweeps as long."""
     tables = []
     for photos in (True, False) if PHOTOS.exists() else (False,):
         spec = grid_spec(photos=photos)

@@ -1,11 +1,11 @@
-"""Early stopping on recorded validation curves: the temperature that it finds, without a sweep.
+"""Early stopping on recorded validation curves: the chosen temperature, without a sweep.
 
 search_curves.json holds sets of trainings as `search` makes them: twelve temperatures, a probe
-after each of 18 epochs, one set per training seed and kind of data. `record_curves` writes it.
+after each of 18 epochs, a set per training seed and kind of data. `record_curves` writes it.
 
 Halving decides from the curves alone, because every trial waits at a rung for all others. ASHA's
-decision depends on the order of the trials, so it is run with one trial at a time in the order of
-each search seed, by the scheduler object that a sweep gives to Ray Tune.
+decision depends on the order of the trials. Therefore it runs the trials in turn, in the order of
+each search seed, by the same scheduler object as in a sweep with Ray Tune.
 """
 
 import json
@@ -56,9 +56,10 @@ def measure() -> str:
 
 
 def agreement(recorded: Mapping[str, list[Curves]]) -> str:
-    """Returns the share of pairs of training seeds whose best temperatures are equal, in a table.
+    """Returns a table of the share of training seed pairs with the same best temperature.
 
-    Beside it the same with a neighbour on the grid of twelve allowed, and the best temperatures.
+    Also counts pairs with neighbouring temperatures on the grid of twelve, and lists the best
+    temperatures.
     """
     header = ["data", "pairs of training seeds", "same best temperature", "same or next to it"]
     rows = []
@@ -74,7 +75,7 @@ def agreement(recorded: Mapping[str, list[Curves]]) -> str:
 
 
 def halve(curves: Curves) -> Found:
-    """Returns the epochs that a sweep over the whole grid trains, and the temperature it finds."""
+    """Returns the number of epochs in a sweep over the whole grid, and the best temperature."""
     (length,) = set(map(len, curves.values()))
     spec = Halving.Spec()
     (rung,) = spec.rung_epochs(length, 1)
@@ -85,9 +86,9 @@ def halve(curves: Curves) -> Found:
 
 
 def asha(curves: Curves, spec: ASHA.Spec, seed: int) -> Found:
-    """Returns what a sweep with ASHA trains and finds, one trial at a time, in a random order.
+    """Returns the result of a sweep with ASHA, trial by trial in a random order.
 
-    The winner is the best among the trials that were trained to their end.
+    The winner is the best among the trials trained to their end.
     """
     order = list(curves)
     random.Random(seed).shuffle(order)
@@ -103,7 +104,7 @@ def asha(curves: Curves, spec: ASHA.Spec, seed: int) -> Found:
 
 
 def _train_until_stopped(scheduler: ResumableASHA, name: str, curve: list[float]) -> int:
-    """Returns the epoch at which ASHA stops a trial with these values, else the last one."""
+    """Returns the epoch at which ASHA stops a trial with these values, or the last epoch."""
     controller: Any = None
     trial: Any = SimpleNamespace(trial_id=name, config={"trial": name})
     scheduler.on_trial_add(controller, trial)
@@ -116,13 +117,13 @@ def _train_until_stopped(scheduler: ResumableASHA, name: str, curve: list[float]
 
 
 def by_chance(curves: Curves) -> float:
-    """Points below the best, the median of all choices of NUM_AT_RANDOM temperatures."""
+    """Returns the points below the best, the median over all choices of NUM_AT_RANDOM values."""
     below = {t: points_below([curves], t) for t in curves}
     return median(min(below[t] for t in some) for some in combinations(curves, NUM_AT_RANDOM))
 
 
 def _row(name: str, sets: list[Curves], found: list[list[Found]], sizes: list[int]) -> list[str]:
-    """Returns a row: per set the median loss over the searches in it, then over all sets."""
+    """Returns a row: per set the median loss over its searches, then statistics of all sets."""
     shares = [
         each.epochs / sum(map(len, curves.values()))
         for curves, searches in zip(sets, found, strict=True)
@@ -136,7 +137,7 @@ def _row(name: str, sets: list[Curves], found: list[list[Found]], sizes: list[in
 
 
 def _lost_cells(lost: list[float], sizes: list[int]) -> list[str]:
-    """Returns the losses by kind of data, then how many are within AIM, median, mean and worst."""
+    """Returns the losses by kind of data, then their number within AIM, median, mean and worst."""
     cells, rest = [], list(lost)
     for size in sizes:
         some, rest = rest[:size], rest[size:]

@@ -1,14 +1,14 @@
 """Time until a command answers, in units of `python -c "import torch"` on the same machine.
 
-Each command is a process of its own, and all packages have bytecode, as once they have been used.
-The root holds one finished sweep of one tiny trial. `jobs` is asked for a cluster that is not
-there.
+Each command is a separate process, and all packages have bytecode, as after their first use. The
+root holds a finished sweep of a tiny trial.
 
 `sweep` is measured until its first training step is done, in units of a bare Tune function: a
-script that imports torch in one trial and takes one step. The sweep's epochs have one step each, so
-its first step is done when the event log has the first epoch; that event's time is what counts. It
-lies after the first checkpoint, and so a little late. The bare function reports its own time. The
-sweep tracks by MLflow and reads its images from the cache, as every sweep of a root but the first.
+script that imports torch in a trial and takes a single step. The sweep's epochs have a single step,
+so its first step is done before the event of the first epoch. The event's time counts. It is
+slightly late, because it comes after the first checkpoint. The bare function reports its own time.
+The sweep tracks by MLflow and reads its images from the cache, like every sweep after a root's
+first.
 """
 
 import os
@@ -37,7 +37,7 @@ train: {{epochs: 1, batch_size: 32}}
 resources: {{cpus: 1}}
 """
 FIRST_STEP = "sweep tiny.yaml --root ."
-# A command, and the largest ratio that its users should see.
+# A command, and the largest acceptable ratio for its users.
 LIMITS = {
     "list --root .": 0.3,
     f"status {NAME} --root .": 0.3,
@@ -46,11 +46,11 @@ LIMITS = {
     "sweep --help": 0.5,
     "validate tiny.yaml": 1.3,
     "plan tiny.yaml --root .": 1.3,
-    # The import of torchvision, whose ResNets these are, takes longer than that of torch.
+    # ResNets need torchvision, whose import takes longer than torch's own.
     "plan tiny.yaml --root . --set=model.encoder=resnet18": 2.8,
     FIRST_STEP: 1.5,
 }
-# The first epoch has one step and no probe. There is a second one, because the last is probed.
+# The first epoch has a single step and no probe. A second epoch exists, since the last is probed.
 ONE_STEP = ("--set=train.epochs=2", "--set=train.batch_size=128", "--set=evaluate.every=2")
 BARE = """
 import time
@@ -75,7 +75,7 @@ print(tune.Tuner(train, run_config=config).fit()[0].metrics["stepped"])
 
 
 def measure(rounds: int = 5, commands: Sequence[str] = tuple(LIMITS)) -> str:
-    """Returns the table of all commands; the sweep that they read takes most of a minute."""
+    """Returns the table of all commands. The sweep to read takes most of a minute."""
     with TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "tiny.yaml").write_text(SPEC, encoding="utf-8")
@@ -102,7 +102,7 @@ def measure(rounds: int = 5, commands: Sequence[str] = tuple(LIMITS)) -> str:
 
 
 def first_steps(root: Path, rounds: int) -> tuple[Times, Times]:
-    """Returns the seconds until the first step, in turns: of a sweep, and of the bare function.
+    """Returns the seconds until the first step of a sweep and of the bare function, in turns.
 
     A first round is for warm-up and not counted.
     """
@@ -131,8 +131,8 @@ def _step_of_bare(root: Path, name: str) -> float:
 def _run(root: Path, command: Sequence[str], code: int = 0) -> str:
     """Runs a command in the root's folder and returns its output.
 
-    The first run of a command writes the bytecode: also where the environment forbids it, or some
-    packages were installed without, which would double the time of all commands but `import torch`.
+    The first run of a command writes the bytecode, even if the environment forbids it or packages
+    are installed without it. Missing bytecode would double all times except that of `import torch`.
     Raises AssertionError if the command exits with another code.
     """
     environment = {

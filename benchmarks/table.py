@@ -6,5 +6,5 @@ from mtcon_ray.display.tables import Table
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Returns a Markdown table; the first column is left-aligned, the others right-aligned."""
+    """Returns a Markdown table with the first column left-aligned, the others right-aligned."""
     return Table(header, rows, right=range(1, len(header))).markdown().removesuffix("\n")

@@ -1,4 +1,4 @@
-"""Timing of alternatives in turns, so that noise of the machine affects all of them alike."""
+"""Timing of alternatives in turns: noise of the machine then affects all of them alike."""
 
 import ctypes
 import statistics
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Times(NamedTuple):
-    """Seconds of one alternative, one number per round."""
+    """Seconds of an alternative, with a number per round."""
 
     seconds: tuple[float, ...]
 
@@ -31,7 +31,7 @@ class Ratio(NamedTuple):
 
 
 def interleaved(ways: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, Times]:
-    """Times each alternative once per round; a first round is for warm-up and not counted."""
+    """Times each alternative once per round, after an uncounted warm-up round."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for counted in [False] + [True] * rounds:
         for name, way in ways.items():
@@ -43,14 +43,14 @@ def interleaved(ways: Mapping[str, Callable[[], object]], rounds: int) -> dict[s
 
 
 def ratio(other: Times, ours: Times) -> Ratio:
-    """Returns statistics of `other` / `ours` per round, so that a slow phase affects both sides."""
+    """Returns statistics of `other` / `ours` per round: a slow phase then affects both sides."""
     ratios = [a / b for a, b in zip(other.seconds, ours.seconds, strict=True)]
     return Ratio(statistics.median(ratios), min(ratios), max(ratios))
 
 
 def peak_bytes(way: Callable[[], object]) -> int:
     """Returns the peak rise of the process's resident memory during `way` (Linux, glibc)."""
-    # Freed memory that glibc keeps would be reused and would hide allocations of `way`.
+    # glibc keeps freed memory. Its reuse would hide allocations of `way`.
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM, the peak, to the current VmRSS
     before = _status("VmRSS")

@@ -25,9 +25,9 @@ TRAINING, TRACKING = "benchmark/training_seconds", "benchmark/tracking_seconds"
 
 
 class TimedSpool(EventLog):
-    """An event log that adds up the seconds in which the training thread writes to it.
+    """An event log that adds up the training thread's seconds for writing.
 
-    The sum is a class attribute: it covers all event logs of a process.
+    The sum is a class attribute, because it covers all event logs of a process.
     """
 
     seconds = 0.0
@@ -44,7 +44,7 @@ class TimedTrial(ReusedTrainable):
     """The project's trainable, which also reports the seconds of training and of event logs."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        # Here, in the trial's process: a patch in the driver's process has no effect on trials.
+        # In the trial's process, because a patch in the driver's process has no effect on trials.
         patch.object(trial, "EventLog", TimedSpool).start()
         super().setup(config)
 
@@ -58,7 +58,7 @@ class TimedTrial(ReusedTrainable):
 
 
 class Totals(Callbacks):
-    """Callback that adds up the times that the trials report."""
+    """Callback that adds up the reported times of all trials."""
 
     def __init__(self) -> None:
         self.num_reports = 0
@@ -73,7 +73,7 @@ class Totals(Callbacks):
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of one sweep, summed over its trials; the sender's are processor time."""
+    """Seconds of a sweep, summed over its trials. The sender's seconds are processor time."""
 
     num_trials: int
     num_reports: int
@@ -88,7 +88,7 @@ class Costs:
 
 
 def measure_sweep(spec: RunSpec) -> Costs:
-    """Runs a sweep to its end and asserts that all events were sent."""
+    """Runs a sweep to its end and asserts the delivery of all events."""
     senders: list[Sender] = []
 
     def make_sender(*arguments: Any) -> Sender:

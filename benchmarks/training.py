@@ -1,11 +1,11 @@
 """An epoch of MTCon with a ResNet-18 at 64 pixels on the CPU, against a peer and a lower limit.
 
 The peer is a training loop like SupContrast's: PIL augmentations in a DataLoader with a worker per
-core, the same network in torch's default memory format, one loss per task, SGD, float32. The limit
-is the encoder and its heads, forward and backward, on views that are in memory already.
+core, the same network in torch's default memory format, a loss per task, SGD, float32. The limit
+is the encoder and its heads, forward and backward, on views already in memory.
 
-Before the timing, both loops are checked to compute the same loss and gradients of the same views
-in float64, and bfloat16 is checked to be about as close to float32 as torch's own autocast.
+Before the timing, a check in float64 compares both loops' loss and gradients of the same views.
+Another check compares the distance of bfloat16 from float32 with the distance of torch's autocast.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -40,8 +40,8 @@ PEER = "as SupContrast, float32"
 LIMIT, LIMIT_IN_HALF = "limit: the network alone", "limit: the network alone, bfloat16"
 HEADER = ("an epoch, ResNet-18, 64 px, batch 64", "views per second", "ours is faster by")
 ALWAYS_LATER = 1000
-# Relative error allowed for a bfloat16 loss (8 bits), and the factor by which the error of our
-# gradients may exceed that of torch's autocast.
+# Allowed relative error of a bfloat16 loss (8 bits), and the largest allowed ratio of our
+# gradients' error to the error of torch's autocast.
 BFLOAT16_LOSS, MUCH_MORE = 0.01, 1.2
 CPU = torch.device("cpu")
 
@@ -95,7 +95,7 @@ def spec_of(
     size: int = 64,
     batch_size: int = 64,
 ) -> RunSpec:
-    """Returns a spec without evaluation and checkpoints: both are due in an epoch never reached."""
+    """Returns a spec without evaluation and checkpoints, due only in an unreachable epoch."""
     return parse_spec(
         {
             "name": "benchmark",
@@ -121,20 +121,20 @@ def spec_of(
 
 
 def opened(spec: RunSpec, folder: Path) -> Dataset:
-    """Returns the spec's data set; its cache of decoded images is below `folder`."""
+    """Returns the spec's data set, with its cache of decoded images below `folder`."""
     return open_dataset(spec.data, view_size=spec.views.size, store=folder / "store")
 
 
 def run_of(
     spec: RunSpec, dataset: Dataset, folder: Path, device: torch.device = CPU, **options: Any
 ) -> Trainer:
-    """Returns a training that has not started."""
+    """Returns an unstarted training."""
     folder.mkdir()
     return Trainer(spec, dataset, folder, device=device, **options)
 
 
 def check_same_step(spec: RunSpec, dataset: Dataset, folder: Path) -> None:
-    """Checks that the peer's loss and gradients equal ours; raises AssertionError if not."""
+    """Checks the peer's loss and gradients against ours; raises AssertionError if they differ."""
     learner = run_of(spec, dataset, folder).learner
     network = learner.network.double()
     peer = deepcopy(network).to(memory_format=torch.contiguous_format)
@@ -150,10 +150,10 @@ def check_same_step(spec: RunSpec, dataset: Dataset, folder: Path) -> None:
 
 
 def check_close_step(run: Trainer, exact: Trainer) -> None:
-    """Checks that our first bfloat16 step is about as close to float32 as torch's autocast.
+    """Checks our first bfloat16 step against torch's autocast by their distance to float32.
 
     Both runs must start from the same parameters. The error of all gradients together is compared
-    with torch's own error, not with a fixed bound: in bfloat16, backpropagation through a ResNet-18
+    with torch's own error, not with a fixed bound. In bfloat16, backpropagation through a ResNet-18
     gives gradients with a relative error of about a quarter. Raises AssertionError.
     """
     x_NCHW, batch = exact._batches(0)
@@ -179,12 +179,12 @@ def _loss_and_gradients(run: Trainer, x_NCHW: Tensor, batch: Batch) -> tuple[flo
 
 
 def _in_one_row(network: Network) -> Tensor:
-    """Returns the gradients of all parameters as one vector."""
+    """Returns the gradients of all parameters as a vector."""
     return torch.cat([p.grad.flatten() for p in network.parameters() if p.grad is not None])
 
 
 class Numbered(TorchDataset[tuple[Tensor, int]]):
-    """Photographs with their indices, from which the labels are looked up."""
+    """Photographs with their indices for looking up the labels."""
 
     def __init__(self, photographs: Photographs) -> None:
         self.photographs = photographs
@@ -197,7 +197,7 @@ class Numbered(TorchDataset[tuple[Tensor, int]]):
 
 
 def supcontrast(like: Trainer, dataset: Dataset) -> Iterator[None]:
-    """Runs the peer: each `next` trains one epoch. Starts from a copy of the run's network."""
+    """Runs the peer, an epoch per `next`. Starts from a copy of the run's network."""
     network = deepcopy(like.network).to(memory_format=torch.contiguous_format)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
     rows, device = dataset.table.rows("train"), like.device
@@ -224,7 +224,7 @@ def supcontrast(like: Trainer, dataset: Dataset) -> Iterator[None]:
 
 
 def peer_loss(network: Network, x_NCHW: Tensor, labels: dict[str, Tensor]) -> Tensor:
-    """Returns the sum over tasks of SupContrast's loss, computed one task after the other."""
+    """Returns the sum over tasks of SupContrast's loss, computed task by task."""
     return _sum_of_losses(network(x_NCHW), labels)
 
 
@@ -237,7 +237,7 @@ def _sum_of_losses(z_by_task: dict[str, Tensor], labels: dict[str, Tensor]) -> T
 
 
 def network_alone(like: Trainer, num_views: int) -> None:
-    """Runs encoder and heads forward and backward on one batch repeatedly, without a loss."""
+    """Runs encoder and heads forward and backward on a batch repeatedly, without a loss."""
     size, rows, device = like.spec.views.size, 2 * like.spec.train.batch_size, like.device
     x_NCHW = torch.randn(rows, 3, size, size, device=device)
     x_NCHW = x_NCHW.contiguous(memory_format=torch.channels_last)

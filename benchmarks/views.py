@@ -1,11 +1,11 @@
 """Two augmented views of every image at 64 pixels on the CPU, in views per second.
 
 The peers are torchvision's transforms on PIL images in a DataLoader with a worker per core, as in
-SupContrast, from JPEG files and from decoded images, and lightly's transforms. Lightly's are
-torchvision's except for the blur, for which it uses Pillow's faster box filters. All have the same
-operations and strengths; tests/data/test_views.py and test_view_moments.py check that our views
-and torchvision's have the same distribution. The limit is memory bandwidth: a copy of as many bytes
-as reading the stored images once and writing the views once.
+SupContrast, from JPEG files and from decoded images, and lightly's transforms. Lightly's transforms
+differ from torchvision's only in the blur, for which they use Pillow's faster box filters. All have
+the same operations and strengths. tests/data/test_views.py and test_view_moments.py check the
+distribution of our views against torchvision's. The limit is memory bandwidth: a copy of as many
+bytes as reading the stored images once and writing the views once.
 """
 
 import io
@@ -37,7 +37,7 @@ def header(size: int) -> tuple[str, ...]:
 
 
 class Photographs(Dataset[Tensor]):
-    """Data set of JPEG or decoded images; an item is the views [2, C, H, W] of one image."""
+    """Data set of JPEG or decoded images; an item is the views [2, C, H, W] of an image."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Photographs(Dataset[Tensor]):
 
 
 class TwoCrops:
-    """Two results of one random transform, like SupContrast's class TwoCropTransform."""
+    """Two results of a random transform, like SupContrast's class TwoCropTransform."""
 
     def __init__(self, transform: Callable[[Image.Image], Tensor]) -> None:
         self.transform = transform
@@ -94,7 +94,7 @@ def recipe(spec: ViewsSpec) -> Callable[[Image.Image], Tensor]:
 
 
 def lightly_recipe(spec: ViewsSpec) -> Callable[[Image.Image], Sequence[Any]] | None:
-    """Returns lightly's transforms of a spec; prints a note and returns None without lightly."""
+    """Returns lightly's transforms of a spec, or None and a printed note without lightly."""
     try:
         from lightly.transforms.simclr_transform import SimCLRTransform
     except ImportError:
@@ -129,7 +129,7 @@ def measure(num_images: int = 2048, rounds: int = 5) -> str:
 
 
 def peers(decoded: np.ndarray, spec: ViewsSpec) -> dict[str, Callable[[], None]]:
-    """Returns one epoch of each peer: torchvision from JPEG and decoded images, and lightly."""
+    """Returns an epoch of each peer: torchvision from JPEG and decoded images, and lightly."""
     encoded, twice = [_jpeg(image) for image in decoded], TwoCrops(recipe(spec))
     found = {
         "torchvision, decoding JPEG": loading(Photographs(encoded, twice), BATCH),
@@ -148,7 +148,7 @@ def rows_of(
     peers: dict[str, Callable[[], None]],
     rounds: int,
 ) -> list[tuple[str, str, str]]:
-    """Times our views, the peers and the limit in turns; returns table rows."""
+    """Times our views, the peers and the limit in turns, and returns table rows."""
     stored = torch.from_numpy(images)
     ours: dict[str, Callable[[], object]] = {OURS: partial(make_all, stored, spec, BATCH)}
     times = interleaved({**ours, **peers, LIMIT: moving(stored, spec)}, rounds)
@@ -182,9 +182,9 @@ def make_all(images: Tensor, spec: ViewsSpec, batch: int) -> None:
 
 
 def moving(images: Tensor, spec: ViewsSpec) -> Callable[[], object]:
-    """Returns a copy that moves as many bytes as reading the images and writing their views.
+    """Returns a copy with the same number of moved bytes as reading images and writing views.
 
-    The copied tensor has half of these bytes, since a copy both reads and writes each byte.
+    The copied tensor has half of these bytes, because a copy both reads and writes each byte.
     """
     view_bytes = 2 * len(images) * 3 * spec.size**2 * 4
     source = images.new_ones((images.nbytes + view_bytes) // 2)

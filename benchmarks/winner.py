@@ -1,19 +1,19 @@
 """Time from a command to the winner of a sweep: `mtcon-ray sweep`, and a script of the guides.
 
 Both run the same job on the photographs: four temperatures, four epochs, two trials at a time with
-a thread each, the same encoder, heads, views, losses (MTCon with equal weights, which is the sum of
-SupContrast's loss over the tasks) and optimizer, in float32, tracked by MLflow in SQLite. The peer
-is `benchmarks/peers/winner_script.py`. Each is a process of its own that begins with an empty
-folder, so ours also decodes the images. They run in turns.
+a thread each, in float32, tracked by MLflow in SQLite. Encoder, heads, views, losses and optimizer
+are the same. The loss is MTCon with equal weights, which is the sum of SupContrast's loss over the
+tasks. The peer is `benchmarks/peers/winner_script.py`. Each command is a separate process with an
+empty folder, so ours also decodes the images. They run in turns.
 
-Both probe the encoder once, after the last epoch. Ours measures more there: beside the probes of
-val that rank the trials, test scores with a choice of five penalties, neighbours and bootstraps.
+Both probe the encoder once, after the last epoch. In addition to the val probes for ranking the
+trials, ours measures test scores with a choice of five penalties, neighbours and bootstraps.
 
-The first training step begins, in ours, at the first epoch's report minus its seconds of training.
-A trial's seconds are those for which it takes its place: from the first step of all to the last
-trial's end, times the trials at a time, divided by the number of trials. The start of the peer's
-process for each further trial is included, the start of the command is not. Of these seconds,
-training includes its tracking and checkpoints, and our last checkpoint counts as part of the probe.
+Our first training step begins at the first epoch's report minus its seconds of training. A trial's
+seconds are the time in its slot: from the first step of all trials to the last trial's end, times
+the trials at a time, divided by the number of trials. They include the start of the peer's process
+for each further trial, but not the start of the command. In these seconds, training includes its
+tracking and checkpoints, and our last checkpoint counts as part of the probe.
 """
 
 import json
@@ -52,7 +52,7 @@ TOLERANCE = 0.1
 
 @dataclass(frozen=True)
 class Job:
-    """A sweep over temperatures; `images` is a folder, and every row of `csv` has all labels."""
+    """A sweep over temperatures on the images of a folder; all rows of `csv` have all labels."""
 
     csv: str
     images: str
@@ -68,9 +68,9 @@ class Job:
 
 
 class Trial(NamedTuple):
-    """One trial: its temperature, its accuracy on val, and three times in Unix seconds.
+    """A trial with its temperature, its accuracy on val, and three times in Unix seconds.
 
-    `began` is the begin of its first step, `trained` the end of its last epoch.
+    `began` is the start of its first step, `trained` the end of its last epoch.
     """
 
     temperature: float
@@ -81,7 +81,7 @@ class Trial(NamedTuple):
 
 
 class Command(NamedTuple):
-    """One run of a command: Unix seconds of its begin and end, and its trials."""
+    """A run of a command: Unix seconds of its start and end, and its trials."""
 
     began: float
     ended: float
@@ -105,7 +105,7 @@ class Command(NamedTuple):
 
 
 def measure(rounds: int = 3, width: int = 8) -> str:
-    """Returns the table; a round takes some five minutes on two cores."""
+    """Returns the table. A round takes some five minutes on two cores."""
     if not PHOTOS.exists():
         return f"needs the photographs in {PHOTOS}: not run"
     with TemporaryDirectory() as folder:
@@ -115,7 +115,7 @@ def measure(rounds: int = 3, width: int = 8) -> str:
 def photographs_job(folder: Path, width: int) -> Job:
     """Unpacks the photographs to `folder` and returns the job.
 
-    Rows with an unknown label are left out: SupContrast's loss has no missing labels.
+    Leaves out rows with an unknown label, because SupContrast's loss has no missing labels.
     """
     shutil.unpack_archive(PHOTOS / "images.tar.gz", folder, filter="data")
     job = Job(str(folder / "labels.csv"), str(folder), width=width)
@@ -142,7 +142,7 @@ def compare(job: Job, rounds: int) -> str:
 
 
 def table(runs: dict[str, list[Command]], job: Job) -> str:
-    """Returns the table of medians over rounds, and below it the winners of the last round."""
+    """Returns the table of medians over rounds, followed by the winners of the last round."""
     ours, peer = ([run.seconds(job.at_once) for run in runs[name]] for name in (OURS, PEER))
     rows = []
     for row in ours[0]:
@@ -180,7 +180,7 @@ def run_sweep(job: Job, folder: Path) -> Command:
 
 
 def spec_of(job: Job) -> dict[str, Any]:
-    """Returns the job as a spec of ours."""
+    """Returns the job as a spec of this project."""
     views = {"crop_scale": [0.4, 1.0], "brightness": 0.2, "contrast": 0.2, "hue": 0.02,
              "saturation": 0.2, "grayscale": 0.0}  # fmt: skip
     return {
@@ -215,7 +215,7 @@ def spec_of(job: Job) -> dict[str, Any]:
 
 
 def run_script(job: Job, folder: Path) -> Command:
-    """Runs the peer in an empty folder, and reads the times that its trials report."""
+    """Runs the peer in an empty folder, and reads the times from its trials' reports."""
     (folder / "job.json").write_text(json.dumps(asdict(job)), encoding="utf-8")
     began, ended = _run(("benchmarks.peers.winner_script", str(folder / "job.json")))
     results = json.loads((folder / "results.json").read_text())
@@ -226,7 +226,7 @@ def run_script(job: Job, folder: Path) -> Command:
 
 
 def _run(command: Sequence[str]) -> tuple[float, float]:
-    """Runs a module as a command; returns its begin and end in Unix seconds."""
+    """Runs a module as a command, and returns its start and end in Unix seconds."""
     environment = {**os.environ, **quiet_environment()}
     for elsewhere in ("MLFLOW_TRACKING_URI", "RAY_ADDRESS"):
         environment.pop(elsewhere, None)
@@ -235,6 +235,6 @@ def _run(command: Sequence[str]) -> tuple[float, float]:
         (sys.executable, "-m", *command),
         cwd=REPOSITORY, env=environment, capture_output=True, text=True,
     )  # fmt: skip
-    # A failed trial's traceback is in the output, which CalledProcessError does not show.
+    # CalledProcessError would not show the output with a failed trial's traceback.
     assert done.returncode == 0, f"{command[0]} failed:\n{done.stdout}\n{done.stderr}"
     return began, time.time()

@@ -1,7 +1,7 @@
-"""Demonstration of autoscaling: a sweep grows a cluster from zero workers, survives a lost one.
+"""Demonstration of autoscaling: a sweep adds workers to an empty cluster and survives a lost one.
 
-All processes run on this machine, with their own folder and ports; other Ray clusters are not
-touched. When the sweep has ended, the cluster shrinks to zero workers again.
+All processes run on this machine, with their own folder and ports. Other Ray clusters are not
+affected. After the sweep, the cluster shrinks to zero workers again.
 """
 
 import argparse
@@ -27,9 +27,9 @@ from mtcon_ray.base.paths import sweep_folder
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SPEC = "experiments/temperature.yaml"
-# Two failures: workers of one machine share Ray's folder, so the agent of a worker that comes
-# unpacks the job's package again while a trial on another worker imports from it. That costs the
-# trial one try, and the lost worker may cost it a second. Machines have a folder each.
+# Two failures: workers of a machine share Ray's folder. A new worker's agent unpacks the job's
+# package again while a trial on another worker imports from it, which costs the trial a try. The
+# lost worker may cost it a second try. On several machines, each worker has its own folder.
 SMALL = (
     "data.num_items=600", "views.size=16", "model.encoder.width=8", "train.batch_size=32",
     "evaluate.bootstrap=20", "search.scheduler={name: none}", "tracking.offline=true",
@@ -39,7 +39,7 @@ SMALL = (
 NAME = "autoscaling"
 IDLE_MINUTES = 0.25
 WAIT_SECONDS = 600
-# Ray's process title while a Tune trial trains in the process; its parent is the node's raylet.
+# Ray's process title while a Tune trial trains in the process. Its parent is the node's raylet.
 TRAINING = "ray::ResourceTrainable.train"
 # Above the ports of Ray's workers, below the ephemeral ports of Linux (32768) and macOS (49152).
 PORTS = range(20_000, 32_768)
@@ -54,7 +54,7 @@ AUTOSCALER = {
 
 
 class Cluster:
-    """A Ray head without CPUs, and worker nodes that its autoscaler starts as processes."""
+    """A Ray head without CPUs, and worker nodes, which its autoscaler starts as processes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -132,7 +132,7 @@ class Cluster:
         self.say(text)
 
     def show(self) -> None:
-        """Prints the worker nodes if they changed, and records the nodes on which trials run."""
+        """Prints the worker nodes if they changed, and records the nodes with running trials."""
         workers = self.workers()
         self.seen |= set(workers)
         training = parents_of(TRAINING)
@@ -143,11 +143,11 @@ class Cluster:
             self.say(text)
 
     def say(self, text: str) -> None:
-        """Prints one line that begins with the seconds since the start."""
+        """Prints a line, beginning with the seconds since the start."""
         print(f"{time.monotonic() - self._begin:5.0f} s  {text}", flush=True)
 
     def stop(self) -> None:
-        """Terminates the head's process group, and kills what remains of this cluster."""
+        """Terminates the head's process group, and kills all other processes of this cluster."""
         if self._head:
             os.killpg(self._head.pid, signal.SIGTERM)
             self._head.wait(60)
@@ -155,7 +155,7 @@ class Cluster:
             os.kill(pid, signal.SIGKILL)
 
     def _processes(self) -> list[tuple[int, list[str]]]:
-        """Returns processes of this cluster: their command lines contain its unique folder."""
+        """Returns processes of this cluster, identified by its unique folder in command lines."""
         listed = subprocess.run(
             ["ps", "-axww", "-o", "pid=,args="], capture_output=True, text=True, check=True
         )
@@ -183,7 +183,7 @@ class Cluster:
 
 
 def parents_of(title: str) -> set[int]:
-    """Returns the process ids of the parents of all processes whose title starts with `title`."""
+    """Returns the parents' process ids of all processes with a title beginning with `title`."""
     listed = subprocess.run(
         ["ps", "-axww", "-o", "ppid=,args="], capture_output=True, text=True, check=True
     )
@@ -195,13 +195,13 @@ def free_ports(count: int) -> list[int]:
     """Returns `count` random free ports outside the range of ephemeral ports.
 
     The head opens some of its ports only seconds later. If another process took a port in the
-    meantime, the head would end; an ephemeral port may be taken by any outgoing connection.
+    meantime, the head would end. Any outgoing connection may take an ephemeral port.
     """
     return list(islice(filter(is_free, random.SystemRandom().sample(PORTS, len(PORTS))), count))
 
 
 def is_free(port: int) -> bool:
-    """Returns True if no process of this machine uses the port, on any address."""
+    """Returns True if all processes of this machine leave the port unused, on any address."""
     with socket.socket() as one:
         try:
             one.bind(("", port))
@@ -211,7 +211,7 @@ def is_free(port: int) -> bool:
 
 
 def answers(port: int) -> bool:
-    """Returns True if a dashboard answers, even if it answers that a token is missing."""
+    """Returns True if a dashboard answers, even with an error about a missing token."""
     try:
         urllib.request.urlopen(f"http://127.0.0.1:{port}/api/version", timeout=5).close()
     except urllib.error.HTTPError:
@@ -222,7 +222,7 @@ def answers(port: int) -> bool:
 
 
 def show_all(cluster: Cluster, overrides: list[str], lose: bool) -> None:
-    """Runs the demonstration: zero workers, two, one killed if `lose`, and zero again."""
+    """Runs the demonstration: zero workers, two, a killed worker if `lose`, and zero again."""
     cluster.start()
     cluster.submit(overrides)
     cluster.say("the sweep is submitted; no worker is there")
@@ -247,7 +247,7 @@ def show_all(cluster: Cluster, overrides: list[str], lose: bool) -> None:
 
 
 class Ended:
-    """Predicate that is True if a sweep's job has ended; queries the status every five seconds."""
+    """Predicate for the end of a sweep's job, with a status query every five seconds."""
 
     def __init__(self, cluster: Cluster, name: str = NAME) -> None:
         self.status = "running"
@@ -263,7 +263,7 @@ class Ended:
 
 
 def main() -> None:
-    """Runs the demonstration, stops the cluster, and removes its folder unless --keep is given."""
+    """Runs the demonstration, stops the cluster, and removes its folder except with --keep."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--no-loss", action="store_true", help="lose no worker on the way")
     parser.add_argument("--keep", action="store_true", help="leave the folder with all results")

@@ -9,6 +9,6 @@ html_title = "mtcon-ray"
 html_static_path: list[str] = []
 exclude_patterns = ["_build"]
 nitpicky = True
-# Links to files outside docs/ are broken in the built pages but work in the repository;
-# tests/test_docs.py checks that each of these files exists.
+# Links to files outside docs/ are broken in the built pages but work in the repository.
+# tests/test_docs.py checks the existence of these files.
 suppress_warnings = ["myst.xref_missing"]

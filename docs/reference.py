@@ -76,7 +76,7 @@ def commands_page() -> str:
 
 
 def section(path: str, schema: dict[str, Any]) -> Iterator[str]:
-    """Yields a section's heading and table, then those of its kinds or of its subsections."""
+    """Yields a section's heading and table, then the tables of its kinds or of its subsections."""
     kinds = schema.get("oneOf")
     if kinds:
         yield f"## `{path}`\n"
@@ -141,14 +141,14 @@ def bounds_of(schema: dict[str, Any]) -> list[str]:
 
 
 def default_of(field: dict[str, Any]) -> str:
-    """Returns a field's default as JSON, which is also YAML; a dash for a section."""
+    """Returns a field's default as JSON, which is also YAML, or a dash for a section."""
     if "default" not in field or "properties" in resolved(field) or "oneOf" in resolved(field):
         return "—"
     return f"`{json.dumps(field['default'], ensure_ascii=False)}`"
 
 
 def resolved(schema: dict[str, Any]) -> dict[str, Any]:
-    """Returns the schema behind a reference or a section's short form, else the schema itself."""
+    """Returns the schema behind a reference or a section's short form, or the schema itself."""
     first = schema.get("anyOf", [{}])[0]
     if "oneOf" in first:
         sections: dict[str, Any] = first
@@ -160,7 +160,7 @@ def resolved(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def constant(schema: dict[str, Any]) -> tuple[str, str]:
-    """Returns the name and value of the field that distinguishes the kinds of a section."""
+    """Returns the name and value of the field for distinguishing the kinds of a section."""
     return next((n, f["const"]) for n, f in schema["properties"].items() if "const" in f)
 
 

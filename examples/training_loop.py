@@ -1,4 +1,4 @@
-"""A training loop of one's own: views and losses of mtcon_ray, without a spec, Ray or MLflow."""
+"""A custom training loop: views and losses of mtcon_ray, without a spec, Ray or MLflow."""
 
 import torch
 
@@ -10,12 +10,12 @@ from mtcon_ray.models.network import projections
 
 TASKS = ("shape", "colour")
 STEPS, BATCH = 100, 32
-# Strong colour jitter and grey images would erase what the colour task has to learn.
+# Strong colour jitter and grey images would erase the information for the colour task.
 VIEWS = ViewsSpec(size=24, hue=0.02, saturation=0.2, grayscale=0.0, crop_scale=(0.5, 1.0))
 
 
 def train() -> list[float]:
-    """Trains one encoder with a head per task on synthetic images; returns the loss per step."""
+    """Trains an encoder with a head per task on synthetic images and returns the loss per step."""
     torch.manual_seed(0)
     source = SOURCES["synthetic"]  # images that the project makes itself
     spec = source.Spec.model_validate({"kind": "synthetic", "tasks": TASKS, "num_items": 200})

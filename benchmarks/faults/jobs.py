@@ -152,7 +152,7 @@ class Undisturbed:
         times.write_text(json.dumps([min(written), max(written), ended]), encoding="utf-8")
 
     def copy_beginnings(self, root: Path) -> None:
-        """Copies the empty database and the decoded images to a root, because making them is slow."""
+        """Copies the empty database and the decoded images to a root: making them is slow."""
         shutil.copy(self.folder / EMPTY, mlflow_database(root))
         shutil.copytree(cache_folder(self.root), cache_folder(root))
 

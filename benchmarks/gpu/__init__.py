@@ -1,1 +1,1 @@
-"""Checks and speed of all CUDA paths, on one GPU in less than eight minutes: see `gpu.rows`."""
+"""Checks and speed of all CUDA paths, on a GPU in less than eight minutes: see `gpu.rows`."""

@@ -1,4 +1,4 @@
-"""The settings of `python -m benchmarks gpu`, and its images, which are made once and kept."""
+"""Settings of `python -m benchmarks gpu`, and its images, which are kept between runs."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -17,16 +17,16 @@ from mtcon_ray.spec.run_spec import RunSpec, with_values
 from mtcon_ray.training.trainer import Trainer
 from tests.methods.cases import EACH
 
-CLASSES = {"shape": 4, "colour": 8, "texture": 19}  # of the papers' Zappos50k
+CLASSES = {"shape": 4, "colour": 8, "texture": 19}  # as in the papers' Zappos50k
 SPLITS = (0.7, 0.8)  # fractions of the items at which train and val end
 
-# One line of the table: its name, and the function that returns its result or raises.
+# A line of the table: its name, and a function that returns its result or raises an error.
 Lines = Iterator[tuple[str, Callable[[], str]]]
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Device, sizes and durations of a run; `folder` is for temporary files, `kept` for images."""
+    """Device, sizes and durations of a run. `folder` is temporary, `kept` has the images."""
 
     device: torch.device
     folder: Path
@@ -48,13 +48,13 @@ class Bench:
     """Steps before a measurement: they choose algorithms, compile, and capture graphs."""
 
     def warm(self, run: Trainer) -> None:
-        """Trains `warm_up` steps, which take longer than later ones."""
+        """Trains `warm_up` steps, which take longer than later steps."""
         for _ in range(self.warm_up):
             run._train_step()
         finish(self.device)
 
     def spec(self, *, size: int, batch_size: int, **changes: object) -> RunSpec:
-        """Returns the spec of an endless training; two underscores stand for a dot."""
+        """Returns the spec of an endless training; in `changes`, "__" stands for a dot."""
         base = spec_of(self.num_images, self.encoder, self.half, size=size, batch_size=batch_size)
         return with_values(base, {name.replace("__", "."): v for name, v in changes.items()})
 
@@ -66,7 +66,7 @@ class Bench:
 
 
 def cache_folder() -> Path:
-    """Returns the folder in which images are kept from run to run."""
+    """Returns the folder in which images are kept between runs."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mtcon-ray-benchmarks"
 
 
@@ -77,11 +77,11 @@ def random_images(num_images: int, side: int) -> Dataset:
 
 
 def kept_images(num_images: int, side: int, folder: Path) -> Dataset:
-    """Returns the data set of `random_images`, whose images are a file of the folder."""
+    """Returns the data set of `random_images`, with its images in a file of the folder."""
     path = folder / f"noise-{num_images}-{side}.npy"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        # Renamed when it is whole: another process may look for it at the same time.
+        # Renamed when complete, because another process may look for it at the same time.
         part = folder / f"{path.stem}.{os.getpid()}.part"
         with part.open("wb") as file:
             np.save(file, random_images(num_images, side).images)

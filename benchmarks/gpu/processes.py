@@ -1,4 +1,4 @@
-"""Rows with several processes on the one GPU: ranks of one training, and trainings side by side."""
+"""Rows with several processes on the same GPU: ranks of a training, and concurrent trainings."""
 
 import json
 import os
@@ -35,25 +35,25 @@ from mtcon_ray.training.trainer import Trainer
 from tests.methods.cases import make_data, make_spec
 
 WORLD = 2
-# NCCL refuses two ranks on one GPU; gloo copies through the host's memory.
+# NCCL refuses two ranks on the same GPU. gloo copies through the host's memory.
 BACKEND = "gloo"
-# A ReLU of so small a network that rounding flips changes its gradients by about a thousandth.
+# If rounding flips a ReLU of this small network, its gradients change by about a thousandth.
 RANKS = 1e-2
 START_SECONDS = 120
 MPS = "nvidia-cuda-mps-control"
 AT_ONCE = 10  # steps between two looks at the clock
 
-# Yields variables of the processes' environment, or None where it cannot be made.
+# Yields variables of the processes' environment, or None if the environment cannot be made.
 Environment = AbstractContextManager[dict[str, str] | None]
 
 
 def ranks(bench: Bench) -> Lines:
-    """Compares a step of two ranks on the one device with one of a single process."""
+    """Compares a step of two ranks on a device with a step of a single process."""
     yield f"{WORLD} ranks, {BACKEND}", partial(_ranks, bench)
 
 
 def _ranks(bench: Bench) -> str:
-    # Written before the ranks look for it.
+    # Written before the ranks read it.
     expected = first_gradients(bench.device, bench.folder, ALONE)
     context = spawn(_as_rank, (bench.device, bench.folder), WORLD, join=False)
     assert context is not None
@@ -88,7 +88,7 @@ def first_gradients(device: torch.device, folder: Path, ranks: Ranks) -> Tensor:
 
 
 def sharing(bench: Bench) -> Lines:
-    """Times trainings in processes of their own that use the device at the same time."""
+    """Times concurrent trainings on the device, each in its own process."""
     for how, (name, environment) in product(
         bench.compile, (("without MPS", without_mps), ("with MPS", with_mps))
     ):
@@ -105,7 +105,7 @@ def _sharing(bench: Bench, environment: Callable[[], Environment]) -> str:
         variables = stack.enter_context(environment())
         if variables is None:
             return f"not run: {MPS} is not there"
-        # All are started once. A process that waits takes memory, but no time of the device.
+        # All workers start once. A waiting worker takes memory, but no time of the device.
         workers = [Worker(bench, variables) for _ in range(max(bench.processes))]
         for each in workers:
             stack.callback(each.close)
@@ -116,12 +116,12 @@ def _sharing(bench: Bench, environment: Callable[[], Environment]) -> str:
 
 
 def _streams(bench: Bench) -> str:
-    """Times trainings in threads of one process, each on a stream of its own."""
+    """Times trainings in threads of a process, each on its own stream."""
     spec = bench.spec(size=bench.sizes[0], batch_size=bench.batches[0], train__compile="graphs")
     runs = []
     for number in range(max(bench.processes)):
         run = bench.run(spec, f"stream-{number}")
-        bench.warm(run)  # one after the other: a capture must not meet another one
+        bench.warm(run)  # in turn: two captures must not overlap
         runs.append(run)
 
     def train(run: Trainer) -> float:
@@ -139,32 +139,32 @@ def _streams(bench: Bench) -> str:
 
 
 def in_words(rates: Mapping[int, float]) -> str:
-    """Returns the views per second of each number of trainings, and as a multiple of the first."""
+    """Returns the views per second of each number of trainings, and their multiple of the first."""
     alone = next(iter(rates.values()))
     return ", ".join(f"{n}: {rate:,.0f} views/s ({rate / alone:.2f})" for n, rate in rates.items())
 
 
 def views_per_second(run: Trainer, seconds: float, wait: Callable[[], object]) -> float:
-    """Trains for so many seconds; `wait` returns when the GPU has done what was launched."""
+    """Trains for `seconds`. `wait` returns when the GPU has done all launched work."""
     begin, num_steps = perf_counter(), 0
     while perf_counter() - begin < seconds:
         for _ in range(AT_ONCE):
             run._train_step()
         num_steps += AT_ONCE
-        wait()  # else launches of many seconds would be queued
+        wait()  # otherwise launches of many seconds would be queued
     num_views = run.spec.train.batch_size * run.spec.views.num_views
     return num_views * num_steps / (perf_counter() - begin)
 
 
 def rate_of(workers: Sequence["Worker"], seconds: float) -> float:
-    """Returns the views per second of all of the workers together."""
+    """Returns the sum of the workers' views per second."""
     for each in workers:
         each.ask(seconds)
     return sum(float(each.answer()) for each in workers)
 
 
 class Worker:
-    """A process that trains when it is asked to, and is killed if it takes too long."""
+    """A process that trains on request, and is killed if it takes too long."""
 
     def __init__(self, bench: Bench, variables: Mapping[str, str]) -> None:
         self._errors = bench.folder / f"{uuid4()}.log"
@@ -181,13 +181,13 @@ class Worker:
         self._limit.start()
 
     def ask(self, seconds: float) -> None:
-        """Asks for a training of so many seconds."""
+        """Requests a training of this many seconds."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{seconds}\n")
         self._process.stdin.flush()
 
     def answer(self) -> str:
-        """Returns the next line; raises AssertionError with the process's error if it has ended."""
+        """Returns the next line. Raises AssertionError with the process's error if it has ended."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline().strip()
         if not line:
@@ -215,7 +215,7 @@ def from_text(text: str) -> Bench:
 
 
 def serve(bench: Bench, asked: TextIO, answers: TextIO) -> None:
-    """Trains for the number of seconds on each line; answers with views per second."""
+    """Trains for the number of seconds on each line, and answers with views per second."""
     size, batch_size = bench.sizes[0], bench.batches[0]
     spec = bench.spec(size=size, batch_size=batch_size, train__compile=bench.compile[0])
     run = bench.run(spec, f"process-{os.getpid()}")
@@ -228,14 +228,14 @@ def serve(bench: Bench, asked: TextIO, answers: TextIO) -> None:
 
 @contextmanager
 def without_mps() -> Iterator[dict[str, str] | None]:
-    """Yields environment variables with which a process finds no daemon of MPS."""
+    """Yields environment variables with which a process finds no MPS daemon."""
     with TemporaryDirectory() as folder:
         yield {"CUDA_MPS_PIPE_DIRECTORY": folder}
 
 
 @contextmanager
 def with_mps() -> Iterator[dict[str, str] | None]:
-    """Yields environment variables of a new daemon of MPS; None where there is no MPS."""
+    """Yields environment variables of a new MPS daemon, or None without MPS."""
     if shutil.which(MPS) is None:
         yield None
         return

@@ -1,6 +1,6 @@
 """`python -m benchmarks gpu [ROW ...]`: prints each line of the table as soon as it is measured.
 
-It needs the core alone, without Ray, MLflow and Optuna, and one GPU.
+It needs only the core, without Ray, MLflow and Optuna, and a GPU.
 """
 
 import sys
@@ -36,12 +36,12 @@ ROWS: dict[str, Callable[[Bench], Lines]] = {
     "sharing": processes.sharing,
 }
 HEADER = ("row", "result", "seconds")
-# After so many seconds no further line is started: the whole run must end within eight minutes.
+# No line starts after this many seconds: the whole run must end within eight minutes.
 LIMIT = 420
 
 
 def main(names: Sequence[str]) -> bool:
-    """Prints the rows of these names, or all; returns False if one failed."""
+    """Prints the rows of these names, or all rows. Returns False if a row failed."""
     with TemporaryDirectory(prefix="mtcon-ray-gpu-") as folder:
         has_gpu = torch.cuda.is_available()
         is_fast = has_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
@@ -55,7 +55,7 @@ def main(names: Sequence[str]) -> bool:
 
 
 def measure(names: Sequence[str], bench: Bench, *, has_gpu: bool, limit: float = LIMIT) -> bool:
-    """Prints the rows; without a GPU, that they were not run. Returns False if a line failed."""
+    """Prints the rows, as not run without a GPU. Returns False if a line failed."""
     header, rule = markdown(HEADER, []).splitlines()
     print(f"{header}\n{rule}", flush=True)
     begin, failed = monotonic(), 0
@@ -72,11 +72,11 @@ def measure(names: Sequence[str], bench: Bench, *, has_gpu: bool, limit: float =
 
 
 def one_line(name: str, do: Callable[[], str]) -> bool:
-    """Prints one line; returns False if it failed. Its traceback goes to standard error."""
+    """Prints a line. Returns False if it failed, after its traceback on standard error."""
     begin, is_good = perf_counter(), True
     try:
         result = do()
-    except Exception as error:  # one line's failure must not hide what the others show
+    except Exception as error:  # a line's failure must not hide the results of other lines
         traceback.print_exc(file=sys.stderr)
         reason = str(error).strip().partition("\n")[0]
         result, is_good = f"failed: {type(error).__name__}: {reason}", False
@@ -86,5 +86,5 @@ def one_line(name: str, do: Callable[[], str]) -> bool:
 
 
 def show(*cells: str) -> None:
-    """Prints one line of the table."""
+    """Prints a line of the table."""
     print(markdown(cells, []).splitlines()[0], flush=True)

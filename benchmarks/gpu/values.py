@@ -1,4 +1,4 @@
-"""Rows that compare a GPU's values with those of a CPU, or of another way on the GPU."""
+"""Rows that compare a GPU's values with the CPU's, or with another method on the GPU."""
 
 import warnings
 from collections.abc import Iterator
@@ -21,8 +21,8 @@ from mtcon_ray.training.trainer import Trainer
 from tests.methods.cases import make_data, make_spec
 
 CPU = torch.device("cpu")
-# Relative errors allowed: of sums in another order in float64 and float32, and of an optimizer's
-# parameters after some steps in float32. A transformer's position codes are float32 in any case.
+# Allowed relative errors: float64 and float32 sums in another order, and an optimizer's parameters
+# after some float32 steps. A transformer's position codes are always float32.
 FLOAT64, CODES, FLOAT32, TRAINED = 1e-8, 1e-6, 1e-4, 1e-2
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "sgd": {"train.optimizer": "sgd", "train.momentum": 0.9},
@@ -40,7 +40,7 @@ VIEWS: dict[str, dict[str, Any]] = {
 
 
 class HostRandom(TorchFunctionMode):
-    """Mode in which a device draws the CPU's random numbers: its own generator gives others."""
+    """Mode in which a device draws the CPU's random numbers instead of its own."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -66,9 +66,9 @@ def plain_float32() -> Iterator[None]:
 
 @contextmanager
 def repeatable() -> Iterator[None]:
-    """As `plain_float32`, and cuDNN computes the same sums in the same order in each step.
+    """Switches TF32 off, and makes cuDNN compute each step's sums in the same order.
 
-    Else the trainings of some methods differ after a few steps by more than a wrong step would.
+    Otherwise some methods' trainings differ after a few steps by more than a wrong step would.
     """
     cudnn = torch.backends.cudnn
     before = cudnn.deterministic, cudnn.benchmark
@@ -81,14 +81,14 @@ def repeatable() -> Iterator[None]:
 
 
 def error_of(found: Tensor, expected: Tensor) -> float:
-    """Returns the norm of the difference over that of what is expected."""
+    """Returns the norm of the difference divided by the expected norm."""
     found, expected = found.detach().cpu().double(), expected.detach().cpu().double()
     error: float = ((found - expected).norm() / expected.norm().clamp(min=1e-30)).item()
     return error
 
 
 def check(what: str, error: float, most: float) -> str:
-    """Returns the error as text; raises AssertionError if it is too large."""
+    """Returns the error as text. Raises AssertionError if it is too large."""
     assert error <= most, f"{what} differ by {error:.1e}, {most:.0e} is allowed"
     return f"{what} {error:.0e}"
 
@@ -142,13 +142,13 @@ def _float16(bench: Bench) -> str:
 
 
 def waits(run: Trainer, *, steps: int = 2) -> str:
-    """Returns that a training's step after so many does not synchronise; raises if it does."""
-    for _ in range(steps):  # the first ones choose algorithms and fill the allocator's cache
+    """Returns a text if a step after `steps` others does not synchronise; raises otherwise."""
+    for _ in range(steps):  # the first steps choose algorithms and fill the allocator's cache
         run._train_step()
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         torch.cuda.set_sync_debug_mode("warn")
-        found.clear()  # that the mode is a prototype, said once in a process
+        found.clear()  # drops the warning about the mode itself, given once in a process
         try:
             run._train_step()
         finally:
@@ -160,7 +160,7 @@ def waits(run: Trainer, *, steps: int = 2) -> str:
 
 
 def views(bench: Bench) -> Lines:
-    """Compares views with the CPU's, also at odd sizes."""
+    """Compares views with the CPU's views, also at odd sizes."""
     for size in (*bench.sizes, 37):
         for name, changes in VIEWS.items():
             yield f"{size} px, {name}", partial(_views, bench, ViewsSpec(size=size, **changes))
@@ -176,7 +176,7 @@ def _views(bench: Bench, spec: ViewsSpec) -> str:
 
 
 def optimizers(bench: Bench) -> Lines:
-    """Compares three steps with the CPU's; a step after a loss that is not finite does nothing."""
+    """Compares three steps with the CPU's. A step after a non-finite loss must do nothing."""
     for name, changes in OPTIMIZERS.items():
         yield name, partial(_optimizer, bench, name, changes)
 
@@ -209,9 +209,9 @@ def _optimizer(bench: Bench, name: str, changes: dict[str, Any]) -> str:
 
 
 def restrided(run: Trainer) -> str:
-    """Returns how many gradients have other strides than their parameters before they are copied.
+    """Returns how many gradients have other strides than their parameters before the copy.
 
-    Those are the ones for which `match_strides` is there.
+    `match_strides` copies these gradients.
     """
     views, batch = run._batches(0)
     compute_gradients(run.learner, views, batch)
@@ -221,7 +221,7 @@ def restrided(run: Trainer) -> str:
 
 
 def graphs(bench: Bench) -> Lines:
-    """Compares trainings whose steps are CUDA graphs with others, and counts synchronisations."""
+    """Compares trainings with and without CUDA graphs, and counts synchronisations."""
     for name in bench.methods:
         yield name, partial(_graphs, bench, name, {})
     for optimizer, changes in OPTIMIZERS.items():
@@ -229,7 +229,7 @@ def graphs(bench: Bench) -> Lines:
 
 
 def _graphs(bench: Bench, name: str, changes: dict[str, Any]) -> str:
-    """Trains until the graph has been replayed, with LGP also that of its second phase."""
+    """Trains until the graph has been replayed; for LGP, until its second phase's graph has."""
     spec = with_values(make_spec(name, steps=5), {"train.precision": "float32", **changes})
     name = "-".join(["graph", name, *map(str, changes.values())])
     runs = [
@@ -252,7 +252,7 @@ def _graphs(bench: Bench, name: str, changes: dict[str, Any]) -> str:
 
 
 def chunks(bench: Bench) -> Lines:
-    """Compares the gradients of chunks with those of one graph, in float64."""
+    """Compares the gradients of chunks with the gradients of a single graph, in float64."""
     changes = {"train.chunk_size": 6, "model.batch_norm": "local"}
     for name in bench.methods[:1]:
         yield name, partial(_chunks, bench, with_values(make_spec(name), changes))
@@ -266,7 +266,7 @@ def _chunks(bench: Bench, spec: RunSpec) -> str:
 
 
 def streaming(bench: Bench) -> Lines:
-    """Compares views of images that are sent step by step with those of images on the device."""
+    """Compares views of images sent step by step with views of images on the device."""
     yield "views", partial(_streaming, bench)
 
 
@@ -283,12 +283,12 @@ def _streaming(bench: Bench) -> str:
 
 
 def resume(bench: Bench) -> Lines:
-    """Continues a CPU's checkpoint on the device, and the device's on the CPU."""
+    """Continues a CPU's checkpoint on the device, and the device's checkpoint on the CPU."""
     yield "CPU, GPU, CPU", partial(_resume, bench)
 
 
 def _resume(bench: Bench) -> str:
-    # Two epochs of three steps: over many, rounding would grow to large differences.
+    # Two epochs of three steps: over many steps, rounding errors would grow.
     spec = with_values(make_spec("mtcon", steps=3), {"train.precision": "float32"})
     data, folder = make_data(spec, bench.folder / "store"), bench.folder / "resumed"
 

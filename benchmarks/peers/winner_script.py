@@ -1,15 +1,15 @@
-"""The peer of `winner`: the same sweep as a script of the guides of the packages that it uses.
+"""The peer of `winner`: the same sweep as a script of the guides of its packages.
 
-`python -m benchmarks.peers.winner_script JOB.json` runs the job that the file describes and writes
-`results.json`, a list of the trials' results, beside it. As in the guides:
+`python -m benchmarks.peers.winner_script JOB.json` runs the job in the file and writes the trials'
+results as a list to `results.json` in the same folder. As in the guides:
 
-- Ray Tune runs a function per trial, with Optuna's search, in processes of one CPU.
-- A DataLoader decodes the images by PIL and augments them by torchvision. It has no workers, for
-  these would compete with the training for the one CPU.
-- The losses are SupContrast's, one per task; SGD with momentum, a warm-up and a cosine.
+- Ray Tune runs a function per trial, with Optuna's search, in processes with a single CPU.
+- A DataLoader decodes the images by PIL and augments them by torchvision. It has no workers, since
+  they would compete with the training for the CPU.
+- The losses are SupContrast's, a loss per task. SGD uses momentum, a warm-up and a cosine.
 - scikit-learn's LogisticRegression probes the encoder once, after the training.
 - MLflow logs an epoch's metrics to SQLite. The driver creates database and experiment, because
-  trials that create them at the same time fail.
+  concurrent trials fail to create them.
 """
 
 import json
@@ -48,7 +48,7 @@ NORMALIZE = transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 class Photographs(Dataset[tuple[Tensor, dict[str, int]]]):
-    """Images of one split, decoded at each access; an item is an image's transform and labels."""
+    """Images of a split, decoded at each access; an item is a transformed image and its labels."""
 
     def __init__(
         self, job: dict[str, Any], split: str, transform: Callable[[Image.Image], Tensor]
@@ -107,7 +107,7 @@ class Network(nn.Module):
 
 
 def train(config: dict[str, Any], job: dict[str, Any]) -> None:
-    """Trains and probes one temperature; a Tune trainable."""
+    """Trains and probes a temperature; a Tune trainable."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     setup_mlflow(config, tracking_uri=job["tracking"], experiment_name=EXPERIMENT)
@@ -154,8 +154,8 @@ def train(config: dict[str, Any], job: dict[str, Any]) -> None:
 def multitask_loss(
     z_by_task: dict[str, Tensor], labels: dict[str, Tensor], temperature: float
 ) -> Tensor:
-    """Returns the sum over tasks of SupContrast's loss, from rows whose pairs are neighbours."""
-    # supcontrast_loss divides products of rows by TEMPERATURE; longer rows change it to another.
+    """Returns the sum over tasks of SupContrast's loss. The rows of a pair are neighbours."""
+    # supcontrast_loss divides products of rows by TEMPERATURE. Scaling the rows changes it.
     scale = math.sqrt(TEMPERATURE / temperature)
     losses = [
         supcontrast_loss(scale * z_by_task[task].unflatten(0, (-1, 2)), labels_B)

@@ -2,14 +2,14 @@
 
     python experiments/amcl_histograms.py --budget small --photos FOLDER
 
-Cost: 6 trainings a seed; on two cores 2 minutes at smoke.
+Cost: 6 trainings a seed. On two cores it takes 2 minutes at smoke.
 
 Claim: with more augmentations the similarities of positive and negative pairs overlap more with
 SimCLR, and less with AMCL.
 
 The figure on the authors' poster at ECCV 2024 (Wang et al. 2023, arXiv:2310.05615), which prints no
-numbers. The verdicts measure it by the chance that a positive pair is more similar than a negative
-one.
+numbers. The verdicts measure the chance of a higher similarity in a positive pair than in a
+negative pair.
 """
 
 from collections.abc import Callable, Mapping
@@ -49,7 +49,7 @@ TITLES = {"simclr": "SimCLR", "amcl": "AMCL"}
 HEADS, BACKBONE = "heads", "encoder"
 UNITS = {HEADS: "cosine / temperature (no unit)", BACKBONE: "cosine of features (no unit)"}
 PAIRS = 500
-CHUNK = 64  # images whose views are encoded at a time
+CHUNK = 64  # images whose views are encoded together
 NOTES = (
     f"Pairs: two views of each of at most {PAIRS} images of the validation split, and views of two "
     "different images, with the augmentations of the training. Cosines of heads are divided by the "
@@ -67,7 +67,7 @@ class Similarities(NamedTuple):
     negative_P: np.ndarray
 
 
-# By method, number of augmentations and quantity; one per seed.
+# By method, number of augmentations and quantity, with an entry per seed.
 Found = dict[tuple[str, int, str], list[Similarities]]
 
 
@@ -82,7 +82,7 @@ def cells(setting: Setting) -> list[Cell]:
 
 
 def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
-    """Returns how well pairs are separated, the histograms of the first seed, and the verdicts."""
+    """Returns the pairs' separation, the histograms of the first seed, and the verdicts."""
     found: Found = {}
     for method in TITLES:
         for count in AUGMENTATIONS:
@@ -114,10 +114,10 @@ def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
 
 
 def similarities(setting: Setting, trained: Trained, trial: TrialResult) -> dict[str, Similarities]:
-    """Returns the similarities of positive and negative pairs by quantity, of one training."""
+    """Returns a training's similarities of positive and negative pairs by quantity."""
     opened = open_trained(trained.row, trial, setting.root)
     method = load_method(model_file(trained.row, trial))
-    # In random order: neighbours in a table may be of the same class.
+    # In random order, because neighbours in a table may have the same class.
     rows = np.random.default_rng(0).permutation(choose_items(opened, "val", PAIRS))
     views = opened.spec.views
     images = torch.from_numpy(opened.dataset.images[rows])

@@ -2,12 +2,12 @@
 
     python experiments/batch_size_figure.py --budget small --photos FOLDER
 
-Cost: 5 trainings a seed, 3 at smoke, and the two baselines; on two cores a minute at smoke.
+Cost: 5 trainings a seed, 3 at smoke, and the two baselines. On two cores a minute at smoke.
 
 Claim: larger batches give higher accuracy.
 
-MSCon and MTCon train with 64 images and quote this claim from prior work; MultiSupCon tried several
-batch sizes. None of them shows accuracies.
+MSCon and MTCon train with 64 images and quote this claim from prior work. MultiSupCon tried several
+batch sizes. None of the papers shows accuracies.
 """
 
 import math
@@ -31,7 +31,7 @@ def values(setting: Setting) -> tuple[float, ...]:
 
 
 def cell(setting: Setting, data: str, value: float) -> Cell:
-    """Returns the training with this batch size, and with its rate unless that is tuned."""
+    """Returns the training with this batch size, and with its rate unless the rate is tuned."""
     budget, size = setting.budget, round(value)
     usual = {**budget.base, **budget.families.get("contrastive", {})}
     if size == usual["train.batch_size"]:

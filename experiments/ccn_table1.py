@@ -30,14 +30,14 @@ from experiments.reproduction.trends import (
     mean_of,
 )
 
-# The other papers have buckles where CCN has zippers.
+# The other papers have buckles in place of CCN's zippers.
 OWN_DATA = (("closures", "ccn"),)
 
 TASKS = {"category": "Category", "closure": "Closure", "gender": "Gender"}
 
 
 def benefit_is_greatest_on_the_brand(trained: Mapping[Cell, Trained]) -> list[Tested]:
-    """Returns the test that CCN gains more over multi-task cross-entropy on the held-out label."""
+    """Returns the test of CCN's larger gain over multi-task cross-entropy on the held-out label."""
     ours, xent = (
         trained[Cell("zappos50k", system, own_data=OWN_DATA)]
         for system in ("mtcon-equal", "xent-multi")

@@ -3,7 +3,7 @@
     python experiments/compare_methods.py --photos FOLDER [options of `mtcon-ray compare`]
 
 FOLDER must contain fashion_shoes and fashion_products. A second call resumes stopped comparisons.
-About ten hours on 2 cores, of which compare_tuned.yaml takes four and a half.
+All take about ten hours on 2 cores, including four and a half hours for compare_tuned.yaml.
 """
 
 import subprocess
@@ -29,7 +29,7 @@ COMPARISONS = {
 @click.option("--photos", type=click.Path(exists=True, path_type=Path), required=True)
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
 def main(photos: Path, options: tuple[str, ...]) -> None:
-    """Runs the comparisons in order; exits with the first exit code that is not 0."""
+    """Runs the comparisons in order, and exits with the first non-zero exit code."""
     for spec, (folder, files) in COMPARISONS.items():
         places = [f"--set=data.{name}={photos / folder / file}" for name, file in files.items()]
         command = [sys.executable, "-m", "mtcon_ray", "compare", str(HERE / spec), *places]

@@ -2,8 +2,8 @@
 
     python experiments/epochs_disasters.py --budget small --photos FOLDER
 
-Cost: 5 trainings a seed at small, together as long as 8 usual ones, 3 at smoke, 6 at paper, and the
-two baselines; on two cores a minute at smoke.
+Cost: 5 trainings a seed at small (as long as 8 usual trainings), 3 at smoke, 6 at paper, and
+the two baselines. On two cores a minute at smoke.
 
 Claim: longer training gives higher accuracy.
 

@@ -2,13 +2,13 @@
 
     python experiments/epochs_figure.py --budget small --photos FOLDER
 
-Cost: 5 trainings a seed at small, together as long as 8 usual ones, 3 at smoke, 6 at paper, and the
-two baselines; on two cores a minute at smoke.
+Cost: 5 trainings a seed at small (as long as 8 usual trainings), 3 at smoke, 6 at paper, and
+the two baselines. On two cores a minute at smoke.
 
 Claim: longer training gives higher accuracy.
 
 Figure 4 of MSCon (Mu et al. 2023, arXiv:2307.02712) and figure 6 of MTCon, on UT Zappos50K. The
-papers chose 200 epochs; they print neither the accuracies nor the epochs that they tried.
+papers chose 200 epochs. They print neither the accuracies nor the other numbers of epochs.
 """
 
 from experiments.reproduction.cells import Cell, Setting
@@ -43,7 +43,7 @@ def tests(measured: Measured) -> list[Tested]:
 
 
 def of(data: str) -> Grid:
-    """Returns the grid on one of the papers' data sets."""
+    """Returns the grid on a data set of the papers."""
     return Grid(data, "epochs", values, cell, tests, (NOTE,))
 
 

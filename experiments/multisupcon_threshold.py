@@ -2,7 +2,7 @@
 
     python experiments/multisupcon_threshold.py --budget small --photos FOLDER
 
-Cost: 9 trainings a seed, 5 at smoke, and the two baselines, most of them shared with table 1; on
+Cost: 9 trainings a seed, 5 at smoke, and the two baselines, most of them shared with table 1. On
 two cores a minute at smoke.
 
 Claim: the best threshold is neither 0.1, which is worse than SimCLR, nor 1, which is SupCon on
@@ -34,7 +34,7 @@ METHODS = {"MultiSupCon_0.1": 0.1, "MultiSupCon_0.3": 0.3, "MultiSupCon_0.5": 0.
 
 
 def cell(threshold: float) -> Cell:
-    """Returns the training with a threshold; those of the paper are shared with its table."""
+    """Returns the training with a threshold, shared with the paper's table if it is in it."""
     system = f"multisupcon-{threshold}"
     if system in SYSTEMS:
         return Cell(DATA, system)
@@ -57,7 +57,7 @@ def printed() -> dict[str, float]:
 
 
 def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
-    """Returns the curve beside the paper's, and the verdicts on its ends."""
+    """Returns the curve with the paper's values, and the verdicts on its ends."""
     xs, paper = thresholds(setting), printed()
     at_paper = {x: paper[method] for method, x in METHODS.items()}
     ours = {x: percent_of(trained[cell(x)].interval(LABEL)) for x in xs}

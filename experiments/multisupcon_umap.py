@@ -2,14 +2,14 @@
 
     python experiments/multisupcon_umap.py --budget small --photos FOLDER
 
-Cost: trainings of MultiSupCon's table, and three more of one epoch a seed; a minute or two for
-UMAP, which needs the extra `figures`.
+Cost: trainings of MultiSupCon's table, and three more trainings of an epoch a seed. UMAP needs the
+extra `figures` and takes a minute or two.
 
 Claim: training brings images with overlapping label sets together, MultiSupCon's more than that of
 SimCLR and of SupCon on equal sets.
 
-The paper shows pictures alone. The verdicts measure them: the Jaccard overlap of the label sets of
-10 nearest neighbours, beyond that of random pairs.
+The paper shows only pictures. The verdicts measure them by the Jaccard overlap of the label sets of
+10 nearest neighbours, minus the overlap of random pairs.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ DATA, LABEL = "celeba_64", "40_attributes"
 SIMCLR, MULTI, EQUAL = "simclr", "multisupcon-0.5", "multisupcon-1.0"
 TITLES = {SIMCLR: "SimCLR", MULTI: "MultiSupCon, c = 0.5", EQUAL: "SupCon on equal sets"}
 FIRST, LAST = "first", "last"
-LIMIT = 4000  # items: UMAP of six times as many takes minutes
+LIMIT = 4000  # items: with six times as many, UMAP takes minutes
 NOTES = (
     f"Overlap: the Jaccard index of an item's label set and those of its {NEIGHBOURS} nearest "
     "neighbours by cosine of the projector's output, less that of random pairs; the mean over "
@@ -61,7 +61,7 @@ class Space:
 
 
 def cell(system: str, epoch: str) -> Cell:
-    """Returns the training whose network is that of the first or of the last epoch."""
+    """Returns the training of a single epoch for FIRST, otherwise the full training."""
     return Cell(DATA, system, changes=(("train.epochs", 1),) if epoch == FIRST else ())
 
 
@@ -71,7 +71,7 @@ def cells(setting: Setting) -> list[Cell]:
 
 
 def open_space(setting: Setting, trained: Trained, index: int) -> Space:
-    """Returns the space of a training's projector; `index` counts its seeds."""
+    """Returns the space of a training's projector. `index` counts its seeds."""
     opened = open_trained(trained.row, trained.row.finished[index], setting.root)
     column, table = trained.place(LABEL)[1], opened.dataset.table
     rows = choose_items(opened, "train", LIMIT)
@@ -81,7 +81,7 @@ def open_space(setting: Setting, trained: Trained, index: int) -> Space:
 
 
 def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
-    """Returns the overlaps of neighbours, the picture if there is umap-learn, and the verdicts."""
+    """Returns the overlaps of neighbours, a picture if umap-learn is installed, and verdicts."""
     spaces = {
         (system, epoch): [open_space(setting, each, i) for i in range(len(each.row.finished))]
         for epoch in (FIRST, LAST)
@@ -122,7 +122,7 @@ def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
 
 
 def above(claim: str, more: list[float], less: list[float]) -> Tested:
-    """Returns the test that the overlaps of one training are above those of another, by seed."""
+    """Returns the test of larger overlaps in one training than in another, paired by seed."""
     pairs = zip(more, less, strict=True) if len(more) == len(less) else ()
     return seeds_tested(claim, [a - b for a, b in pairs], in_points=False)
 

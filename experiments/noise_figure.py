@@ -2,7 +2,7 @@
 
     python experiments/noise_figure.py --budget small --photos FOLDER
 
-Cost: 36 trainings a seed, 18 at smoke, and the two baselines of each data set; on two cores some 5
+Cost: 36 trainings a seed, 18 at smoke, and the two baselines of each data set. On two cores some 5
 minutes at smoke.
 
 Claim: as the labels of a task become wrong its learned weight falls, the held-out label then loses
@@ -58,7 +58,7 @@ NOTES = (
 
 @dataclass(frozen=True)
 class Case:
-    """A data set, the task whose labels become wrong, and the held-out label that is read.
+    """A data set, the task with wrong labels, and the evaluated held-out label.
 
     `leaves_out` is the held-out label if it is a task of the data set.
     """
@@ -74,7 +74,7 @@ class Case:
         return Cell(self.data, WEIGHTINGS[weighting], self.leaves_out, noise)
 
     def baselines(self) -> list[Cell]:
-        """Returns the systems without training, to which held-out labels are labels like others."""
+        """Returns the systems without training, which treat held-out labels like other labels."""
         return [Cell(self.data, system) for system in BASELINES]
 
 
@@ -86,27 +86,27 @@ CASES = (
 
 @dataclass(frozen=True)
 class Point:
-    """The results of one weighting at one share of wrong labels."""
+    """The results of a weighting at a share of wrong labels."""
 
     case: Case
     share: float
     trained: Trained
 
     def scores(self, label: str) -> Scores | None:
-        """Returns the accuracies of a label, whose test labels are right."""
+        """Returns the accuracies of a label with correct test labels."""
         finished = self.trained.finished
         return self.trained.row.scores(*self.trained.place(label)) if finished else None
 
     def scores_on_wrong(self) -> Scores | None:
-        """Returns the expected accuracies on test labels that are redrawn as in training.
+        """Returns the expected accuracies on test labels redrawn as in training.
 
-        A redrawn label does not depend on the image, so any prediction meets it with chance 1 / K.
+        A redrawn label does not depend on the image. Any prediction equals it with chance 1 / K.
         """
         found = self.scores(self.case.wrong)
         return found and combined(lambda s_P: self.expected(s_P[0]), [found])
 
     def expected(self, accuracy: np.ndarray) -> np.ndarray:
-        """Returns the accuracy on redrawn labels, from that on right ones."""
+        """Returns the accuracy on redrawn labels, computed from the accuracy on correct labels."""
         results = self.trained.row.results
         assert results is not None
         assert results.plan is not None
@@ -114,7 +114,7 @@ class Point:
         return (1 - self.share) * accuracy + self.share / num_classes
 
     def weights(self) -> list[float]:
-        """Returns the weight of the task with wrong labels, as a share of all, of each seed."""
+        """Returns the weight of the task with wrong labels, as a share of all, by seed."""
         if not self.trained.finished:
             return []
         by_task = {
@@ -190,9 +190,9 @@ def table_rows(points: Mapping[str, list[Point]]) -> list[dict[str, object]]:
 def draw(
     case: Case, points: Mapping[str, list[Point]], baselines: Mapping[str, list[Point]]
 ) -> bytes:
-    """Draws weight, held-out accuracy and the accuracies of the task; returns a PNG.
+    """Draws weight, held-out accuracy and the accuracies of the task, and returns a PNG.
 
-    Wrong labels of a task do not change what systems without training read of the held-out label.
+    Wrong labels of a task do not affect the held-out scores of systems without training.
     """
     first = next(iter(points.values()))
     xs = [100 * point.share for point in first]
@@ -243,7 +243,7 @@ def tests_of(setting: Setting, case: Case, points: Mapping[str, list[Point]]) ->
 
 
 def _by(weighting: str, tested: Tested) -> Tested:
-    """Returns the test with its author: calibrated weights are in no paper."""
+    """Returns the test with its author, since calibrated weights are in no paper."""
     return replace(tested, author="this project") if weighting == CALIBRATED else tested
 
 

@@ -1,13 +1,13 @@
-"""Experiments with a ResNet-18 that one GPU finishes in a few calls of some minutes.
+"""Experiments with a ResNet-18 that a GPU finishes in a few calls of some minutes.
 
     python experiments/pieces.py headline --photos FOLDER --minutes 8
 
-A call trains what is left until the minutes are over, writes the tables of all finished trainings,
-and packs them as FOLDER.tar.gz. The next call continues. It runs without Ray and MLflow.
+A call trains missing trainings until the minutes are over, writes the tables of all finished
+trainings, and packs them as FOLDER.tar.gz. The next call continues. It runs without Ray and MLflow.
 
 Pieces: headline (systems from a random start), imagenet (systems from --weights FILE), noise
-(weights of tasks while colours are wrong), grids (temperature, epochs, batch size). At first each
-system gets the best of three learning rates, by the mean validation accuracy of one short training.
+(weights of tasks with wrong colours), grids (temperature, epochs, batch size). First, each system
+gets the best of three learning rates, by the mean validation accuracy of a short training each.
 
 Hypothesis, written before the trainings: linear probes do not distinguish MTCon from multi-task
 cross-entropy, but retrieval in the space of a task does.
@@ -51,7 +51,7 @@ from mtcon_ray.evaluation.intervals import detectable, holm, judge
 
 
 def of_paper(key: str) -> System:
-    """Returns a system of the reproduction, "supcon:gender" the one on one label."""
+    """Returns a system of the reproduction. "supcon:gender" is SupCon on a single label."""
     name, _, label = key.partition(":")
     known = SYSTEMS[name]
     method = {**known.method, **({"task": label} if label else {})}
@@ -125,7 +125,7 @@ def grids(epochs: int, batch_size: int) -> Iterator[System]:
 
 
 def probes(better: System, than: System, labels: Iterable[str] = LABELS) -> Iterator[Claim]:
-    """Yields the claims that probes of one system score higher, by label."""
+    """Yields the claims of higher probe scores for one system than for another, by label."""
     yield from (Claim((better.title, PROBE), (than.title, PROBE), label) for label in labels)
 
 
@@ -197,7 +197,7 @@ def tested(run: Run) -> list[Tested]:
 
 
 def verdicts(tests: list[Tested]) -> pd.DataFrame:
-    """Returns a row per claim; p is corrected by Holm's procedure for all claims of the piece."""
+    """Returns a row per claim, with p corrected by Holm's procedure for all claims of the piece."""
     corrected = iter(holm([each.p for each in tests if each.p is not None]))
     rows = []
     for each in tests:
@@ -248,7 +248,7 @@ def write(run: Run) -> Path:
 def pieces(
     name: str, photos: Path, minutes: float, weights: Path | None, frozen: bool, root: Path
 ) -> int:
-    """Trains what is left of a piece; returns 0 when all is trained, else 1."""
+    """Trains the rest of a piece. Returns 0 if all is trained, otherwise 1."""
     prepare_root(root)
     piece = PIECES[name]
     if frozen:

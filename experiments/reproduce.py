@@ -1,14 +1,15 @@
-"""All tables and figures of the papers, and one report with a verdict for each claim.
+"""All tables and figures of the papers, and a report with a verdict for each claim.
 
     python experiments/reproduce.py --all --budget smoke
     python experiments/reproduce.py --all --budget small --photos FOLDER
     python experiments/reproduce.py ccn_table1 mtcon_table1 --budget paper --paper-data FOLDER
 
-Started again with the same options, it goes on with what is left. Trainings that several tables or
-figures need are run once. The report is index.html; that of named ones is chosen.html beside it.
+A second start with the same options runs the missing trainings. Trainings for several tables or
+figures run once. The report of all is index.html. The report of named files is chosen.html in the
+same folder.
 
-Cost: `smoke` a quarter of an hour on 2 cores, on synthetic images; `small` by estimate fourteen
-hours, of which four learning rates for each system take a third.
+Cost: `smoke` takes a quarter of an hour on 2 cores, on synthetic images. `small` takes an estimated
+fourteen hours, a third of them for four learning rates per system.
 """
 
 import sys
@@ -34,7 +35,7 @@ from mtcon_ray.cli.main import run_script
 from mtcon_ray.display.terminal import say
 from mtcon_ray.errors import MtconError
 
-# In the order of the report. Each is a file of this folder with an EXPERIMENT.
+# In the order of the report. Each name is a file of this folder with an EXPERIMENT.
 NAMES = (
     "ccn_table1",
     "mscon_table1",
@@ -73,14 +74,14 @@ def load(name: str) -> Experiment:
 @plan_option
 @setting_options
 def reproduce(names: Sequence[str], everything: bool, only_plan: bool, **given: Any) -> int:
-    """Runs the experiments; returns the exit code, 1 if one could not be run."""
+    """Runs the experiments. Returns the exit code, 1 if an experiment could not run."""
     unknown = [name for name in names if name not in NAMES]
     if unknown or everything == bool(names):
         problem = f"no experiment {unknown[0]!r}" if unknown else "give names or --all"
         raise click.UsageError(f"{problem}; experiments: {', '.join(NAMES)}")
     chosen = NAMES if everything else tuple(names)
     setting, session = make_setting(**given), cli_options.session()
-    # The report of all must outlive a later run of some.
+    # A later run of some experiments must not overwrite the report of all.
     path = setting.folder / ("index.html" if everything else "chosen.html")
     done: list[Done] = []
     failures: list[Failure] = []
@@ -92,7 +93,7 @@ def reproduce(names: Sequence[str], everything: bool, only_plan: bool, **given: 
             continue
         try:
             done.append(run(experiment, setting, watch, session.say_phase))
-        except Interrupted:  # a MtconError too, but it must end the reproduction
+        except Interrupted:  # also an MtconError, but it must end the reproduction
             raise
         except MtconError as error:
             say(f"error: {error}", err=True)

@@ -1,4 +1,4 @@
-"""`mtcon-ray sweep` with epochs.yaml of this folder; accepts the same options."""
+"""`mtcon-ray sweep` with epochs.yaml of this folder and the same options."""
 
 import sys
 from pathlib import Path

@@ -2,7 +2,7 @@
 
     python experiments/temperature_disasters.py --budget small --photos FOLDER
 
-Cost: 7 trainings a seed, 3 at smoke, and the two baselines; on two cores a minute at smoke.
+Cost: 7 trainings a seed, 3 at smoke, and the two baselines. On two cores a minute at smoke.
 
 Claim: a temperature of 0.1 is best, far lower and far higher ones are worse.
 

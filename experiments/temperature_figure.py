@@ -2,13 +2,13 @@
 
     python experiments/temperature_figure.py --budget small --photos FOLDER
 
-Cost: 7 trainings a seed, 3 at smoke, and the two baselines; on two cores a minute at smoke.
+Cost: 7 trainings a seed, 3 at smoke, and the two baselines. On two cores a minute at smoke.
 
 Claim: a temperature of 0.1 is best, far lower and far higher ones are worse.
 
 Figure 4 of MSCon (Mu et al. 2023, arXiv:2307.02712) and figure 6 of MTCon, on UT Zappos50K. The
-papers print neither the accuracies nor the temperatures that they tried. They say that 0.1 works
-well: that it is above each other temperature is the claim of this project.
+papers print neither the accuracies nor the other temperatures. They say that 0.1 works well. Its
+advantage over every other temperature is a claim of this project.
 """
 
 from dataclasses import replace
@@ -49,7 +49,7 @@ def tests(measured: Measured) -> list[Tested]:
 
 
 def of(data: str) -> Grid:
-    """Returns the grid on one of the papers' data sets."""
+    """Returns the grid on a data set of the papers."""
     return Grid(data, "temperature (no unit)", values, cell, tests)
 
 

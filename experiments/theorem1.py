@@ -2,7 +2,7 @@
 
     python experiments/theorem1.py
 
-Cost: under a minute on 2 cores. Nothing is trained and images do not matter; the smoke budget draws
+Cost: under a minute on 2 cores. Nothing is trained and images do not matter. The smoke budget draws
 fewer samples and judges nothing.
 
 Claim: the error of the features that r-dimensional linear encoders learn from T tasks of n images
@@ -40,8 +40,8 @@ from experiments.reproduction.spiked import (
 from mtcon_ray.display import plotting
 
 BASE = Model()
-# Values of each axis, with the theorem's exponent. All lie where the error is far from its largest
-# possible value, sqrt(r), at which every curve is flat.
+# Values of each axis, with the theorem's exponent. The error must stay far below its largest
+# possible value, sqrt(r), because every curve is flat there.
 AXES: dict[str, tuple[float, list[tuple[float, Model]]]] = {
     "n": (-0.5, [(n, replace(BASE, n=n)) for n in (500, 1000, 2000, 4000, 8000)]),
     "d": (0.5, [(d, replace(BASE, d=d)) for d in (20, 40, 80, 160)]),
@@ -49,11 +49,11 @@ AXES: dict[str, tuple[float, list[tuple[float, Model]]]] = {
 }
 NAMES = {"n": "images per task, n", "d": "dimensions, d", "sigma": "noise of all tasks, sigma"}
 TOLERANCE = 0.15  # of an exponent
-CONSTANT = 0.3  # of the bound; the theorem does not state one
-NOISES = (1.0, 2.0, 4.0, 8.0)  # of one task of six
+CONSTANT = 0.3  # of the bound, which the theorem leaves open
+NOISES = (1.0, 2.0, 4.0, 8.0)  # of a single task of six
 NUM_TASKS = (4, 8, 16, 32)
 WEIGHTINGS = ("equal weights", "weights 1 / sigma^2", "noisy task left out")
-# Apart in grey too.
+# Different also in grey.
 LOOKS: dict[str, dict[str, Any]] = {
     WEIGHTINGS[0]: {"color": plotting.VERMILLION, "marker": "s", "linestyle": "--"},
     WEIGHTINGS[1]: {"color": plotting.BLUE, "marker": "o"},
@@ -68,7 +68,7 @@ def cells(setting: Setting) -> list[Cell]:
 
 
 def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
-    """Simulates all settings; returns the errors, the figure and the verdicts."""
+    """Simulates all settings, and returns the errors, the figure and the verdicts."""
     seeds = range(24 if setting.budget.judges else 4)
     rows = [*_axis_rows(seeds), *_noisy_task_rows(seeds), *_task_rows(seeds)]
     table = pd.DataFrame(rows)

@@ -2,12 +2,12 @@
 
     python experiments/tsne_heads.py --budget small --photos FOLDER
 
-Cost: trainings that the tables need too, and for t-SNE seconds at smoke, a minute at small.
+Cost: trainings shared with the tables. t-SNE takes seconds at smoke, a minute at small.
 
 Claim: the space of each task's head groups the images by the label of that task.
 
-The paper shows pictures alone. The verdicts measure them: in the space of a label's own head the 10
-nearest neighbours name the label more often than in the spaces of the other heads.
+The paper shows only pictures. The verdicts measure them: the 10 nearest neighbours predict a label
+more often in its own head's space than in the spaces of the other heads.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from experiments.reproduction.spaces import choose_items, head_spaces, open_trai
 from experiments.reproduction.trends import Tested, decided, over_seeds, seeds_tested
 
 CELLS = [Cell(data, "mtcon") for data in ("zappos50k", "medic")]
-LIMIT = 5000  # items: t-SNE of 10,000 takes minutes
+LIMIT = 5000  # items: with 10,000 items, t-SNE takes minutes
 NOTES = (
     f"Neighbours: the share of test items whose label is the most frequent one among their "
     f"{NEIGHBOURS} nearest other test items by cosine, in percent, the mean over seeds with its "
@@ -35,12 +35,12 @@ NOTES = (
     "with perplexity 30, started from two principal components. The paper names no settings.",
 )
 
-# A label's accuracy by neighbours in the space of a head, one per seed, by (head, label).
+# A label's accuracy by neighbours in the space of a head, an entry per seed, by (head, label).
 Accuracies = dict[tuple[str, str], list[float]]
 
 
 def cells(setting: Setting) -> list[Cell]:
-    """Returns MTCon with learned weights on both data sets, which the tables need too."""
+    """Returns MTCon with learned weights on both data sets, shared with the tables."""
     return CELLS
 
 
@@ -84,7 +84,7 @@ def measure(setting: Setting, trained: Trained) -> Accuracies:
 
 
 def own_is_above(trained: Trained, label: str, found: Accuracies) -> Tested:
-    """Returns the test that a label is read better in its own space than in the others."""
+    """Returns the test of a higher accuracy for a label in its own space than in other spaces."""
     cell, name = trained.cell, trained.name_label(label)
     title = DATA_SETS[cell.data].title
     claim = f"{title}: {name} groups more in its own head's space than in the others"
@@ -95,7 +95,7 @@ def own_is_above(trained: Trained, label: str, found: Accuracies) -> Tested:
 
 
 def draw(setting: Setting, trained: Trained) -> bytes:
-    """Draws a panel per head, coloured by the label of its task; returns a PNG."""
+    """Draws a panel per head, coloured by the label of its task, and returns a PNG."""
     opened = open_trained(trained.row, trained.row.finished[0], setting.root)
     rows, table = choose_items(opened, "test", LIMIT), opened.dataset.table
     spaces = head_spaces(opened, rows)

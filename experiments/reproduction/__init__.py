@@ -1,12 +1,12 @@
 """Support of the reproduction programs: trainings, tables and figures of the papers.
 
-One matrix of trainings serves all experiments. A `Cell` names a training in the papers' terms, as
-`Cell("zappos50k", "supcon:closure")`, whatever images stand in for the paper's. A `Setting` turns
-it into a spec. Each cell is one sweep over seeds, named after the cell, so that every experiment
-which needs it finds it trained.
+One matrix of trainings serves all experiments. A `Cell` names a training in the papers' terms, such
+as `Cell("zappos50k", "supcon:closure")`, independent of the actual images. A `Setting` turns it
+into a spec. Each cell is a sweep over seeds, named after the cell. All experiments with this cell
+therefore share the sweep.
 
 An experiment is a file of the folder `experiments` with a docstring (command, cost, claim), an
-`EXPERIMENT` and three lines that run it. A figure looks like this:
+`EXPERIMENT` and three lines that run it. This is a figure:
 
     NAMES = ("mtcon", "mtcon-equal")
 
@@ -37,20 +37,20 @@ An experiment is a file of the folder `experiments` with a docstring (command, c
     if __name__ == "__main__":
         main(EXPERIMENT)
 
-- A cell with all defaults is shared with the tables: leave out a change that is the default, such
-  as a temperature of 0.1 (`TEMPERATURE`). `SYSTEMS` in `cells.py` has the systems; add what a
-  figure needs.
+- A cell with all defaults is shared with the tables. Therefore leave out changes to a default,
+  such as a temperature of 0.1 (`TEMPERATURE`). `SYSTEMS` in `cells.py` has the systems. Add a
+  figure's further systems there.
 - `trained[cell].row` is a `mtcon_ray.comparison.row.Row`: `row.finished` has the trainings and
   `row.results.predictions_of(trial)` the path of test predictions. `spaces.open_trained` opens the
   network with its heads.
-- Test `trained[cell].finished` first: images may be missing and trainings may fail.
-- Claims that are no difference of two systems' scores are tested by `trends`: what rises or falls,
-  differences of several scores, numbers with one per seed. `trends.decided` corrects them together.
+- Test `trained[cell].finished` first, because images may be missing and trainings may fail.
+- `trends` tests claims beyond the difference of two systems' scores: rises and falls, differences
+  of several scores, numbers by seed. `trends.decided` corrects them together.
 - Draw with `mtcon_ray.display.plotting`.
 - `reproduce.py` lists the experiments.
 
-Modules: `data`, `budgets` and `cells` make specs; `running` trains them; `tables` and `grids` are
-whole kinds of experiments; `judging` and `trends` test claims; `paper` has the printed values and
-the papers' inconsistencies; `spaces` and `embeddings` look at networks; `spiked` is the simulation
-of theorem 1; `figures`, `drawing`, `interval_table`, `files` and `page` write what is read.
+Modules: `data`, `budgets` and `cells` make specs. `running` trains them. `tables` and `grids` are
+whole kinds of experiments. `judging` and `trends` test claims. `paper` has the printed values and
+the papers' inconsistencies. `spaces` and `embeddings` inspect networks. `spiked` simulates theorem
+1. `figures`, `drawing`, `interval_table`, `files` and `page` write the output.
 """

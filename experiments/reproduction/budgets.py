@@ -1,4 +1,4 @@
-"""Budgets: how long each training of the matrix takes, and with how many seeds."""
+"""Budgets: the length of each training of the matrix, and the number of seeds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ from mtcon_ray.comparison.claims import MIN_SEEDS
 
 @dataclass(frozen=True)
 class Budget:
-    """One budget: dotted paths of a spec to values, for all trainings and by family of systems.
+    """A budget: dotted paths of a spec to values, for all trainings and by family of systems.
 
     `num_items` limits photographs and synthetic images, None keeps all. A budget with `recipes`
-    takes image size, encoder, batch size and epochs from the recipe of each data set. `rates` are
-    the learning rates by family, of which each system gets the best on val, after a third of its
-    epochs: every family has as many. Without them it has the one of `families`.
+    takes image size, encoder, batch size and epochs from the recipe of each data set. `rates` has
+    the same number of learning rates for every family. Each system gets the best rate on val, after
+    a third of its epochs. Without `rates` the rate in `families` is used.
     """
 
     name: str
@@ -28,23 +28,23 @@ class Budget:
 
     @property
     def epochs(self) -> int:
-        """Epochs of a training, except those of triplets and of a data set's own recipe."""
+        """Epochs of a training, except for triplets and for a data set's own recipe."""
         return int(self.base["train.epochs"])
 
     @property
     def is_pretrained(self) -> bool:
-        """True if networks start from ImageNet, as those of CCN, MSCon and MTCon do."""
+        """True if networks start from ImageNet, as in CCN, MSCon and MTCon."""
         return "weights" in self.base["model.encoder"]
 
     @property
     def judges(self) -> bool:
-        """True if claims are judged: with fewer seeds a result may be an accident of one."""
+        """True if claims are judged: with too few seeds a result may be an accident."""
         return self.seeds >= MIN_SEEDS
 
 
 SMALL_ENCODER = {"model.encoder": {"name": "small", "width": 16}, "model.head_dim": 32}
-# Photographs and encoder of the small budget are those of compare_methods.yaml. Only the rate is
-# tuned, so that systems keep the papers' temperature.
+# Photographs and encoder of the small budget are from compare_methods.yaml. Only the rate is tuned,
+# to keep the papers' temperature.
 SMALL_RATES = {
     "contrastive": {"train.lr": 0.2},
     "self_supervised": {"train.lr": 0.2},
@@ -100,8 +100,8 @@ BUDGETS = {
             },
             families={
                 **SMALL_RATES,
-                # An epoch of 10,000 triplets is 30,000 views, so five are the others' twelve. The
-                # embedding is what is probed, so it is as wide as the encoder.
+                # An epoch of 10,000 triplets is 30,000 views, so five correspond to twelve of other
+                # systems. The probed embedding is as wide as the encoder.
                 "triplet": {
                     "model.head_dim": 128,
                     "train.optimizer": "adam",

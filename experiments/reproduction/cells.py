@@ -1,7 +1,7 @@
 """Cells of the matrix of trainings: a system on a data set, named in the papers' terms.
 
-A cell is one sweep over seeds. Its name and its spec follow from the cell and the setting alone,
-so that every table and figure which needs the same training finds the same sweep.
+A cell is a sweep over seeds. Its name and its spec follow from the cell and the setting alone. All
+tables and figures with the same training therefore find the same sweep.
 """
 
 import math
@@ -25,7 +25,7 @@ from mtcon_ray.spec.run_spec import RunSpec, apply_override, parse_spec, set_val
 class System:
     """A method of the papers: title, family (a key of `Budget.families`), and `method` section.
 
-    A system with `per_label` is trained on one label, which the cell names.
+    A system with `per_label` is trained on a single label, named in the cell.
     """
 
     title: str
@@ -36,13 +36,13 @@ class System:
     has_seeds: bool = True
 
 
-# Characters in the name of a spec, of which the sweep of tuning needs "-tune".
+# Characters in the name of a spec. The tuning sweep appends "-tune".
 MAX_NAME = 76
-# Tuning has this part of a training's epochs.
+# Tuning has a training's epochs divided by this.
 TUNED_SHARE = 3
 
-# Views of photographs, whose colours are labels, keep most of the colour. Self-supervised systems
-# know no labels, and need the stronger views of their recipes.
+# Views of photographs with colour labels keep most of the colour. Self-supervised systems see no
+# labels, and need the stronger views of their recipes.
 KEEP_COLOURS = {
     "crop_scale": [0.4, 1.0],
     "brightness": 0.2,
@@ -59,8 +59,8 @@ def _contrastive(title: str, **method: Any) -> System:
     return System(title, "contrastive", {"temperature": TEMPERATURE, **method})
 
 
-# AMCL's augmentations, by their number: random crops; with blur and loss of colour; with changed
-# colours and flips.
+# AMCL's augmentations, by their number: random crops, then also blur and loss of colour, then also
+# changed colours and flips.
 CROPS = {"crop_scale": (0.08, 1.0), "flip": 0.0, "jitter": 0.0, "grayscale": 0.0, "blur": 0.0}
 BLURS = CROPS | {"grayscale": 0.2, "blur": 0.5}
 JITTERS = {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}
@@ -94,8 +94,8 @@ SYSTEMS: Mapping[str, System] = {
         has_seeds=False,
     ),
     "untrained": System("Untrained encoder", "none", {"name": "none"}),
-    # Learned weights divide the encoder's steps by about the loss, so that at one learning rate
-    # they would be compared with equal weights by the size of the steps.
+    # Learned weights divide the encoder's steps by about the loss. At the same learning rate, a
+    # comparison with equal weights would compare the step sizes.
     "mtcon": _contrastive(
         "MTCon, learned weights", name="mtcon", weighting="learned", normalise_weights=True
     ),
@@ -125,18 +125,18 @@ SYSTEMS: Mapping[str, System] = {
     **{name: each for count in AUGMENTATIONS for name, each in _augmented(count).items()},
 }
 
-# Systems without training; an encoder that is not above them has learned little.
+# Systems without training. An encoder that is not better has learned little.
 BASELINES = ("handcrafted", "untrained")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One training, in the papers' terms, in which also `held_out` and `noise` name labels.
+    """A training in the papers' terms. `held_out` and `noise` also name labels as in the papers.
 
-    `system` is a key of SYSTEMS, followed by ":label" if it is trained on one label. `held_out` is
-    a task that is held out beside the data set's own held-out labels. `noise` has label and share
-    of wrong labels. `changes` has dotted paths of the spec with their values. `own_data` has fields
-    of the section `data` that the paper uses on its own images, and that stand-ins do not have.
+    `system` is a key of SYSTEMS, followed by ":label" for a system with a single label. `held_out`
+    is a task held out in addition to the data set's own held-out labels. `noise` has label and
+    share of wrong labels. `changes` has dotted paths of the spec with their values. `own_data` has
+    fields of the section `data` for the paper's own images, which stand-ins do not have.
     """
 
     data: str
@@ -153,12 +153,12 @@ class Cell:
 
     @property
     def label(self) -> str | None:
-        """The one label that the system is trained on, or None."""
+        """The single label for training the system, or None."""
         return self.system.partition(":")[2] or None
 
     @property
     def title(self) -> str:
-        """The system for readers, without its data set."""
+        """The readers' name of the system, without its data set."""
         title = SYSTEMS[self.key].title
         title = f"{title} on {self.label}" if self.label else title
         noise = [f"{share:g} of {label} wrong" for label, share in self.noise]
@@ -167,7 +167,7 @@ class Cell:
 
     @property
     def slug(self) -> str:
-        """Name of the cell within one source and budget: letters, digits, `.`, `_` and `-`."""
+        """Name of the cell within a source and budget: letters, digits, `.`, `_` and `-`."""
         parts = [self.data, *([f"no-{self.held_out}"] if self.held_out else [])]
         parts += [self.system, *(f"noise-{label}-{share:g}" for label, share in self.noise)]
         parts += [f"{path.rpartition('.')[2]}-{value}" for path, value in self.changes]
@@ -175,19 +175,19 @@ class Cell:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Labels that the cell trains on or may train on, as the papers name them."""
+        """Labels for training, or for a choice among them, as the papers name them."""
         return tuple(task for task in DATA_SETS[self.data].tasks if task != self.held_out)
 
     @property
     def held_out_labels(self) -> tuple[str, ...]:
-        """Labels that are held out from the training."""
+        """Labels held out from the training."""
         own = DATA_SETS[self.data].held_out
         return (*([self.held_out] if self.held_out else []), *own)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """All that turns a cell into a spec: budget, images, root, and `path=value` overrides."""
+    """The settings for turning a cell into a spec: budget, images, root, `path=value` overrides."""
 
     budget: Budget
     choice: DataChoice
@@ -196,7 +196,7 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """Name of a reproduction with this setting, the same when it is resumed."""
+        """Name of a reproduction with this setting, the same after a resume."""
         return "-".join(filter(None, (self.budget.name, self.choice.only)))
 
     @property
@@ -209,13 +209,13 @@ class Setting:
         return {}
 
     def source(self, data: str) -> Source:
-        """Returns the images for a data set. Raises MissingImagesError if they are not there."""
+        """Returns the images for a data set. Raises MissingImagesError if they are missing."""
         if data not in self._sources:
             self._sources[data] = self.choice.source(data, self.budget.num_items)
         return self._sources[data]
 
     def name_of(self, cell: Cell) -> str:
-        """Returns the name of a cell's sweep; a digest replaces the end of a long one."""
+        """Returns the name of a cell's sweep. A digest replaces the end of a long name."""
         own = [f"{name}-{value}" for name, value in self._own_data(cell).items()]
         choice = self.source(cell.data).choice
         name = "-".join([self.budget.name, choice, cell.slug, *own])
@@ -230,15 +230,15 @@ class Setting:
     def spec_of(self, cell: Cell) -> RunSpec:
         """Returns the spec of a cell's sweep over seeds.
 
-        Raises MissingImagesError if the chosen images are not there, SpecError for a value that
-        the spec refuses.
+        Raises MissingImagesError if the chosen images are missing, SpecError for a value refused by
+        the spec.
         """
         return parse_spec(self._raw(cell), where=f"{cell.data}, {cell.title}")
 
     def tuning_of(self, cell: Cell) -> Tuning | None:
-        """Returns the sweep that chooses the learning rate of a cell on val; None without one.
+        """Returns the sweep for choosing a cell's learning rate on val, or None without tuning.
 
-        A cell that sets its rate is not tuned. Raises as `spec_of` does.
+        A cell with its own rate is not tuned. Raises as `spec_of` does.
         """
         rates = self.budget.rates.get(SYSTEMS[cell.key].family, ())
         if not rates or "train.lr" in dict(cell.changes):
@@ -262,7 +262,7 @@ class Setting:
         seeds = budget.seeds if system.has_seeds else 1
         raw: dict[str, Any] = {
             "name": self.name_of(cell),
-            # Tuning has the seed before.
+            # Tuning has the preceding seed.
             "seed": int(bool(budget.rates)),
             "data": {
                 **deepcopy(dict(source.data)),
@@ -290,7 +290,7 @@ class Setting:
 
 
 def recipe_of(data: str) -> dict[str, Any]:
-    """Returns the fields that the paper of a data set states, without those of its method."""
+    """Returns the fields stated in a data set's paper, without its method's fields."""
     recipe = RECIPES[DATA_SETS[data].kind]
     return {path: v for path, v in recipe.items() if path.partition(".")[0] != "method"}
 

@@ -21,7 +21,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False, exists=True, resolve_path=T
 
 
 def setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options from which `make_setting` makes a setting."""
+    """Adds the options for `make_setting`."""
     for option in (
         cli_options.root_folder,
         cli_options.overrides,
@@ -61,7 +61,7 @@ def make_setting(
 
 
 def watch(title: str) -> Console:
-    """Returns the display of a sweep; prints its title."""
+    """Prints a sweep's title and returns its display."""
     session = cli_options.session()
     if not session.quiet:
         say(f"\n{title}")
@@ -75,7 +75,7 @@ def script(name: str, text: str, act: Callable[..., int | None]) -> Script:
 
 
 def main(experiment: Experiment) -> None:
-    """Runs one experiment by the arguments of the command line, and exits."""
+    """Runs an experiment by the arguments of the command line, and exits."""
 
     @plan_option
     @setting_options

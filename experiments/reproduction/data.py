@@ -1,4 +1,4 @@
-"""Data sets of the papers, and the images that stand in for those that a user does not have."""
+"""Data sets of the papers, and the stand-ins for images that a user does not have."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,12 +14,12 @@ CHOICES = ("paper", "photos", "synthetic")
 
 
 class MissingImagesError(DataError):
-    """The chosen images of a data set are not there."""
+    """The chosen images of a data set are missing."""
 
 
 @dataclass(frozen=True)
 class StandIn:
-    """Images instead of a paper's: the `data` section, and their column for each label there."""
+    """Images in place of a paper's: the `data` section, and their column for each label."""
 
     title: str
     columns: Mapping[str, str]
@@ -29,9 +29,9 @@ class StandIn:
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set of the papers, by its name in paper_values.csv; labels are named as there.
+    """A data set of the papers, with its name and its labels' names as in paper_values.csv.
 
-    `columns` renames those labels that the data kind names differently. `classes` has the papers'
+    `columns` renames the labels with another name in the data kind. `classes` has the papers'
     number of classes of a label, or of labels in a set.
     """
 
@@ -53,9 +53,9 @@ class DataSet:
 
 @dataclass(frozen=True)
 class Source:
-    """The images that a data set is run on: the `data` section without tasks, and its columns.
+    """The images for running a data set: the `data` section without tasks, and its columns.
 
-    `choice` is one of CHOICES.
+    `choice` is an element of CHOICES.
     """
 
     choice: str
@@ -69,7 +69,7 @@ class Source:
         return self.choice != "paper"
 
     def name_label(self, label: str) -> str:
-        """Returns a label's name for readers: with its column, if that has another name."""
+        """Returns a label's name for readers, with its column if the column's name differs."""
         column = self.columns[label]
         return label if column == label else f"{label} ({column})"
 
@@ -83,7 +83,7 @@ def _products(**columns: str) -> StandIn:
 
 
 def _synthetic(seed: int, **columns: str) -> StandIn:
-    # Each with a seed of its own: else two data sets would be the same images.
+    # With separate seeds, because equal seeds would give two data sets the same images.
     return StandIn("synthetic images", columns, {"kind": "synthetic", "seed": seed})
 
 
@@ -138,7 +138,7 @@ DATA_SETS = {
             "cub200",
             tasks=("shape", "size", "primary_color"),
             held_out=("species",),
-            # A product's category determines its department, as a bird's species does its shape.
+            # A product's category determines its department, like a bird's species its shape.
             photos=_products(
                 shape="department", size="gender", primary_color="colour", species="category"
             ),
@@ -184,10 +184,10 @@ DATA_SETS = {
 
 @dataclass(frozen=True)
 class DataChoice:
-    """The user's choice of images: one of CHOICES for all data sets, or None for the best found.
+    """The user's choice of images: an element of CHOICES for all data sets, or None for the best.
 
-    `paper_data` holds a folder for each kind of data, such as zappos50k; `photos` holds
-    fashion_shoes and fashion_products; subsets of their tables are written to `subsets`.
+    `paper_data` holds a folder for each kind of data, such as zappos50k. `photos` holds
+    fashion_shoes and fashion_products. Subsets of their tables are written to `subsets`.
     """
 
     only: str | None
@@ -198,7 +198,7 @@ class DataChoice:
     def source(self, name: str, num_items: int | None) -> Source:
         """Returns the images for a data set of the papers: at most `num_items` of a stand-in.
 
-        Raises MissingImagesError if the chosen images are not there.
+        Raises MissingImagesError if the chosen images are missing.
         """
         data_set = DATA_SETS[name]
         for choice in (self.only,) if self.only else CHOICES:
@@ -243,9 +243,9 @@ class DataChoice:
 
 
 def subset(table: Path, num_items: int | None, folder: Path) -> Path:
-    """Returns a CSV with `num_items` random rows of a table, or the table if it has no more.
+    """Returns a CSV with `num_items` random rows of a table, or the table if it has no more rows.
 
-    The rows are the same at each call, in the table's order; the file is written once.
+    The rows are the same at each call, in the table's order. The file is written once.
     """
     rows = pd.read_csv(table, dtype=str, keep_default_na=False)
     if num_items is None or len(rows) <= num_items:
@@ -260,7 +260,7 @@ def subset(table: Path, num_items: int | None, folder: Path) -> Path:
 
 
 def _attribute_names(path: Path) -> list[str]:
-    """Returns the names in line 2 of a file in CelebA's format. Raises DataError without them."""
+    """Returns the names in line 2 of a file in CelebA's format. Raises DataError without names."""
     try:
         return path.read_text(encoding="utf-8").splitlines()[1].split()
     except (OSError, IndexError) as error:

@@ -1,4 +1,4 @@
-"""Picture of a table: a panel per label, the paper's value and ours of each method."""
+"""Picture of a table: a panel per label, with each method's printed value and ours."""
 
 from typing import Any
 
@@ -7,9 +7,9 @@ from matplotlib.axes import Axes
 
 from mtcon_ray.display import plotting
 
-# Columns whose values name a panel; the other columns are those of one method.
+# Columns whose values name a panel. The other columns describe a method.
 PLACE = ["data", "label", "held out", "metric"]
-# The method of a row that has no counterpart in the paper.
+# The method of a row without a counterpart in the paper.
 LACKING = "—"
 PAPER: dict[str, Any] = {
     "linestyle": "", "marker": "D", "color": plotting.ORANGE, "markerfacecolor": "white",
@@ -19,9 +19,9 @@ LOOKS = {"the paper, ± as printed": PAPER, "ours, ± bootstrap deviation": OURS
 
 
 def draw_table(table: pd.DataFrame) -> bytes:
-    """Draws a panel for each label and metric of a table made by `tables`; returns a PNG.
+    """Draws a panel for each label and metric of a table made by `tables`, and returns a PNG.
 
-    A row of a panel is one method; a diamond is the paper's value, a dot is ours.
+    A row of a panel is a method. A diamond is the paper's value, a dot is ours.
     """
     groups = list(table.groupby(PLACE, sort=False))
     most = max(len(group) for _, group in groups)
@@ -34,7 +34,7 @@ def draw_table(table: pd.DataFrame) -> bytes:
             _draw_panel(axes, place, group)
             names = row_names(group)
             axes.set_yticks(range(len(group)), [plotting.shortened(name, 36) for name in names])
-            # Panels in one line have the same methods if they are of the same data.
+            # Panels in a line have the same methods if they have the same data.
             axes.tick_params(labelleft=i % across == 0 or names != before)
             before = names
         plotting.legend(figure, LOOKS)
@@ -57,16 +57,16 @@ def _draw_panel(axes: Axes, place: Any, group: pd.DataFrame) -> None:
 
 
 def row_names(group: pd.DataFrame) -> list[str]:
-    """Returns a name for each row of one label: the paper's, with our variant if there are several.
+    """Returns a name for each row of a label: the paper's, with our variant if there are several.
 
-    Systems that the paper lacks have our name.
+    Systems without a counterpart in the paper have our name.
     """
     several = group.groupby("method")["ours is"].transform("nunique") > 1
     rows = zip(group["method"], group["ours is"], several, strict=True)
     return [
         ours
         if method == LACKING
-        else f"{method}, {ours.partition(', ')[2]}"  # of "MTCon, learned weights" the weights
+        else f"{method}, {ours.partition(', ')[2]}"  # "learned weights" of "MTCon, learned weights"
         if is_one_of_several
         else method
         for method, ours, is_one_of_several in rows

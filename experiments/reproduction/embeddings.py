@@ -1,4 +1,4 @@
-"""Views of an embedding: its items in the plane, and how well it tells labels or pairs apart."""
+"""Views of an embedding: its items in the plane, and its separation of labels or pairs."""
 
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -27,7 +27,7 @@ def tsne(z_ND: np.ndarray) -> np.ndarray:
 
 
 def umap_if_installed() -> Callable[[np.ndarray], np.ndarray] | None:
-    """Returns a function that places items in the plane by UMAP; None without umap-learn.
+    """Returns a function for placing items in the plane by UMAP, or None without umap-learn.
 
     McInnes et al. 2018, arXiv:1802.03426, with the defaults of umap-learn and a fixed seed.
     """
@@ -35,10 +35,10 @@ def umap_if_installed() -> Callable[[np.ndarray], np.ndarray] | None:
         return None
 
     def place(z_ND: np.ndarray) -> np.ndarray:
-        # Imported here: it compiles its functions, which takes half a minute.
+        # Imported here, because it compiles its functions, which takes half a minute.
         from umap import UMAP
 
-        # With a seed it runs in one thread, and warns unless that is asked for.
+        # With a seed it runs in a single thread, and warns without an explicit n_jobs.
         found: np.ndarray = UMAP(random_state=0, n_jobs=1).fit_transform(z_ND)
         return found
 
@@ -46,10 +46,10 @@ def umap_if_installed() -> Callable[[np.ndarray], np.ndarray] | None:
 
 
 def neighbour_accuracy(z_ND: np.ndarray, code_N: np.ndarray, k: int = NEIGHBOURS) -> float:
-    """Returns the share of items whose class is the most frequent one of their k neighbours.
+    """Returns the share of items whose class is the most frequent class of their k neighbours.
 
-    Neighbours are the other labelled items of highest cosine; the lowest of equally frequent
-    classes counts. `code_N` is int64 [N], MISSING where unknown.
+    Neighbours are the other labelled items of highest cosine. Among equally frequent classes, the
+    lowest counts. `code_N` is int64 [N], MISSING where unknown.
     """
     known_N = code_N != MISSING
     code_n = torch.from_numpy(code_N[known_N])
@@ -59,9 +59,9 @@ def neighbour_accuracy(z_ND: np.ndarray, code_N: np.ndarray, k: int = NEIGHBOURS
 
 
 def neighbour_overlap(z_ND: np.ndarray, sets_NL: np.ndarray, k: int = NEIGHBOURS) -> float:
-    """Returns the Jaccard overlap of label sets with k neighbours, beyond that of random pairs.
+    """Returns the Jaccard overlap of label sets with k neighbours, minus that of random pairs.
 
-    The mean over all items; 1 minus the overlap of random pairs is the most that is possible.
+    The mean over all items. The largest possible value is 1 minus the overlap of random pairs.
     `sets_NL` is uint8 [N, L] of 0 and 1.
     """
     overlap_NN = _overlaps(torch.from_numpy(sets_NL))
@@ -72,9 +72,9 @@ def neighbour_overlap(z_ND: np.ndarray, sets_NL: np.ndarray, k: int = NEIGHBOURS
 
 
 def separation(positive_P: np.ndarray, negative_P: np.ndarray) -> float:
-    """Returns the chance that a positive pair is more similar than a negative one.
+    """Returns the chance of a higher similarity in a positive pair than in a negative pair.
 
-    This is the area under the ROC curve; equal similarities count half.
+    This is the area under the ROC curve. Equal similarities count half.
     """
     ranks = rankdata(np.concatenate([positive_P, negative_P]))[: len(positive_P)]
     least = len(positive_P) * (len(positive_P) + 1) / 2
@@ -104,7 +104,7 @@ def _neighbours(z_ND: np.ndarray, k: int) -> torch.Tensor:
 
 
 def _overlaps(sets_NL: torch.Tensor) -> torch.Tensor:
-    """Returns the Jaccard overlaps of all pairs, float64 [N, N]; 1 for two empty sets."""
+    """Returns the Jaccard overlaps of all pairs, float64 [N, N], 1 for two empty sets."""
     bits_NL = sets_NL.double()
     both_NN = bits_NL @ bits_NL.T
     count_N = bits_NL.sum(dim=1)

@@ -27,12 +27,12 @@ Author = Literal["paper", "this project"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """An answer to one claim.
+    """An answer to a claim.
 
-    `paper` and `ours` are the differences behind it as text, with units; `p` is that of the test
-    that decided it, corrected by Holm. `detectable` is the difference that this test finds with
-    80 % power, as text. `why` has the reason for an answer that no difference explains. `label` is
-    the label for readers, if there is one. `note` marks a system that learned nothing.
+    `paper` and `ours` are its differences as text, with units. `p` belongs to the deciding test,
+    corrected by Holm. `detectable` is the difference with 80 % power in this test, as text. `why`
+    has the reason for an answer without a difference. `label` is the label for readers, or "".
+    `note` marks a system that learned nothing.
     """
 
     claim: str
@@ -53,8 +53,8 @@ class Claim:
 
     Both cells measure the label, in training or held out. `paper` is the printed difference in
     percentage points, None if the paper prints no numbers. `margin` is a fraction. `text` replaces
-    the sentence, which does not name the label. Claims with one `pool` and one better method also
-    make a claim about the mean of their labels.
+    the sentence without naming the label. Claims with the same `pool` and better method also make a
+    claim about the mean of their labels.
     """
 
     better: Cell
@@ -73,7 +73,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Trained:
-    """A cell with its results; scores are fractions, and None without a finished training."""
+    """A cell with its results. Scores are fractions, and None without a finished training."""
 
     cell: Cell
     source: Source | None
@@ -91,13 +91,13 @@ class Trained:
         return results is not None and len(self.row.finished) == len(results.trials) > 0
 
     def place(self, label: str) -> tuple[str, str]:
-        """Returns split and column of a label, named as in the paper: test, or heldout."""
+        """Returns split and column of a label named as in the paper: test, or heldout."""
         assert self.source is not None
         split = "heldout" if label in self.cell.held_out_labels else "test"
         return split, self.source.columns[label]
 
     def name_label(self, label: str) -> str:
-        """Returns a label's name for readers, with the column that stands for it."""
+        """Returns a label's name for readers, with the column used for it."""
         return self.source.name_label(label) if self.source else label
 
     def reading(self, label: str) -> metrics.Reading:
@@ -120,7 +120,7 @@ class Trained:
         return self.row.scores(*self.place(label)) if self.finished else None
 
     def weights(self, task: str) -> list[float]:
-        """Returns the last weight of a task of each seed, in no unit."""
+        """Returns the last weight of a task for each seed, in no unit."""
         return self.metric(metrics.weight(metrics.slug(self.place(task)[1])))
 
     def metric(self, name: str) -> list[float]:
@@ -132,8 +132,8 @@ class Trained:
 class Outcome:
     """Findings of an experiment: a table, pictures as PNG bytes by caption, and verdicts.
 
-    `notes` are sentences that explain the numbers, one paragraph each. Readers see `readable`
-    instead of the table, if there is one.
+    `notes` are explanatory sentences, in a paragraph each. If `readable` exists, it replaces the
+    table for readers.
     """
 
     table: pd.DataFrame
@@ -155,9 +155,9 @@ Finish = Callable[[Setting, Mapping[Cell, Trained]], Outcome]
 class Experiment:
     """A table or figure of a paper.
 
-    `name` is that of its file. `cells` returns the trainings that it needs at a setting; `finish`
-    makes table, pictures and verdicts of them, and is called again at each run. `claims` returns
-    those about two cells.
+    `name` is the name of its file. `cells` returns its trainings at a setting. `finish` makes
+    table, pictures and verdicts of them, and is called again at each run. `claims` returns the
+    claims about two cells.
     """
 
     name: str
@@ -171,8 +171,8 @@ class Experiment:
 def described(file: str, doc: str | None) -> tuple[str, str, str]:
     """Returns name, title and claim of an experiment from its module's `__file__` and `__doc__`.
 
-    The title is the docstring's first line without its full stop, the claim the paragraph that
-    begins with "Claim: ".
+    The title is the docstring's first line without its full stop. The claim is the paragraph after
+    "Claim: ".
     """
     assert doc is not None, "an experiment needs the docstring of its module"
     paragraphs = [" ".join(text.split()) for text in doc.split("\n\n")]
@@ -182,7 +182,7 @@ def described(file: str, doc: str | None) -> tuple[str, str, str]:
 
 @dataclass(frozen=True)
 class Done:
-    """An experiment that has run, with its outcome, its trainings, and the folder of its files."""
+    """A finished experiment, with its outcome, its trainings, and the folder of its files."""
 
     experiment: Experiment
     outcome: Outcome

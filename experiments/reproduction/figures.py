@@ -1,6 +1,6 @@
 """Drawing of the papers' figures: curves with bands, points in the plane, histograms.
 
-All styles of one figure differ in line, marker or hatching too, so that it can be read in grey.
+All styles of a figure also differ in line, marker or hatching, and stay distinguishable in grey.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ LOOKS: tuple[dict[str, Any], ...] = (
     {"color": INK, "linestyle": (0, (1, 1)), "marker": "D"},
     {"color": PURPLE, "linestyle": (0, (5, 1, 1, 1)), "marker": "v"},
 )
-# Of references, which are thinner; several may be in one panel.
+# Styles of references, which are thinner. A panel may have several references.
 REFERENCES: tuple[dict[str, Any], ...] = tuple(
     {"color": INK, "linewidth": 1.2, "markerfacecolor": "white", **look}
     for look in (
@@ -34,8 +34,8 @@ REFERENCES: tuple[dict[str, Any], ...] = tuple(
         {"linestyle": "--", "marker": "x"},
     )
 )
-# Styles of classes, each with its own marker. Small markers merge where they are dense, so the
-# first four, of the most frequent classes, differ in grey too.
+# Styles of classes, each with its own marker. Dense small markers merge. Therefore the first four,
+# for the most frequent classes, also differ in grey.
 CLASSES: tuple[dict[str, Any], ...] = (
     {"color": INK, "marker": "o"},
     {"color": ORANGE, "marker": "s"},
@@ -55,7 +55,7 @@ BINS = 40
 
 @dataclass(frozen=True)
 class Curve:
-    """Means at each x with their intervals, which are drawn as a band; None leaves a gap."""
+    """Means at each x, with their intervals drawn as a band. None leaves a gap."""
 
     x: Sequence[float]
     points: Sequence[Interval | None]
@@ -83,7 +83,7 @@ class PlanePanel:
 
 @dataclass(frozen=True)
 class HistogramPanel:
-    """Samples of one quantity by name, and the bounds of the axis."""
+    """Samples of a quantity by name, and the bounds of the axis."""
 
     title: str
     unit: str
@@ -92,19 +92,19 @@ class HistogramPanel:
 
 
 def fixed(x: Sequence[float], values: Sequence[float]) -> Curve:
-    """Returns a curve of exact values, which has no band."""
+    """Returns a curve of exact values, without a band."""
     return Curve(x, [Interval(v, v, v, False) for v in values])
 
 
 def level(x: Sequence[float], fraction: Interval | None) -> Curve:
-    """Returns a mean that does not depend on x, in percent, as a line over the whole axis."""
+    """Returns a mean independent of x, in percent, as a line over the whole axis."""
     if fraction is None:
         return Curve(x, [None] * len(x))
     return fixed(x, [100 * fraction.value] * len(x))
 
 
 def curves_figure(panels: Sequence[CurvePanel], x_label: str, *, log: bool = False) -> bytes:
-    """Draws panels of curves over the same x, with a logarithmic axis if asked; returns a PNG."""
+    """Draws panels of curves over the same x, with a logarithmic axis if `log`, as a PNG."""
     names = dict.fromkeys(name for panel in panels for name in panel.curves)
     looks = dict(zip(names, LOOKS, strict=False))
     references = dict.fromkeys(name for panel in panels for name in panel.references)
@@ -129,7 +129,7 @@ def curves_figure(panels: Sequence[CurvePanel], x_label: str, *, log: bool = Fal
 
 
 def _draw(axes: Axes, curve: Curve, look: dict[str, Any]) -> None:
-    """Draws a curve where it has values; an interval without end has no band."""
+    """Draws a curve at all x with values. An interval without end has no band."""
     found = [(x, point) for x, point in zip(curve.x, curve.points, strict=True) if point]
     if not found:
         return
@@ -141,16 +141,16 @@ def _draw(axes: Axes, curve: Curve, look: dict[str, Any]) -> None:
 
 
 def plane_figure(panels: Sequence[PlanePanel], method: str, columns: int | None = None) -> bytes:
-    """Draws items in the plane, by class, with a legend below each panel; returns a PNG.
+    """Draws items in the plane, by class, with a legend below each panel, and returns a PNG.
 
-    `method` names the axes, which have no unit. All but the most frequent classes are grey.
+    `method` names the axes, which have no unit. All except the most frequent classes are grey.
     """
     with plotting.styled():
         most = max(min(len(panel.names), len(CLASSES) + 1) for panel in panels)
         height = 3.0 + 0.2 * ((most + 1) // 2)
         figure, grid = plotting.panels(len(panels), height=height, columns=columns)
         for axes, panel in zip(grid, panels, strict=True):
-            # In three columns a title of 36 letters fits at this size.
+            # In three columns, a title of 36 letters fits at this size.
             axes.set_title(plotting.shortened(panel.title, 36), loc="left", fontsize=9.5)
             axes.set_xlabel(f"{method} axis 1 (no unit)")
             axes.set_ylabel(f"{method} axis 2 (no unit)")
@@ -158,7 +158,7 @@ def plane_figure(panels: Sequence[PlanePanel], method: str, columns: int | None 
             axes.set_yticks([])
             axes.grid(False)
             handles = [_scatter(axes, panel, *each) for each in _looks(panel)]
-            # Above the x label, with which a legend below the axes would overlap.
+            # Above the x label, because a legend below the axes would overlap with it.
             axes.legend(
                 handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.09), ncols=2,
                 fontsize=8, columnspacing=1.0, handletextpad=0.2, borderaxespad=0.3,
@@ -167,13 +167,13 @@ def plane_figure(panels: Sequence[PlanePanel], method: str, columns: int | None 
 
 
 def _looks(panel: PlanePanel) -> list[tuple[str, np.ndarray, dict[str, Any]]]:
-    """Returns name, items and look of each class, the most frequent first, then of the others."""
+    """Returns name, items and look of the other classes, then of each frequent class in order."""
     known = panel.code_N[panel.code_N >= 0]
     order = np.argsort(-np.bincount(known, minlength=len(panel.names)), kind="stable")
     shown, others = order[: len(CLASSES)], order[len(CLASSES) :]
     found = [(panel.names[code], panel.code_N == code, CLASSES[i]) for i, code in enumerate(shown)]
     if len(others):
-        # First, so that the points of named classes are drawn above these.
+        # First, because the points of named classes must be drawn above these points.
         look = {"color": "#CFCFCF", "marker": "."}
         found.insert(0, (f"{len(others)} others", np.isin(panel.code_N, others), look))
     return found
@@ -182,7 +182,7 @@ def _looks(panel: PlanePanel) -> list[tuple[str, np.ndarray, dict[str, Any]]]:
 def _scatter(
     axes: Axes, panel: PlanePanel, name: str, is_shown: np.ndarray, look: dict[str, Any]
 ) -> Line2D:
-    """Draws the items of one class; returns its entry of the legend."""
+    """Draws the items of a class and returns its entry of the legend."""
     size = 3.0 if is_shown.size > 1000 else 4.0
     style = {**look, "linestyle": "", "markersize": size, "markeredgewidth": 0.6}
     axes.plot(*panel.place_N2[is_shown].T, alpha=0.75, **style)
@@ -190,7 +190,7 @@ def _scatter(
 
 
 def histograms_figure(panels: Sequence[HistogramPanel], columns: int) -> bytes:
-    """Draws two samples or fewer in each panel as shares of their size; returns a PNG.
+    """Draws at most two samples in each panel as shares of their size, and returns a PNG.
 
     Samples outside of the bounds are counted in the first or last bin.
     """

@@ -50,8 +50,8 @@ def verdicts_table(verdicts: Sequence[Verdict]) -> pd.DataFrame:
 
 
 def without_empty(table: pd.DataFrame) -> pd.DataFrame:
-    """Returns the table without columns that are "" in all rows."""
-    empty = {"", "paper"}  # a claim's author, where all are the paper's
+    """Returns the table without columns of "" in all rows."""
+    empty = {"", "paper"}  # a claim's author, if all authors are the paper
     return table[[column for column in table.columns if not empty.issuperset(table[column])]]
 
 

@@ -1,4 +1,4 @@
-"""Experiments that vary one field of a training: a curve per label, and claims about its shape."""
+"""Experiments with a varied field of a training: a curve per label, claims about its shape."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ def means_of(by_label: Mapping[str, Sequence[Scores | None]]) -> list[Scores | N
 
 @dataclass(frozen=True)
 class Measured:
-    """The scores of a grid: of each label at each value, None where the training failed."""
+    """The scores of a grid, by label and value, None after a failed training."""
 
     values: tuple[float, ...]
     by_label: Mapping[str, Sequence[Scores | None]]
@@ -47,7 +47,7 @@ class Measured:
         return means_of(self.by_label)
 
     def rises_with(self, what: str) -> list[Tested]:
-        """Returns the tests that the mean rises with the value, and ends above its start."""
+        """Returns the tests of the mean's rise with the value, and of its end above its start."""
         first, last = self.values[0], self.values[-1]
         by_value = seeds_of(self.means)
         rises = f"accuracy rises with the {what}, {MEAN}"
@@ -65,7 +65,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Grid:
-    """Values of one field, with the training at each, and the claims about its effect.
+    """Values of a field, with the training at each value, and the claims about its effect.
 
     `cell` is called with setting, data set and value.
     """
@@ -82,7 +82,7 @@ class Grid:
         return Experiment(*described, self.cells, self.finish)
 
     def cells(self, setting: Setting) -> list[Cell]:
-        """Returns the training of each value, and those of the baselines."""
+        """Returns the training of each value, and the baselines."""
         trained = [self.cell(setting, self.data, value) for value in self.values(setting)]
         return [*trained, *(Cell(self.data, system) for system in BASELINES)]
 

@@ -1,4 +1,4 @@
-"""Tables of means with their intervals: three columns each in a CSV, one for readers."""
+"""Tables of means with their intervals: three columns per mean in a CSV, one for readers."""
 
 import math
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ def percent_of(interval: Interval | None) -> Interval | None:
 
 
 def interval_columns(name: str, interval: Interval | None) -> dict[str, float | None]:
-    """Returns the columns of a mean: itself, and the ends of its interval where there are ends."""
+    """Returns the columns of a mean: the mean, and the ends of its interval if it has ends."""
     if interval is None:
         return {name: None, name + LOW: None, name + HIGH: None}
     low, high = (end if math.isfinite(end) else None for end in interval[1:3])
@@ -28,7 +28,7 @@ def interval_columns(name: str, interval: Interval | None) -> dict[str, float | 
 
 
 def readable(table: pd.DataFrame, digits: int = 1) -> pd.DataFrame:
-    """Returns a table for readers, where each mean has its interval in square brackets."""
+    """Returns a table for readers, with each mean's interval in square brackets."""
     found = table.copy()
     for low in [column for column in table if str(column).endswith(LOW)]:
         name = str(low).removesuffix(LOW)

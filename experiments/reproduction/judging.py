@@ -1,4 +1,4 @@
-"""Verdicts of claims that compare the scores of two cells."""
+"""Verdicts of claims about the scores of two cells."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,13 +15,13 @@ UNTRAINED = Cell("", "untrained")
 
 
 def answer_at(setting: Setting, answer: Answer) -> Answer:
-    """Returns the answer, or that the budget is too small for one."""
+    """Returns the answer, or the note of a too small budget."""
     is_judged = setting.budget.judges or answer == "not testable here"
     return answer if is_judged else "not judged at this budget"
 
 
 def powered(answer: Answer, smallest: float | None, printed: float | None) -> Answer:
-    """Returns the answer, or that this design would rarely find what the paper prints.
+    """Returns the answer, or the note of too little power for the paper's printed difference.
 
     `smallest` is the detectable difference, and `printed` the paper's difference from the margin,
     both as fractions.
@@ -32,10 +32,10 @@ def powered(answer: Answer, smallest: float | None, printed: float | None) -> An
 
 
 def comparable(setting: Setting, answer: Answer, *, is_held_out: bool) -> Answer:
-    """Returns the answer, or that the start of the networks alone may explain it.
+    """Returns the answer, or a note if the start of the networks alone may explain it.
 
-    The papers' claims about held-out labels are of networks that start from ImageNet: what training
-    keeps of its features is not asked from a random start.
+    The papers' claims about held-out labels concern networks started from ImageNet: training must
+    keep its features. A network with a random start has no such features.
     """
     is_decided = answer in ("holds", "does not hold", "undecided", "cannot be decided here")
     is_asked = setting.budget.is_pretrained or not is_held_out
@@ -43,7 +43,7 @@ def comparable(setting: Setting, answer: Answer, *, is_held_out: bool) -> Answer
 
 
 def learned_nothing(trained: Mapping[Cell, Trained], claim: Claim) -> str:
-    """Returns that the worse system of a claim is below the untrained encoder, else ""."""
+    """Returns a note if a claim's worse system is below the untrained encoder, else ""."""
     untrained = trained.get(replace(UNTRAINED, data=claim.than.data, own_data=claim.than.own_data))
     ours = trained[claim.than].reading(claim.label).value
     least = untrained.reading(claim.label).value if untrained else None
@@ -55,7 +55,7 @@ def learned_nothing(trained: Mapping[Cell, Trained], claim: Claim) -> str:
 def judge(
     setting: Setting, trained: Mapping[Cell, Trained], claims: Sequence[Claim]
 ) -> list[Verdict]:
-    """Returns the verdicts of claims, which are tested together: pass all claims of one table."""
+    """Returns the verdicts of claims tested together: pass all claims of a table."""
     testable = [claim for claim in claims if _reason(trained, claim) == ""]
     rows = {cell: each.row for cell, each in trained.items() if each.finished}
     specs = [

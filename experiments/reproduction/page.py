@@ -1,4 +1,4 @@
-"""Report of a reproduction: one self-contained HTML page with every claim and its verdict."""
+"""Report of a reproduction: a self-contained HTML page with every claim and its verdict."""
 
 import json
 from base64 import b64encode
@@ -41,7 +41,7 @@ STATISTICS = (
 
 @dataclass(frozen=True)
 class Failure:
-    """An experiment that could not be run, and why."""
+    """An experiment that could not run, and the reason."""
 
     experiment: Experiment
     reason: str
@@ -49,7 +49,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Frame:
-    """A table of the page: headings, those of numbers, and rows of (heading, text)."""
+    """A table of the page: headings, number headings, and rows of (heading, text)."""
 
     columns: tuple[str, ...]
     numbers: frozenset[str]
@@ -59,7 +59,7 @@ class Frame:
 def write_page(
     path: Path, setting: Setting, done: Sequence[Done], failures: Sequence[Failure], planned: int
 ) -> None:
-    """Writes the page, atomically; `planned` is the number of experiments that were asked for."""
+    """Writes the page, atomically. `planned` is the number of requested experiments."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with whole_file(path) as file:
         file.write(page(setting, done, failures, planned).encode(errors="replace"))
@@ -112,7 +112,7 @@ def _counts(verdicts: Sequence[Verdict], author: Author = "paper") -> Counter[An
 
 
 def _answers(verdicts: Sequence[Verdict]) -> str:
-    """Returns how many claims of the papers, and of this project, have each answer."""
+    """Returns the number of claims with each answer, for the papers and for this project."""
     shown = []
     headings: dict[Author, str] = {"paper": "", "this project": "Claims of this project: "}
     for author, heading in headings.items():
@@ -137,7 +137,7 @@ def _counted(number: int, noun: str) -> str:
 
 def _facts(setting: Setting, done: Sequence[Done]) -> Iterator[tuple[str, str, str]]:
     """Yields name, value and explanation of each key fact."""
-    # By sweep, since cells that differ in own_data share a training on stand-ins.
+    # By sweep, because cells with different own_data share a training on stand-ins.
     trained = {found.row.title: found for each in done for found in each.trained.values()}
     trainings = sum(len(found.row.finished) for found in trained.values())
     failed = sum(not found.finished for found in trained.values())
@@ -149,7 +149,7 @@ def _facts(setting: Setting, done: Sequence[Done]) -> Iterator[tuple[str, str, s
 
 
 def _section(done: Done) -> dict[str, Any]:
-    """Returns the content of one experiment's section."""
+    """Returns the content of an experiment's section."""
     outcome = done.outcome
     counts = _counts(outcome.verdicts)
     return {
@@ -178,7 +178,7 @@ def _frame(table: pd.DataFrame) -> Frame:
 
 
 def _images(setting: Setting, cells: Sequence[Cell], done: Sequence[Done]) -> pd.DataFrame:
-    """Returns the images and networks that were used for each data set of the papers."""
+    """Returns the images and networks used for each data set of the papers."""
     rows = []
     trained = [t for each in done for t in each.trained.values() if t.cell.key not in BASELINES]
     for name in dict.fromkeys(cell.data for cell in cells):
@@ -195,7 +195,7 @@ def _images(setting: Setting, cells: Sequence[Cell], done: Sequence[Done]) -> pd
 
 
 def _settings(setting: Setting) -> pd.DataFrame:
-    """Returns the fields that the budget sets, by family of systems."""
+    """Returns the budget's fields, by family of systems."""
     budget = setting.budget
     families: Mapping[str, Mapping[str, Any]] = {"all": budget.base, **budget.families}
     rows = [

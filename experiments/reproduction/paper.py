@@ -1,4 +1,4 @@
-"""Facts of the papers: every value that a table prints, and the inconsistencies among them."""
+"""Facts of the papers: all values printed in tables, and the inconsistencies among them."""
 
 import csv
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class PaperValue:
-    """A printed value and its deviation, in percent; `deviation` is None where none is printed.
+    """A printed value and its deviation, in percent. `deviation` is None if it is not printed.
 
-    `data` is a key of `data.DATA_SETS`, `label` one of its labels, `is_held_out` says that the
-    label was held out from training.
+    `data` is a key of `data.DATA_SETS`, `label` a label of it. `is_held_out` is True for a label
+    held out from training.
     """
 
     paper: str
@@ -31,7 +31,7 @@ class PaperValue:
 
 @dataclass(frozen=True)
 class Inconsistency:
-    """A place where the papers contradict themselves, each other or their code, and our choice."""
+    """A contradiction in a paper, between papers or with their code, and our choice."""
 
     papers: tuple[str, ...]
     place: str
@@ -60,7 +60,7 @@ def paper_values() -> tuple[PaperValue, ...]:
 
 
 def values_of(paper: str, table: int) -> tuple[PaperValue, ...]:
-    """Returns the values of one table. Raises ValueError if the paper has no such table."""
+    """Returns the values of a table. Raises ValueError if the paper has no such table."""
     found = tuple(v for v in paper_values() if (v.paper, v.table) == (paper, table))
     if not found:
         raise ValueError(f"paper_values.csv has no table {table} of {paper}")
@@ -68,6 +68,6 @@ def values_of(paper: str, table: int) -> tuple[PaperValue, ...]:
 
 
 def inconsistencies() -> list[Inconsistency]:
-    """Returns the papers' inconsistencies that matter to a reproduction."""
+    """Returns the papers' inconsistencies that affect a reproduction."""
     raw = yaml.safe_load((HERE / "inconsistencies.yaml").read_text(encoding="utf-8"))
     return [Inconsistency(tuple(i["papers"]), i["place"], i["text"], i["choice"]) for i in raw]

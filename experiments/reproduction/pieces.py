@@ -1,4 +1,4 @@
-"""Trainings of a piece: what is left until the minutes are over, without Ray and MLflow."""
+"""Trainings of a piece until the minutes of a call are over, without Ray and MLflow."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ from mtcon_ray.training.trainer import Trainer
 
 TASKS, HELD_OUT = ("category", "gender", "colour"), ("brand",)
 LABELS = (*TASKS, *HELD_OUT)
-# Where a system is measured: by its linear probes, or by retrieval in a space.
+# The place of a measurement: linear probes, or retrieval in a space.
 PROBE, ENCODER, HEAD, HIDDEN = "probe", "encoder", "head", "hidden layer"
 HEAD_DIM = 64
 SHOES: Mapping[str, Any] = {
@@ -50,9 +50,9 @@ RATES = {"contrastive": (0.05, 0.15, 0.45), "xent": (0.0125, 0.0375, 0.1125), "n
 
 @dataclass(frozen=True)
 class System:
-    """One system of a piece: the family of its rates, and dotted paths of its spec.
+    """A system of a piece: the family of its rates, and dotted paths of its spec.
 
-    `tuned_as` names the system that has the learning rates of this one, times `rate`.
+    `tuned_as` names another system. This system uses its learning rates times `rate`.
     """
 
     title: str
@@ -64,7 +64,7 @@ class System:
 
 @dataclass(frozen=True)
 class Claim:
-    """One system in one space scores higher on a label than another; sides are (system, space)."""
+    """A system in a space scores higher on a label than another; sides are (system, space)."""
 
     better: tuple[str, str]
     than: tuple[str, str]
@@ -77,9 +77,9 @@ class Claim:
 
 @dataclass(frozen=True)
 class Piece:
-    """Systems that are trained alike, with the seeds 1 to `seeds`, and claims about them.
+    """Systems with the same training, with the seeds 1 to `seeds`, and claims about them.
 
-    Seed 0 is that of tuning.
+    Seed 0 is for tuning.
     """
 
     systems: tuple[System, ...]
@@ -90,7 +90,7 @@ class Piece:
     base: Mapping[str, Any] = field(default_factory=dict)
 
     def spec(self, system: System, data: Mapping[str, Any], **changes: Any) -> RunSpec:
-        """Returns the spec of one training; `changes` have the values of `train`."""
+        """Returns the spec of a training; `changes` have the values of `train`."""
         raw: dict[str, Any] = {"name": "piece", "data": dict(data)}
         own = {f"train.{name}": value for name, value in changes.items()}
         values = {**SHOES, "train.epochs": self.epochs, **self.base, **own, **system.changes}
@@ -115,7 +115,7 @@ class Run:
     ends: float
 
     def train(self, system: System, seed: int, **changes: Any) -> dict[str, float]:
-        """Returns the metrics of a training, which is resumed or read if it has begun.
+        """Returns the metrics of a training. Resumes or reads a training that has begun.
 
         Raises OutOfTimeError when the minutes are over, with a checkpoint.
         """
@@ -137,7 +137,7 @@ class Run:
         if not trainer.done or trainer.last is None:
             raise OutOfTimeError
         found = dict(trainer.last.metrics)
-        # Too short for a training that was resumed, and for one without epochs.
+        # Too short for a resumed training, and for a training without epochs.
         found["seconds_per_epoch"] = (monotonic() - begin) / spec.train.epochs
         if seed:
             found |= trainer.report() | self.retrieve(trainer, folder)
@@ -152,12 +152,12 @@ class Run:
         return self.folder / "trainings" / name / "metrics.json"
 
     def dataset(self, spec: RunSpec) -> Dataset:
-        """Returns the data set, whose images are decoded once for all trainings."""
+        """Returns the data set, with images decoded once for all trainings."""
         store = cache_folder(self.root)
         return open_dataset(spec.data, view_size=spec.views.size, store=store)
 
     def retrieve(self, trainer: Trainer, folder: Path) -> dict[str, float]:
-        """Returns the retrieval metrics on test; writes those of each query to retrieval.npz."""
+        """Returns the retrieval metrics on test; writes each query's metrics to retrieval.npz."""
         table, rows = trainer.dataset.table, trainer.dataset.table.rows("test")
         arrays, means = {}, {}
         for space, z_nD in spaces(trainer, rows).items():
@@ -186,7 +186,7 @@ class Run:
         )
 
     def train_all(self) -> bool:
-        """Trains each seed of all systems before the next seed; returns False if time ran out."""
+        """Trains each seed of all systems before the next seed. Returns False if time ran out."""
         try:
             for seed in range(1, self.piece.seeds + 1):
                 for system in self.piece.systems:
@@ -205,7 +205,7 @@ class Run:
         }
 
     def estimate(self) -> str:
-        """Returns the trainings that are left, tuning included, and their time if it is known."""
+        """Returns the missing trainings, with tuning, and their time if it is known."""
         wanted = {
             self._record(system, seed): system.family != "none"
             for system in self.piece.systems
@@ -223,7 +223,7 @@ class Run:
         return f"{len(done)} of {len(wanted) + len(short)} trained; {epochs:,} epochs left, {time}"
 
     def scores(self, system: str, space: str, label: str) -> Scores | None:
-        """Returns MAP@R in a space, or with the space PROBE the accuracy, of all its seeds."""
+        """Returns the system's scores of all seeds: MAP@R in a space, accuracy for PROBE."""
         (trained,) = (each for each in self.piece.systems if each.title == system)
         folders = {
             seed: self._record(trained, seed).parent
@@ -258,7 +258,7 @@ def _read(record: Path) -> dict[str, float]:
 def spaces(trainer: Trainer, rows: np.ndarray) -> dict[str, Tensor]:
     """Returns the embeddings of images by the name of their space.
 
-    The spaces are the encoder's, each head's, and that of each head's hidden layer.
+    The spaces are the encoder's, each head's, and each head's hidden layer's.
     """
     network, images, spec = trainer.network, trainer.dataset.images, trainer.spec
 

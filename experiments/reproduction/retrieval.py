@@ -12,15 +12,15 @@ from torch import Tensor
 from mtcon_ray.evaluation.bootstrap import resampled_counts
 from mtcon_ray.evaluation.intervals import ITEMS_SEED, RESAMPLES, Scores
 
-# Queries that are ranked at once.
+# Number of queries ranked at once.
 PORTION = 512
 
 
 def retrieval(z_nD: Tensor, truth_n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns recall at 1 and average precision at R of each item as a query, float64 [n].
 
-    The other items are ranked by cosine similarity. Items are of known classes. An item that is
-    the only item of its class has NaN in both, because nothing can be found.
+    The other items are ranked by cosine similarity. Items are of known classes. The only item of a
+    class has NaN in both, because nothing can be found.
 
     >>> z = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
     >>> retrieval(z, np.array([0, 0, 1, 0]))[1].round(3).tolist()
@@ -45,8 +45,8 @@ def retrieval(z_nD: Tensor, truth_n: np.ndarray) -> tuple[np.ndarray, np.ndarray
 def query_scores(by_seed: dict[int, np.ndarray], rows: np.ndarray, truth: np.ndarray) -> Scores:
     """Returns the mean over queries by seed, and in the resamples of the queries.
 
-    Each array holds a value per query, float64 [n], NaN for queries that do not count: the same
-    queries for each seed.
+    Each array holds a value per query, float64 [n], NaN for uncounted queries, which are the same
+    for each seed.
     """
     seeds = tuple(sorted(by_seed))
     value_Sn = np.stack([by_seed[seed] for seed in seeds])

@@ -1,4 +1,4 @@
-"""Running of experiments: trainings that are left to do, then files and verdicts."""
+"""Running of experiments: missing trainings first, then files and verdicts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -31,10 +31,10 @@ def run(
     watch: Watch,
     on_phase: Callable[[str], None] = lambda what: None,
 ) -> Done:
-    """Trains the cells that are not trained yet, and writes the experiment's files.
+    """Trains the missing cells, and writes the experiment's files.
 
-    These are table.csv, table.md, one PNG per picture and, with verdicts, claims.csv, all in the
-    folder of its name. Raises what `run_comparison` raises.
+    The files are table.csv, table.md, a PNG per picture and, with verdicts, claims.csv. All are in
+    the folder with the experiment's name. Raises the errors of `run_comparison`.
     """
     trained = train(experiment.name, setting, unique(experiment.cells(setting)), watch, on_phase)
     outcome, folder = experiment.finish(setting, trained), setting.folder / experiment.name
@@ -44,7 +44,7 @@ def run(
 
 
 def disclosed(source: Source, data_set: DataSet, some: Trained | None) -> tuple[str, str, str]:
-    """Returns items, network and labels of the trainings on a data set, as `some` has them."""
+    """Returns items, network and labels of the trainings on a data set, read from `some`."""
     results = some.row.results if some else None
     plan = results.plan if results else None
     classes = plan.classes if plan else {}
@@ -64,7 +64,7 @@ def disclosed(source: Source, data_set: DataSet, some: Trained | None) -> tuple[
 
 
 def stand_in_notes(trained: Mapping[Cell, Trained]) -> list[str]:
-    """Returns a note that names images which are not the paper's, and the columns of labels."""
+    """Returns a note with the names of stand-in images, and the columns of labels."""
     sources = {cell.data: each.source for cell, each in trained.items()}
     names = [
         f"{source.title} for {DATA_SETS[data].title}, with the columns "
@@ -78,7 +78,7 @@ def stand_in_notes(trained: Mapping[Cell, Trained]) -> list[str]:
 def comparison_of(
     name: str, setting: Setting, cells: Sequence[Cell]
 ) -> tuple[Comparison, dict[Cell, Row]]:
-    """Returns the sweeps of all cells, and a row with the reason for each without images."""
+    """Returns the sweeps of all cells, and a row with a reason for each cell without images."""
     specs: dict[str, RunSpec] = {}
     tuning: dict[str, Tuning] = {}
     missing: dict[Cell, Row] = {}
@@ -93,7 +93,7 @@ def comparison_of(
 
 
 def plan_lines(experiment: Experiment, setting: Setting, cluster: ClusterView) -> list[str]:
-    """Returns the sweeps of an experiment, and what its claims about two systems will detect."""
+    """Returns an experiment's sweeps, and the detectable differences of its two-system claims."""
     cells = unique(experiment.cells(setting))
     comparison, missing = comparison_of(experiment.name, setting, cells)
     stages = list(plan_stages(comparison, setting.root, cluster))
@@ -125,9 +125,9 @@ def train(
     watch: Watch,
     on_phase: Callable[[str], None] = lambda what: None,
 ) -> dict[Cell, Trained]:
-    """Returns the results of all cells; those that other experiments have trained are reused.
+    """Returns the results of all cells, reusing the trainings of other experiments.
 
-    A cell whose images are missing, or whose trainings fail, has a row with the reason.
+    A cell with missing images or failed trainings has a row with the reason.
     """
     comparison, missing = comparison_of(name, setting, cells)
     rows: list[Row] = []

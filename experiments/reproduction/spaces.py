@@ -17,9 +17,9 @@ from mtcon_ray.records.results import TrialResult
 def open_trained(row: Row, trial: TrialResult, root: Path) -> Opened:
     """Returns a training's kept network with its heads and its data.
 
-    It is on a GPU only where there is one. Raises what `open_checkpoint` raises.
+    Uses a GPU only if there is one. Raises the errors of `open_checkpoint`.
     """
-    # The cluster that trained it may have had more workers and GPUs than this machine.
+    # Its cluster may have had more workers and GPUs than this machine.
     gpus = 1 if torch.cuda.is_available() else 0
     here = ("resources.workers=1", f"resources.gpus={gpus}")
     return open_checkpoint(model_file(row, trial), root=root, overrides=here, callbacks=Callbacks())

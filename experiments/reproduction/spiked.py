@@ -35,14 +35,14 @@ class Model:
 
 @dataclass(frozen=True)
 class Sample:
-    """One draw of a model: features U* [d, r], and the covariance v_t of each task, [T, d]."""
+    """A draw of a model: features U* [d, r], and the covariance v_t of each task, [T, d]."""
 
     features_DR: np.ndarray
     covariance_TD: np.ndarray
 
 
 def draw(model: Model, seed: int) -> Sample:
-    """Returns a draw. The same seed has the same features and label directions at each noise."""
+    """Returns a draw. For the same seed, features and label directions are equal at all noises."""
     rng = np.random.default_rng(seed)
     features_DR = np.linalg.qr(rng.standard_normal((model.d, model.r)))[0]
     directions_TR = rng.standard_normal((len(model.sigmas), model.r))
@@ -57,7 +57,7 @@ def draw(model: Model, seed: int) -> Sample:
 
 
 def learned_features(sample: Sample, weight_T: np.ndarray) -> np.ndarray:
-    """Returns the orthonormal features [d, r] that the tasks learn with these weights."""
+    """Returns the orthonormal features [d, r] learned from the tasks with these weights."""
     v_TD = sample.covariance_TD * np.sqrt(weight_T)[:, None]
     # The right singular vectors of the weighted rows are the eigenvectors of their Gram matrix.
     return np.linalg.svd(v_TD, full_matrices=False)[2][: sample.features_DR.shape[1]].T
@@ -72,7 +72,7 @@ def sine_distance(a_DR: np.ndarray, b_DR: np.ndarray) -> float:
 def excess_risk(features_DR: np.ndarray, true_DR: np.ndarray, target_R: np.ndarray) -> float:
     """Returns the excess squared error on a new task y = w . z of the best linear predictor.
 
-    The excess of learned features over the true ones, when test images have noise of deviation 1.
+    The excess is relative to the true features. The noise of test images has deviation 1.
     """
 
     def risk(basis_DR: np.ndarray) -> float:

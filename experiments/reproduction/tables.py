@@ -1,4 +1,4 @@
-"""Experiments that are tables: a paper's values beside ours, and the order of its methods."""
+"""Experiments in the form of tables: a paper's values and ours, and the order of its methods."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ HEADINGS = {
 }
 
 MULTI_TASK: Mapping[str, tuple[str, ...]] = {
-    # Tables 4 and 5 of MTCon abbreviate the name that table 6 spells out.
+    # Tables 4 and 5 of MTCon abbreviate the name in table 6.
     "XEnt MT": ("xent-kendall",),
     "XEnt Multi-Task": ("xent-kendall",),
     "SimCLR": ("simclr",),
@@ -46,7 +46,7 @@ MULTI_TASK: Mapping[str, tuple[str, ...]] = {
     "SCE-Net": ("scenet",),
     "MTCon": ("mtcon", "mtcon-printed", "mtcon-equal"),
 }
-# Tables 2 and 3 of MTCon: XEnt and SupCon have a network of their own for each label.
+# Tables 2 and 3 of MTCon: XEnt and SupCon have a separate network for each label.
 IN_DOMAIN: Mapping[str, tuple[str, ...]] = {
     **MULTI_TASK,
     "XEnt": ("xent:{label}",),
@@ -73,11 +73,11 @@ LABEL_SETS_NOTE = (
 
 @dataclass(frozen=True)
 class Above:
-    """Claims of a table: on each of these labels, one of the paper's methods is above another.
+    """Claims of a table: on each of these labels, a method of the paper is above another method.
 
-    A label on which the paper prints the opposite counts in the mean alone.
-    `margin` is in percentage points. `pool` names the comparator of several such claims, `than` by
-    default: the mean over their labels is a claim, too.
+    If the paper prints the opposite for a label, the label counts only in the mean. `margin` is in
+    percentage points. `pool` names the comparator of several such claims, `than` by default. The
+    mean over their labels is also a claim.
     """
 
     better: str
@@ -89,7 +89,7 @@ class Above:
 
 @dataclass(frozen=True)
 class Line:
-    """A value of the table: the paper's, None for a system that the paper lacks, and our cell."""
+    """A value of the table: the paper's value, None without a counterpart, and our cell."""
 
     method: str
     cell: Cell
@@ -104,10 +104,10 @@ class Line:
 class PaperTable:
     """A printed table: the system of each method, and the claims about their order.
 
-    `systems` has keys of SYSTEMS by the paper's method, with "{label}" where a method has a network
-    of its own for each label; the first one of several is that of the claims. `own_data` is that
-    of the table's cells. `note` is about its printed values. `also` returns the tests of other
-    claims, which are corrected together with those of the means.
+    `systems` has keys of SYSTEMS by the paper's method, with "{label}" for a method with a separate
+    network per label. If a method has several systems, the claims use the first. `own_data` is used
+    in the table's cells. `note` is about its printed values. `also` returns the tests of other
+    claims, which are corrected together with the means' tests.
     """
 
     paper: str
@@ -124,7 +124,7 @@ class PaperTable:
         return values_of(self.paper, self.number)
 
     def lines(self) -> list[Line]:
-        """Returns a line for each printed value and system, then those of the baselines."""
+        """Returns a line for each printed value and system, then the baselines' lines."""
         lines = [
             Line(v.method, self._cell(v, system), v.data, v.label, v.metric, v.is_held_out, v)
             for v in self.values
@@ -142,7 +142,7 @@ class PaperTable:
         return unique(line.cell for line in self.lines())
 
     def claims(self) -> list[Claim]:
-        """Returns the claims that the paper's own numbers support."""
+        """Returns the claims supported by the paper's own numbers."""
         return [claim for claim in self.comparisons() if claim.paper and claim.paper > 0]
 
     def comparisons(self) -> list[Claim]:
@@ -170,14 +170,14 @@ class PaperTable:
         return [_mean_tested(trained, each) for each in pools.values() if len(each) > 1]
 
     def _cell(self, value: PaperValue, system: str) -> Cell:
-        """Returns the training behind a printed value: without the label, if that is held out."""
+        """Returns the training behind a printed value, without the label if it is held out."""
         is_own = value.is_held_out and value.label in DATA_SETS[value.data].tasks
         held_out = value.label if is_own else None
         name = system.format(label=value.label)
         return Cell(value.data, name, held_out, own_data=self.own_data)
 
     def _printed(self, method: str, label: str) -> PaperValue:
-        """Returns a printed accuracy or mean average precision. Raises ValueError without one."""
+        """Returns a printed accuracy or mAP. Raises ValueError if the paper does not print it."""
         for value in self.values:
             if (value.method, value.label) == (method, label) and value.metric in SCORES:
                 return value
@@ -201,7 +201,7 @@ class PaperTable:
 
 
 def table_experiment(file: str, doc: str | None, table: PaperTable) -> Experiment:
-    """Returns the experiment of a module, from its `__file__` and `__doc__`, that makes a table."""
+    """Returns the table experiment of a module, from its `__file__` and `__doc__`."""
     return Experiment(*described(file, doc), table.cells, table.finish, table.claims)
 
 
@@ -220,7 +220,7 @@ def _mean_tested(trained: Mapping[Cell, Trained], claims: Sequence[Claim]) -> Te
 
 
 def single_task(words: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Returns the systems of XEnt and SupCon on one label each, from label to the paper's word."""
+    """Returns the systems of XEnt and SupCon on a label, from label to the paper's word."""
     return {
         f"{title} {word}": (f"{key}:{label}",)
         for title, key in (("XEnt", "xent"), ("SupCon", "supcon"))
@@ -229,7 +229,7 @@ def single_task(words: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
 
 
 def off_diagonal(better: str, than: str, words: Mapping[str, str]) -> list[Above]:
-    """Returns claims that a method is above each network of one label on all other labels.
+    """Returns claims: a method is above each single-label network on all other labels.
 
     `words` are as in `single_task`.
     """
@@ -245,7 +245,7 @@ def off_diagonal(better: str, than: str, words: Mapping[str, str]) -> list[Above
 
 
 def diagonal(better: str, than: str, words: Mapping[str, str]) -> list[Above]:
-    """Returns claims that a method is above the network of each label on this label.
+    """Returns claims: a method is above the network of each label on this label.
 
     `words` are as in `single_task`.
     """
@@ -256,7 +256,7 @@ def diagonal(better: str, than: str, words: Mapping[str, str]) -> list[Above]:
 def readable(table: pd.DataFrame) -> pd.DataFrame:
     """Returns a table for readers: values with their deviations, all methods of a label together.
 
-    Columns that have the same value in all rows are left out.
+    Leaves out columns with the same value in all rows.
     """
     parts = []
     for _, group in table.groupby(PLACE, sort=False):
@@ -323,7 +323,7 @@ def _row(line: Line, trained: Trained) -> dict[str, object]:
 
 
 def seeds_in(trained: Trained, label: str, metric: str) -> list[float]:
-    """Returns a label's score of each seed, a fraction, in one of the papers' metrics."""
+    """Returns a label's score of each seed, a fraction, in a metric of the papers."""
     if metric in SCORES:
         return trained.seeds(label)
     if trained.source is None:

@@ -40,9 +40,9 @@ def combined(
 ) -> Scores | None:
     """Returns a statistic of P systems' scores, by seed and by resample of the test items.
 
-    The statistic maps [P, ...] to [...]. Resamples are paired, so that what the seeds and the items
-    do to all systems cancels in a difference. None without the scores of a system, and for systems
-    with different seeds.
+    The statistic maps [P, ...] to [...]. Resamples are paired, which cancels the common effects of
+    seeds and items in a difference. Returns None if a system lacks scores, or if systems have
+    different seeds.
     """
     found = [each for each in scores if each is not None]
     if not found or len(found) < len(scores) or len({each.seeds for each in found}) > 1:
@@ -53,7 +53,7 @@ def combined(
 
 
 def mean_of(scores: Sequence[Scores | None]) -> Scores | None:
-    """Returns the mean of several scores, such as those of one system's tasks."""
+    """Returns the mean of several scores, such as the scores of a system's tasks."""
     return combined(lambda s_P: s_P.mean(axis=0), scores)
 
 
@@ -68,7 +68,7 @@ def interval_of(scores: Scores | None) -> Interval | None:
 
 
 def seeds_of(scores: Sequence[Scores | None]) -> list[list[float]]:
-    """Returns the score of each seed, by system; [] for all unless their seeds are equal."""
+    """Returns the scores by system and seed, or [] for all systems if their seeds differ."""
     found = [each for each in scores if each is not None]
     if len(found) < len(scores) or len({each.seeds for each in found}) > 1:
         return [[] for _ in scores]
@@ -76,9 +76,9 @@ def seeds_of(scores: Sequence[Scores | None]) -> list[list[float]]:
 
 
 def over_seeds(values: Sequence[float]) -> Interval | None:
-    """Returns the mean of numbers with one of each seed, and its 95 % interval by Student's t.
+    """Returns the mean of numbers of different seeds, and its 95 % interval by Student's t.
 
-    A single seed has an interval without end. None without values.
+    A single seed has an interval without end. Returns None without values.
     """
     if not values:
         return None
@@ -90,7 +90,7 @@ def over_seeds(values: Sequence[float]) -> Interval | None:
 
 
 def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float:
-    """Returns Spearman's rank correlation, with mean ranks for equal values; 0 for a constant.
+    """Returns Spearman's rank correlation, with mean ranks for equal values, 0 for a constant.
 
     >>> rank_correlation([1, 2, 3, 4], [0.1, 0.3, 0.2, 0.9])
     0.8
@@ -103,8 +103,8 @@ def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float:
 def trend(x: Sequence[float], by_x: Sequence[Sequence[float]]) -> Interval | None:
     """Returns the mean over seeds of the rank correlation of x and the seeds' values at x.
 
-    `by_x` has the values of all seeds at each x. The interval is that of `over_seeds`, within
-    [-1, 1]. None where a seed has no value at an x.
+    `by_x` has the values of all seeds at each x. The interval is from `over_seeds`, cut to
+    [-1, 1]. Returns None if a seed has no value at an x.
     """
     if len({len(values) for values in by_x}) != 1:
         return None
@@ -114,11 +114,11 @@ def trend(x: Sequence[float], by_x: Sequence[Sequence[float]]) -> Interval | Non
 
 @dataclass(frozen=True)
 class Tested:
-    """A claim that `difference` is positive, with its two-sided p, not yet corrected for others.
+    """A claim of a positive `difference`, with its two-sided p, not yet corrected for others.
 
-    `ours` is the difference as readers see it, `error` its standard error and `paper` what the
-    paper prints, as fractions. A claim with a `why` was not measured, or on too few seeds for a
-    test.
+    `ours` is the difference for readers and `error` its standard error. `paper` is the difference
+    printed in the paper. They are fractions. A claim with a `why` was not measured, or on too few
+    seeds for a test.
     """
 
     claim: str
@@ -137,9 +137,9 @@ class Tested:
 def trend_tested(
     claim: str, x: Sequence[float], by_x: Sequence[Sequence[float]], *, falls: bool = False
 ) -> Tested:
-    """Returns the test of a claim that a value rises, or falls, with x.
+    """Returns the test of the claim "the value rises with x", or "falls" if `falls`.
 
-    By the exact trend test of Page (1963, "Ordered hypotheses for multiple treatments"), whose
+    Uses the exact trend test of Page (1963, "Ordered hypotheses for multiple treatments"). Its
     statistic is the mean over seeds of the rank correlation: see `trend`.
     """
     found = trend(x, by_x)
@@ -162,11 +162,11 @@ def trend_tested(
 
 
 def difference_tested(claim: str, scores: Scores | None) -> Tested:
-    """Returns the test of a claim that scores are positive, by seeds and resamples of the items.
+    """Returns the test of positive scores, by seeds and resamples of the items.
 
-    See `mtcon_ray.evaluation.intervals.p_value`. The variance over seeds is that of this claim
-    alone: claims of a figure compare means and differences of several scores, so that theirs are
-    not alike as those of a table's claims are.
+    See `mtcon_ray.evaluation.intervals.p_value`. The variance over seeds is computed from this
+    claim alone. The claims of a figure compare means and differences of several scores, and unlike
+    a table's claims, their variances are not alike.
     """
     found = interval_of(scores)
     if scores is None or found is None:
@@ -179,10 +179,10 @@ def difference_tested(claim: str, scores: Scores | None) -> Tested:
 
 
 def alike_tested(claim: str, scores: Scores | None, margin: float) -> Tested:
-    """Returns the test of a claim that scores lie within -margin and margin, a fraction.
+    """Returns the test of scores between -margin and margin, a fraction.
 
-    By two one-sided tests (Schuirmann 1987, "A comparison of the two one-sided tests procedure and
-    the power approach for assessing the equivalence of average bioavailability"). The shown
+    Uses two one-sided tests (Schuirmann 1987, "A comparison of the two one-sided tests procedure
+    and the power approach for assessing the equivalence of average bioavailability"). The shown
     difference is the distance from the nearer margin, negative outside.
     """
     tested = difference_tested(claim, scores)
@@ -196,26 +196,26 @@ def alike_tested(claim: str, scores: Scores | None, margin: float) -> Tested:
 
 
 def seeds_tested(claim: str, by_seed: Sequence[float], *, in_points: bool = True) -> Tested:
-    """Returns the test of a claim that differences of fractions, one of each seed, are positive.
+    """Returns the test of positive differences of fractions, given by seed, by Student's t.
 
-    By Student's t. They are shown in percentage points, or with `in_points` False as they are.
+    The differences are shown in percentage points, or as fractions with `in_points` False.
     """
     found = over_seeds(by_seed)
     if found is None:
         return Tested(claim, None, why=NO_RESULTS)
     ours = points(found) if in_points else interval_text(found, signed=True)
-    if math.isinf(found.low):  # of a single seed, without test items
+    if math.isinf(found.low):  # a single seed, without test items
         ours = f"{ours.partition(' ')[0]}{ONE_SEED}{' points' if in_points else ''}"
     if why := too_few_seeds(len(by_seed)):
         return Tested(claim, found, ours, why=why)
     spread = stdev(by_seed) / math.sqrt(len(by_seed))
-    # Equal in all seeds, such as accuracies of 1.0: no difference, or one without any spread.
+    # Equal in all seeds, such as accuracies of 1.0: either no difference or no spread.
     size = abs(found.value) / spread if spread else (math.inf if found.value else 0.0)
     return Tested(claim, found, ours, 2 * float(t.sf(size, len(by_seed) - 1)))
 
 
 def decided(setting: Setting, tests: Sequence[Tested]) -> list[Verdict]:
-    """Returns the verdicts of claims, which are corrected together: pass all of one experiment."""
+    """Returns the verdicts of claims corrected together: pass all claims of an experiment."""
     p_values = [each.p for each in tests if each.p is not None]
     corrected = iter(holm(p_values))
     verdicts = []

@@ -1,4 +1,4 @@
-"""Rows that time the device, and trainings in a single process on it."""
+"""Rows that time the device, and trainings of one process on it."""
 
 import logging
 import math
@@ -30,16 +30,16 @@ from mtcon_ray.training import step_graph
 from mtcon_ray.training.trainer import Trainer
 
 PROFILED = 3  # steps
-# Bytes of the device for the training of a too large batch.
+# Bytes of the device that the training of too large a batch may use.
 TOO_LITTLE = 2 * 2**30
 # Relative difference allowed between the mean losses of the first steps in half precision.
 IN_HALF = 0.02
-FREED = 10.0  # seconds until the memory of a failed training must be free
+FREED = 10.0  # seconds in which the memory of a failed training must be free
 LAUNCHES = ("cudaLaunchKernel", "cuLaunchKernel", "cudaGraphLaunch")
 
 
 def device(bench: Bench) -> Lines:
-    """Describes the GPU, its driver, and the node's parts that the rows need."""
+    """Describes the GPU, its driver, and what of the node the rows need."""
     yield "GPU", partial(_gpu, bench)
     yield "driver, MIG, compute mode", _driver
     yield "versions", _versions
@@ -79,7 +79,7 @@ def _node() -> str:
 
 
 def launch(bench: Bench) -> Lines:
-    """Times the smallest operations and the largest operations."""
+    """Times the smallest operations, and the largest."""
     yield "a kernel of one element", partial(_kernel, bench)
     yield "a pinned copy of one element", partial(_sent, bench)
     yield "memory", partial(_copy, bench)
@@ -111,7 +111,7 @@ def _product(bench: Bench) -> str:
 
 
 def seconds_each(do: Callable[[], object], bench: Bench) -> float:
-    """Returns the seconds of a call in a long series without a synchronisation."""
+    """Returns the seconds of a call when many follow each other without a synchronisation."""
     num_calls = 1
     while True:
         finish(bench.device)
@@ -126,7 +126,7 @@ def seconds_each(do: Callable[[], object], bench: Bench) -> float:
 
 
 def compiling(bench: Bench) -> Lines:
-    """Compares a training with CUDA graphs with a training without them."""
+    """Compares a training with CUDA graphs with one without."""
     yield "graphs", partial(_compiled, bench)
 
 
@@ -151,7 +151,7 @@ def _compiled(bench: Bench) -> str:
 
 @contextmanager
 def messages(log: logging.Logger) -> Iterator[list[str]]:
-    """Yields the list of the messages logged inside."""
+    """Yields the list of what is logged inside."""
     found: list[str] = []
 
     class Handler(logging.Handler):
@@ -167,7 +167,7 @@ def messages(log: logging.Logger) -> Iterator[list[str]]:
 
 
 def memory(bench: Bench) -> Lines:
-    """Trains a too large batch in a small part of the device, then a smaller batch."""
+    """Trains a batch that cannot fit in a small part of the device, then one that can."""
     yield "too large a batch, then a good one", partial(_memory, bench)
 
 
@@ -175,7 +175,7 @@ def _memory(bench: Bench) -> str:
     _, num_total = torch.cuda.mem_get_info(bench.device)
     share = min(1.0, TOO_LITTLE / num_total)
     good = bench.spec(size=bench.sizes[0], batch_size=bench.batches[0])
-    bench.warm(bench.run(good, "first"))  # libraries keep memory after their first use
+    bench.warm(bench.run(good, "first"))  # libraries keep memory of their first use
     before = torch.cuda.memory_allocated(bench.device)
     large = bench.spec(
         size=bench.sizes[-1], batch_size=bench.num_images // 2, resources__gpus=share
@@ -186,7 +186,7 @@ def _memory(bench: Bench) -> str:
     except OutOfMemoryError as error:
         message = str(error).partition(";")[0]
     assert message, f"{bench.num_images // 2} images must not fit {share:.3f} of the device"
-    # The thread of the backward pass may free the graph slightly later.
+    # The thread of the backward pass may free the graph a moment later.
     begin = perf_counter()
     while (left := torch.cuda.memory_allocated(bench.device) - before) > 2**20:
         assert perf_counter() - begin < FREED, f"{left / 2**20:.0f} MiB are still allocated"
@@ -199,16 +199,11 @@ def _memory(bench: Bench) -> str:
 
 
 def checkpoints(bench: Bench) -> Lines:
-    """Times an epoch's checkpoints within the training, with and without a thread."""
+    """Times what the files of a validated epoch take of the training."""
     yield f"batch {bench.batches[0]}", partial(_checkpoints, bench)
 
 
 def _checkpoints(bench: Bench) -> str:
-    """Returns the seconds in which the training thread waits, and in which its steps are slower.
-
-    Both are lost seconds. The second number is the time until the files are written, minus the wait
-    and minus the usual time of the steps trained meanwhile.
-    """
     spec = bench.spec(size=bench.sizes[0], batch_size=bench.batches[0])
     run = bench.run(spec, "checkpoints")
     bench.warm(run)
@@ -217,23 +212,15 @@ def _checkpoints(bench: Bench) -> str:
     for save in (partial(run._keep, 1, 0.5), run._save_last):
         save()  # the first write allocates memory
         finish(bench.device)
-        slower = perf_counter() - begin - held - num_steps * step
-        found.append(
-            f"{1e3 * held:.0f} ms, {100 * held / epoch:.1f} % of an epoch of {epoch:.1f} s"
-            + (f", and {1e3 * slower:.0f} ms by {num_steps} slower steps" if background else "")
-        )
-    return (
-        f"{num_bytes / 1e6:.0f} MB of an epoch: the training waits {found[0]}; with a thread "
-        f"{found[1]}"
-    )
-
-
-def saved_at_once(run: Trainer) -> int:
-    """Writes an epoch's checkpoints, whose memory later checkpoints reuse; returns their bytes."""
-    run._keep(0, 0.0)
-    run._save_last()
-    run._writer.join()
-    return sum(file.stat().st_size for file in run.folder.glob("*.pt"))
+        begin = perf_counter()
+        save()
+        found.append(perf_counter() - begin)
+    sizes = [(run.folder / name).stat().st_size for name in (MODEL_FILE, LAST_FILE)]
+    parts = [
+        f"{name} with {size / 1e6:.0f} MB {1e3 * seconds:.0f} ms"
+        for name, size, seconds in zip((MODEL_FILE, LAST_FILE), sizes, found, strict=True)
+    ]
+    return f"{', '.join(parts)}; together {100 * sum(found) / epoch:.1f} % of {epoch:.1f} s"
 
 
 def probes(bench: Bench) -> Lines:
@@ -255,7 +242,7 @@ def _probes(bench: Bench) -> str:
         finish(bench.device)
         return perf_counter() - begin
 
-    for _ in range(2):  # the first call chooses algorithms
+    for _ in range(2):  # the first one chooses algorithms
         encoding = seconds(lambda: run.evaluate(encode))
     there, table = found[-1], run.dataset.table
     assert there.val is not None
@@ -277,7 +264,7 @@ def on_host(labelled: LabelledFeatures) -> LabelledFeatures:
 
 
 def speed(bench: Bench) -> Lines:
-    """Times a training's steps, the encoder with its heads, and the views."""
+    """Times a training's steps, beside the encoder and its heads alone and the views alone."""
     for size in bench.sizes:
         for batch_size in bench.batches:
             for how in bench.compile:
@@ -305,14 +292,14 @@ def _speed(bench: Bench, size: int, batch_size: int, how: str) -> str:
 
 
 def profiled(run: Trainer) -> tuple[float, float]:
-    """Returns the number of launches of a step (kernels or graphs), and its kernels' seconds."""
+    """Returns the launches of a step, of kernels or of graphs, and its kernels' seconds."""
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as found:
         for _ in range(PROFILED):
             run._train_step()
         finish(run.device)
     averages = found.key_averages()
     launches = sum(each.count for each in averages if each.key.startswith(LAUNCHES))
-    # Operations on the CPU and ranges of operations repeat the time of their kernels.
+    # An operation on the CPU and a range of operations have the time of their kernels, too.
     microseconds = sum(
         each.self_device_time_total
         for each in averages

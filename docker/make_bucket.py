@@ -1,4 +1,4 @@
-"""Makes the bucket that is named, unless it is there: `make_bucket.py NAME`.
+"""Makes the bucket that is named, unless it exists: `make_bucket.py NAME`.
 
 Keys come from AWS_SHARED_CREDENTIALS_FILE, the address from MLFLOW_S3_ENDPOINT_URL.
 """

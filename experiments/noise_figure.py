@@ -44,7 +44,7 @@ FEW_SHARES, ALL_SHARES = (0.0, 0.5, 1.0), (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 ALIKE_POINTS = 2.0
 CEILING = "ceiling, perfect features"
 NOTES = (
-    "Wrong labels: this share of the training labels of one task is drawn anew, uniformly over its "
+    "Wrong labels: this share of the training labels of one task is redrawn, uniformly over its "
     "K classes, once for all weightings and seeds, so that bands leave out what another draw would "
     "do. The papers do not print their shares.",
     "The accuracy on wrong labels is the expectation over test labels that are redrawn in the same "

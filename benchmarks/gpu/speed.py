@@ -264,7 +264,7 @@ def on_host(labelled: LabelledFeatures) -> LabelledFeatures:
 
 
 def speed(bench: Bench) -> Lines:
-    """Times a training's steps, beside the encoder and its heads alone and the views alone."""
+    """Times a training's steps, next to the encoder and its heads alone and the views alone."""
     for size in bench.sizes:
         for batch_size in bench.batches:
             for how in bench.compile:

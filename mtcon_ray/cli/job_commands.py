@@ -105,7 +105,7 @@ def resume(name: str, overrides: tuple[str, ...], retry_failed: bool, root: Path
 
     --set search.num_trials=N adds trials. `submit --name NAME` resumes a sweep of a cluster's job.
     With the URL of a mirrored sweep (storage.mirror), the sweep is downloaded to the root, unless
-    it is there, and continues here.
+    it exists here, and continues here.
     """
     from mtcon_ray.records.results import was_submitted  # imports pydantic
 

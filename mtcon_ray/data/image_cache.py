@@ -235,7 +235,7 @@ def _load(folder: Path, shape: tuple[int, int, int, int], content: str) -> Cache
         bad = _read_bad(folder / "bad.json", len(images))
     except (OSError, ValueError) as error:
         raise StorageError(
-            f"the image store {folder} must be whole, got {error}; delete it, it is made anew"
+            f"the image store {folder} must be whole, got {error}; delete it, and it is made again"
         ) from None
     return CachedImages(images, bad, content, folder.name)
 

@@ -126,7 +126,7 @@ def _mapped(path: Path) -> "pa.Table":
         if any(map(_is_compressed, pa.ipc.MessageReader.open_stream(mapped))):
             raise DataError(
                 f"{path} must hold rows without compression, got compressed rows; save the "
-                "data anew, for example as Parquet"
+                "data again, for example as Parquet"
             )
         mapped.seek(0)
         table = pa.ipc.open_stream(mapped).read_all()
@@ -228,7 +228,7 @@ def _saved_files(root: Path, state: str) -> list[str]:
         names = [str(folder / str(entry["filename"])) for entry in listed]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"{root / state} must list files of `save_to_disk`, got {error!r}; save the data anew"
+            f"{root / state} must list files of `save_to_disk`, got {error!r}; save the data again"
         ) from None
     for name in names:
         if leads_outside(name):

@@ -155,7 +155,9 @@ class Trainer:
         if damage is None:
             return None
         epoch = self.step // self._batches.steps_per_epoch
-        where = f"goes on after epoch {epoch}, from {path.name}" if path else "starts anew"
+        where = (
+            f"continues after epoch {epoch}, from {path.name}" if path else "starts from scratch"
+        )
         return f"{damage}; the training {where}"
 
     def __iter__(self) -> Iterator[Progress]:

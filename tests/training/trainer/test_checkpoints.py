@@ -203,7 +203,7 @@ def test_a_damaged_checkpoint_costs_an_epoch_and_says_so(
     run = begin(tmp_path, should_stop=stop_before(1))
     damage = run.resume()
     assert damage is not None
-    assert re.search(r"last\.pt must be a whole file.* goes on after epoch 1", damage)
+    assert re.search(r"last\.pt must be a whole file.* continues after epoch 1", damage)
     list(run)
     assert checkpoint.load(tmp_path / "last.previous.pt")["step"] == STEPS_PER_EPOCH
     run = begin(tmp_path)
@@ -224,7 +224,7 @@ def test_a_lost_best_network_starts_the_training_anew(
     damage = run.resume()
     assert run.step == 0
     assert damage is not None
-    assert re.search(r"model\.pt must be a whole file.*starts anew", damage)
+    assert re.search(r"model\.pt must be a whole file.*starts from scratch", damage)
     list(run)
     assert run.report()
 
@@ -241,7 +241,7 @@ def test_two_damaged_checkpoints_start_the_training_anew(
     damage = run.resume()
     assert run.step == 0
     assert damage is not None
-    assert damage.endswith("the training starts anew")
+    assert damage.endswith("the training starts from scratch")
     check_same_end(run, list(run), whole)
 
 

@@ -1,1 +1,1 @@
-"""Records: events, their log, results, and the folder that holds them."""
+"""Records: events, their log, results, and their folder."""

@@ -1,4 +1,4 @@
-"""The event log of one run as JSON lines; it is also the queue to the tracking server."""
+"""The event log of a run as JSON lines, which is also the queue to the tracking server."""
 
 import errno
 import fcntl
@@ -30,10 +30,10 @@ LOCK_ATTEMPTS, LOCK_PAUSE = 1000, 0.01
 
 
 class EventLog:
-    """Writer of one run's event log; several processes may write to it, one at a time.
+    """Writer of a run's event log, to which several processes may write in turn.
 
-    The constructor does not touch the file. A line that a kill left incomplete is cut off before
-    the next event is written.
+    The constructor does not touch the file. A line left incomplete by a kill is cut off before the
+    next event is written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -54,9 +54,9 @@ class EventLog:
     def append(self, event: Event) -> bool:
         """Writes an event durably and returns True.
 
-        Writes nothing and returns False for a second start, and for a report if the log has its
-        epoch or a later one. The same holds for a report after an end, because workers of a stopped
-        trial may train on for a moment. Raises StorageError if the write fails.
+        Writes nothing and returns False for a second start, for a report if the log has its epoch
+        or a later epoch, and for a report after an end, because workers of a stopped trial may
+        continue for a moment. Raises StorageError if the write fails.
         """
         with _only_writer(self.path):
             return self._append(event)
@@ -68,7 +68,7 @@ class EventLog:
                 return False
             case Reported() if event.epoch <= self._last_epoch or self._ended:
                 return False
-        # The clock may be set back, after which MLflow would show runs of negative durations.
+        # The clock may be set back, and MLflow would then show negative durations of runs.
         time_ms = max(time.time_ns() // 1_000_000, self._last_ms)
         event = replace(event, seq=self._next_seq, time_ms=time_ms)
         now = time.monotonic()
@@ -88,35 +88,35 @@ class EventLog:
 
     @staticmethod
     def read(path: Path) -> list[Event]:
-        """Returns all complete events of a file, none if the file does not exist.
+        """Returns all complete events of a file, or no events if the file does not exist.
 
         Raises SweepError for a damaged line.
         """
         return [event for event, _ in tail(path)]
 
     def _catch_up(self) -> None:
-        """Reads the events that this or another process has written since the last call."""
+        """Reads the events written since the last call by this or another process."""
         for event, end in tail(self.path, self._size):
             self._size = end
             self._next_seq = event.seq + 1
             self._last_ms = event.time_ms
             if isinstance(event, Reported):
                 self._last_epoch = event.epoch
-            elif not isinstance(event, Artifact):  # which may follow the end
+            elif not isinstance(event, Artifact):  # artifacts may follow the end
                 self._ended = isinstance(event, Ended)
                 self._reported_at = None  # a pause is not training
 
 
 def append_durably(path: Path, end: int, data: bytes) -> None:
-    """Appends data to the first `end` bytes of a file, readable by its user alone.
+    """Appends data to the first `end` bytes of a file, readable only by its user.
 
     Bytes after `end` are left from a kill in the middle of a write, and are cut off. The data
-    survive a power cut. Raises StorageError; part of the data may have been written then.
+    survive a power cut. Raises StorageError, perhaps after writing a part of the data.
     """
     try:
         with _opened(path) as file:
             file.truncate(end)
-            # One write for all; a short count means that the disk is full.
+            # A single write for all data, in which a short count means a full disk.
             if file.write(data) < len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
             os.fsync(file.fileno())
@@ -125,18 +125,18 @@ def append_durably(path: Path, end: int, data: bytes) -> None:
 
 
 def _opened(path: Path) -> FileIO:
-    """Opens a file to append to it; creates it, readable by its user alone, and its folder."""
+    """Opens a file for appending. Creates the file, readable only by its user, and its folder."""
     make_folder(path.parent)
     return open(path, "ab", buffering=0, opener=below)
 
 
 @contextmanager
 def _only_writer(path: Path) -> Iterator[None]:
-    """Holds the exclusive lock of an event log, if it can be had. Raises StorageError.
+    """Holds the exclusive lock of an event log, if available. Raises StorageError.
 
-    Without it a writer could cut off a line that another one has written since it read the size:
+    Without the lock a writer could read the size, and then cut off the next line of another writer:
     workers of a stopped trial may report while the driver writes the trial's end. Readers need no
-    lock, since complete lines never change.
+    lock, because complete lines never change.
     """
     try:
         file = _opened(path)
@@ -148,7 +148,7 @@ def _only_writer(path: Path) -> Iterator[None]:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 time.sleep(LOCK_PAUSE)
-            except OSError:  # some network file systems have no locks, and training must go on
+            except OSError:  # some network file systems have no locks, and training must continue
                 break
             else:
                 break
@@ -188,13 +188,13 @@ def tail(path: Path, offset: int = 0) -> list[tuple[Event, int]]:
 
 
 def is_torn(path: Path) -> bool:
-    """Returns True if the last line of a file has no end: a kill or a full disk cut it."""
+    """Returns True if the last line of a file has no line break, after a kill or a full disk."""
     size = path.stat().st_size
     return size > 0 and not ends_line(path, size)
 
 
 def ends_line(path: Path, offset: int) -> bool:
-    """Returns True if the byte before an offset above 0 is a newline; False without the file."""
+    """Returns True if a newline precedes an offset above 0, False if the file does not exist."""
     try:
         with open(path, "rb", opener=below) as file:
             file.seek(offset - 1)
@@ -204,7 +204,7 @@ def ends_line(path: Path, offset: int) -> bool:
 
 
 def cut_torn_line(path: Path) -> None:
-    """Removes a last line without an end. Raises StorageError."""
+    """Removes a last line without a line break. Raises StorageError."""
     if is_torn(path):
         append_durably(path, path.read_bytes().rfind(b"\n") + 1, b"")
 
@@ -217,9 +217,9 @@ def num_events(path: Path, offset: int) -> int:
 
 
 def identity(path: Path) -> str:
-    """Returns 32 hexadecimal digits that identify a log by its first event.
+    """Returns 32 hexadecimal digits to identify a log by its first event.
 
-    They are a tag of the MLflow runs, by which a resumed sweep finds them again. So they must
+    They are a tag of the MLflow runs, which a resumed sweep needs to find the runs. So they must
     never change: they are a hash of the first event and the length of its line, as Python prints
     the parsed JSON.
     """

@@ -1,4 +1,4 @@
-"""Events of one run as its event log stores them: one frozen class per kind.
+"""Events of a run as its event log stores them, with a frozen class per kind.
 
 The JSON form is format version 1: the keys `seq`, `kind`, the fields of the class, `time_ms`.
 Fields that are None are omitted.
@@ -16,8 +16,8 @@ KINDS: dict[str, type["Event"]] = {}
 class Event:
     """Base of all events.
 
-    The event log sets `seq`, which counts the events of one log from 0, and `time_ms`, the Unix
-    time in milliseconds at which the event was written. It never falls within a log.
+    The event log sets `seq`, which counts the events of a log from 0, and `time_ms`, the Unix time
+    of the write in milliseconds. The time never decreases within a log.
     """
 
     kind: ClassVar[str]
@@ -48,9 +48,9 @@ TYPES: dict[str, type] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Started(Event, kind="start"):
-    """The run begins; the first event of a log, written once.
+    """Start of the run, which is the first event of a log and written once.
 
-    `params` are the searched fields, `settings` others that are worth a column in a table of runs.
+    `params` are the searched fields, `settings` further fields for columns in a table of runs.
     """
 
     params: Mapping[str, Any]
@@ -61,10 +61,10 @@ class Started(Event, kind="start"):
 
 @dataclass(frozen=True, kw_only=True)
 class Reported(Event, kind="report"):
-    """Metrics of a completed epoch, counted from 1; the epochs of a log strictly rise.
+    """Metrics of a completed epoch, counted from 1. The epochs of a log strictly increase.
 
     The first report of each process has `tags`, with the device and the precision. The others have
-    `seconds`, the time since the report before, by a clock that nobody sets; the event log sets it.
+    `seconds`, the time since the previous report, which the event log sets by a monotonic clock.
     """
 
     epoch: int
@@ -80,7 +80,7 @@ class Reported(Event, kind="report"):
         return max(0, self.time_ms - before.time_ms) / 1000
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the event as strict JSON, which has no NaN: "nan", "inf" and "-inf" instead."""
+        """Returns the event as strict JSON, with "nan", "inf" and "-inf" for non-finite values."""
         values = {name: float(value) for name, value in self.metrics.items()}
         strict = {name: v if math.isfinite(v) else str(v) for name, v in values.items()}
         return {**super().to_json(), "metrics": strict}
@@ -88,7 +88,7 @@ class Reported(Event, kind="report"):
 
 @dataclass(frozen=True, kw_only=True)
 class Artifact(Event, kind="artifact"):
-    """A file at `path` becomes an artifact in the folder `to` of the run."""
+    """New artifact of the run: the file at `path`, in the folder `to`."""
 
     path: str
     to: str
@@ -96,7 +96,7 @@ class Artifact(Event, kind="artifact"):
 
 @dataclass(frozen=True, kw_only=True)
 class Ended(Event, kind="end"):
-    """The run ends with one of MLflow's statuses: FINISHED, FAILED or KILLED."""
+    """End of the run with a status of MLflow: FINISHED, FAILED or KILLED."""
 
     status: str
     tags: Mapping[str, str]
@@ -105,15 +105,15 @@ class Ended(Event, kind="end"):
 
 @dataclass(frozen=True, kw_only=True)
 class Reopened(Event, kind="reopen"):
-    """The run is resumed after an end, or after a kill that left no end."""
+    """Resume of the run after an end, or after a kill without an end event."""
 
 
 class UnknownKindError(ValueError):
-    """Error for an event of a kind that this version does not have."""
+    """Error for an event of a kind unknown to this version."""
 
 
 def from_json(raw: Mapping[str, Any]) -> Event:
-    """Returns the event of a line of an event log; keys that the class lacks are ignored.
+    """Returns the event of a line of an event log, without the keys unknown to its class.
 
     Raises UnknownKindError for an event of a later version, and KeyError, TypeError or ValueError
     if it is not an event.
@@ -134,8 +134,8 @@ def from_json(raw: Mapping[str, Any]) -> Event:
 
 
 def last_change(events: list[Event]) -> Started | Ended | Reopened | None:
-    """Returns the last event that changed the run's status; None if that was lost.
+    """Returns the last event that changed the run's status, or None if it was lost.
 
-    A whole log begins with one.
+    A complete log begins with such an event.
     """
     return next((e for e in reversed(events) if isinstance(e, Started | Ended | Reopened)), None)

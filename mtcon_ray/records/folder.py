@@ -23,9 +23,9 @@ from mtcon_ray.records.recorded import check_evaluation, load_recorded
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, with_scheduler
 from mtcon_ray.training.checkpoint import differences
 
-# A folder holds no more than these before its spec is written, also if that is cut by a kill.
+# A folder holds only these files before its spec is written, even after a kill in between.
 BEFORE_BEGIN = (FILE, "log", partial_of(Path(SPEC_FILE)).name)
-# The tag with the name in the first event of a folder, by what it is a folder of.
+# The tag with the name in the first event of a folder, by the kind of folder.
 NAME_TAGS = {"sweep": "mtcon.sweep", "run": "mtcon.run"}
 # Fields that may differ on resume. search.num_trials may also grow.
 FREE_ON_RESUME = (
@@ -45,9 +45,9 @@ def choose_folder(
 ) -> Path:
     """Returns the folder in `among`, which does not exist yet unless it is resumed.
 
-    `way_on` returns how to resume a folder by its name. Raises SweepError for a new name that a
-    sweep or a training has. Raises SweepError for a resumed folder that does not exist or
-    began under another name. The same holds for another spec, and for records without a spec.
+    `way_on` returns the command to resume a folder by its name. Raises SweepError if a new name
+    is taken by a sweep or a training. Raises SweepError if a resumed folder does not exist, began
+    under another name, or has another spec, and for records without a spec.
     """
     kind = among.name.removesuffix("s")
     if name is None:
@@ -83,7 +83,7 @@ def choose_folder(
 
 
 def _check_namesake(folder: Path) -> None:
-    """Raises SweepError if a sweep has the name of a training; a killed start has none."""
+    """Raises SweepError if a sweep and a training share a name. Ignores killed starts."""
     other = namesake(folder)
     if other and (_has_begun(other) or is_driven(other)):
         raise SweepError(
@@ -96,7 +96,7 @@ def _check_name(folder: Path, kind: str) -> None:
     """Raises SweepError if the records were begun under another name.
 
     Runs in MLflow are found by the first event of a folder's records, so a copy and its original
-    would write to the same ones.
+    would write to the same runs.
     """
     begun = next(iter(EventLog.read(parent_log(folder))), None)
     tags = begun.tags if isinstance(begun, Started) else {}
@@ -111,7 +111,7 @@ def _check_name(folder: Path, kind: str) -> None:
 
 
 def _check_resumable(stored: RunSpec, given: RunSpec) -> None:
-    """Raises SweepError with all fields that differ and must not."""
+    """Raises SweepError with all fields that must not differ but do."""
     free: tuple[str, ...] = FREE_ON_RESUME
     if given.search.num_configurations >= stored.search.num_configurations:
         free += ("search.num_trials",)
@@ -127,7 +127,7 @@ def _check_resumable(stored: RunSpec, given: RunSpec) -> None:
 
 
 def changes(stored: RunSpec, given: RunSpec, free: tuple[str, ...] = FREE_ON_RESUME) -> list[str]:
-    """Returns the fields that differ, with both values; none that begins with one of `free`."""
+    """Returns the different fields with both values, except fields that begin as in `free`."""
     before, after = dump_spec(with_scheduler(stored)), dump_spec(with_scheduler(given, stored))
     return [
         f"{path}: {old!r} then, {new!r} now"
@@ -138,15 +138,15 @@ def changes(stored: RunSpec, given: RunSpec, free: tuple[str, ...] = FREE_ON_RES
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Makes the folder if it is new, and holds the lock of its one driver.
+    """Makes the folder if it is new, and holds the lock of its only driver.
 
-    Afterwards removes a folder in which nothing has started, so that the same command can be
-    repeated. Raises SweepError as `choose_folder` does for a new name.
+    Afterwards removes the folder if nothing has started in it, to let the user repeat the command.
+    Raises SweepError as `choose_folder` does for a new name.
     """
     make_folder(folder)
     with driver_lock(folder):
         try:
-            if not _has_begun(folder):  # another start may have been beside this one
+            if not _has_begun(folder):  # another start may have come meanwhile
                 _check_namesake(folder)
             yield
         finally:

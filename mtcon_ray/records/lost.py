@@ -1,4 +1,4 @@
-"""Description of the metrics that are missing from an incomplete event log."""
+"""Description of the metrics missing from an incomplete event log."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -10,7 +10,7 @@ from mtcon_ray.records.events import Ended, Event, Reported, Started, last_chang
 
 
 def lost_parts(events: list[Event], *, may_end_early: bool) -> Iterator[str]:
-    """Yields the problems of a trial's event log that are visible without other records.
+    """Yields the problems of a trial's event log, as visible without other records.
 
     `may_end_early` is True if a plateau can end the training before its last epoch.
     """
@@ -37,7 +37,7 @@ def shown(values: Iterable[object], most: int = 8) -> str:
 
 
 def lost_in(folder: Path, logs: Mapping[str, list[Event]], *, may_end_early: bool) -> Iterator[str]:
-    """Yields what is missing from the event logs of a sweep's trials, without reading the study.
+    """Yields the gaps in the event logs of a sweep's trials, without reading the study.
 
     Trials are numbered without gaps and have a folder of checkpoints from their first epoch on.
     """

@@ -1,7 +1,7 @@
 """The spec and the plan in the folder of a sweep or training.
 
 The classes of a whole spec import torch, which takes seconds. Commands that only show results read
-a `RecordedSpec` and do without them.
+a `RecordedSpec` instead.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class _Section(Spec):
-    """A section of which only some fields are read."""
+    """A section from which only some fields are read."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -56,8 +56,8 @@ class _Train(_Section):
 class RecordedSpec(_Section):
     """The fields of a recorded spec that can be read without torch.
 
-    `raw` holds all fields, `where` the file that messages name. `kinds` are the kinds of the labels
-    by the plan, None without a plan.
+    `raw` holds all fields, `where` the file to name in messages. `kinds` are the kinds of the
+    labels from the plan, or None without a plan.
     """
 
     seed: int
@@ -74,14 +74,14 @@ class RecordedSpec(_Section):
 
     @cached_property
     def whole(self) -> "RunSpec":
-        """The whole spec; imports torch. Raises SpecError if it is invalid."""
+        """The whole spec. Imports torch. Raises SpecError if it is invalid."""
         from mtcon_ray.spec.run_spec import parse_spec
 
         return parse_spec(self.raw, where=self.where)
 
     @property
     def scheduler(self) -> str:
-        """The name of the scheduler, also of a scheduler that only a plugin knows."""
+        """The name of the scheduler, even if only a plugin knows it."""
         if self.search.scheduler is not None:
             return self.search.scheduler.name
         of_plugin = self.raw.get("search", {}).get("scheduler")
@@ -106,7 +106,7 @@ def recorded_spec(
 ) -> RecordedSpec:
     """Returns a recorded spec from plain data. Raises SpecError, which begins with `where`.
 
-    A scheduler that only a plugin knows is left out of the section `search`. A spec without its
+    A scheduler known only to a plugin is left out of the section `search`. A spec without its
     defaults is completed, which imports torch.
     """
     if not {"seed", "data", "model", "method"} <= raw.keys():
@@ -159,7 +159,7 @@ def load_recorded(path: Path, overrides: Iterable[str] = ()) -> "RunSpec":
 def check_evaluation(folder: Path) -> None:
     """Raises SweepError if the sweep or training was evaluated by another version's protocol.
 
-    Its scores could not be compared with those of this version. A damaged plan raises it, too.
+    Its scores could not be compared with this version's. A damaged plan also raises SweepError.
     """
     plan = read_plan(folder / PLAN_FILE)
     if plan is not None and plan.evaluation != EVALUATION:

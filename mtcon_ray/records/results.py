@@ -1,4 +1,4 @@
-"""Results of a sweep, read from its event logs; no tracking server is needed."""
+"""Results of a sweep, read from its event logs without a tracking server."""
 
 import json
 import math
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from mtcon_ray.spec.run_spec import RunSpec
 
-# The tag of a sweep that a job of `mtcon-ray submit` began.
+# The tag of a sweep begun by a job of `mtcon-ray submit`.
 JOB = "mtcon.job"
 
 Report = tuple[int, dict[str, float]]
@@ -34,11 +34,11 @@ Report = tuple[int, dict[str, float]]
 
 @dataclass(frozen=True)
 class TrialResult:
-    """One trial; `epochs` is its own budget, `reports` one (epoch, metrics) per epoch.
+    """A trial. `epochs` is its own budget, `reports` holds (epoch, metrics) of each epoch.
 
-    `select` is the spec's `evaluate.select`: which epoch's network is selected. `seconds` is the
-    time in which it trained and was evaluated, without its time at rungs or between two drivers.
-    `may_end_early` says that a plateau could end it before its last epoch (`train.patience`).
+    `select` is the spec's `evaluate.select`, the rule to select the epoch of the network. `seconds`
+    is the time of training and evaluation, without the time at rungs or between two drivers.
+    `may_end_early` is True if a plateau can end it before its last epoch (`train.patience`).
     """
 
     name: str
@@ -60,25 +60,25 @@ class TrialResult:
 
     @property
     def last_metrics(self) -> dict[str, float]:
-        """Metrics of the last completed epoch, {} before the first; with test scores at the end."""
+        """Metrics of the last completed epoch, at the end with test scores; {} before the first."""
         return self.reports[-1][1] if self.reports else {}
 
     @property
     def value(self) -> float | None:
-        """The objective of the selected network, a fraction; None without a finite one."""
+        """The objective of the selected network, a fraction, or None if it is not finite."""
         value = selected_value(objective_values(self.reports), self.select)
         return value if value is not None and math.isfinite(value) else None
 
     @property
     def model_epoch(self) -> int | None:
-        """Epoch of the selected network, which model.pt keeps; None before the first probe."""
+        """Epoch of the selected network, which is in model.pt, or None before the first probe."""
         return selected_epoch(objective_values(self.reports), self.select)
 
     @property
     def full_budget(self) -> bool:
-        """True if it trained to its end and has a value; only such a trial can win.
+        """True if it trained to its end and has a value. Only such a trial can win.
 
-        The end are all its epochs, or with `train.patience` a plateau.
+        The end is its last epoch, or with `train.patience` a plateau.
         """
         done = self.last_epoch >= self.epochs and self.status != Status.FAILED
         at_plateau = self.may_end_early and self.status == Status.FINISHED
@@ -86,18 +86,18 @@ class TrialResult:
 
     @property
     def configuration(self) -> str:
-        """The same for trials that differ in their seed alone."""
+        """The searched values as text, equal for trials with other seeds."""
         return json.dumps(self.params, sort_keys=True)
 
     @property
     def probe_values(self) -> dict[str, float]:
-        """Metrics of the epoch that gave the trial its value; {} without a value."""
+        """Metrics of the epoch of the trial's value, {} without a value."""
         return dict(self.reports).get(self.model_epoch or 0, {}) if self.value is not None else {}
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """One set of searched values with its trials, one per seed."""
+    """A set of searched values with its trials, which differ in their seeds."""
 
     params: dict[str, Any]
     trials: tuple[TrialResult, ...]
@@ -115,7 +115,7 @@ class Configuration:
 
 
 def by_configuration(trials: Iterable[TrialResult]) -> list[Configuration]:
-    """Groups trials by configuration; keeps the order of the trials."""
+    """Groups trials by configuration, in the order of the trials."""
     seeds: dict[str, list[TrialResult]] = {}
     for trial in trials:
         seeds.setdefault(trial.configuration, []).append(trial)
@@ -124,7 +124,7 @@ def by_configuration(trials: Iterable[TrialResult]) -> list[Configuration]:
 
 @dataclass(frozen=True)
 class SweepResults:
-    """All trials of a sweep, by number; `lost` lists what is missing from their event logs."""
+    """All trials of a sweep, by number. `lost` lists the gaps in their event logs."""
 
     name: str
     folder: Path
@@ -135,12 +135,12 @@ class SweepResults:
 
     @property
     def spec(self) -> "RunSpec":
-        """The whole spec; its first use imports torch, which `recorded` does without."""
+        """The whole spec. Its first use imports torch, unlike `recorded`."""
         return self.recorded.whole
 
     @property
     def num_trials(self) -> int:
-        """The number of planned trials, of begun ones if no plan was recorded."""
+        """The number of planned trials, or of begun trials if no plan was recorded."""
         return self.plan.num_trials if self.plan else len(self.trials)
 
     @property
@@ -149,10 +149,10 @@ class SweepResults:
         return self.plan.warnings if self.plan else ()
 
     def ranked(self) -> tuple[TrialResult, ...]:
-        """Best first: full budget by value, pruned by last value, unfinished, failed."""
+        """Ranks the trials: full budget by value, pruned by last value, unfinished, failed."""
 
         def key(trial: TrialResult) -> tuple[int, float, int]:
-            # A finished trial without a finite value ranks with the unfinished ones.
+            # A finished trial without a finite value ranks with the unfinished trials.
             rank = 0 if trial.full_budget else trial.status.rank or Status.RUNNING.rank
             return rank, math.inf if trial.value is None else -trial.value, trial.number
 
@@ -168,11 +168,11 @@ class SweepResults:
 
     @property
     def winner(self) -> TrialResult | None:
-        """The best trial with its full budget, None without one.
+        """The best trial with its full budget, or None without such a trial.
 
-        With repeats it is the best seed of the configuration with the best mean. A configuration
-        that lost seeds to early stopping or failure counts only where none is complete, since
-        the mean of its survivors flatters it.
+        If trials are repeated, it is the best seed of the configuration with the best mean. If any
+        configuration has all its seeds, configurations with seeds stopped early or failed do not
+        count, because the mean of the remaining seeds would be too high.
         """
         found = self.configurations()
         return found[0].trials[0] if found else None
@@ -255,7 +255,7 @@ def load_single(folder: Path) -> SweepResults:
 
 
 def _load(folder: Path, logs: Mapping[str, list[Event]]) -> SweepResults:
-    """Returns the results in the event logs of trials by name; an empty log is no trial."""
+    """Returns the results in the event logs of trials by name, without empty logs."""
     path = folder / paths.SPEC_FILE
     if not path.exists():
         raise SweepError(
@@ -307,9 +307,9 @@ def budget_of(name: str, start: Started) -> tuple[int, int]:
 
 
 def _seconds(events: list[Event]) -> float:
-    """Returns the time between each report and the event before it, summed, in seconds.
+    """Returns the sum of the times between each report and the event before it, in seconds.
 
-    A trial that goes on after a rung or a kill has a reopen event first.
+    A trial that continues after a rung or a kill has a reopen event first.
     """
     return sum(b.seconds_since(a) for a, b in pairwise(events) if isinstance(b, Reported))
 
@@ -320,24 +320,24 @@ def reports_of(events: list[Event]) -> tuple[Report, ...]:
 
 
 def objective_values(reports: Iterable[Report]) -> dict[int, float]:
-    """Returns the objective by epoch, of those epochs that were probed."""
+    """Returns the objective by epoch, for the epochs with a probe."""
     probed = {epoch: objective(metrics) for epoch, metrics in reports}
     return {epoch: value for epoch, value in probed.items() if value is not None}
 
 
 def was_submitted(folder: Path) -> bool:
-    """Returns True for the folder of a sweep that a job of `mtcon-ray submit` began."""
+    """Returns True for the folder of a sweep begun by a job of `mtcon-ray submit`."""
     begun = EventLog.read(paths.parent_log(folder))
     return bool(begun) and isinstance(begun[0], Started) and JOB in begun[0].tags
 
 
 def kept_files(folder: Path) -> list[Path]:
-    """Returns the files of a finished training that exist: its network and predictions."""
+    """Returns the existing files of a finished training: its network and predictions."""
     return [p for p in (paths.kept_model(folder), folder / paths.PREDICTIONS_FILE) if p.exists()]
 
 
 def trial_status(events: list[Event]) -> tuple[Status, str | None]:
-    """Returns status and reason after the last event of a trial that changed them."""
+    """Returns status and reason after the last change of a trial's status."""
     last = last_change(events)
     if not isinstance(last, Ended):
         return Status.RUNNING, None

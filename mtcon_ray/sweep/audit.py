@@ -1,8 +1,8 @@
 """Audit of a sweep or training: compares its records, and repairs a record from another one.
 
 A trial has four records: the study's journal, its event log, its files, and its run in MLflow. The
-event log is written first and durably, so study and MLflow are corrected from it. The event log and
-networks cannot be corrected from another record: for these the audit names what is lost.
+event log is written first and durably, so study and MLflow are corrected from it. Event logs and
+networks cannot be corrected from another record, so the audit only names their losses.
 """
 
 import math
@@ -56,7 +56,7 @@ REMOVED, ENDED = "it is removed", "the event log gets the study's end"
 
 @dataclass(frozen=True)
 class Finding:
-    """A record that is damaged or contradicts another; `repair` is its correction, if any."""
+    """Damage of a record or a contradiction between records. `repair` is its correction, if any."""
 
     where: str
     problem: str
@@ -64,7 +64,7 @@ class Finding:
 
 
 class Audit:
-    """The records of one folder, which no driver may be writing.
+    """The records of a folder. No driver may be writing them.
 
     Raises SpecError if the recorded spec cannot be read.
     """
@@ -77,7 +77,7 @@ class Audit:
         self._damaged = [*self._read_logs()]
 
     def records(self) -> list[Finding]:
-        """Compares event logs and study; reads neither networks nor MLflow."""
+        """Compares event logs and study, without reading networks or MLflow."""
         found = list(self._damaged)
         for name, events in self.trials.items():
             parts = lost_parts(events, may_end_early=self.spec.may_end_early)
@@ -122,7 +122,7 @@ class Audit:
 
     @cached_property
     def trials(self) -> dict[str, list[Event]]:
-        """The event logs of trials; of a single training its only one."""
+        """The event logs of trials, or the only log of a single training."""
         return {n: events for n, events in self.logs.items() if not self.is_sweep or n != PARENT}
 
     def _begun_with(self, tag: str) -> str | None:
@@ -131,7 +131,7 @@ class Audit:
         return start.tags.get(tag) if isinstance(start, Started) else None
 
     def _image_problems(self) -> Iterator[Finding]:
-        """Yields changes of the decoded images, unless these were removed."""
+        """Yields changes of the decoded images, unless the images were removed."""
         key = self._begun_with(CACHE)
         folder = cache_folder(self.folder.parents[1]) / key if key else None
         if folder and folder.exists() and (change := find_change(folder)):
@@ -139,7 +139,7 @@ class Audit:
             yield Finding(f"{folder.parent.name}/{key}", problem)
 
     def _lines(self) -> list[Path]:
-        """Returns the files of lines: event logs and the study's journal."""
+        """Returns the files that consist of lines: event logs and the study's journal."""
         logs = sorted(event_folder(self.folder).glob("*.jsonl"))
         return [*logs, *(p for p in (journal_file(self.folder),) if p.exists())]
 
@@ -177,7 +177,7 @@ class Audit:
         places = Counter((t.user_attrs[CONFIGURATION], t.user_attrs[REPEAT]) for t in trials)
         last = {t.number for t in trials}
         for t in study.get_trials(deepcopy=False):
-            # A failed trial that is trained again has another trial of its name.
+            # A failed trial and its retry have the same name.
             if TRIAL in t.user_attrs and t.number not in last and t.state is not TrialState.FAIL:
                 yield Finding(where, f"{t.user_attrs[TRIAL]} is there again")
         for (configuration, repeat), count in places.items():
@@ -193,7 +193,7 @@ class Audit:
     def _trial_problems(self, trial: FrozenTrial, where: str) -> Iterator[Finding]:
         name: str = trial.user_attrs[TRIAL]
         if name not in self.trials:
-            # A trial may have got its name without being started.
+            # A trial may have a name without a start.
             if trial.state in ENDS and not any(f.where == _log(name) for f in self._damaged):
                 yield Finding(_log(name), "it is missing: its metrics are lost")
             return
@@ -243,7 +243,7 @@ class Audit:
                 yield Finding(self._at(folder), f"{damage}; a resume repeats what is lost")
 
     def _model_problems(self, path: Path, events: list[Event]) -> Iterator[Finding]:
-        """Yields findings; raises CheckpointError if the network is not readable or another's."""
+        """Yields findings. Raises CheckpointError for an unreadable or another trial's network."""
         start = events[0]
         assert isinstance(start, Started)
         state = checkpoint.load(path)
@@ -251,8 +251,8 @@ class Audit:
         values = objective_values(reports_of(events))
         epoch = selected_epoch(values, self.spec.evaluate.select)
         written: int = state["epoch"]
-        # The network is written before the event: a kill in between leaves a newer one. So does the
-        # end of several workers, which train on while Tune stops their trial.
+        # The network is written before the event, so a kill in between leaves a newer network.
+        # Workers of a distributed trial also leave one: they train while Tune stops the trial.
         status, _ = trial_status(events)
         is_newer = not status.is_final and written > (epoch or 0)
         if status is Status.PRUNED and self.spec.resources.worker_range[1] > 1:
@@ -275,7 +275,7 @@ class Audit:
 
 
 def what_is_lost(folder: Path) -> list[str]:
-    """Returns the problems of event logs and study that a resume does not repair."""
+    """Returns the problems of event logs and study without an automatic repair."""
     found = Audit(folder).records()
     return [f"{f.where}: {f.problem}" for f in found if f.repair is None]
 

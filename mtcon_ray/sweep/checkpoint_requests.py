@@ -7,17 +7,17 @@ from contextlib import contextmanager
 from types import FrameType
 
 # A process ends after a SIGTERM, so this is never cleared. Workers of Ray Train receive the signal
-# in the main thread and train in another one.
+# in the main thread and train in another thread.
 _sigterm = threading.Event()
 
 
 def asked_to_end() -> bool:
-    """Returns True once this process has received a SIGTERM that `heed_sigterm` expected."""
+    """Returns True after a SIGTERM to this process, handled by `heed_sigterm`."""
     return _sigterm.is_set()
 
 
 def heed_sigterm() -> None:
-    """Makes the next SIGTERM a notice; one after that has its former effect.
+    """Makes the next SIGTERM only set a flag. A second SIGTERM has its previous effect.
 
     Must be called in the main thread.
     """
@@ -32,7 +32,7 @@ def heed_sigterm() -> None:
 
 @contextmanager
 def heeding_sigterm() -> Iterator[None]:
-    """Makes a SIGTERM in the context a notice. Does nothing outside the main thread."""
+    """Makes a SIGTERM in the context only set a flag. Does nothing outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

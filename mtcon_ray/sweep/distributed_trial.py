@@ -31,23 +31,23 @@ from mtcon_ray.sweep.tune_private import error_raised_by, worker_callback
 from mtcon_ray.training.distributed import Ranks
 
 PLACEMENT_GROUP = "placement_group"
-# File beside the trial's checkpoints: the trial's last result after an error on one rank.
+# File among the trial's checkpoints: the trial's last result after an error on a rank.
 ENDING = "ending.json"
-# Ray Train tries this often to place a trial's workers, a minute each: a node may have to boot.
+# Ray Train's attempts to place a trial's workers, a minute each, because a node may have to boot.
 CONTROLLER_FAILURES = 30
-# Seconds after which workers that wait for one that is gone give up. No rank works alone for long
-# while others wait in a collective operation: rank 0 evaluates while these wait in `report`.
+# Timeout of collective operations in seconds, for lost workers. No rank works alone for long while
+# others are in such an operation: while rank 0 evaluates, they wait in `report`.
 COLLECTIVE_SECONDS = 300
-# Tune's callbacks run before it stops the trial's processes.
+# Delay of the cleanup, because Tune calls its callbacks before it stops the trial's processes.
 REAP_SECONDS = 5.0
-# Workers whose errors are in the reason of a failed trial: one error often fails all others.
+# Number of errors in the reason of a failed trial. The error of a worker often fails all others.
 SHOWN_WORKERS = 3
 
 log = logging.getLogger(__name__)
 
 
 def driver_resources() -> dict[str, float]:
-    """Returns the resources of the process that drives one trial's workers.
+    """Returns the resources of a distributed trial's driver process.
 
     It takes no CPU, and runs on the head or a node for drivers, never on a spot node.
     """
@@ -56,18 +56,18 @@ def driver_resources() -> dict[str, float]:
 
 
 def distributed_trial(config: dict[str, Any]) -> None:
-    """Runs one distributed trial; its workers report to Tune through Train's callback.
+    """Runs a distributed trial. Its workers report to Tune through Train's callback.
 
-    An error of this package on one rank must end the whole group: the other ranks would wait for
+    An error of this package on a rank must end the whole group: the other ranks would wait for
     ever in a collective operation or in `ray.train.report`, which is a barrier. So the rank writes
     the trial's last result to the file ENDING and raises. Train then ends the group. If Train
-    restarts it, each rank reads the file and reports that result. If Train gives up, this function
-    reports it.
+    restarts it, each rank reads the file and reports its result. If Train gives up, this function
+    reports the result.
     """
     work = Assignment.read(config)
     resources = work.spec.resources
     low, high = resources.worker_range
-    # mypy sees the types of Train's first version. The second, which runs, takes a range of
+    # mypy sees the types of Train's first version. The second version runs. It takes a range of
     # workers and its own callbacks, and limits failures of its controller.
     trainer = TorchTrainer(
         train_loop_per_worker=_train_as_worker,
@@ -109,7 +109,7 @@ def _train_as_worker(config: dict[str, Any]) -> None:
     """Trains on one worker. Every rank reports equally often, because `report` is a barrier."""
     group = ray.util.get_current_placement_group()
     assert group is not None
-    # Reported before anything slow: the cleanup needs it for a trial that is stopped early.
+    # Reported before anything slow: the cleanup needs it if the trial is stopped early.
     begun = {PLACEMENT_GROUP: group.id.hex(), "outcome": Status.RUNNING}
     ray.train.report(begun)
     context = ray.train.get_context()
@@ -125,7 +125,7 @@ def _train_as_worker(config: dict[str, Any]) -> None:
 
     def open_data() -> Dataset:
         dataset = open_trial_data(work)
-        # A node that has the images already would wait for the others in a collective operation.
+        # A barrier: ranks with cached images would else wait for others in a collective operation.
         ray.train.report(begun)
         return dataset
 
@@ -157,7 +157,7 @@ def _read_ending(work: Assignment) -> dict[str, Any] | None:
 
 
 def _ending_of(error: Exception) -> dict[str, Any]:
-    """Returns the last result of a trial whose workers failed more than `max_failures` times."""
+    """Returns the last result of a trial after more than `max_failures` failures of workers."""
     failures = getattr(error, "worker_failures", {})
     raised = {rank: error_raised_by(failures[rank]) for rank in sorted(failures)}
     ends = filter(None, map(ending, raised.values()))
@@ -172,17 +172,17 @@ def _ending_of(error: Exception) -> dict[str, Any]:
 
 
 def _line(error: Exception) -> str:
-    """Returns an error in one line; Ray's own are sentences or traces and need no name."""
+    """Returns an error as a single line, Ray's own errors without the name of their type."""
     if type(error).__module__.partition(".")[0] == "ray":
         return error_in(str(error))
     return f"{type(error).__name__}: {one_line(str(error))}"[:MAX_REASON]
 
 
 class PlacementGroupCleanup(tune.Callback):
-    """Placement-group cleanup for distributed trials that Tune has stopped.
+    """Placement-group cleanup for distributed trials stopped by Tune.
 
-    Ray 2.60 leaves it to a process that needs the dashboard of the only Ray on the host. If that
-    is unreachable, the workers' resources stay taken and the next trial waits for ever.
+    Ray 2.60 does it in a process that needs the dashboard of the only Ray on the host. If the
+    dashboard is unreachable, the workers' resources stay taken and the next trial waits for ever.
     """
 
     def __init__(self) -> None:
@@ -192,14 +192,14 @@ class PlacementGroupCleanup(tune.Callback):
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
-        """Stores the placement group of a trial's workers; a restarted trial has a new one."""
+        """Stores the placement group of a trial's workers. A restarted trial has a new group."""
         if PLACEMENT_GROUP in result:
             self._groups[trial.trial_id] = result[PLACEMENT_GROUP]
 
     def on_trial_complete(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
     ) -> None:
-        """Schedules the cleanup for a trial that has ended, early or not."""
+        """Schedules the cleanup after a trial's end, early or not."""
         group = self._groups.pop(trial.trial_id, None)
         if group:
             self._due.append((time.monotonic() + REAP_SECONDS, group))
@@ -212,7 +212,7 @@ class PlacementGroupCleanup(tune.Callback):
         return group is None or placement_group_table(_group(group)).get("state") != "CREATED"
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        """Removes the groups that are due, once per iteration of Tune's loop."""
+        """Removes all groups due, once per iteration of Tune's loop."""
         while self._due and self._due[0][0] <= time.monotonic():
             _remove(self._due.pop(0)[1])
 

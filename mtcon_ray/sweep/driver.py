@@ -1,7 +1,7 @@
-"""The driver: runs a sweep from spec to report, in the process that the user started.
+"""The driver: runs a sweep from spec to report, in the process started by the user.
 
-A killed driver is resumed from the study's journal and the event logs. Ray Tune's own state is
-never read back, so that no pickle is ever loaded.
+A killed driver is resumed from the study's journal and the event logs. Ray Tune's own state is a
+pickle and is never loaded.
 """
 
 from collections.abc import Mapping
@@ -94,7 +94,7 @@ def run_sweep(
 
     With `retry_failed` a resumed sweep also trains its failed trials again, from their start. The
     spec, the data, the cluster and the tracking server are checked before anything of the sweep is
-    written. Raises MtconError; Interrupted after a signal, once all is checkpointed.
+    written. Raises MtconError, or Interrupted after a signal when all trials are checkpointed.
     """
     prepare_root(root, callbacks.on_note)
     folder = choose_folder(sweeps_folder(root), spec, name, resume, way_on=way_on)
@@ -123,7 +123,7 @@ def run_sweep(
 
 @dataclass
 class _Sweep:
-    """One driver's work on a sweep; its methods up to `value` are called by the searcher."""
+    """A driver's work on a sweep. The searcher calls its methods up to `value`."""
 
     spec: RunSpec
     root: Path
@@ -158,18 +158,18 @@ class _Sweep:
         return self.limits.exceeded is not None
 
     def halt(self, reason: str) -> None:
-        """Asks all trials to checkpoint and end; first sets the open MLflow runs to KILLED."""
+        """Sets the open MLflow runs to KILLED, then asks all trials to checkpoint and end."""
         if not self.stop.asked:
             self.lifecycle.stop()
         self.stop.ask(reason)
 
     def _give_up(self) -> None:
-        """Ends the process, which waits in a call of Ray that will never return."""
+        """Ends the process while it hangs in a call of Ray."""
         self.callbacks.on_abort(str(self._stopped(str(self.stop.reason))))
         end_process()
 
     def started(self, trial: FrozenTrial) -> None:
-        """Records the start of a trial, or that it continues."""
+        """Records the start or the continuation of a trial."""
         self.record.trial_started(trial)
         self.limits.started(trial.user_attrs[TRIAL])
         self.callbacks.on_suggest(trial.user_attrs[TRIAL], trial.params)
@@ -185,7 +185,7 @@ class _Sweep:
         self.callbacks.on_end(name, outcome.name, value, reason)
 
     def explain(self, trial: FrozenTrial) -> str:
-        """Returns in one line why a trial failed, from Tune's error file."""
+        """Returns the reason for a trial's failure as a single line."""
         name = trial.user_attrs[TRIAL]
         reason = (
             self.limits.reason_of(name) or self.progress.error_of(name) or "its process was lost"
@@ -201,7 +201,7 @@ class _Sweep:
         return selected_value(trial.intermediate_values, self.spec.evaluate.select)
 
     def run(self, tags: dict[str, str], *, again: bool) -> SweepResults:
-        """Trains the remaining trials, `again` the failed ones too; returns the results."""
+        """Trains the remaining trials, with `again` also failed trials, and returns the results."""
         notes = what_is_lost(self.folder)
         settle(self.study, self.record)
         if again and (opened := retry_failed(self.study, self.record)):
@@ -223,7 +223,7 @@ class _Sweep:
         return results
 
     def _results(self, notes: list[str]) -> SweepResults | None:
-        """Trains to the end of the sweep; returns None if it was stopped, which is recorded."""
+        """Trains to the end of the sweep. If it is stopped, records the stop and returns None."""
         for note in notes:
             self.callbacks.on_note(note)
         try:
@@ -235,7 +235,7 @@ class _Sweep:
             if (disk := storage_error(error)) is None:
                 raise
             self.halt(str(disk))
-            # Ends the trials: they would train on and write into event logs that are closed below.
+            # Ends the trials, because they would write into event logs that are closed below.
             ray.shutdown()
         self._close_unfinished()
         return None
@@ -315,7 +315,7 @@ class _Sweep:
         ).fit()
 
     def _rung(self, num_trials: int) -> Rung | None:
-        """Returns the rung at which trials wait for each other; None if no trial waits."""
+        """Returns the rung at which trials wait for each other, or None if no trial waits."""
         if not isinstance(scheduler := self.spec.scheduler, Halving.Spec):
             return None
         return Rung(scheduler, num_trials, self.record.epochs, self.spec.evaluate.every)

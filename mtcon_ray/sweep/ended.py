@@ -1,4 +1,4 @@
-"""A sweep that has ended with all its trials: a resume of it needs no Ray."""
+"""A sweep with all trials ended: its resume needs no Ray."""
 
 from pathlib import Path
 
@@ -21,11 +21,11 @@ from mtcon_ray.tracking.mlflow_server import ui_command
 def ended_results(
     folder: Path, spec: RunSpec, uri: str, callbacks: Callbacks, *, again: bool
 ) -> SweepResults | None:
-    """Returns the results of a sweep whose trials have all ended, and builds its report again.
+    """Returns the results of a sweep with all trials ended, and builds its report again.
 
-    Also sends the events that MLflow lacks. `spec` has its scheduler. Returns None if there is
-    anything else to do: trials that are planned or open, with `again` also failed trials, a spec
-    that is not the recorded one, or records that disagree.
+    Also sends the events missing in MLflow. `spec` has its scheduler. Returns None if anything else
+    is left to do: planned or open trials, with `again` also failed trials, a spec other than the
+    recorded spec, or contradictory records.
     """
     recorded, events = load_recorded(folder / SPEC_FILE), EventLog.read(parent_log(folder))
     if dump_spec(with_scheduler(recorded)) != dump_spec(spec) or not events:

@@ -1,8 +1,7 @@
-"""Synchronous successive halving: the trials that wait at the rung, continue or are stopped.
+"""Synchronous successive halving: decides which waiting trials continue after the rung.
 
-All decisions follow from the study alone, so that a resumed sweep decides as the killed one would
-have. A trial ends by itself at its rung, so that nothing is trained past it. A trial that continues
-is resumed as after a kill.
+All decisions follow from the study alone, so a resumed sweep decides like the killed sweep. A trial
+ends by itself at its rung and is not trained past it. To continue, it is resumed as after a kill.
 """
 
 import math
@@ -16,7 +15,7 @@ from mtcon_ray.spec.schedulers import Halving
 class Rung:
     """The rung of one sweep.
 
-    `epochs` returns a trial's own number of epochs; `every` is the number between two probes.
+    `epochs` returns a trial's own number of epochs. Two probes are `every` epochs apart.
     """
 
     def __init__(
@@ -28,7 +27,7 @@ class Rung:
         self._every = every
 
     def until(self, trial: FrozenTrial) -> int | None:
-        """Returns the epoch at which the trial must wait, None if it trains to its end."""
+        """Returns the epoch at which the trial must wait, or None if it trains to its end."""
         rung = self._of(trial)
         return rung if _last(trial) < rung < self._epochs(trial) else None
 
@@ -39,16 +38,16 @@ class Rung:
     def settled(
         self, trials: Sequence[FrozenTrial], live: Mapping[int, int | None]
     ) -> tuple[list[FrozenTrial], list[FrozenTrial]]:
-        """Returns the waiting trials that continue, and the waiting trials that are stopped.
+        """Returns the waiting trials to continue, and the waiting trials to stop.
 
-        To be called once all trials of the sweep have been suggested. `live` holds the numbers of
-        the trials in training, each with the epoch until which it trains.
+        Call it after all trials of the sweep have been suggested. `live` maps the numbers of the
+        trials in training to the epochs until which they train.
         """
         under_way = [t for t in trials if t.state is TrialState.RUNNING]
         if any(_last(t) < self._of(t) or _arrives(t, live) for t in under_way):
             return [], []
         waiting = [t for t in under_way if t.number not in live and self.waits(t)]
-        # More than the survivors are beyond the rung only if trials were added to the sweep since.
+        # Trials beyond the rung outnumber the survivors only if the sweep has grown since.
         free = max(0, self._survivors - sum(self._is_beyond(t, live) for t in trials))
         ranked = sorted(waiting, key=lambda t: (-_value(t), t.number))
         return ranked[:free], ranked[free:]

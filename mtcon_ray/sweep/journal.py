@@ -1,7 +1,7 @@
-"""The study's journal: Optuna's log lines in a file that survives kills and full disks.
+"""The study's journal: Optuna's log lines in a file, safe against kills and full disks.
 
-Optuna's own file backend appends behind a torn line, after which every reader fails, and its lock
-is a symbolic link that outlives a killed process.
+Optuna's own file backend appends behind a torn line, and then every reader fails. Its lock is a
+symbolic link and stays after its process is killed.
 """
 
 import json
@@ -19,9 +19,9 @@ from mtcon_ray.records.event_log import append_durably
 
 
 class Journal(JournalFileBackend):
-    """Optuna's journal file, for the one driver of a sweep.
+    """Optuna's journal file, for the only driver of a sweep.
 
-    A line torn by a kill, a power cut or a full disk is removed before the next one is written. No
+    A line torn by a kill, a power cut or a full disk is removed before the next line is written. No
     lock is taken here: the driver holds `lock.driver_lock`, which the kernel frees at its end.
     """
 
@@ -34,12 +34,12 @@ class Journal(JournalFileBackend):
         self._path = path
 
     def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
-        """Yields the whole lines from that number on. Raises SweepError for a damaged one."""
+        """Yields the complete lines from a number on. Raises SweepError for a damaged line."""
         try:
             yield from super().read_logs(log_number_from)
-            # Optuna takes a damaged last line for a torn one, behind which the driver would append.
+            # Optuna takes a damaged last line for a torn line, and the driver would append to it.
             json.loads(_last_whole_line(self._path) or b"{}")
-        # A torn last line, which has no end, is not damage: Optuna's reader ignores it.
+        # A torn last line has no line break and is not damage: Optuna's reader ignores it.
         except (ValueError, RecursionError) as error:
             raise damaged(self._path, error) from None
 
@@ -55,7 +55,7 @@ class Journal(JournalFileBackend):
 
 
 def damaged(path: Path, problem: object) -> SweepError:
-    """Returns the error of a journal with a line that Optuna has not written so."""
+    """Returns the error for a journal with a damaged line."""
     return SweepError(
         f"{path} must hold one JSON object a line as Optuna writes it, got {problem}; restore "
         "the file from a backup, or start the sweep anew under another --name"
@@ -63,7 +63,7 @@ def damaged(path: Path, problem: object) -> SweepError:
 
 
 def _last_whole_line(path: Path) -> bytes:
-    """Returns the last line that has an end, b"" without one."""
+    """Returns the last line with a line break, or b"" without any line break."""
     if not (end := _end_of_whole_lines(path)):
         return b""
     with (
@@ -74,10 +74,10 @@ def _last_whole_line(path: Path) -> bytes:
 
 
 def _end_of_whole_lines(path: Path) -> int:
-    """Returns the offset after the last line break, 0 without one."""
+    """Returns the offset after the last line break, or 0 without any line break."""
     with open(path, "rb", opener=below) as file:
         if not file.seek(0, os.SEEK_END):
             return 0  # an empty file cannot be mapped
-        # Mapped, because a search from the end then reads the last page of a long journal only.
+        # Mapped, because a search from the end then reads only the last page of a long journal.
         with mmap(file.fileno(), 0, access=ACCESS_READ) as lines:
             return lines.rfind(b"\n") + 1

@@ -1,4 +1,4 @@
-"""The limits of a sweep: on its hours, on the hours of its devices, on time without progress."""
+"""The limits of a sweep on its hours, on its device hours and on time without progress."""
 
 import time
 from collections.abc import Callable
@@ -20,12 +20,12 @@ PLACEMENT_SECONDS = 900.0
 
 
 class Limits(Callback):
-    """Clock of one driver, and Tune's callback that acts on time without progress.
+    """Clock of a driver, and a Tune callback against time without progress.
 
     It ends the process of a trial without a new epoch for `search.stall_minutes`. Tune then tries
-    the trial again. It stops a sweep in which no trial can be placed.
+    the trial again. It stops a sweep if no trial can be placed.
 
-    `spent` is the time that earlier drivers of this sweep gave to trials, in seconds. `waits` gets
+    `spent` is the time of trials under earlier drivers of this sweep, in seconds. `waits` gets
     Tune's id of a running trial and returns True if the trial's workers wait for their nodes.
     `clock` returns seconds.
     """
@@ -45,7 +45,7 @@ class Limits(Callback):
         self._callbacks, self._stop = callbacks, stop
         self._spent, self._waits, self._clock = spent, waits, clock
         self._begun = self._last_running = self._next_look = clock()
-        self._live: dict[str, float] = {}  # time at which a trial was given out, by its name
+        self._live: dict[str, float] = {}  # start times by the trial's name
         self._seen: dict[str, tuple[int, float]] = {}  # by Tune's id: log size, time of progress
         self._reasons: dict[str, str] = {}  # by name, until the trial reports again
 
@@ -54,13 +54,13 @@ class Limits(Callback):
         self._live[name] = self._clock()
 
     def ended(self, name: str) -> None:
-        """Counts the time of a trial no longer, if it was counted."""
+        """Stops counting the time of a trial, if it was counted."""
         now = self._clock()
         self._spent += now - self._live.pop(name, now)
 
     @property
     def exceeded(self) -> str | None:
-        """The limit in hours that is reached, in words; None below both limits."""
+        """The reached limit in hours, in words, or None below both limits."""
         now, search = self._clock(), self._search
         if search.max_hours is not None and now - self._begun >= 3600 * search.max_hours:
             return f"search.max_hours {search.max_hours:g} is reached"
@@ -71,7 +71,7 @@ class Limits(Callback):
         return None
 
     def reason_of(self, name: str) -> str | None:
-        """Returns why the trial's last process was ended, None if it was not ended here."""
+        """Returns the reason why this callback ended the trial's last process, or None."""
         return self._reasons.get(name)
 
     def on_trial_result(
@@ -103,7 +103,7 @@ class Limits(Callback):
             self._end_stalled(running, now, self._search.stall_minutes)
 
     def _end_stalled(self, running: list[Trial], now: float, minutes: float) -> None:
-        """Ends trials whose event log, which has all epochs, has not grown for too long."""
+        """Ends trials if their event log, which has all epochs, has not grown for too long."""
         before, self._seen = self._seen, {}
         for trial in running:
             key, path = trial.trial_id, trial_log(self._folder, trial.config["trial"])
@@ -126,8 +126,8 @@ class Limits(Callback):
         again = "its process is ended; it is tried again up to search.max_failures times"
         self._callbacks.on_note(f"{name}: {reason}; {again}")
         if (actor := trial.temporary_state.ray_actor) is not None:
-            ray.kill(actor)  # the process could not answer a request to end
+            ray.kill(actor)  # a stalled process cannot answer a request to end
 
     def __reduce__(self) -> tuple[type[Callback], tuple[()]]:
-        """Pickles as an empty Callback: Tune saves its callbacks, which nothing reads back."""
+        """Pickles as an empty Callback, because Tune saves its callbacks but never loads them."""
         return Callback, ()

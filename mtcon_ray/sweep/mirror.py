@@ -1,19 +1,19 @@
 """Mirror of a sweep in an object store, from which the sweep is resumed if its disk is lost.
 
-<mirror>/<sweep>/mirror.json            the files of one moment, and the object that holds each
+<mirror>/<sweep>/mirror.json            the files of a moment, and the object of each file
 <mirror>/<sweep>/study.journal          the study and the event logs, which only grow: an object
 <mirror>/<sweep>/spool/*.jsonl          may be longer than mirror.json says
 <mirror>/<sweep>/<path>-<time>          any other file: an object for each version, never changed
 
-mirror.json is replaced by one request, after the objects that it names. So it names a complete
-state at any moment, even if a pass is cut. A resume needs these rules between the files of a state:
+mirror.json is replaced by a single request, after its objects. It therefore names a complete state
+at any moment, even if a pass is cut. A resume relies on these rules for the files of a state:
 
-- The study has no end of a trial that the trial's event log lacks: it is read before the logs.
-- The study has each trial that has an event log: the logs are listed before the study is read.
+- Every end of a trial in the study is also in its event log: the study is read before the logs.
+- Every trial with an event log is in the study: the logs are listed before the study is read.
 - A resume state is not ahead of the event log, because epochs in between would be recorded nowhere:
   resume states are copied before the logs are read.
-- A network is not older than the event log or the resume state, which may name it as the best one:
-  networks are copied last.
+- A network is not older than the event log or the resume state, because they may name it as the
+  best network: networks are copied last.
 """
 
 import logging
@@ -60,9 +60,9 @@ log = logging.getLogger(__name__)
 class Mirror:
     """The mirror of the sweep in a folder. Its methods raise DataError if the store fails.
 
-    They raise SweepError if the mirror holds what the folder lacks: another sweep of this name, or
-    what another driver has added since. `is_cut` is called between requests; if it returns True,
-    the pass raises CutError.
+    They raise SweepError if the mirror has data that the folder lacks: another sweep of this name,
+    or later data of another driver. `is_cut` is called between requests. If it returns True, the
+    pass raises CutError.
     """
 
     def __init__(
@@ -72,15 +72,15 @@ class Mirror:
         self.url = url_of(mirror, folder.name)
         self._objects = Objects(self.url)
         self._is_cut = is_cut
-        self._known: Files = {}  # the state that this folder is known to contain
-        self._sent: set[str] = set()  # versions that were sent but may not be named yet
+        self._known: Files = {}  # a state known to be in this folder
+        self._sent: set[str] = set()  # sent versions, perhaps not yet in mirror.json
 
     def claim(self) -> None:
-        """Checks that the mirror is of this folder, and that it can be written to."""
+        """Checks that the mirror belongs to this folder and is writable."""
         self._objects.write_list(self._state())
 
     def copy(self) -> int:
-        """Copies what has changed, and returns the number of files of the mirrored state."""
+        """Copies all changes and returns the number of files in the mirrored state."""
         self._check()
         known = self._state()
         files: dict[str, Entry] = {}
@@ -91,7 +91,7 @@ class Mirror:
         # Before the logs, since it must not be ahead of them.
         self._copy_whole(cursors_file(self.folder), known, files)
         for trial in trials:
-            # A kill between two renames leaves the previous state alone.
+            # A kill between two renames leaves only the previous state.
             if not self._copy_whole(trial / LAST_FILE, known, files):
                 self._copy_whole(trial / PREVIOUS_FILE, known, files)
         for log in logs:
@@ -120,7 +120,7 @@ class Mirror:
         return files
 
     def _copy_lines(self, path: Path, known: Files, files: dict[str, Entry]) -> None:
-        """Copies the whole lines of a file that grows, unless they are mirrored already."""
+        """Copies the complete lines of a growing file, unless they are mirrored already."""
         name = self._name(path)
         if not path.exists():
             return
@@ -134,14 +134,14 @@ class Mirror:
         files[name] = entry
 
     def _copy_whole(self, path: Path, known: Files, files: dict[str, Entry]) -> bool:
-        """Copies a file that is only ever replaced as a whole; returns False if it is not there."""
+        """Copies a file that is only replaced as a whole. Returns False if it does not exist."""
         name = self._name(path)
         try:
             file = os.fdopen(below(str(path), os.O_RDONLY), "rb")
         except FileNotFoundError:
             return False
         with file:
-            # Of the open file, which stays whole when it is replaced or removed.
+            # The open file stays complete, even if its path is replaced or removed.
             stat = os.fstat(file.fileno())
             version = f"{name}-{stat.st_mtime_ns:x}"
             entry = Entry(version, stat.st_size, mtime_ns=stat.st_mtime_ns)
@@ -162,7 +162,7 @@ class Mirror:
             raise CutError
 
     def _discard_others(self, files: Files) -> None:
-        """Removes versions of files that the state does not have any more."""
+        """Removes file versions that no longer belong to the state."""
         named = {entry.object for entry in files.values()}
         for name in self._objects.names():
             if name not in named and VERSION.fullmatch(name):
@@ -175,14 +175,14 @@ class Mirror:
 
 
 class CutError(DataError):
-    """A pass was cut because its driver ends."""
+    """Error for a pass that was cut because its driver ends."""
 
     def __init__(self) -> None:
         super().__init__("the time at the end was too short")
 
 
 class MirrorThread:
-    """Copier of a folder to its mirror, in a thread that training never waits for."""
+    """Copier of a folder to its mirror, in a thread. Training never waits for it."""
 
     def __init__(self, folder: Path, mirror: str) -> None:
         self._cut, self._ending, self._retry = threading.Event(), threading.Event(), False
@@ -191,14 +191,14 @@ class MirrorThread:
         self._thread = threading.Thread(target=self._work, daemon=True, name="mtcon-mirror")
 
     def start(self) -> None:
-        """Starts the thread; its first pass is a minute later."""
+        """Starts the thread. Its first pass is a minute later."""
         self._thread.start()
 
     def close(self, timeout: float, *, retry: bool) -> str | None:
-        """Copies once more, for at most `timeout` seconds; returns why not all is mirrored.
+        """Copies once more and returns the reason if the mirror is incomplete, else None.
 
-        With `retry` it tries until then. Without it, it tries once: waiting for a store that does
-        not answer takes most of a short time.
+        Takes at most `timeout` seconds. With `retry` a failed copy is repeated until then. Without
+        it, a single attempt is made: a store without an answer takes most of a short time.
         """
         self._retry = retry
         self._ending.set()
@@ -221,7 +221,7 @@ class MirrorThread:
             if str(error) != self.error and not self._ending.is_set():
                 log.warning("%s; the sweep goes on", error)
             self.error = str(error)
-            # What another driver has written stays there.
+            # Not repeated after a SweepError: the data of another driver must stay there.
             self._retry = self._retry and not isinstance(error, SweepError)
 
 
@@ -229,9 +229,9 @@ class MirrorThread:
 def mirrored(
     folder: Path, mirror: str | None, callbacks: Callbacks, *, resume: bool
 ) -> Iterator[None]:
-    """Mirrors a sweep's folder while it is driven, and once more at the end.
+    """Mirrors a sweep's folder while its driver runs, and once more at the end.
 
-    Raises DataError if the store fails at the start of a new sweep; a resumed one only warns.
+    Raises DataError if the store fails at the start of a new sweep. A resumed sweep only warns.
     Raises SweepError if the mirror has other content than the folder.
     """
     if mirror is None:

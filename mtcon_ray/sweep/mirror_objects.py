@@ -1,4 +1,4 @@
-"""The objects of a sweep's mirror, and the list that names those of one state."""
+"""The objects of a sweep's mirror, and the list of the objects of a state."""
 
 import json
 import os
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 LIST = "mirror.json"
 FORMAT = 1
-# pyarrow asks for an object's size first. An object that is replaced before it is read is then cut.
+# pyarrow asks for an object's size first. If the object is replaced before the read, it is cut.
 READS = 3
-# Files of a trial that stay when it has ended.
+# Files of a trial that stay after its end.
 KEPT = (MODEL_FILE, PREDICTIONS_FILE, REMOVED_FILE)
 _OF_TRIAL = "|".join(map(re.escape, (LAST_FILE, PREVIOUS_FILE, *KEPT)))
 GROWING = re.compile(r"study\.journal|spool/(parent|trial-\d+)\.jsonl")
@@ -41,7 +41,7 @@ VERSION = re.compile(rf"({WHOLE.pattern})-[0-9a-f]+")
 class Entry:
     """A file of the mirrored state: its object, relative to the mirror, and its size in bytes.
 
-    A file that grows has the hash of its content, any other one its modification time.
+    A growing file has the hash of its content, any other file its modification time.
     """
 
     object: str
@@ -63,7 +63,7 @@ class Objects:
         self._opened: tuple[FileSystem, str] | None = None
 
     def read_list(self) -> Files | None:
-        """Returns the mirrored state, None without one. Raises SweepError if it is damaged."""
+        """Returns the mirrored state, or None if it is missing. Raises SweepError for damage."""
         from pyarrow.fs import FileType
 
         with store_errors(self.url, self._rule):
@@ -85,7 +85,7 @@ class Objects:
         return found
 
     def _read_json(self, name: str) -> Any:
-        """Returns the content of a JSON object. Raises ValueError if it is none."""
+        """Returns the content of a JSON object. Raises ValueError if it is not JSON."""
         for _ in range(READS - 1):
             try:
                 return json.loads(b"".join(self.read(name)))
@@ -138,7 +138,7 @@ class Objects:
 
 
 def _impatient(files: "FileSystem") -> "FileSystem":
-    """Returns the same store with a short limit on each request, where pyarrow can set one.
+    """Returns the same store, with a short timeout of each request if it is S3.
 
     pyarrow's requests to S3 wait up to 100 s by default, and a process waits for them at its end.
     """
@@ -148,12 +148,12 @@ def _impatient(files: "FileSystem") -> "FileSystem":
         return files
     return S3FileSystem(
         region=files.region,
-        # pyarrow reads these where it parses a URL, but not here.
+        # pyarrow reads these variables when it parses a URL, but not here.
         endpoint_override=os.environ.get("AWS_ENDPOINT_URL_S3")
         or os.environ.get("AWS_ENDPOINT_URL"),
         connect_timeout=3,
         request_timeout=4,
-        allow_delayed_open=True,  # one request for a small object instead of three
+        allow_delayed_open=True,  # a single request for a small object, not three
         retry_strategy=AwsStandardS3RetryStrategy(max_attempts=2),
     )
 
@@ -164,7 +164,7 @@ def url_of(mirror: str, name: str) -> str:
 
 
 def first_missing(folder: Path, files: Files) -> str | None:
-    """Returns the first file that grows and of which a folder lacks mirrored lines."""
+    """Returns the first growing file with mirrored lines that the folder lacks."""
     for name, entry in files.items():
         if entry.sha256 is not None and _hash(folder / name, entry.size) != entry.sha256:
             return name

@@ -5,23 +5,23 @@ import logging
 import optuna
 from optuna.trial import FrozenTrial
 
-# The import of its Gaussian process says in the middle of a sweep's display that it does without
-# the package greenlet, which would make a suggestion faster by tenths of a second.
+# Without the package greenlet, which saves tenths of a second per suggestion, importing Optuna's
+# Gaussian process logs a message in the middle of a sweep's display.
 logging.getLogger("optuna._gp.batched_lbfgsb").setLevel(logging.ERROR)
 
 
 def writable(study: optuna.Study, trial: FrozenTrial) -> optuna.Trial:
-    """Returns a handle that reports values and attributes to an open trial of the study.
+    """Returns a handle to report values and attributes to an open trial of the study.
 
-    Optuna gives such a handle to whoever asked for the trial, in that process only. A resumed
-    sweep has the stored trial alone.
+    Optuna gives such a handle only to the process that asked for the trial. A resumed sweep has
+    only the stored trial.
     """
     return optuna.Trial(study, trial._trial_id)
 
 
 def reloaded(study: optuna.Study, trial: FrozenTrial | optuna.Trial) -> FrozenTrial:
-    """Returns a trial as the study holds it now.
+    """Returns the current state of a trial in the study.
 
-    `Study.get_trials` would copy all trials for it.
+    `Study.get_trials` would copy all trials.
     """
     return study._storage.get_trial(trial._trial_id)

@@ -1,7 +1,7 @@
-"""Preparation of a sweep or a single training: everything that is checked or fetched before it.
+"""Preparation of a sweep or a single training: all checks and downloads before it starts.
 
-Bad input is found in the order of its cost: first the labels, the images' files, the resources and
-the network's weights, then the tracking server, beside which images are downloaded and decoded.
+The cheapest checks come first: the labels, the images' files, the resources and the network's
+weights. The tracking server is asked while images are downloaded and decoded.
 """
 
 from pathlib import Path
@@ -26,10 +26,10 @@ def prepare(
     callbacks: Callbacks,
     first_configurations: tuple[dict[str, Any], ...] = (),
 ) -> tuple[Plan, Dataset]:
-    """Returns the plan and the data of a spec that can be trained on this cluster.
+    """Returns the plan and the data of a spec after checking that this cluster can train it.
 
-    `uri` is the tracking server's, which must answer unless `tracking.offline` is set. Raises
-    MtconError for anything that would end the training at its start.
+    `uri` names the tracking server. It must answer unless `tracking.offline` is set. Raises
+    MtconError for every problem that would end the training at its start.
     """
     if not spec.tracking.offline:
         check_login(uri)
@@ -47,7 +47,7 @@ def prepare(
         on_download=callbacks.on_download,
         checked=checked,
     )
-    # Images that could not be decoded belong to no split.
+    # Undecodable images belong to no split.
     plan = make_plan(spec, root, cluster, dataset.table, first_configurations=first_configurations)
     if asked:
         callbacks.on_phase("asking the MLflow server")
@@ -56,10 +56,10 @@ def prepare(
 
 
 def check_data(spec: RunSpec, root: Path) -> CheckedData:
-    """Reads labels and checks images; see `check_dataset`.
+    """Reads labels and checks images, see `check_dataset`.
 
-    A CSV in an object store is downloaded, images are not. What is read can be passed on to
-    `make_plan` and `open_dataset`.
+    A CSV in an object store is downloaded, images are not. The result can be passed to `make_plan`
+    and `open_dataset`.
     """
     if spec.data.urls():
         prepare_root(root)
@@ -67,7 +67,7 @@ def check_data(spec: RunSpec, root: Path) -> CheckedData:
 
 
 def fetch_weights(spec: RunSpec, store: Path) -> None:
-    """Downloads the encoder's named weights into the store, also those of searched values.
+    """Downloads the named weights of the encoder, and of searched encoders, into the store.
 
     Trials on all nodes read them there. Raises SpecError if they cannot be downloaded,
     ResourceError if the store cannot be written.

@@ -1,6 +1,6 @@
-"""Finished trials of earlier sweeps, from which a new sweep's sampler starts.
+"""Finished trials of earlier sweeps, as the start of a new sweep's sampler.
 
-The study has them without a name, so they are not trials of the sweep: they are not counted, cannot
+The study has them without a name, so they are not trials of the sweep. They are not counted, cannot
 win and are in no report.
 """
 
@@ -32,14 +32,14 @@ MAX_CHECKED = 5_000  # combinations, some seconds' work with 1,000 tasks
 
 
 def prior_trials(spec: RunSpec, root: Path, folder: Path | None = None) -> list[FrozenTrial]:
-    """Returns the trials of `search.start_from`: the finished ones with a value.
+    """Returns the finished trials with a value from the sweeps in `search.start_from`.
 
-    Each has the searched fields that both sweeps share, as far as its values lie inside the new
-    ranges. A trial without such a field is left out, with sampler gp one that lacks any field: a
-    Gaussian process uses only fields that all trials have.
+    They have the searched fields shared by both sweeps, if their values lie inside the new ranges.
+    Trials without such a field are left out. With sampler gp, trials must have all fields, because
+    a Gaussian process uses only the fields common to all trials.
 
-    A sweep that has begun in `folder` keeps the trials in its study, whatever became of the earlier
-    sweeps. Raises SpecError if a sweep is not there, has another objective, or gives no trial.
+    A sweep that has begun in `folder` keeps the trials in its study, even if the earlier sweeps are
+    gone. Raises SpecError if a sweep does not exist, has another objective, or gives no trial.
     """
     if not spec.search.start_from:
         return []
@@ -50,10 +50,10 @@ def prior_trials(spec: RunSpec, root: Path, folder: Path | None = None) -> list[
 
 
 def first_configurations(spec: RunSpec, prior: Sequence[FrozenTrial] = ()) -> tuple[Point, ...]:
-    """Returns those of `preview`, all of which the spec accepts as trials.
+    """Returns the configurations of `preview` after checking them against the spec.
 
-    Each value was checked alone when the spec was read. Of a grid every combination is checked.
-    Raises SpecError for one that the spec refuses, and as `preview` does.
+    Reading the spec has checked only single values. For a grid, up to MAX_CHECKED combinations are
+    checked. Raises SpecError for a configuration refused by the spec, and as `preview` does.
     """
     search = spec.search
     first = preview(search, spec.seed, prior=prior)
@@ -75,13 +75,13 @@ def stored_prior(study: optuna.Study) -> list[FrozenTrial]:
 
 
 def add_prior(study: optuna.Study, trials: list[FrozenTrial]) -> None:
-    """Adds those trials of earlier sweeps that the study does not have yet."""
+    """Adds the trials of earlier sweeps that the study lacks."""
     known = {trial.user_attrs[PRIOR] for trial in stored_prior(study)}
     study.add_trials(trial for trial in trials if trial.user_attrs[PRIOR] not in known)
 
 
 def _earlier(name: str, spec: RunSpec, root: Path) -> SweepResults:
-    """Returns an earlier sweep with values that can be compared with those of the new one."""
+    """Returns an earlier sweep after checking its values for comparability with the new sweep."""
     folder = sweep_folder(root, name)
     if not (folder / SPEC_FILE).exists():
         known = [entry.name for entry in list_folders(sweeps_folder(root))]
@@ -113,12 +113,12 @@ def _earlier(name: str, spec: RunSpec, root: Path) -> SweepResults:
 
 
 def _objective(labels: Labels) -> dict[str, tuple[str, float]]:
-    """Returns kind and share of each task that counts."""
+    """Returns kind and share of each task of the objective."""
     return {task: (labels.kinds[task], share) for task, share in labels.shares.items()}
 
 
 def _trials_of(earlier: SweepResults, spec: RunSpec) -> list[FrozenTrial]:
-    """Returns an earlier sweep's trials. Raises SpecError if there is none."""
+    """Returns an earlier sweep's trials. Raises SpecError if no trial can be used."""
     found = [_prior(trial, earlier.name, spec) for trial in earlier.trials if trial.full_budget]
     needed = len(spec.search.space) if spec.search.sampler == "gp" else 1
     trials = [trial for trial in found if len(trial.params) >= needed]

@@ -11,7 +11,7 @@ from mtcon_ray.base.callbacks import Callbacks
 
 MAX_REASON = 500
 ERROR_LINE = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")
-# As "\tactor_id: 4f2a", one of several lines in Ray's message about a lost process.
+# Beginning of a line like "\tactor_id: 4f2a" in Ray's message about a lost process.
 IDENTIFIER = re.compile(r"\s+[a-z_]+: ")
 
 
@@ -23,7 +23,7 @@ class ProgressCallback(Callback):
         self._trials: list[Trial] = []
 
     def error_of(self, name: str) -> str | None:
-        """Returns the last error of a trial in one line, None without one.
+        """Returns the last error of a trial as a single line, or None without an error.
 
         Tune writes the error file before it calls the searcher with the failure.
         """
@@ -34,11 +34,11 @@ class ProgressCallback(Callback):
         return last_error(Path(file).read_text(encoding="utf-8", errors="replace"))
 
     def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        """Keeps Tune's own list, which also has the trials whose process did not start."""
+        """Keeps Tune's own list, which also has trials without a started process."""
         self._trials = trials
 
     def __reduce__(self) -> tuple[type[Callback], tuple[()]]:
-        """Pickles as an empty Callback: Tune saves its callbacks, which nothing reads back.
+        """Pickles as an empty Callback, because Tune saves its callbacks but never loads them.
 
         Our callbacks may not be picklable.
         """
@@ -47,7 +47,7 @@ class ProgressCallback(Callback):
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
-        """Forwards a validation probe, or the end, of one trial."""
+        """Forwards a validation probe or the end of a trial."""
         if "note" in result:
             self._observer.on_note(result["note"])
         if "epoch" in result:
@@ -58,10 +58,10 @@ class ProgressCallback(Callback):
 
 
 def last_error(text: str) -> str:
-    r"""Returns the last failure in Tune's error file, as one line.
+    r"""Returns the last failure in Tune's error file, as a single line.
 
-    For a Python error that is the line that names its type (more lines may follow it), for a lost
-    process Ray's message.
+    For a Python error this is the line with its type, even if more lines follow. For a lost process
+    it is Ray's message.
 
     >>> last_error("Failure # 1 (occurred at noon)\nTraceback:\n  f()\nKeyError: 'x'\n")
     "KeyError: 'x'"
@@ -70,7 +70,7 @@ def last_error(text: str) -> str:
 
 
 def error_in(text: str) -> str:
-    r"""Returns a trace of Python, or Ray's message about a lost process, as one line.
+    r"""Returns a trace of Python, or Ray's message about a lost process, as a single line.
 
     Ray's lines with the numbers and addresses of the process are left out.
 

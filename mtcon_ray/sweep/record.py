@@ -1,4 +1,4 @@
-"""Writer of the driver's events: those of the sweep, and each trial's start and end."""
+"""Writer of the driver's events: all events of the sweep, and each trial's start and end."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -24,12 +24,12 @@ from mtcon_ray.sweep.study import CONFIGURATION, REPEAT, TRIAL
 from mtcon_ray.tracking.provenance import fixed_settings
 from mtcon_ray.training.checkpoint import discard_resume_state
 
-# Beginnings of the winner's metrics that the sweep's own run has too.
+# Prefixes of the winner's metrics that are also in the sweep's own run.
 OF_THE_WINNER = ("val/", "test/", "heldout/")
 
 
 class SweepRecord:
-    """Appends to the event logs in `<sweep>/spool/`, which the sender sends to MLflow."""
+    """Writer of the event logs in `<sweep>/spool/`, which the sender sends to MLflow."""
 
     def __init__(self, folder: Path, spec: RunSpec) -> None:
         self.folder = folder
@@ -64,10 +64,10 @@ class SweepRecord:
         self.parent.append(Ended(status=status, tags=tags, note=note))
 
     def _report_scores(self, scores: dict[str, float], num_ended: int) -> None:
-        """Writes the winner's scores; their step is the number of trials that have ended.
+        """Writes the winner's scores, with the number of ended trials as their step.
 
-        It is one above the last step if the scores have changed and that number is no higher, as
-        after failed trials were trained again. The event log has each step once.
+        Changed scores get at least the last step plus 1, because a retry of failed trials does not
+        raise the number and the event log has each step once.
         """
         new = Reported(epoch=num_ended, metrics=scores)
         last = next((e for e in reversed(self.parent.events()) if isinstance(e, Reported)), None)
@@ -98,12 +98,12 @@ class SweepRecord:
         )
 
     def trial_ended(self, trial: FrozenTrial, outcome: Status, reason: str | None) -> None:
-        """Writes a trial's end event; a finished trial's files become artifacts.
+        """Writes a trial's end event. A finished trial's files become artifacts.
 
         Removes its resume state unless the trial was interrupted.
         """
         spool, folder = self.spool(trial), self.checkpoints(trial)
-        # With `storage.keep` a network may be removed before it is sent; see `send_kept`.
+        # With `storage.keep` a network may be removed before it is sent, see `send_kept`.
         if self.spec.storage.keep is None:
             self._send_files(spool, folder, outcome)
         tags: dict[str, str] = {}
@@ -116,12 +116,12 @@ class SweepRecord:
         if reason:
             tags["mtcon.reason"] = reason[:4000]
         spool.append(Ended(status=outcome.mlflow, tags=tags))
-        # After the end event: a kill in between would else leave a trial that starts anew.
+        # After the end event: else a kill in between would restart the trial from epoch 1.
         if outcome is not Status.INTERRUPTED:
             discard_resume_state(folder)
 
     def send_kept(self, trials: Iterable[FrozenTrial]) -> None:
-        """Makes the files of ended trials that still have a network artifacts, once."""
+        """Records the files of ended trials as artifacts, once, if their network still exists."""
         for trial in trials:
             spool, folder = self.spool(trial), self.checkpoints(trial)
             events = spool.events()
@@ -147,5 +147,5 @@ class SweepRecord:
         return int(trial.params.get("train.epochs", self.spec.train.epochs))
 
     def values(self, trial: FrozenTrial) -> dict[int, float]:
-        """Returns the values of the objective that the trial's process wrote down, by epoch."""
+        """Returns the values of the objective in the trial's event log, by epoch."""
         return objective_values(reports_of(self.spool(trial).events()))

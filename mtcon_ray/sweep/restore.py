@@ -1,4 +1,4 @@
-"""Download of a mirrored sweep to a root that does not have it, so that it can be resumed."""
+"""Download of a mirrored sweep to another root, to resume it there."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -21,11 +21,11 @@ def is_mirrored(url: str) -> bool:
 
 
 def restore(url: str, root: Path) -> Path:
-    """Returns the folder of the sweep that is mirrored at a URL, below this root.
+    """Downloads the sweep mirrored at a URL and returns its folder below this root.
 
-    It is downloaded, unless a folder of its name has all that is mirrored, as after an earlier
-    call. Raises SpecError for another URL, DataError if the store fails or has no such mirror,
-    SweepError if a folder of that name has other content, StorageError.
+    Skips the download if a folder of its name has all mirrored lines, as after an earlier call.
+    Raises SpecError for an unsuitable URL, DataError if the store fails or has no such mirror,
+    SweepError if a folder of this name has other content, and StorageError.
     """
     try:
         url = writable_url(url.rstrip("/"))
@@ -65,7 +65,7 @@ def restore(url: str, root: Path) -> Path:
 
 
 def _clear(folder: Path) -> None:
-    """Removes what a killed download has left."""
+    """Removes the files of a killed download."""
     for entry in folder.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             remove_folder(entry)
@@ -84,7 +84,7 @@ def _download(objects: Objects, files: Files, folder: Path) -> None:
 
 
 def _fetch(objects: Objects, path: Path, entry: Entry) -> None:
-    """Downloads one file; if its object has grown since, only the part that the state names."""
+    """Downloads a file. If its object has grown since, only the part named by the state."""
     make_folder(path.parent)
     left, digest = entry.size, sha256()
     with open(path, "wb", opener=below) as file:

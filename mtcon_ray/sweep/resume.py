@@ -50,9 +50,9 @@ def tell_known(
 def settle(study: optuna.Study, record: SweepRecord) -> None:
     """Reconciles the study with the event logs after a kill or a loss of journal lines.
 
-    A trial whose event log has its last epoch becomes finished in the study. A trial that was
-    suggested but never named was never trained and becomes failed, unless its event log shows that
-    the line with its name was lost.
+    A trial with its last epoch in the event log becomes finished in the study. A suggested trial
+    without a name was never trained and becomes failed. If it has an event log, only the line with
+    its name was lost, and the name is restored.
     """
     for trial in named_trials(study):
         if trial.state not in ENDS:
@@ -69,7 +69,7 @@ def settle(study: optuna.Study, record: SweepRecord) -> None:
 
 
 def _restore_name(study: optuna.Study, trial: FrozenTrial, record: SweepRecord) -> bool:
-    """Restores a trial's name from its event log; returns False if it has none."""
+    """Restores a trial's name from its event log. Returns False without such a log."""
     name = trial_name(len(named_trials(study)))
     begun = EventLog.read(trial_log(record.folder, name))
     match begun[:1]:
@@ -94,11 +94,11 @@ def _settle_open(study: optuna.Study, trial: FrozenTrial, record: SweepRecord) -
 
 
 def retry_failed(study: optuna.Study, record: SweepRecord) -> list[str]:
-    """Opens the failed trials again and returns their names; to be called after `settle`.
+    """Opens the failed trials again and returns their names. Call it after `settle`.
 
-    Each is trained anew, since a failed trial has no resume state, and goes on with its event log:
-    epochs that the log has are not recorded again. A trial that finished without a finite value
-    is left out, because it would end in the same way.
+    The trials are trained from the start, because failed trials have no resume state. Their event
+    logs continue, and epochs in a log are not recorded again. A trial finished without a finite
+    value is left out, because it would end in the same way.
     """
     names = []
     for trial in named_trials(study):
@@ -111,9 +111,9 @@ def retry_failed(study: optuna.Study, record: SweepRecord) -> list[str]:
 
 
 def discard_leftovers(study: optuna.Study, record: SweepRecord) -> None:
-    """Removes resume states of ended trials; all processes of trials must have ended.
+    """Removes resume states of ended trials. All processes of trials must have ended.
 
-    Workers of a distributed trial that Tune stops train on until their processes end, and may write
+    When Tune stops a distributed trial, its workers train until their processes end. They may write
     a resume state after the trial's own was removed.
     """
     for trial in named_trials(study):
@@ -122,12 +122,12 @@ def discard_leftovers(study: optuna.Study, record: SweepRecord) -> None:
 
 
 def continued_trials(study: optuna.Study) -> list[FrozenTrial]:
-    """Returns the named trials that were interrupted, in order of suggestion."""
+    """Returns the interrupted trials with a name, in order of suggestion."""
     return [t for t in named_trials(study) if t.state is TrialState.RUNNING]
 
 
 def close_waiting(study: optuna.Study, record: SweepRecord) -> None:
-    """Records an interruption for the open trials without an end event: those at a rung."""
+    """Records an interruption for open trials without an end event, which wait at a rung."""
     for trial in continued_trials(study):
         if _is_open(record, trial):
             record.trial_ended(trial, Status.INTERRUPTED, None)
@@ -139,6 +139,6 @@ def history(trial: FrozenTrial, epochs: int) -> History:
 
 
 def _is_open(record: SweepRecord, trial: FrozenTrial) -> bool:
-    """Returns True if a trial's event log has events, and it has no end or goes on after it."""
+    """Returns True if a trial's event log has events and its last change is not an end."""
     events = record.spool(trial).events()
     return bool(events) and not isinstance(last_change(events), Ended)

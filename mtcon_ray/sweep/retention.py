@@ -1,4 +1,4 @@
-"""Retention on disk: a sweep keeps the networks of its best trials, as `storage.keep` says."""
+"""Retention on disk: a sweep keeps the networks of its best `storage.keep` trials."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from mtcon_ray.training.checkpoint import discard_network
 
 
 class Retention:
-    """Remover of the networks that no longer belong to the best `keep` trials of a sweep.
+    """Remover of all networks except the networks of the best `keep` trials of a sweep.
 
     Create it after the study and the event logs are reconciled.
     """
@@ -29,7 +29,7 @@ class Retention:
         self._results = replace(results, trials=tuple(map(_slim, results.trials)))
 
     def ended(self, name: str) -> None:
-        """Counts a trial that has ended, and removes the networks beyond `keep`."""
+        """Counts an ended trial, and removes the networks beyond `keep`."""
         others = (trial for trial in self._results.trials if trial.name != name)
         trials = (*others, _slim(self._results.read(name)))
         self._results = replace(self._results, trials=trials)
@@ -38,7 +38,7 @@ class Retention:
                 self._remove(removable)
 
     def finish(self) -> None:
-        """Removes all networks beyond `keep`; all processes of trials must have ended.
+        """Removes all networks beyond `keep`. All processes of trials must have ended.
 
         Workers of a distributed trial may have written a network after it was removed.
         """
@@ -53,11 +53,11 @@ class Retention:
 
 
 def removable_trials(results: SweepResults, keep: int) -> list[str]:
-    """Returns the ended trials whose networks are neither among the best nor may ever win.
+    """Returns the ended trials that are not among the best and can no longer win.
 
-    With repeats the mean over its seeds decides whether a configuration wins, and then its best
-    seed is the winner. So the best seed of each configuration stays until all have ended; a failed
-    one may be tried again.
+    If trials are repeated, the configuration with the best mean over its seeds wins by its best
+    seed. So the best seed of each configuration stays until all its seeds have ended. A failed seed
+    counts as open, because it may be tried again.
     """
     ended = [trial for trial in results.ranked() if trial.status.is_final]
     kept = {trial.name for trial in ended[:keep]}
@@ -70,6 +70,6 @@ def removable_trials(results: SweepResults, keep: int) -> list[str]:
 
 
 def _slim(trial: TrialResult) -> TrialResult:
-    """Returns the trial with its values alone, since the driver holds all trials in memory."""
+    """Returns the trial with only its values, because the driver holds all trials in memory."""
     values = objective_values(trial.reports)
     return replace(trial, reports=tuple((e, {OBJECTIVE: v}) for e, v in values.items()))

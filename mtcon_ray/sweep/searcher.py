@@ -1,4 +1,4 @@
-"""Tune's searcher on an Optuna study: suggests trials, and records how they end."""
+"""Tune's searcher on an Optuna study: suggests trials and records their ends."""
 
 import math
 import os
@@ -17,15 +17,15 @@ from mtcon_ray.sweep.optuna_private import reloaded, writable
 from mtcon_ray.sweep.scheduler import OBJECTIVE
 from mtcon_ray.sweep.study import REASON, REPEAT, TRIAL, Suggester, named_trials
 
-# Trials that may wait at a time for their processes, or for nodes of a cluster that grows. If more
-# did, the sampler would suggest trials without the values of those that run meanwhile.
+# Maximum number of trials that wait for their processes, or for new nodes of a cluster. With more
+# waiting trials, the sampler would suggest trials without the values of running trials.
 MAX_WAITING = 8
-# Tune's other way, `max_concurrent_trials`, also limits the trials that run.
+# Tune's alternative, `max_concurrent_trials`, also limits the running trials.
 WAITING_VARIABLE = "TUNE_MAX_PENDING_TRIALS_PG"
 
 
 class Driver(Protocol):
-    """The sweep's driver, as its searcher needs it."""
+    """Interface of the sweep's driver to its searcher."""
 
     @property
     def stopping(self) -> bool:
@@ -33,7 +33,7 @@ class Driver(Protocol):
 
     @property
     def exhausted(self) -> bool:
-        """True if the sweep's time is used up: no trial is suggested, those that run go on."""
+        """True if the sweep's time is used up: running trials continue, none is suggested."""
 
     def halt(self, reason: str) -> None:
         """Ends the sweep, because every further trial would fail for this reason too."""
@@ -55,10 +55,10 @@ class Driver(Protocol):
 
 
 class StudySearcher(Searcher):
-    """Searcher that suggests the interrupted trials first, then new ones.
+    """Searcher for the interrupted trials first, then for new trials.
 
-    In the study, a trial that was stopped early becomes PRUNED with its last value, and one without
-    a finite value FAIL. An interrupted trial stays RUNNING and is suggested again at resume.
+    In the study, an early-stopped trial becomes PRUNED with its last value, and a trial without a
+    finite value FAIL. An interrupted trial stays RUNNING and is suggested again at resume.
     """
 
     def __init__(
@@ -81,14 +81,14 @@ class StudySearcher(Searcher):
         self._until: dict[int, int | None] = {}  # by number: the epoch of the rung
 
     def suggest(self, trial_id: str) -> Any:
-        """Returns the next trial's configuration, None while enough are running, or FINISHED."""
+        """Returns the next trial's configuration, None while enough trials run, or FINISHED."""
         if self._driver.stopping or self._driver.exhausted:
             return str(Searcher.FINISHED)
         if len(self._live) >= self._max_concurrent:
             return None
         trial = self._next()
         if trial is None:
-            # A trial that trains now may go on from a rung later, and must then be suggested.
+            # A running trial may continue from a rung later, and must then be suggested.
             return None if self._rung and self._live else str(Searcher.FINISHED)
         until = self._rung.until(trial) if self._rung else None
         self._live[trial_id], self._until[trial.number] = trial, until
@@ -112,7 +112,7 @@ class StudySearcher(Searcher):
         return self._continued.pop(0) if self._continued else None
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Records a validation accuracy at its epoch, unless that epoch has one already."""
+        """Records a validation accuracy, unless its epoch has a value already."""
         value, epoch = result.get(OBJECTIVE), result.get("epoch")
         if value is not None and epoch is not None:
             report_missing(self._study, self._frozen(trial_id), {epoch: value})
@@ -120,7 +120,7 @@ class StudySearcher(Searcher):
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Records in the study how the trial ended."""
+        """Records the trial's end in the study."""
         if result:
             if result.get("halt"):
                 self._driver.halt(result["halt"])
@@ -143,17 +143,17 @@ class StudySearcher(Searcher):
         return outcome, (result or {}).get("reason")
 
     def _close(self, trial: FrozenTrial, outcome: Status, reason: str | None) -> None:
-        # The end event first: the event log takes no report after it, and a closed trial of the
-        # study takes no value. A resume after a kill in between tells the study.
+        # First the end event, after which the event log takes no report. The study then gets all
+        # values, because a closed trial takes none. After a kill in between, a resume closes it.
         self._driver.ended(trial, outcome, reason)
         trial = self._with_recorded(trial)
         tell(self._study, trial, outcome, self._driver.value(trial), reason)
 
     def _with_recorded(self, trial: FrozenTrial) -> FrozenTrial:
-        """Reports to the study what only the event log has, and returns the trial with it.
+        """Reports the event log's values to the study, and returns the updated trial.
 
-        Workers of a distributed trial train on while Tune decides to stop it, and the report of a
-        killed worker may not arrive. The event log has those epochs.
+        Workers of a distributed trial train while Tune decides to stop it, and the report of a
+        killed worker may not arrive. The event log has these epochs.
         """
         report_missing(self._study, trial, self._driver.recorded(trial))
         return reloaded(self._study, trial)
@@ -162,7 +162,7 @@ class StudySearcher(Searcher):
         return reloaded(self._study, self._live[trial_id])
 
     def __reduce__(self) -> tuple[type[Searcher], tuple[()]]:
-        """Pickles as an empty Searcher: Tune saves its searcher, which nothing reads back.
+        """Pickles as an empty Searcher, because Tune saves its searcher but never loads it.
 
         The study and the callbacks cannot be pickled.
         """
@@ -175,11 +175,11 @@ class StudySearcher(Searcher):
 def let_trials_wait(resources: ResourcesSpec, concurrency: int | None) -> None:
     """Lets several trials wait for their processes, until `connected` restores the environment.
 
-    With a searcher that is not Tune's own, Tune otherwise lets one trial wait: each starts once the
-    process of the one before is there, which takes 5 to 10 seconds, or minutes if a cluster must
-    first add a node. `concurrency` is the number of trials that fit, None if it is unknown; then
-    one waits. One waits too if trials are elastic, for each takes the workers that earlier ones
-    have left. A user's setting of the variable holds.
+    With a custom searcher, Tune otherwise lets a single trial wait. A trial then starts after the
+    process of the previous trial, which takes 5 to 10 seconds, or minutes if a cluster must first
+    add a node. `concurrency` is the number of trials that fit. A single trial waits if this number
+    is unknown (None), or if trials are elastic, because an elastic trial takes all workers left by
+    earlier trials. The user's setting of the variable has priority.
     """
     low, high = resources.worker_range
     most = min(MAX_WAITING, concurrency or 1) if low == high else 1
@@ -187,7 +187,7 @@ def let_trials_wait(resources: ResourcesSpec, concurrency: int | None) -> None:
 
 
 def report_missing(study: optuna.Study, trial: FrozenTrial, values: Mapping[int, float]) -> None:
-    """Reports to an open trial of the study those values by epoch that it does not have yet."""
+    """Reports to an open trial of the study the values, by epoch, that it lacks."""
     for epoch, value in sorted(values.items()):
         if epoch not in trial.intermediate_values:
             writable(study, trial).report(value, step=epoch)

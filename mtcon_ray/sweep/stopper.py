@@ -11,12 +11,12 @@ from mtcon_ray.base.paths import stop_file
 from mtcon_ray.base.root_files import remove, touch
 from mtcon_ray.errors import SweepError
 
-# Time that trials have to write a checkpoint after a signal, before Tune ends them.
+# Time for trials to write a checkpoint after a signal, before Tune ends them.
 GRACE_SECONDS = 30.0
 
 
 class Stop(Stopper):
-    """Request to end the sweep, with its reason; Tune's stopper once the grace period is over."""
+    """Request to end the sweep, with its reason. Tune's stopper after the grace period."""
 
     def __init__(self, sweep: Path) -> None:
         self._path = stop_file(sweep)

@@ -1,7 +1,7 @@
 """The Optuna study of a sweep: the record of its trials, and the source of new configurations.
 
 A new sampler is made for each suggestion, seeded with (seed, number of the suggestion). So a
-resumed sweep draws the same random numbers as one that was never stopped.
+resumed sweep draws the same random numbers as an uninterrupted sweep.
 """
 
 import math
@@ -32,14 +32,14 @@ from mtcon_ray.spec.space import Dimension, Point, with_lists
 from mtcon_ray.sweep.journal import Journal, damaged
 from mtcon_ray.sweep.optuna_private import reloaded
 
-# Repeated configurations of the sampler before one is drawn at random instead, and of the random
-# sampler before the space counts as exhausted. TPE tends to repeat the best listed value.
+# Repeated configurations of the sampler before a random draw, and of the random sampler before the
+# space counts as exhausted. TPE tends to repeat the best listed value.
 MAX_DUPLICATES = 5
 MAX_RANDOM_DUPLICATES = 100
-# In a space of at most this many points the one at random is drawn from those that are left: the
-# random sampler would repeat others ever more often.
+# In a space of at most this many points, the random draw is from the points not suggested yet: the
+# random sampler would repeat the others ever more often.
 MAX_LISTED = 10_000
-# Schedulers on which a sweep acts beside stopping rules, by `tune_scheduler` or `halving.Rung`.
+# Supported schedulers in addition to stopping rules, see `tune_scheduler` and `halving.Rung`.
 ACTING = ("asha", "halving", "none")
 # Number of first configurations that a plan shows.
 NUM_PREVIEWED = 5
@@ -48,14 +48,14 @@ TRIAL = "mtcon.trial"
 REPEAT = "mtcon.repeat"
 REASON = "mtcon.reason"
 CONFIGURATION = "mtcon.configuration"
-# Sweep and name of a trial of `search.start_from`; it has none of the other attributes.
+# Sweep and name of a trial of `search.start_from`, which has none of the other attributes.
 PRIOR = "mtcon.prior"
 
 
 def open_study(journal: Path | None, name: str) -> optuna.Study:
-    """Returns the study in a journal file, created if absent; an in-memory study without a file.
+    """Returns the study in a journal file, created if absent, or in memory if no file is given.
 
-    For the sweep's driver alone. Raises StorageError, or SweepError for a damaged journal.
+    Only for the sweep's driver. Raises StorageError, or SweepError for a damaged journal.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage = _storage(journal) if journal else None
@@ -68,9 +68,9 @@ def open_study(journal: Path | None, name: str) -> optuna.Study:
 
 
 def read_study(journal: Path, name: str) -> optuna.Study:
-    """Returns the study in a journal file that a driver may be writing; an empty one without it.
+    """Returns the study in a journal file, or an empty study without a file.
 
-    Writes nothing. Raises SweepError for a damaged journal.
+    Only reads, also while a driver writes it. Raises SweepError for a damaged journal.
     """
     if journal.exists():
         storage = _storage(journal)
@@ -93,9 +93,9 @@ def _storage(journal: Path) -> JournalStorage:
 
 
 def _check_attributes(study: optuna.Study, journal: Path) -> None:
-    """Raises SweepError if a named trial lacks an attribute of an earlier line, which is lost.
+    """Raises SweepError if a named trial lacks an attribute, because its line is lost.
 
-    A name becomes a part of paths, so it must be one that this package gives.
+    Names become parts of paths, so only names given by this package are accepted.
     """
     for name in (t.user_attrs.get(TRIAL) for t in study.get_trials(deepcopy=False)):
         if name is not None and not (isinstance(name, str) and is_trial(name)):
@@ -108,7 +108,7 @@ def _check_attributes(study: optuna.Study, journal: Path) -> None:
 
 
 def distribution(dimension: Dimension) -> BaseDistribution:
-    """Returns Optuna's distribution of one searched field."""
+    """Returns Optuna's distribution of a searched field."""
     if dimension.values is not None:
         return CategoricalDistribution(dimension.categories)
     assert dimension.bounds is not None
@@ -121,7 +121,7 @@ def distribution(dimension: Dimension) -> BaseDistribution:
 
 
 class Suggester:
-    """Source of a sweep's new trials, each of which is stored in the study under its name."""
+    """Source of a sweep's new trials, which are stored in the study under their names."""
 
     def __init__(self, study: optuna.Study, search: SearchSpec, seed: int) -> None:
         self.study = study
@@ -142,11 +142,11 @@ class Suggester:
         return self.search.num_planned_trials
 
     def next(self) -> FrozenTrial | None:
-        """Returns a new trial in state RUNNING; None after the last or in an exhausted space."""
+        """Returns a new trial in state RUNNING, or None after the last or in an exhausted space."""
         if self.num_given >= self.num_trials:
             return None
         configuration, repeat = divmod(self.num_given, self.search.repeats)
-        # One point at a time: Optuna suggests queued points before all others.
+        # Points are queued singly, because Optuna suggests queued points before all others.
         if repeat:
             self.study.enqueue_trial(self._params[configuration])
         elif configuration < len(self.known):
@@ -156,7 +156,7 @@ class Suggester:
             return None
         trial.set_user_attr(CONFIGURATION, configuration)
         trial.set_user_attr(REPEAT, repeat)
-        # The name is set last: a driver may be killed in between, and a named trial is resumed.
+        # The name is set last, because a named trial is resumed after a kill in between.
         trial.set_user_attr(TRIAL, trial_name(self.num_given))
         self.num_given += 1
         self._params.setdefault(configuration, trial.params)
@@ -186,7 +186,7 @@ class Suggester:
         return Random(f"{self.seed}/{self._num_stored}")
 
     def _left(self) -> list[Point]:
-        """Returns the points that were not suggested yet, none if there are too many to list."""
+        """Returns the points not suggested yet, or no points if there are too many to list."""
         sizes = [dimension.size for dimension in self.search.space.values()]
         if math.prod(size or math.inf for size in sizes) > MAX_LISTED:
             return []
@@ -202,7 +202,7 @@ class Suggester:
             case "gp":
                 return GPSampler(seed=seed, n_startup_trials=startup, independent_sampler=at_random)
             case "qmc":
-                # The same seed in all suggestions: it belongs to the one sequence of points.
+                # The same seed in all suggestions, because they share a single sequence of points.
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
                     return QMCSampler(
@@ -215,12 +215,12 @@ class Suggester:
 
 
 def num_startup(search: SearchSpec) -> int:
-    """Returns the number of trials that tpe and gp draw at random before they use results."""
+    """Returns the number of random trials before tpe and gp use results."""
     return max(1, min(10, search.num_planned_trials // 3))
 
 
 def _known_points(search: SearchSpec) -> list[Point]:
-    """Returns the user's points, then the grid's, none twice, in Optuna's categories."""
+    """Returns the user's points, then the grid's, without duplicates, in Optuna's categories."""
     space = search.space
     points = [{p: space[p].category(v) for p, v in point.items()} for point in search.first_points]
     if search.sampler == "grid" and space:
@@ -239,9 +239,9 @@ def trial_name(number: int) -> str:
 
 
 def named_trials(study: optuna.Study) -> list[FrozenTrial]:
-    """Returns the trials that were or are being trained, in order of suggestion.
+    """Returns the ended and open trials with a name, in order of suggestion.
 
-    Of a trial that failed and was opened again, only the last attempt.
+    If a failed trial was opened again, only its last attempt is returned.
     """
     named = (t for t in study.get_trials(deepcopy=False) if TRIAL in t.user_attrs)
     return list({t.user_attrs[TRIAL]: t for t in named}.values())
@@ -250,8 +250,8 @@ def named_trials(study: optuna.Study) -> list[FrozenTrial]:
 def open_again(study: optuna.Study, trial: FrozenTrial, values: Mapping[int, float]) -> None:
     """Opens a failed trial again, with its values by epoch so far.
 
-    Optuna never changes a trial that has ended. So the study gets another trial of the same name
-    and configuration, by a single line of the journal, and keeps the failed one.
+    Optuna never changes an ended trial. So the study keeps the failed trial and gets another trial
+    of the same name and configuration, by a single line of the journal.
     """
     attempt = create_trial(
         state=TrialState.RUNNING,
@@ -271,11 +271,11 @@ def preview(
     *,
     prior: Sequence[FrozenTrial] = (),
 ) -> tuple[Point, ...]:
-    """Returns the first configurations that do not depend on results, at most `count`.
+    """Returns at most `count` first configurations, which do not depend on results.
 
-    `prior` are the trials of earlier sweeps, on which they may depend.
-    Raises SpecError for a scheduler on which sweeps cannot act: `plan` and the driver both call
-    this before anything starts, and such a sweep would never stop a trial.
+    They may depend on `prior`, the trials of earlier sweeps. Raises SpecError for an unsupported
+    scheduler, with which a sweep would never stop a trial. `plan` and the driver both call this
+    function before anything starts.
     """
     name = "none" if search.scheduler is None else search.scheduler.name
     if name not in ACTING and not issubclass(SCHEDULERS[name], StoppingRule):
@@ -298,7 +298,7 @@ def preview(
 
 
 def _values(distribution: BaseDistribution) -> Sequence[Any]:
-    """Returns all values of a distribution that has finitely many."""
+    """Returns all values of a finite distribution."""
     if isinstance(distribution, CategoricalDistribution):
         return distribution.choices
     assert isinstance(distribution, IntDistribution | FloatDistribution)
@@ -308,7 +308,7 @@ def _values(distribution: BaseDistribution) -> Sequence[Any]:
 
 
 def _key(params: dict[str, Any]) -> str:
-    """Returns a text that only equal configurations share, up to the rounding of steps."""
+    """Returns a text that is unique for each configuration, up to the rounding of steps."""
     # Optuna's gp gives 0.10000000000000002 for 0.1, and a user 0.3 for 0.1 * 3.
     rounded = {p: float(f"{v:.14g}") if isinstance(v, float) else v for p, v in params.items()}
     return repr(sorted(rounded.items()))

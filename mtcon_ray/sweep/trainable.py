@@ -1,4 +1,4 @@
-"""Tune's trainable for single-worker trials; its process is reused from trial to trial.
+"""Tune's trainable for single-worker trials, in a process that is reused for further trials.
 
 The next trial finds torch imported, the data open and the device initialised.
 """
@@ -13,7 +13,7 @@ from mtcon_ray.sweep.trial import Assignment, open_trial_data, reports, trial_de
 
 
 class ReusedTrainable(Trainable):
-    """Trainable that trains one trial after another; `step` trains up to the next probe."""
+    """Trainable for a sequence of trials. `step` trains up to the next probe."""
 
     def setup(self, config: dict[str, Any]) -> None:
         """Starts the first trial."""
@@ -41,7 +41,7 @@ class ReusedTrainable(Trainable):
         return reports(work, lambda: self._open(work), device=device)
 
     def _open(self, work: Assignment) -> Dataset:
-        """Returns the trial's data, kept for the next trial that has the same."""
+        """Returns the trial's data, and keeps them for a next trial with the same data."""
         key = work.spec.model_dump_json(include={"data", "views"})
         if key not in self._data:
             self._data = {key: open_trial_data(work)}

@@ -1,8 +1,8 @@
-"""One tracked training without Ray.
+"""A tracked training without Ray.
 
-<root>/runs/<name>/ holds spec.yaml, plan.json, model.pt, predictions.npz, while it is not done
-last.pt and last.previous.pt, and spool/parent.jsonl, which is the run's record and what is sent to
-MLflow.
+<root>/runs/<name>/ holds spec.yaml, plan.json, model.pt and predictions.npz. Until the training is
+done, it also holds last.pt and last.previous.pt. The event log spool/parent.jsonl is the run's
+record and is sent to MLflow.
 """
 
 from dataclasses import dataclass
@@ -49,10 +49,10 @@ def train_run(
     resume: bool = False,
     callbacks: Callbacks,
 ) -> TrialResult:
-    """Trains once, or resumes an interrupted training; returns its record when it has ended.
+    """Trains once, or resumes an interrupted training, and returns its record.
 
-    Everything that can be wrong is found before the training's folder is kept. Raises MtconError;
-    Interrupted after a signal, when all is checkpointed.
+    All input is checked before the training's folder is kept. Raises MtconError, or Interrupted
+    after a signal when the training is checkpointed.
     """
     spec = spec.trial({})
     device = choose_device(spec)
@@ -67,7 +67,7 @@ def train_run(
             callbacks.on_note(text)
         if known.trials[0].status == Status.FINISHED:
             callbacks.on_note(f"{folder.name} has finished already")
-            with claimed(folder):  # what a kill after the last event has left
+            with claimed(folder):  # a kill after the last event leaves a resume state
                 discard_resume_state(folder)
                 Lifecycle(folder, spec.tracking, uri, callbacks).send_rest()
             return known.trials[0]
@@ -101,10 +101,10 @@ class _Training:
         self.to_go_on = f"to go on: {resume_line(self.name)}"
 
     def run(self, plan: Plan) -> None:
-        """Opens the record, trains to the end, and records how the training ended.
+        """Opens the record, trains to the end, and records the end.
 
-        A signal is handled until MLflow has everything. Raises Interrupted with the line that
-        resumes the training, also if it had finished when the signal came.
+        Signals are handled until MLflow has all events. Raises Interrupted after a signal, with the
+        line to resume the training unless it has finished.
         """
         with on_signals(self._stop):
             self._run(plan)
@@ -144,7 +144,7 @@ class _Training:
         )
         damage = run.resume()
         self.place = place_tags(run.place)
-        # After the network is on its device: before that CUDA has no statistics to reset.
+        # After the network is on its device, because CUDA has no statistics to reset before.
         self.system = SystemMetrics(self.device) if self.spec.tracking.system_metrics else None
         self.callbacks.on_suggest(self.name, {})
         if damage:

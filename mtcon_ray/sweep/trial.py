@@ -1,4 +1,4 @@
-"""One trial in a worker process: its paths, its event log, its results for Tune."""
+"""A trial in a worker process: its paths, its event log, its results for Tune."""
 
 import json
 import logging
@@ -40,7 +40,7 @@ from mtcon_ray.training import checkpoint
 from mtcon_ray.training.distributed import ALONE, Ranks
 from mtcon_ray.training.trainer import Progress, Trainer
 
-# A look at a shared file system for the stop file at every step would slow down training.
+# Looking for the stop file on a shared file system at every step would slow down training.
 STOP_POLL_SECONDS = 0.5
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 def common_config(
     spec: RunSpec, sweep: Path, root: Path, places: Mapping[str, str], attempt: int
 ) -> dict[str, Any]:
-    """Returns the part of Tune's configuration that all trials of a driver share."""
+    """Returns the part of Tune's configuration shared by all trials of a driver."""
     return {
         # As text: Tune copies the configuration for every trial, and copies share a string.
         "spec": json.dumps(dump_spec(spec)),
@@ -71,7 +71,7 @@ class Assignment:
     sweep: Path
     root: Path
     places: dict[str, str]
-    until: int | None = None  # epoch after which it is checkpointed and waits
+    until: int | None = None  # epoch after which the trial is checkpointed and waits
     attempt: int = 0  # the number of the driver, see `next_attempt`
 
     @classmethod
@@ -104,8 +104,8 @@ class Assignment:
     def check_driver(self) -> None:
         """Raises PreemptedError if a later driver has begun to give out the sweep's trials.
 
-        A process that has outlived its driver, as on a node that was cut off, must not write into
-        records that a process of the later driver writes.
+        A process may outlive its driver, as on a node that was cut off. It must not write into the
+        records of a process of the later driver.
         """
         if attempt_folder(self.sweep, self.attempt + 1).exists():
             raise PreemptedError(
@@ -115,10 +115,10 @@ class Assignment:
 
 
 class StopFile:
-    """Callable that returns True once the driver has asked all trials to checkpoint and end.
+    """Callable, True once the driver has asked all trials to checkpoint and end.
 
-    Raises PreemptedError, and so ends the training without a checkpoint, if the driver was
-    replaced by a later one.
+    Raises PreemptedError if a later driver has replaced this driver, which ends the training
+    without a checkpoint.
     """
 
     def __init__(self, work: Assignment) -> None:
@@ -137,12 +137,12 @@ class StopFile:
 
 
 def trial_device(gpus: float) -> torch.device:
-    """Returns the device that Ray left visible to this process, or the CPU."""
+    """Returns the GPU made visible to this process by Ray, or the CPU."""
     return torch.device("cuda", 0) if gpus and torch.cuda.is_available() else torch.device("cpu")
 
 
 def check_device(gpus: float, device: torch.device) -> None:
-    """Raises TrialError if torch finds none of the GPUs that Ray has counted on the node."""
+    """Raises TrialError if Ray has counted GPUs on the node but torch finds no GPU."""
     if gpus and device.type == "cpu":
         raise TrialError(
             f"resources.gpus must be what torch finds on the node, got {gpus:g} where it finds no "
@@ -151,7 +151,7 @@ def check_device(gpus: float, device: torch.device) -> None:
 
 
 def open_trial_data(work: Assignment) -> Dataset:
-    """Opens the trial's data in the cache that the driver has filled; downloads nothing."""
+    """Opens the trial's data in the cache filled by the driver, without downloads."""
     near = work.spec.storage.node_store
     return open_dataset(
         work.spec.data,
@@ -170,12 +170,12 @@ def reports(
     ranks: Ranks = ALONE,
     make_run: Callable[..., Trainer] = Trainer,
 ) -> Generator[dict[str, Any], None, None]:
-    """Trains the trial; yields one Tune result per validation probe and one at the end.
+    """Trains the trial and yields a Tune result per validation probe and at the end.
 
-    Each epoch is in the event log before the result that contains it leaves the process. An error
-    of this package ends the trial with the result of `ending`, and the process can train the next
-    trial. With several workers the error is raised instead: the other ranks wait for this one in a
-    collective operation, and their group has to be ended.
+    Each epoch is in the event log before its result leaves the process. An error of this package
+    ends the trial with the result of `ending`, and the process can train the next trial. With
+    several workers the error is raised instead, because the other ranks wait for this rank in a
+    collective operation and their group has to be ended.
     """
     end: dict[str, Any] | None = None
     try:
@@ -185,20 +185,21 @@ def reports(
         end = ending(error)
         if end is None or ranks.world > 1:
             raise
-    # Not in the `except` block: there the error's traceback keeps the step's tensors alive.
+    # Not in the `except` block, where the error's traceback keeps the step's tensors alive.
     if end is not None:
         yield end
 
 
 def ending(error: Exception) -> dict[str, Any] | None:
-    """Returns the last Tune result of a trial that an error ended; None for an unexpected error.
+    """Returns the last Tune result after an error of a trial, or None for an unexpected error.
 
-    An unexpected error ends the process, and Tune starts the trial again in another one. So do
-    PreemptedError and MemoryTakenError: with fewer neighbours the same configuration may fit.
+    An unexpected error ends the process, and Tune starts the trial again in another process.
+    PreemptedError and MemoryTakenError do the same: with less memory taken by other processes, the
+    same configuration may fit.
 
     Errors of the configuration or of the node's software fail the trial. All other errors of this
-    package, such as a full disk or changed images, would meet every further trial too. Their result
-    has the key `halt`, the reason for which the whole sweep ends; the trial can be resumed.
+    package, such as a full disk or changed images, would fail every further trial too. Their result
+    has the key `halt` with the reason to end the whole sweep. The trial can be resumed.
     """
     if isinstance(error, TrialError | SpecError):
         reason = f"{type(error).__name__.removesuffix('Error')}: {error}"
@@ -261,9 +262,9 @@ def _train(
 
 
 def record_last(work: Assignment) -> None:
-    """Records the last epoch on disk, unless it is: its process may have ended before it could.
+    """Records the last epoch on disk, in case its process ended before it could record it.
 
-    Not the last one of a training, whose record has the test metrics too: a retry measures these.
+    The final epoch of a training is not recorded, because a retry must add its test metrics.
     """
     try:
         state, _, _ = checkpoint.load_newest(work.checkpoints, with_model=False)
@@ -289,7 +290,7 @@ def _result(progress: Progress, epochs: int, values: dict[str, float]) -> dict[s
         "epoch": progress.epoch,
         BUDGET: round(100 * progress.epoch / epochs, 6),
         OBJECTIVE: metrics.objective(values),
-        # As pairs, not a dict: Tune keeps statistics of each number in a result for every trial.
+        # Pairs, not a dict, because Tune keeps statistics of each number in a result of each trial.
         "metrics": list(values.items()),
         "outcome": Status.FINISHED if progress.done else Status.RUNNING,
         "done": progress.done,

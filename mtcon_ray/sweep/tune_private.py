@@ -18,16 +18,16 @@ MEMORY_HINT = "lower search.max_concurrent, or end other programs there"
 
 @cache
 def retry_lost_processes() -> None:
-    """Makes Tune try a trial again in two cases in which it does not."""
+    """Makes Tune retry a trial in two further cases."""
     _retry_lost_resets()
     _retry_memory_kills()
 
 
 def _retry_memory_kills() -> None:
-    """For a process that Ray has killed because its node ran low on memory.
+    """Makes Tune retry a trial after Ray killed its process because the node ran low on memory.
 
-    Of all errors of a lost process, Ray's for this one is not an error of an actor, and Tune ends
-    the whole experiment. It gets one of an actor instead.
+    Ray's error for this kill is the only error of a lost process that is not an actor's error, and
+    Tune would end the whole experiment. It gets an actor's error instead.
     """
     failed = RayActorManager._actor_task_failed
 
@@ -38,7 +38,7 @@ def _retry_memory_kills() -> None:
 
 
 def _as_lost(exception: Exception) -> Exception:
-    """Returns the error of an actor for one of memory, whose dozens of lines are left out."""
+    """Returns an actor's error for a memory error, without the dozens of lines of its text."""
     if not isinstance(exception, OutOfMemoryError):
         return exception
     first, *_ = str(exception).splitlines()
@@ -46,18 +46,18 @@ def _as_lost(exception: Exception) -> Exception:
 
 
 def _retry_lost_resets() -> None:
-    """For a reused process that is lost before it has begun the trial.
+    """Makes Tune retry a trial if a reused process is lost before it begins the trial.
 
-    Until then the trial is pending, and Tune handles the loss twice: as the process's it puts the
-    trial back, as the task's it finds a pending trial and ends it, whatever `max_failures` says. A
-    loss in the training is handled as the task's alone, since the trial is running. So it is here.
+    Until then the trial is pending, and Tune handles the loss twice. As a loss of the process it
+    puts the trial back. As a loss of the task it ends the pending trial, whatever `max_failures`.
+    For a running trial, Tune handles only the loss of the task. This patch does the same here.
     """
     failed = TuneController._actor_failed
 
     def handle(self: Any, tracked_actor: Any, exception: Exception) -> None:
         trial = self._actor_to_trial[tracked_actor]
         if trial in self._resetting_trials:
-            # Else Tune would wait for the end of this reset before it starts the trial elsewhere.
+            # Otherwise Tune would wait for the end of this reset before it retries the trial.
             self._resetting_trials.remove(trial)
             self._unstage_trial_with_resources(trial)
             self._set_trial_status(trial, Trial.RUNNING)
@@ -69,8 +69,8 @@ def _retry_lost_resets() -> None:
 def worker_callback(act: Callable[[], None]) -> Any:
     """Returns a callback of Ray Train that calls `act` in the main thread of each worker.
 
-    Python sets signal handlers in the main thread alone, and Train calls the training function in
-    another one. Its public callbacks run in the controller.
+    Python sets signal handlers only in the main thread, and Train calls the training function in
+    another thread. Train's public callbacks run in the controller.
     """
     # Imported here because ray.train takes seconds to import.
     from ray.train.v2._internal.execution.callback import WorkerCallback
@@ -83,6 +83,6 @@ def worker_callback(act: Callable[[], None]) -> Any:
 
 
 def error_raised_by(failure: Exception) -> Exception:
-    """Returns the error that a worker of Ray Train raised, out of Train's wrapper around it."""
+    """Returns the error raised by a worker of Ray Train, out of Train's wrapper."""
     error: Exception = getattr(failure, "_base_exc", failure)
     return error

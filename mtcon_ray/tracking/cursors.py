@@ -1,4 +1,4 @@
-"""The part of each event log that a tracking server has, as a sender saves it on disk."""
+"""The sent part of each event log, as a sender saves it on disk."""
 
 import json
 from pathlib import Path
@@ -9,16 +9,16 @@ from mtcon_ray.base.root_files import read_small, remove
 from mtcon_ray.records.event_log import ends_line, num_events
 from mtcon_ray.records.events import from_json
 
-# Errors of a reader of a file that may hold anything.
+# Errors of reading a file with arbitrary content.
 DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 def saved(folder: Path) -> tuple[str, dict[str, int], list[dict[str, Any]]]:
-    """Returns what a sender saved: its server's digest, its positions, and deferred artifacts.
+    """Returns a sender's saved state: its server's digest, its positions and deferred artifacts.
 
-    A missing or damaged file means that nothing was sent. Sending events again is harmless;
-    skipping events that were never sent would lose them. So a log is also sent again if it was cut
-    before the position, to remove a damaged line.
+    A missing or damaged file means: nothing was sent. Sending events again is harmless, but
+    skipping unsent events would lose them. So a log is also sent again if it was cut before the
+    position, to remove a damaged line.
     """
     spool = event_folder(folder)
     try:
@@ -35,22 +35,22 @@ def saved(folder: Path) -> tuple[str, dict[str, int], list[dict[str, Any]]]:
 
 
 def grown(folder: Path, offsets: dict[str, int]) -> list[Path]:
-    """Returns the event logs that are longer than the part that was sent."""
+    """Returns the event logs with unsent bytes."""
     paths = [parent_log(folder), *trial_logs(folder)]
     return [p for p in paths if p.exists() and p.stat().st_size > offsets.get(p.stem, 0)]
 
 
 def num_left(folder: Path, offsets: dict[str, int]) -> int:
-    """Returns the number of events after the part that was sent."""
+    """Returns the number of events after the sent parts of all event logs."""
     return sum(num_events(path, offsets.get(path.stem, 0)) for path in grown(folder, offsets))
 
 
 def num_unsent(folder: Path) -> int:
-    """Returns the number of events that the last tracking server of a folder lacks."""
+    """Returns the number of events missing on the last tracking server of a folder."""
     _, offsets, late = saved(folder)
     return num_left(folder, offsets) + len(late)
 
 
 def forget_sent(folder: Path) -> None:
-    """Makes the next sender of a folder send all its events again, which doubles nothing."""
+    """Makes the next sender of a folder send all its events again, without duplicates."""
     remove(cursors_file(folder))

@@ -16,11 +16,11 @@ DIGEST = 8  # characters, as MLflow's own
 
 
 def dataset_input(folder: Path, begun: Started) -> DatasetInput | None:
-    """Returns the dataset of the spec in `folder`; its digest is the first event's fingerprint.
+    """Returns the dataset of the spec in `folder`, with the first event's fingerprint as digest.
 
     The dataset is named after the CSV file or the kind of data and contains no directory names.
-    Returns None if the event has no fingerprint. Returns None also if another version wrote the
-    spec and it cannot be read, because the run's metrics must be sent all the same.
+    Returns None if the event has no fingerprint. Also returns None if another version wrote the
+    spec and it cannot be read, because the run's metrics must be sent anyway.
     """
     fingerprint = begun.tags.get(FINGERPRINT)
     if fingerprint is None:

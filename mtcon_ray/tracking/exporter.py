@@ -1,4 +1,4 @@
-"""Export of a folder's event logs to another tracking program, afterwards or while it runs.
+"""Export of a folder's event logs to another tracking program, during or after the training.
 
 The writers are in `tensorboard_files` and `wandb_runs`.
 """
@@ -21,7 +21,7 @@ POLL_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class ExportedRun:
-    """One trial of a sweep, or a single training, as it is passed to another program.
+    """A trial of a sweep, or a single training, as passed to another program.
 
     `identity` distinguishes the run from all other runs and never changes. `settings` are the fixed
     and the searched fields by dotted path.
@@ -35,13 +35,13 @@ class ExportedRun:
 
 
 class RunWriter(Protocol):
-    """Writer of one run; an epoch that an earlier writer of the run wrote is not doubled."""
+    """Writer of a run. It skips epochs written by an earlier writer of the run."""
 
     def write(self, report: Reported) -> None:
-        """Writes the metrics of one epoch, visible at once; the step is the epoch."""
+        """Writes the metrics of an epoch, visible at once, with the epoch as the step."""
 
     def close(self, ended: Ended | None) -> None:
-        """Ends the writer; `ended` is None if the run continues or was killed."""
+        """Ends the writer. `ended` is None if the run continues or was killed."""
 
 
 class Exporter(AbstractContextManager["Exporter"]):
@@ -54,7 +54,7 @@ class Exporter(AbstractContextManager["Exporter"]):
         self.folder = folder
         self.names: set[str] = set()
         self._open_run = open_run
-        self._offsets: dict[Path, int] = {}  # bytes that were exported
+        self._offsets: dict[Path, int] = {}  # exported bytes
         self._writers: dict[Path, RunWriter] = {}
 
     def __exit__(self, *exception: object) -> None:
@@ -62,12 +62,12 @@ class Exporter(AbstractContextManager["Exporter"]):
             self._writers.popitem()[1].close(None)
 
     def run(self, *, follow: bool) -> None:
-        """Exports all events; with `follow` until no driver of the folder runs.
+        """Exports all events. With `follow`, continues until no driver of the folder runs.
 
         Raises SweepError if there are no events.
         """
         while True:
-            # Before the events are read, so that the last events are not missed.
+            # Before the events are read, or the last events could be missed.
             continues = follow and is_driven(self.folder)
             self.export()
             if not continues:
@@ -77,14 +77,14 @@ class Exporter(AbstractContextManager["Exporter"]):
             raise SweepError(f"{self.folder} has no event logs to export")
 
     def export(self) -> None:
-        """Exports the events that are new since the last call."""
+        """Exports the new events since the last call."""
         is_sweep = self.folder.parent.name == sweeps_folder(Path()).name
         for path in trial_logs(self.folder) if is_sweep else [parent_log(self.folder)]:
             events = tail(path, self._offsets.get(path, 0))
             if not events:
                 continue
             if path not in self._writers:
-                # All events again: the writer skips what an earlier writer has written.
+                # All events again, because the writer skips epochs of an earlier writer.
                 events = tail(path)
                 self._writers[path] = self._open_run(self._described(path))
             for event, end in events:

@@ -1,9 +1,9 @@
-"""Begin and end of what is tracked, the same for a single training and for a sweep.
+"""Start and end of tracking, the same for a single training and for a sweep.
 
 A folder's record begins with a start event, or with a reopen event on resume. Then a sender follows
 it. After a signal or on a full disk the open MLflow runs are marked as killed first, because the
-process may be killed soon. At the end the remaining events are sent, and a line says what is not in
-MLflow.
+process may be killed soon. At the end the remaining events are sent, and a line reports if MLflow
+lacks any.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ class Lifecycle:
     def begin(self, plan: Plan, started: Callable[[], Started]) -> None:
         """Writes a start or reopen event with spec and plan, and starts the sender."""
         self.log.append(Reopened() if self.log.events() else started())
-        # Also after a reopen event: a resume may write other files, which replace those in MLflow.
+        # Also after a reopen event: a resume may write other files, which replace MLflow's files.
         for file in (SPEC_FILE, PLAN_FILE):
             self.log.append(Artifact(path=str(self.folder / file), to=""))
         if self.sender:
@@ -56,13 +56,13 @@ class Lifecycle:
         """
         if not self.sender:
             return
-        if self._is_closing:  # the runs get their true status by what is sent
+        if self._is_closing:  # the events to be sent set the true status
             self.sender.hurry(STOPPED_DRAIN_SECONDS)
         else:
             self.sender.mark_killed()
 
     def close(self, *, stopped: bool) -> None:
-        """Sends what is left, for a shorter time if the work was stopped, and ends the sender."""
+        """Sends the remaining events, for a shorter time after a stop, and ends the sender."""
         self._is_closing = True
         try:
             if self.sender:
@@ -71,7 +71,7 @@ class Lifecycle:
             self._tell()
 
     def send_rest(self) -> None:
-        """Sends the events that a kill or an outage has kept from MLflow.
+        """Sends the events left unsent by a kill or an outage.
 
         Shows a line if the server does not answer. Raises UserError as `check_login` does.
         """
@@ -90,7 +90,7 @@ class Lifecycle:
             self._callbacks.on_note(f"{sent} events sent to MLflow")
 
     def _tell(self) -> None:
-        """Shows what MLflow has refused, and the command that sends the rest."""
+        """Shows the records refused by MLflow, and the command to send the rest."""
         left, why = 1, "tracking.offline is set"
         if self.sender:
             left, why = self.sender.pending(), self.sender.reason

@@ -1,9 +1,8 @@
 """Consent to send the user's login, and files of runs, to an address.
 
 MLflow's client and the drivers of databases send logins of the user to any address. A spec, the
-recorded spec of a folder that somebody sent, or a row of a database can name the address of its
-author. So a login goes only to addresses that the user named: MLFLOW_TRACKING_URI, and those of
-`--trust-tracking`.
+recorded spec of somebody else's folder, or a row of a database can name the address of its author.
+So a login goes only to addresses named by the user in MLFLOW_TRACKING_URI or `--trust-tracking`.
 """
 
 import os
@@ -25,7 +24,7 @@ TRUST_VARIABLE = "MTCON_RAY_TRUST_TRACKING"
 TRUST_OPTION = "--trust-tracking"
 SERVERS = ("http", "https")
 PORTS = {"http": 80, "https": 443}
-# Variables of MLflow's client (3.17.2) that make it send a login to a server.
+# Variables with which MLflow's client (3.17.2) sends a login to a server.
 LOGINS = tuple(
     f"MLFLOW_TRACKING_{name}" for name in ("TOKEN", "PASSWORD", "AUTH", "CLIENT_CERT_PATH")
 )
@@ -52,7 +51,7 @@ def trust(addresses: Iterable[str]) -> None:
 
 
 def address(uri: str, name: str = "tracking.uri") -> str:
-    """Returns scheme, host and port of a server, of anything else the whole URI.
+    """Returns scheme, host and port of a server, or the whole URI of anything else.
 
     A driver of a database reads its host and its options from all parts of a URI, and not as
     `urlsplit` does. Raises UserError with the `name` of the URI if no client could read it.
@@ -117,14 +116,14 @@ def check_place(location: str, uri: str, name: str = "") -> None:
     and may name any server and any folder of the user.
     """
     parts = urlsplit(location)
-    if parts.scheme == "mlflow-artifacts":  # the tracking server itself, or one beside it
+    if parts.scheme == "mlflow-artifacts":  # the tracking server itself, or another host
         if parts.netloc:
             check_login(f"{_scheme(uri)}://{parts.netloc}", "the artifact URI")
         return
     if parts.scheme in SERVERS:
         check_login(location, "the artifact URI")
     folder = Path(unquote(parts.path))
-    # Only in this spelling: MLflow reads others differently.
+    # Only in this spelling, because MLflow reads other spellings differently.
     if folder.is_absolute() and location in (str(folder), folder.as_uri()):
         root, below = split_at_root(folder)
         if root / below[0] == mlflow_artifacts(root):
@@ -138,7 +137,7 @@ def check_place(location: str, uri: str, name: str = "") -> None:
 
 
 def _consent(where: str) -> str:
-    if masked(where) != where:  # a command line shows it to others
+    if masked(where) != where:  # other users can see command lines
         return f"If you trust it, set {URI_VARIABLE} to it"
     quoted = shlex.quote(where)
     return (
@@ -148,7 +147,7 @@ def _consent(where: str) -> str:
 
 
 def _logins(uri: str) -> Iterator[str]:
-    """Yields where the user keeps logins that MLflow's client would send to a server."""
+    """Yields the places of the user's logins that MLflow's client would send to a server."""
     if os.environ.get(SIGNS, "").lower() in ("true", "1"):
         yield SIGNS
     parts = urlsplit(uri)
@@ -159,12 +158,12 @@ def _logins(uri: str) -> Iterator[str]:
 
 
 def _login_files(host: str) -> Iterator[str]:
-    """Yields files with a login for a server: MLflow's own, and one of the library requests."""
+    """Yields files with a login for a server: MLflow's own, and netrc files of requests."""
     with suppress(OSError, UnicodeDecodeError, RuntimeError):
         if "mlflow_tracking_password" in Path("~/.mlflow/credentials").expanduser().read_text():
             yield "~/.mlflow/credentials"
     for name in filter(None, (os.environ.get("NETRC"), "~/.netrc", "~/_netrc")):
-        # requests ignores files that it cannot read, too.
+        # The library requests also ignores unreadable files.
         with suppress(OSError, NetrcParseError, UnicodeDecodeError, RuntimeError):
             if netrc(Path(name).expanduser()).authenticators(host):
                 yield name
@@ -183,8 +182,8 @@ def _in_clear_text(uri: str) -> bool:
 def masked(text: str) -> str:
     """Returns the text with passwords and tokens in URIs, options and assignments shown as ***.
 
-    Takes time in proportion to the length of the text, which may come from a file of a stranger:
-    patterns begin at the first character of a word, and never give back what they have matched.
+    Takes time in proportion to the length of the text, which may come from a stranger's file. For
+    this, patterns begin at the first character of a word and never backtrack.
     """
     text = re.sub(r"://[^\s'\"]++", _masked_userinfo, text)
     text = re.sub(r"(https?://)[^/\s:@]++@", r"\1***@", text)
@@ -199,7 +198,7 @@ def masked(text: str) -> str:
 
 
 def _masked_userinfo(found: re.Match[str]) -> str:
-    """Masks what is between the first user name's colon and the last @ of a URI."""
+    """Masks the text between the first user name's colon and the last @ of a URI."""
     before, _, host = found[0].rpartition("@")
     user = re.search(r"://[^/\s:@]*:", before)
     return f"{before[: user.end()]}***@{host}" if user else found[0]

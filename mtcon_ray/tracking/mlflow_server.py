@@ -1,7 +1,7 @@
 """The connection to MLflow: tracking URI, check of the server, client, and UI command.
 
 `import_quietly` imports mlflow (seconds) without usage reports and with our own timeouts.
-Modules that import mlflow at the top must be imported after it.
+Modules with a top-level import of mlflow must be imported after this call.
 """
 
 import fcntl
@@ -41,14 +41,14 @@ SPOOL = (
 
 
 class HeldError(TrackingError):
-    """MLflow refuses what it accepts after the user has restored a run or an experiment."""
+    """Refusal until the user acts, for example restores a run or an experiment."""
 
 
 def tracking_uri(spec_uri: str | None, root: Path) -> str:
     """Returns the absolute URI for all processes: the spec's, MLFLOW_TRACKING_URI, or SQLite.
 
-    Raises SpecError for a relative path, which depends on the working directory, and for a URI
-    that is neither a database nor a server.
+    Raises SpecError for a relative path, which depends on the working directory, and for every URI
+    except databases and servers.
     """
     environ_uri = os.environ.get(URI_VARIABLE)
     if not spec_uri and not environ_uri:
@@ -71,17 +71,17 @@ def own_database(root: Path) -> str:
     """Returns the URI of the SQLite file below a root."""
     path = str(mlflow_database(root.absolute()))
     # Only these characters have a meaning in a URI. All others stay, because the URI of a root
-    # must not change: a folder's positions in its event logs belong to it.
+    # must not change: a folder's saved positions in its event logs belong to the URI.
     quoted = re.sub("[%?#]", lambda found: quote(found[0]), path)
     # With `sqlite:` MLflow (3.17.2) makes a folder of the quoted name.
     return f"sqlite:///{path}" if quoted == path else f"sqlite+pysqlite:///{quoted}"
 
 
 def artifact_location(uri: str, root: Path) -> str | None:
-    """Returns the artifact URI of a new experiment; None if a server chooses its own."""
+    """Returns the artifact URI of a new experiment, or None if a server chooses its own."""
     if is_server(uri):
         return None
-    # Here, because MLflow would make it readable by others. If it cannot be made, uploads wait.
+    # MLflow would make the folder readable by others. If it cannot be made, uploads wait.
     with suppress(OSError):
         make_folder(mlflow_artifacts(root))
     return mlflow_artifacts(root).as_uri()
@@ -90,7 +90,7 @@ def artifact_location(uri: str, root: Path) -> str | None:
 def check_experiment(experiment: "Experiment", uri: str, root: Path) -> None:
     """Raises HeldError if an experiment was deleted, or keeps its files at a wrong place.
 
-    That is below another root, or a place that `check_files` refuses.
+    A wrong place is below another root, or refused by `check_files`.
     """
     name, way_out = experiment.name, "choose another tracking.experiment"
     if experiment.lifecycle_stage != "active":
@@ -116,7 +116,7 @@ def check_files(location: str, uri: str, name: str = "") -> None:
 
 
 def _stray_artifacts(location: str, uri: str, root: Path) -> Path | None:
-    """Returns an experiment's artifact folder if it was made for a root that is gone.
+    """Returns an experiment's artifact folder if it was made for another or a missing root.
 
     The database of a root must have its artifacts below the same root. Other databases are shared
     by several roots, so only a missing root counts.
@@ -131,13 +131,13 @@ def _stray_artifacts(location: str, uri: str, root: Path) -> Path | None:
 
 
 def restore_command(uri: str, *arguments: str) -> str:
-    """Returns a command line of MLflow in backticks, with the address that it needs."""
+    """Returns a command line of MLflow in backticks, with its URI unless this has a secret."""
     place = f"{URI_VARIABLE}={shlex.quote(uri)} " if masked(uri) == uri else ""
     return f"`{place}mlflow {' '.join(arguments)}`"
 
 
 def sync_command(folder: Path) -> str:
-    """Returns the command line, in backticks, that sends what MLflow lacks of a folder."""
+    """Returns the command line, in backticks, to send the unsent events of a folder to MLflow."""
     return f"`mtcon-ray track-sync {folder.name} --root {shlex.quote(str(folder.parents[1]))}`"
 
 
@@ -188,17 +188,17 @@ def open_client(uri: str) -> "MlflowClient":
             "characters %, ? and # in a path; choose a root without them, or install "
             "sqlalchemy>=2.1"
         )
-    # The user has chosen the folder, also through a link that is named like a folder of a root.
+    # The user has chosen the folder, perhaps by a link with the name of a root's folder.
     database = database.parent.resolve() / database.name
     check_no_links(database)
     make_folder(database.parent)
-    # Two sweeps that start together must not both make or migrate the schema.
-    # "a", because it may be another program's file: that of `uv` is `uv.lock`.
+    # Two sweeps starting together must not both make or migrate the schema.
+    # "a", because it may be another program's file: a database named `uv` would take `uv.lock`.
     with open(database.with_name(f"{database.name}.lock"), "a", opener=below) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not database.exists():
-            # Under another name, because MLflow cannot continue with the partial schema that a kill
-            # would leave.
+            # Under another name, because a kill would leave a partial schema and MLflow cannot
+            # continue with it.
             building = database.with_name(f"{database.name}.building")
             for end in ("", "-journal", "-wal", "-shm"):  # left by a process that was killed
                 remove(database.with_name(f"{building.name}{end}"))
@@ -209,18 +209,18 @@ def open_client(uri: str) -> "MlflowClient":
 
 
 def check_server(uri: str, timeout: float = 10, *, way_out: str = SPOOL) -> None:
-    """Checks that the server answers a request within `timeout` seconds; SQLite has no timeout.
+    """Raises TrackingError if the server does not answer a request within `timeout` seconds.
 
-    Raises TrackingError otherwise.
+    SQLite has no timeout.
     """
     ServerCheck(uri).answer(timeout, way_out)
 
 
 class ServerCheck:
-    """A request to the tracking server, in a thread so that a sweep is prepared meanwhile.
+    """A request to the tracking server, in a thread while a sweep is prepared.
 
-    With `experiment` the experiment of that name is checked, too. Raises UserError at once as
-    `check_login` does.
+    An experiment named by `experiment` is checked, too. Raises UserError at once as `check_login`
+    does.
     """
 
     def __init__(self, uri: str, experiment: str | None = None, root: Path = Path()) -> None:
@@ -232,7 +232,7 @@ class ServerCheck:
 
     def answer(self, timeout: float = 10, way_out: str = SPOOL) -> None:
         """Waits for the answer as `check_server` does."""
-        import_quietly()  # here, so that the seconds of the import do not count as the server's
+        import_quietly()  # else the seconds of the import would count as the server's
         self._thread.join(None if self._uri.startswith("sqlite") else timeout)
         if self._thread.is_alive():
             reason = f"no answer in {timeout:g} s"
@@ -265,7 +265,7 @@ def _reason(error: Exception) -> str:
 
 
 def ui_command(uri: str) -> str:
-    """Returns the command line that opens MLflow's UI, or the URL of the server."""
+    """Returns the command line to open MLflow's UI, or the URL of the server."""
     if is_server(uri):
         return masked(uri)
     store = shlex.quote(uri) if masked(uri) == uri else '"$MLFLOW_TRACKING_URI"'
@@ -275,8 +275,8 @@ def ui_command(uri: str) -> str:
 def first_line(error: Exception) -> str:
     """Returns an error in one line of at most 300 characters, without secrets.
 
-    Prefers the operating system's error behind it, such as "Connection refused", which is shorter
-    than the messages that the HTTP library wraps around it.
+    Prefers the operating system's error behind it, such as "Connection refused". It is shorter than
+    the HTTP library's messages around it.
     """
     cause: BaseException | None = error
     while cause is not None and not (isinstance(cause, OSError) and cause.errno):

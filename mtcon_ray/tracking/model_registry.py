@@ -1,8 +1,8 @@
 """Registration of an exported model as a version in MLflow's registry, linked to its run.
 
-The exported files are registered unchanged. Beside an ONNX file MLflow gets a description by which
-`mlflow.pyfunc` and `mlflow.onnx` load it. A `.pt2` has none: MLflow's torch flavour would trace the
-module again with shapes of its own choice, and gives no models with several outputs to pyfunc.
+The exported files are registered unchanged. For an ONNX file MLflow also gets a description, which
+`mlflow.pyfunc` and `mlflow.onnx` use to load it. A `.pt2` file gets no description: MLflow's torch
+flavour would trace the module again with its own shapes, and pyfunc could not use several outputs.
 """
 
 import platform
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 EXPORTS = "export"  # the folder of exported models among the artifacts of a run
 ONNX_FILE = "model.onnx"
-REQUIREMENTS_FILE = "requirements.txt"  # MLflow's own name; it warns of other versions
+REQUIREMENTS_FILE = "requirements.txt"  # MLflow's own name, for warnings of other versions
 
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """The MLflow run of a sweep's trial, on a server that has a model registry."""
+    """The MLflow run of a sweep's trial, on a server with a model registry."""
 
     uri: str
     run_id: str
@@ -87,7 +87,7 @@ def find_run(name: str, *, uri: str, experiment: str, folder: Path, trial: str) 
 
 
 def register_model(files: Path, name: str, run: TrackedRun) -> str:
-    """Uploads `files` as artifacts of the run and registers them; returns the version number.
+    """Uploads `files` as artifacts of the run, registers them and returns the version number.
 
     Raises TrackingError if the server rejects the files or the version.
     """
@@ -95,7 +95,7 @@ def register_model(files: Path, name: str, run: TrackedRun) -> str:
     from mlflow.exceptions import MlflowException
 
     try:
-        # A new path per registration, so that a version never overwrites an earlier one's files.
+        # A new path per registration, because a version must not overwrite earlier versions.
         place = f"{EXPORTS}/{uuid4().hex[:8]}"
         client.log_artifacts(run.run_id, str(files), place)
         if (files / ONNX_FILE).exists():
@@ -122,16 +122,16 @@ def register_model(files: Path, name: str, run: TrackedRun) -> str:
 
 
 def describe(file: Path, to: Path, *, run_id: str | None = None) -> None:
-    """Writes to `to` the files by which MLflow loads an ONNX file that lies beside them.
+    """Writes to `to` the files with which MLflow loads an ONNX file of the same folder.
 
-    Its pyfunc model takes one array, as the first input of the file, and returns a dictionary of
-    arrays by output name.
+    The pyfunc model takes a single array, as the first input of the file, and returns a dictionary
+    of arrays by output name.
     """
     import onnx
     from mlflow.models import Model, ModelSignature
 
     graph = onnx.load(file, load_external_data=False).graph
-    # Without the name of the input: pyfunc would then take dictionaries only.
+    # The input has no name here: with a name, pyfunc would take only dictionaries.
     signature = ModelSignature(_schema(graph.input, named=False), _schema(graph.output, named=True))
     model = Model(run_id=run_id, signature=signature)
     model.add_flavor(
@@ -140,7 +140,7 @@ def describe(file: Path, to: Path, *, run_id: str | None = None) -> None:
         python_version=platform.python_version(),
         data=file.name,
     )
-    # With other providers MLflow (3.17.2) warns at each load where one is not installed.
+    # With other providers MLflow (3.17.2) warns at each load if a provider is not installed.
     providers = ["CPUExecutionProvider"]
     model.add_flavor("onnx", onnx_version=onnx.__version__, data=file.name, providers=providers)
     model.save(str(to / "MLmodel"))
@@ -149,7 +149,7 @@ def describe(file: Path, to: Path, *, run_id: str | None = None) -> None:
 
 
 def _schema(values: "Iterable[ValueInfoProto]", *, named: bool) -> "Schema":
-    """Returns types and shapes of a graph's inputs or outputs; -1 is a side of any length."""
+    """Returns types and shapes of a graph's inputs or outputs, with -1 for any length."""
     from mlflow.types import Schema, TensorSpec
     from onnx.helper import tensor_dtype_to_np_dtype
 

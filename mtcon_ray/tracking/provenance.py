@@ -32,7 +32,7 @@ GIT_SAFE = (
 )  # fmt: skip
 FINGERPRINT = "mtcon.data_fingerprint"
 CACHE = "mtcon.image_cache"
-# By these, runs in MLflow can be sorted and filtered; the whole spec is an artifact.
+# Fields to sort and filter runs in MLflow. The whole spec is an artifact.
 SETTINGS = (
     "data.kind",
     "data.tasks",
@@ -54,14 +54,14 @@ SETTINGS = (
 def provenance(folder: Path) -> dict[str, str]:
     """Returns tags `mtcon.*` of this process.
 
-    They name the git state of `folder`, versions, plugins, hardware and the command. Tags that
-    cannot be determined (no git, no GPU) are omitted.
+    They name the git state of `folder`, versions, plugins, hardware and the command. Unknown tags
+    (no git, no GPU) are omitted.
     """
     return _git(folder) | _versions() | _hardware() | _origin()
 
 
 def data_tags(dataset: "Dataset") -> dict[str, str]:
-    """Returns tags `mtcon.*` that identify the data and the folder of their decoded images."""
+    """Returns tags `mtcon.*` to identify the data and the folder of their decoded images."""
     return {FINGERPRINT: dataset.fingerprint, CACHE: dataset.cache}
 
 
@@ -71,9 +71,9 @@ def place_tags(place: Mapping[str, str]) -> dict[str, str]:
 
 
 def fixed_settings(spec: RunSpec) -> dict[str, str]:
-    """Returns the fields of SETTINGS that are not searched, as text by dotted path.
+    """Returns the fields of SETTINGS as text by dotted path, without searched fields.
 
-    Fields that the spec's method or encoder lacks are omitted. A list is shown with commas.
+    Fields missing from the spec's method or encoder are omitted. A list is shown with commas.
     """
     found, searched = {}, tuple(f"{path}." for path in spec.search.space)
     whole = dump_spec(spec)
@@ -122,7 +122,7 @@ def _git(folder: Path) -> dict[str, str]:
                 capture_output=True,
                 text=True,
                 timeout=GIT_SECONDS,
-                # `git status` would take the index lock, at which the user's own git could fail.
+                # `git status` would take the index lock, and the user's own git could fail.
                 env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
             )
         except (OSError, subprocess.TimeoutExpired):

@@ -1,6 +1,6 @@
-"""Idempotent writer of one folder's MLflow runs; finds existing runs by tag after a restart.
+"""Idempotent writer of a folder's MLflow runs. It finds existing runs by tag after a restart.
 
-All methods except `mark_killed` must be called by one thread at a time.
+All methods except `mark_killed` must be called by a single thread at a time.
 """
 
 import threading
@@ -29,7 +29,7 @@ from mtcon_ray.tracking.mlflow_server import (
 PARENT = "parent"
 IDENTITY = "mtcon.id"
 ENDING_TAGS = ("mtcon.pruned", "mtcon.interrupted", "mtcon.reason")
-MAX_VALUE = 5000  # characters of a tag or parameter that every server accepts
+MAX_VALUE = 5000  # maximum length of a tag or parameter on every server
 
 # Without this tag MLflow's UI opens the experiment in its view of language-model evaluations.
 TRAINS_MODELS = {"mlflow.experimentKind": "custom_model_development"}
@@ -38,7 +38,7 @@ TRAINS_MODELS = {"mlflow.experimentKind": "custom_model_development"}
 class Runs:
     """The parent run and its child runs by name ("parent", "trial-0003").
 
-    `identity` distinguishes this folder from another one of the same name. `begun` is the first
+    `identity` distinguishes this folder from others of the same name. `begun` is the first
     event of the parent's event log. The constructor connects to the server, looks up the runs of
     this folder and deletes duplicates of a run, except the first. A duplicate exists if a request
     created a run but its answer was lost. It raises HeldError as `check_experiment` does.
@@ -50,9 +50,9 @@ class Runs:
         self.ids: dict[str, str] = {}
         self.open: dict[str, str] = {}
         self._places: dict[str, str] = {}  # artifact URIs
-        self._ended: set[str] = set()  # found as ended; a later event may reopen these
+        self._ended: set[str] = set()  # found as ended, until a later event reopens them
         self._found: dict[str, Run] = {}
-        self._bad_metrics: set[str] = set()  # names that MLflow has refused
+        self._bad_metrics: set[str] = set()  # names refused by MLflow
         self._client: MlflowClient = open_client(uri)
         self._uri, self._folder = uri, folder
         self._identity = identity
@@ -72,13 +72,13 @@ class Runs:
                 self._client.delete_run(run_id)
 
     def send(self, name: str, events: list[Event]) -> list[str]:
-        """Writes one event, or one group of events (see `sender`), to a run; creates a new run.
+        """Writes an event, or a group of events (see `sender`), to a run. Creates a new run.
 
-        Returns what MLflow will never accept; everything else of the events is written. Raises
-        HeldError if the run or its experiment was deleted, and the client's own errors if the
-        server does not answer or no longer has the run.
+        Returns the refusals that MLflow would repeat. All other parts of the events are written.
+        Raises HeldError if the run or its experiment was deleted, and the client's own errors if
+        the server does not answer or no longer has the run.
         """
-        if isinstance(events[0], Started) and name != PARENT:  # whose start is the identity
+        if isinstance(events[0], Started) and name != PARENT:  # the parent's start is the identity
             self._delete_other(name, _params(events[0]))
         if name not in self.ids and (refused := self._tried(name, self._create, events[0])):
             return refused
@@ -91,7 +91,7 @@ class Runs:
                 return self._log(name, events)
 
     def _tried(self, name: str, write: Callable[..., object], *arguments: object) -> list[str]:
-        """Calls `write` with a run's name; returns why MLflow will never accept the request.
+        """Calls `write` with a run's name, and returns the reason if MLflow refuses the request.
 
         Raises errors as `send` does.
         """
@@ -117,7 +117,7 @@ class Runs:
             raise HeldError(f"run {name} is deleted in MLflow; restore it with {command}")
 
     def mark_killed(self, limit: float) -> int:
-        """Sets open runs to KILLED; returns the number of runs set within `limit` seconds.
+        """Sets open runs to KILLED within `limit` seconds, and returns their number.
 
         May be called from any thread.
         """
@@ -125,7 +125,7 @@ class Runs:
 
         def mark() -> None:
             with suppress(IndexError):  # all are done
-                # Later, or for a run whose end was sent meanwhile, the status would be wrong.
+                # The status would be wrong later, or if the run's end was sent meanwhile.
                 while time.monotonic() < deadline:
                     name, run_id = todo.pop()
                     if name not in self.open:
@@ -136,8 +136,8 @@ class Runs:
                         marked.append(name)
 
         deadline = time.monotonic() + limit
-        # Several, because each waits for the server most of the time. Daemons, so that a server
-        # that does not answer does not delay the end of the process.
+        # Several threads, because each mostly waits for the server. Daemons, because a server
+        # without an answer must not delay the end of the process.
         threads = [threading.Thread(target=mark, daemon=True) for _ in todo[:8]]
         for thread in threads:
             thread.start()
@@ -163,7 +163,7 @@ class Runs:
     def _search(self) -> list[Run]:
         """Returns this folder's runs, active ones first.
 
-        Deleted runs are included: a run that the user deleted must not be created again.
+        Deleted runs are included, because a run deleted by the user must not be created again.
         """
         runs: list[Run] = []
         token: str | None = None
@@ -180,11 +180,11 @@ class Runs:
         return sorted(runs, key=lambda run: run.info.lifecycle_stage != "active")
 
     def _delete_other(self, name: str, params: dict[str, str]) -> None:
-        """Deletes the run of this name that was found, if it is of another configuration.
+        """Deletes the run found under this name if it has another configuration.
 
-        A mirror lacks the last trials of a lost disk. A resume from it gives their names to the
-        configurations that it suggests, and MLflow never changes a parameter. The run found may be
-        deleted already: a kill may have kept this program from making the next one.
+        A mirror lacks the last trials of a lost disk. A resume from the mirror gives their names to
+        new configurations, and MLflow never changes a parameter. The run may be deleted already, if
+        a kill prevented the creation of the next run.
         """
         found = self._found.pop(name, None)
         if found and any(found.data.params.get(k, v) != v for k, v in params.items()):
@@ -210,13 +210,13 @@ class Runs:
         self._places[name] = run.info.artifact_uri
 
     def _log(self, name: str, events: list[Event]) -> list[str]:
-        """Writes a group of events: a run's start, reports and end, as far as it has them.
+        """Writes a group of a run's events: its start, reports and end, if present.
 
-        They are written together because each call of the client is a round trip. Returns what
-        MLflow refuses, as `send` does.
+        They are written together because each call of the client is a round trip. Returns MLflow's
+        refusals as `send` does.
         """
         first, last = events[0], events[-1]
-        # MLflow's store drops a metric that it has already, with its step, time and value.
+        # MLflow's store drops a repeated metric of the same step, time and value.
         metrics = [
             Metric(key, value, event.time_ms, event.epoch)
             for event in events
@@ -224,7 +224,7 @@ class Runs:
             for key, value in event.metrics.items()
             if key not in self._bad_metrics
         ]
-        # A run that a signal handler set to KILLED gets further epochs after a resume.
+        # A run set to KILLED by a signal handler gets further epochs after a resume.
         refused = self._tried(name, self._reopen) if metrics and name in self._ended else []
         params = _params(first) if isinstance(first, Started) else {}
         tagged = [e.tags for e in events if isinstance(e, Reported | Ended) and e.tags]
@@ -245,9 +245,9 @@ class Runs:
         return refused
 
     def _batch(self, name: str, entries: Sequence[Metric | Param | RunTag]) -> list[str]:
-        """Writes entries of a run in one request; returns the names of the refused entries.
+        """Writes entries of a run in a single request, and returns the refused entries.
 
-        A server refuses a whole request because of one entry, so halves of it are tried.
+        A server refuses a whole request because of a single entry, so halves of it are tried.
         """
         if not (refused := self._tried(name, self._log_batch, entries)):
             return []
@@ -264,8 +264,8 @@ class Runs:
         return [f"{what}: {reason}"]
 
     def _log_batch(self, name: str, entries: Sequence[Metric | Param | RunTag]) -> None:
-        # MLflow's client (3.17.2) splits this into batches of at most 1,000 entries, of which at
-        # most 100 are parameters and 100 tags. Those are the limits of every server.
+        # MLflow's client (3.17.2) splits this into batches of at most 1,000 entries with at most
+        # 100 parameters and 100 tags. These are the limits of every server.
         self._client.log_batch(
             self.ids[name],
             metrics=[entry for entry in entries if isinstance(entry, Metric)],
@@ -298,7 +298,7 @@ class Runs:
         self._client.log_artifact(self.ids[name], str(path), to or None)
 
     def _own_file(self, recorded: str) -> Path:
-        """Returns the path in this folder of a file that an event log names by an absolute path.
+        """Returns the path in this folder of a file named by an absolute path in an event log.
 
         The folder may be a copy below another root, which has the same `sweeps/<name>`.
         """

@@ -2,8 +2,8 @@
 
 Training only writes event logs and never waits for the server. The sender stores its position in
 each log on disk and retries after every failure. It sends an event before it moves the position,
-and sending an event twice has no effect. The log of a run that was deleted in MLflow is held back
-until the run is restored.
+and sending an event twice has no effect. The log of a run deleted in MLflow is held back until the
+run is restored.
 """
 
 import json
@@ -42,10 +42,10 @@ log = logging.getLogger(__name__)
 class Sender:
     """Follower of the event logs `<folder>/spool/*.jsonl` that sends new events to MLflow.
 
-    parent.jsonl is the log of the parent run, the other files are those of its child runs.
-    The constructor is cheap: the thread imports mlflow. No method raises an error of the server;
-    `reason` has its text while `pending()` stays above 0. `held` has the reason by the name of each
-    log that waits for the user.
+    parent.jsonl is the log of the parent run, the other files are the logs of its child runs.
+    The constructor is cheap: the thread imports mlflow. No method raises an error of the server.
+    `reason` has its text while `pending()` stays above 0. `held` maps the names of logs held back
+    for the user to the reasons.
     """
 
     def __init__(self, folder: Path, uri: str, experiment: str) -> None:
@@ -54,12 +54,12 @@ class Sender:
         self.experiment = experiment
         self.last_error: str | None = None
         self.held: dict[str, str] = {}
-        self.refused: list[str] = []  # what the server will never accept
-        self.cpu_seconds = 0.0  # of the thread; includes importing mlflow if this thread did it
+        self.refused: list[str] = []  # records that the server will never accept
+        self.cpu_seconds = 0.0  # of the thread, and of importing mlflow if this thread did it
         self._cursors = cursors_file(folder)
         # A digest of the server and experiment, since the URI may hold a password.
         self._place = sha256(f"{uri}\n{experiment}".encode()).hexdigest()[:32]
-        # Bytes that were sent, by event log name, and artifacts: {"run": name, "event": event}
+        # Sent bytes by event log name, and deferred artifacts: {"run": name, "event": event}
         place, offsets, late = saved(folder)
         is_same = place == self._place
         self._offsets: dict[str, int] = offsets if is_same else {}
@@ -84,7 +84,7 @@ class Sender:
         self._thread.start()
 
     def drain(self, timeout: float) -> bool:
-        """Waits at most `timeout` seconds for all events to be sent; returns True if they are.
+        """Waits at most `timeout` seconds for all events to be sent, and returns True if they are.
 
         Held logs are tried once more and not waited for.
         """
@@ -99,11 +99,11 @@ class Sender:
         return not self.pending()
 
     def hurry(self, timeout: float) -> None:
-        """Makes a drain end after at most `timeout` seconds; for signal handlers."""
+        """Makes a drain end after at most `timeout` seconds, for signal handlers."""
         self._deadline = min(self._deadline, time.monotonic() + timeout)
 
     def close(self, timeout: float) -> int:
-        """Drains for at most `timeout` seconds and ends the thread; returns the events left."""
+        """Drains for at most `timeout` seconds, ends the thread and returns the events left."""
         begin = time.monotonic()
         try:
             self.drain(timeout)
@@ -116,7 +116,7 @@ class Sender:
         return self.pending()
 
     def sync(self) -> tuple[int, int]:
-        """Sends what is left in the calling thread; returns (events sent, events left).
+        """Sends all events left in the calling thread, and returns (events sent, events left).
 
         Must only run when no driver of the folder runs: a run without an end event becomes KILLED.
         """
@@ -134,26 +134,26 @@ class Sender:
         return pending - left, left
 
     def mark_killed(self) -> int:
-        """Sets open runs to KILLED in under 2 s and returns their number; for signal handlers."""
+        """Sets open runs to KILLED in under 2 s and returns their number, for signal handlers."""
         runs = self._runs
         return 0 if runs is None else runs.mark_killed(KILL_SECONDS)
 
     def pending(self) -> int:
-        """Returns the number of events that are not sent yet, deferred artifacts included."""
+        """Returns the number of unsent events, deferred artifacts included."""
         return num_left(self.folder, self._offsets) + len(self._late)
 
     @property
     def reason(self) -> str:
-        """Why events are left, in one line."""
+        """The reason for unsent events, as a single line."""
         return shown(list(self.held.values()), 2) or self.last_error or "no answer in time"
 
     def run_ids(self) -> dict[str, str]:
-        """Returns MLflow's run ids by name ("parent", "trial-0003") for the runs that exist."""
+        """Returns MLflow's run ids by name ("parent", "trial-0003") for existing runs."""
         runs = self._runs
         return {} if runs is None else dict(runs.ids)
 
     def attempt(self) -> None:
-        """Sends all new events in the calling thread; stores an error in `last_error`."""
+        """Sends all new events in the calling thread, and stores an error in `last_error`."""
         try:
             self._send_all()
         except HeldError as error:
@@ -186,10 +186,10 @@ class Sender:
             log.warning("%s; events are kept", text)
 
     def _waits(self) -> bool:
-        """Returns True if there are events that do not wait for the user."""
+        """Returns True if any unsent events do not wait for the user."""
         if ALL in self.held:
             return False
-        # Without a last line that a kill has cut: a size alone would never be reached.
+        # A last line cut by a kill does not count, because it is never sent.
         names = {path.stem for path in self._grown() if num_events(path, self._sent(path))}
         return bool((names | {item["run"] for item in self._late}) - self.held.keys())
 
@@ -215,7 +215,7 @@ class Sender:
         self._delay = 0.0
 
     def _connected(self) -> "Runs | None":
-        """Returns the folder's runs, identified by the parent's first event; None before that."""
+        """Returns the folder's runs, identified by the parent's first event, None before it."""
         import_quietly()
         from mtcon_ray.tracking.runs import Runs
 
@@ -235,7 +235,7 @@ class Sender:
         return self._offsets.get(path.stem, 0)
 
     def _send_log(self, runs: "Runs", path: Path) -> None:
-        # If this log raises, it is sent last in the next attempt, so that it does not block others.
+        # If this log raises, it is sent last in the next attempt, because it must not block others.
         self._failed.add(path.stem)
         try:
             for events, end in _groups(tail(path, self._sent(path))):
@@ -271,7 +271,7 @@ class Sender:
                 continue
             self._late.remove(item)
             if len(self._late) == num_late:
-                break  # a store that does not answer must not be waited for once per artifact
+                break  # do not wait for a failing store once per artifact
         self._save()
         self._next_late = time.monotonic() + self._longest_delay
 
@@ -280,7 +280,7 @@ class Sender:
         return DRAIN_DELAY if self._draining else LONGEST_DELAY
 
     def _save(self) -> None:
-        """Replaces the file atomically. A lost write only means that events are sent twice."""
+        """Replaces the file atomically. After a lost write, events are only sent twice."""
         state = {"place": self._place, "offsets": self._offsets, "late": self._late}
         new = self._cursors.with_suffix(".new")
         write(new, json.dumps(state))
@@ -304,9 +304,9 @@ def check_begun(folder: Path) -> Started:
 
 
 def _groups(events: list[tuple[Event, int]]) -> Iterator[tuple[list[Event], int]]:
-    """Yields groups of consecutive events that are sent in one batch, with the offset after each.
+    """Yields groups of consecutive events for a single batch, with the offset after each group.
 
-    A group is a start, as many reports as fit, and an end. Each other event is its own group.
+    A group is a start, as many reports as fit, and an end. Every other event is its own group.
     """
     group: list[Event] = []
     size = group_end = 0

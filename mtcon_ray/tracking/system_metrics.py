@@ -1,7 +1,7 @@
 """Load of a training's process and GPU, sampled once an epoch.
 
-MLflow shows metrics whose names begin with "system/" in a tab of their own. Its own sampler is a
-thread that asks the server every ten seconds; trials write to their event logs alone.
+MLflow shows metrics with names that begin with "system/" in their own tab. Its own sampler, a
+thread, asks the server every ten seconds. Trials only write to their event logs.
 """
 
 import os
@@ -26,8 +26,8 @@ class SystemMetrics:
     def sample(self) -> dict[str, float]:
         """Returns the metrics of the time since the last sample, by name.
 
-        CPU use is 100 for one busy core. A GPU's memory in use is that of all processes. Values
-        that cannot be measured are omitted.
+        CPU use is 100 per busy core. A GPU's memory in use counts all processes. Unmeasurable
+        values are omitted.
         """
         seconds = time.perf_counter() - self._seconds
         busy = 100 * (time.process_time() - self._cpu_seconds) / max(seconds, 1e-9)
@@ -47,5 +47,5 @@ class SystemMetrics:
     def _restart(self) -> None:
         self._seconds, self._cpu_seconds = time.perf_counter(), time.process_time()
         if self._device.type == "cuda":
-            # A process trains one trial after the other; each has a peak of its own.
+            # A process trains several trials in sequence, and each trial has its own peak.
             torch.cuda.reset_peak_memory_stats(self._device)

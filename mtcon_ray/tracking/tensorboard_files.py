@@ -5,7 +5,7 @@ from pathlib import Path
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.plugins.hparams.summary_v2 import hparams_pb  # `api` beside it needs TensorFlow
+from tensorboard.plugins.hparams.summary_v2 import hparams_pb  # `hparams.api` needs TensorFlow
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from mtcon_ray.base.root_files import check_no_links, check_own, remove
@@ -18,11 +18,11 @@ ENDING = ".mtcon_ray"
 
 
 class TensorBoardRun:
-    """Writer of one run's epochs to `<out>/<name>/`, after the last one that is there.
+    """Writer of a run's epochs to `<out>/<name>/`, after the last epoch in its files.
 
-    Each writer begins a file of its own. Files are never changed afterwards, since a TensorBoard
-    that shows them would stop at one that is gone; those of another run of the same name are
-    removed. Values are stored in float32.
+    Each writer begins its own file. Files are never changed afterwards, because a TensorBoard in
+    use would stop at a missing file. Files of another run of the same name are removed. Values are
+    stored in float32.
     """
 
     def __init__(self, out: Path, run: ExportedRun) -> None:
@@ -51,7 +51,7 @@ class TensorBoardRun:
             self._writer.flush()
 
     def close(self, ended: Ended | None) -> None:
-        """Closes the file; TensorBoard shows no statuses."""
+        """Closes the file. TensorBoard shows no statuses."""
         if self._writer is not None:
             self._writer.close()
 
@@ -65,7 +65,7 @@ class TensorBoardRun:
 
 
 def _last_step(file: Path) -> int:
-    """Returns the last step of an event file, -1 without one; ignores an incomplete record."""
+    """Returns the last step of an event file, or -1 without steps. Skips an incomplete record."""
     check_own(file)
     events = LegacyEventFileLoader(str(file)).Load()
     return max((event.step for event in events if event.HasField("summary")), default=-1)

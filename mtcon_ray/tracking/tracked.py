@@ -1,4 +1,4 @@
-"""Reader of a folder's runs in MLflow: what the server holds of each event log."""
+"""Reader of a folder's runs in MLflow, by event log."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,15 +16,15 @@ from mtcon_ray.tracking.mlflow_server import (
     restore_command,
 )
 
-PAGE = 500  # runs in one answer
+PAGE = 500  # runs per answer
 
 
 @dataclass(frozen=True)
 class Tracked:
-    """The runs of one event log: the number of active runs, and status and metrics of the first.
+    """The runs of an event log: the number of active runs, and status and metrics of the first.
 
-    `metrics` has the last value of each metric, `steps` those of one metric in the order of time.
-    `restore` is the command that restores the run if all of them are deleted.
+    `metrics` has the last value of each metric, `steps` the steps of a single metric in the order
+    of time. `restore` is the command to restore the run if all runs are deleted.
     """
 
     num_runs: int
@@ -37,9 +37,9 @@ class Tracked:
 def tracked_runs(
     folder: Path, uri: str, experiment: str, metric: str
 ) -> tuple[dict[str, Tracked], str | None]:
-    """Returns what MLflow holds of a folder's event logs by name ("parent", "trial-0003").
+    """Returns MLflow's runs of a folder's event logs by name ("parent", "trial-0003").
 
-    `steps` are those of `metric`. The second result is the problem of the whole experiment, if any.
+    `steps` belong to `metric`. The second result is the problem of the whole experiment, if any.
     Only reads. Raises TrackingError if the server does not answer.
     """
     check_server(uri, way_out="or leave MLflow out with --no-mlflow")

@@ -16,7 +16,7 @@ from mtcon_ray.spec.run_spec import set_value
 from mtcon_ray.tracking.exporter import ExportedRun
 from mtcon_ray.tracking.mlflow_server import first_line
 
-# What W&B records by itself would describe the process that exports, not the one that trained.
+# W&B's own records would describe the exporting process, not the training process.
 SETTINGS: dict[str, Any] = {
     "console": "off",
     "silent": True,
@@ -30,7 +30,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def is_offline() -> bool:
-    """Returns True if W&B writes files only, which `wandb sync` uploads.
+    """Returns True if W&B only writes files, which `wandb sync` can upload.
 
     Raises UserError if W&B is disabled.
     """
@@ -41,10 +41,10 @@ def is_offline() -> bool:
 
 
 class WandbRun:
-    """Writer of one run; its group is the sweep, its config the settings.
+    """Writer of a run, with the sweep as its group and the settings as its config.
 
-    Online a run that exists is continued after its last step. Offline the files of a run in `out`
-    are replaced. The project is `project`, unless W&B's own settings name one.
+    Online an existing run is continued after its last step. Offline the files of a run in `out`
+    are replaced. A project in W&B's own settings has priority over `project`.
     """
 
     def __init__(self, out: Path, project: str, run: ExportedRun) -> None:
@@ -63,7 +63,7 @@ class WandbRun:
                 id=run.identity,
                 config=config,
                 dir=str(out),
-                # Without it a run whose files are synced a second time is replaced.
+                # Without `resume`, a second sync of a run's files replaces the run.
                 resume=None if offline else "allow",
                 allow_val_change=True,
                 reinit="create_new",  # several trials run at a time
@@ -78,13 +78,13 @@ class WandbRun:
         self._next_step = self._run.starting_step
 
     def write(self, report: Reported) -> None:
-        """Logs the metrics of one epoch, unless the run has this step already."""
+        """Logs the metrics of an epoch, unless the run has this step already."""
         if report.epoch >= self._next_step:
             seconds = report.time_ms / 1000
             self._run.log({**report.metrics, "_timestamp": seconds}, step=report.epoch)
 
     def close(self, ended: Ended | None) -> None:
-        """Finishes the run; its summary has the status that it has in MLflow."""
+        """Finishes the run. Its summary has the status from MLflow."""
         status = ended.status if ended else "RUNNING"
         self._run.summary["status"] = status
         is_pruned = ended is not None and ended.tags.get("mtcon.pruned") == "true"

@@ -219,9 +219,9 @@ def num_events(path: Path, offset: int) -> int:
 def identity(path: Path) -> str:
     """Returns 32 hexadecimal digits to identify a log by its first event.
 
-    They are a tag of the MLflow runs, which a resumed sweep needs to find the runs. So they must
-    never change: they are a hash of the first event and the length of its line, as Python prints
-    the parsed JSON.
+    They are a tag of the MLflow runs, which a resumed sweep needs to find the runs. Therefore they
+    must never change. They are a hash of the first event, as Python prints the parsed JSON, and of
+    the length of its line.
     """
     with open(path, "rb", opener=below) as file:
         line = file.readline()

@@ -73,10 +73,10 @@ class Reported(Event, kind="report"):
     seconds: float | None = None
 
     def seconds_since(self, before: Event) -> float:
-        """Returns the seconds since the event before this one in its log, at least 0."""
+        """Returns the seconds since the previous event in the log, at least 0."""
         if self.seconds is not None:
             return self.seconds
-        # The start is written by the driver, whose clock may be ahead of the trial's node.
+        # The driver writes the start, and its clock may be ahead of the trial's node.
         return max(0, self.time_ms - before.time_ms) / 1000
 
     def to_json(self) -> dict[str, Any]:

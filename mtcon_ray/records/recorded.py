@@ -159,7 +159,7 @@ def load_recorded(path: Path, overrides: Iterable[str] = ()) -> "RunSpec":
 def check_evaluation(folder: Path) -> None:
     """Raises SweepError if the sweep or training was evaluated by another version's protocol.
 
-    Its scores could not be compared with this version's. A damaged plan also raises SweepError.
+    The scores of two protocols cannot be compared. A damaged plan also raises SweepError.
     """
     plan = read_plan(folder / PLAN_FILE)
     if plan is not None and plan.evaluation != EVALUATION:

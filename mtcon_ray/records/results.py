@@ -60,7 +60,7 @@ class TrialResult:
 
     @property
     def last_metrics(self) -> dict[str, float]:
-        """Metrics of the last completed epoch, at the end with test scores; {} before the first."""
+        """Metrics of the last completed epoch, with test scores at the end. {} before epoch 1."""
         return self.reports[-1][1] if self.reports else {}
 
     @property
@@ -86,7 +86,7 @@ class TrialResult:
 
     @property
     def configuration(self) -> str:
-        """The searched values as text, equal for trials with other seeds."""
+        """The searched values as text, equal for trials that differ only in their seeds."""
         return json.dumps(self.params, sort_keys=True)
 
     @property
@@ -180,14 +180,14 @@ class SweepResults:
     def configurations(self) -> list[Configuration]:
         """Returns the configurations with their full-budget trials, the winner's first.
 
-        Configurations with all seeds come first, by mean value, then the incomplete ones.
+        Configurations with all seeds come first, by mean value, then incomplete configurations.
         """
         found = by_configuration(trial for trial in self.ranked() if trial.full_budget)
         repeats = self.recorded.search.repeats
         return sorted(found, key=lambda c: (len(c.trials) < repeats, -c.value))
 
     def required_winner(self) -> TrialResult:
-        """Returns the winner. Raises MtconError without one."""
+        """Returns the winner. Raises MtconError without a winner."""
         if self.winner is None:
             raise MtconError(f"no trial of {self.name!r} has trained for its full budget yet")
         return self.winner
@@ -200,8 +200,8 @@ class SweepResults:
     def to_frame(self) -> "DataFrame":
         """Returns a table with a row per trial, best first.
 
-        Columns: trial, state, seed, epochs (its budget), epoch (the last one), value, seconds, then
-        the searched fields by path, then the metrics of the last epoch.
+        Columns: trial, state, seed, epochs (its budget), epoch (its last), value, seconds, then the
+        searched fields by path, then the metrics of the last epoch.
         """
         from pandas import DataFrame
 
@@ -247,7 +247,7 @@ def load_run(folder: Path) -> TrialResult:
 
 
 def load_single(folder: Path) -> SweepResults:
-    """Returns a single training as a sweep of one trial. Raises SweepError if there is none."""
+    """Returns a training as a sweep with a single trial. Raises SweepError if it does not exist."""
     events = EventLog.read(paths.parent_log(folder))
     if not events:
         raise SweepError(f"{folder} must hold a single training, got no event log in it")

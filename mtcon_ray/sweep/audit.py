@@ -48,7 +48,7 @@ from mtcon_ray.tracking.tracked import Tracked, tracked_runs
 from mtcon_ray.training import checkpoint
 
 PARENT = "parent"
-# Metric of every trained epoch, whose steps are compared one by one.
+# Metric of every trained epoch. Its steps are compared singly.
 LOSS = "loss"
 CUT, SETTLED, SENT = "the line is cut off", "the study takes it over", "its events are sent again"
 REMOVED, ENDED = "it is removed", "the event log gets the study's end"
@@ -252,7 +252,7 @@ class Audit:
         epoch = selected_epoch(values, self.spec.evaluate.select)
         written: int = state["epoch"]
         # The network is written before the event, so a kill in between leaves a newer network.
-        # Workers of a distributed trial also leave one: they train while Tune stops the trial.
+        # Workers of a distributed trial can leave it too, as they train while Tune stops the trial.
         status, _ = trial_status(events)
         is_newer = not status.is_final and written > (epoch or 0)
         if status is Status.PRUNED and self.spec.resources.worker_range[1] > 1:

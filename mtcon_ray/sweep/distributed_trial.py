@@ -106,7 +106,7 @@ def distributed_trial(config: dict[str, Any]) -> None:
 
 
 def _train_as_worker(config: dict[str, Any]) -> None:
-    """Trains on one worker. Every rank reports equally often, because `report` is a barrier."""
+    """Trains on a worker. Every rank reports equally often, because `report` is a barrier."""
     group = ray.util.get_current_placement_group()
     assert group is not None
     # Reported before anything slow: the cleanup needs it if the trial is stopped early.

@@ -13,7 +13,7 @@ from mtcon_ray.spec.schedulers import Halving
 
 
 class Rung:
-    """The rung of one sweep.
+    """The rung of a sweep.
 
     `epochs` returns a trial's own number of epochs. Two probes are `every` epochs apart.
     """

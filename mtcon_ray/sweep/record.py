@@ -135,11 +135,11 @@ class SweepRecord:
                 spool.append(Artifact(path=str(file), to="checkpoints"))
 
     def spool(self, trial: FrozenTrial) -> EventLog:
-        """Returns the event log of one trial."""
+        """Returns the event log of a trial."""
         return EventLog(trial_log(self.folder, trial.user_attrs[TRIAL]))
 
     def checkpoints(self, trial: FrozenTrial) -> Path:
-        """Returns the directory of one trial's checkpoints."""
+        """Returns the directory of a trial's checkpoints."""
         return checkpoint_folder(self.folder, str(trial.user_attrs[TRIAL]))
 
     def epochs(self, trial: FrozenTrial) -> int:

@@ -33,7 +33,7 @@ class Driver(Protocol):
 
     @property
     def exhausted(self) -> bool:
-        """True if the sweep's time is used up: running trials continue, none is suggested."""
+        """True if the sweep's time is used up: running trials continue, no trial is suggested."""
 
     def halt(self, reason: str) -> None:
         """Ends the sweep, because every further trial would fail for this reason too."""
@@ -45,7 +45,7 @@ class Driver(Protocol):
         """Called when a trial has ended or waits at a rung."""
 
     def explain(self, trial: FrozenTrial) -> str:
-        """Returns why a trial's process failed, in one line."""
+        """Returns the reason for a trial's failure as a single line."""
 
     def recorded(self, trial: FrozenTrial) -> Mapping[int, float]:
         """Returns the values of the objective in the trial's event log, by epoch."""

@@ -276,7 +276,7 @@ def record_last(work: Assignment) -> None:
 
 
 def _from_last(run: Trainer) -> Iterator[Progress]:
-    """Yields a resumed run's last epoch, then the new ones.
+    """Yields a resumed run's last epoch, then the new epochs.
 
     The last epoch may be in the checkpoint but not in the event log.
     """

@@ -49,7 +49,7 @@ def _retry_lost_resets() -> None:
     """Makes Tune retry a trial if a reused process is lost before it begins the trial.
 
     Until then the trial is pending, and Tune handles the loss twice. As a loss of the process it
-    puts the trial back. As a loss of the task it ends the pending trial, whatever `max_failures`.
+    puts the trial back. As a loss of the task it ends the pending trial, despite `max_failures`.
     For a running trial, Tune handles only the loss of the task. This patch does the same here.
     """
     failed = TuneController._actor_failed

@@ -81,7 +81,7 @@ def artifact_location(uri: str, root: Path) -> str | None:
     """Returns the artifact URI of a new experiment, or None if a server chooses its own."""
     if is_server(uri):
         return None
-    # MLflow would make the folder readable by others. If it cannot be made, uploads wait.
+    # Made here: MLflow's folder would be readable by others. If this fails, uploads wait.
     with suppress(OSError):
         make_folder(mlflow_artifacts(root))
     return mlflow_artifacts(root).as_uri()
@@ -165,7 +165,7 @@ def import_quietly() -> None:
 
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("mlflow").setLevel(logging.WARNING)
-    # This logger prints a stack trace of every failed query; the client raises the error anyway.
+    # This logger prints a stack trace of every failed query, but the client raises it anyway.
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
 
 
@@ -273,7 +273,7 @@ def ui_command(uri: str) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """Returns an error in one line of at most 300 characters, without secrets.
+    """Returns an error as a single line of at most 300 characters, without secrets.
 
     Prefers the operating system's error behind it, such as "Connection refused". It is shorter than
     the HTTP library's messages around it.

@@ -161,7 +161,7 @@ class Runs:
         return str(experiment.experiment_id)
 
     def _search(self) -> list[Run]:
-        """Returns this folder's runs, active ones first.
+        """Returns this folder's runs, active runs first.
 
         Deleted runs are included, because a run deleted by the user must not be created again.
         """

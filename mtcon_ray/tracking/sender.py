@@ -1,4 +1,4 @@
-"""Sender of one folder's event logs to MLflow, in a thread of the driver.
+"""Sender of a folder's event logs to MLflow, in a thread of the driver.
 
 Training only writes event logs and never waits for the server. The sender stores its position in
 each log on disk and retries after every failure. It sends an event before it moves the position,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.5
 FIRST_DELAY, LONGEST_DELAY, DRAIN_DELAY = 0.5, 30.0, 1.0
 KILL_SECONDS = 1.8
-METRICS_AT_ONCE = 800  # of the 1,000 entries of a batch; the rest is for parameters and tags
+METRICS_AT_ONCE = 800  # of the 1,000 entries of a batch, with room for parameters and tags
 SYNC_ATTEMPTS = 5  # attempts without progress before `sync` gives up
 ALL = ""  # name in `held` if nothing can be sent
 

@@ -1,4 +1,4 @@
-"""Event files of TensorBoard, one folder per run."""
+"""Event files of TensorBoard, with a folder per run."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from mtcon_ray.base.root_files import check_no_links, check_own, remove
 from mtcon_ray.records.events import Ended, Reported
 from mtcon_ray.tracking.exporter import ExportedRun
 
-# TensorBoard reads all files of a folder whose names contain "tfevents". The ending distinguishes
+# TensorBoard reads all files of a folder with "tfevents" in their names. The ending distinguishes
 # these files from the user's own.
 ENDING = ".mtcon_ray"
 

@@ -1,4 +1,4 @@
-"""Runs of Weights & Biases; the user's WANDB_MODE decides whether they are uploaded."""
+"""Runs of Weights & Biases. The user's WANDB_MODE decides whether they are uploaded."""
 
 import os
 from pathlib import Path

@@ -138,7 +138,7 @@ def scaled_by(data: LabelledFeatures, factor: torch.Tensor) -> LabelledFeatures:
 def scikit_accuracy(
     label: str, train: LabelledFeatures, val: LabelledFeatures, test: LabelledFeatures
 ) -> float:
-    """Returns the test accuracy with the penalty best on val, or with the largest such penalty."""
+    """Returns the test accuracy with the best penalty on val, the largest of equal penalties."""
     scaler = StandardScaler().fit(train.features.double().numpy())
     parts = [part.known(label) for part in (train, val, test)]
     xs = [scaler.transform(part.features.double().numpy()) for part in parts]

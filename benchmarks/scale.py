@@ -92,7 +92,7 @@ class Growth(Callbacks):
         self.resident.append(resident_bytes())
 
     def cost(self, mark: int) -> "Cost":
-        """Returns the cost over the WINDOW before a mark, without the sweep's first AT_ONCE."""
+        """Returns the cost over the WINDOW before a mark, without the first AT_ONCE trials."""
         first = max(AT_ONCE, mark - WINDOW)
         seconds, busy = (
             (each[mark - 1] - each[first - 1]) / (mark - first)

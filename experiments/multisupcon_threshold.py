@@ -34,7 +34,7 @@ METHODS = {"MultiSupCon_0.1": 0.1, "MultiSupCon_0.3": 0.3, "MultiSupCon_0.5": 0.
 
 
 def cell(threshold: float) -> Cell:
-    """Returns the training with a threshold, shared with the paper's table if it is in it."""
+    """Returns the training with a threshold, shared with table 1 for the paper's thresholds."""
     system = f"multisupcon-{threshold}"
     if system in SYSTEMS:
         return Cell(DATA, system)

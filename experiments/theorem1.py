@@ -53,7 +53,7 @@ CONSTANT = 0.3  # of the bound, which the theorem leaves open
 NOISES = (1.0, 2.0, 4.0, 8.0)  # of a single task of six
 NUM_TASKS = (4, 8, 16, 32)
 WEIGHTINGS = ("equal weights", "weights 1 / sigma^2", "noisy task left out")
-# Different also in grey.
+# Also distinguishable in grey.
 LOOKS: dict[str, dict[str, Any]] = {
     WEIGHTINGS[0]: {"color": plotting.VERMILLION, "marker": "s", "linestyle": "--"},
     WEIGHTINGS[1]: {"color": plotting.BLUE, "marker": "o"},

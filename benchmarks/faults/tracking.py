@@ -69,7 +69,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: Proxy
 
     def _answer(self) -> None:
-        """Answers a request in the way of the proxy."""
+        """Answers a request as the proxy's `way` requires."""
         way = self.server.way
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if way is not None:

@@ -68,7 +68,7 @@ def run_commands(
 
 
 def visible(folder: Path) -> set[str]:
-    """Returns the paths in which a refused command must not leave new files."""
+    """Returns the existing paths, except for files that a failed command may leave."""
     inner = ("", "shop", "root", "root/sweeps", "root/runs", "tmp")
     entries = (
         entry for name in inner if (folder / name).is_dir() for entry in (folder / name).iterdir()

@@ -127,7 +127,7 @@ def _row(rows: Rows, rng: Random) -> str:
 
 
 def _quote(rows: Rows, rng: Random) -> str:
-    """Puts in quotes without a closing quote, or around separators and line ends."""
+    """Inserts unclosed quotes, or quotes around separators and line ends."""
     row = rows[rng.randrange(len(rows))] or rows[0]
     cell = rng.randrange(len(row))
     row[cell] = rng.choice(('"', '"x', 'x"y', '"a""', '"a,b"', '"a\nb"', '"' * 5, "'a,b'"))

@@ -1,4 +1,4 @@
-"""Rows that compare a GPU's values with the CPU's, or with another method on the GPU."""
+"""Rows that compare a GPU's values with the CPU's, or with another computation on the GPU."""
 
 import warnings
 from collections.abc import Iterator

@@ -155,7 +155,7 @@ def multitask_loss(
     z_by_task: dict[str, Tensor], labels: dict[str, Tensor], temperature: float
 ) -> Tensor:
     """Returns the sum over tasks of SupContrast's loss. The rows of a pair are neighbours."""
-    # supcontrast_loss divides products of rows by TEMPERATURE. Scaling the rows changes it.
+    # supcontrast_loss divides products of rows by TEMPERATURE. Scaled rows replace it.
     scale = math.sqrt(TEMPERATURE / temperature)
     losses = [
         supcontrast_loss(scale * z_by_task[task].unflatten(0, (-1, 2)), labels_B)

@@ -184,7 +184,7 @@ DATA_SETS = {
 
 @dataclass(frozen=True)
 class DataChoice:
-    """The user's choice of images: an element of CHOICES for all data sets, or None for the best.
+    """The user's choice of images: an element of CHOICES for all, or None for the best available.
 
     `paper_data` holds a folder for each kind of data, such as zappos50k. `photos` holds
     fashion_shoes and fashion_products. Subsets of their tables are written to `subsets`.

@@ -15,13 +15,13 @@ UNTRAINED = Cell("", "untrained")
 
 
 def answer_at(setting: Setting, answer: Answer) -> Answer:
-    """Returns the answer, or the note of a too small budget."""
+    """Returns the answer, or a note on the too small budget."""
     is_judged = setting.budget.judges or answer == "not testable here"
     return answer if is_judged else "not judged at this budget"
 
 
 def powered(answer: Answer, smallest: float | None, printed: float | None) -> Answer:
-    """Returns the answer, or the note of too little power for the paper's printed difference.
+    """Returns the answer, or a note on too little power for the paper's printed difference.
 
     `smallest` is the detectable difference, and `printed` the paper's difference from the margin,
     both as fractions.
@@ -34,8 +34,8 @@ def powered(answer: Answer, smallest: float | None, printed: float | None) -> An
 def comparable(setting: Setting, answer: Answer, *, is_held_out: bool) -> Answer:
     """Returns the answer, or a note if the start of the networks alone may explain it.
 
-    The papers' claims about held-out labels concern networks started from ImageNet: training must
-    keep its features. A network with a random start has no such features.
+    The papers' claims about held-out labels concern networks started from ImageNet. They ask how
+    much of ImageNet's features training keeps, which a random start cannot answer.
     """
     is_decided = answer in ("holds", "does not hold", "undecided", "cannot be decided here")
     is_asked = setting.budget.is_pretrained or not is_held_out

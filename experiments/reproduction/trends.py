@@ -116,8 +116,8 @@ def trend(x: Sequence[float], by_x: Sequence[Sequence[float]]) -> Interval | Non
 class Tested:
     """A claim of a positive `difference`, with its two-sided p, not yet corrected for others.
 
-    `ours` is the difference for readers and `error` its standard error. `paper` is the difference
-    printed in the paper. They are fractions. A claim with a `why` was not measured, or on too few
+    `ours` is the difference as text for readers. `error` is its standard error and `paper` the
+    printed difference, both as fractions. A claim with a `why` was not measured, or on too few
     seeds for a test.
     """
 
@@ -209,7 +209,7 @@ def seeds_tested(claim: str, by_seed: Sequence[float], *, in_points: bool = True
     if why := too_few_seeds(len(by_seed)):
         return Tested(claim, found, ours, why=why)
     spread = stdev(by_seed) / math.sqrt(len(by_seed))
-    # Equal in all seeds, such as accuracies of 1.0: either no difference or no spread.
+    # Equal in all seeds, such as accuracies of 1.0: a zero difference, or no spread.
     size = abs(found.value) / spread if spread else (math.inf if found.value else 0.0)
     return Tested(claim, found, ours, 2 * float(t.sf(size, len(by_seed) - 1)))
 

@@ -90,7 +90,7 @@ def _fixed_kind(raw: dict[str, Any]) -> NodeKind:
 def _size(resources: dict[str, Any]) -> tuple[float, float]:
     """Returns the CPUs and GPUs of a node type.
 
-    Without CPUs the size is unknown: on AWS Ray takes it from the type of the machine.
+    Without CPUs the size is unknown. On AWS Ray takes it from the type of the machine.
     """
     unknown = ANY_SIZE if "CPU" not in resources else 0
     cpus, gpus = (float(resources.get(name, unknown)) for name in ("CPU", "GPU"))

@@ -19,6 +19,7 @@ from mtcon_ray.export.trained_network import load_network
 from mtcon_ray.spec.evaluate import selected_epoch
 from mtcon_ray.spec.run_spec import RunSpec, with_values
 from mtcon_ray.training import checkpoint, trainer
+from mtcon_ray.training.distributed import Ranks
 from mtcon_ray.training.step import Update
 from mtcon_ray.training.trainer import Trainer
 from tests.training.trainer.cuts import CPU, STEPS_PER_EPOCH, check_same_end, stop_before, untimed
@@ -143,6 +144,19 @@ def test_the_time_while_an_epoch_is_recorded_does_not_count(
     for progress in start(tmp_path):
         clock.now += 1000
         assert progress.metrics["images_per_second"] == pytest.approx(16)
+
+
+def test_only_the_first_worker_writes_or_waits_for_its_device(
+    start: Callable[..., Trainer], spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = start(tmp_path, with_values(spec, {"train.checkpoint_seconds": 0}))
+    clock = Clock(monkeypatch, step=1, save=0)
+    clock.now = 1e9  # any checkpoint is due
+    assert run._save_is_due()
+    run.ranks = Ranks(1, 2)
+    assert not run._save_is_due()
+    run._save_last()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_killed_within_an_epoch_repeats_the_steps_since_its_checkpoint(

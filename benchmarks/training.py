@@ -113,7 +113,7 @@ def spec_of(
                 "lr": 0.01,
                 "precision": precision,
                 "compile": compile,
-                "checkpoint_every": ALWAYS_LATER,
+                "checkpoint_seconds": ALWAYS_LATER,
             },
             "evaluate": {"every": ALWAYS_LATER},
         }

@@ -75,6 +75,7 @@ def test_the_encoder_is_probed_as_it_is_built(
         assert state.keys() == built.keys()
         assert all(torch.equal(state[name], built[name]) for name in built)
     again = make_run(spec, tmp_path)
+    assert again.resume() is None
     assert list(again) == []
     assert again.last == only
 

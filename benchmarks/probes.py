@@ -25,11 +25,12 @@ from benchmarks.timing import Times, interleaved, ratio
 from benchmarks.training import opened, spec_of
 from mtcon_ray.base import metrics
 from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.data.splits import SPLITS, Split
+from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.data.views import evaluation_views
 from mtcon_ray.evaluation.probe import LabelledFeatures
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.models.network import Network
+from mtcon_ray.spec.data.base import Split
 from mtcon_ray.spec.evaluate import SGDProbeSpec
 from mtcon_ray.spec.run_spec import RunSpec, with_values
 from mtcon_ray.training.trainer import Trainer

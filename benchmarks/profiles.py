@@ -28,7 +28,8 @@ from mtcon_ray.data.augmentations import (
     normalise_,
 )
 from mtcon_ray.data.resizing import crop_by_taps
-from mtcon_ray.data.views import ViewParameters, ViewsSpec, draw_parameters
+from mtcon_ray.data.views import ViewParameters, draw_parameters
+from mtcon_ray.spec.views import ViewsSpec
 from mtcon_ray.training.device import keep_freed_memory
 
 VIEWS = ("two views of 64 images, 64 px", "microseconds", "share")

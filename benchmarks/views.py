@@ -23,7 +23,8 @@ from torchvision import transforms
 from benchmarks.machine import finish, usable_cores
 from benchmarks.table import markdown
 from benchmarks.timing import interleaved, ratio
-from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
+from mtcon_ray.data.views import draw_parameters, make_views
+from mtcon_ray.spec.views import ViewsSpec
 from mtcon_ray.training.device import keep_freed_memory
 
 BATCH = 64

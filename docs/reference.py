@@ -1,4 +1,4 @@
-"""Generator of docs/spec.md, docs/commands.md and the packaged schema.
+"""Generator of docs/spec.md and docs/commands.md.
 
 Run it by `python docs/reference.py`.
 """
@@ -15,7 +15,7 @@ from mtcon_ray.cli.main import program
 from mtcon_ray.spec.run_spec import RunSpec
 
 DOCS = Path(__file__).parent
-PACKAGED = DOCS.parent / "mtcon_ray" / "spec" / "spec.schema.json"
+
 SCHEMA: dict[str, Any] = RunSpec.model_json_schema()
 BOUNDS = {
     "minimum": "≥ {}",
@@ -175,6 +175,5 @@ def cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PACKAGED.write_text(json.dumps(SCHEMA, indent=1) + "\n", encoding="utf-8")
     (DOCS / "spec.md").write_text(spec_page(), encoding="utf-8")
     (DOCS / "commands.md").write_text(commands_page(), encoding="utf-8")

@@ -3,10 +3,13 @@
 import torch
 
 from mtcon_ray.data.sources import SOURCES
-from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
+from mtcon_ray.data.views import draw_parameters, make_views
 from mtcon_ray.losses import mtcon
 from mtcon_ray.models.encoders import ENCODERS
 from mtcon_ray.models.network import projections
+from mtcon_ray.spec.data.own import SyntheticSpec
+from mtcon_ray.spec.encoders import SmallSpec
+from mtcon_ray.spec.views import ViewsSpec
 
 TASKS = ("shape", "colour")
 STEPS, BATCH = 100, 32
@@ -17,15 +20,12 @@ VIEWS = ViewsSpec(size=24, hue=0.02, saturation=0.2, grayscale=0.0, crop_scale=(
 def train() -> list[float]:
     """Trains an encoder with a head per task on synthetic images and returns the loss per step."""
     torch.manual_seed(0)
-    source = SOURCES["synthetic"]  # images that the project makes itself
-    spec = source.Spec.model_validate({"kind": "synthetic", "tasks": TASKS, "num_items": 200})
-    data = source(spec)
+    data = SOURCES["synthetic"](SyntheticSpec(tasks=TASKS, num_items=200))  # images made here
     images = torch.from_numpy(data.decode(range(200), 32)[0])  # uint8 [200, 32, 32, 3]
     columns = data.read_labels().labels
     labels = {task: torch.from_numpy(columns[task]) for task in TASKS}  # int64 [200], -1: unknown
 
-    kind = ENCODERS["small"]
-    encoder = kind(kind.Spec.model_validate({"name": "small", "width": 8}))
+    encoder = ENCODERS["small"](SmallSpec(width=8))
     network = projections(TASKS, dim=32, hidden=None)(encoder)  # its rows have length 1
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
 

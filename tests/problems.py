@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mtcon_ray.data.batch import Problem
+from mtcon_ray.spec.problem import Problem
 
 
 def problem(*tasks: str, **changes: Any) -> Problem:

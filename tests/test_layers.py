@@ -13,9 +13,9 @@ PACKAGE = Path(__file__).parent.parent / "mtcon_ray"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "version"),
     ("base",),
+    ("spec",),
     ("data", "losses", "models"),
     ("methods",),
-    ("spec",),
     ("evaluation", "training"),
     ("plan",),
     ("export",),
@@ -178,7 +178,7 @@ def test_every_row_exists() -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("mtcon_ray.data.views", "def f():\n    from ..spec import RunSpec"),
+        ("mtcon_ray.spec.views", "def f():\n    from ..data import views"),
         ("mtcon_ray.losses.weighting", "from mtcon_ray import plan"),
         ("mtcon_ray.cluster.jobs", "import optuna"),
         ("mtcon_ray.training.trainer", "import os\nos.environ['X']"),

@@ -12,9 +12,10 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from benchmarks.gpu.bench import Bench, Lines
-from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
+from mtcon_ray.data.views import draw_parameters, make_views
 from mtcon_ray.errors import DivergedError
 from mtcon_ray.spec.run_spec import RunSpec, with_values
+from mtcon_ray.spec.views import ViewsSpec
 from mtcon_ray.testing import check_chunks, start
 from mtcon_ray.training.step import Update, compute_gradients, update
 from mtcon_ray.training.trainer import Trainer

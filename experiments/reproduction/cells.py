@@ -17,7 +17,7 @@ from typing import Any
 from experiments.reproduction.budgets import Budget
 from experiments.reproduction.data import DATA_SETS, DataChoice, Source
 from mtcon_ray.comparison.tuning import TuneSpec, Tuning, make_tuning
-from mtcon_ray.data.sources.recipes import RECIPES
+from mtcon_ray.spec.recipes import RECIPES
 from mtcon_ray.spec.run_spec import RunSpec, apply_override, parse_spec, set_value
 
 

@@ -8,10 +8,10 @@ import torch
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import checkpoint_folder, kept_model
 from mtcon_ray.comparison.row import Row
-from mtcon_ray.data.splits import Split
 from mtcon_ray.evaluation.features import extract_projections
 from mtcon_ray.export.trained_network import Opened, open_checkpoint
 from mtcon_ray.records.results import TrialResult
+from mtcon_ray.spec.data.base import Split
 
 
 def open_trained(row: Row, trial: TrialResult, root: Path) -> Opened:

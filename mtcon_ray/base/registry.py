@@ -1,9 +1,8 @@
-"""Base class of all spec sections, and registries of classes selected by name in a spec.
+"""Base class of all spec sections, and registries of sections selected by name in a spec.
 
-Each registered class (a method, an encoder, a data source) has its own nested `Spec`. A field of
-the spec selects a class and is annotated with `Choice(TABLE, "name")`. pydantic turns it into a
-discriminated union over the table's content when the schema is built. So a new method is a single
-new file.
+Each kind of a section (a method, an encoder, a kind of data) has a class of its own. A field of the
+spec selects a kind and is annotated with `Choice(TABLE, "name")`. pydantic turns it into a
+discriminated union over the table's content when the schema is built.
 """
 
 import re
@@ -11,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
-from typing import Annotated, Any, Generic, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Generic, TypeVar, cast, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -161,39 +159,61 @@ WritableUrl = Annotated[str, AfterValidator(writable_url)]
 """A URL of an object store that is written to."""
 
 T = TypeVar("T")
+S = TypeVar("S", bound=type[Spec])
 
 
 class Table(Generic[T]):
-    """Registry of classes by name, for example of methods.
+    """Registry of sections of a spec by name, and of the classes which they configure.
 
-    `table.register("name")` is a class decorator. `table["name"]` returns the class. For an unknown
-    name it raises SpecError with the nearest name. Iteration yields the sorted names. `what`
-    names the kind of class in messages.
+    `table.declare` registers a section of this package with the place of its class, which
+    `table["name"]` imports. So a spec is validated without torch. `table.register` registers a
+    plugin's class with its nested `Spec`. An unknown name raises SpecError with the nearest name.
+    Iteration yields the sorted names. `what` names the kind of class in messages.
     """
 
     def __init__(self, what: str) -> None:
         self.what = what
-        self._classes: dict[str, type[T]] = {}
+        self._specs: dict[str, Any] = {}
+        self._classes: dict[str, type[T] | str] = {}
+
+    def declare(self, name: str, place: str) -> Callable[[S], S]:
+        """Returns a decorator of the section for the class at `place`, "module:Class"."""
+
+        def add(section: S) -> S:
+            self._add(name, section, place)
+            return section
+
+        return add
 
     def register(self, name: str) -> Callable[[type[T]], type[T]]:
-        """Returns a class decorator that registers a class under a name, which must be unused."""
+        """Returns a decorator of a class with a nested `Spec`, for a name that must be unused."""
 
         def add(cls: type[T]) -> type[T]:
-            assert name not in self._classes, (
-                f"{name!r} is claimed by {self._classes[name]} and {cls}"
-            )
-            self._classes[name] = cls
+            self._add(name, cls.Spec, cls)  # type: ignore[attr-defined]
             return cls
 
         return add
 
+    def _add(self, name: str, section: Any, cls: type[T] | str) -> None:
+        assert name not in self._specs, f"{name!r} is claimed by {self._classes[name]} and {cls}"
+        self._specs[name], self._classes[name] = section, cls
+
+    def spec(self, name: str) -> Any:
+        """Returns the section of this name, a class. Imports nothing."""
+        if name not in self._specs:
+            raise SpecError(f"unknown {self.what} {name!r}{nearest(name, self._specs)}")
+        return self._specs[name]
+
     def __getitem__(self, name: str) -> type[T]:
-        if name not in self._classes:
-            raise SpecError(f"unknown {self.what} {name!r}{nearest(name, self._classes)}")
-        return self._classes[name]
+        self.spec(name)
+        found = self._classes[name]
+        if isinstance(found, str):
+            module, _, attribute = found.partition(":")
+            found = self._classes[name] = cast(type[T], getattr(import_module(module), attribute))
+        return found
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(self._classes))
+        return iter(sorted(self._specs))
 
 
 class Choice:
@@ -212,7 +232,7 @@ class Choice:
         self, source: type[Any], handler: GetCoreSchemaHandler
     ) -> CoreSchema:
         # Runs when the spec's class is defined, and again by `rebuild`.
-        choices = {name: handler.generate_schema(self.table[name].Spec) for name in self.table}
+        choices = {name: handler.generate_schema(self.table.spec(name)) for name in self.table}
         union = core_schema.tagged_union_schema(choices, discriminator=self.key)
         return core_schema.no_info_before_validator_function(self._with_key, union)
 
@@ -228,12 +248,6 @@ class Choice:
         if isinstance(value, dict) and self.default is not None:
             return {self.key: self.default, **value}
         return value
-
-
-def import_folder(package: str, path: list[str]) -> None:
-    """Imports all modules of a package's folder in sorted order, which registers their classes."""
-    for module in sorted(iter_modules(path), key=lambda m: m.name):
-        import_module(f"{package}.{module.name}")
 
 
 @cache
@@ -280,7 +294,7 @@ def _fields(section: type[Spec], prefix: str = "") -> Iterator[tuple[str, list[A
         parts = [*_parts(field.annotation), *field.metadata]
         yield path, parts
         tables = [part.table for part in parts if isinstance(part, Choice)]
-        kinds = [table[kind].Spec for table in tables for kind in table]
+        kinds = [table.spec(kind) for table in tables for kind in table]
         specs = [part for part in parts if isinstance(part, type) and issubclass(part, Spec)]
         for each in kinds or specs:
             yield from _fields(each, f"{path}.")

@@ -17,9 +17,10 @@ from mtcon_ray.data.image_names import IMAGE_ENDINGS
 from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.sources.files import evenly
 from mtcon_ray.data.sources.table import TableSource
-from mtcon_ray.data.splits import NUMBERED, SPLITS, Split, split_names
+from mtcon_ray.data.splits import NUMBERED, SPLITS, split_names
 from mtcon_ray.data.table_file import TableFile, read_table_file
 from mtcon_ray.errors import DataError
+from mtcon_ray.spec.data.base import Split
 
 # For names without spaces and signs. The names of the second line need a word such as ID.
 GROUP_NAMES = re.compile(

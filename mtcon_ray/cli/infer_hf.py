@@ -6,12 +6,13 @@ from pathlib import Path
 from mtcon_ray.cli.infer_columns import path_for_spec, spec_name
 from mtcon_ray.cli.infer_labels import BY_HAND, MAX_CLASSES, Inferred, LabelSet, guess_labels
 from mtcon_ray.data.arrow_files import ArrowFiles
-from mtcon_ray.data.cells import LIST_SEPARATOR, texts_of
+from mtcon_ray.data.cells import texts_of
 from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.data.image_names import ROW_ENDINGS, is_image
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.errors import DataError
+from mtcon_ray.spec.data.own import LIST_SEPARATOR
 
 
 @dataclass(frozen=True, kw_only=True)

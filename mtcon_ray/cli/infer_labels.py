@@ -11,20 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mtcon_ray.data.batch import MISSING
-from mtcon_ray.data.cells import (
-    LIST_SEPARATOR,
-    MINUS_ONE,
-    are_decimals,
-    are_whole,
-    as_bits,
-    parts_of,
-    separator_of,
-)
+from mtcon_ray.data.cells import MINUS_ONE, are_decimals, are_whole, as_bits, parts_of, separator_of
 from mtcon_ray.data.labels import LabelTable
-from mtcon_ray.data.sources.base import MAX_LABELS
 from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.data.table_file import MAX_BITS
 from mtcon_ray.errors import DataError
+from mtcon_ray.spec.data.base import MAX_LABELS
+from mtcon_ray.spec.data.own import LIST_SEPARATOR
 
 Texts = Mapping[str, int]
 

@@ -12,12 +12,12 @@ from mtcon_ray.base.safe_yaml import dump_yaml
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.sources.download import DownloadSource
-from mtcon_ray.data.sources.recipes import RECIPES
 from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.display.console import Console
 from mtcon_ray.display.plan_text import data_lines
 from mtcon_ray.display.terminal import Terminal
 from mtcon_ray.errors import DataError, SpecError, nearest
+from mtcon_ray.spec.recipes import RECIPES
 from mtcon_ray.spec.run_spec import RunSpec, apply_override, parse_spec, set_value
 from mtcon_ray.sweep.preparation import check_data
 

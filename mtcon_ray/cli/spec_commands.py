@@ -1,13 +1,11 @@
 """Commands to write and check a spec: init, examples, prepare, validate, plan, schema."""
 
 import json
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from mtcon_ray.base.plugins import installed_plugins
 from mtcon_ray.cli import options
 from mtcon_ray.cli.example_files import SYNTHETIC, copy_examples, example_file
 from mtcon_ray.display.presentation import hanging
@@ -36,7 +34,7 @@ def init(csv: Path | None, images: Path | None, synthetic: bool, output: Path | 
     from mtcon_ray.cli.infer_folders import InferredFolders, infer_folders
     from mtcon_ray.cli.infer_hf import InferredHf, infer_hf, is_hf_folder
     from mtcon_ray.cli.spec_template import spec_text, write_new
-    from mtcon_ray.data.image_files import ARCHIVES
+    from mtcon_ray.spec.data.own import ARCHIVES
     from mtcon_ray.spec.run_spec import load_spec
 
     if synthetic:
@@ -209,10 +207,6 @@ def plan(
 @click.command()
 def schema() -> None:
     """Print the JSON Schema of a spec, for editors."""
-    if installed_plugins():
-        from mtcon_ray.spec.run_spec import RunSpec
+    from mtcon_ray.spec.run_spec import RunSpec
 
-        say(json.dumps(RunSpec.model_json_schema(), indent=1))
-        return
-    # Written by docs/reference.py: making it here would import torch, which takes seconds.
-    say(files("mtcon_ray.spec").joinpath("spec.schema.json").read_text(encoding="utf-8").rstrip())
+    say(json.dumps(RunSpec.model_json_schema(), indent=1))

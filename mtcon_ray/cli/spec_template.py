@@ -12,8 +12,8 @@ from mtcon_ray.cli.infer_columns import InferredColumns
 from mtcon_ray.cli.infer_folders import InferredFolders
 from mtcon_ray.cli.infer_hf import InferredHf
 from mtcon_ray.cli.infer_labels import Inferred
-from mtcon_ray.data.cells import LIST_SEPARATOR
 from mtcon_ray.errors import ResourceError, SweepError
+from mtcon_ray.spec.data.own import LIST_SEPARATOR
 
 MAX_BATCH_SIZE = 64
 # With a larger share of missing images the paths are probably wrong.

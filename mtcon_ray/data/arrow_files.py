@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
-from mtcon_ray.data.cells import LIST_SEPARATOR
 from mtcon_ray.data.image_files import ImageFiles, ImageFolder, UnreadableImageError
 from mtcon_ray.data.parquet_file import as_text, different_values, is_list, is_plain
 from mtcon_ray.data.shards import find_shards
 from mtcon_ray.data.table_file import TableFile
 from mtcon_ray.errors import DataError, nearest
+from mtcon_ray.spec.data.own import LIST_SEPARATOR
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,12 +6,9 @@ L labels of a set     G distinct labels or label sets of a batch
 E examples of an epoch, P images of an example (1, or 3 for a triplet)
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from torch import Tensor
-
-from mtcon_ray.base.metrics import Kind
 
 MISSING = -1
 UNKNOWN_BIT = 255  # label sets are uint8 and cannot hold MISSING
@@ -43,31 +40,3 @@ class Batch:
         columns = (self.labels, self.label_sets, self.numbers)
         given = [values for column in columns for values in column.values()]
         return given if self.condition is None else [*given, self.condition]
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Tasks and dimensions from which a method is constructed.
-
-    kinds maps each task to its kind, in the order of the tasks. sizes maps each task to its
-    number of classes, its number of labels in a set, or 1 for a number. sizes is empty when a
-    spec is validated before any label is read. encoder is the encoder's name.
-    """
-
-    kinds: Mapping[str, Kind]
-    batch_size: int
-    num_views: int
-    head_dim: int
-    head_hidden: int | None
-    encoder: str
-    seed: int = 0
-    sizes: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        """Names of the tasks, in order."""
-        return tuple(self.kinds)
-
-    def of_kind(self, kind: Kind) -> tuple[str, ...]:
-        """Returns the names of the tasks of a kind, in order."""
-        return tuple(task for task, k in self.kinds.items() if k == kind)

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable
 import numpy as np
 
 from mtcon_ray.data.batch import UNKNOWN_BIT
+from mtcon_ray.spec.data.own import LIST_SEPARATOR
 
-LIST_SEPARATOR = "|"  # unless the spec names another
 SEPARATORS = (LIST_SEPARATOR, ";", ",")
 # Words written by other programs into a cell without a value, in lower case.
 WORDS_FOR_NOTHING = {

@@ -4,7 +4,6 @@ import re
 import warnings
 from contextlib import closing
 from io import BytesIO
-from typing import Literal
 
 import numpy as np
 from PIL import Image, ImageOps, PngImagePlugin, UnidentifiedImageError
@@ -12,6 +11,7 @@ from PIL import Image, ImageOps, PngImagePlugin, UnidentifiedImageError
 from mtcon_ray.data.image_files import UnreadableImageError
 from mtcon_ray.data.image_names import FORMATS
 from mtcon_ray.data.memory import Room
+from mtcon_ray.spec.data.base import Resize
 
 EIGHT_BIT = {"1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr"}
 EIGHT_BIT |= {"HSV", "LAB"}
@@ -42,8 +42,6 @@ PROGRESSIVE_BYTES = 6
 warnings.simplefilter("error", Image.DecompressionBombWarning)
 # Pillow warns of odd but readable files. A damaged EXIF block loses at most the orientation.
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
-# Ways to make an image square, described in `decode_image`.
-Resize = Literal["squash", "crop", "pad"]
 Box = tuple[float, float, float, float]
 """Left, top, right and bottom edge of a part of an upright image, pixels."""
 JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"

@@ -20,7 +20,6 @@ from typing import IO
 from unicodedata import normalize
 
 from mtcon_ray.data.image_files import (
-    ARCHIVES,
     FILE_ROOM,
     ImageFiles,
     ImageFolder,
@@ -31,6 +30,7 @@ from mtcon_ray.data.image_files import (
 )
 from mtcon_ray.data.image_names import IMAGE_ENDINGS, is_hidden
 from mtcon_ray.errors import DataError, ResourceError
+from mtcon_ray.spec.data.own import ARCHIVES
 
 # A small gzip file may unpack to more than any disk has, and other programs need some of the disk.
 SHARE_OF_DISK = 0.9

@@ -20,7 +20,6 @@ from mtcon_ray.data.image_names import IMAGE_ENDINGS, ROW_ENDINGS, is_hidden
 from mtcon_ray.data.memory import Room
 from mtcon_ray.errors import DISK_ERRORS, DataError, ResourceError
 
-ARCHIVES = (".tar", ".tar.gz", ".tgz")
 # Decoded images have at most 89 million pixels, which take 358 MB without compression.
 MAX_IMAGE_BYTES = 2**29
 # Errors of a disk, or of too many open files. They say nothing about the file.

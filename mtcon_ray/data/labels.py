@@ -10,11 +10,13 @@ import numpy as np
 
 from mtcon_ray.base.metrics import Kind
 from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
-from mtcon_ray.data.splits import LEFT_OUT, SPLITS, Split
+from mtcon_ray.data.splits import LEFT_OUT, SPLITS
 from mtcon_ray.errors import DataError
+from mtcon_ray.spec.data.base import Split
 
 if TYPE_CHECKING:
-    from mtcon_ray.data.sources.base import DataSource, DataSpec
+    from mtcon_ray.data.sources.base import DataSource
+    from mtcon_ray.spec.data.base import DataSpec
 
 # Reasons of bad images in an error message.
 MAX_SHOWN = 20

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mtcon_ray.base.regular_file import open_regular
-from mtcon_ray.data.cells import LIST_SEPARATOR
 from mtcon_ray.data.csv_rows import MAX_COLUMNS
 from mtcon_ray.errors import DataError
+from mtcon_ray.spec.data.own import LIST_SEPARATOR
 
 if TYPE_CHECKING:
     import pyarrow as pa

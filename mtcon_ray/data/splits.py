@@ -3,13 +3,12 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
 
 import numpy as np
 
 from mtcon_ray.data.table_file import TableFile
+from mtcon_ray.spec.data.base import Split
 
-Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 LEFT_OUT = -1
 ALIASES: dict[str, Split] = {

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from mtcon_ray.data.to_device import send
-from mtcon_ray.data.views import ViewsSpec, evaluation_views
+from mtcon_ray.data.views import evaluation_views
 from mtcon_ray.models.network import Network
+from mtcon_ray.spec.views import ViewsSpec
 
 Found = TypeVar("Found")
 

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from mtcon_ray.data.labels import LabelTable
-from mtcon_ray.data.splits import SPLITS, Split
+from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.errors import DataError
+from mtcon_ray.spec.data.base import Split
 from mtcon_ray.spec.evaluate import EvaluateSpec
 
 

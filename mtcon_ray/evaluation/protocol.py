@@ -10,7 +10,6 @@ import torch
 from mtcon_ray.base import metrics
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.splits import SPLITS
-from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.evaluation.predictions import Predictions, predict, save_predictions
 from mtcon_ray.evaluation.probe import LabelledFeatures
@@ -19,6 +18,7 @@ from mtcon_ray.evaluation.rank import rankme
 from mtcon_ray.evaluation.scoring import Measurement
 from mtcon_ray.models.network import Network
 from mtcon_ray.spec.evaluate import ConvergedProbeSpec, EvaluateSpec
+from mtcon_ray.spec.views import ViewsSpec
 
 
 @dataclass(frozen=True)

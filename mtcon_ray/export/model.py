@@ -10,10 +10,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from mtcon_ray.data.decoding import Resize
 from mtcon_ray.data.resizing import resampling
-from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.models.network import Network
+from mtcon_ray.spec.data.base import Resize
+from mtcon_ray.spec.views import ViewsSpec
 
 Activation = Literal["softmax", "sigmoid", "none"]
 # Pillow's resampling weights are integers in units of 1 / 2^22 (PRECISION_BITS = 32 - 8 - 2).

@@ -14,6 +14,7 @@ from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.errors import CheckpointError, SpecError
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.methods import METHODS, Method
+from mtcon_ray.models.encoders.base import fetched
 from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.plan.local import choose_device
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
@@ -89,7 +90,7 @@ def load_network(path: Path, *, store: Path | None = None) -> tuple[RunSpec, Net
     """
     spec, method, state = _load(path)
     # The training's initial weights need not exist any more.
-    encoder = spec.model.encoder if store is None else spec.model.encoder.with_fetched(store)
+    encoder = fetched(spec.model.encoder, store)
     model = spec.model.model_copy(update={"encoder": encoder.without_weights()})
     network = build_network(model, method.make_network, spec.seed)
     _fill(network, state["network"], path)

@@ -8,24 +8,17 @@ by their largest term, or by the mean of the top_k largest.
 
 from collections.abc import Callable, Mapping
 from itertools import combinations
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcon_ray.losses.learned_temperature import (
-    TAU_MAX,
-    TAU_MIN,
-    Adaptive,
-    Regulariser,
-    num_hardest,
-    omega,
-)
+from mtcon_ray.losses.learned_temperature import Adaptive, omega
 from mtcon_ray.losses.numeric import check_rows, in_full_precision
 from mtcon_ray.losses.self_supervised import cross_correlations, off_diagonal_sum, other_views
+from mtcon_ray.spec.methods.adaptive import TAU_MAX, TAU_MIN, Form, Regulariser, num_hardest
 
-Form = Literal["simclr", "moco", "simsiam", "barlow", "infonce"]
 FORMS: tuple[Form, ...] = get_args(Form)
 
 

@@ -10,14 +10,12 @@ Gaussian of variance tau around the positive, up to a constant.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor, nn
 
-Regulariser = Literal["printed", "released"]
-TAU_MIN, TAU_MAX = 1e-5, 2.0  # the paper's bounds
-RELEASED_TOP_K = 100  # default of the authors' code
+from mtcon_ray.spec.methods.adaptive import TAU_MAX, TAU_MIN, Regulariser
 
 
 class TemperatureNet(nn.Sequential):
@@ -71,11 +69,6 @@ class Adaptive:
         """Returns tau of scores phi . phi, of any shape: near tau_min for high, tau_max for low."""
         # sigmoid(-score) is 1 / (1 + exp(score)) without overflow of the exponential.
         return self.tau_min + (self.tau_max - self.tau_min) * torch.sigmoid(-score)
-
-
-def num_hardest(top_k: int | None, regulariser: Regulariser) -> int:
-    """Returns the number of candidates per anchor. None is 1 as printed, 100 as released."""
-    return top_k or (1 if regulariser == "printed" else RELEASED_TOP_K)
 
 
 def omega(tau: Tensor, width: int) -> Tensor:

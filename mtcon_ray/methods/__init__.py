@@ -1,14 +1,6 @@
-"""Training methods. Importing this package imports its whole folder, which fills `METHODS`."""
+"""Training methods. `METHODS["name"]` imports the module of a method at its first use."""
 
-from mtcon_ray.base.registry import import_folder
-from mtcon_ray.methods.base import (
-    METHODS,
-    Method,
-    MethodSpec,
-    check_labels,
-    one_epoch_if_untrained,
-)
+from mtcon_ray.methods.base import METHODS, Method
+from mtcon_ray.spec.methods import MethodSpec
 
-import_folder(__name__, __path__)
-
-__all__ = ["METHODS", "Method", "MethodSpec", "check_labels", "one_epoch_if_untrained"]
+__all__ = ["METHODS", "Method", "MethodSpec"]

@@ -5,88 +5,31 @@ plain InfoNCE.
 """
 
 from collections.abc import Mapping
-from typing import Literal
 
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor, nn
 
-from mtcon_ray.data.batch import Batch, Problem
-from mtcon_ray.losses.amcl import Form
-from mtcon_ray.losses.learned_temperature import Adaptive, Regulariser
-from mtcon_ray.methods.adaptive import (
-    AdaptiveSpec,
-    adapt_heads,
-    seeded_temperature_net,
-    top_k_warning,
-)
-from mtcon_ray.methods.base import METHODS, MethodOutput
-from mtcon_ray.methods.self_supervised import (
-    KeyQueues,
-    PredictorSpec,
-    QueueSpec,
-    RedundancySpec,
-    SelfSupervisedMethod,
-)
+from mtcon_ray.data.batch import Batch
+from mtcon_ray.losses.learned_temperature import Adaptive
+from mtcon_ray.methods.adaptive import adapt_heads, seeded_temperature_net
+from mtcon_ray.methods.base import MethodOutput
+from mtcon_ray.methods.self_supervised import KeyQueues, SelfSupervisedMethod
 from mtcon_ray.models.batch_norm_heads import BatchNormProjector, SimSiamHead
+from mtcon_ray.spec.methods.adaptive import AMCLSpec
+from mtcon_ray.spec.problem import Problem
 
 
-@METHODS.register("amcl")
 class AMCL(SelfSupervisedMethod):
     """Adaptive multi-head contrastive learning. All heads share a temperature network.
 
     The objective is the sum of the heads' losses (see `losses.amcl`).
     """
 
-    class Spec(AdaptiveSpec, QueueSpec, PredictorSpec, RedundancySpec):
-        """Adaptive multi-head contrastive learning. Task labels are used by the probes alone.
+    Spec = AMCLSpec
 
-        A field with a description that begins with a system's name is used in this form only. With
-        the paper's tau_min, 1e-5, losses reach the order of 1e5, so set `train.max_grad_norm` (the
-        authors' code has 1).
-        """
+    spec: AMCLSpec
 
-        name: Literal["amcl"] = "amcl"
-        form: Form = Field("simclr", description="system whose loss gets learned temperatures")
-        num_heads: int = Field(
-            3, ge=1, le=64, description="projection heads, alike except for their initial weights"
-        )
-        beta: float | None = Field(
-            None,
-            ge=0,
-            le=1000,
-            description="weight of the regulariser of temperatures (null: as released, 1e-4, for "
-            "barlow 1e-6). If beta is below the similarity of a pair, the pair's best temperature "
-            "is a bound. A beta of 1 is safer",
-        )
-        regulariser: Regulariser = Field(
-            "printed",
-            description="regulariser of the negatives' temperatures: "
-            "beta (d'/2 log tau + 1/tau), a mean over top_k (printed), or beta (log tau + 1/tau), "
-            "a sum over top_k (released)",
-        )
-        unit_columns: bool = Field(
-            False,
-            description="Barlow Twins: scale columns to length 1 before the temperature network. "
-            "The released code does not, and long columns drive every temperature to a bound",
-        )
-
-        @property
-        def has_batch_norm(self) -> bool:
-            return self.form in ("simsiam", "barlow")
-
-        def warnings(self) -> dict[str, str]:
-            has_negatives = self.form not in ("simsiam", "barlow")
-            return top_k_warning(self.top_k, self.regulariser) if has_negatives else {}
-
-        def check(self, problem: Problem) -> None:
-            super().check(problem)
-            if self.form == "moco":
-                self.check_queue(problem)
-
-    spec: Spec
-
-    def __init__(self, spec: Spec, problem: Problem) -> None:
+    def __init__(self, spec: AMCLSpec, problem: Problem) -> None:
         super().__init__(spec, problem)
         # Barlow Twins compares columns. They are vectors over the items of a batch.
         width = {"barlow": problem.batch_size, "simsiam": spec.dim}.get(spec.form, problem.head_dim)

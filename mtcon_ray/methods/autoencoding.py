@@ -4,53 +4,22 @@ The contrastive loss is NT-Xent with a fixed temperature, or AMCL with a tempera
 """
 
 from collections.abc import Mapping
-from typing import Literal
 
-from pydantic import Field
 from torch import Tensor
 
-from mtcon_ray.data.batch import Problem
 from mtcon_ray.losses.contrastive import contrast
 from mtcon_ray.losses.learned_temperature import Adaptive
 from mtcon_ray.losses.positives import OwnView
-from mtcon_ray.methods.adaptive import (
-    AdaptiveSpec,
-    adapt_heads,
-    seeded_temperature_net,
-    top_k_warning,
-)
-from mtcon_ray.methods.base import ContrastiveSpec, Method, MethodOutput, compare
+from mtcon_ray.methods.adaptive import adapt_heads, seeded_temperature_net
+from mtcon_ray.methods.base import Method, MethodOutput, compare
 from mtcon_ray.methods.self_supervised import number_heads
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.encoders.vit import ViT
-from mtcon_ray.models.masked import DECODER_HEADS, Decoder, MaskedNetwork
-
-
-class AutoencodingSpec(AdaptiveSpec, ContrastiveSpec):
-    """Fields common to the masked auto-encoding methods."""
-
-    mask_ratio: float = Field(0.5, gt=0, lt=1, description="share of hidden patches")
-    decoder_width: int = Field(
-        128, ge=16, le=4096, multiple_of=4 * DECODER_HEADS, description="width of the decoder"
-    )
-    decoder_depth: int = Field(2, ge=1, le=32, description="transformer blocks of the decoder")
-    contrast: Literal["infonce", "amcl"] = Field(
-        "infonce", description="same temperature for all pairs (infonce), or one per pair (amcl)"
-    )
-    beta: float = Field(
-        1e-4, ge=0, le=1000, description="AMCL: weight of the regulariser of temperatures"
-    )
-
-    def warnings(self) -> dict[str, str]:
-        return top_k_warning(self.top_k) if self.contrast == "amcl" else {}
-
-    def check(self, problem: Problem) -> None:
-        super().check(problem)
-        if problem.encoder != "vit":
-            raise ValueError(
-                f"model.encoder.name must be vit for a method that hides patches, "
-                f"got {problem.encoder}"
-            )
+from mtcon_ray.models.masked import Decoder, MaskedNetwork
+from mtcon_ray.spec.methods.adaptive import (
+    AutoencodingSpec,
+)
+from mtcon_ray.spec.problem import Problem
 
 
 class AutoencodingMethod(Method):

@@ -1,27 +1,23 @@
 """Barlow Twins: the cross-correlation of two views' projections approaches the identity."""
 
 from collections.abc import Mapping
-from typing import Literal
 
 from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses.self_supervised import barlow_twins
-from mtcon_ray.methods.base import METHODS, MethodOutput, compare
-from mtcon_ray.methods.self_supervised import RedundancySpec, SelfSupervisedMethod
+from mtcon_ray.methods.base import MethodOutput, compare
+from mtcon_ray.methods.self_supervised import SelfSupervisedMethod
 from mtcon_ray.models.batch_norm_heads import BatchNormProjector
+from mtcon_ray.spec.methods.self_supervised import BarlowTwinsSpec
 
 
-@METHODS.register("barlow")
 class BarlowTwins(SelfSupervisedMethod):
     """Barlow Twins, Zbontar et al. 2021, arXiv:2103.03230, eq. 1, in each head."""
 
-    class Spec(RedundancySpec):
-        """Barlow Twins with a projector per head. Task labels are used by the probes alone."""
+    Spec = BarlowTwinsSpec
 
-        name: Literal["barlow"] = "barlow"
-
-    spec: Spec
+    spec: BarlowTwinsSpec
 
     def make_head(self, head: str, width: int) -> BatchNormProjector:
         return BatchNormProjector(width, dim=self.spec.dim, hidden=self.spec.hidden)

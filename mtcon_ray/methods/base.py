@@ -8,20 +8,17 @@ training loop.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, NamedTuple
 
-from pydantic import Field
 from torch import Tensor, nn
 
 from mtcon_ray.base import metrics
-from mtcon_ray.base.metrics import Kind
-from mtcon_ray.base.registry import Spec, Table
-from mtcon_ray.data.batch import Batch, Problem
+from mtcon_ray.base.registry import Table
+from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sampling import Examples, items
-from mtcon_ray.errors import nearest
 from mtcon_ray.losses.contrastive import Range, contrast_by_head
 from mtcon_ray.losses.numeric import Compared
 from mtcon_ray.losses.positives import OwnView, Relation
@@ -29,44 +26,9 @@ from mtcon_ray.losses.weighting import NO_RANGES, FixedWeights, Weighting
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.heads import ProjectionHead
 from mtcon_ray.models.network import Network
-
-
-class MethodSpec(Spec):
-    """Fields common to the sections of all methods. Each method adds further fields.
-
-    If `trains` is False, there are no steps and a single epoch, in which the probes are fitted.
-    `images_per_example` is the number of images of a training example: 3 for triplets. If
-    `uses_labels` is False, the method can be trained without tasks.
-    """
-
-    trains: ClassVar[bool] = True
-    uses_labels: ClassVar[bool] = True
-    images_per_example: ClassVar[int] = 1
-
-    name: str
-
-    def check(self, problem: Problem) -> None:
-        """Raises ValueError if the method cannot be trained on this problem.
-
-        Called before labels are read, so `problem.sizes` may be empty.
-        """
-
-    def warnings(self) -> dict[str, str]:
-        """Returns warnings of allowed but risky values, by field name. `plan` shows them."""
-        return {}
-
-    @property
-    def has_batch_norm(self) -> bool:
-        """True if the heads of the method have batch norm."""
-        return False
-
-    def num_examples(self, num_items: int) -> int:
-        """Returns the number of training examples per epoch for `num_items` training items."""
-        return num_items
-
-    def rows_per_example(self, num_views: int) -> int:
-        """Returns the rows of an example in a step: views of its item, or one view per image."""
-        return num_views if self.images_per_example == 1 else self.images_per_example
+from mtcon_ray.spec.methods.base import METHODS as SPECS
+from mtcon_ray.spec.methods.base import ContrastiveSpec, MethodSpec
+from mtcon_ray.spec.problem import Problem
 
 
 class MethodOutput(NamedTuple):
@@ -178,50 +140,6 @@ class Method(nn.Module, ABC):
         self.weighting.clamp()
 
 
-def check_task(task: str | None, problem: Problem, kind: Kind = "classes") -> None:
-    """Raises ValueError if no task is of the kind, or if the spec's `task` is not of the kind."""
-    columns = problem.of_kind(kind)
-    what = {"classes": "a column of classes", "set": "a label set", "number": "a number"}[kind]
-    if not columns:
-        raise ValueError(f"data.tasks must have {what}, got {dict(problem.kinds)}")
-    if task is not None and task not in columns:
-        raise ValueError(
-            f"task must be {what} in data.tasks {list(columns)}, got "
-            f"{task!r}{nearest(task, columns)}"
-        )
-
-
-class SeveralViewsSpec(MethodSpec):
-    """Base of the sections of all methods that compare views of an item."""
-
-    def check(self, problem: Problem) -> None:
-        super().check(problem)
-        if problem.num_views < 2:
-            raise ValueError(
-                f"views.num_views must be at least 2 for a method that compares views, "
-                f"got {problem.num_views}"
-            )
-
-
-# Below 1e-6 a quotient of a similarity in float32 has an error of more than 0.1.
-Temperature = Annotated[float, Field(ge=1e-6, le=100)]
-
-
-class ContrastiveSpec(SeveralViewsSpec):
-    """Fields common to the contrastive methods."""
-
-    temperature: Temperature = Field(0.1, description="divides every similarity")
-
-
-class SupervisedSpec(ContrastiveSpec):
-    """Fields common to the contrastive methods with positives by label."""
-
-    missing: Literal["skip", "self_only"] = Field(
-        "skip",
-        description="positives of an item without label: none, or its own other views",
-    )
-
-
 class ContrastiveMethod(Method):
     """A method given by its positives, temperature and weighting (see `losses.contrastive`).
 
@@ -258,30 +176,4 @@ class ContrastiveMethod(Method):
         )
 
 
-# Filled by the decorators in the modules of this folder, which `methods/__init__.py` imports.
-METHODS: Table[Method] = Table("method")
-
-
-def check_labels(method: MethodSpec, tasks: Sequence[str]) -> None:
-    """Raises ValueError if there are no tasks and the method needs labels."""
-    if not tasks and method.uses_labels:
-        free = [name for name in METHODS if not METHODS[name].Spec.uses_labels]
-        raise ValueError(
-            f"data.tasks must name a label for method {method.name}, got none; methods that need "
-            f"no labels are {', '.join(free)}"
-        )
-
-
-def one_epoch_if_untrained(raw: Any) -> Any:
-    """Returns a spec's plain data, with epochs set to 1 if its method does not train.
-
-    The probes are fitted in this epoch. Epochs in the data are replaced, because the base of a
-    comparison may give them.
-    """
-    method = raw.get("method") if isinstance(raw, dict) else None
-    name = method.get("name") if isinstance(method, dict) else getattr(method, "name", method)
-    if not isinstance(name, str) or name not in METHODS or METHODS[name].Spec.trains:
-        return raw
-    one = {"train": {"epochs": 1, "warmup_epochs": 0}, "evaluate": {"every": 1}}
-    given = {section: raw.get(section, {}) for section in one}
-    return raw | {k: {**v, **one[k]} for k, v in given.items() if isinstance(v, dict)}
+METHODS: Table[Method] = SPECS

@@ -1,20 +1,18 @@
 """CAN: contrastive learning, masked auto-encoding and noise prediction in a single forward pass."""
 
 from collections.abc import Mapping
-from typing import Literal
 
-from pydantic import Field
 from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses.weighting import FixedWeights, Weighting
-from mtcon_ray.methods.autoencoding import AutoencodingMethod, AutoencodingSpec
-from mtcon_ray.methods.base import METHODS, MethodOutput
+from mtcon_ray.methods.autoencoding import AutoencodingMethod
+from mtcon_ray.methods.base import MethodOutput
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.masked import NOISE, RECONSTRUCTION, MaskedNetwork
+from mtcon_ray.spec.methods.adaptive import CANSpec
 
 
-@METHODS.register("can")
 class CAN(AutoencodingMethod):
     """CAN, Mishra et al. 2022, arXiv:2210.16870: a sum of three losses with fixed weights.
 
@@ -27,24 +25,9 @@ class CAN(AutoencodingMethod):
     predicts the noise standardised per patch, ours in units of its level. The decoder is small.
     """
 
-    class Spec(AutoencodingSpec):
-        """Contrastive heads and a denoising masked auto-encoder."""
+    Spec = CANSpec
 
-        name: Literal["can"] = "can"
-        noise_level: float = Field(
-            0.05, gt=0, le=1, description="largest deviation of the noise on normalised pixels"
-        )
-        contrast_weight: float = Field(
-            0.03, ge=0, le=1000, description="weight of the contrastive loss"
-        )
-        reconstruction_weight: float = Field(
-            0.67, ge=0, le=1000, description="weight of the reconstruction error of hidden patches"
-        )
-        noise_weight: float = Field(
-            0.3, ge=0, le=1000, description="weight of the prediction error of the noise"
-        )
-
-    spec: Spec
+    spec: CANSpec
 
     def name_heads(self) -> tuple[str, ...]:
         return (*self.instance_heads, RECONSTRUCTION, NOISE)

@@ -2,23 +2,20 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
-from mtcon_ray.methods.autoencoding import AutoencodingMethod, AutoencodingSpec
-from mtcon_ray.methods.base import METHODS, MethodOutput
+from mtcon_ray.methods.autoencoding import AutoencodingMethod
+from mtcon_ray.methods.base import MethodOutput
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.masked import RECONSTRUCTION, MaskedNetwork
+from mtcon_ray.spec.methods.adaptive import LGPSpec
 
-Share = Annotated[float, Field(ge=0, le=1)]
 _BLOCK = re.compile(r"encoder\.blocks\.(\d+)\.")
 
 
-@METHODS.register("lgp")
 class LGP(AutoencodingMethod):
     """Layer Grafted Pre-training, Jiang et al. 2023, arXiv:2302.14138.
 
@@ -33,21 +30,9 @@ class LGP(AutoencodingMethod):
     trainings.
     """
 
-    class Spec(AutoencodingSpec):
-        """A masked auto-encoder first, then contrastive heads."""
+    Spec = LGPSpec
 
-        name: Literal["lgp"] = "lgp"
-        mask_ratio: float = Field(0.75, gt=0, lt=1, description="share of hidden patches")
-        masked_share: float = Field(
-            0.5, gt=0, lt=1, description="share of the steps in the first phase, auto-encoding"
-        )
-        lr_by_depth: tuple[Share, Share, Share] = Field(
-            (0.1, 0.1, 1.0),
-            description="share of train.lr in the contrastive phase, for each third of the blocks "
-            "(the patch embedding belongs to the first third)",
-        )
-
-    spec: Spec
+    spec: LGPSpec
     _depth = 0  # blocks of the network, known once it is made
 
     @property

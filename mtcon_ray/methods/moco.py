@@ -1,36 +1,29 @@
 """MoCo: queries against their keys from a momentum encoder, and a queue of earlier keys."""
 
 from collections.abc import Mapping
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from mtcon_ray.data.batch import Batch, Problem
+from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses.self_supervised import moco, other_views
-from mtcon_ray.methods.base import METHODS, ContrastiveSpec, MethodOutput, compare
-from mtcon_ray.methods.self_supervised import KeyQueues, QueueSpec, SelfSupervisedMethod
+from mtcon_ray.methods.base import MethodOutput, compare
+from mtcon_ray.methods.self_supervised import KeyQueues, SelfSupervisedMethod
+from mtcon_ray.spec.methods.self_supervised import MoCoSpec
+from mtcon_ray.spec.problem import Problem
 
 
-@METHODS.register("moco")
 class MoCo(SelfSupervisedMethod):
     """MoCo, He et al. 2020, arXiv:1911.05722, eq. 1, averaged over all pairs of different views.
 
     Each view is a query for the keys of its item's other views.
     """
 
-    class Spec(QueueSpec, ContrastiveSpec):
-        """Momentum contrast. Task labels are used by the probes alone."""
+    Spec = MoCoSpec
 
-        name: Literal["moco"] = "moco"
+    spec: MoCoSpec
 
-        def check(self, problem: Problem) -> None:
-            super().check(problem)
-            self.check_queue(problem)
-
-    spec: Spec
-
-    def __init__(self, spec: Spec, problem: Problem) -> None:
+    def __init__(self, spec: MoCoSpec, problem: Problem) -> None:
         super().__init__(spec, problem)
         self.momentum = spec.teacher_momentum
         num_heads, width = spec.num_heads, problem.head_dim

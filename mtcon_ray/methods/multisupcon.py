@@ -3,60 +3,25 @@
 Zaigrajew and Zieba, code at github.com/WolodjaZ/MultiSupContrast.
 """
 
-from typing import Literal
-
 import torch
-from pydantic import Field
 from torch import Tensor
 
-from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT, Batch, Problem
+from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT, Batch
 from mtcon_ray.losses.positives import Relation
 from mtcon_ray.losses.soft_positives import LabelSets
-from mtcon_ray.methods.base import METHODS, ContrastiveMethod, SupervisedSpec, check_task
+from mtcon_ray.methods.base import ContrastiveMethod
+from mtcon_ray.spec.methods.supervised import MultiSupConSpec
 
 
-@METHODS.register("multisupcon")
 class MultiSupCon(ContrastiveMethod):
     """Positives have a Jaccard overlap of at least `threshold` and are weighted by the overlap.
 
     At threshold 1 positives have equal label sets, as in SupCon.
     """
 
-    class Spec(SupervisedSpec):
-        """A single head for a label set. The other tasks are only probed."""
+    Spec = MultiSupConSpec
 
-        name: Literal["multisupcon"] = "multisupcon"
-        task: str | None = Field(
-            None, description="task with the label sets (null: the only such task)"
-        )
-        sets_from: Literal["task", "classes"] = Field(
-            "task",
-            description="label set of an item: its set in the field task (task), or its classes in "
-            "all tasks of classes (classes)",
-        )
-        threshold: float = Field(
-            0.3, ge=0, le=1, description="lowest Jaccard overlap of positives (0: all items)"
-        )
-        pair_weights: Literal["similarity", "one"] = Field(
-            "similarity", description="weight of a positive: its overlap, or 1"
-        )
-
-        def check(self, problem: Problem) -> None:
-            super().check(problem)
-            if self.sets_from == "classes":
-                if self.task is not None:
-                    raise ValueError(
-                        f"task must be null with sets_from classes, got {self.task!r}; the set has "
-                        "the classes of all tasks"
-                    )
-                check_task(None, problem, "classes")
-                return
-            check_task(self.task, problem, "set")
-            sets = problem.of_kind("set")
-            if self.task is None and len(sets) > 1:
-                raise ValueError(f"task must name one of the label sets {list(sets)}, got none")
-
-    spec: Spec
+    spec: MultiSupConSpec
 
     def name_heads(self) -> tuple[str, ...]:
         if self.spec.sets_from == "classes":

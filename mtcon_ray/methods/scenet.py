@@ -1,44 +1,29 @@
 """SCE-Net: triplets, compared under masks (concepts) with weights that depend on the images."""
 
-from typing import Literal
-
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
-from mtcon_ray.data.batch import Batch, Problem
+from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses.triplet import fused_distances, mask_size, unit_rows
-from mtcon_ray.methods.base import METHODS
-from mtcon_ray.methods.triplet import TripletMethod, TripletSpec, random_masks
+from mtcon_ray.methods.triplet import TripletMethod, random_masks
+from mtcon_ray.spec.methods.triplet import SCENetSpec
+from mtcon_ray.spec.problem import Problem
 
 # Width of the network for concept weights, as in the authors' code.
 HIDDEN = 32
 
 
-@METHODS.register("scenet")
 class SCENet(TripletMethod):
     """Similarity condition embedding network, Tan et al. 2019, arXiv:1908.08589.
 
     The triplets are drawn as for CSN. Their conditions are not used.
     """
 
-    class Spec(TripletSpec):
-        """A triplet loss under learned concepts: masks that belong to no task."""
+    Spec = SCENetSpec
 
-        name: Literal["scenet"] = "scenet"
-        num_concepts: int | None = Field(
-            None, ge=1, le=1024, description="masks (null: the number of tasks with classes)"
-        )
-        weights_from: Literal["triplet", "pair"] = Field(
-            "triplet",
-            description="images from which concept weights are computed: all three, which reveals "
-            "their order, as in the authors' code (triplet), or the compared pair, as in the paper "
-            "(pair)",
-        )
+    spec: SCENetSpec
 
-    spec: Spec
-
-    def __init__(self, spec: Spec, problem: Problem) -> None:
+    def __init__(self, spec: SCENetSpec, problem: Problem) -> None:
         super().__init__(spec, problem)
         num_concepts = spec.num_concepts or len(self.conditions)
         self.beta = nn.Parameter(random_masks(num_concepts, problem.head_dim, problem.seed))

@@ -1,25 +1,14 @@
 """Common parts of the self-supervised methods: numbered heads, spec fields, queues of keys."""
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field
 from torch import Tensor, nn
 
-from mtcon_ray.data.batch import Problem
 from mtcon_ray.losses.numeric import Compared
-from mtcon_ray.methods.base import Method, SeveralViewsSpec
-
-
-class SelfSupervisedSpec(SeveralViewsSpec):
-    """Fields of methods with a loss between views of an item, in one or several heads."""
-
-    uses_labels: ClassVar[bool] = False
-    num_heads: int = Field(
-        1, ge=1, le=64, description="projection heads, alike except for their initial weights"
-    )
+from mtcon_ray.methods.base import Method
+from mtcon_ray.spec.methods.self_supervised import SelfSupervisedSpec
 
 
 def number_heads(count: int) -> tuple[str, ...]:
@@ -34,68 +23,6 @@ class SelfSupervisedMethod(Method):
 
     def name_heads(self) -> tuple[str, ...]:
         return number_heads(self.spec.num_heads)
-
-
-class QueueSpec(SelfSupervisedSpec):
-    """Fields of methods with a momentum encoder (teacher) and a queue of its keys."""
-
-    teacher_momentum: float = Field(
-        0.99, ge=0, lt=1, description="MoCo: momentum m of the teacher, m * teacher + (1 - m) * net"
-    )
-    queue_size: int = Field(
-        4096,
-        ge=2,
-        le=10_000_000,
-        description="MoCo: keys in the queue of each head, at least the keys of a step",
-    )
-
-    def check_queue(self, problem: Problem) -> None:
-        """Raises ValueError if the queue is shorter than the keys of a step."""
-        keys = problem.batch_size * problem.num_views
-        if self.queue_size < keys:
-            raise ValueError(
-                f"queue_size must be at least train.batch_size x views.num_views, the {keys} keys "
-                f"of a step, got {self.queue_size}; raise it or lower train.batch_size"
-            )
-
-
-class ProjectorSpec(SelfSupervisedSpec):
-    """Fields of methods with projectors of three layers with batch norm."""
-
-    dim: int = Field(
-        2048,
-        ge=2,
-        le=65536,
-        description="SimSiam, Barlow Twins: width of the projector's output. It replaces "
-        "model.head_dim",
-    )
-    hidden: int = Field(
-        2048,
-        ge=2,
-        le=65536,
-        description="SimSiam, Barlow Twins: width of the projector's hidden layers. It replaces "
-        "model.head_hidden",
-    )
-
-    @property
-    def has_batch_norm(self) -> bool:
-        return True
-
-
-class PredictorSpec(ProjectorSpec):
-    """Fields of methods with a predictor on each projector."""
-
-    predictor_hidden: int = Field(
-        512, ge=2, le=65536, description="SimSiam: width of the predictor's hidden layer"
-    )
-
-
-class RedundancySpec(ProjectorSpec):
-    """Fields of methods with a loss on cross-correlations."""
-
-    off_diagonal: float = Field(
-        5e-3, ge=0, le=1000, description="Barlow Twins: lambda, weight of off-diagonal correlations"
-    )
 
 
 class KeyQueues(nn.Module):

@@ -1,27 +1,23 @@
 """SimSiam: predicts the projection of another view, without negatives or momentum encoder."""
 
 from collections.abc import Mapping
-from typing import Literal
 
 from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses.self_supervised import simsiam
-from mtcon_ray.methods.base import METHODS, MethodOutput, compare
-from mtcon_ray.methods.self_supervised import PredictorSpec, SelfSupervisedMethod
+from mtcon_ray.methods.base import MethodOutput, compare
+from mtcon_ray.methods.self_supervised import SelfSupervisedMethod
 from mtcon_ray.models.batch_norm_heads import SimSiamHead
+from mtcon_ray.spec.methods.self_supervised import SimSiamSpec
 
 
-@METHODS.register("simsiam")
 class SimSiam(SelfSupervisedMethod):
     """SimSiam, Chen and He 2021, arXiv:2011.10566, eq. 4, in each head."""
 
-    class Spec(PredictorSpec):
-        """A projector and a predictor per head. Task labels are used by the probes alone."""
+    Spec = SimSiamSpec
 
-        name: Literal["simsiam"] = "simsiam"
-
-    spec: Spec
+    spec: SimSiamSpec
 
     def make_head(self, head: str, width: int) -> SimSiamHead:
         dims = self.spec.model_dump(include={"dim", "hidden", "predictor_hidden"})

@@ -7,60 +7,23 @@ and close (the positive).
 from abc import abstractmethod
 from collections.abc import Mapping
 from functools import partial
-from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from mtcon_ray.base import metrics
-from mtcon_ray.data.batch import Batch, Problem
+from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sampling import Examples
 from mtcon_ray.data.triplets import triplets
 from mtcon_ray.losses.triplet import embedding_size, triplet_hinge
-from mtcon_ray.methods.base import Method, MethodOutput, MethodSpec, check_task
+from mtcon_ray.methods.base import Method, MethodOutput
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.network import Network
+from mtcon_ray.spec.methods.triplet import TripletSpec
+from mtcon_ray.spec.problem import Problem
 
 HEAD = "embedding"
-
-
-class TripletSpec(MethodSpec):
-    """Fields common to CSN and SCE-Net. An image has one view, and views.num_views is not used."""
-
-    images_per_example: ClassVar[int] = 3
-
-    num_triplets: int = Field(
-        10_000,
-        ge=1,
-        le=10_000_000,
-        description="triplets of an epoch, drawn once from the training labels",
-    )
-    margin: float = Field(
-        0.2, gt=0, le=100, description="the negative must be farther than the positive by this"
-    )
-    embedding_penalty: float = Field(
-        5e-3, ge=0, le=100, description="weight of the root mean square length of embeddings"
-    )
-    mask_penalty: float = Field(
-        5e-4, ge=0, le=100, description="weight of the mean sum of a learned mask"
-    )
-    probed: Literal["embedding", "encoder"] = Field(
-        "embedding", description="features for the probes: the embedding, or the encoder's"
-    )
-
-    def check(self, problem: Problem) -> None:
-        super().check(problem)
-        check_task(None, problem)
-        if problem.batch_size > self.num_triplets:
-            raise ValueError(
-                f"num_triplets must be at least train.batch_size, got {self.num_triplets} and "
-                f"{problem.batch_size}"
-            )
-
-    def num_examples(self, num_items: int) -> int:
-        return self.num_triplets
 
 
 class TripletMethod(Method):

@@ -1,48 +1,25 @@
 """Cross-entropy: a classifier per task, and equal or learned weights of the tasks."""
 
 from collections.abc import Mapping
-from typing import Literal
 
-from pydantic import Field
 from torch import Tensor, nn
 
-from mtcon_ray.data.batch import Batch, Problem
+from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses.classification import cross_entropy
 from mtcon_ray.losses.weighting import FixedWeights, LearnedVariance, Weighting
-from mtcon_ray.methods.base import METHODS, Method, MethodOutput, MethodSpec, check_task
+from mtcon_ray.methods.base import Method, MethodOutput
+from mtcon_ray.spec.methods.supervised import XEntSpec
 
 # exp(-s) CE + s/2: Kendall et al. 2018, arXiv:1705.07115, eq. 10.
 KENDALL_PENALTY = 0.5
 
 
-@METHODS.register("xent")
 class XEnt(Method):
     """Softmax cross-entropy on a single task or on all tasks with classes. Every view is a row."""
 
-    class Spec(MethodSpec):
-        """Classifiers on the shared encoder, discarded after training."""
+    Spec = XEntSpec
 
-        name: Literal["xent"] = "xent"
-        task: str | None = Field(
-            None, description="task to classify (null: every task with classes)"
-        )
-        weighting: Literal["none", "kendall"] = Field(
-            "none",
-            description="plain sum over tasks (none), or exp(-s) CE + s/2 with s learned at "
-            "train.lr without weight decay and clamped to ±6 (kendall)",
-        )
-
-        head: Literal["linear", "hidden"] = Field(
-            "linear",
-            description="a classifier on the features (linear), or on an embedding as wide as a "
-            "projection head's output, after a hidden layer (hidden)",
-        )
-
-        def check(self, problem: Problem) -> None:
-            super().check(problem)
-            check_task(self.task, problem)
-
-    spec: Spec
+    spec: XEntSpec
 
     def name_heads(self) -> tuple[str, ...]:
         return self.problem.of_kind("classes") if self.spec.task is None else (self.spec.task,)

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from mtcon_ray.models.encoders.vit import ViT, patches, positions, transformer_blocks, waves
 from mtcon_ray.models.network import Network
+from mtcon_ray.spec.methods.adaptive import DECODER_HEADS
 
 RECONSTRUCTION = "reconstruction"
 NOISE = "noise"
-DECODER_HEADS = 4
 # Factor on noise levels in [0, 1] before `waves`: its frequencies are made for larger values.
 LEVEL_SCALE = 1000.0
 

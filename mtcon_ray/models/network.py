@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from mtcon_ray.models.convolution import guard_convolutions
 from mtcon_ray.models.encoders import ENCODERS, Encoder
+from mtcon_ray.models.encoders.base import fetched
 from mtcon_ray.models.heads import ProjectionHead
-from mtcon_ray.models.model_spec import ModelSpec
+from mtcon_ray.spec.encoders import ModelSpec
 
 
 class Network(nn.Module):
@@ -89,7 +90,7 @@ def build_network(
     Parameters depend on the arguments alone. The caller's random state is kept. Raises SpecError
     or CheckpointError if the encoder's `weights` are not available or do not fit.
     """
-    encoder = spec.encoder if store is None else spec.encoder.with_fetched(store)
+    encoder = fetched(spec.encoder, store)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = make(ENCODERS[encoder.name](encoder))

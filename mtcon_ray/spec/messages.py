@@ -149,7 +149,7 @@ def _near_key(location: Location, model: type[Spec]) -> str:
         return f"; write {FORMS}"
     choice = choice_fields(model).get(place)
     if choice:
-        beside = _names(choice.table[str(location[-2])].Spec)
+        beside = _names(choice.table.spec(str(location[-2])))
     else:
         inside = [path.split(".") for path in paths]
         beside = [names[-1] for names in inside if names[:-1] == [*map(str, place)]]
@@ -159,7 +159,7 @@ def _near_key(location: Location, model: type[Spec]) -> str:
     if key not in OURS and get_close_matches(key, beside, n=1):
         return nearest(key, beside)
     if choice:
-        owners = [name for name in choice.table if key in _names(choice.table[name].Spec)]
+        owners = [name for name in choice.table if key in _names(choice.table.spec(name))]
         if owners:
             return f"; it belongs to {choice.key} {' or '.join(map(repr, owners))}"
     # Sections and fields below the first level.

@@ -24,19 +24,22 @@ from mtcon_ray.base.registry import (
     rebuild,
 )
 from mtcon_ray.base.safe_yaml import parse_yaml, read_yaml
-from mtcon_ray.data.batch import Problem
-from mtcon_ray.data.sources import SOURCES, DataSpec, with_recipe_defaults
-from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.errors import SpecError
-from mtcon_ray.methods import METHODS, MethodSpec, check_labels, one_epoch_if_untrained
-from mtcon_ray.models.model_spec import ModelSpec
+from mtcon_ray.spec.data.base import SOURCES, DataSpec
+from mtcon_ray.spec.data.own import SyntheticSpec
+from mtcon_ray.spec.encoders import ModelSpec
 from mtcon_ray.spec.evaluate import EvaluateSpec
 from mtcon_ray.spec.messages import explain
+from mtcon_ray.spec.methods.base import METHODS, MethodSpec, check_labels, one_epoch_if_untrained
+from mtcon_ray.spec.methods.supervised import MTConSpec
+from mtcon_ray.spec.problem import Problem
+from mtcon_ray.spec.recipes import with_recipe_defaults
 from mtcon_ray.spec.resources import ResourcesSpec, StorageSpec, TrackingSpec
 from mtcon_ray.spec.schedulers import ASHA, NoScheduler, SchedulerSpec
 from mtcon_ray.spec.search import SearchSpec
 from mtcon_ray.spec.space import with_lists
 from mtcon_ray.spec.train import TrainSpec
+from mtcon_ray.spec.views import ViewsSpec
 
 # Sections outside of a trial's configuration.
 NOT_SEARCHABLE = ("version", "name", "plugins", "search", "resources", "tracking", "storage")
@@ -60,15 +63,10 @@ class RunSpec(Spec):
         description="modules with further methods, encoders, kinds of data or schedulers, in the "
         "spec's folder or installed. Needs --allow-plugins",
     )
-    data: Annotated[DataSpec, Choice(SOURCES, "kind")] = Field(
-        # mypy sees the base class of all sources' sections, which has further required fields.
-        default_factory=lambda: SOURCES["synthetic"].Spec(kind="synthetic")  # type: ignore[call-arg]
-    )
+    data: Annotated[DataSpec, Choice(SOURCES, "kind")] = SyntheticSpec()
     views: ViewsSpec = ViewsSpec()
     model: ModelSpec = ModelSpec()
-    method: Annotated[MethodSpec, Choice(METHODS, "name", "mtcon")] = METHODS["mtcon"].Spec(
-        name="mtcon"
-    )
+    method: Annotated[MethodSpec, Choice(METHODS, "name", "mtcon")] = MTConSpec()
     train: TrainSpec = TrainSpec()
     evaluate: EvaluateSpec = EvaluateSpec()
     search: SearchSpec = SearchSpec()

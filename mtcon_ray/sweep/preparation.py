@@ -10,6 +10,7 @@ from typing import Any
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import cache_folder, prepare_root
 from mtcon_ray.data.dataset import CheckedData, Dataset, check_dataset, open_dataset
+from mtcon_ray.models.encoders import ENCODERS
 from mtcon_ray.plan.capacity import ClusterView
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.plan.planning import make_plan
@@ -73,4 +74,4 @@ def fetch_weights(spec: RunSpec, store: Path) -> None:
     ResourceError if the store cannot be written.
     """
     for one in with_each_encoder(spec):
-        one.model.encoder.fetch_weights(store)
+        ENCODERS[one.model.encoder.name].fetch_weights(one.model.encoder, store)

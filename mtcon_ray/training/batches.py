@@ -12,8 +12,9 @@ from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sampling import Examples, balanced_order, epoch_order, step_generator
 from mtcon_ray.data.to_device import send
-from mtcon_ray.data.views import Views, ViewsSpec, draw_parameters
+from mtcon_ray.data.views import Views, draw_parameters
 from mtcon_ray.errors import SpecError
+from mtcon_ray.spec.views import ViewsSpec
 from mtcon_ray.training.device import ImageFeed
 from mtcon_ray.training.distributed import Ranks
 

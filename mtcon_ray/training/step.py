@@ -18,8 +18,8 @@ from mtcon_ray.data.batch import Batch
 from mtcon_ray.errors import DivergedError
 from mtcon_ray.methods.base import Method, MethodOutput
 from mtcon_ray.models.batch_norm import running_moments_kept
-from mtcon_ray.models.model_spec import ModelSpec
 from mtcon_ray.models.network import Network, build_network
+from mtcon_ray.spec.encoders import ModelSpec
 from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.training.batches import Chunks
 from mtcon_ray.training.device import make_scaler, pick_autocast, seed_generators

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from mtcon_ray.cli.main import program
 from mtcon_ray.data.sources.celeba import CelebaSource
-from mtcon_ray.data.sources.recipes import RECIPES
+from mtcon_ray.spec.recipes import RECIPES
 from mtcon_ray.spec.run_spec import load_spec, parse_spec
 from tests.data.sources import trees
 

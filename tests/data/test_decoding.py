@@ -9,10 +9,11 @@ from PIL import Image, ImageOps
 from PIL.PngImagePlugin import PngInfo
 
 from mtcon_ray.data import decoding
-from mtcon_ray.data.decoding import Resize, decode_image
+from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.data.image_files import UnreadableImageError
 from mtcon_ray.data.image_names import FORMATS, IMAGE_ENDINGS
 from mtcon_ray.data.memory import Room
+from mtcon_ray.spec.data.base import Resize
 
 ORIENTATION, MAKER = 0x0112, 0x010F
 

@@ -11,9 +11,10 @@ from torch import Tensor
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.data.sampling import items
 from mtcon_ray.data.sources import SOURCES
-from mtcon_ray.data.views import ViewParameters, ViewsSpec, draw_parameters
+from mtcon_ray.data.views import ViewParameters, draw_parameters
 from mtcon_ray.errors import SpecError
 from mtcon_ray.spec.run_spec import parse_spec
+from mtcon_ray.spec.views import ViewsSpec
 from mtcon_ray.training.batches import Batches
 from mtcon_ray.training.distributed import ALONE, Ranks
 from tests.data.test_views import RECIPE, SOURCE

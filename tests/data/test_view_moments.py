@@ -12,7 +12,8 @@ from torch import Tensor
 from torchvision import transforms
 
 from benchmarks.views import recipe
-from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
+from mtcon_ray.data.views import draw_parameters, make_views
+from mtcon_ray.spec.views import ViewsSpec
 from tests.data.test_views import SIZE, SOURCE, photographs
 from tests.pages import DOCS
 

@@ -13,13 +13,8 @@ from torchvision.transforms.v2 import functional as tv
 
 from mtcon_ray.data import resizing
 from mtcon_ray.data.resizing import crop_by_taps
-from mtcon_ray.data.views import (
-    ViewParameters,
-    ViewsSpec,
-    draw_parameters,
-    evaluation_views,
-    make_views,
-)
+from mtcon_ray.data.views import ViewParameters, draw_parameters, evaluation_views, make_views
+from mtcon_ray.spec.views import ViewsSpec
 
 SIZE, SOURCE = 24, 40
 PLAIN = ViewsSpec(size=SIZE, mean=(0, 0, 0), std=(1, 1, 1))

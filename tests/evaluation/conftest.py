@@ -8,14 +8,14 @@ import torch
 
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.labels import LabelTable
-from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.evaluation.probe import LabelledFeatures
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.models.encoders.small import Small
-from mtcon_ray.models.model_spec import ModelSpec
 from mtcon_ray.models.network import Network, build_network, projections
+from mtcon_ray.spec.encoders import ModelSpec
 from mtcon_ray.spec.evaluate import EvaluateSpec, SGDProbeSpec, ShortProbeSpec
+from mtcon_ray.spec.views import ViewsSpec
 
 VIEWS = ViewsSpec(size=16)
 CPU = torch.device("cpu")

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from mtcon_ray.data.views import ViewsSpec, evaluation_views
+from mtcon_ray.data.views import evaluation_views
 from mtcon_ray.evaluation.features import extract_features, extract_projections
 from mtcon_ray.models.encoders.small import Small
-from mtcon_ray.models.model_spec import ModelSpec
 from mtcon_ray.models.network import Network, build_network, projections
+from mtcon_ray.spec.encoders import ModelSpec
+from mtcon_ray.spec.views import ViewsSpec
 
 VIEWS = ViewsSpec(size=16)
 ROWS = np.array([5, 0, 11, 3, 3, 7])

@@ -8,13 +8,15 @@ import torch
 from PIL import Image
 from torch.export import Dim
 
-from mtcon_ray.data.decoding import Resize, decode_image
-from mtcon_ray.data.views import ViewsSpec, evaluation_views
+from mtcon_ray.data.decoding import decode_image
+from mtcon_ray.data.views import evaluation_views
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.export.model import EvaluationView, ExportedModel, Head, StoredResize
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
+from mtcon_ray.spec.data.base import Resize
 from mtcon_ray.spec.run_spec import parse_spec
+from mtcon_ray.spec.views import ViewsSpec
 
 
 @pytest.mark.parametrize("resize", ["squash", "crop", "pad"])

@@ -14,7 +14,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mtcon_ray.base.callbacks import Callbacks
-from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.errors import CheckpointError, UserError
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.evaluation.probe import NumberProbe, Probe, SetProbe
@@ -25,6 +24,7 @@ from mtcon_ray.models.encoders.resnet import ResNet18
 from mtcon_ray.models.encoders.small import Small
 from mtcon_ray.models.network import Network
 from mtcon_ray.spec.run_spec import parse_spec
+from mtcon_ray.spec.views import ViewsSpec
 from mtcon_ray.sweep.training_job import train_run
 
 Found = dict[str, np.ndarray]

@@ -9,14 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from mtcon_ray.losses import TemperatureNet, amcl
-from mtcon_ray.losses.amcl import (
-    FORMS,
-    Form,
-    adapt,
-    adapt_barlow,
-)
+from mtcon_ray.losses.amcl import FORMS, adapt, adapt_barlow
 from mtcon_ray.losses.learned_temperature import Adaptive, omega
 from mtcon_ray.losses.self_supervised import cross_correlations as ours
+from mtcon_ray.spec.methods.adaptive import Form
 from tests.losses.cases import VALUES, random_rows, raw, simsiam_views, two_views, unit
 
 identity = nn.Identity()

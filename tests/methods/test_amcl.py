@@ -11,12 +11,13 @@ from torch import Tensor, nn
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses import amcl
-from mtcon_ray.losses.amcl import FORMS, Form
+from mtcon_ray.losses.amcl import FORMS
 from mtcon_ray.methods.adaptive import bound_shares
 from mtcon_ray.methods.amcl import AMCL
 from mtcon_ray.methods.base import MethodOutput
 from mtcon_ray.models.encoders.small import Small
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
+from mtcon_ray.spec.methods.adaptive import Form
 from mtcon_ray.spec.run_spec import parse_spec
 from tests.losses.cases import random_rows
 from tests.plans import plan_of

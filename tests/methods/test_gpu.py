@@ -18,12 +18,13 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
 
-from mtcon_ray.data.views import ViewsSpec, draw_parameters, make_views
+from mtcon_ray.data.views import draw_parameters, make_views
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.losses.soft_positives import LabelSets
-from mtcon_ray.models.model_spec import ModelSpec
 from mtcon_ray.models.network import build_network, projections
+from mtcon_ray.spec.encoders import ModelSpec
 from mtcon_ray.spec.run_spec import RunSpec, with_values
+from mtcon_ray.spec.views import ViewsSpec
 from mtcon_ray.testing import start
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.distributed import Ranks

@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtcon_ray.data.batch import Batch, Problem
+from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses import nt_xent
 from mtcon_ray.methods.multisupcon import MultiSupCon
+from mtcon_ray.spec.problem import Problem
 from tests.problems import problem
 
 VALUES = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from mtcon_ray.models.convolution import GuardedConv2d, guard_convolutions
-from mtcon_ray.models.model_spec import ModelSpec
 from mtcon_ray.models.network import build_network, projections
+from mtcon_ray.spec.encoders import ModelSpec
 
 # kernel, stride, padding, height and width of the input
 AFFECTED = [(3, 2, 1, 1, 1), (3, 3, 1, 2, 2), (2, 4, 1, 3, 3), (5, 2, 2, 2, 1), (7, 2, 3, 1, 1)]

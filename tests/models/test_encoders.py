@@ -201,7 +201,7 @@ def test_imagenet_weights_without_network_say_what_to_do(
     monkeypatch.setattr("torch.hub.urlopen", offline)
     spec = ResNet18.Spec(weights="imagenet")
     store = tmp_path / "store"
-    for ask in (lambda: spec.fetch_weights(store), lambda: make(ResNet18, "imagenet")):
+    for ask in (lambda: ResNet18.fetch_weights(spec, store), lambda: make(ResNet18, "imagenet")):
         with pytest.raises(SpecError, match=r"no route to host.*set model\.encoder\.w") as caught:
             ask()
         assert ResNet18_Weights.IMAGENET1K_V1.url in str(caught.value)

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.encoders.small import Small
-from mtcon_ray.models.model_spec import ModelSpec
 from mtcon_ray.models.network import Network, build_network, projections
+from mtcon_ray.spec.encoders import ModelSpec
 
 HEADS = ("category", "shoe.colour", "größe / €", "")
 SPEC = ModelSpec(encoder=Small.Spec(width=4), head_dim=6)

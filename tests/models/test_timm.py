@@ -11,13 +11,14 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.errors import CheckpointError, SpecError
 from mtcon_ray.export.model import ExportedModel
 from mtcon_ray.export.write import _states
+from mtcon_ray.models.encoders.base import ENCODERS, fetched
 from mtcon_ray.models.encoders.timm import Timm
-from mtcon_ray.models.model_spec import ModelSpec
 from mtcon_ray.models.network import Network, build_network, projections
+from mtcon_ray.spec.encoders import ModelSpec
+from mtcon_ray.spec.views import ViewsSpec
 
 needs_timm = pytest.mark.skipif(find_spec("timm") is None, reason="the extra timm is not installed")
 
@@ -121,7 +122,7 @@ def test_published_weights_are_fetched_once_and_then_read_from_the_store(
     encoder = {"name": "timm", "model": model, "weights": "pretrained"}
     spec = ModelSpec.model_validate({"encoder": encoder})
     direct = build_network(spec, PLAIN, 0)
-    spec.encoder.fetch_weights(tmp_path / "store")
+    ENCODERS["timm"].fetch_weights(spec.encoder, tmp_path / "store")
     for path in (tmp_path / "hub").iterdir():
         path.unlink()
     (cached,) = (tmp_path / "torch").rglob("*.pth") if model != HUB else (None,)
@@ -139,12 +140,12 @@ def test_a_model_of_the_hub_with_random_weights_is_described_by_the_store(
     published: nn.Module, tmp_path: Path
 ) -> None:
     spec = ModelSpec.model_validate({"encoder": {"name": "timm", "model": HUB}})
-    spec.encoder.fetch_weights(tmp_path / "store")
+    ENCODERS["timm"].fetch_weights(spec.encoder, tmp_path / "store")
     (tmp_path / "hub" / "config.json").unlink()
     network = build_network(spec, PLAIN, 0, store=tmp_path / "store")
     assert not torch.equal(features(network.encoder), features(published))
     # As a checkpoint's network is built, and the plan of a sweep that is resumed.
-    stored = spec.encoder.with_fetched(tmp_path / "store").without_weights()
+    stored = fetched(spec.encoder, tmp_path / "store").without_weights()
     assert isinstance(stored, Timm.Spec)
     assert Timm(stored).width == network.encoder.width
     with pytest.raises(SpecError, match="no route to host"):

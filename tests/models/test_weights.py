@@ -15,8 +15,8 @@ from mtcon_ray.errors import CheckpointError, SpecError
 from mtcon_ray.models.encoders import ENCODERS, Encoder
 from mtcon_ray.models.encoders.resnet import ResNet18
 from mtcon_ray.models.encoders.torchvision import Torchvision
-from mtcon_ray.models.model_spec import ModelSpec
 from mtcon_ray.models.network import build_network, projections
+from mtcon_ray.spec.encoders import ModelSpec
 from mtcon_ray.training import checkpoint
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -174,8 +174,8 @@ def test_a_download_is_read_from_the_store(
     spec = ModelSpec.model_validate({"encoder": encoder})
     store = tmp_path / "store"
     direct = build_network(spec, PLAIN, 0)
-    spec.encoder.fetch_weights(store)
-    spec.encoder.fetch_weights(store)
+    ENCODERS[spec.encoder.name].fetch_weights(spec.encoder, store)
+    ENCODERS[spec.encoder.name].fetch_weights(spec.encoder, store)
     (only,) = published.iterdir()
     theirs = resnet18()
     theirs.load_state_dict(torch.load(only, weights_only=True))

@@ -14,6 +14,7 @@ from mtcon_ray.base.paths import prepare_root
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.errors import CheckpointError, DataError, ResourceError, SpecError
 from mtcon_ray.evaluation.baseline import majority_shares
+from mtcon_ray.models.encoders.resnet import ResNet18
 from mtcon_ray.models.network import build_network, projections
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
 from mtcon_ray.plan.plan import Plan
@@ -245,8 +246,7 @@ def test_without_a_count_only_networks_that_check_their_spec_are_built(tmp_path:
 def test_searched_weights_are_fetched_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Searched weights are downloaded once, before trials would each download them."""
     fetched: list[str | None] = []
-    encoder = type(resnet(None).model.encoder)
-    monkeypatch.setattr(encoder, "fetch_weights", lambda spec, _: fetched.append(spec.weights))
+    monkeypatch.setattr(ResNet18, "fetch_weights", lambda spec, _: fetched.append(spec.weights))
     search = {"space": {"model.encoder.weights": {"choice": [None, "imagenet"]}}}
     fetch_weights(spec_of(model={"encoder": {"name": "resnet18"}}, search=search), tmp_path)
     assert fetched == [None, None, "imagenet"]

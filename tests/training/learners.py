@@ -5,11 +5,11 @@ from torch import Tensor, nn
 
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sampling import items
-from mtcon_ray.data.views import ViewsSpec
 from mtcon_ray.methods.mtcon import MTCon
-from mtcon_ray.models.model_spec import ModelSpec
 from mtcon_ray.models.network import build_network
+from mtcon_ray.spec.encoders import ModelSpec
 from mtcon_ray.spec.train import TrainSpec
+from mtcon_ray.spec.views import ViewsSpec
 from mtcon_ray.training.batches import Batches
 from mtcon_ray.training.device import make_scaler
 from mtcon_ray.training.distributed import ALONE, Ranks

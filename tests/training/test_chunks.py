@@ -16,8 +16,8 @@ from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.errors import SpecError
 from mtcon_ray.methods import METHODS
-from mtcon_ray.models.model_spec import ModelSpec
 from mtcon_ray.models.network import build_network
+from mtcon_ray.spec.encoders import ModelSpec
 from mtcon_ray.spec.run_spec import parse_spec
 from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.training.distributed import ALONE, Ranks, parallelise

@@ -12,8 +12,8 @@ from torch.multiprocessing.spawn import spawn
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.methods.lgp import LGP
-from mtcon_ray.models.model_spec import ModelSpec
 from mtcon_ray.models.network import build_network
+from mtcon_ray.spec.encoders import ModelSpec
 from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.training.distributed import ALONE, Ranks, parallelise
 from mtcon_ray.training.optimizer import make_optimizer

@@ -1,9 +1,6 @@
-"""Kinds of data, a module each. Importing the package registers all modules of the folder."""
+"""Kinds of data. `SOURCES["name"]` imports the module of a kind at its first use."""
 
-from mtcon_ray.base.registry import import_folder
-from mtcon_ray.data.sources.base import SOURCES, DataSource, DataSpec
-from mtcon_ray.data.sources.recipes import with_recipe_defaults
+from mtcon_ray.data.sources.base import SOURCES, DataSource
+from mtcon_ray.spec.data import DataSpec
 
-import_folder(__name__, __path__)
-
-__all__ = ["SOURCES", "DataSource", "DataSpec", "with_recipe_defaults"]
+__all__ = ["SOURCES", "DataSource", "DataSpec"]

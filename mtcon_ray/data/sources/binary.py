@@ -8,31 +8,18 @@ from typing import ClassVar
 
 import numpy as np
 from PIL import Image
-from pydantic import Field
 
 from mtcon_ray.data.batch import MISSING
 from mtcon_ray.data.decoding import make_square
 from mtcon_ray.data.image_files import ImageFolder
-from mtcon_ray.data.sources.download import DownloadSource, DownloadSpec, Part
+from mtcon_ray.data.sources.download import DownloadSource, Part
 from mtcon_ray.data.splits import SPLITS, stratified_split
 from mtcon_ray.data.text_file import read_lines
 from mtcon_ray.errors import DataError
+from mtcon_ray.spec.data.published import BinarySpec
 
 # Part of the cache key: increase it if the same files would be decoded to other pixels.
 VERSION = 1
-
-
-class BinarySpec(DownloadSpec):
-    """Spec fields common to all kinds of data in binary files."""
-
-    native_size: ClassVar[int]
-    val_share: float = Field(
-        0.1,
-        gt=0,
-        lt=1,
-        description="share of each class of the published training images in the val split, drawn "
-        "by seed",
-    )
 
 
 class BinarySource(DownloadSource):

@@ -5,39 +5,23 @@ The tasks follow MultiSupCon (Zaigrajew and Zieba).
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
-from mtcon_ray.data.sources.base import SOURCES
-from mtcon_ray.data.sources.download import HeldOut, Part, PhotosSource, PhotosSpec, Tasks
+from mtcon_ray.data.sources.download import Part, PhotosSource
 from mtcon_ray.data.splits import LEFT_OUT, SPLITS
 from mtcon_ray.data.text_file import read_fields, read_lines
 from mtcon_ray.errors import DataError, nearest
+from mtcon_ray.spec.data.published import CelebaSpec
 
-Label = Literal[
-    "attributes", "5_o_Clock_Shadow", "Arched_Eyebrows", "Attractive", "Bags_Under_Eyes", "Bald",
-    "Bangs", "Big_Lips", "Big_Nose", "Black_Hair", "Blond_Hair", "Blurry", "Brown_Hair",
-    "Bushy_Eyebrows", "Chubby", "Double_Chin", "Eyeglasses", "Goatee", "Gray_Hair", "Heavy_Makeup",
-    "High_Cheekbones", "Male", "Mouth_Slightly_Open", "Mustache", "Narrow_Eyes", "No_Beard",
-    "Oval_Face", "Pale_Skin", "Pointy_Nose", "Receding_Hairline", "Rosy_Cheeks", "Sideburns",
-    "Smiling", "Straight_Hair", "Wavy_Hair", "Wearing_Earrings", "Wearing_Hat", "Wearing_Lipstick",
-    "Wearing_Necklace", "Wearing_Necktie", "Young",
-]  # fmt: skip
 IMAGES, ATTRIBUTES, SPLIT = "img_align_celeba", "list_attr_celeba", "list_eval_partition"
 
 
-@SOURCES.register("celeba")
 class CelebaSource(PhotosSource):
     """The 40 attributes as a label set, and each attribute as a column of classes no and yes."""
 
-    class Spec(PhotosSpec):
-        """CelebA's aligned faces. Labels: attributes (the set of all 40), and each attribute."""
-
-        kind: Literal["celeba"] = "celeba"
-        tasks: Tasks[Label] = ("attributes",)
-        held_out: HeldOut[Label] = ()
-        sets = ("attributes",)
+    Spec = CelebaSpec
 
     page = "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html"
     num_items = 202_599

@@ -4,13 +4,10 @@ Krizhevsky 2009, Learning multiple layers of features.
 """
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from mtcon_ray.data.sources.base import SOURCES
-from mtcon_ray.data.sources.binary import BinarySource, BinarySpec
-from mtcon_ray.data.sources.download import HeldOut, Tasks
-
-Label = Literal["coarse", "fine"]
+from mtcon_ray.data.sources.binary import BinarySource
+from mtcon_ray.spec.data.published import Cifar10Spec, Cifar100Spec
 
 
 class CifarSource(BinarySource):
@@ -20,16 +17,10 @@ class CifarSource(BinarySource):
     num_items = 60_000
 
 
-@SOURCES.register("cifar10")
 class Cifar10Source(CifarSource):
     """Ten classes."""
 
-    class Spec(BinarySpec):
-        """CIFAR-10, the binary version. The only label is class."""
-
-        native_size = 32
-        kind: Literal["cifar10"] = "cifar10"
-        tasks: Tasks[Literal["class"]] = ("class",)
+    Spec = Cifar10Spec
 
     archive = "cifar-10-binary.tar.gz"
     archives = (archive,)
@@ -44,17 +35,10 @@ class Cifar10Source(CifarSource):
     num_label_bytes = 1
 
 
-@SOURCES.register("cifar100")
 class Cifar100Source(CifarSource):
     """100 classes, five in each of 20 superclasses."""
 
-    class Spec(BinarySpec):
-        """CIFAR-100, the binary version. Labels: fine, and coarse, which follows from fine."""
-
-        native_size = 32
-        kind: Literal["cifar100"] = "cifar100"
-        tasks: Tasks[Label] = ("fine",)
-        held_out: HeldOut[Label] = ("coarse",)
+    Spec = Cifar100Spec
 
     archive = "cifar-100-binary.tar.gz"
     archives = (archive,)

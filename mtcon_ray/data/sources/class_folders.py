@@ -4,60 +4,30 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Self
 
 import numpy as np
-from pydantic import Field, model_validator
 
-from mtcon_ray.base.registry import LocalPath
 from mtcon_ray.data.class_names import doubtful_names
 from mtcon_ray.data.image_archive import open_files
 from mtcon_ray.data.image_files import ImageFiles
 from mtcon_ray.data.image_names import FORMATS, IMAGE_ENDINGS, is_hidden, is_image
 from mtcon_ray.data.labels import LabelTable
-from mtcon_ray.data.sources.base import SOURCES
-from mtcon_ray.data.sources.files import DrawnSplitSpec, FilesSource
-from mtcon_ray.data.splits import SPLITS, Split, complete_split, split_names, stratified_split
+from mtcon_ray.data.sources.files import FilesSource
+from mtcon_ray.data.splits import SPLITS, complete_split, split_names, stratified_split
 from mtcon_ray.data.table_file import encode_columns
 from mtcon_ray.errors import DataError
+from mtcon_ray.spec.data.base import Split
+from mtcon_ray.spec.data.own import FolderSpec
 
 MAX_SHOWN = 5
 
 
-@SOURCES.register("folder")
 class FolderSource(FilesSource):
     """A class per folder, a label per level of folders. Top folders may be train, val and test."""
 
-    class Spec(DrawnSplitSpec):
-        """Images in folders named after their classes."""
+    Spec = FolderSpec
 
-        kind: Literal["folder"] = "folder"
-        images: LocalPath = Field(min_length=1, description="folder, .tar or .tar.gz of the images")
-        levels: tuple[str, ...] | None = Field(
-            None,
-            description="names of the levels of folders, the outermost first, without the level "
-            "of train, val and test (null: tasks, then held_out)",
-        )
-
-        @model_validator(mode="after")
-        def _labels_are_levels(self) -> Self:
-            repeated = [name for name, count in Counter(self.level_names).items() if count > 1]
-            if repeated:
-                raise ValueError(f"levels must not repeat a name, got {repeated[0]!r} twice")
-            for name in (*self.tasks, *self.held_out):
-                if name not in self.level_names:
-                    raise ValueError(
-                        f"levels must name all tasks and held-out labels, got "
-                        f"{list(self.level_names)} without {name!r}"
-                    )
-            return self
-
-        @property
-        def level_names(self) -> tuple[str, ...]:
-            """The names of the levels."""
-            return self.levels if self.levels is not None else (*self.tasks, *self.held_out)
-
-    spec: Spec
+    spec: FolderSpec
 
     @cached_property
     def files(self) -> ImageFiles:

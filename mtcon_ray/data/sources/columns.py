@@ -1,17 +1,13 @@
 """Base of the kinds of data with labels in the columns of a table, a row per image."""
 
 from abc import abstractmethod
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
-from pydantic import Field, model_validator
 
-from mtcon_ray.base.metrics import Kind
-from mtcon_ray.data.cells import LIST_SEPARATOR
 from mtcon_ray.data.class_names import doubtful_names
 from mtcon_ray.data.labels import LabelTable
-from mtcon_ray.data.sources.base import MAX_LABELS
-from mtcon_ray.data.sources.files import DrawnSplitSpec, FilesSource
+from mtcon_ray.data.sources.files import FilesSource
 from mtcon_ray.data.splits import (
     common,
     drawn_split,
@@ -21,48 +17,7 @@ from mtcon_ray.data.splits import (
 )
 from mtcon_ray.data.table_file import TableFile, encode_classes, read_bits, read_lists, read_numbers
 from mtcon_ray.errors import DataError
-
-SPLIT_COLUMN = "split"
-
-
-class ColumnsSpec(DrawnSplitSpec):
-    """Spec fields common to all kinds of data with labels in the columns of a table."""
-
-    split_column: str | None = Field(
-        SPLIT_COLUMN,
-        description="column of train, val or test (null: a random split, as with the default "
-        "if the table has no such column)",
-    )
-    group_column: str | None = Field(
-        None, description="column of groups: a random split keeps equal values together"
-    )
-    stratify: tuple[str, ...] = Field(
-        (),
-        description="columns of classes with the same shares in each part of a random split",
-    )
-    multi_hot: dict[str, tuple[str, ...] | str] = Field(
-        {},
-        max_length=MAX_LABELS,
-        description="label set's name to its columns of 0 and 1, or to a column of lists",
-    )
-    multi_hot_separator: str = Field(
-        LIST_SEPARATOR,
-        min_length=1,
-        description="separator of names within a cell of a column of lists",
-    )
-    continuous: tuple[str, ...] = Field((), max_length=MAX_LABELS, description="columns of numbers")
-
-    @model_validator(mode="after")
-    def _kinds_are_consistent(self) -> Self:
-        both = sorted(set(self.multi_hot) & set(self.continuous))
-        if both:
-            raise ValueError(f"multi_hot and continuous must not share a name, got {both[0]!r}")
-        return self
-
-    def kind_of(self, name: str) -> Kind:
-        if name in self.multi_hot:
-            return "set"
-        return "number" if name in self.continuous else "classes"
+from mtcon_ray.spec.data.own import SPLIT_COLUMN, ColumnsSpec
 
 
 class ColumnsSource(FilesSource):

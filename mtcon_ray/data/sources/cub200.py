@@ -8,17 +8,16 @@ not say how the many ratings of an image become a single label, so `labels` offe
 import hashlib
 from collections.abc import Mapping
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
-from pydantic import Field
 
 from mtcon_ray.data.decoding import decode_image
-from mtcon_ray.data.sources.base import SOURCES
-from mtcon_ray.data.sources.download import HeldOut, Part, PhotosSource, PhotosSpec, Tasks
+from mtcon_ray.data.sources.download import Part, PhotosSource
 from mtcon_ray.data.splits import SPLITS, stratified_split
 from mtcon_ray.data.text_file import read_fields
 from mtcon_ray.errors import DataError
+from mtcon_ray.spec.data.published import CubSpec
 
 VAL_SHARE = 0.1  # of the published training split
 TOP = "CUB_200_2011/"
@@ -34,35 +33,12 @@ FILES = {
     "attributes of images": "attributes/image_attribute_labels.txt",
     "attributes of species": "attributes/class_attribute_labels_continuous.txt",
 }
-Label = Literal[
-    "bill_shape", "wing_color", "upperparts_color", "underparts_color", "breast_pattern",
-    "back_color", "tail_shape", "upper_tail_color", "head_pattern", "breast_color", "throat_color",
-    "eye_color", "bill_length", "forehead_color", "under_tail_color", "nape_color", "belly_color",
-    "wing_shape", "size", "shape", "back_pattern", "tail_pattern", "belly_pattern",
-    "primary_color", "leg_color", "bill_color", "crown_color", "wing_pattern", "species",
-]  # fmt: skip
 
 
-@SOURCES.register("cub200")
 class CubSource(PhotosSource):
     """The species, and for each group the attribute that describes the bird best."""
 
-    class Spec(PhotosSpec):
-        """CUB-200-2011. Labels: the 28 groups of attributes, and the species."""
-
-        kind: Literal["cub200"] = "cub200"
-        tasks: Tasks[Label] = ("size", "shape", "primary_color")
-        held_out: HeldOut[Label] = ("species",)
-        labels: Literal["image", "species"] = Field(
-            "image",
-            description="image: the attribute seen with the highest certainty in each image, or "
-            "species: the attribute seen in most images of the species",
-        )
-        crop: bool = Field(
-            False,
-            description="cut each image to the bird's bounding box first (an exported model then "
-            "needs such images too)",
-        )
+    Spec = CubSpec
 
     page = "https://www.vision.caltech.edu/datasets/cub_200_2011/"
     num_items = 11_788
@@ -70,7 +46,7 @@ class CubSource(PhotosSource):
     num_classes: ClassVar[Mapping[str, int]] = {"species": 200}
     archives = (ARCHIVE,)
     md5: ClassVar[Mapping[str, str]] = {ARCHIVE: "97eceeb196236b17998738112f37df78"}
-    spec: Spec
+    spec: CubSpec
 
     def parts(self) -> dict[str, Part]:
         files = FILES | ({"bounding boxes": "bounding_boxes.txt"} if self.spec.crop else {})

@@ -6,21 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, ClassVar, TypeVar
+from typing import ClassVar
 
 import numpy as np
-from pydantic import Field
 
-from mtcon_ray.base.metrics import Kind
-from mtcon_ray.base.registry import LocalPath
 from mtcon_ray.base.regular_file import open_regular
 from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.data.labels import LabelTable
-from mtcon_ray.data.sources.base import DataSource, DataSpec
-from mtcon_ray.data.sources.files import FilesSource, FilesSpec
+from mtcon_ray.data.sources.base import DataSource
+from mtcon_ray.data.sources.files import FilesSource
 from mtcon_ray.data.splits import SPLITS, stratified_split
 from mtcon_ray.data.table_file import encode_classes
 from mtcon_ray.errors import DataError
+from mtcon_ray.spec.data.published import DownloadSpec, PhotosSpec
 
 # Shares of train, val and test where no splits are published.
 SPLIT_FRACTIONS = (0.7, 0.1, 0.2)
@@ -39,26 +37,6 @@ class Part:
     def __str__(self) -> str:
         """Returns where the part may lie, and where to get it."""
         return f"{' or '.join(self.places)}, from {self.origin}"
-
-
-Label = TypeVar("Label", bound=str)
-Tasks = Annotated[tuple[Label, ...], Field(min_length=1, description="labels to train on")]
-HeldOut = Annotated[
-    tuple[Label, ...], Field(description="labels never trained on, probed once at the end")
-]
-
-
-class DownloadSpec(DataSpec):
-    """Spec fields common to all kinds of data from a download."""
-
-    root: LocalPath = Field(
-        min_length=1, description="folder into which the data set's archives were unpacked"
-    )
-    # The names of label sets. All other labels are classes.
-    sets: ClassVar[tuple[str, ...]] = ()
-
-    def kind_of(self, name: str) -> Kind:
-        return "set" if name in self.sets else "classes"
 
 
 class DownloadSource(DataSource):
@@ -165,10 +143,6 @@ class DownloadSource(DataSource):
             if known and path.exists() and _md5(path) != known:
                 found.append(f"{path} has another MD5 than the published {known}")
         return found
-
-
-class PhotosSpec(FilesSpec, DownloadSpec):
-    """Spec fields common to all published data sets with images as files."""
 
 
 class PhotosSource(FilesSource, DownloadSource):

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import comb
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
-from pydantic import Field, model_validator
 
-from mtcon_ray.data.decoding import Resize, decode_image
+from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.data.image_files import ImageFiles, UnreadableImageError
 from mtcon_ray.data.labels import too_many_bad
-from mtcon_ray.data.sources.base import DataSource, DataSpec
+from mtcon_ray.data.sources.base import DataSource
 from mtcon_ray.errors import DataError
+from mtcon_ray.spec.data.base import FilesSpec
 
 # Part of the cache key: increase it if the same files would be decoded to other pixels.
 VERSION = 2
@@ -25,38 +25,6 @@ CHECK_THREADS = 8
 SAMPLE = 50
 # Upper bound of the probability of refusing acceptable data because of their sample.
 ERROR_RATE = 0.001
-
-
-class FilesSpec(DataSpec):
-    """Spec fields common to all kinds of data with images as files."""
-
-    resize: Resize = Field(
-        "squash",
-        description="how images become square: squash both sides, crop the middle, or pad "
-        "with white",
-    )
-    max_bad_images: float = Field(
-        0.01, ge=0, lt=1, description="tolerated share of missing or corrupt images"
-    )
-
-    @property
-    def made_square(self) -> Resize:
-        return self.resize
-
-
-class DrawnSplitSpec(FilesSpec):
-    """Spec fields common to all kinds of data with optional random splits."""
-
-    split_fractions: tuple[float, float, float] = Field(
-        (0.7, 0.1, 0.2), description="shares of train, val and test in a random split"
-    )
-
-    @model_validator(mode="after")
-    def _shares_are_whole(self) -> Self:
-        shares = self.split_fractions
-        if min(shares) <= 0 or abs(sum(shares) - 1) > 1e-6:
-            raise ValueError(f"split_fractions must be positive and sum to 1, got {shares}")
-        return self
 
 
 class FilesSource(DataSource):

@@ -2,47 +2,25 @@
 
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Self
 
 import numpy as np
-from pydantic import Field, model_validator
 
-from mtcon_ray.base.registry import PathOrUrl
 from mtcon_ray.data.arrow_files import ArrowFiles
-from mtcon_ray.data.sources.base import SOURCES
-from mtcon_ray.data.sources.columns import SPLIT_COLUMN, ColumnsSource, ColumnsSpec
+from mtcon_ray.data.sources.columns import ColumnsSource
 from mtcon_ray.data.splits import SPLITS, complete_split, split_names
 from mtcon_ray.data.table_file import TableFile
 from mtcon_ray.errors import DataError
+from mtcon_ray.spec.data.own import SPLIT_COLUMN, HuggingFaceSpec
 
 MAX_SHOWN = 5
 
 
-@SOURCES.register("hf")
 class HuggingFaceSource(ColumnsSource):
     """Labels are columns next to the column of images. The files' names may name the splits."""
 
-    class Spec(ColumnsSpec):
-        """A folder written by `save_to_disk`, or a folder of Parquet or Arrow files."""
+    Spec = HuggingFaceSpec
 
-        kind: Literal["hf"] = "hf"
-        folder: PathOrUrl = Field(
-            min_length=1,
-            description="folder written by save_to_disk, or folder of Parquet or Arrow files: a "
-            "path, or a URL such as hf://datasets/user/name/",
-        )
-        image_column: str | None = Field(
-            None, description="column of the images (null: the only column of images)"
-        )
-
-        @model_validator(mode="after")
-        def _urls_are_folders(self) -> Self:
-            for name, url in self.urls().items():
-                if not url.endswith("/"):
-                    raise ValueError(f"{name} must end in /, because it is a folder, got {url}")
-            return self
-
-    spec: Spec
+    spec: HuggingFaceSpec
 
     @cached_property
     def files(self) -> ArrowFiles:

@@ -2,39 +2,26 @@
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
-from pydantic import Field
 
 from mtcon_ray.data.class_names import doubtful_names
 from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.data.labels import LabelTable
-from mtcon_ray.data.sources.base import SOURCES
-from mtcon_ray.data.sources.download import HeldOut, Part, PhotosSource, PhotosSpec, Tasks
+from mtcon_ray.data.sources.download import Part, PhotosSource
 from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.data.table_file import TableFile, read_table_file
+from mtcon_ray.spec.data.published import MedicSpec
 
-Label = Literal["damage_severity", "informative", "humanitarian", "disaster_types"]
 FILES = {"train": "train", "val": "dev", "test": "test"}
 BELOW = "data/"  # the start of all paths
 
 
-@SOURCES.register("medic")
 class MedicSource(PhotosSource):
     """Four labels of each photograph, in the published splits."""
 
-    class Spec(PhotosSpec):
-        """MEDIC. To hold a label out, name it in held_out and leave it out of tasks."""
-
-        kind: Literal["medic"] = "medic"
-        tasks: Tasks[Label] = ("damage_severity", "informative", "humanitarian", "disaster_types")
-        held_out: HeldOut[Label] = ()
-        allow_truncated: bool = Field(
-            True,
-            description="use truncated JPEGs, with grey for the missing part (false: they count "
-            "as corrupt)",
-        )
+    Spec = MedicSpec
 
     page = "https://crisisnlp.qcri.org/medic/"
     num_items = 71_198
@@ -42,7 +29,7 @@ class MedicSource(PhotosSource):
     num_classes: ClassVar[Mapping[str, int]] = {
         "damage_severity": 3, "informative": 2, "humanitarian": 4, "disaster_types": 7,
     }  # fmt: skip
-    spec: Spec
+    spec: MedicSpec
 
     def parts(self) -> dict[str, Part]:
         origin = f"MEDIC.tar.gz of {self.page}"

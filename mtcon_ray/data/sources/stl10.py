@@ -2,47 +2,26 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
-from pydantic import Field
 
 from mtcon_ray.data.batch import MISSING
 from mtcon_ray.data.labels import LabelTable
-from mtcon_ray.data.sources.base import SOURCES
-from mtcon_ray.data.sources.binary import BinarySource, BinarySpec
-from mtcon_ray.data.sources.download import Part, Tasks
+from mtcon_ray.data.sources.binary import BinarySource
+from mtcon_ray.data.sources.download import Part
 from mtcon_ray.data.text_file import read_lines
 from mtcon_ray.errors import DataError
+from mtcon_ray.spec.data.published import Stl10Spec
 
 TRAIN, UNLABELED, FOLDS = "train_X.bin", "unlabeled_X.bin", "fold_indices.txt"
 LABELS = {TRAIN: "train_y.bin", "test_X.bin": "test_y.bin"}
 
 
-@SOURCES.register("stl10")
 class Stl10Source(BinarySource):
     """Images of 96 x 96 pixels in ten classes, and images without a label."""
 
-    class Spec(BinarySpec):
-        """STL-10, the binary version. The only label is class."""
-
-        native_size = 96
-        kind: Literal["stl10"] = "stl10"
-        tasks: Tasks[Literal["class"]] = ("class",)
-        unlabeled: int = Field(
-            0,
-            ge=0,
-            le=100_000,
-            description="number of unlabeled images in the train split, taken from the start of "
-            "the file, with missing labels",
-        )
-        fold: int | None = Field(
-            None,
-            ge=0,
-            le=9,
-            description="one of the ten published sets of 1,000 training images: all other "
-            "training images stay in the train split without labels (null: all are labelled)",
-        )
+    Spec = Stl10Spec
 
     page = "https://cs.stanford.edu/~acoates/stl10/"
     archive = "stl10_binary.tar.gz"
@@ -62,7 +41,7 @@ class Stl10Source(BinarySource):
         "test_y.bin": "36f9794fa4beb8a2c72628de14fa638e",
         UNLABELED: "5242ba1fed5e4be9e1e742405eb56ca4",
     }
-    spec: Spec
+    spec: Stl10Spec
 
     def used_images(self) -> dict[str, int]:
         used = {name: self.num_images[name] for name in LABELS}

@@ -3,24 +3,18 @@
 import hashlib
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
-from pydantic import Field
 
-from mtcon_ray.base.metrics import Kind
 from mtcon_ray.data.labels import LabelTable
-from mtcon_ray.data.sources.base import SOURCES, DataSource, DataSpec
+from mtcon_ray.data.sources.base import DataSource
 from mtcon_ray.data.splits import drawn_split
 from mtcon_ray.data.synthetic_images import ATTRIBUTES, FACTORS, LARGE, VERSION, draw, object_size
+from mtcon_ray.spec.data.own import NUMBER, SET, SyntheticSpec
 
 SPLIT_FRACTIONS = (0.7, 0.1, 0.2)
-# Names of the label set and of the number. All other labels are factors, with classes.
-SET, NUMBER = "attributes", "size"
-Label = Literal["shape", "colour", "texture", "tilt", "mark", "attributes", "size"]
 
 
-@SOURCES.register("synthetic")
 class SyntheticSource(DataSource):
     """Synthetic images of tilted, coloured, textured objects, with five independent factors.
 
@@ -28,34 +22,9 @@ class SyntheticSource(DataSource):
     `size` is a number, half the object's length as a share of the image's side.
     """
 
-    class Spec(DataSpec):
-        """Synthetic images. Labels: shape, colour, texture, tilt, mark, attributes, size."""
+    Spec = SyntheticSpec
 
-        kind: Literal["synthetic"] = "synthetic"
-        tasks: tuple[Label, ...] = Field(
-            ("shape", "colour", "texture"), description="label columns to train on"
-        )
-        held_out: tuple[Label, ...] = Field(
-            ("tilt",), description="label columns never trained on, probed once at the end"
-        )
-        num_items: int = Field(4000, ge=10, le=10**7, description="number of images")
-        clutter: int = Field(1, ge=0, le=100, description="distracting blobs behind the object")
-        occlusion: float = Field(
-            0.05, ge=0, le=1, description="probability of a bar over the object"
-        )
-        noise: float = Field(
-            0.04,
-            ge=0,
-            le=1,
-            description="standard deviation of pixel noise, a share of full brightness",
-        )
-
-        def kind_of(self, name: str) -> Kind:
-            if name == SET:
-                return "set"
-            return "number" if name == NUMBER else "classes"
-
-    spec: Spec
+    spec: SyntheticSpec
 
     def read_labels(self) -> LabelTable:
         spec = self.spec

@@ -7,59 +7,27 @@ from difflib import get_close_matches
 from functools import cached_property
 from itertools import islice
 from pathlib import Path, PureWindowsPath
-from typing import Literal, Self
 from unicodedata import normalize
 
-from pydantic import Field, model_validator
-
-from mtcon_ray.base.registry import PathOrUrl, is_url
+from mtcon_ray.base.registry import is_url
 from mtcon_ray.data.image_archive import open_files
-from mtcon_ray.data.image_files import ARCHIVES, ImageFiles
-from mtcon_ray.data.sources.base import SOURCES
-from mtcon_ray.data.sources.columns import ColumnsSource, ColumnsSpec
+from mtcon_ray.data.image_files import ImageFiles
+from mtcon_ray.data.sources.columns import ColumnsSource
 from mtcon_ray.data.sources.files import evenly
 from mtcon_ray.data.table_file import TableFile, join_attributes, read_table_file
 from mtcon_ray.errors import DataError
+from mtcon_ray.spec.data.own import TableSpec
 
 # Bounds on the cost of a hint: each file takes a system call, slow on network file systems.
 NUM_TRIED, MAX_LISTED = 20, 100_000
 
 
-@SOURCES.register("table")
 class TableSource(ColumnsSource):
     """Labels from a CSV. An empty cell is a missing label, never a class."""
 
-    class Spec(ColumnsSpec):
-        """A CSV and its images."""
+    Spec = TableSpec
 
-        kind: Literal["table"] = "table"
-        images: PathOrUrl = Field(
-            min_length=1,
-            description="path or URL of the folder, .tar or .tar.gz of the images",
-        )
-        csv: PathOrUrl = Field(
-            min_length=1,
-            description="path or URL of a UTF-8 CSV with a header, or a .parquet, a row per image",
-        )
-        image_column: str = Field(
-            "image", description="column with paths of images, relative to `images`"
-        )
-        attributes: PathOrUrl | None = Field(
-            None, description="further columns of 1 and -1 in CelebA's format, by image file name"
-        )
-
-        @model_validator(mode="after")
-        def _urls_are_files(self) -> Self:
-            for name, url in self.urls().items():
-                if name == "images" and not url.endswith((*ARCHIVES, "/")):
-                    raise ValueError(
-                        f"images must end in {', '.join(ARCHIVES)}, or in / for a folder, got {url}"
-                    )
-                if name != "images" and url.endswith("/"):
-                    raise ValueError(f"{name} must be one file, got the folder {url}")
-            return self
-
-    spec: Spec
+    spec: TableSpec
 
     @cached_property
     def table(self) -> TableFile:

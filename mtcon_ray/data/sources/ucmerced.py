@@ -4,28 +4,18 @@ Aerial photographs of 256 x 256 pixels, as the archives unpack.
 """
 
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 
-from mtcon_ray.data.sources.base import SOURCES
-from mtcon_ray.data.sources.download import HeldOut, Part, PhotosSource, PhotosSpec, Tasks
+from mtcon_ray.data.sources.download import Part, PhotosSource
 from mtcon_ray.data.table_file import TableFile, read_bits, read_table_file
+from mtcon_ray.spec.data.published import UcMercedSpec
 
-Label = Literal["labels", "land_use"]
 
-
-@SOURCES.register("ucmerced")
 class UcMercedSource(PhotosSource):
     """The 17 labels as a set, and the land use, which is the image's folder."""
 
-    class Spec(PhotosSpec):
-        """UC Merced, split 70/10/20. Labels: labels (a set of 17), land_use (21 classes)."""
-
-        kind: Literal["ucmerced"] = "ucmerced"
-        tasks: Tasks[Label] = ("labels",)
-        held_out: HeldOut[Label] = ("land_use",)
-        sets = ("labels",)
+    Spec = UcMercedSpec
 
     page = "http://weegee.vision.ucmerced.edu/datasets/landuse.html"
     num_items = 2_100

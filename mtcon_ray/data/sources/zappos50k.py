@@ -3,23 +3,21 @@
 The tasks follow MSCon (Mu, Guttag and Makar 2023, arXiv:2307.02712).
 """
 
-import re
 from collections.abc import Mapping
 from functools import cached_property
 from itertools import product
-from typing import ClassVar, Literal
+from typing import ClassVar
 from urllib.parse import unquote
 
 import numpy as np
-from pydantic import Field, field_validator
 
 from mtcon_ray.data.labels import LabelTable
-from mtcon_ray.data.sources.base import SOURCES
-from mtcon_ray.data.sources.download import HeldOut, Part, PhotosSource, PhotosSpec, Tasks
+from mtcon_ray.data.sources.download import Part, PhotosSource
 from mtcon_ray.data.splits import LEFT_OUT, SPLITS, common
 from mtcon_ray.data.table_file import TableFile, read_table_file
 from mtcon_ray.data.text_file import read_fields, read_lines
 from mtcon_ray.errors import DataError, nearest
+from mtcon_ray.spec.data.published import ZapposSpec, class_key
 
 # CSN (Veit, Belongie and Karaletsos 2017, arXiv:1603.07810) has the same list as MSCon.
 CLOSURES = {
@@ -33,66 +31,20 @@ COLUMNS = {
     "insole": "Insole", "closure": "Closure", "gender": "Gender", "material": "Material",
     "toe_style": "ToeStyle",
 }  # fmt: skip
-Label = Literal[
-    "category", "subcategory", "heel_height", "insole", "closure", "gender", "material",
-    "toe_style", "brand",
-]  # fmt: skip
 CSN_PAGE = "https://github.com/andreasveit/conditional-similarity-networks"
 CONDITIONS = ("class", "closure", "gender", "heel")  # CSN's lists of triplets
 TRIPLET = dict.fromkeys(("anchor", "far", "near"), np.int64)
 
 
-@SOURCES.register("zappos50k")
 class ZapposSource(PhotosSource):
     """The labels of meta-data.csv, and the brand, which only the images' folders name."""
 
-    class Spec(PhotosSpec):
-        """UT Zappos50K. A cell with several values is a label only if a single value is listed."""
-
-        kind: Literal["zappos50k"] = "zappos50k"
-        tasks: Tasks[Label] = ("category", "closure", "gender")
-        held_out: HeldOut[Label] = ("brand",)
-        held_out_top_k: int | None = Field(
-            20,
-            ge=2,
-            description="keep the k most frequent held-out classes (others become missing)",
-        )
-        closures: Literal["mscon", "ccn"] | tuple[str, ...] = Field(
-            "mscon",
-            min_length=2,
-            description="classes of closure: MSCon's list (with Buckle), CCN's (with Zipper), or "
-            "your own list",
-        )
-        split: Literal["random", "csn"] = Field(
-            "random",
-            description="random: 70/10/20 of each category, by seed, or csn: the images in CSN's "
-            "lists of triplets",
-        )
-        group_by_product: bool = Field(
-            False,
-            description="random split: all colours of a product in the same split, unlike the "
-            "papers",
-        )
-        image_folder: str = Field(
-            "ut-zap50k-images",
-            min_length=1,
-            description="folder of the images below root (ut-zap50k-images-square: square images)",
-        )
-
-        @field_validator("closures")
-        @classmethod
-        def _check_closures(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
-            if not isinstance(value, str) and len(set(map(_key, value))) < len(value):
-                raise ValueError(
-                    f"must name different classes, got {list(value)}, where two differ in letter "
-                    "case and punctuation at most"
-                )
-            return value
+    Spec = ZapposSpec
 
     page = "https://vision.cs.utexas.edu/projects/finegrained/utzap50k/"
     num_items = 50_025
     num_classes: ClassVar[Mapping[str, int]] = {"category": 4}
-    spec: Spec
+    spec: ZapposSpec
 
     def parts(self) -> dict[str, Part]:
         labels = ("ut-zap50k-data/meta-data.csv", "meta-data.csv")
@@ -127,24 +79,24 @@ class ZapposSource(PhotosSource):
         if label in ("closure", "gender"):
             listed = self._listed(label, set().union(*values.values()))
             values = {
-                cell: {listed[_key(v)] for v in found if _key(v) in listed}
+                cell: {listed[class_key(v)] for v in found if class_key(v) in listed}
                 for cell, found in values.items()
             }
         single = {cell: min(found) if len(found) == 1 else "" for cell, found in values.items()}
         return np.array([single[cell] for cell in cells], dtype=object)
 
     def _listed(self, label: str, present: set[str]) -> dict[str, str]:
-        """Returns the classes of a label by `_key`. Raises DataError if the user's are unknown."""
+        """Returns the classes of a label by key. Raises DataError if the user's are unknown."""
         own = self.spec.closures
         names = GENDERS if label == "gender" else CLOSURES[own] if isinstance(own, str) else own
-        keys = set(map(_key, present))
+        keys = set(map(class_key, present))
         for name in names if names is own else ():
-            if _key(name) not in keys:
+            if class_key(name) not in keys:
                 raise DataError(
                     f"data.closures must name values of column {COLUMNS[label]!r} of "
                     f"{self._csv.path}, got {name!r}{nearest(name, present)}"
                 )
-        return {_key(name): name for name in names}
+        return {class_key(name): name for name in names}
 
     def read_split(self) -> np.ndarray:
         cids, spec = self._csv.column("CID"), self.spec
@@ -188,8 +140,3 @@ def _brand(name: str) -> str:
     """Returns the third folder of a name, without a last dot (stored as %2E on some systems)."""
     folders = name.split("/")
     return unquote(folders[2]).rstrip(". ") if len(folders) == 4 else ""
-
-
-def _key(value: str) -> str:
-    """Returns a value without letter case and punctuation: `Slip-On` equals `Slip On`."""
-    return re.sub(r"[^a-z0-9]+", " ", value.lower()).strip()

@@ -1,8 +1,6 @@
-"""Encoders. Importing this package imports its whole folder, which fills `ENCODERS`."""
+"""Encoders. `ENCODERS["name"]` imports the module of an encoder at its first use."""
 
-from mtcon_ray.base.registry import import_folder
-from mtcon_ray.models.encoders.base import ENCODERS, Encoder, EncoderSpec
-
-import_folder(__name__, __path__)
+from mtcon_ray.models.encoders.base import ENCODERS, Encoder
+from mtcon_ray.spec.encoders import EncoderSpec
 
 __all__ = ["ENCODERS", "Encoder", "EncoderSpec"]

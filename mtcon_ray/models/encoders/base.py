@@ -2,50 +2,15 @@
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, TypeVar
 
 from torch import nn
 
-from mtcon_ray.base.registry import Spec, Table
+from mtcon_ray.base.registry import Table
+from mtcon_ray.spec.encoders import ENCODERS as SPECS
+from mtcon_ray.spec.encoders import EncoderSpec
 
-
-class EncoderSpec(Spec):
-    """Fields common to the sections of all encoders. Each encoder adds further fields.
-
-    `has_batch_norm` is False if the features of an image do not depend on the rest of the batch.
-    """
-
-    has_batch_norm: ClassVar[bool] = True
-
-    name: str
-
-    @property
-    def is_random(self) -> bool:
-        """True if the features before training depend on the seed."""
-        return True
-
-    @property
-    def is_checked_by_building(self) -> bool:
-        """True if building the encoder may refuse this section. `validate` then builds it."""
-        return True
-
-    def check(self, view_size: int) -> None:
-        """Raises ValueError if views with sides of `view_size` pixels cannot be encoded."""
-
-    def fetch_weights(self, store: Path) -> None:
-        """Downloads the initial parameters into the store if the spec asks for a download.
-
-        Called once by the driver, before processes on other nodes build the encoder. Raises
-        SpecError if the download fails, ResourceError if the store cannot be written.
-        """
-
-    def with_fetched(self, store: Path) -> Self:
-        """Returns the section with the paths of the downloads stored by `fetch_weights`."""
-        return self
-
-    def without_weights(self) -> Self:
-        """Returns the section of the same encoder with random initial parameters."""
-        return self
+SpecT = TypeVar("SpecT", bound=EncoderSpec)
 
 
 class Encoder(nn.Module, ABC):
@@ -77,6 +42,19 @@ class Encoder(nn.Module, ABC):
         """
         return {key: key.removeprefix("net.") for key in self.state_dict()}
 
+    @classmethod
+    def fetch_weights(cls, spec: Any, store: Path) -> None:
+        """Downloads the initial parameters into the store if the spec asks for a download.
+
+        Called once by the driver, before processes on other nodes build the encoder. Raises
+        SpecError if the download fails, ResourceError if the store cannot be written.
+        """
+
+    @classmethod
+    def with_fetched(cls, spec: SpecT, store: Path) -> SpecT:
+        """Returns the section with the paths of the downloads stored by `fetch_weights`."""
+        return spec
+
     def check_images(self, view_size: int) -> None:
         """Raises SpecError if the encoder refuses images with sides of `view_size` pixels.
 
@@ -84,4 +62,9 @@ class Encoder(nn.Module, ABC):
         """
 
 
-ENCODERS: Table[Encoder] = Table("encoder")
+ENCODERS: Table[Encoder] = SPECS
+
+
+def fetched(spec: SpecT, store: Path | None) -> SpecT:
+    """Returns the section with the paths of the downloads that the store has, if it is given."""
+    return spec if store is None else ENCODERS[spec.name].with_fetched(spec, store)

@@ -1,13 +1,13 @@
 """Handcrafted image features, the baseline for trained encoders."""
 
 import math
-from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcon_ray.models.encoders.base import ENCODERS, Encoder, EncoderSpec
+from mtcon_ray.models.encoders.base import Encoder
+from mtcon_ray.spec.encoders import HandcraftedSpec
 
 # Side of the small colour image, cells a side and bins of half a turn of the gradients' histogram,
 # and bins a channel of the colour histogram.
@@ -18,7 +18,6 @@ SOBEL = ((-1 / 8, 0, 1 / 8), (-2 / 8, 0, 2 / 8), (-1 / 8, 0, 1 / 8))
 DARKEST, BRIGHTEST = -2.2, 2.7
 
 
-@ENCODERS.register("handcrafted")
 class Handcrafted(Encoder):
     """A small colour image, a histogram of oriented gradients and a colour histogram.
 
@@ -27,21 +26,12 @@ class Handcrafted(Encoder):
     the gradient and shared by the two nearest bins. Blocks of 2 x 2 cells are scaled to length 1.
     """
 
-    class Spec(EncoderSpec):
-        """Fixed image features, for `method: {name: none}` or for a trained head on them."""
-
-        has_batch_norm: ClassVar[bool] = False
-
-        name: Literal["handcrafted"] = "handcrafted"
-
-        @property
-        def is_random(self) -> bool:
-            return False
+    Spec = HandcraftedSpec
 
     sobel: Tensor
     width = 3 * PIXELS**2 + 4 * (CELLS - 1) ** 2 * ORIENTATIONS + COLOURS**3
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: HandcraftedSpec) -> None:
         super().__init__(spec)
         along_x = torch.tensor(SOBEL)
         # A constant, so not in checkpoints. A buffer, because copying it to the device in each

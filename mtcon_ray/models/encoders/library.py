@@ -1,13 +1,17 @@
 """Base class of encoders with the model of another library."""
 
+from abc import abstractmethod
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from mtcon_ray.errors import SpecError
-from mtcon_ray.models.encoders.base import Encoder
+from mtcon_ray.models.encoders.base import Encoder, SpecT
+from mtcon_ray.models.encoders.weights import FETCHED_FILE, State, keep, kept, write_state
+from mtcon_ray.spec.encoders import PublishedSpec
 
 
 def build(make: Callable[[], Any]) -> Any:
@@ -28,6 +32,27 @@ class LibraryEncoder(Encoder):
     """The library's model is `net`, which maps [N, 3, H, W] to pooled features [N, width]."""
 
     net: nn.Module
+
+    @classmethod
+    @abstractmethod
+    def download(cls, spec: Any) -> State:
+        """Returns the parameters named by `spec.weights`, by the keys of files.
+
+        Reads the library's own cache where it has them. Raises SpecError if the download fails.
+        """
+
+    @classmethod
+    def fetch_weights(cls, spec: Any, store: Path) -> None:
+        if spec.weights is not None and spec.is_name(spec.weights):
+            keep(store, spec.source, lambda folder: write_state(cls.download(spec), folder))
+
+    @classmethod
+    def with_fetched(cls, spec: SpecT, store: Path) -> SpecT:
+        assert isinstance(spec, PublishedSpec)
+        if spec.weights is None or not spec.is_name(spec.weights):
+            return spec
+        path = kept(store, spec.source) / FETCHED_FILE
+        return spec.model_copy(update={"weights": str(path)}) if path.exists() else spec
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Returns pooled features, [N, width]."""

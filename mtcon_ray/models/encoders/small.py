@@ -4,32 +4,24 @@ Its blocks are not torchvision's, because importing torchvision doubles the star
 and `sweep`.
 """
 
-from typing import Literal
-
-from pydantic import Field
 from torch import Tensor, nn
 
-from mtcon_ray.models.encoders.base import ENCODERS, Encoder
-from mtcon_ray.models.encoders.weights import WeightsSpec, load_weights
+from mtcon_ray.models.encoders.base import Encoder
+from mtcon_ray.models.encoders.weights import load_weights
+from mtcon_ray.spec.encoders import SmallSpec
 
 NUM_STAGES = 4
 
 
-@ENCODERS.register("small")
 class Small(Encoder):
     """A stem and four stages of residual blocks with 1, 2, 4 and 8 times `width` channels.
 
     The stem and all stages but the first halve the sides: 40 x 40 pixels end as 3 x 3.
     """
 
-    class Spec(WeightsSpec):
-        """A small residual network: 8 * width features."""
+    Spec = SmallSpec
 
-        name: Literal["small"] = "small"
-        width: int = Field(32, ge=4, le=512, description="channels of the first stage")
-        blocks: int = Field(1, ge=1, le=16, description="residual blocks in each of four stages")
-
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: SmallSpec) -> None:
         super().__init__(spec)
         widths = [spec.width * 2**stage for stage in range(NUM_STAGES)]
         self.stem = conv_norm(3, spec.width, stride=2).append(nn.ReLU(inplace=True))

@@ -8,34 +8,23 @@ from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, Literal, Self
+from typing import Any
 
 import torch
-from pydantic import Field
 from torch import nn
 
 from mtcon_ray.base.root_files import write
 from mtcon_ray.errors import SpecError
-from mtcon_ray.models.encoders.base import ENCODERS
+from mtcon_ray.models.encoders.base import SpecT
 from mtcon_ray.models.encoders.library import LibraryEncoder, build
-from mtcon_ray.models.encoders.weights import (
-    FILES,
-    PublishedSpec,
-    State,
-    Weights,
-    keep,
-    kept,
-    load_weights,
-    write_state,
-)
+from mtcon_ray.models.encoders.weights import State, keep, kept, load_weights, write_state
+from mtcon_ray.spec.encoders import PRETRAINED, TimmSpec
 
-PRETRAINED = "pretrained"
 HUB = "hf-hub:"
 # timm's name for the description of a model of the hub or of a folder.
 CONFIG_FILE = "config.json"
 
 
-@ENCODERS.register("timm")
 class Timm(LibraryEncoder):
     """A timm model without its classifier.
 
@@ -46,68 +35,39 @@ class Timm(LibraryEncoder):
     description of a model of the hub cannot be downloaded.
     """
 
-    class Spec(PublishedSpec):
-        """A backbone of timm. Needs the extra `timm`."""
+    Spec = TimmSpec
 
-        names: ClassVar[tuple[str, ...]] = (PRETRAINED,)
+    @classmethod
+    def download(cls, spec: TimmSpec) -> State:
+        timm = _timm()
+        # Drawing random parameters must not change the parameters of the heads.
+        with torch.random.fork_rng(devices=[]):
+            net = _from_library(lambda: timm.create_model(spec.model, pretrained=True), spec)
+        net.reset_classifier(0)
+        state: State = net.state_dict()
+        return state
 
-        name: Literal["timm"] = "timm"
-        model: str = Field(
-            "tresnet_m",
-            min_length=1,
-            description="timm's name of a model for images of views.size, such as "
-            "resnet18.a1_in1k, or hf-hub:OWNER/NAME for a model of the Hugging Face hub",
-        )
-        weights: Weights = Field(
-            None,
-            description="random (null), the weights published for the model by timm or the hub, "
-            f"downloaded once before training starts (pretrained), or the path of {FILES}",
-        )
+    @classmethod
+    def fetch_weights(cls, spec: TimmSpec, store: Path) -> None:
+        def fill(folder: Path) -> None:
+            if spec.model.startswith(HUB):
+                write(folder / CONFIG_FILE, json.dumps(_config(spec)))
+            if spec.weights == PRETRAINED:
+                write_state(cls.download(spec), folder)
 
-        @property
-        def is_checked_by_building(self) -> bool:
-            return True
+        if spec.weights == PRETRAINED or spec.model.startswith(HUB):
+            keep(store, spec.source, fill)
 
-        @property
-        def source(self) -> str:
-            return f"timm {self.model} {self.weights if self.weights == PRETRAINED else None}"
+    @classmethod
+    def with_fetched(cls, spec: SpecT, store: Path) -> SpecT:
+        assert isinstance(spec, TimmSpec)
+        local = super().with_fetched(spec, store)
+        folder = kept(store, spec.source)
+        if not (folder / CONFIG_FILE).exists():
+            return local
+        return local.model_copy(update={"model": f"local-dir:{folder}"})
 
-        def download(self) -> State:
-            timm = _timm()
-            # Drawing random parameters must not change the parameters of the heads.
-            with torch.random.fork_rng(devices=[]):
-                net = _from_library(lambda: timm.create_model(self.model, pretrained=True), self)
-            net.reset_classifier(0)
-            state: State = net.state_dict()
-            return state
-
-        def fetch_weights(self, store: Path) -> None:
-            if self.weights == PRETRAINED or self.model.startswith(HUB):
-                keep(store, self.source, self._fill)
-
-        def with_fetched(self, store: Path) -> Self:
-            local = super().with_fetched(store)
-            folder = kept(store, self.source)
-            if not (folder / CONFIG_FILE).exists():
-                return local
-            return local.model_copy(update={"model": f"local-dir:{folder}"})
-
-        def _fill(self, folder: Path) -> None:
-            if self.model.startswith(HUB):
-                write(folder / CONFIG_FILE, json.dumps(self._config()))
-            if self.weights == PRETRAINED:
-                write_state(self.download(), folder)
-
-        def _config(self) -> dict[str, Any]:
-            """Returns the description of a model of the hub, from which timm builds it."""
-            _timm()
-            from timm.models import load_model_config_from_hf
-
-            hub_id = self.model.removeprefix(HUB)
-            config, name, arguments = _from_library(lambda: load_model_config_from_hf(hub_id), self)
-            return {"architecture": name, "model_args": arguments, "pretrained_cfg": config}
-
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: TimmSpec) -> None:
         super().__init__(spec)
         timm = _timm()
         if ":" not in spec.model and not timm.is_model(spec.model):
@@ -130,7 +90,7 @@ class Timm(LibraryEncoder):
         self.left_out = tuple(f"{name}." for name in names)
         self.net = _split(net)
         self.width: int = net.head_hidden_size
-        load_weights(self, spec)
+        load_weights(self, spec, lambda: self.download(spec))
 
     def file_keys(self) -> dict[str, str]:
         """Returns timm's keys, in which split layers are a single layer."""
@@ -174,7 +134,17 @@ def _timm() -> ModuleType:
     return module
 
 
-def _from_library(act: Any, spec: Timm.Spec) -> Any:
+def _config(spec: TimmSpec) -> dict[str, Any]:
+    """Returns the description of a model of the hub, from which timm builds it."""
+    _timm()
+    from timm.models import load_model_config_from_hf
+
+    hub_id = spec.model.removeprefix(HUB)
+    config, name, arguments = _from_library(lambda: load_model_config_from_hf(hub_id), spec)
+    return {"architecture": name, "model_args": arguments, "pretrained_cfg": config}
+
+
+def _from_library(act: Any, spec: TimmSpec) -> Any:
     """Returns the result of `act`. Errors of timm, the network and the disk become SpecError."""
     try:
         return act()

@@ -1,17 +1,14 @@
 """A small vision transformer for any subset of an image's patches, as masking needs it."""
 
-from typing import ClassVar, Literal, Self
-
 import torch
 import torch.nn.functional as F
-from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from mtcon_ray.models.encoders.base import ENCODERS, Encoder
-from mtcon_ray.models.encoders.weights import WeightsSpec, load_weights
+from mtcon_ray.models.encoders.base import Encoder
+from mtcon_ray.models.encoders.weights import load_weights
+from mtcon_ray.spec.encoders import ViTSpec
 
 
-@ENCODERS.register("vit")
 class ViT(Encoder):
     """Pre-norm transformer on patches, mean-pooled: Dosovitskiy et al. 2021, arXiv:2010.11929.
 
@@ -19,33 +16,9 @@ class ViT(Encoder):
     the patch. Any subset of an image's patches can be encoded.
     """
 
-    class Spec(WeightsSpec):
-        """A small vision transformer."""
+    Spec = ViTSpec
 
-        has_batch_norm: ClassVar[bool] = False
-
-        name: Literal["vit"] = "vit"
-        patch: int = Field(8, ge=1, le=64, description="side of a patch in pixels")
-        width: int = Field(192, ge=8, le=4096, multiple_of=4, description="features of a patch")
-        depth: int = Field(6, ge=1, le=64, description="transformer blocks")
-        heads: int = Field(3, ge=1, le=64, description="attention heads of a block")
-
-        @model_validator(mode="after")
-        def _heads_share_the_width(self) -> Self:
-            if self.width % self.heads:
-                raise ValueError(
-                    f"width must be divisible by heads, got {self.width} and {self.heads}"
-                )
-            return self
-
-        def check(self, view_size: int) -> None:
-            if view_size % self.patch or view_size < 2 * self.patch:
-                raise ValueError(
-                    f"views.size must be a multiple of model.encoder.patch, at least two of it, "
-                    f"got {view_size} and {self.patch}"
-                )
-
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: ViTSpec) -> None:
         super().__init__(spec)
         self.patch = spec.patch
         self.width = spec.width

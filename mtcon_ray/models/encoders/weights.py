@@ -8,104 +8,33 @@ A file has the keys of the encoder's `file_keys`: the library's keys for torchvi
 import hashlib
 import pickle
 import re
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Any
 from zipfile import is_zipfile
 
 import torch
-from pydantic import Field, ValidationInfo, field_validator
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from mtcon_ray.base.paths import MODEL_FILE
-from mtcon_ray.base.registry import PathMark, beside_the_spec, is_word
 from mtcon_ray.base.regular_file import open_regular
 from mtcon_ray.base.root_files import make_folder
 from mtcon_ray.data.disk import build_folder, writable_store
 from mtcon_ray.errors import CheckpointError
-from mtcon_ray.models.encoders.base import Encoder, EncoderSpec
+from mtcon_ray.models.encoders.base import Encoder
+from mtcon_ray.spec.encoders import WeightsSpec
 
 State = Mapping[str, Tensor]
 FETCHED_FILE = "model.safetensors"
 # Files with an encoder in a folder: of an export, of the Hugging Face hub, of a training.
 FOLDER_FILES = ("weights.safetensors", FETCHED_FILE, MODEL_FILE)
 WEIGHTS_FILE = "a file of PyTorch weights (a state dict saved by torch.save)"
-FILES = "a state-dict or safetensors file, a model.pt of this program, or an export's folder"
 # Keys of a checkpoint's encoder begin with this.
 ENCODER = "encoder."
 # Counter of batch norm, which files written by torch before 0.4.1 lack, also some of torchvision.
 COUNTER = "num_batches_tracked"
-
-Weights = Annotated[str, PathMark()] | None
-
-
-class WeightsSpec(EncoderSpec):
-    """Fields common to all encoders with parameters.
-
-    `names` are the values of `weights` for a download.
-    """
-
-    names: ClassVar[tuple[str, ...]] = ()
-
-    weights: Weights = Field(None, description=f"random (null) or the path of {FILES}")
-
-    @field_validator("weights")
-    @classmethod
-    def _name_or_path(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is None or cls.is_name(value):
-            return value
-        path = beside_the_spec(value, info)
-        if is_word(value) and not Path(path).exists():
-            raise ValueError(
-                f"weights must be {', '.join(('null', *cls.names))} or the path of {FILES}, got "
-                f"{value!r}, which is no file"
-            )
-        return path
-
-    @classmethod
-    def is_name(cls, value: str) -> bool:
-        """Returns True if the text names a download and is not a path."""
-        return value in cls.names
-
-    @property
-    def is_random(self) -> bool:
-        return self.weights is None
-
-    @property
-    def is_checked_by_building(self) -> bool:
-        return self.weights is not None
-
-    def without_weights(self) -> Self:
-        return self.model_copy(update={"weights": None})
-
-
-class PublishedSpec(WeightsSpec):
-    """Fields common to encoders with weights that a library publishes by name."""
-
-    @property
-    @abstractmethod
-    def source(self) -> str:
-        """Text that identifies the result of `download` and names the stored file."""
-
-    @abstractmethod
-    def download(self) -> State:
-        """Returns the parameters named by `weights`, by the keys of files.
-
-        Reads the library's own cache where it has them. Raises SpecError if the download fails.
-        """
-
-    def fetch_weights(self, store: Path) -> None:
-        if self.weights is not None and self.is_name(self.weights):
-            keep(store, self.source, lambda folder: write_state(self.download(), folder))
-
-    def with_fetched(self, store: Path) -> Self:
-        if self.weights is None or not self.is_name(self.weights):
-            return self
-        path = kept(store, self.source) / FETCHED_FILE
-        return self.model_copy(update={"weights": str(path)}) if path.exists() else self
 
 
 def kept(store: Path, source: str) -> Path:
@@ -132,19 +61,22 @@ def write_state(state: State, folder: Path) -> None:
     save_file(whole, folder / FETCHED_FILE, {"format": "pt"})
 
 
-def load_weights(encoder: Encoder, spec: WeightsSpec) -> None:
+def load_weights(
+    encoder: Encoder, spec: WeightsSpec, download: Callable[[], State] | None = None
+) -> None:
     """Loads the spec's weights. On the meta device it only checks if a file fits.
 
-    With `weights: null` nothing happens. Raises CheckpointError if a file cannot be read or does
-    not fit, SpecError if a download fails.
+    `download` returns the parameters if `spec.weights` is a name. With `weights: null` nothing
+    happens. Raises CheckpointError if a file cannot be read or does not fit, SpecError if a
+    download fails.
     """
     weights, keys = spec.weights, encoder.file_keys()
     own = encoder.state_dict()
     is_meta = any(tensor.is_meta for tensor in own.values())
-    published = spec if isinstance(spec, PublishedSpec) and spec.is_name(weights or "") else None
-    if weights is None or (is_meta and published):
+    is_name = spec.is_name(weights or "")
+    if weights is None or (is_meta and is_name):
         return
-    found = published.download() if published else read_weights(Path(weights), keys)
+    found = download() if download and is_name else read_weights(Path(weights), keys)
     state = {key: value for key, value in found.items() if not key.startswith(encoder.left_out)}
     wanted = {keys[key]: value for key, value in own.items()}
     state |= {k: v for k, v in wanted.items() if k.endswith(COUNTER) and k not in state}

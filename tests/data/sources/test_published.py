@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from mtcon_ray.data.sources import SOURCES, with_recipe_defaults
+from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.sources.download import DownloadSource
-from mtcon_ray.data.sources.recipes import RECIPES
 from mtcon_ray.errors import DataError
+from mtcon_ray.spec.recipes import RECIPES, with_recipe_defaults
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec, with_values
 from tests.data.sources.downloads import labels_of, replace_text, source_of, write_text
 from tests.data.sources.trees import BINARY, CIFAR10, PHOTOGRAPHS, STL10, make

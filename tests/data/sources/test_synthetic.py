@@ -8,7 +8,6 @@ from pydantic import ValidationError
 
 from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.sources.base import DataSource
-from mtcon_ray.data.sources.synthetic import NUMBER, SET, Label
 from mtcon_ray.data.synthetic_images import (
     ATTRIBUTES,
     FACTORS,
@@ -17,6 +16,8 @@ from mtcon_ray.data.synthetic_images import (
     VERSION,
     draw,
 )
+from mtcon_ray.spec.data.own import NUMBER, SET
+from mtcon_ray.spec.data.published import Label
 
 SCENE = {"shape": "cross", "colour": "red", "texture": "plain", "tilt": "30", "mark": "disc"}
 

@@ -15,9 +15,9 @@ from torchvision import datasets
 from mtcon_ray.data.dataset import check_dataset, open_dataset
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources import SOURCES, DataSource, DataSpec
-from mtcon_ray.data.sources.torchvision_data import PUBLISHED
 from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.errors import DataError
+from mtcon_ray.spec.data.torchvision_sets import PUBLISHED
 from tests.data.sources.downloads import save_image, write_text
 
 

@@ -1,0 +1,121 @@
+"""The `data` section: fields common to several kinds of data, and the table of all kinds."""
+
+from collections import Counter
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from mtcon_ray.base.metrics import Kind
+from mtcon_ray.base.registry import Spec, Table, is_url
+
+SOURCES: Table[Any] = Table("kind of data")
+Split = Literal["train", "val", "test"]
+# Ways to make an image square, described in `decode_image`.
+Resize = Literal["squash", "crop", "pad"]
+MAX_LABELS = 1_000  # columns in a list of a spec
+
+
+class DataSpec(Spec):
+    """Spec fields common to all kinds of data. Each kind adds its own fields."""
+
+    kind: str
+    tasks: tuple[str, ...] = Field(
+        max_length=MAX_LABELS,
+        description="labels to train on: columns of classes, sets or numbers ([] for a method "
+        "without labels)",
+    )
+    held_out: tuple[str, ...] = Field(
+        (), max_length=MAX_LABELS, description="labels never trained on, probed once at the end"
+    )
+    seed: int = Field(
+        0,
+        ge=0,
+        lt=2**31,
+        description="seed of random splits, label noise and synthetic images, the same for all "
+        "repeats",
+    )
+    held_out_top_k: int | None = Field(
+        None, ge=2, description="keep the k most frequent held-out classes (others become missing)"
+    )
+    label_noise: dict[str, float] = Field(
+        {}, description="task to the share of its labels replaced by random classes"
+    )
+    label_noise_splits: tuple[Split, ...] = Field(("train",), description="splits with label_noise")
+    store_size: int | None = Field(
+        None,
+        ge=8,
+        le=2048,
+        description="side of cached images, pixels (null: 1.25 x views.size, at most the size of "
+        "the images if it is fixed)",
+    )
+    # The side of the images in pixels if it is fixed, else None.
+    native_size: ClassVar[int | None] = None
+
+    def kind_of(self, name: str) -> Kind:
+        """Returns the kind of a task's or held-out column's labels; "classes" by default."""
+        return "classes"
+
+    @property
+    def made_square(self) -> Resize:
+        """The way to make images square. Synthetic images are square already."""
+        return "squash"
+
+    def urls(self) -> dict[str, str]:
+        """Returns the URLs of object stores in the spec, by field."""
+        return {name: v for name, v in self if isinstance(v, str) and is_url(v)}
+
+    @model_validator(mode="after")
+    def _labels_are_consistent(self) -> Self:
+        columns = Counter([*self.tasks, *self.held_out])
+        twice = sorted(column for column, count in columns.items() if count > 1)
+        if twice:
+            raise ValueError(f"tasks and held_out must not repeat a column, got {twice} twice")
+        for task, share in self.label_noise.items():
+            if task not in self.tasks:
+                raise ValueError(f"label_noise must name tasks, got {task!r}; tasks: {self.tasks}")
+            if self.kind_of(task) != "classes":
+                raise ValueError(
+                    f"label_noise must name columns of classes, got {task!r}, whose labels are a "
+                    f"{self.kind_of(task)}"
+                )
+            if not 0 <= share <= 1:
+                raise ValueError(f"label_noise must lie in [0, 1], got {task}: {share}")
+        kinds = {column: self.kind_of(column) for column in self.held_out}
+        if self.held_out_top_k is not None and kinds and "classes" not in kinds.values():
+            raise ValueError(
+                "held_out_top_k must go with a held-out column of classes, got "
+                f"{self.held_out_top_k} with {kinds}; leave it out"
+            )
+        return self
+
+
+class FilesSpec(DataSpec):
+    """Spec fields common to all kinds of data with images as files."""
+
+    resize: Resize = Field(
+        "squash",
+        description="how images become square: squash both sides, crop the middle, or pad "
+        "with white",
+    )
+    max_bad_images: float = Field(
+        0.01, ge=0, lt=1, description="tolerated share of missing or corrupt images"
+    )
+
+    @property
+    def made_square(self) -> Resize:
+        return self.resize
+
+
+class DrawnSplitSpec(FilesSpec):
+    """Spec fields common to all kinds of data with optional random splits."""
+
+    split_fractions: tuple[float, float, float] = Field(
+        (0.7, 0.1, 0.2), description="shares of train, val and test in a random split"
+    )
+
+    @model_validator(mode="after")
+    def _shares_are_whole(self) -> Self:
+        shares = self.split_fractions
+        if min(shares) <= 0 or abs(sum(shares) - 1) > 1e-6:
+            raise ValueError(f"split_fractions must be positive and sum to 1, got {shares}")
+        return self

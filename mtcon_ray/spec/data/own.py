@@ -1,0 +1,171 @@
+"""Sections of a user's own data (tables, folders, Hugging Face) and of synthetic images."""
+
+from collections import Counter
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from mtcon_ray.base.metrics import Kind
+from mtcon_ray.base.registry import LocalPath, PathOrUrl
+from mtcon_ray.spec.data.base import MAX_LABELS, SOURCES, DataSpec, DrawnSplitSpec
+
+LIST_SEPARATOR = "|"  # unless the spec names another
+ARCHIVES = (".tar", ".tar.gz", ".tgz")
+SPLIT_COLUMN = "split"
+
+
+class ColumnsSpec(DrawnSplitSpec):
+    """Spec fields common to all kinds of data with labels in the columns of a table."""
+
+    split_column: str | None = Field(
+        SPLIT_COLUMN,
+        description="column of train, val or test (null: a random split, as with the default "
+        "if the table has no such column)",
+    )
+    group_column: str | None = Field(
+        None, description="column of groups: a random split keeps equal values together"
+    )
+    stratify: tuple[str, ...] = Field(
+        (),
+        description="columns of classes with the same shares in each part of a random split",
+    )
+    multi_hot: dict[str, tuple[str, ...] | str] = Field(
+        {},
+        max_length=MAX_LABELS,
+        description="label set's name to its columns of 0 and 1, or to a column of lists",
+    )
+    multi_hot_separator: str = Field(
+        LIST_SEPARATOR,
+        min_length=1,
+        description="separator of names within a cell of a column of lists",
+    )
+    continuous: tuple[str, ...] = Field((), max_length=MAX_LABELS, description="columns of numbers")
+
+    @model_validator(mode="after")
+    def _kinds_are_consistent(self) -> Self:
+        both = sorted(set(self.multi_hot) & set(self.continuous))
+        if both:
+            raise ValueError(f"multi_hot and continuous must not share a name, got {both[0]!r}")
+        return self
+
+    def kind_of(self, name: str) -> Kind:
+        if name in self.multi_hot:
+            return "set"
+        return "number" if name in self.continuous else "classes"
+
+
+@SOURCES.declare("table", "mtcon_ray.data.sources.table:TableSource")
+class TableSpec(ColumnsSpec):
+    """A CSV and its images."""
+
+    kind: Literal["table"] = "table"
+    images: PathOrUrl = Field(
+        min_length=1,
+        description="path or URL of the folder, .tar or .tar.gz of the images",
+    )
+    csv: PathOrUrl = Field(
+        min_length=1,
+        description="path or URL of a UTF-8 CSV with a header, or a .parquet, a row per image",
+    )
+    image_column: str = Field(
+        "image", description="column with paths of images, relative to `images`"
+    )
+    attributes: PathOrUrl | None = Field(
+        None, description="further columns of 1 and -1 in CelebA's format, by image file name"
+    )
+
+    @model_validator(mode="after")
+    def _urls_are_files(self) -> Self:
+        for name, url in self.urls().items():
+            if name == "images" and not url.endswith((*ARCHIVES, "/")):
+                raise ValueError(
+                    f"images must end in {', '.join(ARCHIVES)}, or in / for a folder, got {url}"
+                )
+            if name != "images" and url.endswith("/"):
+                raise ValueError(f"{name} must be one file, got the folder {url}")
+        return self
+
+
+@SOURCES.declare("hf", "mtcon_ray.data.sources.hf:HuggingFaceSource")
+class HuggingFaceSpec(ColumnsSpec):
+    """A folder written by `save_to_disk`, or a folder of Parquet or Arrow files."""
+
+    kind: Literal["hf"] = "hf"
+    folder: PathOrUrl = Field(
+        min_length=1,
+        description="folder written by save_to_disk, or folder of Parquet or Arrow files: a "
+        "path, or a URL such as hf://datasets/user/name/",
+    )
+    image_column: str | None = Field(
+        None, description="column of the images (null: the only column of images)"
+    )
+
+    @model_validator(mode="after")
+    def _urls_are_folders(self) -> Self:
+        for name, url in self.urls().items():
+            if not url.endswith("/"):
+                raise ValueError(f"{name} must end in /, because it is a folder, got {url}")
+        return self
+
+
+@SOURCES.declare("folder", "mtcon_ray.data.sources.class_folders:FolderSource")
+class FolderSpec(DrawnSplitSpec):
+    """Images in folders named after their classes."""
+
+    kind: Literal["folder"] = "folder"
+    images: LocalPath = Field(min_length=1, description="folder, .tar or .tar.gz of the images")
+    levels: tuple[str, ...] | None = Field(
+        None,
+        description="names of the levels of folders, the outermost first, without the level "
+        "of train, val and test (null: tasks, then held_out)",
+    )
+
+    @model_validator(mode="after")
+    def _labels_are_levels(self) -> Self:
+        repeated = [name for name, count in Counter(self.level_names).items() if count > 1]
+        if repeated:
+            raise ValueError(f"levels must not repeat a name, got {repeated[0]!r} twice")
+        for name in (*self.tasks, *self.held_out):
+            if name not in self.level_names:
+                raise ValueError(
+                    f"levels must name all tasks and held-out labels, got "
+                    f"{list(self.level_names)} without {name!r}"
+                )
+        return self
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        """The names of the levels."""
+        return self.levels if self.levels is not None else (*self.tasks, *self.held_out)
+
+
+# Names of the label set and of the number. All other labels are factors, with classes.
+SET, NUMBER = "attributes", "size"
+SyntheticLabel = Literal["shape", "colour", "texture", "tilt", "mark", "attributes", "size"]
+
+
+@SOURCES.declare("synthetic", "mtcon_ray.data.sources.synthetic:SyntheticSource")
+class SyntheticSpec(DataSpec):
+    """Synthetic images. Labels: shape, colour, texture, tilt, mark, attributes, size."""
+
+    kind: Literal["synthetic"] = "synthetic"
+    tasks: tuple[SyntheticLabel, ...] = Field(
+        ("shape", "colour", "texture"), description="label columns to train on"
+    )
+    held_out: tuple[SyntheticLabel, ...] = Field(
+        ("tilt",), description="label columns never trained on, probed once at the end"
+    )
+    num_items: int = Field(4000, ge=10, le=10**7, description="number of images")
+    clutter: int = Field(1, ge=0, le=100, description="distracting blobs behind the object")
+    occlusion: float = Field(0.05, ge=0, le=1, description="probability of a bar over the object")
+    noise: float = Field(
+        0.04,
+        ge=0,
+        le=1,
+        description="standard deviation of pixel noise, a share of full brightness",
+    )
+
+    def kind_of(self, name: str) -> Kind:
+        if name == SET:
+            return "set"
+        return "number" if name == NUMBER else "classes"

@@ -1,0 +1,269 @@
+"""The `model` section: the fields of all encoders, and the projection heads."""
+
+import re
+from abc import abstractmethod
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from mtcon_ray.base.registry import Choice, PathMark, Spec, Table, beside_the_spec, is_word
+
+ENCODERS: Table[Any] = Table("encoder")
+FILES = "a state-dict or safetensors file, a model.pt of this program, or an export's folder"
+Weights = Annotated[str, PathMark()] | None
+# A second name of the first weights of each network.
+IMAGENET = "imagenet"
+FIRST = "IMAGENET1K_V1"
+PRETRAINED = "pretrained"
+
+
+class EncoderSpec(Spec):
+    """Fields common to the sections of all encoders. Each encoder adds further fields.
+
+    `has_batch_norm` is False if the features of an image do not depend on the rest of the batch.
+    """
+
+    has_batch_norm: ClassVar[bool] = True
+
+    name: str
+
+    @property
+    def is_random(self) -> bool:
+        """True if the features before training depend on the seed."""
+        return True
+
+    @property
+    def is_checked_by_building(self) -> bool:
+        """True if building the encoder may refuse this section. `validate` then builds it."""
+        return True
+
+    def check(self, view_size: int) -> None:
+        """Raises ValueError if views with sides of `view_size` pixels cannot be encoded."""
+
+    def without_weights(self) -> Self:
+        """Returns the section of the same encoder with random initial parameters."""
+        return self
+
+
+@ENCODERS.declare("handcrafted", "mtcon_ray.models.encoders.handcrafted:Handcrafted")
+class HandcraftedSpec(EncoderSpec):
+    """Fixed image features, for `method: {name: none}` or for a trained head on them."""
+
+    has_batch_norm: ClassVar[bool] = False
+
+    name: Literal["handcrafted"] = "handcrafted"
+
+    @property
+    def is_random(self) -> bool:
+        return False
+
+
+class WeightsSpec(EncoderSpec):
+    """Fields common to all encoders with parameters.
+
+    `names` are the values of `weights` for a download.
+    """
+
+    names: ClassVar[tuple[str, ...]] = ()
+
+    weights: Weights = Field(None, description=f"random (null) or the path of {FILES}")
+
+    @field_validator("weights")
+    @classmethod
+    def _name_or_path(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None or cls.is_name(value):
+            return value
+        path = beside_the_spec(value, info)
+        if is_word(value) and not Path(path).exists():
+            raise ValueError(
+                f"weights must be {', '.join(('null', *cls.names))} or the path of {FILES}, got "
+                f"{value!r}, which is no file"
+            )
+        return path
+
+    @classmethod
+    def is_name(cls, value: str) -> bool:
+        """Returns True if the text names a download and is not a path."""
+        return value in cls.names
+
+    @property
+    def is_random(self) -> bool:
+        return self.weights is None
+
+    @property
+    def is_checked_by_building(self) -> bool:
+        return self.weights is not None
+
+    def without_weights(self) -> Self:
+        return self.model_copy(update={"weights": None})
+
+
+@ENCODERS.declare("small", "mtcon_ray.models.encoders.small:Small")
+class SmallSpec(WeightsSpec):
+    """A small residual network: 8 * width features."""
+
+    name: Literal["small"] = "small"
+    width: int = Field(32, ge=4, le=512, description="channels of the first stage")
+    blocks: int = Field(1, ge=1, le=16, description="residual blocks in each of four stages")
+
+
+@ENCODERS.declare("vit", "mtcon_ray.models.encoders.vit:ViT")
+class ViTSpec(WeightsSpec):
+    """A small vision transformer."""
+
+    has_batch_norm: ClassVar[bool] = False
+
+    name: Literal["vit"] = "vit"
+    patch: int = Field(8, ge=1, le=64, description="side of a patch in pixels")
+    width: int = Field(192, ge=8, le=4096, multiple_of=4, description="features of a patch")
+    depth: int = Field(6, ge=1, le=64, description="transformer blocks")
+    heads: int = Field(3, ge=1, le=64, description="attention heads of a block")
+
+    @model_validator(mode="after")
+    def _heads_share_the_width(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(f"width must be divisible by heads, got {self.width} and {self.heads}")
+        return self
+
+    def check(self, view_size: int) -> None:
+        if view_size % self.patch or view_size < 2 * self.patch:
+            raise ValueError(
+                f"views.size must be a multiple of model.encoder.patch, at least two of it, "
+                f"got {view_size} and {self.patch}"
+            )
+
+
+class PublishedSpec(WeightsSpec):
+    """Fields common to encoders with weights that a library publishes by name."""
+
+    @property
+    @abstractmethod
+    def source(self) -> str:
+        """Text that identifies the published weights and names the stored file."""
+
+
+class TorchvisionWeightsSpec(PublishedSpec):
+    """Fields common to encoders with initial weights of torchvision's `network`."""
+
+    weights: Weights = Field(
+        None,
+        description="random (null), torchvision's IMAGENET1K_V1 (imagenet) or a name of its "
+        f"weights, downloaded once before training starts, or the path of {FILES}",
+    )
+
+    @property
+    def network(self) -> str:
+        """torchvision's name of the network."""
+        return self.name
+
+    @property
+    def source(self) -> str:
+        return f"torchvision {self.network} {FIRST if self.weights == IMAGENET else self.weights}"
+
+
+class ResNetSpec(TorchvisionWeightsSpec):
+    """Fields common to both ResNets."""
+
+    stem: Literal["imagenet", "small"] = Field(
+        "imagenet", description="small: 3x3 of stride 1 and no pooling, for images below 64 pixels"
+    )
+
+    @model_validator(mode="after")
+    def _stem_fits_the_weights(self) -> Self:
+        if self.weights is not None and self.is_name(self.weights) and self.stem == "small":
+            raise ValueError(
+                f"stem must be imagenet where weights is {self.weights}, got small; "
+                "drop weights, or name a state-dict file of a network with the small stem"
+            )
+        return self
+
+
+@ENCODERS.declare("resnet18", "mtcon_ray.models.encoders.resnet:ResNet18")
+class ResNet18Spec(ResNetSpec):
+    """torchvision's ResNet-18."""
+
+    names: ClassVar[tuple[str, ...]] = ("imagenet", "IMAGENET1K_V1")
+
+    name: Literal["resnet18"] = "resnet18"
+    stages: Literal[3, 4] = Field(
+        4, description="3: end after the third stage with 256 features, as CSN does"
+    )
+
+
+@ENCODERS.declare("resnet50", "mtcon_ray.models.encoders.resnet:ResNet50")
+class ResNet50Spec(ResNetSpec):
+    """torchvision's ResNet-50."""
+
+    names: ClassVar[tuple[str, ...]] = ("imagenet", "IMAGENET1K_V1", "IMAGENET1K_V2")
+
+    name: Literal["resnet50"] = "resnet50"
+
+
+@ENCODERS.declare("torchvision", "mtcon_ray.models.encoders.torchvision:Torchvision")
+class TorchvisionSpec(TorchvisionWeightsSpec):
+    """A classification network of torchvision, such as ConvNeXt, Swin or another ResNet."""
+
+    names: ClassVar[tuple[str, ...]] = (IMAGENET, FIRST, "another name of torchvision's")
+
+    name: Literal["torchvision"] = "torchvision"
+    model: str = Field(
+        "resnet34",
+        min_length=1,
+        description="torchvision's name of a classification network, such as convnext_tiny",
+    )
+
+    @classmethod
+    def is_name(cls, value: str) -> bool:
+        return value == IMAGENET or re.fullmatch(r"IMAGENET1K_\w+|DEFAULT", value) is not None
+
+    @property
+    def is_checked_by_building(self) -> bool:
+        return True
+
+    @property
+    def network(self) -> str:
+        return self.model
+
+
+@ENCODERS.declare("timm", "mtcon_ray.models.encoders.timm:Timm")
+class TimmSpec(PublishedSpec):
+    """A backbone of timm. Needs the extra `timm`."""
+
+    names: ClassVar[tuple[str, ...]] = (PRETRAINED,)
+
+    name: Literal["timm"] = "timm"
+    model: str = Field(
+        "tresnet_m",
+        min_length=1,
+        description="timm's name of a model for images of views.size, such as "
+        "resnet18.a1_in1k, or hf-hub:OWNER/NAME for a model of the Hugging Face hub",
+    )
+    weights: Weights = Field(
+        None,
+        description="random (null), the weights published for the model by timm or the hub, "
+        f"downloaded once before training starts (pretrained), or the path of {FILES}",
+    )
+
+    @property
+    def is_checked_by_building(self) -> bool:
+        return True
+
+    @property
+    def source(self) -> str:
+        return f"timm {self.model} {self.weights if self.weights == PRETRAINED else None}"
+
+
+class ModelSpec(Spec):
+    """The shared encoder, and the projection heads on it."""
+
+    encoder: Annotated[EncoderSpec, Choice(ENCODERS, "name", "resnet18")] = ResNet18Spec()
+    head_dim: int = Field(32, ge=2, le=4096, description="width of a projection head's output")
+    head_hidden: int | None = Field(
+        None, ge=2, le=65536, description="width of a head's hidden layer (null: the encoder's)"
+    )
+    batch_norm: Literal["global", "local"] = Field(
+        "global",
+        description="batch statistics over the items of all workers (global), or of a single "
+        "worker, or of a single chunk with train.chunk_size (local)",
+    )

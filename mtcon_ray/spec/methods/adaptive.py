@@ -1,0 +1,177 @@
+"""Sections of AMCL and of the methods that may use its temperatures, CAN and LGP."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from mtcon_ray.spec.methods.base import METHODS, ContrastiveSpec, Temperature
+from mtcon_ray.spec.methods.self_supervised import (
+    PredictorSpec,
+    QueueSpec,
+    RedundancySpec,
+    SelfSupervisedSpec,
+)
+from mtcon_ray.spec.problem import Problem
+
+Regulariser = Literal["printed", "released"]
+TAU_MIN, TAU_MAX = 1e-5, 2.0  # the paper's bounds
+RELEASED_TOP_K = 100  # default of the authors' code
+Form = Literal["simclr", "moco", "simsiam", "barlow", "infonce"]
+
+
+def num_hardest(top_k: int | None, regulariser: Regulariser) -> int:
+    """Returns the number of candidates per anchor. None is 1 as printed, 100 as released."""
+    return top_k or (1 if regulariser == "printed" else RELEASED_TOP_K)
+
+
+DECODER_HEADS = 4
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+def top_k_warning(top_k: int | None, regulariser: Regulariser = "printed") -> dict[str, str]:
+    """Returns a warning by field name if AMCL has one negative per anchor, else an empty mapping.
+
+    With one negative per anchor AMCL collapses.
+    """
+    if num_hardest(top_k, regulariser) > 1:
+        return {}
+    return {
+        "top_k": "method.top_k must be well above 1 for AMCL to tell images apart, got "
+        f"{'null, which is 1' if top_k is None else top_k}; with one negative per anchor the heads "
+        f"collapse (cosine/random reaches cosine/positive); set it to {RELEASED_TOP_K}, as released"
+    }
+
+
+class AdaptiveSpec(SelfSupervisedSpec):
+    """Fields of methods with AMCL's temperatures."""
+
+    tau_min: Temperature = Field(
+        TAU_MIN,
+        description="lowest temperature of AMCL. Most positives reach it and then have losses of "
+        "up to 1 / tau_min, so 0.05, or train.max_grad_norm 1, is safer than the paper's 1e-5",
+    )
+    tau_max: Temperature = Field(TAU_MAX, description="highest temperature of AMCL")
+    top_k: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="number of AMCL's hardest negatives per anchor in the loss, at most as many as "
+        "there are (null: 1 as printed, 100 as released)",
+    )
+
+    def check(self, problem: Problem) -> None:
+        super().check(problem)
+        if self.tau_min >= self.tau_max:
+            raise ValueError(
+                f"tau_min must be below tau_max, got {self.tau_min} and {self.tau_max}"
+            )
+
+
+@METHODS.declare("amcl", "mtcon_ray.methods.amcl:AMCL")
+class AMCLSpec(AdaptiveSpec, QueueSpec, PredictorSpec, RedundancySpec):
+    """Adaptive multi-head contrastive learning. Task labels are used by the probes alone.
+
+    A field with a description that begins with a system's name is used in this form only. With
+    the paper's tau_min, 1e-5, losses reach the order of 1e5, so set `train.max_grad_norm` (the
+    authors' code has 1).
+    """
+
+    name: Literal["amcl"] = "amcl"
+    form: Form = Field("simclr", description="system whose loss gets learned temperatures")
+    num_heads: int = Field(
+        3, ge=1, le=64, description="projection heads, alike except for their initial weights"
+    )
+    beta: float | None = Field(
+        None,
+        ge=0,
+        le=1000,
+        description="weight of the regulariser of temperatures (null: as released, 1e-4, for "
+        "barlow 1e-6). If beta is below the similarity of a pair, the pair's best temperature "
+        "is a bound. A beta of 1 is safer",
+    )
+    regulariser: Regulariser = Field(
+        "printed",
+        description="regulariser of the negatives' temperatures: "
+        "beta (d'/2 log tau + 1/tau), a mean over top_k (printed), or beta (log tau + 1/tau), "
+        "a sum over top_k (released)",
+    )
+    unit_columns: bool = Field(
+        False,
+        description="Barlow Twins: scale columns to length 1 before the temperature network. "
+        "The released code does not, and long columns drive every temperature to a bound",
+    )
+
+    @property
+    def has_batch_norm(self) -> bool:
+        return self.form in ("simsiam", "barlow")
+
+    def warnings(self) -> dict[str, str]:
+        has_negatives = self.form not in ("simsiam", "barlow")
+        return top_k_warning(self.top_k, self.regulariser) if has_negatives else {}
+
+    def check(self, problem: Problem) -> None:
+        super().check(problem)
+        if self.form == "moco":
+            self.check_queue(problem)
+
+
+class AutoencodingSpec(AdaptiveSpec, ContrastiveSpec):
+    """Fields common to the masked auto-encoding methods."""
+
+    mask_ratio: float = Field(0.5, gt=0, lt=1, description="share of hidden patches")
+    decoder_width: int = Field(
+        128, ge=16, le=4096, multiple_of=4 * DECODER_HEADS, description="width of the decoder"
+    )
+    decoder_depth: int = Field(2, ge=1, le=32, description="transformer blocks of the decoder")
+    contrast: Literal["infonce", "amcl"] = Field(
+        "infonce", description="same temperature for all pairs (infonce), or one per pair (amcl)"
+    )
+    beta: float = Field(
+        1e-4, ge=0, le=1000, description="AMCL: weight of the regulariser of temperatures"
+    )
+
+    def warnings(self) -> dict[str, str]:
+        return top_k_warning(self.top_k) if self.contrast == "amcl" else {}
+
+    def check(self, problem: Problem) -> None:
+        super().check(problem)
+        if problem.encoder != "vit":
+            raise ValueError(
+                f"model.encoder.name must be vit for a method that hides patches, "
+                f"got {problem.encoder}"
+            )
+
+
+@METHODS.declare("can", "mtcon_ray.methods.can:CAN")
+class CANSpec(AutoencodingSpec):
+    """Contrastive heads and a denoising masked auto-encoder."""
+
+    name: Literal["can"] = "can"
+    noise_level: float = Field(
+        0.05, gt=0, le=1, description="largest deviation of the noise on normalised pixels"
+    )
+    contrast_weight: float = Field(
+        0.03, ge=0, le=1000, description="weight of the contrastive loss"
+    )
+    reconstruction_weight: float = Field(
+        0.67, ge=0, le=1000, description="weight of the reconstruction error of hidden patches"
+    )
+    noise_weight: float = Field(
+        0.3, ge=0, le=1000, description="weight of the prediction error of the noise"
+    )
+
+
+@METHODS.declare("lgp", "mtcon_ray.methods.lgp:LGP")
+class LGPSpec(AutoencodingSpec):
+    """A masked auto-encoder first, then contrastive heads."""
+
+    name: Literal["lgp"] = "lgp"
+    mask_ratio: float = Field(0.75, gt=0, lt=1, description="share of hidden patches")
+    masked_share: float = Field(
+        0.5, gt=0, lt=1, description="share of the steps in the first phase, auto-encoding"
+    )
+    lr_by_depth: tuple[Share, Share, Share] = Field(
+        (0.1, 0.1, 1.0),
+        description="share of train.lr in the contrastive phase, for each third of the blocks "
+        "(the patch embedding belongs to the first third)",
+    )

@@ -1,0 +1,134 @@
+"""The `method` section: fields common to several methods, and the table of all methods."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from mtcon_ray.base.metrics import Kind
+from mtcon_ray.base.registry import Spec, Table
+from mtcon_ray.errors import nearest
+from mtcon_ray.spec.problem import Problem
+
+METHODS: Table[Any] = Table("method")
+
+
+class MethodSpec(Spec):
+    """Fields common to the sections of all methods. Each method adds further fields.
+
+    If `trains` is False, there are no steps and a single epoch, in which the probes are fitted.
+    `images_per_example` is the number of images of a training example: 3 for triplets. If
+    `uses_labels` is False, the method can be trained without tasks.
+    """
+
+    trains: ClassVar[bool] = True
+    uses_labels: ClassVar[bool] = True
+    images_per_example: ClassVar[int] = 1
+
+    name: str
+
+    def check(self, problem: Problem) -> None:
+        """Raises ValueError if the method cannot be trained on this problem.
+
+        Called before labels are read, so `problem.sizes` may be empty.
+        """
+
+    def warnings(self) -> dict[str, str]:
+        """Returns warnings of allowed but risky values, by field name. `plan` shows them."""
+        return {}
+
+    @property
+    def has_batch_norm(self) -> bool:
+        """True if the heads of the method have batch norm."""
+        return False
+
+    def num_examples(self, num_items: int) -> int:
+        """Returns the number of training examples per epoch for `num_items` training items."""
+        return num_items
+
+    def rows_per_example(self, num_views: int) -> int:
+        """Returns the rows of an example in a step: views of its item, or one view per image."""
+        return num_views if self.images_per_example == 1 else self.images_per_example
+
+
+# Below 1e-6 a quotient of a similarity in float32 has an error of more than 0.1.
+Temperature = Annotated[float, Field(ge=1e-6, le=100)]
+
+
+class SeveralViewsSpec(MethodSpec):
+    """Base of the sections of all methods that compare views of an item."""
+
+    def check(self, problem: Problem) -> None:
+        super().check(problem)
+        if problem.num_views < 2:
+            raise ValueError(
+                f"views.num_views must be at least 2 for a method that compares views, "
+                f"got {problem.num_views}"
+            )
+
+
+class ContrastiveSpec(SeveralViewsSpec):
+    """Fields common to the contrastive methods."""
+
+    temperature: Temperature = Field(0.1, description="divides every similarity")
+
+
+class SupervisedSpec(ContrastiveSpec):
+    """Fields common to the contrastive methods with positives by label."""
+
+    missing: Literal["skip", "self_only"] = Field(
+        "skip",
+        description="positives of an item without label: none, or its own other views",
+    )
+
+
+def check_task(task: str | None, problem: Problem, kind: Kind = "classes") -> None:
+    """Raises ValueError if no task is of the kind, or if the spec's `task` is not of the kind."""
+    columns = problem.of_kind(kind)
+    what = {"classes": "a column of classes", "set": "a label set", "number": "a number"}[kind]
+    if not columns:
+        raise ValueError(f"data.tasks must have {what}, got {dict(problem.kinds)}")
+    if task is not None and task not in columns:
+        raise ValueError(
+            f"task must be {what} in data.tasks {list(columns)}, got "
+            f"{task!r}{nearest(task, columns)}"
+        )
+
+
+def check_labels(method: MethodSpec, tasks: Sequence[str]) -> None:
+    """Raises ValueError if there are no tasks and the method needs labels."""
+    if not tasks and method.uses_labels:
+        free = [name for name in METHODS if not METHODS.spec(name).uses_labels]
+        raise ValueError(
+            f"data.tasks must name a label for method {method.name}, got none; methods that need "
+            f"no labels are {', '.join(free)}"
+        )
+
+
+def one_epoch_if_untrained(raw: Any) -> Any:
+    """Returns a spec's plain data, with epochs set to 1 if its method does not train.
+
+    The probes are fitted in this epoch. Epochs in the data are replaced, because the base of a
+    comparison may give them.
+    """
+    method = raw.get("method") if isinstance(raw, dict) else None
+    name = method.get("name") if isinstance(method, dict) else getattr(method, "name", method)
+    if not isinstance(name, str) or name not in METHODS or METHODS.spec(name).trains:
+        return raw
+    one = {"train": {"epochs": 1, "warmup_epochs": 0}, "evaluate": {"every": 1}}
+    given = {section: raw.get(section, {}) for section in one}
+    return raw | {k: {**v, **one[k]} for k, v in given.items() if isinstance(v, dict)}
+
+
+@METHODS.declare("none", "mtcon_ray.methods.none:NoTraining")
+class NoTrainingSpec(MethodSpec):
+    """No training: the encoder is probed once, and `train.epochs` counts as 1.
+
+    With `model.encoder: {name: handcrafted}` this is the baseline of fixed image features. With
+    any other encoder it is the baseline of initial weights, random or `model.encoder.weights`.
+    """
+
+    trains: ClassVar[bool] = False
+    uses_labels: ClassVar[bool] = False
+
+    name: Literal["none"] = "none"

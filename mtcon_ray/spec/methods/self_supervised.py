@@ -1,0 +1,114 @@
+"""Sections of the methods that compare views of an image: SimCLR, MoCo, SimSiam, Barlow Twins."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from mtcon_ray.spec.methods.base import METHODS, ContrastiveSpec, SeveralViewsSpec
+from mtcon_ray.spec.problem import Problem
+
+
+class SelfSupervisedSpec(SeveralViewsSpec):
+    """Fields of methods with a loss between views of an item, in one or several heads."""
+
+    uses_labels: ClassVar[bool] = False
+    num_heads: int = Field(
+        1, ge=1, le=64, description="projection heads, alike except for their initial weights"
+    )
+
+
+class QueueSpec(SelfSupervisedSpec):
+    """Fields of methods with a momentum encoder (teacher) and a queue of its keys."""
+
+    teacher_momentum: float = Field(
+        0.99, ge=0, lt=1, description="MoCo: momentum m of the teacher, m * teacher + (1 - m) * net"
+    )
+    queue_size: int = Field(
+        4096,
+        ge=2,
+        le=10_000_000,
+        description="MoCo: keys in the queue of each head, at least the keys of a step",
+    )
+
+    def check_queue(self, problem: Problem) -> None:
+        """Raises ValueError if the queue is shorter than the keys of a step."""
+        keys = problem.batch_size * problem.num_views
+        if self.queue_size < keys:
+            raise ValueError(
+                f"queue_size must be at least train.batch_size x views.num_views, the {keys} keys "
+                f"of a step, got {self.queue_size}; raise it or lower train.batch_size"
+            )
+
+
+class ProjectorSpec(SelfSupervisedSpec):
+    """Fields of methods with projectors of three layers with batch norm."""
+
+    dim: int = Field(
+        2048,
+        ge=2,
+        le=65536,
+        description="SimSiam, Barlow Twins: width of the projector's output. It replaces "
+        "model.head_dim",
+    )
+    hidden: int = Field(
+        2048,
+        ge=2,
+        le=65536,
+        description="SimSiam, Barlow Twins: width of the projector's hidden layers. It replaces "
+        "model.head_hidden",
+    )
+
+    @property
+    def has_batch_norm(self) -> bool:
+        return True
+
+
+class PredictorSpec(ProjectorSpec):
+    """Fields of methods with a predictor on each projector."""
+
+    predictor_hidden: int = Field(
+        512, ge=2, le=65536, description="SimSiam: width of the predictor's hidden layer"
+    )
+
+
+class RedundancySpec(ProjectorSpec):
+    """Fields of methods with a loss on cross-correlations."""
+
+    off_diagonal: float = Field(
+        5e-3, ge=0, le=1000, description="Barlow Twins: lambda, weight of off-diagonal correlations"
+    )
+
+
+@METHODS.declare("simclr", "mtcon_ray.methods.simclr:SimCLR")
+class SimCLRSpec(ContrastiveSpec, SelfSupervisedSpec):
+    """NT-Xent in a single head or several. Task labels are used by the probes alone.
+
+    Several heads are AMCL's architecture with a fixed temperature.
+    """
+
+    name: Literal["simclr"] = "simclr"
+
+
+@METHODS.declare("moco", "mtcon_ray.methods.moco:MoCo")
+class MoCoSpec(QueueSpec, ContrastiveSpec):
+    """Momentum contrast. Task labels are used by the probes alone."""
+
+    name: Literal["moco"] = "moco"
+
+    def check(self, problem: Problem) -> None:
+        super().check(problem)
+        self.check_queue(problem)
+
+
+@METHODS.declare("simsiam", "mtcon_ray.methods.simsiam:SimSiam")
+class SimSiamSpec(PredictorSpec):
+    """A projector and a predictor per head. Task labels are used by the probes alone."""
+
+    name: Literal["simsiam"] = "simsiam"
+
+
+@METHODS.declare("barlow", "mtcon_ray.methods.barlow:BarlowTwins")
+class BarlowTwinsSpec(RedundancySpec):
+    """Barlow Twins with a projector per head. Task labels are used by the probes alone."""
+
+    name: Literal["barlow"] = "barlow"

@@ -1,0 +1,126 @@
+"""Sections of the methods with labels: SupCon, MTCon, MultiSupCon and cross-entropy."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from mtcon_ray.errors import nearest
+from mtcon_ray.spec.methods.base import METHODS, MethodSpec, SupervisedSpec, Temperature, check_task
+from mtcon_ray.spec.problem import Problem
+
+
+@METHODS.declare("supcon", "mtcon_ray.methods.supcon:SupCon")
+class SupConSpec(SupervisedSpec):
+    """A single supervised contrastive head. The other tasks are only probed."""
+
+    name: Literal["supcon"] = "supcon"
+    task: str = Field(description="task in data.tasks with the labels to train on")
+
+    def check(self, problem: Problem) -> None:
+        super().check(problem)
+        check_task(self.task, problem)
+
+
+@METHODS.declare("mtcon", "mtcon_ray.methods.mtcon:MTCon")
+class MTConSpec(SupervisedSpec):
+    """A contrastive head per task, supervised by its classes, label sets or numbers."""
+
+    name: Literal["mtcon"] = "mtcon"
+    weighting: Literal["learned", "equal", "calibrated", "temperature"] = Field(
+        "learned",
+        description="weights of the tasks: 1/sigma^2, as MTCon (learned), all equal, as "
+        "MTCon-s and CCN (equal), or learned from a loss's excess over its floor "
+        "(calibrated). With temperature, sigma^2 divides the logits instead. log sigma^2 is "
+        "learned at train.lr without weight decay and clamped to ±6",
+    )
+    normalise_weights: bool = Field(
+        False, description="scale learned weights to mean 1, as for calibrated weights"
+    )
+    least_excess: float = Field(
+        0.5,
+        gt=0,
+        le=1,
+        description="calibrated weights: lower bound of the excess. No task gets more than "
+        "1/least_excess times the weight of random labels",
+    )
+    threshold: float = Field(
+        0.3, ge=0, le=1, description="label sets: lowest Jaccard overlap of positives"
+    )
+    bandwidth: float = Field(
+        0.5,
+        gt=0,
+        le=100,
+        description="numbers: width of the Gaussian kernel for the weights of positives, in "
+        "standard deviations of the train split",
+    )
+    temperature_by_task: dict[str, Temperature] = Field(
+        {}, description="temperatures of single tasks (default: `temperature`)"
+    )
+
+    def check(self, problem: Problem) -> None:
+        super().check(problem)
+        for task in self.temperature_by_task:
+            if task not in problem.tasks:
+                raise ValueError(
+                    f"temperature_by_task must name tasks of data.tasks {list(problem.tasks)}, "
+                    f"got {task!r}{nearest(task, problem.tasks)}"
+                )
+
+
+@METHODS.declare("multisupcon", "mtcon_ray.methods.multisupcon:MultiSupCon")
+class MultiSupConSpec(SupervisedSpec):
+    """A single head for a label set. The other tasks are only probed."""
+
+    name: Literal["multisupcon"] = "multisupcon"
+    task: str | None = Field(
+        None, description="task with the label sets (null: the only such task)"
+    )
+    sets_from: Literal["task", "classes"] = Field(
+        "task",
+        description="label set of an item: its set in the field task (task), or its classes in "
+        "all tasks of classes (classes)",
+    )
+    threshold: float = Field(
+        0.3, ge=0, le=1, description="lowest Jaccard overlap of positives (0: all items)"
+    )
+    pair_weights: Literal["similarity", "one"] = Field(
+        "similarity", description="weight of a positive: its overlap, or 1"
+    )
+
+    def check(self, problem: Problem) -> None:
+        super().check(problem)
+        if self.sets_from == "classes":
+            if self.task is not None:
+                raise ValueError(
+                    f"task must be null with sets_from classes, got {self.task!r}; the set has "
+                    "the classes of all tasks"
+                )
+            check_task(None, problem, "classes")
+            return
+        check_task(self.task, problem, "set")
+        sets = problem.of_kind("set")
+        if self.task is None and len(sets) > 1:
+            raise ValueError(f"task must name one of the label sets {list(sets)}, got none")
+
+
+@METHODS.declare("xent", "mtcon_ray.methods.xent:XEnt")
+class XEntSpec(MethodSpec):
+    """Classifiers on the shared encoder, discarded after training."""
+
+    name: Literal["xent"] = "xent"
+    task: str | None = Field(None, description="task to classify (null: every task with classes)")
+    weighting: Literal["none", "kendall"] = Field(
+        "none",
+        description="plain sum over tasks (none), or exp(-s) CE + s/2 with s learned at "
+        "train.lr without weight decay and clamped to ±6 (kendall)",
+    )
+
+    head: Literal["linear", "hidden"] = Field(
+        "linear",
+        description="a classifier on the features (linear), or on an embedding as wide as a "
+        "projection head's output, after a hidden layer (hidden)",
+    )
+
+    def check(self, problem: Problem) -> None:
+        super().check(problem)
+        check_task(self.task, problem)

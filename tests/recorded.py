@@ -4,10 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from mtcon_ray.plan.plan import Plan
-from mtcon_ray.records.recorded import RecordedSpec, recorded_spec
 from mtcon_ray.records.results import SweepResults, TrialResult
 from mtcon_ray.spec.evaluate import EVALUATION
-from mtcon_ray.spec.run_spec import RunSpec, dump_spec
+from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_recorded
 
 
 def plan_with(**fields: Any) -> Plan:
@@ -24,9 +23,9 @@ def plan_with(**fields: Any) -> Plan:
     return Plan.model_validate(plan | fields)
 
 
-def recorded(spec: RunSpec) -> RecordedSpec:
+def recorded(spec: RunSpec) -> RunSpec:
     """Returns a spec as it is read from the folder of a sweep."""
-    return recorded_spec(dump_spec(spec), "spec.yaml", spec.labels.kinds)
+    return parse_recorded(dump_spec(spec), "spec.yaml")
 
 
 def results_of(

@@ -220,7 +220,8 @@ class Choice:
     """Annotation of a spec field with one of a table's `Spec`s as section, selected by `key`.
 
     A section without the key means `default`, if a default exists. A bare string stands for the
-    section with this name and defaults for all other fields.
+    section with this name and defaults for all other fields. With `recorded` in the context of the
+    validation, a section of an unknown kind is read with the fields common to all kinds.
     """
 
     def __init__(self, table: Table[Any], key: str, default: str | None = None) -> None:
@@ -234,7 +235,16 @@ class Choice:
         # Runs when the spec's class is defined, and again by `rebuild`.
         choices = {name: handler.generate_schema(self.table.spec(name)) for name in self.table}
         union = core_schema.tagged_union_schema(choices, discriminator=self.key)
-        return core_schema.no_info_before_validator_function(self._with_key, union)
+
+        def validate(value: Any, union: Any, info: ValidationInfo) -> Any:
+            value = self._with_key(value)
+            if (info.context or {}).get("recorded") and isinstance(value, dict):
+                kind = value.get(self.key)
+                if isinstance(kind, str) and kind not in set(self.table):
+                    return _open_section(source).model_validate(value)
+            return union(value)
+
+        return core_schema.with_info_wrap_validator_function(validate, union)
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -248,6 +258,15 @@ class Choice:
         if isinstance(value, dict) and self.default is not None:
             return {self.key: self.default, **value}
         return value
+
+
+def _open_section(common: type[Spec]) -> type[Spec]:
+    """Returns the section with the fields common to all kinds, and with any others."""
+
+    class Unknown(common):  # type: ignore[misc, valid-type]
+        model_config = ConfigDict(extra="allow")
+
+    return Unknown
 
 
 @cache

@@ -234,7 +234,7 @@ def export_tracking(name: str, program: str, out: Path | None, follow: bool, roo
     The command may be repeated, also while the sweep runs.
     For W&B, WANDB_MODE decides between upload and files.
     """
-    from mtcon_ray.records.recorded import read_record, recorded_spec
+    from mtcon_ray.records.recorded import read_recorded
     from mtcon_ray.tracking.exporter import Exporter, RunWriter
 
     folder = paths.find_folder(root, name)
@@ -252,7 +252,7 @@ def export_tracking(name: str, program: str, out: Path | None, follow: bool, roo
     else:
         from mtcon_ray.tracking.wandb_runs import WandbRun, is_offline
 
-        tracking = recorded_spec(read_record(folder / paths.SPEC_FILE)).tracking
+        tracking = read_recorded(folder / paths.SPEC_FILE).tracking
         place = (out or folder).absolute()
         open_run = partial(WandbRun, place, tracking.experiment)
         files = f"{shlex.quote(str(place / 'wandb'))}/offline-run-*"

@@ -57,7 +57,7 @@ def report(name: str, root: Path) -> None:
 
     folder = _sweep_folder(root, name)
     results = load_sweep(folder)
-    uri = tracking_uri(results.recorded.tracking.uri, root)
+    uri = tracking_uri(results.spec.tracking.uri, root)
     _warn_of_losses(results)
     say(build_report(results, ui_command=ui_command(uri)))
 
@@ -131,7 +131,7 @@ def status(name: str, root: Path, as_json: bool, as_csv: bool, top: int | None) 
     lines = [hanging(f"warning: {text}") for text in results.plan_warnings]
     lines += leaderboard_lines(results, limit=top, columns=columns and columns - len(INDENT))
     say("\n".join(INDENT + line for line in lines))
-    if state != "running" and not results.recorded.tracking.offline:
+    if state != "running" and not results.spec.tracking.offline:
         from mtcon_ray.tracking.cursors import num_unsent
 
         if left := num_unsent(folder):

@@ -78,7 +78,7 @@ class Row:
     @cached_property
     def _names(self) -> dict[str, str]:
         """The name of each label in the system's metrics."""
-        return self.results.recorded.labels.slugs if self.results else {}
+        return self.results.labels.slugs if self.results else {}
 
     @cached_property
     def _scores(self) -> dict[tuple[str, str], Scores]:

@@ -66,4 +66,4 @@ def _sweeps(row: Row) -> tuple[SweepResults, ...]:
 def _searched(rows: list[Row]) -> list[str]:
     """Returns the paths of all searched fields, each once."""
     sweeps = (sweep for row in rows for sweep in row.tuned)
-    return list(dict.fromkeys(path for sweep in sweeps for path in sweep.recorded.search.space))
+    return list(dict.fromkeys(path for sweep in sweeps for path in sweep.spec.search.space))

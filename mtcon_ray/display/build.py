@@ -68,11 +68,11 @@ def build_report(results: SweepResults, *, ui_command: str | None) -> Path:
 
 def draw(results: SweepResults) -> Iterator[Drawn]:
     """Yields the figures with data, in the order of the page."""
-    labels, winner = results.recorded.labels, results.winner
+    labels, winner = results.labels, results.winner
     word = "objective" if labels.weights else score_word(labels)
     bars = "Bars: ± one bootstrap deviation. " if labels.tasks else ""
     if any(t.probe_values and t.status != Status.FAILED for t in results.trials):
-        for i, path in enumerate(results.recorded.search.space):
+        for i, path in enumerate(results.spec.search.space):
             yield Drawn(
                 f"parameter-{i}-{slug(path)}.png",
                 f"Validation {word} against {path}",
@@ -102,8 +102,8 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
     template = files(__package__).joinpath("page.html").read_text("utf-8")
     parent = EventLog.read(paths.parent_log(results.folder))
     sentence, worth = page.headline(results)
-    labels = results.recorded.labels
-    accuracies, several = page.accuracies(results), results.recorded.search.repeats > 1
+    labels = results.labels
+    accuracies, several = page.accuracies(results), results.spec.search.repeats > 1
     compared = [text for row in accuracies.rows for text in row[6:]]
     return fill(
         template,

@@ -41,7 +41,7 @@ def epochs_figure(results: SweepResults) -> bytes:
                     **CURVES[kind],
                 )
         axes.set_xlabel("epoch")
-        axes.set_ylabel(f"{value_word(results.recorded.labels, 'validation')} (fraction)")
+        axes.set_ylabel(f"{value_word(results.labels, 'validation')} (fraction)")
         plotting.count_axis(axes)
         plotting.legend(figure, {kind: CURVES[kind] for kind in CURVES if kind in present})
         return plotting.png(figure)

@@ -45,10 +45,10 @@ def headline(results: SweepResults) -> tuple[str, str]:
     who = configuration_text(winner.params) if winner.params else winner.name
     seeds = len(best.trials)
     if best.spread is None:
-        value = accuracy_text(winner.value, deviation(winner, results.recorded.labels))
+        value = accuracy_text(winner.value, deviation(winner, results.labels))
     else:
         value = f"{accuracy_text(best.value, best.spread)} (mean and deviation over {seeds} seeds)"
-    labels = results.recorded.labels
+    labels = results.labels
     what = value_word(labels, "validation")
     start = f"{who} won with a {what} of {value}{value_note(labels)}"
     network = f"The winner is {winner.name}, {network_text(winner)}."
@@ -86,7 +86,7 @@ def facts(results: SweepResults, seconds: float | None) -> list[tuple[str, str, 
 
 def setup(results: SweepResults) -> list[tuple[str, str]]:
     """Returns name and value of each setting: method, data, tasks, search space, sampler, seed."""
-    spec = results.recorded
+    spec, labels = results.spec, results.labels
     space = [
         f"{path}: {d.kind} {', '.join(map(value_text, d.extremes))}"
         for path, d in spec.search.space.items()
@@ -96,11 +96,11 @@ def setup(results: SweepResults) -> list[tuple[str, str]]:
     return [
         ("Method", f"{spec.method.name} on {spec.model.encoder.name}"),
         ("Data", f"{spec.data.kind}{f': {items} images' if items else ''}"),
-        ("Tasks", ", ".join(spec.labels.tasks) or "none"),
-        ("Held out", ", ".join(spec.labels.held_out) or "none"),
-        *([("Objective", spec.labels.objective_title)] if spec.labels.weights else []),
+        ("Tasks", ", ".join(labels.tasks) or "none"),
+        ("Held out", ", ".join(labels.held_out) or "none"),
+        *([("Objective", labels.objective_title)] if labels.weights else []),
         ("Searched", "; ".join(space) or "nothing"),
-        ("Sampler", f"{spec.search.sampler}; early stopping: {spec.scheduler}"),
+        ("Sampler", f"{spec.search.sampler}; early stopping: {spec.scheduler.name}"),
         *([("Starts from", ", ".join(earlier))] if (earlier := spec.search.start_from) else []),
         *([("Limits", limits)] if (limits := limits_text(spec.search)) else []),
         ("Seed", str(spec.seed) + _repeats(spec.search.repeats, spec.seed)),
@@ -109,8 +109,8 @@ def setup(results: SweepResults) -> list[tuple[str, str]]:
 
 def leaderboard(results: SweepResults) -> Table:
     """Returns the trials, best first, with the validation score of each task."""
-    labels, space = results.recorded.labels, results.recorded.search.space
-    slugs, several = metrics.slugs(labels.tasks).values(), results.recorded.search.repeats > 1
+    labels, space = results.labels, results.spec.search.space
+    slugs, several = metrics.slugs(labels.tasks).values(), results.spec.search.repeats > 1
     ranked = results.ranked()
     rows = [
         [
@@ -142,7 +142,7 @@ def accuracies(results: SweepResults) -> Table:
     ("baseline"). Label sets are scored by mean average precision instead of accuracy, numbers by
     R^2.
     """
-    labels, several = results.recorded.labels, results.recorded.search.repeats > 1
+    labels, several = results.labels, results.spec.search.repeats > 1
     best = results.configurations()[:2]
     stored = [resampled(results, each.trials) for each in best]
     first = stored[0] if stored else {}
@@ -178,7 +178,7 @@ def warnings(results: SweepResults) -> list[str]:
 
 def repeats(results: SweepResults) -> Table:
     """Returns the configurations with the mean and standard deviation over their seeds."""
-    labels, space = results.recorded.labels, results.recorded.search.space
+    labels, space = results.labels, results.spec.search.space
     slugs = metrics.slugs(labels.tasks).values()
     rows = [
         [

@@ -23,7 +23,7 @@ BAR: dict[str, Any] = {"elinewidth": 1.1, "capsize": 2.5}
 def parameter_figure(results: SweepResults, path: str) -> bytes:
     """Draws the validation score, of the objective and per task, against a searched parameter."""
     trials = [t for t in results.trials if t.probe_values or t.status == Status.FAILED]
-    space, labels = results.recorded.search.space, results.recorded.labels
+    space, labels = results.spec.search.space, results.labels
     values = [t.params[path] for t in trials]
     scale = axis_scale(space[path], values)
     names: list[str] = []

@@ -334,7 +334,7 @@ def commands(results: "SweepResults", spec_path: Path) -> list[tuple[str, str]]:
     found = [("The whole sweep", f"mtcon-ray sweep {path}")]
     if winner is not None:
         values = dict(winner.params)
-        if winner.seed != results.recorded.seed:
+        if winner.seed != results.spec.seed:
             values["seed"] = winner.seed
         settings = [f"{field}={json.dumps(value)}" for field, value in values.items()]
         sets = "".join(f" \\\n  --set {shlex.quote(setting)}" for setting in settings)

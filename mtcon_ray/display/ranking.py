@@ -68,7 +68,7 @@ def margin(results: SweepResults) -> Margin | None:
     if len(best) < 2:
         return None
     gap = best[0].value - best[1].value
-    unit = math.hypot(*(_mean_deviation(c, results.recorded.labels) for c in best))
+    unit = math.hypot(*(_mean_deviation(c, results.labels) for c in best))
     usable = math.isfinite(unit) and unit > 0
     competing = {t.configuration for t in results.trials if t.value is not None}
     return Margin(best[0], best[1], gap, gap / unit if usable else None, len(competing))

@@ -28,7 +28,7 @@ def leaderboard_lines(
 
     In a terminal of `columns` texts wrap.
     """
-    labels = results.recorded.labels
+    labels = results.labels
     objective, title = labels.objective, labels.objective_title
     shown = results.ranked()[:limit]
     table = {
@@ -36,10 +36,10 @@ def leaderboard_lines(
         "trial": [trial.name for trial in shown],
         "configuration": [configuration_text(trial.params) for trial in shown],
     }
-    if results.recorded.search.repeats > 1:
+    if results.spec.search.repeats > 1:
         table["seed"] = [str(trial.seed) for trial in shown]
     table["epochs"] = [f"{trial.last_epoch}/{trial.epochs}" for trial in shown]
-    if results.recorded.evaluate.select == "best":
+    if results.spec.evaluate.select == "best":
         epochs = [trial.model_epoch for trial in shown]
         table["network"] = [f"epoch {epoch}" if epoch else NOTHING for epoch in epochs]
     table[objective] = [accuracy_text(trial.value) for trial in shown]
@@ -62,17 +62,17 @@ def score_lines(results: SweepResults, values: Mapping[str, float]) -> list[str]
     Its last column has the accuracies of the nearest training items, if there are any. A warning
     follows if the probes have not converged.
     """
-    found = label_scores(results.recorded.labels, results.plan, values)
+    found = label_scores(results.labels, results.plan, values)
     if not found:
         return []
     header = ["", "label", "classes", "baseline", "accuracy"]
     rows = [
         [WORDS[s.split], s.title, s.classes, s.baseline, accuracy_text(*s.score)] for s in found
     ]
-    names = results.recorded.labels.slugs
+    names = results.labels.slugs
     nearest = [values.get(metrics.neighbours(s.split, names[s.label])) for s in found]
     if any(value is not None for value in nearest):
-        header.append(f"{results.recorded.evaluate.neighbours}-NN")
+        header.append(f"{results.spec.evaluate.neighbours}-NN")
         rows = [[*row, accuracy_text(value)] for row, value in zip(rows, nearest, strict=True)]
     warnings = [f"warning: {text}" for text in training_warnings(values)]
     return Table(header, rows, right=[2]).lines() + warnings
@@ -84,7 +84,7 @@ def winner_lines(results: SweepResults) -> Iterator[str]:
     if winner is None:
         yield "no winner: no trial has trained for its full budget"
         return
-    value, labels = accuracy_text(winner.value), results.recorded.labels
+    value, labels = accuracy_text(winner.value), results.labels
     scores = "" if labels.objective_title == "accuracy" else f" ({labels.objective_title})"
     yield (
         f"winner: {winner.name} ({configuration_text(winner.params)}), {labels.objective} {value}"

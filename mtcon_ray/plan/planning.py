@@ -24,7 +24,7 @@ from mtcon_ray.models.network import build_network
 from mtcon_ray.plan.capacity import ClusterView, check_cluster
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.spec.evaluate import EVALUATION
-from mtcon_ray.spec.run_spec import RunSpec, with_each_encoder, with_values
+from mtcon_ray.spec.run_spec import RunSpec, with_values
 from mtcon_ray.spec.search import SearchSpec
 
 # Standard error of val/accuracy above which `plan` warns. Configurations with a smaller difference
@@ -306,3 +306,12 @@ def _count_parameters(
         with suppress(SpecError):
             found += [count(with_values(spec, {**values, "search": {}}))] if values else []
     return found or counts[:1]
+
+
+def with_each_encoder(spec: RunSpec) -> Iterator[RunSpec]:
+    """Yields the spec, and a copy for each listed value of a searched encoder field."""
+    yield spec
+    for path, dimension in spec.search.space.items():
+        if path.startswith("model.encoder."):
+            for value in dimension.values or ():
+                yield with_values(spec, {path: value, "search": {}})

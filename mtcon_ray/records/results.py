@@ -10,21 +10,21 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from mtcon_ray.base import paths
-from mtcon_ray.base.metrics import objective
+from mtcon_ray.base.metrics import Labels, objective
 from mtcon_ray.base.status import Status
 from mtcon_ray.errors import MtconError, SweepError
 from mtcon_ray.plan.plan import Plan, read_plan
 from mtcon_ray.records.event_log import EventLog
 from mtcon_ray.records.events import Ended, Event, Reported, Started, last_change
 from mtcon_ray.records.lost import lost_in
-from mtcon_ray.records.recorded import RecordedSpec, read_record, recorded_spec
+from mtcon_ray.records.recorded import read_recorded
 from mtcon_ray.spec.evaluate import Select, selected_epoch, selected_value
+from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.spec.space import with_lists
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from mtcon_ray.spec.run_spec import RunSpec
 
 # The tag of a sweep begun by a job of `mtcon-ray submit`.
 JOB = "mtcon.job"
@@ -128,15 +128,16 @@ class SweepResults:
 
     name: str
     folder: Path
-    recorded: RecordedSpec
+    spec: RunSpec
     plan: Plan | None
     trials: tuple[TrialResult, ...]
     lost: tuple[str, ...] = ()
 
     @property
-    def spec(self) -> "RunSpec":
-        """The whole spec. Its first use imports torch, unlike `recorded`."""
-        return self.recorded.whole
+    def labels(self) -> Labels:
+        """The label columns and their kinds, which for a plugin's data only the plan knows."""
+        labels = self.spec.labels
+        return labels._replace(kinds={**labels.kinds, **(self.plan.kinds if self.plan else {})})
 
     @property
     def num_trials(self) -> int:
@@ -160,7 +161,7 @@ class SweepResults:
 
     def read(self, name: str) -> TrialResult:
         """Returns a trial of the sweep, read from its event log again."""
-        return _trial(name, EventLog.read(paths.trial_log(self.folder, name)), self.recorded)
+        return _trial(name, EventLog.read(paths.trial_log(self.folder, name)), self.spec)
 
     def predictions_of(self, trial: TrialResult) -> Path:
         """Returns the path of the predictions behind a trial's test scores."""
@@ -183,7 +184,7 @@ class SweepResults:
         Configurations with all seeds come first, by mean value, then incomplete configurations.
         """
         found = by_configuration(trial for trial in self.ranked() if trial.full_budget)
-        repeats = self.recorded.search.repeats
+        repeats = self.spec.search.repeats
         return sorted(found, key=lambda c: (len(c.trials) < repeats, -c.value))
 
     def required_winner(self) -> TrialResult:
@@ -263,14 +264,14 @@ def _load(folder: Path, logs: Mapping[str, list[Event]]) -> SweepResults:
             "`mtcon-ray list` names the sweeps"
         )
     plan = read_plan(folder / paths.PLAN_FILE)
-    spec = recorded_spec(read_record(path), str(path), plan.kinds if plan else None)
+    spec = read_recorded(path)
     trials = [_trial(name, events, spec) for name, events in logs.items() if events]
     trials.sort(key=lambda trial: trial.number)
     lost = tuple(lost_in(folder, logs, may_end_early=spec.may_end_early))
     return SweepResults(folder.name, folder, spec, plan, tuple(trials), lost)
 
 
-def _trial(name: str, events: list[Event], spec: RecordedSpec) -> TrialResult:
+def _trial(name: str, events: list[Event], spec: RunSpec) -> TrialResult:
     start = events[0]
     if not isinstance(start, Started):
         raise SweepError(

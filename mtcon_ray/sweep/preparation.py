@@ -13,8 +13,8 @@ from mtcon_ray.data.dataset import CheckedData, Dataset, check_dataset, open_dat
 from mtcon_ray.models.encoders import ENCODERS
 from mtcon_ray.plan.capacity import ClusterView
 from mtcon_ray.plan.plan import Plan
-from mtcon_ray.plan.planning import make_plan
-from mtcon_ray.spec.run_spec import RunSpec, with_each_encoder
+from mtcon_ray.plan.planning import make_plan, with_each_encoder
+from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.tracking.login import check_login
 from mtcon_ray.tracking.mlflow_server import ServerCheck
 

@@ -96,14 +96,14 @@ def _earlier(name: str, spec: RunSpec, root: Path) -> SweepResults:
             "one: accuracies of both cannot be compared; leave it out"
         ) from None
     earlier = load_sweep(folder)
-    then, now = earlier.recorded.labels, spec.labels
+    then, now = earlier.labels, spec.labels
     if _objective(then) != _objective(now):
         raise SpecError(
             f"{FIELD} must name sweeps with the same objective, {now.objective_title} over "
             f"{list(now.shares)}, got {name!r} with {then.objective_title} over "
             f"{list(then.shares)}; leave it out"
         )
-    searched = list(earlier.recorded.search.space)
+    searched = list(earlier.spec.search.space)
     if not set(searched) & set(spec.search.space):
         raise SpecError(
             f"{FIELD} must name sweeps that searched one of {list(spec.search.space)}, got "

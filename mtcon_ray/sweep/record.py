@@ -54,7 +54,7 @@ class SweepRecord:
         if (winner := results.winner) is not None and winner.value is not None:
             known = {**winner.last_metrics, **winner.probe_values}
             scores = {name: v for name, v in known.items() if name.startswith(OF_THE_WINNER)}
-            scores[results.recorded.labels.objective] = winner.value
+            scores[results.labels.objective] = winner.value
             self._report_scores(scores, sum(trial.status.is_final for trial in results.trials))
             if report:
                 tags |= {"mtcon.winner": winner.name, "mtcon.winner.value": f"{winner.value:.4f}"}

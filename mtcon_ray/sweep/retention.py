@@ -64,7 +64,7 @@ def removable_trials(results: SweepResults, keep: int) -> list[str]:
     if results.winner is not None:
         kept.add(results.winner.name)
     decided = [trial for trial in ended if trial.status is not Status.FAILED]
-    repeats = results.recorded.search.repeats
+    repeats = results.spec.search.repeats
     kept |= {c.trials[0].name for c in by_configuration(decided) if len(c.trials) < repeats}
     return [trial.name for trial in ended if trial.name not in kept]
 

@@ -21,7 +21,7 @@ def test_an_objective_decides_and_is_named(sweep: MakeSweep) -> None:
         *before, (epoch, values) = trial.reports
         last = (epoch, {**values, "val/objective": value})
         trials.append(dataclasses.replace(trial, reports=(*before, last)))
-    results = dataclasses.replace(results, recorded=recorded(spec), trials=tuple(trials))
+    results = dataclasses.replace(results, spec=recorded(spec), trials=tuple(trials))
     assert results.winner is results.trials[1]
     assert results.winner.probe_values["val/accuracy"] < trials[0].probe_values["val/accuracy"]
     sentence, _ = page.headline(results)

@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from mtcon_ray.errors import SpecError, SweepError
-from mtcon_ray.records.recorded import check_evaluation, load_recorded, recorded_spec
+from mtcon_ray.records.recorded import check_evaluation, load_recorded
 from mtcon_ray.spec.evaluate import EVALUATION
-from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec
+from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_recorded, parse_spec
 from tests.recorded import plan_with
 
 
@@ -25,27 +25,16 @@ def test_a_recorded_spec_is_read_as_it_is(tmp_path: Path, spec: RunSpec) -> None
     assert load_recorded(path) == spec
 
 
-def test_fields_that_show_results_are_those_of_the_whole_spec(spec: RunSpec) -> None:
-    stored = recorded_spec(dump_spec(spec), kinds=spec.labels.kinds)
-    for section in ("seed", "search", "evaluate", "tracking", "labels", "may_end_early"):
-        assert getattr(stored, section) == getattr(spec, section)
-    assert stored.method.name == spec.method.name
-    assert stored.model.encoder.name == spec.model.encoder.name
-    assert stored.data.kind == spec.data.kind
-    assert stored.scheduler == "none"
-    assert "whole" not in vars(stored)
-    assert recorded_spec(dump_spec(spec)).labels == spec.labels, "also without a plan"
-
-
-def test_a_record_without_defaults_is_completed() -> None:
-    stored = recorded_spec({"name": "tiny", "search": {"repeats": 3}})
-    assert (stored.seed, stored.method.name, stored.search.repeats) == (0, "mtcon", 3)
-
-
-def test_a_scheduler_of_a_plugin_is_named(spec: RunSpec) -> None:
+def test_kinds_that_only_a_plugin_knows_have_the_common_fields(spec: RunSpec) -> None:
     raw = dump_spec(spec)
     raw["search"]["scheduler"] = {"name": "own", "patience": 3}
-    assert recorded_spec(raw).scheduler == "own"
+    raw["data"] = {"kind": "cards", "tasks": ["suit"], "held_out": ["rank"], "deck": "deck.npz"}
+    with pytest.raises(SpecError, match="unknown kind"):
+        parse_spec(raw)
+    stored = parse_recorded(raw)
+    assert stored.scheduler.name == "own"
+    assert (stored.labels.tasks, stored.labels.held_out) == (("suit",), ("rank",))
+    assert stored.method == spec.method, "as before"
 
 
 def test_an_unknown_field_of_another_version_is_refused(tmp_path: Path, spec: RunSpec) -> None:
@@ -56,7 +45,7 @@ def test_an_unknown_field_of_another_version_is_refused(tmp_path: Path, spec: Ru
     with pytest.raises(SpecError, match=r"spec\.yaml: evaluate\.probe\.lr: unknown key"):
         load_recorded(path)
     with pytest.raises(SpecError, match=r"spec\.yaml: evaluate\.probe\.lr: unknown key"):
-        recorded_spec(raw, "spec.yaml")
+        parse_recorded(raw, "spec.yaml")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +73,7 @@ def test_an_unknown_field_of_another_version_is_refused(tmp_path: Path, spec: Ru
 )
 def test_a_damaged_field_is_named(section: str, value: Any, spec: RunSpec) -> None:
     with pytest.raises(SpecError, match=rf"grid/spec\.yaml: {section}"):
-        recorded_spec({**dump_spec(spec), section: value}, "grid/spec.yaml")
+        parse_recorded({**dump_spec(spec), section: value}, "grid/spec.yaml")
 
 
 def test_accuracies_of_another_evaluation_are_not_continued(tmp_path: Path) -> None:

@@ -245,7 +245,7 @@ def test_a_sweep_without_time_left_ends_with_its_report_and_can_go_on(tmp_path: 
     )
     assert why.startswith(told)
     assert len(continued_trials(open_study(journal_file(folder), "limited"))) == 1
-    assert load_sweep(folder).recorded.search.max_device_hours == 1e-9
+    assert load_sweep(folder).spec.search.max_device_hours == 1e-9
 
 
 @pytest.mark.usefixtures("no_ray")

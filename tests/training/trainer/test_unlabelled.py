@@ -11,8 +11,7 @@ from mtcon_ray.errors import SpecError
 from mtcon_ray.methods import METHODS
 from mtcon_ray.plan.local import this_machine
 from mtcon_ray.plan.planning import make_plan
-from mtcon_ray.records.recorded import recorded_spec
-from mtcon_ray.spec.run_spec import RunSpec, dump_spec, with_values
+from mtcon_ray.spec.run_spec import RunSpec, with_values
 from mtcon_ray.training.trainer import Trainer
 from tests.methods.cases import make_spec
 from tests.training.trainer.cuts import CPU
@@ -51,10 +50,3 @@ def test_the_plan_has_no_standard_error_of_an_accuracy(tmp_path: Path) -> None:
     assert "objective       val/rankme, RankMe of the features" in text
     assert "tasks           none" in text
     assert "standard error" not in text
-
-
-def test_a_recorded_spec_without_labels_is_not_parsed_as_a_whole() -> None:
-    """`list` and `status` would import torch for it."""
-    stored = recorded_spec(dump_spec(spec_of("simclr")), kinds={})
-    assert stored.labels.objective == "val/rankme"
-    assert "whole" not in vars(stored)

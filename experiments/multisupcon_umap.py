@@ -32,7 +32,7 @@ from experiments.reproduction.figures import PlanePanel, plane_figure
 from experiments.reproduction.interval_table import interval_columns, readable
 from experiments.reproduction.spaces import choose_items, head_spaces, open_trained
 from experiments.reproduction.trends import Tested, decided, over_seeds, seeds_tested
-from mtcon_ray.data.batch import UNKNOWN_BIT
+from mtcon_ray.spec.problem import UNKNOWN_BIT
 
 DATA, LABEL = "celeba_64", "40_attributes"
 SIMCLR, MULTI, EQUAL = "simclr", "multisupcon-0.5", "multisupcon-1.0"

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from scipy.stats import rankdata
 from sklearn.manifold import TSNE
 
-from mtcon_ray.data.batch import MISSING
+from mtcon_ray.spec.problem import MISSING
 
 PERPLEXITY = 30
 NEIGHBOURS = 10

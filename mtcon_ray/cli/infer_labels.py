@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mtcon_ray.data.batch import MISSING
 from mtcon_ray.data.cells import MINUS_ONE, are_decimals, are_whole, as_bits, parts_of, separator_of
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.splits import SPLITS
@@ -18,6 +17,7 @@ from mtcon_ray.data.table_file import MAX_BITS
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.base import MAX_LABELS
 from mtcon_ray.spec.data.own import LIST_SEPARATOR
+from mtcon_ray.spec.problem import MISSING
 
 Texts = Mapping[str, int]
 

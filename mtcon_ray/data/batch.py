@@ -10,9 +10,6 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-MISSING = -1
-UNKNOWN_BIT = 255  # label sets are uint8 and cannot hold MISSING
-
 
 @dataclass(frozen=True)
 class Batch:

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 
-from mtcon_ray.data.batch import UNKNOWN_BIT
 from mtcon_ray.spec.data.own import LIST_SEPARATOR
+from mtcon_ray.spec.problem import UNKNOWN_BIT
 
 SEPARATORS = (LIST_SEPARATOR, ";", ",")
 # Words written by other programs into a cell without a value, in lower case.

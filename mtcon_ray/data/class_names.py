@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import numpy as np
 
-from mtcon_ray.data.batch import MISSING
 from mtcon_ray.data.cells import words_for_nothing
+from mtcon_ray.spec.problem import MISSING
 
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,4})?", re.ASCII)
 MAX_SHOWN = 5

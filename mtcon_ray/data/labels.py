@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mtcon_ray.base.metrics import Kind
-from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
 from mtcon_ray.data.splits import LEFT_OUT, SPLITS
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.base import Split
+from mtcon_ray.spec.problem import MISSING, UNKNOWN_BIT
 
 if TYPE_CHECKING:
     from mtcon_ray.data.sources.base import DataSource

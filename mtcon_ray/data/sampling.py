@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from mtcon_ray.data.batch import MISSING
+from mtcon_ray.spec.problem import MISSING
 
 # First word of each stream's spawn key: every purpose needs its own stream.
 _ORDER, _STEP, _BALANCE = 0, 1, 2

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
 from mtcon_ray.data.cells import (
     LARGEST_NUMBER,
     MINUS_ONE,
@@ -23,6 +22,7 @@ from mtcon_ray.data.image_names import PARQUET
 from mtcon_ray.data.parquet_file import read_parquet
 from mtcon_ray.data.text_file import read_lines
 from mtcon_ray.errors import DataError, nearest
+from mtcon_ray.spec.problem import MISSING, UNKNOWN_BIT
 
 # Rows times names of a column of lists. Each bit takes a byte.
 MAX_BITS = 10**9

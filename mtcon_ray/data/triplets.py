@@ -8,11 +8,11 @@ is a task. Two items are similar under it if they have the same class. MSCon (Mu
 
 import numpy as np
 
-from mtcon_ray.data.batch import MISSING
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sampling import Examples
 from mtcon_ray.errors import DataError
+from mtcon_ray.spec.problem import MISSING
 
 
 def triplets(dataset: Dataset, tasks: tuple[str, ...], *, number: int, seed: int) -> Examples:

@@ -7,7 +7,7 @@ For each label only the items where it is known are ranked.
 import torch
 from torch import Tensor
 
-from mtcon_ray.data.batch import UNKNOWN_BIT
+from mtcon_ray.spec.problem import UNKNOWN_BIT
 
 EPSILON = 1e-8  # as in MultiSupCon's code
 

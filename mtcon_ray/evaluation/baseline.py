@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from mtcon_ray.data.batch import UNKNOWN_BIT
 from mtcon_ray.data.labels import LabelTable
+from mtcon_ray.spec.problem import UNKNOWN_BIT
 
 
 def majority_shares(table: LabelTable, labels: Iterable[str]) -> dict[str, float]:

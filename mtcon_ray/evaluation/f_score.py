@@ -7,8 +7,8 @@ ignored.
 import torch
 from torch import Tensor
 
-from mtcon_ray.data.batch import UNKNOWN_BIT
 from mtcon_ray.evaluation.average_precision import ranked
+from mtcon_ray.spec.problem import UNKNOWN_BIT
 
 
 def best_thresholds(scores_NL: Tensor, bits_NL: Tensor) -> Tensor:

@@ -23,10 +23,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
 from mtcon_ray.errors import DivergedError
 from mtcon_ray.evaluation.probe import Fit, LabelledFeatures, LinearProbe, Probe, SetProbe
 from mtcon_ray.spec.evaluate import CONVERGED
+from mtcon_ray.spec.problem import MISSING, UNKNOWN_BIT
 
 # Relative gradient norms at which the solver stops: of a short probe, while penalties are compared,
 # and with the chosen penalty. benchmarks/probe_agreement.py on 20 encoders: if penalties were

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from mtcon_ray.base.metrics import Kind
-from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
 from mtcon_ray.errors import DivergedError
 from mtcon_ray.evaluation.average_precision import mean_average_precision
 from mtcon_ray.evaluation.bootstrap import score_std
 from mtcon_ray.evaluation.r_squared import r_squared
+from mtcon_ray.spec.problem import MISSING, UNKNOWN_BIT
 
 
 @dataclass(frozen=True)

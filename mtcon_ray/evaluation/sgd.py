@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcon_ray.data.batch import UNKNOWN_BIT
 from mtcon_ray.errors import DivergedError
 from mtcon_ray.evaluation.probe import LabelledFeatures, LinearProbe, Probe, SetProbe
 from mtcon_ray.spec.evaluate import LabelSetsSpec, SGDProbeSpec
+from mtcon_ray.spec.problem import UNKNOWN_BIT
 
 GAMMA_NEGATIVE, CLIP = 4, 0.05
 

@@ -18,7 +18,6 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from mtcon_ray.data.batch import MISSING
 from mtcon_ray.losses.amcl import amcl
 from mtcon_ray.losses.contrastive import Contrast, contrast, contrast_by_head
 from mtcon_ray.losses.learned_temperature import TemperatureNet
@@ -26,6 +25,7 @@ from mtcon_ray.losses.numeric import check_floating, check_rows
 from mtcon_ray.losses.positives import EqualLabel, OwnView
 from mtcon_ray.losses.soft_positives import LabelSets, is_known
 from mtcon_ray.losses.weighting import penalty_terms
+from mtcon_ray.spec.problem import MISSING
 
 __all__ = ["TemperatureNet", "amcl", "mtcon", "multisupcon", "nt_xent", "supcon"]
 

@@ -3,8 +3,8 @@
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcon_ray.data.batch import MISSING
 from mtcon_ray.losses.numeric import in_full_precision
+from mtcon_ray.spec.problem import MISSING
 
 
 @in_full_precision

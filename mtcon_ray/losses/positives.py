@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mtcon_ray.data.batch import MISSING
+from mtcon_ray.spec.problem import MISSING
 
 
 class Degrees(NamedTuple):

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
 from mtcon_ray.losses.positives import Degrees, Pairs, Relation, pairs_of_items
+from mtcon_ray.spec.problem import MISSING, UNKNOWN_BIT
 
 # A pair exactly at the threshold is a positive, in spite of rounding.
 TOLERANCE = 1e-6

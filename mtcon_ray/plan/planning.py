@@ -5,22 +5,17 @@ Independent of Ray: the resources of the cluster are passed as a `ClusterView`.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from mtcon_ray.base.paths import cache_folder
 from mtcon_ray.data.dataset import store_bytes
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.splits import SPLITS
-from mtcon_ray.errors import DataError, SpecError
+from mtcon_ray.errors import DataError
 from mtcon_ray.evaluation.baseline import majority_shares
 from mtcon_ray.evaluation.probe_data import fewest_labels
-from mtcon_ray.methods import METHODS
-from mtcon_ray.models.network import build_network
 from mtcon_ray.plan.capacity import ClusterView, check_cluster
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.spec.evaluate import EVALUATION
@@ -84,13 +79,15 @@ def make_plan(
     room = check_cluster(spec, cluster)
     concurrency = None if room is None else min(room, total)
     sizes = {label: table.size_of(label) for label in labels.kinds}
-    parameters = _count_parameters(
-        spec,
-        {task: sizes[task] for task in labels.tasks},
-        cache_folder(root),
-        all_networks=count_parameters,
-    )
-    if parameters:
+    each = with_each_encoder(spec)
+    built = [s for s in each if count_parameters or s.model.encoder.is_checked_by_building]
+    if built:
+        from mtcon_ray.plan import networks  # imports torch, which takes seconds
+
+        of_tasks = {task: sizes[task] for task in labels.tasks}
+        parameters = networks.count_parameters(
+            spec, built, of_tasks, cache_folder(root), extremes=count_parameters
+        )
         counts["parameters"] = min(parameters), max(parameters)
     most = {field: greatest for field, (_, greatest) in counts.items()}
     epochs, known_epochs = most["epochs"], _known_epochs(spec)
@@ -272,40 +269,6 @@ def _is_whole(search: SearchSpec) -> bool:
     """Returns True if the trials are all configurations of a finite space."""
     sizes = [dimension.size for dimension in search.space.values()]
     return all(sizes) and math.prod(n for n in sizes if n) == search.num_configurations
-
-
-def _count_parameters(
-    spec: RunSpec, sizes: dict[str, int], store: Path, *, all_networks: bool = True
-) -> list[int]:
-    """Returns numbers of parameters of encoder and heads, the least and the greatest among them.
-
-    Building the networks also checks that the encoder's weights, searched ones too, fit them.
-    If `all_networks` is False, only networks that need this check are built, and the list may be
-    empty. Raises CheckpointError if weights do not fit, SpecError if an encoder refuses the views.
-    """
-
-    def count(one: RunSpec) -> int:
-        with torch.device("meta"):  # allocates no memory and computes no initial weights
-            method = METHODS[one.method.name](one.method, one.problem(sizes))
-            network = build_network(one.model, method.make_network, one.seed, store=store)
-            if one.model.encoder.is_checked_by_building:
-                network.encoder.check_images(one.views.size)
-        return sum(p.numel() for p in network.parameters())
-
-    each = with_each_encoder(spec)
-    counts = [count(s) for s in each if all_networks or s.model.encoder.is_checked_by_building]
-    numbers = {
-        path: [value for value in dimension.extremes if isinstance(value, int)]
-        for path, dimension in spec.search.space.items()
-        if path.startswith("model.") and all_networks
-    }
-    found = []
-    for end in (min, max):  # networks grow with each number
-        values = {path: end(listed) for path, listed in numbers.items() if listed}
-        # Values may be refused together. No trial has them then.
-        with suppress(SpecError):
-            found += [count(with_values(spec, {**values, "search": {}}))] if values else []
-    return found or counts[:1]
 
 
 def with_each_encoder(spec: RunSpec) -> Iterator[RunSpec]:

@@ -5,6 +5,10 @@ from dataclasses import dataclass, field
 
 from mtcon_ray.base.metrics import Kind
 
+# Codes of unknown labels: of a class, and of a bit of a label set, which is uint8.
+MISSING = -1
+UNKNOWN_BIT = 255
+
 
 @dataclass(frozen=True)
 class Problem:

@@ -10,7 +10,6 @@ from typing import Any
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import cache_folder, prepare_root
 from mtcon_ray.data.dataset import CheckedData, Dataset, check_dataset, open_dataset
-from mtcon_ray.models.encoders import ENCODERS
 from mtcon_ray.plan.capacity import ClusterView
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.plan.planning import make_plan, with_each_encoder
@@ -32,6 +31,8 @@ def prepare(
     `uri` names the tracking server. It must answer unless `tracking.offline` is set. Raises
     MtconError for every problem that would end the training at its start.
     """
+    from mtcon_ray.plan.networks import fetch_weights  # imports torch, which takes seconds
+
     if not spec.tracking.offline:
         check_login(uri)
     callbacks.on_phase("reading labels")
@@ -39,7 +40,7 @@ def prepare(
     make_plan(spec, root, cluster, checked.table)  # refuses bad input before images are decoded
     tracking = spec.tracking
     asked = None if tracking.offline else ServerCheck(uri, tracking.experiment, root)
-    fetch_weights(spec, cache_folder(root))
+    fetch_weights(with_each_encoder(spec), cache_folder(root))
     dataset = open_dataset(
         spec.data,
         view_size=spec.views.size,
@@ -65,13 +66,3 @@ def check_data(spec: RunSpec, root: Path) -> CheckedData:
     if spec.data.urls():
         prepare_root(root)
     return check_dataset(spec.data, spec.views.size, cache_folder(root))
-
-
-def fetch_weights(spec: RunSpec, store: Path) -> None:
-    """Downloads the named weights of the encoder, and of searched encoders, into the store.
-
-    Trials on all nodes read them there. Raises SpecError if they cannot be downloaded,
-    ResourceError if the store cannot be written.
-    """
-    for one in with_each_encoder(spec):
-        ENCODERS[one.model.encoder.name].fetch_weights(one.model.encoder, store)

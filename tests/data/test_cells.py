@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from mtcon_ray.data import cells
-from mtcon_ray.data.batch import UNKNOWN_BIT
 from mtcon_ray.data.table_file import TableFile, read_bits, read_numbers
 from mtcon_ray.errors import DataError
+from mtcon_ray.spec.problem import UNKNOWN_BIT
 
 
 def table(**columns: str) -> TableFile:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from mtcon_ray.data.batch import MISSING
 from mtcon_ray.data.sampling import balanced_order, epoch_order, step_generator
+from mtcon_ray.spec.problem import MISSING
 
 ROWS = np.array([3, 5, 8, 13, 21, 34, 55, 89])
 

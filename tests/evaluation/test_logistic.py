@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcon_ray.data.batch import MISSING, UNKNOWN_BIT
 from mtcon_ray.errors import DivergedError
 from mtcon_ray.evaluation import logistic
 from mtcon_ray.evaluation.average_precision import mean_average_precision
@@ -17,6 +16,7 @@ from mtcon_ray.evaluation.logistic import (
 )
 from mtcon_ray.evaluation.probe import Fit, LabelledFeatures, LinearProbe, Probe, SetProbe
 from mtcon_ray.spec.evaluate import CONVERGED
+from mtcon_ray.spec.problem import MISSING, UNKNOWN_BIT
 
 NUM_CLASSES = {"shape": 5, "colour": 3}
 PENALTIES = (1e-1, 1e-2, 1e-3)

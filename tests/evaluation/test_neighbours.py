@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from mtcon_ray.data.batch import MISSING
 from mtcon_ray.evaluation import neighbours
 from mtcon_ray.evaluation.neighbours import TEMPERATURE, neighbours_correct
 from mtcon_ray.evaluation.probe import LabelledFeatures
+from mtcon_ray.spec.problem import MISSING
 
 
 def random_items(num: int, seed: int) -> LabelledFeatures:

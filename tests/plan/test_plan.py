@@ -17,10 +17,10 @@ from mtcon_ray.evaluation.baseline import majority_shares
 from mtcon_ray.models.encoders.resnet import ResNet18
 from mtcon_ray.models.network import build_network, projections
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
+from mtcon_ray.plan.networks import fetch_weights
 from mtcon_ray.plan.plan import Plan
-from mtcon_ray.plan.planning import Rates
+from mtcon_ray.plan.planning import Rates, with_each_encoder
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec
-from mtcon_ray.sweep.preparation import fetch_weights
 from tests.data.labels import labels_of
 from tests.plans import plan_of
 
@@ -248,7 +248,8 @@ def test_searched_weights_are_fetched_too(tmp_path: Path, monkeypatch: pytest.Mo
     fetched: list[str | None] = []
     monkeypatch.setattr(ResNet18, "fetch_weights", lambda spec, _: fetched.append(spec.weights))
     search = {"space": {"model.encoder.weights": {"choice": [None, "imagenet"]}}}
-    fetch_weights(spec_of(model={"encoder": {"name": "resnet18"}}, search=search), tmp_path)
+    spec = spec_of(model={"encoder": {"name": "resnet18"}}, search=search)
+    fetch_weights(with_each_encoder(spec), tmp_path)
     assert fetched == [None, None, "imagenet"]
 
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from mtcon_ray.data.batch import MISSING
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.data.sampling import items
 from mtcon_ray.errors import SpecError
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
 from mtcon_ray.plan.planning import make_plan
+from mtcon_ray.spec.problem import MISSING
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec
 from mtcon_ray.training.batches import Batches
 from mtcon_ray.training.distributed import ALONE, Ranks

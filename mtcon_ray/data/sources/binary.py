@@ -9,7 +9,6 @@ from typing import ClassVar
 import numpy as np
 from PIL import Image
 
-from mtcon_ray.data.batch import MISSING
 from mtcon_ray.data.decoding import make_square
 from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.data.sources.download import DownloadSource, Part
@@ -17,6 +16,7 @@ from mtcon_ray.data.splits import SPLITS, stratified_split
 from mtcon_ray.data.text_file import read_lines
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.published import BinarySpec
+from mtcon_ray.spec.problem import MISSING
 
 # Part of the cache key: increase it if the same files would be decoded to other pixels.
 VERSION = 1

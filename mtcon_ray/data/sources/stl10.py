@@ -6,13 +6,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from mtcon_ray.data.batch import MISSING
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.binary import BinarySource
 from mtcon_ray.data.sources.download import Part
 from mtcon_ray.data.text_file import read_lines
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.published import Stl10Spec
+from mtcon_ray.spec.problem import MISSING
 
 TRAIN, UNLABELED, FOLDS = "train_X.bin", "unlabeled_X.bin", "fold_indices.txt"
 LABELS = {TRAIN: "train_y.bin", "test_X.bin": "test_y.bin"}

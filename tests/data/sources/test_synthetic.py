@@ -16,8 +16,7 @@ from mtcon_ray.data.synthetic_images import (
     VERSION,
     draw,
 )
-from mtcon_ray.spec.data.own import NUMBER, SET
-from mtcon_ray.spec.data.published import Label
+from mtcon_ray.spec.data.own import NUMBER, SET, SyntheticLabel
 
 SCENE = {"shape": "cross", "colour": "red", "texture": "plain", "tilt": "30", "mark": "disc"}
 
@@ -35,7 +34,7 @@ def test_defaults_are_three_tasks_and_one_held_out_label() -> None:
 
 
 def test_labels_are_the_factors_the_set_and_the_number() -> None:
-    assert get_args(Label) == (*FACTORS, SET, NUMBER)
+    assert get_args(SyntheticLabel) == (*FACTORS, SET, NUMBER)
 
 
 def test_a_label_that_is_no_factor_is_refused() -> None:

@@ -1,0 +1,62 @@
+"""The networks of a spec, built to count their parameters and to check their weights."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+from mtcon_ray.errors import SpecError
+from mtcon_ray.methods import METHODS
+from mtcon_ray.models.encoders import ENCODERS
+from mtcon_ray.models.network import build_network
+from mtcon_ray.spec.run_spec import RunSpec, with_values
+
+
+def count_parameters(
+    spec: RunSpec,
+    built: Iterable[RunSpec],
+    sizes: Mapping[str, int],
+    store: Path,
+    *,
+    extremes: bool = True,
+) -> list[int]:
+    """Returns numbers of parameters of encoder and heads, the least and the greatest among them.
+
+    `built` are the specs of the networks to build, at least one. Building checks that the encoder's
+    weights fit. With `extremes` the networks with the least and greatest searched numbers are
+    counted instead. Raises CheckpointError if weights do not fit, SpecError if an encoder refuses
+    the views.
+    """
+
+    def count(one: RunSpec) -> int:
+        with torch.device("meta"):  # allocates no memory and computes no initial weights
+            method = METHODS[one.method.name](one.method, one.problem(sizes))
+            network = build_network(one.model, method.make_network, one.seed, store=store)
+            if one.model.encoder.is_checked_by_building:
+                network.encoder.check_images(one.views.size)
+        return sum(p.numel() for p in network.parameters())
+
+    counts = [count(one) for one in built]
+    numbers = {
+        path: [value for value in dimension.extremes if isinstance(value, int)]
+        for path, dimension in spec.search.space.items()
+        if path.startswith("model.") and extremes
+    }
+    found = []
+    for end in (min, max):  # networks grow with each number
+        values = {path: end(listed) for path, listed in numbers.items() if listed}
+        # Values may be refused together. No trial has them then.
+        with suppress(SpecError):
+            found += [count(with_values(spec, {**values, "search": {}}))] if values else []
+    return found or counts[:1]
+
+
+def fetch_weights(specs: Iterable[RunSpec], store: Path) -> None:
+    """Downloads the named weights of the specs' encoders into the store.
+
+    Trials on all nodes read them there. Raises SpecError if they cannot be downloaded,
+    ResourceError if the store cannot be written.
+    """
+    for encoder in (spec.model.encoder for spec in specs):
+        ENCODERS[encoder.name].fetch_weights(encoder, store)

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.types as types
 
 from mtcon_ray.data.image_files import ImageFiles, ImageFolder, UnreadableImageError
 from mtcon_ray.data.parquet_file import as_text, different_values, is_list, is_plain
@@ -19,9 +21,6 @@ from mtcon_ray.data.shards import find_shards
 from mtcon_ray.data.table_file import TableFile
 from mtcon_ray.errors import DataError, nearest
 from mtcon_ray.spec.data.own import LIST_SEPARATOR
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 # Groups of rows kept in memory, because several threads decode neighbouring rows. A group has about
 # 100 MB in files written by `datasets`.
@@ -81,9 +80,8 @@ class ArrowFiles(ImageFiles):
         The default is the column of the feature Image, else the column of structs with bytes.
         Raises DataError if the column is missing, ambiguous or of another type.
         """
-        import pyarrow.types as types
 
-        def has_bytes(kind: "pa.DataType") -> bool:
+        def has_bytes(kind: pa.DataType) -> bool:
             return bool(types.is_struct(kind) and kind.get_field_index("bytes") >= 0)
 
         if column is None:
@@ -119,8 +117,6 @@ class ArrowFiles(ImageFiles):
 
     def has_decimals(self, column: str) -> bool:
         """Returns True for a column of floating-point numbers."""
-        import pyarrow.types as types
-
         return bool(types.is_floating(self.schema.field(column).type))
 
     def read_columns(self, fields: Mapping[str, str]) -> TableFile:
@@ -202,7 +198,7 @@ class ArrowFiles(ImageFiles):
             raise UnreadableImageError("the row has no bytes of an image")
         yield bytes(data)
 
-    def _read_group(self, file: int, group: int) -> "pa.ChunkedArray":
+    def _read_group(self, file: int, group: int) -> pa.ChunkedArray:
         return self.shards[file].read_images(self.image_column, group)
 
 

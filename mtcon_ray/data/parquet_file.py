@@ -9,17 +9,18 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pyarrow.types as types
 
 from mtcon_ray.base.regular_file import open_regular
 from mtcon_ray.data.csv_rows import MAX_COLUMNS
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.own import LIST_SEPARATOR
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 # A table names an image in each row, which takes some bytes. The bounds grow with the file's size,
 # except for small files.
@@ -38,9 +39,6 @@ def read_parquet(path: Path) -> tuple[dict[str, np.ndarray], int]:
     Raises DataError if the file is damaged, has no rows, a repeated column or too many columns, or
     unpacks to more than the bounds, and OSError if it cannot be read.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     size_of_regular(path)  # pyarrow would wait for a pipe
     # Invalid dates and undecodable texts raise ValueError.
     try:
@@ -80,13 +78,11 @@ def refuse_unpacked(path: Path, num_bytes: int, what: str) -> None:
     )
 
 
-def read_columns(path: Path, names: Sequence[str]) -> "pa.Table":
+def read_columns(path: Path, names: Sequence[str]) -> pa.Table:
     """Returns columns of all rows. Texts are dictionaries, which hold equal texts once.
 
     Raises DataError if the file unpacks to more than the bounds.
     """
-    import pyarrow.parquet as pq
-
     size, cells, unpacked = size_of_regular(path), 0, 0
     with pq.ParquetFile(path) as file:
         found = file.metadata
@@ -119,7 +115,7 @@ def _leaves(schema: Any, names: Collection[str]) -> dict[int, Any]:
     }
 
 
-def refuse_joined(path: Path, table: "pa.Table") -> None:
+def refuse_joined(path: Path, table: pa.Table) -> None:
     """Raises DataError if the texts in lists, which are joined row by row, take too much memory."""
     refuse_unpacked(path, sum(map(_joined_size, table.columns)), "bytes of lists")
 
@@ -129,11 +125,8 @@ def _refuse_more(path: Path, count: int, most: int, what: str) -> None:
         raise DataError(f"{path} must have at most {most:,} {what} for its size, got {count:,}")
 
 
-def _joined_size(column: "pa.ChunkedArray") -> int:
+def _joined_size(column: pa.ChunkedArray) -> int:
     """Returns the bytes of the texts in a column of lists of dictionaries, else 0."""
-    import pyarrow.compute as pc
-    import pyarrow.types as types
-
     if not types.is_nested(column.type) or not types.is_dictionary(column.type.value_type):
         return 0
     size = 0
@@ -143,11 +136,8 @@ def _joined_size(column: "pa.ChunkedArray") -> int:
     return size
 
 
-def different_values(column: "pa.ChunkedArray") -> tuple[list[Any], np.ndarray]:
+def different_values(column: pa.ChunkedArray) -> tuple[list[Any], np.ndarray]:
     """Returns a column's different values, and the place of each row's value among them."""
-    import pyarrow as pa
-    import pyarrow.types as types
-
     if not types.is_nested(column.type):
         with suppress(pa.ArrowNotImplementedError):  # float16, for example
             encoded = column.dictionary_encode().unify_dictionaries().combine_chunks()
@@ -158,8 +148,6 @@ def different_values(column: "pa.ChunkedArray") -> tuple[list[Any], np.ndarray]:
 
 def is_list(kind: Any) -> bool:
     """Returns True for a type of lists of text or whole numbers, such as tags."""
-    import pyarrow.types as types
-
     if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
         return False
     return is_plain(kind.value_type) and not types.is_floating(kind.value_type)
@@ -167,8 +155,6 @@ def is_list(kind: Any) -> bool:
 
 def is_plain(kind: Any) -> bool:
     """Returns True for a type of text, numbers or truth values."""
-    import pyarrow.types as types
-
     if types.is_dictionary(kind):
         kind = kind.value_type
     return bool(
@@ -182,8 +168,6 @@ def is_plain(kind: Any) -> bool:
 
 def _is_cell(kind: Any) -> bool:
     """Returns True for the type of a cell: not bytes, and not nested except for `is_list`."""
-    import pyarrow.types as types
-
     kind = getattr(kind, "storage_type", kind)  # of an extension, such as a tensor
     if types.is_dictionary(kind):
         kind = kind.value_type

@@ -17,16 +17,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from threading import Event
-from typing import TYPE_CHECKING
+
+from pyarrow.fs import FileSelector, FileSystem, FileType, FSSpecHandler, PyFileSystem
 
 from mtcon_ray.base.registry import HUB
 from mtcon_ray.base.root_files import below, make_folder
 from mtcon_ray.data.disk import build_folder, writable_store
 from mtcon_ray.data.image_files import leads_outside
 from mtcon_ray.errors import DISK_ERRORS, DataError
-
-if TYPE_CHECKING:
-    from pyarrow.fs import FileSystem
 
 MAX_THREADS = 8
 CHUNK_BYTES = 1 << 20
@@ -78,7 +76,6 @@ def look(url: str, what: str) -> Found:
     tag = ""
     with store_errors(url, f"{what} must be readable"):
         files, base = open_store(url, what)
-        from pyarrow.fs import FileSelector, FileType
 
         if url.endswith("/"):
             listed = files.get_file_info(FileSelector(base, recursive=True))
@@ -172,7 +169,7 @@ def _download(found: Found, tell: Callable[[int], None], folder: Path) -> None:
             pool.shutdown(cancel_futures=True)
 
 
-def open_store(url: str, what: str) -> tuple["FileSystem", str]:
+def open_store(url: str, what: str) -> tuple[FileSystem, str]:
     """Returns the object store of a URL, and the URL's path in it, without a slash at its end.
 
     `what` is the spec field, for messages. Call it, and use its result, within `store_errors`.
@@ -180,7 +177,6 @@ def open_store(url: str, what: str) -> tuple["FileSystem", str]:
     path = url.partition("://")[2].rstrip("/")
     if url.startswith(HUB):
         return _open_hub(url, what), path
-    from pyarrow.fs import FileSystem
 
     # Only the bucket: an object key may contain characters with a meaning in a URI.
     bucket = "/".join(url.split("/")[:3])
@@ -188,10 +184,8 @@ def open_store(url: str, what: str) -> tuple["FileSystem", str]:
     return FileSystem.from_uri(bucket + options)[0], path
 
 
-def _open_hub(url: str, what: str) -> "FileSystem":
+def _open_hub(url: str, what: str) -> FileSystem:
     """Returns the hub of Hugging Face. Raises DataError without the package for it."""
-    from pyarrow.fs import FSSpecHandler, PyFileSystem
-
     try:
         from huggingface_hub import HfFileSystem
     except ImportError:
@@ -202,7 +196,7 @@ def _open_hub(url: str, what: str) -> "FileSystem":
     return PyFileSystem(FSSpecHandler(HfFileSystem(skip_instance_cache=True)))
 
 
-def _blob(files: "FileSystem", path: str) -> str:
+def _blob(files: FileSystem, path: str) -> str:
     """Returns the hub's hash of a file's content, from the earlier listing."""
     return str(files.handler.fs.info(path)["blob_id"])
 

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from mtcon_ray.base.regular_file import open_regular
 from mtcon_ray.data.image_files import ImageFolder, leads_outside
@@ -21,9 +22,6 @@ from mtcon_ray.data.image_names import ARROW, ROW_ENDINGS
 from mtcon_ray.data.parquet_file import read_columns, refuse_joined, refuse_rows, refuse_unpacked
 from mtcon_ray.data.splits import ALIASES, EVALUATION, split_names
 from mtcon_ray.errors import DataError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 STATE = "state.json"  # of a folder written by `save_to_disk`
 MAX_STATE_BYTES = 10_000_000
@@ -45,7 +43,7 @@ class Shard:
     path: Path
     name: str
     split: str
-    schema: "pa.Schema"
+    schema: pa.Schema
     starts: tuple[int, ...]
 
     @property
@@ -53,7 +51,7 @@ class Shard:
         """Number of rows of the file."""
         return self.starts[-1]
 
-    def read(self, columns: list[str]) -> "pa.Table":
+    def read(self, columns: list[str]) -> pa.Table:
         """Returns columns of all rows. Raises DataError if they are damaged."""
         with _whole(self.path):
             if not _is_arrow(self.path):
@@ -62,14 +60,11 @@ class Shard:
             refuse_joined(self.path, table)
             return table
 
-    def read_images(self, column: str, group: int) -> "pa.ChunkedArray":
+    def read_images(self, column: str, group: int) -> pa.ChunkedArray:
         """Returns the images of a group of rows: bytes, or a struct with the field bytes.
 
         Raises DataError if they are damaged.
         """
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         with _whole(self.path):
             if _is_arrow(self.path):
                 return _mapped(self.path).column(column)
@@ -85,8 +80,6 @@ class Shard:
 
 def _open(root: Path, name: str, split: str) -> Shard:
     """Returns a file with its schema. Raises DataError if reading the schema shows damage."""
-    import pyarrow.parquet as pq
-
     path = root / name
     with _whole(path):
         if _is_arrow(path):
@@ -103,8 +96,6 @@ def _open(root: Path, name: str, split: str) -> Shard:
 @contextmanager
 def _whole(path: Path) -> Iterator[None]:
     """Turns errors of pyarrow into a DataError. Refuses anything but a regular file."""
-    import pyarrow as pa
-
     # Invalid dates and undecodable texts raise ValueError.
     try:
         open_regular(path).close()  # pyarrow would wait for a pipe
@@ -117,10 +108,8 @@ def _is_arrow(path: Path) -> bool:
     return path.suffix.lower() == ARROW
 
 
-def _mapped(path: Path) -> "pa.Table":
+def _mapped(path: Path) -> pa.Table:
     """Returns the rows of an Arrow stream, which are mapped into memory, not read."""
-    import pyarrow as pa
-
     with pa.memory_map(str(path)) as mapped:
         # A buffer of zeros is compressed to a ten thousandth of its size.
         if any(map(_is_compressed, pa.ipc.MessageReader.open_stream(mapped))):

@@ -1,17 +1,15 @@
 """The live display of a sweep: a headline, and a table of as many trials as fit."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from mtcon_ray.base.status import Status
 from mtcon_ray.display.presentation import accuracy_text, duration_text
 from mtcon_ray.display.sweep_progress import SweepProgress, TrialProgress
 from mtcon_ray.display.tables import cell, new_grid
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-    from rich.text import Text
 
 MAX_TRIALS = 15
 # Lines of the terminal without trials: headline, column names, hidden trials, the cursor.
@@ -21,15 +19,12 @@ STATE_COLUMNS = 18
 
 def progress_table(
     progress: SweepProgress, elapsed: float, size: tuple[int, int]
-) -> "RenderableType":
+) -> RenderableType:
     """Returns the display after so many seconds: running trials first, then the best.
 
     `size` is columns and lines of the terminal. Configurations are shortened to its width. Values
     and states never are.
     """
-    from rich.console import Group
-    from rich.text import Text
-
     columns, lines = size
     room = max(1, min(MAX_TRIALS, lines - OTHER_LINES))
     running = progress.running[:room]
@@ -53,7 +48,7 @@ def bar(done: int, total: int, columns: int) -> str:
     return "█" * full + "░" * (columns - full)
 
 
-def _headline(progress: SweepProgress, elapsed: float) -> "Text":
+def _headline(progress: SweepProgress, elapsed: float) -> Text:
     """Name, number done, times, best value and its configuration, which is shortened first."""
     times = ", ".join(filter(None, (duration_text(elapsed), progress.left_text())))
     parts = progress.name, progress.done_text(), times, progress.best_text()
@@ -62,7 +57,7 @@ def _headline(progress: SweepProgress, elapsed: float) -> "Text":
     return line
 
 
-def _trials(progress: SweepProgress, trials: Iterable[TrialProgress], columns: int) -> "Table":
+def _trials(progress: SweepProgress, trials: Iterable[TrialProgress], columns: int) -> Table:
     best, table = progress.best, new_grid()
     # A training has a name from its user, of any length.
     table.add_column("trial", no_wrap=progress.num_trials > 1)

@@ -3,14 +3,14 @@
 import io
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table as Grid
+from rich.text import Text
 
 from mtcon_ray.display.presentation import one_line, printable
-
-# `rich` takes 0.1 s to import. Commands without tables need not spend it.
-if TYPE_CHECKING:
-    from rich.table import Table as Grid
-    from rich.text import Text
 
 GAP = 2
 # A longer word may be broken in a narrow terminal. Numbers and names of trials are shorter.
@@ -40,9 +40,6 @@ class Table:
         >>> Table(["a", "n"], [["x", "10"], ["yy", "5"]], right=[1]).lines()
         ['a    n', 'x   10', 'yy   5']
         """
-        from rich.console import Console
-        from rich.measure import Measurement
-
         console = Console(file=io.StringIO(), width=UNLIMITED_COLUMNS, color_system=None)
         grid = new_grid()
         lines = [[cell(text) for text in line] for line in (self.header, *self.rows)]
@@ -77,18 +74,14 @@ class Table:
         return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
-def cell(text: str, *, shortened: bool = False) -> "Text":
+def cell(text: str, *, shortened: bool = False) -> Text:
     """Returns a cell in which no control character and no markup has an effect.
 
     A shortened cell is cut to the width of its column with "…", others wrap.
     """
-    from rich.text import Text
-
     return Text(printable(text), no_wrap=shortened, overflow="ellipsis" if shortened else "fold")
 
 
-def new_grid() -> "Grid":
+def new_grid() -> Grid:
     """Returns an empty table of `rich` without lines."""
-    from rich.table import Table as Grid
-
     return Grid(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")

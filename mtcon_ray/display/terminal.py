@@ -5,18 +5,15 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, TextIO, cast
+from typing import IO, TextIO, cast
 
 import click
+from rich.console import Console, RenderableType
+from rich.live import Live
 
 from mtcon_ray.display.presentation import hanging, printable
 from mtcon_ray.display.tables import UNLIMITED_COLUMNS
 from mtcon_ray.errors import MtconError
-
-# `rich` takes 0.1 s to import. Commands without drawings need not spend it.
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.live import Live
 
 FANCY = "█░·…±—"
 PLAIN = str.maketrans({"█": "#", "░": ".", "·": "|", "…": "~", "±": "+-", "—": "-"})
@@ -63,13 +60,11 @@ class Terminal:
     def flush(self) -> None:
         """Does nothing: `write` flushes."""
 
-    def console(self) -> "Console":
+    def console(self) -> Console:
         """Returns a `rich` console for this stream, without interpretation of markup in data.
 
         Respects NO_COLOR.
         """
-        from rich.console import Console
-
         return Console(
             file=cast(IO[str], self),
             force_terminal=self.live,
@@ -82,10 +77,8 @@ class Terminal:
             emoji=False,
         )
 
-    def live_area(self, frame: "Callable[[], RenderableType]") -> "Live":
+    def live_area(self, frame: "Callable[[], RenderableType]") -> Live:
         """Returns an area of the terminal for redrawing in place, not started yet."""
-        from rich.live import Live
-
         # Redirected streams would outlive the area in libraries imported meanwhile, and
         # standard error may be a file.
         return Live(

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyarrow.fs import AwsStandardS3RetryStrategy, FileSelector, FileSystem, FileType, S3FileSystem
 
 from mtcon_ray.base.paths import (
     LAST_FILE,
@@ -19,9 +21,6 @@ from mtcon_ray.base.paths import (
 from mtcon_ray.base.root_files import below
 from mtcon_ray.data.remote import CHUNK_BYTES, open_store, store_errors
 from mtcon_ray.errors import SweepError
-
-if TYPE_CHECKING:
-    from pyarrow.fs import FileSystem
 
 LIST = "mirror.json"
 FORMAT = 1
@@ -64,8 +63,6 @@ class Objects:
 
     def read_list(self) -> Files | None:
         """Returns the mirrored state, or None if it is missing. Raises SweepError for damage."""
-        from pyarrow.fs import FileType
-
         with store_errors(self.url, self._rule):
             files, base = self._open()
             if files.get_file_info(f"{base}/{LIST}").type == FileType.NotFound:
@@ -100,8 +97,6 @@ class Objects:
 
     def names(self) -> list[str]:
         """Returns the names of all objects."""
-        from pyarrow.fs import FileSelector, FileType
-
         with store_errors(self.url, self._rule):
             files, base = self._open()
             found = files.get_file_info(FileSelector(base, allow_not_found=True, recursive=True))
@@ -130,20 +125,18 @@ class Objects:
             files, base = self._open()
             files.delete_file(f"{base}/{name}")
 
-    def _open(self) -> tuple["FileSystem", str]:
+    def _open(self) -> tuple[FileSystem, str]:
         if self._opened is None:
             files, base = open_store(self.url, "storage.mirror")
             self._opened = _impatient(files), base
         return self._opened
 
 
-def _impatient(files: "FileSystem") -> "FileSystem":
+def _impatient(files: FileSystem) -> FileSystem:
     """Returns the same store, with a short timeout of each request if it is S3.
 
     pyarrow's requests to S3 wait up to 100 s by default, and a process waits for them at its end.
     """
-    from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
-
     if not isinstance(files, S3FileSystem):
         return files
     return S3FileSystem(

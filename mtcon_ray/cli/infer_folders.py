@@ -1,39 +1,15 @@
 """Inference of labels from the folders in which images lie."""
 
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
-from mtcon_ray.cli.infer_columns import path_for_spec, spec_name
+from mtcon_ray.cli.spec_template import Draft, path_for_spec, spec_name, task_lines, yaml_text
 from mtcon_ray.data.sources.class_folders import FolderSource, folders_of
 from mtcon_ray.errors import DataError
 
 
-@dataclass(frozen=True)
-class InferredFolders:
-    """A label per level of folders, the outermost first, with its number of classes."""
-
-    name: str
-    images: Path
-    classes: dict[str, int]
-    num_images: int
-    num_train: int
-    split_origin: str
-    left_out: tuple[str, ...]
-
-    def describe(self) -> list[str]:
-        """Returns a line for each finding."""
-        tasks = ", ".join(f"{level} ({n} classes)" for level, n in self.classes.items())
-        return [
-            f"images     {self.num_images:,} in {self.images}",
-            f"tasks      {tasks}, the names of the folders",
-            f"split      {self.split_origin}",
-            *(f"left out   {text}" for text in self.left_out),
-        ]
-
-
-def infer_folders(images: Path) -> InferredFolders:
-    """Returns the labels named by the folders in a folder or tar of images.
+def infer_folders(images: Path) -> Draft:
+    """Returns the spec's data section with a label per level of folders, the outermost first.
 
     Raises DataError if it cannot be read, or if images lie at different depths.
     """
@@ -47,15 +23,16 @@ def infer_folders(images: Path) -> InferredFolders:
             f"the images of {images} must lie in folders named after their classes, got "
             f"{names[0]}; give a CSV with their labels first"
         )
-    levels = ("class",) if depth == 1 else tuple(f"level_{i + 1}" for i in range(depth))
-    fields["tasks"] = levels
+    fields["tasks"] = ("class",) if depth == 1 else tuple(f"level_{i + 1}" for i in range(depth))
     table = FolderSource(FolderSource.Spec.model_validate(fields)).read_labels()
-    return InferredFolders(
-        name=spec_name(images.name.partition(".")[0]),
-        images=images,
-        classes={level: len(table.classes[level]) for level in levels},
-        num_images=len(table),
-        num_train=len(table.rows("train")),
-        split_origin=table.split_origin,
-        left_out=table.warnings,
-    )
+    sizes = {level: f"{len(names)} classes" for level, names in table.classes.items()}
+    lines = [
+        "kind: folder",
+        f"images: {yaml_text(str(images))}",
+        *task_lines(sizes),
+        "# Never trained on: to hold a level out, name all of them in `levels`.",
+        "held_out: []",
+        f"# Splits: {table.split_origin}.",
+    ]
+    name = spec_name(images.name.partition(".")[0])
+    return Draft(name, len(table.rows("train")), lines)

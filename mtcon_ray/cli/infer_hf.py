@@ -1,33 +1,16 @@
 """Inference of labels from the columns of a data set of Hugging Face's `datasets`."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
-from mtcon_ray.cli.infer_columns import path_for_spec, spec_name
-from mtcon_ray.cli.infer_labels import BY_HAND, MAX_CLASSES, Inferred, LabelSet, guess_labels
+from mtcon_ray.cli.infer_labels import MAX_CLASSES, LabelSet, guess_labels
+from mtcon_ray.cli.spec_template import Draft, label_lines, path_for_spec, spec_name, yaml_text
 from mtcon_ray.data.arrow_files import ArrowFiles
 from mtcon_ray.data.cells import texts_of
 from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.data.image_names import ROW_ENDINGS, is_image
-from mtcon_ray.data.labels import LabelTable
-from mtcon_ray.data.sources import SOURCES
+from mtcon_ray.data.sources.hf import HuggingFaceSource
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.own import LIST_SEPARATOR
-
-
-@dataclass(frozen=True, kw_only=True)
-class InferredHf(Inferred):
-    """Columns of a data set folder by their probable roles."""
-
-    folder: Path
-    split_origin: str
-
-    @property
-    def place(self) -> str:
-        return str(self.folder)
-
-    def findings(self) -> dict[str, str]:
-        return {"split": self.split_origin}
 
 
 def is_hf_folder(folder: Path) -> bool:
@@ -38,8 +21,8 @@ def is_hf_folder(folder: Path) -> bool:
     return any(n.endswith(ROW_ENDINGS) for n in names) and not any(map(is_image, names))
 
 
-def infer_hf(folder: Path) -> InferredHf:
-    """Returns the probable role of each column of a data set folder.
+def infer_hf(folder: Path) -> Draft:
+    """Returns the spec's data section with the probable role of each column of a data set.
 
     Raises DataError if it cannot be read, or if no column could be a task.
     """
@@ -55,25 +38,17 @@ def infer_hf(folder: Path) -> InferredHf:
         separator=LIST_SEPARATOR,
     )
     guess.sets.update({c: LabelSet(c, n) for c in left if (n := _set_size(files, c))})
-    source = SOURCES["hf"]
     fields = {"folder": str(folder), **guess.spec_fields()}
-    labels: LabelTable = source(source.Spec.model_validate(fields)).read_labels()
-    found = guess.choose(labels)
-    if found is None:
-        raise DataError(
-            f"{folder} must have a column that can be a label, or a ClassLabel, got columns "
-            f"{', '.join(files.schema.names)}; {BY_HAND}"
-        )
-    return InferredHf(
-        name=spec_name(folder.name),
-        folder=folder,
-        image_column=files.image_column,
-        num_rows=len(labels),
-        num_train=len(labels.rows("train")),
-        split_origin=labels.split_origin,
-        unused=tuple(c for c in left if c not in found.used),
-        **vars(found),
-    )
+    labels = HuggingFaceSource(HuggingFaceSource.Spec.model_validate(fields)).read_labels()
+    found = guess.choose(labels, folder, files.schema.names)
+    lines = [
+        "kind: hf",
+        f"folder: {yaml_text(str(folder))}",
+        f"image_column: {yaml_text(files.image_column)}",
+        *label_lines(found, [c for c in left if c not in found.used]),
+        f"# Splits: {labels.split_origin}.",
+    ]
+    return Draft(spec_name(folder.name), len(labels.rows("train")), lines)
 
 
 def _set_size(files: ArrowFiles, column: str) -> int:

@@ -3,9 +3,8 @@
 A column is given by its texts: the number of its cells with each text, without empty cells.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +29,6 @@ MAX_WHOLE = 20
 MANY_BITS = 8
 # Columns with more texts are not looked at as bits.
 MAX_BIT_TEXTS = 20
-NUM_SHOWN = 8
 BY_HAND = (
     "a label has two classes or more that repeat; to write a spec by hand, also for training "
     "without labels, start from `mtcon-ray init --synthetic` and the page 'Your own data'"
@@ -44,17 +42,25 @@ class LabelSet(NamedTuple):
     size: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Labels:
-    """The label columns. `classes` has the number of classes of each."""
+    """The label columns by kind. `classes` has the number of classes of each column.
+
+    Columns of classes that are not `likely` are used only if no other column is a label.
+    """
 
     classes: dict[str, int]
-    held_out: tuple[str, ...]
+    likely: frozenset[str]
     sets: dict[str, LabelSet]
     separator: str
     continuous: tuple[str, ...]
-    remarks: tuple[str, ...]
-    """What the user should check."""
+
+    @property
+    def held_out(self) -> tuple[str, ...]:
+        """The column with most classes if it has many and other columns of classes exist."""
+        most = max(self.classes, key=self.classes.__getitem__, default="")
+        has_many = len(self.classes) > 1 and self.classes[most] > HELD_OUT_CLASSES
+        return (most,) if has_many else ()
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -76,111 +82,38 @@ class Labels:
             return f"{self.sets[label].size} labels"
         return f"{self.classes[label]} classes" if label in self.classes else "numbers"
 
-
-@dataclass(frozen=True, kw_only=True)
-class Inferred(Labels, ABC):
-    """Columns by their probable roles."""
-
-    name: str
-    image_column: str
-    num_rows: int
-    num_train: int
-    unused: tuple[str, ...]
-
-    @property
-    @abstractmethod
-    def place(self) -> str:
-        """Folder or file of the images."""
-
-    @abstractmethod
-    def findings(self) -> dict[str, str]:
-        """Returns the findings for a particular kind of data, by title."""
-
-    def describe(self) -> list[str]:
-        """Returns a line per finding, for the user to check."""
-        offered = [name for name in self.sets if name not in self.tasks]
-        rows = {
-            "images": f"{self.image_column!r}, {self.num_rows:,} rows, in {self.place}",
-            "tasks": self._sized(self.tasks),
-            "held out": self._sized(self.held_out),
-            **self.findings(),
-            "sets": self._sized(offered),
-            "numbers": some(self.continuous),
-            "not used": some(self.unused),
-        }
-        remarks = [f"{'check':<11}{remark}" for remark in self.remarks]
-        return [f"{what:<11}{text}" for what, text in rows.items() if text] + remarks
-
-    def _sized(self, labels: Collection[str]) -> str:
-        return ", ".join(
-            f"{label} ({self.classes.get(label) or self.size_of(label)})" for label in labels
-        )
-
-
-def some(columns: Collection[str]) -> str:
-    """Returns the first of many columns, separated by commas."""
-    return f"{', '.join([*columns][:NUM_SHOWN])}{' ...' * (len(columns) > NUM_SHOWN)}"
-
-
-@dataclass(frozen=True)
-class Guess:
-    """Columns that may be labels, before their splits are known.
-
-    `classes` has the number of classes, of `unlikely` columns too.
-    """
-
-    classes: dict[str, int]
-    unlikely: dict[str, str]
-    """Columns of many classes, or of few rows per class, in words."""
-    sets: dict[str, LabelSet]
-    separator: str
-    continuous: tuple[str, ...]
-    remarks: tuple[str, ...]
-
     def spec_fields(self) -> dict[str, Any]:
-        """Returns the spec fields with which all columns can be read.
+        """Returns the spec fields to read all classes and label sets as tasks.
 
         Raises DataError for more columns than a spec can name.
         """
         tasks = (*self.classes, *self.sets)
-        for what, columns in (("labels", tasks), ("numbers", self.continuous)):
-            if len(columns) > MAX_LABELS:
-                raise DataError(
-                    f"a table for `init` must have at most {MAX_LABELS:,} columns that may be "
-                    f"{what}, got {len(columns):,}; give it a copy without the others"
-                )
+        if len(tasks) > MAX_LABELS:
+            raise DataError(
+                f"a table for `init` must have at most {MAX_LABELS:,} columns that may be labels, "
+                f"got {len(tasks):,}; give it a copy without the others"
+            )
         return {
             "tasks": tasks,
             "multi_hot": {name: found.columns for name, found in self.sets.items()},
             "multi_hot_separator": self.separator,
         }
 
-    def choose(self, table: LabelTable) -> Labels | None:
-        """Returns the learnable columns of a table with these fields, None without any.
+    def choose(self, table: LabelTable, path: object, columns: Collection[str]) -> "Labels":
+        """Returns the labels that can be learnt from the table, which was read with `spec_fields`.
 
-        Unlikely columns are chosen if no others exist.
+        Raises DataError if none of the `columns` of the file at `path` is such a label.
         """
         classes = {c: n for c, n in self.classes.items() if can_be_learnt(table, c)}
         sets = {name: found for name, found in self.sets.items() if can_be_learnt(table, name)}
-        likely = {c: n for c, n in classes.items() if c not in self.unlikely}
-        chosen = likely or ({} if sets else classes)
-        remarks = list(self.remarks)
-        for column, why in self.unlikely.items():
-            if column in chosen:
-                remarks.append(f"column {column!r} has {why}: is it a label?")
-            elif column in classes:
-                use = "put its name into tasks or held_out to use it as a label"
-                remarks.append(f"column {column!r} has {why}: {use}")
-        if not (chosen or sets or self.continuous):
-            return None
-        return Labels(
-            classes=chosen,
-            held_out=_held_out(chosen),
-            sets=sets,
-            separator=self.separator,
-            continuous=self.continuous,
-            remarks=tuple(remarks),
-        )
+        likely = {c: n for c, n in classes.items() if c in self.likely}
+        found = replace(self, classes=likely or ({} if sets else classes), sets=sets)
+        if not found.used:
+            raise DataError(
+                f"{path} must have a column that can be a label, got columns "
+                f"{', '.join(columns)}; {BY_HAND}"
+            )
+        return found
 
 
 def guess_labels(
@@ -189,75 +122,52 @@ def guess_labels(
     certain: Collection[str] = (),
     floats: Collection[str] = (),
     separator: str | None = None,
-) -> Guess:
-    """Returns the probable kind of each column.
+) -> Labels:
+    """Returns the probable kind of each column, before the splits are known.
 
-    `certain` columns are known to be classes, `floats` to be numbers.
-    Lists are separated by `separator`, or by the separator of the first column of lists.
+    `certain` columns are known to be classes, `floats` to be numbers. Lists are separated by
+    `separator`, or by the separator of the first column of lists.
     """
     lists = {c: found for c, texts in columns.items() if (found := _lists(texts))}
     separator = separator or next(iter(lists.values()), LIST_SEPARATOR)
-    remarks = [
-        f"column {c!r} has lists with {own!r} between the names, but multi_hot_separator is "
-        f"{separator!r}: write all lists alike to use the column as a label set"
-        for c, own in lists.items()
-        if own != separator
-    ]
     sets = {
         c: LabelSet(c, len(_names(columns[c], separator)))
         for c, own in lists.items()
         if own == separator
     }
-    remarks += [
-        f"column {c!r} has lists of {found.size:,} names: is it a label set?"
-        for c, found in sets.items()
-        if found.size > MAX_CLASSES
-    ]
-    bits, with_both = _columns_of_bits(columns)
-    uncertain = [repr(c) for c in with_both if c not in floats]
-    if len(bits) >= MANY_BITS:
+    bits = _columns_of_bits(columns)
+    if len(bits) < MANY_BITS:
+        bits = ()
+    else:
         name = "attributes"
         while name in columns:
             name += "_"
         sets[name] = LabelSet(bits, len(bits))
-    if uncertain:
-        remarks.append(
-            f"-1 is a class of its own beside 0 in {some(uncertain)}: empty its "
-            "cells if it means uncertain or unknown"
-        )
-    in_sets = {*sets, *(bits if len(bits) >= MANY_BITS else ())}
-    others = {c: texts for c, texts in columns.items() if c not in in_sets}
-    numbers = [c for c, texts in others.items() if _is_measure(texts, c in floats)]
+    others = {c: texts for c, texts in columns.items() if c not in (*sets, *bits)}
+    numbers = [c for c, texts in others.items() if c in floats or _is_measure(texts)]
     classes = {
         c: len(texts)
         for c, texts in others.items()
         if c not in numbers and (c in certain or _repeats(texts, LEAST_REPEATS))
     }
-    unlikely = {
-        c: f"{n:,} classes with {sum(columns[c].values()) / n:.1f} rows each on average"
+    likely = {
+        c
         for c, n in classes.items()
-        if c not in certain and (n > MAX_CLASSES or not _repeats(columns[c], LEAST_ROWS_PER_CLASS))
+        if c in certain or (n <= MAX_CLASSES and _repeats(columns[c], LEAST_ROWS_PER_CLASS))
     }
     continuous = tuple(c for c in numbers if len(columns[c]) > 1)
-    return Guess(classes, unlikely, sets, separator, continuous, tuple(remarks))
+    return Labels(classes, frozenset(likely), sets, separator, continuous)
 
 
-def _columns_of_bits(columns: Mapping[str, Texts]) -> tuple[tuple[str, ...], list[str]]:
-    """Returns the columns of bits of one convention, and the columns with both 0 and -1."""
-    plain: list[str] = []
-    celeba: list[str] = []
-    uncertain: list[str] = []
+def _columns_of_bits(columns: Mapping[str, Texts]) -> tuple[str, ...]:
+    """Returns the columns of 0 and 1, or the columns of -1 and 1 if there are more of them."""
+    found: dict[frozenset[int], list[str]] = {}
     for column, texts in columns.items():
-        if len(texts) > MAX_BIT_TEXTS:
-            continue
-        found = set(as_bits(np.array([*texts], dtype=object)).tolist())
-        if found == {0, 1}:
-            plain.append(column)
-        elif found == {MINUS_ONE, 1}:
-            celeba.append(column)
-        elif {0, MINUS_ONE} <= found <= {0, 1, MINUS_ONE}:
-            uncertain.append(column)
-    return tuple(plain if len(plain) >= len(celeba) else celeba), uncertain
+        if len(texts) <= MAX_BIT_TEXTS:
+            codes = as_bits(np.array([*texts], dtype=object)).tolist()
+            found.setdefault(frozenset(codes), []).append(column)
+    plain, celeba = found.get(frozenset({0, 1}), []), found.get(frozenset({MINUS_ONE, 1}), [])
+    return tuple(plain if len(plain) >= len(celeba) else celeba)
 
 
 def _lists(texts: Texts) -> str | None:
@@ -282,13 +192,13 @@ def _repeats(texts: Texts, least: int) -> bool:
     return len(texts) >= 2 and sum(texts.values()) >= least * len(texts)
 
 
-def _is_measure(texts: Texts, is_float: bool) -> bool:
+def _is_measure(texts: Texts) -> bool:
     """Returns True for numbers with a decimal point. Many different integers may be identifiers.
 
     pandas writes few whole classes such as 1.0, too, if some cells are empty.
     """
     is_class = len(texts) <= MAX_WHOLE and are_whole(texts)
-    return is_float or (bool(texts) and are_decimals(texts) and not is_class)
+    return bool(texts) and are_decimals(texts) and not is_class
 
 
 def can_be_learnt(table: LabelTable, label: str) -> bool:
@@ -301,9 +211,3 @@ def can_be_learnt(table: LabelTable, label: str) -> bool:
         bits = table.multi_hot[label][train]
         return bool(((bits == 0).any(axis=0) & (bits == 1).any(axis=0)).any())
     return len({*np.unique(table.labels[label][train])} - {MISSING}) > 1
-
-
-def _held_out(classes: dict[str, int]) -> tuple[str, ...]:
-    """Returns the label with most classes if it has many and other labels exist."""
-    most = max(classes, key=classes.__getitem__, default="")
-    return (most,) if len(classes) > 1 and classes[most] > HELD_OUT_CLASSES else ()

@@ -12,6 +12,7 @@ from mtcon_ray.display.presentation import hanging
 from mtcon_ray.display.terminal import say, warn
 
 if TYPE_CHECKING:
+    from mtcon_ray.cli.spec_template import Draft
     from mtcon_ray.plan.plan import Plan
     from mtcon_ray.spec.run_spec import RunSpec
 
@@ -30,45 +31,51 @@ def init(csv: Path | None, images: Path | None, synthetic: bool, output: Path | 
     it is a data set of Hugging Face's `datasets`, whose columns have the labels.
     Nothing is written if `validate` would refuse the spec.
     """
-    from mtcon_ray.cli.infer_columns import InferredColumns, infer_columns
-    from mtcon_ray.cli.infer_folders import InferredFolders, infer_folders
-    from mtcon_ray.cli.infer_hf import InferredHf, infer_hf, is_hf_folder
-    from mtcon_ray.cli.spec_template import spec_text, write_new
-    from mtcon_ray.spec.data.own import ARCHIVES
+    from mtcon_ray.cli.spec_template import write_new
     from mtcon_ray.spec.run_spec import load_spec
 
     if synthetic:
         if csv:
             raise click.UsageError(f"--synthetic reads no files, got {csv}; leave out one of both")
         example = example_file(SYNTHETIC)
-        path, findings = output or Path(example.name), []
+        path, found = output or Path(example.name), None
         write_new(path, example.read_text(encoding="utf-8"))
     else:
         if not csv:
             raise click.UsageError("give CSV and IMAGES, IMAGES alone, or --synthetic")
-        found: InferredColumns | InferredFolders | InferredHf
-        if images:
-            found = infer_columns(csv, images)
-        elif is_hf_folder(csv):
-            found = infer_hf(csv)
-        elif csv.is_dir() or csv.name.endswith(ARCHIVES):
-            found = infer_folders(csv)
-        else:
-            raise click.UsageError(
-                f"give the images too: mtcon-ray init {csv} IMAGES; a folder or tar of images may "
-                "stand alone, its folders are the classes; --synthetic needs no files"
-            )
-        path, findings = output or Path(f"{found.name}.yaml"), found.describe()
-        write_new(path, spec_text(found))
+        found = _draft(csv, images)
+        path = output or Path(f"{found.name}.yaml")
+        write_new(path, found.spec_text())
     try:
-        _plan_anywhere(load_spec(path))
+        warnings = _plan_anywhere(load_spec(path)).warnings
     except BaseException:
         path.unlink()
         raise
+    for warning in warnings:
+        warn(warning)
     if not options.session().quiet:
         commands = [f"mtcon-ray {command} {path}" for command in ("validate", "plan", "sweep")]
-        say(hanging("\n".join([f"wrote {path}", *findings])))
+        say(hanging("\n".join([f"wrote {path}", *([found.data] if found else [])])))
         say("\n  ".join(["next:", *commands]))
+
+
+def _draft(csv: Path, images: Path | None) -> "Draft":
+    """Returns the spec for a CSV and its images, a data set of `datasets`, or class folders."""
+    from mtcon_ray.cli.infer_columns import infer_columns
+    from mtcon_ray.cli.infer_folders import infer_folders
+    from mtcon_ray.cli.infer_hf import infer_hf, is_hf_folder
+    from mtcon_ray.data.image_files import ARCHIVES
+
+    if images:
+        return infer_columns(csv, images)
+    if is_hf_folder(csv):
+        return infer_hf(csv)
+    if csv.is_dir() or csv.name.endswith(ARCHIVES):
+        return infer_folders(csv)
+    raise click.UsageError(
+        f"give the images too: mtcon-ray init {csv} IMAGES; a folder or tar of images may "
+        "stand alone, its folders are the classes; --synthetic needs no files"
+    )
 
 
 @click.command()

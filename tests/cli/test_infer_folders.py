@@ -25,14 +25,11 @@ def init(folder: Path, images: Path) -> Result:
 def test_a_folder_per_class(tmp_path: Path) -> None:
     done = init(tmp_path, make(tmp_path / "My Flowers", "daisy", "rose"))
     assert done.exit_code == 0, done.stderr
-    assert "tasks      class (2 classes), the names of the folders" in done.stdout
-    assert "split      drawn at random from seed 0" in done.stdout
+    assert '    - "class"  # 2 classes\n' in done.stdout
+    assert "  # Splits: drawn at random from seed 0" in done.stdout
     spec = load_spec(tmp_path / "spec.yaml")
     assert (spec.name, spec.data.kind, spec.data.tasks) == ("my-flowers", "folder", ("class",))
     assert spec.train.batch_size == 8
-    text = (tmp_path / "spec.yaml").read_text()
-    assert '    - "class"  # 2 classes\n' in text
-    assert "\n\n\n" not in text
 
 
 def test_a_label_per_level_below_the_splits(tmp_path: Path) -> None:
@@ -42,7 +39,7 @@ def test_a_label_per_level_below_the_splits(tmp_path: Path) -> None:
         tar.add(tmp_path / "images", arcname=".")
     done = init(tmp_path, tmp_path / "images.tar.gz")
     assert done.exit_code == 0, done.stderr
-    assert "split      the folders test, train, val" in done.stdout
+    assert "  # Splits: the folders test, train, val.\n" in done.stdout
     spec = load_spec(tmp_path / "spec.yaml")
     assert (spec.name, spec.data.tasks) == ("images", ("level_1", "level_2"))
 
@@ -78,18 +75,17 @@ def test_what_is_left_out_is_told_and_makes_no_label(tmp_path: Path) -> None:
     (images / "val" / "a" / "1.heic").touch()
     done = init(tmp_path, images)
     assert done.exit_code == 0, done.stderr
-    assert "tasks      class (2 classes), the names of the folders" in done.stdout
-    assert "split      the folders test_set, training_set, val" in done.stdout
-    assert f"images     121 in {images}" in done.stdout
-    left_out = [line for line in done.stdout.splitlines() if line.startswith("  left out")]
+    assert '    - "class"  # 2 classes\n' in done.stdout
+    assert "  # Splits: the folders test_set, training_set, val.\n" in done.stdout
+    left_out = [line for line in done.stderr.splitlines() if "left out" in line]
     assert [line.partition(f" of {images} ")[::2] for line in left_out] == [
-        ("  left out   1 files", "are not images and are left out: val/a/1.heic"),
+        ("warning: 1 files", "are not images and are left out: val/a/1.heic"),
         (
-            "  left out   20 images",
+            "warning: 20 images",
             "are in hidden folders and are left out: .ipynb_checkpoints/x (20)",
         ),
         (
-            "  left out   20 images",
+            "warning: 20 images",
             "are beside test_set, training_set, val and are left out: extra (20)",
         ),
     ]

@@ -1,0 +1,89 @@
+"""`init`: the kinds of the columns of tables, as published data sets and spreadsheets have them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from mtcon_ray.cli.infer_labels import guess_labels
+from mtcon_ray.errors import DataError
+
+BITS = {f"A{k}": {"0": 9, "1": 21} for k in range(8)}
+CELEBA = {f"C{k}": {"-1": 9, "1": 21} for k in range(9)}
+KIND = {"kind": {"a": 20, "b": 20, "c": 20}}
+
+
+@pytest.mark.parametrize(
+    ("columns", "tasks", "others"),
+    [
+        (KIND, ("kind",), {}),
+        (BITS, ("attributes",), {"sets": {"attributes": (tuple(BITS), 8)}}),
+        (BITS | KIND, ("kind",), {"sets": {"attributes": (tuple(BITS), 8)}}),
+        (BITS | CELEBA, tuple(BITS), {"sets": {"attributes": (tuple(CELEBA), 9)}}),
+        (
+            BITS | {"attributes": KIND["kind"]},
+            ("attributes",),
+            {"sets": {"attributes_": (tuple(BITS), 8)}},
+        ),
+        ({"A": {"0": 9, "1": 21}}, ("A",), {"sets": {}}),
+        ({f"F{k}": {"0.0": 9, "1.0": 9, "-1.0": 9} for k in range(9)}, None, {"sets": {}}),
+        ({"grade": {"0.0": 30, "1.0": 30}}, ("grade",), {"continuous": ()}),
+        ({"grade": {f"{i}.0": 2 for i in range(30)}}, ("grade",), {"continuous": ("grade",)}),
+        ({"grade": {"0.5": 30, "1.5": 30}} | KIND, ("kind",), {"continuous": ("grade",)}),
+        ({"title": {f"t{i}": 1 for i in range(60)}} | KIND, ("kind",), {"continuous": ()}),
+        ({"constant": {"a": 60}} | KIND, ("kind",), {"continuous": ()}),
+        ({"brand": {f"b{i}": 6 for i in range(21)}} | KIND, ("kind",), {"held_out": ("brand",)}),
+        ({"brand": {f"b{i}": 6 for i in range(20)}} | KIND, ("brand", "kind"), {"held_out": ()}),
+    ],
+    ids=[
+        "classes", "bits", "bits and classes", "one convention", "a free name", "few bits",
+        "uncertain bits", "whole", "many whole", "decimals", "titles", "constant", "held out",
+        "few classes",
+    ],
+)  # fmt: skip
+def test_kinds_of_columns(
+    columns: Mapping[str, Mapping[str, int]], tasks: Any, others: dict[str, Any]
+) -> None:
+    found = guess_labels(columns)
+    assert found.tasks == (tasks or tuple(columns))
+    assert {name: getattr(found, name) for name in others} == others
+
+
+@pytest.mark.parametrize(("no", "yes"), [("False", "True"), ("0.0", "1.0"), ("no", "Yes")])
+def test_bits_have_several_spellings(no: str, yes: str) -> None:
+    columns = {f"A{k}": {no: 9, yes: 21} for k in range(8)}
+    assert guess_labels(columns).tasks == ("attributes",)
+
+
+@pytest.mark.parametrize(
+    ("texts", "is_likely"),
+    [
+        ({f"d{i}": 6 for i in range(100)}, True),
+        ({f"d{i}": 6 for i in range(101)}, False),
+        ({"a": 4, "b": 4}, False),
+    ],
+)
+def test_many_classes_and_few_rows_are_unlikely(texts: dict[str, int], is_likely: bool) -> None:
+    assert guess_labels({"dish": texts}).likely == ({"dish"} if is_likely else set())
+    assert guess_labels({"dish": texts}, certain=["dish"]).likely == {"dish"}
+
+
+@pytest.mark.parametrize("separator", ["|", ";", ","])
+def test_lists_are_sets(separator: str) -> None:
+    """The column of lists with another separator is a column of classes."""
+    lists = {"Mass": 12, f"Mass{separator}Edema": 12, f"Edema{separator} Mass": 12, "Edema": 12}
+    found = guess_labels({"tags": lists, "more": {"a": 9, "a:b": 9, "b": 9}})
+    assert (found.tasks, found.separator) == (("more", "tags"), separator)
+    assert found.sets == {"tags": ("tags", 2)}
+
+
+def test_large_lists_are_no_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`read_lists` refuses them."""
+    monkeypatch.setattr("mtcon_ray.cli.infer_labels.MAX_BITS", 110)
+    assert guess_labels({"tags": {"a": 20, "a|b": 20, "b": 20}}).sets == {}
+
+
+def test_more_columns_than_a_spec_can_name_are_refused() -> None:
+    columns = {f"c{k}": KIND["kind"] for k in range(1001)}
+    with pytest.raises(DataError, match="most 1,000 columns that may be labels, got 1,001; give"):
+        guess_labels(columns).spec_fields()

@@ -1,4 +1,4 @@
-"""Tables of a comparison: Markdown, CSV with every seed, figures, the claims, and the tuning."""
+"""Tables of a comparison: Markdown, CSV with every seed, a figure, the claims, and the tuning."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,7 +12,6 @@ from mtcon_ray.comparison import tuning_table
 from mtcon_ray.comparison.claims import Judged, as_csv, judged
 from mtcon_ray.comparison.claims import table as claims_table
 from mtcon_ray.comparison.comparison_spec import ClaimSpec
-from mtcon_ray.comparison.curves import curves
 from mtcon_ray.comparison.row import Row, columns, objectives
 from mtcon_ray.display import plotting
 from mtcon_ray.display.presentation import (
@@ -24,7 +23,6 @@ from mtcon_ray.display.presentation import (
     interval_text,
 )
 from mtcon_ray.display.tables import Table
-from mtcon_ray.evaluation.intervals import Interval
 
 
 def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
@@ -44,8 +42,8 @@ def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
             cells.append(", ".join(map(str, row.features)) or NOTHING)
             cells.append(accuracy_text(fmean(t.value for t in row.finished if t.value is not None)))
             for place in shown:
-                (value, std), interval = row.reading(*place), row.interval(*place)
-                text = accuracy_text(value, std)
+                value, interval = row.reading(*place).value, row.interval(*place)
+                text = accuracy_text(value)
                 if value is not None and interval is not None:
                     text = interval_text(interval._replace(value=value))
                 is_best = value is not None and value == best[place]
@@ -73,10 +71,7 @@ def every_seed(rows: list[Row]) -> str:
 
 
 def picture(rows: list[Row]) -> bytes:
-    """Draws a panel per label with each system's mean score and interval. Returns a PNG.
-
-    Dots are seeds. Without stored predictions the bar is the bootstrap deviation.
-    """
+    """Draws a panel per label with each system's mean score and interval. Returns a PNG."""
     shown = columns(rows)
     with plotting.styled():
         across = min(4, len(shown))
@@ -87,10 +82,10 @@ def picture(rows: list[Row]) -> bytes:
         for i, ((split, label), axes) in enumerate(zip(shown, panels, strict=True)):
             axes.set_title(plotting.shortened(shown[split, label]), loc="left")
             for place, row in enumerate(rows):
-                value, std = row.reading(split, label)
+                value = row.reading(split, label).value
                 if value is None:
                     continue
-                bar: Any = std
+                bar: Any = None
                 if (interval := row.interval(split, label)) is not None:
                     # Lengths to the left and right. The value may lie outside of the interval.
                     sides = value - interval.low, interval.high - value
@@ -103,15 +98,13 @@ def picture(rows: list[Row]) -> bytes:
             axes.set_yticks(range(len(rows)), names)
             axes.tick_params(labelleft=i % across == 0)
             axes.set_ylim(len(rows) - 0.5, -0.5)
-        found = _intervals(rows)
-        kinds = ["95 % interval"] * any(found) + ["± bootstrap deviation"] * (None in found)
-        bars = " or ".join(kinds)
-        figure.supxlabel(f"fraction, mean over seeds, {bars}; dots are seeds", fontsize="medium")
+        label = "fraction, mean over seeds, 95 % interval; dots are seeds"
+        figure.supxlabel(label, fontsize="medium")
         return plotting.png(figure)
 
 
 def write_tables(folder: Path, rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> None:
-    """Writes the results so far: table.md, table.csv, table.png, and curves.png of the trainings.
+    """Writes the results so far: table.md, table.csv and table.png.
 
     Writes claims.csv if there are claims, and tuning.csv if systems were tuned.
     """
@@ -125,35 +118,22 @@ def write_tables(folder: Path, rows: list[Row], claims: Iterable[ClaimSpec] = ()
         write(folder / "tuning.csv", tuned)
     if any(row.finished for row in rows):
         write(folder / "table.png", picture(rows))
-    if (drawn := curves(rows)) is not None:
-        write(folder / "curves.png", drawn)
-
-
-def _intervals(rows: list[Row]) -> list[Interval | None]:
-    """Returns the intervals of all cells with a value."""
-    places = columns(rows)
-    with_value = [(r, p) for r in rows for p in places if r.reading(*p).value is not None]
-    return [row.interval(*place) for row, place in with_value]
 
 
 def _notes(rows: list[Row], claims: list[Judged]) -> str:
     """Returns sentences about the table's numbers, "" if nothing needs an explanation."""
-    found = [*_intervals(rows), *(each.difference for each in claims if each.difference)]
+    cells = [row.interval(*place) for row in rows for place in columns(rows)]
+    found = [*filter(None, cells), *(each.difference for each in claims if each.difference)]
     notes = []
-    if any(found):
+    if found:
         notes.append("In square brackets: 95 % interval over seeds and test items.")
     if tested := sum(each.p is not None for each in claims):
         notes.append(
             "p (Holm): of the difference against the claim's margin, two-sided, corrected for the "
             f"number of tested claims ({tested}). Intervals are not corrected."
         )
-    if any(each is not None and not each.over_seeds for each in found):
+    if not all(each.over_seeds for each in found):
         notes.append(ONE_SEED_NOTE)
-    if None in found:
-        notes.append(
-            "±: bootstrap deviation over test items of one training, where no predictions are "
-            "stored; it is no interval, and says nothing of seeds."
-        )
     return "\n".join(notes) + "\n" if notes else ""
 
 

@@ -162,7 +162,7 @@ def test_a_tuned_system_resumes_at_the_stage_where_it_was(tmp_path: Path) -> Non
     assert row.results.spec.views.crop_scale == (0.5, 1.0)
     assert final[0].seconds > 0
     assert "| A | 3 | 3 + 4 + 2 | " in (folder / "table.md").read_text()
-    assert {"curves.png", "tuning.csv"} <= {file.name for file in folder.iterdir()}
+    assert (folder / "tuning.csv").exists()
     run_comparison(comparison, root=root, watch=watch)
     assert len(watched) == 3
 

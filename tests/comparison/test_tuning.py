@@ -285,8 +285,7 @@ def test_every_trial_of_tuning_is_in_the_csv(rows: list[Row]) -> None:
     assert tuning_table.as_csv(rows[:1]) == ""
 
 
-def test_curves_and_tuning_are_written_beside_the_table(rows: list[Row], tmp_path: Path) -> None:
+def test_tuning_is_written_beside_the_table(rows: list[Row], tmp_path: Path) -> None:
     write_tables(tmp_path / "out", rows)
     written = {path.name for path in (tmp_path / "out").iterdir()}
-    assert written == {"table.md", "table.csv", "table.png", "curves.png", "tuning.csv"}
-    assert (tmp_path / "out" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert written == {"table.md", "table.csv", "table.png", "tuning.csv"}

@@ -22,10 +22,9 @@ from mtcon_ray.display.presentation import (
     ONE_SEED_NOTE,
     commands,
     network_text,
-    score_word,
-    value_note,
-    value_word,
+    objective_note,
 )
+from mtcon_ray.display.results_table import leaderboard
 from mtcon_ray.records.event_log import EventLog
 from mtcon_ray.records.events import Event, Reopened
 from mtcon_ray.records.results import SweepResults
@@ -68,24 +67,22 @@ def build_report(results: SweepResults, *, ui_command: str | None) -> Path:
 
 def draw(results: SweepResults) -> Iterator[Drawn]:
     """Yields the figures with data, in the order of the page."""
-    labels, winner = results.labels, results.winner
-    word = "objective" if labels.weights else score_word(labels)
+    labels, winner = results.recorded.labels, results.winner
     bars = "Bars: ± one bootstrap deviation. " if labels.tasks else ""
     if any(t.probe_values and t.status != Status.FAILED for t in results.trials):
         for i, path in enumerate(results.spec.search.space):
             yield Drawn(
                 f"parameter-{i}-{slug(path)}.png",
-                f"Validation {word} against {path}",
-                f"Validation {word} of each trial's network. {bars}"
+                f"{labels.objective} against {path}",
+                f"Of each trial's network, and the score of each task. {bars}"
                 "Hollow points had less than their full budget and cannot win.",
                 parameter_figure(results, path),
             )
     if any(t.probe_values for t in results.trials):
         yield Drawn(
             "epochs.png",
-            f"Validation {word} while training",
-            f"{page.upper(value_word(labels, 'validation'))}{value_note(labels)} of every trial by "
-            "epoch, the winner on top.",
+            f"{labels.objective} while training",
+            "Of every trial by epoch, the winner on top.",
             epochs_figure(results),
         )
     if winner is not None and (shown := courses(winner, labels.tasks)):
@@ -102,9 +99,7 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
     template = files(__package__).joinpath("page.html").read_text("utf-8")
     parent = EventLog.read(paths.parent_log(results.folder))
     sentence, worth = page.headline(results)
-    labels = results.labels
-    accuracies, several = page.accuracies(results), results.spec.search.repeats > 1
-    compared = [text for row in accuracies.rows for text in row[6:]]
+    labels, several = results.recorded.labels, results.recorded.search.repeats > 1
     return fill(
         template,
         results=results,
@@ -113,17 +108,13 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
         facts=page.facts(results, _seconds(results.folder, parent)),
         setup=page.setup(results),
         figures=figures,
-        leaderboard=page.leaderboard(results),
-        accuracies=accuracies,
-        intervals=any("[" in text for text in compared),
+        leaderboard=leaderboard(results),
+        accuracies=page.accuracies(results),
         one_seed=ONE_SEED_NOTE,
         network=network_text(results.winner) if results.winner else "",
         warnings=page.warnings(results),
-        score=score_word(labels),
-        value_note=value_note(labels),
-        objective=labels.objective_title if labels.weights else "",
-        measured=score_word(labels, [*labels.tasks, *labels.held_out]),
-        has_tasks=bool(labels.tasks),
+        labels=labels,
+        note=objective_note(labels),
         repeats=page.repeats(results) if several and results.winner else None,
         failures=page.failures(results),
         commands=commands(results, results.folder / paths.SPEC_FILE),

@@ -8,7 +8,6 @@ from typing import Any
 from mtcon_ray.base import metrics
 from mtcon_ray.display import plotting
 from mtcon_ray.display.plotting import FAILED, FULL, LESS, STANDINGS, WINNER
-from mtcon_ray.display.presentation import value_word
 from mtcon_ray.records.results import SweepResults, TrialResult
 
 Points = list[tuple[int, float]]
@@ -41,7 +40,7 @@ def epochs_figure(results: SweepResults) -> bytes:
                     **CURVES[kind],
                 )
         axes.set_xlabel("epoch")
-        axes.set_ylabel(f"{value_word(results.labels, 'validation')} (fraction)")
+        axes.set_ylabel(f"{results.recorded.labels.objective} (fraction)")
         plotting.count_axis(axes)
         plotting.legend(figure, {kind: CURVES[kind] for kind in CURVES if kind in present})
         return plotting.png(figure)

@@ -1,36 +1,23 @@
 """Content of the report page as plain text for the template."""
 
-from collections.abc import Iterable
-from statistics import fmean, stdev
-
-from mtcon_ray.base import metrics
 from mtcon_ray.base.status import Status
 from mtcon_ray.display.presentation import (
-    NOTHING,
     accuracy_text,
     configuration_text,
     duration_text,
     interval_text,
-    label_scores,
-    label_title,
     limits_text,
     network_text,
-    score_word,
+    objective_note,
     training_warnings,
-    value_note,
     value_text,
-    value_word,
 )
 from mtcon_ray.display.ranking import deviation, margin, resampled, verdict
+from mtcon_ray.display.results_table import measured, score_columns
 from mtcon_ray.display.tables import Table
 from mtcon_ray.evaluation.intervals import difference, mean_interval
 from mtcon_ray.records.events import Event, Started
 from mtcon_ray.records.results import SweepResults
-
-
-def upper(text: str) -> str:
-    """Returns the text with an upper-case first letter."""
-    return text[:1].upper() + text[1:]
 
 
 def headline(results: SweepResults) -> tuple[str, str]:
@@ -48,9 +35,8 @@ def headline(results: SweepResults) -> tuple[str, str]:
         value = accuracy_text(winner.value, deviation(winner, results.labels))
     else:
         value = f"{accuracy_text(best.value, best.spread)} (mean and deviation over {seeds} seeds)"
-    labels = results.labels
-    what = value_word(labels, "validation")
-    start = f"{who} won with a {what} of {value}{value_note(labels)}"
+    labels = results.recorded.labels
+    start = f"{who} won with {labels.objective} {value}{objective_note(labels)}"
     network = f"The winner is {winner.name}, {network_text(winner)}."
     lead = margin(results)
     if lead is None:
@@ -107,67 +93,28 @@ def setup(results: SweepResults) -> list[tuple[str, str]]:
     ]
 
 
-def leaderboard(results: SweepResults) -> Table:
-    """Returns the trials, best first, with the validation score of each task."""
-    labels, space = results.labels, results.spec.search.space
-    slugs, several = metrics.slugs(labels.tasks).values(), results.spec.search.repeats > 1
-    ranked = results.ranked()
-    rows = [
-        [
-            str(place),
-            trial.name,
-            *(value_text(trial.params.get(path)) for path in space),
-            *([str(trial.seed)] * several),
-            accuracy_text(trial.value, deviation(trial, labels)),
-            f"{trial.last_epoch} of {trial.epochs}",
-            "winner" if trial is results.winner else trial.status.words,
-            *(accuracy_text(*metrics.reading(trial.probe_values, "val", s)) for s in slugs),
-        ]
-        for place, trial in enumerate(ranked, 1)
-    ]
-    header = ["#", "Trial", *space, *(["Seed"] * several), upper(value_word(labels)), "Epochs"]
-    header += ["Status", *(label_title(labels, task) for task in labels.tasks)]
-    right = set(range(len(header))) - {1, header.index("Status", 2 + len(space))}
-    best = ranked.index(results.winner) if results.winner else None
-    return Table(header, rows, right, best)
-
-
 def accuracies(results: SweepResults) -> Table:
-    """Returns a row for each label of the winner: classes, floors, score, mean over seeds, lead.
+    """Returns a row for each label of the winner: its score, mean over seeds, and lead.
 
-    With repeats the mean has a 95 % interval over seeds and items if predictions are stored, else
-    the standard deviation over seeds. The lead is the paired difference from the runner-up's mean.
-    Its column is omitted if no label has stored predictions of both. The floors are the accuracies
-    of guesses without the image: a uniform guess ("chance") and the most frequent class
-    ("baseline"). Label sets are scored by mean average precision instead of accuracy, numbers by
-    R^2.
+    With repeats the mean has a 95 % interval over seeds and items. The lead is the paired
+    difference from the runner-up's mean. Its column is omitted if no label has stored predictions
+    of both.
     """
-    labels, several = results.labels, results.spec.search.repeats > 1
-    best = results.configurations()[:2]
-    stored = [resampled(results, each.trials) for each in best]
+    values = results.winner.last_metrics if results.winner else {}
+    columns, places = score_columns(results, values), measured(results.recorded.labels, values)
+    stored = [resampled(results, each.trials) for each in results.configurations()[:2]]
     first = stored[0] if stored else {}
     second = stored[1] if len(stored) > 1 else {}
-    rows, leads = [], []
-    scores = results.winner.last_metrics if results.winner else {}
-    for row in label_scores(labels, results.plan, scores):
-        place = row.split, labels.slugs[row.label]
-        cells = [row.title, row.role, row.classes, row.chance, row.baseline]
-        cells.append(accuracy_text(*row.score))
-        if several:
-            values = (metrics.reading(t.last_metrics, *place).value for t in best[0].trials)
-            mean = interval_text(mean_interval(first[place])) if place in first else None
-            cells.append(mean or _mean_text(values))
-        both = place in first and place in second
-        lead = difference(first[place], second[place]) if both else None
-        leads.append(interval_text(lead, signed=True))
-        rows.append(cells)
-    measured = score_word(labels, [*labels.tasks, *labels.held_out])
-    header = ["Label", "Role", "Classes", "Chance", "Baseline", f"Test {measured}"]
-    header += ["Over the winner's seeds"] * several
-    if set(leads) - {NOTHING}:
-        header.append("Lead over the runner-up")
-        rows = [[*cells, lead] for cells, lead in zip(rows, leads, strict=True)]
-    return Table(header, rows, range(2, len(header)))
+    if results.recorded.search.repeats > 1:
+        means = [mean_interval(first[at]) if at in first else None for at in places.values()]
+        columns["over the winner's seeds"] = list(map(interval_text, means))
+    leads = [
+        difference(first[at], second[at]) if at in first and at in second else None
+        for at in places.values()
+    ]
+    if any(leads):
+        columns["lead over the runner-up"] = [interval_text(lead, signed=True) for lead in leads]
+    return Table.of(columns, range(2, len(columns)))
 
 
 def warnings(results: SweepResults) -> list[str]:
@@ -178,24 +125,13 @@ def warnings(results: SweepResults) -> list[str]:
 
 def repeats(results: SweepResults) -> Table:
     """Returns the configurations with the mean and standard deviation over their seeds."""
-    labels, space = results.labels, results.spec.search.space
-    slugs = metrics.slugs(labels.tasks).values()
-    rows = [
-        [
-            *(value_text(configuration.params.get(path)) for path in space),
-            str(len(configuration.trials)),
-            accuracy_text(configuration.value, configuration.spread),
-            *(
-                _mean_text(metrics.reading(t.probe_values, "val", s).value for t in seeds)
-                for s in slugs
-            ),
-        ]
-        for configuration in results.configurations()
-        for seeds in [configuration.trials]
-    ]
-    header = [*space, "Seeds", upper(value_word(labels))]
-    header += [label_title(labels, task) for task in labels.tasks]
-    return Table(header, rows, range(len(header)), best=0)
+    found = results.configurations()
+    columns = {
+        "configuration": [configuration_text(each.params) for each in found],
+        "seeds": [str(len(each.trials)) for each in found],
+        results.recorded.labels.objective: [accuracy_text(c.value, c.spread) for c in found],
+    }
+    return Table.of(columns, right=(1, 2), best=0)
 
 
 def failures(results: SweepResults) -> list[tuple[str, str]]:
@@ -212,13 +148,6 @@ def provenance(events: list[Event]) -> list[tuple[str, str]]:
     """Returns name and value of each provenance tag of the sweep's first start, sorted by name."""
     tags = events[0].tags if events and isinstance(events[0], Started) else {}
     return [(name.removeprefix("mtcon."), value) for name, value in sorted(tags.items())]
-
-
-def _mean_text(values: Iterable[float | None]) -> str:
-    """Returns the mean and standard deviation of the values, without None."""
-    found = [value for value in values if value is not None]
-    mean = fmean(found) if found else None
-    return accuracy_text(mean, stdev(found) if len(found) > 1 else None)
 
 
 def _counted(results: SweepResults) -> str:

@@ -12,7 +12,7 @@ from mtcon_ray.base import metrics
 from mtcon_ray.base.status import Status
 from mtcon_ray.display import plotting
 from mtcon_ray.display.plotting import FAILED, STANDINGS
-from mtcon_ray.display.presentation import score_word, value_text
+from mtcon_ray.display.presentation import value_text
 from mtcon_ray.display.ranking import deviation
 from mtcon_ray.records.results import SweepResults, TrialResult
 from mtcon_ray.spec.space import Dimension
@@ -38,7 +38,8 @@ def parameter_figure(results: SweepResults, path: str) -> bytes:
         figure, grid = plotting.panels(len(shown), height=2.75)
         for axes, (title, score_T2) in zip(grid, shown.items(), strict=True):
             axes.set_title(plotting.shortened(title, 22), loc="left")
-            axes.set_ylabel(_unit(labels, title))
+            unit = metrics.TITLES[labels.kinds[title]] if title in labels.tasks else "value"
+            axes.set_ylabel(f"{unit} (fraction)")
             axes.margins(x=0.07)
             axes.set_xlabel(
                 plotting.shortened(path, 40) + (", log scale" if scale == "log" else "")
@@ -69,31 +70,21 @@ def axis_scale(dimension: Dimension, values: Sequence[Any]) -> str:
     return "log" if nearer_geometric else "linear"
 
 
-def _unit(labels: metrics.Labels, title: str) -> str:
-    """Returns the label of a panel's y axis."""
-    of_task = title in labels.tasks
-    mean = "objective" if labels.weights else score_word(labels)
-    word = metrics.TITLES[labels.kinds[title]] if of_task else mean
-    return f"{word} (fraction)"
-
-
 def readings(labels: metrics.Labels, trials: Sequence[TrialResult]) -> dict[str, np.ndarray]:
     """Returns score and deviation of T trials by panel title: float64 [T, 2], NaN if missing.
 
-    The panels are the trials' value (the mean over tasks, or the objective), then each task with a
-    score. With a single task only the task's panel is returned, since the mean would equal its
-    score.
+    The panels are the trials' value, then each task with a score. With a single task only the
+    task's panel is returned, since the value would equal its score.
     """
-    whole = "objective" if labels.weights or not labels.tasks else "mean over tasks"
     read: dict[str, list[tuple[float | None, float | None]]] = {
-        whole: [(t.value, deviation(t, labels)) for t in trials]
+        labels.objective: [(t.value, deviation(t, labels)) for t in trials]
     }
     for task, label in metrics.slugs(labels.tasks).items():
         of_task = [metrics.reading(t.probe_values, "val", label) for t in trials]
         if any(value is not None and math.isfinite(value) for value, _ in of_task):
             read[task] = [*of_task]
     if len(labels.tasks) == 1 and len(read) > 1:
-        del read[whole]
+        del read[labels.objective]
     return {title: np.array(found, dtype=float) for title, found in read.items()}
 
 

@@ -5,7 +5,12 @@ from collections.abc import Iterator, Mapping
 from rich.filesize import decimal
 
 from mtcon_ray.data.sources import DataSpec
-from mtcon_ray.display.presentation import configuration_text, duration_text, limits_text
+from mtcon_ray.display.presentation import (
+    configuration_text,
+    duration_text,
+    limits_text,
+    objective_note,
+)
 from mtcon_ray.plan.plan import Plan, range_text
 from mtcon_ray.plan.planning import numbers_of
 from mtcon_ray.spec.run_spec import RunSpec
@@ -102,8 +107,7 @@ def _training_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
     yield "searched", f"{searched or 'nothing'}; sampler {spec.search.sampler}"
     if spec.search.start_from:
         yield "starts from", f"finished trials of {', '.join(spec.search.start_from)}"
-    title = spec.labels.objective_title
-    yield "objective", plan.objective + ("" if title == "accuracy" else f", {title}")
+    yield "objective", plan.objective + objective_note(spec.labels)
     stopping, whole = plan.scheduler, plan.num_trials * plan.epochs
     if plan.rung_epochs:
         stopping += rungs_text(plan)

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from mtcon_ray.base import metrics
 from mtcon_ray.base.metrics import Labels
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from mtcon_ray.evaluation.intervals import Interval
-    from mtcon_ray.plan.plan import Plan
     from mtcon_ray.records.results import SweepResults, TrialResult
     from mtcon_ray.spec.search import SearchSpec
 
@@ -197,37 +196,16 @@ def limits_text(search: "SearchSpec") -> str:
     return f"no new trials after {' or '.join(limits)}" if limits else ""
 
 
-def score_word(labels: Labels, names: Iterable[str] | None = None) -> str:
-    """Returns the name of the labels' scores: for a single kind its own name, else "score".
+def objective_note(labels: Labels) -> str:
+    """Returns, in brackets, the meaning of the objective's name, "" if the name says it.
 
-    The labels are the tasks unless others are named.
+    >>> objective_note(Labels(("shape",), (), {"shape": "classes"}))
+    ''
+    >>> objective_note(Labels(("shape",), (), {"shape": "set"}))
+    ' (mAP)'
     """
-    kinds = {labels.kinds[name] for name in names or labels.tasks}
-    if not labels.tasks and not names:
-        return "RankMe"
-    return metrics.objective_title(kinds) if len(kinds) == 1 else "score"
-
-
-def value_word(labels: Labels, split: str = "") -> str:
-    """Returns the name of a trial's value: "objective" with `search.objective`, else the mean.
-
-    >>> value_word(Labels(("shape",), (), {"shape": "classes"}), "validation")
-    'mean validation accuracy'
-    >>> value_word(Labels(("shape",), (), {"shape": "classes"}, {"shape": 1.0}), "validation")
-    'validation objective'
-    >>> value_word(Labels((), ("shape",), {"shape": "classes"}), "validation")
-    'validation RankMe'
-    """
-    words = (split, "objective") if labels.weights else ("mean", split, score_word(labels))
-    if not labels.tasks:
-        words = (split, score_word(labels))
-    return " ".join(filter(None, words))
-
-
-def value_note(labels: Labels) -> str:
-    """Returns, in brackets, the meaning of `value_word` or "score", "" if the word says it."""
-    is_clear = not labels.weights and len(labels.task_kinds) == 1
-    return "" if is_clear else f" ({labels.objective_title})"
+    title = labels.objective_title
+    return "" if title == "accuracy" else f" ({title})"
 
 
 def network_text(trial: "TrialResult") -> str:
@@ -278,53 +256,6 @@ def gauge_warnings(values: Mapping[str, float]) -> list[str]:
             "nothing so far; train longer, or search train.lr and the temperature"
         )
     return found
-
-
-class LabelScore(NamedTuple):
-    """A label's score on the test split, with its additional texts in tables."""
-
-    label: str
-    split: str
-    title: str
-    role: str
-    classes: str
-    chance: str
-    baseline: str
-    score: metrics.Reading
-
-
-def label_scores(
-    labels: Labels, plan: "Plan | None", values: Mapping[str, float]
-) -> list[LabelScore]:
-    """Returns the measured labels among an epoch's metrics: the tasks, then what was held out.
-
-    `classes` counts a label set's labels too. `chance` is the score of guessing any class,
-    `baseline` the best score without looking at the images. Scores are accuracies of classes, mean
-    average precisions of label sets, R^2 of numbers.
-    """
-    num_classes, majority = (plan.classes, plan.majority) if plan else ({}, {})
-    rows = []
-    for label, slug in labels.slugs.items():
-        role, split = ("task", "test") if label in labels.tasks else ("held out", "heldout")
-        score = metrics.reading(values, split, slug)
-        if score.value is None:
-            continue
-        kind = labels.kinds[label]
-        classes = num_classes.get(label) if kind != "number" else None
-        chance = 1 / classes if classes and kind == "classes" else None
-        rows.append(
-            LabelScore(
-                label,
-                split,
-                label_title(labels, label),
-                role,
-                f"{classes or NOTHING}{' labels' if kind == 'set' else ''}",
-                accuracy_text(chance),
-                accuracy_text(majority.get(label)),
-                score,
-            )
-        )
-    return rows
 
 
 def commands(results: "SweepResults", spec_path: Path) -> list[tuple[str, str]]:

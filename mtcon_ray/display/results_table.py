@@ -9,8 +9,10 @@ from mtcon_ray.display.presentation import (
     NOTHING,
     accuracy_text,
     configuration_text,
-    label_scores,
+    label_title,
     network_text,
+    objective_note,
+    one_line,
     training_warnings,
 )
 from mtcon_ray.display.progress_table import state_text
@@ -21,16 +23,10 @@ NUM_LEADERS = 10
 WORDS = {"test": "test", "heldout": "held out"}
 
 
-def leaderboard_lines(
-    results: SweepResults, limit: int | None = NUM_LEADERS, columns: int | None = None
-) -> list[str]:
-    """Returns the trials from best to worst, with their value and each task's test score.
-
-    In a terminal of `columns` texts wrap.
-    """
-    labels = results.labels
-    objective, title = labels.objective, labels.objective_title
-    shown = results.ranked()[:limit]
+def leaderboard(results: SweepResults, limit: int | None = None) -> Table:
+    """Returns the trials from best to worst, with their value and each task's test score."""
+    labels, ranked = results.recorded.labels, results.ranked()
+    shown = ranked[:limit]
     table = {
         "#": [str(place) for place in range(1, len(shown) + 1)],
         "trial": [trial.name for trial in shown],
@@ -42,40 +38,70 @@ def leaderboard_lines(
     if results.spec.evaluate.select == "best":
         epochs = [trial.model_epoch for trial in shown]
         table["network"] = [f"epoch {epoch}" if epoch else NOTHING for epoch in epochs]
-    table[objective] = [accuracy_text(trial.value) for trial in shown]
+    table[labels.objective] = [accuracy_text(trial.value) for trial in shown]
     for task, slug in metrics.slugs(labels.tasks).items():
         tests = [metrics.reading(trial.last_metrics, "test", slug).value for trial in shown]
-        score = metrics.TITLES[labels.kinds[task]]
-        of_score = "" if score == "accuracy" else f" ({score})"
-        table[f"test {slug}{of_score}"] = list(map(accuracy_text, tests))
+        table[f"test {one_line(label_title(labels, task))}"] = list(map(accuracy_text, tests))
     table["state"] = [state_text(trial.status, trial.reason) for trial in shown]
-    lines = Table(list(table), list(zip(*table.values(), strict=True))).lines(columns)
-    more = len(results.trials) - len(shown)
+    return Table.of(table, best=ranked.index(results.winner) if results.winner else None)
+
+
+def leaderboard_lines(
+    results: SweepResults, limit: int | None = NUM_LEADERS, columns: int | None = None
+) -> list[str]:
+    """Returns the leaderboard. In a terminal of `columns` texts wrap."""
+    labels, more = results.recorded.labels, len(results.trials) - (limit or len(results.trials))
     notes = [f"... and {more} more"] if more > 0 else []
-    notes += [f"{objective}: {title}"] if title != "accuracy" else []
-    return [*lines, *notes]
+    if objective_note(labels):
+        notes.append(f"{labels.objective}: {labels.objective_title}")
+    return [*leaderboard(results, limit).lines(columns), *notes]
+
+
+def measured(labels: metrics.Labels, values: Mapping[str, float]) -> dict[str, tuple[str, str]]:
+    """Returns split and slug of each label with a score among a trial's last metrics."""
+    places = {
+        label: ("test" if label in labels.tasks else "heldout", slug)
+        for label, slug in labels.slugs.items()
+    }
+    return {
+        label: place
+        for label, place in places.items()
+        if metrics.reading(values, *place).value is not None
+    }
+
+
+def score_columns(results: SweepResults, values: Mapping[str, float]) -> dict[str, list[str]]:
+    """Returns the columns of a table of the labels measured among a trial's last metrics.
+
+    `classes` counts a label set's labels too. `baseline` is the best score without looking at the
+    images. The last column has the accuracies of the nearest training items, if there are any.
+    """
+    labels, plan = results.recorded.labels, results.plan
+    sizes, majority = (plan.classes, plan.majority) if plan else ({}, {})
+    found = measured(labels, values)
+    units = {"classes": "", "set": " labels"}
+    kinds = {label: labels.kinds[label] for label in found}
+    table = {
+        "": [WORDS[split] for split, _ in found.values()],
+        "label": [label_title(labels, label) for label in found],
+        "classes": [
+            f"{sizes[label]}{units[kind]}" if label in sizes and kind in units else NOTHING
+            for label, kind in kinds.items()
+        ],
+        "baseline": [accuracy_text(majority.get(label)) for label in found],
+        "accuracy": [accuracy_text(*metrics.reading(values, *at)) for at in found.values()],
+    }
+    nearest = [values.get(metrics.neighbours(*place)) for place in found.values()]
+    if any(value is not None for value in nearest):
+        table[f"{results.recorded.evaluate.neighbours}-NN"] = list(map(accuracy_text, nearest))
+    return table
 
 
 def score_lines(results: SweepResults, values: Mapping[str, float]) -> list[str]:
-    """Returns a table of the labels measured among a trial's last metrics.
-
-    Its last column has the accuracies of the nearest training items, if there are any. A warning
-    follows if the probes have not converged.
-    """
-    found = label_scores(results.labels, results.plan, values)
-    if not found:
-        return []
-    header = ["", "label", "classes", "baseline", "accuracy"]
-    rows = [
-        [WORDS[s.split], s.title, s.classes, s.baseline, accuracy_text(*s.score)] for s in found
-    ]
-    names = results.labels.slugs
-    nearest = [values.get(metrics.neighbours(s.split, names[s.label])) for s in found]
-    if any(value is not None for value in nearest):
-        header.append(f"{results.spec.evaluate.neighbours}-NN")
-        rows = [[*row, accuracy_text(value)] for row, value in zip(rows, nearest, strict=True)]
+    """Returns the table of `score_columns`. A warning follows if the probes have not converged."""
+    table = Table.of(score_columns(results, values), right=[2])
     warnings = [f"warning: {text}" for text in training_warnings(values)]
-    return Table(header, rows, right=[2]).lines() + warnings
+    return table.lines() + warnings if table.rows else []
 
 
 def winner_lines(results: SweepResults) -> Iterator[str]:
@@ -84,11 +110,10 @@ def winner_lines(results: SweepResults) -> Iterator[str]:
     if winner is None:
         yield "no winner: no trial has trained for its full budget"
         return
-    value, labels = accuracy_text(winner.value), results.labels
-    scores = "" if labels.objective_title == "accuracy" else f" ({labels.objective_title})"
+    value, labels = accuracy_text(winner.value), results.recorded.labels
     yield (
         f"winner: {winner.name} ({configuration_text(winner.params)}), {labels.objective} {value}"
-        f"{scores}, {network_text(winner)}"
+        f"{objective_note(labels)}, {network_text(winner)}"
     )
     for line in score_lines(results, winner.last_metrics):
         yield f"  {line}"

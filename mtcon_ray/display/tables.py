@@ -1,14 +1,9 @@
 """Tables of texts. The same rows become lines of a terminal, Markdown, or HTML in a template."""
 
 import io
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
-
-from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table as Grid
-from rich.text import Text
+from typing import TYPE_CHECKING, Literal, Self
 
 from mtcon_ray.display.presentation import one_line, printable
 
@@ -30,6 +25,16 @@ class Table:
     rows: Sequence[Sequence[str]]
     right: Collection[int] = ()
     best: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        columns: Mapping[str, Sequence[str]],
+        right: Collection[int] = (),
+        best: int | None = None,
+    ) -> Self:
+        """Returns a table of columns by name."""
+        return cls(list(columns), list(zip(*columns.values(), strict=True)), right, best)
 
     def lines(self, columns: int | None = None) -> list[str]:
         """Returns the lines for a terminal of width `columns`, or of any width with None.

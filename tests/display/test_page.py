@@ -25,13 +25,12 @@ def test_an_objective_decides_and_is_named(sweep: MakeSweep) -> None:
     assert results.winner is results.trials[1]
     assert results.winner.probe_values["val/accuracy"] < trials[0].probe_values["val/accuracy"]
     sentence, _ = page.headline(results)
-    assert "won with a validation objective of 0.750 ±" in sentence
+    assert "won with val/objective 0.750 ±" in sentence
     assert "(accuracy of colour), 0.500" in sentence
     assert ("Objective", "accuracy of colour") in page.setup(results)
-    assert list(readings(spec.labels, results.trials)) == ["objective", "kind", "colour"]
+    assert list(readings(spec.labels, results.trials)) == ["val/objective", "kind", "colour"]
     text = " ".join(render(results, [], None).split())
-    assert "Validation objective (accuracy of colour) of the trial's network" in text
-    assert "A trial's value is accuracy of colour, by a short probe's validation" in text
+    assert "A trial's value is val/objective (accuracy of colour), measured by a short" in text
 
 
 def test_epochs_that_a_plateau_saved_are_counted(sweep: MakeSweep) -> None:

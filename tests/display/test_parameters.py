@@ -37,10 +37,12 @@ def test_scale_follows_the_dimension_or_its_values(
 def test_a_task_has_a_panel_where_a_trial_has_its_score(sweep: MakeSweep, tasks: list[str]) -> None:
     """A single task has no extra panel for the mean; without task scores only the mean has one."""
     results = sweep(tasks=tasks)
-    both = ["mean over tasks", *tasks]
-    assert [*readings(results.labels, results.trials)] == (tasks if len(tasks) == 1 else both)
+    both = ["val/accuracy", *tasks]
+    assert [*readings(results.recorded.labels, results.trials)] == (
+        tasks if len(tasks) == 1 else both
+    )
     alone = [
         dataclasses.replace(t, reports=((t.last_epoch, {metrics.MEAN_ACCURACY: 0.5}),))
         for t in results.trials
     ]
-    assert [*readings(results.labels, alone)] == ["mean over tasks"]
+    assert [*readings(results.recorded.labels, alone)] == ["val/accuracy"]

@@ -22,9 +22,9 @@ def test_trials_without_tasks_are_compared_by_rank(sweep: MakeSweep) -> None:
         )
         for t in results.trials
     )
-    stored = parse_recorded(raw)
-    page = built(dataclasses.replace(results, spec=stored, trials=trials))
-    assert "won with a validation RankMe of 0." in page.text
+    stored = recorded_spec(raw, kinds={})
+    page = built(dataclasses.replace(results, recorded=stored, trials=trials))
+    assert "won with val/rankme 0." in page.text
     assert "Without bootstrap deviations nothing can be said" in page.text
     assert "A trial's value is RankMe of its network" in page.text
     assert "±" not in page.text

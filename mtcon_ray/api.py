@@ -13,7 +13,8 @@ from mtcon_ray.base import paths
 from mtcon_ray.base.safe_yaml import dump_yaml, parse_yaml
 from mtcon_ray.cluster.environment import restored_environment, root_of, working_directory
 from mtcon_ray.plan.plan import Plan
-from mtcon_ray.records.results import SweepResults, load_single, load_sweep
+from mtcon_ray.records.results import SweepResults
+from mtcon_ray.records.results import load_results as load_folder
 from mtcon_ray.spec.run_spec import RunSpec, apply_override, parse_spec
 from mtcon_ray.spec.run_spec import load_spec as load_file
 
@@ -63,21 +64,10 @@ def make_plan(spec: RunSpec, *, root: str | Path | None = None) -> PrintedPlan:
     """
     from mtcon_ray.cluster.connection import view_of
     from mtcon_ray.display.plan_text import plan_lines
-    from mtcon_ray.plan.planning import make_plan
-    from mtcon_ray.sweep.preparation import check_data
-    from mtcon_ray.sweep.prior import first_configurations, prior_trials
+    from mtcon_ray.sweep.prior import plan_sweep
 
-    where = _root(spec, root)
     with restored_environment():
-        data = check_data(spec, where)
-        plan = make_plan(
-            spec,
-            where,
-            view_of(None),
-            data.table,
-            downloads=data.downloads,
-            first_configurations=first_configurations(spec, prior_trials(spec, where)),
-        )
+        plan = plan_sweep(spec, _root(spec, root), view_of(None))
     return PrintedPlan(**plan.model_dump(), text="\n".join(plan_lines(spec, plan)))
 
 
@@ -135,10 +125,7 @@ def load_results(name: str, *, root: str | Path | None = None) -> SweepResults:
 
     Raises SweepError if neither has this name.
     """
-    where = root_of(str(root) if root else None)
-    folder = paths.find_folder(where, name)
-    is_sweep = folder.parent == paths.sweeps_folder(where)
-    return (load_sweep if is_sweep else load_single)(folder)
+    return load_folder(paths.find_folder(root_of(str(root) if root else None), name))
 
 
 def load_encoder(name: str | Path, *, root: str | Path | None = None) -> "TrainedEncoder":
@@ -148,14 +135,9 @@ def load_encoder(name: str | Path, *, root: str | Path | None = None) -> "Traine
     for an unreadable file.
     """
     from mtcon_ray.export.encoder import TrainedEncoder
+    from mtcon_ray.export.trained_network import find_network
 
-    if Path(name).is_file():
-        return TrainedEncoder(Path(name))
-    where = root_of(str(root) if root else None)
-    folder = paths.find_folder(where, str(name))
-    if folder.parent == paths.sweeps_folder(where):
-        folder = paths.checkpoint_folder(folder, load_sweep(folder).required_winner().name)
-    return TrainedEncoder(paths.kept_model(folder))
+    return TrainedEncoder(find_network(str(name), root_of(str(root) if root else None))[0])
 
 
 def _root(spec: RunSpec, root: str | Path | None) -> Path:

@@ -61,9 +61,10 @@ def export(
     The files include resizing, normalisation and a linear probe of each label, which is fitted
     again on the data.
     """
+    from mtcon_ray.export.trained_network import find_network
     from mtcon_ray.export.write import export_checkpoint
 
-    path, title, sweep = _checkpoint(root, model)
+    path, sweep = find_network(model, root)
     run = _run_of(register, model, root, sweep) if register is not None else None
     with Console(Terminal.of(), quiet=options.session().quiet) as console:
         export_checkpoint(
@@ -71,7 +72,7 @@ def export(
             to,
             root=root,
             format=kind,
-            title=title,
+            title=sweep.name if sweep else path.resolve().parent.name,
             overrides=overrides,
             callbacks=console,
         )
@@ -165,7 +166,7 @@ def audit(name: str, root: Path, as_json: bool, repair: bool, no_mlflow: bool) -
 def track_sync(name: str, root: Path) -> None:
     """Send events of a sweep or training that MLflow lacks yet."""
     from mtcon_ray.records.recorded import load_recorded
-    from mtcon_ray.records.results import load_single, load_sweep
+    from mtcon_ray.records.results import load_results
     from mtcon_ray.tracking.sender import Sender, check_begun
 
     folder = paths.find_folder(root, name)
@@ -173,8 +174,7 @@ def track_sync(name: str, root: Path) -> None:
     tracking = load_recorded(folder / paths.SPEC_FILE).tracking
     uri = tracking_uri(tracking.uri, root)
     with driver_lock(folder):
-        is_sweep = folder.parent == paths.sweeps_folder(root)
-        for text in (load_sweep if is_sweep else load_single)(folder).lost:
+        for text in load_results(folder).lost:
             warn(text)
         check_begun(folder)
         check_server(uri)
@@ -262,20 +262,6 @@ def export_tracking(name: str, program: str, out: Path | None, follow: bool, roo
         exporter.run(follow=follow)
     if not options.session().quiet:
         say(f"{len(exporter.names)} runs exported: {show}")
-
-
-def _checkpoint(root: Path, model: str) -> tuple[Path, str, "SweepResults | None"]:
-    """Returns a checkpoint's path, its title, and the sweep won by it, if any."""
-    from mtcon_ray.records.results import load_sweep
-
-    if Path(model).is_file():
-        return Path(model), Path(model).resolve().parent.name, None
-    folder = paths.find_folder(root, model)
-    if folder.parent != paths.sweeps_folder(root):
-        return paths.kept_model(folder), folder.name, None
-    results = load_sweep(folder)
-    winner = paths.checkpoint_folder(folder, results.required_winner().name)
-    return paths.kept_model(winner), folder.name, results
 
 
 def _run_of(register: str, model: str, root: Path, sweep: "SweepResults | None") -> "TrackedRun":

@@ -109,10 +109,10 @@ def status(name: str, root: Path, as_json: bool, as_csv: bool, top: int | None) 
         raise click.UsageError("--json and --csv must not be given together")
     from mtcon_ray.display.results_table import leaderboard_lines, trial_record
     from mtcon_ray.display.sweep_list import end_reason, folder_state
-    from mtcon_ray.records.results import load_single, load_sweep, was_submitted
+    from mtcon_ray.records.results import load_results, was_submitted
 
     folder = paths.find_folder(root, name)
-    results = (load_sweep if _is_sweep(folder, root) else load_single)(folder)
+    results = load_results(folder)
     _warn_of_losses(results)
     state, total = folder_state(folder), results.num_trials
     if as_csv:
@@ -125,7 +125,8 @@ def status(name: str, root: Path, as_json: bool, as_csv: bool, top: int | None) 
         say(json.dumps(record, indent=1))
         return
     say(f"{folder.name}: {state}, {len(results.trials)} of {total} trials started")
-    if _is_sweep(folder, root) and state != "running" and (reason := end_reason(folder)):
+    is_sweep = folder.parent == paths.sweeps_folder(root)
+    if is_sweep and state != "running" and (reason := end_reason(folder)):
         say(f"ended early: {reason}")
     columns = Terminal.of().columns
     lines = [hanging(f"warning: {text}") for text in results.plan_warnings]
@@ -166,10 +167,6 @@ def _warn_of_losses(results: "SweepResults") -> None:
 
 def _sweep_folder(root: Path, name: str) -> Path:
     folder = paths.find_folder(root, name)
-    if not _is_sweep(folder, root):
+    if folder.parent != paths.sweeps_folder(root):
         raise SweepError(f"{name!r} must be a sweep, got a single training; see `mtcon-ray status`")
     return folder
-
-
-def _is_sweep(folder: Path, root: Path) -> bool:
-    return folder.parent == paths.sweeps_folder(root)

@@ -64,7 +64,7 @@ def _draft(csv: Path, images: Path | None) -> "Draft":
     from mtcon_ray.cli.infer_columns import infer_columns
     from mtcon_ray.cli.infer_folders import infer_folders
     from mtcon_ray.cli.infer_hf import infer_hf, is_hf_folder
-    from mtcon_ray.data.image_files import ARCHIVES
+    from mtcon_ray.spec.data.own import ARCHIVES
 
     if images:
         return infer_columns(csv, images)
@@ -181,30 +181,17 @@ def plan(
 ) -> None:
     """Show a sweep's trials, data, resources; start nothing."""
     from mtcon_ray.display.plan_text import plan_lines
-    from mtcon_ray.plan.planning import make_plan
     from mtcon_ray.spec.run_spec import load_spec
-    from mtcon_ray.sweep.preparation import check_data
+    from mtcon_ray.sweep.prior import plan_sweep
 
     run_spec = load_spec(spec, overrides)
     where = options.root_of(root, run_spec.storage.root)
-    from mtcon_ray.sweep.prior import first_configurations, prior_trials
-
-    first = first_configurations(run_spec, prior_trials(run_spec, where))
     rates = None
     if calibrate:
         from mtcon_ray.plan.throughput import measure_rates
 
         rates = measure_rates(run_spec, where)
-    data = check_data(run_spec, where)
-    resolved = make_plan(
-        run_spec,
-        where,
-        options.cluster_view(cluster),
-        data.table,
-        downloads=data.downloads,
-        first_configurations=first,
-        rates=rates,
-    )
+    resolved = plan_sweep(run_spec, where, options.cluster_view(cluster), rates)
     if as_json:
         say(resolved.model_dump_json(indent=1))
         return

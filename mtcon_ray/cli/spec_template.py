@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from mtcon_ray.base.paths import expanded
 from mtcon_ray.cli.infer_labels import Labels
-from mtcon_ray.data.cells import LIST_SEPARATOR
 from mtcon_ray.errors import DataError, ResourceError, SweepError
+from mtcon_ray.spec.data.own import LIST_SEPARATOR
 
 MAX_BATCH_SIZE = 64
 # Characters allowed by JSON, but forbidden by YAML or read as the end of a line.

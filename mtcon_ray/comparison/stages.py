@@ -52,8 +52,8 @@ def stage_lines(stages: Iterable[Stage]) -> list[str]:
             what += f", {plan.scheduler}{rungs_text(plan)}"
         rows.append([title, name, *work_of([plan]), what])
     rows.append(["all", "", *work_of([plan for _, _, plan in found]), ""])
-    header = ["system", "sweep", "trials", "epochs", "images", "configurations"]
-    return Table(header, rows, right=(2, 3, 4)).lines()
+    header = ["system", "sweep", "trials", "epochs", "configurations"]
+    return Table(header, rows, right=(2, 3)).lines()
 
 
 def power_lines(claims: Sequence[ClaimSpec], stages: Iterable[Stage]) -> list[str]:

@@ -4,20 +4,17 @@ from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
-from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
 from mtcon_ray.base import paths
-from mtcon_ray.base.metrics import slug
 from mtcon_ray.base.root_files import make_folder, remove, write
 from mtcon_ray.base.status import Status
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.display import page
-from mtcon_ray.display.figures import course_figure, courses, epochs_figure
-from mtcon_ray.display.parameters import parameter_figure
+from mtcon_ray.display.figures import epochs_figure, parameters_figure
 from mtcon_ray.display.presentation import (
     ONE_SEED_NOTE,
     commands,
@@ -26,7 +23,6 @@ from mtcon_ray.display.presentation import (
 )
 from mtcon_ray.display.results_table import leaderboard
 from mtcon_ray.records.event_log import EventLog
-from mtcon_ray.records.events import Event, Reopened
 from mtcon_ray.records.results import SweepResults
 
 
@@ -67,30 +63,23 @@ def build_report(results: SweepResults, *, ui_command: str | None) -> Path:
 
 def draw(results: SweepResults) -> Iterator[Drawn]:
     """Yields the figures with data, in the order of the page."""
-    labels, winner = results.recorded.labels, results.winner
+    labels = results.recorded.labels
     bars = "Bars: ± one bootstrap deviation. " if labels.tasks else ""
-    if any(t.probe_values and t.status != Status.FAILED for t in results.trials):
-        for i, path in enumerate(results.spec.search.space):
-            yield Drawn(
-                f"parameter-{i}-{slug(path)}.png",
-                f"{labels.objective} against {path}",
-                f"Of each trial's network, and the score of each task. {bars}"
-                "Hollow points had less than their full budget and cannot win.",
-                parameter_figure(results, path),
-            )
-    if any(t.probe_values for t in results.trials):
+    probed = [t for t in results.trials if t.probe_values]
+    if results.recorded.search.space and any(t.status != Status.FAILED for t in probed):
+        yield Drawn(
+            "parameters.png",
+            f"{labels.objective} against the searched fields",
+            f"The value of each trial's network. {bars}"
+            "Hollow points had less than their full budget and cannot win.",
+            parameters_figure(results),
+        )
+    if probed:
         yield Drawn(
             "epochs.png",
             f"{labels.objective} while training",
             "Of every trial by epoch, the winner on top.",
             epochs_figure(results),
-        )
-    if winner is not None and (shown := courses(winner, labels.tasks)):
-        yield Drawn(
-            "winner.png",
-            f"The winner's course, {winner.name} ({network_text(winner)})",
-            "Per task and epoch. A weight is the factor in front of a task's loss as applied.",
-            course_figure(shown),
         )
 
 
@@ -105,7 +94,7 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
         results=results,
         headline=sentence,
         verdict=worth,
-        facts=page.facts(results, _seconds(results.folder, parent)),
+        facts=page.facts(results),
         setup=page.setup(results),
         figures=figures,
         leaderboard=leaderboard(results),
@@ -134,17 +123,3 @@ def fill(template: str, **values: Any) -> str:
     )
     style = files(__package__).joinpath("page.css").read_text("utf-8")
     return environment.from_string(template).render(style=style, **values)
-
-
-def _seconds(folder: Path, parent: list[Event]) -> float | None:
-    """Returns the seconds from the first to the last event, without the pauses before a resume.
-
-    Returns None with fewer than two events.
-    """
-    logs = map(EventLog.read, [paths.parent_log(folder), *paths.trial_logs(folder)])
-    times: list[int] = sorted(event.time_ms for event in chain.from_iterable(logs))
-    if len(times) < 2:
-        return None
-    resumed = {event.time_ms for event in parent if isinstance(event, Reopened)}
-    pairs = pairwise(times)
-    return sum(after - before for before, after in pairs if after not in resumed) / 1000

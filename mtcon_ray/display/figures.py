@@ -1,19 +1,23 @@
-"""Figures of a report: scores of all trials, learning curves of the winner."""
+"""Figures of a report: values of all trials against searched fields, and by epoch."""
 
 import math
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from matplotlib.axes import Axes
+
 from mtcon_ray.base import metrics
+from mtcon_ray.base.status import Status
 from mtcon_ray.display import plotting
 from mtcon_ray.display.plotting import FAILED, FULL, LESS, STANDINGS, WINNER
-from mtcon_ray.records.results import SweepResults, TrialResult
+from mtcon_ray.display.presentation import value_text
+from mtcon_ray.display.ranking import deviation
+from mtcon_ray.records.results import SweepResults
+from mtcon_ray.spec.space import Dimension
 
-Points = list[tuple[int, float]]
-Courses = dict[str, tuple[dict[str, Points], str]]
-
-# A curve and, at its last point, the marker of its trial in the other figures.
+BAR: dict[str, Any] = {"elinewidth": 1.1, "capsize": 2.5}
+# A curve and, at its last point, the marker of its trial in the other figure.
 CURVES: dict[str, dict[str, Any]] = {
     FULL: STANDINGS[FULL] | {"linestyle": "-", "linewidth": 1.3, "color": plotting.SKY},
     LESS: STANDINGS[LESS] | {"linestyle": "-", "linewidth": 1.0},
@@ -29,7 +33,8 @@ def epochs_figure(results: SweepResults) -> bytes:
     with plotting.styled():
         figure, (axes,) = plotting.panels(1, height=3.9)
         for trial in sorted(results.trials, key=lambda t: t is winner):
-            points = _points(trial, metrics.objective)
+            found = [(epoch, metrics.objective(values)) for epoch, values in trial.reports]
+            points = [(epoch, v) for epoch, v in found if v is not None and math.isfinite(v)]
             kind = plotting.standing(trial, winner)
             if points:
                 present.add(kind)
@@ -46,62 +51,78 @@ def epochs_figure(results: SweepResults) -> bytes:
         return plotting.png(figure)
 
 
-def course_figure(shown: Courses) -> bytes:
-    """Draws a panel for each learning curve of a trial, at least one. Returns a PNG."""
-    names = list(dict.fromkeys(name for lines, _ in shown.values() for name in lines))
-    looks = {
-        name: {**plotting.SERIES[i % len(plotting.SERIES)], "markersize": 3.5}
-        for i, name in enumerate(names)
-    }
+def parameters_figure(results: SweepResults) -> bytes:
+    """Draws the trials' values against each searched field, at least one. Returns a PNG."""
+    labels, space = results.recorded.labels, results.recorded.search.space
+    trials = [t for t in results.trials if t.probe_values or t.status == Status.FAILED]
+    standings = [plotting.standing(trial, results.winner) for trial in trials]
+    score_T2 = np.array([(t.value, deviation(t, labels)) for t in trials], dtype=float)
     with plotting.styled():
-        figure, grid = plotting.panels(len(shown), height=2.75)
-        for axes, (title, (lines, unit)) in zip(grid, shown.items(), strict=True):
-            axes.set_title(title, loc="left")
-            axes.set_xlabel("epoch")
-            axes.set_ylabel(unit)
-            plotting.count_axis(axes)
-            for name, points in lines.items():
-                axes.plot(*zip(*points, strict=True), **looks[name])
-        plotting.legend(figure, looks)
+        figure, grid = plotting.panels(len(space), height=2.75)
+        for axes, (path, dimension) in zip(grid, space.items(), strict=True):
+            axes.set_ylabel(f"{labels.objective} (fraction)")
+            axes.margins(x=0.07)
+            scale = axis_scale(dimension, values := [t.params[path] for t in trials])
+            name = plotting.shortened(path, 40)
+            axes.set_xlabel(name + (", log scale" if scale == "log" else ""))
+            names: list[str] = []
+            if scale == "categorical":
+                names = list(dict.fromkeys(map(value_text, [*(dimension.values or ()), *values])))
+                xs = _abreast([names.index(value_text(v)) for v in values])
+            else:
+                xs = np.array(values, dtype=float)
+            _draw_points(axes, xs, score_T2, np.array(standings))
+            # Last: matplotlib warns of limits that are set for a single point without data.
+            _set_axis(axes, scale, names, xs)
+        plotting.legend(figure, {s: look for s, look in STANDINGS.items() if s in standings})
         return plotting.png(figure)
 
 
-def _points(trial: TrialResult, read: Callable[[dict[str, float]], float | None]) -> Points:
-    """Returns (epoch, value) pairs of what `read` finds in an epoch's metrics, if finite."""
-    found = [(epoch, read(values)) for epoch, values in trial.reports]
-    return [(epoch, v) for epoch, v in found if v is not None and math.isfinite(v)]
+def axis_scale(dimension: Dimension, values: Sequence[Any]) -> str:
+    """Returns "log", "linear" or "categorical", after the searched range or the listed values.
 
-
-def courses(trial: TrialResult, tasks: tuple[str, ...]) -> Courses:
-    """Returns learning curves by panel title: the line of each task, and the unit of the y axis.
-
-    The panels are the validation score of each kind of task, the loss and, if they are learned,
-    sigma and weight. Panels without values are omitted. A method without a loss per task has a
-    single line for all tasks.
+    Positive numbers in a list are on a log axis if the largest is ten times the smallest or more.
     """
+    if dimension.values is None:
+        return "log" if dimension.is_log else "linear"
+    listed = [*dimension.values, *values]
+    # bool is a subclass of int, but true and false are categories.
+    if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in listed):
+        return "categorical"
+    return "log" if 0 < 10 * min(listed) <= max(listed) else "linear"
 
-    def series(name: str) -> Points:
-        return _points(trial, lambda values: values.get(name))
 
-    def of_tasks(name: Callable[[str], str]) -> dict[str, Points]:
-        return {task: series(name(slug)) for task, slug in metrics.slugs(tasks).items()}
+def _draw_points(axes: Axes, xs: np.ndarray, score_T2: np.ndarray, standings: np.ndarray) -> None:
+    for standing, look in STANDINGS.items():
+        chosen = standings == standing
+        if standing == FAILED:
+            # No value: drawn at the bottom, to show where trials fail.
+            foot = axes.get_xaxis_transform()
+            axes.plot(xs[chosen], np.full(chosen.sum(), 0.03), transform=foot, **look)
+            continue
+        chosen &= np.isfinite(score_T2[:, 0])
+        if chosen.any():
+            x, (y, std) = xs[chosen], score_T2[chosen].T
+            axes.errorbar(x, y, np.nan_to_num(std), fmt="none", ecolor=look["color"], **BAR)
+            axes.plot(x, y, zorder=3, **look)
 
-    def of_kind(kind: str) -> dict[str, Points]:
-        return of_tasks(partial(metrics.score, kind, "val"))
 
-    losses = of_tasks(metrics.loss)
-    if not any(losses.values()):
-        losses = {"all tasks": series(metrics.LOSS)}
-    found = {
-        "validation accuracy": (of_kind("classes"), "accuracy (fraction)"),
-        "validation mAP": (of_kind("set"), "mAP (fraction)"),
-        "validation R²": (of_kind("number"), "R² (fraction)"),
-        "loss": (losses, "loss (nats per anchor)"),
-        "sigma": (of_tasks(metrics.sigma), "sigma (no unit)"),
-        "weight": (of_tasks(metrics.weight), "weight (no unit)"),
-    }
-    return {
-        title: ({name: points for name, points in lines.items() if points}, unit)
-        for title, (lines, unit) in found.items()
-        if any(lines.values())
-    }
+def _set_axis(axes: Axes, scale: str, names: Sequence[str], xs: np.ndarray) -> None:
+    if names:
+        shown = [plotting.shortened(name, 18) for name in names]
+        long = sum(map(len, shown)) > 36
+        axes.set_xticks(range(len(names)), shown, rotation=30 if long else 0)
+        axes.set_xlim(-0.5, len(names) - 0.5)
+    elif scale == "log":
+        plotting.log_axis(axes, xs.tolist())
+    elif (xs == xs.round()).all():
+        plotting.count_axis(axes)
+
+
+def _abreast(places: list[int]) -> np.ndarray:
+    """Returns x coordinates on a categorical axis, with points of one category side by side."""
+    xs = [
+        place + 0.5 * (places[: i + 1].count(place) / (places.count(place) + 1) - 0.5)
+        for i, place in enumerate(places)
+    ]
+    return np.array(xs)

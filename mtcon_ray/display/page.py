@@ -50,24 +50,20 @@ def headline(results: SweepResults) -> tuple[str, str]:
     return sentence, f"{verdict(lead)} {network}"
 
 
-def facts(results: SweepResults, seconds: float | None) -> list[tuple[str, str, str]]:
-    """Returns name, value and explanation of each key fact.
-
-    `seconds` is the duration of the sweep. None omits this fact.
-    """
+def facts(results: SweepResults) -> list[tuple[str, str, str]]:
+    """Returns name, value and explanation of each key fact."""
     trials = results.trials
     trained = sum(t.last_epoch for t in trials)
     ended = [t for t in trials if t.status in (Status.PRUNED, Status.FINISHED)]
     saved = sum(t.epochs - t.last_epoch for t in ended)
     share = saved / (trained + saved) if trained + saved else 0.0
-    found = [
+    seconds = sum(t.seconds for t in trials)
+    return [
         ("Trials", str(len(trials)), _counted(results)),
         ("Epochs trained", f"{trained:,}", "over all trials"),
         ("Epochs saved", f"{saved:,}", f"{share:.0%} of the budget, by early stopping"),
+        ("Time", duration_text(seconds), "of training and evaluation, over all trials"),
     ]
-    if seconds is not None:
-        found.append(("Time", duration_text(seconds), "first to last record, pauses left out"))
-    return found
 
 
 def setup(results: SweepResults) -> list[tuple[str, str]]:

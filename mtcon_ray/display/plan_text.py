@@ -41,25 +41,10 @@ def plan_lines(spec: RunSpec, plan: Plan) -> list[str]:
 
 
 def work_of(plans: list[Plan]) -> list[str]:
-    """Returns the sums of trials, of their epochs, and of the images of these epochs."""
-    whole = [plan.num_trials * plan.epochs for plan in plans]
-    epochs = [plan.epochs_total or most for plan, most in zip(plans, whole, strict=True)]
-    # Both are upper bounds if the images of an epoch depend on searched fields.
-    images = [
-        min(p.images_total, p.images_per_trial // p.epochs * n)
-        for p, n in zip(plans, epochs, strict=True)
-    ]
+    """Returns the sums of trials and of their epochs."""
+    epochs = sum(plan.epochs_total or plan.num_trials * plan.epochs for plan in plans)
     most = "at most " if any(plan.epochs_total is None for plan in plans) else ""
-    most_seen = "at most " if most or not all(map(_knows_images, plans)) else ""
-    sums = sum(plan.num_trials for plan in plans), sum(epochs), sum(images)
-    trials, trained, seen = (f"{number:,}" for number in sums)
-    return [trials, f"{most}{trained}", f"{most_seen}{seen}"]
-
-
-def _knows_images(plan: Plan) -> bool:
-    """Returns True if the images of all trials follow from their known epochs."""
-    stops_some = bool(plan.rung_epochs) and "images_per_trial" in plan.least
-    return "images_total" not in plan.least and not stops_some
+    return [f"{sum(plan.num_trials for plan in plans):,}", f"{most}{epochs:,}"]
 
 
 def rungs_text(plan: Plan) -> str:

@@ -31,13 +31,6 @@ from mtcon_ray.records.results import TrialResult
 BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#009E73"
 PURPLE, ORANGE, SKY = "#CC79A7", "#E69F00", "#56B4E9"
 INK, GREY = "#222222", "#9A9A9A"
-# A style per task. Line and marker differ too: figures may be printed without colour, and a sweep
-# may have more tasks than colours.
-SERIES: list[dict[str, Any]] = [
-    {"color": color, "linestyle": line, "marker": marker}
-    for line, marker in (("-", "o"), ("--", "s"), (":", "^"), ("-.", "D"))
-    for color in (BLUE, ORANGE, GREEN, PURPLE, SKY, INK)
-]
 # The standing of a trial, and how its point is drawn.
 FULL, LESS, FAILED, WINNER = "full budget", "stopped early or unfinished", "failed", "winner"
 STANDINGS: dict[str, dict[str, Any]] = {

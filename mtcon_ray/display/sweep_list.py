@@ -8,7 +8,7 @@ from mtcon_ray.base.paths import list_folders, parent_log, runs_folder, sweeps_f
 from mtcon_ray.base.status import Status
 from mtcon_ray.errors import MtconError
 from mtcon_ray.records.event_log import EventLog
-from mtcon_ray.records.results import load_single, load_sweep, trial_status
+from mtcon_ray.records.results import load_results, trial_status
 
 
 def overviews(root: Path) -> list[dict[str, Any]]:
@@ -20,7 +20,7 @@ def overviews(root: Path) -> list[dict[str, Any]]:
     for kind, place in (("sweep", sweeps_folder(root)), ("run", runs_folder(root))):
         for folder in list_folders(place):
             try:
-                results = (load_sweep if kind == "sweep" else load_single)(folder)
+                results = load_results(folder)
                 state, trials, total = folder_state(folder), results.trials, results.num_trials
                 valued = [t for t in trials if t.value is not None]
                 best = results.winner or max(valued, key=lambda t: t.value or 0, default=None)

@@ -3,7 +3,7 @@
 import io
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 from mtcon_ray.display.presentation import one_line, printable
 

@@ -21,10 +21,14 @@ from mtcon_ray.base.paths import (
     trial_logs,
 )
 from mtcon_ray.errors import SpecError, SweepError, nearest
+from mtcon_ray.plan.capacity import ClusterView
+from mtcon_ray.plan.plan import Plan
+from mtcon_ray.plan.planning import Rates, make_plan
 from mtcon_ray.records.recorded import check_evaluation
 from mtcon_ray.records.results import SweepResults, TrialResult, load_sweep
 from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.spec.space import Point, grid_points
+from mtcon_ray.sweep.preparation import check_data
 from mtcon_ray.sweep.study import PRIOR, distribution, preview, read_study
 
 FIELD = "search.start_from"
@@ -67,6 +71,24 @@ def first_configurations(spec: RunSpec, prior: Sequence[FrozenTrial] = ()) -> tu
                 f"{error}; list the values that fit together, or give a range a `step`"
             ) from None
     return first
+
+
+def plan_sweep(spec: RunSpec, root: Path, cluster: ClusterView, rates: Rates | None = None) -> Plan:
+    """Returns the whole plan of a new sweep, and starts nothing.
+
+    Raises an MtconError for anything that would end the sweep at its start.
+    """
+    first = first_configurations(spec, prior_trials(spec, root))
+    data = check_data(spec, root)
+    return make_plan(
+        spec,
+        root,
+        cluster,
+        data.table,
+        downloads=data.downloads,
+        first_configurations=first,
+        rates=rates,
+    )
 
 
 def stored_prior(study: optuna.Study) -> list[FrozenTrial]:

@@ -4,7 +4,6 @@ import dataclasses
 
 from mtcon_ray.display import page
 from mtcon_ray.display.build import render
-from mtcon_ray.display.parameters import readings
 from mtcon_ray.spec.run_spec import with_values
 from tests.display.conftest import MakeSweep
 from tests.recorded import recorded
@@ -28,7 +27,6 @@ def test_an_objective_decides_and_is_named(sweep: MakeSweep) -> None:
     assert "won with val/objective 0.750 ±" in sentence
     assert "(accuracy of colour), 0.500" in sentence
     assert ("Objective", "accuracy of colour") in page.setup(results)
-    assert list(readings(spec.labels, results.trials)) == ["val/objective", "kind", "colour"]
     text = " ".join(render(results, [], None).split())
     assert "A trial's value is val/objective (accuracy of colour), measured by a short" in text
 
@@ -38,5 +36,5 @@ def test_epochs_that_a_plateau_saved_are_counted(sweep: MakeSweep) -> None:
     first, second = results.trials
     short = dataclasses.replace(second, reports=second.reports[:12])
     results = dataclasses.replace(results, trials=(first, short))
-    facts = {name: value for name, value, _ in page.facts(results, None)}
+    facts = {name: value for name, value, _ in page.facts(results)}
     assert (facts["Epochs trained"], facts["Epochs saved"]) == ("32", "8")

@@ -190,10 +190,10 @@ def test_a_comparison_sums_what_searched_sizes_make_of_its_sweeps(tmp_path: Path
         return re.split(r"\s{2,}", line.strip())[2:]
 
     epochs, batches = {"train.epochs": {"grid": [1, 100]}}, {"train.batch_size": {"grid": [8, 600]}}
-    assert shown(epochs, scheduler="none") == ["2", "101", "277,952", "2 x 1 to 100 epochs"]
-    assert shown(batches, scheduler="none") == ["2", "40", "104,000", "2 x 20 epochs"]
+    assert shown(epochs, scheduler="none") == ["2", "101", "2 x 1 to 100 epochs"]
+    assert shown(batches, scheduler="none") == ["2", "40", "2 x 20 epochs"]
     what = "2 x 20 epochs, halving after epochs 7"
-    assert shown(batches, scheduler="halving") == ["2", "27", "at most 75,600", what]
+    assert shown(batches, scheduler="halving") == ["2", "27", what]
 
 
 def test_a_comparison_s_plan_says_what_its_claims_will_detect() -> None:

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from mtcon_ray.base import metrics
-from mtcon_ray.spec.run_spec import dump_spec, parse_recorded
+from mtcon_ray.spec.run_spec import dump_spec
 from tests.display.built_page import built
 from tests.display.conftest import MakeSweep
 

@@ -47,6 +47,6 @@ def test_the_plan_has_no_standard_error_of_an_accuracy(tmp_path: Path) -> None:
     dataset = open_dataset(spec.data, view_size=16, store=tmp_path / "store")
     plan = make_plan(spec, tmp_path, this_machine(), dataset.table)
     text = "\n".join(plan_lines(spec, plan))
-    assert "objective       val/rankme, RankMe of the features" in text
+    assert "objective       val/rankme (RankMe of the features" in text
     assert "tasks           none" in text
     assert "standard error" not in text

@@ -1,16 +1,15 @@
-"""Builder of a sweep's report: one self-contained HTML page and its figures as PNG files."""
+"""Builder of a sweep's report: a self-contained HTML page."""
 
 from base64 import b64encode
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, StrictUndefined
 
 from mtcon_ray.base import paths
-from mtcon_ray.base.root_files import make_folder, remove, write
+from mtcon_ray.base.root_files import make_folder
 from mtcon_ray.base.status import Status
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.display import page
@@ -26,11 +25,9 @@ from mtcon_ray.records.event_log import EventLog
 from mtcon_ray.records.results import SweepResults
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """A figure of the page: PNG bytes, file name in the page's folder, title and caption."""
+class Drawn(NamedTuple):
+    """A figure of the page: title, caption, and PNG bytes."""
 
-    file: str
     title: str
     caption: str
     png: bytes
@@ -42,19 +39,13 @@ class Drawn:
 
 
 def build_report(results: SweepResults, *, ui_command: str | None) -> Path:
-    """Writes <sweep>/report/index.html and its PNG files. Returns the path of the page.
+    """Writes <sweep>/report/index.html, which contains its figures. Returns its path.
 
     Replaces an earlier report. `ui_command` is the command line to open the tracking UI.
     """
     target = paths.report_page(results.folder)
-    folder = target.parent
-    make_folder(folder)
-    figures = list(draw(results))
-    for old in folder.glob("*.png"):
-        remove(old)
-    for figure in figures:
-        write(folder / figure.file, figure.png)
-    html = render(results, figures, ui_command)
+    make_folder(target.parent)
+    html = render(results, list(draw(results)), ui_command)
     with whole_file(target) as file:
         # A failure reason may quote a file name with invalid UTF-8.
         file.write(html.encode(errors="replace"))
@@ -68,7 +59,6 @@ def draw(results: SweepResults) -> Iterator[Drawn]:
     probed = [t for t in results.trials if t.probe_values]
     if results.recorded.search.space and any(t.status != Status.FAILED for t in probed):
         yield Drawn(
-            "parameters.png",
             f"{labels.objective} against the searched fields",
             f"The value of each trial's network. {bars}"
             "Hollow points had less than their full budget and cannot win.",
@@ -76,7 +66,6 @@ def draw(results: SweepResults) -> Iterator[Drawn]:
         )
     if probed:
         yield Drawn(
-            "epochs.png",
             f"{labels.objective} while training",
             "Of every trial by epoch, the winner on top.",
             epochs_figure(results),

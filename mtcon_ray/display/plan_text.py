@@ -11,8 +11,7 @@ from mtcon_ray.display.presentation import (
     limits_text,
     objective_note,
 )
-from mtcon_ray.plan.plan import Plan, range_text
-from mtcon_ray.plan.planning import numbers_of
+from mtcon_ray.plan.plan import Plan
 from mtcon_ray.spec.run_spec import RunSpec
 
 LABEL_COLUMNS = 16
@@ -100,11 +99,8 @@ def _training_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
     if plan.epochs_total not in (None, whole) and not epochs_differ:
         stopping += f"; {plan.epochs_total:,} of {whole:,} epochs in all"
     yield "early stopping", stopping
-    if patience := numbers_of(spec, "train.patience", spec.train.patience):
-        epochs = f"{range_text(patience[0], patience[-1])} epoch{'' if patience[-1] == 1 else 's'}"
-        dimension = spec.search.space.get("train.patience")
-        some = " with train.patience" if dimension and None in dimension.extremes else ""
-        yield "plateau", f"a trial{some} ends after {epochs} without a new best value"
+    if spec.may_end_early:
+        yield "plateau", "a trial ends if train.patience epochs bring no new best value"
     if limits := limits_text(spec.search):
         yield "limits", limits
     epochs = plan.count_text("epochs") if epochs_differ else f"{plan.epochs}"

@@ -1,18 +1,8 @@
 """Terminals for tests: a stream that is one, a pseudo terminal, and the screen they show."""
 
-import fcntl
 import io
-import os
-import pty
 import re
-import struct
-import subprocess
-import termios
-import threading
 import unicodedata
-from pathlib import Path
-
-from tests.waiting import PATIENCE_SECONDS
 
 HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 TOKEN = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|(.)", re.DOTALL)
@@ -68,35 +58,3 @@ def screen(written: str, columns: int = 80) -> list[str]:
     while len(cells) > row + 1 and not any(cells[-1]):
         cells.pop()
     return ["".join(line).rstrip() for line in cells]
-
-
-class Watched:
-    """A command in a pseudo terminal of 200 columns by 50 lines."""
-
-    def __init__(self, command: list[str], environment: dict[str, str], folder: Path) -> None:
-        self._ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
-        self._process = subprocess.Popen(
-            command, env={**environment, "TERM": "xterm"}, cwd=folder, stdout=theirs, stderr=theirs
-        )
-        os.close(theirs)
-        self._written = b""
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def ended(self) -> tuple[int, str]:
-        """Exit code, and every character that was written."""
-        code = self._process.wait(PATIENCE_SECONDS)
-        self._reader.join(PATIENCE_SECONDS)
-        os.close(self._ours)
-        return code, self._written.decode()
-
-    def _read(self) -> None:
-        while True:
-            try:
-                piece = os.read(self._ours, 65_536)
-            except OSError:  # how Linux says that nobody writes any more
-                return
-            if not piece:
-                return
-            self._written += piece

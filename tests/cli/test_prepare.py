@@ -61,24 +61,6 @@ def test_the_spec_that_is_printed_is_what_validate_accepts(invoke: Invoke, tmp_p
     assert load_spec(tmp_path / "spec.yaml").storage.root == str(tmp_path / "here")
 
 
-def test_a_root_may_begin_with_a_tilde(invoke: Invoke, tmp_path: Path) -> None:
-    """A shell leaves it as it is in --root=~/merced."""
-    root = trees.ucmerced(tmp_path / "home" / "merced")
-    done = invoke("prepare", "ucmerced", "--root=~/merced", "--size", 16, "-q")
-    assert yaml.safe_load(done.stdout)["data"]["root"] == str(root)
-
-
-def test_corrupt_images_are_spoken_of_before_all_are_decoded(
-    invoke: Invoke, tmp_path: Path
-) -> None:
-    root = trees.ucmerced(tmp_path / "merced")
-    sorted((root / "UCMerced_LandUse" / "Images").rglob("*.tif"))[7].write_bytes(b"")
-    command = ("prepare", "ucmerced", "--root", root, "--size", 16)
-    done = invoke(*command, "--set", "data.max_bad_images=0.02")
-    assert done.exit_code == 0, done.output
-    assert 0 < done.stderr.index("empty file") < done.stderr.index("decoding images")
-
-
 def test_missing_parts_are_listed_with_their_origin(invoke: Invoke, tmp_path: Path) -> None:
     done = invoke("prepare", "ucmerced", "--root", tmp_path)
     assert done.exit_code == 2

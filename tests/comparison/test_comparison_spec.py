@@ -80,19 +80,12 @@ def test_an_override_may_take_a_claims_label_away(file: Callable[..., Path], ove
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"systems": {}}, "systems must not be empty"),
-        ({"colour": 1}, "colour: unknown key"),
         ({"systems": {"A": {"method": {"name": "mtcom"}}}}, "systems.A: .*did you mean 'mtcon'"),
-        ({"systems": {"A": {"method": {"name": "mtcon"}, "seed": 2}}}, "systems.A.seed: unknown"),
         ({"base": {"search": {"num_trials": 3}}}, r"search\.num_trials must be left out"),
         ({"base": {"train": {"epoch": 2}}}, "systems.MTCon: train.epoch: .*did you mean 'epochs'"),
         (
             {"claims": [CLAIM, {**CLAIM, "better": "MTCom"}]},
             r"claims\.1\.better must name a system, got 'MTCom'; did you mean 'MTCon'\?",
-        ),
-        (
-            {"claims": [{**CLAIM, "than": "x"}]},
-            r"claims\.0\.than must .* got 'x'; known: MTCon, SupCon, colour",
         ),
         ({"claims": [{**CLAIM, "than": "MTCon"}]}, "must name two systems, got 'MTCon' twice"),
         (
@@ -100,8 +93,6 @@ def test_an_override_may_take_a_claims_label_away(file: Callable[..., Path], ove
             r"claims\.0\.label must be a task or held-out label of 'MTCon', got 'shap'; did you "
             r"mean 'shape'\?",
         ),
-        ({"claims": [{**CLAIM, "margin": -0.1}]}, "margin must be greater than or equal to 0"),
-        ({"claims": [{"better": "MTCon"}]}, "claims.*than"),
         (
             {"systems": {t: {"method": {"name": "mtcon"}} for t in ("A b", "a-B")}},
             r"titles must differ .* \['few-a-b'\] twice",

@@ -27,24 +27,18 @@ def reports(
     epochs: int,
     held_out: Sequence[str] = (),
     with_std: bool = True,
-    with_sigma: bool = True,
 ) -> tuple[tuple[int, dict[str, float]], ...]:
-    """Returns an epoch's metrics as training and probing report them; `peak` is by task."""
+    """Returns an epoch's metrics as probing reports them; `peak` is by task."""
     found = []
     for epoch in range(1, last + 1):
         done = 1 - math.exp(-4 * epoch / epochs)
-        values: dict[str, float] = {"lr": 0.2, "images_per_second": 900.0}
-        for i, (task, top) in enumerate(peak.items()):
+        values: dict[str, float] = {}
+        for task, top in peak.items():
             slug = metrics.slug(task)
             accuracy = min(0.99, 0.3 + (top - 0.3) * done + rng.gauss(0, 0.006))
             values[metrics.score("classes", "val", slug)] = accuracy
             if with_std:
                 values[metrics.score_std("classes", "val", slug)] = math.sqrt(accuracy / 1500)
-            values[metrics.loss(slug)] = 5.1 - (1.2 + 0.3 * i) * done + rng.gauss(0, 0.02)
-            if with_sigma:
-                sigma = 1 + (0.6 + 0.25 * i) * done
-                values |= {metrics.sigma(slug): sigma, metrics.weight(slug): sigma**-2}
-        values[metrics.LOSS] = sum(values[metrics.loss(metrics.slug(t))] for t in peak)
         tasks = [values[metrics.score("classes", "val", metrics.slug(t))] for t in peak]
         values[metrics.MEAN_ACCURACY] = sum(tasks) / len(tasks)
         if epoch == epochs:
@@ -83,7 +77,6 @@ def make_sweep(
     epochs: int = 20,
     repeats: int = 1,
     with_std: bool = True,
-    with_sigma: bool = True,
 ) -> SweepResults:
     """Returns a sweep with one trial per point and seed; `statuses` default to FINISHED."""
     space = {"method.temperature": {"grid": list(TEMPERATURES)}} if search is None else search
@@ -116,7 +109,6 @@ def make_sweep(
                     epochs=epochs,
                     held_out=held_out,
                     with_std=with_std,
-                    with_sigma=with_sigma,
                 ),
             )
         )

@@ -2,16 +2,14 @@
 
 import io
 import re
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from mtcon_ray.display.console import Console
-from mtcon_ray.display.terminal import REDRAWS_PER_SECOND, Terminal
+from mtcon_ray.display.terminal import Terminal
 from tests.cli.screens import HIDE_CURSOR, SHOW_CURSOR, Clock, Tty, columns_of, screen
-from tests.waiting import PATIENCE_SECONDS
 
 PLAN = SimpleNamespace(
     num_trials=3, epochs=4, concurrency=2, objective="val/accuracy", select="last",
@@ -105,32 +103,21 @@ def test_plain_lines_of_preparations_and_of_a_resumed_sweep() -> None:
     ]
 
 
-def test_plain_lines_are_throttled() -> None:
-    stream, terminal = plain()
-    with Console(terminal, clock=Clock()) as console:
-        console.on_start("s-1", Path("/s"), PLAN)
-        console.on_suggest("trial-0000", {})
-        for epoch in range(1, 1000):
-            console.on_report("trial-0000", epoch, 1000, {"val/accuracy": 0.5})
-    assert len(text_of(stream).splitlines()) == 4
-
-
-@pytest.mark.parametrize(("at_a_time", "lines"), [(1, 59), (50, 59)])
-def test_a_long_training_is_not_silent(at_a_time: int, lines: int) -> None:
+def test_a_long_training_is_not_silent() -> None:
     """A line a minute of all trials; here are ten epochs a minute of each, and no probe."""
     stream, terminal = plain()
     clock = Clock()
     with Console(terminal, clock=clock) as console:
         many = SimpleNamespace(**{**vars(PLAN), "num_trials": 99, "concurrency": 9})
         console.on_start("s-1", Path("/s"), many)
-        for trial in range(at_a_time):
+        for trial in range(9):
             console.on_suggest(f"trial-{trial}", {"train.epochs": 1000})
         for epoch in range(1, 600):
             clock.now += 6
-            for trial in range(at_a_time):
+            for trial in range(9):
                 console.on_report(f"trial-{trial}", epoch, 1000, {"loss": 2.0})
     told = [line for line in text_of(stream).splitlines() if " epoch " in line]
-    assert len(told) == lines
+    assert len(told) == 59
     assert told[-1].endswith("/1000: loss 2.000")
     assert "trial-0 started, 1000 epochs: epochs=1000" in text_of(stream)
 
@@ -183,7 +170,7 @@ def test_live_table_stands_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stream.getvalue().endswith(SHOW_CURSOR)
 
 
-@pytest.mark.parametrize("columns", [60, 80, 100, 140])
+@pytest.mark.parametrize("columns", [60, 140])
 def test_a_narrow_table_keeps_values_and_states(
     columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +194,7 @@ def test_a_narrow_table_keeps_values_and_states(
                 console.on_end(name, status, None, why)
     _, head, header, *rows, end = screen(stream.getvalue(), columns)
     assert max(map(columns_of, (head, header, *rows))) <= columns
+    assert not re.search(r"\x1b\[[0-9;]*m", stream.getvalue()), "NO_COLOR is set"
     assert "· best 0.400 (" in head
     assert " · 0:40" in head
     assert header.split()[-2:] == ["val/accuracy", "state"]
@@ -215,29 +203,6 @@ def test_a_narrow_table_keeps_values_and_states(
         assert re.search(f"/4 +{value} +{state}", row)
         assert "  tem" in row
     assert end == ""
-
-
-def test_the_table_is_redrawn_without_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    stream, clock = Tty(), Clock()
-    with Console(Terminal.of(stream), clock=clock) as console:
-        console.on_start("s-1", Path("/s"), PLAN)
-        clock.now = 754
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while "12:34" not in stream.getvalue() and time.monotonic() < deadline:
-            time.sleep(0.2 / REDRAWS_PER_SECOND)
-        assert "12:34" in stream.getvalue()
-
-
-@pytest.mark.parametrize("asked", [True, False])
-def test_no_colour_when_asked(asked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("NO_COLOR", "1" if asked else "")
-    stream, clock = Tty(), Clock()
-    with Console(Terminal.of(stream), clock=clock) as console:
-        watch(console, clock)
-    assert ("\x1b[31mtrial-0002" in stream.getvalue()) != asked
-    assert (re.search(r"\x1b\[[0-9;]*m", stream.getvalue()) is None) == asked
 
 
 def test_terminal_that_has_gone_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,45 +28,11 @@ def test_labels_stand_with_their_kind_and_extent(tmp_path: Path) -> None:
     assert lines["held out"] == "size (a number)"
 
 
-@pytest.mark.parametrize(
-    ("limits", "shown"),
-    [
-        ({}, []),
-        ({"max_hours": 1.5}, ["no new trials after 1.5 hours per start"]),
-        (
-            {"max_hours": 2, "max_device_hours": 10},
-            ["no new trials after 2 hours per start or 10 device-hours in all"],
-        ),
-    ],
-)
-def test_limits_on_time_are_named(
-    tmp_path: Path, limits: dict[str, float], shown: list[str]
-) -> None:
-    data = {"kind": "synthetic", "num_items": 300}
-    spec = parse_spec({"name": "x", "data": data, "search": limits})
-    lines = plan_lines(spec, plan_of(spec, tmp_path, this_machine()))
-    assert [line[18:] for line in lines if line.startswith("  limits ")] == shown
-
-
-def test_with_patience_epochs_are_at_most_those_of_the_spec(tmp_path: Path) -> None:
-    def lines(**train: Any) -> dict[str, str]:
-        spec = parse_spec(
-            {
-                "name": "x",
-                "data": {"kind": "synthetic", "num_items": 300},
-                "train": train,
-                "search": {"space": {"train.lr": {"uniform": [0.1, 1]}}, "scheduler": "halving"},
-            }
-        )
-        plan = plan_of(spec, tmp_path, this_machine())
-        assert (plan.epochs_total is None) == bool(train)
-        return {line[2:18].strip(): line[18:] for line in plan_lines(spec, plan)}
-
-    without, shown = lines(), lines(patience=3)
-    assert "epochs in all" in without["early stopping"]
-    assert "epochs in all" not in shown["early stopping"]
-    assert shown["plateau"] == "a trial ends after 3 epochs without a new best value"
-    assert shown["images seen"].endswith(" in all before early stopping")
+def test_limits_on_time_are_named(tmp_path: Path) -> None:
+    limits = {"max_hours": 2, "max_device_hours": 10}
+    rows = rows_of(searching({}, limits), tmp_path)
+    assert rows["limits"] == "no new trials after 2 hours per start or 10 device-hours in all"
+    assert "limits" not in rows_of(searching({}, {"num_trials": 1}), tmp_path)
 
 
 SMALL = {"name": "small", "width": 8}
@@ -106,26 +72,13 @@ def rows_of(spec: RunSpec, root: Path, **options: Any) -> dict[str, str]:
                 "images seen": "48,000 to 56,000 a trial, 160,000 in all",
             },
         ),
-        ("views.num_views", [4, 8], {"epochs": "20 of 43 steps, 256 to 512 views a step"}),
-        # As the fields read them.
-        (
-            "train.batch_size",
-            ["8", "16"],
-            {"epochs": "20 of 175 to 350 steps, 16 to 32 views a step"},
-        ),
-        ("train.epochs", [7], {"epochs": "7 of 43 steps, 128 views a step"}),
         (
             "train.patience",
             [2, 3],
             {
-                "plateau": "a trial ends after 2 to 3 epochs without a new best value",
+                "plateau": "a trial ends if train.patience epochs bring no new best value",
                 "images seen": "55,040 a trial, 110,080 in all before early stopping",
             },
-        ),
-        (
-            "train.patience",
-            [None, 1],
-            {"plateau": "a trial with train.patience ends after 1 epoch without a new best value"},
         ),
     ],
 )
@@ -139,11 +92,9 @@ def test_searched_sizes_are_told_for_all_trials(
 @pytest.mark.parametrize(
     ("space", "raw"),
     [
-        ({"train.epochs": [1, 2, 100]}, {}),
         ({"train.batch_size": [8, 16, 600], "train.epochs": [3, 5]}, {}),
         ({"views.num_views": [4, 8], "train.batch_size": [8, 300]}, {}),
         ({"method.num_triplets": [500, 900], "train.batch_size": [64, 80]}, {"method": CSN}),
-        ({"model.encoder.width": [24, 8, 16]}, {}),
         ({"model.encoder.width": [16, 32], "model.head_dim": [16, 64], "train.lr": [0.1, 1]}, {}),
     ],
 )

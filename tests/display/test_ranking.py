@@ -6,11 +6,9 @@ import math
 import pytest
 
 from mtcon_ray.base import metrics
-from mtcon_ray.display import page
 from mtcon_ray.display.ranking import deviation, margin, verdict
 from mtcon_ray.records.results import SweepResults, TrialResult
 from tests.display.conftest import MakeSweep
-from tests.recorded import plan_with
 
 POINTS = ({"method.temperature": 0.1}, {"method.temperature": 0.2}, {"method.temperature": 0.5})
 
@@ -118,24 +116,3 @@ def test_survivor_of_early_stopping_comes_after_complete_configurations(sweep: M
     more = sweep(points=POINTS, tasks=["kind"], repeats=2, statuses={1: "FAILED"})
     more = with_values(more, [0.8, 0.6, 0.75, 0.73, 0.5, 0.5], 0.01)
     assert [len(c.trials) for c in more.configurations()] == [2, 2, 1]
-
-
-def test_a_winner_whose_probes_have_not_converged_is_warned_of(sweep: MakeSweep) -> None:
-    """The warning comes after those about the data; only the winner's probes cause it."""
-    results = dataclasses.replace(sweep(), plan=plan_with(warnings=["one is missing"]))
-
-    def warned(trial: TrialResult | None) -> list[str]:
-        assert trial is not None
-        epoch, values = trial.reports[-1]
-        rough = (*trial.reports[:-1], (epoch, {**values, metrics.PROBE_GRADIENT: 3e-4}))
-        trials = [
-            dataclasses.replace(t, reports=rough) if t is trial else t for t in results.trials
-        ]
-        return page.warnings(dataclasses.replace(results, trials=tuple(trials)))
-
-    other = next(t for t in results.trials if t is not results.winner)
-    assert warned(other) == ["one is missing"]
-    assert warned(results.winner) == [
-        "one is missing",
-        "the probes have not converged (gradient 3e-4 of its start); accuracies may be too low",
-    ]

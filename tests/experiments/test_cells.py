@@ -13,7 +13,6 @@ from experiments.reproduction.data import (
     MissingImagesError,
     subset,
 )
-from mtcon_ray.errors import SpecError
 from tests.experiments.pretended import setting
 
 
@@ -55,15 +54,6 @@ def test_names_differ_by_all_that_changes_the_training(tmp_path: Path) -> None:
     assert len(set(names)) == len(names) == 12
     assert names[9] == "small-synthetic-medic-mtcon-temperature-0.05"
     assert setting(tmp_path).spec_of(cells[4]).method.model_dump()["temperature"] == 0.05
-
-
-def test_an_override_changes_every_cell_and_a_wrong_one_is_refused(tmp_path: Path) -> None:
-    cell = Cell("zappos50k", "mtcon")
-    assert setting(tmp_path, "smoke", "train.epochs=3").spec_of(cell).train.epochs == 3
-    with pytest.raises(
-        SpecError, match=r"zappos50k, MTCon, learned weights: train\.epoch: unknown"
-    ):
-        setting(tmp_path, "smoke", "train.epoch=3").spec_of(cell)
 
 
 def test_missing_images_are_named(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from experiments import (
 from experiments.reproduction.cells import Cell, Setting
 from experiments.reproduction.experiment import Experiment, Outcome, Trained
 from mtcon_ray.base import metrics
-from mtcon_ray.base.status import Status
 from tests.experiments.pretended import all_trained, setting
 from tests.recorded import plan_with
 
@@ -31,25 +30,11 @@ def with_weights(each: Trained, weights: Mapping[str, float]) -> Trained:
     return replace(each, row=replace(each.row, results=replace(results, trials=trials, plan=plan)))
 
 
-def without_seed(each: Trained, seed: int) -> Trained:
-    """Returns a cell of which one seed has failed."""
-    results = each.row.results
-    assert results is not None
-    trials = tuple(
-        replace(t, status=Status.FAILED) if t.seed == seed else t for t in results.trials
-    )
-    return replace(each, row=replace(each.row, results=replace(results, trials=trials)))
-
-
 def noise_outcome(
     where: Setting,
     accuracies: Mapping[Cell, Sequence[float]],
-    failed: Mapping[Cell, int] | None = None,
 ) -> Outcome:
-    """Returns the noise figure, where the weight of the task with wrong labels is 1 - share / 2.
-
-    `failed` has the seed that failed, by cell.
-    """
+    """Returns the noise figure, where the weight of the task with wrong labels is 1 - share / 2."""
     experiment = noise_figure.EXPERIMENT
     trained = all_trained(where, [*experiment.cells(where)], accuracies)
     found = {}
@@ -61,8 +46,6 @@ def noise_outcome(
         if cell.key == "mtcon-equal":
             weights = dict.fromkeys(columns, 1.0)
         found[cell] = with_weights(each, weights)
-    for cell, seed in (failed or {}).items():
-        found[cell] = without_seed(found[cell], seed)
     return experiment.finish(where, found)
 
 
@@ -124,15 +107,3 @@ def test_wrong_labels_lower_the_weight_and_the_ceiling(tmp_path: Path) -> None:
     assert answers[f"UT Zappos50K, closure (texture) wrong: {weight}"] == "holds"
     accuracy = "the accuracy on wrong labels falls with equal weights"
     assert answers[f"MEDIC, disaster_types (shape) wrong: {accuracy}"] == "holds"
-
-
-@pytest.mark.slow
-def test_trends_need_the_same_seeds_everywhere(tmp_path: Path) -> None:
-    """Values of different seeds must not be paired in order; other claims keep their verdict."""
-    where, case = setting(tmp_path, "small"), noise_figure.CASES[0]
-    cells = [case.cell(noise_figure.LEARNED, share) for share in noise_figure.shares(where)]
-    # Three of four seeds are left of each, but not the same.
-    failed = {cell: int(place == 0) for place, cell in enumerate(cells)}
-    outcome = noise_outcome(where, dict.fromkeys(cells, [0.5] * 4), failed)
-    found = [v.answer for v in outcome.verdicts if "falls with learned weights" in v.claim]
-    assert found == ["not testable here", "not testable here", "holds", "holds"]

@@ -56,13 +56,6 @@ def test_a_page_has_each_claim_with_its_verdict(tmp_path: Path) -> None:
         assert " ".join(listed.place.split()) in text.replace("&#39;", "'")
 
 
-def test_claims_of_this_project_are_counted_apart(tmp_path: Path) -> None:
-    made = done(tmp_path, "temperature_figure")
-    text = words(page(setting(tmp_path, "small"), [made], [], 1))
-    assert "0 claims of the papers" in text
-    assert "Claims of this project: holds: 6." in text
-
-
 def test_what_differs_from_the_paper_is_disclosed(tmp_path: Path) -> None:
     where = setting(tmp_path, "small")
     some = trained(where, Cell("zappos50k", "mtcon"), [0.5])

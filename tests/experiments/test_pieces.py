@@ -16,8 +16,8 @@ from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from pytorch_metric_learning.utils.inference import CustomKNN
 
 from experiments.lite0_weights import renamed
-from experiments.pieces import HEADLINE, PIECES, write
-from experiments.reproduction.pieces import HEAD, LABELS, Piece, Run
+from experiments.pieces import PIECES, write
+from experiments.reproduction.pieces import LABELS, Piece, Run
 from experiments.reproduction.retrieval import query_scores, retrieval
 
 TINY = {
@@ -111,12 +111,6 @@ def test_a_query_without_others_of_its_class_does_not_count() -> None:
     scores = query_scores({1: recall_n}, np.arange(3), np.array([0, 0, 1]))
     assert np.isnan(recall_n[2])
     assert scores.rows.tolist() == [0, 1]
-
-
-def test_headline_has_a_space_of_each_task() -> None:
-    spaces = {side[1] for c in PIECES["headline"].claims for side in (c.better, c.than)}
-    assert f"{HEAD} colour" in spaces
-    assert len(HEADLINE) == 13
 
 
 def test_weights_get_timm_s_names_in_order() -> None:

@@ -1,6 +1,5 @@
 """Figures of trained networks: spaces of heads, neighbours, similarities of pairs."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,7 @@ import torch
 
 from experiments import amcl_histograms, multisupcon_umap, tsne_heads
 from experiments.reproduction.cells import Cell
-from experiments.reproduction.experiment import Experiment, Outcome
+from experiments.reproduction.experiment import Experiment
 from experiments.reproduction.spaces import choose_items, head_spaces, open_trained
 from tests.experiments.pretended import all_trained
 from tests.experiments.tiny import tiny_setting, train
@@ -22,29 +21,14 @@ FIGURES = {
 }
 
 
-@pytest.fixture(scope="module")
-def outcome_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Outcome]:
-    """Returns a function that trains a figure's cells and returns its outcome."""
-    where = tiny_setting(tmp_path_factory.mktemp("root"))
-
-    def finish(name: str) -> Outcome:
-        experiment = FIGURES[name]
-        return experiment.finish(where, train(where, experiment.cells(where)))
-
-    return finish
-
-
-def check_empty(outcome: Outcome) -> None:
-    assert outcome.pictures == {}
-    assert {verdict.answer for verdict in outcome.verdicts} == {"not testable here"}
-
-
 @pytest.mark.parametrize("experiment", FIGURES.values(), ids=FIGURES)
 def test_without_trainings_nothing_is_testable(experiment: Experiment, tmp_path: Path) -> None:
     where = tiny_setting(tmp_path)
     cells = [*experiment.cells(where)]
     failed = all_trained(where, cells, {cell: [] for cell in cells})
-    check_empty(experiment.finish(where, failed))
+    outcome = experiment.finish(where, failed)
+    assert outcome.pictures == {}
+    assert {verdict.answer for verdict in outcome.verdicts} == {"not testable here"}
 
 
 def test_spaces_are_those_of_the_kept_heads_on_test_items(tmp_path: Path) -> None:
@@ -61,18 +45,6 @@ def test_spaces_are_those_of_the_kept_heads_on_test_items(tmp_path: Path) -> Non
         ("shape", "texture", "colour"), (7, 8)
     )
     assert np.linalg.norm(spaces["shape"], axis=1) == pytest.approx(1.0, abs=1e-5)
-
-
-def test_tsne_has_a_panel_per_head_and_a_row_per_head_and_label(
-    outcome_of: Callable[[str], Outcome],
-) -> None:
-    found = outcome_of("tsne_heads")
-    assert len(found.pictures) == 2
-    assert len(found.table) == 3**2 + 4**2
-    assert (found.table["own"] == "yes").sum() == 3 + 4
-    assert found.table["neighbours (%)"].between(0, 100).all()
-    assert len(found.verdicts) == 3 + 4
-    assert {verdict.answer for verdict in found.verdicts} == {"not judged at this budget"}
 
 
 def test_positives_are_views_of_an_item_and_negatives_of_two() -> None:

@@ -92,17 +92,6 @@ def test_held_out_labels_are_not_compared_from_a_random_start(tmp_path: Path) ->
     assert setting(tmp_path, "paper").budget.is_pretrained
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_file_says_its_command_its_cost_and_its_claim(name: str) -> None:
-    found = experiment(name)
-    assert found.name == name
-    assert found.title.startswith(f"{table(name).paper}, table {table(name).number}: ")
-    assert found.claim[-1] == "."
-    text = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
-    assert f"    python experiments/{name}.py --budget" in text
-    assert "\nCost: " in text
-
-
 def test_tables_share_each_training(tmp_path: Path) -> None:
     """Two cells of one spec would be trained twice; two specs of one name would collide."""
     where = setting(tmp_path)
@@ -152,10 +141,3 @@ def test_a_table_has_both_values_the_difference_and_the_deviations(tmp_path: Pat
     assert "synthetic images for UT Zappos50K, with the columns shape for category, " in note
     assert f"({picture_file(picture)})" in markdown(experiment("mscon_table3"), outcome)
     assert "diverged / in step 3" in markdown(experiment("mscon_table3"), outcome)
-
-
-def test_a_held_out_task_is_trained_without(tmp_path: Path) -> None:
-    cells = table("mtcon_table1").cells()
-    assert Cell("medic", "mtcon", "informative") in cells
-    assert Cell("medic", "mtcon") not in cells
-    assert Cell("cub200_2011", "mtcon") in cells

@@ -86,12 +86,3 @@ def test_claims_fail_where_the_table_says_the_opposite(table: pd.DataFrame) -> N
     flat = table.assign(error=1.0 + 1e-3 * table["draw"])
     assert {each.answer for each in theorem1._slope_answers(flat)} == {"does not hold"}
     assert theorem1._bound_answer(flat).answer == "does not hold"
-
-
-def test_exponent_of_a_power_law_is_found() -> None:
-    rows = [
-        {"axis": "n", "value": n, "draw": d, "error": (d + 1) * n**-0.7}
-        for n in (10, 20, 40)
-        for d in (0, 1)
-    ]
-    assert theorem1.slopes(pd.DataFrame(rows), "n") == pytest.approx([-0.7, -0.7])

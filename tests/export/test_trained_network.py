@@ -44,11 +44,6 @@ def test_checkpoint_is_measured_again_also_on_other_labels(spec: RunSpec, tmp_pa
         "probe/gradient",
     }
     assert result.status == "FINISHED"
-
-
-def test_a_checkpoint_keeps_its_own_model(spec: RunSpec, tmp_path: Path) -> None:
-    train_run(spec, root=tmp_path, callbacks=Callbacks())
-    best = tmp_path / "runs" / "tiny-1" / "model.pt"
     with pytest.raises(SpecError, match="belongs to the checkpoint"):
         evaluate_checkpoint(
             best, root=tmp_path, overrides=["model.head_dim=4"], callbacks=Callbacks()

@@ -30,13 +30,13 @@ from mtcon_ray.sweep.training_job import train_run
 Found = dict[str, np.ndarray]
 
 PAGE = Path(__file__).parents[2] / "docs" / "export.md"
-READ_PT2 = """
-import sys, numpy, torch
-model = torch.export.load(sys.argv[1] + "/model.pt2").module()
-found = model(torch.from_numpy(numpy.load(sys.argv[2])))
-assert not [name for name in sys.modules if name.startswith("mtcon_ray")]
-numpy.savez(sys.argv[3], embedding=found["embedding"], **found["labels"])
+READ = """
+import sys, numpy, os
+sys.modules["mtcon_ray"] = None
+images = numpy.load(sys.argv[2])
+os.chdir(sys.argv[1])
 """
+SAVE_PT2 = 'numpy.savez(sys.argv[3], embedding=found["embedding"], **found["labels"])'
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +63,15 @@ def export(root: Path, to: Path, **options: Any) -> dict[str, Any]:
 
 
 def read_pt2(folder: Path, images: np.ndarray, tmp_path: Path) -> Found:
-    """Returns the model's outputs in a process without this package, with warnings as errors."""
+    """Returns the outputs of the README.md's code in a process without this package.
+
+    Warnings are errors.
+    """
     np.save(tmp_path / "images.npy", images)
+    page = (folder / "README.md").read_text(encoding="utf-8")
+    shown = page.split("```python\n")[1].split("```")[0]
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", READ_PT2,
+        [sys.executable, "-W", "error", "-c", READ + shown + SAVE_PT2,
          str(folder), str(tmp_path / "images.npy"), str(tmp_path / "found.npz")],
         cwd=tmp_path, env={"PATH": "", "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
     )  # fmt: skip

@@ -54,10 +54,10 @@ def build_report(results: SweepResults, *, ui_command: str | None) -> Path:
 
 def draw(results: SweepResults) -> Iterator[Drawn]:
     """Yields the figures with data, in the order of the page."""
-    labels = results.recorded.labels
+    labels = results.labels
     bars = "Bars: ± one bootstrap deviation. " if labels.tasks else ""
     probed = [t for t in results.trials if t.probe_values]
-    if results.recorded.search.space and any(t.status != Status.FAILED for t in probed):
+    if results.spec.search.space and any(t.status != Status.FAILED for t in probed):
         yield Drawn(
             f"{labels.objective} against the searched fields",
             f"The value of each trial's network. {bars}"
@@ -77,7 +77,7 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
     template = files(__package__).joinpath("page.html").read_text("utf-8")
     parent = EventLog.read(paths.parent_log(results.folder))
     sentence, worth = page.headline(results)
-    labels, several = results.recorded.labels, results.recorded.search.repeats > 1
+    labels, several = results.labels, results.spec.search.repeats > 1
     return fill(
         template,
         results=results,

@@ -45,7 +45,7 @@ def epochs_figure(results: SweepResults) -> bytes:
                     **CURVES[kind],
                 )
         axes.set_xlabel("epoch")
-        axes.set_ylabel(f"{results.recorded.labels.objective} (fraction)")
+        axes.set_ylabel(f"{results.labels.objective} (fraction)")
         plotting.count_axis(axes)
         plotting.legend(figure, {kind: CURVES[kind] for kind in CURVES if kind in present})
         return plotting.png(figure)
@@ -53,7 +53,7 @@ def epochs_figure(results: SweepResults) -> bytes:
 
 def parameters_figure(results: SweepResults) -> bytes:
     """Draws the trials' values against each searched field, at least one. Returns a PNG."""
-    labels, space = results.recorded.labels, results.recorded.search.space
+    labels, space = results.labels, results.spec.search.space
     trials = [t for t in results.trials if t.probe_values or t.status == Status.FAILED]
     standings = [plotting.standing(trial, results.winner) for trial in trials]
     score_T2 = np.array([(t.value, deviation(t, labels)) for t in trials], dtype=float)

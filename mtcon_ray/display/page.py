@@ -35,7 +35,7 @@ def headline(results: SweepResults) -> tuple[str, str]:
         value = accuracy_text(winner.value, deviation(winner, results.labels))
     else:
         value = f"{accuracy_text(best.value, best.spread)} (mean and deviation over {seeds} seeds)"
-    labels = results.recorded.labels
+    labels = results.labels
     start = f"{who} won with {labels.objective} {value}{objective_note(labels)}"
     network = f"The winner is {winner.name}, {network_text(winner)}."
     lead = margin(results)
@@ -97,11 +97,11 @@ def accuracies(results: SweepResults) -> Table:
     of both.
     """
     values = results.winner.last_metrics if results.winner else {}
-    columns, places = score_columns(results, values), measured(results.recorded.labels, values)
+    columns, places = score_columns(results, values), measured(results.labels, values)
     stored = [resampled(results, each.trials) for each in results.configurations()[:2]]
     first = stored[0] if stored else {}
     second = stored[1] if len(stored) > 1 else {}
-    if results.recorded.search.repeats > 1:
+    if results.spec.search.repeats > 1:
         means = [mean_interval(first[at]) if at in first else None for at in places.values()]
         columns["over the winner's seeds"] = list(map(interval_text, means))
     leads = [
@@ -125,7 +125,7 @@ def repeats(results: SweepResults) -> Table:
     columns = {
         "configuration": [configuration_text(each.params) for each in found],
         "seeds": [str(len(each.trials)) for each in found],
-        results.recorded.labels.objective: [accuracy_text(c.value, c.spread) for c in found],
+        results.labels.objective: [accuracy_text(c.value, c.spread) for c in found],
     }
     return Table.of(columns, right=(1, 2), best=0)
 

@@ -25,7 +25,7 @@ WORDS = {"test": "test", "heldout": "held out"}
 
 def leaderboard(results: SweepResults, limit: int | None = None) -> Table:
     """Returns the trials from best to worst, with their value and each task's test score."""
-    labels, ranked = results.recorded.labels, results.ranked()
+    labels, ranked = results.labels, results.ranked()
     shown = ranked[:limit]
     table = {
         "#": [str(place) for place in range(1, len(shown) + 1)],
@@ -50,7 +50,7 @@ def leaderboard_lines(
     results: SweepResults, limit: int | None = NUM_LEADERS, columns: int | None = None
 ) -> list[str]:
     """Returns the leaderboard. In a terminal of `columns` texts wrap."""
-    labels, more = results.recorded.labels, len(results.trials) - (limit or len(results.trials))
+    labels, more = results.labels, len(results.trials) - (limit or len(results.trials))
     notes = [f"... and {more} more"] if more > 0 else []
     if objective_note(labels):
         notes.append(f"{labels.objective}: {labels.objective_title}")
@@ -76,7 +76,7 @@ def score_columns(results: SweepResults, values: Mapping[str, float]) -> dict[st
     `classes` counts a label set's labels too. `baseline` is the best score without looking at the
     images. The last column has the accuracies of the nearest training items, if there are any.
     """
-    labels, plan = results.recorded.labels, results.plan
+    labels, plan = results.labels, results.plan
     sizes, majority = (plan.classes, plan.majority) if plan else ({}, {})
     found = measured(labels, values)
     units = {"classes": "", "set": " labels"}
@@ -93,7 +93,7 @@ def score_columns(results: SweepResults, values: Mapping[str, float]) -> dict[st
     }
     nearest = [values.get(metrics.neighbours(*place)) for place in found.values()]
     if any(value is not None for value in nearest):
-        table[f"{results.recorded.evaluate.neighbours}-NN"] = list(map(accuracy_text, nearest))
+        table[f"{results.spec.evaluate.neighbours}-NN"] = list(map(accuracy_text, nearest))
     return table
 
 
@@ -110,7 +110,7 @@ def winner_lines(results: SweepResults) -> Iterator[str]:
     if winner is None:
         yield "no winner: no trial has trained for its full budget"
         return
-    value, labels = accuracy_text(winner.value), results.recorded.labels
+    value, labels = accuracy_text(winner.value), results.labels
     yield (
         f"winner: {winner.name} ({configuration_text(winner.params)}), {labels.objective} {value}"
         f"{objective_note(labels)}, {network_text(winner)}"

@@ -5,6 +5,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Self
 
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table as Grid
+from rich.text import Text
+
 from mtcon_ray.display.presentation import one_line, printable
 
 GAP = 2

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from mtcon_ray.base import metrics
-from mtcon_ray.spec.run_spec import dump_spec
+from mtcon_ray.spec.run_spec import dump_spec, parse_recorded
 from tests.display.built_page import built
 from tests.display.conftest import MakeSweep
 
@@ -22,8 +22,8 @@ def test_trials_without_tasks_are_compared_by_rank(sweep: MakeSweep) -> None:
         )
         for t in results.trials
     )
-    stored = recorded_spec(raw, kinds={})
-    page = built(dataclasses.replace(results, recorded=stored, trials=trials))
+    stored = parse_recorded(raw)
+    page = built(dataclasses.replace(results, spec=stored, trials=trials))
     assert "won with val/rankme 0." in page.text
     assert "Without bootstrap deviations nothing can be said" in page.text
     assert "A trial's value is RankMe of its network" in page.text

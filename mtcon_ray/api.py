@@ -13,8 +13,9 @@ from mtcon_ray.base import paths
 from mtcon_ray.base.safe_yaml import dump_yaml, parse_yaml
 from mtcon_ray.cluster.environment import restored_environment, root_of, working_directory
 from mtcon_ray.plan.plan import Plan
+from mtcon_ray.records.lookup import find_network
+from mtcon_ray.records.lookup import load_results as load_folder
 from mtcon_ray.records.results import SweepResults
-from mtcon_ray.records.results import load_results as load_folder
 from mtcon_ray.spec.run_spec import RunSpec, apply_override, parse_spec
 from mtcon_ray.spec.run_spec import load_spec as load_file
 
@@ -135,7 +136,6 @@ def load_encoder(name: str | Path, *, root: str | Path | None = None) -> "Traine
     for an unreadable file.
     """
     from mtcon_ray.export.encoder import TrainedEncoder
-    from mtcon_ray.export.trained_network import find_network
 
     return TrainedEncoder(find_network(str(name), root_of(str(root) if root else None))[0])
 

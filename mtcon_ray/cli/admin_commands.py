@@ -61,8 +61,8 @@ def export(
     The files include resizing, normalisation and a linear probe of each label, which is fitted
     again on the data.
     """
-    from mtcon_ray.export.trained_network import find_network
     from mtcon_ray.export.write import export_checkpoint
+    from mtcon_ray.records.lookup import find_network
 
     path, sweep = find_network(model, root)
     run = _run_of(register, model, root, sweep) if register is not None else None
@@ -165,8 +165,8 @@ def audit(name: str, root: Path, as_json: bool, repair: bool, no_mlflow: bool) -
 @options.trust_tracking
 def track_sync(name: str, root: Path) -> None:
     """Send events of a sweep or training that MLflow lacks yet."""
+    from mtcon_ray.records.lookup import load_results
     from mtcon_ray.records.recorded import load_recorded
-    from mtcon_ray.records.results import load_results
     from mtcon_ray.tracking.sender import Sender, check_begun
 
     folder = paths.find_folder(root, name)

@@ -109,7 +109,8 @@ def status(name: str, root: Path, as_json: bool, as_csv: bool, top: int | None) 
         raise click.UsageError("--json and --csv must not be given together")
     from mtcon_ray.display.results_table import leaderboard_lines, trial_record
     from mtcon_ray.display.sweep_list import end_reason, folder_state
-    from mtcon_ray.records.results import load_results, was_submitted
+    from mtcon_ray.records.lookup import load_results
+    from mtcon_ray.records.results import was_submitted
 
     folder = paths.find_folder(root, name)
     results = load_results(folder)

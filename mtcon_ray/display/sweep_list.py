@@ -8,7 +8,8 @@ from mtcon_ray.base.paths import list_folders, parent_log, runs_folder, sweeps_f
 from mtcon_ray.base.status import Status
 from mtcon_ray.errors import MtconError
 from mtcon_ray.records.event_log import EventLog
-from mtcon_ray.records.results import load_results, trial_status
+from mtcon_ray.records.lookup import load_results
+from mtcon_ray.records.results import trial_status
 
 
 def overviews(root: Path) -> list[dict[str, Any]]:

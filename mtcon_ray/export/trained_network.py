@@ -8,14 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from mtcon_ray.base.callbacks import Callbacks
-from mtcon_ray.base.paths import (
-    cache_folder,
-    checkpoint_folder,
-    find_folder,
-    kept_model,
-    prepare_root,
-    sweeps_folder,
-)
+from mtcon_ray.base.paths import cache_folder, prepare_root
 from mtcon_ray.base.safe_yaml import parse_yaml
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.errors import CheckpointError, SpecError
@@ -24,24 +17,9 @@ from mtcon_ray.methods import METHODS, Method
 from mtcon_ray.models.encoders.base import fetched
 from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.plan.local import choose_device
-from mtcon_ray.records.results import SweepResults, load_sweep
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.device import pick_autocast
-
-
-def find_network(name: str, root: Path) -> tuple[Path, SweepResults | None]:
-    """Returns the checkpoint of a sweep's winner, of a training, or at a path, and any sweep.
-
-    Raises SweepError for an unknown name, MtconError if a sweep has no winner yet.
-    """
-    if Path(name).is_file():
-        return Path(name), None
-    folder = find_folder(root, name)
-    if folder.parent != sweeps_folder(root):
-        return kept_model(folder), None
-    results = load_sweep(folder)
-    return kept_model(checkpoint_folder(folder, results.required_winner().name)), results
 
 
 class Opened(NamedTuple):

@@ -234,12 +234,6 @@ class SweepResults:
         return DataFrame(rows)
 
 
-def load_results(folder: Path) -> SweepResults:
-    """Returns a sweep, or a training as a sweep with a single trial. Raises SweepError for none."""
-    is_sweep = folder.parent.name == paths.sweeps_folder(Path()).name
-    return load_sweep(folder) if is_sweep else load_single(folder)
-
-
 def load_sweep(folder: Path) -> SweepResults:
     """Returns the results so far of the sweep in a folder, running or not.
 

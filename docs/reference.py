@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from mtcon_ray.cli.main import program
+from mtcon_ray.cli.main import COMMANDS, command_named, program
 from mtcon_ray.spec.run_spec import RunSpec
 
 DOCS = Path(__file__).parent
@@ -62,7 +62,8 @@ def spec_page() -> str:
 def commands_page() -> str:
     """Returns the reference of the commands as Markdown."""
     parts = [COMMANDS_HEAD]
-    for name, command in program.commands.items():
+    for name in COMMANDS:
+        command = command_named(name)
         context = click.Context(command, info_name=name, parent=click.Context(program))
         usage = " ".join(["mtcon-ray", name, *command.collect_usage_pieces(context)])
         parts += [f"## {name}\n", f"{cleandoc(str(command.help))}\n", f"```text\n{usage}\n```\n"]

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 from mtcon_ray.base import paths
 from mtcon_ray.base.safe_yaml import dump_yaml, parse_yaml
 from mtcon_ray.cluster.environment import restored_environment, root_of, working_directory
+from mtcon_ray.display.console import Console
+from mtcon_ray.display.plan_text import plan_lines
+from mtcon_ray.display.terminal import Terminal
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.records.lookup import find_network
 from mtcon_ray.records.lookup import load_results as load_folder
@@ -64,7 +67,6 @@ def make_plan(spec: RunSpec, *, root: str | Path | None = None) -> PrintedPlan:
     Raises an MtconError for anything that would end a sweep at its start.
     """
     from mtcon_ray.cluster.connection import view_of
-    from mtcon_ray.display.plan_text import plan_lines
     from mtcon_ray.sweep.prior import plan_sweep
 
     with restored_environment():
@@ -80,8 +82,6 @@ def run_training(
     Shows its progress, and tracks it by MLflow. Raises MtconError, or Interrupted after Ctrl-C,
     when everything is checkpointed.
     """
-    from mtcon_ray.display.console import Console
-    from mtcon_ray.display.terminal import Terminal
     from mtcon_ray.sweep.training_job import train_run
 
     where = _root(spec, root)
@@ -106,8 +106,6 @@ def run_sweep(
     its own on this machine. Raises MtconError, or Interrupted after Ctrl-C, when all trials are
     checkpointed.
     """
-    from mtcon_ray.display.console import Console
-    from mtcon_ray.display.terminal import Terminal
     from mtcon_ray.sweep.driver import run_sweep
 
     with restored_environment(), Console(Terminal.of()) as console:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 import yaml
 
-from mtcon_ray.cli.main import program
+from mtcon_ray.cli.main import COMMANDS, command_named, program
 from mtcon_ray.methods import METHODS
 from mtcon_ray.spec.run_spec import parse_spec
 from tests.pages import DOCS, PAGES, Block, blocks
@@ -90,8 +90,8 @@ def commands() -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(("page", "line"), sorted(set(commands())))
 def test_every_command_shown_exists_with_its_options(page: str, line: str) -> None:
     name, *arguments = shlex.split(line.partition(" > ")[0])[1:]
-    assert name in program.commands, page
-    command = program.commands[name]
+    assert name in COMMANDS, page
+    command = command_named(name)
     with click.Context(program, info_name="mtcon-ray") as parent:
         command.make_context(name, arguments, parent=parent)
 

@@ -20,12 +20,16 @@ from mtcon_ray.cli import options
 from mtcon_ray.display.console import Console
 from mtcon_ray.display.terminal import Terminal, say, warn
 from mtcon_ray.errors import SweepError, TrackingError, UserError
+from mtcon_ray.records.lookup import find_network, load_results
+from mtcon_ray.records.recorded import load_recorded, read_recorded
+from mtcon_ray.tracking.exporter import Exporter, RunWriter
 from mtcon_ray.tracking.login import masked
 from mtcon_ray.tracking.mlflow_server import check_server, tracking_uri
+from mtcon_ray.tracking.model_registry import TrackedRun, find_run, register_model
+from mtcon_ray.tracking.sender import Sender, check_begun
 
 if TYPE_CHECKING:
     from mtcon_ray.records.results import SweepResults
-    from mtcon_ray.tracking.model_registry import TrackedRun
 
 
 @click.command()
@@ -62,7 +66,6 @@ def export(
     again on the data.
     """
     from mtcon_ray.export.write import export_checkpoint
-    from mtcon_ray.records.lookup import find_network
 
     path, sweep = find_network(model, root)
     run = _run_of(register, model, root, sweep) if register is not None else None
@@ -78,8 +81,6 @@ def export(
         )
     say(f"{to}: {', '.join(sorted(entry.name for entry in to.iterdir()))}")
     if register is not None and run is not None:
-        from mtcon_ray.tracking.model_registry import register_model
-
         say(f"registered: models:/{register}/{register_model(to, register, run)}")
 
 
@@ -164,11 +165,7 @@ def audit(name: str, root: Path, as_json: bool, repair: bool, no_mlflow: bool) -
 @options.root_folder
 @options.trust_tracking
 def track_sync(name: str, root: Path) -> None:
-    """Send events of a sweep or training that MLflow lacks yet."""
-    from mtcon_ray.records.lookup import load_results
-    from mtcon_ray.records.recorded import load_recorded
-    from mtcon_ray.tracking.sender import Sender, check_begun
-
+    """Send events of a sweep or training that MLflow lacks."""
     folder = paths.find_folder(root, name)
     session = options.session()
     tracking = load_recorded(folder / paths.SPEC_FILE).tracking
@@ -197,7 +194,6 @@ def mirror(name: str, root: Path) -> None:
 
     A running sweep does this itself. This copies the rest if the store did not answer at its end.
     """
-    from mtcon_ray.records.recorded import load_recorded
     from mtcon_ray.sweep.mirror import Mirror
 
     folder = paths.find_folder(root, name)
@@ -234,9 +230,6 @@ def export_tracking(name: str, program: str, out: Path | None, follow: bool, roo
     The command may be repeated, also while the sweep runs.
     For W&B, WANDB_MODE decides between upload and files.
     """
-    from mtcon_ray.records.recorded import read_recorded
-    from mtcon_ray.tracking.exporter import Exporter, RunWriter
-
     folder = paths.find_folder(root, name)
     if find_spec(program) is None:
         raise UserError(
@@ -264,10 +257,8 @@ def export_tracking(name: str, program: str, out: Path | None, follow: bool, roo
         say(f"{len(exporter.names)} runs exported: {show}")
 
 
-def _run_of(register: str, model: str, root: Path, sweep: "SweepResults | None") -> "TrackedRun":
+def _run_of(register: str, model: str, root: Path, sweep: "SweepResults | None") -> TrackedRun:
     """Returns the winner's run in MLflow. Raises SweepError if the model is not a sweep."""
-    from mtcon_ray.tracking.model_registry import find_run
-
     if sweep is None:
         raise SweepError(f"--register must go with a sweep's name, got {model!r}")
     tracking = sweep.spec.tracking

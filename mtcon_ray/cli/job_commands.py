@@ -11,10 +11,14 @@ import click
 from mtcon_ray.base import paths, plugins
 from mtcon_ray.cli import options
 from mtcon_ray.cli.run_commands import RETRY_FAILED, name_option, retry_option, run
+from mtcon_ray.cluster.job_package import job_environment, job_variables
 from mtcon_ray.display.presentation import NOTHING, duration_text, printable, resume_line
 from mtcon_ray.display.tables import Table
 from mtcon_ray.display.terminal import say
 from mtcon_ray.errors import SpecError, SweepError, nearest
+from mtcon_ray.records.recorded import load_recorded
+from mtcon_ray.records.results import was_submitted
+from mtcon_ray.spec.run_spec import load_spec
 
 if TYPE_CHECKING:
     from mtcon_ray.cluster.jobs import Jobs
@@ -65,8 +69,6 @@ def submit(
     Everything is written on the cluster: below --root, else storage.root, else ~/mtcon-ray there.
     A SCRIPT passes its arguments to mtcon_ray, as experiments/sweep_*.py do.
     """
-    from mtcon_ray.cluster.job_package import job_environment, job_variables
-
     target, quiet = _inside(target), options.session().quiet
     stem, storage = _beginnings(target, overrides)
     if root and not root.startswith(("/", "~")):
@@ -107,8 +109,6 @@ def resume(name: str, overrides: tuple[str, ...], retry_failed: bool, root: Path
     With the URL of a mirrored sweep (storage.mirror), the sweep is downloaded to the root, unless
     it exists here, and continues here.
     """
-    from mtcon_ray.records.results import was_submitted  # imports pydantic
-
     folder = paths.sweeps_folder(root) / name.removeprefix("sweeps/")
     if "://" in name:
         from mtcon_ray.sweep.restore import restore
@@ -127,8 +127,6 @@ def resume(name: str, overrides: tuple[str, ...], retry_failed: bool, root: Path
         )
 
     def load() -> tuple["RunSpec", Path, bool]:
-        from mtcon_ray.records.recorded import load_recorded
-
         return load_recorded(folder / paths.SPEC_FILE, overrides), folder.parents[1], True
 
     return run(load, folder.name, retry_failed=retry_failed)
@@ -201,8 +199,6 @@ def _inside(target: Path) -> Path:
 
 def _beginnings(target: Path, overrides: tuple[str, ...]) -> tuple[str, str | None]:
     """Returns name and root of a checked spec. For a script, returns its file name alone."""
-    from mtcon_ray.spec.run_spec import load_spec
-
     if target.suffix == ".py":
         return target.stem.lower(), None
     spec = load_spec(target, overrides)

@@ -1,7 +1,7 @@
 """`mtcon-ray`: the group of all commands, their error messages and exit codes.
 
 Exit codes: 0 success, 1 failure, 2 invalid input, 130 interrupted.
-Commands delay their imports until they run, which lets `--help` answer at once.
+The module of a command is imported when the command is called, so `--help` answers at once.
 """
 
 import os
@@ -9,24 +9,14 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 import click
 
 from mtcon_ray.base.signals import interrupt_on_signals
-from mtcon_ray.cli.admin_commands import (
-    audit,
-    clean,
-    export,
-    export_tracking,
-    mirror,
-    track_sync,
-)
-from mtcon_ray.cli.job_commands import logs, resume, stop, submit
 from mtcon_ray.cli.options import INTERRUPTED, Session, completion, verbosity
-from mtcon_ray.cli.result_commands import best, evaluate, list_names, report, status
-from mtcon_ray.cli.run_commands import compare, demo, sweep, train
-from mtcon_ray.cli.spec_commands import examples, init, plan, prepare, schema, validate
 from mtcon_ray.cluster.environment import working_directory
 from mtcon_ray.display.presentation import abridged, hanging, printable
 from mtcon_ray.display.terminal import drop_unwritten, open_closed_streams, say
@@ -35,6 +25,57 @@ from mtcon_ray.tracking.login import masked
 from mtcon_ray.version import __version__
 
 HELP = {"help_option_names": ["-h", "--help"]}
+# The place and the short help of each command, in the order in which they are used.
+COMMANDS = {
+    "demo": ("run_commands:demo", "Run a temperature sweep on synthetic images."),
+    "init": ("spec_commands:init", "Write a commented spec for a CSV and its IMAGES."),
+    "examples": ("spec_commands:examples", "Copy the example specs, scripts and cluster files."),
+    "prepare": ("spec_commands:prepare", "Check a published data set, decode it, print a spec."),
+    "validate": (
+        "spec_commands:validate",
+        "Check a spec, its labels and its images; start nothing.",
+    ),
+    "plan": ("spec_commands:plan", "Show a sweep's trials, data, resources; start nothing."),
+    "train": ("run_commands:train", "Train once, tracked by MLflow, without Ray and search."),
+    "sweep": ("run_commands:sweep", "Run or resume a sweep and show its leaderboard."),
+    "compare": (
+        "run_commands:compare",
+        "Train the systems of a comparison's FILE with one budget.",
+    ),
+    "evaluate": ("result_commands:evaluate", "Measure test and held-out scores of a checkpoint."),
+    "report": (
+        "result_commands:report",
+        "Build a sweep's report, finished or not; print its path.",
+    ),
+    "list": ("result_commands:list_names", "List sweeps and trainings, or the jobs of a cluster."),
+    "status": ("result_commands:status", "Show a sweep's trials, or a single training's state."),
+    "best": ("result_commands:best", "Show a sweep's winner, its scores and its checkpoint."),
+    "export": ("admin_commands:export", "Export an encoder for use without mtcon_ray."),
+    "audit": ("admin_commands:audit", "Compare the records of a sweep or training."),
+    "clean": ("admin_commands:clean", "Show a sweep's or training's disk usage, or remove it."),
+    "track-sync": (
+        "admin_commands:track_sync",
+        "Send events of a sweep or training that MLflow lacks.",
+    ),
+    "mirror": ("admin_commands:mirror", "Copy what a sweep's mirror lacks."),
+    "export-tracking": (
+        "admin_commands:export_tracking",
+        "Write metrics for TensorBoard or Weights & Biases.",
+    ),
+    "submit": ("job_commands:submit", "Run a sweep as a job of a Ray cluster and follow it."),
+    "logs": ("job_commands:logs", "Print the log of a JOB, or of a sweep's newest job."),
+    "stop": ("job_commands:stop", "Stop a JOB, or a sweep's newest job, as Ctrl-C does."),
+    "resume": ("job_commands:resume", "Resume a sweep of this machine with its recorded spec."),
+    "schema": ("spec_commands:schema", "Print the JSON Schema of a spec, for editors."),
+}
+
+
+@cache
+def command_named(name: str) -> click.Command:
+    """Returns a command of COMMANDS. Imports its module."""
+    module, _, function = COMMANDS[name][0].partition(":")
+    command: click.Command = getattr(import_module(f"mtcon_ray.cli.{module}"), function)
+    return verbosity(command)
 
 
 class Script(click.Command):
@@ -65,11 +106,22 @@ class Script(click.Command):
 
 
 class Program(Script, click.Group):
-    """Group of such commands."""
+    """Group of the commands."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Returns the commands in the order in which they are used."""
-        return list(self.commands)
+        """Returns the names in the order in which they are used."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Returns a command, or None if there is none of this name."""
+        return (
+            command_named(cmd_name) if cmd_name in COMMANDS else super().get_command(ctx, cmd_name)
+        )
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the short helps, without the import of any command."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -93,14 +145,6 @@ def run_script(script: Script, arguments: Sequence[str] | None, name: str) -> No
 @verbosity
 def program() -> None:
     """Sweeps over multi-task contrastive training: plan, run, resume, report."""
-
-
-for command in (
-    demo, init, examples, prepare, validate, plan, train, sweep, compare, evaluate, report,
-    list_names, status, best, export, audit, clean, track_sync, mirror, export_tracking, submit,
-    logs, stop, resume, schema,
-):  # fmt: skip
-    program.add_command(verbosity(command))
 
 
 def _explain(error: MtconError, session: Session) -> int:

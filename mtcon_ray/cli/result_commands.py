@@ -18,9 +18,14 @@ from mtcon_ray.display.presentation import (
     hanging,
     resume_line,
 )
+from mtcon_ray.display.results_table import leaderboard_lines, trial_record, winner_lines
+from mtcon_ray.display.sweep_list import end_reason, folder_state, overviews
 from mtcon_ray.display.tables import Table
 from mtcon_ray.display.terminal import Terminal, say, warn
 from mtcon_ray.errors import SweepError
+from mtcon_ray.records.lookup import load_results
+from mtcon_ray.records.results import load_sweep, was_submitted
+from mtcon_ray.tracking.cursors import num_unsent
 from mtcon_ray.tracking.mlflow_server import sync_command, tracking_uri, ui_command
 
 if TYPE_CHECKING:
@@ -53,7 +58,6 @@ def evaluate(checkpoint: Path, overrides: tuple[str, ...], root: Path, as_json: 
 def report(name: str, root: Path) -> None:
     """Build a sweep's report, finished or not; print its path."""
     from mtcon_ray.display.build import build_report
-    from mtcon_ray.records.results import load_sweep
 
     folder = _sweep_folder(root, name)
     results = load_sweep(folder)
@@ -72,7 +76,6 @@ def list_names(root: Path, as_json: bool, cluster: bool, address: str | None) ->
     if cluster or address:
         list_jobs(address, as_json=as_json)
         return
-    from mtcon_ray.display.sweep_list import overviews
 
     found = overviews(root)
     if as_json:
@@ -107,10 +110,6 @@ def status(name: str, root: Path, as_json: bool, as_csv: bool, top: int | None) 
     """Show a sweep's trials, or a single training's state."""
     if as_json and as_csv:
         raise click.UsageError("--json and --csv must not be given together")
-    from mtcon_ray.display.results_table import leaderboard_lines, trial_record
-    from mtcon_ray.display.sweep_list import end_reason, folder_state
-    from mtcon_ray.records.lookup import load_results
-    from mtcon_ray.records.results import was_submitted
 
     folder = paths.find_folder(root, name)
     results = load_results(folder)
@@ -133,11 +132,9 @@ def status(name: str, root: Path, as_json: bool, as_csv: bool, top: int | None) 
     lines = [hanging(f"warning: {text}") for text in results.plan_warnings]
     lines += leaderboard_lines(results, limit=top, columns=columns and columns - len(INDENT))
     say("\n".join(INDENT + line for line in lines))
-    if state != "running" and not results.spec.tracking.offline:
-        from mtcon_ray.tracking.cursors import num_unsent
-
-        if left := num_unsent(folder):
-            say(f"{left} events are not in MLflow yet: {sync_command(folder)}")
+    left = 0 if state == "running" or results.spec.tracking.offline else num_unsent(folder)
+    if left:
+        say(f"{left} events are not in MLflow yet: {sync_command(folder)}")
     if state in ("interrupted", "stopped"):
         say(f"to go on: {resume_line(folder.name, submitted=was_submitted(folder))}")
 
@@ -148,9 +145,6 @@ def status(name: str, root: Path, as_json: bool, as_csv: bool, top: int | None) 
 @options.as_json
 def best(name: str, root: Path, as_json: bool) -> None:
     """Show a sweep's winner, its scores and its checkpoint."""
-    from mtcon_ray.display.results_table import trial_record, winner_lines
-    from mtcon_ray.records.results import load_sweep
-
     results = load_sweep(_sweep_folder(root, name))
     _warn_of_losses(results)
     winner = results.required_winner()

@@ -10,10 +10,15 @@ import click
 from mtcon_ray.base import paths
 from mtcon_ray.cli import options
 from mtcon_ray.cli.example_files import SYNTHETIC, example_file
+from mtcon_ray.cluster.job_package import VERSIONS_VARIABLE, check_versions
+from mtcon_ray.comparison.comparison_spec import load_comparison
 from mtcon_ray.display.console import Console
 from mtcon_ray.display.presentation import printable
+from mtcon_ray.display.results_table import leaderboard_lines, score_lines, winner_lines
 from mtcon_ray.display.terminal import Terminal, say
 from mtcon_ray.errors import SweepError
+from mtcon_ray.records.results import load_single
+from mtcon_ray.spec.run_spec import load_spec
 from mtcon_ray.tracking.mlflow_server import tracking_uri, ui_command
 
 if TYPE_CHECKING:
@@ -61,9 +66,6 @@ def train(
     """Train once, tracked by MLflow, without Ray and search."""
     session, terminal = options.session(), Terminal.of()
     with Console(terminal, quiet=session.quiet) as console:
-        from mtcon_ray.display.results_table import score_lines
-        from mtcon_ray.records.results import load_single
-        from mtcon_ray.spec.run_spec import load_spec
         from mtcon_ray.sweep.training_job import train_run
 
         run_spec = load_spec(spec, overrides, with_search=False)
@@ -115,8 +117,6 @@ def _sweep(
     goes_on: bool = False,
 ) -> int:
     def load() -> tuple["RunSpec", Path, bool]:
-        from mtcon_ray.spec.run_spec import load_spec
-
         run_spec = load_spec(spec, overrides)
         where = options.root_of(root, run_spec.storage.root)
         if goes_on:
@@ -137,12 +137,9 @@ def run(
     with Console(terminal, quiet=session.quiet) as console:
         run_spec, where, resume = load()
 
-        from mtcon_ray.cluster.job_package import VERSIONS_VARIABLE, check_versions
-
         # Before imports that may fail with other versions of the packages.
         check_versions(os.environ.get(VERSIONS_VARIABLE))
 
-        from mtcon_ray.display.results_table import leaderboard_lines, winner_lines
         from mtcon_ray.sweep.driver import run_sweep
 
         results = run_sweep(
@@ -174,8 +171,6 @@ def compare(
 
     Started again, it resumes.
     """
-    from mtcon_ray.comparison.comparison_spec import load_comparison
-
     session = options.session()
     comparison = load_comparison(file, overrides, only)
     first = next(iter(comparison.specs.values()))

@@ -8,8 +8,19 @@ import click
 
 from mtcon_ray.cli import options
 from mtcon_ray.cli.example_files import SYNTHETIC, copy_examples, example_file
+from mtcon_ray.cli.infer_columns import infer_columns
+from mtcon_ray.cli.infer_folders import infer_folders
+from mtcon_ray.cli.infer_hf import infer_hf, is_hf_folder
+from mtcon_ray.cli.prepare_data import prepare_data, recipe_spec
+from mtcon_ray.cli.spec_template import write_new
+from mtcon_ray.display.plan_text import counted, data_lines, plan_lines
 from mtcon_ray.display.presentation import hanging
 from mtcon_ray.display.terminal import say, warn
+from mtcon_ray.plan.capacity import ClusterView, NodeKind
+from mtcon_ray.plan.planning import make_plan
+from mtcon_ray.spec.data.own import ARCHIVES
+from mtcon_ray.spec.run_spec import RunSpec, load_spec
+from mtcon_ray.sweep.preparation import check_data
 
 if TYPE_CHECKING:
     from mtcon_ray.cli.spec_template import Draft
@@ -31,9 +42,6 @@ def init(csv: Path | None, images: Path | None, synthetic: bool, output: Path | 
     it is a data set of Hugging Face's `datasets`, whose columns have the labels.
     Nothing is written if `validate` would refuse the spec.
     """
-    from mtcon_ray.cli.spec_template import write_new
-    from mtcon_ray.spec.run_spec import load_spec
-
     if synthetic:
         if csv:
             raise click.UsageError(f"--synthetic reads no files, got {csv}; leave out one of both")
@@ -61,11 +69,6 @@ def init(csv: Path | None, images: Path | None, synthetic: bool, output: Path | 
 
 def _draft(csv: Path, images: Path | None) -> "Draft":
     """Returns the spec for a CSV and its images, a data set of `datasets`, or class folders."""
-    from mtcon_ray.cli.infer_columns import infer_columns
-    from mtcon_ray.cli.infer_folders import infer_folders
-    from mtcon_ray.cli.infer_hf import infer_hf, is_hf_folder
-    from mtcon_ray.spec.data.own import ARCHIVES
-
     if images:
         return infer_columns(csv, images)
     if is_hf_folder(csv):
@@ -114,8 +117,6 @@ def prepare(
     KIND is a kind of data, such as zappos50k. The spec has the recipe of the data set's paper and
     is all that is written to standard output. Decoding continues where it was interrupted.
     """
-    from mtcon_ray.cli.prepare_data import prepare_data, recipe_spec
-
     raw, run_spec = recipe_spec(kind, download, size, storage, overrides)
     root = options.root_of(None, run_spec.storage.root)
     session = options.session()
@@ -130,9 +131,6 @@ def prepare(
 @options.overrides
 def validate(spec: Path, overrides: tuple[str, ...]) -> None:
     """Check a spec, its labels and its images; start nothing."""
-    from mtcon_ray.display.plan_text import counted, data_lines
-    from mtcon_ray.spec.run_spec import load_spec
-
     run_spec = load_spec(spec, overrides)
     plan = _plan_anywhere(run_spec)
     for warning in plan.warnings:
@@ -148,10 +146,6 @@ def validate(spec: Path, overrides: tuple[str, ...]) -> None:
 
 def _plan_anywhere(spec: "RunSpec") -> "Plan":
     """Returns the plan of a spec on a cluster of unlimited size. Raises UserError."""
-    from mtcon_ray.plan.capacity import ClusterView, NodeKind
-    from mtcon_ray.plan.planning import make_plan
-    from mtcon_ray.sweep.preparation import check_data
-
     anywhere = ClusterView("any cluster", (NodeKind("any node", 1e9, 1e9, None),))
     root = options.root_of(None, spec.storage.root)
     table = check_data(spec, root).table
@@ -180,8 +174,6 @@ def plan(
     calibrate: bool,
 ) -> None:
     """Show a sweep's trials, data, resources; start nothing."""
-    from mtcon_ray.display.plan_text import plan_lines
-    from mtcon_ray.spec.run_spec import load_spec
     from mtcon_ray.sweep.prior import plan_sweep
 
     run_spec = load_spec(spec, overrides)
@@ -201,6 +193,4 @@ def plan(
 @click.command()
 def schema() -> None:
     """Print the JSON Schema of a spec, for editors."""
-    from mtcon_ray.spec.run_spec import RunSpec
-
     say(json.dumps(RunSpec.model_json_schema(), indent=1))

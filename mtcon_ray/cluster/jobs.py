@@ -10,7 +10,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
+from aiohttp import ClientError
 from pydantic import AliasPath, BaseModel, Field
+from requests.exceptions import InvalidHeader
 
 from mtcon_ray.base.paths import new_name, sweep_folder
 from mtcon_ray.cluster.ray_folders import has_token
@@ -186,9 +188,7 @@ class Jobs:
 
     def _ask(self, call: Callable[[], T], hint: str = START_HINT) -> T:
         """Returns the client's answer. Hides its log lines and converts its errors to ours."""
-        from aiohttp import ClientError
         from ray.exceptions import AuthenticationError
-        from requests.exceptions import InvalidHeader
 
         before = logging.root.manager.disable
         logging.disable(logging.WARNING)

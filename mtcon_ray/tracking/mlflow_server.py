@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Experiment
 
+# The name of a sweep's own run, and the tag with the identity of its event log.
+PARENT = "parent"
+IDENTITY = "mtcon.id"
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 
 SPOOL = (

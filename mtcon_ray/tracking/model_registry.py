@@ -18,7 +18,13 @@ from mtcon_ray.base.paths import parent_log
 from mtcon_ray.errors import TrackingError, UserError
 from mtcon_ray.records.event_log import identity
 from mtcon_ray.tracking.login import check_place
-from mtcon_ray.tracking.mlflow_server import check_server, first_line, open_client, sync_command
+from mtcon_ray.tracking.mlflow_server import (
+    IDENTITY,
+    check_server,
+    first_line,
+    open_client,
+    sync_command,
+)
 from mtcon_ray.tracking.sender import check_begun
 
 if TYPE_CHECKING:
@@ -52,8 +58,6 @@ def find_run(name: str, *, uri: str, experiment: str, folder: Path, trial: str) 
     check_server(uri, way_out="or leave out --register")
     client = open_client(uri)
     from mlflow.exceptions import MlflowException
-
-    from mtcon_ray.tracking.runs import IDENTITY
 
     sweep = folder.name
     try:

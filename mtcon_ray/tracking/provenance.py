@@ -13,6 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from mtcon_ray.base import plugins
 from mtcon_ray.base.cpus import usable_cpus
 from mtcon_ray.errors import SweepError
@@ -151,8 +153,6 @@ def _versions() -> dict[str, str]:
 
 
 def _hardware() -> dict[str, str]:
-    import torch
-
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     tags = {
         "mtcon.platform": platform.platform(),

@@ -17,6 +17,8 @@ from mtcon_ray.records.events import Artifact, Ended, Event, Reopened, Reported,
 from mtcon_ray.tracking import mlflow_ui
 from mtcon_ray.tracking.dataset_input import dataset_input
 from mtcon_ray.tracking.mlflow_server import (
+    IDENTITY,
+    PARENT,
     HeldError,
     artifact_location,
     check_experiment,
@@ -26,8 +28,6 @@ from mtcon_ray.tracking.mlflow_server import (
     restore_command,
 )
 
-PARENT = "parent"
-IDENTITY = "mtcon.id"
 ENDING_TAGS = ("mtcon.pruned", "mtcon.interrupted", "mtcon.reason")
 MAX_VALUE = 5000  # maximum length of a tag or parameter on every server
 

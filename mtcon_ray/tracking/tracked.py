@@ -8,6 +8,8 @@ from mtcon_ray.base.paths import parent_log
 from mtcon_ray.errors import TrackingError
 from mtcon_ray.records.event_log import identity
 from mtcon_ray.tracking.mlflow_server import (
+    IDENTITY,
+    PARENT,
     HeldError,
     check_experiment,
     check_server,
@@ -46,8 +48,6 @@ def tracked_runs(
     client = open_client(uri)
     from mlflow.entities import ViewType
     from mlflow.exceptions import MlflowException
-
-    from mtcon_ray.tracking.runs import IDENTITY, PARENT
 
     found: dict[str, list[Any]] = {}
     problem = None

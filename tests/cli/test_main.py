@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mtcon_ray.base.signals import Interrupted
-from mtcon_ray.cli.main import Program
+from mtcon_ray.cli.main import COMMANDS, Program, command_named
 from mtcon_ray.cli.main import program as real_program
 from mtcon_ray.cli.options import Session, verbosity
 from mtcon_ray.errors import MtconError, SpecError
@@ -253,5 +253,7 @@ def test_the_list_of_commands_has_whole_sentences(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     lines = invoke("--help").stdout.partition("Commands:\n")[2].splitlines()
-    assert len(lines) == len(real_program.commands)
+    assert len(lines) == len(COMMANDS)
+    for name, (_, text) in COMMANDS.items():
+        assert command_named(name).get_short_help_str(limit=80) == text
     assert [line for line in lines if not line.endswith(".") or line.endswith("...")] == []

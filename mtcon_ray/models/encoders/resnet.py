@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from mtcon_ray.models.encoders.small import draw_convolutions
-from mtcon_ray.models.encoders.torchvision import TorchvisionEncoder
+from mtcon_ray.models.encoders.torchvision import TorchvisionEncoder, published
 from mtcon_ray.models.encoders.weights import load_weights
 from mtcon_ray.spec.encoders import ResNet18Spec, ResNet50Spec, ResNetSpec
 
@@ -15,12 +15,10 @@ from mtcon_ray.spec.encoders import ResNet18Spec, ResNet50Spec, ResNetSpec
 class _ResNet(TorchvisionEncoder):
     def __init__(self, spec: ResNetSpec) -> None:
         super().__init__(spec)
-        from torchvision.models import get_model
-
         device = torch.get_default_device()
         # On the meta device no weights are drawn, so removed layers do not change a seed's weights.
         with torch.device("meta"):
-            net = get_model(spec.name)
+            net = published().get_model(spec.name)
             if spec.stem == "small":
                 net.conv1, net.maxpool = nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.Identity()
         self.width, self.left_out = net.fc.in_features, ("fc.",)

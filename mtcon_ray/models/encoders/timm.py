@@ -109,10 +109,9 @@ class NormAct(nn.Sequential):
 
 def _split(module: nn.Module) -> nn.Module:
     """Returns the module, with each BatchNormAct2d replaced by a batch norm and the activation."""
-    from timm.layers import BatchNormAct2d
-
+    combined = _timm().layers.BatchNormAct2d
     for name, child in module.named_children():
-        if not isinstance(child, BatchNormAct2d):
+        if not isinstance(child, combined):
             _split(child)
             continue
         norm = nn.BatchNorm2d(child.num_features, child.eps, child.momentum)
@@ -136,11 +135,9 @@ def _timm() -> ModuleType:
 
 def _config(spec: TimmSpec) -> dict[str, Any]:
     """Returns the description of a model of the hub, from which timm builds it."""
-    _timm()
-    from timm.models import load_model_config_from_hf
-
+    load = _timm().models.load_model_config_from_hf
     hub_id = spec.model.removeprefix(HUB)
-    config, name, arguments = _from_library(lambda: load_model_config_from_hf(hub_id), spec)
+    config, name, arguments = _from_library(lambda: load(hub_id), spec)
     return {"architecture": name, "model_args": arguments, "pretrained_cfg": config}
 
 

@@ -4,6 +4,7 @@ torchvision is imported only where a network is built or downloaded: the import 
 """
 
 from difflib import get_close_matches
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -24,19 +25,25 @@ NUM_CLASSES = 1000
 AUXILIARY = ("googlenet", "inception_v3")
 
 
+def published() -> ModuleType:
+    """Returns torchvision.models, whose import takes seconds."""
+    import torchvision.models
+
+    library: ModuleType = torchvision.models
+    return library
+
+
 class TorchvisionEncoder(LibraryEncoder):
     """Base class of the networks of torchvision."""
 
     @classmethod
     def download(cls, spec: TorchvisionWeightsSpec) -> State:
-        from torchvision.models import get_model
-
         found = _published(spec.network, str(spec.weights))
         try:
             # The network and not the file, since keys of old files are renamed on loading. It draws
             # random parameters first, which must not change the parameters of the heads.
             with torch.random.fork_rng(devices=[]):
-                net = get_model(spec.network, weights=found, progress=False)
+                net = published().get_model(spec.network, weights=found, progress=False)
             state: State = net.state_dict()
             return state
         # A truncated download has the wrong hash (RuntimeError). No network, full disk: OSError.
@@ -57,9 +64,8 @@ class Torchvision(TorchvisionEncoder):
 
     def __init__(self, spec: TorchvisionSpec) -> None:
         super().__init__(spec)
-        import torchvision.models as published
-
-        models = [m for m in published.list_models(module=published) if m not in AUXILIARY]
+        library = published()
+        models = [m for m in library.list_models(module=library) if m not in AUXILIARY]
         if spec.model not in models:
             near = get_close_matches(spec.model, models)
             raise SpecError(
@@ -69,7 +75,7 @@ class Torchvision(TorchvisionEncoder):
             )
         if spec.weights is not None and spec.is_name(spec.weights):
             _published(spec.model, spec.weights)
-        self.net = build(lambda: published.get_model(spec.model, weights=None))
+        self.net = build(lambda: library.get_model(spec.model, weights=None))
         self.width, classifier = _remove_classifier(self.net)
         self.left_out = (f"{classifier}.",)
         load_weights(self, spec, lambda: self.download(spec))
@@ -90,9 +96,7 @@ def _remove_classifier(net: nn.Module) -> tuple[int, str]:
 
 
 def _published(model: str, weights: str) -> Any:
-    from torchvision.models import get_model_weights
-
-    names = get_model_weights(model).__members__
+    names = published().get_model_weights(model).__members__
     name = FIRST if weights == IMAGENET else weights
     if name not in names:
         raise SpecError(

@@ -75,9 +75,8 @@ def picture(rows: list[Row]) -> bytes:
     shown = columns(rows)
     with plotting.styled():
         across = min(4, len(shown))
-        names = [plotting.wrapped(row.title) for row in rows]
-        # In inches. A name on two lines needs more.
-        height = 0.9 + (0.32 if any("\n" in name for name in names) else 0.24) * len(rows)
+        names = [plotting.shortened(row.title, 36) for row in rows]
+        height = 0.9 + 0.24 * len(rows)  # in inches
         figure, panels = plotting.panels(len(shown), height=height, columns=across)
         for i, ((split, label), axes) in enumerate(zip(shown, panels, strict=True)):
             axes.set_title(plotting.shortened(shown[split, label]), loc="left")

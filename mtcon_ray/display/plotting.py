@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from math import ceil
-from textwrap import fill
 from typing import Any
 
 import matplotlib
@@ -43,7 +42,6 @@ CROWD = 30  # with more trials in a panel, all but the winner's are drawn faintl
 WIDTH = 9.2
 DPI = 144
 MAX_NAME = 28
-LINE = 24  # characters of each line of a wrapped name
 # Axes with more distinct values have ticks at round numbers instead of at the values.
 MAX_TICKS = 9
 
@@ -120,15 +118,6 @@ def shortened(text: str, limit: int = MAX_NAME) -> str:
     text = " ".join(text.split())
     tail = (limit - 1) // 2
     return text if len(text) <= limit else f"{text[: limit - 1 - tail]}…{text[-tail:]}"
-
-
-def wrapped(text: str) -> str:
-    """Returns the text on two lines of LINE characters at most, with "…" for any rest.
-
-    >>> wrapped("a name for which one line is not enough")
-    'a name for which one\\nline is not enough'
-    """
-    return fill(text, LINE, max_lines=2, placeholder="…")
 
 
 def standing(trial: TrialResult, winner: TrialResult | None) -> str:

@@ -1,6 +1,7 @@
 """Commands to write and check a spec: init, examples, prepare, validate, plan, schema."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -178,12 +179,12 @@ def plan(
 
     run_spec = load_spec(spec, overrides)
     where = options.root_of(root, run_spec.storage.root)
-    rates = None
+    measure = None
     if calibrate:
         from mtcon_ray.plan.throughput import measure_rates
 
-        rates = measure_rates(run_spec, where)
-    resolved = plan_sweep(run_spec, where, options.cluster_view(cluster), rates)
+        measure = partial(measure_rates, run_spec, where)
+    resolved = plan_sweep(run_spec, where, options.cluster_view(cluster), measure)
     if as_json:
         say(resolved.model_dump_json(indent=1))
         return

@@ -4,7 +4,7 @@ The study has them without a name, so they are not trials of the sweep. They are
 win and are in no report.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -73,8 +73,10 @@ def first_configurations(spec: RunSpec, prior: Sequence[FrozenTrial] = ()) -> tu
     return first
 
 
-def plan_sweep(spec: RunSpec, root: Path, cluster: ClusterView, rates: Rates | None = None) -> Plan:
-    """Returns the whole plan of a new sweep, and starts nothing.
+def plan_sweep(
+    spec: RunSpec, root: Path, cluster: ClusterView, measure: Callable[[], Rates] | None = None
+) -> Plan:
+    """Returns the whole plan of a new sweep, with times if `measure` is given. Starts nothing.
 
     Raises an MtconError for anything that would end the sweep at its start.
     """
@@ -87,7 +89,7 @@ def plan_sweep(spec: RunSpec, root: Path, cluster: ClusterView, rates: Rates | N
         data.table,
         downloads=data.downloads,
         first_configurations=first,
-        rates=rates,
+        rates=measure() if measure else None,
     )
 
 

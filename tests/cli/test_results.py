@@ -1,10 +1,13 @@
 """The commands list, status, best and train on the contents of a root."""
 
+import errno
 import io
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -177,6 +180,15 @@ def test_no_winner_yet_is_exit_1(invoke: Invoke, sweep: Path) -> None:
     assert "full budget" in result.stderr
 
 
+def test_one_broken_sweep_hides_no_other(invoke: Invoke, sweep: Path) -> None:
+    broken = sweep.with_name("broken-1")
+    broken.mkdir()
+    (broken / "spec.yaml").write_text("- no spec")
+    states = {o["name"]: o["state"] for o in json.loads(invoke("list", "--json").stdout)}
+    assert states["broken-1"].startswith("unreadable")
+    assert states["tiny-1"] == "stopped"
+
+
 def test_train_prints_accuracies_and_is_listed(invoke: Invoke, tmp_path: Path) -> None:
     spec = tmp_path / "spec.yaml"
     spec.write_text(yaml.safe_dump(SPEC))
@@ -239,6 +251,23 @@ def test_looking_at_a_sweep_writes_its_report_and_nothing_else(invoke: Invoke, s
     after = files()
     assert {name: text for name, text in after.items() if not name.startswith("report/")} == before
     assert "report/index.html" in after
+
+
+def test_a_root_that_cannot_be_written_is_named(
+    invoke: Invoke, sweep: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writes fail as on a read-only file system."""
+
+    def refuses(path: Path, *_: Any, **__: Any) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr("mtcon_ray.display.build.write", refuses)
+    result = invoke("report", "tiny-1")
+    assert result.exit_code == 1
+    line = (
+        rf"error: {sweep}/report/\S+ must be writable, got Read-only file system with .*; free disk"
+    )
+    assert re.match(line, result.stderr), result.stderr
 
 
 def test_tracking_is_exported_into_the_sweeps_folder_or_below_another(

@@ -1,4 +1,4 @@
-"""Graceful shutdown on SIGINT, SIGTERM and SIGHUP. A second signal has its default effect."""
+"""Graceful shutdown on SIGINT, SIGTERM and SIGHUP. A second signal has the effect from before."""
 
 import signal
 import threading
@@ -10,7 +10,7 @@ from mtcon_ray.errors import MtconError
 
 
 class Interrupted(MtconError):
-    """A signal ended the work. Everything is checkpointed and can be resumed."""
+    """A signal ended the work. A resume continues from the checkpoints."""
 
     exit_code = 130
 
@@ -55,7 +55,7 @@ def on_signals(act: Callable[[str], None]) -> Iterator[None]:
 
 @contextmanager
 def own_signals() -> Iterator[None]:
-    """Keeps signals to this process and its handlers while Ray starts.
+    """Keeps SIGHUP from the processes of Ray that start in the context, and the handler of SIGTERM.
 
     SIGHUP is blocked in the processes started meanwhile, and delivered here afterwards. A closed
     terminal also signals the processes of a local Ray, and without them no trial can write a

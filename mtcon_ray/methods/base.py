@@ -37,7 +37,7 @@ class MethodOutput(NamedTuple):
     `losses`: scalar losses by name, usually the name of the head.
     `compared`: per head, the rows compared by its loss. The cosines are computed from them.
     `ranges`: per head, (floor, ceiling) of the loss, if the weighting needs them.
-    `details`: returns further scalars to be tracked, by metric name (see `gauges`).
+    `details`: a function for further scalars to be tracked, by metric name (see `gauges`).
     """
 
     losses: dict[str, Tensor]
@@ -73,7 +73,10 @@ def compare(
 
 
 class Method(nn.Module, ABC):
-    """Base of all methods. A subclass is registered in METHODS and has a nested `Spec`.
+    """Base of all methods. `Spec` is the section, which names the class in METHODS.
+
+    A plugin registers its class in METHODS and nests its `Spec`. The suffixes of shapes are in
+    `data/batch.py`.
 
     Parameters are learned together with the network, without weight decay. Buffers are
     checkpointed. `weighting` holds the parameters learned per task.
@@ -176,4 +179,5 @@ class ContrastiveMethod(Method):
         )
 
 
+# The table of the sections, typed by what METHODS["name"] returns: the class of a method.
 METHODS: Table[Method] = SPECS

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.methods.base import Method, MethodOutput
-from mtcon_ray.spec.methods.base import NoTrainingSpec
+from mtcon_ray.spec.methods.supervised import NoTrainingSpec
 
 
 class NoTraining(Method):

@@ -1,4 +1,8 @@
-"""Early stopping rules as plain data. `mtcon_ray.sweep` converts them to Ray Tune schedulers."""
+"""The schedulers of `search.scheduler`: fields, rungs, and the base class of plugins' rules.
+
+`mtcon_ray/sweep/scheduler.py` makes Ray Tune's schedulers of them. ASHA decides in Ray Tune,
+halving in `mtcon_ray/sweep/halving.py`.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -49,7 +53,7 @@ History = list[tuple[float, float]]
 
 
 class StoppingRule(Scheduler, ABC):
-    """A scheduler with decisions from the trials' values alone. Derive plugins from it.
+    """Base of plugins' schedulers. Their decisions follow from the trials' values alone.
 
     After each probe of a trial it decides whether the trial stops. It keeps no state. Therefore
     a resumed sweep decides as an uninterrupted sweep.
@@ -118,7 +122,7 @@ class Halving(Scheduler):
         """Halving: when all trials have trained a third of their epochs, the best third continue.
 
         In 12 of 12 recorded grids this found the best temperature (benchmarks/README.md). Two rungs
-        at a ninth and a third of the epochs did so in 4.
+        at a ninth and a third of the epochs found it in 4 of 12.
         """
 
         name: Literal["halving"] = "halving"

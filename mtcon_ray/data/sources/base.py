@@ -15,7 +15,9 @@ __all__ = ["SOURCES", "DataSource", "DataSpec", "LabelTable"]
 
 
 class DataSource(ABC):
-    """Base class of the kinds of data. Subclasses nest a `Spec` and are registered in SOURCES.
+    """Base class of the kinds of data. `Spec` is the section, which names the class in SOURCES.
+
+    A plugin registers its class in SOURCES and nests its `Spec`.
 
     The constructor reads nothing. Everything random follows spec.seed.
     """
@@ -65,4 +67,5 @@ class DataSource(ABC):
         return 0.0
 
 
+# The table of the sections, typed by what SOURCES["name"] returns: the class of a kind of data.
 SOURCES: Table[DataSource] = SPECS

@@ -16,7 +16,8 @@ SpecT = TypeVar("SpecT", bound=EncoderSpec)
 class Encoder(nn.Module, ABC):
     """Base of encoders, which map [N, 3, H, W] to features [N, width].
 
-    A subclass is registered in ENCODERS and has a nested `Spec`.
+    `Spec` is the section, which names the class in ENCODERS. A plugin registers its class there and
+    nests its `Spec`.
 
     `left_out` has the prefixes of unused keys in files of weights, such as the keys of the
     classifier.
@@ -62,6 +63,7 @@ class Encoder(nn.Module, ABC):
         """
 
 
+# The table of the sections, typed by what ENCODERS["name"] returns: the class of an encoder.
 ENCODERS: Table[Encoder] = SPECS
 
 

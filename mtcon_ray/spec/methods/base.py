@@ -16,7 +16,7 @@ METHODS: Table[Any] = Table("method")
 class MethodSpec(Spec):
     """Fields common to the sections of all methods. Each method adds further fields.
 
-    If `trains` is False, there are no steps and a single epoch, in which the probes are fitted.
+    If `trains` is False, the method has no steps. Its only epoch is for the probes.
     `images_per_example` is the number of images of a training example: 3 for triplets. If
     `uses_labels` is False, the method can be trained without tasks.
     """
@@ -78,7 +78,8 @@ class SupervisedSpec(ContrastiveSpec):
 
     missing: Literal["skip", "self_only"] = Field(
         "skip",
-        description="positives of an item without label: none, or its own other views",
+        description="positives of an item without label: none (skip), or its own other views "
+        "(self_only)",
     )
 
 
@@ -118,17 +119,3 @@ def one_epoch_if_untrained(raw: Any) -> Any:
     one = {"train": {"epochs": 1, "warmup_epochs": 0}, "evaluate": {"every": 1}}
     given = {section: raw.get(section, {}) for section in one}
     return raw | {k: {**v, **one[k]} for k, v in given.items() if isinstance(v, dict)}
-
-
-@METHODS.declare("none", "mtcon_ray.methods.none:NoTraining")
-class NoTrainingSpec(MethodSpec):
-    """No training: the encoder is probed once, and `train.epochs` counts as 1.
-
-    With `model.encoder: {name: handcrafted}` this is the baseline of fixed image features. With
-    any other encoder it is the baseline of initial weights, random or `model.encoder.weights`.
-    """
-
-    trains: ClassVar[bool] = False
-    uses_labels: ClassVar[bool] = False
-
-    name: Literal["none"] = "none"

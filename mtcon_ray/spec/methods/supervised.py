@@ -1,6 +1,6 @@
-"""Sections of the methods with labels: SupCon, MTCon, MultiSupCon and cross-entropy."""
+"""Sections of the methods with labels, and of the baseline without training."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -124,3 +124,17 @@ class XEntSpec(MethodSpec):
     def check(self, problem: Problem) -> None:
         super().check(problem)
         check_task(self.task, problem)
+
+
+@METHODS.declare("none", "mtcon_ray.methods.none:NoTraining")
+class NoTrainingSpec(MethodSpec):
+    """No training: the encoder is probed once, and `train.epochs` counts as 1.
+
+    With `model.encoder: {name: handcrafted}` this is the baseline of fixed image features. With
+    any other encoder it is the baseline of initial weights, random or `model.encoder.weights`.
+    """
+
+    trains: ClassVar[bool] = False
+    uses_labels: ClassVar[bool] = False
+
+    name: Literal["none"] = "none"

@@ -37,7 +37,7 @@ def prepare(
         check_login(uri)
     callbacks.on_phase("reading labels")
     checked = check_data(spec, root)
-    make_plan(spec, root, cluster, checked.table)  # refuses bad input before images are decoded
+    plan = make_plan(spec, root, cluster, checked.table, first_configurations=first_configurations)
     tracking = spec.tracking
     asked = None if tracking.offline else ServerCheck(uri, tracking.experiment, root)
     fetch_weights(with_each_encoder(spec), cache_folder(root))
@@ -49,8 +49,10 @@ def prepare(
         on_download=callbacks.on_download,
         checked=checked,
     )
-    # Undecodable images belong to no split.
-    plan = make_plan(spec, root, cluster, dataset.table, first_configurations=first_configurations)
+    if (dataset.table.split != checked.table.split).any():  # decoding found unreadable images
+        plan = make_plan(
+            spec, root, cluster, dataset.table, first_configurations=first_configurations
+        )
     if asked:
         callbacks.on_phase("asking the MLflow server")
         asked.answer()

@@ -1,9 +1,8 @@
 """Distributed trials: Ray Train's TorchTrainer inside a Tune function."""
 
-import json
 import logging
-import os
 import time
+from itertools import count
 from typing import Any
 
 import ray
@@ -20,7 +19,6 @@ from ray.util.placement_group import (
 )
 
 from mtcon_ray.base.paths import train_folder
-from mtcon_ray.base.root_files import make_folder, move, read_small, remove, write
 from mtcon_ray.base.status import Status
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.display.presentation import one_line
@@ -31,8 +29,6 @@ from mtcon_ray.sweep.tune_private import error_raised_by, worker_callback
 from mtcon_ray.training.distributed import Ranks
 
 PLACEMENT_GROUP = "placement_group"
-# File among the trial's checkpoints: the trial's last result after an error on a rank.
-ENDING = "ending.json"
 # Ray Train's attempts to place a trial's workers, a minute each, because a node may have to boot.
 CONTROLLER_FAILURES = 30
 # Timeout of collective operations in seconds, for lost workers. No rank works alone for long while
@@ -58,18 +54,37 @@ def driver_resources() -> dict[str, float]:
 def distributed_trial(config: dict[str, Any]) -> None:
     """Runs a distributed trial. Its workers report to Tune through Train's callback.
 
-    An error of this package on a rank must end the whole group: the other ranks would wait for
-    ever in a collective operation or in `ray.train.report`, which is a barrier. So the rank writes
-    the trial's last result to the file ENDING and raises. Train then ends the group. If Train
-    restarts it, each rank reads the file and reports its result. If Train gives up, this function
-    reports the result.
+    An error on a rank ends the whole group: the other ranks would wait for ever in a collective
+    operation or in `ray.train.report`, which is a barrier. Train does not start the group again,
+    because an error of this package would come again. This function starts the group again after
+    any other error, up to `max_failures` times.
     """
     work = Assignment.read(config)
+    for num_failures in count():
+        try:
+            _trainer(work, config).fit()
+            return
+        except ray.train.TrainingFailedError as error:
+            end, is_lost = _ending_of(error)
+            if is_lost and num_failures < config["common"]["max_failures"]:
+                log.warning("%s: its workers start again: %s", work.name, end["reason"])
+                continue
+            record_last(work)
+        except OSError as error:
+            found = ending(error)
+            if found is None:
+                raise
+            end = found
+        tune.report(end)
+        return
+
+
+def _trainer(work: Assignment, config: dict[str, Any]) -> TorchTrainer:
     resources = work.spec.resources
     low, high = resources.worker_range
     # mypy sees the types of Train's first version. The second version runs. It takes a range of
     # workers and its own callbacks, and limits failures of its controller.
-    trainer = TorchTrainer(
+    return TorchTrainer(
         train_loop_per_worker=_train_as_worker,
         train_loop_config=config,
         torch_config=TorchConfig(timeout_s=COLLECTIVE_SECONDS),
@@ -82,7 +97,7 @@ def distributed_trial(config: dict[str, Any]) -> None:
             name=f"{work.sweep.name}-{work.name}-{time.time_ns()}",
             storage_path=str(train_folder(work.sweep)),
             failure_config=ray.train.FailureConfig(
-                max_failures=config["common"]["max_failures"],
+                max_failures=0,
                 controller_failure_limit=CONTROLLER_FAILURES,  # type: ignore[call-arg]
             ),
             callbacks=[
@@ -91,18 +106,6 @@ def distributed_trial(config: dict[str, Any]) -> None:
             ],
         ),
     )
-    try:
-        # A driver or a node may have been lost before it read the file of an earlier attempt.
-        remove(work.checkpoints / ENDING)
-        trainer.fit()
-    except ray.train.TrainingFailedError as error:
-        record_last(work)
-        tune.report(_read_ending(work) or _ending_of(error))
-    except OSError as error:
-        end = ending(error)
-        if end is None:
-            raise
-        tune.report(end)
 
 
 def _train_as_worker(config: dict[str, Any]) -> None:
@@ -115,13 +118,6 @@ def _train_as_worker(config: dict[str, Any]) -> None:
     context = ray.train.get_context()
     work = Assignment.read(config)
     ranks = Ranks(context.get_world_rank(), context.get_world_size())
-    end = _read_ending(work)
-    if end is not None:
-        if ranks.rank == 0:
-            record_last(work)
-        ray.train.report(end)
-        return
-    device = ray.train.torch.get_device()
 
     def open_data() -> Dataset:
         dataset = open_trial_data(work)
@@ -129,38 +125,19 @@ def _train_as_worker(config: dict[str, Any]) -> None:
         ray.train.report(begun)
         return dataset
 
-    try:
-        for result in reports(work, open_data, device=device, ranks=ranks):
-            ray.train.report(result)
-    except Exception as error:
-        end = ending(error)
-        if end is not None:
-            _write_ending(work, end)
-        raise
+    for result in reports(work, open_data, device=ray.train.torch.get_device(), ranks=ranks):
+        ray.train.report(result)
 
 
-def _write_ending(work: Assignment, end: dict[str, Any]) -> None:
-    """Writes the trial's last result for all ranks. On a full disk Train's own error remains."""
-    beside = work.checkpoints / f".{ENDING}.{os.getpid()}"
-    try:
-        make_folder(work.checkpoints)
-        write(beside, json.dumps(end))
-        move(beside, work.checkpoints / ENDING)
-    except OSError as error:
-        log.warning("%s could not be written: %s", work.checkpoints / ENDING, error)
+def _ending_of(error: Exception) -> tuple[dict[str, Any], bool]:
+    """Returns the last result of a trial after an error of Train.
 
-
-def _read_ending(work: Assignment) -> dict[str, Any] | None:
-    path = work.checkpoints / ENDING
-    end: dict[str, Any] | None = json.loads(read_small(path)) if path.exists() else None
-    return end
-
-
-def _ending_of(error: Exception) -> dict[str, Any]:
-    """Returns the last result of a trial after more than `max_failures` failures of workers."""
+    The second value is True if the error is a worker's and the workers may be started again.
+    """
     failures = getattr(error, "worker_failures", {})
     raised = {rank: error_raised_by(failures[rank]) for rank in sorted(failures)}
-    ends = filter(None, map(ending, raised.values()))
+    if ends := list(filter(None, map(ending, raised.values()))):
+        return ends[0], False
     if raised:
         named = [f"worker {rank}: {_line(each)}" for rank, each in raised.items()]
         reason = "; ".join(named[:SHOWN_WORKERS])
@@ -168,7 +145,7 @@ def _ending_of(error: Exception) -> dict[str, Any]:
             reason += f"; and {others} more"
     else:
         reason = _line(getattr(error, "controller_failure", error))
-    return next(ends, {"outcome": Status.FAILED, "reason": reason, "done": True})
+    return {"outcome": Status.FAILED, "reason": reason, "done": True}, bool(raised)
 
 
 def _line(error: Exception) -> str:

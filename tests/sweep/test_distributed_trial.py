@@ -20,16 +20,8 @@ from ray.train.v2.api.exceptions import ControllerError, WorkerGroupError
 from ray.tune.experiment import Trial
 
 from mtcon_ray.base.status import Status
-from mtcon_ray.errors import StorageError
 from mtcon_ray.records.results import load_sweep
-from mtcon_ray.spec.run_spec import parse_spec
-from mtcon_ray.sweep.distributed_trial import (
-    PlacementGroupCleanup,
-    _ending_of,
-    _read_ending,
-    _write_ending,
-)
-from mtcon_ray.sweep.trial import Assignment, ending
+from mtcon_ray.sweep.distributed_trial import PlacementGroupCleanup, _ending_of
 from tests.sweep.small_sweeps import failing_steps
 from tests.waiting import PATIENCE_SECONDS
 
@@ -52,36 +44,28 @@ SPEC: dict[str, Any] = {
 
 # The process group of the workers, whose collective operations have a limit in seconds.
 GLOO = "__import__('torch').distributed.group.WORLD._get_backend(run.device)"
-# Writes that limit, and an old ending of the next trial, as an attempt of an earlier driver does.
-OLD_ENDING = (
-    "((run.folder.parent / 'trial-0001').mkdir(exist_ok=True), "
-    "(run.folder.parent / 'trial-0001' / 'ending.json').write_text("
-    '\'{"outcome": "FAILED", "reason": "of old", "done": true}\'), '
-    f"(run.folder.parent / 'limit').write_text(str({GLOO}.options._timeout.total_seconds())))"
-)
+LIMIT = f"(run.folder.parent / 'limit').write_text(str({GLOO}.options._timeout.total_seconds()))"
+ONCE = "(run.folder.parent / 'once')"
 
 
 @pytest.mark.ray
 @pytest.mark.soak
-@pytest.mark.parametrize("max_failures", [0, 1])
-def test_an_error_on_one_rank_fails_its_trial_and_the_next_one_runs(
-    max_failures: int, tmp_path: Path
-) -> None:
-    """The other rank waits in a collective operation; only the end of its worker group stops it.
+def test_an_error_on_one_rank_ends_its_group(tmp_path: Path) -> None:
+    """The other rank waits in a collective operation.
 
-    Train starts a group again unless `max_failures` is 0. The new group must not train.
+    An error of this package fails the first trial at once. The workers of the second trial start
+    again after an unknown error.
     """
     environment = {
         **os.environ,
         "PYTHONPATH": failing_steps(
             tmp_path,
-            f"run.ranks.rank == 1 and run.step == 3 and run.spec.method.temperature == 0.1 "
-            f"and {OLD_ENDING}",
-            'OutOfMemoryError("train.batch_size 32 must fit the device\'s memory")',
+            f"run.ranks.rank == 1 and run.step == 3 and not {ONCE}.exists() and {LIMIT}",
+            f"KeyError({ONCE}.touch()) if run.spec.method.temperature == 0.5 else OutOfMemoryError("
+            '"train.batch_size 32 must fit the device\'s memory")',
         ),
     }
-    search = {**SPEC["search"], "max_failures": max_failures}
-    (tmp_path / "spec.yaml").write_text(yaml.safe_dump({**SPEC, "search": search}))
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(SPEC))
     done = subprocess.run(
         [sys.executable, "-m", "mtcon_ray", "sweep", "spec.yaml", "--name", "pairs",
          "--root", str(tmp_path / "root")],
@@ -100,11 +84,11 @@ def test_an_error_on_one_rank_fails_its_trial_and_the_next_one_runs(
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_a_disk_that_took_no_ending_still_ends_the_sweep(wrapped: bool, tmp_path: Path) -> None:
-    """The rank could not write its ending, so the reason is read from Train's own error."""
+def test_an_error_of_ours_ends_the_trial_at_once(wrapped: bool, tmp_path: Path) -> None:
     full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "last.pt"))
     raised = UserExceptionWithTraceback(full, "") if wrapped else full
-    end = _ending_of(WorkerGroupError("worker 1 failed", {0: KeyError("x"), 1: raised}))
+    end, is_lost = _ending_of(WorkerGroupError("worker 1 failed", {0: KeyError("x"), 1: raised}))
+    assert not is_lost
     assert end["outcome"] is Status.INTERRUPTED
     assert str(tmp_path / "last.pt") in end["halt"]
     assert "No space left on device" in end["halt"]
@@ -152,26 +136,10 @@ LOST_LINE = (
     ids=["lost", "two-errors", "many", "task", "controller"],
 )
 def test_workers_that_failed_fail_their_trial_with_one_line(error: Exception, reason: str) -> None:
-    end = _ending_of(error)
+    end, is_lost = _ending_of(error)
+    assert is_lost == isinstance(error, WorkerGroupError)
     assert (end["outcome"], end["done"]) == (Status.FAILED, True)
     assert end["reason"] == reason
-
-
-def test_what_a_rank_writes_down_is_read_by_all(work: Assignment) -> None:
-    assert _read_ending(work) is None
-    halt = ending(StorageError("last.pt must be writable"))
-    assert halt is not None
-    _write_ending(work, halt)
-    assert _read_ending(work) == halt
-
-
-def test_an_ending_that_cannot_be_written_hides_no_error(
-    work: Assignment, caplog: pytest.LogCaptureFixture
-) -> None:
-    work.checkpoints.parent.mkdir(parents=True)
-    work.checkpoints.write_text("a file in the folder's place")
-    _write_ending(work, {"outcome": Status.FAILED})
-    assert "ending.json could not be written" in caplog.text
 
 
 def test_workers_wait_until_they_have_begun_and_while_a_node_is_gone(
@@ -187,9 +155,3 @@ def test_workers_wait_until_they_have_begun_and_while_a_node_is_gone(
     assert groups.waits(trial.trial_id)
     state = "CREATED"
     assert not groups.waits(trial.trial_id)
-
-
-@pytest.fixture
-def work(tmp_path: Path) -> Assignment:
-    """Returns a trial of a sweep that has not started."""
-    return Assignment("trial-0000", parse_spec(SPEC), tmp_path / "pairs", tmp_path, {})

@@ -158,7 +158,7 @@ class _Sweep:
         return self.limits.exceeded is not None
 
     def halt(self, reason: str) -> None:
-        """Sets the open MLflow runs to KILLED, then asks all trials to checkpoint and end."""
+        """Asks all trials to checkpoint and end."""
         if not self.stop.asked:
             self.lifecycle.stop()
         self.stop.ask(reason)

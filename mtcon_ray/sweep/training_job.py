@@ -121,7 +121,6 @@ class _Training:
             status, tags = Status.INTERRUPTED, {"mtcon.interrupted": "true"}
             if isinstance(error, StorageError):
                 tags["mtcon.reason"] = str(error)
-                self.lifecycle.stop()  # the record below may find no room either
                 raise StorageError(f"{error}; {self.to_go_on}") from error
             raise
         except KeyboardInterrupt:  # a second signal
@@ -170,7 +169,7 @@ class _Training:
         self.callbacks.on_report(self.name, progress.epoch, self.spec.train.epochs, values)
 
     def _stop(self, signal_name: str) -> None:
-        """Runs inside the signal's handler: first MLflow, then the checkpoint."""
+        """Runs inside the signal's handler."""
         self.stopped_by = signal_name
         self.lifecycle.stop()
         if not self.may_finish_step:
@@ -199,7 +198,6 @@ class _Training:
             self.callbacks.on_end(self.name, result.status, result.value, result.reason)
         except BaseException:
             is_cut = True
-            self.lifecycle.stop()
             raise
         finally:
             self.lifecycle.close(stopped=is_cut or self.stopped_by is not None)
@@ -215,5 +213,4 @@ class _Training:
         except StorageError as error:
             if status == Status.FINISHED:
                 raise StorageError(f"{error}; {self.to_go_on}") from error
-            self.lifecycle.stop()  # without the event MLflow would show RUNNING
             self.callbacks.on_note(f"the end of {self.name} is not recorded: {error}")

@@ -2,19 +2,17 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 from mtcon_ray.base.paths import cursors_file, event_folder, is_trial, parent_log, trial_logs
 from mtcon_ray.base.root_files import read_small, remove
 from mtcon_ray.records.event_log import ends_line, num_events
-from mtcon_ray.records.events import from_json
 
 # Errors of reading a file with arbitrary content.
 DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
-def saved(folder: Path) -> tuple[str, dict[str, int], list[dict[str, Any]]]:
-    """Returns a sender's saved state: its server's digest, its positions and deferred artifacts.
+def saved(folder: Path) -> tuple[str, dict[str, int]]:
+    """Returns a sender's saved state: its server's digest, and its positions by log.
 
     A missing or damaged file means: nothing was sent. Sending events again is harmless, but
     skipping unsent events would lose them. So a log is also sent again if it was cut before the
@@ -26,12 +24,9 @@ def saved(folder: Path) -> tuple[str, dict[str, int], list[dict[str, Any]]]:
         offsets = state["offsets"].items()
         known = [(n, end) for n, end in offsets if n == parent_log(folder).stem or is_trial(n)]
         whole = {n: end for n, end in known if ends_line(spool / f"{n}.jsonl", end)}
-        late = [{"run": str(e["run"]), "event": e["event"]} for e in state["late"]]
-        for each in late:
-            from_json(each["event"])  # raises for anything else
-        return str(state["place"]), whole, late
+        return str(state["place"]), whole
     except DAMAGED:
-        return "", {}, []
+        return "", {}
 
 
 def grown(folder: Path, offsets: dict[str, int]) -> list[Path]:
@@ -47,8 +42,7 @@ def num_left(folder: Path, offsets: dict[str, int]) -> int:
 
 def num_unsent(folder: Path) -> int:
     """Returns the number of events missing on the last tracking server of a folder."""
-    _, offsets, late = saved(folder)
-    return num_left(folder, offsets) + len(late)
+    return num_left(folder, saved(folder)[1])
 
 
 def forget_sent(folder: Path) -> None:

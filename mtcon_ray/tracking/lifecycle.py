@@ -1,9 +1,7 @@
 """Start and end of tracking, the same for a single training and for a sweep.
 
 A folder's record begins with a start event, or with a reopen event on resume. Then a sender follows
-it. After a signal or on a full disk the open MLflow runs are marked as killed first, because the
-process may be killed soon. At the end the remaining events are sent, and a line reports if MLflow
-lacks any.
+it. At the end the remaining events are sent, and a line reports if MLflow lacks any.
 """
 
 from collections.abc import Callable
@@ -50,16 +48,9 @@ class Lifecycle:
             self._callbacks.on_note(f"warning: {warning}")
 
     def stop(self) -> None:
-        """Sets open MLflow runs to KILLED in under 2 s, or at the end shortens the sending.
-
-        For signal handlers.
-        """
-        if not self.sender:
-            return
-        if self._is_closing:  # the events to be sent set the true status
+        """Shortens the sending at the end, for signal handlers."""
+        if self.sender and self._is_closing:
             self.sender.hurry(STOPPED_DRAIN_SECONDS)
-        else:
-            self.sender.mark_killed()
 
     def close(self, *, stopped: bool) -> None:
         """Sends the remaining events, for a shorter time after a stop, and ends the sender."""
@@ -67,6 +58,7 @@ class Lifecycle:
         try:
             if self.sender:
                 self.sender.close(STOPPED_DRAIN_SECONDS if stopped else DRAIN_SECONDS)
+                self.sender.mark_killed()  # a full disk takes no end event
         finally:  # also after a second signal
             self._tell()
 

@@ -1,10 +1,8 @@
 """Idempotent writer of a folder's MLflow runs. It finds existing runs by tag after a restart.
 
-All methods except `mark_killed` must be called by a single thread at a time.
+All methods must be called by a single thread at a time.
 """
 
-import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -50,7 +48,6 @@ class Runs:
         self.ids: dict[str, str] = {}
         self.open: dict[str, str] = {}
         self._places: dict[str, str] = {}  # artifact URIs
-        self._ended: set[str] = set()  # found as ended, until a later event reopens them
         self._found: dict[str, Run] = {}
         self._bad_metrics: set[str] = set()  # names refused by MLflow
         self._client: MlflowClient = open_client(uri)
@@ -59,14 +56,12 @@ class Runs:
         self._columns = mlflow_ui.column_tags(begun.tags)
         self._dataset = dataset_input(folder, begun)
         self.experiment_id = self._experiment(experiment)
-        for run in self._search():
+        for run in find_runs(self._client, self.experiment_id, identity):
             name, run_id = run.data.tags.get("mtcon.trial", PARENT), run.info.run_id
             if name not in self.ids:
                 self.ids[name], self._places[name] = run_id, run.info.artifact_uri
                 self._found[name] = run
-                if run.info.status != "RUNNING":
-                    self._ended.add(name)
-                elif run.info.lifecycle_stage == "active":
+                if (run.info.status, run.info.lifecycle_stage) == ("RUNNING", "active"):
                     self.open[name] = run_id
             elif run.info.lifecycle_stage == "active":
                 self._client.delete_run(run_id)
@@ -116,34 +111,12 @@ class Runs:
             command = restore_command(self._uri, "runs", "restore", "--run-id", info.run_id)
             raise HeldError(f"run {name} is deleted in MLflow; restore it with {command}")
 
-    def mark_killed(self, limit: float) -> int:
-        """Sets open runs to KILLED within `limit` seconds, and returns their number.
-
-        May be called from any thread.
-        """
-        todo, marked = list(self.open.items()), list[str]()
-
-        def mark() -> None:
-            with suppress(IndexError):  # all are done
-                # The status would be wrong later, or if the run's end was sent meanwhile.
-                while time.monotonic() < deadline:
-                    name, run_id = todo.pop()
-                    if name not in self.open:
-                        continue
-                    with suppress(Exception):  # no answer, and a resume corrects the status
-                        self._client.set_terminated(run_id, "KILLED")
-                        self.open.pop(name, None)
-                        marked.append(name)
-
-        deadline = time.monotonic() + limit
-        # Several threads, because each mostly waits for the server. Daemons, because a server
-        # without an answer must not delay the end of the process.
-        threads = [threading.Thread(target=mark, daemon=True) for _ in todo[:8]]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        return len(marked)
+    def mark_killed(self) -> None:
+        """Sets the open runs to KILLED, up to the first call without an answer."""
+        with suppress(Exception):  # a resume corrects the status
+            for name, run_id in list(self.open.items()):
+                self._client.set_terminated(run_id, "KILLED")
+                del self.open[name]
 
     def _experiment(self, name: str) -> str:
         root = self._folder.parents[1]
@@ -160,25 +133,6 @@ class Runs:
         check_experiment(experiment, self._uri, root)
         return str(experiment.experiment_id)
 
-    def _search(self) -> list[Run]:
-        """Returns this folder's runs, active runs first.
-
-        Deleted runs are included, because a run deleted by the user must not be created again.
-        """
-        runs: list[Run] = []
-        token: str | None = None
-        while token != "":
-            page = self._client.search_runs(
-                [self.experiment_id],
-                f"tags.`{IDENTITY}` = '{self._identity}'",
-                run_view_type=ViewType.ALL,
-                order_by=["attributes.start_time ASC"],
-                page_token=token,
-            )
-            runs += page
-            token = page.token or ""
-        return sorted(runs, key=lambda run: run.info.lifecycle_stage != "active")
-
     def _delete_other(self, name: str, params: dict[str, str]) -> None:
         """Deletes the run found under this name if it has another configuration.
 
@@ -192,7 +146,6 @@ class Runs:
                 self._client.delete_run(found.info.run_id)
             del self.ids[name]
             self.open.pop(name, None)
-            self._ended.discard(name)
 
     def _create(self, name: str, event: Event) -> None:
         given = getattr(event, "tags", None) or {}
@@ -224,8 +177,6 @@ class Runs:
             for key, value in event.metrics.items()
             if key not in self._bad_metrics
         ]
-        # A run set to KILLED by a signal handler gets further epochs after a resume.
-        refused = self._tried(name, self._reopen) if metrics and name in self._ended else []
         params = _params(first) if isinstance(first, Started) else {}
         tagged = [e.tags for e in events if isinstance(e, Reported | Ended) and e.tags]
         tags = {name: value for found in tagged for name, value in found.items()}
@@ -237,7 +188,7 @@ class Runs:
             *(Param(key, value) for key, value in params.items()),
             *(RunTag(key, str(value)[:MAX_VALUE]) for key, value in tags.items()),
         ]
-        refused += self._batch(name, entries)
+        refused = self._batch(name, entries)
         if isinstance(first, Started) and self._dataset:
             refused += self._tried(name, self._log_input, self._dataset)
         if isinstance(last, Ended):
@@ -316,8 +267,27 @@ class Runs:
             if tag in tags:
                 self._client.delete_tag(run_id, tag)
         self._client.update_run(run_id, "RUNNING")
-        self._ended.discard(name)
         self.open[name] = run_id
+
+
+def find_runs(client: MlflowClient, experiment_id: str, identity: str) -> list[Run]:
+    """Returns the runs of a folder, active runs first, each part in the order of their starts.
+
+    Deleted runs are included, because a run deleted by the user must not be created again.
+    """
+    runs: list[Run] = []
+    token: str | None = None
+    while token != "":
+        page = client.search_runs(
+            [experiment_id],
+            f"tags.`{IDENTITY}` = '{identity}'",
+            run_view_type=ViewType.ALL,
+            order_by=["attributes.start_time ASC"],
+            page_token=token,
+        )
+        runs += page
+        token = page.token or ""
+    return sorted(runs, key=lambda run: run.info.lifecycle_stage != "active")
 
 
 def _params(start: Started) -> dict[str, str]:

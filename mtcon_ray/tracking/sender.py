@@ -14,13 +14,13 @@ import time
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mtcon_ray.base.paths import cursors_file, parent_log
 from mtcon_ray.base.root_files import move, write
 from mtcon_ray.errors import SweepError
 from mtcon_ray.records.event_log import EventLog, identity, num_events, tail
-from mtcon_ray.records.events import Artifact, Ended, Event, Reported, Started, from_json
+from mtcon_ray.records.events import Ended, Event, Reported, Started
 from mtcon_ray.records.lost import shown
 from mtcon_ray.tracking.cursors import grown, num_left, saved
 from mtcon_ray.tracking.login import masked
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.5
 FIRST_DELAY, LONGEST_DELAY, DRAIN_DELAY = 0.5, 30.0, 1.0
-KILL_SECONDS = 1.8
 METRICS_AT_ONCE = 800  # of the 1,000 entries of a batch, with room for parameters and tags
 SYNC_ATTEMPTS = 5  # attempts without progress before `sync` gives up
 ALL = ""  # name in `held` if nothing can be sent
@@ -59,19 +58,15 @@ class Sender:
         self._cursors = cursors_file(folder)
         # A digest of the server and experiment, since the URI may hold a password.
         self._place = sha256(f"{uri}\n{experiment}".encode()).hexdigest()[:32]
-        # Sent bytes by event log name, and deferred artifacts: {"run": name, "event": event}
-        place, offsets, late = saved(folder)
-        is_same = place == self._place
-        self._offsets: dict[str, int] = offsets if is_same else {}
-        self._late: list[dict[str, Any]] = late if is_same else []
+        place, offsets = saved(folder)
+        self._offsets = offsets if place == self._place else {}  # sent bytes by event log name
         self._runs: Runs | None = None
         self._failed_once = False
         # True from a failure to the next connection: a request may or may not have arrived.
         self._in_doubt = False
         self._failed: set[str] = set()
         self._delay = 0.0
-        # Times of the next attempts at deferred artifacts and held logs, monotonic seconds.
-        self._next_late = self._next_held = 0.0
+        self._next_held = 0.0  # time of the next attempt at held logs, monotonic seconds
         self._deadline = math.inf  # of a drain
         self._told: set[str] = set()
         self._wake = threading.Event()
@@ -90,7 +85,6 @@ class Sender:
         """
         self.hurry(timeout)
         self._draining = True
-        self._next_late = 0.0
         self.held.clear()
         self._wake.set()
         while self._waits() and self._thread.is_alive() and time.monotonic() < self._deadline:
@@ -129,18 +123,18 @@ class Sender:
             if self._waits() and left >= before:
                 in_vain += 1
                 time.sleep(min(2.0, 0.25 * 2**in_vain))
-        while not left and self.mark_killed():
-            pass
+        if not left:
+            self.mark_killed()
         return pending - left, left
 
-    def mark_killed(self) -> int:
-        """Sets open runs to KILLED in under 2 s and returns their number, for signal handlers."""
-        runs = self._runs
-        return 0 if runs is None else runs.mark_killed(KILL_SECONDS)
+    def mark_killed(self) -> None:
+        """Sets the runs without an end event to KILLED. The thread must have ended."""
+        if self._runs is not None and not self._thread.is_alive():
+            self._runs.mark_killed()
 
     def pending(self) -> int:
-        """Returns the number of unsent events, deferred artifacts included."""
-        return num_left(self.folder, self._offsets) + len(self._late)
+        """Returns the number of unsent events."""
+        return num_left(self.folder, self._offsets)
 
     @property
     def reason(self) -> str:
@@ -191,7 +185,7 @@ class Sender:
             return False
         # A last line cut by a kill does not count, because it is never sent.
         names = {path.stem for path in self._grown() if num_events(path, self._sent(path))}
-        return bool((names | {item["run"] for item in self._late}) - self.held.keys())
+        return bool(names - self.held.keys())
 
     def _send_all(self) -> None:
         if self.held and time.monotonic() >= self._next_held:
@@ -208,10 +202,7 @@ class Sender:
             is_possible = path.stem == "parent" or "parent" in runs.ids
             if is_possible and path.stem not in self.held:
                 self._send_log(runs, path)
-        if self._late and time.monotonic() >= self._next_late:
-            self._send_late(runs)
-        if not self._late:
-            self.last_error = None
+        self.last_error = None
         self._delay = 0.0
 
     def _connected(self) -> "Runs | None":
@@ -239,41 +230,14 @@ class Sender:
         self._failed.add(path.stem)
         try:
             for events, end in _groups(tail(path, self._sent(path))):
-                self._send(runs, path.stem, events)
+                for text in runs.send(path.stem, events):
+                    self.refused.append(f"{path.stem}: {text}")
+                    log.warning("not tracked: %s", self.refused[-1])
                 self._offsets[path.stem] = end
                 self._save()
         except HeldError as error:
             self._hold(path.stem, error)
         self._failed.discard(path.stem)
-
-    def _send(self, runs: "Runs", name: str, events: list[Event]) -> None:
-        try:
-            for text in runs.send(name, events):
-                self.refused.append(f"{name}: {text}")
-                log.warning("not tracked: %s", self.refused[-1])
-        except Exception as error:
-            if isinstance(error, HeldError) or not isinstance(events[0], Artifact):
-                raise
-            # Perhaps only the artifact store is down. Metrics and statuses must not wait for it.
-            self.last_error = first_line(error)
-            self._late.append({"run": name, "event": events[0].to_json()})
-
-    def _send_late(self, runs: "Runs") -> None:
-        for item in list(self._late):
-            if item["run"] in self.held:
-                continue
-            num_late = len(self._late)
-            try:
-                # Appends the item again if it fails.
-                self._send(runs, item["run"], [from_json(item["event"])])
-            except HeldError as error:
-                self._hold(item["run"], error)
-                continue
-            self._late.remove(item)
-            if len(self._late) == num_late:
-                break  # do not wait for a failing store once per artifact
-        self._save()
-        self._next_late = time.monotonic() + self._longest_delay
 
     @property
     def _longest_delay(self) -> float:
@@ -281,7 +245,7 @@ class Sender:
 
     def _save(self) -> None:
         """Replaces the file atomically. After a lost write, events are only sent twice."""
-        state = {"place": self._place, "offsets": self._offsets, "late": self._late}
+        state = {"place": self._place, "offsets": self._offsets}
         new = self._cursors.with_suffix(".new")
         write(new, json.dumps(state))
         move(new, self._cursors)

@@ -18,8 +18,6 @@ from mtcon_ray.tracking.mlflow_server import (
     restore_command,
 )
 
-PAGE = 500  # runs per answer
-
 
 @dataclass(frozen=True)
 class Tracked:
@@ -46,8 +44,9 @@ def tracked_runs(
     """
     check_server(uri, way_out="or leave MLflow out with --no-mlflow")
     client = open_client(uri)
-    from mlflow.entities import ViewType
     from mlflow.exceptions import MlflowException
+
+    from mtcon_ray.tracking.runs import PARENT, find_runs
 
     found: dict[str, list[Any]] = {}
     problem = None
@@ -58,17 +57,9 @@ def tracked_runs(
                 check_experiment(place, uri, folder.parents[1])
         except HeldError as error:
             problem = str(error)
-        chosen, token = f"tags.`{IDENTITY}` = '{identity(parent_log(folder))}'", None
-        while place is not None:
-            page = client.search_runs(
-                [place.experiment_id], chosen, max_results=PAGE, run_view_type=ViewType.ALL,
-                order_by=["attributes.start_time ASC"], page_token=token,
-            )  # fmt: skip
-            for run in page:
+        if place is not None:
+            for run in find_runs(client, place.experiment_id, identity(parent_log(folder))):
                 found.setdefault(run.data.tags.get("mtcon.trial", PARENT), []).append(run)
-            token = page.token
-            if not token:
-                break
         tracked = {}
         for name, runs in found.items():
             active = [run for run in runs if run.info.lifecycle_stage == "active"]

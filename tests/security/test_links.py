@@ -193,10 +193,6 @@ def test_a_plan_that_holds_anything_ends_in_an_error(
         {"offsets": [7]},
         {"offsets": {"parent": "x"}},
         {"offsets": {"parent": 10**30}},
-        {"late": 7},
-        {"late": [7]},
-        {"late": [{"run": "parent", "event": {"seq": 0, "kind": "later"}}]},
-        {"late": [{"run": "parent", "event": [[]]}]},
         None,
     ],
 )

@@ -13,5 +13,5 @@ def test_positions_of_other_files_are_left_out(tmp_path: Path) -> None:
     make_folder(parent_log(folder).parent)
     parent_log(folder).write_text("\n")
     state = {"place": "p", "offsets": {"../../../x": 1, "trial-0001 (copy)": 1, "parent": 1}}
-    cursors_file(folder).write_text(json.dumps(state | {"late": []}))
-    assert saved(folder) == ("p", {"parent": 1}, [])
+    cursors_file(folder).write_text(json.dumps(state))
+    assert saved(folder) == ("p", {"parent": 1})

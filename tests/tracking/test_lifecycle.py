@@ -10,7 +10,7 @@ import pytest
 
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import PLAN_FILE, SPEC_FILE
-from mtcon_ray.records.events import Artifact, Reopened, Started
+from mtcon_ray.records.events import Reopened, Started
 from mtcon_ray.spec.resources import TrackingSpec
 from mtcon_ray.tracking.lifecycle import Lifecycle
 from mtcon_ray.tracking.sender import Sender
@@ -55,7 +55,12 @@ def test_a_stop_waits_for_a_silent_server_for_its_own_short_time(
 @pytest.mark.mlflow
 @pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning")
 def test_a_resume_replaces_spec_and_plan_in_mlflow(root: Path) -> None:
-    """The second driver was killed right after its first event, the third one changed the spec."""
+    """The second driver was killed right after its first event, the third one changed the spec.
+
+    A run without an end event is not left RUNNING.
+    """
+    from mlflow import MlflowClient
+
     folder, notes = root / "sweeps" / "shoes-1", Notes()
     folder.mkdir(parents=True)
     plan: Any = SimpleNamespace(warnings=())
@@ -69,6 +74,9 @@ def test_a_resume_replaces_spec_and_plan_in_mlflow(root: Path) -> None:
             lifecycle.log.append(Reopened())
     stored = [p for p in (root / "mlartifacts").rglob("*") if p.is_file()]
     assert {p.name: p.read_text() for p in stored} == {SPEC_FILE: "third", PLAN_FILE: "third"}
+    client = MlflowClient(f"sqlite:///{root}/mlflow.db")
+    experiments = [each.experiment_id for each in client.search_experiments()]
+    assert [run.info.status for run in client.search_runs(experiments)] == ["KILLED"]
     assert notes.texts == []
 
 
@@ -80,25 +88,3 @@ def test_spec_and_plan_are_recorded_though_the_first_driver_was_killed(tmp_path:
     lifecycle.begin(cast("Any", plan), lambda: Started(params={}, tags={}))
     events = lifecycle.log.events()
     assert [e.kind for e in events] == ["start", "reopen", "artifact", "artifact"]
-
-
-def test_a_store_without_an_answer_is_waited_for_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each artifact would wait for the time limit of a request."""
-    sender = Sender(tmp_path, f"sqlite:///{tmp_path}/mlflow.db", "shoes")
-    event = Artifact(path="model.pt", to="").to_json()
-    late = [{"run": f"trial-000{number}", "event": event} for number in range(3)]
-    sender._late = list(late)
-    tried: list[str] = []
-
-    def fail(runs: Any, name: str, events: Any) -> None:
-        tried.append(name)
-        sender._late.append({"run": name, "event": event})
-
-    monkeypatch.setattr(sender, "_send", fail)
-    monkeypatch.setattr(sender, "_save", lambda: None)
-    runs: Any = None
-    sender._send_late(runs)
-    assert tried == ["trial-0000"]
-    assert sender._late == [*late[1:], late[0]], "the next attempt begins with another one"

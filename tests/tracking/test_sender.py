@@ -1,14 +1,11 @@
 """The sender against a real MLflow on SQLite: complete and nested runs with the right statuses."""
 
 import math
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from mlflow import MlflowClient
 
 from mtcon_ray.records.events import Artifact, Ended, Reopened, Reported, Started
 from mtcon_ray.tracking.sender import Sender
@@ -93,22 +90,6 @@ def test_statuses_are_true_and_taken_back_by_reopen(
     assert sweep.steps("trial-0000") == [1, 2]
 
 
-def test_eight_trials_one_after_the_other_while_it_sends(sweep: "Sweep") -> None:
-    parent = sweep.begin()
-    with sweep.sending() as sender:
-        for number in range(8):
-            trial = sweep.begin(f"trial-{number:04d}")
-            for epoch in range(1, 6):
-                trial.append(Reported(epoch=epoch, metrics={"loss": 1.0 / epoch, "lr": 0.1}))
-            trial.append(Ended(status="FINISHED", tags={}))
-        parent.append(Ended(status="FINISHED", tags={}))
-    for number in range(8):
-        assert sweep.steps(f"trial-{number:04d}") == [1, 2, 3, 4, 5]
-        assert sweep.run(f"trial-{number:04d}").info.status == "FINISHED"
-    assert sweep.run().info.status == "FINISHED"
-    assert 0 < sender.cpu_seconds < 60
-
-
 def test_offline_sweep_is_sent_whole_afterwards(sweep: "Sweep") -> None:
     parent = sweep.begin()
     for number in range(3):
@@ -129,64 +110,6 @@ def test_offline_sweep_is_sent_whole_afterwards(sweep: "Sweep") -> None:
     assert sweep.run().info.status == "FINISHED"
 
 
-def test_signal_marks_open_runs_at_once_and_resume_takes_it_back(sweep: "Sweep") -> None:
-    sweep.begin()
-    done = sweep.begin("trial-0000")
-    done.append(Ended(status="FINISHED", tags={}))
-    trials = [sweep.begin(f"trial-{number:04d}") for number in range(1, 6)]
-    with sweep.sending() as sender:
-        assert sender.drain(PATIENCE_SECONDS)
-        begin = time.monotonic()
-        assert sender.mark_killed() == 6
-        assert time.monotonic() - begin < 2
-        assert sender.mark_killed() == 0
-    assert sweep.run().info.status == "KILLED"
-    assert sweep.run("trial-0000").info.status == "FINISHED"
-    assert sweep.run("trial-0005").info.status == "KILLED"
-    # The driver is killed before it writes an end; on resume one of the trials continues.
-    trials[0].append(Reported(epoch=1, metrics={"loss": 1.0}))
-    with sweep.sending():
-        pass
-    assert sweep.run("trial-0001").info.status == "RUNNING"
-    assert sweep.run("trial-0005").info.status == "KILLED"
-
-
-def test_an_end_that_is_sent_meanwhile_stays(
-    sweep: "Sweep", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Eight threads wait for the server while the ninth trial's end is sent."""
-    go_on, busy = threading.Event(), threading.Semaphore(0)
-
-    class Slow(MlflowClient):
-        def set_terminated(
-            self, run_id: str, status: str | None = None, end_time: int | None = None
-        ) -> None:
-            if status == "KILLED":
-                busy.release()
-                go_on.wait()
-            super().set_terminated(run_id, status, end_time)
-
-    monkeypatch.setattr("mtcon_ray.tracking.runs.open_client", Slow)
-    sweep.begin()
-    trials = [sweep.begin(f"trial-{number:04d}") for number in range(9)]
-    sender = Sender(sweep.folder, sweep.uri, sweep.experiment)
-    sender.attempt()
-    monkeypatch.setattr("mtcon_ray.tracking.sender.KILL_SECONDS", 0.0)
-    assert sender.mark_killed() == 0
-    assert not busy.acquire(timeout=0.5), "no run is marked after the limit"
-    monkeypatch.setattr("mtcon_ray.tracking.sender.KILL_SECONDS", PATIENCE_SECONDS)
-    with ThreadPoolExecutor(1) as pool:
-        marked = pool.submit(sender.mark_killed)
-        for _ in range(8):
-            assert busy.acquire(timeout=PATIENCE_SECONDS)
-        trials[0].append(Ended(status="FINISHED", tags={}))
-        sender.attempt()
-        go_on.set()
-        assert marked.result() == 9
-    assert sweep.run("trial-0000").info.status == "FINISHED"
-    assert sweep.run().info.status == "KILLED"
-
-
 def test_a_last_line_without_an_end_is_not_waited_for(sweep: "Sweep") -> None:
     with sweep.begin().path.open("ab") as file:
         file.write(b'{"kind": "rep')
@@ -199,7 +122,6 @@ def test_a_last_line_without_an_end_is_not_waited_for(sweep: "Sweep") -> None:
 def test_nothing_happens_without_a_connection(sweep: "Sweep") -> None:
     """The constructor and all queries are cheap and safe at any time, also in a signal handler."""
     sender = Sender(sweep.folder, sweep.uri, sweep.experiment)
-    assert sender.mark_killed() == 0
     assert (sender.run_ids(), sender.pending()) == ({}, 0)
     sweep.begin()
     assert sender.pending() == 1

@@ -1,9 +1,7 @@
 """The server of compose.yaml under a team's load, on a real PostgreSQL."""
 
-import http.client
 import json
 import os
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,16 +12,12 @@ import pytest
 from mtcon_ray.records.events import Artifact
 from tests.docker.team import BUCKET, Team
 from tests.tracking.conftest import Sweep
-from tests.tracking.writers import EPOCHS, METRICS, TRIALS, all_at_once, lost_or_doubled
-from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = [
     pytest.mark.mlflow,
     # MLflow 3.17.2 itself uses SQLAlchemy's deprecated `noload` loader.
     pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning"),
 ]
-
-WRITERS = 16
 
 
 @pytest.fixture(scope="module")
@@ -35,31 +29,6 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
         yield team
     finally:
         team.stop()
-
-
-@pytest.mark.soak
-def test_sixteen_writers_lose_nothing(team: Team, tmp_path: Path) -> None:
-    """Every metric of every epoch arrives once, counted by the client and in the database."""
-    folders = [tmp_path / "sweeps" / f"sweep-{number}" for number in range(WRITERS)]
-    assert all_at_once(folders, team.uri) == [(0, None)] * WRITERS
-    assert lost_or_doubled(folders, team.uri) == []
-    rows = team.postgres.query("SELECT count(*) FROM metrics")
-    assert int(rows) == WRITERS * TRIALS * EPOCHS * METRICS
-    assert team.postgres.query("SELECT DISTINCT status FROM runs") == "FINISHED"
-
-
-def test_a_connection_outlives_a_sender_s_pause(team: Team) -> None:
-    """By default uvicorn closes idle connections after 5 s, possibly while a sender writes."""
-    connection = http.client.HTTPConnection(
-        team.uri.removeprefix("http://"), timeout=PATIENCE_SECONDS
-    )
-    for pause in (0.0, 6.0):
-        time.sleep(pause)
-        connection.request("GET", "/health")
-        connection.auto_open = 0  # no reconnection from now on
-        with connection.getresponse() as response:
-            assert response.read() == b"OK"
-    connection.close()
 
 
 def test_artifacts_go_through_the_server(team: Team, tmp_path: Path) -> None:

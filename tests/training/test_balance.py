@@ -17,8 +17,7 @@ from mtcon_ray.spec.problem import MISSING
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec
 from mtcon_ray.training.batches import Batches
 from mtcon_ray.training.distributed import ALONE, Ranks
-from mtcon_ray.training.trainer import Trainer
-from tests.training.trainer.cuts import CPU, parameters, stop_before
+from tests.training.trainer.cuts import CPU
 
 SPEC: dict[str, Any] = {
     "name": "balanced",
@@ -80,28 +79,6 @@ def test_each_worker_makes_its_share_of_the_same_batch(dataset: Dataset) -> None
     assert torch.equal(torch.cat([x for x, _ in parts]), x_NCHW)
     for _, seen in parts:
         assert all(torch.equal(seen.labels[t], batch.labels[t]) for t in batch.labels)
-
-
-def test_a_cut_training_ends_bit_equal(dataset: Dataset, tmp_path: Path) -> None:
-    """Two tasks take turns; the training is cut within its second epoch."""
-    both = spec(balance=["shape", "colour"])
-
-    def start(folder: str, **options: Any) -> Trainer:
-        run = Trainer(both, dataset, tmp_path / folder, device=CPU, **options)
-        run.resume()
-        return run
-
-    whole = start("whole")
-    list(whole)
-    list(start("cut", should_stop=stop_before(5)))
-    again = start("cut")
-    assert again.step == 5
-    missing, *counts = counts_of(again._batches, 6, dataset).tolist()
-    assert missing == 0
-    assert max(counts) - min(counts) <= 1
-    list(again)
-    one, other = parameters(whole), parameters(again)
-    assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_the_plan_says_how_many_images_are_left_out(dataset: Dataset, tmp_path: Path) -> None:

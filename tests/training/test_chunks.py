@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.multiprocessing.spawn import spawn
 
 from mtcon_ray.data.batch import Batch
-from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.errors import SpecError
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
@@ -23,7 +22,6 @@ from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.training.distributed import ALONE, Ranks, parallelise
 from mtcon_ray.training.optimizer import make_optimizer
 from mtcon_ray.training.step import Learner, compute_gradients, update
-from mtcon_ray.training.trainer import Trainer
 from tests.problems import problem
 
 NUM_ITEMS, WORLD = 8, 2
@@ -176,28 +174,6 @@ RAW: dict[str, Any] = {
     "train": {"epochs": 2, "batch_size": 16, "chunk_size": 6, "precision": "float32"},
     "evaluate": {"every": 2, "bootstrap": 10},
 }
-
-
-def test_a_cut_training_in_chunks_ends_bit_equal(tmp_path: Path) -> None:
-    """In each step the views of each chunk are made twice and must be equal."""
-    spec = parse_spec(RAW)
-    dataset = open_dataset(spec.data, view_size=16, store=tmp_path / "store")
-
-    def start(folder: str, should_stop: Callable[[], bool] = lambda: False) -> Trainer:
-        device = torch.device("cpu")
-        run = Trainer(spec, dataset, tmp_path / folder, device=device, should_stop=should_stop)
-        run.resume()
-        return run
-
-    whole = start("whole")
-    list(whole)
-    steps = iter([False, False, False, True])
-    list(start("cut", lambda: next(steps)))
-    again = start("cut")
-    assert again.step == 3
-    list(again)
-    for name, value in whole.network.state_dict().items():
-        assert torch.equal(again.network.state_dict()[name], value), name
 
 
 def test_moments_of_the_whole_batch_are_refused_with_chunks() -> None:

@@ -154,29 +154,6 @@ def test_images_that_are_kept_come_in_the_order_of_the_rows() -> None:
     assert feed(np.array([8, 1, 5]), later=NONE).tolist() == kept[[8, 1, 5]].tolist()
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_a_gpu_s_convolutions_are_chosen_by_trying(
-    device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """cuDNN's benchmark mode pays off because every step has the same shapes."""
-    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
-    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda *given: None)
-    settle(torch.device(device))
-    assert torch.backends.cudnn.benchmark is (device == "cuda")
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_images_are_kept_on_a_gpu_that_has_room() -> None:
-    """The rows are returned without another copy."""
-    device = torch.device("cuda")
-    images = np.random.default_rng(0).integers(0, 256, (9, 2, 2, 3), dtype=np.uint8)
-    feed = ImageFeed(images, np.array([1, 3, 5, 8]), device)
-    images_then = images.copy()
-    images[:] = 0
-    found = feed(np.array([8, 1, 5]), later=NONE)
-    assert found.cpu().numpy().tolist() == images_then[[8, 1, 5]].tolist()
-
-
 @pytest.mark.parametrize(
     "error",
     [

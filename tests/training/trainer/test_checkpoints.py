@@ -243,22 +243,6 @@ def test_a_lost_best_network_starts_the_training_anew(
     assert run.report()
 
 
-@pytest.mark.usefixtures("each_epoch")
-def test_two_damaged_checkpoints_start_the_training_anew(
-    begin: Callable[..., Trainer], whole: Trainer, tmp_path: Path
-) -> None:
-    killed = iter(begin(tmp_path))
-    next(killed), next(killed)
-    for name in ("last.pt", "last.previous.pt"):
-        (tmp_path / name).write_bytes(b"")
-    run = begin(tmp_path)
-    damage = run.resume()
-    assert run.step == 0
-    assert damage is not None
-    assert damage.endswith("the training starts from scratch")
-    check_same_end(run, list(run), whole)
-
-
 def test_a_checkpoint_with_values_of_another_kind_is_refused(
     start: Callable[..., Trainer], tmp_path: Path
 ) -> None:

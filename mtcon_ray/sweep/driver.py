@@ -244,7 +244,7 @@ class _Sweep:
         discard_leftovers(self.study, self.record)
         if self.retention:
             self.retention.finish()
-            self.record.send_kept(named_trials(self.study))
+        self.record.send_kept(named_trials(self.study))  # also after a kill at a trial's end
         tags = {}
         ended = sum(trial.state in ENDS for trial in named_trials(self.study))
         if ended < (planned := self.plan.num_trials) and (limit := self.limits.exceeded):

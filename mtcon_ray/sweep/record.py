@@ -46,7 +46,7 @@ class SweepRecord:
         )
 
     def end(self, status: str, report: Path | None, **tags: str) -> None:
-        """Writes the sweep's end event, after the winner's scores and the report's files.
+        """Writes the winner's scores, the sweep's end event and the report's files.
 
         With a report the winner is named in tags, which the MLflow UI shows in its table of sweeps.
         """
@@ -58,10 +58,11 @@ class SweepRecord:
             self._report_scores(scores, sum(trial.status.is_final for trial in results.trials))
             if report:
                 tags |= {"mtcon.winner": winner.name, "mtcon.winner.value": f"{winner.value:.4f}"}
-        for file in sorted(report.parent.iterdir()) if report else ():
-            self.parent.append(Artifact(path=str(file), to="report"))
         note = describe_sweep(results, ended=report is not None)
         self.parent.append(Ended(status=status, tags=tags, note=note))
+        # After the end: events are sent in order, and a store of files may not answer.
+        for file in sorted(report.parent.iterdir()) if report else ():
+            self.parent.append(Artifact(path=str(file), to="report"))
 
     def _report_scores(self, scores: dict[str, float], num_ended: int) -> None:
         """Writes the winner's scores, with the number of ended trials as their step.
@@ -103,9 +104,6 @@ class SweepRecord:
         Removes its resume state unless the trial was interrupted.
         """
         spool, folder = self.spool(trial), self.checkpoints(trial)
-        # With `storage.keep` a network may be removed before it is sent, see `send_kept`.
-        if self.spec.storage.keep is None:
-            self._send_files(spool, folder, outcome)
         tags: dict[str, str] = {}
         values = self.values(trial)
         epoch = selected_epoch(values, self.spec.evaluate.select)
@@ -119,6 +117,9 @@ class SweepRecord:
         # After the end event: else a kill in between would restart the trial from epoch 1.
         if outcome is not Status.INTERRUPTED:
             discard_resume_state(folder)
+        # With `storage.keep` a network may be removed before it is sent, see `send_kept`.
+        if self.spec.storage.keep is None:
+            self._send_files(spool, folder, outcome)
 
     def send_kept(self, trials: Iterable[FrozenTrial]) -> None:
         """Records the files of ended trials as artifacts, once, if their network still exists."""

@@ -204,12 +204,12 @@ class _Training:
 
     def _record_end(self, status: Status, tags: dict[str, str]) -> None:
         try:
-            if self.spec.tracking.sends_files_of(status):
-                for file in kept_files(self.folder):
-                    self.log.append(Artifact(path=str(file), to="checkpoints"))
             self.log.append(Ended(status=status.mlflow, tags=tags))
             if status == Status.FINISHED:
                 discard_resume_state(self.folder)
+            if self.spec.tracking.sends_files_of(status):
+                for file in kept_files(self.folder):
+                    self.log.append(Artifact(path=str(file), to="checkpoints"))
         except StorageError as error:
             if status == Status.FINISHED:
                 raise StorageError(f"{error}; {self.to_go_on}") from error

@@ -8,7 +8,6 @@ from mtcon_ray.base.paths import parent_log
 from mtcon_ray.errors import TrackingError
 from mtcon_ray.records.event_log import identity
 from mtcon_ray.tracking.mlflow_server import (
-    IDENTITY,
     PARENT,
     HeldError,
     check_experiment,
@@ -46,7 +45,7 @@ def tracked_runs(
     client = open_client(uri)
     from mlflow.exceptions import MlflowException
 
-    from mtcon_ray.tracking.runs import PARENT, find_runs
+    from mtcon_ray.tracking.runs import find_runs
 
     found: dict[str, list[Any]] = {}
     problem = None

@@ -1,4 +1,4 @@
-"""Inputs and reference values of the self-supervised losses (case D), and random rows."""
+"""Inputs and reference values of cases A and D, and random rows."""
 
 import json
 from pathlib import Path
@@ -19,6 +19,19 @@ MATRICES: dict[str, list[list[float]]] = {
     "G": [[1, 0.5, 2], [0.2, 1, 0.8], [1.5, 1, 0.1], [1, 0, 1]],
     "queue": [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, -1, 0], [-1, 0, 1]],
 }
+
+
+def at_angles(degrees_VB: list[list[float]]) -> Tensor:
+    """Returns rows z_BVD on the unit circle."""
+    angle_BV = torch.tensor(degrees_VB, dtype=torch.float64).T.deg2rad()
+    return torch.stack([angle_BV.cos(), angle_BV.sin()], dim=2)
+
+
+def case_a(*tasks: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Returns rows [B, V, 2] and labels of two tasks."""
+    angles, labels = VALUES["A"]["angles_by_head"], VALUES["A"]["labels_by_task"]
+    z_by_task = dict(zip(tasks, map(at_angles, angles), strict=True))
+    return z_by_task, dict(zip(tasks, map(torch.tensor, labels), strict=True))
 
 
 def raw(name: str) -> Tensor:

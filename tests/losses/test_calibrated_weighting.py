@@ -11,7 +11,7 @@ from mtcon_ray.losses.calibrated_weighting import CalibratedVariance
 from mtcon_ray.losses.contrastive import Range, contrast
 from mtcon_ray.losses.positives import EqualLabel, OwnView, Relation
 from mtcon_ray.losses.soft_positives import LabelSets, Near
-from tests.losses.test_contrastive import random_rows
+from tests.losses.cases import random_rows
 
 # Balanced classes, unbalanced classes, many classes; the last item has no label.
 LABELS = ([0, 0, 1, 1, -1], [0, 0, 0, 0, 1, -1], [0, 1, 2, 3, 4, 4, 0, -1])
@@ -75,18 +75,6 @@ def test_the_ceiling_is_the_loss_of_equal_embeddings(tau: float) -> None:
         assert loss.item() == pytest.approx(math.log(9), rel=1e-12)
 
 
-def optimised(relation: Relation, num_items: int, tau: float) -> tuple[float, Range]:
-    """Returns the loss after descent on free embeddings, without an encoder, and its range."""
-    z = random_rows(num_items, 2, 32, seed=0).requires_grad_()
-    optimizer = torch.optim.Adam([z], lr=0.05)
-    for _ in range(200):
-        optimizer.zero_grad()
-        loss, bounds = measured(torch.nn.functional.normalize(z, dim=2), relation, tau)
-        loss.backward()
-        optimizer.step()
-    return loss.item(), bounds
-
-
 def excess(loss: float, bounds: Range) -> float:
     return (loss - bounds.floor.item()) / (bounds.ceiling - bounds.floor).item()
 
@@ -98,41 +86,6 @@ def drawn_numbers(num_items: int) -> Tensor:
 def drawn_sets(num_items: int, num_labels: int, share: float = 0.4) -> Tensor:
     generator = torch.Generator().manual_seed(2)
     return (torch.rand(num_items, num_labels, generator=generator) < share).long()
-
-
-@pytest.mark.parametrize("num_classes", [2, 4, 8])
-def test_free_embeddings_of_classes_reach_the_floor(num_classes: int) -> None:
-    loss, bounds = optimised(EqualLabel(torch.arange(16) % num_classes), 16, 0.1)
-    assert excess(loss, bounds) == pytest.approx(0, abs=0.003)
-
-
-@pytest.mark.parametrize(("labels", "least"), [
-    ([*range(8), *range(8), *[-1] * 16], -0.025),  # rows without a label lie opposite to all
-    ([*[0] * 12, 1, 2, 3, 4], -0.129),  # the small classes lie opposite to the large one
-])  # fmt: skip
-def test_the_floor_is_no_bound_of_some_classes_at_a_warm_temperature(
-    labels: list[int], least: float
-) -> None:
-    relation = EqualLabel(torch.tensor(labels))
-    assert excess(*optimised(relation, len(labels), 1.0)) == pytest.approx(least, abs=0.001)
-    assert excess(*optimised(relation, len(labels), 0.1)) == pytest.approx(0, abs=0.003)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("tau", [0.1, 0.5, 2.0])
-@pytest.mark.parametrize("relation", [
-    Near(drawn_numbers(16), bandwidth=0.2),
-    Near(drawn_numbers(16), bandwidth=0.5),
-    Near(drawn_numbers(16).sign(), bandwidth=0.2),
-    LabelSets(drawn_sets(16, 8), threshold=0.3),
-    LabelSets(drawn_sets(16, 3), threshold=0.0),
-])  # fmt: skip
-def test_free_embeddings_of_graded_positives_never_fall_below_the_floor(
-    relation: Relation, tau: float
-) -> None:
-    loss, bounds = optimised(relation, 16, tau)
-    assert bounds.ceiling > bounds.floor
-    assert -1e-9 < excess(loss, bounds) < 1
 
 
 @pytest.mark.parametrize("relation", [

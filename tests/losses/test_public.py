@@ -1,9 +1,7 @@
 """The public loss functions: reference values, options, other libraries, invalid input."""
 
-import json
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,18 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtcon_ray.losses import mtcon, multisupcon, nt_xent, small_batch, supcon
-
-VALUES = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
-
-
-def case_a() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Returns rows [B, V, 2] and labels of tasks "1" and "2"."""
-    z_by_task, labels_by_task = {}, {}
-    for i, degrees_VB in enumerate(VALUES["A"]["angles_by_head"]):
-        angle_BV = torch.tensor(degrees_VB, dtype=torch.float64).T.deg2rad()
-        z_by_task[str(i + 1)] = torch.stack([angle_BV.cos(), angle_BV.sin()], dim=2)
-        labels_by_task[str(i + 1)] = torch.tensor(VALUES["A"]["labels_by_task"][i])
-    return z_by_task, labels_by_task
+from tests.losses.cases import VALUES, case_a
 
 
 def value(loss: Tensor | dict[str, Tensor]) -> float:
@@ -33,7 +20,7 @@ def value(loss: Tensor | dict[str, Tensor]) -> float:
 
 @pytest.mark.parametrize("tau", ["0.1", "0.5", "1.0"])
 def test_values_of_case_a(tau: str) -> None:
-    z_by_task, labels_by_task = case_a()
+    z_by_task, labels_by_task = case_a("1", "2")
     known, temperature = VALUES[f"A_tau{tau}"], float(tau)
     total = mtcon(z_by_task, labels_by_task, temperature=temperature)
     assert value(total) == pytest.approx(known["mtcon_s_mean"], rel=1e-6)
@@ -49,14 +36,14 @@ def test_values_of_case_a(tau: str) -> None:
 
 @pytest.mark.parametrize("key", ["(0.0, 0.0)", "(0.5, -0.25)", "(1.656676, 2.523566)"])
 def test_weighted_values_of_case_a(key: str) -> None:
-    z_by_task, labels_by_task = case_a()
+    z_by_task, labels_by_task = case_a("1", "2")
     s = [torch.tensor(float(x), dtype=torch.float64) for x in key.strip("()").split(",")]
     total = mtcon(z_by_task, labels_by_task, temperature=0.1, log_variance={"1": s[0], "2": s[1]})
     assert value(total) == pytest.approx(VALUES[f"A_weighted_s={key}"]["mtcon"], rel=1e-6)
 
 
 def test_none_gives_each_task_s_weighted_anchors_and_temperatures_may_differ() -> None:
-    z_by_task, labels_by_task = case_a()
+    z_by_task, labels_by_task = case_a("1", "2")
     s = {"1": torch.tensor(0.5), "2": torch.tensor(-0.25)}
     each = mtcon(
         z_by_task,
@@ -129,7 +116,7 @@ def test_labels_may_be_of_any_type_of_whole_numbers(
 
 
 def test_sums_over_anchors_have_the_value_of_case_a() -> None:
-    z_by_task, labels_by_task = case_a()
+    z_by_task, labels_by_task = case_a("1", "2")
     s = {"1": torch.tensor(0.5).double(), "2": torch.tensor(-0.25).double()}
     total = value(
         mtcon(z_by_task, labels_by_task, temperature=0.1, log_variance=s, reduction="sum")
@@ -202,7 +189,7 @@ def test_a_log_variance_with_a_dimension_is_named_with_its_task(
     reduction: str, shape: list[int]
 ) -> None:
     """[T, 1] would broadcast against the losses [T]."""
-    z, labels = case_a()
+    z, labels = case_a("1", "2")
     s = {"1": torch.tensor(0.5), "2": torch.zeros(shape)}
     message = rf"log_variance\['2'\] must have shape \[\], got \{shape}; use .squeeze"
     with pytest.raises(ValueError, match=message):
@@ -211,7 +198,7 @@ def test_a_log_variance_with_a_dimension_is_named_with_its_task(
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_a_task_without_labels_adds_no_log_variance(reduction: str) -> None:
-    z, labels = case_a()
+    z, labels = case_a("1", "2")
     labels["2"] = torch.full_like(labels["2"], -1)
     s = {task: torch.tensor(0.5).double().requires_grad_() for task in z}
     loss = mtcon(z, labels, temperature=0.1, log_variance=s, reduction=reduction)
@@ -222,12 +209,15 @@ def test_a_task_without_labels_adds_no_log_variance(reduction: str) -> None:
     assert of_task_2 == 0
 
 
+Z_BVD = case_a("1", "2")[0]["1"]
 OF_TEMPERATURE: dict[str, Callable[[Tensor], Any]] = {
-    "nt_xent": lambda t: nt_xent(case_a()[0]["1"], temperature=t),
-    "supcon": lambda t: supcon(case_a()[0]["1"], LABELS, temperature=t),
-    "mtcon": lambda t: mtcon(*case_a(), temperature=t),
-    "mtcon of tasks": lambda t: mtcon(*case_a(), temperature={"1": torch.tensor(0.1), "2": t}),
-    "multisupcon": lambda t: multisupcon(case_a()[0]["1"], SETS, temperature=t, threshold=0.3),
+    "nt_xent": lambda t: nt_xent(Z_BVD, temperature=t),
+    "supcon": lambda t: supcon(Z_BVD, LABELS, temperature=t),
+    "mtcon": lambda t: mtcon(*case_a("1", "2"), temperature=t),
+    "mtcon of tasks": lambda t: mtcon(
+        *case_a("1", "2"), temperature={"1": torch.tensor(0.1), "2": t}
+    ),
+    "multisupcon": lambda t: multisupcon(Z_BVD, SETS, temperature=t, threshold=0.3),
 }
 
 

@@ -28,11 +28,6 @@ def dot(x: Tensor, y: Tensor) -> float:
     return math.fsum(a * b for a, b in zip(x.tolist(), y.tolist(), strict=True))
 
 
-def log_sum(logits: list[float]) -> float:
-    top = max(logits)
-    return top + math.log(math.fsum(math.exp(x - top) for x in logits))
-
-
 def mean(values: list[float]) -> float:
     return math.fsum(values) / len(values)
 
@@ -62,19 +57,6 @@ def test_barlow_twins_has_the_values_of_case_d() -> None:
     expected = torch.tensor(known["C_biased"], dtype=torch.float64)
     torch.testing.assert_close(c_DD, expected, rtol=1e-6, atol=1e-12)
     assert barlow_twins(z).item() == pytest.approx(0.688596, abs=5e-7)
-
-
-@repeatedly
-@given(N=st.integers(1, 5), K=st.integers(1, 6), D=widths, seed=seeds, tau=temperatures)
-def test_moco_is_its_equation(N: int, K: int, D: int, seed: int, tau: float) -> None:
-    query, key = random_rows(2, N, D, seed=seed)
-    queue = random_rows(K, D, seed=seed + 1)
-    terms = []
-    for q, k in zip(query, key, strict=True):
-        logits = [dot(q, k) / tau, *(dot(q, n) / tau for n in queue)]
-        terms.append(log_sum(logits) - logits[0])
-    expected = pytest.approx(mean(terms), rel=1e-9, abs=1e-9)
-    assert moco(query, key, queue, temperature=tau).item() == expected
 
 
 @repeatedly

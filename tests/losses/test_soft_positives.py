@@ -1,8 +1,6 @@
 """Soft positives against pairs compared one by one, and the reference values of case C."""
 
-import json
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -10,28 +8,16 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mtcon_ray.losses import multisupcon, nt_xent, soft_positives, supcon
-from mtcon_ray.losses.positives import EqualLabel, Relation
+from mtcon_ray.losses import multisupcon, soft_positives
+from mtcon_ray.losses.positives import Relation
 from mtcon_ray.losses.soft_positives import LEAST_WEIGHT, LabelSets, Near
-from tests.losses.cases import contrastive
+from tests.losses.cases import VALUES, at_angles, contrastive, random_rows
 
-VALUES = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
 SETS = torch.tensor(
     [[1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0], [0, 0, 0, 0, 1, 1], [1, 1, 1, 0, 1, 0]]
 )
 exhaustively = settings(deadline=None, derandomize=True, max_examples=80)
 Pair = tuple[float, bool]
-
-
-def case_a_head_1() -> Tensor:
-    angle_VB = torch.tensor(VALUES["A"]["angles_by_head"][0], dtype=torch.float64).deg2rad()
-    return torch.stack([angle_VB.cos(), angle_VB.sin()], dim=2).transpose(0, 1)
-
-
-def unit_rows(B: int, V: int, D: int = 3, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    z_BVD = torch.randn(B, V, D, generator=generator, dtype=torch.float64)
-    return torch.nn.functional.normalize(z_BVD, dim=2)
 
 
 def overlap(a: list[int], b: list[int]) -> tuple[int, int, bool]:
@@ -91,7 +77,7 @@ def assert_rows_lose(z_BVD: Tensor, relation: Relation, expected: list[float]) -
 @pytest.mark.parametrize("tau", ["0.1", "0.5", "0.07"])
 def test_case_c(tau: str, c: str) -> None:
     known = VALUES[f"C_tau{tau}_c{c}"]
-    z_BVD = case_a_head_1()
+    z_BVD = at_angles(VALUES["A"]["angles_by_head"][0])
     mean, total, none = (
         multisupcon(z_BVD, SETS, reduction=reduction, temperature=float(tau), threshold=float(c))
         for reduction in ("mean", "sum", "none")
@@ -103,15 +89,6 @@ def test_case_c(tau: str, c: str) -> None:
     ones = LabelSets(SETS, threshold=float(c), similarity_weights=False)
     loss = contrastive(z_BVD, ones, temperature=float(tau))
     assert loss.item() == pytest.approx(known["ones_mean"], rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("c", "sizes"),
-    [(0, [7, 7, 7, 7]), (0.1, [5, 5, 3, 7]), (0.3, [5, 5, 1, 5]), (0.5, [5, 3, 1, 3])],
-)
-def test_numbers_of_partners_of_case_c(c: float, sizes: list[int]) -> None:
-    partners = LabelSets(SETS, threshold=c).degrees(case_a_head_1()[None])
-    assert partners.count_HB.tolist() == [sizes]
 
 
 @exhaustively
@@ -126,7 +103,7 @@ def test_numbers_of_partners_of_case_c(c: float, sizes: list[int]) -> None:
 def test_sets_lose_what_the_equation_says(
     sets: list[list[int]], V: int, percent: int, missing: str
 ) -> None:
-    z_BVD = unit_rows(len(sets), V)
+    z_BVD = random_rows(len(sets), V, 3, seed=0)
     pairs = [[pair_of_sets(a, b, percent) for b in sets] for a in sets]
     known = [any(x != -1 for x in a) for a in sets]
     expected = loop_loss(z_BVD, pairs, known, 0.2, missing)
@@ -144,7 +121,7 @@ def test_sets_lose_what_the_equation_says(
     percent=st.sampled_from([0, 30, 50, 100]),
 )
 def test_counts_lose_what_the_equation_says(sets: list[list[int]], percent: int) -> None:
-    z_BVD = unit_rows(len(sets), 2)
+    z_BVD = random_rows(len(sets), 2, 3, seed=0)
     pairs = [[pair_of_sets(a, b, percent) for b in sets] for a in sets]
     known = [any(x != -1 for x in a) for a in sets]
     expected = sum(loop_loss(z_BVD, pairs, known, 0.2, "skip"))
@@ -164,7 +141,7 @@ def test_counts_lose_what_the_equation_says(sets: list[list[int]], percent: int)
 def test_numbers_lose_what_the_kernel_says(
     numbers: list[float], V: int, bandwidth: float, missing: str
 ) -> None:
-    z_BVD = unit_rows(len(numbers), V)
+    z_BVD = random_rows(len(numbers), V, 3, seed=0)
     pairs = [[pair_of_numbers(a, b, bandwidth) for b in numbers] for a in numbers]
     known = [not math.isnan(a) for a in numbers]
     expected = loop_loss(z_BVD, pairs, known, 0.2, missing)
@@ -174,7 +151,7 @@ def test_numbers_lose_what_the_kernel_says(
 
 def test_counts_are_compared_in_blocks_of_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     sets = torch.tensor([[1, 1, 0], [0, 0, 0], [2, 1, 0], [-1, -1, -1], [-1, 1, 0], [-1, -1, -1]])
-    z_HBVD = unit_rows(6, 2)[None]
+    z_HBVD = random_rows(6, 2, 3, seed=0)[None]
     whole = LabelSets(sets, threshold=0.3, counts=True).degrees(z_HBVD)
     monkeypatch.setattr(soft_positives, "MOST_AT_ONCE", 2 * 36)
     for one, other in zip(
@@ -183,55 +160,13 @@ def test_counts_are_compared_in_blocks_of_labels(monkeypatch: pytest.MonkeyPatch
         torch.testing.assert_close(one, other)
 
 
-def test_numbers_far_apart_are_no_partners_and_equal_ones_are_classes() -> None:
-    z_BVD = unit_rows(4, 2)
-    near = Near(torch.tensor([1.0, 50.0, 1.0, 50.0]), bandwidth=0.5).degrees(z_BVD[None])
-    equal = EqualLabel(torch.tensor([0, 1, 0, 1])).degrees(z_BVD[None])
-    for one, other in zip(near, equal, strict=True):
-        torch.testing.assert_close(one, other)
-
-
-def test_a_pair_exactly_at_the_threshold_is_one() -> None:
-    """The quotient 7 / 10 in float32 is below the threshold 0.7 in float64."""
-    sets = torch.tensor([[1] * 10, [1] * 7 + [0] * 3])
-    for threshold, partners in ((0.7, 3), (0.7001, 1)):
-        counts = LabelSets(sets, threshold=threshold).degrees(unit_rows(2, 2)[None]).count_HB[0]
-        assert counts.tolist() == [partners] * 2
-
-
 @pytest.mark.parametrize("L", [3, 50, 1000])
 def test_every_fraction_of_a_union_is_compared_as_whole_numbers(L: int) -> None:
     whole = torch.ones(1, L, dtype=torch.uint8)
     for size in {1, L // 3, 2 * L // 3, L - 1}:
         part = (torch.arange(L) < size).to(torch.uint8)[None]
         relation = LabelSets(torch.cat([whole, part]), threshold=size / L)
-        assert relation.degrees(unit_rows(2, 1)[None]).count_HB.tolist() == [[1, 1]]
-
-
-def test_counts_overlap_as_weighted_jaccard() -> None:
-    """[2, 0, 1] and [1, 1, 1]: sum of minima 2, sum of maxima 4."""
-    sets, z_BVD = torch.tensor([[2, 0, 1], [1, 1, 1]]), unit_rows(2, 2)
-    partners = LabelSets(sets, threshold=0.5, counts=True).degrees(z_BVD[None])
-    assert partners.weight_HB.tolist() == [[2.0] * 2]  # the other view 1, two rows 0.5 each
-
-
-def test_empty_sets_are_equal_and_give_no_nan() -> None:
-    sets = SETS.clone()
-    sets[2] = 0
-    for c in (0.0, 0.3, 1.0):
-        assert multisupcon(case_a_head_1(), sets, temperature=0.1, threshold=c).isfinite()
-    sets[0] = 0
-    count_B = LabelSets(sets, threshold=0.3).degrees(case_a_head_1()[None]).count_HB[0]
-    assert count_B.tolist() == [3, 3, 3, 3]
-
-
-def test_threshold_one_is_supcon_on_equal_sets_and_nt_xent_on_different_ones() -> None:
-    z_BVD = unit_rows(4, 2)
-    sets, labels = SETS[[0, 1, 0, 2]], torch.tensor([0, 1, 0, 2])
-    loss = multisupcon(z_BVD, sets, temperature=0.3, threshold=1.0)
-    torch.testing.assert_close(loss, supcon(z_BVD, labels, temperature=0.3))
-    alone = multisupcon(z_BVD, SETS, temperature=0.3, threshold=1.0)
-    torch.testing.assert_close(alone, nt_xent(z_BVD, temperature=0.3))
+        assert relation.degrees(random_rows(2, 1, 3, seed=0)[None]).count_HB.tolist() == [[1, 1]]
 
 
 @pytest.mark.parametrize(
@@ -244,12 +179,12 @@ def test_threshold_one_is_supcon_on_equal_sets_and_nt_xent_on_different_ones() -
     ids=["sets", "counts", "numbers"],
 )
 def test_gradients_are_those_of_finite_differences(relation: Relation) -> None:
-    z_BVD = unit_rows(4, 2).requires_grad_()
+    z_BVD = random_rows(4, 2, 3, seed=0).requires_grad_()
     assert torch.autograd.gradcheck(lambda z: contrastive(z, relation, temperature=0.3), z_BVD)
 
 
 def test_nothing_known_is_a_loss_of_zero_with_a_gradient() -> None:
-    z_BVD = unit_rows(3, 2).requires_grad_()
+    z_BVD = random_rows(3, 2, 3, seed=0).requires_grad_()
     unknown_sets = torch.full((3, 4), 255, dtype=torch.uint8)
     for relation in (
         LabelSets(unknown_sets, threshold=0.0),
@@ -263,7 +198,7 @@ def test_nothing_known_is_a_loss_of_zero_with_a_gradient() -> None:
 
 
 def test_half_precision_is_computed_in_float32() -> None:
-    z_BVD = unit_rows(4, 2)
+    z_BVD = random_rows(4, 2, 3, seed=0)
     loss = multisupcon(z_BVD.bfloat16(), SETS, temperature=0.1, threshold=0.3)
     exact = multisupcon(z_BVD.bfloat16().double(), SETS, temperature=0.1, threshold=0.3)
     assert loss.dtype == torch.float32
@@ -286,4 +221,4 @@ def test_half_precision_is_computed_in_float32() -> None:
 def test_bad_input_is_named(changes: dict[str, object], message: str) -> None:
     good = {"label_sets": SETS, "temperature": 0.1, "threshold": 0.5}
     with pytest.raises(ValueError, match=message):
-        multisupcon(case_a_head_1(), **{**good, **changes})  # type: ignore[arg-type]
+        multisupcon(at_angles(VALUES["A"]["angles_by_head"][0]), **{**good, **changes})  # type: ignore[arg-type]

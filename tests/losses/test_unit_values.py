@@ -13,8 +13,9 @@ VALUES: dict[str, Any] = json.loads((TESTS / "unit_values.json").read_text())
 
 # Patterns of dotted keys, and the test file that compares with these values.
 TESTED = {
-    r"A\..*|B\.(angles|labels)": "losses/test_contrastive.py",  # inputs
-    r"A_tau.*\.(supcon_t\d_(mean|sum)|per_anchor_t\d|ntxent.*)": "losses/test_contrastive.py",
+    r"A\..*": "losses/cases.py",  # inputs
+    r"B\.(angles|labels)": "losses/test_contrastive.py",  # inputs
+    r"A_tau.*\.(supcon_t\d_(mean|sum)|per_anchor_t\d|ntxent.*)": "losses/test_public.py",
     r"A_tau.*\.mtcon_s_(mean|sum)": "losses/test_public.py",
     r"A_weighted_s=.*\.(mtcon|dL_ds)": "losses/test_weighting.py",
     r"A_weighted_sumred.*": "losses/test_weighting.py",
@@ -23,7 +24,8 @@ TESTED = {
     r"C_tau.*\.(mean|sum|ones_mean|nsize)": "losses/test_soft_positives.py",
     r"C_jaccard|C_counts_jaccard": "losses/test_soft_positives.py",
     r"D_.*": "losses/test_self_supervised.py",
-    r"E_.*": "losses/test_triplet.py",
+    r"E_csn.*": "methods/test_csn.py",
+    r"E_sce.*": "methods/test_scenet.py",
     r"F_.*": "losses/test_amcl.py",
     r"G\.(ce1|ce2|unweighted|kendall_s0|kendall_s|opt_.*)": "methods/test_xent.py",
 }

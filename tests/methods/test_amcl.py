@@ -69,29 +69,6 @@ def test_settings_that_are_not_given_are_those_of_the_release(form: Form) -> Non
     torch.testing.assert_close(torch.stack(list(losses.values())).sum(), expected)
 
 
-@pytest.mark.parametrize(
-    ("form", "width"),
-    [("simclr", D), ("moco", D), ("infonce", D), ("simsiam", 9), ("barlow", B)],
-)
-def test_one_network_of_128_hidden_units_serves_all_heads(form: Form, width: int) -> None:
-    """The width is that of a head's rows; in barlow, it is the batch size."""
-    method = make(form, dim=9)
-    shapes = [tuple(p.shape) for p in method.parameters()]
-    assert shapes == [(128, width), (128,), (width, 128), (width,)]
-
-
-def test_the_network_is_a_function_of_the_seed_and_leaves_the_global_state_alone() -> None:
-    torch.manual_seed(5)
-    expected = torch.rand(3)
-    torch.manual_seed(5)
-    first, second = make("simclr"), make("simclr")
-    assert torch.equal(torch.rand(3), expected)
-    other = AMCL(AMCL.Spec(), problem("shape", seed=1)).double()
-    weights = [m.temperature_net.get_parameter("0.weight") for m in (first, second, other)]
-    assert torch.equal(weights[0], weights[1])
-    assert not torch.equal(weights[0], weights[2])
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_heads_are_those_of_the_form(form: Form) -> None:
     network = make(form).make_network(Small(Small.Spec(width=4)))
@@ -118,14 +95,6 @@ def test_gauges_are_the_shares_of_temperatures_at_either_bound() -> None:
         bias.fill_(10)
     low = {name: float("min" in name) for name in names}
     assert shares_of(method(z_by_head, BATCH)) == low
-
-
-def test_only_pairs_within_one_percent_of_a_bound_are_counted() -> None:
-    temperatures = torch.tensor([0.1, 0.1009, 0.102, 0.5, 0.98, 0.991, 1, 1])
-    assert bound_shares({"instance": temperatures}, 0.1, 1.0) == {
-        "temperature_at_min/instance": 2 / 8,
-        "temperature_at_max/instance": 3 / 8,
-    }
 
 
 def test_momentum_and_queue_belong_to_the_form_moco() -> None:
@@ -196,6 +165,9 @@ def test_one_negative_per_anchor_is_warned_of(
     assert len(warnings_of(method, {}, tmp_path)) == num_warnings
 
 
-def test_a_searched_number_of_negatives_is_not_warned_of(tmp_path: Path) -> None:
-    search = {"space": {"method.top_k": {"grid": [1, 100]}}, "sampler": "grid"}
-    assert warnings_of({"name": "amcl"}, search, tmp_path) == []
+def test_only_pairs_within_one_percent_of_a_bound_are_counted() -> None:
+    temperatures = torch.tensor([0.1, 0.1009, 0.102, 0.5, 0.98, 0.991, 1, 1])
+    assert bound_shares({"instance": temperatures}, 0.1, 1.0) == {
+        "temperature_at_min/instance": 2 / 8,
+        "temperature_at_max/instance": 3 / 8,
+    }

@@ -77,14 +77,6 @@ def test_amcl_s_term_takes_the_place_of_infonce() -> None:
     assert all(p.grad is not None for p in method.parameters())
 
 
-def test_the_temperature_network_depends_on_the_seed_alone() -> None:
-    first = [p.detach() for p in make(contrast="amcl").parameters()]
-    torch.manual_seed(5)
-    again = [p.detach() for p in make(contrast="amcl").parameters()]
-    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
-    assert list(make().parameters()) == []
-
-
 def test_half_of_the_patches_of_every_view_are_hidden() -> None:
     method = make()
     network = method.make_network(ViT(ViT.Spec(patch=4, width=16, depth=1, heads=2)))
@@ -97,21 +89,6 @@ def test_half_of_the_patches_of_every_view_are_hidden() -> None:
 def test_other_encoders_are_refused_with_the_spec() -> None:
     with pytest.raises(SpecError, match=r"model.encoder.name must be vit .* got resnet18"):
         parse_spec({"name": "x", "method": {"name": "can"}})
-
-
-def test_shares_of_temperatures_at_their_bounds_are_gauged() -> None:
-    """With parameters of 0 every score is 0, and temperatures are half-way between the bounds."""
-    method = make(contrast="amcl", tau_min=0.5, tau_max=1.5)
-    for scale, at_min in ((0.0, 0.0), (1e4, 1.0)):
-        for parameter in method.temperature_net.parameters():
-            torch.nn.init.constant_(parameter, scale)
-        z_by_head = {head: z.float() for head, z in rows("instance").items()}
-        gauges = method(z_by_head, BATCH).gauges().items()
-        shares = {name: g.item() for name, g in gauges if name.startswith("temperature")}
-        assert shares == {
-            "temperature_at_min/instance": at_min,
-            "temperature_at_max/instance": 0.0,
-        }
 
 
 def test_the_lowest_temperature_is_below_the_highest() -> None:

@@ -1,7 +1,5 @@
 """The method CSN: loss, masks and their initial values, invalid settings."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +11,10 @@ from mtcon_ray.data.batch import Batch
 from mtcon_ray.methods.csn import CSN
 from mtcon_ray.methods.triplet import disjoint_masks
 from mtcon_ray.models.encoders.small import Small
+from tests.losses.cases import VALUES
 from tests.losses.test_triplet import BETA, case_e
 from tests.problems import problem
 
-VALUES = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
 TASKS = ("shape", "colour")
 
 
@@ -54,18 +52,6 @@ def test_loss_of_case_e(condition: int) -> None:
     assert total.item() == pytest.approx(known["total"], rel=1e-6)
     right = known["d_far"] > known["d_close"]
     assert {k: v.item() for k, v in output.gauges().items()} == {metrics.TRIPLET_ACCURACY: right}
-
-
-def test_each_triplet_is_compared_under_its_own_condition() -> None:
-    method = method_of(masks="fixed_disjoint", dim=2)
-    z = torch.tensor([[[0.0, 0.0], [3.0, 0.0], [0.0, 5.0]]]).expand(2, 3, 2)
-    distances = method.distances(z, batch_of(0, 1))
-    assert distances.tolist() == [
-        pytest.approx([3, 0], abs=1e-5),
-        pytest.approx([0, 5], abs=1e-5),
-    ]
-    output = method({"embedding": z}, batch_of(0, 1))
-    assert output.gauges()[metrics.TRIPLET_ACCURACY].item() == 0.5
 
 
 def test_conditions_count_the_tasks_that_have_classes() -> None:
@@ -110,13 +96,6 @@ def test_only_learned_masks_are_parameters_and_all_are_saved() -> None:
         assert ("mask" in losses) is learned
         if low is not None:
             assert beta_of(method).unique().tolist() == pytest.approx([low, 1.0])
-
-
-def test_masks_never_turn_negative() -> None:
-    method = method_of()
-    with torch.no_grad():
-        beta_of(method).fill_(-1.0)
-    assert (method.masks_of(batch_of(0, 1)) == 0).all()
 
 
 @pytest.mark.parametrize("probed", ["embedding", "encoder"])

@@ -128,14 +128,3 @@ def test_a_phase_leaves_the_other_s_parameters_alone() -> None:
     assert second["instance"] > 0
     assert second["reconstruction"] == 0
     assert {name.split(".")[0] for name in moved(network, before)} == {"encoder", "heads"}
-
-
-def test_rates_of_zero_keep_the_early_layers() -> None:
-    method, network = make(lr_by_depth=(0, 0, 1))
-    before = copies(network)
-    step(learner(method, network), 5)
-    names = moved(network, before)
-    assert {n for n in names if n.startswith("encoder.blocks.")} == {
-        n for n in before if n.startswith("encoder.blocks.2.")
-    }
-    assert "encoder.embed.weight" not in names

@@ -22,15 +22,6 @@ def make(**fields: int | float) -> MoCo:
     return MoCo(MoCo.Spec.model_validate({"queue_size": 8, **fields}), problem("shape"))
 
 
-def test_loss_is_that_of_every_query_with_the_other_view_s_key() -> None:
-    method = make(temperature=0.3)
-    z_BVD, queue = rows(0), method.queues.rows[0].double()
-    query, key = z_BVD.chunk(2, dim=2)
-    one, other = (moco(query[:, v], key[:, 1 - v], queue, temperature=0.3) for v in range(2))
-    losses = method({"instance": z_BVD}, NOBODY).losses
-    torch.testing.assert_close(losses, {"instance": (one + other) / 2})
-
-
 def test_more_views_are_averaged_over_all_other_views() -> None:
     method, z_BVD = make(), rows(0, num_views=3)
     query, key = z_BVD.chunk(2, dim=2)

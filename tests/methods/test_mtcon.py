@@ -1,8 +1,6 @@
 """The method MTCon: one head per task, weightings, temperatures, tasks of all kinds."""
 
-import json
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,40 +12,23 @@ from mtcon_ray.losses import multisupcon, nt_xent, small_batch, supcon
 from mtcon_ray.losses.soft_positives import Near
 from mtcon_ray.losses.weighting import LearnedTemperature
 from mtcon_ray.methods.mtcon import MTCon
-from tests.losses.cases import contrastive
+from tests.losses.cases import VALUES, case_a, contrastive
 from tests.problems import problem
 
-VALUES = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
 TASKS = ("shape", "colour")
 
 
-def case_a() -> tuple[dict[str, Tensor], Batch]:
-    z_by_head, labels = {}, {}
-    for i, task in enumerate(TASKS):
-        degrees_VB = VALUES["A"]["angles_by_head"][i]
-        angle_BV = torch.tensor(degrees_VB, dtype=torch.float64).T.deg2rad()
-        z_by_head[task] = torch.stack([angle_BV.cos(), angle_BV.sin()], dim=2)
-        labels[task] = torch.tensor(VALUES["A"]["labels_by_task"][i])
+def rows_and_batch() -> tuple[dict[str, Tensor], Batch]:
+    z_by_head, labels = case_a(*TASKS)
     return z_by_head, Batch(labels, num_items=4)
 
 
-@pytest.mark.parametrize("tau", ["0.1", "0.5", "1.0"])
-def test_equal_weights_have_the_values_of_case_a(tau: str) -> None:
-    method = MTCon(MTCon.Spec(temperature=float(tau), weighting="equal"), problem(*TASKS))
-    known = VALUES[f"A_tau{tau}"]
-    losses = method(*case_a()).losses
-    assert losses["shape"].item() == pytest.approx(known["supcon_t1_mean"], rel=1e-6)
-    assert losses["colour"].item() == pytest.approx(known["supcon_t2_mean"], rel=1e-6)
-    objective = method.weighting(losses).objective
-    assert objective.item() == pytest.approx(known["mtcon_s_mean"], rel=1e-6)
-
-
-def test_variance_in_the_temperature_has_the_values_of_case_a() -> None:
+def test_variance_in_the_temperature_has_the_values_of_rows_and_batch() -> None:
     method = MTCon(MTCon.Spec(temperature=0.1, weighting="temperature"), problem(*TASKS)).double()
     assert isinstance(method.weighting, LearnedTemperature)
     with torch.no_grad():
         method.weighting.log_variance.copy_(torch.tensor([1.5, 1.0]).double().log())
-    losses = method(*case_a()).losses
+    losses = method(*rows_and_batch()).losses
     known = VALUES["A_tempform_t1_sigma2=1.5"]["sup_tau_scaled"]
     assert losses["shape"].item() == pytest.approx(known, rel=1e-6)
     plain = VALUES["A_tau0.1"]["supcon_t2_mean"]
@@ -127,7 +108,7 @@ def test_a_batch_without_labels_of_a_kind_leaves_its_log_variance_alone(
 
 
 def test_a_task_may_have_its_own_temperature() -> None:
-    z_by_head, batch = case_a()
+    z_by_head, batch = rows_and_batch()
     spec = MTCon.Spec(temperature=0.5, temperature_by_task={"colour": 1.0})
     losses = MTCon(spec, problem(*TASKS))(z_by_head, batch).losses
     assert losses["shape"].item() == pytest.approx(VALUES["A_tau0.5"]["supcon_t1_mean"], rel=1e-6)

@@ -1,7 +1,5 @@
 """The method SCE-Net: loss, concepts, and the inputs of their weights."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +9,10 @@ from torch import Tensor, nn
 from mtcon_ray.base import metrics
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.methods.scenet import SCENet
+from tests.losses.cases import VALUES
 from tests.losses.test_triplet import BETA, case_e
 from tests.problems import problem
 
-VALUES = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
 TASKS = ("shape", "colour")
 
 
@@ -86,19 +84,6 @@ def test_pairs_are_weighed_without_sight_of_the_third_image() -> None:
     torch.testing.assert_close(pair.concept_weights(moved)[:, 0], pair.concept_weights(z)[:, 0])
 
 
-def test_conditions_and_labels_are_not_looked_at() -> None:
-    method = method_of()
-    z, batch = embeddings(), batch_of(5)
-    other = Batch({}, 5, condition=torch.ones(5, dtype=torch.int64))
-    losses = method({"embedding": z}, batch).losses
-    assert losses == method({"embedding": z}, other).losses
-
-
-def test_there_is_one_concept_per_task_unless_told_otherwise() -> None:
-    assert method_of().beta.shape == (2, 4)
-    assert method_of(num_concepts=5).beta.shape == (5, 4)
-
-
 def test_a_start_follows_the_seed_alone() -> None:
     torch.manual_seed(1)
     state = torch.get_rng_state()
@@ -109,14 +94,3 @@ def test_a_start_follows_the_seed_alone() -> None:
     other = SCENet(SCENet.Spec(), problem(*TASKS, seed=1)).state_dict()
     assert all(torch.equal(one[key], again[key]) for key in one)
     assert not any(torch.equal(one[key], other[key]) for key in one)
-
-
-def test_gradients_reach_masks_and_weights() -> None:
-    method = method_of(margin=50.0)
-    z = embeddings().requires_grad_()
-    losses = method({"embedding": z}, batch_of(5)).losses
-    method.weighting(losses).objective.backward()
-    for value in (z, *method.parameters()):
-        assert value.grad is not None
-        assert value.grad.isfinite().all()
-        assert (value.grad != 0).any()

@@ -1,7 +1,5 @@
 """The method cross-entropy: one task or all, equal or Kendall's weights, classifiers."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +11,10 @@ from mtcon_ray.losses.weighting import LOG_VARIANCE_BOUND, LearnedVariance
 from mtcon_ray.methods.base import MethodOutput
 from mtcon_ray.methods.xent import XEnt
 from mtcon_ray.models.encoders.small import Small
+from tests.losses.cases import VALUES
 from tests.losses.test_classification import case_g
 from tests.problems import problem
 
-VALUES = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
 TASKS = ("shape", "colour")
 
 
@@ -51,13 +49,6 @@ def test_values_of_case_g(num_views: int) -> None:
     assert objective == pytest.approx(VALUES["G"]["kendall_s"], rel=1e-6)
 
 
-def test_one_task_has_one_classifier() -> None:
-    logits, batch = case()
-    method = method_of(task="colour")
-    assert method.heads == ("colour",)
-    assert set(method({"colour": logits["colour"]}, batch).losses) == {"colour"}
-
-
 def test_classifiers_have_an_output_per_class_and_no_norm() -> None:
     network = method_of().make_network(Small(Small.Spec(width=4)))
     assert network.probed is None
@@ -82,16 +73,6 @@ def test_a_fitted_training_set_does_not_let_weights_diverge() -> None:
     assert all(w.isfinite() for w in weights.values())
 
 
-def test_a_batch_without_labels_of_a_task_leaves_its_log_variance_alone() -> None:
-    logits, batch = case()
-    batch.labels["colour"][:] = -1
-    method = method_of(weighting="kendall")
-    method.weighting(method(logits, batch).losses).objective.backward()
-    (log_variance_T,) = method.parameters()
-    assert log_variance_T.grad is not None
-    assert log_variance_T.grad.ne(0).tolist() == [True, False]
-
-
 def test_tasks_of_other_kinds_are_left_out() -> None:
     mixed = problem("shape", "price", kinds={"price": "number", "shape": "classes"})
     XEnt.Spec().check(mixed)
@@ -104,10 +85,6 @@ def test_tasks_that_it_cannot_train_on_are_refused() -> None:
     for spec, message in ((XEnt.Spec(task="price"), "price"), (XEnt.Spec(), "data.tasks")):
         with pytest.raises(ValueError, match=message):
             spec.check(problem("price", kinds={"price": "number"}))
-
-
-def test_one_view_is_enough_and_no_size_is_needed_for_a_check() -> None:
-    XEnt.Spec().check(problem(*TASKS, num_views=1, sizes={}))
 
 
 def test_a_hidden_layer_ends_in_an_embedding_as_wide_as_a_projection_head() -> None:

@@ -1,7 +1,6 @@
 """Each benchmark runs once with the smallest settings, and times only what computes the same."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -23,9 +22,8 @@ from benchmarks import (
     views,
     winner,
 )
-from benchmarks.gpu.bench import random_images
-from benchmarks.winner import Command, Job, Trial
-from mtcon_ray.losses import mtcon, nt_xent
+from benchmarks.winner import Job
+from mtcon_ray.losses import mtcon
 from mtcon_ray.models.network import build_network, projections
 from mtcon_ray.spec.run_spec import RunSpec, load_spec, parse_spec, with_values
 
@@ -95,61 +93,6 @@ def table_of_cadence() -> str:
 )  # fmt: skip
 def test_a_benchmark_runs(measure: Callable[[], str], words: str) -> None:
     assert words in measure()
-
-
-def test_a_peer_that_computes_something_else_is_not_timed() -> None:
-    z_BVD = torch.nn.functional.normalize(torch.randn(4, 2, 3), dim=2).requires_grad_()
-
-    def ours() -> torch.Tensor:
-        return nt_xent(z_BVD, temperature=0.1)
-
-    def other() -> torch.Tensor:
-        return nt_xent(z_BVD, temperature=0.11)
-
-    def same_value() -> torch.Tensor:
-        return ours().detach() + other() - other().detach()
-
-    losses.check_equal(ours, ours, [z_BVD])
-    with pytest.raises(AssertionError, match="not close"):
-        losses.check_equal(ours, other, [z_BVD])
-    with pytest.raises(AssertionError, match="gradients differ"):
-        losses.check_equal(ours, same_value, [z_BVD])
-
-
-@SOAK
-def test_a_loop_that_computes_something_else_is_not_timed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(training, "supcontrast_loss", lambda z, labels: z.square().sum())
-    spec = training.spec_of(60, "small", "float32", size=16, batch_size=16)
-    with pytest.raises(AssertionError):
-        training.check_same_step(spec, random_images(60, 16), tmp_path / "run")
-
-
-@SOAK
-def test_probes_are_not_timed_where_accuracies_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probes, "peer_accuracy", lambda *_: 0.5 / 3)
-    with pytest.raises(AssertionError, match="'shape'"):
-        probes.measure(num_images=200, encoder="small", rounds=1)
-
-
-def command(seconds: float, best: float = 0.8) -> Command:
-    """Returns a command whose trials take `seconds` each; the third one has the best accuracy."""
-    scores = {0.05: 0.5, 0.1: 0.6, 0.2: best, 0.5: 0.7}
-    trials = [
-        Trial(t, score, 105.0, 105.0 + 0.8 * seconds, 105.0 + seconds)
-        for t, score in scores.items()
-    ]
-    return Command(100.0, 106.0 + 2 * seconds, tuple(trials))
-
-
-def test_a_script_with_another_accuracy_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winner, "run_sweep", lambda *_: command(10.0))
-    monkeypatch.setattr(winner, "run_script", lambda *_: command(30.0, best=0.71))
-    assert "| a trial |" in winner.compare(JOB, rounds=1)
-    monkeypatch.setattr(winner, "run_script", lambda *_: command(30.0, best=0.9001))
-    with pytest.raises(AssertionError, match=r"accuracy=0\.9001"):
-        winner.compare(JOB, rounds=1)
 
 
 def test_the_script_trains_the_network_and_losses_of_the_sweep() -> None:

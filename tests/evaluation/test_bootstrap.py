@@ -16,13 +16,6 @@ def test_tends_to_the_binomial_deviation(n: int, right: int) -> None:
     assert accuracy_std(correct, 50_000, seed=0) == pytest.approx(expected, rel=0.015)
 
 
-def test_is_the_deviation_of_resampled_items() -> None:
-    correct = torch.arange(60) % 4 != 0
-    index = torch.randint(0, 60, (20_000, 60), generator=torch.Generator().manual_seed(0))
-    expected = correct[index].double().mean(dim=1).std().item()
-    assert accuracy_std(correct, 20_000, seed=0) == pytest.approx(expected, rel=0.03)
-
-
 def test_follows_from_its_seed() -> None:
     correct = torch.arange(100) < 70
     assert accuracy_std(correct, 1000, seed=1) == accuracy_std(correct, 1000, seed=1)

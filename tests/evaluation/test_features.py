@@ -81,20 +81,3 @@ def test_autocast_gives_float32_of_lower_precision(network: Network, images: np.
     assert rough.dtype == exact.dtype == torch.float32
     assert not torch.equal(rough, exact)
     torch.testing.assert_close(rough, exact, rtol=0.1, atol=0.1)
-
-
-def test_convolutions_are_not_chosen_by_trying(
-    network: Network, images: np.ndarray, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The last batch has a size of its own, for which cuDNN would try all algorithms again."""
-    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
-    seen, features = [], network.features
-
-    def looked(x_NCHW: torch.Tensor) -> torch.Tensor:
-        seen.append(torch.backends.cudnn.benchmark)
-        return features(x_NCHW)
-
-    monkeypatch.setattr(network, "features", looked)
-    extract_features(network, images, ROWS, VIEWS, batch_size=4, device=CPU)
-    assert seen == [False, False]
-    assert torch.backends.cudnn.benchmark

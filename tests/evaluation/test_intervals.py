@@ -296,12 +296,3 @@ def test_p_of_seeds_that_agree_by_chance_is_by_the_least_variance() -> None:
     assert p_value(apart, same, least=small) == p_value(apart, same)
     single = drawn([0.6], items_K), drawn([0.5], items_K)
     assert p_value(*single, least=small) == 0, "two systems that do not depend on a seed"
-
-
-def test_seeds_that_differ_are_drawn_for_each_system() -> None:
-    """Systems with seeds (0, 1) and (0, 1, 2) are not paired: the variation of seeds remains."""
-    right = np.random.default_rng(0).random((3, 200)) < np.array([[0.5], [0.6], [0.7]])
-    found = difference(of_classes(right[:2]), of_classes(right))
-    assert found is not None
-    assert found.value == pytest.approx(right[:2].mean() - right.mean())
-    assert found.low < found.value < found.high

@@ -142,11 +142,6 @@ def test_of_equal_scores_the_largest_penalty_is_chosen() -> None:
         )
 
 
-def test_probes_have_converged(fitted: Fit) -> None:
-    assert fitted.gradient is not None
-    assert 0 < fitted.gradient <= logistic.FINAL < CONVERGED
-
-
 def test_a_probe_that_has_not_converged_says_so(
     train: LabelledFeatures, val: LabelledFeatures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,15 +188,6 @@ def test_neither_order_nor_scale_nor_threads_move_a_prediction(
     finally:
         torch.set_num_threads(threads)
     assert (predictions(found, items(1000, seed=2)) != expected).double().mean() <= 1e-3
-
-
-def test_a_label_is_probed_alike_alone_and_beside_others(
-    train: LabelledFeatures, val: LabelledFeatures, fitted: Fit
-) -> None:
-    for label, beside in fitted.probes.items():
-        alone = fit(train.of([label]), NUM_CLASSES, PENALTIES, val=val.of([label])).probes[label]
-        assert alone.made == beside.made
-        assert torch.equal(alone.weight, beside.weight)
 
 
 def test_constant_and_repeated_features_add_nothing(train: LabelledFeatures) -> None:

@@ -10,7 +10,6 @@ import torch
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.errors import StorageError
 from mtcon_ray.evaluation.predictions import (
-    LabelPredictions,
     Predictions,
     load_predictions,
     predict,
@@ -120,11 +119,21 @@ def test_compressed_arrays_are_not_unpacked(predictions: Predictions, tmp_path: 
     assert load_predictions(path.with_name("q.npz")) is None
 
 
+class Planted:
+    """An object whose pickle makes a file when it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
 def test_a_pickle_is_not_run(tmp_path: Path) -> None:
-    bad = np.array([LabelPredictions], dtype=object)
-    arrays: dict[str, Any] = {"fingerprint": np.array("x"), "test/a/predicted": bad}
-    np.savez(tmp_path / "p.npz", **arrays)
+    planted: dict[str, Any] = {"fingerprint": np.array([Planted(tmp_path / "ran")], dtype=object)}
+    np.savez(tmp_path / "p.npz", **planted)
     assert load_predictions(tmp_path / "p.npz") is None
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize(

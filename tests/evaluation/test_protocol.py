@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.errors import DataError
@@ -13,16 +12,14 @@ from mtcon_ray.evaluation.bootstrap import accuracy_std
 from mtcon_ray.evaluation.logistic import fit
 from mtcon_ray.evaluation.neighbours import neighbours_correct
 from mtcon_ray.evaluation.probe import Probe
-from mtcon_ray.evaluation.probe_data import full_probe_rows, short_probe_rows
+from mtcon_ray.evaluation.probe_data import short_probe_rows
 from mtcon_ray.evaluation.protocol import Evaluation
-from mtcon_ray.evaluation.sgd import train_probes
 from mtcon_ray.models.network import Network
-from mtcon_ray.spec.evaluate import CONVERGED, EvaluateSpec, LabelSetsSpec, ShortProbeSpec
+from mtcon_ray.spec.evaluate import CONVERGED, EvaluateSpec, ShortProbeSpec
 from tests.evaluation.conftest import (
     CPU,
     NUM_CLASSES,
     PENALTIES,
-    SGD,
     SPEC,
     TASKS,
     VIEWS,
@@ -32,7 +29,6 @@ from tests.evaluation.conftest import (
     run_validate,
 )
 
-LABELS = (*TASKS, "brand")
 NAMES = {
     "Heel height": ("test", "heel-height"),
     "colour": ("test", "colour"),
@@ -170,44 +166,6 @@ def test_classes_behind_the_others_in_test_are_errors(network: Network, dataset:
     assert after["test/accuracy/heel-height"] == before["test/accuracy/heel-height"]
 
 
-def test_by_sgd_the_best_epoch_on_val_is_reported(network: Network, dataset: Dataset) -> None:
-    values = run_report(network, dataset, SPEC.model_copy(update={"probe": SGD}))
-    train, val, test = (features_of(network, dataset, s) for s in ("train", "val", "test"))
-    probes = train_probes(train, NUM_CLASSES, SGD, LabelSetsSpec(), seed=7, val=val)
-    assert {probe.made for probe in probes.values()} != {f"after {SGD.epochs} epochs"}
-    for label, (split, slug) in NAMES.items():
-        probe = probes[label]
-        assert isinstance(probe, Probe)
-        correct = probe.correct(test.known(label))
-        assert values[f"{split}/accuracy/{slug}"] == correct.double().mean().item()
-        assert f"{split}/knn/{slug}" in values
-    assert "probe/gradient" not in values
-
-
-def test_report_reads_each_image_once(network: Network, dataset: Dataset) -> None:
-    run_report(network, dataset)
-    assert isinstance(dataset.images, RecordedImages)
-    assert sorted(dataset.images.read) == np.flatnonzero(dataset.table.split >= 0).tolist()
-
-
-def test_images_without_any_label_are_not_read(network: Network, dataset: Dataset) -> None:
-    for label in NUM_CLASSES:
-        dataset = with_labels(dataset, label, [0, 1, 2], -1)
-    assert isinstance(dataset.images, RecordedImages)
-    run_validate(network, dataset)
-    run_report(network, dataset)
-    assert not {0, 1, 2} & set(dataset.images.read)
-
-
-def test_the_network_is_left_as_it_was(network: Network, dataset: Dataset) -> None:
-    network.train()
-    before = {name: value.clone() for name, value in network.state_dict().items()}
-    run_validate(network, dataset)
-    run_report(network, dataset)
-    assert network.training
-    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
-
-
 def test_a_label_that_a_split_lacks_is_named(network: Network, dataset: Dataset) -> None:
     no_val = with_labels(dataset, "colour", dataset.table.rows("val"), -1)
     message = r"label 'colour' must be known .* split 'val', got none of 30; raise evaluate\.short"
@@ -217,15 +175,6 @@ def test_a_label_that_a_split_lacks_is_named(network: Network, dataset: Dataset)
     run_validate(network, no_test)
     with pytest.raises(DataError, match=r"label 'brand' must be known .* split 'test', got none"):
         run_report(network, no_test)
-
-
-def test_rows_are_checked_without_images(dataset: Dataset) -> None:
-    full_probe_rows(dataset.table, LABELS)
-    for label, split in (("colour", "train"), ("Heel height", "val"), ("brand", "test")):
-        rows = np.flatnonzero(dataset.table.split == ("train", "val", "test").index(split))
-        table = with_labels(dataset, label, rows, -1).table
-        with pytest.raises(DataError, match=f"label '{label}' must be known .* split '{split}'"):
-            full_probe_rows(table, LABELS)
 
 
 def test_a_sparse_label_outside_the_short_probes_items_is_named(dataset: Dataset) -> None:

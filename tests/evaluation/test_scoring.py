@@ -5,16 +5,12 @@ import pytest
 import torch
 
 from mtcon_ray.data.labels import LabelTable
-from mtcon_ray.evaluation.logistic import fit
-from mtcon_ray.evaluation.probe import LabelledFeatures, NumberProbe, Probe, SetProbe
+from mtcon_ray.evaluation.probe import LabelledFeatures
 from mtcon_ray.evaluation.regression import train_number_probe
 from mtcon_ray.evaluation.scoring import Measurement
-from mtcon_ray.evaluation.sgd import train_probes
 from mtcon_ray.spec.evaluate import (
-    CONVERGED,
     ConvergedProbeSpec,
     EvaluateSpec,
-    LabelSetsSpec,
     ProbeSpec,
     SGDProbeSpec,
 )
@@ -64,24 +60,6 @@ def measurement(recipe: ProbeSpec, spec: EvaluateSpec) -> Measurement:
     return Measurement(TRAIN, VAL, TEST, SPLIT_OF, recipe, spec, seed=5)
 
 
-def test_converged_probes_of_all_kinds_are_those_of_each_kind_alone() -> None:
-    probes, gradient = measurement(LBFGS, EvaluateSpec()).fit(TABLE)
-    assert gradient is not None
-    assert 0 < gradient <= CONVERGED
-    classes = fit(TRAIN.of(NUM_CLASSES), NUM_CLASSES, PENALTIES, val=VAL).probes
-    sets = fit(TRAIN.of(["looks"]), {}, PENALTIES, val=VAL).probes
-    assert {type(probe) for probe in probes.values()} == {Probe, SetProbe, NumberProbe}
-    for label, alone in {**classes, **sets}.items():
-        probe = probes[label]
-        assert isinstance(probe, Probe | SetProbe)
-        assert probe.made == alone.made
-        torch.testing.assert_close(probe.weight, alone.weight, rtol=0, atol=0.02)
-    number = probes["price"]
-    assert isinstance(number, NumberProbe)
-    expected = train_number_probe("price", TRAIN, EvaluateSpec().numbers.penalties, val=VAL)
-    assert torch.equal(number.weight, expected.weight)
-
-
 def test_the_penalty_of_a_number_is_not_chosen_on_the_test_split() -> None:
     """Val and test prefer different penalties here."""
     train, val, test = numbers(8, noise=5), numbers(200, seed=1, noise=5), numbers(8, noise=5)
@@ -94,20 +72,6 @@ def test_the_penalty_of_a_number_is_not_chosen_on_the_test_split() -> None:
     assert on_val != on_test
     found = Measurement(train, val, test, {"price": "test"}, spec.probe, spec, 0).fit(table)
     assert found.probes["price"].made == on_val
-
-
-def test_probes_by_sgd_of_all_kinds_are_those_of_each_kind_alone() -> None:
-    sets = LabelSetsSpec(loss="asymmetric", ema=0.9)
-    spec = EvaluateSpec(probe=SGD, label_sets=sets)
-    probes, gradient = measurement(SGD, spec).fit(TABLE)
-    assert gradient is None
-    classes = train_probes(TRAIN.of(NUM_CLASSES), NUM_CLASSES, SGD, sets, seed=5, val=VAL)
-    looks = train_probes(TRAIN.of(["looks"]), {}, SGD, sets, seed=5, val=VAL)
-    for label, alone in {**classes, **looks}.items():
-        probe = probes[label]
-        assert isinstance(probe, Probe | SetProbe)
-        assert torch.equal(probe.weight, alone.weight)
-    assert isinstance(probes["price"], NumberProbe)
 
 
 @pytest.mark.parametrize("recipe", [LBFGS, SGD])
@@ -133,9 +97,3 @@ def test_numbers_alone_have_nothing_left_to_converge() -> None:
     assert list(probes) == ["price"]
     assert gradient == 0
     assert alone.neighbours(TABLE) == {}
-
-
-def test_neighbours_vote_on_labels_of_classes() -> None:
-    found = measurement(LBFGS, EvaluateSpec()).neighbours(TABLE)
-    assert set(found) == {"test/knn/brand", "test/knn/colour"}
-    assert found != measurement(LBFGS, EvaluateSpec(neighbours=1)).neighbours(TABLE)

@@ -109,23 +109,6 @@ def test_of_several_rates_each_label_gets_the_best_of_those_trained_alone() -> N
     assert len(taken) > 1, "the labels must differ in their best rate, or little is tested"
 
 
-def test_of_several_rates_one_must_not_diverge() -> None:
-    train, val = make_data(0), make_data(1)
-    recipe = RECIPE.model_copy(update={"lr": (1e308, 1e307)})
-    with pytest.raises(DivergedError, match=r"outputs of the probe of 'shape' .* must be finite"):
-        trained(train, recipe, seed=0, val=val)
-
-
-def test_a_label_does_not_feel_the_labels_beside_it() -> None:
-    train, val = make_data(0), make_data(1)
-    together = trained(train, RECIPE, seed=3, val=val)
-    for label in NUM_CLASSES:
-        single = train.of([label])
-        alone = trained(single, RECIPE, seed=3, val=val)[label]
-        assert alone.made == together[label].made
-        torch.testing.assert_close(alone.weight, together[label].weight, rtol=1e-12, atol=1e-12)
-
-
 def test_seed_decides_the_order_and_nothing_else_does() -> None:
     train, val = make_data(0), make_data(1)
     torch.manual_seed(1)

@@ -46,23 +46,6 @@ def test_noise_reaches_the_splits_it_is_told_to() -> None:
         assert hit[table.rows(split)].mean() == pytest.approx(0.75, abs=0.08)
 
 
-def test_noise_is_drawn_once_per_share_seed_and_column() -> None:
-    """Equal arguments give equal noise; another seed or share gives other noise."""
-    spec = drawn(label_noise={"texture": 0.5, "shape": 0.5})
-    assert (changed(spec, "texture") == changed(spec, "texture")).all()
-    table = labels_of(spec.model_copy(update={"label_noise": {}}))
-    one, other = (
-        add_label_noise(table, spec.label_noise, ("train",), seed).labels["texture"]
-        for seed in (0, 1)
-    )
-    assert (one != other).any()
-    assert (one == labels_of(spec).labels["texture"]).all()
-    alone = drawn(label_noise={"texture": 0.5})
-    assert (changed(alone, "texture") == changed(spec, "texture")).all()
-    more = changed(drawn(label_noise={"texture": 0.6}), "texture")
-    assert (changed(spec, "texture") & ~more).any()
-
-
 def noisy_table(labels: dict[str, list[int]], split: list[int]) -> LabelTable:
     """Returns a table with columns of three classes and noise on `a`."""
     table = LabelTable(
@@ -123,14 +106,6 @@ def test_an_empty_split_is_refused(files: Any) -> None:
     files.frame.loc[files.frame["split"] == "val", "split"] = "train"
     with pytest.raises(DataError, match=r"got none in val \(train 16, val 0, test 4\)"):
         labels_of(files.spec())
-
-
-def test_a_split_emptied_by_bad_images_is_refused(files: Any, tmp_path: Path) -> None:
-    """The split sizes are checked again after the images are decoded."""
-    for row in (3, 8, 13, 18):
-        (files.images / f"{row}.jpg").unlink()
-    with pytest.raises(DataError, match="got none in val"):
-        open_dataset(files.spec(max_bad_images=0.5), view_size=16, store=tmp_path / "store")
 
 
 def test_images_are_not_enlarged_unless_asked_to() -> None:
@@ -195,17 +170,6 @@ def rewritten(files: Any, spec: DataSpec) -> LabelTable:
     """Writes the changed frame to the CSV; returns the labels."""
     files.frame.to_csv(files.csv, index=False)
     return labels_of(spec)
-
-
-def test_tasks_may_be_classes_sets_and_numbers(files: Any) -> None:
-    spec = of_every_kind(files)
-    table = labels_of(spec)
-    kinds = {name: table.kind_of(name) for name in spec.tasks}
-    assert kinds == {"kind": "classes", "looks": "set", "price": "number"}
-    assert kinds == {name: spec.kind_of(name) for name in spec.tasks}
-    assert {name: table.size_of(name) for name in spec.tasks} == {"kind": 2, "looks": 2, "price": 1}
-    assert list(table.labels) == ["kind"]
-    assert all(table.known(name).all() for name in spec.tasks)
 
 
 def test_what_is_known_of_a_set_is_one_bit_at_least(files: Any) -> None:
@@ -282,3 +246,28 @@ def test_label_noise_and_top_k_are_for_classes(files: Any) -> None:
             of_every_kind(files, label_noise={task: 0.5})
     with pytest.raises(ValueError, match="held_out_top_k must go with a held-out column of cl"):
         of_every_kind(files, tasks=["kind"], held_out=["price"], held_out_top_k=2)
+
+
+def test_a_split_emptied_by_bad_images_is_refused(files: Any, tmp_path: Path) -> None:
+    """The split sizes are checked again after the images are decoded."""
+    for row in (3, 8, 13, 18):
+        (files.images / f"{row}.jpg").unlink()
+    with pytest.raises(DataError, match="got none in val"):
+        open_dataset(files.spec(max_bad_images=0.5), view_size=16, store=tmp_path / "store")
+
+
+def test_noise_is_drawn_once_per_share_seed_and_column() -> None:
+    """Equal arguments give equal noise; another seed or share gives other noise."""
+    spec = drawn(label_noise={"texture": 0.5, "shape": 0.5})
+    assert (changed(spec, "texture") == changed(spec, "texture")).all()
+    table = labels_of(spec.model_copy(update={"label_noise": {}}))
+    one, other = (
+        add_label_noise(table, spec.label_noise, ("train",), seed).labels["texture"]
+        for seed in (0, 1)
+    )
+    assert (one != other).any()
+    assert (one == labels_of(spec).labels["texture"]).all()
+    alone = drawn(label_noise={"texture": 0.5})
+    assert (changed(alone, "texture") == changed(spec, "texture")).all()
+    more = changed(drawn(label_noise={"texture": 0.6}), "texture")
+    assert (changed(spec, "texture") & ~more).any()

@@ -203,22 +203,6 @@ def test_a_disk_too_small_is_refused_before_writing(
     assert len(open_image_cache(source, 100, 8, tmp_path, None).images) == 100
 
 
-def test_room_is_asked_for_only_while_the_images_are_not_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A full disk is accepted for images that are stored, and refused for another size."""
-    source = CountingSource()
-    source.stamp = "stamp"
-    open_image_cache(source, 3, 8, tmp_path, None)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, 0))
-    check_room(source, 3, 8, tmp_path)
-    with pytest.raises(ResourceError, match="GB free"):
-        check_room(source, 3, 16, tmp_path)
-    source.stamp = None
-    with pytest.raises(ResourceError, match="GB free"):
-        check_room(source, 3, 8, tmp_path)
-
-
 def test_a_store_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     """The path of the store leads through a regular file."""
     (tmp_path / "file").write_text("")

@@ -188,27 +188,11 @@ def test_a_file_in_a_deeper_folder_is_named(files: Any, tmp_path: Path, suffix: 
     assert message.splitlines()[-1].startswith("'Photos/0.jpg' is there as 'a/photos/0.jpg': ")
 
 
-def test_another_kind_of_archive_is_refused(files: Any, tmp_path: Path) -> None:
-    (tmp_path / "images.zip").write_bytes(b"PK")
-    message = refusal(files.spec(images=str(tmp_path / "images.zip")), tmp_path)
-    assert message.endswith("images.zip; unpack another archive and name its folder")
-
-
 def test_another_column_of_paths_is_named(files: Any, tmp_path: Path) -> None:
     """The hint is also given if the wrong column has as many values as rows."""
     files.frame["file"] = files.frame["image"]
     files.frame["image"] = [f"title {row}" for row in range(20)]
     assert "did you mean image_column: 'file'?" in refusal(files.spec(), tmp_path)
-
-
-def test_a_column_of_labels_is_no_column_of_images(files: Any, tmp_path: Path) -> None:
-    message = refusal(files.spec(image_column="kind", tasks=["tone"]), tmp_path)
-    assert message.splitlines()[-1] == "did you mean image_column: 'image'?"
-
-
-def test_an_image_may_have_several_rows(files: Any) -> None:
-    files.frame["image"] = ["0.jpg"] * 12 + ["1.jpg"] * 4 + ["2.jpg"] * 4
-    assert len(labels_of(files.spec())) == 20
 
 
 @pytest.mark.parametrize(
@@ -235,3 +219,9 @@ def test_absolute_paths_that_lead_out_are_refused(files: Any, tmp_path: Path, na
     files.frame.loc[4, "image"] = name.format(files.images)
     with pytest.raises(DataError, match=r"must name files inside .*, got '/.* in row 6"):
         labels_of(files.spec())
+
+
+def test_another_kind_of_archive_is_refused(files: Any, tmp_path: Path) -> None:
+    (tmp_path / "images.zip").write_bytes(b"PK")
+    message = refusal(files.spec(images=str(tmp_path / "images.zip")), tmp_path)
+    assert message.endswith("images.zip; unpack another archive and name its folder")

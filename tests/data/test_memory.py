@@ -1,7 +1,7 @@
 """Tests of the bound on memory that threads share."""
 
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier, Lock
+from threading import Lock
 from time import sleep
 
 from mtcon_ray.data.memory import Room
@@ -25,14 +25,3 @@ def test_threads_never_take_more_than_the_room() -> None:
     assert 60 < most[0] <= 100
     with room.taken(1000):
         pass
-
-
-def test_parts_that_fit_are_taken_together() -> None:
-    room, both = Room(100), Barrier(2)
-
-    def take(_: int) -> None:
-        with room.taken(50):
-            both.wait(timeout=20)
-
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(take, range(2)))

@@ -11,7 +11,6 @@ import pytest
 
 from mtcon_ray.data.table_file import read_table_file
 from mtcon_ray.errors import DataError
-from tests.data.labels import labels_of
 
 
 def write(path: Path, **columns: Any) -> Path:
@@ -62,19 +61,6 @@ def test_a_tensor_is_no_cell(tmp_path: Path) -> None:
     tensors = pa.ExtensionArray.from_storage(kind, pa.array([[1, 2]], floats))
     pq.write_table(pa.table({"kind": ["x"], "features": tensors}), tmp_path / "labels.parquet")
     assert [*read_table_file(tmp_path / "labels.parquet").columns] == ["kind"]
-
-
-def test_labels_and_splits_are_the_csv_s(files: Any) -> None:
-    expected = labels_of(files.spec())
-    files.frame["tags"] = [["u"] if row % 2 else ["u", "v"] for row in range(20)]
-    files.frame.to_parquet(files.csv.with_suffix(".parquet"))
-    spec = files.spec(csv=str(files.csv.with_suffix(".parquet")), multi_hot={"marks": "tags"})
-    table = labels_of(spec)
-    assert table.classes == expected.classes
-    assert (table.labels["kind"] == expected.labels["kind"]).all()
-    assert (table.split == expected.split).all()
-    assert table.multi_hot_names == {"marks": ("u", "v")}
-    assert np.array_equal(table.multi_hot["marks"][:2], [[1, 1], [1, 0]])
 
 
 @pytest.mark.parametrize("content", [b"", b"image,kind\na.jpg,x\n"])

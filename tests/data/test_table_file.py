@@ -174,18 +174,6 @@ def test_words_for_nothing_and_names_alike_are_warned_of(files: Any) -> None:
     )
 
 
-def test_columns_of_lists_are_warned_of_too(files: Any) -> None:
-    files.frame["tags"] = ["red|new", "red", "Red| red", "NaN", "NA|new"] + ["new"] * 14 + [""]
-    table = labels_of(files.spec(multi_hot={"looks": "tags"}))
-    assert table.multi_hot_names["looks"] == ("NA", "NaN", "Red", "new", "red")
-    assert table.warnings[:2] == (
-        "label column 'tags': 'NA' (1 rows, first row 6), 'NaN' (1 rows, first row 5) count as "
-        "labels of their own; empty the cells whose label is missing",
-        "label column 'tags': 'Red' (1 rows, first row 4) and 'red' (3 rows, first row 2) count as "
-        "different labels; write them alike if they are one",
-    )
-
-
 @pytest.mark.parametrize(
     ("tags", "names", "message"),
     [

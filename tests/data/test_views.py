@@ -122,25 +122,10 @@ def test_every_order_of_the_colour_operations() -> None:
     assert (torch.pdist(views_RCHW.flatten(1)) > 0.01).float().mean() > 0.9
 
 
-def test_grayscale_of_some_rows() -> None:
-    parameters = replace(none_drawn(4), grayscale_R=torch.tensor([True, False, False, True]))
-    assert_as_torchvision(photographs(2), parameters, PLAIN)
-
-
 @pytest.mark.parametrize("size", [8, 24, 64])
 def test_blur_of_some_rows(size: int) -> None:
     parameters = replace(none_drawn(4), blur_R=torch.tensor([0.1, 0.0, 0.8, 2.0]))
     assert_as_torchvision(photographs(2), parameters, PLAIN.model_copy(update={"size": size}))
-
-
-@pytest.mark.parametrize("threshold", [1e-6, 0.25, 0.5, 0.9])
-def test_solarisation_of_some_rows(threshold: float) -> None:
-    """The images have black, white and gray squares; 0.5 is just below that gray."""
-    parameters = replace(none_drawn(4), solarise_R=torch.tensor([threshold, 0.0, 0.0, threshold]))
-    images = photographs(2)
-    assert_as_torchvision(images, parameters, PLAIN)
-    changed_R = make_views(images, parameters, PLAIN) != make_views(images, none_drawn(4), PLAIN)
-    assert changed_R.flatten(1).any(dim=1).tolist() == [True, False, False, True]
 
 
 @pytest.mark.parametrize(("size", "num_items"), [(24, 20), (64, 6)])

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.splits import SPLITS
@@ -79,11 +78,6 @@ def test_the_top_folders_may_be_the_splits(tmp_path: Path) -> None:
     assert places(table)["valid/ring"] == Counter(val=10)
     assert places(table)["test/disc"] == Counter(test=10)
     assert table.split_origin == "the folders test, train, valid"
-
-
-def test_a_class_may_be_called_train(tmp_path: Path) -> None:
-    table = labels(make(tmp_path, "car", "train"))
-    assert table.classes == {"shape": ("car", "train")}
 
 
 @pytest.mark.parametrize("second", ["val", "test"])
@@ -169,23 +163,6 @@ def test_hidden_and_further_folders_are_left_out_and_named(tmp_path: Path) -> No
     )
 
 
-def test_a_tar_is_read_as_a_folder_is(tmp_path: Path) -> None:
-    make(tmp_path / "images", *SHAPES)
-    with tarfile.open(tmp_path / "images.tar.gz", "w:gz") as tar:
-        tar.add(tmp_path / "images", arcname=".")
-    assert labels(tmp_path / "images.tar.gz").names == labels(tmp_path / "images").names
-
-
-def test_images_are_decoded_in_the_order_of_their_names(tmp_path: Path) -> None:
-    make(tmp_path / "images", *SHAPES)
-    spec = SOURCES["folder"].Spec.model_validate(
-        {"kind": "folder", "images": str(tmp_path / "images"), "tasks": ["shape"]}
-    )
-    data = open_dataset(spec, view_size=8, store=tmp_path / "store")
-    assert data.images[:, 0, 0, 0].tolist() == list(range(20))
-    assert data.table.names[:2] == ("disc/0.png", "disc/1.png")
-
-
 @pytest.mark.parametrize(
     ("folders", "fields", "rule"),
     [
@@ -202,12 +179,6 @@ def test_images_at_another_depth_are_refused(
         labels(make(tmp_path / "images", *folders), **fields)
 
 
-def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("")
-    with pytest.raises(DataError, match=r"must hold images \(JPEG, .*\), got .* with none"):
-        labels(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("fields", "rule"),
     [
@@ -219,3 +190,9 @@ def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
 def test_levels_must_fit_the_labels(tmp_path: Path, fields: dict[str, Any], rule: str) -> None:
     with pytest.raises(ValidationError, match=rule):
         labels(tmp_path, **fields)
+
+
+def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.raises(DataError, match=r"must hold images \(JPEG, .*\), got .* with none"):
+        labels(tmp_path)

@@ -135,14 +135,6 @@ def test_images_are_those_of_their_rows(tmp_path: Path, form: str) -> None:
     )
 
 
-def test_rows_of_a_split_lie_together(tmp_path: Path) -> None:
-    for i, split in enumerate(("train", "test", "train")):
-        write(tmp_path / "data" / f"{i}_{split}.parquet", rows(10, 10 * i))
-    data = open_dataset(spec_of(tmp_path / "data"), view_size=8, store=tmp_path / "store")
-    assert data.images[:, 0, 0, 0].tolist() == [*range(10, 20), *range(10), *range(20, 30)]
-    assert data.table.names[-1] == "train 19"
-
-
 def test_labels_are_read_without_the_package_and_without_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,25 +193,6 @@ def test_files_of_no_split_are_left_out_and_named(tmp_path: Path) -> None:
     assert set(counts(saved)) == {"train", "test"}
 
 
-def test_missing_labels(tmp_path: Path) -> None:
-    data = pa.table(
-        {
-            "picture": pa.array([{"bytes": png(i)} for i in range(4)]),
-            "label": [1, -1, None, 0],
-            "colour": ["red", None, "blue", "red"],
-        },
-        metadata={
-            "huggingface": json.dumps(
-                {"info": {"features": {"label": {"names": ["dog", "cat"], "_type": "ClassLabel"}}}}
-            )
-        },
-    )
-    pq.write_table(data, tmp_path / "a.parquet")
-    table = labels(tmp_path, tasks=["label", "colour"])
-    assert table.labels["label"].tolist() == [0, -1, -1, 1]
-    assert table.labels["colour"].tolist() == [1, -1, 0, 1]
-
-
 def test_a_row_without_bytes_is_a_bad_image(tmp_path: Path) -> None:
     """Its path is not followed: it would read any file of the machine."""
     secret = tmp_path / "secret.png"
@@ -233,14 +206,6 @@ def test_a_row_without_bytes_is_a_bad_image(tmp_path: Path) -> None:
     table = check_dataset(spec, 8, tmp_path / "store").table
     assert (table.split == -1).nonzero()[0].tolist() == [39]
     assert "first train 39: the row has no bytes of an image" in table.warnings[-1]
-
-
-def test_a_replaced_file_is_other_content(tmp_path: Path) -> None:
-    write(tmp_path / "a.parquet", rows(20))
-    before = source_of(tmp_path).content_key()
-    assert source_of(tmp_path).content_key() == before
-    write(tmp_path / "a.parquet", rows(20, 1))
-    assert source_of(tmp_path).content_key() != before
 
 
 @pytest.mark.parametrize(
@@ -269,13 +234,6 @@ def test_two_columns_of_images_need_a_name(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"one column of images, got image, mask; name it in"):
         labels(tmp_path)
     assert len(labels(tmp_path, image_column="mask")) == 20
-
-
-def test_names_with_the_separator_are_refused(tmp_path: Path) -> None:
-    data = {"image": [{"bytes": png(0)}] * 4, "tags": [["a|b"], ["c"]] * 2}
-    pq.write_table(pa.table(data), tmp_path / "a.parquet")
-    with pytest.raises(DataError, match=r"must not hold \|, which separates them, got 'a\|b'"):
-        labels(tmp_path, tasks=["tags"], multi_hot={"tags": "tags"})
 
 
 def test_two_data_sets_in_one_folder_are_refused(tmp_path: Path) -> None:
@@ -331,3 +289,45 @@ def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
         write(hub / "blobs" / name, rows(10))
         (hub / f"snapshots/1234/{name}.parquet").symlink_to(f"../../blobs/{name}")
     assert len(labels(hub / "snapshots/1234")) == 30
+
+
+def test_names_with_the_separator_are_refused(tmp_path: Path) -> None:
+    data = {"image": [{"bytes": png(0)}] * 4, "tags": [["a|b"], ["c"]] * 2}
+    pq.write_table(pa.table(data), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"must not hold \|, which separates them, got 'a\|b'"):
+        labels(tmp_path, tasks=["tags"], multi_hot={"tags": "tags"})
+
+
+def test_a_replaced_file_is_other_content(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", rows(20))
+    before = source_of(tmp_path).content_key()
+    assert source_of(tmp_path).content_key() == before
+    write(tmp_path / "a.parquet", rows(20, 1))
+    assert source_of(tmp_path).content_key() != before
+
+
+def test_missing_labels(tmp_path: Path) -> None:
+    data = pa.table(
+        {
+            "picture": pa.array([{"bytes": png(i)} for i in range(4)]),
+            "label": [1, -1, None, 0],
+            "colour": ["red", None, "blue", "red"],
+        },
+        metadata={
+            "huggingface": json.dumps(
+                {"info": {"features": {"label": {"names": ["dog", "cat"], "_type": "ClassLabel"}}}}
+            )
+        },
+    )
+    pq.write_table(data, tmp_path / "a.parquet")
+    table = labels(tmp_path, tasks=["label", "colour"])
+    assert table.labels["label"].tolist() == [0, -1, -1, 1]
+    assert table.labels["colour"].tolist() == [1, -1, 0, 1]
+
+
+def test_rows_of_a_split_lie_together(tmp_path: Path) -> None:
+    for i, split in enumerate(("train", "test", "train")):
+        write(tmp_path / "data" / f"{i}_{split}.parquet", rows(10, 10 * i))
+    data = open_dataset(spec_of(tmp_path / "data"), view_size=8, store=tmp_path / "store")
+    assert data.images[:, 0, 0, 0].tolist() == [*range(10, 20), *range(10), *range(20, 30)]
+    assert data.table.names[-1] == "train 19"

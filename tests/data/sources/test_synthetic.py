@@ -1,7 +1,5 @@
 """Tests of synthetic images: reproducible, the same at any size, with all factors visible."""
 
-from typing import get_args
-
 import numpy as np
 import pytest
 from pydantic import ValidationError
@@ -16,7 +14,6 @@ from mtcon_ray.data.synthetic_images import (
     VERSION,
     draw,
 )
-from mtcon_ray.spec.data.own import NUMBER, SET, SyntheticLabel
 
 SCENE = {"shape": "cross", "colour": "red", "texture": "plain", "tilt": "30", "mark": "disc"}
 
@@ -25,16 +22,6 @@ def drawn(**fields: object) -> DataSource:
     """Returns a source of 200 images."""
     source = SOURCES["synthetic"]
     return source(source.Spec.model_validate({"num_items": 200} | fields))
-
-
-def test_defaults_are_three_tasks_and_one_held_out_label() -> None:
-    """The spec needs no other field than `kind`."""
-    spec = SOURCES["synthetic"].Spec.model_validate({"kind": "synthetic"})
-    assert (spec.tasks, spec.held_out) == (("shape", "colour", "texture"), ("tilt",))
-
-
-def test_labels_are_the_factors_the_set_and_the_number() -> None:
-    assert get_args(SyntheticLabel) == (*FACTORS, SET, NUMBER)
 
 
 def test_a_label_that_is_no_factor_is_refused() -> None:
@@ -49,14 +36,6 @@ def test_pictures_depend_on_seed_and_row_alone() -> None:
     assert (drawn(tasks=["mark"]).decode([4, 2], 40)[0] == all_at_once[[4, 2]]).all()
     assert (drawn(seed=1).decode([4], 40)[0] != all_at_once[4]).any()
     assert len(np.unique(all_at_once.reshape(6, -1), axis=0)) == 6
-
-
-def test_the_same_scene_at_any_size() -> None:
-    """An image of 80 pixels, averaged over 2 x 2, is that of 40 pixels except at edges."""
-    large = drawn(noise=0).decode(range(8), 80)[0].astype(float)
-    small = drawn(noise=0).decode(range(8), 40)[0].astype(float)
-    reduced = large.reshape(8, 40, 2, 40, 2, 3).mean(axis=(2, 4))
-    assert np.abs(reduced - small).mean() < 4
 
 
 def test_labels_are_balanced_independent_and_split() -> None:
@@ -134,28 +113,3 @@ def test_attributes_follow_from_factors_and_size() -> None:
         assert (named[fact] == np.isin(table.labels[factor], codes)).all()
     assert (named["large"] == (table.continuous["size"] > LARGE)).all()
     assert all(0.3 < column.mean() < 0.9 for column in named.values())
-
-
-def test_the_size_is_that_of_the_drawn_object() -> None:
-    """The size correlates with the object's extent in images without nuisances."""
-    quiet = {"clutter": 0, "occlusion": 0, "noise": 0, "num_items": 300}
-    source = drawn(tasks=["shape", "texture", "size"], held_out=["tilt"], **quiet)
-    table = source.read_labels()
-    is_plain = table.labels["texture"] == FACTORS["texture"].index("plain")
-    is_box = table.labels["shape"] == FACTORS["shape"].index("rectangle")
-    rows = np.flatnonzero(is_plain & is_box)
-    sizes, lengths = table.continuous["size"][rows], []
-    for picture in source.decode(rows.tolist(), 96)[0]:
-        y, x = np.nonzero(picture.max(axis=2) > 110)
-        spread = np.cov(np.stack([x, y]))
-        lengths.append(np.sqrt(np.linalg.eigvalsh(spread)[1]))
-    assert len(rows) > 10
-    assert np.corrcoef(sizes, lengths)[0, 1] > 0.7
-    assert sizes.min() >= 0.36
-    assert sizes.max() < 0.44
-
-
-def test_sizes_follow_the_clutter_whose_draws_come_first() -> None:
-    names = {"tasks": ["size"], "held_out": []}
-    one, other = (drawn(clutter=c, **names).read_labels().continuous["size"] for c in (0, 3))
-    assert (one != other).all()

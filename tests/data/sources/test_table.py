@@ -10,10 +10,9 @@ from PIL import Image
 
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.data.decoding import decode_image
-from mtcon_ray.data.image_files import ImageFolder, UnreadableImageError
+from mtcon_ray.data.image_files import UnreadableImageError
 from mtcon_ray.data.sources import SOURCES, DataSpec
 from mtcon_ray.data.sources.base import DataSource
-from mtcon_ray.data.splits import LEFT_OUT
 from mtcon_ray.errors import DataError
 from tests.data.labels import labels_of
 
@@ -116,19 +115,6 @@ def test_paths_outside_the_images_are_refused(files: Any, name: str, packed: boo
         labels_of(files.spec(images=str(images)))
 
 
-def test_symbolic_links_may_not_leave_the_folder(files: Any, tmp_path: Path) -> None:
-    """Links to an outside file or folder are found; a link that stays inside is accepted."""
-    (tmp_path / "other").mkdir()
-    Image.new("RGB", (4, 4)).save(tmp_path / "other" / "x.jpg")
-    (files.images / "file.jpg").symlink_to(tmp_path / "other" / "x.jpg")
-    (files.images / "away").symlink_to(tmp_path / "other")
-    (files.images / "here.jpg").symlink_to(files.images / "1.jpg")
-    folder = ImageFolder(files.images)
-    assert folder.find_outside(["1.jpg", "here.jpg"]) is None
-    assert folder.find_outside(["1.jpg", "file.jpg"]) == 1
-    assert folder.find_outside(["1.jpg", "here.jpg", "away/x.jpg"]) == 2
-
-
 @pytest.mark.parametrize("suffix", [".tar", ".tar.gz"])
 def test_a_tar_holds_the_same_images_as_its_folder(files: Any, tmp_path: Path, suffix: str) -> None:
     """Members are read in place: no file is extracted."""
@@ -179,21 +165,6 @@ def test_bad_images_are_named_with_their_row(files: Any) -> None:
     assert images[4].mean() == pytest.approx(48, abs=1)
 
 
-def test_few_bad_images_are_left_out_with_a_warning(files: Any, tmp_path: Path) -> None:
-    """More than max_bad_images are an error, also if the images are decoded already."""
-    (files.images / "5.jpg").write_bytes(b"")
-    spec = files.spec(max_bad_images=0.05)
-    data = open_dataset(spec, view_size=16, store=tmp_path / "store")
-    assert data.table.split[5] == LEFT_OUT
-    assert (data.table.split != LEFT_OUT).sum() == 19
-    assert data.table.warnings == (
-        "1 images cannot be read and are left out, first row 7, 5.jpg: empty file",
-    )
-    strict = spec.model_copy(update={"max_bad_images": 0.04})
-    with pytest.raises(DataError, match=r"at most 4.00% .* got 1 of 20:\n  row 7, 5.jpg: empty"):
-        open_dataset(strict, view_size=16, store=tmp_path / "store")
-
-
 def test_the_key_follows_the_content_of_images(files: Any, tmp_path: Path) -> None:
     """The key changes with a byte, a missing file, the order and `resize`, not with a label."""
     seen = {source(files.spec()).content_key()}
@@ -214,15 +185,6 @@ def test_the_key_follows_the_content_of_images(files: Any, tmp_path: Path) -> No
     assert len(seen) == 7
 
 
-def test_a_signature_is_given_only_of_settled_files(files: Any) -> None:
-    """A file that has just changed has none: it could change again with the same time stamp."""
-    folder = ImageFolder(files.images)
-    assert folder.signature(["0.jpg"]) is None
-    missing = folder.signature(["missing.jpg"])
-    assert missing is not None
-    assert missing != folder.signature(["other.jpg"])
-
-
 def test_images_and_groups_in_two_splits_are_warned_of(files: Any) -> None:
     """The image of rows 0 and 3 is in train and val; that of rows 1 and 2 only in train."""
     files.frame.loc[3, "image"] = "0.jpg"
@@ -241,15 +203,6 @@ def test_transparency_is_white_and_16_bits_are_refused(tmp_path: Path) -> None:
     Image.fromarray(np.full((8, 8), 300, dtype=np.uint16)).save(tmp_path / "deep.png")
     with pytest.raises(UnreadableImageError, match="8 bits a channel"):
         decode_image((tmp_path / "deep.png").read_bytes(), 8)
-
-
-def test_reducing_averages_instead_of_picking(tmp_path: Path) -> None:
-    """A checkerboard of single pixels becomes uniformly grey."""
-    board = np.indices((64, 64)).sum(axis=0) % 2 * 255
-    Image.fromarray(board.astype(np.uint8)).save(tmp_path / "board.png")
-    small = decode_image((tmp_path / "board.png").read_bytes(), 16)
-    assert small.shape == (16, 16, 3)
-    assert np.ptp(small[2:-2, 2:-2].astype(int)) <= 4
 
 
 @pytest.mark.slow

@@ -10,15 +10,6 @@ from mtcon_ray.errors import DataError
 from tests.data.labels import labels_of
 
 
-def test_split_column_is_read_with_its_aliases(files: Any) -> None:
-    """val, valid and validation are the same split, in any letter case."""
-    files.frame.loc[3, "split"] = "valid"
-    files.frame.loc[8, "split"] = "Validation"
-    table = labels_of(files.spec())
-    assert table.rows("val").tolist() == [3, 8, 13, 18]
-    assert table.rows("test").tolist() == [4, 9, 14, 19]
-
-
 def test_drawn_split_keeps_groups_whole_and_shares_near(files: Any) -> None:
     """Groups of two items stay together; an item without a group is a group by itself."""
     files.frame["shoe"] = ["" if row < 4 else f"shoe {row // 2}" for row in range(20)]
@@ -51,6 +42,18 @@ def test_a_drawn_split_may_have_the_same_shares_of_each_class(files: Any) -> Non
         assert (shares[0] >= 6).all()
 
 
+def test_drawn_split_follows_the_seed_of_the_data(files: Any) -> None:
+    """The data have a seed of their own, so that all repeats share the test images."""
+    first = labels_of(files.spec(split_column=None)).split
+    assert (labels_of(files.spec(split_column=None)).split == first).all()
+    assert (labels_of(files.spec(split_column=None, seed=1)).split != first).any()
+
+
+def test_a_column_of_splits_is_not_stratified(files: Any) -> None:
+    with pytest.raises(DataError, match="stratify must go with a random split, got column 'split'"):
+        labels_of(files.spec(stratify=["kind"]))
+
+
 def test_groups_stay_whole_in_a_stratified_split(files: Any) -> None:
     """A group that has items of several classes belongs to one of them, as a whole."""
     files.frame["shoe"] = [f"shoe {row // 2}" for row in range(20)]
@@ -61,15 +64,3 @@ def test_groups_stay_whole_in_a_stratified_split(files: Any) -> None:
         spec = files.spec(split_column=None, group_column="shoe", stratify=["kind"], seed=seed)
         split = labels_of(spec).split
         assert (split[::2] == split[1::2]).all()
-
-
-def test_a_column_of_splits_is_not_stratified(files: Any) -> None:
-    with pytest.raises(DataError, match="stratify must go with a random split, got column 'split'"):
-        labels_of(files.spec(stratify=["kind"]))
-
-
-def test_drawn_split_follows_the_seed_of_the_data(files: Any) -> None:
-    """The data have a seed of their own, so that all repeats share the test images."""
-    first = labels_of(files.spec(split_column=None)).split
-    assert (labels_of(files.spec(split_column=None)).split == first).all()
-    assert (labels_of(files.spec(split_column=None, seed=1)).split != first).any()

@@ -38,13 +38,6 @@ def test_only_the_mean_of_accuracies_is_called_accuracy(
     assert metrics.objective_title(iter(kinds)) == title
 
 
-def test_the_objective_is_found_under_both_names() -> None:
-    assert metrics.objective({"val/score": 0.4, "val/accuracy/shape": 0.9}) == 0.4
-    assert metrics.objective({"val/accuracy": 0.3, "val/map/looks": 0.9}) == 0.3
-    assert metrics.objective({"val/rankme": 0.2, "loss": 1.0}) == 0.2
-    assert metrics.objective({"loss": 1.0, "val/accuracy/shape": 0.9}) is None
-
-
 @pytest.mark.parametrize(
     ("weights", "name", "title"),
     [
@@ -110,3 +103,10 @@ def test_mlflow_takes_each_name_of_a_label(tmp_path: Path, empty_database: Path)
     assert warned == [labels.slugs[column] for column in columns[:3]]
     assert all("MLflow takes 250 characters" in text for text in labels.warnings)
     assert metrics.Labels(("a", "b"), ("c",), {}).warnings == []
+
+
+def test_the_objective_is_found_under_both_names() -> None:
+    assert metrics.objective({"val/score": 0.4, "val/accuracy/shape": 0.9}) == 0.4
+    assert metrics.objective({"val/accuracy": 0.3, "val/map/looks": 0.9}) == 0.3
+    assert metrics.objective({"val/rankme": 0.2, "loss": 1.0}) == 0.2
+    assert metrics.objective({"loss": 1.0, "val/accuracy/shape": 0.9}) is None

@@ -89,11 +89,6 @@ def test_new_names_count_on_from_the_highest_of_sweeps_and_trainings(tmp_path: P
     assert last_name(tmp_path / "sweeps", "shoes") == "shoes-10", "it names what is resumed"
 
 
-def test_no_last_name_says_how_to_start(tmp_path: Path) -> None:
-    with pytest.raises(SweepError, match="start without --resume"):
-        last_name(tmp_path / "none", "shoes")
-
-
 @pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "A", "-x", "x" * 101, "a\n"])
 def test_names_that_are_no_folder_names_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(SweepError, match="a name must be"):

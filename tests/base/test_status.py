@@ -1,16 +1,8 @@
 """The states of a trial."""
 
-import json
-
 import pytest
 
 from mtcon_ray.base.status import Status
-
-
-def test_states_are_the_strings_of_event_logs() -> None:
-    assert Status("PRUNED") is Status.PRUNED
-    assert json.dumps({"status": Status.FAILED}) == '{"status": "FAILED"}'
-    assert f"{Status.WAITING}" == "WAITING"
 
 
 def test_every_state_has_words_of_its_own_and_a_status_in_mlflow() -> None:

@@ -10,7 +10,6 @@ from mtcon_ray.models.masked import (
     Decoder,
     MaskedNetwork,
     Seen,
-    patch_error,
     see_some,
     standardise,
 )
@@ -93,20 +92,6 @@ def test_the_decoder_puts_each_seen_patch_in_its_place() -> None:
     assert not torch.allclose(decoder(seen, (4, 4), level_N / 2), expected, atol=1e-4)
 
 
-def test_patch_error_is_the_loops_mean() -> None:
-    generator = torch.Generator().manual_seed(0)
-    value, target = torch.randn(2, 3, 4, 5, generator=generator, dtype=torch.float64)
-    chosen = torch.tensor([[1, 0, 1, 0], [1, 1, 1, 1], [0, 0, 0, 1]], dtype=torch.bool)
-    for n, found in enumerate(patch_error(value, target, chosen)):
-        terms = [
-            (value[n, p, k] - target[n, p, k]).item() ** 2
-            for p in range(4)
-            if chosen[n, p]
-            for k in range(5)
-        ]
-        assert found.item() == pytest.approx(sum(terms) / len(terms), rel=1e-12)
-
-
 class Oracle(nn.Module):
     """Decoder stub: returns given values for hidden and for seen patches, and stores its input."""
 
@@ -137,18 +122,6 @@ def test_hidden_patches_are_compared_with_clean_pixels_and_seen_ones_with_the_no
     assert rows["reconstruction"].shape == rows["noise"].shape == (5, 1)
     for errors in (rows["reconstruction"], rows["noise"]):
         assert errors.min() > 0.5 if swapped else errors.max() < 1e-9
-
-
-def test_noise_reaches_the_encoder_and_its_level_is_drawn_for_each_row() -> None:
-    network = can(noise_level=0.4)
-    x_NCHW = torch.zeros(500, 3, 16, 16)
-    noisy_NCHW, noise_NCHW, level_N = network._add_noise(x_NCHW)
-    assert noise_NCHW is not None
-    assert level_N is not None
-    assert 0 <= level_N.min() < 0.01
-    assert 0.39 < level_N.max() <= 0.4
-    torch.testing.assert_close(noisy_NCHW, level_N[:, None, None, None] * noise_NCHW)
-    assert noise_NCHW.std().item() == pytest.approx(1, abs=0.01)
 
 
 def test_a_graft_trains_the_auto_encoder_first_and_the_heads_then() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.encoders.small import Small
@@ -24,11 +24,6 @@ def heads(*names: str) -> Callable[[Encoder], Network]:
     return projections(names, dim=6, hidden=None)
 
 
-def layers(network: Network) -> list[nn.Linear]:
-    """Returns the linear layers of all heads, in order."""
-    return [module for module in network.heads.modules() if isinstance(module, nn.Linear)]
-
-
 def test_each_head_gives_unit_rows_whatever_its_name() -> None:
     network = build_network(SPEC, heads(*HEADS), seed=0)
     z = network(images())
@@ -38,16 +33,6 @@ def test_each_head_gives_unit_rows_whatever_its_name() -> None:
         torch.testing.assert_close(z_ND.norm(dim=1), torch.ones(3))
     assert not torch.allclose(z[HEADS[0]], z[HEADS[1]])
     assert network.features(images()).shape == (3, 32)
-
-
-def test_a_head_is_linear_relu_linear_and_normalised() -> None:
-    network = build_network(SPEC, heads("a"), seed=0).double().eval()
-    first, last = layers(network)
-    h_ND = network.features(images().double())
-    p_ND = (h_ND @ first.weight.T + first.bias).clamp(min=0) @ last.weight.T + last.bias
-    z_ND = network(images().double())["a"]
-    assert z_ND.dtype == torch.float64
-    torch.testing.assert_close(z_ND, p_ND / p_ND.norm(dim=1, keepdim=True))
 
 
 def test_heads_are_float32_under_autocast() -> None:
@@ -81,9 +66,3 @@ def test_parameters_depend_on_the_seed_alone() -> None:
     assert all(torch.equal(first[key], again[key]) for key in first)
     assert not torch.equal(first["encoder.stem.0.weight"], other["encoder.stem.0.weight"])
     assert not torch.equal(first["heads.0.0.weight"], other["heads.0.0.weight"])
-
-
-def test_a_head_may_stand_for_the_image() -> None:
-    """With `probed`, the features are the rows of that head."""
-    network = Network(Small(Small.Spec(width=4)), {"a": nn.Linear(32, 5)}, probed="a").eval()
-    assert torch.equal(network.features(images()), network(images())["a"])

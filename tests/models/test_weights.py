@@ -214,9 +214,8 @@ def test_what_torchvision_lacks_is_refused_before_a_download(
 @pytest.mark.parametrize(
     ("model", "width"),
     [
-        *(("convnext_tiny", 768), ("swin_t", 768), ("vit_b_32", 768), ("vgg11", 4096)),
-        *(("densenet121", 1024), ("efficientnet_b0", 1280), ("maxvit_t", 512)),
-        *(("mobilenet_v3_small", 1024), ("regnet_y_400mf", 440), ("squeezenet1_1", 512)),
+        *(("swin_t", 768), ("vit_b_32", 768), ("vgg11", 4096), ("densenet121", 1024)),
+        *(("maxvit_t", 512), ("mobilenet_v3_small", 1024), ("squeezenet1_1", 512)),
     ],
 )
 def test_classifiers_of_torchvision_are_removed(model: str, width: int) -> None:

@@ -9,7 +9,7 @@ from mtcon_ray.display.presentation import resume_line
 from mtcon_ray.errors import SpecError, SweepError
 from mtcon_ray.records.folder import choose_folder
 from mtcon_ray.records.recorded import write_beginnings
-from mtcon_ray.spec.run_spec import RunSpec, load_spec, parse_spec
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec
 from tests.recorded import plan_with, recorded
 
 DATA = {"kind": "synthetic", "tasks": ["shape", "colour"], "held_out": ["mark"]}
@@ -53,13 +53,6 @@ def test_an_objective_gives_each_task_its_share(
 def test_an_objective_of_no_task_or_no_weight_is_refused(objective: Any, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         spec_with(objective)
-
-
-def test_a_single_training_keeps_the_objective_of_the_sweep(tmp_path: Path) -> None:
-    path = tmp_path / "spec.yaml"
-    path.write_text("name: x\nsearch: {objective: colour, space: {train.lrr: {grid: [-1]}}}\n")
-    spec = load_spec(path, with_search=False)
-    assert (spec.search.objective, spec.search.space) == ("colour", {})
 
 
 def test_a_sweep_is_resumed_with_its_own_objective_alone(tmp_path: Path) -> None:

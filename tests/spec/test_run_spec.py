@@ -100,12 +100,6 @@ def test_a_search_space_is_checked_against_its_fields(space: dict[str, Any], mes
     assert message in refused({"search": {"space": space}})
 
 
-def test_label_sets_have_fields_of_their_own_with_sgd() -> None:
-    sets = {"loss": "asymmetric", "ema": 0.9997}
-    raw = {**MINIMAL, "evaluate": {"probe": "sgd", "label_sets": sets}}
-    assert parse_spec(raw).evaluate.label_sets.model_dump() == sets
-
-
 def test_early_stopping_needs_a_probe_before_the_last_rung() -> None:
     raw: dict[str, Any] = {
         "search": {"space": {"train.lr": {"uniform": [0.1, 1]}}},
@@ -176,19 +170,6 @@ def test_a_spec_can_be_loaded_without_its_search(tmp_path: Path) -> None:
     assert (spec.search, spec.train.lr) == (SearchSpec(), 0.3)
     with pytest.raises(SpecError, match=r"train\.lr"):
         load_spec(path, ["train.lr=-1"], with_search=False)
-
-
-def test_a_dump_is_read_back_equal() -> None:
-    spec = parse_spec(
-        {
-            **MINIMAL,
-            "search": {
-                "space": {"train.epochs": {"int": [2, 9]}, "train.lr": {"loguniform": [0.1, 1]}},
-                "first_points": [{"train.epochs": 3}],
-            },
-        }
-    )
-    assert parse_spec(dump_spec(spec)) == spec
 
 
 def test_a_trial_has_its_values_its_seed_and_no_search() -> None:
@@ -262,14 +243,6 @@ def test_a_file_that_is_no_spec_is_refused(tmp_path: Path, text: str, message: s
     path.write_text(text)
     with pytest.raises(SpecError, match=message):
         load_spec(path)
-
-
-def test_a_missing_file_and_bytes_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="No such file"):
-        load_spec(tmp_path / "none.yaml")
-    (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(SpecError, match="UTF-8"):
-        load_spec(tmp_path / "bytes.yaml")
 
 
 def test_relative_paths_start_at_the_specs_folder(tmp_path: Path) -> None:

@@ -150,12 +150,6 @@ def test_a_file_that_contains_itself_is_read(tmp_path: Path) -> None:
     assert checkpoint.load(tmp_path / "last.pt")["endless"][0] == 1
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    """The error is a message for the user, without a trace."""
-    with pytest.raises(CheckpointError, match=r"model\.pt must exist"):
-        checkpoint.load(tmp_path / "model.pt")
-
-
 @pytest.mark.parametrize(
     ("section", "field", "value", "message"),
     [

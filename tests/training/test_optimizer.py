@@ -158,13 +158,6 @@ def test_groups_of_rates_follow_their_scales() -> None:
     }
 
 
-def test_one_group_of_rates_is_not_marked() -> None:
-    """Checkpoints of versions without groups can be loaded."""
-    optimizer = make_optimizer(nn.Linear(1, 1), MTCon(MTCon.Spec(), problem("a")), TrainSpec())
-    assert [len(g["params"]) for g in optimizer.param_groups] == [1, 1, 1]
-    assert all("lr_group" not in g for g in optimizer.param_groups)
-
-
 def test_a_parameter_that_meets_its_first_gradient_late_starts_as_in_torch_s_own_sgd() -> None:
     """Another parameter already has momentum at that step."""
     ours, plain = (nn.ParameterList([torch.ones(2), torch.ones(2)]) for _ in range(2))

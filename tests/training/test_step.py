@@ -204,17 +204,6 @@ def test_log_variances_stay_in_their_bounds(dataset: Dataset) -> None:
     assert log_variance_T.abs().tolist() == [LOG_VARIANCE_BOUND] * 2
 
 
-def test_sigma_and_weight_are_those_that_were_applied(dataset: Dataset) -> None:
-    """The values are those before the step, initially 1."""
-    x_NCHW, batch = batches(dataset)(0)
-    done = update(learner(), x_NCHW, batch, lr=0.1, step=0, num_steps=9)
-    assert [v.item() for v in done.weight_by_head.values()] == [1.0, 1.0]
-    assert [v.item() for v in done.sigma_by_task.values()] == [1.0, 1.0]
-    assert done.objective.item() == pytest.approx(
-        sum(v.item() for v in done.output.losses.values())
-    )
-
-
 def test_autocast_keeps_losses_in_float32(dataset: Dataset) -> None:
     """The losses are close to those in float32 but not equal."""
     x_NCHW, batch = batches(dataset)(0)
@@ -232,13 +221,6 @@ def test_a_tally_averages_over_steps() -> None:
         output = MethodOutput({"a": torch.tensor(3 * value)})
         tally.add(Update(torch.tensor(value), output, {}, {}))
     assert tally.means() == [1.5, 4.5]
-
-
-def test_a_learner_reads_no_held_out_label(dataset: Dataset) -> None:
-    """The table contains held-out labels, the batch does not."""
-    _, batch = batches(dataset)(0)
-    assert dataset.held_out[0] in dataset.table.labels
-    assert batch.labels.keys().isdisjoint(dataset.held_out)
 
 
 def test_examples_of_several_pictures_become_rows_in_their_order(dataset: Dataset) -> None:
@@ -281,18 +263,6 @@ def test_a_teacher_follows_and_its_rows_stand_behind_the_network_s(dataset: Data
         torch.testing.assert_close(teacher.get_parameter(name), expected)
 
 
-def test_a_gradient_that_is_not_finite_is_not_applied(dataset: Dataset) -> None:
-    """The objective may be finite all the same."""
-    one = learner()
-    next(one.network.parameters()).register_hook(lambda gradient: gradient * math.inf)
-    before = snapshot(one.network)
-    done = update(one, *batches(dataset)(0), lr=0.1, step=0, num_steps=9)
-    assert done.objective.isfinite()
-    assert all(torch.equal(p, before[name]) for name, p in snapshot(one.network).items())
-    with pytest.raises(DivergedError):
-        one.check()
-
-
 def test_workers_draw_different_random_numbers(dataset: Dataset) -> None:
     """Else dropout would be the same on all of them."""
     first, second = (batches(dataset, Ranks(rank, 2)).seed_of(3) for rank in range(2))
@@ -319,3 +289,15 @@ def test_the_optimizer_gets_gradients_of_its_parameters_strides(
     update(maker, x_NCHW, batch, lr=0.1, step=0, num_steps=10)
     assert thin.grad is not None
     assert thin.grad.stride() == thin.stride()
+
+
+def test_a_gradient_that_is_not_finite_is_not_applied(dataset: Dataset) -> None:
+    """The objective may be finite all the same."""
+    one = learner()
+    next(one.network.parameters()).register_hook(lambda gradient: gradient * math.inf)
+    before = snapshot(one.network)
+    done = update(one, *batches(dataset)(0), lr=0.1, step=0, num_steps=9)
+    assert done.objective.isfinite()
+    assert all(torch.equal(p, before[name]) for name, p in snapshot(one.network).items())
+    with pytest.raises(DivergedError):
+        one.check()

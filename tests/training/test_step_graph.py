@@ -15,7 +15,7 @@ from mtcon_ray.methods.base import MethodOutput
 from mtcon_ray.spec.run_spec import RunSpec, with_values
 from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.training.distributed import Ranks
-from mtcon_ray.training.step_graph import WARM_UP, StepGraph, make_graph, rates_from
+from mtcon_ray.training.step_graph import WARM_UP, StepGraph, make_graph
 from mtcon_ray.training.testing_graph import CpuRecorder, as_on_a_gpu, check_step_graph, state_of
 from mtcon_ray.training.trainer import Trainer
 from tests.methods.cases import EACH, WITH_OWN_STATE, make_data, make_spec
@@ -61,17 +61,6 @@ def test_each_optimizer_reads_rate_and_momentum_of_each_step(name: str, tmp_path
     check(with_values(make_spec("mtcon"), {"train.optimizer": name}), tmp_path)
 
 
-def test_rates_are_read_from_memory_while_a_graph_is_captured() -> None:
-    """Adam refuses a capture unless it is told."""
-    optimizer = torch.optim.Adam([torch.zeros(1)], lr=0.5, fused=True)
-    (group,), rates = optimizer.param_groups, torch.tensor([0.25])
-    with rates_from(rates, optimizer):
-        assert group["lr"].data_ptr() == rates.data_ptr()
-        assert group["capturable"]
-    assert group["lr"] == 0.5
-    assert not group["capturable"]
-
-
 def test_all_augmentations_and_a_clipped_gradient(tmp_path: Path) -> None:
     drawn = {f"views.{name}": 0.5 for name in ("blur", "solarise", "grayscale")}
     changes = {**drawn, "views.second.jitter": 0.0, "train.max_grad_norm": 0.5}
@@ -82,23 +71,6 @@ def test_each_phase_has_a_graph(tmp_path: Path) -> None:
     """LGP hides patches in the first half of the steps, and then learns without its decoder."""
     spec = make_spec("lgp", steps=WARM_UP + 2)
     check(spec, tmp_path, num_steps=2 * (WARM_UP + 2))
-
-
-@pytest.mark.parametrize("what", ["a value of Python's", "a value of the device"])
-def test_a_step_that_cannot_be_repeated_does_not_pass(what: str, tmp_path: Path) -> None:
-    spec = make_spec("simclr")
-    plain, graph = (training(spec, tmp_path, name) for name in ("plain", "graph"))
-    for run in (plain, graph):
-        steps, parameter = count(), next(run.network.parameters())
-
-        def after(output: MethodOutput, steps: Any = steps, parameter: Any = parameter) -> None:
-            value = next(steps) if "Python" in what else parameter.sum().item()
-            with torch.no_grad():
-                parameter.add_(0.01 * value)
-
-        run.learner.method.after_step = after  # type: ignore[method-assign]
-    with pytest.raises(AssertionError):
-        check_step_graph(plain, graph)
 
 
 def test_a_whole_training_and_one_that_is_resumed_are_the_same(tmp_path: Path) -> None:

@@ -137,15 +137,6 @@ def test_a_checkpoint_is_written_when_both_times_have_passed(
     assert rates == pytest.approx([16] * 3)
 
 
-def test_the_time_while_an_epoch_is_recorded_does_not_count(
-    start: Callable[..., Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = Clock(monkeypatch, step=1, save=0)
-    for progress in start(tmp_path):
-        clock.now += 1000
-        assert progress.metrics["images_per_second"] == pytest.approx(16)
-
-
 def test_only_the_first_worker_writes_or_waits_for_its_device(
     start: Callable[..., Trainer], spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

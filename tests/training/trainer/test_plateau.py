@@ -9,7 +9,6 @@ import pytest
 
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.spec.run_spec import RunSpec, with_values
-from mtcon_ray.training import checkpoint
 from mtcon_ray.training.trainer import Trainer
 from tests.training.trainer.cuts import STEPS_PER_EPOCH, stop_before
 
@@ -58,18 +57,6 @@ def test_a_training_ends_after_so_many_epochs_without_a_new_best_value(
     assert [p.done for p in seen] == [False] * (epochs - 1) + [True]
     assert run.done
     assert not run.interrupted
-
-
-@pytest.mark.parametrize(("select", "epoch"), [("last", 3), ("best", 1)])
-def test_its_test_evaluation_is_of_the_selected_network(
-    start: Callable[..., Trainer], spec: RunSpec, tmp_path: Path, probe: Probe, select: str,
-    epoch: int,
-) -> None:  # fmt: skip
-    probe((0.5, 0.4, 0.3))
-    run = start(tmp_path, patient(spec, patience=2, select=select))
-    list(run)
-    assert "test/accuracy/shape" in run.report()
-    assert checkpoint.load(tmp_path / "model.pt")["epoch"] == epoch
 
 
 @pytest.mark.parametrize("step", [1, STEPS_PER_EPOCH, 2 * STEPS_PER_EPOCH + 1])

@@ -85,17 +85,6 @@ def test_gauges_are_asked_for_once_an_epoch_and_kept_where_finite(
     assert "cosine/positive" not in values
 
 
-def test_a_head_that_is_no_task_is_tracked_by_its_name(
-    start: Callable[..., Trainer], spec: RunSpec, tmp_path: Path
-) -> None:
-    """SimCLR has one head, `instance`; its tasks are only probed."""
-    spec = with_values(spec, {"method": {"name": "simclr"}, "train.epochs": 2})
-    values = list(start(tmp_path, spec))[-1].metrics
-    training = {"loss", "loss/instance", "weight/instance", "lr", "images_per_second"}
-    assert values.keys() == training | {"cosine/positive", "cosine/random"} | ACCURACIES
-    assert values["loss"] == pytest.approx(values["loss/instance"])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [0, 1, STEPS_PER_EPOCH, 6, 3 * STEPS_PER_EPOCH - 1])
 def test_a_run_stopped_anywhere_ends_bit_equal(
@@ -123,19 +112,6 @@ def test_a_run_cut_again_and_again_ends_bit_equal(
     check_same_end(run, epochs, whole)
 
 
-@pytest.mark.usefixtures("each_epoch")
-def test_a_run_killed_after_an_epoch_ends_bit_equal(
-    start: Callable[..., Trainer], whole: Trainer, tmp_path: Path
-) -> None:
-    """A killed process saves nothing more: the run resumes from the last epoch's checkpoint."""
-    killed = iter(start(tmp_path))
-    epochs = [next(killed), next(killed)]
-    run = start(tmp_path)
-    assert run.last == epochs[-1]
-    epochs += list(run)
-    check_same_end(run, epochs, whole)
-
-
 def test_a_finished_run_yields_nothing_more_but_remembers(
     start: Callable[..., Trainer], whole: Trainer
 ) -> None:
@@ -144,25 +120,6 @@ def test_a_finished_run_yields_nothing_more_but_remembers(
     assert list(run) == []
     assert run.last == whole.last
     assert run.report() == whole.report()
-
-
-def test_the_report_names_test_and_held_out_labels(whole: Trainer) -> None:
-    """The test evaluation has scores, their deviations, and the probes' relative gradient."""
-    kinds = ("accuracy", "accuracy_std", "knn")
-    assert whole.report().keys() == {
-        *(f"test/{kind}/{task}" for kind in kinds for task in ("shape", "colour")),
-        *(f"heldout/{kind}/mark" for kind in kinds),
-        "probe/features",
-        "probe/gradient",
-    }
-
-
-def test_a_checkpoint_gives_back_spec_and_network(whole: Trainer) -> None:
-    """`load_network` needs no data."""
-    spec, network = load_network(whole.folder / "last.pt")
-    assert spec == whole.spec
-    for name, value in whole.network.state_dict().items():
-        assert torch.equal(network.state_dict()[name], value), name
 
 
 @pytest.mark.parametrize("file", ["model.pt", "last.pt"])
@@ -184,23 +141,6 @@ def test_a_checkpoint_without_its_methods_parameters_is_refused(
     with pytest.raises(CheckpointError, match="must hold the learned parameters of its method"):
         load_method(tmp_path / "model.pt")
     load_network(tmp_path / "model.pt")
-
-
-def test_another_architecture_is_refused(
-    start: Callable[..., Trainer], spec: RunSpec, whole: Trainer
-) -> None:
-    """The message names the field that differs."""
-    other = with_values(spec, {"model.encoder.width": 8})
-    with pytest.raises(CheckpointError, match=r"model\.encoder\.width was 4, is 8"):
-        start(whole.folder, other)
-
-
-def test_another_name_or_another_cluster_is_not(
-    start: Callable[..., Trainer], spec: RunSpec, whole: Trainer
-) -> None:
-    """A name, resources and the search do not change the training."""
-    other = with_values(spec, {"name": "other", "resources.cpus": 2, "search.num_trials": 3})
-    assert start(whole.folder, other).done
 
 
 @pytest.mark.usefixtures("each_epoch")

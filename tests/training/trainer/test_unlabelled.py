@@ -6,11 +6,8 @@ from typing import Any
 import pytest
 
 from mtcon_ray.data.dataset import open_dataset
-from mtcon_ray.display.plan_text import plan_lines
 from mtcon_ray.errors import SpecError
 from mtcon_ray.methods import METHODS
-from mtcon_ray.plan.local import this_machine
-from mtcon_ray.plan.planning import make_plan
 from mtcon_ray.spec.run_spec import RunSpec, with_values
 from mtcon_ray.training.trainer import Trainer
 from tests.methods.cases import make_spec
@@ -40,13 +37,3 @@ def test_methods_that_compare_views_need_no_labels(method: str, tmp_path: Path) 
 def test_other_methods_are_refused(method: str) -> None:
     with pytest.raises(SpecError, match=rf"data.tasks must name a label for method {method}, got"):
         spec_of(method)
-
-
-def test_the_plan_has_no_standard_error_of_an_accuracy(tmp_path: Path) -> None:
-    spec = spec_of("simclr", space={"method.temperature": {"grid": [0.1, 0.5]}}, sampler="grid")
-    dataset = open_dataset(spec.data, view_size=16, store=tmp_path / "store")
-    plan = make_plan(spec, tmp_path, this_machine(), dataset.table)
-    text = "\n".join(plan_lines(spec, plan))
-    assert "objective       val/rankme (RankMe of the features" in text
-    assert "tasks           none" in text
-    assert "standard error" not in text

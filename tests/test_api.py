@@ -1,7 +1,6 @@
 """The Python interface, as a script or notebook uses it."""
 
 import json
-import logging
 import os
 import re
 import subprocess
@@ -185,25 +184,6 @@ def test_the_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith("(2, 32)\n")
-
-
-@pytest.mark.ray
-def test_a_session_that_is_ours_is_closed_and_loggers_are_restored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import ray
-
-    from mtcon_ray.cluster.connection import connected, sweep_environment, view_of
-
-    monkeypatch.setenv("RAY_AIR_NEW_OUTPUT", "1")
-    monkeypatch.delenv("TUNE_GLOBAL_CHECKPOINT_S", raising=False)
-    logger = logging.getLogger("ray.tune")
-    before = dict(os.environ), list(logger.handlers), logger.propagate
-    with connected(tmp_path / "ray.log", sweep_environment(1)):
-        assert view_of(None).where == "local"
-        assert os.environ["RAY_AIR_NEW_OUTPUT"] == "0"
-    assert not ray.is_initialized()
-    assert (dict(os.environ), logger.handlers, logger.propagate) == before
 
 
 def test_a_plan_prints_as_the_command_does(tmp_path: Path) -> None:

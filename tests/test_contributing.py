@@ -39,14 +39,6 @@ def test_every_path_exists(page: str) -> None:
     assert [p for p in paths if "NAME" not in p and not (REPOSITORY / p).exists()] == []
 
 
-@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "SECURITY.md"])
-def test_every_link_leads_to_a_file(page: str) -> None:
-    targets = re.findall(r"\]\(([^)\s]+)\)", (REPOSITORY / page).read_text(encoding="utf-8"))
-    assert targets
-    files = [target for target in targets if not target.startswith("https://")]
-    assert [name for name in files if not (REPOSITORY / name).exists()] == []
-
-
 def test_the_citation_has_the_version_and_the_package_s_metadata() -> None:
     citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text(encoding="utf-8"))
     text = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")

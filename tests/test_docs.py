@@ -124,7 +124,10 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")
+LINKED = [*PAGES, DOCS.parent / "CONTRIBUTING.md", DOCS.parent / "SECURITY.md"]
+
+
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: f"{page.parent.name}/{page.name}")
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
         if target.startswith(("http://", "https://")):

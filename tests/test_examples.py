@@ -14,7 +14,6 @@ import pytest
 from tests.waiting import PATIENCE_SECONDS
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-MAX_LINES = 50
 # Per task, log(63) nats is the loss of 64 equal rows: 32 images in two views, less the anchor.
 COLLAPSED = 2 * math.log(63)
 
@@ -56,9 +55,3 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("finished") >= 4, "two lines of progress, two rows of the table"
     assert (tmp_path / "mtcon-ray" / "sweeps" / "notebook-1" / "report" / "index.html").exists()
-
-
-def test_every_example_is_short() -> None:
-    lengths = {p.name: len(p.read_text("utf-8").splitlines()) for p in EXAMPLES.glob("*.py")}
-    assert lengths
-    assert {name: n for name, n in lengths.items() if n > MAX_LINES} == {}

@@ -176,21 +176,6 @@ def test_every_row_exists() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "source"),
-    [
-        ("mtcon_ray.spec.views", "def f():\n    from ..data import views"),
-        ("mtcon_ray.losses.weighting", "from mtcon_ray import plan"),
-        ("mtcon_ray.cluster.jobs", "import optuna"),
-        ("mtcon_ray.training.trainer", "import os\nos.environ['X']"),
-        ("mtcon_ray.plan.plan", "from importlib import import_module\nimport_module('ray')"),
-        ("mtcon_ray.helper", "x = 1"),
-    ],
-)
-def test_finds_a_violation(module: str, source: str) -> None:
-    assert len(violations(source, module)) == 1
-
-
-@pytest.mark.parametrize(
     ("name", "path"),
     [(n, p) for n, p in modules() if unit(n) in WITHOUT_PRIVATE_USE and n not in PRIVATE_HOMES],
 )

@@ -15,7 +15,6 @@ from packaging.utils import canonicalize_name
 
 from mtcon_ray.cli.example_files import FOLDERS
 from mtcon_ray.comparison.comparison_spec import load_comparison
-from mtcon_ray.methods import METHODS
 from mtcon_ray.spec.run_spec import load_spec
 
 REPOSITORY = Path(__file__).parent.parent
@@ -24,7 +23,6 @@ EXPERIMENTS = sorted(set((REPOSITORY / "experiments").glob("*.yaml")) - set(COMP
 MAX_LINES = 350
 VAGUE = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
 QUESTION = re.compile(r"(What|Who|Whom|Whose|Which|Whether|Where|How|When|Whoever|Of)\b")
-NO_SOURCE = re.compile(r"\bMETHODS \d")  # sections of a document outside the repository
 # Absolute paths of one machine, and package indexes.
 MACHINE = re.compile(
     r"(?<![\w./~-])/(?:work|root|Users|tmp/w)(?![\w-])"
@@ -79,15 +77,6 @@ def docstrings() -> Iterator[tuple[str, str]]:
 def test_no_docstring_opens_with_a_question_word() -> None:
     """A docstring says what something is or does; it does not answer an unwritten question."""
     assert [where for where, text in docstrings() if QUESTION.match(text)] == []
-
-
-def test_sources_are_papers_and_pages_that_readers_have() -> None:
-    found = []
-    for path in repository_files():
-        if path.suffix in (".py", ".md"):
-            lines = path.read_text(encoding="utf-8").splitlines()
-            found += [f"{path.name}: {t.strip()}" for t in lines if NO_SOURCE.search(t)]
-    assert found == []
 
 
 def test_no_module_has_a_vague_name() -> None:
@@ -200,12 +189,3 @@ def test_every_build_has_the_example_files() -> None:
     sent = (docker / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
     assert [name for name in FOLDERS if f"\nCOPY {name} {name}\n" not in build] == []
     assert {f"!{name}" for name in FOLDERS} <= set(sent)
-
-
-def test_every_method_is_documented() -> None:
-    text = (REPOSITORY / "docs" / "methods.md").read_text(encoding="utf-8")
-    assert [name for name in METHODS if f"name: {name}" not in text] == []
-
-
-def test_the_main_job_is_there() -> None:
-    assert REPOSITORY / "experiments" / "temperature.yaml" in EXPERIMENTS

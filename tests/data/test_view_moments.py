@@ -11,7 +11,6 @@ from PIL import Image
 from torch import Tensor
 from torchvision import transforms
 
-from benchmarks.views import recipe
 from mtcon_ray.data.views import draw_parameters, make_views
 from mtcon_ray.spec.views import ViewsSpec
 from tests.data.test_views import SIZE, SOURCE, photographs
@@ -20,7 +19,6 @@ from tests.pages import DOCS
 pytestmark = pytest.mark.slow
 
 PLAIN = {"size": SIZE, "mean": (0, 0, 0), "std": (1, 1, 1)}
-SPEC = ViewsSpec.model_validate({**PLAIN, "blur": 0.5, "solarise": 0.2})
 DRAWS = 3000
 
 
@@ -51,12 +49,6 @@ def by_torchvision(transform: Callable[[Image.Image], Tensor]) -> Tensor:
         return moments(torch.stack([transform(image) for _ in range(DRAWS)]))
 
 
-@pytest.fixture(scope="module")
-def theirs_RK() -> Tensor:
-    """Returns statistics of torchvision's views by the spec."""
-    return by_torchvision(recipe(SPEC))
-
-
 def differ(ours_RK: Tensor, theirs_RK: Tensor) -> Tensor:
     """Returns True for each first or second moment that differs significantly, bool [2 K].
 
@@ -70,16 +62,6 @@ def differ(ours_RK: Tensor, theirs_RK: Tensor) -> Tensor:
             (a_RK.mean(dim=0) - b_RK.mean(dim=0)).abs() > 5 * error_K + b_RK.mean(dim=0) / 100
         )
     return torch.cat(apart)
-
-
-def drawn(spec: ViewsSpec) -> Tensor:
-    """Returns statistics of this package's views of the same image."""
-    parameters = draw_parameters(DRAWS, SOURCE, spec, torch.Generator().manual_seed(12))
-    return moments(make_views(photographs(1), parameters, spec))
-
-
-def test_views_have_the_moments_of_torchvision_s(theirs_RK: Tensor) -> None:
-    assert not differ(drawn(SPEC), theirs_RK).any()
 
 
 def published(strengths: tuple[float, ...], blur: float, solarise: float) -> transforms.Compose:

@@ -243,16 +243,13 @@ def test_holm_of_a_table_worked_by_hand() -> None:
     assert holm([]) == []
 
 
-@pytest.mark.parametrize("spread", [0.3, 2.0])
-def test_tables_without_differences_have_a_finding_as_often_as_the_level_says(
-    spread: float,
-) -> None:
+def test_tables_without_differences_have_a_finding_as_often_as_the_level_says() -> None:
     """Ten claims a table, 3 seeds; the items have a deviation of 1.
 
     Without the correction 28 to 40 % of the tables have a finding. With widely spread seeds and
     without the mean variance over seeds, 17 % have one.
     """
-    random, K, tables = np.random.default_rng(0), 300, 400
+    random, K, tables, spread = np.random.default_rng(0), 300, 400, 2.0
     found, uncorrected, alone = 0, 0, 0
     for _ in range(tables):
         pairs = []
@@ -268,7 +265,7 @@ def test_tables_without_differences_have_a_finding_as_often_as_the_level_says(
         alone += min(holm([p_value(*pair) for pair in pairs])) <= LEVEL
     assert 0.01 < found / tables < 0.07
     assert uncorrected / tables > 0.2
-    assert alone / tables > 0.1 or spread < 1
+    assert alone / tables > 0.1
 
 
 def test_variance_over_seeds_is_that_of_a_training() -> None:

@@ -78,12 +78,12 @@ def fitted(train: LabelledFeatures, val: LabelledFeatures) -> Fit:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("label", ["shape", "colour"])
 def test_classes_reach_the_minimum_of_the_penalised_cross_entropy(
-    label: str, train: LabelledFeatures, monkeypatch: pytest.MonkeyPatch
+    train: LabelledFeatures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The probe is compared by log-probabilities, since logits are free by a constant."""
     monkeypatch.setattr(logistic, "ROUGH", 1e-7)
+    label = "colour"  # some items have none
     known = train.labels[label] != MISSING
     expected = slowly(
         standardised(train)[known],

@@ -15,8 +15,8 @@
         ├── DivergedError          a gradient, a loss or an embedding is not finite
         └── OutOfMemoryError       the configuration does not fit the device
 
-A message states a rule with its subject, the value, and a solution. Bugs of this package are
-`AssertionError` and keep their traceback.
+A message about a value states the rule, the value, and a solution. Any other message states what
+failed, why, and a solution. Bugs of this package are `AssertionError` and keep their traceback.
 """
 
 import errno
@@ -75,8 +75,8 @@ class StorageError(MtconError):
         """Returns an error with the path, the reason and the free space of its disk."""
         reason = getattr(error, "strerror", None) or error
         return cls(
-            f"{path} must be writable, got {reason} with {_free_space(path)}; free disk space or "
-            "make the folder writable"
+            f"cannot write {path}: {reason}, with {_free_space(path)}; free disk space or make the "
+            "folder writable"
         )
 
 
@@ -89,7 +89,7 @@ def file_error(error: BaseException) -> MtconError | None:
     if (disk := storage_error(error)) is not None:
         return disk
     if isinstance(error, OSError) and isinstance(error.filename, str):
-        return MtconError(f"{error.filename} must be a file that can be used, got {error.strerror}")
+        return MtconError(f"cannot use the file {error.filename}: {error.strerror}")
     return None
 
 
@@ -102,14 +102,14 @@ def limit_error(error: BaseException) -> MtconError | None:
     no_room = isinstance(error, ImportError) and "failed to map segment" in text
     if no_room or isinstance(error, MemoryError):
         return MtconError(
-            f"this process must get the memory that it asks for, got {text}; raise the limit on "
-            "its address space (`ulimit -v`), or free memory"
+            f"out of memory: {text}; raise the limit on this process's address space "
+            "(`ulimit -v`), or free memory"
         )
     no_thread = isinstance(error, RuntimeError) and "can't start new thread" in text
     if no_thread or isinstance(error, BlockingIOError):
         return MtconError(
-            f"this process must be able to start threads and processes, got {text}; raise the "
-            "limit on their number (`ulimit -u`), or end others of this user"
+            f"cannot start another thread or process: {text}; raise the limit on their number "
+            "(`ulimit -u`), or end other processes of this user"
         )
     return None
 

@@ -44,7 +44,7 @@ def disk(folder: Path, round_: Round, outcome: Outcome) -> None:
             command = case.start()
             if case.reach(command, case.early_moment()):
                 with broken(case.root):
-                    case.expect_end(command, [1], "must be writable, got")
+                    case.expect_end(command, [1], "error: cannot write")
                     case.check_left(command)
                 command = case.resume()
                 case.recover(command)

@@ -128,7 +128,7 @@ def twice(folder: Path, round_: Round, outcome: Outcome) -> None:
         command = case.start()
         if case.reach(command, case.early_moment()):
             if how == "a second driver":
-                case.expect_end(case.start("--resume"), [2], "must have one driver at a time")
+                case.expect_end(case.start("--resume"), [2], "is already running")
             elif how == "a copy elsewhere":
                 _resume_elsewhere(case)
             else:

@@ -25,8 +25,8 @@ def driver_lock(folder: Path) -> Iterator[None]:
             file.seek(0)
             holder = file.read(MAX_HOLDER).strip()
             raise SweepError(
-                f"{folder.name!r} must have one driver at a time, and {holder} "
-                "is driving it; wait for it, stop it, or use another --name"
+                f"{folder.name!r} is already running, driven by {holder}; wait until it ends, stop "
+                "it, or use another --name"
             ) from None
         file.seek(0)
         file.truncate()

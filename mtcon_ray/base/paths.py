@@ -33,8 +33,8 @@ def expanded(path: str | Path) -> Path:
         return Path(path).expanduser()
     except RuntimeError:
         raise UserError(
-            f"a path with ~ must begin with a home folder that is known here, got {str(path)!r}; "
-            "write the path from / on"
+            f"the home folder at the beginning of {str(path)!r} is unknown on this machine; write "
+            "the path from / on"
         ) from None
 
 
@@ -238,8 +238,8 @@ def last_name(folder: Path, stem: str) -> str:
     numbers = _numbers(folder, stem)
     if not numbers:
         raise SweepError(
-            f"--resume must find a {stem}-<n> to go on with, got none in {folder}; "
-            "start without --resume, or name one with --name"
+            f"nothing to resume: {folder} has no {stem}-<n>; start without --resume, or give the "
+            "name to resume with --name"
         )
     return f"{stem}-{max(numbers)}"
 
@@ -275,7 +275,7 @@ def checked_name(name: str) -> str:
     if name in TOP:
         raise SweepError(
             f"a name must not be one of {', '.join(TOP)}, which are folders of the root, got "
-            f"{name!r}; rename the folder of a sweep that has it"
+            f"{name!r}; rename an existing folder of this name"
         )
     if not NAME.fullmatch(name):
         raise SweepError(

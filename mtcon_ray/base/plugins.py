@@ -56,8 +56,8 @@ def import_installed() -> None:
         # not a subclass of Exception. Uncaught, the command would exit with success.
         except (Exception, SystemExit) as error:
             raise SpecError(
-                f"the installed plugin {plugin.value!r} of {_distribution(plugin)} must be "
-                f"importable, got {type(error).__name__}: {error}; repair or uninstall the package"
+                f"cannot import the installed plugin {plugin.value!r} of {_distribution(plugin)}: "
+                f"{type(error).__name__}: {error}; repair or uninstall the package"
             ) from error
 
 
@@ -74,8 +74,8 @@ def import_named(names: object, where: str, folder: Path | None) -> bool:
     modules = [str(name) for name in names if re.fullmatch(MODULE, str(name))]
     if not _consent:
         raise SpecError(
-            f"{where}: plugins must be allowed, for they are code that runs here, got "
-            f"{', '.join(modules)}; if you trust it, give --allow-plugins or set "
+            f"{where}: plugins need your consent, because their code runs on this machine: "
+            f"{', '.join(modules)}; if you trust them, give --allow-plugins or set "
             "MTCON_RAY_ALLOW_PLUGINS=1"
         )
     for place in (folder, Path.cwd()):
@@ -87,9 +87,8 @@ def import_named(names: object, where: str, folder: Path | None) -> bool:
             import_module(name)
         except (Exception, SystemExit) as error:
             raise SpecError(
-                f"{where}: plugins must name modules that can be imported, got {name!r}: "
-                f"{type(error).__name__}: {error}; looked for among the installed packages and in "
-                f"{', '.join(_folders)}"
+                f"{where}: cannot import the plugin {name!r}: {type(error).__name__}: {error}; "
+                f"looked for it among the installed packages and in {', '.join(_folders)}"
             ) from error
         _imported.append(name)
     return bool(new)

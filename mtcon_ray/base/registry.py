@@ -86,8 +86,8 @@ def beside_the_spec(value: str, info: ValidationInfo) -> str:
         path = Path(value).expanduser()
     except RuntimeError:
         raise ValueError(
-            f"with ~ it must begin with a home folder that is known here, got {value!r}; write the "
-            "path from / on"
+            f"must not begin with a home folder that is unknown on this machine, got {value!r}; "
+            "write the path from / on"
         ) from None
     return str(Path(folder) / path) if folder is not None else str(path)
 
@@ -146,7 +146,7 @@ def _checked_url(value: str) -> str:
     scheme = next(scheme for scheme in OBJECT_STORES if value.startswith(scheme))
     if not _URL.fullmatch(value) or {"..", "."} & set(value.split("/")):
         raise ValueError(
-            f"must read {OBJECT_STORES[scheme]}, without a login, a query or '..', for "
+            f"must read {OBJECT_STORES[scheme]}, without a login, a query or '..', because "
             "specs are logged; keys come from the environment or the machine's role"
         )
     return value

@@ -98,8 +98,8 @@ def check_no_links(path: Path, *, itself: bool = True) -> None:
         if link.name == "store":  # another root would lack the sweeps
             way_out = "to keep images elsewhere, mount that folder there with `mount --bind`"
         raise SweepError(
-            f"{link} must not be a link to be written, got a link to {os.readlink(link)}; remove "
-            f"the link; {way_out}"
+            f"{link} is a link to {os.readlink(link)}, and nothing is written through links below "
+            f"the root; remove the link; {way_out}"
         )
 
 
@@ -115,8 +115,8 @@ def check_own(path: Path) -> Path | None:
     target, home = os.path.realpath(path), os.path.realpath(root.joinpath(*parts[:2]))
     if not Path(target).is_relative_to(home):
         raise SweepError(
-            f"{path} must be a file of its own folder, got {target} through the link "
-            f"{_first_link(path)}; remove the link, or replace it by the file"
+            f"{path} is not read, because the link {_first_link(path)} leads out of its folder, to "
+            f"{target}; remove the link, or replace it by the file"
         )
     if path.exists() and not path.is_file():
         raise _not_plain(path)
@@ -133,7 +133,7 @@ def _first_link(path: Path, *, itself: bool = True) -> Path | None:
 
 
 def _not_plain(path: str | Path) -> SweepError:
-    return SweepError(f"{path} must be a plain file, got a folder, pipe or device; remove it")
+    return SweepError(f"{path} is a folder, pipe or device instead of a plain file; remove it")
 
 
 def read_small(path: Path) -> bytes:

@@ -102,8 +102,8 @@ def clean(name: str, root: Path, yes: bool) -> None:
         return
     if folder.is_symlink():
         raise SweepError(
-            f"{folder} must be a folder to be removed, got a link to {folder.resolve()}; remove "
-            "that folder and the link by hand"
+            f"{folder} is not removed, because it is a link to {folder.resolve()}; remove that "
+            "folder and the link by hand"
         )
         # Renamed first: an interrupted removal must leave no incomplete sweep under its name.
     doomed = folder.with_name(f".removing-{folder.name}")
@@ -181,8 +181,8 @@ def track_sync(name: str, root: Path) -> None:
         say(f"{sent} events sent to {masked(uri)}, {left} left")
     if left:
         raise TrackingError(
-            f"{left} events of {folder.name!r} are not sent yet ({sender.reason}); then repeat "
-            "the command"
+            f"{left} events of {folder.name!r} are not sent yet: {sender.reason}; solve this and "
+            "repeat the command"
         )
 
 
@@ -199,7 +199,7 @@ def mirror(name: str, root: Path) -> None:
     folder = paths.find_folder(root, name)
     url = load_recorded(folder / paths.SPEC_FILE).storage.mirror
     if folder.parent != paths.sweeps_folder(root) or url is None:
-        raise SweepError(f"{folder.name!r} must be a sweep with storage.mirror, got none")
+        raise SweepError(f"{folder.name!r} has no mirror: it is not a sweep with storage.mirror")
     with driver_lock(folder):
         copied = Mirror(folder, url)
         num_files = copied.copy()
@@ -260,7 +260,7 @@ def export_tracking(name: str, program: str, out: Path | None, follow: bool, roo
 def _run_of(register: str, model: str, root: Path, sweep: "SweepResults | None") -> TrackedRun:
     """Returns the winner's run in MLflow. Raises SweepError if the model is not a sweep."""
     if sweep is None:
-        raise SweepError(f"--register must go with a sweep's name, got {model!r}")
+        raise SweepError(f"--register needs a sweep in place of {model!r}: give its name")
     tracking = sweep.spec.tracking
     return find_run(
         register, uri=tracking_uri(tracking.uri, root), experiment=tracking.experiment,

@@ -20,8 +20,8 @@ def example_file(name: str) -> Path:
         if (place / name).exists():
             return place / name
     raise ResourceError(
-        f"the installation must have the example files, got none of the name {name} beside "
-        f"{PACKAGE}; install mtcon-ray from its wheel, or in a checkout"
+        f"the installation lacks the example files: there is no {name} next to {PACKAGE}; "
+        "install mtcon-ray from its wheel, or in a checkout"
     )
 
 

@@ -38,7 +38,7 @@ def infer_columns(csv: Path, images: Path) -> Draft:
     csv, images = path_for_spec(csv), path_for_spec(images)
     if not images.exists():
         raise DataError(
-            f"IMAGES must be a folder, .tar or .tar.gz, got {images}, which is not there"
+            f"IMAGES not found: {images} does not exist; give a folder, .tar or .tar.gz"
         )
     table = read_table_file(csv)
     image, images = _image_column(table, images)

@@ -72,7 +72,7 @@ def submit(
     target, quiet = _inside(target), options.session().quiet
     stem, storage = _beginnings(target, overrides)
     if root and not root.startswith(("/", "~")):
-        raise SpecError(f"--root must be absolute, for the cluster writes there, got {root!r}")
+        raise SpecError(f"--root must be absolute, as a path of the cluster, got {root!r}")
     is_script, has_plugins = target.suffix == ".py", plugins.allowed_folders() is not None
     command = ["python", "-u"] if is_script else ["python", "-m", "mtcon_ray", "sweep"]
     command += [str(target), *(word for each in overrides for word in ("--set", each))]
@@ -177,8 +177,8 @@ def stop(job: str, address: str | None) -> None:
         return
     say(f"stopping {found.id}, which saves its checkpoints first")
     ended = known.stop(found.id).lower()
-    go_on = f"; to go on: {resume_line(found.sweep or 'NAME', submitted=True)}"
-    say(f"{found.id} {ended}{'' if ended == 'succeeded' else go_on}")
+    how = f"; to continue: {resume_line(found.sweep or 'NAME', submitted=True)}"
+    say(f"{found.id} {ended}{'' if ended == 'succeeded' else how}")
 
 
 def _jobs(address: str | None, *, patient: bool = False) -> "Jobs":
@@ -191,9 +191,9 @@ def _inside(target: Path) -> Path:
     """Returns the target's path within the uploaded folder."""
     here = Path.cwd()
     if not target.is_file():
-        raise SpecError(f"{target} must be a spec or a script, got no such file in {here}")
+        raise SpecError(f"{target} not found in {here}; give a spec or a script")
     if here not in target.resolve().parents:
-        raise SpecError(f"{target} must lie in the folder that is uploaded, got {here}; cd there")
+        raise SpecError(f"{target} is not in {here}, the folder that is uploaded; cd to its folder")
     return target.resolve().relative_to(here)
 
 
@@ -205,8 +205,8 @@ def _beginnings(target: Path, overrides: tuple[str, ...]) -> tuple[str, str | No
     root = spec.storage.root
     if root and Path.cwd() in Path(root).parents:
         raise SpecError(
-            f"storage.root must lie outside the folder that is uploaded, got {root}: a job's copy "
-            "of it vanishes; give an absolute path on the cluster"
+            f"storage.root must lie outside the folder that is uploaded, got {root}; give an "
+            "absolute path on the cluster, because a job's copy of the folder is deleted"
         )
     if outside := plugins.outside(spec.plugins, Path.cwd()):
         raise SpecError(
@@ -221,7 +221,7 @@ def _follow(known: "Jobs", job_id: str) -> int:
         return known.follow(job_id, _print)
     except KeyboardInterrupt:
         say(
-            f"\n{job_id} goes on; `mtcon-ray logs {job_id} -f` follows it again, "
+            f"\n{job_id} continues; `mtcon-ray logs {job_id} -f` follows it again, "
             f"`mtcon-ray stop {job_id}` ends it",
             err=True,
         )

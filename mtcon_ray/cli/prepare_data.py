@@ -61,7 +61,7 @@ def prepare_data(spec: RunSpec, root: Path, *, quiet: bool) -> Iterator[str]:
     assert isinstance(source, DownloadSource)
     if missing := source.missing():
         lines = "".join(f"\n  {line}" for line in missing)
-        raise DataError(f"{source.spec.root} must hold the whole data set, got none of:{lines}")
+        raise DataError(f"the data set in {source.spec.root} is not complete; missing:{lines}")
     checked = check_data(spec, root)
     labels = checked.labels
     yield f"{data.kind} in {source.spec.root}"

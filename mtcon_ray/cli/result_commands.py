@@ -136,7 +136,7 @@ def status(name: str, root: Path, as_json: bool, as_csv: bool, top: int | None) 
     if left:
         say(f"{left} events are not in MLflow yet: {sync_command(folder)}")
     if state in ("interrupted", "stopped"):
-        say(f"to go on: {resume_line(folder.name, submitted=was_submitted(folder))}")
+        say(f"to continue: {resume_line(folder.name, submitted=was_submitted(folder))}")
 
 
 @click.command()

@@ -197,7 +197,7 @@ def compare(
 def _is_there(root: Path, name: str | None, mirror: str | None) -> bool:
     """Returns True if the sweep is below the root, after downloading it if it is mirrored."""
     if not name:
-        raise SweepError("--continue must have a --name to start or to go on with, got none")
+        raise SweepError("--continue needs --name, the name of the sweep to start or continue")
     if (paths.sweep_folder(root, name) / paths.SPEC_FILE).exists():
         return True
     if mirror is None:

@@ -45,7 +45,7 @@ def init(csv: Path | None, images: Path | None, synthetic: bool, output: Path | 
     """
     if synthetic:
         if csv:
-            raise click.UsageError(f"--synthetic reads no files, got {csv}; leave out one of both")
+            raise click.UsageError(f"--synthetic reads no files; leave out --synthetic or {csv}")
         example = example_file(SYNTHETIC)
         path, found = output or Path(example.name), None
         write_new(path, example.read_text(encoding="utf-8"))

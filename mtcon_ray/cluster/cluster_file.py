@@ -33,9 +33,9 @@ def view_of_file(path: Path) -> ClusterView:
         return _scaling_view(str(path), raw)
     except (OSError, ValueError, yaml.YAMLError, LookupError, TypeError, AttributeError) as error:
         raise ResourceError(
-            "a cluster's file must be a Ray cluster YAML with available_node_types, or hold one "
-            f"RayCluster, RayJob or RayService of KubeRay's, got {path} ({type(error).__name__}: "
-            f"{one_line(str(error))})"
+            f"cannot read a cluster from {path} ({type(error).__name__}: {one_line(str(error))}); "
+            "give a Ray cluster YAML with available_node_types, or a file with one RayCluster, "
+            "RayJob or RayService of KubeRay"
         ) from None
 
 

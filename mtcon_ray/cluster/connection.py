@@ -75,8 +75,8 @@ def view_of(
         return view_of_file(Path(cluster))
     if cluster and _is_file_name(cluster):
         raise ResourceError(
-            "--cluster must be a Ray cluster YAML, an address or `local`, got the path "
-            f"{cluster!r}, where no file is; correct the path"
+            f"--cluster: no file at {cluster!r}; correct the path of the Ray cluster YAML, or give "
+            "an address or `local`"
         )
     if cluster:
         os.environ["RAY_ADDRESS"] = cluster
@@ -134,8 +134,8 @@ def check_shared(folder: Path) -> None:
         remove(own)
     if blind:
         raise ResourceError(
-            f"the root must be on a file system that all nodes share, got {folder}, which "
-            f"{', '.join(blind)} cannot see; name a shared folder with --root or storage.root"
+            f"the root must be on a file system that all nodes share, got {folder}, which is not "
+            f"seen by {', '.join(blind)}; name a shared folder with --root or storage.root"
         )
 
 

@@ -35,8 +35,8 @@ def working_directory() -> Path:
         return Path.cwd()
     except OSError as error:
         raise UserError(
-            f"the working directory must exist, got none ({error.strerror}): it was removed or "
-            "moved since this process entered it; change to another one"
+            "the working directory was removed or moved after this process entered it "
+            f"({error.strerror}); change to another directory"
         ) from None
 
 

@@ -53,9 +53,8 @@ def job_variables(environ: dict[str, str], command: list[str]) -> dict[str, str]
     for name, text in [*found.items(), *(("--set", word) for word in command)]:
         if masked(text) != text:
             raise UserError(
-                f"{name} must hold no password to be passed to a job, whose environment and "
-                f"command the dashboard shows, got {masked(text)!r}; set it where the cluster's "
-                "head is started"
+                f"{name} holds a password, {masked(text)!r}, and the dashboard shows a job's "
+                "environment and command; set it where the cluster's head is started"
             )
     return {**found, VERSIONS_VARIABLE: json.dumps(versions())}
 
@@ -97,8 +96,8 @@ def job_environment(
     if requirements is not None:
         if masked(text := requirements.read_text()) != text:
             raise UserError(
-                f"{requirements} must hold no password, because the dashboard shows its lines; set "
-                "the password in pip's settings on the nodes"
+                f"{requirements} holds a password, and the dashboard shows its lines; set the "
+                "password in pip's settings on the nodes"
             )
         environment["pip"] = str(requirements)
         environment["config"] = {"setup_timeout_seconds": SETUP_SECONDS}
@@ -112,10 +111,10 @@ def check_versions(asked: str | None) -> None:
     """
     wanted, here = json.loads(asked) if asked else {}, versions()
     wrong = [
-        f"{name} {here.get(name)}, not {v}" for name, v in wanted.items() if here.get(name) != v
+        f"{name} {here.get(name)} (you: {v})" for name, v in wanted.items() if here.get(name) != v
     ]
     if wrong:
         raise UserError(
-            f"the cluster must have the versions of whoever submits to it, got {'; '.join(wrong)}; "
-            "install one constraints.txt and one Python on both"
+            f"the cluster's versions differ from yours: it has {', '.join(wrong)}; install one "
+            "constraints.txt and one Python on both"
         )

@@ -94,9 +94,8 @@ def name_token() -> None:
 def not_writable(error: OSError) -> MtconError:
     """Returns the message about a file that Ray cannot write."""
     return MtconError(
-        "Ray must be able to write its sessions, below RAY_TMPDIR, else on Linux TMPDIR, else "
-        f"/tmp, got {error.strerror} for {error.filename}; set RAY_TMPDIR to a folder that can be "
-        "written"
+        f"Ray cannot write its sessions: {error.strerror} for {error.filename}; set RAY_TMPDIR to "
+        "a folder that can be written (without it, Ray takes TMPDIR on Linux, then /tmp)"
     )
 
 

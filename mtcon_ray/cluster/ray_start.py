@@ -85,8 +85,8 @@ def _not_started(error: Exception) -> MtconError:
     text = str(error)
     if isinstance(error, OSError) and "AF_UNIX" in text:
         return MtconError(
-            "the folder of Ray's sessions must have a path short enough for a socket, got "
-            f"{sessions_folder()}; set RAY_TMPDIR=/tmp or to another short path"
+            f"Ray cannot open a socket in the folder of its sessions, {sessions_folder()}, because "
+            "the path is too long; set RAY_TMPDIR=/tmp or to another short path"
         )
     if isinstance(error, OSError) and isinstance(error.filename, str):
         return not_writable(error)

@@ -77,7 +77,7 @@ class RayWatch:
     def _watch(self) -> None:
         while not self._left.wait(LOOK_SECONDS):
             if died := lost_process(self._processes or {}):
-                self._end(f"{died}, and no trial can go on")
+                self._end(f"{died}, and no trial can continue")
                 return
 
     def _end(self, reason: str) -> None:

@@ -69,8 +69,8 @@ def read_rows(path: Path) -> Rows:
     """
     if path.suffix.lower() in PACKED:
         raise DataError(
-            f"{path} must be an uncompressed table, got the ending {path.suffix}; unpack the file "
-            "and give the unpacked file"
+            f"{path} is compressed (its ending is {path.suffix}); unpack it and give the unpacked "
+            "file"
         )
     try:
         try:
@@ -104,7 +104,7 @@ def _read(path: Path, *, quoted: bool) -> Rows:
             blocks = _literal_blocks(path, lines, separator, is_ended)
         header, columns, numbers = _collect(path, blocks)
     if len(numbers) == 0:
-        raise DataError(f"{path} must have rows below its header, got none")
+        raise DataError(f"{path} has no rows below its header")
     kept = _named_columns(path, header, columns)
     if not is_ended:
         warnings += _cut_end(header[-1], columns[-1], int(numbers[-1]))
@@ -126,7 +126,7 @@ def _opened(path: Path) -> Iterator[tuple[TextIOWrapper, bool]]:
 def _refuse_others(path: Path, first: str) -> None:
     """Raises DataError if a CSV cannot have this first line."""
     if not first:
-        raise DataError(f"{path} must have a header and rows, got an empty file")
+        raise DataError(f"{path} is empty; a table has a header and rows")
     if "\0" in first:
         raise DataError(
             f"{path} must be UTF-8 text, got null bytes, as in UTF-16 without a byte order mark; "
@@ -167,13 +167,12 @@ def _quoted_blocks(
         try:
             block.extend(islice(reader, BLOCK))
         except csv.Error as error:
-            what = "a cell with a quote at its start and none at its end"
+            what = "a cell has a quote at its start and no quote at its end"
             if "field limit" in str(error):
-                what = f"a cell of more than {csv.field_size_limit():,} characters"
+                what = f"a cell has more than {csv.field_size_limit():,} characters"
             raise _RowError(
-                f"{path} must have quotes at both ends of a quoted cell, got {what} in row "
-                f"{number + len(block)}; the file may be cut, or else double all quotes in the "
-                "cell and put quotes around it"
+                f"{path} cannot be read: {what} in row {number + len(block)}; the file may be cut, "
+                "or else double all quotes in the cell and put quotes around it"
             ) from None
         if not block:
             return
@@ -199,7 +198,7 @@ def _check_lines(
         )
         if separator == "\t" or _name_images(lines):
             raise _RowError(
-                f"{path} must have a row in each line, got {what}; remove the quote at the start "
+                f"{path} has {what}: these lines are probably rows; remove the quote at the start "
                 "of the cell, or double it and put quotes around the cell"
             )
         yield f"{path} has {what}: check whether it is one row"

@@ -21,8 +21,8 @@ def check_disk(needed: int, store: Path) -> None:
     free = shutil.disk_usage(there).free
     if free < needed:
         raise ResourceError(
-            f"the disk of {store} must have {needed / 1e9:.3g} GB free for the image store, got "
-            f"{free / 1e9:.3g} GB; lower data.store_size or use another disk"
+            f"the image store needs {needed / 1e9:.3g} GB, but the disk of {store} has "
+            f"{free / 1e9:.3g} GB free; lower data.store_size or use another disk"
         )
 
 
@@ -33,8 +33,8 @@ def writable_store(store: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ResourceError(
-            f"the image store must be writable, got {error.strerror or error} under {store}; "
-            "set storage.root to another place"
+            f"cannot write the image store under {store}: {error.strerror or error}; set "
+            "storage.root to another place"
         ) from error
 
 

@@ -70,7 +70,7 @@ class ImageArchive(ImageFiles):
             with open(self.root, "rb") as file:
                 total = hashlib.file_digest(file, "sha256")
         except OSError as error:
-            raise DataError(f"data.images must be readable, got {error}") from None
+            raise DataError(f"cannot read data.images: {error}") from None
         total.update("\0".join(names).encode())
         return total.hexdigest()
 
@@ -118,14 +118,14 @@ class ImageArchive(ImageFiles):
                 descriptor = os.dup(file.fileno())
         except OSError as error:
             if error.errno != errno.ENOSPC:
-                raise DataError(f"data.images must be readable, got {error}") from None
+                raise DataError(f"cannot read data.images: {error}") from None
             raise ResourceError(
-                f"{tempfile.gettempdir()} must have room for the unzipped {self.root}, got a full "
-                "disk; set TMPDIR to a larger one, or give a .tar or a folder"
+                f"cannot unzip {self.root}: the disk of {tempfile.gettempdir()} is full; set "
+                "TMPDIR to a folder on a larger disk, or give a .tar or a folder"
             ) from None
         # tarfile raises ValueError and RecursionError on maliciously crafted headers.
         except (tarfile.TarError, EOFError, zlib.error, ValueError, RecursionError) as error:
-            raise DataError(f"data.images must be a whole tar, got {self.root}: {error}") from None
+            raise DataError(f"data.images {self.root} is not a whole tar: {error}") from None
         weakref.finalize(self, os.close, descriptor)
         places = _places(members)
         return descriptor, places, _targets(members, places)
@@ -188,7 +188,7 @@ def open_files(root: Path) -> ImageFiles:
     if root.is_dir():
         return ImageFolder(root)
     if not root.is_file():
-        raise DataError(f"data.images must be a folder or a tar, got {root}, which does not exist")
+        raise DataError(f"data.images not found: {root} does not exist; give a folder or a tar")
     if not root.name.endswith(ARCHIVES):
         raise DataError(
             f"data.images must be a folder or end in {', '.join(ARCHIVES)}, got {root}; unpack "

@@ -235,7 +235,7 @@ def _load(folder: Path, shape: tuple[int, int, int, int], content: str) -> Cache
         bad = _read_bad(folder / "bad.json", len(images))
     except (OSError, ValueError) as error:
         raise StorageError(
-            f"the image store {folder} must be whole, got {error}; delete it, and it is made again"
+            f"the image store {folder} is damaged: {error}; delete it, and it is made again"
         ) from None
     return CachedImages(images, bad, content, folder.name)
 
@@ -248,9 +248,9 @@ def _map_images(path: Path, shape: tuple[int, int, int, int]) -> np.ndarray:
     except OSError:
         raise
     except Exception as error:  # numpy parses the header as Python: TokenError, SyntaxError, ...
-        raise ValueError(f"{path.name} that is no array ({error})") from None
+        raise ValueError(f"{path.name} is not an array ({error})") from None
     if images.shape != shape or images.dtype != np.uint8 or not images.flags.c_contiguous:
-        raise ValueError(f"images of shape {images.shape} instead of {shape}")
+        raise ValueError(f"its images are {images.dtype} {images.shape} instead of uint8 {shape}")
     return images
 
 
@@ -258,10 +258,10 @@ def _read_bad(path: Path, num_items: int) -> dict[int, str]:
     """Returns the reasons of bad rows. Raises ValueError if the file holds something else."""
     raw = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(raw, dict):
-        raise ValueError(f"{path.name} with {type(raw).__name__} instead of an object")
+        raise ValueError(f"{path.name} holds a {type(raw).__name__} instead of an object")
     bad = {int(row): str(why) for row, why in raw.items()}
     if bad and not 0 <= min(bad) <= max(bad) < num_items:
-        raise ValueError(f"{path.name} with rows {min(bad)} to {max(bad)} of {num_items}")
+        raise ValueError(f"{path.name} has rows {min(bad)} to {max(bad)} of {num_items}")
     return bad
 
 
@@ -279,7 +279,7 @@ def local_copy(folder: Path, node_store: Path) -> Path:
         info = node_store.stat()
         if info.st_uid != os.getuid() or info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             # Another user could replace the images.
-            raise ResourceError(f"{node_store} must be writable by its owner, this user, alone")
+            raise ResourceError(f"another user owns {node_store} or may write to it")
         near = node_store / folder.name
         needed = sum(file.stat().st_size for file in folder.iterdir())
         build_folder(near, needed, partial(_copy, folder))

@@ -75,8 +75,8 @@ def is_utf_8(name: str, root: Path) -> bool:
         if is_hidden(name) or not name.lower().endswith((*IMAGE_ENDINGS, *ROW_ENDINGS)):
             return False
         raise DataError(
-            f"files in {root} must have names in UTF-8, got {os.fsencode(name)!r}; rename them, as "
-            "the program convmv does"
+            f"files in {root} must have names in UTF-8, got {os.fsencode(name)!r}; rename them, "
+            "for example with the program convmv"
         ) from None
     return True
 
@@ -250,8 +250,8 @@ class ImageFolder(ImageFiles):
             except OSError as error:
                 if whole and not is_hidden(folder):
                     raise DataError(
-                        f"{self.root / folder} must be a folder that can be listed, got "
-                        f"{error.strerror}; make it readable, or move it away"
+                        f"cannot list the folder {self.root / folder}: {error.strerror}; make it "
+                        "readable, or move it away"
                     ) from None
                 continue
             for entry in entries:
@@ -322,8 +322,8 @@ class ImageFolder(ImageFiles):
         except OSError as error:
             if error.errno in PASSING_ERRORS:
                 raise ResourceError(
-                    f"the images must be readable, got {error.strerror} for {self.root / name}; "
-                    "repeat the command when they are"
+                    f"cannot read the image {self.root / name}: {error.strerror}; repeat the "
+                    "command when the images can be read"
                 ) from error
             raise UnreadableImageError(error.strerror or str(error)) from None
 

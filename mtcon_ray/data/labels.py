@@ -188,7 +188,7 @@ def _check(table: LabelTable, spec: "DataSpec") -> None:
     for split, size in sizes.items():
         if size == 0:
             counts = ", ".join(f"{name} {number}" for name, number in sizes.items())
-            raise DataError(f"each split must have images, got none in {split} ({counts})")
+            raise DataError(f"the {split} split has no images ({counts}); each split needs images")
     for name in (*spec.tasks, *spec.held_out):
         what = f"{_WHAT[table.kind_of(name)]} {name!r}"
         known = table.known(name)

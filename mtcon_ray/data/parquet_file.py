@@ -54,9 +54,9 @@ def read_parquet(path: Path) -> tuple[dict[str, np.ndarray], int]:
             values, places = different_values(table.column(name))
             columns[name] = as_text(values)[places]
     except (OSError, pa.ArrowException, ValueError, OverflowError) as error:
-        raise DataError(f"{path} must be a Parquet file, got {error}") from None
+        raise DataError(f"{path} is not a whole Parquet file: {error}") from None
     if not table.num_rows:
-        raise DataError(f"{path} must have rows, got none")
+        raise DataError(f"{path} has no rows")
     return columns, table.num_rows
 
 

@@ -74,7 +74,7 @@ def look(url: str, what: str) -> Found:
     read.
     """
     tag = ""
-    with store_errors(url, f"{what} must be readable"):
+    with store_errors(url, f"cannot read {what}"):
         files, base = open_store(url, what)
 
         if url.endswith("/"):
@@ -94,12 +94,12 @@ def look(url: str, what: str) -> Found:
     for info in sorted(infos, key=lambda info: info.path):
         name = info.path.removeprefix(base).removeprefix("/")
         if leads_outside(name):
-            raise DataError(f"{what} must hold names that stay inside {url}, got {name!r}")
+            raise DataError(f"{what}: the name {name!r} leads out of {url}")
         objects.append((info.path, name, info.size))
         hashed = name or PurePosixPath(base).name
         total.update(f"{hashed}\0{info.size}\0{info.mtime_ns}\0".encode())
     if not objects:
-        raise DataError(f"{what} must be there, got {url}, where no object is")
+        raise DataError(f"{what} not found: nothing is stored at {url}")
     return Found(url, what, total.hexdigest()[:32], tuple(objects))
 
 
@@ -130,8 +130,8 @@ def fetch(
 
 def _download(found: Found, tell: Callable[[int], None], folder: Path) -> None:
     """Downloads all objects into a folder. Calls `tell` with the bytes downloaded so far."""
-    rule = f"{found.what} must be readable"
-    with store_errors(found.url, rule):
+    failure = f"cannot read {found.what}"
+    with store_errors(found.url, failure):
         files, _ = open_store(found.url, found.what)
     written: dict[str, int] = {}
     stopping = Event()
@@ -141,7 +141,7 @@ def _download(found: Found, tell: Callable[[int], None], folder: Path) -> None:
         make_folder(to.parent)
         count = 0
         with (
-            store_errors(found.url, rule),
+            store_errors(found.url, failure),
             files.open_input_stream(path) as stream,
             open(to, "wb", opener=below) as file,
         ):
@@ -152,8 +152,8 @@ def _download(found: Found, tell: Callable[[int], None], folder: Path) -> None:
             os.fsync(file.fileno())
         if count != size and not stopping.is_set():
             raise DataError(
-                f"{found.what} must not change while it is downloaded, got {count} bytes of "
-                f"{path!r} where {size} were; try again"
+                f"{found.what} changed during its download: {path!r} now has {count} bytes instead "
+                f"of {size}; try again"
             )
 
     with ThreadPoolExecutor(MAX_THREADS) as pool:
@@ -190,8 +190,8 @@ def _open_hub(url: str, what: str) -> FileSystem:
         from huggingface_hub import HfFileSystem
     except ImportError:
         raise DataError(
-            f"{what} must be readable, got {url} without the package huggingface-hub; install it "
-            "with `pip install 'mtcon-ray[hf]'`"
+            f"cannot read {what}: {url} needs the package huggingface-hub; install it with "
+            "`pip install 'mtcon-ray[hf]'`"
         ) from None
     return PyFileSystem(FSSpecHandler(HfFileSystem(skip_instance_cache=True)))
 
@@ -202,11 +202,11 @@ def _blob(files: FileSystem, path: str) -> str:
 
 
 @contextmanager
-def store_errors(url: str, rule: str) -> Iterator[None]:
+def store_errors(url: str, failure: str) -> Iterator[None]:
     """Turns errors of pyarrow and huggingface_hub into a DataError without credentials.
 
-    Errors of this machine's disk are raised unchanged. The message begins with `rule`, such as
-    "data.csv must be readable".
+    Errors of this machine's disk are raised unchanged. The message begins with `failure`, such as
+    "cannot read data.csv".
     """
     try:
         yield
@@ -220,5 +220,5 @@ def store_errors(url: str, rule: str) -> Iterator[None]:
             raise
         keys = next(text for scheme, text in KEYS.items() if url.startswith(scheme))
         raise DataError(
-            f"{rule}, got {url}: {' '.join(str(error).split())[:300]}; {keys}"
+            f"{failure} at {url}: {' '.join(str(error).split())[:300]}; {keys}"
         ) from None

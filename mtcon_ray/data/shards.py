@@ -101,7 +101,7 @@ def _whole(path: Path) -> Iterator[None]:
         open_regular(path).close()  # pyarrow would wait for a pipe
         yield
     except (OSError, pa.ArrowException, ValueError, OverflowError, struct.error) as error:
-        raise DataError(f"{path} must be a whole Parquet or Arrow file, got {error}") from None
+        raise DataError(f"{path} is not a whole Parquet or Arrow file: {error}") from None
 
 
 def _is_arrow(path: Path) -> bool:
@@ -114,8 +114,8 @@ def _mapped(path: Path) -> pa.Table:
         # A buffer of zeros is compressed to a ten thousandth of its size.
         if any(map(_is_compressed, pa.ipc.MessageReader.open_stream(mapped))):
             raise DataError(
-                f"{path} must hold rows without compression, got compressed rows; save the "
-                "data again, for example as Parquet"
+                f"{path} has compressed rows, which are not read; save the data again, for example "
+                "as Parquet"
             )
         mapped.seek(0)
         table = pa.ipc.open_stream(mapped).read_all()
@@ -172,8 +172,8 @@ def find_shards(root: Path) -> tuple[list[Shard], list[str]]:
         words = {name: split_word(name) for name in found}
     if not words:
         raise DataError(
-            f"data.folder must hold Parquet or Arrow files, or what `save_to_disk` wrote, got "
-            f"{root} with none"
+            f"data.folder {root} has no Parquet or Arrow files, and nothing written by "
+            "`save_to_disk`"
         )
     known = split_names(words.values(), "")
     kept = {n: word for n, word in words.items() if word in known}
@@ -183,8 +183,8 @@ def find_shards(root: Path) -> tuple[list[Shard], list[str]]:
         folder = str(PurePosixPath(name).parent)
         if folders.setdefault(word, folder) != folder:
             raise DataError(
-                f"data.folder must hold one data set, got {word} files of {root} in "
-                f"{folders[word]} and in {folder}; name the folder of one"
+                f"data.folder {root} has more than one data set: {word} files are in "
+                f"{folders[word]} and in {folder}; name the folder of one data set"
             )
     _refuse_outside(root, [*kept])
     ordered = sorted(kept, key=lambda name: (kept[name], name))
@@ -203,8 +203,8 @@ def _refuse_outside(root: Path, names: list[str]) -> None:
     outside = ImageFolder(base).find_outside(below)
     if outside is not None:
         raise DataError(
-            f"data.folder must hold files inside {root}, got {names[outside]}, a link that leads "
-            "out of the folder; copy the file into it"
+            f"the link {names[outside]} leads out of data.folder {root}; copy the file into the "
+            "folder"
         )
 
 
@@ -217,11 +217,12 @@ def _saved_files(root: Path, state: str) -> list[str]:
         names = [str(folder / str(entry["filename"])) for entry in listed]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"{root / state} must list files of `save_to_disk`, got {error!r}; save the data again"
+            f"{root / state} does not list the files of `save_to_disk`: {error!r}; save the data "
+            "again"
         ) from None
     for name in names:
         if leads_outside(name):
-            raise DataError(f"{root / state} must name files inside {root}, got {name!r}")
+            raise DataError(f"{root / state} names {name!r}, which leads out of {root}")
     return names
 
 

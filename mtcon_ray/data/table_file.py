@@ -83,7 +83,7 @@ def read_table_file(path: Path, what: str = "a table") -> TableFile:
             return TableFile(path, columns, np.arange(1, num_rows + 1))
         found = read_rows(path)
     except OSError as error:
-        raise DataError(f"{what} must be a readable file, got {path}: {error.strerror}") from None
+        raise DataError(f"cannot read {what} {path}: {error.strerror}") from None
     columns = dict(zip(found.header, found.columns, strict=True))
     return TableFile(path, columns, found.numbers, found.warnings)
 
@@ -100,7 +100,7 @@ def join_attributes(table: TableFile, images: np.ndarray, path: Path) -> TableFi
     """
     lines = read_lines(path)
     if len(lines) < 2:
-        raise DataError(f"{path} must have a line of names below its first, got {len(lines)} lines")
+        raise DataError(f"{path} has no line of names below its first line")
     names = lines[1].split()
     values: dict[str, list[str]] = {}
     for number, line in enumerate(lines[2:], 3):
@@ -117,12 +117,12 @@ def join_attributes(table: TableFile, images: np.ndarray, path: Path) -> TableFi
         values[image] = bits
     if lines[0].strip() != str(len(values)):
         raise DataError(
-            f"{path} must list as many images as its first line says, got {len(values)} below the "
-            f"line {lines[0].strip()!r}; the file may be cut: get the whole file"
+            f"{path} lists {len(values)} images, but its first line says {lines[0].strip()!r}; the "
+            "file may be cut: get the whole file"
         )
     twice = sorted({n for n in names if n in table.columns or names.count(n) > 1})
     if twice:
-        raise DataError(f"attributes of {path} must have names of their own, got {twice[0]!r}")
+        raise DataError(f"the attribute {twice[0]!r} occurs twice in {path}")
     unknown = [""] * len(names)
     found = [values.get(str(image).rpartition("/")[2], unknown) for image in images]
     columns = dict(zip(names, np.array(found, dtype=object).T, strict=True))

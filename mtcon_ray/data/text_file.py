@@ -23,7 +23,7 @@ def read_lines(path: Path, most: int | None = None) -> list[str]:
         with TextIOWrapper(open_regular(path, MAX_TEXT_BYTES), encoding="utf-8-sig") as file:
             return [line.rstrip("\n") for line in islice(file, most)]
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} must be a readable text file in UTF-8, got {error}") from None
+        raise DataError(f"cannot read {path} as text in UTF-8: {error}") from None
 
 
 def read_fields(

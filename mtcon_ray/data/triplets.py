@@ -63,8 +63,8 @@ def _under(table: LabelTable, task: str, share_E3: np.ndarray) -> np.ndarray:
     )
     if size_G.max() < 2:
         raise DataError(
-            f"task {task!r} must have a class of two images in the train split to make triplets, "
-            f"got {len(size_G)} classes of one; take it out of data.tasks"
+            f"task {task!r} has no triplets: each of its {len(size_G)} classes has a single image "
+            "in the train split; take it out of data.tasks"
         )
     first_N, size_N = first_G[class_N], size_G[class_N]
     candidates = np.flatnonzero(size_N > 1)

@@ -209,7 +209,7 @@ def view_kernel(device: torch.device) -> Callable[..., Tensor] | None:
         try_kernel(device)
     except Exception as error:  # of Triton, its compiler, the C compiler or the driver
         reason = str(error).strip().partition("\n")[0]
-        log.warning("views take several times as long, for Triton does not run: %s", reason)
+        log.warning("views take several times as long, because Triton does not run: %s", reason)
         return None
     return coloured_crops
 

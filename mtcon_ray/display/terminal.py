@@ -101,7 +101,7 @@ def say(text: object, *, err: bool = False) -> None:
         raise
     except OSError as error:
         if not err:  # an error of standard error itself cannot be printed
-            raise MtconError(f"standard output must be writable, got {error.strerror}") from None
+            raise MtconError(f"cannot write to standard output: {error.strerror}") from None
 
 
 def warn(text: str) -> None:

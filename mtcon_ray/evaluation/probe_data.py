@@ -77,7 +77,7 @@ def _check_known(
         for label in labels:
             if not table.known(label)[rows].any():
                 raise DataError(
-                    f"label {label!r} must be known for at least one of the items that its probe "
-                    f"reads of split {split!r}, got none of {len(rows)}; {way_out}label more "
-                    "items, split them otherwise, or leave the column out"
+                    f"label {label!r} is unknown for all {len(rows)} items of split {split!r} that "
+                    f"its probe reads; {way_out}label more items, split them otherwise, or leave "
+                    "the column out"
                 )

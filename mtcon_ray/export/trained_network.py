@@ -108,8 +108,7 @@ def load_method(path: Path) -> Method:
     kept = state.get("method")
     if not isinstance(kept, dict) or not learned <= kept.keys():
         raise CheckpointError(
-            f"checkpoint {path} must hold the learned parameters of its method, got a file without "
-            "all of them; train again"
+            f"checkpoint {path} lacks learned parameters of its method; train again"
         )
     _fill(method, method.state_dict() | {name: kept[name] for name in learned}, path)
     return method
@@ -132,8 +131,8 @@ def _fill(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
     except RuntimeError as error:
         first = str(error).splitlines()[1].strip()  # the line before it names the class
         raise CheckpointError(
-            f"checkpoint {path} must fit the network of its own spec, got {first}; "
-            "read it with the version that wrote it"
+            f"checkpoint {path} does not fit the network of its spec: {first}; read it with the "
+            "version of mtcon-ray that wrote it"
         ) from None
 
 

@@ -53,12 +53,12 @@ def export_checkpoint(
     written, and all errors of `evaluate.open_checkpoint`.
     """
     if to.exists():
-        raise UserError(f"--to must name a folder that is not there yet, got {to}")
+        raise UserError(f"--to must name a new folder, got {to}, which exists already")
     missing = [package for package in ("onnx", "onnxscript") if find_spec(package) is None]
     if format == "onnx" and missing:
         raise UserError(
-            f"--format onnx must have the package {missing[0]}, got none; install "
-            "'mtcon-ray[onnx]', or take --format pt2"
+            f"--format onnx needs the package {missing[0]}; install 'mtcon-ray[onnx]', or take "
+            "--format pt2"
         )
     opened = open_checkpoint(path, root=root, overrides=overrides, callbacks=callbacks)
     callbacks.on_note("fitting a probe for each label")
@@ -113,7 +113,7 @@ def _write(model: ExportedModel, facts: dict[str, Any], to: Path, format: Format
         (building / "README.md").write_text(card_text(facts), encoding="utf-8")
         os.rename(building, to)
     except OSError as error:
-        raise ResourceError(f"{to} must be writable, got {error}; choose another --to") from None
+        raise ResourceError(f"cannot write {to}: {error}; choose another --to") from None
     finally:
         shutil.rmtree(building, ignore_errors=True)
 

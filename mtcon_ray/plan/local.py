@@ -26,8 +26,8 @@ def choose_device(spec: RunSpec) -> torch.device:
         )
     if spec.resources.gpus and not torch.cuda.is_available():
         raise ResourceError(
-            f"resources.gpus must be what this machine has, got {spec.resources.gpus:g} where "
-            "torch finds no GPU; --set resources.gpus=0 trains on the CPU"
+            f"resources.gpus must be 0 on a machine on which torch finds no GPU, got "
+            f"{spec.resources.gpus:g}; --set resources.gpus=0 trains on the CPU"
         )
     return torch.device("cuda", 0) if spec.resources.gpus else torch.device("cpu")
 

@@ -97,6 +97,5 @@ def read_plan(path: Path) -> Plan | None:
         first, *problem = map(str.strip, str(error).splitlines())
         got = ": ".join(problem[:2]) or first
         raise SweepError(
-            f"{path} must hold the plan of a sweep or training, got {got}; "
-            "delete it, a resume writes it again"
+            f"{path} is not a plan of this version: {got}; delete it, and a resume writes it again"
         ) from None

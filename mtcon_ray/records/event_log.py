@@ -179,8 +179,8 @@ def tail(path: Path, offset: int = 0) -> list[tuple[Event, int]]:
             ) from None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise SweepError(
-                f"{path} must hold one event a line, got something else at byte {offset}; "
-                "cut the file off there"
+                f"{path} is damaged: its line at byte {offset} is not an event; cut the file off "
+                "there"
             ) from None
         offset += len(line) + 1
         events.append((event, offset))

@@ -56,14 +56,14 @@ def choose_folder(
     is_there = (folder / SPEC_FILE).exists()
     if _has_begun(folder) and not is_there:
         raise SweepError(
-            f"{kind} {name!r} must have its {SPEC_FILE} to go on with, got records without it in "
-            f"{folder}; restore that file, remove all with `mtcon-ray clean {among.name}/{name} "
-            "--yes`, or give another --name"
+            f"{kind} {name!r} cannot continue: {folder} has records but no {SPEC_FILE}; restore "
+            f"that file, remove all with `mtcon-ray clean {among.name}/{name} --yes`, or give "
+            "another --name"
         )
     if not resume:
         if is_there:
             raise SweepError(
-                f"{kind} {name!r} exists already under {among}; to go on with it: {way_on(name)}; "
+                f"{kind} {name!r} exists already under {among}; to continue it: {way_on(name)}; "
                 "for a new one: give another --name"
             )
         _check_namesake(folder)
@@ -87,8 +87,8 @@ def _check_namesake(folder: Path) -> None:
     other = namesake(folder)
     if other and (_has_begun(other) or is_driven(other)):
         raise SweepError(
-            f"a sweep and a training must have different names, got {folder.name!r}, under which "
-            f"{other} exists already; give another --name"
+            f"{other} exists already, and a sweep and a training must have different names; give "
+            "another --name"
         )
 
 
@@ -103,10 +103,9 @@ def _check_name(folder: Path, kind: str) -> None:
     name = tags.get(NAME_TAGS[kind], folder.name)
     if name != folder.name:
         raise SweepError(
-            f"{kind} {folder.name!r} must have the name under which it began, got the records of "
-            f"{name!r}, to whose runs in MLflow it would write; rename the folder to {name} (if "
-            "that one is there too: under another --root with a tracking.uri of its own), or start "
-            "anew with another --name"
+            f"{kind} {folder.name!r} was begun as {name!r} and would write to the runs of {name!r} "
+            f"in MLflow; rename the folder to {name}, or start a new {kind} with another --name. "
+            f"If {name} exists too, move the folder below another --root with another tracking.uri"
         )
 
 
@@ -117,12 +116,12 @@ def _check_resumable(stored: RunSpec, given: RunSpec) -> None:
         free += ("search.num_trials",)
     if changed := changes(stored, given, free):
         raise SweepError(
-            "what is resumed must keep its spec (search.num_trials may grow; the limits of search, "
-            "resources, tracking and storage may change), got other values:\n  "
+            "cannot resume with another spec. Only resources, tracking, storage and the limits of "
+            "search may change, and search.num_trials may grow. These values differ:\n  "
             + "\n  ".join(changed)
             + "\n"
-            "give the spec it was started with (--set PATH=VALUE sets single fields), or start "
-            "anew with another --name"
+            "give the spec of the start (--set PATH=VALUE sets single fields), or start again "
+            "with another --name"
         )
 
 

@@ -49,10 +49,9 @@ def check_evaluation(folder: Path) -> None:
     plan = read_plan(folder / PLAN_FILE)
     if plan is not None and plan.evaluation != EVALUATION:
         raise SweepError(
-            f"{folder.name!r} must have been begun with the probes of this version to be resumed, "
-            f"got evaluation {plan.evaluation} instead of {EVALUATION}: accuracies of both cannot "
-            "be compared; start a new one with another --name, or resume it with the version that "
-            "began it"
+            f"{folder.name!r} cannot be resumed: it was begun with other probes (evaluation "
+            f"{plan.evaluation}, here {EVALUATION}), and accuracies of both cannot be compared; "
+            "start again with another --name, or resume it with the version that began it"
         )
 
 

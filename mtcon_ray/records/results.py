@@ -251,7 +251,7 @@ def load_single(folder: Path) -> SweepResults:
     """Returns a training as a sweep with a single trial. Raises SweepError if it does not exist."""
     events = EventLog.read(paths.parent_log(folder))
     if not events:
-        raise SweepError(f"{folder} must hold a single training, got no event log in it")
+        raise SweepError(f"{folder} is not a single training: it has no event log")
     return _load(folder, {folder.name: events})
 
 
@@ -260,8 +260,8 @@ def _load(folder: Path, logs: Mapping[str, list[Event]]) -> SweepResults:
     path = folder / paths.SPEC_FILE
     if not path.exists():
         raise SweepError(
-            f"{folder} must be a sweep's folder, got one without spec.yaml; "
-            "`mtcon-ray list` names the sweeps"
+            f"{folder} is not a sweep's folder: it has no spec.yaml; `mtcon-ray list` names the "
+            "sweeps"
         )
     plan = read_plan(folder / paths.PLAN_FILE)
     spec = read_recorded(path)
@@ -275,8 +275,8 @@ def _trial(name: str, events: list[Event], spec: RunSpec) -> TrialResult:
     start = events[0]
     if not isinstance(start, Started):
         raise SweepError(
-            f"the event log of {name} must begin with a start, got {start.kind}; restore it, or "
-            "delete it: its metrics are lost"
+            f"the event log of {name} is damaged: it begins with {start.kind} instead of started; "
+            "restore it, or delete it and lose its metrics"
         )
     epochs, seed = budget_of(name, start)
     status, reason = trial_status(events)
@@ -302,8 +302,8 @@ def budget_of(name: str, start: Started) -> tuple[int, int]:
         return int(start.tags["mtcon.epochs"]), int(start.tags["mtcon.seed"])
     except (KeyError, TypeError, ValueError) as error:
         raise SweepError(
-            f"the event log of {name} must begin with its epochs and its seed, got {error}; "
-            "restore it, or delete it: its metrics are lost"
+            f"the event log of {name} is damaged: its first event lacks the epochs or the seed "
+            f"({error}); restore it, or delete it and lose its metrics"
         ) from None
 
 

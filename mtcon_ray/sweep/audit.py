@@ -135,7 +135,7 @@ class Audit:
         key = self._begun_with(CACHE)
         folder = cache_folder(self.folder.parents[1]) / key if key else None
         if folder and folder.exists() and (change := find_change(folder)):
-            problem = f"{change}: delete the folder, and the images are decoded anew"
+            problem = f"{change}: delete the folder, and the images are decoded again"
             yield Finding(f"{folder.parent.name}/{key}", problem)
 
     def _lines(self) -> list[Path]:
@@ -179,11 +179,11 @@ class Audit:
         for t in study.get_trials(deepcopy=False):
             # A failed trial and its retry have the same name.
             if TRIAL in t.user_attrs and t.number not in last and t.state is not TrialState.FAIL:
-                yield Finding(where, f"{t.user_attrs[TRIAL]} is there again")
+                yield Finding(where, f"{t.user_attrs[TRIAL]} occurs twice")
         for (configuration, repeat), count in places.items():
             if count > 1:
                 yield Finding(
-                    where, f"configuration {configuration}, repeat {repeat} is there {count} times"
+                    where, f"configuration {configuration}, repeat {repeat} occurs {count} times"
                 )
         for name in sorted(self.trials.keys() - names):
             yield Finding(where, f"it lacks {name}, which has an event log")
@@ -200,7 +200,8 @@ class Audit:
         events = self.trials[name]
         start, values = events[0], objective_values(reports_of(events))
         if isinstance(start, Started) and dict(start.params) != trial.params:
-            yield Finding(where, f"{name} has {trial.params}, its event log {dict(start.params)}")
+            logged = dict(start.params)
+            yield Finding(where, f"{name} has {trial.params} here and {logged} in its event log")
         value = selected_value(values, self.spec.evaluate.select)
         yield from _status_problems(name, where, trial, events, value)
         last = max(values, default=0)
@@ -213,7 +214,7 @@ class Audit:
                 there = "no value" if told is None else f"{told:.4f}"
                 yield Finding(
                     where,
-                    f"{name} has {there} at epoch {epoch}, its event log {recorded:.4f}",
+                    f"{name} has {there} at epoch {epoch} here and {recorded:.4f} in its event log",
                     SETTLED if is_open and told is None else None,
                 )
 
@@ -260,7 +261,7 @@ class Audit:
             is_newer = last < written <= last + self.spec.evaluate.every
         if not is_newer and (written != epoch or not _same(state["value"], values[epoch])):
             chosen = "none" if epoch is None else f"epoch {epoch} with {values[epoch]:.4f}"
-            problem = f"it is of epoch {written} with {state['value']:.4f}, the event log selects "
+            problem = f"it is of epoch {written} with {state['value']:.4f}; the event log selects "
             yield Finding(self._at(path), problem + chosen)
         repeat = int(start.tags["mtcon.seed"]) - self.spec.seed
         own = self.spec.trial(start.params, repeat) if self.is_sweep else self.spec
@@ -296,13 +297,13 @@ def _status_problems(
     told = trial.state.name.lower()
     if trial.state in ENDS and not status.is_final:
         repair = None if isinstance(events[-1], Ended) else ENDED
-        yield Finding(where, f"{name} is {told}, its event log has no end", repair)
+        yield Finding(where, f"{name} is {told} here, but its event log has no end", repair)
     elif trial.state not in ENDS and status.is_final:
-        yield Finding(where, f"{name} is {told}, its event log {status.words}", SETTLED)
+        yield Finding(where, f"{name} is {told} here and {status.words} in its event log", SETTLED)
     elif trial.state in ENDS and trial.state is not state:
-        yield Finding(where, f"{name} is {told}, its event log {status.words}")
+        yield Finding(where, f"{name} is {told} here and {status.words} in its event log")
     elif trial.state is TrialState.COMPLETE and not _same(trial.value, value):
-        yield Finding(where, f"{name} has the value {trial.value}, its event log {value}")
+        yield Finding(where, f"{name} has value {trial.value} here and {value} in its event log")
 
 
 def _run_problems(name: str, events: list[Event], run: Tracked | None) -> Iterator[Finding]:
@@ -315,12 +316,12 @@ def _run_problems(name: str, events: list[Event], run: Tracked | None) -> Iterat
         yield Finding(where, f"it is deleted; restore it with {run.restore}, then `track-sync`")
         return
     if run.num_runs > 1:
-        yield Finding(where, f"it is there {run.num_runs} times", SENT)
+        yield Finding(where, f"it occurs {run.num_runs} times", SENT)
     last = last_change(events)
     # A killed process could not set the status in MLflow.
     expected = [last.status] if isinstance(last, Ended) else ["RUNNING", "KILLED"]
     if run.status not in expected:
-        yield Finding(where, f"it is {run.status}, its event log {expected[0]}", SENT)
+        yield Finding(where, f"it is {run.status} here and {expected[0]} in its event log", SENT)
     reports = [e for e in events if isinstance(e, Reported)]
     steps = [e.epoch for e in reports if LOSS in e.metrics]
     if list(run.steps) != steps:

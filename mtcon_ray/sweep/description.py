@@ -25,7 +25,7 @@ def describe_sweep(results: SweepResults, ended: bool) -> str:
         *(f"**Warning**: {_escaped(text)}" for text in results.plan_warnings),
         "\n".join(f"- {name}: {_escaped(text)}" for name, text in setup(results)),
         *(f"{what}:\n{_code(line)}" for what, line in commands(results, spec_path)),
-        f"To go on after a stop:\n{_code(f'{resume} --resume')}",
+        f"To continue after a stop:\n{_code(f'{resume} --resume')}",
         "\n".join(f"- {name}: `{path}`" for name, path in places),
     ]
     return "\n\n".join(parts)

@@ -249,7 +249,7 @@ class _Sweep:
         ended = sum(trial.state in ENDS for trial in named_trials(self.study))
         if ended < (planned := self.plan.num_trials) and (limit := self.limits.exceeded):
             line = resume_line(self.folder.name, submitted=in_job())
-            reason = f"{limit}: {ended} of {planned} trials have ended; to go on: {line}"
+            reason = f"{limit}: {ended} of {planned} trials have ended; to continue: {line}"
             close_waiting(self.study, self.record)
             self.callbacks.on_note(reason)
             tags["mtcon.reason"] = reason
@@ -333,7 +333,8 @@ class _Sweep:
     def _stopped(self, reason: str) -> MtconError:
         saved = any(checkpoints_folder(self.folder).rglob(LAST_FILE))
         state = "trials are checkpointed" if saved else "no trial has a checkpoint yet"
-        text = f"{reason}; {state}; to go on: {resume_line(self.folder.name, submitted=in_job())}"
+        line = resume_line(self.folder.name, submitted=in_job())
+        text = f"{reason}; {state}; to continue: {line}"
         return Interrupted(f"stopped by {text}") if reason.startswith("SIG") else MtconError(text)
 
 

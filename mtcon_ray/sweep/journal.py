@@ -57,8 +57,8 @@ class Journal(JournalFileBackend):
 def damaged(path: Path, problem: object) -> SweepError:
     """Returns the error for a journal with a damaged line."""
     return SweepError(
-        f"{path} must hold one JSON object a line as Optuna writes it, got {problem}; restore "
-        "the file from a backup, or start the sweep anew under another --name"
+        f"{path} is damaged ({problem}); restore the file from a backup, or start a new sweep with "
+        "another --name"
     )
 
 

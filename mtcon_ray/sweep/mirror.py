@@ -112,9 +112,9 @@ class Mirror:
         files = self._objects.read_list() or {}
         if files != self._known and (path := first_missing(self.folder, files)):
             raise SweepError(
-                f"{self.url} must mirror {self.folder}, got another or a newer {path}; to go on "
-                f"with what is there: `mtcon-ray resume {self.url}` with an unused --root; for a "
-                "new sweep: another --name or storage.mirror"
+                f"{self.url} holds another sweep, or newer files than {self.folder}: {path} "
+                f"differs; to continue the sweep of the mirror: `mtcon-ray resume {self.url}` with "
+                "an unused --root; for a new sweep: another --name or storage.mirror"
             )
         self._known = files
         return files
@@ -219,7 +219,7 @@ class MirrorThread:
             self.error = None
         except Exception as error:  # an error of the store must not stop the training
             if str(error) != self.error and not self._ending.is_set():
-                log.warning("%s; the sweep goes on", error)
+                log.warning("%s; the sweep continues", error)
             self.error = str(error)
             # Not repeated after a SweepError: the data of another driver must stay there.
             self._retry = self._retry and not isinstance(error, SweepError)
@@ -243,7 +243,7 @@ def mirrored(
     except DataError as error:
         if not resume:
             raise
-        callbacks.on_note(f"{error}; the sweep goes on, and is copied when the store answers")
+        callbacks.on_note(f"{error}; the sweep continues and is copied when the store answers")
     thread.start()
     stopped = True
     try:
@@ -253,6 +253,6 @@ def mirrored(
         limit = STOPPED_DRAIN_SECONDS if stopped else DRAIN_SECONDS
         if why := thread.close(limit, retry=not stopped):
             callbacks.on_note(
-                f"NOT ALL IS MIRRORED ({why}); nothing is lost: send it with "
-                f"`mtcon-ray mirror {folder.name} --root {folder.parent.parent}`"
+                f"THE MIRROR IS INCOMPLETE ({why}); the local files are complete: send the rest "
+                f"with `mtcon-ray mirror {folder.name} --root {folder.parent.parent}`"
             )

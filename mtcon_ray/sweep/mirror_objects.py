@@ -58,26 +58,26 @@ class Objects:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._rule = "storage.mirror must be readable and writable"
+        self._failure = "cannot use storage.mirror"
         self._opened: tuple[FileSystem, str] | None = None
 
     def read_list(self) -> Files | None:
         """Returns the mirrored state, or None if it is missing. Raises SweepError for damage."""
-        with store_errors(self.url, self._rule):
+        with store_errors(self.url, self._failure):
             files, base = self._open()
             if files.get_file_info(f"{base}/{LIST}").type == FileType.NotFound:
                 return None
         try:
             raw = self._read_json(LIST)
             if raw["format"] != FORMAT:
-                raise ValueError(f"format {raw['format']!r}")
+                raise ValueError(f"its format is {raw['format']!r}")
             found = {name: Entry(**entry) for name, entry in raw["files"].items()}
             # A bucket may be of another author: no name may lead out of the sweep's folder.
             if wrong := [n for n in found if not (GROWING.fullmatch(n) or WHOLE.fullmatch(n))]:
-                raise ValueError(f"the name {wrong[0]!r}")
+                raise ValueError(f"it lists the name {wrong[0]!r}")
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise SweepError(
-                f"{self.url}/{LIST} must be written by this version of mtcon-ray, got {error}"
+                f"{self.url}/{LIST} was not written by this version of mtcon-ray: {error}"
             ) from None
         return found
 
@@ -97,7 +97,7 @@ class Objects:
 
     def names(self) -> list[str]:
         """Returns the names of all objects."""
-        with store_errors(self.url, self._rule):
+        with store_errors(self.url, self._failure):
             files, base = self._open()
             found = files.get_file_info(FileSelector(base, allow_not_found=True, recursive=True))
         paths = [info.path for info in found if info.type == FileType.File]
@@ -105,7 +105,7 @@ class Objects:
 
     def read(self, name: str) -> Iterator[bytes]:
         """Yields an object's bytes."""
-        with store_errors(self.url, self._rule):
+        with store_errors(self.url, self._failure):
             files, base = self._open()
             with files.open_input_stream(f"{base}/{name}") as stream:
                 while data := stream.read(CHUNK_BYTES):
@@ -113,7 +113,7 @@ class Objects:
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
         """Creates or replaces an object. If `chunks` raises, the object may hold a part of them."""
-        with store_errors(self.url, self._rule):
+        with store_errors(self.url, self._failure):
             files, base = self._open()
             with files.open_output_stream(f"{base}/{name}") as stream:
                 for data in chunks:
@@ -121,7 +121,7 @@ class Objects:
 
     def delete(self, name: str) -> None:
         """Removes an object."""
-        with store_errors(self.url, self._rule):
+        with store_errors(self.url, self._failure):
             files, base = self._open()
             files.delete_file(f"{base}/{name}")
 

@@ -116,8 +116,8 @@ def _earlier(name: str, spec: RunSpec, root: Path) -> SweepResults:
         check_evaluation(folder)
     except SweepError:
         raise SpecError(
-            f"{FIELD} must name sweeps with the probes of this version, got {name!r} of another "
-            "one: accuracies of both cannot be compared; leave it out"
+            f"{FIELD} must name sweeps begun with the probes of this version, got {name!r}, which "
+            "has other probes: its accuracies cannot be compared; leave it out"
         ) from None
     earlier = load_sweep(folder)
     then, now = earlier.labels, spec.labels
@@ -150,7 +150,7 @@ def _trials_of(earlier: SweepResults, spec: RunSpec) -> list[FrozenTrial]:
         fields = "all searched fields" if needed > 1 else "a searched field"
         raise SpecError(
             f"{FIELD} must name sweeps with a finished trial that has {fields} inside "
-            f"search.space, got {earlier.name!r} with none; leave it out"
+            f"search.space, got {earlier.name!r} without such a trial; leave it out"
         )
     return trials
 

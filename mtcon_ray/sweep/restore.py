@@ -36,14 +36,14 @@ def restore(url: str, root: Path) -> Path:
     files = objects.read_list()
     if not files:
         raise DataError(
-            f"{url} must be the mirror of a sweep, got no {LIST} with files there; "
-            "give storage.mirror, a slash and the sweep's name"
+            f"no mirror of a sweep found at {url}: it has no {LIST} with files; give "
+            "storage.mirror, a slash and the sweep's name"
         )
     if folder.exists():
         if path := first_missing(folder, files):
             raise SweepError(
-                f"{folder} must not exist, or must have all that is mirrored at {url}, got another "
-                f"or an older {path}; give another --root, or remove it with `mtcon-ray clean`"
+                f"{folder} holds another sweep, or older files than the mirror at {url}: {path} "
+                "differs; give another --root, or remove the folder with `mtcon-ray clean`"
             )
         return folder
     prepare_root(root)
@@ -95,8 +95,8 @@ def _fetch(objects: Objects, path: Path, entry: Entry) -> None:
             left -= len(part)
     if left or digest.hexdigest() != (entry.sha256 or digest.hexdigest()):
         raise DataError(
-            f"{objects.url}/{entry.object} must be as {LIST} says, got other content; try again, "
-            "as a driver may be writing it, or restore the object from a backup"
+            f"the content of {objects.url}/{entry.object} differs from {LIST}; try again, because "
+            "a driver may be writing it, or restore the object from a backup"
         )
     if entry.mtime_ns is not None:  # the mirror identifies a version by this time
         os.utime(path, ns=(entry.mtime_ns, entry.mtime_ns))

@@ -99,11 +99,11 @@ def _check_attributes(study: optuna.Study, journal: Path) -> None:
     """
     for name in (t.user_attrs.get(TRIAL) for t in study.get_trials(deepcopy=False)):
         if name is not None and not (isinstance(name, str) and is_trial(name)):
-            raise damaged(journal, f"a trial named {name!r:.100}")
+            raise damaged(journal, f"a trial is named {name!r:.100}")
     for trial in named_trials(study):
         for key in (CONFIGURATION, REPEAT):
             if not isinstance(trial.user_attrs.get(key), int):
-                found = f"{trial.user_attrs[TRIAL]} with {key} {trial.user_attrs.get(key)!r}"
+                found = f"{trial.user_attrs[TRIAL]} has {key} {trial.user_attrs.get(key)!r}"
                 raise damaged(journal, found)
 
 

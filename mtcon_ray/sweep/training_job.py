@@ -98,7 +98,7 @@ class _Training:
     def __post_init__(self) -> None:
         self.log = self.lifecycle.log
         self.name = self.folder.name
-        self.to_go_on = f"to go on: {resume_line(self.name)}"
+        self.to_continue = f"to continue: {resume_line(self.name)}"
 
     def run(self, plan: Plan) -> None:
         """Opens the record, trains to the end, and records the end.
@@ -121,7 +121,7 @@ class _Training:
             status, tags = Status.INTERRUPTED, {"mtcon.interrupted": "true"}
             if isinstance(error, StorageError):
                 tags["mtcon.reason"] = str(error)
-                raise StorageError(f"{error}; {self.to_go_on}") from error
+                raise StorageError(f"{error}; {self.to_continue}") from error
             raise
         except KeyboardInterrupt:  # a second signal
             status, tags = Status.INTERRUPTED, {"mtcon.interrupted": "true"}
@@ -177,7 +177,7 @@ class _Training:
 
     def _interrupted(self) -> Interrupted:
         return Interrupted(
-            f"stopped by {self.stopped_by}; the training is checkpointed; {self.to_go_on}"
+            f"stopped by {self.stopped_by}; the training is checkpointed; {self.to_continue}"
         )
 
     def _start(self) -> Started:
@@ -212,5 +212,5 @@ class _Training:
                     self.log.append(Artifact(path=str(file), to="checkpoints"))
         except StorageError as error:
             if status == Status.FINISHED:
-                raise StorageError(f"{error}; {self.to_go_on}") from error
+                raise StorageError(f"{error}; {self.to_continue}") from error
             self.callbacks.on_note(f"the end of {self.name} is not recorded: {error}")

@@ -109,8 +109,8 @@ class Assignment:
         """
         if attempt_folder(self.sweep, self.attempt + 1).exists():
             raise PreemptedError(
-                f"{self.name} must be trained for the newest driver of its sweep, got a later one "
-                f"than number {self.attempt}, which started this process"
+                f"{self.name} ends in this process, because a later driver has taken over the "
+                f"sweep; driver {self.attempt} started this process"
             )
 
 
@@ -145,8 +145,8 @@ def check_device(gpus: float, device: torch.device) -> None:
     """Raises TrialError if Ray has counted GPUs on the node but torch finds no GPU."""
     if gpus and device.type == "cpu":
         raise TrialError(
-            f"resources.gpus must be what torch finds on the node, got {gpus:g} where it finds no "
-            "GPU; give that node a torch for its driver, or --set resources.gpus=0"
+            f"torch finds no GPU on the node, but resources.gpus is {gpus:g}; install a torch for "
+            "the GPU driver of that node, or --set resources.gpus=0"
         )
 
 
@@ -255,8 +255,8 @@ def _train(
     if run.interrupted:
         if asked_to_end() and not run.at_rung:
             raise PreemptedError(
-                "the trial's process must train to its end, got a SIGTERM; the trial is "
-                "checkpointed, and starts again up to search.max_failures times"
+                "the trial's process got a SIGTERM before the end of its training; the trial is "
+                "checkpointed and starts again, up to search.max_failures times"
             )
         yield {"outcome": Status.WAITING if run.at_rung else Status.INTERRUPTED, "done": True}
 

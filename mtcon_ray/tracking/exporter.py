@@ -98,7 +98,7 @@ class Exporter(AbstractContextManager["Exporter"]):
         parent = parent_log(self.folder)
         begun, fixed = tail(path)[0][0], [event for event, _ in tail(parent)[:1]]
         if not isinstance(begun, Started):
-            raise SweepError(f"{path} must begin with a start, got {begun.kind}")
+            raise SweepError(f"{path} is damaged: it begins with {begun.kind} instead of started")
         settings = dict(begun.params)
         if fixed and isinstance(fixed[0], Started):
             settings = {**(fixed[0].settings or {}), **settings}

@@ -93,6 +93,6 @@ class Lifecycle:
                 )
         if left:
             self._callbacks.on_note(
-                f"NOT ALL IS IN MLFLOW ({why}); nothing is lost: send it with "
+                f"NOT ALL IS IN MLFLOW ({why}); nothing is lost: send the rest with "
                 f"{sync_command(self.folder)}"
             )

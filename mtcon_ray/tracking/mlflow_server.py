@@ -246,7 +246,7 @@ class ServerCheck:
         else:
             return
         raise TrackingError(
-            f"the tracking server at {masked(self._uri)} must answer, got: {reason}; start it, "
+            f"the tracking server at {masked(self._uri)} does not answer: {reason}; start it, "
             f"{way_out}"
         )
 

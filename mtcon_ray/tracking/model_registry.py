@@ -78,12 +78,12 @@ def find_run(name: str, *, uri: str, experiment: str, folder: Path, trial: str) 
         runs = client.search_runs([found.experiment_id], chosen, max_results=1) if found else []
     except MlflowException as error:
         raise TrackingError(
-            f"the tracking server must take models and show runs, got: {first_line(error)}"
+            f"cannot register a model with the tracking server: {first_line(error)}"
         ) from error
     if not runs:
         raise TrackingError(
-            f"the tracking server must hold the run of {sweep}/{trial} to register its model, "
-            f"got none in experiment {experiment!r}; {sync_command(folder)} sends it"
+            f"cannot register the model of {sweep}/{trial}: experiment {experiment!r} has no run "
+            f"of it on the tracking server; {sync_command(folder)} sends it"
         )
     place = runs[0].info.artifact_uri
     check_place(place, uri, EXPORTS)

@@ -96,9 +96,8 @@ def check_same_data(record: Path, fingerprint: str) -> None:
     for event in EventLog.read(record)[:1]:
         if isinstance(event, Started) and event.tags[FINGERPRINT] != fingerprint:
             raise SweepError(
-                f"what is resumed must keep its data, but the images, labels or splits are not "
-                f"those that {record.parent.parent.name} was started with; restore them, or start "
-                "anew with another --name"
+                f"{record.parent.parent.name!r} cannot be resumed: its images, labels or splits "
+                "have changed since its start; restore them, or start again with another --name"
             )
 
 

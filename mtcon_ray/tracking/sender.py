@@ -261,8 +261,8 @@ def check_begun(folder: Path) -> Started:
     if not isinstance(begun, Started):
         got = begun.kind if begun else "no event"
         raise SweepError(
-            f"{parent} must begin with a start, got {got}; restore it, or delete it: a resume "
-            "begins it again, with other runs in MLflow"
+            f"{parent} is damaged: it begins with {got} instead of started; restore it, or delete "
+            "it, and a resume begins it again with other runs in MLflow"
         )
     return begun
 

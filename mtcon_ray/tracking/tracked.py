@@ -76,5 +76,5 @@ def tracked_runs(
         return tracked, problem
     except MlflowException as error:
         raise TrackingError(
-            f"the tracking server must show its runs, got: {first_line(error)}"
+            f"cannot read the runs on the tracking server: {first_line(error)}"
         ) from error

@@ -71,7 +71,7 @@ class WandbRun:
             )
         except wandb.Error as error:
             raise TrackingError(
-                f"W&B must take the run {run.group}/{run.name}, got: {first_line(error)}; "
+                f"cannot send the run {run.group}/{run.name} to W&B: {first_line(error)}; "
                 "log in with `wandb login`, or set WANDB_MODE=offline and send it later with "
                 "`wandb sync`"
             ) from error

@@ -64,30 +64,30 @@ def load(path: Path) -> dict[str, Any]:
     try:
         with ZipFile(path) as file:
             if any(part.compress_type != ZIP_STORED for part in file.infolist()):
-                raise BadZipFile("compressed parts, which may unpack without end")
+                raise BadZipFile("it has compressed parts, which may unpack without end")
             damaged = file.testzip()  # torch.load does not look at the checksums
         if damaged is not None:
-            raise BadZipFile(f"a wrong checksum of {damaged}")
+            raise BadZipFile(f"the checksum of {damaged} is wrong")
         state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         removed = path.parent / REMOVED_FILE
         if not removed.exists():
-            raise CheckpointError(f"checkpoint {path} must exist") from None
+            raise CheckpointError(f"checkpoint {path} does not exist") from None
         raise CheckpointError(
-            f"checkpoint {path} must be one of those that were kept, got one that "
-            f"{_reason_in(removed)} removed; the scores of its trial are still there"
+            f"checkpoint {path} was removed by {_reason_in(removed)}; the scores of its trial are "
+            "kept"
         ) from None
     except Exception as error:  # torch's reader raises errors of many types on foreign files
         reason = load_problem(error)
         raise CheckpointError(
-            f"checkpoint {path} must be a whole file written by this program, got {reason}"
+            f"checkpoint {path} is not a whole file written by this program: {reason}"
         ) from None
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         found = state.get("format") if isinstance(state, dict) else type(state).__name__
         raise CheckpointError(f"checkpoint {path} must have format {FORMAT}, got {found!r}")
     if any(tensor.is_complex() for tensor in _tensors(state)):
         # A layer would take their real parts.
-        raise _foreign(path, "complex numbers")
+        raise _foreign(path, "it holds complex numbers")
     return state
 
 
@@ -112,7 +112,7 @@ def check_types(path: Path, state: Mapping[str, Any], types: Mapping[str, type])
     """Raises CheckpointError for the first of these values that is absent or of another type."""
     for name, kind in types.items():
         if not isinstance(state.get(name), kind):
-            raise _foreign(path, f"{name} {state.get(name)!r:.100}")
+            raise _foreign(path, f"its {name} is {state.get(name)!r:.100}")
 
 
 def spec_in(path: Path, state: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,9 +121,9 @@ def spec_in(path: Path, state: Mapping[str, Any]) -> dict[str, Any]:
     try:
         raw = json.loads(state["spec"])
     except (ValueError, RecursionError) as error:
-        raise _foreign(path, f"a spec that is no JSON: {error}") from None
+        raise _foreign(path, f"its spec is not JSON: {error}") from None
     if not isinstance(raw, dict):
-        raise _foreign(path, f"{type(raw).__name__} as its spec")
+        raise _foreign(path, f"its spec is a {type(raw).__name__}")
     return raw
 
 
@@ -138,8 +138,8 @@ def reading(path: Path) -> Iterator[None]:
         raise _foreign(path, load_problem(error)) from None
 
 
-def _foreign(path: Path, got: str) -> CheckpointError:
-    return CheckpointError(f"checkpoint {path} must hold what this program writes, got {got}")
+def _foreign(path: Path, problem: str) -> CheckpointError:
+    return CheckpointError(f"checkpoint {path} was not written by this program: {problem}")
 
 
 class Resumed(NamedTuple):
@@ -209,7 +209,9 @@ def _remove(paths: Iterable[Path]) -> None:
 def load_problem(error: Exception) -> str:
     """Returns torch's reason in one line, without its advice to load the file unsafely."""
     if isinstance(error, pickle.UnpicklingError):
-        return "something else than tensors and plain values"
+        return "it holds something other than tensors and plain values"
+    if isinstance(error, KeyError):
+        return f"it lacks {error}"
     return str(error).partition("\n")[0] or type(error).__name__
 
 
@@ -225,7 +227,7 @@ def check_same_training(path: Path, saved: dict[str, Any], current: dict[str, An
     ]
     if changed:
         raise CheckpointError(
-            f"checkpoint {path} must belong to this spec and data, but {'; '.join(changed)}; "
+            f"checkpoint {path} belongs to another spec or other data: {'; '.join(changed)}; "
             "restore these or train under another name"
         )
 

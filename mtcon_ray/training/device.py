@@ -144,7 +144,7 @@ class ImageFeed:
 
 @contextmanager
 def explain_out_of_memory(what: str, way_out: str) -> Iterator[None]:
-    """Turns an out-of-memory error of the device or the host into `<what> must fit ...; <way out>`.
+    """Turns an out-of-memory error of the device or the host into an error with `way_out`.
 
     Raises MemoryTakenError instead if other processes use memory of the training's share.
     """
@@ -160,7 +160,7 @@ def explain_out_of_memory(what: str, way_out: str) -> Iterator[None]:
         matching = (one for one in sentences if any(w in one for w in FULL))
         reason, memory = next(matching, sentences[0]), "machine's" if is_host else "device's"
         raise OutOfMemoryError(
-            f"{what} must fit the {memory} memory, got {reason}; {way_out}"
+            f"{what} does not fit the {memory} memory: {reason}; {way_out}"
         ) from None
 
 
@@ -176,9 +176,9 @@ def _check_share_is_free() -> None:
     rest = share * num_total - torch.cuda.memory_reserved()
     if num_free < rest:
         raise MemoryTakenError(
-            f"the device must have {rest / 2**30:.2f} GiB free, the rest of this training's share "
-            f"of {share:.2f}, got {num_free / 2**30:.2f}; other processes use it: raise "
-            "resources.gpus, so that fewer trials share the GPU"
+            f"other processes use the GPU: {num_free / 2**30:.2f} GiB are free, but the rest of "
+            f"this training's share of {share:.2f} is {rest / 2**30:.2f} GiB; raise "
+            "resources.gpus to let fewer trials share the GPU"
         ) from None
 
 

@@ -138,8 +138,8 @@ def check_same(step: int, folder: Path, ranks: Ranks, device: torch.device) -> N
     """Raises ResourceError if the ranks have read checkpoints of different steps in a folder."""
     if not same_on_all(step, ranks, device):
         raise ResourceError(
-            f"every worker must read the same checkpoint in {folder}, got different ones; "
-            "put storage.root on a file system that all nodes share"
+            f"the workers read different checkpoints in {folder}; put storage.root on a file "
+            "system that all nodes share"
         )
 
 

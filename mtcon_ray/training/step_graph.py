@@ -89,7 +89,7 @@ def make_graph(learner: Learner, train: TrainSpec, device: torch.device) -> "Ste
     }
     for reason, holds in reasons.items():
         if holds:
-            log.warning("train.compile graphs: trains without, for %s", reason)
+            log.warning("train.compile graphs: trains without graphs, because %s", reason)
             return None
     return StepGraph(learner, CudaRecorder(device))
 
@@ -142,7 +142,8 @@ class StepGraph:
                 # Its context is the operation's own error. The capture then ends with another.
                 reason = str(error.__context__ or error).strip().partition("\n")[0]
                 log.warning(
-                    "train.compile graphs: trains without, for capturing failed: %s", reason
+                    "train.compile graphs: trains without graphs, because capturing failed: %s",
+                    reason,
                 )
                 self._works = False
                 return self(chunks, batch, lr=lr, step=step, num_steps=num_steps)

@@ -14,7 +14,7 @@ def test_second_driver_is_refused_and_told_of_the_first(tmp_path: Path) -> None:
     with driver_lock(tmp_path):
         assert is_driven(tmp_path)
         with (
-            pytest.raises(SweepError, match=r"process \d+ on .* is driving it"),
+            pytest.raises(SweepError, match=r"already running, driven by process \d+ on"),
             driver_lock(tmp_path),
         ):
             pass

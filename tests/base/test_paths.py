@@ -38,7 +38,7 @@ def test_root_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_home_of_an_unknown_user_is_refused() -> None:
-    told = "must begin with a home folder that is known here, got '~no-such-user/x'"
+    told = "the home folder at the beginning of '~no-such-user/x' is unknown on this machine"
     with pytest.raises(UserError, match=told):
         choose_root("~no-such-user/x")
 

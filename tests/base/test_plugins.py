@@ -145,14 +145,14 @@ def test_modules_beside_a_spec_need_consent(
     refused = CliRunner().invoke(program, ["validate", spec])
     assert refused.exit_code == 2
     first = next(iter(example_files())).removesuffix(".py")
-    told = f"plugins must be allowed, for they are code that runs here, got {first}"
+    told = f"plugins need your consent, because their code runs on this machine: {first}"
     assert told in refused.stderr
     assert "--allow-plugins" in refused.stderr
     assert command(elsewhere, "validate", spec, MTCON_RAY_ALLOW_PLUGINS="1")[0] == 0
     (tmp_path / "blend.py").write_text("raise RuntimeError('not today')")
     code_, text = command(elsewhere, "validate", spec, "--allow-plugins")
     assert code_ == 2
-    assert "got 'blend': RuntimeError: not today" in text
+    assert "cannot import the plugin 'blend': RuntimeError: not today" in text
 
 
 @pytest.mark.slow
@@ -198,11 +198,11 @@ def test_a_plugin_that_ends_the_program_is_named(
     monkeypatch.setattr(plugins, "_consent", True)
     monkeypatch.setattr(plugins, "_folders", [])
     monkeypatch.setattr(sys, "path", [*sys.path])
-    with pytest.raises(SpecError, match=r"spec: plugins must .* got 'quits': SystemExit"):
+    with pytest.raises(SpecError, match=r"spec: cannot import the plugin 'quits': SystemExit"):
         plugins.import_named(["quits"], "spec", tmp_path)
     entry = EntryPoint("quits", "quits", plugins.GROUPS[0])
     monkeypatch.setattr(plugins, "installed_plugins", lambda: [entry])
-    with pytest.raises(SpecError, match="'quits' of an unknown package must be importable"):
+    with pytest.raises(SpecError, match="import the installed plugin 'quits' of an unknown"):
         plugins.import_installed()
 
 
@@ -218,7 +218,7 @@ def test_results_are_shown_without_the_plugins(tmp_path: Path) -> None:
         assert shown.exit_code == 0, shown.output
         assert "own" in shown.output
     assert "blend on flat" in (folder / "report" / "index.html").read_text()
-    with pytest.raises(Exception, match="plugins must be allowed"):
+    with pytest.raises(Exception, match="plugins need your consent"):
         load_recorded(folder / "spec.yaml")
 
 

@@ -67,7 +67,7 @@ def test_paths_are_found_by_type_in_every_registered_kind() -> None:
 
 
 def test_the_home_of_an_unknown_user_is_refused() -> None:
-    told = "must begin with a home folder that is known here, got '~no-such-user/x'"
+    told = "home folder that is unknown on this machine, got '~no-such-user/x'"
     for place in ("file", "place"):
         section = FileSpec if place == "file" else Inner
         with pytest.raises(ValidationError, match=told):

@@ -26,7 +26,7 @@ def test_a_link_is_refused_before_anything_is_renamed(tmp_path: Path) -> None:
     assert clean(tmp_path).exit_code == 0
     refused = clean(tmp_path, "--yes")
     assert refused.exit_code == 2
-    assert f"{link} must be a folder to be removed, got a link to {target}" in refused.stderr
+    assert f"{link} is not removed, because it is a link to {target}" in refused.stderr
     assert list(link.parent.iterdir()) == [link]
     assert (target / SPEC_FILE).exists()
 

@@ -24,7 +24,7 @@ def test_a_wheel_s_files_come_before_those_beside_the_package(
     monkeypatch.setattr(example_files, "PACKAGE", tmp_path / "mtcon_ray")
     done = invoke("demo")
     assert done.exit_code == 2
-    assert f"must have the example files, got none of the name {SYNTHETIC}" in done.stderr
+    assert f"lacks the example files: there is no {SYNTHETIC}" in done.stderr
     beside, inside = tmp_path / SYNTHETIC, tmp_path / "mtcon_ray" / "example_files" / SYNTHETIC
     for path in (beside, inside):
         path.parent.mkdir(parents=True)

@@ -30,7 +30,7 @@ ELSEWHERE = "~no-such-user/x"
 def test_the_home_of_an_unknown_user_is_told(words: list[str]) -> None:
     told = CliRunner().invoke(program, words)
     assert told.exit_code == 2, told.output
-    assert f"must begin with a home folder that is known here, got '{ELSEWHERE}" in told.stderr
+    assert f"the home folder at the beginning of '{ELSEWHERE}" in told.stderr
 
 
 BAD, GOOD = Path(os.fsdecode(b"lab\xff")), Path("images")
@@ -63,4 +63,4 @@ def test_a_working_directory_that_is_gone_is_told_before_anything_else(
     (tmp_path / "gone").rmdir()
     result = CliRunner().invoke(program, command)
     assert result.exit_code == 2
-    assert result.stderr.startswith("error: the working directory must exist, got none (No such")
+    assert result.stderr.startswith("error: the working directory was removed or moved")

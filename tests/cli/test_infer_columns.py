@@ -193,7 +193,7 @@ def test_no_image_column_is_an_error_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / "0.png").touch()
     csv = tmp_path / "labels.csv"
     csv.write_text("\n".join(["stars,name", *(f"{i % 3},{i}" for i in range(60))]))
-    hint = "'0' is there as '0.png': column 'name' must hold paths"
+    hint = "'0' exists as '0.png': column 'name' must hold paths"
     with pytest.raises(DataError, match=f"column with the images' paths.*\n{hint}"):
         infer_columns(csv, tmp_path)
     csv.write_text(f"a,b\n{'x' * 5000},1\n")
@@ -202,7 +202,7 @@ def test_no_image_column_is_an_error_with_a_hint(tmp_path: Path) -> None:
 
 
 def test_images_must_exist(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="which is not there"):
+    with pytest.raises(DataError, match=r"IMAGES not found: .*none does not"):
         infer_columns(tmp_path / "labels.csv", tmp_path / "none")
 
 

@@ -48,7 +48,7 @@ def test_a_label_per_level_below_the_splits(tmp_path: Path) -> None:
     ("folders", "told"),
     [
         (["."], "must lie in folders named after their classes, got 0.png; give a CSV"),
-        ([], "data.images must hold images (JPEG, PNG, "),
+        ([], "has no images (files ending in JPEG, PNG, "),
         (["a", "b/c"], "must lie in folders class, got b/c/0.png"),
     ],
 )

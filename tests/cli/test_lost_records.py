@@ -118,4 +118,4 @@ def test_a_report_and_a_transfer_tell_what_is_lost_too(folder: Path) -> None:
         parent.write_text(lost)
         result = ask(folder, "track-sync", NAME)
         assert result.exit_code == 2
-        assert f"warning: {told}\nerror: {parent} must begin with a start" in result.stderr
+        assert f"warning: {told}\nerror: {parent} is damaged: it begins with" in result.stderr

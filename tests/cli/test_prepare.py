@@ -65,7 +65,7 @@ def test_missing_parts_are_listed_with_their_origin(invoke: Invoke, tmp_path: Pa
     done = invoke("prepare", "ucmerced", "--root", tmp_path)
     assert done.exit_code == 2
     assert done.stderr == (
-        f"error: {tmp_path} must hold the whole data set, got none of:\n"
+        f"error: the data set in {tmp_path} is not complete; missing:\n"
         "  images: UCMerced_LandUse/Images or Images, from UCMerced_LandUse.zip of "
         "http://weegee.vision.ucmerced.edu/datasets/landuse.html\n"
         "  labels: LandUse_Multilabeled.txt or UCMerced_LandUse/LandUse_Multilabeled.txt or "

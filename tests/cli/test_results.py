@@ -228,11 +228,11 @@ def test_what_cannot_be_registered_is_not_exported(
         assert not to.exists()
         return result.stderr
 
-    assert "must hold the run of tiny-1/trial-0000 to register its model" in told()
+    assert "cannot register the model of tiny-1/trial-0000" in told()
     (port,) = free_ports(1)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
     lines = told()
-    assert f"the tracking server at http://127.0.0.1:{port} must answer" in lines
+    assert f"the tracking server at http://127.0.0.1:{port} does not answer" in lines
     assert "start it, or leave out --register" in lines
 
 
@@ -264,9 +264,7 @@ def test_a_root_that_cannot_be_written_is_named(
     monkeypatch.setattr("mtcon_ray.display.build.write", refuses)
     result = invoke("report", "tiny-1")
     assert result.exit_code == 1
-    line = (
-        rf"error: {sweep}/report/\S+ must be writable, got Read-only file system with .*; free disk"
-    )
+    line = rf"error: cannot write {sweep}/report/\S+: Read-only file system, with .*; free disk"
     assert re.match(line, result.stderr), result.stderr
 
 

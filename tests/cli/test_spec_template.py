@@ -107,7 +107,7 @@ def test_what_it_writes_is_valid(
     [
         ("{folder}/images/{i}.png", "train val test", "images.tar", "must name files in"),
         ("/elsewhere/{i}.png", "train val test", "images", "must name files inside"),
-        ("{i}.PNG", "train val test", "images", "is there as '0.png'"),
+        ("{i}.PNG", "train val test", "images", "exists as '0.png'"),
         ("{i}.png", "train val test", "images.zip", "must be a folder or end in .tar"),
     ],
     ids=["absolute and tar", "outside", "letter case", "zip"],

@@ -118,7 +118,7 @@ def test_ctrl_c_ends_the_following_alone(cluster: Cluster, interrupted: Ended) -
     assert printed.startswith("job small-1-1\n")
     assert "\nresults: ~/mtcon-ray, as the cluster's head sees it\n" in printed
     assert f"dashboard: {cluster.address}/#/jobs/small-1-1\n" in printed
-    assert "small-1-1 goes on; `mtcon-ray logs small-1-1 -f` follows it again" in printed
+    assert "small-1-1 continues; `mtcon-ray logs small-1-1 -f` follows it again" in printed
 
 
 @pytest.mark.usefixtures("interrupted")
@@ -141,7 +141,7 @@ def test_a_second_driver_and_a_wrong_token_are_refused(cluster: Cluster) -> None
     )
     assert again.code == 2
     assert "'small-1' is already running as job small-1-1; follow it with" in again.printed
-    assert "'small-1' must have one driver at a time" in locked.printed
+    assert "'small-1' is already running" in locked.printed
     assert wrong.code == 2
     assert "refused: Authentication failed" in wrong.printed
 
@@ -149,11 +149,11 @@ def test_a_second_driver_and_a_wrong_token_are_refused(cluster: Cluster) -> None
 def test_a_sweep_is_stopped_with_its_checkpoints(stopped: Stopped) -> None:
     printed = stopped.stop.printed
     assert printed.startswith("stopping small-1-1, which saves its checkpoints first\n")
-    told = "small-1-1 stopped; to go on: repeat `mtcon-ray submit` with --name small-1\n"
+    told = "small-1-1 stopped; to continue: repeat `mtcon-ray submit` with --name small-1\n"
     assert printed.endswith(told)
     code, followed = stopped.followed
     assert code == 130
-    assert "stopped by SIGTERM; trials are checkpointed; to go on: repeat `mtcon-ray su" in followed
+    assert "stopped by SIGTERM; trials are checkpointed; to continue: repeat `mtcon-" in followed
     assert stopped.statuses == ["INTERRUPTED"]
 
 

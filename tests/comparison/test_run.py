@@ -96,7 +96,7 @@ def test_systems_are_trained_once_and_a_failure_is_told(
     assert watched == ["good", "wild", "wild"]
     assert again[0].finished == good.finished
     assert EventLog.read(spool) == events
-    assert "must have one driver at a time" in again[1].why
+    assert "is already running" in again[1].why
 
 
 def write_tuning(root: Path, spec: RunSpec, values: dict[float, float]) -> None:
@@ -121,9 +121,9 @@ def test_a_stopped_comparison_says_how_it_goes_on(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump({"name": "one", "base": BASE, "systems": systems}))
 
     def watch(what: str) -> nullcontext[Callbacks]:
-        raise Interrupted("stopped by SIGHUP; to go on: repeat the command with --name A --resume")
+        raise Interrupted("stopped by SIGHUP; to continue: repeat it with --name A --resume")
 
-    with pytest.raises(Interrupted, match=r"^stopped by SIGHUP; .* to go on: repeat the command$"):
+    with pytest.raises(Interrupted, match=r"^stopped by SIGHUP; .*continue: repeat the command$"):
         run_comparison(load_comparison(path), root=tmp_path / "root", watch=watch)
 
 

@@ -54,4 +54,4 @@ def test_a_wrong_offset_is_refused_before_it_is_followed(tmp_path: Path) -> None
     )
     assert done.returncode == 0, done.stderr
     for folder, line in zip(folders, done.stdout.splitlines(), strict=True):
-        assert line.startswith(f"refused: {folder}/train.arrow must be a whole Parquet or Arrow")
+        assert line.startswith(f"refused: {folder}/train.arrow is not a whole Parquet or Arrow")

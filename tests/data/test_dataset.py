@@ -104,7 +104,7 @@ def test_a_label_needs_values_in_each_split(
 def test_an_empty_split_is_refused(files: Any) -> None:
     """The message has the number of items in each split."""
     files.frame.loc[files.frame["split"] == "val", "split"] = "train"
-    with pytest.raises(DataError, match=r"got none in val \(train 16, val 0, test 4\)"):
+    with pytest.raises(DataError, match=r"the val split has no images \(train 16, val 0, test 4\)"):
         labels_of(files.spec())
 
 
@@ -252,7 +252,7 @@ def test_a_split_emptied_by_bad_images_is_refused(files: Any, tmp_path: Path) ->
     """The split sizes are checked again after the images are decoded."""
     for row in (3, 8, 13, 18):
         (files.images / f"{row}.jpg").unlink()
-    with pytest.raises(DataError, match="got none in val"):
+    with pytest.raises(DataError, match="the val split has no images"):
         open_dataset(files.spec(max_bad_images=0.5), view_size=16, store=tmp_path / "store")
 
 

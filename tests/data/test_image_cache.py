@@ -98,7 +98,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.M
 
     with monkeypatch.context() as patch:
         patch.setattr(source, "decode", fail)
-        with pytest.raises(ResourceError, match="got full"):
+        with pytest.raises(ResourceError, match=r"cannot write the image store .*: full; set"):
             open_image_cache(source, 150, 8, tmp_path, None)
     assert [path for path in tmp_path.iterdir() if path.suffix != ".lock"] == []
     assert len(open_image_cache(source, 150, 8, tmp_path, None).images) == 150
@@ -196,7 +196,7 @@ def test_a_disk_too_small_is_refused_before_writing(
     """100 images of 8 x 8 pixels need 19,200 free bytes; 19,199 are refused."""
     source = CountingSource()
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, 19_199))
-    with pytest.raises(ResourceError, match=r"1\.92e-05 GB free .*, got 1\.92e-05"):
+    with pytest.raises(ResourceError, match=r"needs 1\.92e-05 GB, .* has 1\.92e-05 GB free"):
         open_image_cache(source, 100, 8, tmp_path, None)
     assert source.decoded == []
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, 19_200))
@@ -206,5 +206,5 @@ def test_a_disk_too_small_is_refused_before_writing(
 def test_a_store_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     """The path of the store leads through a regular file."""
     (tmp_path / "file").write_text("")
-    with pytest.raises(ResourceError, match=r"must be writable, got .* set storage.root"):
+    with pytest.raises(ResourceError, match=r"cannot write the image store .* set storage.root"):
         open_image_cache(CountingSource(), 3, 8, tmp_path / "file" / "store", None)

@@ -26,15 +26,15 @@ def saved(array: np.ndarray) -> bytes:
 @pytest.mark.parametrize(
     ("name", "data", "why"),
     [
-        ("images.npy", b"", "images.npy that is no array"),
-        ("images.npy", b"\x93NUMPY\x01\x00\x76\x00{'descr': ((", "images.npy that is no array"),
-        ("images.npy", b"PK\x03\x04", "images.npy that is no array"),
-        ("images.npy", saved(np.zeros((3, 8, 8, 3), np.uint8))[:-1], "images.npy that is no array"),
-        ("images.npy", saved(np.zeros((2, 8, 8, 3), np.uint8)), r"images of shape \(2, 8, 8, 3\)"),
-        ("images.npy", saved(np.zeros((3, 8, 8, 3), np.int8)), "images of shape"),
+        ("images.npy", b"", "images.npy is not an array"),
+        ("images.npy", b"\x93NUMPY\x01\x00\x76\x00{'descr': ((", "images.npy is not an array"),
+        ("images.npy", b"PK\x03\x04", "images.npy is not an array"),
+        ("images.npy", saved(np.zeros((3, 8, 8, 3), np.uint8))[:-1], "images.npy is not an array"),
+        ("images.npy", saved(np.zeros((2, 8, 8, 3), np.uint8)), r"uint8 \(2, 8, 8, 3\)"),
+        ("images.npy", saved(np.zeros((3, 8, 8, 3), np.int8)), "images are int8"),
         ("images.npy", None, "No such file"),
-        ("bad.json", b"[]", "bad.json with list instead of an object"),
-        ("bad.json", b'{"3": "x"}', "bad.json with rows 3 to 3 of 3"),
+        ("bad.json", b"[]", "bad.json holds a list instead of an object"),
+        ("bad.json", b'{"3": "x"}', "bad.json has rows 3 to 3 of 3"),
         ("bad.json", b"\xff", "can't decode"),
         ("bad.json", b"", "Expecting value"),
     ],
@@ -46,7 +46,7 @@ def test_damage_is_named(tmp_path: Path, name: str, data: bytes | None, why: str
     (folder / name).unlink()
     if data is not None:
         (folder / name).write_bytes(data)
-    with pytest.raises(StorageError, match=f"{folder} must be whole, got .*{why}.*; delete it"):
+    with pytest.raises(StorageError, match=f"{folder} is damaged: .*{why}.*; delete it"):
         open_image_cache(CountingSource(), 3, 8, tmp_path, None)
     shutil.rmtree(folder)
     assert len(open_image_cache(CountingSource(), 3, 8, tmp_path, None).images) == 3

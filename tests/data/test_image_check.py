@@ -135,7 +135,7 @@ def test_an_error_of_the_disk_is_no_corrupt_image(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", fail)
-        rule = rf"must be readable, got {os.strerror(number)} for .*7\.jpg; repeat the command"
+        rule = rf"cannot read the image .*7\.jpg: {os.strerror(number)}; repeat the command"
         with pytest.raises(ResourceError, match=rule):
             open_dataset(spec, view_size=16, store=tmp_path / "store")
     found = open_dataset(spec, view_size=16, store=tmp_path / "store")
@@ -169,7 +169,7 @@ def test_a_file_of_the_same_name_is_named(
     files.frame["image"] = names.str.replace(old, new, regex=False) if old else new + names
     message = refusal(files.spec(), tmp_path)
     assert message.splitlines()[-1] == (
-        f"{named} is there as '0.jpg': column 'image' must hold paths as they are below "
+        f"{named} exists as '0.jpg': column 'image' must hold paths as they are below "
         "data.images, with / between folders"
     )
     assert "got 20 of 20:" in message
@@ -185,7 +185,7 @@ def test_a_file_in_a_deeper_folder_is_named(files: Any, tmp_path: Path, suffix: 
     (tmp_path / "above" / "b" / "0.jpg").touch()
     files.images.rename(tmp_path / "above" / "a" / "photos")
     message = refusal(files.spec(images=images), tmp_path)
-    assert message.splitlines()[-1].startswith("'Photos/0.jpg' is there as 'a/photos/0.jpg': ")
+    assert message.splitlines()[-1].startswith("'Photos/0.jpg' exists as 'a/photos/0.jpg': ")
 
 
 def test_another_column_of_paths_is_named(files: Any, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_one_image_has_one_name(files: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["/home/me/pictures/{}", "../{}"])
 def test_a_path_of_another_machine_gets_a_hint(files: Any, name: str) -> None:
     files.frame["image"] = [name.format(row) for row in files.frame["image"]]
-    with pytest.raises(DataError, match=r"in row 2\n'.*0\.jpg' is there as '0\.jpg': column"):
+    with pytest.raises(DataError, match=r"in row 2\n'.*0\.jpg' exists as '0\.jpg': column"):
         labels_of(files.spec())
 
 

@@ -135,13 +135,13 @@ def test_a_folder_of_objects_is_read_like_a_folder(
 @pytest.mark.parametrize("name", ["a/../../escaped", "/escaped"])
 def test_a_key_that_leads_outside_is_refused(s3: ObjectStore, name: str) -> None:
     s3.put(f"folder/{name}", b"x")
-    with pytest.raises(DataError, match="must hold names that stay inside"):
+    with pytest.raises(DataError, match="leads out of"):
         look("s3://photos/folder/", "data.images")
 
 
 @pytest.mark.parametrize("url", ["s3://photos/no.csv", "s3://photos/no/", "s3://nobucket/x.csv"])
 def test_what_is_not_there_is_said(s3: ObjectStore, url: str) -> None:
-    with pytest.raises(DataError, match=r"data\.csv must be .*, got s3://") as told:
+    with pytest.raises(DataError, match=r"^(cannot read )?data\.csv .*at s3://") as told:
         look(url, "data.csv")
     assert "canary" not in str(told.value)
 
@@ -151,7 +151,7 @@ def test_a_download_that_is_cut_leaves_nothing(
 ) -> None:
     found = look(spec.urls()["images"], "data.images")
     s3.put("shoes/my pictures.tar", b"shorter")
-    with pytest.raises(DataError, match=r"must not change while it is downloaded, got 7 bytes"):
+    with pytest.raises(DataError, match=r"changed during its download: .* now has 7 bytes"):
         fetch({"images": found}, tmp_path)
     assert [p.suffix for p in (tmp_path / "remote").iterdir()] == [".lock"]
 

@@ -108,6 +108,6 @@ def test_without_a_compiler_a_warning_says_so_and_torchs_operations_remain(
     finally:
         view_kernel.cache_clear()
     assert caplog.messages == [
-        "views take several times as long, for Triton does not run: Failed to find C compiler."
+        "views take several times as long, because Triton does not run: Failed to find C compiler."
     ]
     assert view_kernel(torch.device("cpu")) is None

@@ -108,7 +108,7 @@ def test_a_set_or_number_that_a_split_lacks_is_named(dataset: Dataset) -> None:
     bits[mixed.table.rows("val")] = 255
     price[mixed.table.rows("test")] = np.nan
     table = replace(mixed.table, multi_hot={"Looks": bits}, continuous={"price": price})
-    with pytest.raises(DataError, match=r"label 'Looks' must be known .* split 'val'"):
+    with pytest.raises(DataError, match=r"label 'Looks' is unknown .* split 'val'"):
         full_probe_rows(table, ("Looks",))
-    with pytest.raises(DataError, match=r"label 'price' must be known .* split 'test'"):
+    with pytest.raises(DataError, match=r"label 'price' is unknown .* split 'test'"):
         full_probe_rows(table, ("colour", "price"))

@@ -210,7 +210,9 @@ def test_a_line_that_is_no_event_is_named(spool: EventLog, line: bytes) -> None:
     size = spool.path.stat().st_size
     with spool.path.open("ab") as file:
         file.write(line)
-    with pytest.raises(SweepError, match=rf"trial-0000.jsonl must hold .* at byte {size}; cut "):
+    with pytest.raises(
+        SweepError, match=rf"trial-0000.jsonl is damaged: .* at byte {size} .*; cut"
+    ):
         EventLog.read(spool.path)
 
 

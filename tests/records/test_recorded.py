@@ -78,7 +78,7 @@ def test_a_damaged_field_is_named(section: str, value: Any, spec: RunSpec) -> No
 
 def test_accuracies_of_another_evaluation_are_not_continued(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(plan_with(evaluation=EVALUATION - 1).model_dump_json())
-    with pytest.raises(SweepError, match=r"begun with the probes of this version.*start a new one"):
+    with pytest.raises(SweepError, match=r"begun with other probes.*start again with another"):
         check_evaluation(tmp_path)
     (tmp_path / "plan.json").write_text(plan_with().model_dump_json())
     check_evaluation(tmp_path)
@@ -87,7 +87,7 @@ def test_accuracies_of_another_evaluation_are_not_continued(tmp_path: Path) -> N
 @pytest.mark.parametrize("plan", ["", "[]", "[" * 100_000, json.dumps({"evaluation": EVALUATION})])
 def test_a_damaged_plan_is_named_with_the_way_out(plan: str, tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(plan)
-    with pytest.raises(SweepError, match=r"plan\.json must hold the plan .*; delete it, a resume"):
+    with pytest.raises(SweepError, match=r"plan\.json is not a plan .*; delete it, and"):
         check_evaluation(tmp_path)
     (tmp_path / "plan.json").unlink()
     check_evaluation(tmp_path)

@@ -213,7 +213,7 @@ def test_with_repeats_the_best_mean_wins_then_its_best_seed(tmp_path: Path) -> N
 
 
 def test_folders_that_are_no_sweep_are_named(tmp_path: Path) -> None:
-    with pytest.raises(SweepError, match=r"nowhere must be a sweep's folder.*mtcon-ray list"):
+    with pytest.raises(SweepError, match=r"nowhere is not a sweep's folder.*mtcon-ray list"):
         load_sweep(tmp_path / "nowhere")
 
 

@@ -96,7 +96,7 @@ def test_a_command_writes_and_shows_nothing_through_a_link(
 def test_a_resume_writes_no_spec_through_a_link(folder: Path, home: Path, name: str) -> None:
     spec, view = load_recorded(folder / "spec.yaml"), ClusterView("", (NodeKind("n", 2, 0, 1),))
     place(folder / f".{name}.partial", home / "token")
-    with pytest.raises(SweepError, match=r"partial must not be a link .*home/token"):
+    with pytest.raises(SweepError, match=r"partial is a link to .*home/token"):
         write_beginnings(folder, spec, plan_of(spec, folder.parents[1], view))
     assert content(home)["token"] == SECRET
 
@@ -120,7 +120,7 @@ def test_a_mirror_sends_no_file_from_elsewhere(
         lambda url, what: (store, url.partition("://")[2]),
     )
     place(folder / name, home / "token")
-    with pytest.raises(SweepError, match="a file of its own folder"):
+    with pytest.raises(SweepError, match="leads out of its folder"):
         Mirror(folder, "s3://bucket/mirror").copy()
     sent = [path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file()]
     assert not any(SECRET.encode() in data for data in sent)
@@ -154,7 +154,7 @@ def test_a_read_shows_no_file_from_elsewhere_and_other_sweeps_stay_visible(
 @pytest.mark.parametrize("name", ["../../../out", "{home}/out", 7, ["trial-0000"]])
 def test_a_study_names_no_path(folder: Path, home: Path, name: object) -> None:
     give(folder, name.format(home=home) if isinstance(name, str) else name)  # type: ignore[arg-type]
-    with pytest.raises(SweepError, match="got a trial named"):
+    with pytest.raises(SweepError, match="is damaged \\(a trial is named"):
         read_study(folder / "study.journal", folder.name)
     before = content(home)
     assert run(folder, REPAIR).exit_code in (1, 2)
@@ -184,7 +184,7 @@ def test_a_plan_that_holds_anything_ends_in_an_error(
     damage(folder / "plan.json")
     result = run(folder, "status")
     assert result.exit_code == 2, result.output
-    assert "plan.json must " in result.stderr
+    assert "plan.json is not a plan of this version: " in result.stderr
 
 
 @pytest.mark.parametrize(

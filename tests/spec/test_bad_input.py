@@ -146,7 +146,7 @@ def test_a_spec_that_breaks_a_rule_is_refused(
         ({"maker": [""] * 40}, ("'maker'", "must have labels", "only empty cells")),
         ({"image": ["0.png", "../labels.csv"] * 20}, ("inside", "'../labels.csv' in row 3")),
         ({"image": ["0.png", "away.png"] * 20}, ("inside", "'away.png' in row 3")),
-        ({"split": ["train", "test"] * 20}, ("none in val", "train 20", "test 20")),
+        ({"split": ["train", "test"] * 20}, ("the val split has no images", "train 20", "test 20")),
         (
             {"split": ["train"] * 6 + ["val"] * 17 + ["test"] * 17},
             ("train.batch_size must be at most", "split's 6 examples", "got 8"),
@@ -167,7 +167,7 @@ def test_labels_that_cannot_be_used_are_refused(
 def test_missing_images_are_told_with_the_likely_cause(shop: Shop, command: str) -> None:
     (shop.folder / "images" / "7.jpg").unlink()
     shop.refuses(command, says=("1.00%", "data.max_bad_images", "1 of 40", "row 9, 7.jpg: no such"))
-    says = ("40 of 40", "row 2, 0.png: no such", "'0.png' is there as 'images/0.png'")
+    says = ("40 of 40", "row 2, 0.png: no such", "'0.png' exists as 'images/0.png'")
     shop.refuses(command, f"data.images={shop.folder}", says=says)
 
 
@@ -186,7 +186,7 @@ def test_a_tracking_server_that_nobody_answers_for_is_exit_1(shop: Shop, command
         free.bind(("127.0.0.1", 0))
         uri = f"http://127.0.0.1:{free.getsockname()[1]}"
     settings = ("tracking.offline=false", f"tracking.uri={uri}")
-    says = (uri, "must answer", "refused", "tracking.offline")
+    says = (uri, "does not answer", "refused", "tracking.offline")
     shop.refuses(command, *settings, code=1, says=says)
 
 

@@ -166,7 +166,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str, str, str | None]] = {
     "shortened": (shortened, "spool/trial-0000.jsonl", "finished with 2 of 3 epochs", None),
     "no budget": (
         lambda folder: replaced(folder, '"mtcon.epochs"', '"x"'),
-        "spool/trial-0000.jsonl", "must begin with its epochs and its seed", None,
+        "spool/trial-0000.jsonl", "lacks the epochs or the seed", None,
     ),
     "damaged journal": (
         lambda folder: journal_file(folder).write_text("no\n" + journal_file(folder).read_text()),
@@ -174,11 +174,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str, str, str | None]] = {
     ),
     "value of another kind": (
         lambda folder: foreign(folder, value={}),
-        "checkpoints/trial-0000/model.pt", "must hold what this program writes, got value {}", None,
+        "checkpoints/trial-0000/model.pt", "not written by this program: its value is {}", None,
     ),
     "spec of another kind": (
         lambda folder: foreign(folder, spec="[1]"),
-        "checkpoints/trial-0000/model.pt", "must hold what this program writes, got list", None,
+        "checkpoints/trial-0000/model.pt", "not written by this program: its spec is a list", None,
     ),
     "no journal": (
         lambda folder: journal_file(folder).unlink(),
@@ -186,46 +186,46 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str, str, str | None]] = {
     ),
     "twice": (
         lambda folder: give(folder, "trial-0000"),
-        "study.journal", "trial-0000 is there again", None,
+        "study.journal", "trial-0000 occurs twice", None,
     ),
     "configuration twice": (
         lambda folder: give(folder, "trial-0003"),
-        "study.journal", "configuration 0, repeat 0 is there 2 times", None,
+        "study.journal", "configuration 0, repeat 0 occurs 2 times", None,
     ),
     "other end": (
         lambda folder: replaced(folder, '"status": "FINISHED"', '"status": "FAILED"'),
-        "study.journal", "is complete, its event log failed", None,
+        "study.journal", "is complete here and failed in its event log", None,
     ),
     "other value": (
         lambda folder: replaced(folder, f"{value(0, 3)}", "0.5"),
-        "study.journal", "has the value 0.03, its event log 0.5", None,
+        "study.journal", "has value 0.03 here and 0.5 in its event log", None,
     ),
     "other epoch's value": (
         lambda folder: replaced(folder, f"{value(0, 3)}", "0.5"),
-        "study.journal", "has 0.0300 at epoch 3, its event log 0.5000", None,
+        "study.journal", "has 0.0300 at epoch 3 here and 0.5000 in its event log", None,
     ),
     "other parameters": (
         lambda folder: replaced(folder, '"train.lr": 0.1', '"train.lr": 0.7'),
-        "study.journal", "its event log {'train.lr': 0.7}", None,
+        "study.journal", "{'train.lr': 0.7} in its event log", None,
     ),
     "journal behind": (
-        journal_behind, "study.journal", "is running, its event log finished", SETTLED,
+        journal_behind, "study.journal", "is running here and finished in its event log", SETTLED,
     ),
-    "log behind": (log_behind, "study.journal", "is pruned, its event log has no end", ENDED),
+    "log behind": (log_behind, "study.journal", "is pruned here, but its event log has", ENDED),
     "no network": (
         lambda folder: (folder / "checkpoints" / "trial-0000" / "model.pt").unlink(),
         "checkpoints/trial-0000/model.pt", "the network is lost", None,
     ),
     "flipped network": (
         lambda folder: flipped(folder, "model.pt"),
-        "checkpoints/trial-0000/model.pt", "must be a whole file", None,
+        "checkpoints/trial-0000/model.pt", "is not a whole file", None,
     ),
     "another's network": (
         swapped, "checkpoints/trial-0000/model.pt", "train.lr was 0.2, is 0.1", None,
     ),
     "network of another epoch": (
         of_another_epoch, "checkpoints/trial-0000/model.pt",
-        "of epoch 2 with 0.0200, the event log selects epoch 3 with 0.0300", None,
+        "of epoch 2 with 0.0200; the event log selects epoch 3 with 0.0300", None,
     ),
     "predictions": (
         lambda folder: flipped(folder, "predictions.npz"),
@@ -233,7 +233,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str, str, str | None]] = {
     ),
     "leftover": (leftover, "checkpoints/trial-0000/last.pt", "has ended", REMOVED),
     "changed images": (changed_images, "store/abc", "images.npy has changed", None),
-    "no checkpoint": (no_checkpoint, "checkpoints/trial-0002", "last.pt must be a whole", None),
+    "no checkpoint": (no_checkpoint, "checkpoints/trial-0002", "last.pt is not a whole", None),
 }  # fmt: skip
 
 
@@ -296,8 +296,8 @@ def test_runs_in_mlflow_are_compared_and_sent_again(
     log.append(Ended(status="KILLED", tags={"mtcon.interrupted": "true"}))
     told = {(f.where, f.problem, f.repair) for f in found(folder, uri)}
     assert told == {
-        ("MLflow, run trial-0000", "it is there 2 times", SENT),
-        ("MLflow, run trial-0000", "it is FAILED, its event log FINISHED", SENT),
+        ("MLflow, run trial-0000", "it occurs 2 times", SENT),
+        ("MLflow, run trial-0000", "it is FAILED here and FINISHED in its event log", SENT),
         ("MLflow, run trial-0001", "of the steps of loss 0 are missing, 1 doubled", None),
     }
     assert client.get_run(again.info.run_id).info.lifecycle_stage == "active"

@@ -62,7 +62,7 @@ def test_an_error_on_one_rank_ends_its_group(tmp_path: Path) -> None:
             tmp_path,
             f"run.ranks.rank == 1 and run.step == 3 and not {ONCE}.exists() and {LIMIT}",
             f"KeyError({ONCE}.touch()) if run.spec.method.temperature == 0.5 else OutOfMemoryError("
-            '"train.batch_size 32 must fit the device\'s memory")',
+            '"train.batch_size 32 does not fit the device\'s memory")',
         ),
     }
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(SPEC))
@@ -74,7 +74,7 @@ def test_an_error_on_one_rank_ends_its_group(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     results = load_sweep(tmp_path / "root" / "sweeps" / "pairs")
     assert [t.status for t in results.trials] == ["FAILED", "FINISHED"]
-    reason = "OutOfMemory: train.batch_size 32 must fit the device's memory"
+    reason = "OutOfMemory: train.batch_size 32 does not fit the device's memory"
     assert results.trials[0].reason == reason
     assert f"failed ({reason})" in done.stdout
     assert (results.folder / "checkpoints" / "limit").read_text() == "300.0"

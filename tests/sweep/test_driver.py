@@ -42,12 +42,12 @@ def sweep(path: Path, root: Path, **options: Any) -> SweepResults:
 def test_a_stopped_sweep_says_whether_trials_have_checkpoints(tmp_path: Path) -> None:
     driver = object.__new__(_Sweep)
     driver.folder = sweep_folder(tmp_path, "mine")
-    told = "the GCS ended; no trial has a checkpoint yet; to go on: repeat the command"
+    told = "the GCS ended; no trial has a checkpoint yet; to continue: repeat the command"
     assert str(driver._stopped("the GCS ended")).startswith(told)
     checkpoints = checkpoint_folder(driver.folder, "trial-0000")
     checkpoints.mkdir(parents=True)
     (checkpoints / "last.pt").touch()
-    told = "stopped by SIGINT; trials are checkpointed; to go on: repeat the command"
+    told = "stopped by SIGINT; trials are checkpointed; to continue: repeat the command"
     assert str(driver._stopped("SIGINT")).startswith(told)
 
 
@@ -57,7 +57,7 @@ def test_a_job_s_user_is_told_of_commands_that_they_have(
     """`submit` has no option --resume, so its messages must not name it."""
     sweep_folder(root, "mine").mkdir(parents=True)
     (sweep_folder(root, "mine") / "spec.yaml").touch()
-    line = "to go on with it: repeat the command with --name mine --resume; for a new one"
+    line = "to continue it: repeat the command with --name mine --resume; for a new one"
     with pytest.raises(SweepError, match=line):
         sweep(spec_file(), root, name="mine")
     monkeypatch.setenv(VERSIONS_VARIABLE, "{}")
@@ -103,7 +103,7 @@ def test_a_killed_sweep_is_resumed_with_nothing_lost_and_nothing_twice(
     assert finished
     with monkeypatch.context() as other_data:
         other_data.setattr("mtcon_ray.data.sources.synthetic.VERSION", 0)
-        with pytest.raises(SweepError, match=r"must keep its data, .* cut was started with"):
+        with pytest.raises(SweepError, match=r"'cut' cannot be resumed: its images, labels"):
             sweep(path, root, name="cut", resume=True)
 
     # By its name alone: the spec is recorded in the sweep's folder.

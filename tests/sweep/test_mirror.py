@@ -142,7 +142,7 @@ def test_a_list_that_is_replaced_while_it_is_read_is_read_again(
     monkeypatch.setattr(objects, "read", cut)
     assert objects.read_list() == whole
     cuts[:] = [1, 2, 3]
-    with pytest.raises(SweepError, match=r"mirror.json must be written by this version"):
+    with pytest.raises(SweepError, match=r"mirror.json was not written by this version"):
         objects.read_list()
 
 
@@ -215,7 +215,7 @@ def test_a_store_that_fails_is_told_of_once_and_at_the_end(
     stop(folder, notes, break_store)
     assert [r.getMessage().count("the store is away") for r in caplog.records] == [1]
     (note,) = notes.told
-    assert note.startswith("NOT ALL IS MIRRORED (storage.mirror must be readable and writable")
+    assert note.startswith("THE MIRROR IS INCOMPLETE (cannot use storage.mirror at")
     assert note.endswith(f"`mtcon-ray mirror shoes-1 --root {folder.parents[1]}`")
     # At the start a new sweep is refused, and a resumed one goes on.
     with pytest.raises(DataError, match="the store is away"):

@@ -39,7 +39,7 @@ def test_a_driver_mirrors_its_sweep_and_goes_on_from_there(
     before = {name: data for name, data in contents(folder).items() if name in mirrored}
     assert before.keys() == mirrored
     shutil.rmtree(root)
-    with pytest.raises(SweepError, match=rf"another or a newer .*`mtcon-ray resume {URL}`"):
+    with pytest.raises(SweepError, match=rf"or newer files .*`mtcon-ray resume {URL}`"):
         driver.run_sweep(spec, root=new, name="lost", callbacks=Callbacks())
     assert not sweep_folder(new, "lost").exists()
     there = restore(URL, new)

@@ -68,7 +68,7 @@ def test_labels_are_read_once(
 def test_wrong_data_are_refused_before_the_tracking_server_is_asked(tmp_path: Path) -> None:
     nowhere = {"uri": "http://127.0.0.1:9"}  # a port that nothing listens on
     spec = spec_of({"kind": "synthetic", "num_items": 120}, **nowhere)
-    with pytest.raises(TrackingError, match="must answer"):
+    with pytest.raises(TrackingError, match="does not answer"):
         prepared(spec, tmp_path)
     large = {"train.batch_size": 500}
     with pytest.raises(DataError, match="batch_size"):

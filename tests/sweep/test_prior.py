@@ -127,7 +127,7 @@ def test_accuracies_of_other_probes_are_refused(tmp_path: Path) -> None:
     folder = write_sweep(tmp_path, "old", spec, ({RATE: 0.1}, 0.5, "FINISHED"))
     plan = json.loads((folder / PLAN_FILE).read_text())
     (folder / PLAN_FILE).write_text(json.dumps({**plan, "evaluation": 1}))
-    with pytest.raises(SpecError, match="must name sweeps with the probes of this version, got"):
+    with pytest.raises(SpecError, match="must name sweeps begun with the probes of this version"):
         prior_trials(with_values(spec, {"search.start_from": ["old"]}), tmp_path)
 
 

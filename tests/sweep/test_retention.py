@@ -116,7 +116,7 @@ def test_networks_are_removed_while_trials_end_and_say_so(tmp_path: Path) -> Non
     Retention(folder, 1).finish()  # as a resumed driver
     assert files_of(folder, "trial-0002") == removed
     path = checkpoint_folder(folder, "trial-0000") / "model.pt"
-    with pytest.raises(CheckpointError, match=r"one that storage\.keep: 1 removed; the scores"):
+    with pytest.raises(CheckpointError, match=r"was removed by storage\.keep: 1; the scores"):
         checkpoint.load(path)
     results = load_sweep(folder)
     kept = [kept_checkpoint(results, trial) for trial in results.trials]

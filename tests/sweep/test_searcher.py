@@ -153,8 +153,8 @@ def test_a_report_reads_its_own_trial_alone(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_an_error_that_every_trial_would_meet_ends_the_sweep_and_leaves_the_trial_open() -> None:
     sweep = Sweep()
-    trial = sweep.end(outcome="INTERRUPTED", halt="last.pt must be writable", done=True)
-    assert sweep.driver.halted == ["last.pt must be writable"]
+    trial = sweep.end(outcome="INTERRUPTED", halt="cannot write last.pt", done=True)
+    assert sweep.driver.halted == ["cannot write last.pt"]
     assert sweep.ended == [(Status.INTERRUPTED, None)]
     assert trial.state is TrialState.RUNNING
     assert sweep.searcher.suggest("b") == Searcher.FINISHED

@@ -105,7 +105,7 @@ def test_a_signal_at_the_end_says_what_mlflow_lacks(
         assert stopped.value.exit_code == 130
         silence.set()
     note = heard.told[-1]
-    assert note.startswith("NOT ALL IS IN MLFLOW (no answer in time); nothing is lost: send it")
+    assert note.startswith("NOT ALL IS IN MLFLOW (no answer in time); nothing is lost: send the")
     assert f"`mtcon-ray track-sync c --root {root}`" in note
     folder = root / "runs" / "c"
     (folder / "last.previous.pt").write_bytes(b"left by a kill")

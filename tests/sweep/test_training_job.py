@@ -132,7 +132,7 @@ def test_other_data_are_refused_before_the_record_is_touched(
     assert load_run(folder).status == "INTERRUPTED"
     before = (folder / "spool" / "parent.jsonl").read_bytes()
     monkeypatch.setattr("mtcon_ray.data.sources.synthetic.VERSION", 0)
-    with pytest.raises(SweepError, match=r"must keep its data, .* tiny-1 was started with"):
+    with pytest.raises(SweepError, match=r"'tiny-1' cannot be resumed: its images, labels"):
         train_run(spec, root=tmp_path, resume=True, callbacks=Callbacks())
     assert (folder / "spool" / "parent.jsonl").read_bytes() == before
 

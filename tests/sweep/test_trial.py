@@ -58,7 +58,7 @@ def test_a_trial_that_asked_for_a_gpu_does_not_train_on_a_cpu(tmp_path: Path) ->
     (only,) = reports(work, no_data, device=torch.device("cpu"))
     assert only["outcome"] is Status.FAILED
     assert only["done"]
-    assert "resources.gpus must be what torch finds on the node, got 0.5" in only["reason"]
+    assert "torch finds no GPU on the node, but resources.gpus is 0.5" in only["reason"]
 
 
 def test_a_failed_trial_holds_nothing_of_its_step(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_process_that_outlives_its_driver_writes_no_epoch_beside_the_next_one(
             attempt_folder(tmp_path, 4).mkdir(parents=True)
             yield Progress(2, {"loss": 1.0}, False, False)
 
-    with pytest.raises(PreemptedError, match="newest driver of its sweep, got a later one"):
+    with pytest.raises(PreemptedError, match="a later driver has taken over the sweep"):
         list(reports(work, no_data, device=torch.device("cpu"), make_run=cast(Any, Training)))
     assert EventLog(work.record).last_epoch == 1
     with pytest.raises(PreemptedError):
@@ -136,8 +136,8 @@ FULL = OSError(errno.ENOSPC, "No space left on device", "/x/images.npy")
 @pytest.mark.parametrize(
     "error",
     [
-        StorageError("last.pt must be writable"),
-        CheckpointError("last.pt must belong to this spec"),
+        StorageError("cannot write last.pt"),
+        CheckpointError("last.pt belongs to another spec"),
         DataError("the images have changed"),
         ResourceError("the root must be shared"),
         FULL,
@@ -159,7 +159,7 @@ def test_a_full_disk_is_told_with_its_path_and_free_space() -> None:
     end = ending(FULL)
     assert end is not None
     assert re.match(
-        r"/x/images.npy must be writable, got No space left on device with [\d,.]+ MB free",
+        r"cannot write /x/images.npy: No space left on device, with [\d,.]+ MB free",
         end["halt"],
     )
 

@@ -265,5 +265,5 @@ def test_wandb_continues_a_run_that_is_on_its_server(
         raise wandb.errors.UsageError("api_key not configured")
 
     monkeypatch.setattr(wandb, "init", refuse)
-    with pytest.raises(TrackingError, match="got: api_key not configured; log in with `wandb"):
+    with pytest.raises(TrackingError, match="to W&B: api_key not configured; log in with `wandb"):
         WandbRun(tmp_path, "mtcon-ray", run)

@@ -120,8 +120,8 @@ def test_what_cannot_be_captured_is_logged_and_trained_without(
         run._train_step()
     (message,) = caplog.messages
     assert message == (
-        "train.compile graphs: trains without, for capturing failed: operation not permitted when "
-        "stream is capturing: _local_scalar_dense"
+        "train.compile graphs: trains without graphs, because capturing failed: operation not "
+        "permitted when stream is capturing: _local_scalar_dense"
     )
     assert run._graph is not None
     assert run._graph._replay is None
@@ -164,6 +164,6 @@ def test_where_no_graph_can_be_captured_the_reason_is_logged(
     spec = TrainSpec(compile="graphs", **changes)
     assert make_graph(made, spec, torch.device(device)) is None
     (message,) = caplog.messages
-    assert message.startswith(f"train.compile graphs: trains without, for {reason}")
+    assert message.startswith(f"train.compile graphs: trains without graphs, because {reason}")
     assert make_graph(made, TrainSpec(), torch.device(device)) is None
     assert len(caplog.messages) == 1

@@ -70,9 +70,9 @@ class BinarySource(DownloadSource):
         pickles = [Path(self.spec.root) / place for place in self.pickles]
         for path in filter(Path.is_file, pickles if found is None else ()):
             raise DataError(
-                f"data.root must hold the binary version of the data, {self.archive} of "
-                f"{self.page}, got {path} of the Python version, which is not read because a "
-                "pickle can run code"
+                f"{path} is of the Python version of the data, which is not read because a pickle "
+                f"can run code; put the binary version, {self.archive} of {self.page}, into "
+                "data.root"
             )
         return found
 
@@ -128,7 +128,7 @@ class BinarySource(DownloadSource):
             if found == num_records * num_bytes:
                 return np.memmap(path, np.uint8, "r", shape=(num_records, num_bytes))
         except OSError as error:
-            raise DataError(f"{path} must be a readable file, got {error.strerror}") from None
+            raise DataError(f"cannot read {path}: {error.strerror}") from None
         raise DataError(
             f"{path} must have {num_records * num_bytes:,} bytes ({num_records:,} records of "
             f"{num_bytes:,}), got {found:,}; {self.way_out}"

@@ -60,7 +60,7 @@ class CelebaSource(PhotosSource):
         images = columns.pop("")
         if not is_csv and first.strip() != str(len(images)):
             raise DataError(
-                f"{path} must have as many images as its first line says, got {len(images)} and "
+                f"{path} lists {len(images)} images, but its first line says "
                 f"{first.strip()!r:.80}; fetch the whole file"
             )
         values = np.stack(list(columns.values()), axis=1)

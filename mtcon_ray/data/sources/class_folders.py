@@ -44,8 +44,8 @@ class FolderSource(FilesSource):
             found = [n for n in found if "/" not in n or n.partition("/")[0] in splits]
         if not found:
             raise DataError(
-                f"data.images must hold images ({', '.join(FORMATS)}), got "
-                f"{self.spec.images} with none"
+                f"data.images {self.spec.images} has no images (files ending in "
+                f"{', '.join(FORMATS)})"
             )
         return self.inside(found, self.files.root)
 

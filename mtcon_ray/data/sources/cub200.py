@@ -151,8 +151,7 @@ class CubSource(PhotosSource):
         group = [i for i, (of, _) in enumerate(self._attributes) if of == label]
         if not group:
             raise DataError(
-                f"{self.path('names of attributes')} must have attributes has_{label}::..., "
-                "got none"
+                f"{self.path('names of attributes')} has no attributes has_{label}::..."
             )
         score = self._shares[self._species][:, group]
         if self.spec.labels == "image":

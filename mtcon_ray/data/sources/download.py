@@ -115,7 +115,7 @@ class DownloadSource(DataSource):
         found, root = self.find(what), self.spec.root
         if found is None:
             part = self.parts()[what]
-            raise DataError(f"data.root must hold {what} ({part}), got {root}, where they are not")
+            raise DataError(f"{what} ({part}) not found in data.root {root}")
         return found
 
     def missing(self) -> list[str]:

@@ -80,7 +80,7 @@ class TableSource(ColumnsSource):
             if same := self._by_stem.get(_stem(name)):
                 found = get_close_matches(name, same, n=1, cutoff=0)[0]
                 return (
-                    f"\n{name!r} is there as {found!r}: column {column!r} must hold paths as they "
+                    f"\n{name!r} exists as {found!r}: column {column!r} must hold paths as they "
                     "are below data.images, with / between folders"
                 )
         return ""

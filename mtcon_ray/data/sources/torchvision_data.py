@@ -50,9 +50,9 @@ class TorchvisionSource(FilesSource):
         if pickles := sorted(Path(spec.folder).glob(f"{spec.name}/processed/*.pt")):
             # torchvision reads these files of its earlier versions first.
             raise DataError(
-                f"data.folder must hold {spec.name} as published, got {pickles[0]}, a pickle, "
-                f"which can run code; remove the folder {pickles[0].parent}, and set "
-                "data.download: true if the published files are not there"
+                f"{spec.name} is not read, because {pickles[0]} is a pickle, which can run code; "
+                f"remove the folder {pickles[0].parent}, and set data.download: true if the "
+                "published files are missing"
             )
         problem: Exception | None = None
         # Downloads only missing data: some classes would unpack their archive again.
@@ -66,7 +66,7 @@ class TorchvisionSource(FilesSource):
         if not spec.download:
             way_out = "set data.download: true to download it"
         raise DataError(
-            f"data.folder must hold {spec.name} of torchvision, got {spec.folder}: "
+            f"cannot read {spec.name} of torchvision in data.folder {spec.folder}: "
             f"{' '.join(str(problem).split())}; {way_out}"
         )
 

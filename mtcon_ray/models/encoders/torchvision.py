@@ -49,8 +49,8 @@ class TorchvisionEncoder(LibraryEncoder):
         # A truncated download has the wrong hash (RuntimeError). No network, full disk: OSError.
         except (OSError, RuntimeError) as error:
             raise SpecError(
-                f"model.encoder.weights: {spec.weights} needs {found.url}, which cannot be had: "
-                f"{error}; fetch that file elsewhere and set model.encoder.weights to its path"
+                f"model.encoder.weights: cannot download {spec.weights} from {found.url}: {error}; "
+                "fetch that file elsewhere and set model.encoder.weights to its path"
             ) from error
 
 

@@ -106,7 +106,7 @@ def read_weights(path: Path, keys: Mapping[str, str]) -> State:
 
 def _checked(path: Path, state: Mapping[str, Any]) -> State:
     if not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in state.items()):
-        raise _refused(f"{path} holds something else than tensors by name")
+        raise _refused(f"{path} holds something other than tensors by name")
     return state
 
 
@@ -133,7 +133,7 @@ def _check_fit(ours: State, state: State, weights: str) -> None:
         problems.append(f"{wrong[0]} of shape {shapes[0]} where the encoder has {shapes[1]}")
     if problems:
         raise CheckpointError(
-            f"model.encoder.weights must fit the encoder, got {weights}: {'; '.join(problems)}; "
+            f"model.encoder.weights: {weights} does not fit the encoder: {'; '.join(problems)}; "
             "choose the encoder name and settings that the file was made with"
         )
 
@@ -160,7 +160,7 @@ def _read_pickled(path: Path) -> dict[Any, Any]:
             problem = f"{path} is {what}not {WEIGHTS_FILE}"
         raise _refused(problem) from error
     if not isinstance(state, dict):
-        raise _refused(f"{path} holds something else than tensors by name")
+        raise _refused(f"{path} holds something other than tensors by name")
     return state
 
 

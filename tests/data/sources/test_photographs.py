@@ -76,7 +76,7 @@ def test_labels_may_be_those_of_the_species(tmp_path: Path) -> None:
     assert named(table, "size")[:5] == [SMALL, LARGE] * 2 + [SMALL]
     assert named(table, "primary_color")[:5] == ["black", "blue"] * 2 + ["black"]
     assert named(table, "bill_shape")[:5] == [""] * 5
-    with pytest.raises(DataError, match="must have attributes has_wing_shape::"):
+    with pytest.raises(DataError, match="has no attributes has_wing_shape::"):
         labels_of("cub200", tmp_path, held_out=["wing_shape"])
 
 

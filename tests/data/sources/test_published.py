@@ -60,7 +60,7 @@ def test_a_missing_part_is_named_with_its_origin(
     source = source_of(kind, tmp_path, **fields)
     (line,) = [line for line in source.missing() if line.startswith(f"{what}: {places}")]
     assert source.page in line or "https://" in line
-    with pytest.raises(DataError, match=r"data\.root must hold .* \(.*, from .* of http"):
+    with pytest.raises(DataError, match=r" \(.*, from .* of http.*\) not found in data\.root"):
         source.read_labels()
     if fields:
         assert not [line for line in source_of(kind, tmp_path).missing() if line.startswith(what)]
@@ -109,7 +109,7 @@ SHOES, LAND = "ut-zap50k-data/meta-data.csv", "LandUse_Multilabeled.txt"
 OPTIONS: dict[str, dict[str, Any]] = {"cub200": {"crop": True}, "stl10": {"fold": 1}}
 NAMES, FOLDS = f"{CIFAR10}/batches.meta.txt", f"{STL10}/fold_indices.txt"
 BROKEN = [
-    ("celeba", ATTR, "6\n", "7\n", "as many images as its first line says, got 6 and '7'"),
+    ("celeba", ATTR, "6\n", "7\n", "lists 6 images, but its first line says '7'"),
     ("celeba", ATTR, "6\n", "", "just 4 fields in each line after the first 2"),
     ("celeba", ATTR, "000002.jpg  1", "000002.jpg  2", "hold 1, and -1 or 0, got -1 to 2"),
     ("celeba", ATTR, "000002.jpg  1", "000002.jpg", "just 5 fields in each line after the first 2"),

@@ -68,8 +68,8 @@ def test_multi_hot_and_continuous_columns_are_kept(files: Any) -> None:
         ({"continuous": ["kind"]}, "column 'kind' .* finite numbers .* 'b' in row 2 and 19 more"),
         ({"multi_hot": {"m": ["kind"]}}, "column 'kind' .* hold 0 and 1, .* or nothing, got 'b'"),
         ({"split_column": "kind"}, r"hold train, val or test, .*, got 'b' in row 2"),
-        ({"images": "nowhere"}, "a folder or a tar, got nowhere, which does not exist"),
-        ({"csv": "nowhere.csv"}, "data.csv must be a readable file, got nowhere.csv: No such file"),
+        ({"images": "nowhere"}, "data.images not found: nowhere does not exist"),
+        ({"csv": "nowhere.csv"}, "cannot read data.csv nowhere.csv: No such file"),
     ],
 )
 def test_a_field_that_does_not_fit_the_csv_is_named(
@@ -83,8 +83,8 @@ def test_a_field_that_does_not_fit_the_csv_is_named(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "got an empty file"),
-        (b"image,split,kind\n", "must have rows below its header, got none"),
+        (b"", "is empty; a table has"),
+        (b"image,split,kind\n", "has no rows below its header"),
         (b"image,split,kind,kind\n1.jpg,train,a,b\n", "different names, got 'kind' twice"),
         (
             b"image,split,kind\n1.jpg,train,a\n2.jpg,train,a,b\n",

@@ -38,15 +38,15 @@ def test_attributes_in_the_celeba_format_are_joined_by_file_name(files: Any) -> 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("3\n", "must have a line of names below its first, got 1 lines"),
+        ("3\n", "has no line of names below its first line"),
         ("1\nShiny Soft\n0.jpg 1\n", "line 3 of .* must have a name and 2 values, got 1 values"),
-        ("1\nShiny Shiny\n0.jpg 1 1\n", "must have names of their own, got 'Shiny'"),
-        ("1\nkind\n0.jpg 1\n", "must have names of their own, got 'kind'"),
+        ("1\nShiny Shiny\n0.jpg 1 1\n", "the attribute 'Shiny' occurs twice"),
+        ("1\nkind\n0.jpg 1\n", "the attribute 'kind' occurs twice"),
         (
             "2\nShiny Soft\n0.jpg 1 1\n0.jpg 1 1\n",
             "list an image once, got '0.jpg' again in line 4",
         ),
-        ("2\nShiny Soft\n0.jpg 1 1\n", "first line says, got 1 below the line '2'; the file may"),
+        ("2\nShiny Soft\n0.jpg 1 1\n", "lists 1 images, but its first line says '2'; the file may"),
         ("1\nShiny Soft\n0.jpg 1 2\n", "column 'Soft' .* hold 0 and 1, .* or nothing, got '2'"),
     ],
 )
@@ -57,7 +57,7 @@ def test_a_broken_file_of_attributes_is_named(files: Any, text: str, message: st
     with pytest.raises(DataError, match=message):
         SOURCES["table"](spec).read_labels()
     path.unlink()
-    with pytest.raises(DataError, match="must be a readable text file in UTF-8"):
+    with pytest.raises(DataError, match="as text in UTF-8"):
         SOURCES["table"](spec).read_labels()
 
 

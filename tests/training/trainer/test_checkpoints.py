@@ -208,7 +208,7 @@ def test_a_damaged_checkpoint_costs_an_epoch_and_says_so(
     run = begin(tmp_path, should_stop=stop_before(1))
     damage = run.resume()
     assert damage is not None
-    assert re.search(r"last\.pt must be a whole file.* continues after epoch 1", damage)
+    assert re.search(r"last\.pt is not a whole file.* continues after epoch 1", damage)
     list(run)
     assert checkpoint.load(tmp_path / "last.previous.pt")["step"] == STEPS_PER_EPOCH
     run = begin(tmp_path)
@@ -229,7 +229,7 @@ def test_a_lost_best_network_starts_the_training_anew(
     damage = run.resume()
     assert run.step == 0
     assert damage is not None
-    assert re.search(r"model\.pt must be a whole file.*starts from scratch", damage)
+    assert re.search(r"model\.pt is not a whole file.*starts from scratch", damage)
     list(run)
     assert run.report()
 
@@ -246,9 +246,9 @@ def test_a_checkpoint_with_values_of_another_kind_is_refused(
     )  # fmt: skip
     for change in changes:
         checkpoint.save(path, {**state, **change})
-        with pytest.raises(CheckpointError, match=r"last\.pt must hold what this program writes"):
+        with pytest.raises(CheckpointError, match=r"last\.pt was not written by this program"):
             start(tmp_path)
     del state["optimizer"]
     checkpoint.save(path, state)
-    with pytest.raises(CheckpointError, match="got 'optimizer'"):
+    with pytest.raises(CheckpointError, match="it lacks 'optimizer'"):
         start(tmp_path)

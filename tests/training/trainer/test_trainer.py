@@ -138,7 +138,7 @@ def test_a_checkpoint_without_its_methods_parameters_is_refused(
     state = checkpoint.load(whole.folder / "model.pt")
     del state["method"]
     checkpoint.save(tmp_path / "model.pt", state)
-    with pytest.raises(CheckpointError, match="must hold the learned parameters of its method"):
+    with pytest.raises(CheckpointError, match="lacks learned parameters of its method"):
         load_method(tmp_path / "model.pt")
     load_network(tmp_path / "model.pt")
 

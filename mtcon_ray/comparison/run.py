@@ -77,7 +77,7 @@ def run_comparison(
         except Interrupted as error:  # its message tells how to continue the sweep alone
             reason = str(error).partition(";")[0]
             raise Interrupted(
-                f"{reason}; trials are checkpointed; to continue: repeat the command"
+                f"{reason}; checkpoints are kept; to continue: repeat the command"
             ) from None
 
     with ExitStack() as session:

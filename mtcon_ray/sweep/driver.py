@@ -71,7 +71,7 @@ from mtcon_ray.sweep.resume import (
 from mtcon_ray.sweep.retention import Retention
 from mtcon_ray.sweep.scheduler import tune_scheduler
 from mtcon_ray.sweep.searcher import StudySearcher, let_trials_wait
-from mtcon_ray.sweep.stopper import Stop
+from mtcon_ray.sweep.stop_request import Stop
 from mtcon_ray.sweep.study import TRIAL, Suggester, named_trials, open_study
 from mtcon_ray.sweep.trainable import ReusedTrainable
 from mtcon_ray.sweep.trial import common_config
@@ -94,7 +94,7 @@ def run_sweep(
 
     With `retry_failed` a resumed sweep also trains its failed trials again, from their start. The
     spec, the data, the cluster and the tracking server are checked before anything of the sweep is
-    written. Raises MtconError, or Interrupted after a signal when all trials are checkpointed.
+    written. Raises MtconError, or Interrupted after a signal.
     """
     prepare_root(root, callbacks.on_note)
     folder = choose_folder(sweeps_folder(root), spec, name, resume, way_on=way_on)
@@ -123,7 +123,7 @@ def run_sweep(
 
 @dataclass
 class _Sweep:
-    """A driver's work on a sweep. The searcher calls its methods up to `value`."""
+    """A driver's work on a sweep. Its methods up to `value` are the searcher's `Driver`."""
 
     spec: RunSpec
     root: Path
@@ -332,7 +332,7 @@ class _Sweep:
 
     def _stopped(self, reason: str) -> MtconError:
         saved = any(checkpoints_folder(self.folder).rglob(LAST_FILE))
-        state = "trials are checkpointed" if saved else "no trial has a checkpoint yet"
+        state = "checkpoints are kept" if saved else "no trial has a checkpoint yet"
         line = resume_line(self.folder.name, submitted=in_job())
         text = f"{reason}; {state}; to continue: {line}"
         return Interrupted(f"stopped by {text}") if reason.startswith("SIG") else MtconError(text)

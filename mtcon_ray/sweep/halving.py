@@ -47,7 +47,7 @@ class Rung:
         if any(_last(t) < self._of(t) or _arrives(t, live) for t in under_way):
             return [], []
         waiting = [t for t in under_way if t.number not in live and self.waits(t)]
-        # Trials beyond the rung outnumber the survivors only if the sweep has grown since.
+        # Trials beyond the rung outnumber the survivors if the sweep was resumed with fewer trials.
         free = max(0, self._survivors - sum(self._is_beyond(t, live) for t in trials))
         ranked = sorted(waiting, key=lambda t: (-_value(t), t.number))
         return ranked[:free], ranked[free:]

@@ -12,7 +12,7 @@ from ray.tune.experiment import Trial
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import trial_log
 from mtcon_ray.spec.run_spec import RunSpec
-from mtcon_ray.sweep.stopper import Stop
+from mtcon_ray.sweep.stop_request import Stop
 
 LOOK_SECONDS = 1.0
 # A sweep ends if no trial has run for this long while some wait for resources.

@@ -153,7 +153,7 @@ def test_a_sweep_is_stopped_with_its_checkpoints(stopped: Stopped) -> None:
     assert printed.endswith(told)
     code, followed = stopped.followed
     assert code == 130
-    assert "stopped by SIGTERM; trials are checkpointed; to continue: repeat `mtcon-" in followed
+    assert "stopped by SIGTERM; checkpoints are kept; to continue: repeat `mtcon-" in followed
     assert stopped.statuses == ["INTERRUPTED"]
 
 

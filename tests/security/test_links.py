@@ -14,7 +14,7 @@ from mtcon_ray.errors import SweepError
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
 from mtcon_ray.records.recorded import load_recorded, write_beginnings
 from mtcon_ray.sweep.mirror import Mirror
-from mtcon_ray.sweep.stopper import Stop
+from mtcon_ray.sweep.stop_request import Stop
 from mtcon_ray.sweep.study import read_study
 from mtcon_ray.tracking.sender import Sender
 from tests.plans import plan_of

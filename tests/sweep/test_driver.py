@@ -47,7 +47,7 @@ def test_a_stopped_sweep_says_whether_trials_have_checkpoints(tmp_path: Path) ->
     checkpoints = checkpoint_folder(driver.folder, "trial-0000")
     checkpoints.mkdir(parents=True)
     (checkpoints / "last.pt").touch()
-    told = "stopped by SIGINT; trials are checkpointed; to continue: repeat the command"
+    told = "stopped by SIGINT; checkpoints are kept; to continue: repeat the command"
     assert str(driver._stopped("SIGINT")).startswith(told)
 
 

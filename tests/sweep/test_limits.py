@@ -23,7 +23,7 @@ from mtcon_ray.sweep import driver
 from mtcon_ray.sweep.limits import LOOK_SECONDS, PLACEMENT_SECONDS, Limits
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.resume import continued_trials
-from mtcon_ray.sweep.stopper import Stop
+from mtcon_ray.sweep.stop_request import Stop
 from mtcon_ray.sweep.study import PRIOR, Suggester, open_study
 from tests.plans import plan_of
 from tests.sweep.small_sweeps import TINY

@@ -34,7 +34,7 @@ def test_a_killed_part_of_ray_ends_the_sweep_at_once(
     assert driver.returncode == 1, printed
     assert printed.splitlines()[-1] == (
         f"error: the {name} of Ray on this machine was ended by signal 9, and no trial can "
-        "continue; trials are checkpointed; to continue: repeat the command with --name cut "
+        "continue; checkpoints are kept; to continue: repeat the command with --name cut "
         "--resume"
     )
     assert "(raylet)" not in printed, "Ray's raw lines"

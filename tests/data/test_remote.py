@@ -159,7 +159,7 @@ def test_a_download_that_is_cut_leaves_nothing(
 def test_a_disk_that_is_too_small_is_said_before(s3: ObjectStore, tmp_path: Path) -> None:
     found = look(s3.put("big.tar", b"x"), "data.images")
     big = type(found)(found.url, found.what, found.key, ((*found.objects[0][:2], 10**18),))
-    with pytest.raises(ResourceError, match="must have 1e"):
+    with pytest.raises(ResourceError, match="needs 1e"):
         fetch({"images": big}, tmp_path)
     assert s3.reads("big.tar") == 0
 

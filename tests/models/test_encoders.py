@@ -121,7 +121,7 @@ def test_weights_of_another_architecture_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError) as caught:
         make(ResNet18, path)
     for part in (
-        f"got {path}: missing conv1.weight, bn1.weight, bn1.bias and ",
+        f"{path} does not fit the encoder: missing conv1.weight, bn1.weight, bn1.bias and ",
         "; unexpected module.conv1.weight, module.bn1.weight, module.bn1.bias and ",
     ):
         assert part in str(caught.value)

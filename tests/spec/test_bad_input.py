@@ -195,7 +195,7 @@ def test_a_disk_too_small_for_the_store_is_refused(
     shop: Shop, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=10_000))
-    says = (f"the disk of {shop.root}", "GB free", "got 1e-05 GB", "data.store_size")
+    says = (f"the disk of {shop.root}", "GB free", "has 1e-05 GB", "data.store_size")
     shop.refuses(command, says=says)
 
 

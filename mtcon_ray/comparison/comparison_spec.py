@@ -210,8 +210,8 @@ def _limits(search: Any, where: str) -> dict[str, Any]:
     for name in limits:
         if name not in LIMITS:
             raise SpecError(
-                f"{where}: search.{name} must be left out, for a comparison searches by `tune` "
-                f"alone; of search it takes {', '.join(LIMITS)}"
+                f"{where}: search.{name} must be left out, because a comparison searches by "
+                f"`tune` alone; of search it takes {', '.join(LIMITS)}"
             )
     return limits
 

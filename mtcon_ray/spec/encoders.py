@@ -78,7 +78,7 @@ class WeightsSpec(EncoderSpec):
         if is_word(value) and not Path(path).exists():
             raise ValueError(
                 f"weights must be {', '.join(('null', *cls.names))} or the path of {FILES}, got "
-                f"{value!r}, which is no file"
+                f"{value!r}, which is not a file"
             )
         return path
 

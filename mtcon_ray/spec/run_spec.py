@@ -105,16 +105,16 @@ class RunSpec(Spec):
             )
         if self.storage.keep is not None and self.tracking.checkpoints == "all":
             raise ValueError(
-                "storage.keep must be null where tracking.checkpoints is all, got "
-                f"{self.storage.keep}; with tracking.checkpoints: kept MLflow gets what is kept"
+                f"storage.keep {self.storage.keep} and tracking.checkpoints all exclude each "
+                "other; tracking.checkpoints: kept sends the networks that are kept"
             )
         scheduler = self.search.scheduler
         if self.search.space and scheduler and not self._is_probed_before_last_rung(scheduler):
             more = "train more epochs" if self.evaluate.every == 1 else "probe more often"
             raise ValueError(
-                f"search.scheduler must find a probe before its last rung "
-                f"({scheduler.rungs[-1]:g} of {self.train.epochs} epochs), got evaluate.every "
-                f"{self.evaluate.every}; {more} or set search.scheduler.name to none"
+                f"evaluate.every {self.evaluate.every} leaves no probe before the scheduler's last "
+                f"rung ({scheduler.rungs[-1]:g} of {self.train.epochs} epochs); {more} or set "
+                "search.scheduler.name to none"
             )
         return self
 
@@ -287,9 +287,9 @@ def check_space(spec: RunSpec, where: str = "spec") -> None:
     for path, dimension in spec.search.space.items():
         place = f"{where}: search.space.{path}"
         if reason := not_comparable().get(path):
-            raise SpecError(f"{place} must not be searched, for {reason}")
+            raise SpecError(f"{place} must not be searched, because {reason}")
         if path.split(".")[0] in NOT_SEARCHABLE:
-            raise SpecError(f"{place} must not be searched, for it is the same for all trials")
+            raise SpecError(f"{place} must not be searched, because it is the same for all trials")
         for value in dimension.extremes:
             try:
                 with_values(spec, {path: value, "search": {}})
@@ -335,9 +335,7 @@ def set_value(raw: dict[str, Any], path: str, value: Any) -> None:
             child = {choice.key: child}
         node[key] = child
         if not isinstance(child, dict):
-            raise SpecError(
-                f"{path!r} must name a field, but {'.'.join(keys[: i + 1])} is no section"
-            )
+            raise SpecError(f"{path!r} names no field: {'.'.join(keys[: i + 1])} is not a section")
         node = child
     node[keys[-1]] = value
 

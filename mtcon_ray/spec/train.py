@@ -101,8 +101,8 @@ class TrainSpec(Spec):
         """Raises ValueError if `balance` names no task of classes, or examples are triplets."""
         if self.balance and images_per_example > 1:
             raise ValueError(
-                "train.balance must be [] for a method that trains on triplets, for it draws them "
-                f"from each class by itself, got {list(self.balance)}"
+                "train.balance must be [] for a method that trains on triplets, because the "
+                f"method draws them from each class, got {list(self.balance)}"
             )
         known = [task for task, kind in kinds.items() if kind == "classes"]
         for task in self.balance:

@@ -40,7 +40,7 @@ def refused(raw: dict[str, Any]) -> list[str]:
         ),
         (
             {"storage": {"keep": 3}, "tracking": {"checkpoints": "all"}},
-            "storage.keep must be null where tracking.checkpoints is all, got 3; with tracking.",
+            "storage.keep 3 and tracking.checkpoints all exclude each other; tracking.",
         ),
         ({"tracking": {"experiment": ""}}, "tracking.experiment must not be empty, got ''"),
         (

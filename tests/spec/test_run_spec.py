@@ -83,11 +83,11 @@ def test_what_breaks_a_rule_is_named_with_its_rule(raw: dict[str, Any], message:
         ({"resources.gpus": {"choice": [0, 1]}}, "resources.gpus must not be searched"),
         (
             {"method.name": {"choice": ["mtcon", "simclr"]}},
-            "search.space.method.name must not be searched, for each kind has fields of its own; "
+            "method.name must not be searched, because each kind has fields of its own; "
             "`mtcon-ray compare`",
         ),
         ({"evaluate.select": {"choice": ["last"]}}, "evaluate.select must not be searched"),
-        ({"seed": {"grid": [0, 1]}}, "seed must not be searched, for it is no setting"),
+        ({"seed": {"grid": [0, 1]}}, "seed must not be searched, because it is no setting"),
         ({"evaluate.probe.solver": {"choice": ["sgd"]}}, "probe.solver must not be searched"),
         ({"views.crop_scale": {"grid": [[0.2, 0.1]]}}, "the field refuses [0.2, 0.1] of grid"),
         (
@@ -106,10 +106,10 @@ def test_early_stopping_needs_a_probe_before_the_last_rung() -> None:
         "evaluate": {"every": 15},
     }
     named = {**raw, "search": {**raw["search"], "scheduler": {"name": "asha"}}}
-    assert "search.scheduler must find a probe before its last rung" in refused(named)
-    assert "evaluate.every 15; probe more often or set" in refused(named)
+    told = "evaluate.every 15 leaves no probe before the scheduler's last rung (0.5 of 20 epochs); "
+    assert f"{told}probe more often or set search.scheduler.name to none" in refused(named)
     shortest = {"search": named["search"], "train": {"epochs": 1}}
-    assert "evaluate.every 1; train more epochs or set" in refused(shortest)
+    assert "train more epochs or set search.scheduler.name to none" in refused(shortest)
     without = {**raw["search"], "scheduler": {"name": "none"}}
     parse_spec({**MINIMAL, **raw, "search": without})
     assert parse_spec({**MINIMAL, **raw}).scheduler.name == "none"
@@ -221,7 +221,7 @@ def test_overrides_are_yaml_values_at_paths(tmp_path: Path) -> None:
     for override, message in (
         ("train.lr", "--set must read path=value"),
         ("train.lrr=1", "did you mean 'lr'?"),
-        ("name.x=1", "'name' is no section|but name is no section"),
+        ("name.x=1", "'name.x' names no field: name is not a section"),
         ("train.lr=[", "--set train.lr is not valid YAML"),
     ):
         with pytest.raises(SpecError, match=message):

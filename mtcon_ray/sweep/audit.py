@@ -296,7 +296,7 @@ def _status_problems(
     state = known.get(status, TrialState.FAIL) if finite else TrialState.FAIL
     told = trial.state.name.lower()
     if trial.state in ENDS and not status.is_final:
-        repair = None if isinstance(events[-1], Ended) else ENDED
+        repair = None if isinstance(last_change(events), Ended) else ENDED
         yield Finding(where, f"{name} is {told} here, but its event log has no end", repair)
     elif trial.state not in ENDS and status.is_final:
         yield Finding(where, f"{name} is {told} here and {status.words} in its event log", SETTLED)

@@ -16,8 +16,8 @@ from tests.sweep.written_sweep import save_model
     [
         (2, 3, []),
         ([1, 2], 3, []),
-        (1, 3, ["it is of epoch 3 with 0.5000, the event log selects epoch 2 with 0.1200"]),
-        (2, 4, ["it is of epoch 4 with 0.5000, the event log selects epoch 2 with 0.1200"]),
+        (1, 3, ["it is of epoch 3 with 0.5000; the event log selects epoch 2 with 0.1200"]),
+        (2, 4, ["it is of epoch 4 with 0.5000; the event log selects epoch 2 with 0.1200"]),
     ],
 )
 def test_a_stopped_trial_of_several_workers_may_have_the_network_of_the_next_probe(

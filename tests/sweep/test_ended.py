@@ -19,7 +19,7 @@ from mtcon_ray.base.paths import journal_file, parent_log, sweep_folder
 from mtcon_ray.base.signals import Interrupted
 from mtcon_ray.base.status import Status
 from mtcon_ray.records.event_log import EventLog
-from mtcon_ray.records.events import Ended, Reopened, Reported
+from mtcon_ray.records.events import Ended, Reopened, Reported, last_change
 from mtcon_ray.records.recorded import load_recorded
 from mtcon_ray.records.results import SweepResults, load_sweep
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, with_scheduler, with_values
@@ -172,7 +172,7 @@ def test_a_signal_at_the_end_of_a_sweep_says_what_mlflow_lacks(
     assert notes.texts[-1].startswith("NOT ALL IS IN MLFLOW (no answer in time)")
     assert f"`mtcon-ray track-sync shoes-1 --root {root}`" in notes.texts[-1]
     assert load_sweep(folder).winner is not None
-    last = EventLog.read(parent_log(folder))[-1]
+    last = last_change(EventLog.read(parent_log(folder)))
     assert isinstance(last, Ended)
     assert last.status == "FINISHED"
 

@@ -15,7 +15,7 @@ from mtcon_ray.base.paths import journal_file, parent_log, sweep_folder, trial_l
 from mtcon_ray.base.status import Status
 from mtcon_ray.plan.local import this_machine
 from mtcon_ray.records.event_log import EventLog
-from mtcon_ray.records.events import Ended, Reported
+from mtcon_ray.records.events import Ended, Reported, last_change
 from mtcon_ray.records.recorded import write_beginnings
 from mtcon_ray.records.results import load_sweep
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
@@ -234,7 +234,7 @@ def test_a_sweep_without_time_left_ends_with_its_report_and_can_go_on(tmp_path: 
 
     assert results.winner is not None
     assert [t.status for t in results.trials] == [Status.FINISHED, Status.INTERRUPTED]
-    end = EventLog.read(parent_log(folder))[-1]
+    end = last_change(EventLog.read(parent_log(folder)))
     assert isinstance(end, Ended)
     assert (end.status, end.tags["mtcon.winner"]) == ("FINISHED", "trial-0000")
     why = end.tags["mtcon.reason"]

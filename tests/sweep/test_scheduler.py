@@ -111,6 +111,7 @@ class Falling(StoppingRule):
 def kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Registers both, as plugins do."""
     for name, kind in {"median": Median, "falling": Falling}.items():
+        monkeypatch.setitem(SCHEDULERS._specs, name, kind.Spec)
         monkeypatch.setitem(SCHEDULERS._classes, name, kind)
 
 

@@ -110,7 +110,8 @@ class Falling(StoppingRule):
 @pytest.fixture
 def kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Registers both, as plugins do."""
-    for name, kind in {"median": Median, "falling": Falling}.items():
+    named: dict[str, type[Scheduler]] = {"median": Median, "falling": Falling}
+    for name, kind in named.items():
         monkeypatch.setitem(SCHEDULERS._specs, name, kind.Spec)
         monkeypatch.setitem(SCHEDULERS._classes, name, kind)
 

@@ -34,7 +34,7 @@ class Spec(BaseModel):
 
     # Not `use_attribute_docstrings`: pydantic would search the source of each class when it is
     # defined. This took a third of the time of `mtcon-ray validate` without the import of torch.
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod

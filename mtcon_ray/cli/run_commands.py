@@ -11,7 +11,6 @@ from mtcon_ray.base import paths
 from mtcon_ray.cli import options
 from mtcon_ray.cli.example_files import SYNTHETIC, example_file
 from mtcon_ray.cluster.job_package import VERSIONS_VARIABLE, check_versions
-from mtcon_ray.comparison.comparison_spec import load_comparison
 from mtcon_ray.display.console import Console
 from mtcon_ray.display.presentation import printable
 from mtcon_ray.display.results_table import leaderboard_lines, score_lines, winner_lines
@@ -171,6 +170,8 @@ def compare(
 
     Started again, it resumes.
     """
+    from mtcon_ray.comparison.comparison_spec import load_comparison
+
     session = options.session()
     comparison = load_comparison(file, overrides, only)
     first = next(iter(comparison.specs.values()))

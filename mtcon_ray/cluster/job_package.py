@@ -8,12 +8,13 @@ from pathlib import Path
 from platform import python_version
 from typing import Any
 
-from mtcon_ray.cluster.jobs import STOP_SECONDS
 from mtcon_ray.display.presentation import resume_line
 from mtcon_ray.errors import UserError
 from mtcon_ray.tracking.login import TRUST_VARIABLE, masked
 from mtcon_ray.version import __version__
 
+# Ray's default of 3 s is too short to write a checkpoint.
+STOP_SECONDS = 60
 # Addresses of the tracking server and of object stores, never their keys.
 PLACES = (
     "MLFLOW_TRACKING_URI",

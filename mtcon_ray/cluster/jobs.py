@@ -10,19 +10,16 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
-from aiohttp import ClientError
 from pydantic import AliasPath, BaseModel, Field
-from requests.exceptions import InvalidHeader
 
 from mtcon_ray.base.paths import new_name, sweep_folder
+from mtcon_ray.cluster.job_package import STOP_SECONDS
 from mtcon_ray.cluster.ray_folders import has_token
 from mtcon_ray.display.presentation import resume_line
 from mtcon_ray.errors import MtconError, SweepError, UserError
 
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
 ADDRESS_VARIABLE = "RAY_API_SERVER_ADDRESS"
-# Ray's default of 3 s is too short to write a checkpoint.
-STOP_SECONDS = 60
 # For a dashboard and its agent after their start.
 START_SECONDS = 30
 # The last lines of a long traceback name the error.
@@ -188,7 +185,9 @@ class Jobs:
 
     def _ask(self, call: Callable[[], T], hint: str = START_HINT) -> T:
         """Returns the client's answer. Hides its log lines and converts its errors to ours."""
+        from aiohttp import ClientError
         from ray.exceptions import AuthenticationError
+        from requests.exceptions import InvalidHeader
 
         before = logging.root.manager.disable
         logging.disable(logging.WARNING)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from mtcon_ray.base import metrics
 from mtcon_ray.base.metrics import Labels
-from mtcon_ray.spec.evaluate import CONVERGED
 
 # Only for annotations: `printable` is needed by `mtcon-ray --help`, which must not load torch.
 if TYPE_CHECKING:
@@ -224,6 +223,8 @@ def training_warnings(values: Mapping[str, float]) -> list[str]:
 
     The probes may not have converged.
     """
+    from mtcon_ray.spec.evaluate import CONVERGED  # imports pydantic, which `--help` does not need
+
     gradient = values.get(metrics.PROBE_GRADIENT, 0.0)
     found = gauge_warnings(values)
     if gradient > CONVERGED:

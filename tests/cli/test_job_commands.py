@@ -99,7 +99,7 @@ def test_a_sweep_of_a_job_and_a_misspelt_sweep_are_not_resumed(
     folder = tmp_path / "sweeps" / "small-1"
     folder.mkdir(parents=True)
     (folder / "spec.yaml").write_text(SPEC)
-    monkeypatch.setattr("mtcon_ray.records.results.was_submitted", lambda folder: True)
+    monkeypatch.setattr("mtcon_ray.cli.job_commands.was_submitted", lambda folder: True)
     result = CliRunner().invoke(program, ["resume", name, "--root", str(tmp_path)])
     assert result.exit_code == 2
     assert result.stderr.startswith("error: " + told.format(tmp_path))

@@ -229,7 +229,8 @@ def test_weights_are_compared_with_the_network(tmp_path: Path) -> None:
     assert plan_on(resnet(file)).parameters == plan_on(resnet(None)).parameters
     torch.save({**state, "conv1.weight": torch.zeros(64, 1, 7, 7)}, file)
     with pytest.raises(
-        CheckpointError, match=r"weights\.pt: conv1\.weight of shape \[64, 1, 7, 7\]"
+        CheckpointError,
+        match=r"weights\.pt does not fit the encoder: conv1\.weight of shape \[64, 1, 7, 7\]",
     ):
         plan_on(resnet(file))
 

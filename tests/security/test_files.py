@@ -227,7 +227,7 @@ def test_a_trace_is_private_and_without_secrets(
     def fail(*_: object) -> None:
         raise RuntimeError("cannot reach postgresql://me:hunter2@host/db")
 
-    monkeypatch.setattr("mtcon_ray.display.sweep_list.overviews", fail)
+    monkeypatch.setattr("mtcon_ray.cli.result_commands.overviews", fail)
     result = CliRunner().invoke(program, ["list"])
     assert result.exit_code == 1
     assert "me:***@host" in result.stderr

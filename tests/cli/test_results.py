@@ -261,7 +261,7 @@ def test_a_root_that_cannot_be_written_is_named(
     def refuses(path: Path, *_: Any, **__: Any) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
-    monkeypatch.setattr("mtcon_ray.display.build.write", refuses)
+    monkeypatch.setattr("mtcon_ray.display.build.whole_file", refuses)
     result = invoke("report", "tiny-1")
     assert result.exit_code == 1
     line = rf"error: cannot write {sweep}/report/\S+: Read-only file system, with .*; free disk"

@@ -256,3 +256,13 @@ def test_an_artifact_after_an_end_does_not_open_a_run_again(tmp_path: Path) -> N
         log.append(event)
     log.append(Artifact(path="/a", to=""))
     assert not log.append(Reported(epoch=1, metrics={"loss": 1.0}))
+
+
+def test_times_never_decrease_if_the_clock_is_set_back(
+    spool: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter((2_000_000_000, 1_000_000_000))
+    monkeypatch.setattr(event_log.time, "time_ns", lambda: next(times))
+    spool.append(Started(params={}, tags={}))
+    spool.append(Reported(epoch=1, metrics={"loss": 1.0}))
+    assert [event.time_ms for event in spool.events()] == [2000, 2000]

@@ -163,3 +163,16 @@ def test_a_trial_of_one_epoch_trains_to_its_end() -> None:
     study.ask()
     (trial,) = study.get_trials()
     assert rung_of(epochs=1).until(trial) is None
+
+
+def test_no_place_is_left_once_the_survivors_are_beyond_the_rung() -> None:
+    def trial(number: int, state: TrialState, last: int) -> optuna.trial.FrozenTrial:
+        values = dict.fromkeys(range(1, last + 1), 0.5)
+        value = 0.5 if state is TrialState.COMPLETE else None
+        made = optuna.trial.create_trial(state=state, value=value, intermediate_values=values)
+        made.number = number
+        return made
+
+    late = trial(5, TrialState.RUNNING, 2)
+    survivors = [trial(number, TrialState.COMPLETE, EPOCHS) for number in (0, 1)]
+    assert rung_of().settled([*survivors, late], {}) == ([], [late])

@@ -262,7 +262,7 @@ def test_times_never_decrease_if_the_clock_is_set_back(
     spool: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times = iter((2_000_000_000, 1_000_000_000))
-    monkeypatch.setattr(event_log.time, "time_ns", lambda: next(times))
+    monkeypatch.setattr("mtcon_ray.records.event_log.time.time_ns", lambda: next(times))
     spool.append(Started(params={}, tags={}))
     spool.append(Reported(epoch=1, metrics={"loss": 1.0}))
     assert [event.time_ms for event in spool.events()] == [2000, 2000]

@@ -220,8 +220,8 @@ class Choice:
     """Annotation of a spec field with one of a table's `Spec`s as section, selected by `key`.
 
     A section without the key means `default`, if a default exists. A bare string stands for the
-    section with this name and defaults for all other fields. With `recorded` in the context of the
-    validation, a section of an unknown kind is read with the fields common to all kinds.
+    section with this name and defaults for all other fields. A recorded spec (`recorded` in the
+    validation's context) may have a kind that only a plugin knows: its common fields are read.
     """
 
     def __init__(self, table: Table[Any], key: str, default: str | None = None) -> None:
@@ -238,7 +238,9 @@ class Choice:
 
         def validate(value: Any, union: Any, info: ValidationInfo) -> Any:
             value = self._with_key(value)
-            if (info.context or {}).get("recorded") and isinstance(value, dict):
+            is_recorded = (info.context or {}).get("recorded") and isinstance(value, dict)
+            # Only the kinds of a common base class may come from plugins.
+            if is_recorded and isinstance(source, type):
                 kind = value.get(self.key)
                 if isinstance(kind, str) and kind not in set(self.table):
                     return _open_section(source).model_validate(value)

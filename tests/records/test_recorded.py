@@ -68,6 +68,7 @@ def test_an_unknown_field_of_another_version_is_refused(tmp_path: Path, spec: Ru
         ("evaluate", {"select": "bes"}),
         ("evaluate", {"neighbours": None}),
         ("evaluate", []),
+        ("evaluate", {"probe": {"solver": "own"}}),
         ("train", 5),
     ],
 )

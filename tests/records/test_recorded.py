@@ -9,6 +9,7 @@ import yaml
 
 from mtcon_ray.errors import SpecError, SweepError
 from mtcon_ray.records.recorded import check_evaluation, load_recorded
+from mtcon_ray.records.results import SweepResults
 from mtcon_ray.spec.evaluate import EVALUATION
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_recorded, parse_spec
 from tests.recorded import plan_with
@@ -35,6 +36,11 @@ def test_kinds_that_only_a_plugin_knows_have_the_common_fields(spec: RunSpec) ->
     assert stored.scheduler.name == "own"
     assert (stored.labels.tasks, stored.labels.held_out) == (("suit",), ("rank",))
     assert stored.method == spec.method, "as before"
+    # The plan knows that its labels are sets, and the sections agreed when the sweep began.
+    sets = parse_recorded({**raw, "method": {"name": "multisupcon"}})
+    kinds = {"suit": "set", "rank": "classes"}
+    results = SweepResults("x", Path("x"), sets, plan_with(kinds=kinds), ())
+    assert results.labels.kinds == kinds
 
 
 def test_an_unknown_field_of_another_version_is_refused(tmp_path: Path, spec: RunSpec) -> None:

@@ -15,10 +15,10 @@ from mtcon_ray.cluster.environment import restored_environment, root_of, working
 from mtcon_ray.display.console import Console
 from mtcon_ray.display.plan_text import plan_lines
 from mtcon_ray.display.terminal import Terminal
+from mtcon_ray.errors import MtconError
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.records.lookup import find_network
-from mtcon_ray.records.lookup import load_results as load_folder
-from mtcon_ray.records.results import SweepResults
+from mtcon_ray.records.results import SweepResults, load_sweep
 from mtcon_ray.spec.run_spec import RunSpec, apply_override, parse_spec
 from mtcon_ray.spec.run_spec import load_spec as load_file
 
@@ -39,7 +39,10 @@ class PrintedPlan(Plan):
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """A finished training: its name, the metrics of its last epoch, and the kept network's file."""
+    """A finished training: its name, the metrics of its last epoch, and the kept network's file.
+
+    It is the only trial of the sweep of its name.
+    """
 
     name: str
     metrics: dict[str, float]
@@ -77,18 +80,22 @@ def make_plan(spec: RunSpec, *, root: str | Path | None = None) -> PrintedPlan:
 def run_training(
     spec: RunSpec, *, name: str | None = None, resume: bool = False, root: str | Path | None = None
 ) -> TrainingResult:
-    """Trains once in this process, without Ray and without the spec's search.
+    """Trains once, as a sweep of one trial without the spec's search.
 
-    Shows its progress, and tracks it by MLflow. Raises MtconError, or Interrupted after Ctrl-C,
-    when everything is checkpointed.
+    A training with one worker runs in this process, without Ray. Shows its progress, and tracks it
+    by MLflow. Raises MtconError, also if the training fails, or Interrupted after Ctrl-C.
     """
-    from mtcon_ray.sweep.training_job import train_run
+    from mtcon_ray.sweep.run import train_once
 
-    where = _root(spec, root)
     with restored_environment(), Console(Terminal.of()) as console:
-        trial = train_run(spec, root=where, name=name, resume=resume, callbacks=console)
-    folder = paths.run_folder(where, trial.name)
-    return TrainingResult(trial.name, trial.last_metrics, paths.kept_model(folder))
+        results = train_once(
+            spec, root=_root(spec, root), name=name, resume=resume, callbacks=console
+        )
+    (trial,) = results.trials
+    if results.winner is None:
+        raise MtconError(f"{results.name} has failed: {trial.reason or 'its value is not finite'}")
+    model = paths.kept_model(results.folder_of(trial))
+    return TrainingResult(results.name, trial.last_metrics, model)
 
 
 def run_sweep(
@@ -97,16 +104,17 @@ def run_sweep(
     name: str | None = None,
     resume: bool = False,
     retry_failed: bool = False,
+    here: bool = False,
     root: str | Path | None = None,
 ) -> SweepResults:
     """Runs or resumes a sweep to its end and returns its results.
 
-    `retry_failed` resumes it and trains its failed trials again, from their start.
-    It uses the Ray connected to this process, else the cluster of RAY_ADDRESS, else a Ray of
-    its own on this machine. Raises MtconError, or Interrupted after Ctrl-C, when all trials are
-    checkpointed.
+    `retry_failed` resumes it and trains its failed trials again, from their start. With `here` it
+    trains one trial after another in this process, without Ray, as in a notebook. Otherwise it uses
+    the Ray connected to this process, else the cluster of RAY_ADDRESS, else a Ray of its own on
+    this machine. Raises MtconError, or Interrupted after Ctrl-C.
     """
-    from mtcon_ray.sweep.driver import run_sweep
+    from mtcon_ray.sweep.run import run_sweep
 
     with restored_environment(), Console(Terminal.of()) as console:
         return run_sweep(
@@ -115,20 +123,21 @@ def run_sweep(
             name=name,
             resume=resume or retry_failed,
             retry_failed=retry_failed,
+            here=here,
             callbacks=console,
         )
 
 
 def load_results(name: str, *, root: str | Path | None = None) -> SweepResults:
-    """Returns the results so far of a sweep, or of a single training as a sweep with one trial.
+    """Returns the results so far of a sweep, which may be a training.
 
-    Raises SweepError if neither has this name.
+    Raises SweepError if no sweep has this name.
     """
-    return load_folder(paths.find_folder(root_of(str(root) if root else None), name))
+    return load_sweep(paths.find_folder(root_of(str(root) if root else None), name))
 
 
 def load_encoder(name: str | Path, *, root: str | Path | None = None) -> "TrainedEncoder":
-    """Returns the encoder of a sweep's winner, of a training, or of a checkpoint's file.
+    """Returns the encoder of a sweep's winner or of a checkpoint's file.
 
     Raises SweepError for an unknown name, MtconError if a sweep has no winner yet, CheckpointError
     for an unreadable file.

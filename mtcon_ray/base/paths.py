@@ -1,7 +1,9 @@
 """Paths of all written files, under one absolute root.
 
-<root>/sweeps/<name>/   a sweep        <root>/mlflow.db, mlartifacts/   the default tracking store
-<root>/runs/<name>/     one training   <root>/store/                    decoded images
+<root>/sweeps/<name>/        a sweep, or a single training as a sweep of one trial
+<root>/comparisons/<name>/   the tables of a comparison
+<root>/store/                decoded images
+<root>/mlflow.db, mlartifacts/   the default tracking store
 """
 
 import os
@@ -10,7 +12,7 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from mtcon_ray.base.root_files import FOLDERS, TOP, check_no_links
+from mtcon_ray.base.root_files import SWEEPS, TOP, check_no_links
 from mtcon_ray.errors import ResourceError, SweepError, UserError, nearest
 
 DEFAULT_ROOT = Path("~/mtcon-ray")
@@ -86,22 +88,12 @@ def prepare_root(root: Path, warn: Callable[[str], None] = lambda text: None) ->
 
 def sweeps_folder(root: Path) -> Path:
     """Returns the folder with a folder per sweep."""
-    return root / "sweeps"
+    return root / SWEEPS
 
 
 def sweep_folder(root: Path, name: str) -> Path:
     """Returns the folder of a sweep. Raises SweepError if the name does not match NAME."""
     return sweeps_folder(root) / checked_name(name)
-
-
-def runs_folder(root: Path) -> Path:
-    """Returns the folder with a folder per single training."""
-    return root / "runs"
-
-
-def run_folder(root: Path, name: str) -> Path:
-    """Returns the folder of a single training. Raises SweepError as `sweep_folder` does."""
-    return runs_folder(root) / checked_name(name)
 
 
 def comparison_folder(root: Path, name: str) -> Path:
@@ -124,25 +116,24 @@ def mlflow_artifacts(root: Path) -> Path:
     return root / "mlartifacts"
 
 
-def event_folder(folder: Path) -> Path:
-    """Returns the folder of a sweep's or training's event logs, with a file per tracked run."""
-    return folder / "spool"
+def event_file(folder: Path) -> Path:
+    """Returns the event log of a sweep."""
+    return folder / "events.jsonl"
 
 
-def parent_log(folder: Path) -> Path:
-    """Returns the event log of a sweep's or training's own MLflow run."""
-    return event_folder(folder) / "parent.jsonl"
+def sent_file(folder: Path) -> Path:
+    """Returns the file with the sent part of the event log, as the tracking server has it."""
+    return folder / "sent.json"
 
 
-def trial_log(folder: Path, trial: str) -> Path:
-    """Returns the event log of a trial of a sweep."""
-    return event_folder(folder) / f"{trial}.jsonl"
+def trial_name(number: int) -> str:
+    """Returns the name of the sweep's trial of this number, from 0."""
+    return f"trial-{number:04d}"
 
 
-def trial_logs(folder: Path) -> list[Path]:
-    """Returns the event logs of a sweep's trials, by name. A user's copy of a log is left out."""
-    found = event_folder(folder).glob("trial-*.jsonl")
-    return sorted(log for log in found if is_trial(log.stem))
+def trial_number(name: str) -> int:
+    """Returns the number of the trial of this name."""
+    return int(name.removeprefix("trial-"))
 
 
 def is_trial(name: str) -> bool:
@@ -150,19 +141,9 @@ def is_trial(name: str) -> bool:
     return TRIAL.fullmatch(name) is not None
 
 
-def cursors_file(folder: Path) -> Path:
-    """Returns the file with the sent part of each event log, as the tracking server has it."""
-    return event_folder(folder) / "cursors.json"
-
-
 def report_page(folder: Path) -> Path:
     """Returns the report's page of a sweep."""
     return folder / "report" / "index.html"
-
-
-def journal_file(folder: Path) -> Path:
-    """Returns the file of a sweep's Optuna study."""
-    return folder / "study.journal"
 
 
 def checkpoints_folder(folder: Path) -> Path:
@@ -222,19 +203,13 @@ def ray_log(folder: Path) -> Path:
 
 
 def new_name(root: Path, stem: str) -> str:
-    """Returns `<stem>-<n>` with the smallest n above all sweeps and trainings of this stem."""
-    numbers = [n for kind in FOLDERS for n in _numbers(root / kind, stem)]
-    return f"{stem}-{max(numbers, default=0) + 1}"
+    """Returns `<stem>-<n>` with the smallest n above all sweeps of this stem."""
+    return f"{stem}-{max(_numbers(sweeps_folder(root), stem), default=0) + 1}"
 
 
-def namesake(folder: Path) -> Path | None:
-    """Returns the training with the name of a sweep in `folder`, or the sweep of a training."""
-    others = (folder.parents[1] / kind / folder.name for kind in FOLDERS)
-    return next((other for other in others if other != folder and other.is_dir()), None)
-
-
-def last_name(folder: Path, stem: str) -> str:
-    """Returns the `<stem>-<n>` with the largest n in `folder`. Raises SweepError if none exists."""
+def last_name(root: Path, stem: str) -> str:
+    """Returns the sweep `<stem>-<n>` with the largest n. Raises SweepError if none exists."""
+    folder = sweeps_folder(root)
     numbers = _numbers(folder, stem)
     if not numbers:
         raise SweepError(
@@ -245,25 +220,14 @@ def last_name(folder: Path, stem: str) -> str:
 
 
 def find_folder(root: Path, name: str) -> Path:
-    """Returns the folder of the sweep or single training of this name.
+    """Returns the folder of the sweep of this name.
 
-    Raises SweepError if neither exists, with similar names, and if both exist. `sweeps/<name>` and
-    `runs/<name>` select between them.
+    Raises SweepError if it does not exist, with similar names.
     """
-    kind, slash, rest = name.partition("/")
-    is_selected = bool(slash) and kind in FOLDERS
-    places = [root / each for each in ([kind] if is_selected else FOLDERS)]
-    plain = checked_name(rest if is_selected else name)
-    found = [place / plain for place in places if (place / plain).is_dir()]
-    if len(found) > 1:
-        raise SweepError(
-            f"{plain!r} is the name of a sweep and of a training under {root}; give "
-            f"sweeps/{plain} or runs/{plain}"
-        )
-    if found:
-        return found[0]
-    known = [entry.name for place in places for entry in list_folders(place)]
-    raise SweepError(f"no sweep or run {plain!r} under {root}{nearest(plain, known)}")
+    if (folder := sweep_folder(root, name)).is_dir():
+        return folder
+    known = [entry.name for entry in list_folders(sweeps_folder(root))]
+    raise SweepError(f"no sweep {name!r} under {root}{nearest(name, known)}")
 
 
 def checked_name(name: str) -> str:
@@ -286,7 +250,7 @@ def checked_name(name: str) -> str:
 
 
 def list_folders(folder: Path) -> list[Path]:
-    """Returns the folders of sweeps or trainings in `folder`, oldest first.
+    """Returns the folders of sweeps in `folder`, oldest first.
 
     A folder counts if it has a recorded spec. The spec's modification time gives the order.
     """

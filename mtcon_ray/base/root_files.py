@@ -14,9 +14,9 @@ from pathlib import Path
 from mtcon_ray.base.regular_file import open_regular
 from mtcon_ray.errors import SweepError
 
-# The folders directly below a root. The folders in FOLDERS have a folder per sweep or training.
-FOLDERS = ("sweeps", "runs")
-TOP = (*FOLDERS, "comparisons", "store", "mlartifacts")
+# The folders directly below a root. SWEEPS has a folder per sweep.
+SWEEPS = "sweeps"
+TOP = (SWEEPS, "comparisons", "store", "mlartifacts")
 # More than any small file has, such as a plan with thousands of downloads.
 MAX_SMALL_BYTES = 64_000_000
 # A descriptor for paths alone needs no permission to list the folder.
@@ -104,13 +104,13 @@ def check_no_links(path: Path, *, itself: bool = True) -> None:
 
 
 def check_own(path: Path) -> Path | None:
-    """Returns the path without links of a file read from the folder of a sweep or training.
+    """Returns the path without links of a file read from the folder of a sweep.
 
     Raises SweepError unless it is a plain file of its own folder. Returns None for a path
     elsewhere, without a check. The file need not exist.
     """
     root, parts = split_at_root(path)
-    if parts[0] not in FOLDERS or len(parts) < 3:
+    if parts[0] != SWEEPS or len(parts) < 3:
         return None
     target, home = os.path.realpath(path), os.path.realpath(root.joinpath(*parts[:2]))
     if not Path(target).is_relative_to(home):

@@ -1,4 +1,4 @@
-"""Commands on results and the installation: export, audit, clean, track-sync and others."""
+"""Commands on results: export, audit, clean, mirror."""
 
 import json
 import shlex
@@ -8,7 +8,7 @@ from dataclasses import asdict
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 from rich.filesize import decimal
@@ -18,53 +18,75 @@ from mtcon_ray.base.lock import driver_lock, is_driven
 from mtcon_ray.base.root_files import make_folder, move, remove_folder
 from mtcon_ray.cli import options
 from mtcon_ray.display.console import Console
-from mtcon_ray.display.terminal import Terminal, say, warn
-from mtcon_ray.errors import SweepError, TrackingError, UserError
-from mtcon_ray.records.lookup import find_network, load_results
+from mtcon_ray.display.terminal import Terminal, say
+from mtcon_ray.errors import SweepError, UserError
+from mtcon_ray.records.lookup import find_network
 from mtcon_ray.records.recorded import load_recorded, read_recorded
 from mtcon_ray.tracking.exporter import Exporter, RunWriter
-from mtcon_ray.tracking.login import masked
-from mtcon_ray.tracking.mlflow_server import check_server, tracking_uri
+from mtcon_ray.tracking.mlflow_server import tracking_uri
 from mtcon_ray.tracking.model_registry import TrackedRun, find_run, register_model
-from mtcon_ray.tracking.sender import Sender, check_begun
 
 if TYPE_CHECKING:
     from mtcon_ray.records.results import SweepResults
 
 
+PROGRAMS = ("tensorboard", "wandb")
+
+
 @click.command()
 @click.argument("model", metavar="CHECKPOINT|NAME")
-@click.option("--to", required=True, type=click.Path(path_type=Path), help="A new folder.")
 @click.option(
-    "--format",
+    "--to",
     "kind",
-    type=click.Choice(["pt2", "onnx"]),
+    type=click.Choice(["pt2", "onnx", *PROGRAMS, "optuna"]),
     default="pt2",
     show_default=True,
-    help="Format of torch.export, or ONNX (extra `onnx`).",
+    help="pt2, onnx: the encoder, for torch.export or ONNX. tensorboard, wandb: the metrics of a "
+    "sweep. optuna: its trials, as a study. The packages are extras of the same names.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="New folder of an encoder; folder of metrics, or file of a study.  [default: for metrics "
+    "and a study in the sweep's folder]",
 )
 @click.option(
     "--register",
     metavar="NAME",
-    help="Register it as a version of this MLflow model; mlflow.pyfunc loads those in ONNX.",
+    help="Register the encoder as a version of this MLflow model; mlflow.pyfunc loads ONNX.",
 )
+@click.option("--follow", is_flag=True, help="Export metrics until the sweep has ended.")
 @options.overrides
 @options.root_folder
 @options.trust_tracking
 def export(
     model: str,
-    to: Path,
-    kind: Literal["pt2", "onnx"],
+    kind: str,
+    out: Path | None,
     register: str | None,
+    follow: bool,
     overrides: tuple[str, ...],
     root: Path,
 ) -> None:
-    """Export an encoder for use without mtcon_ray.
+    """Export an encoder, or a sweep's metrics or trials, for other programs.
 
-    The encoder is that of a checkpoint or of a sweep's winner.
-    The files include resizing, normalisation and a linear probe of each label, which is fitted
-    again on the data.
+    The encoder is that of a checkpoint or of a sweep's winner. Its files include resizing,
+    normalisation and a linear probe of each label, which is fitted again on the data.
+    Of a sweep's metrics each trial is a run, and each epoch a step. This may be repeated, also
+    while the sweep runs. For W&B, WANDB_MODE decides between upload and files.
     """
+    is_encoder = kind in ("pt2", "onnx")
+    if (register is not None and not is_encoder) or (follow and kind not in PROGRAMS):
+        raise UserError(f"--register is for encoders and --follow for metrics, got --to {kind}")
+    if not is_encoder:
+        folder = paths.find_folder(root, model)
+        told = _export_trials(folder, out) if kind == "optuna" else None
+        told = told or _export_metrics(folder, kind, out, follow=follow)
+        if not options.session().quiet:
+            say(told)
+        return
+    if out is None:
+        raise UserError(f"--to {kind} needs --out, a new folder")
     from mtcon_ray.export.write import export_checkpoint
 
     path, sweep = find_network(model, root)
@@ -72,16 +94,52 @@ def export(
     with Console(Terminal.of(), quiet=options.session().quiet) as console:
         export_checkpoint(
             path,
-            to,
+            out,
             root=root,
-            format=kind,
+            format="onnx" if kind == "onnx" else "pt2",
             title=sweep.name if sweep else path.resolve().parent.name,
             overrides=overrides,
             callbacks=console,
         )
-    say(f"{to}: {', '.join(sorted(entry.name for entry in to.iterdir()))}")
+    say(f"{out}: {', '.join(sorted(entry.name for entry in out.iterdir()))}")
     if register is not None and run is not None:
-        say(f"registered: models:/{register}/{register_model(to, register, run)}")
+        say(f"registered: models:/{register}/{register_model(out, register, run)}")
+
+
+def _export_trials(folder: Path, out: Path | None) -> str:
+    """Writes a sweep's trials as an Optuna study. Returns how to open it."""
+    from mtcon_ray.sweep.optuna_study import write_study
+
+    target = (out or folder / "optuna.journal").absolute()
+    count = write_study(folder, read_recorded(folder / paths.SPEC_FILE), target)
+    return f"{count} trials exported: optuna-dashboard {shlex.quote(str(target))}"
+
+
+def _export_metrics(folder: Path, program: str, out: Path | None, *, follow: bool) -> str:
+    """Writes a sweep's metrics for TensorBoard or W&B. Returns how to show them."""
+    if find_spec(program) is None:
+        raise UserError(
+            f"--to {program} needs the package {program}; install 'mtcon-ray[{program}]'"
+        )
+    open_run: Callable[..., RunWriter]
+    if program == "tensorboard":
+        from mtcon_ray.tracking.tensorboard_files import TensorBoardRun
+
+        place = (out / folder.name if out else folder / "tensorboard").absolute()
+        open_run = partial(TensorBoardRun, place)
+        show = f"tensorboard --logdir {shlex.quote(str(place))}"
+    else:
+        from mtcon_ray.tracking.wandb_runs import WandbRun, is_offline
+
+        tracking = read_recorded(folder / paths.SPEC_FILE).tracking
+        place = (out or folder).absolute()
+        open_run = partial(WandbRun, place, tracking.experiment)
+        files = f"{shlex.quote(str(place / 'wandb'))}/offline-run-*"
+        show = f"wandb sync {files}" if is_offline() else "see W&B"
+    make_folder(place)
+    with Exporter(folder, open_run) as exporter:
+        exporter.run(follow=follow)
+    return f"{len(exporter.names)} runs exported: {show}"
 
 
 @click.command()
@@ -89,7 +147,7 @@ def export(
 @options.root_folder
 @click.option("--yes", is_flag=True, help="Remove it; without this option nothing is removed.")
 def clean(name: str, root: Path, yes: bool) -> None:
-    """Show a sweep's or training's disk usage, or remove it."""
+    """Show a sweep's disk usage, or remove it."""
     folder = paths.find_folder(root, name)
     if is_driven(folder):
         raise SweepError(f"{folder.name!r} is running; stop it before it is removed")
@@ -122,28 +180,27 @@ def clean(name: str, root: Path, yes: bool) -> None:
 @click.option("--repair", is_flag=True, help="Correct a record from another one.")
 @click.option("--no-mlflow", is_flag=True, help="Leave out the runs in MLflow.")
 def audit(name: str, root: Path, as_json: bool, repair: bool, no_mlflow: bool) -> None:
-    """Compare the records of a sweep or training.
+    """Compare the records of a sweep.
 
-    The records are the study, the event logs, networks and checkpoints, and the runs in MLflow. The
-    exit code is 1 if they do not agree.
+    The records are the event log, networks and checkpoints, and the runs in MLflow. The exit code
+    is 1 if they do not agree. --repair also sends events that MLflow lacks.
     """
     from mtcon_ray.sweep.audit import Audit, Finding
 
     folder = paths.find_folder(root, name)
 
-    def look() -> list[Finding]:
+    def look() -> tuple[Audit, list[Finding]]:
         records = Audit(folder)
         found = [*records.records(), *records.files()]
         if not no_mlflow and not records.spec.tracking.offline:
             found += records.tracking(tracking_uri(records.spec.tracking.uri, root))
-        return found
+        return records, found
 
     with driver_lock(folder):
-        found, repaired = look(), []
+        (records, found), repaired = look(), []
         if repair and any(finding.repair for finding in found):
-            records = Audit(folder)
             records.repair(found, tracking_uri(records.spec.tracking.uri, root))
-            before, found = found, look()
+            before, (_, found) = found, look()
             repaired = [finding for finding in before if finding not in found]
     if as_json:
         told = {"repaired": [*map(asdict, repaired)], "found": [*map(asdict, found)]}
@@ -158,32 +215,6 @@ def audit(name: str, root: Path, as_json: bool, repair: bool, no_mlflow: bool) -
             say(f"{folder.name}: all records agree")
     if found:
         sys.exit(1)
-
-
-@click.command("track-sync")
-@options.name
-@options.root_folder
-@options.trust_tracking
-def track_sync(name: str, root: Path) -> None:
-    """Send events of a sweep or training that MLflow lacks."""
-    folder = paths.find_folder(root, name)
-    session = options.session()
-    tracking = load_recorded(folder / paths.SPEC_FILE).tracking
-    uri = tracking_uri(tracking.uri, root)
-    with driver_lock(folder):
-        for text in load_results(folder).lost:
-            warn(text)
-        check_begun(folder)
-        check_server(uri)
-        sender = Sender(folder, uri, tracking.experiment)
-        sent, left = sender.sync()
-    if not session.quiet:
-        say(f"{sent} events sent to {masked(uri)}, {left} left")
-    if left:
-        raise TrackingError(
-            f"{left} events of {folder.name!r} are not sent yet: {sender.reason}; solve this and "
-            "repeat the command"
-        )
 
 
 @click.command()
@@ -205,56 +236,6 @@ def mirror(name: str, root: Path) -> None:
         num_files = copied.copy()
     if not options.session().quiet:
         say(f"{num_files} files are at {copied.url}")
-
-
-@click.command("export-tracking")
-@options.name
-@click.option(
-    "--to",
-    "program",
-    required=True,
-    type=click.Choice(["tensorboard", "wandb"]),
-    help="The program; its package is the extra of the same name.",
-)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="Folder of the written files.  [default: the sweep's or training's own]",
-)
-@click.option("--follow", is_flag=True, help="Continue until the sweep or training has ended.")
-@options.root_folder
-def export_tracking(name: str, program: str, out: Path | None, follow: bool, root: Path) -> None:
-    """Write metrics for TensorBoard or Weights & Biases.
-
-    Each trial of a sweep is a run there, and each epoch a step.
-    The command may be repeated, also while the sweep runs.
-    For W&B, WANDB_MODE decides between upload and files.
-    """
-    folder = paths.find_folder(root, name)
-    if find_spec(program) is None:
-        raise UserError(
-            f"--to {program} needs the package {program}; install 'mtcon-ray[{program}]'"
-        )
-    open_run: Callable[..., RunWriter]
-    if program == "tensorboard":
-        from mtcon_ray.tracking.tensorboard_files import TensorBoardRun
-
-        place = (out / folder.name if out else folder / "tensorboard").absolute()
-        open_run = partial(TensorBoardRun, place)
-        show = f"tensorboard --logdir {shlex.quote(str(place))}"
-    else:
-        from mtcon_ray.tracking.wandb_runs import WandbRun, is_offline
-
-        tracking = read_recorded(folder / paths.SPEC_FILE).tracking
-        place = (out or folder).absolute()
-        open_run = partial(WandbRun, place, tracking.experiment)
-        files = f"{shlex.quote(str(place / 'wandb'))}/offline-run-*"
-        show = f"wandb sync {files}" if is_offline() else "see W&B"
-    make_folder(place)
-    with Exporter(folder, open_run) as exporter:
-        exporter.run(follow=follow)
-    if not options.session().quiet:
-        say(f"{len(exporter.names)} runs exported: {show}")
 
 
 def _run_of(register: str, model: str, root: Path, sweep: "SweepResults | None") -> TrackedRun:

@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from mtcon_ray.base import plugins
-from mtcon_ray.base.paths import list_folders, runs_folder, sweeps_folder
+from mtcon_ray.base.paths import list_folders, sweeps_folder
 from mtcon_ray.cluster.environment import ROOT_VARIABLE, cluster_address
 from mtcon_ray.cluster.environment import root_of as root_of
 from mtcon_ray.display.terminal import say
@@ -99,7 +99,7 @@ def _names(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     root = root_of(context.params.get("root"))
-    folders = [*list_folders(sweeps_folder(root)), *list_folders(runs_folder(root))]
+    folders = list_folders(sweeps_folder(root))
     return [CompletionItem(f.name) for f in folders if f.name.startswith(incomplete)]
 
 

@@ -19,14 +19,12 @@ from mtcon_ray.display.presentation import (
     resume_line,
 )
 from mtcon_ray.display.results_table import leaderboard_lines, trial_record, winner_lines
-from mtcon_ray.display.sweep_list import end_reason, folder_state, overviews
+from mtcon_ray.display.sweep_list import overviews, sweep_state
 from mtcon_ray.display.tables import Table
 from mtcon_ray.display.terminal import Terminal, say, warn
-from mtcon_ray.errors import SweepError
-from mtcon_ray.records.lookup import load_results
-from mtcon_ray.records.results import load_sweep, was_submitted
-from mtcon_ray.tracking.cursors import num_unsent
+from mtcon_ray.records.results import load_sweep, trial_status, was_submitted
 from mtcon_ray.tracking.mlflow_server import sync_command, tracking_uri, ui_command
+from mtcon_ray.tracking.sender import num_unsent
 
 if TYPE_CHECKING:
     from mtcon_ray.records.results import SweepResults
@@ -59,8 +57,7 @@ def report(name: str, root: Path) -> None:
     """Build a sweep's report, finished or not; print its path."""
     from mtcon_ray.display.build import build_report
 
-    folder = _sweep_folder(root, name)
-    results = load_sweep(folder)
+    results = load_sweep(paths.find_folder(root, name))
     uri = tracking_uri(results.spec.tracking.uri, root)
     _warn_of_losses(results)
     say(build_report(results, ui_command=ui_command(uri)))
@@ -72,7 +69,7 @@ def report(name: str, root: Path) -> None:
 @click.option("--cluster", is_flag=True, help="List the jobs of a cluster instead, oldest first.")
 @address_option
 def list_names(root: Path, as_json: bool, cluster: bool, address: str | None) -> None:
-    """List sweeps and trainings, or the jobs of a cluster."""
+    """List sweeps, or the jobs of a cluster."""
     if cluster or address:
         list_jobs(address, as_json=as_json)
         return
@@ -84,11 +81,10 @@ def list_names(root: Path, as_json: bool, cluster: bool, address: str | None) ->
     if not found:
         say(f"nothing under {root} yet")
         return
-    header = ["name", "kind", "state", "done", "value", "epoch", "best"]
+    header = ["name", "state", "done", "value", "epoch", "best"]
     rows = [
         [
             o["name"],
-            o["kind"],
             o["state"],
             f"{o['num_done']}/{o['num_trials']}",
             accuracy_text(o["value"]),
@@ -107,14 +103,14 @@ def list_names(root: Path, as_json: bool, cluster: bool, address: str | None) ->
 @click.option("--csv", "as_csv", is_flag=True, help="Print a table with all metrics, as CSV.")
 @click.option("--top", type=click.IntRange(1), metavar="N", help="The best N trials only.")
 def status(name: str, root: Path, as_json: bool, as_csv: bool, top: int | None) -> None:
-    """Show a sweep's trials, or a single training's state."""
+    """Show a sweep's state and its trials."""
     if as_json and as_csv:
         raise click.UsageError("--json and --csv must not be given together")
 
     folder = paths.find_folder(root, name)
-    results = load_results(folder)
+    results = load_sweep(folder)
     _warn_of_losses(results)
-    state, total = folder_state(folder), results.num_trials
+    state, total = sweep_state(results), results.num_trials
     if as_csv:
         say(csv_text(results.to_frame().head(top or len(results.trials))).rstrip())
         return
@@ -125,8 +121,7 @@ def status(name: str, root: Path, as_json: bool, as_csv: bool, top: int | None) 
         say(json.dumps(record, indent=1))
         return
     say(f"{folder.name}: {state}, {len(results.trials)} of {total} trials started")
-    is_sweep = folder.parent == paths.sweeps_folder(root)
-    if is_sweep and state != "running" and (reason := end_reason(folder)):
+    if state != "running" and (reason := trial_status(list(results.events))[1]):
         say(f"ended early: {reason}")
     columns = Terminal.of().columns
     lines = [hanging(f"warning: {text}") for text in results.plan_warnings]
@@ -145,7 +140,7 @@ def status(name: str, root: Path, as_json: bool, as_csv: bool, top: int | None) 
 @options.as_json
 def best(name: str, root: Path, as_json: bool) -> None:
     """Show a sweep's winner, its scores and its checkpoint."""
-    results = load_sweep(_sweep_folder(root, name))
+    results = load_sweep(paths.find_folder(root, name))
     _warn_of_losses(results)
     winner = results.required_winner()
     if as_json:
@@ -158,10 +153,3 @@ def _warn_of_losses(results: "SweepResults") -> None:
     """Prints what is missing from the event logs to standard error, apart from the output."""
     for text in results.lost:
         warn(text)
-
-
-def _sweep_folder(root: Path, name: str) -> Path:
-    folder = paths.find_folder(root, name)
-    if folder.parent != paths.sweeps_folder(root):
-        raise SweepError(f"{name!r} must be a sweep, got a single training; see `mtcon-ray status`")
-    return folder

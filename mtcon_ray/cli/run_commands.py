@@ -13,10 +13,9 @@ from mtcon_ray.cli.example_files import SYNTHETIC, example_file
 from mtcon_ray.cluster.job_package import VERSIONS_VARIABLE, check_versions
 from mtcon_ray.display.console import Console
 from mtcon_ray.display.presentation import printable
-from mtcon_ray.display.results_table import leaderboard_lines, score_lines, winner_lines
+from mtcon_ray.display.results_table import leaderboard_lines, winner_lines
 from mtcon_ray.display.terminal import Terminal, say
 from mtcon_ray.errors import SweepError
-from mtcon_ray.records.results import load_single
 from mtcon_ray.spec.run_spec import load_spec
 from mtcon_ray.tracking.mlflow_server import tracking_uri, ui_command
 
@@ -52,6 +51,11 @@ continue_option = click.option(
 )  # fmt: skip
 
 
+here_option = click.option(
+    "--here", is_flag=True, help="Train one trial after another in this process, without Ray."
+)
+
+
 @click.command()
 @options.spec_file
 @options.overrides
@@ -61,20 +65,17 @@ continue_option = click.option(
 @options.trust_tracking
 def train(
     spec: Path, overrides: tuple[str, ...], name: str | None, resume: bool, root: str | None
-) -> None:
-    """Train once, tracked by MLflow, without Ray and search."""
-    session, terminal = options.session(), Terminal.of()
-    with Console(terminal, quiet=session.quiet) as console:
-        from mtcon_ray.sweep.training_job import train_run
+) -> int:
+    """Train once, as a sweep of one trial.
 
+    The spec's search is left out. With one worker it runs in this process, without Ray.
+    """
+
+    def load() -> tuple["RunSpec", Path, bool]:
         run_spec = load_spec(spec, overrides, with_search=False)
-        where = options.root_of(root, run_spec.storage.root)
-        result = train_run(run_spec, root=where, name=name, resume=resume, callbacks=console)
-    folder = paths.run_folder(where, result.name)
-    lines = score_lines(load_single(folder), result.last_metrics)
-    lines.append(f"checkpoint: {paths.kept_model(folder)} (network of epoch {result.model_epoch})")
-    # As in `sweep`: a finished training must not fail because its result cannot be printed.
-    terminal.write(printable("\n".join([*lines, ""])))
+        return run_spec, options.root_of(root, run_spec.storage.root), resume
+
+    return run(load, name, once=True)
 
 
 @click.command()
@@ -84,6 +85,7 @@ def train(
 @resume_option
 @retry_option
 @continue_option
+@here_option
 @options.root
 @options.trust_tracking
 def sweep(spec: Path, **given: Any) -> int:
@@ -114,6 +116,7 @@ def _sweep(
     resume: bool,
     retry_failed: bool = False,
     goes_on: bool = False,
+    here: bool = False,
 ) -> int:
     def load() -> tuple["RunSpec", Path, bool]:
         run_spec = load_spec(spec, overrides)
@@ -122,15 +125,21 @@ def _sweep(
             return run_spec, where, _is_there(where, name, run_spec.storage.mirror)
         return run_spec, where, resume or retry_failed
 
-    return run(load, name, retry_failed=retry_failed)
+    return run(load, name, retry_failed=retry_failed, here=here)
 
 
 def run(
-    load: Callable[[], tuple["RunSpec", Path, bool]], name: str | None, *, retry_failed: bool
+    load: Callable[[], tuple["RunSpec", Path, bool]],
+    name: str | None,
+    *,
+    retry_failed: bool = False,
+    here: bool = False,
+    once: bool = False,
 ) -> int:
     """Runs or resumes a sweep and shows its leaderboard. Returns the exit code.
 
-    `load` returns the spec, the root and whether the sweep is resumed, while the display runs.
+    With `once` it is a single training. `load` returns the spec, the root and whether the sweep is
+    resumed, while the display runs.
     """
     session, terminal = options.session(), Terminal.of()
     with Console(terminal, quiet=session.quiet) as console:
@@ -139,16 +148,15 @@ def run(
         # Before imports that may fail with other versions of the packages.
         check_versions(os.environ.get(VERSIONS_VARIABLE))
 
-        from mtcon_ray.sweep.driver import run_sweep
+        from mtcon_ray.sweep.run import run_sweep, train_once
 
-        results = run_sweep(
-            run_spec,
-            root=where,
-            name=name,
-            resume=resume,
-            retry_failed=retry_failed,
-            callbacks=console,
-        )
+        given: dict[str, Any] = {"root": where, "name": name, "callbacks": console}
+        if once:
+            results = train_once(run_spec, resume=resume, **given)
+        else:
+            results = run_sweep(
+                run_spec, resume=resume, retry_failed=retry_failed, here=here, **given
+            )
     lines = ["", *leaderboard_lines(results, columns=terminal.columns), "", *winner_lines(results)]
     lines.append(f"report: {paths.report_page(results.folder)}")
     lines.append(f"MLflow: {ui_command(tracking_uri(run_spec.tracking.uri, where))}")

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from mtcon_ray.base.callbacks import Callbacks
-from mtcon_ray.base.paths import SPEC_FILE, comparison_folder, parent_log, sweep_folder
+from mtcon_ray.base.paths import SPEC_FILE, comparison_folder, event_file, sweep_folder
 from mtcon_ray.base.signals import Interrupted
 from mtcon_ray.base.status import Status
 from mtcon_ray.cluster.connection import connected, sweep_environment, view_of
@@ -17,11 +17,11 @@ from mtcon_ray.comparison.stages import plan_stages
 from mtcon_ray.comparison.summary import write_tables
 from mtcon_ray.comparison.tuning import Tuning, again_spec, final_spec
 from mtcon_ray.errors import MtconError
-from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.event_log import first_event
 from mtcon_ray.records.folder import changes
 from mtcon_ray.records.results import SweepResults, load_sweep, trial_status
 from mtcon_ray.spec.run_spec import RunSpec
-from mtcon_ray.sweep.driver import run_sweep
+from mtcon_ray.sweep.run import run_sweep
 
 # Fields in which a finished sweep may differ. A resume may change more fields: an unfinished sweep
 # with a higher limit continues.
@@ -127,8 +127,9 @@ def _finished(folder: Path, spec: RunSpec) -> SweepResults | None:
 
     It may have been trained with other resources.
     """
-    events = EventLog.read(parent_log(folder))
-    if not events or trial_status(events)[0] is not Status.FINISHED:
+    if first_event(event_file(folder)) is None:
         return None
     found = load_sweep(folder)
+    if trial_status(list(found.events))[0] is not Status.FINISHED:
+        return None
     return None if changes(found.spec, spec, FREE) else found

@@ -13,7 +13,7 @@ from mtcon_ray.plan.capacity import ClusterView
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.plan.planning import make_plan
 from mtcon_ray.sweep.preparation import check_data
-from mtcon_ray.sweep.prior import first_configurations, prior_trials
+from mtcon_ray.sweep.prior import earlier_trials, first_configurations
 
 
 class Stage(NamedTuple):
@@ -36,7 +36,7 @@ def plan_stages(comparison: Comparison, root: Path, cluster: ClusterView) -> Ite
         for name, spec in {**specs, "seeds": final}.items():
             if spec is not None:
                 folder = sweep_folder(root, spec.name)
-                first_configurations(spec, prior_trials(spec, root, folder))
+                first_configurations(spec, earlier_trials(spec, root, folder))
                 plan = make_plan(spec, root, cluster, table, count_parameters=False)
                 yield Stage(title, name, plan)
 

@@ -21,7 +21,6 @@ from mtcon_ray.display.presentation import (
     objective_note,
 )
 from mtcon_ray.display.results_table import leaderboard
-from mtcon_ray.records.event_log import EventLog
 from mtcon_ray.records.results import SweepResults
 
 
@@ -75,7 +74,6 @@ def draw(results: SweepResults) -> Iterator[Drawn]:
 def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) -> str:
     """Returns the page as HTML."""
     template = files(__package__).joinpath("page.html").read_text("utf-8")
-    parent = EventLog.read(paths.parent_log(results.folder))
     sentence, worth = page.headline(results)
     labels, several = results.labels, results.spec.search.repeats > 1
     return fill(
@@ -96,7 +94,7 @@ def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) 
         repeats=page.repeats(results) if several and results.winner else None,
         failures=page.failures(results),
         commands=commands(results, results.folder / paths.SPEC_FILE),
-        provenance=page.provenance(parent),
+        provenance=page.provenance(results.events),
         ui_command=ui_command,
     )
 

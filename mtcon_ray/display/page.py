@@ -1,5 +1,7 @@
 """Content of the report page as plain text for the template."""
 
+from collections.abc import Sequence
+
 from mtcon_ray.base.status import Status
 from mtcon_ray.display.presentation import (
     accuracy_text,
@@ -140,7 +142,7 @@ def failures(results: SweepResults) -> list[tuple[str, str]]:
     return [(", ".join(names), reason) for reason, names in by_reason.items()]
 
 
-def provenance(events: list[Event]) -> list[tuple[str, str]]:
+def provenance(events: Sequence[Event]) -> list[tuple[str, str]]:
     """Returns name and value of each provenance tag of the sweep's first start, sorted by name."""
     tags = events[0].tags if events and isinstance(events[0], Started) else {}
     return [(name.removeprefix("mtcon."), value) for name, value in sorted(tags.items())]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mtcon_ray.base import metrics
-from mtcon_ray.base.paths import REMOVED_FILE, checkpoint_folder, kept_model
+from mtcon_ray.base.paths import REMOVED_FILE, kept_model
 from mtcon_ray.display.presentation import (
     NOTHING,
     accuracy_text,
@@ -121,12 +121,8 @@ def winner_lines(results: SweepResults) -> Iterator[str]:
 
 
 def kept_checkpoint(results: SweepResults, trial: TrialResult) -> str | None:
-    """Returns the path of the network behind a trial's value, None if it was removed.
-
-    A training is its own trial.
-    """
-    folder = results.folder
-    place = folder if trial.name == folder.name else checkpoint_folder(folder, trial.name)
+    """Returns the path of the network behind a trial's value, None if it was removed."""
+    place = results.folder_of(trial)
     model = kept_model(place)
     return None if not model.exists() and (place / REMOVED_FILE).exists() else str(model)
 

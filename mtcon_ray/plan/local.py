@@ -20,9 +20,8 @@ def choose_device(spec: RunSpec) -> torch.device:
     least, _ = spec.resources.worker_range
     if least > 1 or spec.resources.gpus > 1:
         raise ResourceError(
-            f"a single training must have one worker and at most one GPU, got {least} workers of "
-            f"{spec.resources.gpus:g} GPUs; use `mtcon-ray sweep` with search.space {{}}, or "
-            "--set resources.workers=1"
+            f"training without Ray must have one worker and at most one GPU, got {least} workers "
+            f"of {spec.resources.gpus:g} GPUs; leave out --here, or --set resources.workers=1"
         )
     if spec.resources.gpus and not torch.cuda.is_available():
         raise ResourceError(

@@ -1,36 +1,34 @@
-"""The event log of a run as JSON lines, which is also the queue to the tracking server."""
+"""The event log of a sweep as JSON lines, which is its record and the queue to MLflow.
+
+The driver alone writes it. Trials send their epochs to the driver.
+"""
 
 import errno
-import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from io import FileIO
+from itertools import islice
 from pathlib import Path
 
+from mtcon_ray.base.paths import is_trial
 from mtcon_ray.base.root_files import below, make_folder
 from mtcon_ray.errors import StorageError, SweepError
-from mtcon_ray.records.events import (
-    Artifact,
-    Ended,
-    Event,
-    Reported,
-    Started,
-    UnknownKindError,
-    from_json,
-)
+from mtcon_ray.records.events import Event, Started, UnknownKindError, from_json
 
-# A writer waits 10 s for the lock, then writes without it: the holder hangs, or its node was lost
-# with the lock of a network file system.
-LOCK_ATTEMPTS, LOCK_PAUSE = 1000, 0.01
+# Errors of a line that is not an event.
+NO_EVENT = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+MAX_FIRST = 1_000_000  # bytes of the first event
+# Reports may lag behind on the disk by this time. A power cut loses no more.
+SYNC_SECONDS = 1.0
 
 
 class EventLog:
-    """Writer of a run's event log, to which several processes may write in turn.
+    """Writer of a sweep's event log. Its process must hold `lock.driver_lock` of the folder.
 
     The constructor does not touch the file. A line left incomplete by a kill is cut off before the
     next event is written.
@@ -38,88 +36,57 @@ class EventLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._size = 0  # bytes of complete lines read so far
-        self._next_seq = 0
-        self._last_epoch = 0
-        self._last_ms = 0
-        self._ended = False
-        self._reported_at: float | None = None  # monotonic time of this object's last report
+        self._end = end_of_lines(path)
+        self._is_dirty = False
+        self._synced_at = time.monotonic()
 
-    @property
-    def last_epoch(self) -> int:
-        """Returns the last epoch reported, 0 before the first."""
-        self._catch_up()
-        return self._last_epoch
+    def append(self, event: Event) -> Event:
+        """Writes an event durably, and returns it with its time. Raises StorageError.
 
-    def append(self, event: Event) -> bool:
-        """Writes an event durably and returns True.
-
-        Writes nothing and returns False for a second start, for a report if the log has its epoch
-        or a later epoch, and for a report after an end, because workers of a stopped trial may
-        continue for a moment. Raises StorageError if the write fails.
+        The time is not before `event.time_ms`.
         """
-        with _only_writer(self.path):
-            return self._append(event)
+        event = replace(event, time_ms=max(time.time_ns() // 1_000_000, event.time_ms))
+        self._write([event.to_line()], sync=True)
+        return event
 
-    def _append(self, event: Event) -> bool:
-        self._catch_up()
-        match event:
-            case Started() if self._next_seq:
-                return False
-            case Reported() if event.epoch <= self._last_epoch or self._ended:
-                return False
-        # The clock may be set back, and MLflow would then show negative durations of runs.
-        time_ms = max(time.time_ns() // 1_000_000, self._last_ms)
-        event = replace(event, seq=self._next_seq, time_ms=time_ms)
-        now = time.monotonic()
-        if isinstance(event, Reported) and self._reported_at is not None:
-            event = replace(event, seconds=round(now - self._reported_at, 3))
-        line = json.dumps(event.to_json(), allow_nan=False).encode() + b"\n"
-        # A resume trusts this log over the study's journal, so it must survive a power cut.
-        append_durably(self.path, self._size, line)
-        self._catch_up()
-        if isinstance(event, Reported):
-            self._reported_at = now
-        return True
+    def append_lines(self, lines: Iterable[str]) -> None:
+        """Writes events as their processes have sent them. They are durable after SYNC_SECONDS.
 
-    def events(self) -> list[Event]:
-        """Returns all events so far. Raises SweepError for a damaged line."""
-        return self.read(self.path)
-
-    @staticmethod
-    def read(path: Path) -> list[Event]:
-        """Returns all complete events of a file, or no events if the file does not exist.
-
-        Raises SweepError for a damaged line.
+        The caller must call `tick` at least once per second. Raises StorageError.
         """
-        return [event for event, _ in tail(path)]
+        self._write(list(lines), sync=False)
+        self._is_dirty = True
+        self.tick()
 
-    def _catch_up(self) -> None:
-        """Reads the events written since the last call by this or another process."""
-        for event, end in tail(self.path, self._size):
-            self._size = end
-            self._next_seq = event.seq + 1
-            self._last_ms = event.time_ms
-            if isinstance(event, Reported):
-                self._last_epoch = event.epoch
-            elif not isinstance(event, Artifact):  # artifacts may follow the end
-                self._ended = isinstance(event, Ended)
-                self._reported_at = None  # a pause is not training
+    def tick(self) -> None:
+        """Makes written lines durable if SYNC_SECONDS have passed. Raises StorageError."""
+        if self._is_dirty and time.monotonic() - self._synced_at >= SYNC_SECONDS:
+            self._write([], sync=True)
+
+    def _write(self, lines: list[str], *, sync: bool) -> None:
+        data = "".join(f"{line}\n" for line in lines).encode()
+        append_whole(self.path, self._end, data, sync=sync)
+        self._end += len(data)
+        if sync:
+            self._is_dirty, self._synced_at = False, time.monotonic()
 
 
-def append_durably(path: Path, end: int, data: bytes) -> None:
+def append_whole(path: Path, end: int, data: bytes, *, sync: bool = True) -> None:
     """Appends data to the first `end` bytes of a file, readable only by its user.
 
-    Bytes after `end` are left from a kill in the middle of a write, and are cut off. The data
-    survive a power cut. Raises StorageError, perhaps after writing a part of the data.
+    Bytes after `end` are left from a kill in the middle of a write, and are cut off. If the data do
+    not fit on the disk, none are written. With `sync` they survive a power cut. Raises
+    StorageError.
     """
     try:
         with _opened(path) as file:
             file.truncate(end)
             # A single write for all data, in which a short count means a full disk.
             if file.write(data) < len(data):
+                file.truncate(end)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
     except OSError as error:
         raise StorageError.of(path, error) from error
 
@@ -130,67 +97,114 @@ def _opened(path: Path) -> FileIO:
     return open(path, "ab", buffering=0, opener=below)
 
 
-@contextmanager
-def _only_writer(path: Path) -> Iterator[None]:
-    """Holds the exclusive lock of an event log, if available. Raises StorageError.
+def first_event(path: Path) -> Started | None:
+    """Returns the start event of a sweep's log, None before it. Reads only this event.
 
-    Without the lock a writer could read the size, and then cut off the next line of another writer:
-    workers of a stopped trial may report while the driver writes the trial's end. Readers need no
-    lock, because complete lines never change.
+    Raises SweepError if the log begins with anything else.
     """
     try:
-        file = _opened(path)
-    except OSError as error:
-        raise StorageError.of(path, error) from error
-    with file:
-        for _ in range(LOCK_ATTEMPTS):
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                time.sleep(LOCK_PAUSE)
-            except OSError:  # some network file systems have no locks, and training must continue
-                break
-            else:
-                break
-        yield
+        with open(path, "rb", opener=below) as file:
+            line = file.readline(MAX_FIRST)
+    except FileNotFoundError:
+        return None
+    if not line.endswith(b"\n") and len(line) < MAX_FIRST:
+        return None
+    with suppress(*NO_EVENT):
+        if isinstance(begun := _event(json.loads(line)), Started) and begun.trial is None:
+            return begun
+    raise SweepError(
+        f"{path} is damaged: it does not begin with the sweep's start; restore it from a backup, "
+        "or start a new sweep with another --name"
+    )
 
 
-def tail(path: Path, offset: int = 0) -> list[tuple[Event, int]]:
+def read_events(path: Path) -> list[Event]:
+    """Returns all complete events of a log, or no events if the file does not exist.
+
+    Raises SweepError for a damaged line.
+    """
+    return [event for event, _ in tail(path)]
+
+
+def by_trial(events: Iterable[Event]) -> dict[str | None, list[Event]]:
+    """Groups events by their trials, in order of their first events. None is the sweep itself."""
+    found: dict[str | None, list[Event]] = {}
+    for event in events:
+        found.setdefault(event.trial, []).append(event)
+    return found
+
+
+def tail(path: Path, offset: int = 0, *, most: int | None = None) -> list[tuple[Event, int]]:
     """Returns complete events from a byte offset on, each with the offset of the byte after it.
 
-    Returns no events if the file does not exist. Raises SweepError for a complete line that is not
-    an event of this version.
+    With `most` at most so many. Returns no events if the file does not exist. Raises SweepError for
+    a complete line that is not an event of this version.
     """
     try:
         with open(path, "rb", opener=below) as file:
             file.seek(offset)
-            data = file.read()
+            lines = list(islice(file, most))
     except FileNotFoundError:
         return []
     events = []
-    # The part after the last newline is an incomplete line, or empty.
-    for line in data.split(b"\n")[:-1]:
+    for line in lines:
+        if not line.endswith(b"\n"):
+            break  # it is incomplete
         try:
-            event = from_json(json.loads(line))
+            event = _event(json.loads(line))
         except UnknownKindError as error:
             raise SweepError(
                 f"{path} has an event of kind {error} at byte {offset}, which this version does "
                 "not know: a later version of mtcon-ray wrote it; read it with that version"
             ) from None
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except NO_EVENT:
             raise SweepError(
                 f"{path} is damaged: its line at byte {offset} is not an event; cut the file off "
                 "there"
             ) from None
-        offset += len(line) + 1
+        offset += len(line)
         events.append((event, offset))
     return events
 
 
+def _event(raw: Mapping[str, object]) -> Event:
+    event = from_json(raw)
+    # Names become parts of paths, so only names given by this package are accepted.
+    if event.trial is not None and not is_trial(event.trial):
+        raise ValueError(event.trial)
+    return event
+
+
+def end_of_lines(path: Path) -> int:
+    """Returns the offset after the last line break, 0 without any or without the file."""
+    try:
+        with open(path, "rb", opener=below) as file:
+            end = file.seek(0, os.SEEK_END)
+            while end:
+                begin = max(0, end - 65536)
+                file.seek(begin)
+                if (found := file.read(end - begin).rfind(b"\n")) >= 0:
+                    return begin + found + 1
+                end = begin
+    except FileNotFoundError:
+        pass
+    return 0
+
+
+def cut_torn_line(path: Path) -> bool:
+    """Removes a last line without a line break, and returns whether there was one.
+
+    A kill or a full disk leaves such a line. Raises StorageError.
+    """
+    if not is_torn(path):
+        return False
+    append_whole(path, end_of_lines(path), b"")
+    return True
+
+
 def is_torn(path: Path) -> bool:
-    """Returns True if the last line of a file has no line break, after a kill or a full disk."""
-    size = path.stat().st_size
-    return size > 0 and not ends_line(path, size)
+    """Returns True if the last line of a file has no line break."""
+    return path.exists() and path.stat().st_size > end_of_lines(path)
 
 
 def ends_line(path: Path, offset: int) -> bool:
@@ -203,17 +217,14 @@ def ends_line(path: Path, offset: int) -> bool:
         return False
 
 
-def cut_torn_line(path: Path) -> None:
-    """Removes a last line without a line break. Raises StorageError."""
-    if is_torn(path):
-        append_durably(path, path.read_bytes().rfind(b"\n") + 1, b"")
-
-
 def num_events(path: Path, offset: int) -> int:
     """Returns the number of complete lines from a byte offset on, without parsing them."""
-    with open(path, "rb", opener=below) as file:
-        file.seek(offset)
-        return file.read().count(b"\n")
+    try:
+        with open(path, "rb", opener=below) as file:
+            file.seek(offset)
+            return file.read().count(b"\n")
+    except FileNotFoundError:
+        return 0
 
 
 def identity(path: Path) -> str:

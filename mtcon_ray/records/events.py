@@ -1,9 +1,10 @@
-"""Events of a run as its event log stores them, with a frozen class per kind.
+"""Events of a sweep as its event log stores them, with a frozen class per kind.
 
-The JSON form is format version 1: the keys `seq`, `kind`, the fields of the class, `time_ms`.
+The JSON form is format version 1: the keys `kind`, `trial`, the fields of the class, `time_ms`.
 Fields that are None are omitted.
 """
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
@@ -16,13 +17,13 @@ KINDS: dict[str, type["Event"]] = {}
 class Event:
     """Base of all events.
 
-    The event log sets `seq`, which counts the events of a log from 0, and `time_ms`, the Unix time
-    of the write in milliseconds. The time never decreases within a log.
+    `trial` names the trial, None for an event of the sweep itself. `time_ms` is the Unix time of
+    the event in milliseconds.
     """
 
     kind: ClassVar[str]
 
-    seq: int = 0
+    trial: str | None = None
     time_ms: int = 0
 
     def __init_subclass__(cls, kind: str) -> None:
@@ -32,23 +33,28 @@ class Event:
     def to_json(self) -> dict[str, Any]:
         """Returns the event as strict JSON."""
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in FRAME}
-        given = {name: value for name, value in own.items() if value is not None}
-        return {"seq": self.seq, "kind": self.kind, **given, "time_ms": self.time_ms}
+        framed = {"trial": self.trial, **own, "time_ms": self.time_ms}
+        given = {name: value for name, value in framed.items() if value is not None}
+        return {"kind": self.kind, **given}
+
+    def to_line(self) -> str:
+        """Returns the event as a line of an event log, without the line break."""
+        return json.dumps(self.to_json(), allow_nan=False)
 
 
 FRAME = {f.name for f in fields(Event)}
 # The type of each field in JSON, by its name in all kinds.
 TYPES: dict[str, type] = {
-    **dict.fromkeys(("seq", "time_ms", "epoch"), int),
+    **dict.fromkeys(("time_ms", "epoch"), int),
     **dict.fromkeys(("params", "tags", "settings", "metrics"), dict),
-    **dict.fromkeys(("note", "path", "to", "status"), str),
-    "seconds": float,
+    **dict.fromkeys(("trial", "note", "path", "to", "status", "reason", "source"), str),
+    **dict.fromkeys(("seconds", "value"), float),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Started(Event, kind="start"):
-    """Start of the run, which is the first event of a log and written once.
+    """Start of the sweep, which is the first event of a log, or of a trial. Written once for each.
 
     `params` are the searched fields, `settings` further fields for columns in a table of runs.
     """
@@ -61,10 +67,11 @@ class Started(Event, kind="start"):
 
 @dataclass(frozen=True, kw_only=True)
 class Reported(Event, kind="report"):
-    """Metrics of a completed epoch, counted from 1. The epochs of a log strictly increase.
+    """Metrics of a completed epoch, counted from 1. The epochs of a trial strictly increase.
 
-    The first report of each process has `tags`, with the device and the precision. The others have
-    `seconds`, the time since the previous report, which the event log sets by a monotonic clock.
+    The trial's process makes the event: `time_ms` is a time of its clock, and `seconds` is the time
+    of the epoch, measured by a monotonic clock. The first report of each process has `tags`, with
+    the device and the precision. In the sweep's own reports `epoch` counts the ended trials.
     """
 
     epoch: int
@@ -72,18 +79,18 @@ class Reported(Event, kind="report"):
     tags: Mapping[str, str] | None = None
     seconds: float | None = None
 
-    def seconds_since(self, before: Event) -> float:
-        """Returns the seconds since the previous event in the log, at least 0."""
-        if self.seconds is not None:
-            return self.seconds
-        # The driver writes the start, and its clock may be ahead of the trial's node.
-        return max(0, self.time_ms - before.time_ms) / 1000
-
     def to_json(self) -> dict[str, Any]:
         """Returns the event as strict JSON, with "nan", "inf" and "-inf" for non-finite values."""
         values = {name: float(value) for name, value in self.metrics.items()}
         strict = {name: v if math.isfinite(v) else str(v) for name, v in values.items()}
         return {**super().to_json(), "metrics": strict}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lost(Event, kind="lost"):
+    """Loss of a trial's process. The trial is tried again, up to `search.max_failures` times."""
+
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +103,7 @@ class Artifact(Event, kind="artifact"):
 
 @dataclass(frozen=True, kw_only=True)
 class Ended(Event, kind="end"):
-    """End of the run with a status of MLflow: FINISHED, FAILED or KILLED."""
+    """End of the sweep or a trial with a status of MLflow: FINISHED, FAILED or KILLED."""
 
     status: str
     tags: Mapping[str, str]
@@ -105,7 +112,19 @@ class Ended(Event, kind="end"):
 
 @dataclass(frozen=True, kw_only=True)
 class Reopened(Event, kind="reopen"):
-    """Resume of the run after an end, or after a kill without an end event."""
+    """Resume of the sweep or a trial after an end, or after a kill without an end event."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Earlier(Event, kind="earlier"):
+    """A finished trial of an earlier sweep, from which the sampler starts (`search.start_from`).
+
+    `source` is "<sweep>/<trial>", `params` are its searched fields, `value` is its objective.
+    """
+
+    source: str
+    params: Mapping[str, Any]
+    value: float
 
 
 class UnknownKindError(ValueError):
@@ -119,8 +138,8 @@ def from_json(raw: Mapping[str, Any]) -> Event:
     if it is not an event.
     """
     name = raw["kind"]
-    # All versions number their events, so a line without a number is damaged.
-    if isinstance(name, str) and name not in KINDS and isinstance(raw["seq"], int):
+    # All versions write the time, so a line without a time is damaged.
+    if isinstance(name, str) and name not in KINDS and isinstance(raw["time_ms"], int):
         raise UnknownKindError(f"{name!r:.100}")
     kind = KINDS[name]
     required = [f.name for f in fields(kind) if f.default is MISSING]
@@ -134,8 +153,8 @@ def from_json(raw: Mapping[str, Any]) -> Event:
 
 
 def last_change(events: list[Event]) -> Started | Ended | Reopened | None:
-    """Returns the last event that changed the run's status, or None if it was lost.
+    """Returns the last event that changed the status of a sweep or trial, or None if it was lost.
 
-    A complete log begins with such an event.
+    A complete list begins with such an event.
     """
     return next((e for e in reversed(events) if isinstance(e, Started | Ended | Reopened)), None)

@@ -5,17 +5,39 @@ from pathlib import Path
 
 from mtcon_ray.base import paths
 from mtcon_ray.base.status import Status
-from mtcon_ray.records.event_log import EventLog
 from mtcon_ray.records.events import Ended, Event, Reported, Started, last_change
 
 
-def lost_parts(events: list[Event], *, may_end_early: bool) -> Iterator[str]:
-    """Yields the problems of a trial's event log, as visible without other records.
+def lost_in(
+    folder: Path,
+    own: list[Event],
+    trials: Mapping[str | None, list[Event]],
+    *,
+    may_end_early: bool,
+) -> Iterator[str]:
+    """Yields the gaps in a sweep's event log, given its own events and the events of its trials.
 
-    `may_end_early` is True if a plateau can end the training before its last epoch.
+    Trials are numbered without gaps, and have a folder of checkpoints from their first epoch on.
+    `may_end_early` is True if a plateau can end a training before its last epoch.
     """
-    if [e.seq for e in events] != list(range(len(events))):
-        yield "its events are not numbered without gaps: lines are missing"
+    whole = {name for name in trials if name is not None}
+    begun = {place.name for place in paths.checkpoints_folder(folder).glob("trial-*")}
+    begun = {name for name in begun if paths.is_trial(name)}
+    numbers = [paths.trial_number(name) for name in whole | begun]
+    begun |= {paths.trial_name(number) for number in range(max(numbers, default=0))}
+    for name in sorted(begun - whole):
+        yield f"{name}: its events are missing: its metrics are lost"
+    end = last_change(own)
+    has_ended = isinstance(end, Ended) and end.status == Status.FINISHED
+    for name in sorted(whole):
+        for part in _lost_parts(trials[name], may_end_early=may_end_early):
+            yield f"{name}: {part}"
+        if has_ended and not isinstance(last_change(trials[name]), Ended):
+            yield f"{name}: its end is missing: the metrics of its last epochs are lost"
+
+
+def _lost_parts(events: list[Event], *, may_end_early: bool) -> Iterator[str]:
+    """Yields the problems of a trial's events, as visible without other records."""
     epochs = [e.epoch for e in events if isinstance(e, Reported)]
     if epochs != sorted(set(epochs)):
         yield f"its epochs must rise, got {shown(epochs)}"
@@ -34,23 +56,3 @@ def shown(values: Iterable[object], most: int = 8) -> str:
     texts = [str(value) for value in values]
     rest = len(texts) - most
     return ", ".join(texts[:most]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def lost_in(folder: Path, logs: Mapping[str, list[Event]], *, may_end_early: bool) -> Iterator[str]:
-    """Yields the gaps in the event logs of a sweep's trials, without reading the study.
-
-    Trials are numbered without gaps and have a folder of checkpoints from their first epoch on.
-    """
-    whole = {name for name, events in logs.items() if events}
-    begun = {place.name for place in paths.checkpoints_folder(folder).glob("trial-*")}
-    numbers = [int(n) for name in whole | begun if (n := name.removeprefix("trial-")).isdigit()]
-    begun |= {f"trial-{number:04d}" for number in range(max(numbers, default=0))}
-    for name in sorted(begun - whole):
-        yield f"{name}: its event log is missing: its metrics are lost"
-    end = last_change(EventLog.read(paths.parent_log(folder)))
-    has_ended = isinstance(end, Ended) and end.status == Status.FINISHED
-    for name in sorted(whole):
-        for part in lost_parts(logs[name], may_end_early=may_end_early):
-            yield f"{name}: {part}"
-        if has_ended and not isinstance(last_change(logs[name]), Ended):
-            yield f"{name}: its event log has no end: the metrics of its last epochs are lost"

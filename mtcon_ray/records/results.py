@@ -1,10 +1,9 @@
-"""Results of a sweep, read from its event logs without a tracking server."""
+"""Results of a sweep, read from its event log without a tracking server."""
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from mtcon_ray.base.metrics import Labels, objective
 from mtcon_ray.base.status import Status
 from mtcon_ray.errors import MtconError, SweepError
 from mtcon_ray.plan.plan import Plan, read_plan
-from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.event_log import by_trial, first_event, read_events
 from mtcon_ray.records.events import Ended, Event, Reported, Started, last_change
 from mtcon_ray.records.lost import lost_in
 from mtcon_ray.records.recorded import read_recorded
@@ -124,7 +123,10 @@ def by_configuration(trials: Iterable[TrialResult]) -> list[Configuration]:
 
 @dataclass(frozen=True)
 class SweepResults:
-    """All trials of a sweep, by number. `lost` lists the gaps in their event logs."""
+    """All trials of a sweep, by number. `lost` lists the gaps in its event log.
+
+    `events` are the sweep's own events, without the events of trials.
+    """
 
     name: str
     folder: Path
@@ -132,6 +134,7 @@ class SweepResults:
     plan: Plan | None
     trials: tuple[TrialResult, ...]
     lost: tuple[str, ...] = ()
+    events: tuple[Event, ...] = ()
 
     @property
     def labels(self) -> Labels:
@@ -159,13 +162,13 @@ class SweepResults:
 
         return tuple(sorted(self.trials, key=key))
 
-    def read(self, name: str) -> TrialResult:
-        """Returns a trial of the sweep, read from its event log again."""
-        return _trial(name, EventLog.read(paths.trial_log(self.folder, name)), self.spec)
+    def folder_of(self, trial: TrialResult) -> Path:
+        """Returns the folder of a trial's network and predictions."""
+        return paths.checkpoint_folder(self.folder, trial.name)
 
     def predictions_of(self, trial: TrialResult) -> Path:
         """Returns the path of the predictions behind a trial's test scores."""
-        return paths.checkpoint_folder(self.folder, trial.name) / paths.PREDICTIONS_FILE
+        return self.folder_of(trial) / paths.PREDICTIONS_FILE
 
     @property
     def winner(self) -> TrialResult | None:
@@ -239,24 +242,6 @@ def load_sweep(folder: Path) -> SweepResults:
 
     Raises SweepError if there is none.
     """
-    return _load(folder, {log.stem: EventLog.read(log) for log in paths.trial_logs(folder)})
-
-
-def load_run(folder: Path) -> TrialResult:
-    """Returns the record of a single training. Raises SweepError if there is none."""
-    return load_single(folder).trials[0]
-
-
-def load_single(folder: Path) -> SweepResults:
-    """Returns a training as a sweep with a single trial. Raises SweepError if it does not exist."""
-    events = EventLog.read(paths.parent_log(folder))
-    if not events:
-        raise SweepError(f"{folder} is not a single training: it has no event log")
-    return _load(folder, {folder.name: events})
-
-
-def _load(folder: Path, logs: Mapping[str, list[Event]]) -> SweepResults:
-    """Returns the results in the event logs of trials by name, without empty logs."""
     path = folder / paths.SPEC_FILE
     if not path.exists():
         raise SweepError(
@@ -265,25 +250,22 @@ def _load(folder: Path, logs: Mapping[str, list[Event]]) -> SweepResults:
         )
     plan = read_plan(folder / paths.PLAN_FILE)
     spec = read_recorded(path)
-    trials = [_trial(name, events, spec) for name, events in logs.items() if events]
+    groups = by_trial(read_events(paths.event_file(folder)))
+    own = groups.pop(None, [])
+    trials = [_trial(str(name), events, spec) for name, events in groups.items()]
     trials.sort(key=lambda trial: trial.number)
-    lost = tuple(lost_in(folder, logs, may_end_early=spec.may_end_early))
-    return SweepResults(folder.name, folder, spec, plan, tuple(trials), lost)
+    lost = tuple(lost_in(folder, own, groups, may_end_early=spec.may_end_early))
+    return SweepResults(folder.name, folder, spec, plan, tuple(trials), lost, tuple(own))
 
 
 def _trial(name: str, events: list[Event], spec: RunSpec) -> TrialResult:
     start = events[0]
-    if not isinstance(start, Started):
-        raise SweepError(
-            f"the event log of {name} is damaged: it begins with {start.kind} instead of started; "
-            "restore it, or delete it and lose its metrics"
-        )
     epochs, seed = budget_of(name, start)
+    assert isinstance(start, Started)
     status, reason = trial_status(events)
-    number = name.removeprefix("trial-")
     return TrialResult(
         name=name,
-        number=int(number) if number.isdigit() else 0,  # a training has a name of its user's choice
+        number=paths.trial_number(name),
         params=with_lists(spec.search.space, start.params),
         status=status,
         reason=reason,
@@ -291,28 +273,25 @@ def _trial(name: str, events: list[Event], spec: RunSpec) -> TrialResult:
         seed=seed,
         reports=reports_of(events),
         select=spec.evaluate.select,
-        seconds=_seconds(events),
+        seconds=sum(e.seconds or 0.0 for e in events if isinstance(e, Reported)),
         may_end_early=spec.may_end_early,
     )
 
 
-def budget_of(name: str, start: Started) -> tuple[int, int]:
-    """Returns epochs and seed of a trial. Raises SweepError if its start event lacks them."""
+def budget_of(name: str, start: Event) -> tuple[int, int]:
+    """Returns epochs and seed of a trial. Raises SweepError if its first event lacks them."""
+    if not isinstance(start, Started):
+        raise SweepError(
+            f"the event log is damaged: {name} begins with {start.kind} instead of start; restore "
+            "the log, or remove the lines of this trial and lose its metrics"
+        )
     try:
         return int(start.tags["mtcon.epochs"]), int(start.tags["mtcon.seed"])
     except (KeyError, TypeError, ValueError) as error:
         raise SweepError(
-            f"the event log of {name} is damaged: its first event lacks the epochs or the seed "
-            f"({error}); restore it, or delete it and lose its metrics"
+            f"the event log is damaged: the first event of {name} lacks the epochs or the seed "
+            f"({error}); restore the log, or remove the lines of this trial and lose its metrics"
         ) from None
-
-
-def _seconds(events: list[Event]) -> float:
-    """Returns the sum of the times between each report and the event before it, in seconds.
-
-    A trial that continues after a rung or a kill has a reopen event first.
-    """
-    return sum(b.seconds_since(a) for a, b in pairwise(events) if isinstance(b, Reported))
 
 
 def reports_of(events: list[Event]) -> tuple[Report, ...]:
@@ -328,8 +307,8 @@ def objective_values(reports: Iterable[Report]) -> dict[int, float]:
 
 def was_submitted(folder: Path) -> bool:
     """Returns True for the folder of a sweep begun by a job of `mtcon-ray submit`."""
-    begun = EventLog.read(paths.parent_log(folder))
-    return bool(begun) and isinstance(begun[0], Started) and JOB in begun[0].tags
+    begun = first_event(paths.event_file(folder))
+    return begun is not None and JOB in begun.tags
 
 
 def kept_files(folder: Path) -> list[Path]:

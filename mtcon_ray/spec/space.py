@@ -147,6 +147,24 @@ class Dimension(Spec):
         low, high = self.bounds or (0, 0)
         return None if step is None else round((high - low) / step) + 1
 
+    def at(self, share: float) -> float | int:
+        """Returns the value at a share of a range, from 0 to below 1, by its scale and steps."""
+        assert self.bounds is not None, "listed values have no order"
+        low, high = self.bounds
+        if self.is_integer or self.step:
+            # Each value of a range with steps has an equal share.
+            step = self.step or 1
+            low, high = low - step / 2, high + step / 2
+        if self.is_log:
+            found = math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
+        else:
+            found = low + share * (high - low)
+        if not (self.is_integer or self.step):
+            return min(max(found, self.bounds[0]), self.bounds[1])
+        start, step = self.bounds[0], self.step or 1
+        found = min(max(start + step * round((found - start) / step), start), self.bounds[1])
+        return int(found) if self.is_integer else found
+
     @property
     def extremes(self) -> tuple[Value, ...]:
         """Returns the values that the spec field must accept: all listed values, or both bounds."""

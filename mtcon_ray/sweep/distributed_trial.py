@@ -1,8 +1,6 @@
 """Distributed trials: Ray Train's TorchTrainer inside a Tune function."""
 
-import logging
 import time
-from itertools import count
 from typing import Any
 
 import ray
@@ -19,12 +17,11 @@ from ray.util.placement_group import (
 )
 
 from mtcon_ray.base.paths import train_folder
-from mtcon_ray.base.status import Status
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.display.presentation import one_line
 from mtcon_ray.sweep.checkpoint_requests import heed_sigterm
-from mtcon_ray.sweep.progress_callback import MAX_REASON, error_in
-from mtcon_ray.sweep.trial import Assignment, ending, open_trial_data, record_last, reports
+from mtcon_ray.sweep.lost_process import MAX_REASON, error_in
+from mtcon_ray.sweep.trial import Assignment, ending, open_trial_data, reports
 from mtcon_ray.sweep.tune_private import error_raised_by, worker_callback
 from mtcon_ray.training.distributed import Ranks
 
@@ -38,8 +35,6 @@ COLLECTIVE_SECONDS = 300
 REAP_SECONDS = 5.0
 # Number of errors in the reason of a failed trial. The error of a worker often fails all others.
 SHOWN_WORKERS = 3
-
-log = logging.getLogger(__name__)
 
 
 def driver_resources() -> dict[str, float]:
@@ -56,27 +51,21 @@ def distributed_trial(config: dict[str, Any]) -> None:
 
     An error on a rank ends the whole group: the other ranks would wait for ever in a collective
     operation or in `ray.train.report`, which is a barrier. Train does not start the group again,
-    because an error of this package would come again. This function starts the group again after
-    any other error, up to `max_failures` times.
+    because an error of this package would come again. After any other error the driver gives the
+    trial out again.
     """
     work = Assignment.read(config)
-    for num_failures in count():
-        try:
-            _trainer(work, config).fit()
-            return
-        except ray.train.TrainingFailedError as error:
-            end, is_lost = _ending_of(error)
-            if is_lost and num_failures < config["common"]["max_failures"]:
-                log.warning("%s: its workers start again: %s", work.name, end["reason"])
-                continue
-            record_last(work)
-        except OSError as error:
-            found = ending(error)
-            if found is None:
-                raise
-            end = found
-        tune.report(end)
+    try:
+        _trainer(work, config).fit()
         return
+    except ray.train.TrainingFailedError as error:
+        end = _ending_of(error)
+    except OSError as error:
+        found = ending(error)
+        if found is None:
+            raise
+        end = found
+    tune.report(end)
 
 
 def _trainer(work: Assignment, config: dict[str, Any]) -> TorchTrainer:
@@ -113,7 +102,7 @@ def _train_as_worker(config: dict[str, Any]) -> None:
     group = ray.util.get_current_placement_group()
     assert group is not None
     # Reported before anything slow: the cleanup needs it if the trial is stopped early.
-    begun = {PLACEMENT_GROUP: group.id.hex(), "outcome": Status.RUNNING}
+    begun = {PLACEMENT_GROUP: group.id.hex()}
     ray.train.report(begun)
     context = ray.train.get_context()
     work = Assignment.read(config)
@@ -129,15 +118,15 @@ def _train_as_worker(config: dict[str, Any]) -> None:
         ray.train.report(result)
 
 
-def _ending_of(error: Exception) -> tuple[dict[str, Any], bool]:
+def _ending_of(error: Exception) -> dict[str, Any]:
     """Returns the last result of a trial after an error of Train.
 
-    The second value is True if the error is a worker's and the workers may be started again.
+    It has the key `lost` with the reason if the trial may be tried again.
     """
     failures = getattr(error, "worker_failures", {})
     raised = {rank: error_raised_by(failures[rank]) for rank in sorted(failures)}
     if ends := list(filter(None, map(ending, raised.values()))):
-        return ends[0], False
+        return ends[0]
     if raised:
         named = [f"worker {rank}: {_line(each)}" for rank, each in raised.items()]
         reason = "; ".join(named[:SHOWN_WORKERS])
@@ -145,7 +134,7 @@ def _ending_of(error: Exception) -> tuple[dict[str, Any], bool]:
             reason += f"; and {others} more"
     else:
         reason = _line(getattr(error, "controller_failure", error))
-    return {"outcome": Status.FAILED, "reason": reason, "done": True}, bool(raised)
+    return {"lost": reason, "done": True}
 
 
 def _line(error: Exception) -> str:

@@ -1,19 +1,12 @@
 """Mirror of a sweep in an object store, from which the sweep is resumed if its disk is lost.
 
-<mirror>/<sweep>/mirror.json            the files of a moment, and the object of each file
-<mirror>/<sweep>/study.journal          the study and the event logs, which only grow: an object
-<mirror>/<sweep>/spool/*.jsonl          may be longer than mirror.json says
-<mirror>/<sweep>/<path>-<time>          any other file: an object for each version, never changed
+<mirror>/<sweep>/mirror.json      the files of a moment, and the object of each file
+<mirror>/<sweep>/events.jsonl     the event log, which may be longer than mirror.json says
+<mirror>/<sweep>/<path>-<time>    any other file: an object for each version, never changed
 
 mirror.json is replaced by a single request, after its objects. It therefore names a complete state
-at any moment, even if a pass is cut. A resume relies on these rules for the files of a state:
-
-- Every end of a trial in the study is also in its event log: the study is read before the logs.
-- Every trial with an event log is in the study: the logs are listed before the study is read.
-- A resume state is not ahead of the event log, because epochs in between would be recorded nowhere:
-  resume states are copied before the logs are read.
-- A network is not older than the event log or the resume state, because they may name it as the
-  best network: networks are copied last.
+at any moment, even if a pass is cut. A network is not older than the event log or the resume state
+of its trial, because they may name it as the best network: networks are copied last.
 """
 
 import logging
@@ -31,17 +24,16 @@ from mtcon_ray.base.paths import (
     PLAN_FILE,
     PREVIOUS_FILE,
     SPEC_FILE,
-    checkpoint_folder,
-    cursors_file,
-    event_folder,
-    journal_file,
+    checkpoints_folder,
+    event_file,
+    is_trial,
+    sent_file,
 )
 from mtcon_ray.base.root_files import below
 from mtcon_ray.data.remote import CHUNK_BYTES
 from mtcon_ray.errors import DataError, SweepError
 from mtcon_ray.spec.resources import MIRROR_SECONDS
 from mtcon_ray.sweep.mirror_objects import (
-    GROWING,
     KEPT,
     VERSION,
     Entry,
@@ -84,18 +76,15 @@ class Mirror:
         self._check()
         known = self._state()
         files: dict[str, Entry] = {}
-        found = sorted(event_folder(self.folder).glob("*.jsonl"))
-        logs = [path for path in found if GROWING.fullmatch(self._name(path))]
-        trials = [checkpoint_folder(self.folder, p.stem) for p in logs]
-        self._copy_lines(journal_file(self.folder), known, files)
-        # Before the logs, since it must not be ahead of them.
-        self._copy_whole(cursors_file(self.folder), known, files)
+        found = sorted(checkpoints_folder(self.folder).glob("trial-*"))
+        trials = [place for place in found if is_trial(place.name)]
+        # Before the log, since it must not be ahead of it.
+        self._copy_whole(sent_file(self.folder), known, files)
         for trial in trials:
             # A kill between two renames leaves only the previous state.
             if not self._copy_whole(trial / LAST_FILE, known, files):
                 self._copy_whole(trial / PREVIOUS_FILE, known, files)
-        for log in logs:
-            self._copy_lines(log, known, files)
+        self._copy_lines(event_file(self.folder), known, files)
         for path in (*(t / n for t in trials for n in KEPT), *self._beginnings()):
             self._copy_whole(path, known, files)
         if files != known:

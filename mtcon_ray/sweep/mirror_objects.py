@@ -29,10 +29,8 @@ READS = 3
 # Files of a trial that stay after its end.
 KEPT = (MODEL_FILE, PREDICTIONS_FILE, REMOVED_FILE)
 _OF_TRIAL = "|".join(map(re.escape, (LAST_FILE, PREVIOUS_FILE, *KEPT)))
-GROWING = re.compile(r"study\.journal|spool/(parent|trial-\d+)\.jsonl")
-WHOLE = re.compile(
-    rf"spec\.yaml|plan\.json|spool/cursors\.json|checkpoints/trial-\d+/({_OF_TRIAL})"
-)
+GROWING = re.compile(r"events\.jsonl")
+WHOLE = re.compile(rf"spec\.yaml|plan\.json|sent\.json|checkpoints/trial-\d+/({_OF_TRIAL})")
 VERSION = re.compile(rf"({WHOLE.pattern})-[0-9a-f]+")
 
 

@@ -1,66 +1,63 @@
 """Finished trials of earlier sweeps, as the start of a new sweep's sampler.
 
-The study has them without a name, so they are not trials of the sweep. They are not counted, cannot
-win and are in no report.
+They are not trials of the sweep: they are not counted, cannot win and are in no report.
 """
 
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 
-import optuna
-from optuna.trial import FrozenTrial, TrialState, create_trial
-
 from mtcon_ray.base.metrics import Labels
 from mtcon_ray.base.paths import (
     SPEC_FILE,
-    journal_file,
+    event_file,
     list_folders,
     sweep_folder,
     sweeps_folder,
-    trial_logs,
 )
 from mtcon_ray.errors import SpecError, SweepError, nearest
 from mtcon_ray.plan.capacity import ClusterView
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.plan.planning import Rates, make_plan
+from mtcon_ray.records.event_log import read_events
+from mtcon_ray.records.events import Earlier
 from mtcon_ray.records.recorded import check_evaluation
 from mtcon_ray.records.results import SweepResults, TrialResult, load_sweep
 from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.spec.space import Point, grid_points
 from mtcon_ray.sweep.preparation import check_data
-from mtcon_ray.sweep.study import PRIOR, distribution, preview, read_study
+from mtcon_ray.sweep.suggester import preview
 
 FIELD = "search.start_from"
 MAX_CHECKED = 5_000  # combinations, some seconds' work with 1,000 tasks
 
 
-def prior_trials(spec: RunSpec, root: Path, folder: Path | None = None) -> list[FrozenTrial]:
+def earlier_trials(spec: RunSpec, root: Path, folder: Path | None = None) -> list[Earlier]:
     """Returns the finished trials with a value from the sweeps in `search.start_from`.
 
     They have the searched fields shared by both sweeps, if their values lie inside the new ranges.
     Trials without such a field are left out. With sampler gp, trials must have all fields, because
     a Gaussian process uses only the fields common to all trials.
 
-    A sweep that has begun in `folder` keeps the trials in its study, even if the earlier sweeps are
+    A sweep that has begun in `folder` has them in its event log, even if the earlier sweeps are
     gone. Raises SpecError if a sweep does not exist, has another objective, or gives no trial.
     """
     if not spec.search.start_from:
         return []
-    if folder and trial_logs(folder):
-        return stored_prior(read_study(journal_file(folder), folder.name))
+    if folder and (events := read_events(event_file(folder))):
+        return [event for event in events if isinstance(event, Earlier)]
     names = dict.fromkeys(spec.search.start_from)
     return [trial for name in names for trial in _trials_of(_earlier(name, spec, root), spec)]
 
 
-def first_configurations(spec: RunSpec, prior: Sequence[FrozenTrial] = ()) -> tuple[Point, ...]:
+def first_configurations(spec: RunSpec, earlier: Sequence[Earlier] = ()) -> tuple[Point, ...]:
     """Returns the configurations of `preview` after checking them against the spec.
 
     Reading the spec has checked only single values. For a grid, up to MAX_CHECKED combinations are
     checked. Raises SpecError for a configuration refused by the spec, and as `preview` does.
     """
     search = spec.search
-    first = preview(search, spec.seed, prior=prior)
+    first = preview(search, spec.seed, earlier=earlier)
     count = min(MAX_CHECKED, search.num_configurations)
     for point in islice(grid_points(search.space), count) if search.sampler == "grid" else first:
         try:
@@ -80,7 +77,7 @@ def plan_sweep(
 
     Raises an MtconError for anything that would end the sweep at its start.
     """
-    first = first_configurations(spec, prior_trials(spec, root))
+    first = first_configurations(spec, earlier_trials(spec, root))
     data = check_data(spec, root)
     return make_plan(
         spec,
@@ -91,17 +88,6 @@ def plan_sweep(
         first_configurations=first,
         rates=measure() if measure else None,
     )
-
-
-def stored_prior(study: optuna.Study) -> list[FrozenTrial]:
-    """Returns the trials of earlier sweeps in a study."""
-    return [t for t in study.get_trials(deepcopy=False) if PRIOR in t.user_attrs]
-
-
-def add_prior(study: optuna.Study, trials: list[FrozenTrial]) -> None:
-    """Adds the trials of earlier sweeps that the study lacks."""
-    known = {trial.user_attrs[PRIOR] for trial in stored_prior(study)}
-    study.add_trials(trial for trial in trials if trial.user_attrs[PRIOR] not in known)
 
 
 def _earlier(name: str, spec: RunSpec, root: Path) -> SweepResults:
@@ -141,7 +127,7 @@ def _objective(labels: Labels) -> dict[str, tuple[str, float]]:
     return {task: (labels.kinds[task], share) for task, share in labels.shares.items()}
 
 
-def _trials_of(earlier: SweepResults, spec: RunSpec) -> list[FrozenTrial]:
+def _trials_of(earlier: SweepResults, spec: RunSpec) -> list[Earlier]:
     """Returns an earlier sweep's trials. Raises SpecError if no trial can be used."""
     found = [_prior(trial, earlier.name, spec) for trial in earlier.trials if trial.full_budget]
     needed = len(spec.search.space) if spec.search.sampler == "gp" else 1
@@ -155,13 +141,11 @@ def _trials_of(earlier: SweepResults, spec: RunSpec) -> list[FrozenTrial]:
     return trials
 
 
-def _prior(trial: TrialResult, sweep: str, spec: RunSpec) -> FrozenTrial:
+def _prior(trial: TrialResult, sweep: str, spec: RunSpec) -> Earlier:
     space = spec.search.space
     shared = {p: v for p, v in trial.params.items() if p in space and space[p].contains(v)}
-    return create_trial(
-        state=TrialState.COMPLETE,
-        value=trial.value,
+    return Earlier(
+        source=f"{sweep}/{trial.name}",
         params={path: space[path].category(value) for path, value in shared.items()},
-        distributions={path: distribution(space[path]) for path in shared},
-        user_attrs={PRIOR: f"{sweep}/{trial.name}"},
+        value=float(trial.value or 0.0),  # a trial with its full budget has a value
     )

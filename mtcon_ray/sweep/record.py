@@ -1,52 +1,237 @@
-"""Writer of the driver's events: all events of the sweep, and each trial's start and end."""
+"""The record of a sweep: the event log, and what it says of each trial.
 
-from collections.abc import Iterable
-from dataclasses import replace
+The driver alone writes it. A resumed driver reads the log and each trial's checkpoint, and nothing
+else.
+"""
+
+import json
+import math
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from optuna.trial import FrozenTrial
-
-from mtcon_ray.base.paths import checkpoint_folder, kept_model, parent_log, trial_log
+from mtcon_ray.base.metrics import OBJECTIVE, objective
+from mtcon_ray.base.paths import checkpoint_folder, event_file, kept_model, trial_number
 from mtcon_ray.base.status import Status
-from mtcon_ray.records.event_log import EventLog
-from mtcon_ray.records.events import Artifact, Ended, Reopened, Reported, Started
-from mtcon_ray.records.results import (
-    kept_files,
-    load_sweep,
-    objective_values,
-    reports_of,
-    trial_status,
+from mtcon_ray.records.event_log import EventLog, read_events
+from mtcon_ray.records.events import (
+    Artifact,
+    Earlier,
+    Ended,
+    Event,
+    Lost,
+    Reopened,
+    Reported,
+    Started,
+    from_json,
 )
-from mtcon_ray.spec.evaluate import selected_epoch
+from mtcon_ray.records.results import TrialResult, budget_of, kept_files, load_sweep, trial_status
+from mtcon_ray.spec.evaluate import Select, selected_epoch, selected_value
 from mtcon_ray.spec.run_spec import RunSpec
+from mtcon_ray.spec.space import with_lists
 from mtcon_ray.sweep.description import describe_sweep
-from mtcon_ray.sweep.study import CONFIGURATION, REPEAT, TRIAL
 from mtcon_ray.tracking.provenance import fixed_settings
 from mtcon_ray.training.checkpoint import discard_resume_state
 
 # Prefixes of the winner's metrics that are also in the sweep's own run.
 OF_THE_WINNER = ("val/", "test/", "heldout/")
+CONFIGURATION = "mtcon.configuration"
+
+
+@dataclass
+class Trial:
+    """What the event log says of a trial. `values` has the objective by probed epoch.
+
+    `params` are the searched values in Optuna's form. `num_lost` counts the losses of its process
+    since its last start or resume. `epochs` is its own budget.
+    """
+
+    name: str
+    number: int
+    params: dict[str, Any]
+    configuration: int
+    seed: int
+    epochs: int
+    select: Select = "last"
+    status: Status = Status.RUNNING
+    reason: str | None = None
+    last_epoch: int = 0
+    values: dict[int, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    num_lost: int = 0
+    num_artifacts: int = 0
+    time_ms: int = 0
+
+    @classmethod
+    def begun(cls, start: Started, select: Select) -> "Trial":
+        """Returns the trial of a start event. Raises SweepError if a tag is missing."""
+        name = str(start.trial)
+        epochs, seed = budget_of(name, start)
+        configuration = int(start.tags.get(CONFIGURATION, trial_number(name)))
+        number, params = trial_number(name), dict(start.params)
+        return cls(name, number, params, configuration, seed, epochs, select)
+
+    @property
+    def value(self) -> float | None:
+        """The objective of the selected epoch, None before the first probe."""
+        return selected_value(self.values, self.select)
+
+    @property
+    def is_open(self) -> bool:
+        """True if the trial has more epochs to train."""
+        return not self.status.is_final
+
+    def add(self, event: Event) -> None:
+        """Takes over an event of this trial."""
+        self.time_ms = max(self.time_ms, event.time_ms)
+        match event:
+            case Reported():
+                self.last_epoch = event.epoch
+                self.seconds += event.seconds or 0.0
+                if (value := objective(event.metrics)) is not None:
+                    self.values[event.epoch] = value
+            case Lost():
+                self.num_lost += 1
+            case Artifact():
+                self.num_artifacts += 1
+            case Started() | Reopened() | Ended():
+                self.num_lost = 0
+                self.status, self.reason = trial_status([event])
 
 
 class SweepRecord:
-    """Writer of the event logs in `<sweep>/spool/`, which the sender sends to MLflow."""
+    """Writer of a sweep's event log, with the trials in it. Raises SweepError if it is damaged."""
 
     def __init__(self, folder: Path, spec: RunSpec) -> None:
         self.folder = folder
         self.spec = spec
-        self.parent = EventLog(parent_log(folder))
+        self.log = EventLog(event_file(folder))
+        self.trials: dict[str, Trial] = {}
+        self.earlier: list[Earlier] = []
+        self.reports: list[tuple[str, int]] = []  # trial and epoch of each probe, in order
+        self._num_own = 0
+        self._last_score: Reported | None = None
+        for event in read_events(self.log.path):
+            self._add(event)
 
-    def start(self, tags: dict[str, str]) -> Started:
-        """Returns the sweep's start event."""
-        return Started(
-            params={},
-            tags={"mtcon.sweep": self.folder.name, **tags},
-            note=describe_sweep(load_sweep(self.folder), ended=False),
-            settings=fixed_settings(self.spec),
-        )
+    def _add(self, event: Event) -> None:
+        if isinstance(event, Earlier):
+            self.earlier.append(event)
+        if event.trial is None:
+            self._num_own += 1
+            if isinstance(event, Reported):
+                self._last_score = event
+            return
+        if isinstance(event, Started):
+            self.trials[event.trial] = Trial.begun(event, self.spec.evaluate.select)
+        trial = self.trials[event.trial]
+        trial.add(event)
+        if isinstance(event, Reported) and event.epoch in trial.values:
+            self.reports.append((trial.name, event.epoch))
+
+    def append(self, event: Event) -> None:
+        """Writes an event durably. Its time is not before the trial's last event."""
+        if event.trial in self.trials:
+            event = replace(event, time_ms=self.trials[event.trial].time_ms)
+        self._add(self.log.append(event))
+
+    @property
+    def has_begun(self) -> bool:
+        """True if the log has an event of the sweep."""
+        return self._num_own > 0
+
+    def begin(self, tags: dict[str, str], files: list[Path], earlier: list[Earlier]) -> None:
+        """Writes the start or the resume of the sweep, with the files that describe it."""
+        if self.has_begun:
+            self.append(Reopened())
+        else:
+            note = describe_sweep(load_sweep(self.folder), ended=False)
+            tags = {"mtcon.sweep": self.folder.name, **tags}
+            settings = fixed_settings(self.spec)
+            self.append(Started(params={}, tags=tags, note=note, settings=settings))
+        # Also after a resume, which may write other files. They replace MLflow's files.
+        for file in files:
+            self.append(Artifact(path=str(file), to=""))
+        known = {event.source for event in self.earlier}
+        for event in earlier:
+            if event.source not in known:
+                self.append(event)
+
+    def start(self, name: str, params: dict[str, Any], configuration: int, repeat: int) -> Trial:
+        """Writes the start of a new trial and returns the trial."""
+        tags = {
+            "mtcon.trial": name,
+            "mtcon.sweep": self.folder.name,
+            CONFIGURATION: str(configuration),
+            "mtcon.epochs": str(int(params.get("train.epochs", self.spec.train.epochs))),
+            "mtcon.seed": str(self.spec.seed + repeat),
+            "mtcon.checkpoints": str(checkpoint_folder(self.folder, name)),
+        }
+        self.append(Started(trial=name, params=params, tags=tags))
+        return self.trials[name]
+
+    def reopen(self, trial: Trial) -> None:
+        """Writes the resume of a trial. A failed trial is then trained from its start."""
+        if trial.status is Status.FAILED:
+            discard_resume_state(self.checkpoints(trial))
+        self.append(Reopened(trial=trial.name))
+
+    def report(self, trial: Trial, lines: list[str]) -> list[Reported]:
+        """Writes the epochs that the log lacks, as they were sent, and returns them.
+
+        Writes nothing after the trial's end, because workers of a stopped trial may train on for a
+        moment. The lines are durable a second later.
+        """
+        fresh: list[tuple[str, Reported]] = []
+        for line in lines:
+            event, last = from_json(json.loads(line)), trial.last_epoch
+            if fresh:
+                last = fresh[-1][1].epoch
+            is_own = isinstance(event, Reported) and event.trial == trial.name
+            assert is_own, f"a report of {trial.name} is expected, got {line!r:.200}"
+            if isinstance(event, Reported) and event.epoch > last and trial.is_open:
+                fresh.append((line, event))
+        if fresh:
+            self.log.append_lines(line for line, _ in fresh)
+        for _, event in fresh:
+            self._add(event)
+        return [event for _, event in fresh]
+
+    def end_trial(self, trial: Trial, outcome: Status, reason: str | None) -> None:
+        """Writes a trial's end."""
+        tags: dict[str, str] = {}
+        epoch = selected_epoch(trial.values, self.spec.evaluate.select)
+        if epoch is not None:  # MLflow itself shows the last epoch
+            tags = {"mtcon.model_epoch": str(epoch), "mtcon.value": f"{trial.values[epoch]:.4f}"}
+        if outcome in (Status.PRUNED, Status.INTERRUPTED):
+            tags[f"mtcon.{outcome.lower()}"] = "true"
+        if reason:
+            tags["mtcon.reason"] = reason[:4000]
+        self.append(Ended(trial=trial.name, status=outcome.mlflow, tags=tags))
+
+    def tidy(self, trial: Trial) -> None:
+        """Removes an ended trial's resume state and records its files as artifacts.
+
+        No process of the trial may run.
+        """
+        discard_resume_state(self.checkpoints(trial))
+        # With `storage.keep` a network may be removed before it is sent, see `send_kept`.
+        if self.spec.storage.keep is None:
+            self._send_files(trial)
+
+    def send_kept(self) -> None:
+        """Records the files of ended trials as artifacts, once, if their network still exists."""
+        for trial in self.trials.values():
+            if not trial.is_open and kept_model(self.checkpoints(trial)).exists():
+                self._send_files(trial)
+
+    def _send_files(self, trial: Trial) -> None:
+        if not trial.num_artifacts and self.spec.tracking.sends_files_of(trial.status):
+            for file in kept_files(self.checkpoints(trial)):
+                self.append(Artifact(trial=trial.name, path=str(file), to="checkpoints"))
 
     def end(self, status: str, report: Path | None, **tags: str) -> None:
-        """Writes the winner's scores, the sweep's end event and the report's files.
+        """Writes the winner's scores, the sweep's end and the report's files.
 
         With a report the winner is named in tags, which the MLflow UI shows in its table of sweeps.
         """
@@ -59,94 +244,46 @@ class SweepRecord:
             if report:
                 tags |= {"mtcon.winner": winner.name, "mtcon.winner.value": f"{winner.value:.4f}"}
         note = describe_sweep(results, ended=report is not None)
-        self.parent.append(Ended(status=status, tags=tags, note=note))
+        self.append(Ended(status=status, tags=tags, note=note))
         # After the end: events are sent in order, and a store of files may not answer.
         for file in sorted(report.parent.iterdir()) if report else ():
-            self.parent.append(Artifact(path=str(file), to="report"))
+            self.append(Artifact(path=str(file), to="report"))
 
     def _report_scores(self, scores: dict[str, float], num_ended: int) -> None:
-        """Writes the winner's scores, with the number of ended trials as their step.
+        """Writes the winner's scores if they have changed, with rising steps.
 
-        Changed scores get at least the last step plus 1, because a retry of failed trials does not
-        raise the number and the event log has each step once.
+        The step is the number of ended trials, or more, because a retry of failed trials does not
+        raise the number.
         """
-        new = Reported(epoch=num_ended, metrics=scores)
-        last = next((e for e in reversed(self.parent.events()) if isinstance(e, Reported)), None)
+        new, last = Reported(epoch=num_ended, metrics=scores), self._last_score
         # Compared as JSON, because NaN does not equal itself.
-        if last and last.to_json()["metrics"] != new.to_json()["metrics"]:
-            new = replace(new, epoch=max(num_ended, last.epoch + 1))
-        self.parent.append(new)
+        if last is None or last.to_json()["metrics"] != new.to_json()["metrics"]:
+            self.append(replace(new, epoch=max(num_ended, last.epoch + 1 if last else 0)))
 
-    def trial_started(self, trial: FrozenTrial) -> None:
-        """Writes a trial's start event, or a reopen event if it has started before."""
-        spool = self.spool(trial)
-        if spool.events():
-            spool.append(Reopened())
-            return
-        repeat = trial.user_attrs[REPEAT]
-        spool.append(
-            Started(
-                params=trial.params,
-                tags={
-                    "mtcon.trial": trial.user_attrs[TRIAL],
-                    "mtcon.sweep": self.folder.name,
-                    "mtcon.configuration": str(trial.user_attrs[CONFIGURATION]),
-                    "mtcon.epochs": str(self.epochs(trial)),
-                    "mtcon.seed": str(self.spec.seed + repeat),
-                    "mtcon.checkpoints": str(self.checkpoints(trial)),
-                },
-            )
-        )
-
-    def trial_ended(self, trial: FrozenTrial, outcome: Status, reason: str | None) -> None:
-        """Writes a trial's end event. A finished trial's files become artifacts.
-
-        Removes its resume state unless the trial was interrupted.
-        """
-        spool, folder = self.spool(trial), self.checkpoints(trial)
-        tags: dict[str, str] = {}
-        values = self.values(trial)
-        epoch = selected_epoch(values, self.spec.evaluate.select)
-        if epoch is not None:  # MLflow itself shows the last epoch
-            tags = {"mtcon.model_epoch": str(epoch), "mtcon.value": f"{values[epoch]:.4f}"}
-        if outcome in (Status.PRUNED, Status.INTERRUPTED):
-            tags[f"mtcon.{outcome.lower()}"] = "true"
-        if reason:
-            tags["mtcon.reason"] = reason[:4000]
-        spool.append(Ended(status=outcome.mlflow, tags=tags))
-        # After the end event: else a kill in between would restart the trial from epoch 1.
-        if outcome is not Status.INTERRUPTED:
-            discard_resume_state(folder)
-        # With `storage.keep` a network may be removed before it is sent, see `send_kept`.
-        if self.spec.storage.keep is None:
-            self._send_files(spool, folder, outcome)
-
-    def send_kept(self, trials: Iterable[FrozenTrial]) -> None:
-        """Records the files of ended trials as artifacts, once, if their network still exists."""
-        for trial in trials:
-            spool, folder = self.spool(trial), self.checkpoints(trial)
-            events = spool.events()
-            is_sent = any(isinstance(event, Artifact) for event in events)
-            if not is_sent and kept_model(folder).exists():
-                self._send_files(spool, folder, trial_status(events)[0])
-
-    def _send_files(self, spool: EventLog, folder: Path, outcome: Status) -> None:
-        if self.spec.tracking.sends_files_of(outcome):
-            for file in kept_files(folder):
-                spool.append(Artifact(path=str(file), to="checkpoints"))
-
-    def spool(self, trial: FrozenTrial) -> EventLog:
-        """Returns the event log of a trial."""
-        return EventLog(trial_log(self.folder, trial.user_attrs[TRIAL]))
-
-    def checkpoints(self, trial: FrozenTrial) -> Path:
+    def checkpoints(self, trial: Trial) -> Path:
         """Returns the directory of a trial's checkpoints."""
-        return checkpoint_folder(self.folder, str(trial.user_attrs[TRIAL]))
+        return checkpoint_folder(self.folder, trial.name)
 
-    def epochs(self, trial: FrozenTrial) -> int:
-        """Returns the trial's own number of epochs."""
-        return int(trial.params.get("train.epochs", self.spec.train.epochs))
+    def is_done(self, trial: Trial) -> bool:
+        """Returns True if the log has the last epoch of a trial, which may be at a plateau."""
+        if trial.last_epoch >= trial.epochs:
+            return True
+        finite = [epoch for epoch, value in trial.values.items() if math.isfinite(value)]
+        best = max(finite, key=lambda epoch: trial.values[epoch], default=0)
+        at_probe = trial.last_epoch in trial.values
+        return at_probe and self.spec.train.is_plateau(trial.last_epoch - best)
 
-    def values(self, trial: FrozenTrial) -> dict[int, float]:
-        """Returns the values of the objective in the trial's event log, by epoch."""
-        return objective_values(reports_of(self.spool(trial).events()))
+    def result(self, trial: Trial) -> TrialResult:
+        """Returns a trial as a result with only its values."""
+        return TrialResult(
+            name=trial.name,
+            number=trial.number,
+            params=with_lists(self.spec.search.space, trial.params),
+            status=trial.status,
+            reason=trial.reason,
+            epochs=trial.epochs,
+            seed=trial.seed,
+            reports=tuple((e, {OBJECTIVE: v}) for e, v in trial.values.items()),
+            select=trial.select,
+            may_end_early=self.spec.may_end_early,
+        )

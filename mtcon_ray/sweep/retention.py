@@ -1,38 +1,26 @@
 """Retention on disk: a sweep keeps the networks of its best `storage.keep` trials."""
 
+from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 
-from mtcon_ray.base.metrics import OBJECTIVE
 from mtcon_ray.base.paths import checkpoint_folder
 from mtcon_ray.base.status import Status
-from mtcon_ray.records.results import (
-    SweepResults,
-    TrialResult,
-    by_configuration,
-    load_sweep,
-    objective_values,
-)
+from mtcon_ray.records.results import SweepResults, TrialResult, by_configuration
 from mtcon_ray.training.checkpoint import discard_network
 
 
 class Retention:
-    """Remover of all networks except the networks of the best `keep` trials of a sweep.
+    """Remover of all networks except the networks of the best `keep` trials of a sweep."""
 
-    Create it after the study and the event logs are reconciled.
-    """
-
-    def __init__(self, folder: Path, keep: int) -> None:
+    def __init__(self, results: SweepResults, keep: int, trials: Iterable[TrialResult]) -> None:
         self._keep = keep
         self._removed: set[str] = set()
-        results = load_sweep(folder)
-        self._results = replace(results, trials=tuple(map(_slim, results.trials)))
+        self._results = replace(results, trials=tuple(trials))
 
-    def ended(self, name: str) -> None:
+    def ended(self, trial: TrialResult) -> None:
         """Counts an ended trial, and removes the networks beyond `keep`."""
-        others = (trial for trial in self._results.trials if trial.name != name)
-        trials = (*others, _slim(self._results.read(name)))
-        self._results = replace(self._results, trials=trials)
+        others = (other for other in self._results.trials if other.name != trial.name)
+        self._results = replace(self._results, trials=(*others, trial))
         for removable in removable_trials(self._results, self._keep):
             if removable not in self._removed:
                 self._remove(removable)
@@ -67,9 +55,3 @@ def removable_trials(results: SweepResults, keep: int) -> list[str]:
     repeats = results.spec.search.repeats
     kept |= {c.trials[0].name for c in by_configuration(decided) if len(c.trials) < repeats}
     return [trial.name for trial in ended if trial.name not in kept]
-
-
-def _slim(trial: TrialResult) -> TrialResult:
-    """Returns the trial with only its values, because the driver holds all trials in memory."""
-    values = objective_values(trial.reports)
-    return replace(trial, reports=tuple((e, {OBJECTIVE: v}) for e, v in values.items()))

@@ -1,23 +1,22 @@
-"""A trial in a worker process: its paths, its event log, its results for Tune."""
+"""A trial in the process that trains it: its paths, and the results that it sends to the driver."""
 
 import json
-import logging
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from mtcon_ray.base import metrics, plugins
+from mtcon_ray.base import plugins
 from mtcon_ray.base.paths import (
     attempt_folder,
     cache_folder,
     checkpoint_folder,
     expanded,
     stop_file,
-    trial_log,
 )
 from mtcon_ray.base.status import Status
 from mtcon_ray.data.dataset import Dataset, open_dataset
@@ -29,21 +28,18 @@ from mtcon_ray.errors import (
     TrialError,
     storage_error,
 )
-from mtcon_ray.records.event_log import EventLog
 from mtcon_ray.records.events import Reported
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec
-from mtcon_ray.sweep.checkpoint_requests import asked_to_end, heeding_sigterm
-from mtcon_ray.sweep.scheduler import BUDGET, OBJECTIVE
+from mtcon_ray.sweep.checkpoint_requests import asked_to_end
 from mtcon_ray.tracking.provenance import place_tags
 from mtcon_ray.tracking.system_metrics import SystemMetrics
-from mtcon_ray.training import checkpoint
-from mtcon_ray.training.distributed import ALONE, Ranks
+from mtcon_ray.training.distributed import ALONE, Ranks, any_rank
 from mtcon_ray.training.trainer import Progress, Trainer
 
 # Looking for the stop file on a shared file system at every step would slow down training.
 STOP_POLL_SECONDS = 0.5
-
-log = logging.getLogger(__name__)
+# Time between two results of a trial, besides probes. Ray Tune takes some 70 results per second.
+RESULT_SECONDS = 1.0
 
 
 def common_config(
@@ -57,26 +53,26 @@ def common_config(
         "root": str(root),
         "places": places,
         "plugins": plugins.allowed_folders(),
-        "max_failures": spec.search.max_failures,
         "attempt": attempt,
     }
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """A worker's task, read from Tune's configuration."""
+    """A task of the driver with all that a process needs to train it, see `driver.Task`."""
 
     name: str
     spec: RunSpec
     sweep: Path
     root: Path
     places: dict[str, str]
-    until: int | None = None  # epoch after which the trial is checkpointed and waits
+    until: int | None = None
+    logged: int = 0
     attempt: int = 0  # the number of the driver, see `next_attempt`
 
     @classmethod
     def read(cls, config: dict[str, Any]) -> "Assignment":
-        """Reads a Tune configuration: `common` is from the driver, the rest from the searcher."""
+        """Reads a configuration: `common` from `common_config`, the rest from `Task`."""
         common = config["common"]
         if common["plugins"] is not None:
             plugins.allow(common["plugins"])
@@ -88,6 +84,7 @@ class Assignment:
             root=Path(common["root"]),
             places=common["places"],
             until=config["until"],
+            logged=config["logged"],
             attempt=common["attempt"],
         )
 
@@ -96,16 +93,11 @@ class Assignment:
         """Directory of the trial's checkpoints."""
         return checkpoint_folder(self.sweep, self.name)
 
-    @property
-    def record(self) -> Path:
-        """Path of the trial's event log."""
-        return trial_log(self.sweep, self.name)
-
     def check_driver(self) -> None:
         """Raises PreemptedError if a later driver has begun to give out the sweep's trials.
 
-        A process may outlive its driver, as on a node that was cut off. It must not write into the
-        records of a process of the later driver.
+        A process may outlive its driver, as on a node that was cut off. It must not replace the
+        checkpoints of a process of the later driver.
         """
         if attempt_folder(self.sweep, self.attempt + 1).exists():
             raise PreemptedError(
@@ -170,30 +162,30 @@ def reports(
     ranks: Ranks = ALONE,
     make_run: Callable[..., Trainer] = Trainer,
 ) -> Generator[dict[str, Any], None, None]:
-    """Trains the trial and yields a Tune result per validation probe and at the end.
+    """Trains the trial and yields a result at each probe, at the end, and about once per second.
 
-    Each epoch is in the event log before its result leaves the process. An error of this package
-    ends the trial with the result of `ending`, and the process can train the next trial. With
-    several workers the error is raised instead, because the other ranks wait for this rank in a
-    collective operation and their group has to be ended.
+    A result has the `lines` of all epochs since the last result, as the event log stores them. An
+    error of this package ends the trial with the result of `ending`, and the process can train the
+    next trial. With several workers the error is raised instead, because the other ranks wait for
+    this rank in a collective operation and their group has to be ended.
     """
     end: dict[str, Any] | None = None
+    unsent: list[str] = []
     try:
-        with heeding_sigterm():
-            yield from _train(work, open_data, device, ranks, make_run)
+        yield from _train(work, open_data, device, ranks, make_run, unsent)
     except Exception as error:
         end = ending(error)
         if end is None or ranks.world > 1:
             raise
     # Not in the `except` block, where the error's traceback keeps the step's tensors alive.
     if end is not None:
-        yield end
+        yield {**end, "lines": unsent}
 
 
 def ending(error: Exception) -> dict[str, Any] | None:
-    """Returns the last Tune result after an error of a trial, or None for an unexpected error.
+    """Returns the last result after an error of a trial, or None for an unexpected error.
 
-    An unexpected error ends the process, and Tune starts the trial again in another process.
+    An unexpected error ends the process, and the driver gives the trial out again.
     PreemptedError and MemoryTakenError do the same: with less memory taken by other processes, the
     same configuration may fit.
 
@@ -212,18 +204,49 @@ def ending(error: Exception) -> dict[str, Any] | None:
     return {"outcome": Status.INTERRUPTED, "halt": str(halt), "done": True}
 
 
+class Stamp:
+    """Maker of a trial's events, one for each epoch."""
+
+    def __init__(self, trial: str, place: Mapping[str, str], system: SystemMetrics | None) -> None:
+        self._trial, self._system = trial, system
+        self._tags: dict[str, str] | None = place_tags(place)  # for the first event alone
+        self._since = time.monotonic()
+
+    def __call__(self, progress: Progress) -> str:
+        """Returns the event of an epoch as a line, with the time since the last one."""
+        now = time.monotonic()
+        values = {**progress.metrics, **(self._system.sample() if self._system else {})}
+        event = Reported(
+            trial=self._trial,
+            epoch=progress.epoch,
+            metrics=values,
+            tags=self._tags,
+            seconds=round(now - self._since, 3),
+            time_ms=time.time_ns() // 1_000_000,
+        )
+        self._tags, self._since = None, now
+        return event.to_line()
+
+
 def _train(
     work: Assignment,
     open_data: Callable[[], Dataset],
     device: torch.device,
     ranks: Ranks,
     make_run: Callable[..., Trainer],
+    lines: list[str],
 ) -> Generator[dict[str, Any], None, None]:
+    """Trains, as `reports` says. `lines` gets each epoch until it is sent."""
     check_device(work.spec.resources.gpus, device)
+    begun = time.monotonic()
     dataset = open_data()
-    spool = EventLog(work.record) if ranks.rank == 0 else None
-    epochs = work.spec.train.epochs
     stop_asked = StopFile(work)
+    stamp: Stamp | None = None
+
+    def to_line(progress: Progress) -> str:
+        assert stamp is not None, "no epoch ends before the training has begun"
+        return stamp(progress)
+
     run = make_run(
         work.spec,
         dataset,
@@ -233,65 +256,36 @@ def _train(
         should_stop=lambda: stop_asked() or asked_to_end(),
         store=cache_folder(work.root),
         until=work.until,
+        to_line=to_line,
     )
     damage = run.resume()
-    system = SystemMetrics(device) if spool and work.spec.tracking.system_metrics else None
-    place: dict[str, str] | None = place_tags(run.place)
-    for progress in _from_last(run):
-        values = dict(progress.metrics)
+    has_system = ranks.rank == 0 and work.spec.tracking.system_metrics
+    stamp = Stamp(work.name, run.place, SystemMetrics(device) if has_system else None)
+    # A killed process may have saved epochs that it has not sent.
+    lines += [line for line in run.lines if json.loads(line)["epoch"] > work.logged]
+    # The last epoch has no line before its test scores are measured.
+    whole = [run.last] if run.last is not None and run.last.done else []
+    for progress in chain(whole, run):
         if progress.done and ranks.rank == 0:
-            values |= run.report()
-        if system:
-            values |= system.sample()
+            tested = replace(progress, metrics={**progress.metrics, **run.report()})
+            lines.append(to_line(tested))
+        elif ranks.rank == 0:
+            lines.append(run.lines[-1])
         work.check_driver()
-        report = Reported(epoch=progress.epoch, metrics=values, tags=place)
-        if spool and spool.append(report):
-            place = None
-        # `report` waits for all ranks.
-        if progress.evaluated or progress.done:
+        # All ranks send results equally often, because sending waits for all ranks.
+        is_probe = progress.evaluated or progress.done
+        late = not is_probe and time.monotonic() - begun >= RESULT_SECONDS
+        if is_probe or any_rank(late, ranks, device):
             note = {"note": f"{work.name}: {damage}"} if damage else {}
-            yield _result(progress, epochs, values) | note
-            damage = None
+            outcome = Status.FINISHED if progress.done else Status.RUNNING
+            yield {"lines": [*lines], "outcome": outcome, "done": progress.done} | note
+            lines.clear()
+            damage, begun = None, time.monotonic()
     if run.interrupted:
         if asked_to_end() and not run.at_rung:
             raise PreemptedError(
                 "the trial's process got a SIGTERM before the end of its training; the trial is "
                 "checkpointed and starts again, up to search.max_failures times"
             )
-        yield {"outcome": Status.WAITING if run.at_rung else Status.INTERRUPTED, "done": True}
-
-
-def record_last(work: Assignment) -> None:
-    """Records the last epoch on disk, in case its process ended before it could record it.
-
-    The final epoch of a training is not recorded, because a retry must add its test metrics.
-    """
-    try:
-        state, _, _ = checkpoint.load_newest(work.checkpoints, with_model=False)
-        last = None if state is None or state["last"] is None else Progress(**state["last"])
-        if last is not None and not last.done:
-            EventLog(work.record).append(Reported(epoch=last.epoch, metrics=last.metrics))
-    except MtconError as error:  # the trial's own error is to be reported
-        log.warning("%s: its last epoch could not be recorded: %s", work.name, error)
-
-
-def _from_last(run: Trainer) -> Iterator[Progress]:
-    """Yields a resumed run's last epoch, then the new epochs.
-
-    The last epoch may be in the checkpoint but not in the event log.
-    """
-    if run.last is not None:
-        yield run.last
-    yield from run
-
-
-def _result(progress: Progress, epochs: int, values: dict[str, float]) -> dict[str, Any]:
-    return {
-        "epoch": progress.epoch,
-        BUDGET: round(100 * progress.epoch / epochs, 6),
-        OBJECTIVE: metrics.objective(values),
-        # Pairs, not a dict, because Tune keeps statistics of each number in a result of each trial.
-        "metrics": list(values.items()),
-        "outcome": Status.FINISHED if progress.done else Status.RUNNING,
-        "done": progress.done,
-    }
+        outcome = Status.WAITING if run.at_rung else Status.INTERRUPTED
+        yield {"lines": [*lines], "outcome": outcome, "done": True}

@@ -10,21 +10,13 @@ from typing import Any
 
 from ray.air.execution._internal.actor_manager import RayActorManager
 from ray.exceptions import OutOfMemoryError, RayActorError
-from ray.tune.execution.tune_controller import TuneController
-from ray.tune.experiment import Trial
 
 MEMORY_HINT = "lower search.max_concurrent, or end other programs there"
 
 
 @cache
-def retry_lost_processes() -> None:
-    """Makes Tune retry a trial in two further cases."""
-    _retry_lost_resets()
-    _retry_memory_kills()
-
-
-def _retry_memory_kills() -> None:
-    """Makes Tune retry a trial after Ray killed its process because the node ran low on memory.
+def retry_memory_kills() -> None:
+    """Makes Tune handle Ray's kill of a process on a node that ran low on memory as a lost process.
 
     Ray's error for this kill is the only error of a lost process that is not an actor's error, and
     Tune would end the whole experiment. It gets an actor's error instead.
@@ -43,27 +35,6 @@ def _as_lost(exception: Exception) -> Exception:
         return exception
     first, *_ = str(exception).splitlines()
     return RayActorError(error_msg=f"{first}; {MEMORY_HINT}")
-
-
-def _retry_lost_resets() -> None:
-    """Makes Tune retry a trial if a reused process is lost before it begins the trial.
-
-    Until then the trial is pending, and Tune handles the loss twice. As a loss of the process it
-    puts the trial back. As a loss of the task it ends the pending trial, despite `max_failures`.
-    For a running trial, Tune handles only the loss of the task. This patch does the same here.
-    """
-    failed = TuneController._actor_failed
-
-    def handle(self: Any, tracked_actor: Any, exception: Exception) -> None:
-        trial = self._actor_to_trial[tracked_actor]
-        if trial in self._resetting_trials:
-            # Otherwise Tune would wait for the end of this reset before it retries the trial.
-            self._resetting_trials.remove(trial)
-            self._unstage_trial_with_resources(trial)
-            self._set_trial_status(trial, Trial.RUNNING)
-        failed(self, tracked_actor, _as_lost(exception))
-
-    TuneController._actor_failed = handle  # type: ignore[method-assign]
 
 
 def worker_callback(act: Callable[[], None]) -> Any:

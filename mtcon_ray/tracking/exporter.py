@@ -1,4 +1,4 @@
-"""Export of a folder's event logs to another tracking program, during or after the training.
+"""Export of a sweep's epochs to another tracking program, during or after the training.
 
 The writers are in `tensorboard_files` and `wandb_runs`.
 """
@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mtcon_ray.base.lock import is_driven
-from mtcon_ray.base.paths import parent_log, sweeps_folder, trial_logs
+from mtcon_ray.base.paths import event_file
 from mtcon_ray.errors import SweepError
-from mtcon_ray.records.event_log import identity, tail
-from mtcon_ray.records.events import Ended, Reported, Started, last_change
+from mtcon_ray.records.event_log import first_event, identity, tail
+from mtcon_ray.records.events import Ended, Event, Reopened, Reported, Started
 
 POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class ExportedRun:
-    """A trial of a sweep, or a single training, as passed to another program.
+    """A trial of a sweep, as passed to another program.
 
     `identity` distinguishes the run from all other runs and never changes. `settings` are the fixed
     and the searched fields by dotted path.
@@ -45,7 +45,7 @@ class RunWriter(Protocol):
 
 
 class Exporter(AbstractContextManager["Exporter"]):
-    """Follower of the event logs of a sweep's trials, or of a single training.
+    """Follower of a sweep's event log.
 
     A context manager: on exit all writers are closed. `names` are the runs written so far.
     """
@@ -54,8 +54,9 @@ class Exporter(AbstractContextManager["Exporter"]):
         self.folder = folder
         self.names: set[str] = set()
         self._open_run = open_run
-        self._offsets: dict[Path, int] = {}  # exported bytes
-        self._writers: dict[Path, RunWriter] = {}
+        self._offset = 0
+        self._started: dict[str, Started] = {}
+        self._writers: dict[str, RunWriter] = {}
 
     def __exit__(self, *exception: object) -> None:
         while self._writers:
@@ -74,34 +75,41 @@ class Exporter(AbstractContextManager["Exporter"]):
                 break
             time.sleep(POLL_SECONDS)
         if not self.names:
-            raise SweepError(f"{self.folder} has no event logs to export")
+            raise SweepError(f"{self.folder} has no events of trials to export")
 
     def export(self) -> None:
         """Exports the new events since the last call."""
-        is_sweep = self.folder.parent.name == sweeps_folder(Path()).name
-        for path in trial_logs(self.folder) if is_sweep else [parent_log(self.folder)]:
-            events = tail(path, self._offsets.get(path, 0))
-            if not events:
-                continue
-            if path not in self._writers:
-                # All events again, because the writer skips epochs of an earlier writer.
-                events = tail(path)
-                self._writers[path] = self._open_run(self._described(path))
-            for event, end in events:
-                self._offsets[path] = end
-                if isinstance(event, Reported):
-                    self._writers[path].write(event)
-            if isinstance(ended := last_change([event for event, _ in events]), Ended):
-                self._writers.pop(path).close(ended)
+        events = tail(event_file(self.folder), self._offset)
+        ends: dict[str, Ended] = {}
+        for event, end in events:
+            self._offset = end
+            if event.trial is not None:
+                self._take(event.trial, event, ends)
+        # A trial that ended and was resumed since the last call continues in the same run.
+        for name, ended in ends.items():
+            self._writers.pop(name).close(ended)
 
-    def _described(self, path: Path) -> ExportedRun:
-        parent = parent_log(self.folder)
-        begun, fixed = tail(path)[0][0], [event for event, _ in tail(parent)[:1]]
-        if not isinstance(begun, Started):
-            raise SweepError(f"{path} is damaged: it begins with {begun.kind} instead of started")
-        settings = dict(begun.params)
-        if fixed and isinstance(fixed[0], Started):
-            settings = {**(fixed[0].settings or {}), **settings}
-        name = self.folder.name if path == parent else path.stem
+    def _take(self, name: str, event: Event, ends: dict[str, Ended]) -> None:
+        match event:
+            case Started():
+                self._started[name] = event
+            case Reopened():
+                ends.pop(name, None)
+        if not isinstance(event, Started | Reopened | Reported | Ended):
+            return
+        if name not in self._writers:
+            self._writers[name] = self._open_run(self._described(name))
+        if isinstance(event, Reported):
+            self._writers[name].write(event)
+        elif isinstance(event, Ended):
+            ends[name] = event
+
+    def _described(self, name: str) -> ExportedRun:
+        log = event_file(self.folder)
+        begun, sweep = self._started.get(name), first_event(log)
+        if begun is None:
+            raise SweepError(f"{log} is damaged: it lacks the start of {name}")
+        settings = {**((sweep.settings if sweep else None) or {}), **begun.params}
         self.names.add(name)
-        return ExportedRun(name, self.folder.name, identity(path), settings, begun.time_ms)
+        key = f"{identity(log)[:24]}-{name.removeprefix('trial-')}"
+        return ExportedRun(name, self.folder.name, key, settings, begun.time_ms)

@@ -1,18 +1,14 @@
-"""Start and end of tracking, the same for a single training and for a sweep.
+"""Start and end of tracking: a sender follows the event log of a sweep.
 
-A folder's record begins with a start event, or with a reopen event on resume. Then a sender follows
-it. At the end the remaining events are sent, and a line reports if MLflow lacks any.
+At the end the remaining events are sent, and a line reports if MLflow lacks any.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
 from mtcon_ray.base.callbacks import Callbacks
-from mtcon_ray.base.paths import PLAN_FILE, SPEC_FILE, event_folder, parent_log
+from mtcon_ray.base.paths import event_file
 from mtcon_ray.errors import TrackingError
 from mtcon_ray.plan.plan import Plan
-from mtcon_ray.records.event_log import EventLog
-from mtcon_ray.records.events import Artifact, Reopened, Started
 from mtcon_ray.spec.resources import TrackingSpec
 from mtcon_ray.tracking.mlflow_server import check_server, sync_command
 from mtcon_ray.tracking.sender import Sender
@@ -24,23 +20,18 @@ STOPPED_DRAIN_SECONDS = 10.0
 
 
 class Lifecycle:
-    """The record `<folder>/spool/parent.jsonl` and its sender, None with `tracking.offline`."""
+    """The sender of a sweep, None with `tracking.offline`, and what users are told of it."""
 
     def __init__(
         self, folder: Path, tracking: TrackingSpec, uri: str, callbacks: Callbacks
     ) -> None:
         self.folder = folder
-        self.log = EventLog(parent_log(folder))
         self.sender = None if tracking.offline else Sender(folder, uri, tracking.experiment)
         self._callbacks = callbacks
         self._is_closing = False
 
-    def begin(self, plan: Plan, started: Callable[[], Started]) -> None:
-        """Writes a start or reopen event with spec and plan, and starts the sender."""
-        self.log.append(Reopened() if self.log.events() else started())
-        # Also after a reopen event: a resume may write other files, which replace MLflow's files.
-        for file in (SPEC_FILE, PLAN_FILE):
-            self.log.append(Artifact(path=str(self.folder / file), to=""))
+    def begin(self, plan: Plan) -> None:
+        """Starts the sender, after the start of the sweep is in the event log."""
         if self.sender:
             self.sender.start()
         self._callbacks.on_start(self.folder.name, self.folder, plan)
@@ -89,7 +80,7 @@ class Lifecycle:
             if refused := self.sender.refused:
                 self._callbacks.on_note(
                     f"MLFLOW REFUSED {len(refused)} records ({refused[0]}); "
-                    f"they stay in {event_folder(self.folder)}"
+                    f"they stay in {event_file(self.folder)}"
                 )
         if left:
             self._callbacks.on_note(

@@ -141,7 +141,7 @@ def restore_command(uri: str, *arguments: str) -> str:
 
 def sync_command(folder: Path) -> str:
     """Returns the command line, in backticks, to send the unsent events of a folder to MLflow."""
-    return f"`mtcon-ray track-sync {folder.name} --root {shlex.quote(str(folder.parents[1]))}`"
+    return f"`mtcon-ray audit {folder.name} --repair --root {shlex.quote(str(folder.parents[1]))}`"
 
 
 def quiet_environment() -> dict[str, str]:

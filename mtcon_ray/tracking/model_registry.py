@@ -14,9 +14,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from mtcon_ray.base.paths import parent_log
+from mtcon_ray.base.paths import event_file
 from mtcon_ray.errors import TrackingError, UserError
-from mtcon_ray.records.event_log import identity
+from mtcon_ray.records.event_log import first_event, identity
 from mtcon_ray.tracking.login import check_place
 from mtcon_ray.tracking.mlflow_server import (
     IDENTITY,
@@ -25,7 +25,6 @@ from mtcon_ray.tracking.mlflow_server import (
     open_client,
     sync_command,
 )
-from mtcon_ray.tracking.sender import check_begun
 
 if TYPE_CHECKING:
     from mlflow.types import Schema
@@ -54,7 +53,7 @@ def find_run(name: str, *, uri: str, experiment: str, folder: Path, trial: str) 
     or has no model registry, UserError if the server rejects the name or as `check_place` does, and
     SweepError if the beginning of the sweep's event log is lost.
     """
-    check_begun(folder)
+    first_event(event_file(folder))
     check_server(uri, way_out="or leave out --register")
     client = open_client(uri)
     from mlflow.exceptions import MlflowException
@@ -73,7 +72,7 @@ def find_run(name: str, *, uri: str, experiment: str, folder: Path, trial: str) 
                 raise
         found = client.get_experiment_by_name(experiment)
         # Another user's sweep on the same server may have the same name.
-        own = f"tags.`{IDENTITY}` = '{identity(parent_log(folder))}'"
+        own = f"tags.`{IDENTITY}` = '{identity(event_file(folder))}'"
         chosen = f"{own} and tags.`mtcon.trial` = '{trial}'"
         runs = client.search_runs([found.experiment_id], chosen, max_results=1) if found else []
     except MlflowException as error:

@@ -17,9 +17,9 @@ import torch
 
 from mtcon_ray.base import plugins
 from mtcon_ray.base.cpus import usable_cpus
+from mtcon_ray.base.paths import event_file
 from mtcon_ray.errors import SweepError
-from mtcon_ray.records.event_log import EventLog
-from mtcon_ray.records.events import Started
+from mtcon_ray.records.event_log import first_event
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec
 from mtcon_ray.tracking.login import masked
 
@@ -88,17 +88,17 @@ def fixed_settings(spec: RunSpec) -> dict[str, str]:
     return found
 
 
-def check_same_data(record: Path, fingerprint: str) -> None:
-    """Checks that the run of the event log `record` was started on data with this fingerprint.
+def check_same_data(folder: Path, fingerprint: str) -> None:
+    """Checks that a sweep was started on data with this fingerprint.
 
     Accepts a missing or empty event log, and writes nothing. Raises SweepError if the data differ.
     """
-    for event in EventLog.read(record)[:1]:
-        if isinstance(event, Started) and event.tags[FINGERPRINT] != fingerprint:
-            raise SweepError(
-                f"{record.parent.parent.name!r} cannot be resumed: its images, labels or splits "
-                "have changed since its start; restore them, or start again with another --name"
-            )
+    begun = first_event(event_file(folder))
+    if begun is not None and begun.tags[FINGERPRINT] != fingerprint:
+        raise SweepError(
+            f"{folder.name!r} cannot be resumed: its images, labels or splits have changed since "
+            "its start; restore them, or start again with another --name"
+        )
 
 
 def command_line(arguments: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""Idempotent writer of a folder's MLflow runs. It finds existing runs by tag after a restart.
+"""Idempotent writer of a sweep's MLflow runs. It finds existing runs by tag after a restart.
 
 All methods must be called by a single thread at a time.
 """
@@ -36,8 +36,8 @@ TRAINS_MODELS = {"mlflow.experimentKind": "custom_model_development"}
 class Runs:
     """The parent run and its child runs by name ("parent", "trial-0003").
 
-    `identity` distinguishes this folder from others of the same name. `begun` is the first
-    event of the parent's event log. The constructor connects to the server, looks up the runs of
+    `identity` distinguishes this folder from others of the same name. `begun` is the first event of
+    the log. The constructor connects to the server, looks up the runs of
     this folder and deletes duplicates of a run, except the first. A duplicate exists if a request
     created a run but its answer was lost. It raises HeldError as `check_experiment` does.
     """
@@ -49,6 +49,7 @@ class Runs:
         self.open: dict[str, str] = {}
         self._places: dict[str, str] = {}  # artifact URIs
         self._found: dict[str, Run] = {}
+        self._steps: dict[tuple[str, str], set[int]] = {}  # by run and metric
         self._bad_metrics: set[str] = set()  # names refused by MLflow
         self._client: MlflowClient = open_client(uri)
         self._uri, self._folder = uri, folder
@@ -140,12 +141,25 @@ class Runs:
         new configurations, and MLflow never changes a parameter. The run may be deleted already, if
         a kill prevented the creation of the next run.
         """
-        found = self._found.pop(name, None)
+        found = self._found.get(name)
         if found and any(found.data.params.get(k, v) != v for k, v in params.items()):
             if found.info.lifecycle_stage == "active":
                 self._client.delete_run(found.info.run_id)
-            del self.ids[name]
+            del self.ids[name], self._found[name]
             self.open.pop(name, None)
+
+    def _has(self, name: str, key: str, step: int) -> bool:
+        """Returns True if a run had a metric at a step before this start of the driver.
+
+        An epoch that is trained again may have another time and value, and MLflow would keep both.
+        """
+        found = self._found.get(name)
+        if found is None or key not in found.data.metrics:
+            return False
+        if (name, key) not in self._steps:
+            history = self._client.get_metric_history(self.ids[name], key)
+            self._steps[name, key] = {metric.step for metric in history}
+        return step in self._steps[name, key]
 
     def _create(self, name: str, event: Event) -> None:
         given = getattr(event, "tags", None) or {}
@@ -153,8 +167,7 @@ class Runs:
         tags = {k: str(v)[:MAX_VALUE] for k, v in tags.items()}
         if name != PARENT:
             tags |= {"mtcon.trial": name, "mlflow.parentRunId": self.ids[PARENT]}
-        if self._folder.parent.name == "sweeps":
-            tags["mtcon.sweep"] = self._folder.name
+        tags["mtcon.sweep"] = self._folder.name
         title = self._folder.name if name == PARENT else name
         run = self._client.create_run(
             self.experiment_id, start_time=event.time_ms, tags=tags, run_name=title
@@ -175,7 +188,7 @@ class Runs:
             for event in events
             if isinstance(event, Reported)
             for key, value in event.metrics.items()
-            if key not in self._bad_metrics
+            if key not in self._bad_metrics and not self._has(name, key, event.epoch)
         ]
         params = _params(first) if isinstance(first, Started) else {}
         tagged = [e.tags for e in events if isinstance(e, Reported | Ended) and e.tags]

@@ -1,9 +1,8 @@
-"""Sender of a folder's event logs to MLflow, in a thread of the driver.
+"""Sender of a sweep's event log to MLflow, in a thread of the driver.
 
-Training only writes event logs and never waits for the server. The sender stores its position in
-each log on disk and retries after every failure. It sends an event before it moves the position,
-and sending an event twice has no effect. The log of a run deleted in MLflow is held back until the
-run is restored.
+Training never waits for the server. The sender stores its position in the log on disk and retries
+after every failure. It sends an event before it moves the position, and sending an event twice has
+no effect. The events of a run deleted in MLflow are held back until the run is restored.
 """
 
 import json
@@ -11,20 +10,19 @@ import logging
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mtcon_ray.base.paths import cursors_file, parent_log
-from mtcon_ray.base.root_files import move, write
-from mtcon_ray.errors import SweepError
-from mtcon_ray.records.event_log import EventLog, identity, num_events, tail
-from mtcon_ray.records.events import Ended, Event, Reported, Started
+from mtcon_ray.base.paths import event_file, sent_file
+from mtcon_ray.base.root_files import move, read_small, remove, write
+from mtcon_ray.records.event_log import ends_line, first_event, identity, num_events, tail
+from mtcon_ray.records.events import Earlier, Ended, Event, Lost, Reported, Started
 from mtcon_ray.records.lost import shown
-from mtcon_ray.tracking.cursors import grown, num_left, saved
 from mtcon_ray.tracking.login import masked
-from mtcon_ray.tracking.mlflow_server import HeldError, first_line, import_quietly
+from mtcon_ray.tracking.mlflow_server import PARENT, HeldError, first_line, import_quietly
 
 if TYPE_CHECKING:
     from mtcon_ray.tracking.runs import Runs
@@ -32,19 +30,24 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.5
 FIRST_DELAY, LONGEST_DELAY, DRAIN_DELAY = 0.5, 30.0, 1.0
 METRICS_AT_ONCE = 800  # of the 1,000 entries of a batch, with room for parameters and tags
+EVENTS_AT_ONCE = 10_000  # events in memory: more are read when these are sent
 SYNC_ATTEMPTS = 5  # attempts without progress before `sync` gives up
 ALL = ""  # name in `held` if nothing can be sent
+# Errors of reading a file with arbitrary content.
+DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 log = logging.getLogger(__name__)
 
+Unsent = deque[tuple[Event, int]]  # events, each with the offset of its line
+
 
 class Sender:
-    """Follower of the event logs `<folder>/spool/*.jsonl` that sends new events to MLflow.
+    """Follower of a sweep's event log that sends new events to MLflow.
 
-    parent.jsonl is the log of the parent run, the other files are the logs of its child runs.
-    The constructor is cheap: the thread imports mlflow. No method raises an error of the server.
-    `reason` has its text while `pending()` stays above 0. `held` maps the names of logs held back
-    for the user to the reasons.
+    Each trial has a run, which is a child of the sweep's own run ("parent"). The constructor is
+    cheap: the thread imports mlflow. No method raises an error of the server. `reason` has its text
+    while `pending()` stays above 0. `held` maps the names of runs held back for the user to the
+    reasons.
     """
 
     def __init__(self, folder: Path, uri: str, experiment: str) -> None:
@@ -55,18 +58,22 @@ class Sender:
         self.held: dict[str, str] = {}
         self.refused: list[str] = []  # records that the server will never accept
         self.cpu_seconds = 0.0  # of the thread, and of importing mlflow if this thread did it
-        self._cursors = cursors_file(folder)
+        self._log = event_file(folder)
         # A digest of the server and experiment, since the URI may hold a password.
         self._place = sha256(f"{uri}\n{experiment}".encode()).hexdigest()[:32]
-        place, offsets = saved(folder)
-        self._offsets = offsets if place == self._place else {}  # sent bytes by event log name
+        place, offset = _saved(folder)
+        self._read_to = offset if place == self._place else 0
+        self._saved_to = self._read_to
+        if not self._read_to:  # else a log that was cut could grow to a saved offset again
+            forget_sent(folder)
+        self._unsent: dict[str, Unsent] = {}  # by run
         self._runs: Runs | None = None
         self._failed_once = False
         # True from a failure to the next connection: a request may or may not have arrived.
         self._in_doubt = False
         self._failed: set[str] = set()
         self._delay = 0.0
-        self._next_held = 0.0  # time of the next attempt at held logs, monotonic seconds
+        self._next_held = 0.0  # time of the next attempt at held runs, monotonic seconds
         self._deadline = math.inf  # of a drain
         self._told: set[str] = set()
         self._wake = threading.Event()
@@ -81,7 +88,7 @@ class Sender:
     def drain(self, timeout: float) -> bool:
         """Waits at most `timeout` seconds for all events to be sent, and returns True if they are.
 
-        Held logs are tried once more and not waited for.
+        Held runs are tried once more and not waited for.
         """
         self.hurry(timeout)
         self._draining = True
@@ -134,7 +141,9 @@ class Sender:
 
     def pending(self) -> int:
         """Returns the number of unsent events."""
-        return num_left(self.folder, self._offsets)
+        # A last line cut by a kill does not count, because it is never sent.
+        unread = num_events(self._log, self._read_to)
+        return sum(map(len, list(self._unsent.values()))) + unread
 
     @property
     def reason(self) -> str:
@@ -183,9 +192,8 @@ class Sender:
         """Returns True if any unsent events do not wait for the user."""
         if ALL in self.held:
             return False
-        # A last line cut by a kill does not count, because it is never sent.
-        names = {path.stem for path in self._grown() if num_events(path, self._sent(path))}
-        return bool(names - self.held.keys())
+        waiting = any(left and name not in self.held for name, left in [*self._unsent.items()])
+        return waiting or num_events(self._log, self._read_to) > 0
 
     def _send_all(self) -> None:
         if self.held and time.monotonic() >= self._next_held:
@@ -194,93 +202,129 @@ class Sender:
             return
         if self._runs is None or self._in_doubt:
             self._runs, self._in_doubt = self._connected(), False
-        if self._runs is None:
+        if (runs := self._runs) is None:
             return
-        runs = self._runs
-        for path in sorted(self._grown(), key=lambda p: (p.stem in self._failed, p.stem)):
-            # A child run's tag mlflow.parentRunId needs the id of the parent.
-            is_possible = path.stem == "parent" or "parent" in runs.ids
-            if is_possible and path.stem not in self.held:
-                self._send_log(runs, path)
+        while self._read():
+            if self._restarts(runs):
+                continue
+            for name in sorted(self._unsent, key=lambda n: (n in self._failed, n != PARENT, n)):
+                # A child run's tag mlflow.parentRunId needs the id of the parent.
+                if (name == PARENT or PARENT in runs.ids) and name not in self.held:
+                    self._send_run(runs, name, self._unsent[name])
+            self._unsent = {name: left for name, left in self._unsent.items() if left}
+            self._save()
+            if any(name not in self.held for name in self._unsent):
+                break
         self.last_error = None
         self._delay = 0.0
 
+    def _read(self) -> bool:
+        """Reads new events, unless many are unsent. Returns True if any can be sent."""
+        waiting = (len(left) for name, left in self._unsent.items() if name not in self.held)
+        if sum(waiting) < EVENTS_AT_ONCE:
+            begin = self._read_to
+            for event, end in tail(self._log, begin, most=EVENTS_AT_ONCE):
+                if not isinstance(event, Lost | Earlier):  # not for MLflow
+                    self._unsent.setdefault(event.trial or PARENT, deque()).append((event, begin))
+                begin = end
+            self._read_to = begin
+            if not self._unsent:
+                self._save()
+        return any(name not in self.held for name in self._unsent)
+
     def _connected(self) -> "Runs | None":
-        """Returns the folder's runs, identified by the parent's first event, None before it."""
+        """Returns the folder's runs, identified by the sweep's first event, None before it."""
         import_quietly()
         from mtcon_ray.tracking.runs import Runs
 
-        parent = parent_log(self.folder)
-        if not EventLog.read(parent):
+        if (begun := first_event(self._log)) is None:
             return None
-        begun = check_begun(self.folder)
-        runs = Runs(self.uri, self.experiment, self.folder, identity(parent), begun)
-        # The server no longer has the other runs, so their events are sent again from the start.
-        self._offsets = {name: end for name, end in self._offsets.items() if name in runs.ids}
+        runs = Runs(self.uri, self.experiment, self.folder, identity(self._log), begun)
         return runs
 
-    def _grown(self) -> list[Path]:
-        return grown(self.folder, self._offsets)
+    def _restarts(self, runs: "Runs") -> bool:
+        """Returns True if all events are to be sent again: the server no longer has some runs."""
+        gone = (n for n, left in self._unsent.items() if n not in runs.ids)
+        lacks = PARENT not in runs.ids or any(
+            not isinstance(self._unsent[name][0][0], Started) for name in gone
+        )
+        if not lacks or not self._saved_to:
+            return False
+        self._unsent, self._read_to, self._saved_to = {}, 0, 0
+        return True
 
-    def _sent(self, path: Path) -> int:
-        return self._offsets.get(path.stem, 0)
-
-    def _send_log(self, runs: "Runs", path: Path) -> None:
-        # If this log raises, it is sent last in the next attempt, because it must not block others.
-        self._failed.add(path.stem)
+    def _send_run(self, runs: "Runs", name: str, unsent: Unsent) -> None:
+        # If this run raises, it is sent last in the next attempt, because it must not block others.
+        self._failed.add(name)
         try:
-            for events, end in _groups(tail(path, self._sent(path))):
-                for text in runs.send(path.stem, events):
-                    self.refused.append(f"{path.stem}: {text}")
+            for events in _groups(list(unsent)):
+                for text in runs.send(name, events):
+                    self.refused.append(f"{name}: {text}")
                     log.warning("not tracked: %s", self.refused[-1])
-                self._offsets[path.stem] = end
-                self._save()
+                for _ in events:
+                    unsent.popleft()
         except HeldError as error:
-            self._hold(path.stem, error)
-        self._failed.discard(path.stem)
+            self._hold(name, error)
+        self._failed.discard(name)
 
     @property
     def _longest_delay(self) -> float:
         return DRAIN_DELAY if self._draining else LONGEST_DELAY
 
     def _save(self) -> None:
-        """Replaces the file atomically. After a lost write, events are only sent twice."""
-        state = {"place": self._place, "offsets": self._offsets}
-        new = self._cursors.with_suffix(".new")
-        write(new, json.dumps(state))
-        move(new, self._cursors)
+        """Saves the offset before which all events are sent.
+
+        Replaces the file atomically. After a lost write, events are only sent twice.
+        """
+        firsts = [left[0][1] for left in self._unsent.values() if left]
+        if (offset := min(firsts, default=self._read_to)) == self._saved_to:
+            return
+        target = sent_file(self.folder)
+        new = target.with_suffix(".new")
+        write(new, json.dumps({"place": self._place, "offset": offset}))
+        move(new, target)
+        self._saved_to = offset
 
 
-def check_begun(folder: Path) -> Started:
-    """Returns the first event of a sweep or training, by which its runs are found.
+def _saved(folder: Path) -> tuple[str, int]:
+    """Returns a sender's saved state: its server's digest, and the offset of the sent part.
 
-    Raises SweepError if it is lost.
+    A missing or damaged file means: nothing was sent. Sending events again is harmless, but
+    skipping unsent events would lose them. So the log is also sent again if it was cut before the
+    offset.
     """
-    parent = parent_log(folder)
-    begun = next(iter(EventLog.read(parent)), None)
-    if not isinstance(begun, Started):
-        got = begun.kind if begun else "no event"
-        raise SweepError(
-            f"{parent} is damaged: it begins with {got} instead of started; restore it, or delete "
-            "it, and a resume begins it again with other runs in MLflow"
-        )
-    return begun
+    try:
+        state = json.loads(read_small(sent_file(folder)))
+        place, offset = str(state["place"]), int(state["offset"])
+        return (place, offset) if ends_line(event_file(folder), offset) else ("", 0)
+    except DAMAGED:
+        return "", 0
 
 
-def _groups(events: list[tuple[Event, int]]) -> Iterator[tuple[list[Event], int]]:
-    """Yields groups of consecutive events for a single batch, with the offset after each group.
+def num_unsent(folder: Path) -> int:
+    """Returns the number of events after the sent part of a sweep's log."""
+    return num_events(event_file(folder), _saved(folder)[1])
+
+
+def forget_sent(folder: Path) -> None:
+    """Makes the next sender of a folder send all its events again, without duplicates."""
+    remove(sent_file(folder))
+
+
+def _groups(events: list[tuple[Event, int]]) -> Iterator[list[Event]]:
+    """Yields groups of consecutive events of a run for a single batch.
 
     A group is a start, as many reports as fit, and an end. Every other event is its own group.
     """
     group: list[Event] = []
-    size = group_end = 0
-    for event, end in events:
+    size = 0
+    for event, _ in events:
         added = len(event.metrics) if isinstance(event, Reported) else 0
         fits = isinstance(event, Reported | Ended) and size + added <= METRICS_AT_ONCE
         if group and not (fits and isinstance(group[-1], Started | Reported)):
-            yield group, group_end
+            yield group
             group, size = [], 0
         group.append(event)
-        size, group_end = size + added, end
+        size += added
     if group:
-        yield group, group_end
+        yield group

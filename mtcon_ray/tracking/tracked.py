@@ -1,10 +1,10 @@
-"""Reader of a folder's runs in MLflow, by event log."""
+"""Reader of a sweep's runs in MLflow, by trial."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mtcon_ray.base.paths import parent_log
+from mtcon_ray.base.paths import event_file
 from mtcon_ray.errors import TrackingError
 from mtcon_ray.records.event_log import identity
 from mtcon_ray.tracking.mlflow_server import (
@@ -20,7 +20,7 @@ from mtcon_ray.tracking.mlflow_server import (
 
 @dataclass(frozen=True)
 class Tracked:
-    """The runs of an event log: the number of active runs, and status and metrics of the first.
+    """The runs of a trial or sweep: the number of active runs, and status and metrics of the first.
 
     `metrics` has the last value of each metric, `steps` the steps of a single metric in the order
     of time. `restore` is the command to restore the run if all runs are deleted.
@@ -36,7 +36,7 @@ class Tracked:
 def tracked_runs(
     folder: Path, uri: str, experiment: str, metric: str
 ) -> tuple[dict[str, Tracked], str | None]:
-    """Returns MLflow's runs of a folder's event logs by name ("parent", "trial-0003").
+    """Returns MLflow's runs of a sweep by name ("parent", "trial-0003").
 
     `steps` belong to `metric`. The second result is the problem of the whole experiment, if any.
     Only reads. Raises TrackingError if the server does not answer.
@@ -57,7 +57,7 @@ def tracked_runs(
         except HeldError as error:
             problem = str(error)
         if place is not None:
-            for run in find_runs(client, place.experiment_id, identity(parent_log(folder))):
+            for run in find_runs(client, place.experiment_id, identity(event_file(folder))):
                 found.setdefault(run.data.tags.get("mtcon.trial", PARENT), []).append(run)
         tracked = {}
         for name, runs in found.items():

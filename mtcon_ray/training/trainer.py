@@ -66,8 +66,9 @@ class Trainer:
     which may be in the middle of an epoch. An epoch with a compared value (`evaluate.select: best`
     or `train.patience`) is checkpointed before it is yielded.
 
-    `last` is the last completed epoch, also right after resuming. Record it if it is not recorded
-    yet: the last process may have died after the checkpoint and before the record.
+    `last` is the last completed epoch, also right after resuming. `to_line` returns the line of an
+    epoch for the user's record. It is called on rank 0 for each epoch before the last one. `lines`
+    holds these lines, also those of earlier processes: a checkpoint has the lines of its epochs.
 
     All randomness follows from the spec's seed and the step. Torch's global generator is seeded in
     each step. No random state is saved. On the CPU a resumed training is bit-equal to a whole one.
@@ -84,6 +85,7 @@ class Trainer:
         should_stop: Callable[[], bool] = lambda: False,
         store: Path | None = None,
         until: int | None = None,
+        to_line: Callable[[Progress], str] | None = None,
     ) -> None:
         torch.set_num_threads(spec.resources.cpus)
         settle(device, spec.resources.gpu_share)
@@ -93,6 +95,7 @@ class Trainer:
         self._should_stop = Agreement(should_stop, ranks=ranks, device=device)
         self.interrupted, self.best_epoch = False, 0
         self.last: Progress | None = None
+        self._to_line, self.lines = to_line, list[str]()
         self.best: float | None = None
         self._at_plateau = False  # on ranks other than 0 only after the epoch is yielded
         self.step, self._lr, self._tally = 0, 0.0, Tally()
@@ -237,6 +240,8 @@ class Trainer:
             if self.spec.evaluate.select == "best" and self.best is not None:
                 values[metrics.BEST] = self.best
         self.last = Progress(epoch, values, evaluated, self.done)
+        if self._to_line and self.ranks.rank == 0 and not self.done:
+            self.lines.append(self._to_line(self.last))
         self._tally = Tally()
         # On a GPU an epoch trained again has another value. The event log keeps the first value.
         compared = evaluated and (self.spec.evaluate.select == "best" or self.spec.train.patience)
@@ -302,6 +307,7 @@ class Trainer:
                     "best": self.best,
                     "best_epoch": self.best_epoch,
                     "last": None if self.last is None else asdict(self.last),
+                    "lines": self.lines,
                 },
                 # A damaged last.pt must not replace the intact checkpoint before it.
                 previous=self.folder / PREVIOUS_FILE if self._last_is_whole else None,
@@ -320,5 +326,6 @@ class Trainer:
             self.step = int(state["step"])
             self.best, self.best_epoch = state["best"], state["best_epoch"]
             self.last = None if state["last"] is None else Progress(**state["last"])
+            self.lines = list(map(str, state["lines"]))
             self._at_plateau = self.last is not None and self.last.done
             self._tally = Tally.restored(state["tally"], self.device)

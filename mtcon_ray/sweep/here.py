@@ -1,0 +1,60 @@
+"""The executor without Ray: trains one trial after another in this process."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from mtcon_ray.base.status import Status
+from mtcon_ray.data.dataset import Dataset
+from mtcon_ray.sweep.driver import Driver, Task
+from mtcon_ray.sweep.trial import Assignment, open_trial_data, reports
+
+log = logging.getLogger(__name__)
+
+
+def run_here(
+    driver: Driver, assignment: Callable[[Task], Assignment], device: torch.device
+) -> None:
+    """Trains the trials of a sweep until it is over or stopped.
+
+    Raises StorageError if the event log cannot be written.
+    """
+    data: dict[str, Dataset] = {}
+    while not driver.is_over and (task := driver.next()) is not None:
+        work = assignment(task)
+        key = work.spec.model_dump_json(include={"data", "views"})
+
+        def open_data(key: str = key, work: Assignment = work) -> Dataset:
+            """Opens the data of the trial, unless the last trial had the same."""
+            if key not in data:
+                data.clear()
+                data[key] = open_trial_data(work)
+            return data[key]
+
+        _train(driver, task.trial, reports(work, open_data, device=device))
+
+
+def _train(driver: Driver, name: str, results: Any) -> None:
+    outcome, reason = Status.RUNNING, None
+    try:
+        for result in results:
+            if not take(driver, name, result):
+                results.close()
+                break
+            outcome, reason = Status(result["outcome"]), result.get("reason")
+    except Exception as error:  # of the trial: a bug, or a device without memory
+        log.exception("%s", name)
+        driver.lost(name, f"{type(error).__name__}: {error}")
+        return
+    driver.ended(name, outcome, reason)
+
+
+def take(driver: Driver, name: str, result: dict[str, Any]) -> bool:
+    """Passes a trial's result to the driver. Returns False if the trial must stop now."""
+    if "note" in result:
+        driver.callbacks.on_note(result["note"])
+    if "halt" in result:
+        driver.halt(result["halt"])
+    return driver.reported(name, result.get("lines", []), done=result["done"])

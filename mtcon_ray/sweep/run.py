@@ -1,0 +1,252 @@
+"""A sweep from spec to report, in the process started by the user.
+
+A killed sweep is resumed from its event log and the checkpoints of its trials. Ray Tune's own state
+is a pickle and is never loaded.
+"""
+
+from collections.abc import Mapping
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import ray
+import torch
+
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.paths import (
+    LAST_FILE,
+    PLAN_FILE,
+    SPEC_FILE,
+    attempt_folder,
+    checkpoints_folder,
+    next_attempt,
+    prepare_root,
+    ray_log,
+)
+from mtcon_ray.base.root_files import make_folder
+from mtcon_ray.base.signals import Interrupted, on_signals
+from mtcon_ray.base.status import Status
+from mtcon_ray.cluster.connection import check_shared, connected, sweep_environment, view_of
+from mtcon_ray.cluster.job_package import in_job, way_on
+from mtcon_ray.cluster.ray_folders import working_folder
+from mtcon_ray.cluster.ray_private import end_process
+from mtcon_ray.cluster.ray_watch import RayWatch
+from mtcon_ray.display.build import build_report
+from mtcon_ray.display.presentation import resume_line
+from mtcon_ray.errors import MtconError, StorageError, storage_error
+from mtcon_ray.plan.local import choose_device, this_machine
+from mtcon_ray.plan.plan import Plan
+from mtcon_ray.records.folder import choose_folder, claimed
+from mtcon_ray.records.recorded import load_recorded, write_beginnings
+from mtcon_ray.records.results import JOB, SweepResults, load_sweep, trial_status
+from mtcon_ray.spec.run_spec import RunSpec, dump_spec, with_scheduler
+from mtcon_ray.sweep.driver import Driver, Task
+from mtcon_ray.sweep.here import run_here
+from mtcon_ray.sweep.mirror import mirrored
+from mtcon_ray.sweep.preparation import prepare
+from mtcon_ray.sweep.prior import earlier_trials, first_configurations
+from mtcon_ray.sweep.record import SweepRecord
+from mtcon_ray.sweep.trial import Assignment, common_config
+from mtcon_ray.tracking.lifecycle import Lifecycle
+from mtcon_ray.tracking.mlflow_server import tracking_uri, ui_command
+from mtcon_ray.tracking.provenance import check_same_data, data_tags, provenance
+
+
+def run_sweep(
+    spec: RunSpec,
+    *,
+    root: Path,
+    name: str | None = None,
+    resume: bool = False,
+    retry_failed: bool = False,
+    here: bool = False,
+    callbacks: Callbacks,
+) -> SweepResults:
+    """Runs or resumes a sweep to its end, builds its report and returns its results.
+
+    With `retry_failed` a resumed sweep also trains its failed trials again, from their start. With
+    `here` all trials are trained in this process, one after another, without Ray. The spec, the
+    data, the cluster and the tracking server are checked before anything of the sweep is written.
+    Raises MtconError, or Interrupted after a signal.
+    """
+    device = choose_device(spec) if here else None
+    prepare_root(root, callbacks.on_note)
+    folder = choose_folder(root, spec, name, resume, way_on=way_on)
+    spec = with_scheduler(spec, load_recorded(folder / SPEC_FILE) if resume else None)
+    with ExitStack() as stack:
+        stack.enter_context(claimed(folder))
+        uri = tracking_uri(spec.tracking.uri, root)
+        lifecycle = Lifecycle(folder, spec.tracking, uri, callbacks)
+        if resume and _has_ended(folder, spec, again=retry_failed):
+            callbacks.on_note(f"{folder.name} has ended already, with all its trials")
+            lifecycle.send_rest()
+            return _with_report(folder, uri)
+        view = this_machine() if here else view_of(None, callbacks.on_phase)
+        earlier = earlier_trials(spec, root, folder)
+        first = first_configurations(spec, earlier)
+        plan, dataset = prepare(spec, root, view, uri, callbacks, first)
+        check_same_data(folder, dataset.fingerprint)
+        job = {JOB: "true"} if in_job() else {}
+        tags = {**provenance(working_folder()), **data_tags(dataset), **job}
+        stack.enter_context(mirrored(folder, spec.storage.mirror, callbacks, resume=resume))
+        if not here:
+            callbacks.on_phase("connecting to Ray")
+            stack.enter_context(connected(ray_log(folder), sweep_environment(spec.resources.cpus)))
+            check_shared(root)
+        write_beginnings(folder, spec, plan)
+        record = SweepRecord(folder, spec)
+        for text in load_sweep(folder).lost:
+            callbacks.on_note(text)
+        record.begin(tags, [folder / SPEC_FILE, folder / PLAN_FILE], earlier)
+        sweep = _Sweep(
+            spec, root, folder, plan, uri, callbacks, lifecycle, record, dataset.places, device
+        )
+        with on_signals(sweep.halt):
+            return sweep.run(again=retry_failed)
+
+
+def train_once(
+    spec: RunSpec, *, root: Path, name: str | None = None, resume: bool = False,
+    callbacks: Callbacks,
+) -> SweepResults:  # fmt: skip
+    """Trains once, as a sweep of one trial without the spec's search. Returns its results.
+
+    A training with one worker needs no Ray. Raises as `run_sweep` does.
+    """
+    alone = spec.trial({})
+    here = alone.resources.worker_range[1] == 1
+    if not here:
+        callbacks.on_note("the training has several workers, which Ray starts")
+    return run_sweep(alone, root=root, name=name, resume=resume, here=here, callbacks=callbacks)
+
+
+def _has_ended(folder: Path, spec: RunSpec, *, again: bool) -> bool:
+    """Returns True if a sweep of this spec has ended with all its trials."""
+    recorded, results = load_recorded(folder / SPEC_FILE), load_sweep(folder)
+    if dump_spec(with_scheduler(recorded)) != dump_spec(spec) or not results.events:
+        return False
+    left = [t for t in results.trials if not t.status.is_final or (again and t.status == "FAILED")]
+    planned = spec.search.num_planned_trials
+    ended = trial_status(list(results.events))[0] in (Status.FINISHED, Status.FAILED)
+    return ended and not left and len(results.trials) >= planned and not results.lost
+
+
+def _with_report(folder: Path, uri: str) -> SweepResults:
+    results = load_sweep(folder)
+    build_report(results, ui_command=ui_command(uri))
+    return results
+
+
+@dataclass
+class _Sweep:
+    """A sweep in training. `places` are the paths of the images on each node.
+
+    `device` is the device of trials in this process, None if Ray Tune trains them.
+    """
+
+    spec: RunSpec
+    root: Path
+    folder: Path
+    plan: Plan
+    uri: str
+    callbacks: Callbacks
+    lifecycle: Lifecycle
+    record: SweepRecord
+    places: Mapping[str, str]
+    device: torch.device | None
+
+    def __post_init__(self) -> None:
+        most = 1 if self.device else self.plan.concurrency or 1000
+        self.driver = Driver(
+            self.folder, self.spec, self.record, self.callbacks, max_concurrent=most
+        )
+
+    def halt(self, reason: str) -> None:
+        """Asks all trials to checkpoint and end. Runs inside the handler of a signal."""
+        if not self.driver.stopping:
+            self.lifecycle.stop()
+        self.driver.halt(reason)
+
+    def run(self, *, again: bool) -> SweepResults:
+        """Trains the remaining trials, with `again` also failed trials, and returns the results."""
+        self.lifecycle.begin(self.plan)
+        try:
+            results = self._results(again)
+        except BaseException as error:  # also a second signal
+            self.halt(repr(error))
+            self.lifecycle.close(stopped=True)
+            raise
+        self.lifecycle.close(stopped=self.driver.stopping)
+        reason = str(self.driver.stop.reason)
+        if results is None:
+            raise self._stopped(reason)
+        if self.driver.stopping:
+            raise Interrupted(f"stopped by {reason}; {self.folder.name} has ended")
+        return results
+
+    def _results(self, again: bool) -> SweepResults | None:
+        """Trains to the end of the sweep. If it is stopped, records the stop and returns None."""
+        try:
+            for note in self.driver.begin(retry_failed=again):
+                self.callbacks.on_note(note)
+            self._train()
+            if not self.driver.stopping:
+                return self._finish()
+        except Exception as error:
+            if (disk := storage_error(error)) is None:
+                raise
+            self.halt(str(disk))
+            if self.device is None:
+                ray.shutdown()  # ends the trials
+        self._close_unfinished()
+        return None
+
+    def _train(self) -> None:
+        if self.driver.is_over:
+            return
+        number = next_attempt(self.folder)
+        common = common_config(self.spec, self.folder, self.root, self.places, number)
+        if self.device is None:
+            from mtcon_ray.sweep.on_ray import run_on_ray  # imports ray.tune, which takes seconds
+
+            with RayWatch(self.halt, self._give_up), nullcontext():
+                run_on_ray(self.driver, common, self.plan.concurrency)
+            return
+        make_folder(attempt_folder(self.folder, number))
+
+        def assignment(task: Task) -> Assignment:
+            return Assignment.read({"common": common, **vars(task)})
+
+        run_here(self.driver, assignment, self.device)
+
+    def _finish(self) -> SweepResults:
+        tags = {}
+        if reason := self.driver.finish():
+            line = resume_line(self.folder.name, submitted=in_job())
+            reason = f"{reason}; to continue: {line}"
+            self.callbacks.on_note(reason)
+            tags["mtcon.reason"] = reason
+        results = load_sweep(self.folder)
+        report = build_report(results, ui_command=ui_command(self.uri))
+        self.record.end("FINISHED" if results.winner else "FAILED", report, **tags)
+        return results
+
+    def _close_unfinished(self) -> None:
+        """Records the interrupted trials. On a full disk the resume does it instead."""
+        try:
+            self.driver.close_open()
+            self.record.end("KILLED", None, **{"mtcon.interrupted": "true"})
+        except StorageError as error:
+            self.callbacks.on_note(f"the end is not recorded, --resume puts it right: {error}")
+
+    def _give_up(self) -> None:
+        """Ends the process while it hangs in a call of Ray."""
+        self.callbacks.on_abort(str(self._stopped(str(self.driver.stop.reason))))
+        end_process()
+
+    def _stopped(self, reason: str) -> MtconError:
+        saved = any(checkpoints_folder(self.folder).rglob(LAST_FILE))
+        state = "checkpoints are kept" if saved else "no trial has a checkpoint yet"
+        line = resume_line(self.folder.name, submitted=in_job())
+        text = f"{reason}; {state}; to continue: {line}"
+        return Interrupted(f"stopped by {text}") if reason.startswith("SIG") else MtconError(text)

@@ -154,10 +154,9 @@ class Suggester:
     def _spread_point(self, index: int) -> Point:
         """Returns a point of the scrambled Sobol sequence of this seed."""
         engine = qmc.Sobol(len(self.search.space), scramble=True, rng=self.seed)
-        engine.fast_forward(index)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # about the number of points
-            (shares,) = engine.random(1)
+            shares = engine.random(index + 1)[-1]
         space = self.search.space.items()
         return {p: d.at(float(share)) for (p, d), share in zip(space, shares, strict=True)}
 

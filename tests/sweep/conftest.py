@@ -31,15 +31,15 @@ def no_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     Ray takes ten seconds to start, the figures of a report two.
     """
-    from mtcon_ray.sweep import driver
+    from mtcon_ray.sweep import run
 
     page = tmp_path / "report" / "index.html"
     page.parent.mkdir()
     page.touch()
-    monkeypatch.setattr(driver, "connected", lambda *_: nullcontext())
-    monkeypatch.setattr(driver, "view_of", lambda *_: this_machine())
-    monkeypatch.setattr(driver, "check_shared", lambda _: None)
-    monkeypatch.setattr(driver, "build_report", lambda *_, **__: page)
+    monkeypatch.setattr(run, "connected", lambda *_: nullcontext())
+    monkeypatch.setattr(run, "view_of", lambda *_: this_machine())
+    monkeypatch.setattr(run, "check_shared", lambda _: None)
+    monkeypatch.setattr(run, "build_report", lambda *_, **__: page)
 
 
 @pytest.fixture

@@ -7,18 +7,11 @@ from typing import Any
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from mtcon_ray.base.callbacks import Callbacks
-from mtcon_ray.base.metrics import MEAN_ACCURACY
-from mtcon_ray.base.paths import journal_file
 from mtcon_ray.base.status import Status
-from mtcon_ray.records.events import Reported
-from mtcon_ray.records.recorded import load_recorded
 from mtcon_ray.sweep.audit import Audit
-from mtcon_ray.sweep.record import SweepRecord
-from mtcon_ray.sweep.resume import continued_trials
-from mtcon_ray.sweep.searcher import report_missing, tell
-from mtcon_ray.sweep.study import open_study
 from mtcon_ray.training import checkpoint
-from tests.sweep.written_sweep import save_model, value
+from tests.sweep.simulated import line
+from tests.sweep.written_sweep import record_of, save_model, value
 
 BUCKET = "s3://bucket/deep/"
 URL = BUCKET + "shoes-1"
@@ -60,20 +53,18 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def train_on(folder: Path, epochs: int, *, ends: bool = True) -> None:
     """Trains the last trial until this epoch, and may end it if that is its last one."""
-    spec = load_recorded(folder / "spec.yaml")
-    study, record = open_study(journal_file(folder), folder.name), SweepRecord(folder, spec)
-    (trial,) = continued_trials(study)
-    record.trial_started(trial)
+    record = record_of(folder)
+    (trial,) = (trial for trial in record.trials.values() if trial.is_open)
+    record.reopen(trial)
     place = record.checkpoints(trial)
-    for epoch in range(record.spool(trial).last_epoch + 1, epochs + 1):
-        save_model(place, spec.trial(trial.params), epoch, value(2, epoch), "model.pt")
+    for epoch in range(trial.last_epoch + 1, epochs + 1):
+        own = record.spec.trial(trial.params)
+        save_model(place, own, epoch, value(2, epoch), "model.pt")
         checkpoint.save(
             place / "last.pt", {"best": value(2, epoch), "step": epoch},
             previous=place / "last.previous.pt",
         )  # fmt: skip
-        told = {"loss": 1.0 / epoch, MEAN_ACCURACY: value(2, epoch)}
-        record.spool(trial).append(Reported(epoch=epoch, metrics=told))
-        report_missing(study, trial, record.values(trial))
-    if ends and epochs == record.epochs(trial):
-        tell(study, trial, Status.FINISHED, value(2, epochs), None)
-        record.trial_ended(trial, Status.FINISHED, None)
+        record.report(trial, [line(trial.name, epoch, value(2, epoch))])
+    if ends and epochs == trial.epochs:
+        record.end_trial(trial, Status.FINISHED, None)
+        record.tidy(trial)

@@ -1,236 +1,222 @@
-"""Whole sweeps on a real local Ray, a real study and a real MLflow."""
+"""The driver's decisions and its record, without Ray: also after a kill at any moment."""
 
-import os
-import re
-import signal
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
-from unittest.mock import Mock
-from urllib.error import URLError
 
 import pytest
-import torch
-from optuna.trial import TrialState
 
-from mtcon_ray.base.callbacks import Callbacks
-from mtcon_ray.base.paths import cache_folder, checkpoint_folder, sweep_folder
-from mtcon_ray.cluster.job_package import VERSIONS_VARIABLE
-from mtcon_ray.data.dataset import open_dataset
-from mtcon_ray.errors import SpecError, SweepError
-from mtcon_ray.records.results import SweepResults, load_sweep
-from mtcon_ray.spec.run_spec import load_spec
-from mtcon_ray.spec.schedulers import NoScheduler
-from mtcon_ray.sweep.driver import _Sweep, run_sweep
-from mtcon_ray.sweep.study import REASON, named_trials, open_study
-from mtcon_ray.tracking.lifecycle import Lifecycle
-from mtcon_ray.training.trainer import Trainer
-from tests.sweep.small_sweeps import TINY, command, epochs_of, failing_steps, logged, wait_for
-from tests.waiting import PATIENCE_SECONDS
+from mtcon_ray.base.paths import event_file, sweep_folder
+from mtcon_ray.base.status import Status
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.sweep import record as record_module
+from tests.sweep.simulated import Killed, Simulation, line, outcomes, some_spec
 
-pytestmark = [pytest.mark.ray, pytest.mark.mlflow]
-
-CPU = torch.device("cpu")
-
-
-def sweep(path: Path, root: Path, **options: Any) -> SweepResults:
-    return run_sweep(load_spec(path), root=root, callbacks=Callbacks(), **options)
+RANGE = {"method.temperature": {"loguniform": [0.05, 1]}}
+ASHA = {"name": "asha", "grace": 0.5}
+SEARCHES: dict[str, dict[str, Any]] = {
+    "grid": {},
+    "random": {"space": RANGE, "sampler": "random", "num_trials": 8},
+    "tpe": {"space": RANGE, "sampler": "tpe", "num_trials": 8},
+    "qmc": {"space": RANGE, "sampler": "qmc", "num_trials": 8},
+    "gp": {"space": RANGE, "sampler": "gp", "num_trials": 6},
+    "asha": {"space": RANGE, "sampler": "random", "num_trials": 10, "scheduler": ASHA},
+    "halving": {"space": RANGE, "sampler": "random", "num_trials": 9, "scheduler": "halving"},
+    "repeats": {"repeats": 2},
+}
+SIDE_BY_SIDE = [("grid", 2), ("random", 2), ("qmc", 2), ("halving", 2)]
 
 
-def test_a_stopped_sweep_says_whether_trials_have_checkpoints(tmp_path: Path) -> None:
-    driver = object.__new__(_Sweep)
-    driver.folder = sweep_folder(tmp_path, "mine")
-    told = "the GCS ended; no trial has a checkpoint yet; to continue: repeat the command"
-    assert str(driver._stopped("the GCS ended")).startswith(told)
-    checkpoints = checkpoint_folder(driver.folder, "trial-0000")
-    checkpoints.mkdir(parents=True)
-    (checkpoints / "last.pt").touch()
-    told = "stopped by SIGINT; checkpoints are kept; to continue: repeat the command"
-    assert str(driver._stopped("SIGINT")).startswith(told)
+class At:
+    """A point of the simulation: raises Killed at the call of this number, from 0."""
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+
+    def __call__(self) -> None:
+        self.left -= 1
+        if self.left == -1:
+            raise Killed
 
 
-def test_a_job_s_user_is_told_of_commands_that_they_have(
-    root: Path, spec_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`submit` has no option --resume, so its messages must not name it."""
-    sweep_folder(root, "mine").mkdir(parents=True)
-    (sweep_folder(root, "mine") / "spec.yaml").touch()
-    line = "to continue it: repeat the command with --name mine --resume; for a new one"
-    with pytest.raises(SweepError, match=line):
-        sweep(spec_file(), root, name="mine")
-    monkeypatch.setenv(VERSIONS_VARIABLE, "{}")
-    with pytest.raises(SweepError, match="repeat `mtcon-ray submit` with --name mine; for a new"):
-        sweep(spec_file(), root, name="mine")
+def folder_of(tmp_path: Path, name: str) -> Path:
+    return sweep_folder(tmp_path / name, "s-1")
 
 
-@pytest.mark.usefixtures("no_ray")
 @pytest.mark.parametrize(
-    ("place", "error"), [("_tune", KeyboardInterrupt), ("_finish", ZeroDivisionError)]
+    ("search", "most"), [*((name, 1) for name in SEARCHES), *SIDE_BY_SIDE]
 )
-def test_an_end_by_a_second_signal_or_an_error_is_told_to_mlflow(
-    root: Path,
-    spec_file: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
-    place: str,
-    error: type[BaseException],
+def test_a_driver_killed_at_random_moments_ends_as_an_undisturbed_driver(
+    search: str, most: int, tmp_path: Path
 ) -> None:
-    """Else its runs would be RUNNING there, and the sender would go on beside the next one."""
-    calls: list[str] = []
-    monkeypatch.setattr(Lifecycle, "stop", lambda self: calls.append("stop"))
-    monkeypatch.setattr(
-        Lifecycle, "close", lambda self, *, stopped: calls.append(f"close, {stopped=}")
-    )
-    monkeypatch.setattr(_Sweep, "_tune", lambda self: None)
-    monkeypatch.setattr(_Sweep, place, Mock(side_effect=error))
-    with pytest.raises(error):
-        sweep(spec_file(tracking={"offline": True}), root)
-    assert calls == ["stop", "close, stopped=True"]
+    spec = some_spec(**SEARCHES[search])
+    whole = Simulation(folder_of(tmp_path, "whole"), spec, most=most)
+    expected = outcomes(whole.run())
+    random, num_kills = Random(search), 0
+    cut = Simulation(folder_of(tmp_path, "cut"), spec, most=most, save_every=2)
+    while True:
+        cut.at_point = At(random.randrange(1, 30))
+        try:
+            results = cut.run()
+            break
+        except Killed:
+            num_kills += 1
+            cut.kill()
+    assert num_kills >= 3
+    assert outcomes(results) == expected
+    assert not results.lost
 
 
-def test_a_killed_sweep_is_resumed_with_nothing_lost_and_nothing_twice(
-    tmp_path: Path, root: Path, spec_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+def test_a_start_and_an_end_are_recorded_before_they_take_effect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = spec_file(train={"epochs": 12, "batch_size": 32})
-    folder = sweep_folder(root, "cut")
-    first = command(path, root)
-    wait_for(lambda: _under_way(folder), "one trial done and another begun", first)
-    os.killpg(first.pid, signal.SIGKILL)
-    first.communicate()
-    finished = [t.name for t in load_sweep(folder).trials if t.status == "FINISHED"]
-    stamps = {n: (folder / "checkpoints" / n / "model.pt").stat().st_mtime_ns for n in finished}
-    assert finished
-    with monkeypatch.context() as other_data:
-        other_data.setattr("mtcon_ray.data.sources.synthetic.VERSION", 0)
-        with pytest.raises(SweepError, match=r"'cut' cannot be resumed: its images, labels"):
-            sweep(path, root, name="cut", resume=True)
+    """The driver is killed before and after each write and each removal."""
+    spec = some_spec(2, num_trials=2, scheduler=ASHA)
+    expected = outcomes(Simulation(folder_of(tmp_path, "whole"), spec).run())
+    point, removed = At(-1), list[str]()
+    write, discard = EventLog._write, record_module.discard_resume_state
 
-    # By its name alone: the spec is recorded in the sweep's folder.
-    second = subprocess.run(
-        [sys.executable, "-m", "mtcon_ray", "resume", "cut"],
-        env={**os.environ, "MTCON_RAY_ROOT": str(root)}, capture_output=True, text=True,
-        timeout=PATIENCE_SECONDS,
+    def written(log: EventLog, lines: list[str], *, sync: bool) -> None:
+        point()
+        write(log, lines, sync=sync)
+        point()
+
+    def discarded(folder: Path) -> None:
+        point()
+        log = event_file(folder.parents[1]).read_text().splitlines()
+        ends = [text for text in log if '"end"' in text and folder.name in text]
+        assert ends, "the end is in the log before the resume state is removed"
+        removed.append(folder.name)
+        discard(folder)
+        point()
+
+    monkeypatch.setattr(EventLog, "_write", written)
+    monkeypatch.setattr(record_module, "discard_resume_state", discarded)
+    for number in range(200):
+        simulation = Simulation(folder_of(tmp_path, f"kill-{number}"), spec)
+        point = simulation.at_point = At(number)
+        try:
+            simulation.run()
+            break
+        except Killed:
+            simulation.kill()
+        point = simulation.at_point = At(-1)
+        assert outcomes(simulation.run()) == expected
+    assert number > 20
+    assert {"trial-0000", "trial-0001"} <= set(removed)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_log_cut_at_any_byte_after_the_start_of_a_trial_loses_nothing(
+    seed: int, tmp_path: Path
+) -> None:
+    """Whether the checkpoint is older or newer than the log."""
+    random, spec = Random(seed), some_spec(8)
+    expected = outcomes(Simulation(folder_of(tmp_path, "whole"), spec).run())
+    cut = Simulation(
+        folder_of(tmp_path, "cut"), spec, save_every=random.randrange(1, 5),
+        at_point=At(random.randrange(40, 100)),
     )  # fmt: skip
-    printed = second.stdout
-    assert second.returncode == 0, printed + second.stderr
-    assert "preparing: connecting to Ray\n" in printed
-    assert "warning: val/accuracy must have a standard error of at most" in printed
-    assert "trial-0000 restored, finished at epoch 12/12, val/accuracy 0." in printed
-    assert re.search(r"restored, interrupted at epoch \d+/12, .*: temperature=0\.1\n", printed)
-    results = load_sweep(folder)
-    assert [t.status for t in results.trials] == ["FINISHED"] * 3
-    assert results.spec.search.scheduler == NoScheduler.Spec(), "the default, written out"
-    seen = logged(root, folder)
-    for trial in results.trials:
-        assert epochs_of(folder, trial.name) == list(range(1, 13))
-        assert sorted(seen["steps"][trial.name]) == list(range(1, 13))
-    for name, stamp in stamps.items():
-        assert (folder / "checkpoints" / name / "model.pt").stat().st_mtime_ns == stamp
-    assert set(seen["statuses"].values()) == {"FINISHED"}
-
-    spec, store = load_spec(path), cache_folder(root)
-    dataset = open_dataset(spec.data, view_size=spec.views.size, store=store)
-    trial = next(t for t in results.trials if t.name not in finished)  # the one that was cut
-    uncut = Trainer(spec.trial(trial.params), dataset, tmp_path / trial.name, device=CPU)
-    reports = [(progress.epoch, progress.metrics) for progress in uncut]
-    reports[-1] = (12, {**reports[-1][1], **uncut.report()})
-    assert _comparable(trial.reports) == _comparable(reports)
+    with pytest.raises(Killed):
+        cut.run()
+    cut.kill()
+    log = event_file(cut.folder)
+    data = log.read_bytes()
+    begin = data.rfind(b'"kind": "start"')
+    first = data.index(b"\n", begin) + 1
+    log.write_bytes(data[: random.randrange(first, len(data) + 1)])
+    cut.at_point = At(-1)
+    results = cut.run()
+    assert outcomes(results) == expected
+    assert not results.lost
 
 
-def _under_way(folder: Path) -> bool:
-    """Returns True if one trial is finished and another one has reported two epochs."""
-    if not (folder / "spec.yaml").exists():
-        return False
-    trials = load_sweep(folder).trials
-    running = [t for t in trials if t.status == "RUNNING" and t.last_epoch >= 2]
-    return bool(running) and any(t.status == "FINISHED" for t in trials)
+def test_a_lost_process_is_tried_again_as_often_as_the_spec_says(tmp_path: Path) -> None:
+    simulation = Simulation(folder_of(tmp_path, "a"), some_spec(max_failures=2))
+    driver = simulation.driver()
+    driver.begin()
+    for _ in range(3):
+        task = driver.next()
+        assert task is not None
+        assert task.trial == "trial-0000"
+        driver.lost(task.trial, "its node was lost")
+    trial = driver.record.trials["trial-0000"]
+    assert trial.status is Status.FAILED
+    assert trial.reason is not None
+    assert trial.reason.startswith("its node was lost (log: ")
+    following = driver.next()
+    assert following is not None
+    assert following.trial == "trial-0001"
+    # Each start of the sweep has its own count.
+    again = simulation.driver()
+    again.begin(retry_failed=True)
+    task = again.next()
+    assert task is not None
+    again.lost(task.trial, "again")
+    assert again.record.trials[task.trial].is_open
 
 
-def _comparable(reports: Any) -> list[tuple[int, dict[str, float]]]:
-    loads = ("images_per_second", "system/")
-    return [(e, {k: v for k, v in m.items() if not k.startswith(loads)}) for e, m in reports]
+def test_an_early_stop_that_a_kill_left_undone_is_done_by_the_resume(tmp_path: Path) -> None:
+    spec = some_spec(num_trials=3, scheduler=ASHA)
+    simulation = Simulation(folder_of(tmp_path, "a"), spec, most=3)
+    driver = simulation.driver()
+    driver.begin()
+    tasks = [driver.next() for _ in range(3)]
+    assert all(tasks)
+    for number, score in enumerate((0.9, 0.8, 0.1)):
+        name = f"trial-{number:04d}"
+        trial = driver.record.trials[name]
+        # As a driver that is killed before it decides.
+        driver.record.report(trial, [line(name, 1, score), line(name, 2, score)])
+    resumed = simulation.driver()
+    resumed.begin()
+    states = [trial.status for trial in resumed.trials]
+    assert states == [Status.RUNNING, Status.PRUNED, Status.PRUNED]
 
 
-@pytest.mark.soak
-def test_a_signal_marks_checkpoints_and_can_be_resumed(
-    root: Path, spec_file: Callable[..., Path]
-) -> None:
-    path = spec_file(train={"epochs": 30, "batch_size": 32, "checkpoint_seconds": 0})
-    folder = sweep_folder(root, "cut")
-    process = command(path, root)
-    wait_for((folder / "checkpoints/trial-0000/last.pt").exists, "checkpoint", process)
-    os.kill(process.pid, signal.SIGINT)
-    printed = process.communicate(timeout=PATIENCE_SECONDS)[0]
-    assert process.returncode == 130, printed
-    assert "--name cut --resume" in printed
-    assert "Traceback" not in printed
-    statuses = {t.status for t in load_sweep(folder).trials}
-    assert "INTERRUPTED" in statuses
-    seen = logged(root, folder)
-    assert seen["parent"].info.status == "KILLED"
-    assert "RUNNING" not in seen["statuses"].values()
+def test_no_more_trials_at_a_time_than_asked_for_and_none_after_a_stop(tmp_path: Path) -> None:
+    driver = Simulation(folder_of(tmp_path, "a"), some_spec(), most=2).driver()
+    driver.begin()
+    first, second, third = (driver.next() for _ in range(3))
+    assert first is not None
+    assert second is not None
+    assert third is None
+    driver.halt("SIGTERM")
+    driver.ended(first.trial, Status.INTERRUPTED)
+    assert driver.next() is None
+    assert not driver.is_over
+    driver.ended(second.trial, Status.RUNNING)
+    assert driver.is_over
+    assert {trial.status for trial in driver.trials} == {Status.INTERRUPTED}
 
 
-@pytest.mark.parametrize("is_searched", [False, True])
-def test_weights_are_fetched_before_a_folder_is_made(
-    root: Path,
-    spec_file: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
-    is_searched: bool,
-) -> None:
-    def offline(*_: object, **__: object) -> None:
-        raise URLError("no route to host")
-
-    monkeypatch.setenv("TORCH_HOME", str(root / "torch"))
-    monkeypatch.setattr("torch.hub.urlopen", offline)
-    weights = None if is_searched else "imagenet"
-    space = {"model.encoder.weights": {"grid": [None, "imagenet"]}} if is_searched else {}
-    path = spec_file(
-        model={"encoder": {"name": "resnet18", "weights": weights}},
-        search={**TINY["search"], "space": space},
-    )
-    with pytest.raises(SpecError, match="no route to host"):
-        sweep(path, root, name="mine")
-    assert not sweep_folder(root, "mine").exists()
+def test_reports_of_recorded_epochs_and_after_the_end_change_nothing(tmp_path: Path) -> None:
+    driver = Simulation(folder_of(tmp_path, "a"), some_spec(2)).driver()
+    driver.begin()
+    task = driver.next()
+    assert task is not None
+    name = task.trial
+    assert driver.reported(name, [line(name, 1, 0.5)])
+    before = event_file(driver.folder).read_bytes()
+    assert driver.reported(name, [line(name, 1, 0.7)])
+    assert event_file(driver.folder).read_bytes() == before
+    driver.reported(name, [line(name, 2, 0.6)], done=True)
+    driver.ended(name, Status.FINISHED)
+    before = event_file(driver.folder).read_bytes()
+    driver.reported(name, [line(name, 3, 0.9)])
+    assert event_file(driver.folder).read_bytes() == before
+    assert driver.record.trials[name].values == {1: 0.5, 2: 0.6}
 
 
-@pytest.mark.soak
-def test_a_sweep_that_has_ended_is_resumed_and_trains_nothing(
-    root: Path, spec_file: Callable[..., Path]
-) -> None:
-    ended = sweep(spec_file(), root)
-    again = sweep(spec_file(), root, name=ended.name, resume=True)
-    assert again.trials == ended.trials
-    assert again.winner == ended.winner
-    assert len(logged(root, ended.folder)["children"]) == 3
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_a_trial_that_fails_is_recorded_with_its_error_and_the_sweep_goes_on(
-    tmp_path: Path, root: Path, spec_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One trial diverges; another one has an unexpected error in each process that tries it."""
-    where, error = (
-        "run.step == 3 and run.spec.seed == 1 and run.spec.train.weight_decay == 1e-4",
-        "KeyError('kernel')",
-    )
-    monkeypatch.setenv("PYTHONPATH", failing_steps(tmp_path, where, error))
-    search = {
-        **TINY["search"],
-        "space": {"train.weight_decay": {"grid": [1.0, 1e-4]}},
-        "repeats": 2,
-    }
-    train = {**TINY["train"], "lr": 1000, "warmup_epochs": 0}
-    results = sweep(spec_file(search=search, train=train), root)
-    by_decay = {(t.params["train.weight_decay"], t.seed): t for t in results.trials}
-    assert set(by_decay) == {(1.0, 0), (1.0, 1), (1e-4, 0), (1e-4, 1)}
-    for seed in (0, 1):
-        assert by_decay[1.0, seed].status == "FAILED"
-        assert str(by_decay[1.0, seed].reason).startswith("Diverged: ")
-    assert by_decay[1e-4, 0].status == "FINISHED"
-    assert str(by_decay[1e-4, 1].reason).startswith("KeyError: 'kernel' (log: ")
-    study = open_study(results.folder / "study.journal", results.name)
-    failed = [t for t in named_trials(study) if t.state is TrialState.FAIL]
-    reasons = [t.reason for t in results.trials if t.status == "FAILED"]
-    assert [t.user_attrs[REASON] for t in failed] == reasons
+def test_a_failed_trial_is_trained_again_only_if_asked_for(tmp_path: Path) -> None:
+    simulation = Simulation(folder_of(tmp_path, "a"), some_spec(2, num_trials=1))
+    driver = simulation.driver()
+    driver.begin()
+    task = driver.next()
+    assert task is not None
+    driver.ended(task.trial, Status.FAILED, "Diverged: the loss is nan")
+    assert driver.is_over
+    assert not simulation.run().winner
+    results = simulation.run(retry_failed=True)
+    assert [trial.status for trial in results.trials] == [Status.FINISHED]
+    assert simulation.suggested == ["trial-0000"]

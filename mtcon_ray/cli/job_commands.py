@@ -17,7 +17,7 @@ from mtcon_ray.display.tables import Table
 from mtcon_ray.display.terminal import say
 from mtcon_ray.errors import SpecError, SweepError, nearest
 from mtcon_ray.records.recorded import load_recorded
-from mtcon_ray.records.results import was_submitted
+from mtcon_ray.records.results import was_begun_here, was_submitted
 from mtcon_ray.spec.run_spec import load_spec
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ def submit(
 def resume(name: str, overrides: tuple[str, ...], retry_failed: bool, root: Path) -> int:
     """Resume a sweep of this machine with its recorded spec.
 
+    A sweep or training that was begun without Ray continues without Ray.
     --set search.num_trials=N adds trials. `submit --name NAME` resumes a sweep of a cluster's job.
     With the URL of a mirrored sweep (storage.mirror), the sweep is downloaded to the root, unless
     it exists here, and continues here.
@@ -129,7 +130,8 @@ def resume(name: str, overrides: tuple[str, ...], retry_failed: bool, root: Path
     def load() -> tuple["RunSpec", Path, bool]:
         return load_recorded(folder / paths.SPEC_FILE, overrides), folder.parents[1], True
 
-    return run(load, folder.name, retry_failed=retry_failed)
+    here = was_begun_here(folder)
+    return run(load, folder.name, retry_failed=retry_failed, here=here)
 
 
 def list_jobs(address: str | None, *, as_json: bool) -> None:

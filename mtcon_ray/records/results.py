@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # The tag of a sweep begun by a job of `mtcon-ray submit`.
 JOB = "mtcon.job"
+# The tag with the executor that began a sweep: HERE without Ray.
+EXECUTOR, HERE = "mtcon.executor", "here"
 
 Report = tuple[int, dict[str, float]]
 
@@ -307,8 +309,17 @@ def objective_values(reports: Iterable[Report]) -> dict[int, float]:
 
 def was_submitted(folder: Path) -> bool:
     """Returns True for the folder of a sweep begun by a job of `mtcon-ray submit`."""
+    return JOB in _first_tags(folder)
+
+
+def was_begun_here(folder: Path) -> bool:
+    """Returns True for the folder of a sweep that was begun without Ray."""
+    return _first_tags(folder).get(EXECUTOR) == HERE
+
+
+def _first_tags(folder: Path) -> Mapping[str, str]:
     begun = first_event(paths.event_file(folder))
-    return begun is not None and JOB in begun.tags
+    return begun.tags if begun else {}
 
 
 def kept_files(folder: Path) -> list[Path]:

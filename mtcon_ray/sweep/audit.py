@@ -149,7 +149,8 @@ class Audit:
         # A kill before the report leaves a newer network. Workers of a distributed trial can leave
         # it too, as they train while Tune stops the trial.
         late = self.spec.resources.worker_range[1] > 1 and trial.status is Status.PRUNED
-        is_newer = written > (epoch or 0) and (late or not trial.status.is_final)
+        most = max(values, default=0) + self.spec.evaluate.every if late else math.inf
+        is_newer = most >= written > (epoch or 0) and (late or not trial.status.is_final)
         has_state = any((path.parent / name).exists() for name in (LAST_FILE, PREVIOUS_FILE))
         if is_newer and not trial.status.is_final and not has_state:
             last = f"the event log ends at epoch {trial.last_epoch}"

@@ -17,6 +17,7 @@ from ray.util.placement_group import (
 )
 
 from mtcon_ray.base.paths import train_folder
+from mtcon_ray.base.status import Status
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.display.presentation import one_line
 from mtcon_ray.sweep.checkpoint_requests import heed_sigterm
@@ -132,9 +133,9 @@ def _ending_of(error: Exception) -> dict[str, Any]:
         reason = "; ".join(named[:SHOWN_WORKERS])
         if (others := len(named) - SHOWN_WORKERS) > 0:
             reason += f"; and {others} more"
-    else:
-        reason = _line(getattr(error, "controller_failure", error))
-    return {"lost": reason, "done": True}
+        return {"lost": reason, "done": True}
+    reason = _line(getattr(error, "controller_failure", error))
+    return {"outcome": Status.FAILED, "reason": reason, "done": True}
 
 
 def _line(error: Exception) -> str:

@@ -38,7 +38,7 @@ from mtcon_ray.plan.local import choose_device, this_machine
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.records.folder import choose_folder, claimed
 from mtcon_ray.records.recorded import load_recorded, write_beginnings
-from mtcon_ray.records.results import JOB, SweepResults, load_sweep, trial_status
+from mtcon_ray.records.results import EXECUTOR, HERE, JOB, SweepResults, load_sweep, trial_status
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, with_scheduler
 from mtcon_ray.sweep.driver import Driver, Task
 from mtcon_ray.sweep.here import run_here
@@ -87,7 +87,8 @@ def run_sweep(
         plan, dataset = prepare(spec, root, view, uri, callbacks, first)
         check_same_data(folder, dataset.fingerprint)
         job = {JOB: "true"} if in_job() else {}
-        tags = {**provenance(working_folder()), **data_tags(dataset), **job}
+        executor = {EXECUTOR: HERE if here else "ray"}
+        tags = {**provenance(working_folder()), **data_tags(dataset), **job, **executor}
         stack.enter_context(mirrored(folder, spec.storage.mirror, callbacks, resume=resume))
         if not here:
             callbacks.on_phase("connecting to Ray")

@@ -94,7 +94,7 @@ def check_same_data(folder: Path, fingerprint: str) -> None:
     Accepts a missing or empty event log, and writes nothing. Raises SweepError if the data differ.
     """
     begun = first_event(event_file(folder))
-    if begun is not None and begun.tags[FINGERPRINT] != fingerprint:
+    if begun is not None and begun.tags.get(FINGERPRINT, fingerprint) != fingerprint:
         raise SweepError(
             f"{folder.name!r} cannot be resumed: its images, labels or splits have changed since "
             "its start; restore them, or start again with another --name"

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,8 @@ import pytest
 from mtcon_ray.base.paths import (
     PLAN_FILE,
     SPEC_FILE,
-    parent_log,
-    runs_folder,
+    event_file,
     sweep_folder,
-    sweeps_folder,
 )
 from mtcon_ray.data.disk import partial_of
 from mtcon_ray.errors import SweepError
@@ -52,7 +49,7 @@ def begin(root: Path, spec: RunSpec, name: str) -> Path:
 
 
 def choose(root: Path, spec: RunSpec, name: str | None, resume: bool) -> Path:
-    return choose_folder(sweeps_folder(root), spec, name, resume, way_on=lambda n: f"resume {n}")
+    return choose_folder(root, spec, name, resume, way_on=lambda n: f"resume {n}")
 
 
 def test_without_a_name_the_next_number_is_taken(tmp_path: Path, spec: RunSpec) -> None:
@@ -68,39 +65,6 @@ def test_a_taken_name_is_refused_with_the_line_that_resumes(tmp_path: Path, spec
         choose(tmp_path, spec, "mine", False)
 
 
-@pytest.mark.parametrize("kind", ["sweeps", "runs"])
-def test_a_sweep_and_a_training_do_not_share_a_name(
-    tmp_path: Path, spec: RunSpec, kind: str
-) -> None:
-    """Each command would mean one of them, and `clean` would remove it."""
-    other = "runs" if kind == "sweeps" else "sweeps"
-    with claimed(tmp_path / other / "mine"):
-        write_beginnings(tmp_path / other / "mine", spec, plan_of(spec, tmp_path, VIEW))
-    with pytest.raises(
-        SweepError, match=f"/{other}/mine exists already, .* must have different names"
-    ):
-        choose_folder(tmp_path / kind, spec, "mine", False, way_on=str)
-    shutil.copytree(tmp_path / other / "mine", tmp_path / other / "shoes-1")
-    assert choose_folder(tmp_path / kind, spec, None, False, way_on=str).name == "shoes-2"
-    shutil.copytree(tmp_path / other / "mine", tmp_path / kind / "mine")
-    resumed = choose_folder(tmp_path / kind, spec, "mine", True, way_on=str)
-    assert resumed == tmp_path / kind / "mine", "both were there before"
-
-
-def test_a_name_is_taken_once_a_driver_holds_it(tmp_path: Path, spec: RunSpec) -> None:
-    """Both starts have chosen the name before either folder is there."""
-    mine, other = tmp_path / "sweeps" / "mine", tmp_path / "runs" / "mine"
-    with claimed(other):
-        with pytest.raises(SweepError, match="/runs/mine exists already"), claimed(mine):
-            pytest.fail("both have the name")
-        assert not mine.exists()
-    (other / "log").mkdir(parents=True)
-    (other / "lock").touch()
-    assert choose(tmp_path, spec, "mine", False) == mine, "a killed start has left the other one"
-    with claimed(mine):
-        pass
-
-
 def test_a_resume_finds_its_sweep(tmp_path: Path, spec: RunSpec) -> None:
     folder = begin(tmp_path, spec, "shoes-7")
     assert choose(tmp_path, spec, "shoes-7", True) == folder
@@ -109,26 +73,16 @@ def test_a_resume_finds_its_sweep(tmp_path: Path, spec: RunSpec) -> None:
         choose(tmp_path, spec, "shoes-8", True)
 
 
-@pytest.mark.parametrize(
-    ("kind", "tag", "of"),
-    [("sweep", "mtcon.sweep", sweeps_folder), ("run", "mtcon.run", runs_folder)],
-)
-def test_a_copy_under_another_name_is_not_resumed(
-    tmp_path: Path, spec: RunSpec, kind: str, tag: str, of: Callable[[Path], Path]
-) -> None:
+def test_a_copy_under_another_name_is_not_resumed(tmp_path: Path, spec: RunSpec) -> None:
     """Both would write to the same runs in MLflow."""
-    of(tmp_path).mkdir(exist_ok=True, parents=True)
-    folder = begin(tmp_path, spec, "mine").rename(of(tmp_path) / "first")
-
-    def resume(name: str) -> Path:
-        return choose_folder(of(tmp_path), spec, name, True, way_on=str)
-
-    assert resume("first") == folder, "without an event it has no runs yet"
-    EventLog(parent_log(folder)).append(Started(params={}, tags={tag: "first"}))
-    assert resume("first") == folder
+    folder = begin(tmp_path, spec, "first")
+    assert choose(tmp_path, spec, "first", True) == folder, "without an event it has no runs yet"
+    start = Started(params={}, tags={"mtcon.sweep": "first"})
+    EventLog(event_file(folder)).append(start)
+    assert choose(tmp_path, spec, "first", True) == folder
     shutil.copytree(folder, folder.with_name("copy"))
-    with pytest.raises(SweepError, match=rf"^{kind} 'copy' was begun as 'first'"):
-        resume("copy")
+    with pytest.raises(SweepError, match=r"^sweep 'copy' was begun as 'first'"):
+        choose(tmp_path, spec, "copy", True)
 
 
 def test_a_resume_refuses_accuracies_that_were_measured_otherwise(
@@ -206,13 +160,13 @@ def test_records_without_a_spec_are_neither_removed_nor_continued(
     """The records may be all that is left of a sweep, so they must be kept."""
     folder = sweep_folder(tmp_path, "mine")
     folder.mkdir(parents=True)
-    (folder / "study.journal").touch()
+    (folder / "events.jsonl").touch()
     for resume in (False, True):
-        with pytest.raises(SweepError, match=r"no spec\.yaml; .* `mtcon-ray clean sweeps/mine "):
+        with pytest.raises(SweepError, match=r"no spec\.yaml; .* `mtcon-ray clean mine "):
             choose(tmp_path, spec, "mine", resume)
     with pytest.raises(ZeroDivisionError), claimed(folder):
         raise ZeroDivisionError
-    assert (folder / "study.journal").exists()
+    assert (folder / "events.jsonl").exists()
 
 
 def test_a_folder_without_a_spec_is_no_sweep(tmp_path: Path, spec: RunSpec) -> None:

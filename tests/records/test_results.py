@@ -1,20 +1,30 @@
-"""Tests of results, which are read from event logs; only a trial with its full budget can win."""
+"""Results, read from the event log; only a trial with its full budget can win."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from mtcon_ray.errors import SweepError
 from mtcon_ray.records.event_log import EventLog
-from mtcon_ray.records.events import Ended, Reopened, Reported, Started
+from mtcon_ray.records.events import Ended, Event, Reopened, Reported, Started
 from mtcon_ray.records.results import SweepResults, TrialResult, load_sweep
 from tests.recorded import plan_with
 
 EPOCHS = 3
 PRUNED = {"mtcon.pruned": "true"}
 INTERRUPTED = {"mtcon.interrupted": "true"}
+
+
+class TrialLog:
+    """The events of one trial in a sweep's event log."""
+
+    def __init__(self, folder: Path, name: str = "trial-0000") -> None:
+        self.log, self.name = EventLog(folder / "events.jsonl"), name
+
+    def append(self, event: Event) -> None:
+        self.log.append(replace(event, trial=self.name))
 
 
 class Folder:
@@ -35,10 +45,10 @@ class Folder:
         temperature: float = 0.1,
         seed: int = 0,
         tags: dict[str, str] | None = None,
-    ) -> EventLog:
+    ) -> TrialLog:
         name = f"trial-{self.count:04d}"
         self.count += 1
-        spool = EventLog(self.path / "spool" / f"{name}.jsonl")
+        spool = TrialLog(self.path, name)
         start = {"mtcon.trial": name, "mtcon.epochs": str(EPOCHS), "mtcon.seed": str(seed)}
         spool.append(Started(params={"method.temperature": temperature}, tags=start))
         for epoch, value in enumerate(values, start=1):
@@ -62,7 +72,7 @@ def folder(tmp_path: Path) -> Folder:
 def test_a_searched_list_is_read_as_a_list(folder: Folder) -> None:
     space = "{views.crop_scale: {grid: [[0.2, 1.0], [0.5, 1.0]]}}"
     (folder.path / "spec.yaml").write_text(f"name: shoes\nsearch: {{space: {space}}}\n")
-    spool = EventLog(folder.path / "spool" / "trial-0000.jsonl")
+    spool = TrialLog(folder.path)
     tags = {"mtcon.epochs": "3", "mtcon.seed": "0"}
     spool.append(Started(params={"views.crop_scale": "[0.5, 1.0]"}, tags=tags))
     assert folder.last().params == {"views.crop_scale": [0.5, 1.0]}
@@ -112,48 +122,14 @@ def test_value_is_the_last_probe_and_finite(folder: Folder) -> None:
     assert not folder.last().full_budget
 
 
-def test_the_time_at_a_rung_and_after_the_end_is_not_counted(
-    folder: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Trained in seconds 10 to 13 and 50 to 54, in two legs."""
-    times = [10.0, 12.0, 13.0, 50.0, 54.0, 70.0]
-    walls, steady = iter(times), iter(times)
-    clock = SimpleNamespace(
-        time_ns=lambda: int(next(walls)) * 10**9, monotonic=lambda: next(steady)
-    )
-    monkeypatch.setattr("mtcon_ray.records.event_log.time", clock)
-    spool = EventLog(folder.path / "spool" / "trial-0000.jsonl")
-    tags = {"mtcon.epochs": "3", "mtcon.seed": "0"}
-    spool.append(Started(params={}, tags=tags))
-    for epoch in (1, 2, 3):
+def test_the_time_of_a_trial_is_the_sum_of_its_epochs(folder: Folder) -> None:
+    """Without the time at a rung and after the end."""
+    spool = folder.trial([], None)
+    for epoch, seconds in ((1, 2.0), (2, 1.5), (3, 4.0)):
         if epoch == 3:
             spool.append(Reopened())
-        spool.append(Reported(epoch=epoch, metrics={"loss": 1.0}))
-    spool.append(Ended(status="FINISHED", tags={}))
-    assert folder.last().seconds == 3 + 4
-
-
-@pytest.mark.parametrize("jump", [-3600, 3600])
-def test_a_clock_that_is_set_changes_no_duration(
-    folder: Folder, monkeypatch: pytest.MonkeyPatch, jump: int
-) -> None:
-    """Between two epochs; `search.max_device_hours` counts these durations at a resume."""
-    clock = SimpleNamespace(now=100.0, shift=0)
-    times = SimpleNamespace(
-        time_ns=lambda: int(clock.now + clock.shift) * 10**9, monotonic=lambda: clock.now
-    )
-    monkeypatch.setattr("mtcon_ray.records.event_log.time", times)
-    path = folder.path / "spool" / "trial-0000.jsonl"
-    EventLog(path).append(Started(params={}, tags={"mtcon.epochs": "4", "mtcon.seed": "0"}))
-    training = EventLog(path)
-    for epoch in (1, 2, 3, 4):
-        clock.now += 5
-        clock.shift = jump if epoch > 2 else 0
-        training.append(Reported(epoch=epoch, metrics={"loss": 1.0}))
-    EventLog(path).append(Ended(status="FINISHED", tags={}))
-    written = [event.time_ms for event in EventLog.read(path)]
-    assert written == sorted(written), "else MLflow shows a negative duration"
-    assert folder.last().seconds == 4 * 5
+        spool.append(Reported(epoch=epoch, metrics={"loss": 1.0}, seconds=seconds))
+    assert folder.last().seconds == 7.5
 
 
 def test_ranked_best_first(folder: Folder) -> None:
@@ -221,8 +197,6 @@ def test_a_sweep_that_has_just_begun(tmp_path: Path) -> None:
     """The sweep has no plan, and one trial whose first line is incomplete."""
     folder = Folder(tmp_path / "new")
     (folder.path / "plan.json").unlink()
-    spools = folder.path / "spool"
-    spools.mkdir()
-    (spools / "trial-0000.jsonl").write_text('{"seq": 0, "ki')
+    (folder.path / "events.jsonl").write_text('{"kind": "st')
     results = folder.load()
     assert (results.plan, results.trials, results.winner) == (None, (), None)

@@ -12,7 +12,7 @@ from mtcon_ray.base.safe_yaml import dump_yaml
 from mtcon_ray.base.status import Status
 from mtcon_ray.records.events import Reported
 from mtcon_ray.records.results import SweepResults, load_sweep
-from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec, with_scheduler
+from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec, with_scheduler, with_values
 from mtcon_ray.sweep.driver import Driver, Task
 from mtcon_ray.sweep.record import SweepRecord
 
@@ -25,16 +25,17 @@ def no_end() -> None:
     """Lets the driver live on."""
 
 
-def some_spec(epochs: int = 4, **search: Any) -> RunSpec:
+def some_spec(epochs: int = 4, changes: dict[str, Any] | None = None, **search: Any) -> RunSpec:
     """Returns a spec that searches the temperature, by default a grid of four values."""
     found = {"space": {"method.temperature": {"grid": [0.1, 0.2, 0.3, 0.4]}}, "sampler": "grid"}
     raw = {"name": "s", "train": {"epochs": epochs}, "search": {**found, **search}}
-    return with_scheduler(parse_spec(raw))
+    return with_scheduler(with_values(parse_spec(raw), changes or {}))
 
 
 def value(params: dict[str, Any], epoch: int) -> float:
     """Returns an objective that rises with the epochs and has its best temperature at 0.25."""
-    return 0.9 - abs(params.get("method.temperature", 0.25) - 0.25) - 0.5 / (epoch + 1)
+    temperature = float(params.get("method.temperature", 0.25))
+    return 0.9 - abs(temperature - 0.25) - 0.5 / (epoch + 1)
 
 
 class Simulation:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.event_log import read_events
 from mtcon_ray.records.events import Reported
 from tests.waiting import wait_until
 
@@ -41,8 +41,8 @@ def wait_for(ready: Callable[[], bool], what: str, process: subprocess.Popen[str
 
 
 def epochs_of(folder: Path, trial: str) -> list[int]:
-    events = EventLog.read(folder / "spool" / f"{trial}.jsonl")
-    return [e.epoch for e in events if isinstance(e, Reported)]
+    events = read_events(folder / "events.jsonl")
+    return [e.epoch for e in events if isinstance(e, Reported) and e.trial == trial]
 
 
 def logged(root: Path, folder: Path) -> dict[str, Any]:

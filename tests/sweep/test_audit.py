@@ -1,6 +1,7 @@
 """Audit of a sweep's records: each kind of damage is found, and repaired where that is possible."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,29 +9,17 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
-from optuna.trial import TrialState
 
-from mtcon_ray.base.metrics import MEAN_ACCURACY
-from mtcon_ray.base.paths import checkpoint_folder, journal_file, parent_log, trial_log
+from mtcon_ray.base.paths import checkpoint_folder, event_file
+from mtcon_ray.base.status import Status
 from mtcon_ray.cli.main import program
 from mtcon_ray.data.checksums import write_checksums
-from mtcon_ray.records.event_log import EventLog
-from mtcon_ray.records.events import Artifact, Ended, Reported, Started
-from mtcon_ray.spec.run_spec import dump_spec, parse_spec
-from mtcon_ray.sweep.audit import (
-    CUT,
-    ENDED,
-    REMOVED,
-    SENT,
-    SETTLED,
-    Audit,
-    Finding,
-    what_is_lost,
-)
-from mtcon_ray.sweep.study import open_study
-from mtcon_ray.tracking.provenance import CACHE, FINGERPRINT
+from mtcon_ray.errors import SweepError
+from mtcon_ray.spec.run_spec import parse_spec
+from mtcon_ray.sweep.audit import CUT, REMOVED, SENT, Audit, Finding
+from mtcon_ray.tracking.provenance import CACHE
 from mtcon_ray.training import checkpoint
-from tests.sweep.written_sweep import DATA, give, save_model, value, write_sweep
+from tests.sweep.written_sweep import DATA, record_of, save_model, value, write_sweep
 
 
 @pytest.fixture
@@ -55,30 +44,33 @@ def lines(path: Path) -> list[str]:
     return path.read_text().splitlines(keepends=True)
 
 
-def without_line(folder: Path, number: int) -> None:
-    path = trial_log(folder, "trial-0000")
-    kept = lines(path)
-    del kept[number]
+def without(folder: Path, *parts: str) -> None:
+    """Removes the lines of the log with all these parts."""
+    path = event_file(folder)
+    kept = [line for line in lines(path) if not all(part in line for part in parts)]
+    assert len(kept) < len(lines(path))
     path.write_text("".join(kept))
 
 
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes() + b'{"seq": 9, "ki')
+def cut(folder: Path) -> None:
+    path = event_file(folder)
+    path.write_bytes(path.read_bytes() + b'{"kind": "rep')
 
 
-def shortened(folder: Path) -> None:
-    """The log of the finished trial ends after its second epoch, with its end."""
-    path = trial_log(folder, "trial-0000")
-    kept = [line for line in lines(path) if '"epoch": 3' not in line]
-    events = [json.loads(line) | {"seq": seq} for seq, line in enumerate(kept)]
-    path.write_text("".join(json.dumps(event) + "\n" for event in events))
+def cut_into_ended_trial(folder: Path) -> None:
+    """The log ends after the second epoch of the trial that has finished."""
+    path = event_file(folder)
+    text = path.read_text()
+    path.write_text(text[: text.index("\n", text.index('"epoch": 2')) + 1])
+    for number in (1, 2):
+        shutil.rmtree(checkpoint_folder(folder, f"trial-000{number}"))
 
 
 def replaced(folder: Path, old: str, new: str) -> None:
-    path = trial_log(folder, "trial-0000")
+    path = event_file(folder)
     text = path.read_text()
     assert old in text
-    path.write_text(text.replace(old, new))
+    path.write_text(text.replace(old, new, 1))
 
 
 def flipped(folder: Path, name: str) -> None:
@@ -112,65 +104,34 @@ def no_checkpoint(folder: Path) -> None:
     (folder / "checkpoints" / "trial-0002" / "last.pt").write_bytes(b"PK")
 
 
-def journal_behind(folder: Path) -> None:
-    """The journal has lost the end of the trial that has finished."""
-    path = journal_file(folder)
-    complete = TrialState.COMPLETE.value
-    kept = [line for line in lines(path) if json.loads(line).get("state") != complete]
-    path.write_text("".join(kept))
-
-
-def log_behind(folder: Path) -> None:
-    path = trial_log(folder, "trial-0001")
-    path.write_text("".join(lines(path)[:-1]))
-
-
 def changed_images(folder: Path) -> None:
     """The sweep was begun with the cache `abc`, in which one bit has changed."""
     images = folder.parents[1] / "store" / "abc" / "images.npy"
     images.parent.mkdir(parents=True)
     images.write_bytes(bytes(9))
     write_checksums(images.parent)
-    path = parent_log(folder)
-    path.write_text(path.read_text().replace(DATA, f'{DATA}", "{CACHE}": "abc'))
+    path = event_file(folder)
+    path.write_text(path.read_text().replace(DATA, f'{DATA}", "{CACHE}": "abc', 1))
     assert found(folder) == []
     images.write_bytes(bytes(8) + b"\1")
 
 
+FIRST = '"trial-0000"'
 DAMAGES: dict[str, tuple[Callable[[Path], Any], str, str, str | None]] = {
-    "cut log": (
-        lambda folder: cut(trial_log(folder, "trial-0000")),
-        "spool/trial-0000.jsonl", "last line is cut", CUT,
-    ),
-    "cut journal": (
-        lambda folder: cut(journal_file(folder)), "study.journal", "last line is cut", CUT,
-    ),
-    "no log": (
-        lambda folder: trial_log(folder, "trial-0000").unlink(),
-        "spool/trial-0000.jsonl", "missing: its metrics are lost", None,
-    ),
-    "no start": (
-        lambda folder: without_line(folder, 0),
-        "spool/trial-0000.jsonl", "its beginning is missing", None,
+    "cut log": (cut, "events.jsonl", "last line is cut", CUT),
+    "no events of a trial": (
+        lambda folder: without(folder, FIRST), "events.jsonl", "trial-0000: its events are", None,
     ),
     "no epoch": (
-        lambda folder: without_line(folder, 2), "spool/trial-0000.jsonl", "are lost: 2", None,
+        lambda folder: without(folder, FIRST, '"epoch": 2'), "events.jsonl", "are lost: 2", None,
     ),
-    "gap": (
-        lambda folder: without_line(folder, 2), "spool/trial-0000.jsonl", "without gaps", None,
+    "shortened": (
+        lambda folder: without(folder, FIRST, '"epoch": 3'),
+        "events.jsonl", "finished with 2 of 3 epochs", None,
     ),
-    "damaged line": (
-        lambda folder: trial_log(folder, "trial-0000").write_text("{}\n"),
-        "spool/trial-0000.jsonl", "it is damaged: ", None,
-    ),
-    "shortened": (shortened, "spool/trial-0000.jsonl", "finished with 2 of 3 epochs", None),
-    "no budget": (
-        lambda folder: replaced(folder, '"mtcon.epochs"', '"x"'),
-        "spool/trial-0000.jsonl", "lacks the epochs or the seed", None,
-    ),
-    "damaged journal": (
-        lambda folder: journal_file(folder).write_text("no\n" + journal_file(folder).read_text()),
-        "study.journal", "it is damaged: ", None,
+    "cut into an ended trial": (
+        cut_into_ended_trial, "checkpoints/trial-0000/model.pt",
+        "it is of epoch 3, but the event log ends at epoch 2: events are lost", None,
     ),
     "value of another kind": (
         lambda folder: foreign(folder, value={}),
@@ -180,38 +141,6 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str, str, str | None]] = {
         lambda folder: foreign(folder, spec="[1]"),
         "checkpoints/trial-0000/model.pt", "not written by this program: its spec is a list", None,
     ),
-    "no journal": (
-        lambda folder: journal_file(folder).unlink(),
-        "study.journal", "it lacks trial-0000", None,
-    ),
-    "twice": (
-        lambda folder: give(folder, "trial-0000"),
-        "study.journal", "trial-0000 occurs twice", None,
-    ),
-    "configuration twice": (
-        lambda folder: give(folder, "trial-0003"),
-        "study.journal", "configuration 0, repeat 0 occurs 2 times", None,
-    ),
-    "other end": (
-        lambda folder: replaced(folder, '"status": "FINISHED"', '"status": "FAILED"'),
-        "study.journal", "is complete here and failed in its event log", None,
-    ),
-    "other value": (
-        lambda folder: replaced(folder, f"{value(0, 3)}", "0.5"),
-        "study.journal", "has value 0.03 here and 0.5 in its event log", None,
-    ),
-    "other epoch's value": (
-        lambda folder: replaced(folder, f"{value(0, 3)}", "0.5"),
-        "study.journal", "has 0.0300 at epoch 3 here and 0.5000 in its event log", None,
-    ),
-    "other parameters": (
-        lambda folder: replaced(folder, '"train.lr": 0.1', '"train.lr": 0.7'),
-        "study.journal", "{'train.lr': 0.7} in its event log", None,
-    ),
-    "journal behind": (
-        journal_behind, "study.journal", "is running here and finished in its event log", SETTLED,
-    ),
-    "log behind": (log_behind, "study.journal", "is pruned here, but its event log has", ENDED),
     "no network": (
         lambda folder: (folder / "checkpoints" / "trial-0000" / "model.pt").unlink(),
         "checkpoints/trial-0000/model.pt", "the network is lost", None,
@@ -252,26 +181,25 @@ def test_each_damage_is_found_and_repaired_where_possible(
         assert found(folder) == []
 
 
-def test_a_repaired_study_has_the_value_of_the_event_log(folder: Path, uri: str) -> None:
-    journal_behind(folder)
-    Audit(folder).repair(found(folder), uri)
-    first = open_study(journal_file(folder), folder.name).get_trials()[0]
-    assert (first.state, first.value) == (TrialState.COMPLETE, value(0, 3))
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda folder: without(folder, FIRST, '"start"'), "trial-0000 begins with report instead"),
+        (lambda folder: event_file(folder).write_text("{}\n"), "is damaged: its line at byte 0"),
+        (lambda folder: replaced(folder, '"mtcon.epochs"', '"x"'), "lacks the epochs or the seed"),
+    ],
+)
+def test_a_log_that_cannot_be_read_is_an_error(
+    folder: Path, damage: Callable[[Path], Any], told: str
+) -> None:
+    damage(folder)
+    with pytest.raises(SweepError, match=told):
+        Audit(folder)
 
 
 def test_a_network_that_was_removed_on_purpose_is_not_missing(folder: Path) -> None:
     checkpoint.discard_network(checkpoint_folder(folder, "trial-0000"), "storage.keep: 1")
     assert found(folder) == []
-
-
-def test_a_resume_tells_what_stays_wrong(folder: Path) -> None:
-    assert what_is_lost(folder) == []
-    journal_behind(folder)
-    without_line(folder, 2)
-    assert what_is_lost(folder) == [
-        "spool/trial-0000.jsonl: its events are not numbered without gaps: lines are missing",
-        "spool/trial-0000.jsonl: the metrics of these epochs are lost: 2",
-    ]
 
 
 @pytest.mark.mlflow
@@ -292,12 +220,12 @@ def test_runs_in_mlflow_are_compared_and_sent_again(
     client.set_terminated(first, "FAILED")
     again = client.create_run(experiment.experiment_id, tags=runs["trial-0000"].data.tags)
     client.log_batch(second, metrics=[Metric("loss", 1.0, 5, 1)])
-    log = EventLog(trial_log(folder, "trial-0002"))
-    log.append(Ended(status="KILLED", tags={"mtcon.interrupted": "true"}))
+    record = record_of(folder)
+    record.end_trial(record.trials["trial-0002"], Status.INTERRUPTED, None)
     told = {(f.where, f.problem, f.repair) for f in found(folder, uri)}
     assert told == {
         ("MLflow, run trial-0000", "it occurs 2 times", SENT),
-        ("MLflow, run trial-0000", "it is FAILED here and FINISHED in its event log", SENT),
+        ("MLflow, run trial-0000", "it is FAILED here and FINISHED in the event log", SENT),
         ("MLflow, run trial-0001", "of the steps of loss 0 are missing, 1 doubled", None),
     }
     assert client.get_run(again.info.run_id).info.lifecycle_stage == "active"
@@ -322,23 +250,3 @@ def test_the_command_says_what_is_wrong_and_what_would_repair_it(folder: Path, r
     done = CliRunner().invoke(program, [*ask, "--repair"])
     assert done.exit_code == 0
     assert done.output == f"repaired: {line}\nshoes-1: all records agree\n"
-
-
-def test_a_single_training_is_audited_too(root: Path) -> None:
-    folder = root / "runs" / "one-1"
-    folder.mkdir(parents=True)
-    spec = parse_spec({"name": "one", "train": {"epochs": 1}}).trial({})
-    (folder / "spec.yaml").write_text(yaml.safe_dump(dump_spec(spec)))
-    log = EventLog(parent_log(folder))
-    tags = {FINGERPRINT: DATA, "mtcon.epochs": "1", "mtcon.seed": "0"}
-    log.append(Started(params={}, tags=tags))
-    log.append(Reported(epoch=1, metrics={"loss": 1.0, MEAN_ACCURACY: 0.5}))
-    save_model(folder, spec, 1, 0.5, "model.pt")
-    log.append(Artifact(path=str(folder / "model.pt"), to="checkpoints"))
-    log.append(Ended(status="FINISHED", tags={}))
-    assert found(folder) == []
-    checkpoint.save(folder / "last.pt", {"best": None})
-    (folder / "predictions.npz").write_bytes(b"no")
-    assert [f.where for f in found(folder)] == ["predictions.npz", "last.pt"]
-    Audit(folder).repair(found(folder), "")
-    assert [f.where for f in found(folder)] == ["predictions.npz"]

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from mtcon_ray.base.paths import event_file
 from mtcon_ray.cli.main import program
 from mtcon_ray.records.event_log import EventLog
 from mtcon_ray.records.events import Reported
@@ -38,7 +39,8 @@ def test_deleted_is_not_missing(root: Path, what: str, monkeypatch: pytest.Monke
         client.delete_run(run)
     else:
         client.delete_experiment(experiment)
-    EventLog(folder / "spool" / "trial-0001.jsonl").append(Reported(epoch=9, metrics={"loss": 1.0}))
+    report = Reported(trial="trial-0001", epoch=9, metrics={"loss": 1.0})
+    EventLog(event_file(folder)).append(report)
     for options in ((), ("--repair",)):
         told = command("audit", *options)
         (line,) = (line for line in told.output.splitlines() if line.startswith("MLflow"))
@@ -49,5 +51,5 @@ def test_deleted_is_not_missing(root: Path, what: str, monkeypatch: pytest.Monke
         client.restore_run(run)
     else:
         client.restore_experiment(experiment)
-    assert command("track-sync").output.endswith(" 0 left\n")
+    assert "repaired: MLflow, run trial-0001: " in command("audit", "--repair").output
     assert "MLflow" not in command("audit").output

@@ -50,6 +50,7 @@ class Signalled:
     last = None
     at_rung = False
     place: ClassVar[dict[str, str]] = {}
+    lines: ClassVar[list[str]] = []
 
     def __init__(self, *_: Any, should_stop: Callable[[], bool], **__: Any) -> None:
         self._should_stop = should_stop
@@ -68,7 +69,7 @@ class Signalled:
 def test_a_trial_whose_process_was_asked_to_end_starts_again(
     tmp_path: Path, sigterms: list[int]
 ) -> None:
-    """An interrupted trial would wait for the next driver; an error makes Tune start it again."""
+    """An interrupted trial would wait for the next driver; an error makes the driver give it out again."""
     spec = parse_spec({"name": "t", "data": {"kind": "synthetic"}})
     work = Assignment(name="trial-0000", spec=spec, sweep=tmp_path, root=tmp_path, places={})
     run = reports(
@@ -77,6 +78,6 @@ def test_a_trial_whose_process_was_asked_to_end_starts_again(
         device=torch.device("cpu"),
         make_run=cast(Any, Signalled),
     )
-    with pytest.raises(PreemptedError, match="SIGTERM"):
+    with heeding_sigterm(), pytest.raises(PreemptedError, match="SIGTERM"):
         next(run)
     assert sigterms == []

@@ -87,8 +87,7 @@ def test_an_error_on_one_rank_ends_its_group(tmp_path: Path) -> None:
 def test_an_error_of_ours_ends_the_trial_at_once(wrapped: bool, tmp_path: Path) -> None:
     full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "last.pt"))
     raised = UserExceptionWithTraceback(full, "") if wrapped else full
-    end, is_lost = _ending_of(WorkerGroupError("worker 1 failed", {0: KeyError("x"), 1: raised}))
-    assert not is_lost
+    end = _ending_of(WorkerGroupError("worker 1 failed", {0: KeyError("x"), 1: raised}))
     assert end["outcome"] is Status.INTERRUPTED
     assert str(tmp_path / "last.pt") in end["halt"]
     assert "No space left on device" in end["halt"]
@@ -135,11 +134,11 @@ LOST_LINE = (
     ],
     ids=["lost", "two-errors", "many", "task", "controller"],
 )
-def test_workers_that_failed_fail_their_trial_with_one_line(error: Exception, reason: str) -> None:
-    end, is_lost = _ending_of(error)
-    assert is_lost == isinstance(error, WorkerGroupError)
-    assert (end["outcome"], end["done"]) == (Status.FAILED, True)
-    assert end["reason"] == reason
+def test_failures_of_workers_are_told_in_one_line(error: Exception, reason: str) -> None:
+    if isinstance(error, WorkerGroupError):
+        assert _ending_of(error) == {"lost": reason, "done": True}
+    else:
+        assert _ending_of(error) == {"outcome": Status.FAILED, "reason": reason, "done": True}
 
 
 def test_workers_wait_until_they_have_begun_and_while_a_node_is_gone(

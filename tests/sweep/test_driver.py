@@ -9,7 +9,7 @@ import pytest
 from mtcon_ray.base.paths import event_file, sweep_folder
 from mtcon_ray.base.status import Status
 from mtcon_ray.records.event_log import EventLog
-from mtcon_ray.sweep import record as record_module
+from mtcon_ray.training.checkpoint import discard_resume_state
 from tests.sweep.simulated import Killed, Simulation, line, outcomes, some_spec
 
 RANGE = {"method.temperature": {"loguniform": [0.05, 1]}}
@@ -43,9 +43,7 @@ def folder_of(tmp_path: Path, name: str) -> Path:
     return sweep_folder(tmp_path / name, "s-1")
 
 
-@pytest.mark.parametrize(
-    ("search", "most"), [*((name, 1) for name in SEARCHES), *SIDE_BY_SIDE]
-)
+@pytest.mark.parametrize(("search", "most"), [*((name, 1) for name in SEARCHES), *SIDE_BY_SIDE])
 def test_a_driver_killed_at_random_moments_ends_as_an_undisturbed_driver(
     search: str, most: int, tmp_path: Path
 ) -> None:
@@ -74,7 +72,7 @@ def test_a_start_and_an_end_are_recorded_before_they_take_effect(
     spec = some_spec(2, num_trials=2, scheduler=ASHA)
     expected = outcomes(Simulation(folder_of(tmp_path, "whole"), spec).run())
     point, removed = At(-1), list[str]()
-    write, discard = EventLog._write, record_module.discard_resume_state
+    write, discard = EventLog._write, discard_resume_state
 
     def written(log: EventLog, lines: list[str], *, sync: bool) -> None:
         point()
@@ -91,7 +89,7 @@ def test_a_start_and_an_end_are_recorded_before_they_take_effect(
         point()
 
     monkeypatch.setattr(EventLog, "_write", written)
-    monkeypatch.setattr(record_module, "discard_resume_state", discarded)
+    monkeypatch.setattr("mtcon_ray.sweep.record.discard_resume_state", discarded)
     for number in range(200):
         simulation = Simulation(folder_of(tmp_path, f"kill-{number}"), spec)
         point = simulation.at_point = At(number)

@@ -15,7 +15,7 @@ import yaml
 from ray.cluster_utils import Cluster
 
 from mtcon_ray.data.dataset import open_dataset
-from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.event_log import read_events
 from mtcon_ray.records.events import Reported
 from mtcon_ray.records.recorded import load_recorded
 from mtcon_ray.training.trainer import Trainer
@@ -68,8 +68,8 @@ class Elastic:
         return self._start("audit", "elastic", log=subprocess.PIPE).communicate()[0]
 
     def reports(self) -> list[Reported]:
-        events = EventLog.read(self.folder / "spool" / "trial-0000.jsonl")
-        return [event for event in events if isinstance(event, Reported)]
+        events = read_events(self.folder / "events.jsonl")
+        return [event for event in events if isinstance(event, Reported) and event.trial]
 
     def workers(self) -> list[int]:
         """Returns the process ids of the trial's workers that train; others have no such title."""

@@ -14,7 +14,7 @@ from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import sweep_folder
 from mtcon_ray.records.results import SweepResults, load_sweep
 from mtcon_ray.spec.run_spec import load_spec
-from mtcon_ray.sweep.driver import run_sweep
+from mtcon_ray.sweep.run import run_sweep
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow, pytest.mark.soak]

@@ -12,23 +12,16 @@ from mtcon_ray.base.paths import (
     LAST_FILE,
     PREVIOUS_FILE,
     checkpoint_folder,
-    journal_file,
-    trial_log,
 )
 from mtcon_ray.base.signals import Interrupted
 from mtcon_ray.errors import DataError, SpecError, SweepError
-from mtcon_ray.records.event_log import EventLog
-from mtcon_ray.records.recorded import load_recorded
 from mtcon_ray.spec.run_spec import parse_spec
 from mtcon_ray.sweep.mirror import Mirror, mirrored
 from mtcon_ray.sweep.mirror_objects import LIST, Objects
-from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.restore import is_mirrored, restore
-from mtcon_ray.sweep.resume import discard_leftovers, settle
-from mtcon_ray.sweep.study import named_trials, open_study
 from mtcon_ray.training import checkpoint
 from tests.sweep.mirrored_sweep import BUCKET, URL, FolderStore, Notes, contents, problems, train_on
-from tests.sweep.written_sweep import give
+from tests.sweep.written_sweep import record_of
 from tests.waiting import wait_until
 
 
@@ -41,8 +34,7 @@ def test_only_what_has_changed_is_copied_and_what_is_gone_is_removed(
     train_on(folder, 2)
     mirror.copy()
     assert [re.sub(r"\.pt-[0-9a-f]+$", ".pt", name) for name in store.written] == [
-        "study.journal", "checkpoints/trial-0002/last.pt", "spool/trial-0002.jsonl",
-        "checkpoints/trial-0002/model.pt", LIST,
+        "checkpoints/trial-0002/last.pt", "events.jsonl", "checkpoints/trial-0002/model.pt", LIST,
     ]  # fmt: skip
     train_on(folder, 3)
     checkpoint.discard_network(checkpoint_folder(folder, "trial-0001"), "storage.keep: 1")
@@ -73,15 +65,20 @@ def test_the_resume_state_before_is_copied_where_it_is_the_only_one(
     assert not (there / LAST_FILE).exists()
 
 
+def last_epoch(folder: Path) -> int:
+    return record_of(folder).trials["trial-0002"].last_epoch
+
+
 def settled(folder: Path) -> list[str]:
-    """Returns what is wrong in a sweep's folder when a resume has reconciled it."""
-    study = open_study(journal_file(folder), folder.name)
-    settle(study, SweepRecord(folder, load_recorded(folder / "spec.yaml")))
-    discard_leftovers(study, SweepRecord(folder, load_recorded(folder / "spec.yaml")))
+    """Returns what is wrong in a sweep's folder when a resume has ended what had ended."""
+    record = record_of(folder)
+    for trial in record.trials.values():
+        if not trial.is_open:
+            record.tidy(trial)
     return problems(folder)
 
 
-@pytest.mark.parametrize("moment", range(5))
+@pytest.mark.parametrize("moment", range(4))
 def test_a_pass_that_is_cut_anywhere_leaves_a_whole_state(
     folder: Path, store: FolderStore, tmp_path: Path, moment: int
 ) -> None:
@@ -103,27 +100,8 @@ def test_a_pass_that_is_cut_anywhere_leaves_a_whole_state(
     assert len(states) > moment + 1
     for there in states:
         assert settled(there) == []
-    assert EventLog(trial_log(states[0], "trial-0002")).last_epoch == 1
-    assert EventLog(trial_log(states[-1], "trial-0002")).last_epoch >= 2
-
-
-def test_a_resume_state_is_not_ahead_of_the_event_log(
-    folder: Path, store: FolderStore, tmp_path: Path
-) -> None:
-    """A resumed trial would record the last epoch of the state alone."""
-
-    def train(path: str) -> None:
-        if path.endswith("trial-0002.jsonl"):
-            train_on(folder, 3, ends=False)
-
-    store.before = train
-    Mirror(folder, BUCKET).copy()
-    there = restore(URL, tmp_path / "new")
-    state = checkpoint.load(checkpoint_folder(there, "trial-0002") / LAST_FILE)
-    assert state.get("step", 1) == 1
-    assert EventLog(trial_log(there, "trial-0002")).last_epoch == 1
-    # A network that is newer than the event log is the one of a kill in between.
-    assert settled(there) == []
+    assert last_epoch(states[0]) == 1
+    assert last_epoch(states[-1]) >= 2
 
 
 def test_a_list_that_is_replaced_while_it_is_read_is_read_again(
@@ -144,30 +122,6 @@ def test_a_list_that_is_replaced_while_it_is_read_is_read_again(
     cuts[:] = [1, 2, 3]
     with pytest.raises(SweepError, match=r"mirror.json was not written by this version"):
         objects.read_list()
-
-
-def test_a_trial_that_begins_during_a_pass_is_left_to_the_next_one(
-    folder: Path, store: FolderStore, tmp_path: Path
-) -> None:
-    """Its event log would be there without the study's knowledge of it."""
-    mirror, begun = Mirror(folder, BUCKET), list[str]()
-
-    def begin(path: str) -> None:
-        if not begun:
-            begun.append(path)
-            give(folder, "trial-0003", configuration=3)
-            study = open_study(journal_file(folder), folder.name)
-            record = SweepRecord(folder, load_recorded(folder / "spec.yaml"))
-            record.trial_started(named_trials(study)[-1])
-
-    store.before = begin
-    mirror.copy()
-    assert begun == ["bucket/deep/shoes-1/study.journal"]
-    there = restore(URL, tmp_path / "new")
-    assert not trial_log(there, "trial-0003").exists()
-    assert problems(there) == []
-    mirror.copy()
-    assert trial_log(restore(URL, tmp_path / "next"), "trial-0003").exists()
 
 
 def test_a_driver_copies_while_it_runs_and_at_its_end(
@@ -249,14 +203,14 @@ def test_a_copy_that_takes_too_long_is_cut(
     notes, cut = Notes(), Event()
 
     def wait(path: str) -> None:
-        if path.endswith("trial-0001.jsonl"):
+        if path.endswith("events.jsonl"):
             cut.wait(20)
 
     stop(folder, notes, lambda: setattr(store, "before", wait))
     assert "the time at the end was too short" in notes.told[0]
     cut.set()
     wait_until(lambda: "mtcon-mirror" not in {t.name for t in threading.enumerate()}, "its end")
-    assert "spool/trial-0002.jsonl" not in store.written
+    assert LIST not in store.written[1:]
     assert not is_mirrored(URL)
 
 

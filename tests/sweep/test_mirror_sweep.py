@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from mtcon_ray.base.callbacks import Callbacks
-from mtcon_ray.base.paths import parent_log, sweep_folder
+from mtcon_ray.base.paths import event_file, sweep_folder
 from mtcon_ray.errors import SweepError
 from mtcon_ray.records.results import load_sweep
 from mtcon_ray.spec.run_spec import parse_spec
-from mtcon_ray.sweep import driver
 from mtcon_ray.sweep.restore import restore
+from mtcon_ray.sweep.run import run_sweep
 from tests.data.object_store import object_store
 from tests.sweep.mirrored_sweep import BUCKET, FolderStore, contents, problems
 from tests.sweep.small_sweeps import TINY, command, epochs_of, wait_for
@@ -33,22 +33,22 @@ def test_a_driver_mirrors_its_sweep_and_goes_on_from_there(
     raw = {**TINY, "tracking": {"offline": True}, "storage": {"mirror": BUCKET}}
     spec = parse_spec({**raw, "search": {**TINY["search"], "max_hours": 1e-9}})
     root, new = tmp_path / "root", tmp_path / "new"
-    driver.run_sweep(spec, root=root, name="lost", callbacks=Callbacks())
+    run_sweep(spec, root=root, name="lost", callbacks=Callbacks())
     folder = sweep_folder(root, "lost")
-    mirrored = {"spec.yaml", "plan.json", "study.journal", "spool/parent.jsonl"}
+    mirrored = {"spec.yaml", "plan.json", "events.jsonl"}
     before = {name: data for name, data in contents(folder).items() if name in mirrored}
     assert before.keys() == mirrored
     shutil.rmtree(root)
     with pytest.raises(SweepError, match=rf"or newer files .*`mtcon-ray resume {URL}`"):
-        driver.run_sweep(spec, root=new, name="lost", callbacks=Callbacks())
+        run_sweep(spec, root=new, name="lost", callbacks=Callbacks())
     assert not sweep_folder(new, "lost").exists()
     there = restore(URL, new)
     assert contents(there) == before
-    driver.run_sweep(spec, root=new, name="lost", resume=True, callbacks=Callbacks())
+    run_sweep(spec, root=new, name="lost", resume=True, callbacks=Callbacks())
     # The driver's own events are mirrored at its end.
     again = restore(URL, tmp_path / "third")
-    assert parent_log(again).read_bytes() == parent_log(there).read_bytes()
-    assert len(parent_log(again).read_bytes()) > len(before["spool/parent.jsonl"])
+    assert event_file(again).read_bytes() == event_file(there).read_bytes()
+    assert len(event_file(again).read_bytes()) > len(before["events.jsonl"])
 
 
 @pytest.mark.soak

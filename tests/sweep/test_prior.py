@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from optuna.trial import FrozenTrial, TrialState
 
-from mtcon_ray.base.paths import PLAN_FILE, event_folder, journal_file, sweep_folder, trial_log
+from mtcon_ray.base.paths import PLAN_FILE, event_file, sweep_folder
 from mtcon_ray.errors import SpecError
 from mtcon_ray.records.event_log import EventLog
-from mtcon_ray.records.events import Ended, Reported, Started
+from mtcon_ray.records.events import Earlier, Ended, Reported, Started
 from mtcon_ray.records.recorded import write_beginnings
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
-from mtcon_ray.sweep.prior import add_prior, first_configurations, prior_trials, stored_prior
-from mtcon_ray.sweep.study import Suggester, named_trials, open_study, preview
+from mtcon_ray.sweep.prior import earlier_trials, first_configurations
+from mtcon_ray.sweep.record import Trial
+from mtcon_ray.sweep.suggester import Suggester, preview
 from tests.recorded import plan_with
+from tests.sweep.studies import ended
 
 TEMPERATURE, RATE, EPOCHS = "method.temperature", "train.lr", "train.epochs"
 RANGES: dict[str, Any] = {TEMPERATURE: {"uniform": [0.1, 1]}, RATE: {"uniform": [0.01, 1]}}
@@ -37,17 +38,19 @@ def write_sweep(
     folder.mkdir(parents=True)
     plan = plan_with(kinds=dict(spec.labels.kinds), num_trials=len(trials))
     write_beginnings(folder, spec, plan)
+    log = EventLog(event_file(folder))
+    log.append(Started(params={}, tags={}))
     for number, (params, value, status) in enumerate(trials):
-        log = EventLog(trial_log(folder, f"trial-{number:04d}"))
-        log.append(Started(params=params, tags={"mtcon.epochs": "1", "mtcon.seed": "0"}))
+        name, tags = f"trial-{number:04d}", {"mtcon.epochs": "1", "mtcon.seed": "0"}
+        log.append(Started(trial=name, params=params, tags=tags))
         if value is not None:
-            log.append(Reported(epoch=1, metrics={spec.labels.objective: value}))
-        log.append(Ended(status=status, tags={}))
+            log.append(Reported(trial=name, epoch=1, metrics={spec.labels.objective: value}))
+        log.append(Ended(trial=name, status=status, tags={}))
     return folder
 
 
-def seen(trials: list[FrozenTrial]) -> list[tuple[dict[str, Any], float | None]]:
-    return [(trial.params, trial.value) for trial in trials]
+def seen(trials: list[Earlier]) -> list[tuple[dict[str, Any], float | None]]:
+    return [(dict(trial.params), trial.value) for trial in trials]
 
 
 def test_finished_trials_give_the_fields_that_are_shared_and_inside(tmp_path: Path) -> None:
@@ -63,18 +66,17 @@ def test_finished_trials_give_the_fields_that_are_shared_and_inside(tmp_path: Pa
     )  # fmt: skip
     write_sweep(tmp_path, "other", spec_of({RATE: {"grid": [0.1]}}), ({RATE: 0.1}, 0.4, "FINISHED"))
     spec = spec_of(RANGES, start_from=["old", "other", "old"])
-    found = prior_trials(spec, tmp_path)
+    found = earlier_trials(spec, tmp_path)
     assert seen(found) == [({TEMPERATURE: 0.2}, 0.5), ({TEMPERATURE: 1.0}, 0.8), ({RATE: 0.1}, 0.4)]
-    assert found[1].user_attrs == {"mtcon.prior": "old/trial-0005"}
-    assert {trial.state for trial in found} == {TrialState.COMPLETE}
-    assert prior_trials(spec_of(RANGES), tmp_path) == []
+    assert found[1].source == "old/trial-0005"
+    assert earlier_trials(spec_of(RANGES), tmp_path) == []
 
 
-def test_listed_values_are_taken_as_the_study_writes_them(tmp_path: Path) -> None:
+def test_listed_values_are_taken_as_optuna_takes_them(tmp_path: Path) -> None:
     space = {"train.balance": {"grid": [[], ["shape"]]}}
     old = spec_of(space)
     write_sweep(tmp_path, "old", old, ({"train.balance": '["shape"]'}, 0.5, "FINISHED"))
-    found = prior_trials(spec_of(space, start_from=["old"]), tmp_path)
+    found = earlier_trials(spec_of(space, start_from=["old"]), tmp_path)
     assert seen(found) == [({"train.balance": '["shape"]'}, 0.5)]
 
 
@@ -84,9 +86,9 @@ def test_a_gaussian_process_gets_trials_with_all_fields(tmp_path: Path) -> None:
     trials = [(params, 0.5, "FINISHED"), ({**params, RATE: 2}, 0.6, "FINISHED")]
     write_sweep(tmp_path, "old", spec_of({**RANGES, RATE: {"uniform": [0.01, 3]}}), *trials)
     spec = spec_of(RANGES, start_from=["old"], sampler="gp")
-    assert seen(prior_trials(spec, tmp_path)) == [(params, 0.5)]
+    assert seen(earlier_trials(spec, tmp_path)) == [(params, 0.5)]
     with pytest.raises(SpecError, match="a finished trial that has all searched fields inside"):
-        prior_trials(with_values(spec, {f"search.space.{EPOCHS}": {"int": [1, 2]}}), tmp_path)
+        earlier_trials(with_values(spec, {f"search.space.{EPOCHS}": {"int": [1, 2]}}), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -112,14 +114,14 @@ def test_what_cannot_start_a_sweep_is_refused(
     name = "older" if then is None else "old"
     write_sweep(tmp_path, name, spec_of(**changes), ({TEMPERATURE: value}, 0.5, "FINISHED"))
     with pytest.raises(SpecError, match=f"search.start_from must name sweeps .*{expected}"):
-        prior_trials(spec_of(RANGES, start_from=["old"], **now), tmp_path)
+        earlier_trials(spec_of(RANGES, start_from=["old"], **now), tmp_path)
 
 
 def test_the_same_objective_may_be_written_in_another_way(tmp_path: Path) -> None:
     tasks = ("shape", "colour")
     then = spec_of({RATE: {"grid": [0.1]}}, tasks, objective={"shape": 1, "colour": 1})
     write_sweep(tmp_path, "old", then, ({RATE: 0.1}, 0.5, "FINISHED"))
-    assert prior_trials(spec_of(RANGES, tasks, start_from=["old"]), tmp_path)
+    assert earlier_trials(spec_of(RANGES, tasks, start_from=["old"]), tmp_path)
 
 
 def test_accuracies_of_other_probes_are_refused(tmp_path: Path) -> None:
@@ -128,7 +130,7 @@ def test_accuracies_of_other_probes_are_refused(tmp_path: Path) -> None:
     plan = json.loads((folder / PLAN_FILE).read_text())
     (folder / PLAN_FILE).write_text(json.dumps({**plan, "evaluation": 1}))
     with pytest.raises(SpecError, match="must name sweeps begun with the probes of this version"):
-        prior_trials(with_values(spec, {"search.start_from": ["old"]}), tmp_path)
+        earlier_trials(with_values(spec, {"search.start_from": ["old"]}), tmp_path)
 
 
 @pytest.mark.parametrize("name", ["../old", "Old", ""])
@@ -143,13 +145,13 @@ def test_only_samplers_that_learn_from_them_take_earlier_trials(sampler: str) ->
         spec_of(RANGES, start_from=["old"], sampler=sampler)
 
 
-def good_around_a_fifth(root: Path, **search: Any) -> tuple[RunSpec, list[FrozenTrial]]:
+def good_around_a_fifth(root: Path, **search: Any) -> tuple[RunSpec, list[Earlier]]:
     """Returns a spec and its earlier trials: only temperatures around 0.2 were good."""
     trials = [({TEMPERATURE: 0.1 + i * 0.045}, 1 - abs(i * 0.045 - 0.1), "FINISHED")
               for i in range(20)]  # fmt: skip
     write_sweep(root, "old", spec_of({TEMPERATURE: RANGES[TEMPERATURE]}), *trials)
     spec = spec_of(search.pop("space", RANGES), start_from=["old"], num_trials=12, **search)
-    return spec, prior_trials(spec, root)
+    return spec, earlier_trials(spec, root)
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "gp"])
@@ -161,21 +163,15 @@ def test_a_sampler_knows_from_the_start_what_was_good(
 ) -> None:
     space = RANGES if sampler == "tpe" else {TEMPERATURE: RANGES[TEMPERATURE]}
     spec, prior = good_around_a_fifth(tmp_path, space=space, sampler=sampler)
-    study = open_study(None, "new")
     monkeypatch.setattr(logging.getLogger("optuna"), "handlers", [caplog.handler])
-    for _ in range(2):
-        add_prior(study, prior)
-    assert len(stored_prior(study)) == 20, "none is added twice"
-    suggester = Suggester(study, spec.search, spec.seed)
+    suggester, own = Suggester(spec.search, spec.seed, prior), list[Trial]()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        first = preview(spec.search, spec.seed, prior=prior)
-        for _ in range(4):
-            trial = suggester.next()
-            assert trial is not None
-            study.tell(trial.number, 1 - abs(trial.params[TEMPERATURE] - 0.2))
-    own = named_trials(study)
-    assert [trial.user_attrs["mtcon.trial"] for trial in own] == [f"trial-000{i}" for i in range(4)]
+        first = preview(spec.search, spec.seed, earlier=prior)
+        for number in range(4):
+            point = suggester.configuration(number, own)
+            assert point is not None
+            own.append(ended(number, point, 1 - abs(point[TEMPERATURE] - 0.2)))
     assert first == (own[0].params,), "the others depend on this sweep's results"
     assert all(trial.params[TEMPERATURE] < 0.4 for trial in own)
     assert all(set(trial.params) == set(space) for trial in own)
@@ -186,13 +182,14 @@ def test_a_sweep_that_has_begun_keeps_its_earlier_trials(tmp_path: Path) -> None
     """The earlier sweep may be gone when it is resumed, or have more trials."""
     spec, prior = good_around_a_fifth(tmp_path)
     folder = sweep_folder(tmp_path, "new")
-    event_folder(folder).mkdir(parents=True)
-    add_prior(open_study(journal_file(folder), "new"), prior[:3])
     gone = tmp_path / "elsewhere"
     with pytest.raises(SpecError, match="got 'old'"):
-        prior_trials(spec, gone, folder)
-    trial_log(folder, "trial-0000").touch()
-    assert seen(prior_trials(spec, gone, folder)) == seen(prior[:3])
+        earlier_trials(spec, gone, folder)
+    log = EventLog(event_file(folder))
+    log.append(Started(params={}, tags={}))
+    for event in prior[:3]:
+        log.append(event)
+    assert seen(earlier_trials(spec, gone, folder)) == seen(prior[:3])
 
 
 def test_configurations_that_the_spec_refuses_are_found_before_anything_starts() -> None:

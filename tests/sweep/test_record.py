@@ -1,79 +1,151 @@
-"""The events of a sweep's own MLflow run: which step the winner's scores get at each end."""
+"""What a driver writes of a sweep and its trials, and removes after their ends."""
 
 from pathlib import Path
 
 import pytest
-from optuna.trial import TrialState
 
 from mtcon_ray.base.metrics import MEAN_ACCURACY
-from mtcon_ray.base.paths import journal_file, sweep_folder
+from mtcon_ray.base.paths import sweep_folder
 from mtcon_ray.base.status import Status
-from mtcon_ray.records.event_log import EventLog
-from mtcon_ray.records.events import Ended, Event, Reopened, Reported
-from mtcon_ray.records.recorded import load_recorded
-from mtcon_ray.sweep.record import SweepRecord
-from mtcon_ray.sweep.resume import retry_failed
-from mtcon_ray.sweep.study import named_trials, open_study
+from mtcon_ray.records.event_log import by_trial, read_events
+from mtcon_ray.records.events import Artifact, Event, Reported
+from mtcon_ray.records.results import trial_status
+from mtcon_ray.sweep.record import SweepRecord, Trial
+from mtcon_ray.training import checkpoint
 from tests.sweep.mirrored_sweep import train_on
-from tests.sweep.written_sweep import EPOCHS, value, write_sweep
+from tests.sweep.simulated import Simulation, line, some_spec
+from tests.sweep.written_sweep import EPOCHS, record_of, value, write_sweep
 
 
 @pytest.fixture
-def record(tmp_path: Path) -> SweepRecord:
-    """Returns the record of a sweep whose last trial was interrupted."""
+def folder(tmp_path: Path) -> Path:
+    """Returns a sweep whose last trial was interrupted."""
     folder = sweep_folder(tmp_path, "shoes-1")
     write_sweep(folder)
-    return SweepRecord(folder, load_recorded(folder / "spec.yaml"))
+    return folder
 
 
-def scores(record: SweepRecord) -> list[tuple[int, float]]:
-    reports = [e for e in record.parent.events() if isinstance(e, Reported)]
-    return [(e.epoch, e.metrics[MEAN_ACCURACY]) for e in reports]
+def scores(folder: Path) -> list[tuple[int, float]]:
+    own = by_trial(read_events(record_of(folder).log.path))[None]
+    return [(e.epoch, e.metrics[MEAN_ACCURACY]) for e in own if isinstance(e, Reported)]
 
 
-def test_an_interrupted_sweep_leaves_the_last_step_to_its_resume(record: SweepRecord) -> None:
-    record.end("KILLED", None)
-    record.parent.append(Reopened())
-    train_on(record.folder, EPOCHS)
-    record.end("FINISHED", None)
-    assert scores(record) == [(2, value(0, EPOCHS)), (3, value(2, EPOCHS))]
+def test_an_interrupted_sweep_leaves_the_last_step_to_its_resume(folder: Path) -> None:
+    record_of(folder).end("KILLED", None)
+    train_on(folder, EPOCHS)
+    record_of(folder).end("FINISHED", None)
+    assert scores(folder) == [(2, value(0, EPOCHS)), (3, value(2, EPOCHS))]
 
 
-def test_a_winner_that_was_trained_again_gets_a_step_of_its_own(record: SweepRecord) -> None:
+def test_a_winner_that_was_trained_again_gets_a_step_of_its_own(folder: Path) -> None:
     """The number of ended trials stays: the trial had failed, and finishes as the best one."""
-    study = open_study(journal_file(record.folder), record.folder.name)
-    study.tell(named_trials(study)[2].number, state=TrialState.FAIL)
-    record.trial_ended(named_trials(study)[2], Status.FAILED, "its process was lost")
+    record = record_of(folder)
+    record.end_trial(record.trials["trial-0002"], Status.FAILED, "its process was lost")
     record.end("FINISHED", None)
-    record.parent.append(Reopened())
     record.end("FINISHED", None)
-    assert scores(record) == [(3, value(0, EPOCHS))], "scores that stay are not written again"
-    record.parent.append(Reopened())
-    assert retry_failed(study, record) == ["trial-0002"]
-    train_on(record.folder, EPOCHS)
-    record.end("FINISHED", None)
-    assert scores(record) == [(3, value(0, EPOCHS)), (4, value(2, EPOCHS))]
+    assert scores(folder) == [(3, value(0, EPOCHS))], "scores that stay are not written again"
+    record.reopen(record.trials["trial-0002"])
+    train_on(folder, EPOCHS)
+    record_of(folder).end("FINISHED", None)
+    assert scores(folder) == [(3, value(0, EPOCHS)), (4, value(2, EPOCHS))]
 
 
-def test_a_trial_keeps_its_resume_state_until_its_end_is_recorded(
-    record: SweepRecord, monkeypatch: pytest.MonkeyPatch
+def begun(
+    folder: Path, select: str = "last", checkpoints: str = "kept", keep: int | None = None
+) -> tuple[SweepRecord, Trial]:
+    """Returns the record of a sweep with one trial, which has a network and resume states."""
+    changes = {
+        "evaluate.select": select, "tracking.checkpoints": checkpoints, "storage.keep": keep,
+    }  # fmt: skip
+    simulation = Simulation(sweep_folder(folder, "s-1"), some_spec(4, changes))
+    driver = simulation.driver()
+    driver.begin()
+    driver.next()
+    trial = driver.record.trials["trial-0000"]
+    place = driver.record.checkpoints(trial)
+    place.mkdir(parents=True)
+    for name in ("model.pt", "last.pt", "last.previous.pt"):
+        checkpoint.save(place / name, {})
+    return driver.record, trial
+
+
+def events(record: SweepRecord) -> list[Event]:
+    return by_trial(read_events(record.log.path))["trial-0000"]
+
+
+@pytest.mark.parametrize("outcome", [Status.FINISHED, Status.PRUNED, Status.FAILED])
+def test_the_resume_state_goes_after_the_end(tmp_path: Path, outcome: Status) -> None:
+    record, trial = begun(tmp_path)
+    record.end_trial(trial, outcome, None)
+    record.tidy(trial)
+    assert [path.name for path in record.checkpoints(trial).iterdir()] == ["model.pt"]
+    assert trial_status(events(record)) == (outcome, None)
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "sent"),
+    [
+        ("none", []),
+        ("kept", [Status.FINISHED]),
+        ("all", [Status.FINISHED, Status.PRUNED, Status.FAILED]),
+    ],
+)
+def test_files_of_trials_become_artifacts_as_the_spec_says(
+    tmp_path: Path, checkpoints: str, sent: list[Status]
 ) -> None:
-    """A kill in between would else leave a trial that is trained from its start again."""
-    trial = named_trials(open_study(journal_file(record.folder), record.folder.name))[2]
-    state = record.checkpoints(trial) / "last.pt"
-    state.parent.mkdir(parents=True, exist_ok=True)
-    state.touch()
-    append = EventLog.append
+    for outcome in (Status.FINISHED, Status.PRUNED, Status.FAILED):
+        record, trial = begun(tmp_path / outcome, checkpoints=checkpoints)
+        record.end_trial(trial, outcome, None)
+        record.tidy(trial)
+        record.tidy(trial)
+        found = [Path(e.path).name for e in events(record) if isinstance(e, Artifact)]
+        assert found == (["model.pt"] if outcome in sent else []), "once"
 
-    def killed(log: EventLog, event: Event) -> bool:
-        if isinstance(event, Ended):
-            raise KeyboardInterrupt
-        return append(log, event)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(EventLog, "append", killed)
-        with pytest.raises(KeyboardInterrupt):
-            record.trial_ended(trial, Status.PRUNED, None)
-    assert state.exists()
-    record.trial_ended(trial, Status.PRUNED, None)
-    assert not state.exists()
+@pytest.mark.parametrize("checkpoints", ["none", "kept"])
+def test_with_storage_keep_files_are_sent_once_when_the_sweep_has_ended(
+    tmp_path: Path, checkpoints: str
+) -> None:
+    """They follow the trial's end, which still counts: nothing is recorded after it."""
+    record, trial = begun(tmp_path, keep=1, checkpoints=checkpoints)
+    record.end_trial(trial, Status.FINISHED, None)
+    record.tidy(trial)
+    assert [e.kind for e in events(record)] == ["start", "end"]
+    sent = ["artifact"] if checkpoints == "kept" else []
+    for _ in range(2):
+        record.send_kept()
+        assert [e.kind for e in events(record)] == ["start", "end", *sent]
+    assert record.report(trial, [line(trial.name, 3, 0.5)]) == []
+    assert trial_status(events(record)) == (Status.FINISHED, None)
+
+
+def test_the_best_epoch_stands_for_a_trial_where_the_spec_says_so(tmp_path: Path) -> None:
+    record, trial = begun(tmp_path, select="best")
+    scores = (0.2, 0.7, 0.3, 0.4)
+    record.report(trial, [line(trial.name, epoch, v) for epoch, v in enumerate(scores, 1)])
+    record.end_trial(trial, Status.FINISHED, None)
+    assert trial.value == 0.7
+    tags = events(record)[-1].to_json()["tags"]
+    assert (tags["mtcon.model_epoch"], tags["mtcon.value"]) == ("2", "0.7000")
+
+
+def test_times_of_a_trial_do_not_decrease_if_the_clock_of_its_node_is_ahead(
+    tmp_path: Path,
+) -> None:
+    record, trial = begun(tmp_path)
+    ahead = events(record)[0].time_ms + 3_600_000
+    event = Reported(trial=trial.name, epoch=1, metrics={}, time_ms=ahead)
+    record.report(trial, [event.to_line()])
+    record.end_trial(trial, Status.PRUNED, None)
+    assert [e.time_ms for e in events(record)][1:] == [ahead, ahead]
+
+
+def test_a_plateau_is_the_end_of_a_trial(tmp_path: Path) -> None:
+    spec = some_spec(9, {"train.patience": 2})
+    record = Simulation(sweep_folder(tmp_path, "s-1"), spec).driver().record
+    trial = record.start("trial-0000", {}, 0, 0)
+    for epoch, score in enumerate((0.1, 0.5, 0.4), 1):
+        record.report(trial, [line(trial.name, epoch, score)])
+    assert not record.is_done(trial)
+    record.report(trial, [line(trial.name, 4, 0.5)])
+    assert record.is_done(trial)

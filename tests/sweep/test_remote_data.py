@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.cli.main import program
 from mtcon_ray.spec.run_spec import load_spec
-from mtcon_ray.sweep.driver import run_sweep
+from mtcon_ray.sweep.run import run_sweep
 from tests.data.conftest import TableFiles
 from tests.data.object_store import ObjectStore, object_store
 

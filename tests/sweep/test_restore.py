@@ -95,10 +95,10 @@ def test_a_download_that_was_cut_leaves_no_sweep_and_is_repeated(
     Mirror(folder, BUCKET).copy()
     there = sweep_folder(tmp_path / "new", "shoes-1")
     partly = there.with_name(".restoring-shoes-1")
-    broken = store.folder / "bucket/deep/shoes-1/spool/trial-0001.jsonl"
+    broken = store.folder / "bucket/deep/shoes-1/events.jsonl"
     text = broken.read_text()
-    broken.write_text(text.replace("0.1", "0.7", 1))
-    with pytest.raises(DataError, match=r"trial-0001.jsonl differs from mirror.json"):
+    broken.write_text(text.replace("0.02", "0.07", 1))
+    with pytest.raises(DataError, match=r"events.jsonl differs from mirror.json"):
         restore(URL, tmp_path / "new")
     assert not there.exists()
     # As a kill leaves it.
@@ -145,14 +145,14 @@ def test_commands_copy_the_rest_and_go_on_elsewhere(
     spec = with_values(load_recorded(folder / "spec.yaml"), {"storage.mirror": BUCKET})
     (folder / "spec.yaml").write_text(yaml.safe_dump(dump_spec(spec)))
     done = CliRunner().invoke(program, ["mirror", "shoes-1", "--root", root])
-    assert (done.exit_code, done.output) == (0, f"11 files are at {URL}\n")
+    assert (done.exit_code, done.output) == (0, f"7 files are at {URL}\n")
     resumed = list[tuple[Path, str, bool]]()
 
     def run_sweep(spec: RunSpec, *, root: Path, name: str, resume: bool, **more: Any) -> None:
         resumed.append((root, name, resume))
         raise SweepError("enough of it")
 
-    monkeypatch.setattr("mtcon_ray.sweep.driver.run_sweep", run_sweep)
+    monkeypatch.setattr("mtcon_ray.sweep.run.run_sweep", run_sweep)
     file = tmp_path / "spec.yaml"
     shutil.copy(folder / "spec.yaml", file)
     for words in (

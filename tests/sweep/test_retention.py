@@ -5,18 +5,18 @@ from pathlib import Path
 import pytest
 
 from mtcon_ray.base.metrics import MEAN_ACCURACY
-from mtcon_ray.base.paths import checkpoint_folder, trial_log
+from mtcon_ray.base.paths import checkpoint_folder
 from mtcon_ray.base.status import Status
 from mtcon_ray.display.results_table import kept_checkpoint, winner_lines
 from mtcon_ray.errors import CheckpointError
-from mtcon_ray.records.event_log import EventLog
-from mtcon_ray.records.events import Ended, Reported, Started
 from mtcon_ray.records.recorded import write_beginnings
 from mtcon_ray.records.results import TrialResult, load_sweep
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec
+from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.retention import Retention, removable_trials
 from mtcon_ray.training import checkpoint
 from tests.recorded import plan_with, results_of
+from tests.sweep.simulated import line
 
 FILES = ("model.pt", "predictions.npz")
 
@@ -78,13 +78,10 @@ def test_of_the_seeds_that_have_ended_the_best_one_is_kept() -> None:
     assert removable == ["trial-3", "trial-4", "trial-0"]
 
 
-def train(folder: Path, name: str, value: float) -> None:
-    log = EventLog(trial_log(folder, name))
-    tags = {"mtcon.epochs": "2", "mtcon.seed": "0"}
-    log.append(Started(params={"train.lr": value}, tags=tags))
-    log.append(Reported(epoch=1, metrics={"loss": 1.0}))
-    log.append(Reported(epoch=2, metrics={MEAN_ACCURACY: value, "loss": 1.0}))
-    checkpoints = checkpoint_folder(folder, name)
+def train(record: SweepRecord, name: str, value: float) -> None:
+    trial = record.start(name, {"train.lr": value}, 0, 0)
+    record.report(trial, [line(name, 1, 0.1), line(name, 2, value)])
+    checkpoints = record.checkpoints(trial)
     checkpoints.mkdir(parents=True)
     for file in ("last.pt", *FILES):
         checkpoint.save(checkpoints / file, {})
@@ -98,12 +95,13 @@ def test_networks_are_removed_while_trials_end_and_say_so(tmp_path: Path) -> Non
     folder = tmp_path / "sweeps" / "x-1"
     folder.mkdir(parents=True)
     write_beginnings(folder, spec_with(), plan_with())
-    retention = Retention(folder, 1)
+    record = SweepRecord(folder, spec_with())
+    retention = Retention(load_sweep(folder), 1, [])
     for name, value in (("trial-0000", 0.5), ("trial-0001", 0.7), ("trial-0002", 0.6)):
-        train(folder, name, value)
+        train(record, name, value)
         if name != "trial-0002":
-            EventLog(trial_log(folder, name)).append(Ended(status="FINISHED", tags={}))
-            retention.ended(name)
+            record.end_trial(record.trials[name], Status.FINISHED, None)
+            retention.ended(record.result(record.trials[name]))
     removed = ["predictions.npz", "removed.txt"]
     assert files_of(folder, "trial-0000") == removed
     assert files_of(folder, "trial-0001") == ["last.pt", *FILES]
@@ -112,8 +110,9 @@ def test_networks_are_removed_while_trials_end_and_say_so(tmp_path: Path) -> Non
     checkpoint.save(checkpoint_folder(folder, "trial-0000") / "last.pt", {})
     retention.finish()
     assert files_of(folder, "trial-0000") == removed
-    EventLog(trial_log(folder, "trial-0002")).append(Ended(status="FINISHED", tags={}))
-    Retention(folder, 1).finish()  # as a resumed driver
+    record.end_trial(record.trials["trial-0002"], Status.FINISHED, None)
+    resumed = map(record.result, record.trials.values())
+    Retention(load_sweep(folder), 1, resumed).finish()  # as a resumed driver
     assert files_of(folder, "trial-0002") == removed
     path = checkpoint_folder(folder, "trial-0000") / "model.pt"
     with pytest.raises(CheckpointError, match=r"was removed by storage\.keep: 1; the scores"):

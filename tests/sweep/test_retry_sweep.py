@@ -10,7 +10,7 @@ import pytest
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.records.results import load_sweep
 from mtcon_ray.spec.run_spec import load_spec
-from mtcon_ray.sweep.driver import run_sweep
+from mtcon_ray.sweep.run import run_sweep
 from tests.sweep.small_sweeps import TINY, failing_steps, logged
 from tests.waiting import PATIENCE_SECONDS
 

@@ -9,7 +9,7 @@ from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import sweep_folder
 from mtcon_ray.errors import MtconError
 from mtcon_ray.spec.run_spec import load_spec
-from mtcon_ray.sweep.driver import run_sweep
+from mtcon_ray.sweep.run import run_sweep
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow]
 

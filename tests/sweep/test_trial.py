@@ -4,9 +4,11 @@ import errno
 import gc
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 from weakref import ref
 
@@ -26,14 +28,11 @@ from mtcon_ray.errors import (
     SpecError,
     StorageError,
 )
-from mtcon_ray.records.event_log import EventLog
-from mtcon_ray.records.events import Started
 from mtcon_ray.spec.run_spec import parse_spec
 from mtcon_ray.sweep.trial import (
     Assignment,
     StopFile,
     ending,
-    record_last,
     reports,
 )
 from mtcon_ray.training import checkpoint
@@ -44,6 +43,11 @@ from mtcon_ray.training.trainer import Progress
 def no_data() -> Dataset:
     """Returns a stand-in for data that is never read."""
     return cast(Dataset, None)
+
+
+QUIET = {
+    "name": "t", "data": {"kind": "synthetic"}, "tracking": {"system_metrics": False},
+}  # fmt: skip
 
 
 def assignment(folder: Path) -> Assignment:
@@ -93,34 +97,81 @@ def test_a_trial_reads_weights_from_the_roots_store(tmp_path: Path) -> None:
     assert given["store"] == tmp_path / "store"
 
 
-def test_a_process_that_outlives_its_driver_writes_no_epoch_beside_the_next_one(
-    tmp_path: Path,
-) -> None:
+class Training:
+    """Stand-in for a trainer that trains three epochs without a probe."""
+
+    last, interrupted, at_rung = None, False, False
+    place: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, *_: Any, to_line: Callable[[Progress], str], **options: Any) -> None:
+        self.to_line, self.options = to_line, options
+        self.lines: list[str] = []
+
+    def resume(self) -> None:
+        """Starts from scratch."""
+
+    def before(self, epoch: int) -> None:
+        """Is called before each epoch."""
+
+    def __iter__(self) -> Iterator[Progress]:
+        for epoch in (1, 2, 3):
+            self.before(epoch)
+            progress = Progress(epoch, {"loss": 1.0}, False, False)
+            self.lines.append(self.to_line(progress))
+            yield progress
+
+
+def epochs_in(results: list[dict[str, Any]]) -> list[list[int]]:
+    return [[json.loads(line)["epoch"] for line in each["lines"]] for each in results]
+
+
+def test_a_process_that_outlives_its_driver_ends(tmp_path: Path) -> None:
     """As on a node that was cut off: there the next driver cannot end the process."""
     work = replace(assignment(tmp_path), attempt=3)
-    given: dict[str, Any] = {}
 
-    class Training:
-        last, interrupted = None, False
-        place: ClassVar[dict[str, str]] = {}
-
-        def __init__(self, *_: Any, **options: Any) -> None:
-            given.update(options)
-
-        def resume(self) -> None:
-            """Starts from scratch."""
-
-        def __iter__(self) -> Iterator[Progress]:
-            yield Progress(1, {"loss": 1.0}, False, False)
-            assert not given["should_stop"]()
-            attempt_folder(tmp_path, 4).mkdir(parents=True)
-            yield Progress(2, {"loss": 1.0}, False, False)
+    class Outlived(Training):
+        def before(self, epoch: int) -> None:
+            assert not self.options["should_stop"]()
+            if epoch == 2:
+                attempt_folder(tmp_path, 4).mkdir(parents=True)
 
     with pytest.raises(PreemptedError, match="a later driver has taken over the sweep"):
-        list(reports(work, no_data, device=torch.device("cpu"), make_run=cast(Any, Training)))
-    assert EventLog(work.record).last_epoch == 1
+        list(reports(work, no_data, device=torch.device("cpu"), make_run=cast(Any, Outlived)))
     with pytest.raises(PreemptedError):
         StopFile(work)()
+
+
+def test_epochs_are_sent_together_about_once_per_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And at the latest with the error that ends the trial."""
+    now = 100.0
+    clock = SimpleNamespace(monotonic=lambda: now, time_ns=time.time_ns)
+    monkeypatch.setattr("mtcon_ray.sweep.trial.time", clock)
+
+    class Timed(Training):
+        def before(self, epoch: int) -> None:
+            nonlocal now
+            now += 0.6
+            if epoch == 3:
+                raise DivergedError("the loss is nan")
+
+    work = replace(assignment(tmp_path), spec=parse_spec(QUIET))
+    first, *others = reports(work, no_data, device=torch.device("cpu"), make_run=cast(Any, Timed))
+    assert epochs_in([first]) == [[1, 2]]
+    assert [json.loads(line)["seconds"] for line in first["lines"]] == [0.6, 0.6]
+    assert (first["outcome"], first["done"]) == (Status.RUNNING, False)
+    now = 0.0
+    (last,) = others
+    assert (last["lines"], last["outcome"]) == ([], Status.FAILED)
+
+    class Early(Timed):
+        def before(self, epoch: int) -> None:
+            if epoch == 3:
+                raise DivergedError("the loss is nan")
+
+    (only,) = reports(work, no_data, device=torch.device("cpu"), make_run=cast(Any, Early))
+    assert epochs_in([only]) == [[1, 2]], "no epoch before an error is lost"
 
 
 def test_drivers_of_a_sweep_are_numbered_upwards(tmp_path: Path) -> None:
@@ -172,7 +223,9 @@ def test_a_spec_that_the_node_refuses_fails_the_trial() -> None:
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), MemoryTakenError("others use it")])
-def test_an_error_that_a_restart_may_help_is_left_to_tune(error: Exception, tmp_path: Path) -> None:
+def test_an_error_that_a_restart_may_help_is_left_to_the_driver(
+    error: Exception, tmp_path: Path
+) -> None:
     """The process may be unusable after an unexpected error, or neighbours fill the GPU."""
 
     def fails() -> Dataset:
@@ -214,39 +267,37 @@ def trial(tmp_path: Path) -> Callable[..., Any]:
     )
     dataset = open_dataset(spec.data, view_size=spec.views.size, store=tmp_path / "store")
 
-    def begin(name: str, until: int | None = None) -> Any:
+    def begin(name: str, until: int | None = None, logged: int = 0) -> Any:
         work = Assignment(
-            name=name, spec=spec, sweep=tmp_path, root=tmp_path, places={}, until=until
-        )
-        log = EventLog(work.record)
-        log.append(Started(params={}, tags={}))
+            name=name, spec=spec, sweep=tmp_path, root=tmp_path, places={}, until=until,
+            logged=logged,
+        )  # fmt: skip
         for result in reports(work, lambda: dataset, device=torch.device("cpu")):
-            if "epoch" in result:  # the network of the value is on disk
+            if result["lines"]:  # the network of the value is on disk
                 kept = checkpoint.load(work.checkpoints / "model.pt")
-                assert kept["epoch"] == log.last_epoch == result["epoch"]
+                assert kept["epoch"] == json.loads(result["lines"][-1])["epoch"]
             yield result
 
     return begin
 
 
+def timeless(results: list[dict[str, Any]]) -> list[Any]:
+    events = [json.loads(line) for each in results for line in each["lines"]]
+    return [
+        (event["epoch"], {k: v for k, v in event["metrics"].items() if "second" not in k})
+        for event in events
+    ]
+
+
 @pytest.mark.slow
 def test_a_trial_waits_at_a_rung_and_goes_on(trial: Callable[..., Any], tmp_path: Path) -> None:
-    """Results, event log and network are those of a trial that never waits."""
-
-    def timeless(results: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-        return [
-            (each["epoch"], each["outcome"], *(m for m in each["metrics"] if "second" not in m[0]))
-            for each in results
-            if "epoch" in each
-        ]
-
+    """Its events and its network are those of a trial that never waits."""
     whole = list(trial("trial-0000"))
+    assert whole[-1]["outcome"] is Status.FINISHED
     first = list(trial("trial-0001", until=2))
-    assert first[-1] == {"outcome": Status.WAITING, "done": True}
-    assert [each["epoch"] for each in first[:-1]] == [1, 2]
-    again, *rest = trial("trial-0001")
-    assert again["epoch"] == 2, "the last epoch is told once more"
-    assert timeless([*first, *rest]) == timeless(whole)
+    assert first[-1] == {"lines": [], "outcome": Status.WAITING, "done": True}
+    rest = list(trial("trial-0001", logged=2))
+    assert timeless(first + rest) == timeless(whole)
     one, other = (
         checkpoint.load(tmp_path / "checkpoints" / name / "model.pt")["network"]
         for name in ("trial-0000", "trial-0001")
@@ -255,26 +306,16 @@ def test_a_trial_waits_at_a_rung_and_goes_on(trial: Callable[..., Any], tmp_path
 
 
 @pytest.mark.slow
-def test_the_last_epoch_on_disk_is_recorded_once(
-    trial: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_resumed_trial_sends_the_epochs_that_the_log_lacks_as_they_were(
+    trial: Callable[..., Any],
 ) -> None:
-    """A worker may be killed between its last checkpoint and the record of it."""
-    list(trial("trial-0000", until=2))
-    work = assignment(tmp_path)
-    *earlier, last = work.record.read_text().splitlines(keepends=True)
-    work.record.write_text("".join(earlier))
-    for _ in range(2):
-        record_last(work)
-        *before, found = work.record.read_text().splitlines(keepends=True)
-        assert before == earlier
-        for key in ("epoch", "metrics"):
-            assert json.loads(found)[key] == json.loads(last)[key]
-    list(trial("trial-0001"))
-    ended = replace(work, name="trial-0001")
-    lines = ended.record.read_text().splitlines(keepends=True)
-    ended.record.write_text("".join(lines[:-1]))
-    record_last(ended)
-    assert ended.record.read_text() == "".join(lines[:-1]), "its test metrics are still to come"
-    work.record.write_text("damaged\n")
-    record_last(work)
-    assert "trial-0000: its last epoch could not be recorded" in caplog.text
+    """Also the last epoch, of which the checkpoint has no test scores yet."""
+    whole = [line for each in trial("trial-0000") for line in each["lines"]]
+    early = [line for each in trial("trial-0001", until=2) for line in each["lines"]]
+    for logged in (0, 1, 2):
+        again = trial("trial-0001", until=2, logged=logged)
+        assert [line for each in again for line in each["lines"]] == early[logged:]
+    last = [line for each in trial("trial-0000", logged=2) for line in each["lines"]]
+    assert last[0] == whole[2]
+    assert [json.loads(line)["epoch"] for line in last] == [3, 4]
+    assert any(name.startswith("test/") for name in json.loads(last[1])["metrics"])

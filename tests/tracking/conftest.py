@@ -3,13 +3,15 @@
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from mtcon_ray.records.event_log import EventLog
-from mtcon_ray.records.events import Started
+from mtcon_ray.base.paths import event_file
+from mtcon_ray.records.event_log import EventLog, by_trial, read_events
+from mtcon_ray.records.events import Event, Started
 from mtcon_ray.tracking.sender import Sender
 from tests.waiting import PATIENCE_SECONDS
 
@@ -24,18 +26,37 @@ def root(tmp_path: Path, empty_database: Path) -> Path:
     return tmp_path
 
 
+class RunLog:
+    """The events of one run in a sweep's event log."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.path = event_file(folder)
+        self.trial = None if name == "parent" else name
+
+    def append(self, event: Event) -> None:
+        EventLog(self.path).append(replace(event, trial=self.trial))
+
+    def events(self) -> list[Event]:
+        return by_trial(read_events(self.path)).get(self.trial, [])
+
+    def remove(self) -> None:
+        """Removes all events of the run from the log."""
+        left = [e.to_line() for e in read_events(self.path) if e.trial != self.trial]
+        self.path.write_text("".join(f"{line}\n" for line in left))
+
+
 class Sweep:
-    """A sweep's folder with event logs as a driver and its trials write them."""
+    """A sweep's folder with an event log as a driver and its trials write it."""
 
     def __init__(self, folder: Path, uri: str) -> None:
         self.folder = folder
         self.uri = uri
         self.experiment = "tests"
 
-    def spool(self, name: str = "parent") -> EventLog:
-        return EventLog(self.folder / "spool" / f"{name}.jsonl")
+    def spool(self, name: str = "parent") -> RunLog:
+        return RunLog(self.folder, name)
 
-    def begin(self, name: str = "parent", **tags: str) -> EventLog:
+    def begin(self, name: str = "parent", **tags: str) -> RunLog:
         """Writes the start event of the parent or of a trial."""
         spool = self.spool(name)
         params = {} if name == "parent" else {"method.temperature": 0.1}

@@ -17,12 +17,12 @@ from wandb.proto import wandb_internal_pb2
 
 from mtcon_ray.base.lock import driver_lock
 from mtcon_ray.errors import SweepError, TrackingError
-from mtcon_ray.records.event_log import EventLog
 from mtcon_ray.records.events import Ended, Reopened, Reported, Started
 from mtcon_ray.tracking import exporter as exporter_module
 from mtcon_ray.tracking.exporter import ExportedRun, Exporter
 from mtcon_ray.tracking.tensorboard_files import TensorBoardRun
 from mtcon_ray.tracking.wandb_runs import WandbRun
+from tests.tracking.conftest import RunLog
 from tests.waiting import PATIENCE_SECONDS
 
 LOSSES = {1: 3.0, 2: 2.0, 3: 1.0}
@@ -43,8 +43,8 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def log(folder: Path, name: str) -> EventLog:
-    return EventLog(folder / "spool" / f"{name}.jsonl")
+def log(folder: Path, name: str) -> RunLog:
+    return RunLog(folder, name)
 
 
 def report(folder: Path, name: str, *epochs: int) -> None:

@@ -9,8 +9,9 @@ from typing import Any, cast
 import pytest
 
 from mtcon_ray.base.callbacks import Callbacks
-from mtcon_ray.base.paths import PLAN_FILE, SPEC_FILE
-from mtcon_ray.records.events import Reopened, Started
+from mtcon_ray.base.paths import PLAN_FILE, SPEC_FILE, event_file
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Artifact, Reopened, Started
 from mtcon_ray.spec.resources import TrackingSpec
 from mtcon_ray.tracking.lifecycle import Lifecycle
 from mtcon_ray.tracking.sender import Sender
@@ -27,7 +28,7 @@ class Notes(Callbacks):
 
 
 def test_what_mlflow_refused_is_said_at_the_end(tmp_path: Path) -> None:
-    notes, folder = Notes(), tmp_path / "runs" / "shoes-1"
+    notes, folder = Notes(), tmp_path / "sweeps" / "shoes-1"
     lifecycle = Lifecycle(folder, TrackingSpec(), f"sqlite:///{tmp_path}/mlflow.db", notes)
     assert lifecycle.sender is not None
     lifecycle.sender.refused.append("parent, event 3: too long")
@@ -39,12 +40,12 @@ def test_what_mlflow_refused_is_said_at_the_end(tmp_path: Path) -> None:
 def test_a_stop_waits_for_a_silent_server_for_its_own_short_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    notes, folder, silence = Notes(), tmp_path / "runs" / "shoes-1", threading.Event()
+    notes, folder, silence = Notes(), tmp_path / "sweeps" / "shoes-1", threading.Event()
     monkeypatch.setattr("mtcon_ray.tracking.lifecycle.STOPPED_DRAIN_SECONDS", 0.2)
     monkeypatch.setattr(Sender, "attempt", lambda self: silence.wait())
     lifecycle = Lifecycle(folder, TrackingSpec(), f"sqlite:///{tmp_path}/mlflow.db", notes)
-    plan: Any = SimpleNamespace(warnings=())
-    lifecycle.begin(plan, lambda: Started(params={}, tags={}))
+    EventLog(event_file(folder)).append(Started(params={}, tags={}))
+    lifecycle.begin(cast("Any", SimpleNamespace(warnings=())))
     begin = time.monotonic()
     lifecycle.close(stopped=True)
     assert time.monotonic() - begin < 30
@@ -55,36 +56,23 @@ def test_a_stop_waits_for_a_silent_server_for_its_own_short_time(
 @pytest.mark.mlflow
 @pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning")
 def test_a_resume_replaces_spec_and_plan_in_mlflow(root: Path) -> None:
-    """The second driver was killed right after its first event, the third one changed the spec.
-
-    A run without an end event is not left RUNNING.
-    """
+    """The third driver changed the spec. A run without an end event is not left RUNNING."""
     from mlflow import MlflowClient
 
     folder, notes = root / "sweeps" / "shoes-1", Notes()
     folder.mkdir(parents=True)
-    plan: Any = SimpleNamespace(warnings=())
-    for content in ("first", "third"):
+    log, plan = EventLog(event_file(folder)), SimpleNamespace(warnings=())
+    for content, event in (("first", Started(params={}, tags={})), ("third", Reopened())):
+        log.append(event)
         for file in (SPEC_FILE, PLAN_FILE):
             (folder / file).write_text(content)
+            log.append(Artifact(path=str(folder / file), to=""))
         lifecycle = Lifecycle(folder, TrackingSpec(), f"sqlite:///{root}/mlflow.db", notes)
-        lifecycle.begin(plan, lambda: Started(params={}, tags={}))
+        lifecycle.begin(cast("Any", plan))
         lifecycle.close(stopped=False)
-        if content == "first":
-            lifecycle.log.append(Reopened())
     stored = [p for p in (root / "mlartifacts").rglob("*") if p.is_file()]
     assert {p.name: p.read_text() for p in stored} == {SPEC_FILE: "third", PLAN_FILE: "third"}
     client = MlflowClient(f"sqlite:///{root}/mlflow.db")
     experiments = [each.experiment_id for each in client.search_experiments()]
     assert [run.info.status for run in client.search_runs(experiments)] == ["KILLED"]
     assert notes.texts == []
-
-
-def test_spec_and_plan_are_recorded_though_the_first_driver_was_killed(tmp_path: Path) -> None:
-    """It had only written the start event."""
-    offline, plan = TrackingSpec(offline=True), SimpleNamespace(warnings=())
-    lifecycle = Lifecycle(tmp_path / "shoes-1", offline, "", Callbacks())
-    lifecycle.log.append(Started(params={}, tags={}))
-    lifecycle.begin(cast("Any", plan), lambda: Started(params={}, tags={}))
-    events = lifecycle.log.events()
-    assert [e.kind for e in events] == ["start", "reopen", "artifact", "artifact"]

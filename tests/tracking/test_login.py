@@ -209,13 +209,13 @@ def test_no_file_of_a_run_goes_through_a_link(tmp_path: Path) -> None:
 def test_a_received_folder_gets_no_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nobody listens at the address: with the option the command fails because of that."""
     folder = tmp_path / "sweeps" / "theirs"
-    (folder / "spool").mkdir(parents=True)
+    folder.mkdir(parents=True)
     (folder / "spec.yaml").write_text(
         f"{{name: t, tracking: {{uri: '{LOOPBACK.replace('5000', '9')}'}},"
         " data: {kind: synthetic}, search: {space: {train.lr: {grid: [0.1]}}, sampler: grid}}"
     )
     start = '{"kind": "start", "seq": 0, "time_ms": 1, "params": {}, "tags": {}}\n'
-    (folder / "spool" / "parent.jsonl").write_text(start)
+    (folder / "events.jsonl").write_text(start)
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "s3cret")
     monkeypatch.setenv(TRUST_VARIABLE, "")
     for command in ("audit", "track-sync"):

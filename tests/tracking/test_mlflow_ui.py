@@ -55,7 +55,7 @@ def test_the_table_names_data_and_source_of_parent_and_children(sweep: "Sweep") 
         with sweep.sending() as sender:
             pass
         assert not sender.refused
-        (sweep.folder / "spool" / "cursors.json").unlink()
+        (sweep.folder / "sent.json").unlink()
     for name in ("parent", "trial-0000"):
         run = sweep.run(name)
         assert run.data.tags["mlflow.source.name"] == "sweep.py"

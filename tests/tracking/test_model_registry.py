@@ -14,7 +14,7 @@ import yaml
 from onnx import TensorProto, helper
 
 from mtcon_ray.base.callbacks import Callbacks
-from mtcon_ray.base.paths import parent_log
+from mtcon_ray.base.paths import event_file
 from mtcon_ray.errors import SweepError, TrackingError, UserError
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.export.trained_network import open_checkpoint
@@ -78,9 +78,9 @@ def test_a_model_is_registered_beside_its_run(root: Path, monkeypatch: pytest.Mo
     client = open_client(uri)
     experiment = client.create_experiment("mine", artifact_location(uri, root))
     folder = root / "sweeps" / "shoes-1"
-    EventLog(parent_log(folder)).append(Started(params={}, tags={}))
+    EventLog(event_file(folder)).append(Started(params={}, tags={}))
     tags = {"mtcon.sweep": "shoes-1", "mtcon.trial": "trial-0002"}
-    own = {**tags, "mtcon.id": identity(parent_log(folder))}
+    own = {**tags, "mtcon.id": identity(event_file(folder))}
     run_id = client.create_run(experiment, tags=own).info.run_id
     client.create_run(experiment, tags={**tags, "mtcon.id": "of another sweep of this name"})
     files = root / "files"
@@ -118,7 +118,7 @@ def test_a_model_is_registered_beside_its_run(root: Path, monkeypatch: pytest.Mo
     for name in ("", "shoes/best", "shoes:1"):
         with pytest.raises(UserError, match="--register must be a name that MLflow takes, got '"):
             find("trial-0002", name)
-    parent_log(folder).unlink()
+    event_file(folder).unlink()
     with pytest.raises(SweepError, match="is damaged: it begins with no event"):
         find("trial-0002")
 

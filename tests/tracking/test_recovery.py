@@ -28,7 +28,7 @@ def test_killed_between_sending_and_remembering(sweep: Sweep) -> None:
     trial.append(Reported(epoch=1, metrics={"loss": math.nan, "lr": 0.1}))
     with sweep.sending():
         pass
-    cursors = sweep.folder / "spool" / "cursors.json"
+    cursors = sweep.folder / "sent.json"
     old = cursors.read_bytes()
     trial.append(Reported(epoch=2, metrics={"loss": 2.0, "lr": 0.1}))
     trial.append(Reported(epoch=3, metrics={"loss": 2.0, "lr": 0.1}))
@@ -61,10 +61,10 @@ def test_a_log_that_was_cut_for_a_repair_is_sent_again(sweep: Sweep, later: int)
     with sweep.sending():
         pass
     lines = trial.path.read_bytes().splitlines(keepends=True)
-    trial.path.write_bytes(b"".join(lines[:3]))
+    trial.path.write_bytes(b"".join(lines[:4]))
     again = sweep.spool("trial-0000")
     again.append(Ended(status="FAILED", tags={"mtcon.reason": "x" * later}))
-    assert Sender(sweep.folder, sweep.uri, sweep.experiment).pending() == 4
+    assert Sender(sweep.folder, sweep.uri, sweep.experiment).pending() == 5
     with sweep.sending():
         pass
     assert sweep.steps("trial-0000") == [1, 2, 3]
@@ -183,18 +183,18 @@ def test_another_configuration_of_a_name_gets_a_run_of_its_own(
     trial.append(Ended(status="FINISHED", tags={}))
     with sweep.sending() as first:
         pass
-    (sweep.folder / "spool" / "cursors.json").unlink()
+    (sweep.folder / "sent.json").unlink()
     with sweep.sending() as same:
         pass
     assert same.run_ids() == first.run_ids()
-    trial.path.unlink()
+    trial.remove()
     again = sweep.spool("trial-0000")
     again.append(Started(params={"method.temperature": 0.5}, tags={}))
     again.append(Reported(epoch=1, metrics={"loss": 3.0}))
     if was_killed:
         MlflowClient(sweep.uri).delete_run(first.run_ids()["trial-0000"])
     for _ in range(2):
-        (sweep.folder / "spool" / "cursors.json").unlink()
+        (sweep.folder / "sent.json").unlink()
         with sweep.sending() as other:
             pass
         assert other.refused == []
@@ -249,12 +249,12 @@ def test_what_the_user_deletes_is_held_back_until_it_is_restored(
         client.delete_experiment(experiment)
     for epoch in range(1, 4):
         trial.append(Reported(epoch=epoch, metrics={"loss": 1.0}))
-    wait_until(lambda: "trial-0000" in sender.held, "a held log")
+    wait_until(lambda: "trial-0000" in sender.held, "a held run")
     trial.append(Ended(status="FINISHED", tags={}))
     other.append(Reported(epoch=1, metrics={"loss": 1.0}))
     begin = time.monotonic()
     left = sender.close(PATIENCE_SECONDS)
-    assert time.monotonic() - begin < PATIENCE_SECONDS / 4, "a held log is not waited for"
+    assert time.monotonic() - begin < PATIENCE_SECONDS / 4, "a held run is not waited for"
     words = f"runs restore --run-id {ids['trial-0000']}"
     if what == "experiment":
         words = f"experiments restore -x {experiment}"

@@ -2,12 +2,11 @@
 
 import math
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from mtcon_ray.records.events import Artifact, Ended, Reopened, Reported, Started
+from mtcon_ray.records.events import Artifact, Earlier, Ended, Lost, Reopened, Reported
 from mtcon_ray.tracking.sender import Sender
 from tests.waiting import PATIENCE_SECONDS
 
@@ -151,48 +150,55 @@ def test_what_the_server_refuses_is_named_and_stops_nothing_else(sweep: "Sweep")
     assert len(rest) < 12, "a name that was refused is not sent again"
 
 
-def test_a_single_training_is_one_run(root: Path, sweep: "Sweep") -> None:
-    sweep.folder = root / "runs" / "shoes-1"
-    spool = sweep.spool()
-    spool.append(Started(params={}, tags={}))
-    spool.append(Reported(epoch=1, metrics={"loss": 1.0}))
-    spool.append(Ended(status="FINISHED", tags={}))
-    with sweep.sending():
-        pass
-    run = sweep.run()
-    assert run.info.status == "FINISHED"
-    assert "mtcon.sweep" not in run.data.tags
-    assert sweep.steps("parent") == [1]
-
-
-def test_cursors_are_written_once_a_group_of_events_and_not_without_any(
+def test_the_position_is_saved_once_for_all_events_and_not_without_any(
     sweep: "Sweep", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    saved: list[int] = []
-    save = Sender._save
-
-    def counted(self: Sender) -> None:
-        saved.append(len(self._offsets))
-        save(self)
-
-    monkeypatch.setattr(Sender, "_save", counted)
+    saved: list[str] = []
+    monkeypatch.setattr("mtcon_ray.tracking.sender.move", lambda new, to: saved.append(to.name))
     sweep.begin()
     for i in range(10):
         sweep.begin(f"trial-{i:04d}").append(Reported(epoch=1, metrics={"loss": 1.0}))
     sender = Sender(sweep.folder, sweep.uri, sweep.experiment)
     for _ in range(2):  # the second attempt has nothing to send
         sender.attempt()
-    assert saved == list(range(1, 12))
-    assert Sender(sweep.folder, sweep.uri, sweep.experiment).pending() == 0
+    assert saved == ["sent.json"]
 
 
-def test_a_damaged_log_does_not_keep_back_those_after_it(sweep: "Sweep") -> None:
-    sweep.begin()
-    for name in ("trial-0000", "trial-0001"):
-        sweep.begin(name).append(Reported(epoch=1, metrics={"loss": 1.0}))
-    with sweep.spool("trial-0000").path.open("ab") as file:
-        file.write(b"no event\n")
+def test_a_damaged_line_is_told_and_what_is_before_it_is_sent(sweep: "Sweep") -> None:
+    log = sweep.begin()
+    sweep.begin("trial-0000").append(Reported(epoch=1, metrics={"loss": 1.0}))
     sender = Sender(sweep.folder, sweep.uri, sweep.experiment)
-    for _ in range(2):
-        sender.attempt()
-    assert sweep.steps("trial-0001") == [1]
+    sender.attempt()
+    with log.path.open("ab") as file:
+        file.write(b"no event\n")
+    sender.attempt()
+    assert sweep.steps("trial-0000") == [1]
+    assert "events.jsonl is damaged" in str(sender.last_error)
+    assert sender.pending() == 1
+
+
+def test_an_epoch_that_was_trained_again_is_in_mlflow_once(sweep: "Sweep") -> None:
+    """The log was cut after the epoch was sent. Its new line has another time and value."""
+    sweep.begin()
+    trial = sweep.begin("trial-0000")
+    trial.append(Reported(epoch=1, metrics={"loss": 1.0, "lr": 0.1}))
+    before = trial.path.read_bytes()
+    trial.append(Reported(epoch=2, metrics={"loss": 0.5, "lr": 0.1}))
+    with sweep.sending():
+        pass
+    trial.path.write_bytes(before)
+    time.sleep(0.01)
+    sender = Sender(sweep.folder, sweep.uri, sweep.experiment)
+    trial.append(Reported(epoch=2, metrics={"loss": 0.6, "lr": 0.1}))
+    trial.append(Reported(epoch=3, metrics={"loss": 0.4, "lr": 0.1}))
+    assert sender.sync()[1] == 0
+    assert sweep.steps("trial-0000") == sweep.steps("trial-0000", "lr") == [1, 2, 3]
+
+
+def test_events_that_only_the_driver_needs_are_not_sent(sweep: "Sweep") -> None:
+    sweep.begin().append(Earlier(source="old/trial-0000", params={}, value=0.5))
+    trial = sweep.begin("trial-0000")
+    trial.append(Lost(reason="its node was lost"))
+    with sweep.sending() as sender:
+        assert sender.drain(PATIENCE_SECONDS)
+    assert sweep.run("trial-0000").info.status == "KILLED"

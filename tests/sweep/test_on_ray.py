@@ -1,0 +1,230 @@
+"""Ray Tune's searcher, scheduler and callback, called as Tune calls them."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import TrialScheduler
+from ray.tune.search import Searcher
+
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.paths import sweep_folder
+from mtcon_ray.base.status import Status
+from mtcon_ray.spec.resources import ResourcesSpec
+from mtcon_ray.spec.run_spec import with_values
+from mtcon_ray.sweep.driver import Driver
+from mtcon_ray.sweep.limits import Limits
+from mtcon_ray.sweep.on_ray import (
+    LOOK_SECONDS,
+    PLACEMENT_SECONDS,
+    WAITING_VARIABLE,
+    TuneScheduler,
+    TuneSearcher,
+    Watch,
+    let_trials_wait,
+)
+from tests.sweep.simulated import Simulation, line, some_spec
+
+MINUTES = 2
+
+
+class Sweep(Callbacks):
+    """A driver with Tune's objects and a clock that the test sets. Keeps notes."""
+
+    def __init__(
+        self,
+        folder: Path,
+        waits: Callable[[str], bool] = lambda _: False,
+        most: int = 2,
+        **search: Any,
+    ) -> None:
+        self.now, self.notes = 1000.0, list[str]()
+        spec = some_spec(3, **search)
+        limits = Limits(spec, clock=lambda: self.now)
+        simulation = Simulation(sweep_folder(folder, "s-1"), spec, most=most)
+        self.driver: Driver = simulation.driver(self, limits=limits)
+        self.driver.begin()
+        self.watch = Watch(self.driver, waits, clock=lambda: self.now)
+        self.searcher = TuneSearcher(self.driver, self.watch)
+        self.scheduler = TuneScheduler(self.driver)
+
+    def on_note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def trial(self, name: str, status: str = Trial.RUNNING) -> Trial:
+        trial = Trial("none", stub=True, config={"trial": name})
+        trial.status = status
+        trial.temporary_state = cast(Any, SimpleNamespace(ray_actor=name))
+        return trial
+
+    def wait(self, seconds: float, *trials: Trial) -> None:
+        """Lets time pass in ten steps of Tune's loop."""
+        for _ in range(10):
+            self.now += seconds / 10
+            self.watch.on_step_begin(iteration=1, trials=list(trials))
+            self.watch.on_step_end(iteration=1, trials=list(trials))
+
+    @property
+    def statuses(self) -> list[tuple[Status, str | None]]:
+        return [(trial.status, trial.reason) for trial in self.driver.trials]
+
+
+def result(*epochs: int, name: str = "trial-0000", **fields: Any) -> dict[str, Any]:
+    lines = [line(name, epoch, 0.1 * epoch) for epoch in epochs]
+    return {"lines": lines, "outcome": Status.RUNNING, "done": False, **fields}
+
+
+def test_a_suggestion_says_all_that_a_worker_needs(tmp_path: Path) -> None:
+    assert Sweep(tmp_path).searcher.suggest("a") == {
+        "trial": "trial-0000",
+        "values": {"method.temperature": 0.1},
+        "repeat": 0,
+        "until": None,
+        "logged": 0,
+    }
+
+
+def test_tune_is_told_to_wait_while_trials_run_and_to_finish_at_the_end(tmp_path: Path) -> None:
+    sweep = Sweep(tmp_path, most=1, num_trials=2)
+    for tune_id, name in (("a", "trial-0000"), ("b", "trial-0001")):
+        assert sweep.searcher.suggest(tune_id)["trial"] == name
+        assert sweep.searcher.suggest("other") is None
+        ended = result(1, 2, 3, name=name, outcome=Status.FINISHED, done=True)
+        sweep.searcher.on_trial_complete(tune_id, ended)
+    assert sweep.searcher.suggest("c") == Searcher.FINISHED
+    assert sweep.statuses == [(Status.FINISHED, None)] * 2
+
+
+def test_the_driver_decides_after_each_result(tmp_path: Path) -> None:
+    sweep = Sweep(tmp_path, scheduler={"name": "asha", "grace": 0.3})
+    assert sweep.searcher.suggest("a")
+    assert sweep.searcher.suggest("b")
+    first, second = sweep.trial("trial-0000"), sweep.trial("trial-0001")
+    decide: Any = sweep.scheduler.on_trial_result
+    assert decide(None, first, result(1, 2)) == TrialScheduler.CONTINUE
+    low = {"lines": [line("trial-0001", 1, 0.01)], "done": False}
+    assert decide(None, second, low) == TrialScheduler.STOP
+    # Tune gives the result again to the searcher.
+    sweep.searcher.on_trial_complete("b", {**low, "done": True})
+    assert [status for status, _ in sweep.statuses] == [Status.RUNNING, Status.PRUNED]
+
+
+def test_a_lost_process_counts_once_though_tune_tells_it_twice(tmp_path: Path) -> None:
+    sweep = Sweep(tmp_path, max_failures=1)
+    assert sweep.searcher.suggest("a")["trial"] == "trial-0000"
+    for _ in range(2):
+        sweep.searcher.on_trial_complete("a", error=True)
+    assert sweep.searcher.suggest("b")["trial"] == "trial-0000", "it is given out again"
+    sweep.searcher.on_trial_complete("b", error=True)
+    ((status, reason),) = sweep.statuses
+    assert status is Status.FAILED
+    assert str(reason).startswith("its process was lost (log: ")
+
+
+@pytest.mark.parametrize("ending", [{"error": True}, {"result": result(1)}])
+def test_what_ends_while_the_sweep_is_stopping_is_interrupted(
+    ending: dict[str, Any], tmp_path: Path
+) -> None:
+    sweep = Sweep(tmp_path)
+    assert sweep.searcher.suggest("a")
+    sweep.driver.halt("SIGTERM")
+    sweep.searcher.on_trial_complete("a", **ending)
+    assert sweep.statuses == [(Status.INTERRUPTED, None)]
+    assert sweep.searcher.suggest("b") == Searcher.FINISHED
+
+
+def test_an_error_that_every_trial_would_meet_stops_the_sweep(tmp_path: Path) -> None:
+    sweep = Sweep(tmp_path)
+    assert sweep.searcher.suggest("a")
+    halted = {"lines": [], "outcome": Status.INTERRUPTED, "halt": "the disk is full", "done": True}
+    sweep.searcher.on_trial_complete("a", halted)
+    assert sweep.driver.stop.reason == "the disk is full"
+
+
+@pytest.fixture
+def killed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Returns the actors that are killed."""
+    found: list[str] = []
+    monkeypatch.setattr("mtcon_ray.sweep.on_ray.ray.kill", found.append)
+    return found
+
+
+def test_a_trial_that_stands_still_is_ended_with_its_reason(
+    tmp_path: Path, killed: list[str]
+) -> None:
+    sweep = Sweep(tmp_path, stall_minutes=MINUTES)
+    sweep.searcher.suggest("a")
+    trial = sweep.trial("trial-0000")
+    sweep.wait(60 * MINUTES, trial)
+    assert killed == []
+    sweep.driver.reported("trial-0000", [line("trial-0000", 1, 0.5)])
+    sweep.wait(60 * MINUTES, trial)
+    assert killed == []
+    sweep.wait(60, trial)
+    assert killed == ["trial-0000"]
+    (note,) = sweep.notes
+    assert note.startswith("trial-0000: no new epoch for 2 minutes (search.stall_minutes, ")
+    assert sweep.watch.error_of("trial-0000").startswith("no new epoch for 2 minutes")
+
+
+def test_a_trial_that_waits_for_its_place_is_not_ended(tmp_path: Path, killed: list[str]) -> None:
+    waiting = True
+    sweep = Sweep(tmp_path, lambda _: waiting, stall_minutes=MINUTES)
+    sweep.searcher.suggest("a")
+    trial = sweep.trial("trial-0000", Trial.PENDING)
+    sweep.wait(300 * MINUTES, trial)
+    trial.status = Trial.RUNNING
+    sweep.wait(300 * MINUTES, trial)
+    assert killed == []
+    waiting = False
+    sweep.wait(90 * MINUTES, trial)
+    assert killed == ["trial-0000"]
+
+
+def test_a_trial_that_is_never_placed_stops_the_sweep(tmp_path: Path) -> None:
+    sweep = Sweep(tmp_path)
+    sweep.driver.spec = with_values(sweep.driver.spec, {"resources.gpus": 2})
+    waiting = sweep.trial("trial-0001", Trial.PENDING)
+    sweep.wait(PLACEMENT_SECONDS, waiting)
+    assert not sweep.driver.stopping
+    sweep.wait(10 * LOOK_SECONDS, waiting)
+    assert sweep.driver.stop.reason == (
+        "no trial could be placed for 900 s: trial-0001 waits for 1 CPUs and 2 GPUs per worker, "
+        "which the cluster does not give"
+    )
+
+
+@pytest.mark.parametrize("of_both", [(Trial.RUNNING, Trial.PENDING), (Trial.TERMINATED,) * 2])
+def test_the_time_counts_from_when_a_trial_ran_or_none_waited(
+    of_both: tuple[str, str], tmp_path: Path
+) -> None:
+    sweep = Sweep(tmp_path)
+    both = [sweep.trial(f"trial-000{n}", status) for n, status in enumerate(of_both)]
+    sweep.wait(2 * PLACEMENT_SECONDS, *both)
+    both[0].status, both[1].status = Trial.TERMINATED, Trial.PENDING
+    sweep.wait(PLACEMENT_SECONDS, *both)
+    assert not sweep.driver.stopping
+    sweep.wait(10 * LOOK_SECONDS, *both)
+    assert sweep.driver.stopping
+
+
+@pytest.mark.parametrize(
+    ("resources", "concurrency", "expected"),
+    [({}, 3, "3"), ({}, 64, "8"), ({}, None, "1"), ({"workers": [1, 2]}, 3, "1")],
+)
+def test_several_trials_may_wait_for_their_processes(
+    resources: dict[str, Any],
+    concurrency: int | None,
+    expected: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(WAITING_VARIABLE, raising=False)
+    let_trials_wait(ResourcesSpec.model_validate(resources), concurrency)
+    assert os.environ[WAITING_VARIABLE] == expected
+    monkeypatch.setenv(WAITING_VARIABLE, "5")
+    let_trials_wait(ResourcesSpec(), 2)
+    assert os.environ[WAITING_VARIABLE] == "5", "the user's choice"

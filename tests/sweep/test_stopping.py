@@ -1,0 +1,147 @@
+"""ASHA with trials of different lengths, and rules of plugins."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import pytest
+from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
+
+from mtcon_ray.errors import SpecError
+from mtcon_ray.spec.schedulers import (
+    ASHA,
+    SCHEDULERS,
+    Halving,
+    History,
+    NoScheduler,
+    Scheduler,
+    SchedulerSpec,
+    StoppingRule,
+)
+from mtcon_ray.spec.search import SearchSpec
+from mtcon_ray.sweep.stopping import Never, Rungs, make_stopping
+from mtcon_ray.sweep.suggester import ACTING, preview
+
+
+def asha(**fields: float) -> Rungs:
+    return Rungs(ASHA.Spec.model_validate({"grace": 0.25, "reduction": 2, **fields}))
+
+
+def test_rungs_are_shares_of_a_trials_own_epochs() -> None:
+    stopping = asha()
+    assert not stopping.stops("short", 2 / 8, 0.9)
+    # 12 of 80 epochs are before the first rung, so a low value does not matter.
+    assert not stopping.stops("long", 12 / 80, 0.1)
+    assert stopping.stops("long", 20 / 80, 0.1)
+
+
+def test_a_rung_is_judged_once() -> None:
+    stopping = asha()
+    assert not stopping.stops("bad", 2 / 8, 0.2)
+    assert not stopping.stops("good", 2 / 8, 0.9)
+    assert not stopping.stops("bad", 3 / 8, 0.1)
+    assert not stopping.stops("good", 4 / 8, 0.9)
+    assert stopping.stops("bad", 4 / 8, 0.3)
+
+
+def test_a_value_that_is_no_number_stops_no_trial_and_no_other() -> None:
+    stopping = asha()
+    assert not stopping.stops("none", 1 / 4, float("nan"))
+    assert not stopping.stops("first", 1 / 4, 0.2)
+    assert stopping.stops("second", 1 / 4, 0.1)
+
+
+def test_a_rung_at_a_share_that_binary_fractions_miss_is_met() -> None:
+    stopping = asha(grace=1 / 3)
+    stopping.stops("good", 1 / 3, 0.9)
+    assert stopping.stops("bad", 1 / 3, 0.1)
+
+
+@pytest.mark.parametrize("reduction", [2.0, 3.0])
+def test_decisions_are_those_of_ray_tunes_asha(reduction: float) -> None:
+    """Of 30 trials of 20 epochs, one after another and each probed every second epoch."""
+    from types import SimpleNamespace
+    from typing import Any
+
+    tune = AsyncHyperBandScheduler(
+        time_attr="t", metric="m", mode="max", max_t=100, grace_period=25,
+        reduction_factor=reduction, stop_last_trials=False,
+    )  # fmt: skip
+    own = asha(reduction=reduction)
+    stopped = 0
+    for number in range(30):
+        trial: Any = SimpleNamespace(trial_id=f"{number}")
+        tune.on_trial_add(None, trial)  # type: ignore[arg-type]
+        for epoch in range(2, 20, 2):
+            value = ((number * 7919) % 31) / 31 + 0.001 * epoch
+            result = {"t": 5 * epoch, "m": value}
+            answer = tune.on_trial_result(None, trial, result)  # type: ignore[arg-type]
+            assert own.stops(trial.trial_id, epoch / 20, value) == (answer == TrialScheduler.STOP)
+            if answer == TrialScheduler.STOP:
+                stopped += 1
+                break
+    assert 5 < stopped < 29
+
+
+def test_rungs_of_the_spec_end_below_the_whole_budget() -> None:
+    assert ASHA.Spec().rungs == (0.25, 0.5)
+    rungs = ASHA.Spec(grace=0.1, reduction=3).rungs
+    assert rungs == (0.1, 0.30000000000000004, 0.9000000000000001)
+    assert NoScheduler.Spec().rungs == ()
+
+
+class Median(Scheduler):
+    """A scheduler that nobody gave an acting half."""
+
+    class Spec(SchedulerSpec):
+        name: Literal["median"] = "median"
+
+
+class Falling(StoppingRule):
+    """Stops a trial that fell, once any other trial has a higher value."""
+
+    class Spec(SchedulerSpec):
+        name: Literal["falling"] = "falling"
+
+    def stops(self, trial: History, others: Sequence[History]) -> bool:
+        values = [value for _, value in trial]
+        others_best = max((value for other in others for _, value in other), default=0.0)
+        return values[-1] < values[0] and others_best > values[-1]
+
+
+@pytest.fixture
+def kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registers both, as plugins do."""
+    named: dict[str, type[Scheduler]] = {"median": Median, "falling": Falling}
+    for name, kind in named.items():
+        monkeypatch.setitem(SCHEDULERS._specs, name, kind.Spec)
+        monkeypatch.setitem(SCHEDULERS._classes, name, kind)
+
+
+@pytest.mark.usefixtures("kinds")
+def test_a_plan_refuses_a_scheduler_without_an_acting_half() -> None:
+    search = SearchSpec.model_validate({"space": {"train.lr": {"uniform": [0.1, 1]}}})
+    expected = r"search\.scheduler must be one that .* \(asha, halving, none, or .*, got 'median'"
+    with pytest.raises(SpecError, match=expected):
+        preview(search.model_copy(update={"scheduler": Median.Spec()}), 0)
+    preview(search.model_copy(update={"scheduler": Falling.Spec()}), 0)
+
+
+@pytest.mark.usefixtures("kinds")
+def test_a_stopping_rule_sees_its_trial_and_all_others() -> None:
+    stopping = make_stopping(Falling.Spec())
+    assert not stopping.stops("old", 1 / 4, 0.7)
+    assert not stopping.stops("old", 2 / 4, 0.6), "it fell, but no other trial is better"
+    assert not stopping.stops("other", 1 / 4, 0.9)
+    assert stopping.stops("old", 3 / 4, 0.5)
+
+
+def test_sweeps_act_on_every_registered_scheduler_and_no_other() -> None:
+    assert list(ACTING) == list(SCHEDULERS)
+
+
+@pytest.mark.parametrize("name", list(SCHEDULERS))
+def test_a_registered_scheduler_with_rungs_can_stop_trials(name: str) -> None:
+    """By early stopping, or by waiting at rungs."""
+    spec = SCHEDULERS[name].Spec()  # type: ignore[call-arg]
+    acts = not isinstance(make_stopping(spec), Never)
+    assert (acts or isinstance(spec, Halving.Spec)) is bool(spec.rungs)

@@ -1,0 +1,195 @@
+"""Suggestions of configurations, their order, and Optuna's samplers as sweeps use them."""
+
+import importlib
+import logging
+import sys
+from importlib import import_module
+from statistics import median
+from typing import Any
+
+import pytest
+from optuna.distributions import FloatDistribution, IntDistribution
+
+from mtcon_ray.spec.space import Dimension
+from mtcon_ray.sweep.record import Trial
+from mtcon_ray.sweep.suggester import Suggester, distribution, preview
+from tests.sweep.studies import TEMPERATURE, TWO, ended, run, search, value_of
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "gp", "qmc", "random"])
+def test_the_same_seed_gives_the_same_suggestions(sampler: str) -> None:
+    spec = search(space=TWO, sampler=sampler, num_trials=6)
+    first, second, other = (run(Suggester(spec, seed)) for seed in (0, 0, 1))
+    assert first == second != other
+    assert len(first) == 6
+
+
+@pytest.mark.parametrize("sampler", ["grid", "tpe", "random"])
+def test_lists_are_searched(sampler: str) -> None:
+    """Optuna stores lists as JSON texts; the spec converts them back."""
+    scales = {"views.crop_scale": {"choice": [[0.2, 1.0], [0.5, 1.0], [0.8, 1.0]]}}
+    first = [{"views.crop_scale": [0.5, 1]}]
+    spec = search(space=scales, first_points=first, sampler=sampler, num_trials=3)
+    found = [params["views.crop_scale"] for params in run(Suggester(spec, 0))]
+    assert found[0] == "[0.5, 1.0]"
+    assert sorted(found) == ["[0.2, 1.0]", "[0.5, 1.0]", "[0.8, 1.0]"]
+
+
+def test_a_grid_is_tried_whole_in_its_written_order() -> None:
+    spec = search(
+        sampler="grid",
+        space={TEMPERATURE: {"grid": [0.5, 0.1]}, "train.lr": {"choice": [1.0, 2.0, 3.0]}},
+    )
+    taken = run(Suggester(spec, 0))
+    assert [(p[TEMPERATURE], p["train.lr"]) for p in taken] == [
+        (0.5, 1.0), (0.5, 2.0), (0.5, 3.0), (0.1, 1.0), (0.1, 2.0), (0.1, 3.0),
+    ]  # fmt: skip
+
+
+def test_known_points_come_first_and_may_name_some_fields_only() -> None:
+    spec = search(
+        space={TEMPERATURE: {"uniform": [0.01, 1]}, "train.lr": {"uniform": [0.1, 1]}},
+        first_points=[{TEMPERATURE: 0.07}, {TEMPERATURE: 0.1, "train.lr": 0.5}],
+        num_trials=4,
+    )
+    taken = run(Suggester(spec, 0))
+    assert taken[0][TEMPERATURE] == 0.07
+    assert 0.1 <= taken[0]["train.lr"] <= 1
+    assert taken[1] == {TEMPERATURE: 0.1, "train.lr": 0.5}
+
+
+def test_no_configuration_twice_and_a_small_space_is_exhausted() -> None:
+    spec = search(space={TEMPERATURE: {"choice": [0.1, 0.2, 0.3]}}, num_trials=50)
+    taken = run(Suggester(spec, 0))
+    assert sorted(p[TEMPERATURE] for p in taken) == [0.1, 0.2, 0.3]
+
+
+SPACES: dict[str, dict[str, Any]] = {
+    "grids": {
+        TEMPERATURE: {"grid": [i / 100 for i in range(1, 21)]},
+        "train.lr": {"choice": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]},
+    },
+    "steps": {
+        TEMPERATURE: {"uniform": [0.1, 1.0], "step": 0.1},
+        "train.batch_size": {"int": [10, 60], "step": 10},
+    },
+    "integers": {"train.batch_size": {"logint": [16, 64]}},
+    "lists": {"views.crop_scale": {"choice": [[i / 100, 1.0] for i in range(10, 40)]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("space", "sampler"),
+    [*((space, "random") for space in SPACES), ("integers", "tpe"), ("steps", "qmc")],
+)
+def test_all_points_of_a_finite_space_are_suggested(space: str, sampler: str) -> None:
+    """The sampler's 0.1 + 2 * 0.1 is the user's 0.3."""
+    first = [{TEMPERATURE: 0.3, "train.batch_size": 10}] if space == "steps" else []
+    spec = search(space=SPACES[space], sampler=sampler, first_points=first, num_trials=1000)
+    taken = run(Suggester(spec, 0))
+    assert len(taken) == spec.num_configurations
+    rounded = [[round(v, 6) if isinstance(v, float) else v for v in p.values()] for p in taken]
+    assert len(set(map(tuple, rounded))) == len(taken)
+
+
+def test_the_preview_is_what_is_then_suggested() -> None:
+    given: list[tuple[dict[str, Any], int]] = [
+        ({"sampler": "random", "num_trials": 6}, 4),
+        ({"num_trials": 12}, 4),
+        ({"sampler": "qmc"}, 4),
+        ({"sampler": "gp"}, 4),
+    ]
+    for fields, count in given:
+        spec = search(**fields)
+        shown = preview(spec, 5, 4)
+        taken = run(Suggester(spec, 5), count)
+        assert list(shown) == taken
+
+
+def test_a_preview_shows_lists_as_lists() -> None:
+    """Optuna stores each list as text."""
+    spec = search(space={"views.crop_scale": {"grid": [[0.2, 1.0], [0.5, 1]]}}, sampler="grid")
+    shown = preview(spec, 0)
+    assert shown == ({"views.crop_scale": [0.2, 1.0]}, {"views.crop_scale": [0.5, 1]})
+
+
+def test_an_empty_space_is_one_training() -> None:
+    assert run(Suggester(search(space={}, sampler="grid"), 0)) == [{}]
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "gp"])
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_running_trials_are_known_to_the_sampler(sampler: str) -> None:
+    """A trial that runs, with its values so far, changes no draw into an error or itself."""
+    spec = search(sampler=sampler, num_trials=40)
+    suggester, trials = Suggester(spec, 0), list[Trial]()
+    for number in range(15):
+        point = suggester.configuration(number, trials)
+        assert point is not None
+        trials.append(ended(number, point, value_of(point)))
+    first = suggester.configuration(15, trials)
+    assert first is not None
+    running = Trial("trial-0015", 15, first, 15, 0, 4, values={1: 0.5})
+    second = suggester.configuration(16, [*trials, running])
+    assert second not in (None, first)
+    # The same from a suggester that has seen none of the trials before.
+    assert Suggester(spec, 0).configuration(16, [*trials, running]) == second
+
+
+def test_a_gaussian_process_uses_results() -> None:
+    """After its first five, which are random, it tries what is better than random draws."""
+    later = {}
+    for sampler in ("gp", "random"):
+        taken = run(Suggester(search(sampler=sampler, num_trials=15), 0))
+        later[sampler] = median(map(value_of, taken[5:]))
+    assert later["gp"] > 0.98 > 0.95 > later["random"]
+
+
+def test_the_display_is_not_broken_by_a_gaussian_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[logging.LogRecord] = []
+
+    class Ear(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            told.append(record)
+
+    monkeypatch.setattr(logging.getLogger("optuna"), "handlers", [Ear()])
+    monkeypatch.setitem(sys.modules, "greenlet", None)
+    importlib.reload(import_module("optuna._gp.batched_lbfgsb"))
+    assert [record.getMessage() for record in told] == []
+
+
+def test_qmc_spreads_its_points() -> None:
+    """Each sixteenth of the range has one of 16 points, by the Sobol sequence's definition."""
+    spec = search(space={"train.lr": {"uniform": [0, 16]}}, sampler="qmc", num_trials=16)
+    taken = run(Suggester(spec, 0))
+    assert sorted(int(params["train.lr"]) for params in taken) == list(range(16))
+
+
+def test_a_share_of_a_range_follows_its_scale_and_steps() -> None:
+    def at(share: float, **fields: Any) -> float:
+        return Dimension.model_validate(fields).at(share)
+
+    assert at(0.5, uniform=[0, 4]) == 2.0
+    assert at(0.5, loguniform=[0.01, 1]) == pytest.approx(0.1)
+    assert [at(s, int=[2, 4]) for s in (0, 0.3, 0.4, 0.6, 0.7, 0.999)] == [2, 2, 3, 3, 4, 4]
+    assert [at(s, uniform=[0, 0.2], step=0.1) for s in (0, 0.5, 0.999)] == [0, 0.1, 0.2]
+    assert {at(s / 1000, logint=[1, 64]) for s in range(1000)} >= {1, 2, 4, 8, 64}
+    assert isinstance(at(0.5, logint=[1, 64]), int)
+
+
+def test_steps_and_logarithms_are_optunas() -> None:
+    made = {
+        name: distribution(search(space={"a": fields}).space["a"])
+        for name, fields in {
+            "log": {"logint": [1, 64]},
+            "stepped": {"int": [16, 64], "step": 16},
+            "tenths": {"uniform": [0, 0.3], "step": 0.1},
+        }.items()
+    }
+    assert made == {
+        "log": IntDistribution(1, 64, log=True),
+        "stepped": IntDistribution(16, 64, step=16),
+        "tenths": FloatDistribution(0, 0.3, step=0.1),
+    }

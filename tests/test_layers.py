@@ -36,7 +36,6 @@ HOMES_OF = {"ray": ("cluster", "sweep"), "optuna": ("sweep",), "mlflow": ("track
 PRIVATE_HOMES = (
     "mtcon_ray.cluster.ray_private",
     "mtcon_ray.sweep.tune_private",
-    "mtcon_ray.sweep.optuna_private",
 )
 WITHOUT_PRIVATE_USE = ("cluster", "sweep", "tracking")
 # Private to Ray though no name of theirs has an underscore.

@@ -10,6 +10,7 @@ from typing import Any
 
 from ray.air.execution._internal.actor_manager import RayActorManager
 from ray.exceptions import OutOfMemoryError, RayActorError
+from ray.train.v2._internal.execution.callback import WorkerCallback
 
 MEMORY_HINT = "lower search.max_concurrent, or end other programs there"
 
@@ -43,9 +44,6 @@ def worker_callback(act: Callable[[], None]) -> Any:
     Python sets signal handlers only in the main thread, and Train calls the training function in
     another thread. Train's public callbacks run in the controller.
     """
-    # Imported here because ray.train takes seconds to import.
-    from ray.train.v2._internal.execution.callback import WorkerCallback
-
     class Start(WorkerCallback):
         def after_init_train_context(self) -> None:
             act()

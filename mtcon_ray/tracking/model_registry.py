@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from mtcon_ray.base.paths import event_file
-from mtcon_ray.errors import TrackingError, UserError
+from mtcon_ray.errors import SweepError, TrackingError, UserError
 from mtcon_ray.records.event_log import first_event, identity
 from mtcon_ray.tracking.login import check_place
 from mtcon_ray.tracking.mlflow_server import (
@@ -53,7 +53,8 @@ def find_run(name: str, *, uri: str, experiment: str, folder: Path, trial: str) 
     or has no model registry, UserError if the server rejects the name or as `check_place` does, and
     SweepError if the beginning of the sweep's event log is lost.
     """
-    first_event(event_file(folder))
+    if first_event(event_file(folder)) is None:
+        raise SweepError(f"{folder.name!r} has no event log, by which its runs are found")
     check_server(uri, way_out="or leave out --register")
     client = open_client(uri)
     from mlflow.exceptions import MlflowException

@@ -69,7 +69,7 @@ class Signalled:
 def test_a_trial_whose_process_was_asked_to_end_starts_again(
     tmp_path: Path, sigterms: list[int]
 ) -> None:
-    """An interrupted trial would wait for the next driver; an error makes the driver give it out again."""
+    """An interrupted trial would wait for the next start; an error makes the driver try again."""
     spec = parse_spec({"name": "t", "data": {"kind": "synthetic"}})
     work = Assignment(name="trial-0000", spec=spec, sweep=tmp_path, root=tmp_path, places={})
     run = reports(

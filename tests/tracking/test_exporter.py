@@ -146,23 +146,9 @@ def test_following_ends_with_the_driver(
     assert shown(EventAccumulator(str(tmp_path / "trial-0001"))) == list(LOSSES.items())
 
 
-def test_a_single_training_is_one_run_with_its_name(tmp_path: Path) -> None:
-    folder = tmp_path / "runs" / "shoes-1"
-    with pytest.raises(SweepError, match="has no event logs to export"):
-        tensorboard(folder, tmp_path).run(follow=True)
-    log(folder, "parent").append(Started(params={}, tags={}, settings={"train.lr": 0.1}))
-    report(folder, "parent", 1, 2, 3)
-    opened: list[ExportedRun] = []
-
-    def open_run(run: ExportedRun) -> TensorBoardRun:
-        opened.append(run)
-        return TensorBoardRun(tmp_path, run)
-
-    with Exporter(folder, open_run) as exporter:
-        exporter.export()
-    [run] = opened
-    assert (run.name, run.group, run.settings) == ("shoes-1", "shoes-1", {"train.lr": 0.1})
-    assert shown(EventAccumulator(str(tmp_path / "shoes-1"))) == list(LOSSES.items())
+def test_a_sweep_without_trials_has_nothing_to_export(tmp_path: Path) -> None:
+    with pytest.raises(SweepError, match="has no events of trials to export"):
+        tensorboard(tmp_path / "sweeps" / "shoes-1", tmp_path).run(follow=True)
 
 
 Record = getattr(wandb_internal_pb2, "Record")  # noqa: B009, its module has no annotations

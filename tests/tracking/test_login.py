@@ -214,12 +214,12 @@ def test_a_received_folder_gets_no_login(monkeypatch: pytest.MonkeyPatch, tmp_pa
         f"{{name: t, tracking: {{uri: '{LOOPBACK.replace('5000', '9')}'}},"
         " data: {kind: synthetic}, search: {space: {train.lr: {grid: [0.1]}}, sampler: grid}}"
     )
-    start = '{"kind": "start", "seq": 0, "time_ms": 1, "params": {}, "tags": {}}\n'
+    start = '{"kind": "start", "time_ms": 1, "params": {}, "tags": {}}\n'
     (folder / "events.jsonl").write_text(start)
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "s3cret")
     monkeypatch.setenv(TRUST_VARIABLE, "")
-    for command in ("audit", "track-sync"):
-        words = [command, "theirs", "--root", str(tmp_path)]
+    for option in ((), ("--repair",)):
+        words = ["audit", "theirs", "--root", str(tmp_path), *option]
         refused = CliRunner().invoke(program, words)
         assert refused.exit_code == 2, refused.output
         assert "is not sent to the tracking server http://127.0.0.1:9:" in refused.stderr

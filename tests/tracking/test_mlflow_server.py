@@ -121,7 +121,8 @@ def test_only_characters_of_a_uri_are_quoted(name: str, database: str) -> None:
     root = Path("/r") / name
     assert own_database(root) == tracking_uri(None, root) == database
     command = sync_command(root / "sweeps" / "shoes-1")
-    assert shlex.split(command.strip("`"))[1:] == ["track-sync", "shoes-1", "--root", str(root)]
+    words = ["audit", "shoes-1", "--repair", "--root", str(root)]
+    assert shlex.split(command.strip("`"))[1:] == words
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def test_a_model_is_registered_beside_its_run(root: Path, monkeypatch: pytest.Mo
         with pytest.raises(UserError, match="--register must be a name that MLflow takes, got '"):
             find("trial-0002", name)
     event_file(folder).unlink()
-    with pytest.raises(SweepError, match="is damaged: it begins with no event"):
+    with pytest.raises(SweepError, match="has no event log, by which its runs are found"):
         find("trial-0002")
 
 

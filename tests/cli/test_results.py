@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pandas as pd
 import pytest
 import yaml
@@ -16,15 +17,15 @@ from click.testing import CliRunner, Result
 
 from cluster.try_autoscaling import free_ports
 from mtcon_ray.base.lock import driver_lock
+from mtcon_ray.base.paths import event_file
 from mtcon_ray.cli.main import program
 from mtcon_ray.display.presentation import csv_text
-from mtcon_ray.records.event_log import EventLog
 from mtcon_ray.records.events import Ended, Reopened, Reported, Started
-from mtcon_ray.sweep.study import open_study
 from tests.recorded import plan_with
+from tests.run_log import RunLog
 
 REPOSITORY = Path(__file__).parents[2]
-SPEC = {
+SPEC: dict[str, Any] = {
     "name": "tiny",
     "data": {"kind": "synthetic", "num_items": 120, "tasks": ["shape"], "held_out": ["mark"]},
     "views": {"size": 16},
@@ -53,12 +54,12 @@ def sweep(tmp_path: Path) -> Path:
     classes, majority = {"shape": 6, "mark": 4}, {"shape": 0.21}
     plan = plan_with(num_trials=3, classes=classes, majority=majority)
     (folder / "plan.json").write_text(plan.model_dump_json())
-    EventLog(folder / "spool" / "parent.jsonl").append(Started(params={}, tags={}))
+    RunLog(folder).append(Started(params={}, tags={}))
     for i, temperature in enumerate((0.1, 0.5, 1.0)):
-        spool = EventLog(folder / "spool" / f"trial-{i:04d}.jsonl")
+        spool = RunLog(folder, f"trial-{i:04d}")
         tags = {"mtcon.epochs": "2", "mtcon.seed": "0"}
         spool.append(Started(params={"method.temperature": temperature}, tags=tags))
-    first, second, third = (EventLog(folder / "spool" / f"trial-{i:04d}.jsonl") for i in range(3))
+    first, second, third = (RunLog(folder, f"trial-{i:04d}") for i in range(3))
     first.append(Reported(epoch=1, metrics={"val/accuracy": 0.3}))
     final = {
         "val/accuracy": 0.4,
@@ -81,7 +82,6 @@ def test_list_names_state_and_winner(invoke: Invoke, sweep: Path) -> None:
     (overview,) = json.loads(invoke("list", "--json").stdout)
     assert overview == {
         "name": "tiny-1",
-        "kind": "sweep",
         "state": "stopped",
         "num_done": 3,
         "num_trials": 3,
@@ -100,16 +100,16 @@ def test_state_follows_driver_and_record(invoke: Invoke, sweep: Path) -> None:
         assert state() == "running"
         assert invoke("clean", "tiny-1", "--yes").exit_code == 2
     assert state() == "stopped"
-    EventLog(sweep / "spool" / "parent.jsonl").append(Ended(status="KILLED", tags={}))
+    RunLog(sweep).append(Ended(status="KILLED", tags={}))
     assert state() == "interrupted"
-    EventLog(sweep / "spool" / "parent.jsonl").append(Reopened())
+    RunLog(sweep).append(Reopened())
     assert state() == "stopped"
 
 
 def test_status_says_what_cut_a_sweep_short(invoke: Invoke, sweep: Path) -> None:
     reason = "search.max_hours 2 is reached: 3 of 9 trials have ended"
     ended = Ended(status="FINISHED", tags={"mtcon.reason": reason})
-    EventLog(sweep / "spool" / "parent.jsonl").append(ended)
+    RunLog(sweep).append(ended)
     lines = invoke("status", "tiny-1").stdout.splitlines()
     assert lines[:2] == ["tiny-1: finished, 3 of 3 trials started", f"ended early: {reason}"]
 
@@ -127,13 +127,13 @@ def test_status_ranks_and_says_how_to_go_on(invoke: Invoke, sweep: Path) -> None
 def test_status_says_what_mlflow_lacks(invoke: Invoke, sweep: Path, tmp_path: Path) -> None:
     (sweep / "spec.yaml").write_text(yaml.safe_dump({**SPEC, "tracking": {"offline": False}}))
     lines = invoke("status", "tiny-1").stdout.splitlines()
-    command = f"`mtcon-ray track-sync tiny-1 --root {tmp_path}`"
+    command = f"`mtcon-ray audit tiny-1 --repair --root {tmp_path}`"
     assert lines[-2] == f"10 events are not in MLflow yet: {command}"
 
 
 def test_no_cell_of_a_table_is_a_formula(invoke: Invoke, sweep: Path) -> None:
     """A spreadsheet would run what the author of a received sweep wrote."""
-    log = EventLog(sweep / "spool" / "trial-0000.jsonl")
+    log = RunLog(sweep, "trial-0000")
     log.append(Reopened())
     log.append(Reported(epoch=3, metrics={"=cmd|'/C calc'!A0": -0.5}, tags={}))
     log.append(Ended(status="FINISHED", tags={}))
@@ -174,7 +174,7 @@ def test_best_is_the_full_budget_winner(invoke: Invoke, sweep: Path) -> None:
 
 
 def test_no_winner_yet_is_exit_1(invoke: Invoke, sweep: Path) -> None:
-    (sweep / "spool" / "trial-0000.jsonl").unlink()
+    RunLog(sweep, "trial-0000").remove()
     result = invoke("best", "tiny-1")
     assert result.exit_code == 1
     assert "full budget" in result.stderr
@@ -189,30 +189,44 @@ def test_one_broken_sweep_hides_no_other(invoke: Invoke, sweep: Path) -> None:
     assert states["tiny-1"] == "stopped"
 
 
-def test_train_prints_accuracies_and_is_listed(invoke: Invoke, tmp_path: Path) -> None:
+def test_train_is_a_sweep_of_one_trial(invoke: Invoke, tmp_path: Path) -> None:
     spec = tmp_path / "spec.yaml"
     spec.write_text(yaml.safe_dump(SPEC))
     trained = invoke("train", spec)
     assert trained.exit_code == 0, trained.output
     assert "NOT ALL IS IN MLFLOW (tracking.offline is set)" in trained.stdout
-    checkpoint = tmp_path / "runs" / "tiny-1" / "model.pt"
+    folder = tmp_path / "sweeps" / "tiny-1"
+    checkpoint = folder / "checkpoints" / "trial-0000" / "model.pt"
     assert f"checkpoint: {checkpoint}" in trained.stdout
-    status = json.loads(invoke("status", "runs/tiny-1", "--json").stdout)
-    assert status["state"] == "finished"
+    assert "winner: trial-0000 (no searched fields)" in trained.stdout
+    status = json.loads(invoke("status", "tiny-1", "--json").stdout)
+    assert (status["state"], status["num_trials"]) == ("finished", 1)
     assert status["trials"][0]["checkpoint"] == str(checkpoint)
-    stored = tmp_path / "runs" / "tiny-1" / "plan.json"
-    stored.write_text(json.dumps({**json.loads(stored.read_text()), "warnings": ["one is bad"]}))
-    assert "  warning: one is bad" in invoke("status", "runs/tiny-1").stdout.splitlines()
     measured = invoke("evaluate", checkpoint, "--json")
     assert {"test/accuracy/shape", "heldout/knn/mark"} <= json.loads(measured.stdout).keys()
-    log = tmp_path / "runs" / "tiny-1" / "spool" / "parent.jsonl"
-    kept = [line for line in log.read_text().splitlines(keepends=True) if '"epoch": 2' not in line]
-    log.write_text("".join(kept))
     again = invoke("train", spec, "--name", "tiny-1", "--resume")
-    assert "tiny-1: it has finished with 1 of 2 epochs: the metrics of the others" in again.stdout
+    assert "tiny-1 has ended already, with all its trials" in again.stdout
     refused = invoke("train", spec, "--name", "tiny-1")
     assert refused.exit_code == 2
     assert "--name tiny-1 --resume" in refused.stderr
+    log = event_file(folder)
+    kept = [line for line in log.read_text().splitlines(keepends=True) if '"epoch": 2' not in line]
+    log.write_text("".join(kept))
+    told = invoke("status", "tiny-1").stderr
+    assert "trial-0000: it has finished with 1 of 2 epochs: the metrics of the others" in told
+
+
+def test_a_sweep_without_ray_is_stopped_and_resumed(invoke: Invoke, tmp_path: Path) -> None:
+    """All trials are trained in this process. `resume` knows how the sweep began."""
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(yaml.safe_dump({**SPEC, "search": {**SPEC["search"], "max_hours": 1e-9}}))
+    stopped = invoke("sweep", spec, "--here", "--name", "mine")
+    assert "search.max_hours 1e-09 is reached: 0 of 3 trials have ended" in stopped.stdout
+    done = invoke("resume", "mine", "--set", "search.max_hours=1")
+    assert done.exit_code == 0, done.output
+    assert "connecting to Ray" not in done.output
+    trials = json.loads(invoke("status", "mine", "--json").stdout)["trials"]
+    assert [trial["status"] for trial in trials] == ["FINISHED"] * 3
 
 
 @pytest.mark.mlflow
@@ -223,7 +237,7 @@ def test_what_cannot_be_registered_is_not_exported(
     to = sweep / "exported"
 
     def told() -> str:
-        result = invoke("export", "tiny-1", "--to", to, "--register", "shapes")
+        result = invoke("export", "tiny-1", "--out", to, "--register", "shapes")
         assert result.exit_code == 1, result.output
         assert not to.exists()
         return result.stderr
@@ -237,9 +251,9 @@ def test_what_cannot_be_registered_is_not_exported(
 
 
 def test_looking_at_a_sweep_writes_its_report_and_nothing_else(invoke: Invoke, sweep: Path) -> None:
-    """This holds too if the journal's last line is incomplete because a driver is writing it."""
-    open_study(sweep / "study.journal", sweep.name).ask()
-    os.truncate(sweep / "study.journal", (sweep / "study.journal").stat().st_size - 7)
+    """This holds too if the log's last line is incomplete because a driver is writing it."""
+    with event_file(sweep).open("ab") as file:
+        file.write(b'{"kind": "rep')
 
     def files() -> dict[str, bytes]:
         found = (p for p in sweep.rglob("*") if p.is_file())
@@ -268,14 +282,51 @@ def test_a_root_that_cannot_be_written_is_named(
     assert re.match(line, result.stderr), result.stderr
 
 
-def test_tracking_is_exported_into_the_sweeps_folder_or_below_another(
+def test_metrics_are_exported_into_the_sweeps_folder_or_below_another(
     invoke: Invoke, sweep: Path, tmp_path: Path
 ) -> None:
-    done = invoke("export-tracking", "tiny-1", "--to", "tensorboard", "--follow")
+    done = invoke("export", "tiny-1", "--to", "tensorboard", "--follow")
     assert done.exit_code == 0, done.output
     place = sweep / "tensorboard"
     assert done.stdout == f"3 runs exported: tensorboard --logdir {place}\n"
     names = [f"trial-{i:04d}" for i in range(3)]
     assert sorted(path.name for path in place.iterdir()) == names
-    invoke("export-tracking", "tiny-1", "--to", "tensorboard", "--out", tmp_path / "out")
+    invoke("export", "tiny-1", "--to", "tensorboard", "--out", tmp_path / "out")
     assert sorted(path.name for path in (tmp_path / "out" / "tiny-1").iterdir()) == names
+
+
+def test_trials_are_exported_as_an_optuna_study(invoke: Invoke, sweep: Path) -> None:
+    RunLog(sweep, "trial-0003").append(
+        Started(params={"method.temperature": 0.5}, tags={"mtcon.epochs": "2", "mtcon.seed": "1"})
+    )
+    done = invoke("export", "tiny-1", "--to", "optuna")
+    target = sweep / "optuna.journal"
+    assert done.stdout == f"4 trials exported: optuna-dashboard {target}\n"
+    storage = optuna.storages.JournalStorage(
+        optuna.storages.journal.JournalFileBackend(str(target))
+    )
+    trials = optuna.load_study(study_name="tiny-1", storage=storage).trials
+    assert [t.state.name for t in trials] == ["COMPLETE", "PRUNED", "FAIL", "RUNNING"]
+    assert trials[0].value == 0.4
+    assert trials[0].intermediate_values == {1: 0.3, 2: 0.4}
+    assert trials[0].params == {"method.temperature": 0.1}
+    assert trials[2].user_attrs["reason"] == "Diverged: loss is nan"
+    again = invoke("export", "tiny-1", "--to", "optuna")
+    assert again.exit_code == 2
+    assert "--out must name a new file" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--to", "tensorboard", "--register", "x"], "--register is for encoders"),
+        (["--follow"], "--follow for metrics, got --to pt2"),
+        ([], "--to pt2 needs --out, a new folder"),
+    ],
+)
+def test_options_that_do_not_fit_the_export_are_refused(
+    invoke: Invoke, sweep: Path, words: list[str], told: str
+) -> None:
+    result = invoke("export", "tiny-1", *words)
+    assert result.exit_code == 2
+    assert told in result.stderr

@@ -1,30 +1,19 @@
 """Results, read from the event log; only a trial with its full budget can win."""
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mtcon_ray.errors import SweepError
-from mtcon_ray.records.event_log import EventLog
-from mtcon_ray.records.events import Ended, Event, Reopened, Reported, Started
+from mtcon_ray.records.events import Ended, Reopened, Reported, Started
 from mtcon_ray.records.results import SweepResults, TrialResult, load_sweep
 from tests.recorded import plan_with
+from tests.run_log import RunLog
 
 EPOCHS = 3
 PRUNED = {"mtcon.pruned": "true"}
 INTERRUPTED = {"mtcon.interrupted": "true"}
-
-
-class TrialLog:
-    """The events of one trial in a sweep's event log."""
-
-    def __init__(self, folder: Path, name: str = "trial-0000") -> None:
-        self.log, self.name = EventLog(folder / "events.jsonl"), name
-
-    def append(self, event: Event) -> None:
-        self.log.append(replace(event, trial=self.name))
 
 
 class Folder:
@@ -45,10 +34,10 @@ class Folder:
         temperature: float = 0.1,
         seed: int = 0,
         tags: dict[str, str] | None = None,
-    ) -> TrialLog:
+    ) -> RunLog:
         name = f"trial-{self.count:04d}"
         self.count += 1
-        spool = TrialLog(self.path, name)
+        spool = RunLog(self.path, name)
         start = {"mtcon.trial": name, "mtcon.epochs": str(EPOCHS), "mtcon.seed": str(seed)}
         spool.append(Started(params={"method.temperature": temperature}, tags=start))
         for epoch, value in enumerate(values, start=1):
@@ -72,7 +61,7 @@ def folder(tmp_path: Path) -> Folder:
 def test_a_searched_list_is_read_as_a_list(folder: Folder) -> None:
     space = "{views.crop_scale: {grid: [[0.2, 1.0], [0.5, 1.0]]}}"
     (folder.path / "spec.yaml").write_text(f"name: shoes\nsearch: {{space: {space}}}\n")
-    spool = TrialLog(folder.path)
+    spool = RunLog(folder.path, "trial-0000")
     tags = {"mtcon.epochs": "3", "mtcon.seed": "0"}
     spool.append(Started(params={"views.crop_scale": "[0.5, 1.0]"}, tags=tags))
     assert folder.last().params == {"views.crop_scale": [0.5, 1.0]}

@@ -3,16 +3,14 @@
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from mtcon_ray.base.paths import event_file
-from mtcon_ray.records.event_log import EventLog, by_trial, read_events
-from mtcon_ray.records.events import Event, Started
+from mtcon_ray.records.events import Started
 from mtcon_ray.tracking.sender import Sender
+from tests.run_log import RunLog
 from tests.waiting import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -24,25 +22,6 @@ def root(tmp_path: Path, empty_database: Path) -> Path:
     """Returns a root with its own database."""
     shutil.copy(empty_database, tmp_path / "mlflow.db")
     return tmp_path
-
-
-class RunLog:
-    """The events of one run in a sweep's event log."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        self.path = event_file(folder)
-        self.trial = None if name == "parent" else name
-
-    def append(self, event: Event) -> None:
-        EventLog(self.path).append(replace(event, trial=self.trial))
-
-    def events(self) -> list[Event]:
-        return by_trial(read_events(self.path)).get(self.trial, [])
-
-    def remove(self) -> None:
-        """Removes all events of the run from the log."""
-        left = [e.to_line() for e in read_events(self.path) if e.trial != self.trial]
-        self.path.write_text("".join(f"{line}\n" for line in left))
 
 
 class Sweep:

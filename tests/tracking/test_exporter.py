@@ -22,7 +22,7 @@ from mtcon_ray.tracking import exporter as exporter_module
 from mtcon_ray.tracking.exporter import ExportedRun, Exporter
 from mtcon_ray.tracking.tensorboard_files import TensorBoardRun
 from mtcon_ray.tracking.wandb_runs import WandbRun
-from tests.tracking.conftest import RunLog
+from tests.run_log import RunLog
 from tests.waiting import PATIENCE_SECONDS
 
 LOSSES = {1: 3.0, 2: 2.0, 3: 1.0}

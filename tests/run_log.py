@@ -1,0 +1,27 @@
+"""The events of one run in a sweep's event log: of the sweep itself ("parent") or of a trial."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from mtcon_ray.base.paths import event_file
+from mtcon_ray.records.event_log import EventLog, by_trial, read_events
+from mtcon_ray.records.events import Event
+
+
+class RunLog:
+    """Writer and reader of the events of one run."""
+
+    def __init__(self, folder: Path, name: str = "parent") -> None:
+        self.path = event_file(folder)
+        self.trial = None if name == "parent" else name
+
+    def append(self, event: Event) -> None:
+        EventLog(self.path).append(replace(event, trial=self.trial))
+
+    def events(self) -> list[Event]:
+        return by_trial(read_events(self.path)).get(self.trial, [])
+
+    def remove(self) -> None:
+        """Removes all events of the run from the log."""
+        left = [e.to_line() for e in read_events(self.path) if e.trial != self.trial]
+        self.path.write_text("".join(f"{line}\n" for line in left))

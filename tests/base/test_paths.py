@@ -15,7 +15,6 @@ from mtcon_ray.base.paths import (
     list_folders,
     new_name,
     prepare_root,
-    run_folder,
     sweep_folder,
     sweeps_folder,
 )
@@ -23,7 +22,7 @@ from mtcon_ray.errors import SweepError, UserError
 
 
 def make(folder: Path) -> Path:
-    """Makes a folder that counts as a sweep or run, and returns it."""
+    """Makes a folder that counts as a sweep, and returns it."""
     folder.mkdir(parents=True)
     (folder / SPEC_FILE).touch()
     return folder
@@ -69,8 +68,8 @@ def test_the_permissions_of_an_existing_root_are_named_and_stay() -> None:
         assert len(told) == 1
 
 
-@pytest.mark.parametrize("place", [sweep_folder, run_folder, comparison_folder, find_folder])
-@pytest.mark.parametrize("name", ["store", "runs", "mlartifacts"])
+@pytest.mark.parametrize("place", [sweep_folder, comparison_folder, find_folder])
+@pytest.mark.parametrize("name", ["store", "sweeps", "mlartifacts"])
 def test_a_name_is_no_folder_of_the_root(
     tmp_path: Path, place: Callable[[Path, str], Path], name: str
 ) -> None:
@@ -78,33 +77,23 @@ def test_a_name_is_no_folder_of_the_root(
         place(tmp_path, name)
 
 
-def test_new_names_count_on_from_the_highest_of_sweeps_and_trainings(tmp_path: Path) -> None:
+def test_new_names_count_on_from_the_highest(tmp_path: Path) -> None:
     assert new_name(tmp_path, "shoes") == "shoes-1"
     for name in ("shoes-2", "shoes-10", "shoes-x", "other-30", "shoes-007"):
         (tmp_path / "sweeps" / name).mkdir(parents=True)
     assert new_name(tmp_path, "shoes") == "shoes-11"
-    assert last_name(tmp_path / "sweeps", "shoes") == "shoes-10"
-    (tmp_path / "runs" / "shoes-11").mkdir(parents=True)
-    assert new_name(tmp_path, "shoes") == "shoes-12"
-    assert last_name(tmp_path / "sweeps", "shoes") == "shoes-10", "it names what is resumed"
+    assert last_name(tmp_path, "shoes") == "shoes-10"
 
 
 @pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "A", "-x", "x" * 101, "a\n"])
 def test_names_that_are_no_folder_names_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(SweepError, match="a name must be"):
         sweep_folder(tmp_path, name)
-    with pytest.raises(SweepError, match="a name must be"):
-        run_folder(tmp_path, name)
 
 
-def test_find_refuses_a_name_of_both_kinds_and_suggests(tmp_path: Path) -> None:
+def test_find_suggests_a_similar_name(tmp_path: Path) -> None:
     sweep = make(sweep_folder(tmp_path, "shoes-1"))
     assert find_folder(tmp_path, "shoes-1") == sweep
-    run = make(run_folder(tmp_path, "shoes-1"))
-    with pytest.raises(SweepError, match="give sweeps/shoes-1 or runs/shoes-1"):
-        find_folder(tmp_path, "shoes-1")
-    assert find_folder(tmp_path, "sweeps/shoes-1") == sweep
-    assert find_folder(tmp_path, "runs/shoes-1") == run
     with pytest.raises(SweepError, match="did you mean 'shoes-1'"):
         find_folder(tmp_path, "shoe-1")
     with pytest.raises(SweepError, match="a name must be"):

@@ -14,11 +14,10 @@ import yaml
 from click.testing import CliRunner
 
 from mtcon_ray.base import plugins
-from mtcon_ray.base.paths import parent_log, sweep_folder
+from mtcon_ray.base.paths import event_file, sweep_folder
 from mtcon_ray.cli.main import program
 from mtcon_ray.errors import SpecError
-from mtcon_ray.records.event_log import EventLog
-from mtcon_ray.records.events import Started
+from mtcon_ray.records.event_log import first_event
 from mtcon_ray.records.recorded import load_recorded
 from mtcon_ray.records.results import load_sweep
 from tests.stored_sweep import copy_stored
@@ -233,5 +232,6 @@ def test_trials_import_the_plugins_of_a_sweep(tmp_path: Path) -> None:
     trials = load_sweep(folder).trials
     assert trials[0].status == "FINISHED"
     assert trials[1].status in ("FINISHED", "PRUNED")
-    (start,) = [e for e in EventLog.read(parent_log(folder)) if isinstance(e, Started)]
+    start = first_event(event_file(folder))
+    assert start is not None
     assert start.tags["mtcon.plugin.blend"].startswith("sha256:")

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from mtcon_ray.base.paths import event_file
 from mtcon_ray.cli.main import program
-from mtcon_ray.records.event_log import EventLog
-from mtcon_ray.records.events import Ended, Reopened
+from mtcon_ray.records.events import Ended
 from tests.recorded import plan_with
+from tests.run_log import RunLog
 from tests.sweep.written_sweep import write_sweep
 
 NAME = "shoes-1"
@@ -47,10 +48,10 @@ def states(folder: Path) -> dict[str, str]:
         ("plan.json", b"\xff"),
         ("plan.json", b"[" * 100_000),
         ("plan.json", None),
-        ("spool/parent.jsonl", b"[" * 100_000 + b"\n"),
-        ("spool/parent.jsonl", None),
-        ("spool/trial-0000.jsonl", b'{"kind": "start", "params": [], "tags": {}}\n'),
-        ("spool/trial-0000.jsonl", b'{"kind": "start", "params": {}, "tags": {}}\n'),
+        ("events.jsonl", b"[" * 100_000 + b"\n"),
+        ("events.jsonl", None),
+        ("events.jsonl", b'{"kind": "start", "params": [], "tags": {}, "time_ms": 1}\n'),
+        ("events.jsonl", b'{"kind": "end", "status": "", "tags": {}, "trial": "trial-0000"}\n'),
     ],
 )
 def test_a_damaged_record_hides_no_other_sweep(
@@ -72,34 +73,24 @@ def test_a_damaged_record_hides_no_other_sweep(
     assert "unexpected" not in refused.stderr
 
 
-def test_a_sweep_without_the_beginning_of_its_log_is_listed(folder: Path) -> None:
-    parent = folder / "spool" / "parent.jsonl"
-    EventLog(parent).append(Reopened())
-    parent.write_text(parent.read_text().splitlines()[1].replace("reopen", "artifact"))
-    assert states(folder)[NAME] == "stopped"
-
-
 @pytest.mark.parametrize(
-    ("kept", "told"),
+    ("lost", "told"),
     [
-        (None, "its event log is missing: its metrics are lost"),
-        ([], "its event log is missing: its metrics are lost"),
-        ([0, 1], "its event log has no end: the metrics of its last epochs are lost"),
-        ([0, 2, 3], "its events are not numbered without gaps: lines are missing"),
+        (None, "its events are missing: its metrics are lost"),
+        ('"end"', "its end is missing: the metrics of its last epochs are lost"),
+        ('"epoch": 1', "the metrics of these epochs are lost: 1"),
     ],
 )
-def test_what_an_event_log_has_lost_is_told(
-    folder: Path, kept: list[int] | None, told: str
-) -> None:
-    """It is told beside the output. `kept` are the lines that are left; None: no file."""
-    EventLog(folder / "spool" / "trial-0002.jsonl").append(Ended(status="KILLED", tags={}))
-    EventLog(folder / "spool" / "parent.jsonl").append(Ended(status="FINISHED", tags={}))
+def test_what_the_event_log_has_lost_is_told(folder: Path, lost: str | None, told: str) -> None:
+    """It is told beside the output. `lost` is in the line that is missing; None: all lines."""
+    RunLog(folder, "trial-0002").append(Ended(status="KILLED", tags={}))
+    RunLog(folder).append(Ended(status="FINISHED", tags={}))
     assert ask(folder, "status", NAME).stderr == ""
-    log = folder / "spool" / "trial-0001.jsonl"
+    log = event_file(folder)
     lines = log.read_text().splitlines(keepends=True)
-    log.unlink()
-    if kept is not None:
-        log.write_text("".join(lines[number] for number in kept))
+    kept = [text for text in lines if "trial-0001" not in text or (lost and lost not in text)]
+    assert len(kept) < len(lines)
+    log.write_text("".join(kept))
     for words in (["status"], ["status", "--json"], ["best", "--json"]):
         shown = ask(folder, words[0], NAME, *words[1:])
         assert shown.exit_code == 0
@@ -107,15 +98,9 @@ def test_what_an_event_log_has_lost_is_told(
         assert words[-1] != "--json" or json.loads(shown.stdout)
 
 
-def test_a_report_and_a_transfer_tell_what_is_lost_too(folder: Path) -> None:
-    """The last trial is missed by its checkpoints. Nothing is sent without the sweep's own log."""
-    told = "trial-0002: its event log is missing: its metrics are lost"
-    (folder / "spool" / "trial-0002.jsonl").unlink()
+def test_a_report_tells_what_is_lost_too(folder: Path) -> None:
+    """The last trial is missed by its checkpoints."""
+    told = "trial-0002: its events are missing: its metrics are lost"
+    RunLog(folder, "trial-0002").remove()
     assert ask(folder, "report", NAME).stderr == f"warning: {told}\n"
     assert told in (folder / "report" / "index.html").read_text()
-    parent = folder / "spool" / "parent.jsonl"
-    for lost in ("", '{"kind": "reopen", "seq": 1, "time_ms": 1}\n'):
-        parent.write_text(lost)
-        result = ask(folder, "track-sync", NAME)
-        assert result.exit_code == 2
-        assert f"warning: {told}\nerror: {parent} is damaged: it begins with" in result.stderr

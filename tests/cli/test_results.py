@@ -14,6 +14,8 @@ import pandas as pd
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 
 from cluster.try_autoscaling import free_ports
 from mtcon_ray.base.lock import driver_lock
@@ -302,9 +304,7 @@ def test_trials_are_exported_as_an_optuna_study(invoke: Invoke, sweep: Path) -> 
     done = invoke("export", "tiny-1", "--to", "optuna")
     target = sweep / "optuna.journal"
     assert done.stdout == f"4 trials exported: optuna-dashboard {target}\n"
-    storage = optuna.storages.JournalStorage(
-        optuna.storages.journal.JournalFileBackend(str(target))
-    )
+    storage = JournalStorage(JournalFileBackend(str(target)))
     trials = optuna.load_study(study_name="tiny-1", storage=storage).trials
     assert [t.state.name for t in trials] == ["COMPLETE", "PRUNED", "FAIL", "RUNNING"]
     assert trials[0].value == 0.4

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.base.paths import event_file
 from mtcon_ray.records.events import Reported
 from mtcon_ray.records.results import load_sweep
 from tests.pages import run_by
+from tests.run_log import RunLog
 
 pytestmark = [pytest.mark.ray, pytest.mark.soak]
 REPOSITORY = Path(__file__).parents[2]
@@ -52,10 +53,10 @@ def test_a_sweep_grows_the_cluster_outlives_a_lost_node_and_leaves_none(
     assert json.loads((sweep.folder / "plan.json").read_text("utf-8"))["concurrency"] == 2
     assert [t.status for t in sweep.trials] == ["FINISHED"] * 4, [t.reason for t in sweep.trials]
     for trial in sweep.trials:
-        events = EventLog.read(sweep.folder / "spool" / f"{trial.name}.jsonl")
+        events = RunLog(sweep.folder, trial.name).events()
         epochs = [e.epoch for e in events if isinstance(e, Reported)]
         assert epochs == list(range(1, 101)), "an epoch is lost or there twice"
-    lost = list(sweep.folder.glob("tune/attempt-0/*/error.txt"))
+    lost = '"lost"' in event_file(sweep.folder).read_text()
     assert lost, "no trial was on the lost node, to go on elsewhere"
     left = subprocess.run(["pgrep", "-f", f"{folder}/"], capture_output=True, check=False)
     assert left.stdout == b"", "processes were left behind"

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.base.paths import event_file
 from mtcon_ray.records.events import Reported
 from mtcon_ray.records.results import load_sweep
+from tests.run_log import RunLog
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.soak]
@@ -173,7 +174,7 @@ def test_a_host_that_is_cut_off_and_comes_back_costs_nothing(hosts: Hosts) -> No
     assert sweep.wait(PATIENCE_SECONDS) == 0, (hosts.folder / "sweep.log").read_text()[-3000:]
     assert [t.status for t in load_sweep(folder).trials] == ["FINISHED"] * 3
     for trial in load_sweep(folder).trials:
-        events = EventLog.read(folder / "spool" / f"{trial.name}.jsonl")
+        events = RunLog(folder, trial.name).events()
         epochs = [e.epoch for e in events if isinstance(e, Reported)]
         assert epochs == list(range(1, EPOCHS + 1)), "an epoch is lost or there twice"
-    assert list(folder.glob("tune/attempt-0/*/error.txt")), "no trial was on the lost host"
+    assert '"lost"' in event_file(folder).read_text(), "no trial was on the lost host"

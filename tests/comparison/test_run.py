@@ -9,7 +9,7 @@ import ray
 import yaml
 
 from mtcon_ray.base.callbacks import Callbacks
-from mtcon_ray.base.paths import parent_log, sweep_folder, trial_log
+from mtcon_ray.base.paths import event_file, sweep_folder
 from mtcon_ray.base.signals import Interrupted
 from mtcon_ray.cluster import connection
 from mtcon_ray.cluster.connection import connected, sweep_environment
@@ -17,13 +17,13 @@ from mtcon_ray.comparison.comparison_spec import Comparison, load_comparison
 from mtcon_ray.comparison.run import run_comparison
 from mtcon_ray.comparison.tuning import again_spec, final_spec
 from mtcon_ray.errors import ResourceError
-from mtcon_ray.records.event_log import EventLog
 from mtcon_ray.records.events import Ended, Reported, Started
 from mtcon_ray.records.folder import claimed
 from mtcon_ray.records.recorded import write_beginnings
 from mtcon_ray.records.results import SweepResults, load_sweep
 from mtcon_ray.spec.run_spec import RunSpec
 from tests.recorded import plan_with
+from tests.run_log import RunLog
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow]
 
@@ -89,13 +89,13 @@ def test_systems_are_trained_once_and_a_failure_is_told(
     wild_line = (folder / "table.md").read_text().splitlines()[3]
     assert wild_line.startswith("| wild | 0 | — | failed: ")
     assert "be finite, got inf or nan" in wild_line
-    spool = root / "sweeps" / "few-good" / "spool" / "trial-0000.jsonl"
-    events = EventLog.read(spool)
+    log = event_file(root / "sweeps" / "few-good")
+    events = log.read_bytes()
     with claimed(root / "sweeps" / "few-wild"):  # as if another process resumed it
         again, _ = run_comparison(comparison, root=root, watch=watch)
     assert watched == ["good", "wild", "wild"]
     assert again[0].finished == good.finished
-    assert EventLog.read(spool) == events
+    assert log.read_bytes() == events
     assert "is already running" in again[1].why
 
 
@@ -105,14 +105,14 @@ def write_tuning(root: Path, spec: RunSpec, values: dict[float, float]) -> None:
     folder.mkdir(parents=True)
     write_beginnings(folder, spec, plan_with())
     ended = Ended(status="FINISHED", tags={})
-    for event in (Started(params={}, tags={}), ended):
-        EventLog(parent_log(folder)).append(event)
+    RunLog(folder).append(Started(params={}, tags={}))
     for i, (lr, value) in enumerate(values.items()):
-        log = EventLog(trial_log(folder, f"trial-{i:04d}"))
+        log = RunLog(folder, f"trial-{i:04d}")
         params = {"train.lr": lr, "views.crop_scale": "[0.5, 1.0]"}
         log.append(Started(params=params, tags={"mtcon.epochs": "1", "mtcon.seed": "0"}))
         log.append(Reported(epoch=1, metrics={"val/accuracy": value}))
         log.append(ended)
+    RunLog(folder).append(ended)
 
 
 def test_a_stopped_comparison_says_how_it_goes_on(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_finished_comparison_needs_no_resources(tmp_path: Path) -> None:
 
     assert compared() == [1, 1]
     for spec in (comparison.specs["B"], again, comparison.specs["A"]):
-        log = parent_log(sweep_folder(root, spec.name))
+        log = event_file(sweep_folder(root, spec.name))
         log.rename(log.with_suffix(".away"))
         with pytest.raises(ResourceError, match="must fit some node"):
             compared()
@@ -201,7 +201,7 @@ def test_a_finished_comparison_needs_no_resources(tmp_path: Path) -> None:
     # A sweep that was cut short is marked as finished too; with a higher limit it goes on.
     with pytest.raises(ResourceError, match="must fit some node"):
         compared(load_comparison(path, ["search.max_hours=9"]))
-    parent_log(sweep_folder(root, again.name)).write_text("damaged\n")
+    event_file(sweep_folder(root, again.name)).write_text("damaged\n")
     with pytest.raises(ResourceError, match="must fit some node"):
         compared()  # the system counts as one with a training left
 

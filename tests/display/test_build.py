@@ -9,7 +9,6 @@ from unittest.mock import Mock
 import pytest
 
 from mtcon_ray.display import plotting
-from mtcon_ray.records.event_log import EventLog
 from mtcon_ray.records.events import Started
 from tests.display.built_page import built
 from tests.display.conftest import MakeSweep
@@ -132,9 +131,8 @@ def test_repeats_are_told_as_mean_and_deviation(sweep: MakeSweep) -> None:
 def test_time_and_provenance_come_from_the_records(sweep: MakeSweep) -> None:
     results = sweep()
     start = Started(params={}, tags={"mtcon.git_commit": "3f9c2d1"})
-    EventLog(results.folder / "spool" / "parent.jsonl").append(start)
     trials = tuple(dataclasses.replace(trial, seconds=60.0) for trial in results.trials)
-    page = built(dataclasses.replace(results, trials=trials))
+    page = built(dataclasses.replace(results, trials=trials, events=(start,)))
     assert "Time 7:00" in page.text
     assert "git_commit 3f9c2d1" in page.text
 

@@ -11,7 +11,7 @@ from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.errors import SpecError
 from mtcon_ray.export.trained_network import evaluate_checkpoint, load_network
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
-from mtcon_ray.sweep.training_job import train_run
+from mtcon_ray.sweep.run import train_once
 
 
 @pytest.fixture
@@ -31,8 +31,9 @@ def spec() -> RunSpec:
 
 
 def test_checkpoint_is_measured_again_also_on_other_labels(spec: RunSpec, tmp_path: Path) -> None:
-    result = train_run(spec, root=tmp_path, callbacks=Callbacks())
-    best = tmp_path / "runs" / "tiny-1" / "model.pt"
+    results = train_once(spec, root=tmp_path, callbacks=Callbacks())
+    (result,) = results.trials
+    best = results.folder_of(result) / "model.pt"
     overrides = ["evaluate.bootstrap=30", "data.held_out=[mark]", "data.tasks=[colour]"]
     values = evaluate_checkpoint(best, root=tmp_path, overrides=overrides, callbacks=Callbacks())
     assert {key for key in values if "_std" not in key} == {
@@ -63,10 +64,11 @@ def test_a_checkpoint_does_not_need_the_weights_that_its_training_started_from(
     # Without training the kept network has the initial parameters.
     spec = with_values(spec, {"method": {"name": "none"}, "model.encoder": encoder})
     root = tmp_path / "root"
-    train_run(spec, root=root, name="one", callbacks=Callbacks())
+    train_once(spec, root=root, name="one", callbacks=Callbacks())
     shutil.rmtree(tmp_path / "torch")
-    train_run(spec, root=root, name="two", callbacks=Callbacks())
+    train_once(spec, root=root, name="two", callbacks=Callbacks())
     shutil.rmtree(root / "store" / "weights")
-    networks = [load_network(root / "runs" / name / "model.pt")[1] for name in ("one", "two")]
+    place = "checkpoints/trial-0000/model.pt"
+    networks = [load_network(root / "sweeps" / name / place)[1] for name in ("one", "two")]
     one, two = (network.encoder.state_dict() for network in networks)
     assert all(torch.equal(one[key], two[key]) for key in one)

@@ -25,7 +25,7 @@ from mtcon_ray.models.encoders.small import Small
 from mtcon_ray.models.network import Network
 from mtcon_ray.spec.run_spec import parse_spec
 from mtcon_ray.spec.views import ViewsSpec
-from mtcon_ray.sweep.training_job import train_run
+from mtcon_ray.sweep.run import train_once
 
 Found = dict[str, np.ndarray]
 
@@ -37,6 +37,9 @@ images = numpy.load(sys.argv[2])
 os.chdir(sys.argv[1])
 """
 SAVE_PT2 = 'numpy.savez(sys.argv[3], embedding=found["embedding"], **found["labels"])'
+
+
+MODEL = "sweeps/mine-1/checkpoints/trial-0000/model.pt"
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +56,12 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "evaluate": {"bootstrap": 20, "every": 2},
         "tracking": {"offline": True, "uri": "http://canary:5000"},
     }
-    train_run(parse_spec(spec), root=root, callbacks=Callbacks())
+    train_once(parse_spec(spec), root=root, callbacks=Callbacks())
     return root
 
 
 def export(root: Path, to: Path, **options: Any) -> dict[str, Any]:
-    best = root / "runs" / "mine-1" / "model.pt"
+    best = root / MODEL
     return export_checkpoint(best, to, root=root, callbacks=Callbacks(), **options)
 
 
@@ -131,7 +134,9 @@ def test_what_is_exported_is_what_was_evaluated(
 ) -> None:
     facts = export(root, tmp_path / "out", format=kind, title="mine-1")
     opened = open_checkpoint(
-        root / "runs" / "mine-1" / "model.pt", root=root, callbacks=Callbacks()
+        root / MODEL,
+        root=root,
+        callbacks=Callbacks(),
     )
     rows = opened.dataset.table.rows("test")
     images = np.array(opened.dataset.images[rows])
@@ -176,8 +181,8 @@ def test_a_folder_says_what_it_holds_and_nothing_of_its_maker(root: Path, tmp_pa
 @pytest.mark.slow
 def test_an_export_is_a_start_for_another_training(root: Path, tmp_path: Path) -> None:
     export(root, tmp_path / "out")
-    network = load_network(root / "runs" / "mine-1" / "model.pt")[1]
-    for weights in (tmp_path / "out", root / "runs" / "mine-1", root / "runs/mine-1/model.pt"):
+    network = load_network(root / MODEL)[1]
+    for weights in (tmp_path / "out", (root / MODEL).parent, root / MODEL):
         encoder = Small(Small.Spec(width=4, weights=str(weights)))
         for key, value in encoder.state_dict().items():
             assert torch.equal(value, network.encoder.state_dict()[key]), (weights, key)
@@ -205,7 +210,7 @@ def test_weights_have_the_keys_of_torchvision(
 
 
 def opened_classes(root: Path) -> tuple[str, ...]:
-    best = root / "runs" / "mine-1" / "model.pt"
+    best = root / MODEL
     return open_checkpoint(best, root=root, callbacks=Callbacks()).dataset.table.classes["shape"]
 
 

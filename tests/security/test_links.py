@@ -8,18 +8,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from mtcon_ray.base.paths import sweep_folder
+from mtcon_ray.base.paths import event_file, sent_file, sweep_folder
 from mtcon_ray.cli.main import program
 from mtcon_ray.errors import SweepError
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
 from mtcon_ray.records.recorded import load_recorded, write_beginnings
 from mtcon_ray.sweep.mirror import Mirror
 from mtcon_ray.sweep.stop_request import Stop
-from mtcon_ray.sweep.study import read_study
 from mtcon_ray.tracking.sender import Sender
 from tests.plans import plan_of
 from tests.sweep.mirrored_sweep import FolderStore
-from tests.sweep.written_sweep import give, write_sweep
+from tests.sweep.written_sweep import write_sweep
 
 SECRET = "canary hunter2"
 
@@ -68,15 +67,13 @@ REPAIR = f"{AUDIT} --repair"
     ("link", "target", "command"),
     [
         ("lock", "token", AUDIT),
-        ("lock", "token", "track-sync"),
-        ("spool/trial-0000.jsonl", "token", REPAIR),
-        ("spool/zz.jsonl", "token", REPAIR),
+        ("events.jsonl", "token", REPAIR),
         ("report", "", "report"),
         pytest.param("report/.index.html.partial", "token", "report", marks=pytest.mark.slow),
-        ("tensorboard", "", "export-tracking --to tensorboard"),
-        ("tensorboard/trial-0000", "", "export-tracking --to tensorboard"),
+        ("tensorboard", "", "export --to tensorboard"),
+        ("tensorboard/trial-0000", "", "export --to tensorboard"),
         ("checkpoints/trial-0000", "", REPAIR),
-        ("study.journal", "token", REPAIR),
+        ("optuna.journal", "token", "export --to optuna"),
     ],
 )
 def test_a_command_writes_and_shows_nothing_through_a_link(
@@ -110,7 +107,7 @@ def test_a_signal_makes_no_file_through_a_link(folder: Path, home: Path) -> None
     assert "new" not in content(home)
 
 
-@pytest.mark.parametrize("name", ["spec.yaml", "plan.json", "study.journal", "spool/parent.jsonl"])
+@pytest.mark.parametrize("name", ["spec.yaml", "plan.json", "events.jsonl"])
 def test_a_mirror_sends_no_file_from_elsewhere(
     folder: Path, home: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,7 +125,7 @@ def test_a_mirror_sends_no_file_from_elsewhere(
 
 @pytest.mark.parametrize(
     "name",
-    ["spec.yaml", "plan.json", "spool/parent.jsonl", "spool/trial-0001.jsonl", "lock"],
+    ["spec.yaml", "plan.json", "events.jsonl", "lock"],
 )
 @pytest.mark.parametrize("how", ["link", "pipe"])
 def test_a_read_shows_no_file_from_elsewhere_and_other_sweeps_stay_visible(
@@ -151,15 +148,15 @@ def test_a_read_shows_no_file_from_elsewhere_and_other_sweeps_stay_visible(
     assert str(folder / name) in states.get("theirs-1", str(folder / name))
 
 
-@pytest.mark.parametrize("name", ["../../../out", "{home}/out", 7, ["trial-0000"]])
-def test_a_study_names_no_path(folder: Path, home: Path, name: object) -> None:
-    give(folder, name.format(home=home) if isinstance(name, str) else name)  # type: ignore[arg-type]
-    with pytest.raises(SweepError, match="is damaged \\(a trial is named"):
-        read_study(folder / "study.journal", folder.name)
+def test_a_log_names_no_path(folder: Path, home: Path) -> None:
+    log = event_file(folder)
+    log.write_text(log.read_text().replace('"trial": "trial-0000"', '"trial": "../../../out"'))
     before = content(home)
-    assert run(folder, REPAIR).exit_code in (1, 2)
+    result = run(folder, REPAIR)
+    assert result.exit_code == 2
+    assert "is damaged: its line at byte" in result.stderr
     assert content(home) == before
-    assert not list(folder.parents[2].rglob("out.jsonl"))
+    assert not list(folder.parents[2].rglob("out*"))
 
 
 def enormous(path: Path) -> None:
@@ -187,26 +184,18 @@ def test_a_plan_that_holds_anything_ends_in_an_error(
     assert "plan.json is " in result.stderr
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        {"offsets": [7]},
-        {"offsets": {"parent": "x"}},
-        {"offsets": {"parent": 10**30}},
-        None,
-    ],
-)
-def test_damaged_positions_mean_that_nothing_was_sent(folder: Path, damage: object) -> None:
+@pytest.mark.parametrize("damage", [{"offset": [7]}, {"offset": 10**30}, {"offset": -1}, None])
+def test_a_damaged_position_means_that_nothing_was_sent(folder: Path, damage: object) -> None:
     def pending() -> int:
         return Sender(folder, "sqlite:////nowhere/mlflow.db", "tests").pending()
 
-    cursors, total = folder / "spool" / "cursors.json", pending()
+    sent, total = sent_file(folder), pending()
     sender = Sender(folder, "sqlite:////nowhere/mlflow.db", "tests")
-    sender._offsets = {"parent": (folder / "spool" / "parent.jsonl").stat().st_size}
+    sender._read_to = event_file(folder).read_bytes().index(b"\n") + 1
     sender._save()
-    assert pending() < total
-    saved = json.loads(cursors.read_text())
-    cursors.write_text(json.dumps({**saved, **damage} if isinstance(damage, dict) else damage))
+    saved = sent.read_text()
+    assert pending() == total - 1
+    sent.write_text(json.dumps({**json.loads(saved), **damage} if damage else damage))  # type: ignore[dict-item]
     assert pending() == total
-    enormous(cursors)
+    enormous(sent)
     assert pending() == total

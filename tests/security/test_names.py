@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
+from mtcon_ray.base.paths import event_file
 from mtcon_ray.cli.main import program
 from mtcon_ray.display.console import Console
 from mtcon_ray.display.presentation import configuration_text, printable
@@ -100,7 +101,7 @@ def test_a_record_sends_no_file_from_elsewhere_and_to_nowhere_else(tmp_path: Pat
     secret = tmp_path / "id_rsa"
     secret.write_text("canary")
     folder = tmp_path / "sweeps" / "theirs"
-    spool = EventLog(folder / "spool" / "parent.jsonl")
+    spool = EventLog(event_file(folder))
     spool.append(Started(params={}, tags={}))
     (folder / "d").mkdir()
     (folder / "d" / "link").symlink_to(secret)
@@ -124,6 +125,6 @@ def test_a_record_sends_no_file_from_elsewhere_and_to_nowhere_else(tmp_path: Pat
     assert len(sender.refused) == len(outside) + len(within) + len(places)
     written = {p.name for p in set(tmp_path.rglob("*")) - before if p.is_file()}
     assert written - {"mlflow.db", "mlflow.db.lock", "mlflow.db-shm", "mlflow.db-wal"} == {
-        "cursors.json"
+        "sent.json"
     }
     assert (tmp_path / "mlflow.db").stat().st_mode & 0o077 == 0

@@ -192,7 +192,7 @@ def audit(name: str, root: Path, as_json: bool, repair: bool, no_mlflow: bool) -
     def look() -> tuple[Audit, list[Finding]]:
         records = Audit(folder)
         found = [*records.records(), *records.files()]
-        if not no_mlflow and not records.spec.tracking.offline:
+        if not no_mlflow and (repair or not records.spec.tracking.offline):
             found += records.tracking(tracking_uri(records.spec.tracking.uri, root))
         return records, found
 

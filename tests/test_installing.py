@@ -97,9 +97,9 @@ def test_a_wheel_runs_without_the_repository(tmp_path: Path) -> None:
     """
     more = (
         "mtcon-ray audit mine\n"
-        "mtcon-ray export-tracking mine --to tensorboard && exit 1\n"
+        "mtcon-ray export mine --to tensorboard && exit 1\n"
         f"pip install -q -c {REPOSITORY}/constraints.txt tensorboard\n"
-        "mtcon-ray export-tracking mine --to tensorboard\n"
+        "mtcon-ray export mine --to tensorboard\n"
         "python -c 'import mtcon_ray; print(mtcon_ray.__file__)'; mtcon-ray -q examples new; ls new"
     )
     printed = run_blocks("test_a_wheel_runs_without_the_repository", tmp_path, more)

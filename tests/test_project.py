@@ -85,8 +85,9 @@ def test_no_module_has_a_vague_name() -> None:
 
 
 def test_only_siblings_of_one_kind_share_a_module_name() -> None:
-    # `base.py` of each registry, a method beside its loss, a section beside what it configures.
-    related = {"__init__", "base"}
+    # `base.py` of each registry, `run.py` of a sweep and of a comparison, a method beside its loss,
+    # a section beside what it configures.
+    related = {"__init__", "base", "run"}
     methods = {path.stem for path in (REPOSITORY / "mtcon_ray" / "methods").glob("*.py")}
     losses = {path.stem for path in (REPOSITORY / "mtcon_ray" / "losses").glob("*.py")}
     modules = sorted((REPOSITORY / "mtcon_ray").rglob("*.py"))

@@ -1,4 +1,4 @@
-"""Callback interface of sweeps and trainings, for displays such as the console."""
+"""Callback interface of sweeps, for displays such as the console."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,7 +30,7 @@ class Callbacks:
         """Called with the number of images decoded so far, and their total."""
 
     def on_start(self, name: str, folder: Path, plan: Any) -> None:
-        """Called when a sweep or training starts. `plan` is a `mtcon_ray.plan.plan.Plan`."""
+        """Called when a sweep starts. `plan` is a `mtcon_ray.plan.plan.Plan`."""
 
     def on_suggest(self, trial: str, params: Mapping[str, Any]) -> None:
         """Called when a trial starts, or continues after a resume."""

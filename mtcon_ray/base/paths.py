@@ -1,6 +1,6 @@
 """Paths of all written files, under one absolute root.
 
-<root>/sweeps/<name>/        a sweep, or a single training as a sweep of one trial
+<root>/sweeps/<name>/        a sweep; a training is a sweep of one trial
 <root>/comparisons/<name>/   the tables of a comparison
 <root>/store/                decoded images
 <root>/mlflow.db, mlartifacts/   the default tracking store

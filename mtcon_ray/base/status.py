@@ -5,7 +5,7 @@ from typing import Self
 
 
 class Status(StrEnum):
-    """State of a trial. Members are equal to the strings in event logs and JSON output.
+    """State of a trial. Members are equal to the strings in the event log and in JSON output.
 
     `words` is the state as users read it, `colour` a style of `rich` ("" for none), `rank` the
     order in tables (the best first), `mlflow` the status of the trial's MLflow run.

@@ -42,7 +42,7 @@ PROGRAMS = ("tensorboard", "wandb")
     default="pt2",
     show_default=True,
     help="pt2, onnx: the encoder, for torch.export or ONNX. tensorboard, wandb: the metrics of a "
-    "sweep. optuna: its trials, as a study. The packages are extras of the same names.",
+    "sweep. optuna: its trials, as a study. All but pt2 and optuna need the extra of their name.",
 )
 @click.option(
     "--out",
@@ -70,10 +70,10 @@ def export(
 ) -> None:
     """Export an encoder, or a sweep's metrics or trials, for other programs.
 
-    The encoder is that of a checkpoint or of a sweep's winner. Its files include resizing,
+    The encoder comes from a checkpoint or from a sweep's winner. Its files include resizing,
     normalisation and a linear probe of each label, which is fitted again on the data.
-    Of a sweep's metrics each trial is a run, and each epoch a step. This may be repeated, also
-    while the sweep runs. For W&B, WANDB_MODE decides between upload and files.
+    In exported metrics each trial is a run, and each epoch a step. The export of metrics may be
+    repeated, also while the sweep runs. For W&B, WANDB_MODE decides between upload and files.
     """
     is_encoder = kind in ("pt2", "onnx")
     if (register is not None and not is_encoder) or (follow and kind not in PROGRAMS):
@@ -163,7 +163,7 @@ def clean(name: str, root: Path, yes: bool) -> None:
             f"{folder} is not removed, because it is a link to {folder.resolve()}; remove that "
             "folder and the link by hand"
         )
-        # Renamed first: an interrupted removal must leave no incomplete sweep under its name.
+    # Renamed first: an interrupted removal must leave no incomplete sweep under its name.
     doomed = folder.with_name(f".removing-{folder.name}")
     if doomed.exists():  # an earlier removal was interrupted
         remove_folder(doomed)
@@ -183,7 +183,8 @@ def audit(name: str, root: Path, as_json: bool, repair: bool, no_mlflow: bool) -
     """Compare the records of a sweep.
 
     The records are the event log, networks and checkpoints, and the runs in MLflow. The exit code
-    is 1 if they do not agree. --repair also sends events that MLflow lacks.
+    is 1 if they do not agree. --repair also sends events that MLflow lacks, and the events of a
+    sweep with tracking.offline.
     """
     from mtcon_ray.sweep.audit import Audit, Finding
 
@@ -192,7 +193,7 @@ def audit(name: str, root: Path, as_json: bool, repair: bool, no_mlflow: bool) -
     def look() -> tuple[Audit, list[Finding]]:
         records = Audit(folder)
         found = [*records.records(), *records.files()]
-        if not no_mlflow and not records.spec.tracking.offline:
+        if not no_mlflow and (repair or not records.spec.tracking.offline):
             found += records.tracking(tracking_uri(records.spec.tracking.uri, root))
         return records, found
 

@@ -150,6 +150,6 @@ def best(name: str, root: Path, as_json: bool) -> None:
 
 
 def _warn_of_losses(results: "SweepResults") -> None:
-    """Prints what is missing from the event logs to standard error, apart from the output."""
+    """Prints what is missing from the event log to standard error, apart from the output."""
     for text in results.lost:
         warn(text)

@@ -37,7 +37,7 @@ def _checked_name(
 name_option = click.option(
     "--name",
     callback=_checked_name,
-    help="Name of the sweep or training.  [default: <spec.name>-<n>]",
+    help="Name of the sweep.  [default: <spec.name>-<n>]",
 )
 resume_option = click.option(
     "--resume", is_flag=True, help="Resume --name, or the newest of this spec."
@@ -138,8 +138,8 @@ def run(
 ) -> int:
     """Runs or resumes a sweep and shows its leaderboard. Returns the exit code.
 
-    With `once` it is a single training. `load` returns the spec, the root and whether the sweep is
-    resumed, while the display runs.
+    With `once` it trains once, as a sweep of one trial. `load` returns the spec, the root and
+    whether the sweep is resumed, while the display runs.
     """
     session, terminal = options.session(), Terminal.of()
     with Console(terminal, quiet=session.quiet) as console:

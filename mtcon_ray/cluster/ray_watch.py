@@ -64,7 +64,7 @@ class RayWatch:
     ) -> bool:
         lost = kind is RayLost
         if lost:
-            # Ends the trials: otherwise they would train on and write into closed event logs.
+            # Ends the trials: otherwise they would train without a driver.
             ray.shutdown()
         try:
             with self._lock:

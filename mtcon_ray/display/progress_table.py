@@ -59,8 +59,7 @@ def _headline(progress: SweepProgress, elapsed: float) -> Text:
 
 def _trials(progress: SweepProgress, trials: Iterable[TrialProgress], columns: int) -> Table:
     best, table = progress.best, new_grid()
-    # A training has a name from its user, of any length.
-    table.add_column("trial", no_wrap=progress.num_trials > 1)
+    table.add_column("trial", no_wrap=True)
     table.add_column("configuration")
     table.add_column("epoch", no_wrap=True)
     table.add_column(progress.objective, no_wrap=True)

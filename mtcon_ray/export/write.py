@@ -53,12 +53,11 @@ def export_checkpoint(
     written, and all errors of `evaluate.open_checkpoint`.
     """
     if to.exists():
-        raise UserError(f"--to must name a new folder, got {to}, which exists already")
+        raise UserError(f"--out must name a new folder, got {to}, which exists already")
     missing = [package for package in ("onnx", "onnxscript") if find_spec(package) is None]
     if format == "onnx" and missing:
         raise UserError(
-            f"--format onnx needs the package {missing[0]}; install 'mtcon-ray[onnx]', or take "
-            "--format pt2"
+            f"--to onnx needs the package {missing[0]}; install 'mtcon-ray[onnx]', or take --to pt2"
         )
     opened = open_checkpoint(path, root=root, overrides=overrides, callbacks=callbacks)
     callbacks.on_note("fitting a probe for each label")

@@ -1,4 +1,4 @@
-"""The plan of a sweep or training, as commands print it and as plan.json records it.
+"""The plan of a sweep, as commands print it and as plan.json records it.
 
 Imports no torch: recorded sweeps can be listed at once.
 """

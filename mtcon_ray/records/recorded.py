@@ -1,4 +1,4 @@
-"""The spec and the plan in the folder of a sweep or training."""
+"""The spec and the plan in the folder of a sweep."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,7 +15,7 @@ from mtcon_ray.spec.run_spec import RunSpec, apply_override, dump_spec, parse_re
 
 
 def write_beginnings(folder: Path, spec: RunSpec, plan: Plan) -> None:
-    """Writes spec and plan to the folder of a sweep or training, each file atomically."""
+    """Writes spec and plan to the folder of a sweep, each file atomically."""
     text = dump_yaml(dump_spec(spec))
     for name, content in ((SPEC_FILE, text), (PLAN_FILE, plan.model_dump_json(indent=1) + "\n")):
         with whole_file(folder / name) as file:
@@ -23,7 +23,7 @@ def write_beginnings(folder: Path, spec: RunSpec, plan: Plan) -> None:
 
 
 def read_recorded(path: Path) -> RunSpec:
-    """Returns the spec in the file of a sweep or training, to show its results.
+    """Returns the spec in the file of a sweep, to show its results.
 
     Raises SpecError if it is invalid, SweepError if the file lies outside of its sweep.
     """
@@ -31,7 +31,7 @@ def read_recorded(path: Path) -> RunSpec:
 
 
 def load_recorded(path: Path, overrides: Iterable[str] = ()) -> RunSpec:
-    """Returns the spec in the file of a sweep or training, with `a.b=value` overrides applied.
+    """Returns the spec in the file of a sweep, with `a.b=value` overrides applied.
 
     Imports its plugins. Raises as `read_recorded`, also without consent to plugins.
     """
@@ -42,7 +42,7 @@ def load_recorded(path: Path, overrides: Iterable[str] = ()) -> RunSpec:
 
 
 def check_evaluation(folder: Path) -> None:
-    """Raises SweepError if the sweep or training was evaluated by another version's protocol.
+    """Raises SweepError if the sweep was evaluated by another version's protocol.
 
     The scores of two protocols cannot be compared. A damaged plan also raises SweepError.
     """

@@ -66,7 +66,7 @@ class TrackingSpec(Spec):
     )
     experiment: str = Field("mtcon-ray", min_length=1, max_length=250)
     offline: bool = Field(
-        False, description="write events to local files only. `track-sync` sends them later"
+        False, description="do not send events to MLflow. `audit --repair` sends them later"
     )
     checkpoints: Literal["none", "kept", "all"] = Field(
         "kept",

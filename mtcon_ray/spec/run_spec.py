@@ -1,4 +1,4 @@
-"""The spec of a sweep or a single training: an immutable tree of pydantic sections.
+"""The spec of a sweep: an immutable tree of pydantic sections.
 
 `load_spec` reads it from a file. It is changed only by validating a changed copy (`with_values`),
 since pydantic's `model_copy` checks nothing.
@@ -51,7 +51,7 @@ rebuild(ModelSpec, SearchSpec)
 
 
 class RunSpec(Spec):
-    """A sweep, or with an unused `search` section a single training."""
+    """A sweep, or without the `search` section a training as a sweep of one trial."""
 
     version: Literal[1] = Field(1, description="of this format")
     name: str = Field(
@@ -204,7 +204,7 @@ def not_comparable() -> dict[str, str]:
 def load_spec(path: Path, overrides: Iterable[str] = (), *, with_search: bool = True) -> RunSpec:
     """Returns the spec in a YAML file with `a.b=value` overrides applied.
 
-    Without `with_search`, for a single training, only the objective of `search` is read.
+    Without `with_search`, for a training, only the objective of `search` is read.
     Raises SpecError with file, field, rule, value and the nearest valid key.
     """
     raw, folder = read_yaml(path), path.resolve().parent

@@ -1,7 +1,7 @@
 """The schedulers of `search.scheduler`: fields, rungs, and the base class of plugins' rules.
 
-`mtcon_ray/sweep/scheduler.py` makes Ray Tune's schedulers of them. ASHA decides in Ray Tune,
-halving in `mtcon_ray/sweep/halving.py`.
+The driver decides: ASHA and rules in `mtcon_ray/sweep/stopping.py`, halving in
+`mtcon_ray/sweep/halving.py`.
 """
 
 from abc import ABC, abstractmethod

@@ -31,7 +31,7 @@ from mtcon_ray.records.results import TrialResult, load_sweep, objective_values
 from mtcon_ray.spec.run_spec import dump_spec, parse_spec
 from mtcon_ray.tracking.mlflow_server import PARENT
 from mtcon_ray.tracking.provenance import CACHE, FINGERPRINT
-from mtcon_ray.tracking.sender import Sender, forget_sent
+from mtcon_ray.tracking.sender import Sender, forget_sent, num_unsent
 from mtcon_ray.tracking.tracked import Tracked, tracked_runs
 from mtcon_ray.training import checkpoint
 
@@ -85,12 +85,14 @@ class Audit:
         if self.begun is None:
             return
         runs, problem = tracked_runs(self.folder, uri, self.spec.tracking.experiment, LOSS)
-        if problem:
-            yield Finding("MLflow", problem)
+        found = [Finding("MLflow", problem)] if problem else []
         for trial, events in by_trial(read_events(self.log)).items():
             run = runs.get(name := trial or PARENT)
             if not (problem and run and run.restore):  # it was deleted with the experiment
-                yield from _run_problems(name, events, run)
+                found += _run_problems(name, events, run)
+        yield from found
+        if not found and (left := num_unsent(self.folder)):  # such as the files of the report
+            yield Finding("MLflow", f"{left} events are not sent yet", SENT)
 
     def repair(self, found: Iterable[Finding], uri: str) -> None:
         """Makes the repairs of these findings. Raises StorageError or TrackingError."""

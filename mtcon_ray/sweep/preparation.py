@@ -1,4 +1,4 @@
-"""Preparation of a sweep or a single training: all checks and downloads before it starts.
+"""Preparation of a sweep: all checks and downloads before it starts.
 
 The cheapest checks come first: the labels, the images' files, the resources and the network's
 weights. The tracking server is asked while images are downloaded and decoded.

@@ -40,7 +40,7 @@ CONFIGURATION = "mtcon.configuration"
 
 @dataclass
 class Trial:
-    """What the event log says of a trial. `values` has the objective by probed epoch.
+    """The state of a trial by the event log. `values` has the objective by probed epoch.
 
     `params` are the searched values in Optuna's form. `num_lost` counts the losses of its process
     since its last start or resume. `epochs` is its own budget.

@@ -85,6 +85,8 @@ def run_sweep(
         earlier = earlier_trials(spec, root, folder)
         first = first_configurations(spec, earlier)
         plan, dataset = prepare(spec, root, view, uri, callbacks, first)
+        if here:
+            plan = plan.model_copy(update={"concurrency": 1})
         check_same_data(folder, dataset.fingerprint)
         job = {JOB: "true"} if in_job() else {}
         executor = {EXECUTOR: HERE if here else "ray"}
@@ -157,7 +159,7 @@ class _Sweep:
     device: torch.device | None
 
     def __post_init__(self) -> None:
-        most = 1 if self.device else self.plan.concurrency or 1000
+        most = self.plan.concurrency or 1000
         self.driver = Driver(
             self.folder, self.spec, self.record, self.callbacks, max_concurrent=most
         )

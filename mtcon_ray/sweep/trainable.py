@@ -14,7 +14,7 @@ from mtcon_ray.sweep.trial import Assignment, open_trial_data, reports, trial_de
 
 
 class ReusedTrainable(Trainable):
-    """Trainable for a sequence of trials. `step` trains up to the next probe."""
+    """Trainable for a sequence of trials. `step` trains up to the next result."""
 
     def setup(self, config: dict[str, Any]) -> None:
         """Starts the first trial."""

@@ -45,7 +45,7 @@ RESULT_SECONDS = 1.0
 def common_config(
     spec: RunSpec, sweep: Path, root: Path, places: Mapping[str, str], attempt: int
 ) -> dict[str, Any]:
-    """Returns the part of Tune's configuration shared by all trials of a driver."""
+    """Returns the part of the configuration shared by all trials of a driver."""
     return {
         # As text: Tune copies the configuration for every trial, and copies share a string.
         "spec": json.dumps(dump_spec(spec)),

@@ -37,9 +37,9 @@ PARENT = "parent"
 IDENTITY = "mtcon.id"
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 
-SPOOL = (
+OFFLINE = (
     "unset tracking.uri and MLFLOW_TRACKING_URI, or set tracking.offline: true and send the runs "
-    "later with `mtcon-ray track-sync`"
+    "later with `mtcon-ray audit NAME --repair`"
 )
 
 
@@ -74,7 +74,7 @@ def own_database(root: Path) -> str:
     """Returns the URI of the SQLite file below a root."""
     path = str(mlflow_database(root.absolute()))
     # Only these characters have a meaning in a URI. All others stay, because the URI of a root
-    # must not change: a folder's saved positions in its event logs belong to the URI.
+    # must not change: a sweep's saved position in its event log belongs to the URI.
     quoted = re.sub("[%?#]", lambda found: quote(found[0]), path)
     # With `sqlite:` MLflow (3.17.2) makes a folder of the quoted name.
     return f"sqlite:///{path}" if quoted == path else f"sqlite+pysqlite:///{quoted}"
@@ -211,7 +211,7 @@ def open_client(uri: str) -> "MlflowClient":
         return MlflowClient(uri)
 
 
-def check_server(uri: str, timeout: float = 10, *, way_out: str = SPOOL) -> None:
+def check_server(uri: str, timeout: float = 10, *, way_out: str = OFFLINE) -> None:
     """Raises TrackingError if the server does not answer a request within `timeout` seconds.
 
     SQLite has no timeout.
@@ -233,7 +233,7 @@ class ServerCheck:
         self._thread = threading.Thread(target=self._ask, daemon=True, name="mtcon-tracking-check")
         self._thread.start()
 
-    def answer(self, timeout: float = 10, way_out: str = SPOOL) -> None:
+    def answer(self, timeout: float = 10, way_out: str = OFFLINE) -> None:
         """Waits for the answer as `check_server` does."""
         import_quietly()  # else the seconds of the import would count as the server's
         self._thread.join(None if self._uri.startswith("sqlite") else timeout)

@@ -1,7 +1,7 @@
 """Load of a training's process and GPU, sampled once an epoch.
 
 MLflow shows metrics with names that begin with "system/" in their own tab. Its own sampler, a
-thread, asks the server every ten seconds. Trials only write to their event logs.
+thread, asks the server every ten seconds. Trials never wait for the server.
 """
 
 import os

@@ -81,7 +81,7 @@ def table_of_cadence() -> str:
             lambda: startup.measure(1, ["list --root ."]), "`mtcon-ray list --root .`", marks=RAY
         ),
         pytest.param(
-            lambda: str(tracking.measure_sweep(tiny()).num_reports), "4", marks=RAY
+            lambda: str(tracking.measure_sweep(tiny()).num_epochs), "4", marks=RAY
         ),
         pytest.param(
             lambda: str([len(measure(3).ends) for measure in (

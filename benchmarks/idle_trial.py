@@ -1,35 +1,42 @@
-"""Overhead per trial without training: this project, a plain Tune function, Train inside Tune.
+"""Overhead without training: this project, a plain Tune function, Train inside Tune.
 
 Each trial reports three times, and two trials run at a time. The time runs from the first
 suggestion to the end of the last trial, without the start of Ray. The total includes the start of
 the first two trials' processes. The seconds per trial exclude it, because they are counted from the
 end of the second trial. The alternatives are timed in turns, for several rounds.
+
+A second table has the time for which trials wait between their epochs, because a trial waits for
+the driver after each result. These trials only sleep: an epoch takes half a second, and every
+fourth epoch is probed.
 """
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 from unittest.mock import patch
 
+import ray
 import ray.train
 from ray import tune
 from ray.train.torch import TorchTrainer
 from ray.tune.integration.ray_train import TuneReportCallback
 from ray.tune.search import ConcurrencyLimiter, Searcher
 
+from benchmarks.paced_trial import WAITING, PacedTrial
 from benchmarks.table import markdown
 from benchmarks.timing import Times, ratio
 from mtcon_ray.base import metrics
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.cluster.connection import connected, sweep_environment
-from mtcon_ray.spec.run_spec import RunSpec, parse_spec
-from mtcon_ray.sweep import driver
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
+from mtcon_ray.sweep import on_ray
+from mtcon_ray.sweep.run import run_sweep
 from mtcon_ray.sweep.trainable import ReusedTrainable
 from mtcon_ray.sweep.trial import Assignment, reports, trial_device
 from mtcon_ray.training.trainer import Progress, Trainer
@@ -43,6 +50,9 @@ ROUNDS = 3
 NUM_FUNCTIONS = 6
 NUM_TRAINERS = 4
 TASKS = ("shape", "colour", "texture")
+# Numbers of trials at a time, and the largest share of its time for which a trial may wait.
+AT_A_TIME = (2, 8, 32)
+MOST_WAITING = 0.05
 
 
 @dataclass
@@ -76,10 +86,14 @@ class Clock:
 class IdleRun(Trainer):
     """Stand-in for a training, with the same progress but no work."""
 
-    def __init__(self, spec: RunSpec, *_: Any, **__: Any) -> None:
+    def __init__(
+        self, spec: RunSpec, *_: Any, to_line: Callable[[Progress], str], **__: Any
+    ) -> None:
         self.spec = spec
         self.last: Progress | None = None
+        self.lines: list[str] = []
         self.interrupted = False
+        self._make_line = to_line
 
     def resume(self) -> str | None:
         """Starts from scratch."""
@@ -92,7 +106,14 @@ class IdleRun(Trainer):
 
     def __iter__(self) -> Iterator[Progress]:
         for epoch in range(1, NUM_REPORTS + 1):
-            yield Progress(epoch, epoch_metrics(epoch), True, epoch == NUM_REPORTS)
+            yield self.progress(epoch, epoch_metrics(epoch), NUM_REPORTS)
+
+    def progress(self, epoch: int, values: dict[str, float], num_epochs: int) -> Progress:
+        """Returns the progress of an epoch, and stores its line as a training does."""
+        self.last = Progress(epoch, values, True, epoch == num_epochs)
+        if not self.last.done:
+            self.lines.append(self._make_line(self.last))
+        return self.last
 
     def report(self) -> dict[str, float]:
         """Returns eight numbers: score and deviation of three tasks and a held-out label."""
@@ -183,11 +204,11 @@ def sweep_spec(num_trials: int) -> RunSpec:
 
 
 def measure_sweep(num_trials: int) -> Clock:
-    """Times a whole sweep: driver, searcher, study, reused actors, event logs and MLflow."""
+    """Times a whole sweep: driver, suggestions, reused actors, event log and MLflow."""
     listener = Listener()
-    with TemporaryDirectory() as folder, patch.object(driver, "ReusedTrainable", IdleTrial):
+    with TemporaryDirectory() as folder, patch.object(on_ray, "ReusedTrainable", IdleTrial):
         root = Path(folder)
-        results = driver.run_sweep(sweep_spec(num_trials), root=root, callbacks=listener)
+        results = run_sweep(sweep_spec(num_trials), root=root, callbacks=listener)
         check_tracked(root, num_trials)
     assert len(results.trials) == len(listener.clock.ends) == num_trials
     return listener.clock
@@ -276,8 +297,58 @@ def report_to_train() -> None:
         ray.train.report({**epoch_metrics(epoch), "epoch": epoch})
 
 
+class Waiting(Callbacks):
+    """Callback that stores the last share of the time for which each trial has waited."""
+
+    def __init__(self) -> None:
+        self.shares: dict[str, float] = {}
+
+    def on_report(self, trial: str, epoch: int, epochs: int, metrics: Mapping[str, float]) -> None:
+        self.shares[trial] = metrics.get(WAITING, 0.0)
+
+
+def measure_waiting(at_a_time: int) -> list[float]:
+    """Returns the share of its time for which each trial of a sweep has waited.
+
+    Ray gets a CPU for each trial, because the trials only sleep.
+    """
+    changes = {
+        "train.epochs": 10_000,  # the trials end by themselves
+        "search.sampler": "random",
+        "search.num_trials": at_a_time,
+        "search.max_concurrent": at_a_time,
+    }
+    waiting = Waiting()
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+    ray.init(num_cpus=at_a_time, **quiet)
+    try:
+        with TemporaryDirectory() as folder, patch.object(on_ray, "ReusedTrainable", PacedTrial):
+            spec = with_values(sweep_spec(at_a_time), changes)
+            run_sweep(spec, root=Path(folder), callbacks=waiting)
+    finally:
+        ray.shutdown()
+    assert len(waiting.shares) == at_a_time
+    return sorted(waiting.shares.values())
+
+
+def waiting_table(sizes: Sequence[int] = AT_A_TIME) -> str:
+    """Returns the table of the shares. Takes some minutes."""
+    rows = []
+    for at_a_time in sizes:
+        shares = measure_waiting(at_a_time)
+        rows.append((str(at_a_time), f"{fmean(shares):.1%} ({shares[0]:.1%} to {shares[-1]:.1%})"))
+    header = (
+        "trials at a time, epochs of 0.5 s",
+        f"share of the time between epochs (limit {MOST_WAITING:.0%})",
+    )
+    return markdown(header, rows)
+
+
 def measure() -> str:
-    """Returns the table of all three alternatives. Takes a quarter of an hour."""
+    """Returns the tables of the alternatives and of the time between epochs.
+
+    Takes half an hour.
+    """
     ways: dict[str, Callable[[], Clock]] = {
         **{f"mtcon-ray, {n} trials": partial(measure_sweep, n) for n in SWEEP_SIZES},
         f"Tune function, {NUM_FUNCTIONS} trials": partial(measure_functions, NUM_FUNCTIONS),
@@ -287,7 +358,8 @@ def measure() -> str:
     for _ in range(ROUNDS):
         for name, way in ways.items():
             clocks[name].append(way())
-    return table(clocks, f"mtcon-ray, {SWEEP_SIZES[-1]} trials")
+    times = table(clocks, f"mtcon-ray, {SWEEP_SIZES[-1]} trials")
+    return f"{times}\n\n{waiting_table()}"
 
 
 def table(clocks: dict[str, list[Clock]], ours: str) -> str:

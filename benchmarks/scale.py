@@ -36,7 +36,7 @@ from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.display.build import build_report
 from mtcon_ray.records.results import load_sweep
 from mtcon_ray.spec.run_spec import RunSpec, with_values
-from mtcon_ray.sweep import driver
+from mtcon_ray.sweep import on_ray, run
 from mtcon_ray.sweep.trainable import ReusedTrainable
 from mtcon_ray.sweep.trial import Assignment, reports, trial_device
 from mtcon_ray.tracking import runs
@@ -60,7 +60,7 @@ class CurveRun(idle_trial.IdleRun):
         for epoch in range(1, EPOCHS + 1):
             values = idle_trial.epoch_metrics(epoch)
             values[metrics.MEAN_ACCURACY] = height * (1 - 0.5**epoch)
-            yield Progress(epoch, values, True, epoch == EPOCHS)
+            yield self.progress(epoch, values, EPOCHS)
 
 
 class CurveTrial(ReusedTrainable):
@@ -126,10 +126,10 @@ def run_sweep(root: Path, num_trials: int, sampler: str) -> tuple[Growth, Counte
     """Runs a sweep. Returns its costs by stage, and the calls of MLflow's client by name."""
     growth, calls = Growth(), Counter[str]()
     with (
-        patch.object(driver, "ReusedTrainable", CurveTrial),
+        patch.object(on_ray, "ReusedTrainable", CurveTrial),
         patch.object(runs, "open_client", lambda uri: _Counting(open_client(uri), calls)),
     ):
-        results = driver.run_sweep(sweep_spec(num_trials, sampler), root=root, callbacks=growth)
+        results = run.run_sweep(sweep_spec(num_trials, sampler), root=root, callbacks=growth)
     assert len(results.trials) == len(growth.ends) == num_trials
     idle_trial.check_tracked_runs(root, num_trials)
     return growth, calls

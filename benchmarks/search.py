@@ -1,9 +1,9 @@
 """Quality of the winner and epochs saved by early stopping, against training the whole grid.
 
 First a sweep without early stopping trains twelve temperatures to their end with each training
-seed. Then each search setting is swept with five search seeds. These sweeps use the real searcher,
-scheduler, driver and Ray, but a trial reads its validation scores from the recorded trainings. This
-is valid because equal settings give bit-equal trainings. A repeated training checks it.
+seed. Then each search setting is swept with five search seeds. These sweeps use the real driver and
+Ray, but a trial reads its validation scores from the recorded trainings. This is valid because
+equal settings give bit-equal trainings. A repeated training checks it.
 
 The loss against the grid's best temperature is given twice. It is measured in the training in which
 the temperature was found. The second value is the mean over the other training seeds, which
@@ -34,7 +34,7 @@ from mtcon_ray.base.paths import cache_folder
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.records.results import SweepResults
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
-from mtcon_ray.sweep import driver
+from mtcon_ray.sweep import on_ray, run
 from mtcon_ray.sweep.trainable import ReusedTrainable
 from mtcon_ray.sweep.trial import Assignment, reports, trial_device
 from mtcon_ray.training.trainer import Progress, Trainer
@@ -83,9 +83,10 @@ class RecordedRun(idle_trial.IdleRun):
         *,
         should_stop: Callable[[], bool],
         until: int | None,
+        to_line: Callable[[Progress], str],
         **_: Any,
     ) -> None:
-        super().__init__(spec)
+        super().__init__(spec, to_line=to_line)
         self._until = math.inf if until is None else until
         self._curve = curves[str(temperature_of(spec))]
         self._reached = folder / "epoch"
@@ -100,8 +101,7 @@ class RecordedRun(idle_trial.IdleRun):
                 return
             self._reached.write_text(str(epoch))
             values = {**idle_trial.epoch_metrics(epoch), metrics.MEAN_ACCURACY: value}
-            self.last = Progress(epoch, values, True, epoch == len(self._curve))
-            yield self.last
+            yield self.progress(epoch, values, len(self._curve))
 
     def report(self) -> dict[str, float]:
         """Returns no test scores: the benchmark compares the last validation score."""
@@ -164,13 +164,13 @@ def train_grid(spec: RunSpec, root: Path) -> list[Curves]:
 
     Asserts bit-equal scores in a repeated training.
     """
-    results = driver.run_sweep(spec, root=root, callbacks=Callbacks())
+    results = run.run_sweep(spec, root=root, callbacks=Callbacks())
     curves = curves_of(results)
     again = spec.trial({FIELD: TEMPERATURES[-1]})
     folder = root / "again"
     data = open_dataset(again.data, view_size=again.views.size, store=cache_folder(root))
-    run = Trainer(again, data, folder, device=torch.device("cpu"))
-    assert [p.metrics[metrics.MEAN_ACCURACY] for p in run] == curves[0][str(TEMPERATURES[-1])]
+    trainer = Trainer(again, data, folder, device=torch.device("cpu"))
+    assert [p.metrics[metrics.MEAN_ACCURACY] for p in trainer] == curves[0][str(TEMPERATURES[-1])]
     return curves
 
 
@@ -198,7 +198,7 @@ def sweep(base: RunSpec, setting: dict[str, Any], seed: int, root: Path) -> Foun
         **setting,
     }
     spec = with_values(base, {"search": search, "seed": seed})
-    results = driver.run_sweep(spec, root=root, callbacks=Callbacks())
+    results = run.run_sweep(spec, root=root, callbacks=Callbacks())
     assert results.winner is not None
     epochs = sum(t.last_epoch for t in results.trials)
     return Found(epochs, str(results.winner.params[FIELD]))
@@ -210,8 +210,8 @@ def compare(base: RunSpec, curves: list[Curves], seeds: range = SEARCH_SEEDS) ->
     for recorded in curves:
         with ExitStack() as stack:
             root = stack.enter_context(idle_trial.ray_session())
-            stack.enter_context(patch.object(driver, "connected", nullcontext_of_ray))
-            stack.enter_context(patch.object(driver, "ReusedTrainable", RecordedTrial))
+            stack.enter_context(patch.object(run, "connected", nullcontext_of_ray))
+            stack.enter_context(patch.object(on_ray, "ReusedTrainable", RecordedTrial))
             (root / "curves.json").write_text(json.dumps(recorded))
             for name, setting in SETTINGS.items():
                 found[name].append([sweep(base, setting, seed, root) for seed in seeds])
@@ -219,7 +219,7 @@ def compare(base: RunSpec, curves: list[Curves], seeds: range = SEARCH_SEEDS) ->
 
 
 def nullcontext_of_ray(*_: Any) -> nullcontext[None]:
-    """Replaces the driver's `connected`, since a Ray session is already running."""
+    """Replaces `connected` of a sweep, since a Ray session is already running."""
     return nullcontext()
 
 

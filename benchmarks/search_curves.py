@@ -5,7 +5,7 @@ after each of 18 epochs, a set per training seed and kind of data. `record_curve
 
 Halving decides from the curves alone, because every trial waits at a rung for all others. ASHA's
 decision depends on the order of the trials. Therefore it runs the trials in turn, in the order of
-each search seed, by the same scheduler object as in a sweep with Ray Tune.
+each search seed, by the same object as in a sweep.
 """
 
 import json
@@ -15,15 +15,11 @@ from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean, median
-from types import SimpleNamespace
-from typing import Any
-
-from ray.tune.schedulers import TrialScheduler
 
 from benchmarks.search import SEARCH_SEEDS, SETTINGS, TEMPERATURES, Curves, Found, points_below
 from benchmarks.table import markdown
 from mtcon_ray.spec.schedulers import ASHA, Halving
-from mtcon_ray.sweep.scheduler import BUDGET, OBJECTIVE, ResumableASHA
+from mtcon_ray.sweep.stopping import Rungs
 
 RECORDED = Path(__file__).with_suffix(".json")
 AIM = 0.5
@@ -92,26 +88,21 @@ def asha(curves: Curves, spec: ASHA.Spec, seed: int) -> Found:
     """
     order = list(curves)
     random.Random(seed).shuffle(order)
-    scheduler = ResumableASHA(spec, [], {})
+    rungs = Rungs(spec)
     epochs, finished = 0, []
     for temperature in order:
         curve = curves[temperature]
-        reached = _train_until_stopped(scheduler, temperature, curve)
+        reached = _train_until_stopped(rungs, temperature, curve)
         epochs += reached
         if reached == len(curve):
             finished.append(temperature)
     return Found(epochs, max(finished, key=lambda t: curves[t][-1]))
 
 
-def _train_until_stopped(scheduler: ResumableASHA, name: str, curve: list[float]) -> int:
+def _train_until_stopped(rungs: Rungs, name: str, curve: list[float]) -> int:
     """Returns the epoch at which ASHA stops a trial with these values, or the last epoch."""
-    controller: Any = None
-    trial: Any = SimpleNamespace(trial_id=name, config={"trial": name})
-    scheduler.on_trial_add(controller, trial)
     for epoch, value in enumerate(curve, 1):
-        result = {BUDGET: 100 * epoch / len(curve), OBJECTIVE: value}
-        decision = scheduler.on_trial_result(controller, trial, result)
-        if decision == TrialScheduler.STOP and epoch < len(curve):
+        if rungs.stops(name, epoch / len(curve), value):
             return epoch
     return len(curve)
 

@@ -5,10 +5,9 @@ root holds a finished sweep of a tiny trial.
 
 `sweep` is measured until its first training step is done, in units of a bare Tune function: a
 script that imports torch in a trial and takes a single step. The sweep's epochs have a single step,
-so its first step is done before the event of the first epoch. The event's time counts. It is
-slightly late, because it comes after the first checkpoint. The bare function reports its own time.
-The sweep tracks by MLflow and reads its images from the cache, like every sweep after a root's
-first.
+so its first step is done before the event of the first epoch. The event's time counts. The bare
+function reports its own time. The sweep tracks by MLflow and reads its images from the cache, like
+every sweep after a root's first.
 """
 
 import os
@@ -22,8 +21,8 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.table import markdown
 from benchmarks.timing import Times, interleaved, ratio
-from mtcon_ray.base.paths import event_folder, sweep_folder
-from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.base.paths import event_file, sweep_folder
+from mtcon_ray.records.event_log import read_events
 from mtcon_ray.records.events import Reported
 
 UNIT = (sys.executable, "-c", "import torch")
@@ -118,8 +117,8 @@ def first_steps(root: Path, rounds: int) -> tuple[Times, Times]:
 def _step_of_sweep(root: Path, name: str) -> float:
     """Runs a sweep and returns the Unix time of its first completed step, in seconds."""
     _run(root, (*PROGRAM, *FIRST_STEP.split(), "--name", name, *ONE_STEP))
-    (log,) = event_folder(sweep_folder(root, name)).glob("trial-*.jsonl")
-    first = next(event for event in EventLog.read(log) if isinstance(event, Reported))
+    events = read_events(event_file(sweep_folder(root, name)))
+    first = next(event for event in events if isinstance(event, Reported))
     return first.time_ms / 1000
 
 

@@ -1,7 +1,6 @@
-"""Cost of tracking (event logs and MLflow) in the default job, experiments/temperature.yaml."""
+"""Cost of tracking (event log and MLflow) in the default job, experiments/temperature.yaml."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -10,81 +9,79 @@ from unittest.mock import patch
 
 from benchmarks.table import markdown
 from mtcon_ray.base.callbacks import Callbacks
-from mtcon_ray.records.event_log import EventLog
-from mtcon_ray.records.events import Event
 from mtcon_ray.spec.run_spec import RunSpec, load_spec
-from mtcon_ray.sweep import driver, trial
+from mtcon_ray.sweep import on_ray, trial
+from mtcon_ray.sweep.driver import Driver
+from mtcon_ray.sweep.here import take
+from mtcon_ray.sweep.run import run_sweep
 from mtcon_ray.sweep.trainable import ReusedTrainable
 from mtcon_ray.tracking import lifecycle
 from mtcon_ray.tracking.sender import Sender
+from mtcon_ray.training.trainer import Progress
 
 DEFAULT_JOB = Path(__file__).parent.parent / "experiments" / "temperature.yaml"
 TARGET_SHARE = 0.02
-# Names under which a trial's process reports its two times together with its metrics.
-TRAINING, TRACKING = "benchmark/training_seconds", "benchmark/tracking_seconds"
+SECONDS = "seconds"  # key of a result: seconds of training, and of making events
 
 
-class TimedSpool(EventLog):
-    """An event log that adds up the training thread's seconds for writing.
-
-    The sum is a class attribute, because it covers all event logs of a process.
-    """
+class TimedStamp(trial.Stamp):
+    """Maker of a trial's events that adds up its seconds, over all trials of a process."""
 
     seconds = 0.0
 
-    def append(self, event: Event) -> bool:
+    def __call__(self, progress: Progress) -> str:
         started = perf_counter()
-        try:
-            return super().append(event)
-        finally:
-            TimedSpool.seconds += perf_counter() - started
+        line = super().__call__(progress)
+        TimedStamp.seconds += perf_counter() - started
+        return line
 
 
 class TimedTrial(ReusedTrainable):
-    """The project's trainable, which also reports the seconds of training and of event logs."""
+    """The project's trainable, which also reports the seconds of training and of its events."""
 
     def setup(self, config: dict[str, Any]) -> None:
         # In the trial's process, because a patch in the driver's process has no effect on trials.
-        patch.object(trial, "EventLog", TimedSpool).start()
+        patch.object(trial, "Stamp", TimedStamp).start()
         super().setup(config)
 
     def step(self) -> dict[str, Any]:
-        started, before = perf_counter(), TimedSpool.seconds
+        started, before = perf_counter(), TimedStamp.seconds
         result = super().step()
-        tracking = TimedSpool.seconds - before
-        spent = perf_counter() - started - tracking
-        result["metrics"] += [(TRAINING, spent), (TRACKING, tracking)]
-        return result
+        events = TimedStamp.seconds - before
+        return {**result, SECONDS: (perf_counter() - started - events, events)}
 
 
-class Totals(Callbacks):
-    """Callback that adds up the reported times of all trials."""
-
-    def __init__(self) -> None:
-        self.num_reports = 0
-        self.training_seconds = 0.0
-        self.tracking_seconds = 0.0
-
-    def on_report(self, trial: str, epoch: int, epochs: int, metrics: Mapping[str, float]) -> None:
-        self.num_reports += 1
-        self.training_seconds += metrics[TRAINING]
-        self.tracking_seconds += metrics[TRACKING]
-
-
-@dataclass(frozen=True)
+@dataclass
 class Costs:
     """Seconds of a sweep, summed over its trials. The sender's seconds are processor time."""
 
-    num_trials: int
-    num_reports: int
-    training: float
-    on_training_thread: float
-    sender: float
+    num_epochs: int = 0
+    training: float = 0.0
+    events: float = 0.0
+    driver: float = 0.0
+    sender: float = 0.0
+    trials: set[str] = field(default_factory=set)
+
+    def take(self, driver: Driver, name: str, result: dict[str, Any]) -> bool:
+        """Passes a result to the driver as `here.take` does, and adds its seconds.
+
+        A trial's last result may come twice. The event log then has its epochs already.
+        """
+        before, started = driver.record.trials[name].last_epoch, perf_counter()
+        goes_on = take(driver, name, result)
+        self.driver += perf_counter() - started
+        if new := driver.record.trials[name].last_epoch - before:
+            training, events = result[SECONDS]
+            self.num_epochs += new
+            self.training += training
+            self.events += events
+            self.trials.add(name)
+        return goes_on
 
     @property
-    def share(self) -> float:
-        """Returns tracking's seconds as a fraction of training's."""
-        return (self.on_training_thread + self.sender) / self.training
+    def tracking(self) -> float:
+        """Seconds of tracking."""
+        return self.events + self.driver + self.sender
 
 
 def measure_sweep(spec: RunSpec) -> Costs:
@@ -95,22 +92,18 @@ def measure_sweep(spec: RunSpec) -> Costs:
         senders.append(Sender(*arguments))
         return senders[-1]
 
-    totals = Totals()
+    costs = Costs()
     with (
         TemporaryDirectory() as root,
-        patch.object(driver, "ReusedTrainable", TimedTrial),
+        patch.object(on_ray, "ReusedTrainable", TimedTrial),
+        patch.object(on_ray, "take", costs.take),
         patch.object(lifecycle, "Sender", make_sender),
     ):
-        results = driver.run_sweep(spec, root=Path(root), callbacks=totals)
+        run_sweep(spec, root=Path(root), callbacks=Callbacks())
         (sender,) = senders
         assert not sender.pending(), sender.last_error
-    return Costs(
-        num_trials=len(results.trials),
-        num_reports=totals.num_reports,
-        training=totals.training_seconds,
-        on_training_thread=totals.tracking_seconds,
-        sender=sender.cpu_seconds,
-    )
+    costs.sender = sender.cpu_seconds
+    return costs
 
 
 def measure(overrides: tuple[str, ...] = ()) -> str:
@@ -118,18 +111,16 @@ def measure(overrides: tuple[str, ...] = ()) -> str:
     costs = measure_sweep(load_spec(DEFAULT_JOB, overrides))
     changes = f" with {', '.join(overrides)}" if overrides else ""
     header = (
-        f"{DEFAULT_JOB.name}{changes}: {costs.num_trials} trials, {costs.num_reports} reports",
+        f"{DEFAULT_JOB.name}{changes}: {len(costs.trials)} trials, {costs.num_epochs} epochs",
         "seconds",
         "of training",
     )
     parts = (
         ("training and probes", costs.training),
-        ("spooling on the training thread", costs.on_training_thread),
+        ("events in the trials", costs.events),
+        ("results in the driver", costs.driver),
         ("sender thread, processor time without importing mlflow", costs.sender),
-        (
-            f"tracking in all (target at most {TARGET_SHARE:.0%})",
-            costs.on_training_thread + costs.sender,
-        ),
+        (f"tracking in all (target at most {TARGET_SHARE:.0%})", costs.tracking),
     )
     rows = [(name, f"{s:.2f}", f"{s / costs.training:.2%}") for name, s in parts]
     return markdown(header, rows)

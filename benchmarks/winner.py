@@ -35,8 +35,8 @@ from benchmarks.search import FIELD, PHOTOS
 from benchmarks.table import markdown
 from benchmarks.timing import Times, ratio
 from mtcon_ray.base import metrics
-from mtcon_ray.base.paths import sweep_folder, trial_log
-from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.base.paths import event_file, sweep_folder
+from mtcon_ray.records.event_log import by_trial, read_events
 from mtcon_ray.records.events import Reported
 from mtcon_ray.records.results import load_sweep
 from mtcon_ray.tracking.mlflow_server import quiet_environment
@@ -158,18 +158,17 @@ def table(runs: dict[str, list[Command]], job: Job) -> str:
 
 
 def run_sweep(job: Job, folder: Path) -> Command:
-    """Runs our command in an empty folder, and reads the times from the event logs."""
+    """Runs our command in an empty folder, and reads the times from its event log."""
     # JSON is YAML.
     (folder / "job.yaml").write_text(json.dumps(spec_of(job)), encoding="utf-8")
     command = ("mtcon_ray", "sweep", str(folder / "job.yaml"))
     began, ended = _run((*command, "--root", str(folder), "--name", NAME))
     sweep = sweep_folder(folder, NAME)
     steps = (pd.read_csv(job.csv)["split"] == "train").sum() // job.batch_size
-    trials = []
+    trials, events = [], by_trial(read_events(event_file(sweep)))
     for result in load_sweep(sweep).trials:
         assert result.value is not None, result
-        log = EventLog.read(trial_log(sweep, result.name))
-        reports = [event for event in log if isinstance(event, Reported)]
+        reports = [event for event in events[result.name] if isinstance(event, Reported)]
         training = [
             steps * job.batch_size / each.metrics[metrics.IMAGES_PER_SECOND] for each in reports
         ]

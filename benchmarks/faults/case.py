@@ -1,8 +1,10 @@
 """A round's root, commands and moments of failure, and the final check."""
 
 import json
+import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,27 +18,39 @@ from benchmarks.faults.jobs import (
     Undisturbed,
     environment,
     lasting,
-    logs,
     network_of,
     num_epochs,
-    num_epochs_of,
     reports,
     trial_folder,
     trials_of,
 )
 from benchmarks.faults.processes import Command, command_line, processes_of
 from benchmarks.faults.rounds import Outcome, Round
-from mtcon_ray.base.paths import LAST_FILE, MODEL_FILE, SPEC_FILE, cache_folder, journal_file
+from mtcon_ray.base.paths import (
+    LAST_FILE,
+    MODEL_FILE,
+    SPEC_FILE,
+    cache_folder,
+    event_file,
+    mlflow_database,
+)
 from mtcon_ray.base.status import Status
 from mtcon_ray.errors import MtconError
+from mtcon_ray.records.event_log import identity
 from mtcon_ray.records.results import TrialResult
+from mtcon_ray.tracking.mlflow_server import IDENTITY
 from mtcon_ray.training import checkpoint
 
 T = TypeVar("T")
 
 # Targets of a kill: a uniformly drawn moment almost never falls into a write.
-WRITES = ("checkpoint", "network", "event log", "journal")
+WRITES = ("checkpoint", "network", "event log")
 DECODING = "decoding"
+EPOCHS_IN_MLFLOW = """
+SELECT runs.name, metrics.step FROM runs JOIN metrics USING (run_uuid) JOIN tags USING (run_uuid)
+WHERE metrics.key = 'loss' AND runs.lifecycle_stage = 'active' AND tags.key = ? AND tags.value = ?
+ORDER BY runs.name, metrics.step
+"""
 # After this many seconds, processes that outlive a command's own end count as a fault.
 LEFT_SECONDS = 10.0
 
@@ -83,12 +97,12 @@ class Case:
     @property
     def num_epochs(self) -> int:
         """The number of recorded epochs of all trials."""
-        return num_epochs(self.run)
+        return sum(num_epochs(self.run).values())
 
     @property
     def last_epoch_time(self) -> float:
         """The Unix time at which the last epoch was recorded."""
-        return max(event.time_ms for log in logs(self.run) for event in reports(log)) / 1000
+        return max(event.time_ms for event in reports(self.run)) / 1000
 
     @property
     def all_epochs(self) -> int:
@@ -149,7 +163,7 @@ class Case:
         if draw < 0.5:
             return Moment(self.all_epochs, self.random.uniform(0, times.end - times.last))
         epoch = self.random.randrange(1, self.all_epochs)
-        write = self.random.choice((None, *WRITES[: 4 if self.job.is_sweep else 3]))
+        write = self.random.choice((None, *WRITES))
         return Moment(epoch, self.random.uniform(0, 0.3), write)
 
     def early_moment(self) -> Moment:
@@ -185,15 +199,14 @@ class Case:
             name = LAST_FILE if what == "checkpoint" else MODEL_FILE
             parts = [place / f".{name}.partial" for place in places]
             return lambda: any(part.exists() for part in parts)
-        files = [journal_file(self.run)] if what == "journal" else logs(self.run)
-        before = {file: _size(file) for file in files}
-        return lambda: any(_size(file) != size for file, size in before.items())
+        log = event_file(self.run)
+        before = _size(log)
+        return lambda: _size(log) != before
 
     def trial_folders(self) -> list[Path]:
-        """Returns the folders of networks and checkpoints of all started trials."""
-        if not self.job.is_sweep:
-            return [self.run]
-        return [trial_folder(self.job, self.root, log.stem) for log in logs(self.run)]
+        """Returns the folders of networks and checkpoints of all trials."""
+        names = (trial.name for trial in self.undisturbed.trials.values())
+        return [trial_folder(self.job, self.root, name) for name in sorted(names)]
 
     # --- after the fault
 
@@ -203,15 +216,16 @@ class Case:
         If all trials are finished, waits for the end of the command.
         """
         begin = command.began if since is None else since
-        before = {log: num_epochs_of(log) for log in logs(self.run)}
-        if not before:  # nothing has begun
-            command.until(lambda: self.num_epochs, "epoch after the fault")
-        else:
-            todo = {log: n for log, n in before.items() if n < self.job.epochs}
-            command.until(
-                lambda: todo and all(num_epochs_of(log) > n for log, n in todo.items()),
-                "epoch of each trial after the fault",
-            )
+        before = num_epochs(self.run)
+        todo = {trial: n for trial, n in before.items() if n < self.job.epochs}
+
+        def recovered() -> bool:
+            now = num_epochs(self.run)
+            if not before:  # no trial had an epoch
+                return bool(now)
+            return bool(todo) and all(now.get(trial, 0) > n for trial, n in todo.items())
+
+        command.until(recovered, "epoch of each trial after the fault")
         self.outcome.seconds_to_recover.append(round(time.monotonic() - begin, 1))
 
     def finish(self, command: Command) -> None:
@@ -236,16 +250,25 @@ class Case:
 
     def _count_lost_epochs(self) -> None:
         """Counts the recorded epochs without a checkpoint in unfinished trials: trained again."""
-        if not logs(self.run) or not (self.run / SPEC_FILE).exists():
+        if not (self.run / SPEC_FILE).exists():
             return
         for trial in self.trials().values():
             if not trial.status.is_final:
                 self.outcome.epochs_twice += max(0, trial.last_epoch - self._saved(trial))
 
     def _saved(self, trial: TrialResult) -> int:
-        """Returns the last completed epoch of the newest checkpoint, 0 without a checkpoint."""
+        """Returns the last completed epoch of the newest checkpoint, 0 without a checkpoint.
+
+        Checks that the checkpoint has the events of its epochs. The event of a training's last
+        epoch is not in it.
+        """
         state = checkpoint.load_newest(trial_folder(self.job, self.root, trial.name)).state
-        return int(state["last"]["epoch"]) if state and state["last"] else 0
+        if not state or not state["last"]:
+            return 0
+        last, epochs = state["last"], [json.loads(line)["epoch"] for line in state["lines"]]
+        wanted = list(range(1, last["epoch"] + (not last["done"])))
+        self.expect(epochs == wanted, f"the checkpoint of {trial.name} has the epochs {epochs}")
+        return int(last["epoch"])
 
     def trials(self) -> dict[str, TrialResult]:
         """Returns the trials by their searched values, or {} if they cannot be read."""
@@ -269,8 +292,19 @@ class Case:
             if trial is not None:
                 self.compare(key, trial, wanted)
         self.expect_no_trace()
+        if "tracking" not in self.changes:
+            self.compare_mlflow()
         for problem in self.audit():
             self.expect(False, f"audit: {problem}")
+
+    def compare_mlflow(self) -> None:
+        """Checks that the root's database has each epoch of each trial once."""
+        own = (IDENTITY, identity(event_file(self.run)))
+        with closing(sqlite3.connect(mlflow_database(self.root))) as database:
+            found = database.execute(EPOCHS_IN_MLFLOW, own).fetchall()
+        wanted = sorted((t.name, e) for t in self.undisturbed.trials.values() for e, _ in t.reports)
+        lost, more = set(wanted) - set(found), len(found) - len(set(found))
+        self.expect(found == wanted, f"MLflow lacks {len(lost)} epochs, {more} are there twice")
 
     def expect_no_trace(self) -> None:
         """Checks all commands' output for a traceback and for an unexpected error."""
@@ -284,6 +318,8 @@ class Case:
         missing = sorted(set(had) - set(has))
         self.outcome.lost_metrics += len(missing)
         self.expect(not missing, f"{trial.name} lacks the metrics of epochs {missing}")
+        doubled = len(trial.reports) - len(has)
+        self.expect(not doubled, f"the event log has {doubled} epochs of {trial.name} twice")
         other = [e for e in has if e in had and lasting(has[e]) != lasting(had[e])]
         self.expect(not other, f"{trial.name} has other metrics in epochs {other[:5]}")
         if trial.status is not Status.FINISHED:

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.faults.case import Case
-from benchmarks.faults.jobs import TRAIN, logs
+from benchmarks.faults.jobs import TRAIN
 from benchmarks.faults.kills import job_of
 from benchmarks.faults.rounds import Outcome, Round
 from mtcon_ray.base.paths import (
@@ -17,12 +17,13 @@ from mtcon_ray.base.paths import (
     PLAN_FILE,
     SPEC_FILE,
     cache_folder,
-    journal_file,
+    event_file,
     mlflow_database,
 )
 
 DISK_MEGABYTES = 24
 REFUSED = (1, 2)
+TRIAL_CHANGES = (b'{"kind": "start", "trial": ', b'{"kind": "end", "trial": ')
 
 Damage = Callable[[Path, Random], None]
 
@@ -116,6 +117,16 @@ def garbled_line(path: Path, random: Random) -> None:
     path.write_bytes(b"".join(lines))
 
 
+def cut_after_start(path: Path, random: Random) -> None:
+    """Cuts an event log at a random byte after the last start or end of a trial.
+
+    All trials in training then have their starts. Their checkpoints have the epochs cut off.
+    """
+    data = path.read_bytes()
+    last = max(data.rindex(kind) for kind in TRIAL_CHANGES if kind in data)
+    os.truncate(path, random.randrange(data.index(b"\n", last) + 1, len(data) + 1))
+
+
 def _last(case: Case) -> Path:
     found = [place / LAST_FILE for place in case.trial_folders()]
     return next(path for path in found if path.exists())
@@ -126,11 +137,12 @@ def _images(case: Case) -> Path:
 
 
 def _log(case: Case) -> Path:
-    return logs(case.run)[0]
+    return event_file(case.run)
 
 
 # A name, a function that finds a file, and its damage.
 VARIANTS: tuple[tuple[str, Callable[[Case], Path], Damage], ...] = (
+    ("event log: cut after the start of a trial", _log, cut_after_start),
     ("checkpoint truncated", _last, truncated),
     ("event log: last line cut", _log, cut_line),
     ("spec truncated", lambda case: case.run / SPEC_FILE, truncated),
@@ -142,15 +154,10 @@ VARIANTS: tuple[tuple[str, Callable[[Case], Path], Damage], ...] = (
     ("checkpoint emptied", _last, emptied),
     ("cached images truncated", _images, truncated),
 )
-JOURNAL: tuple[tuple[str, Callable[[Case], Path], Damage], ...] = (
-    ("journal: last line cut", lambda case: journal_file(case.run), cut_line),
-    ("journal: a line garbled", lambda case: journal_file(case.run), garbled_line),
-    ("journal: a bit flipped", lambda case: journal_file(case.run), flipped),
-)
 
 
 def damage(folder: Path, round_: Round, outcome: Outcome) -> None:
-    """Kills the driver, damages a file of the run, and resumes.
+    """Kills the driver, damages a file of the sweep, and resumes.
 
     The resume recovers, or refuses with a clear error. After a refusal, the file is restored from a
     backup, or the cached images are deleted as the message says, and the run is resumed again.
@@ -158,10 +165,7 @@ def damage(folder: Path, round_: Round, outcome: Outcome) -> None:
     case = Case(folder, round_, outcome, job_of(round_))
     try:
         case.prepare()
-        # In a sweep, only the journal is damaged. All other files belong to a training.
-        variants = JOURNAL if case.job.is_sweep else VARIANTS
-        turn = round_.number // 4 if case.job.is_sweep else round_.number - round_.number // 4
-        name, find, do = variants[turn % len(variants)]
+        name, find, do = case.choose(VARIANTS)
         outcome.happened.append(name)
         command = case.start()
         if case.reach(command, case.early_moment()):

@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,16 +20,14 @@ from mtcon_ray.base.paths import (
     SPEC_FILE,
     cache_folder,
     checkpoint_folder,
-    event_folder,
-    find_folder,
+    event_file,
     kept_model,
     mlflow_database,
-    run_folder,
     sweep_folder,
 )
-from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.event_log import read_events
 from mtcon_ray.records.events import Reported
-from mtcon_ray.records.results import SweepResults, TrialResult, load_single, load_sweep
+from mtcon_ray.records.results import SweepResults, TrialResult, load_sweep
 from mtcon_ray.training import checkpoint
 
 REPOSITORY = Path(__file__).parents[2]
@@ -37,6 +37,8 @@ EMPTY = "empty.db"
 MAKE = "import sys; from mtcon_ray.tracking.mlflow_server import check_server as c; c(sys.argv[1])"
 # Metrics that depend on the load of the machine.
 LOADS = ("images_per_second", "system/")
+# A line of a trial in an event log, as `Event.to_line` writes it.
+EPOCH = re.compile(rb'"kind": "report", "trial": "(trial-[0-9]+)"')
 
 SPEC: dict[str, Any] = {
     "version": 1,
@@ -57,17 +59,13 @@ SEARCH = {
 
 @dataclass(frozen=True)
 class Job:
-    """A command, its spec, and its words for resuming."""
+    """A command, its spec, and its words for starting and for resuming."""
 
     name: str
     command: str
     spec: Mapping[str, Any]
+    starting: tuple[str, ...] = ()
     resuming: tuple[str, ...] = ("--resume",)
-
-    @property
-    def is_sweep(self) -> bool:
-        """True if the command uses Ray."""
-        return self.command != "train"
 
     @property
     def epochs(self) -> int:
@@ -75,12 +73,13 @@ class Job:
         return int(self.spec["train"]["epochs"])
 
     def folder(self, root: Path) -> Path:
-        """Returns the folder of the run under a root."""
-        return (sweep_folder if self.is_sweep else run_folder)(root, NAME)
+        """Returns the folder of the sweep under a root."""
+        return sweep_folder(root, NAME)
 
     def words(self, root: Path, spec: Path, *more: str) -> list[str]:
         """Returns the command line for a start, or for a resume if `more` has its words."""
-        return [*PROGRAM, self.command, str(spec), "--root", str(root), "--name", NAME, *more]
+        named = [self.command, str(spec), "--root", str(root), "--name", NAME]
+        return [*PROGRAM, *named, *(more or self.starting)]
 
     def write(self, folder: Path, **changes: Any) -> Path:
         """Writes the spec with `changes` to its sections, and returns its path."""
@@ -92,6 +91,8 @@ class Job:
 
 TRAIN = Job("train", "train", {**SPEC, "train": {**SPEC["train"], "epochs": 30}})
 SWEEP = Job("sweep", "sweep", {**SPEC, "search": SEARCH})
+# Without Ray, which continues the sweep after a fault.
+HERE = Job("sweep --here", "sweep", SWEEP.spec, starting=("--here",))
 # An epoch takes over a second: even in a short epoch, tracking waits for the disk once.
 TRACKED = Job(
     "train of longer epochs",
@@ -148,7 +149,7 @@ class Undisturbed:
             command.kill_all()
         assert code == 0, f"an undisturbed {self.job.name} failed:\n{command.printed()}"
         ended = time.time() - began
-        written = [e.time_ms / 1000 - began for log in logs(self.run) for e in reports(log)]
+        written = [event.time_ms / 1000 - began for event in reports(self.run)]
         times.write_text(json.dumps([min(written), max(written), ended]), encoding="utf-8")
 
     def copy_beginnings(self, root: Path) -> None:
@@ -180,9 +181,8 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def results_of(job: Job, root: Path) -> SweepResults:
-    """Returns the results in the event logs. Raises SweepError if there are none."""
-    folder = find_folder(root, f"{'sweeps' if job.is_sweep else 'runs'}/{NAME}")
-    return load_sweep(folder) if job.is_sweep else load_single(folder)
+    """Returns the results in the event log. Raises SweepError if there are none."""
+    return load_sweep(job.folder(root))
 
 
 def trials_of(job: Job, root: Path) -> dict[str, TrialResult]:
@@ -192,8 +192,7 @@ def trials_of(job: Job, root: Path) -> dict[str, TrialResult]:
 
 def trial_folder(job: Job, root: Path, trial: str) -> Path:
     """Returns the folder of a trial's network and checkpoints."""
-    folder = job.folder(root)
-    return checkpoint_folder(folder, trial) if job.is_sweep else folder
+    return checkpoint_folder(job.folder(root), trial)
 
 
 def network_of(job: Job, root: Path, trial: TrialResult) -> Mapping[str, Any]:
@@ -203,26 +202,20 @@ def network_of(job: Job, root: Path, trial: TrialResult) -> Mapping[str, Any]:
     return network
 
 
-def logs(folder: Path) -> list[Path]:
-    """Returns the event logs of trials, or of a single training."""
-    found = sorted(event_folder(folder).glob("*.jsonl"))
-    trials = [path for path in found if path.stem != "parent"]
-    return trials or found
+def reports(folder: Path) -> list[Reported]:
+    """Returns the recorded epochs of all trials."""
+    events = read_events(event_file(folder))
+    return [event for event in events if isinstance(event, Reported) and event.trial]
 
 
-def reports(log: Path) -> list[Reported]:
-    """Returns the epochs in an event log."""
-    return [event for event in EventLog.read(log) if isinstance(event, Reported)]
+def num_epochs(folder: Path) -> dict[str, int]:
+    """Returns the number of recorded epochs of each trial that has any.
 
-
-def num_epochs(folder: Path) -> int:
-    """Returns the number of recorded epochs in all event logs."""
-    return sum(map(num_epochs_of, logs(folder)))
-
-
-def num_epochs_of(log: Path) -> int:
-    """Returns the number of epochs in an event log, without parsing: it is called very often."""
-    return log.read_bytes().count(b'"kind": "report"')
+    It does not parse the events, because it is called very often.
+    """
+    path = event_file(folder)
+    found = EPOCH.findall(path.read_bytes()) if path.exists() else []
+    return {name.decode(): count for name, count in Counter(found).items()}
 
 
 def lasting(metrics: Mapping[str, float]) -> dict[str, float]:

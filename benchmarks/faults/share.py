@@ -7,8 +7,8 @@ from tests.sweep.small_sweeps import patched_trainer
 
 FILE = "tracking.json"
 
-# Times all calls of the tracking classes' methods on the main thread, from the first epoch's report
-# to the last epoch's report. Skips nested calls and other threads.
+# Times all calls of the methods of tracking and of the event log on the main thread, from the first
+# epoch's record to the last epoch's record. Skips nested calls and other threads.
 PATCH = """
 def patch(module):
     import atexit, functools, inspect, json, threading, time
@@ -27,12 +27,13 @@ def patch(module):
             finally:
                 inside, end = False, time.perf_counter()
                 spent += end - begin
-                if call.__qualname__ == "EventLog.append" and args[1].kind == "report":
+                if call.__qualname__ == "EventLog.append_lines":
                     last = (end, spent)
                     first = first or last
         return wrapper
 
-    for name in [name for name in sys.modules if name.startswith("mtcon_ray.tracking.")]:
+    timed_modules = ("mtcon_ray.tracking.", "mtcon_ray.records.event_log")
+    for name in [name for name in sys.modules if name.startswith(timed_modules)]:
         for kind in vars(sys.modules[name]).values():
             if inspect.isclass(kind) and kind.__module__ == name:
                 for method, call in [*vars(kind).items()]:

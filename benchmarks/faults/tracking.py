@@ -197,7 +197,7 @@ def mlflow(folder: Path, round_: Round, outcome: Outcome) -> None:
             )
             _judge_time(case)
             if "NOT ALL IS IN MLFLOW" in command.printed():
-                words = [*PROGRAM, "track-sync", NAME, "--root", str(case.root)]
+                words = [*PROGRAM, "audit", NAME, "--repair", "--root", str(case.root)]
                 case.expect_end(case.launch(words), [0])
             case.judge()
     finally:

@@ -1,17 +1,19 @@
-"""The undamaged files of the fuzzing: a folder of images with labels, two trainings and a sweep.
+"""The undamaged files of the fuzzing: a directory of images with labels, and three sweeps.
 
     shop/      images, images.tar, labels.csv, shop.yaml and tar.yaml, as a user has them
-    root/      a finished training `whole`, an interrupted one `cut`, a finished sweep `grid`
+    root/      a finished training `whole`, an interrupted training `cut`, a finished sweep `grid`
 
-A driver's and its trials' own functions write the sweep, but without Ray.
+All are made in this process, without Ray.
 """
 
+import json
 import os
 import signal
 import tarfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -19,30 +21,17 @@ from PIL import Image
 
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import (
-    cache_folder,
+    PREVIOUS_FILE,
     checkpoint_folder,
-    journal_file,
-    parent_log,
+    event_file,
+    sent_file,
     sweep_folder,
 )
 from mtcon_ray.base.signals import Interrupted
-from mtcon_ray.base.status import Status
-from mtcon_ray.data.dataset import Dataset, open_dataset
-from mtcon_ray.display.build import build_report
-from mtcon_ray.plan.local import this_machine
-from mtcon_ray.plan.planning import make_plan
-from mtcon_ray.records.event_log import EventLog
-from mtcon_ray.records.events import Reported, Started
-from mtcon_ray.records.recorded import write_beginnings
-from mtcon_ray.records.results import load_sweep, objective_values
-from mtcon_ray.spec.run_spec import RunSpec, load_spec
-from mtcon_ray.sweep.record import SweepRecord
-from mtcon_ray.sweep.searcher import report_missing, tell
-from mtcon_ray.sweep.study import Suggester, open_study
-from mtcon_ray.sweep.training_job import train_run
-from mtcon_ray.tracking.provenance import FINGERPRINT
-from mtcon_ray.training.checkpoint import discard_resume_state
-from mtcon_ray.training.trainer import Trainer
+from mtcon_ray.spec.run_spec import load_spec
+from mtcon_ray.sweep import trial
+from mtcon_ray.sweep.run import run_sweep, train_once
+from mtcon_ray.training import trainer
 
 SPEC, TAR_SPEC, TABLE, TAR = "shop.yaml", "tar.yaml", "labels.csv", "images.tar"
 WHOLE, CUT, SWEEP = "whole", "cut", "grid"
@@ -61,7 +50,7 @@ data:
 views: {{size: 16, crop_scale: [0.4, 1.0]}}
 model: {{encoder: {{name: small, width: 4}}, head_dim: 8}}
 method: {{name: mtcon, temperature: 0.1, weighting: learned}}
-train: {{epochs: 3, warmup_epochs: 0, batch_size: 12}}
+train: {{epochs: 3, warmup_epochs: 0, batch_size: 12, checkpoint_seconds: 0}}
 evaluate: {{bootstrap: 20}}
 resources: {{cpus: 1}}
 search:
@@ -88,14 +77,20 @@ def write_base(folder: Path) -> None:
     # With relative recorded paths, a copy of the folder reads its own files.
     os.chdir(shop)
     spec = load_spec(Path(SPEC))
-    train_run(spec, root=root, name=WHOLE, callbacks=Callbacks())
-    try:
-        train_run(spec, root=root, name=CUT, callbacks=Stop())
-    except Interrupted:
-        pass
-    else:
-        raise AssertionError("the training must be interrupted")
-    _write_sweep(spec, root)
+    train_once(spec, root=root, name=WHOLE, callbacks=Callbacks())
+    # The training ends in the epoch after the signal, and has two checkpoints then.
+    with (
+        patch.object(trial, "STOP_POLL_SECONDS", 0),
+        patch.object(trainer, "TRAIN_PER_SAVE", 0),
+        suppress(Interrupted),
+    ):
+        train_once(spec, root=root, name=CUT, callbacks=Stop())
+    assert (checkpoint_folder(sweep_folder(root, CUT), "trial-0000") / PREVIOUS_FILE).exists()
+    run_sweep(spec, root=root, name=SWEEP, here=True, callbacks=Callbacks())
+    for folder in (sweep_folder(root, name) for name in (WHOLE, CUT, SWEEP)):
+        # An offline sweep has no such file, and commands show what is not sent.
+        sent = {"place": "0" * 32, "offset": event_file(folder).stat().st_size}
+        sent_file(folder).write_text(json.dumps(sent), encoding="utf-8")
 
 
 def write_shop(folder: Path) -> None:
@@ -119,39 +114,3 @@ def write_shop(folder: Path) -> None:
                 tar.addfile(member, file)
     for name, images in ((SPEC, "images"), (TAR_SPEC, TAR)):
         (folder / name).write_text(TEXT.format(images=images), encoding="utf-8")
-
-
-def _write_sweep(spec: RunSpec, root: Path) -> None:
-    folder = sweep_folder(root, SWEEP)
-    dataset = open_dataset(spec.data, view_size=spec.views.size, store=cache_folder(root))
-    plan = make_plan(spec, root, this_machine(), dataset.table)
-    folder.mkdir(parents=True)
-    write_beginnings(folder, spec, plan)
-    parent = EventLog(parent_log(folder))
-    parent.append(Started(params={}, tags={FINGERPRINT: dataset.fingerprint}))
-    study, record = open_study(journal_file(folder), folder.name), SweepRecord(folder, spec)
-    suggester = Suggester(study, spec.search, spec.seed)
-    for number in range(plan.num_trials):
-        trial = suggester.next()
-        assert trial is not None
-        record.trial_started(trial)
-        log, name = record.spool(trial), f"trial-{number:04d}"
-        _train(spec.trial(trial.params), dataset, checkpoint_folder(folder, name), log)
-        values = record.values(trial)
-        report_missing(study, trial, values)
-        tell(study, trial, Status.FINISHED, values[spec.train.epochs], None)
-        record.trial_ended(trial, Status.FINISHED, None)
-    build_report(load_sweep(folder), ui_command="")
-    record.end("FINISHED", None)
-
-
-def _train(spec: RunSpec, dataset: Dataset, folder: Path, log: EventLog) -> None:
-    folder.mkdir(parents=True)
-    trainer = Trainer(spec, dataset, folder, device=torch.device("cpu"))
-    for progress in trainer:
-        metrics: dict[str, Any] = dict(progress.metrics)
-        if progress.done:
-            metrics |= trainer.report()
-        log.append(Reported(epoch=progress.epoch, metrics=metrics))
-    assert objective_values([(spec.train.epochs, metrics)])
-    discard_resume_state(folder)

@@ -8,15 +8,16 @@ from random import Random
 from benchmarks.fuzz.base import CUT, SPEC, SWEEP, TABLE, TAR, TAR_SPEC, WHOLE
 from benchmarks.fuzz.networks import damage_network
 from benchmarks.fuzz.pictures import damage_images
-from benchmarks.fuzz.records import damage_events, damage_journal, damage_record
+from benchmarks.fuzz.records import damage_events, damage_record
 from benchmarks.fuzz.specs import damage_spec
 from benchmarks.fuzz.tables import damage_table
 from benchmarks.fuzz.tars import damage_tar
 
 Command = tuple[str, ...]
 ROOT = ("--root", "../root")
-MODEL = f"../root/runs/{WHOLE}/model.pt"
-TRIAL_MODEL = f"../root/sweeps/{SWEEP}/checkpoints/trial-0000/model.pt"
+MODEL, TRIAL_MODEL = (
+    f"../root/sweeps/{name}/checkpoints/trial-0000/model.pt" for name in (WHOLE, SWEEP)
+)
 RESUME: Command = ("train", SPEC, "--name", CUT, "--resume")
 TRAIN = ("--name", "new", "--set", "train.epochs=1")
 AUDITS: tuple[Command, ...] = tuple(
@@ -32,9 +33,10 @@ SHOWN: tuple[Command, ...] = (
     ("best", SWEEP, "--json", *ROOT),
     ("report", SWEEP, *ROOT),
 )
-EXPORTS: tuple[Command, ...] = tuple(
-    ("export-tracking", name, "--to", "tensorboard", "--out", "../boards", *ROOT)
-    for name in (SWEEP, WHOLE)
+EXPORTS: tuple[Command, ...] = (
+    ("export", SWEEP, "--to", "tensorboard", "--out", "../boards", *ROOT),
+    ("export", WHOLE, "--to", "tensorboard", "--out", "../boards", *ROOT),
+    ("export", SWEEP, "--to", "optuna", "--out", "../boards.journal", *ROOT),
 )
 # The commands run in the folder `shop`.
 READS = (*SHOWN, *AUDITS, *EXPORTS, RESUME)
@@ -82,12 +84,11 @@ KINDS = {
             RESUME,
             *AUDITS,
             ("report", SWEEP, *ROOT),
-            ("export", MODEL, "--to", "../exported", *ROOT),
+            ("export", MODEL, "--out", "../exported", *ROOT),
         ),
         limit=5,
     ),
     "events": Kind(damage_events, READS, limit=6),
-    "journal": Kind(damage_journal, (*SHOWN[-3:], AUDITS[0], ("list", *ROOT))),
     "record": Kind(damage_record, READS, limit=6),
 }
 

@@ -21,7 +21,7 @@ MAX_LINE = 1000
 TRACE = re.compile(r"Traceback|^error: unexpected.*|\.py:\d+: \w*Warning", re.MULTILINE)
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 # A failed command may leave the cache, traces, and files of a repeatable export.
-MAY_BE_LEFT = {"store", "log", "boards", "exported"}
+MAY_BE_LEFT = {"store", "log", "boards", "boards.journal", "exported"}
 
 
 def enter(folder: Path) -> None:
@@ -69,7 +69,7 @@ def run_commands(
 
 def visible(folder: Path) -> set[str]:
     """Returns the existing paths, except for files that a failed command may leave."""
-    inner = ("", "shop", "root", "root/sweeps", "root/runs", "tmp")
+    inner = ("", "shop", "root", "root/sweeps", "tmp")
     entries = (
         entry for name in inner if (folder / name).is_dir() for entry in (folder / name).iterdir()
     )

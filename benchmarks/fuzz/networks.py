@@ -15,11 +15,12 @@ import torch
 from benchmarks.fuzz.base import CUT, SWEEP, WHOLE
 from benchmarks.fuzz.damage import damage_file, damage_tree, odd_value, places, shown
 
-FILES = (
-    f"runs/{WHOLE}/model.pt", f"runs/{CUT}/model.pt", f"runs/{CUT}/last.pt",
-    f"runs/{CUT}/last.previous.pt", f"runs/{WHOLE}/predictions.npz",
-    f"sweeps/{SWEEP}/checkpoints/trial-0000/model.pt",
-    f"sweeps/{SWEEP}/checkpoints/trial-0000/predictions.npz",
+FILES = tuple(
+    f"{name}/checkpoints/trial-0000/{file}"
+    for name, file in (
+        (WHOLE, "model.pt"), (CUT, "model.pt"), (CUT, "last.pt"), (CUT, "last.previous.pt"),
+        (WHOLE, "predictions.npz"), (SWEEP, "model.pt"), (SWEEP, "predictions.npz"),
+    )
 )  # fmt: skip
 
 
@@ -36,7 +37,7 @@ class Malicious:
 def damage_network(folder: Path, rng: Random, marker: Path) -> str:
     """Damages a checkpoint or a file of predictions, or two files in a fifth of the cases."""
     chosen = rng.sample(FILES, 1 if rng.random() < 0.8 else 2)
-    return "; ".join(_damage(folder / "root" / name, rng, marker) for name in chosen)
+    return "; ".join(_damage(folder / "root" / "sweeps" / name, rng, marker) for name in chosen)
 
 
 def _damage(path: Path, rng: Random, marker: Path) -> str:
@@ -134,8 +135,8 @@ def _change_arrays(path: Path, rng: Random) -> str:
     old = arrays.pop(name)
     new = {
         "gone": None, "text": np.array("x"), "empty": old.reshape(-1)[:0], "flat": old.reshape(-1),
-        "shorter": old[..., :1], "of bool": old.astype(bool), "huge": np.full(old.shape, 1e300),
-        "scalar": np.array(7),
+        "shorter": np.atleast_1d(old)[..., :1], "of bool": old.astype(bool),
+        "huge": np.full(old.shape, 1e300), "scalar": np.array(7),
     }  # fmt: skip
     what = rng.choice(sorted(new))
     if (value := new[what]) is not None:

@@ -2,7 +2,7 @@
 
 A case damages a copy of a user's files or of a root, as its kind and seed determine. A command
 passes if it succeeds. It also passes if it ends with the exit code 1 or 2, a single clear error and
-nothing new under `sweeps/` and `runs/`. A failed case prints the line for repeating it, and leaves
+nothing new under `sweeps/`. A failed case prints the line for repeating it, and leaves
 its files in the folder.
 """
 

@@ -1,4 +1,4 @@
-"""Damaged records: lines of event logs and of the study's journal, and recorded specs."""
+"""Damaged records: lines of event logs, recorded specs and plans, and sent parts of the logs."""
 
 import json
 from collections.abc import Callable
@@ -10,13 +10,7 @@ from benchmarks.fuzz.base import CUT, SWEEP, WHOLE
 from benchmarks.fuzz.damage import Damaged, damage_file, damage_text, damage_tree, odd_value, shown
 from benchmarks.fuzz.specs import damage_recorded
 
-LOGS = (
-    f"runs/{WHOLE}/spool/parent.jsonl",
-    f"runs/{CUT}/spool/parent.jsonl",
-    f"sweeps/{SWEEP}/spool/parent.jsonl",
-    f"sweeps/{SWEEP}/spool/trial-0000.jsonl",
-    f"sweeps/{SWEEP}/spool/trial-0001.jsonl",
-)
+NAMES = (WHOLE, CUT, SWEEP, SWEEP)
 LINES = (
     b"",
     b" ",
@@ -31,46 +25,51 @@ LINES = (
     b'{"kind": "start"}',
     b'{"kind": "report"}',
     b'{"kind": "end", "status": "X", "tags": {}}',
-    b'{"seq": 3, "kind": "report", "epoch": 2, "metrics": {"loss": NaN}, "time_ms": 1}',
-    b'{"seq": "3", "kind": "report", "epoch": "2", "metrics": {"loss": "1"}, "time_ms": "1"}',
-    b'{"seq": 3, "kind": "report", "epoch": 2, "metrics": [], "time_ms": 1}',
+    b'{"kind": "report", "trial": 0, "epoch": 2, "metrics": {"loss": 1.0}, "time_ms": 1}',
+    b'{"kind": "report", "trial": "trial-0000", "epoch": 2, "metrics": {"x": NaN}, "time_ms": 1}',
+    b'{"kind": "report", "epoch": "2", "metrics": {"loss": "1"}, "time_ms": "1"}',
+    b'{"kind": "report", "trial": "../x", "epoch": 2, "metrics": {}, "time_ms": 1}',
+    b'{"kind": "report", "epoch": 2, "metrics": [], "time_ms": 1}',
+    b'{"kind": "lost", "trial": "trial-0000", "reason": "x", "time_ms": 1}',
+    b'{"kind": "earlier", "source": "a/b", "params": {}, "value": 0.5, "time_ms": 1}',
     b'{"kind": "reopen"}',
     b'{"kind": "artifact", "path": "../../x", "to": "../.."}',
     b"{" * 5000,
     b"[" * 100_000,
     b'{"x": ' + b"9" * 5000 + b"}",
-    b'{"kind": "start", "params": 1, "tags": 2, "seq": 0}',
-    b'{"kind": "start", "params": {}, "tags": {}, "seq": 0, "time_ms": 0}',
+    b'{"kind": "start", "params": 1, "tags": 2}',
+    b'{"kind": "start", "params": {}, "tags": {}, "time_ms": 0}',
+    b'{"kind": "start", "trial": "trial-0007", "params": {}, "tags": {}, "time_ms": 0}',
 )
 
 
 def damage_events(folder: Path, rng: Random, marker: Path) -> str:
-    """Damages an event log of the trainings or of the sweep."""
-    return _damage(folder / "root" / rng.choice(LOGS), rng)
-
-
-def damage_journal(folder: Path, rng: Random, marker: Path) -> str:
-    """Damages the journal of the sweep's study."""
-    return _damage(folder / "root" / "sweeps" / SWEEP / "study.journal", rng)
+    """Damages the event log of a training or of the sweep."""
+    path = folder / "root" / "sweeps" / rng.choice(NAMES) / "events.jsonl"
+    return _damaged(path, rng, 0.25, lambda: rng.choice(WAYS)(path.read_bytes(), rng))
 
 
 def damage_record(folder: Path, rng: Random, marker: Path) -> str:
-    """Damages the recorded spec of a training or of the sweep."""
-    name = rng.choice((f"runs/{WHOLE}", f"runs/{CUT}", f"sweeps/{SWEEP}", f"sweeps/{SWEEP}"))
-    path = folder / "root" / name / "spec.yaml"
-    if rng.random() < 0.3:
-        return f"{name}/" + damage_file(path, rng, damage_text)
-    data, told = damage_recorded(path, rng)
-    path.write_bytes(data)
-    return f"{name}/spec.yaml: {told}"
+    """Damages the recorded spec, the plan or the file with the sent part of the event log."""
+    name = rng.choice(("spec.yaml", "spec.yaml", "plan.json", "sent.json"))
+    path = folder / "root" / "sweeps" / rng.choice(NAMES) / name
+    change = damage_recorded if name == "spec.yaml" else _changed_json
+    return _damaged(path, rng, 0.3, lambda: change(path, rng))
 
 
-def _damage(path: Path, rng: Random) -> str:
-    if rng.random() < 0.25:
-        return f"{path.parent.parent.name}/" + damage_file(path, rng, damage_text)
-    data, told = rng.choice(WAYS)(path.read_bytes(), rng)
+def _damaged(path: Path, rng: Random, share: float, change: Callable[[], Damaged]) -> str:
+    """Damages a file's text in this share of the cases, else writes what `change` returns."""
+    if rng.random() < share:
+        return f"{path.parent.name}/" + damage_file(path, rng, damage_text)
+    data, told = change()
     path.write_bytes(data)
-    return f"{path.parent.parent.name}/{path.name}: {told}"
+    return f"{path.parent.name}/{path.name}: {told}"
+
+
+def _changed_json(path: Path, rng: Random) -> Damaged:
+    tree: Any = json.loads(path.read_bytes())
+    told = damage_tree(tree, rng)
+    return _json(tree), told
 
 
 def _values(data: bytes, rng: Random) -> Damaged:
@@ -79,7 +78,7 @@ def _values(data: bytes, rng: Random) -> Damaged:
     number = rng.randrange(len(lines))
     event: Any = json.loads(lines[number])
     if rng.random() < 0.4:
-        key = rng.choice([*event, "metrics", "epoch", "seq", "tags", "params", "status"])
+        key = rng.choice([*event, "metrics", "epoch", "trial", "tags", "params", "status"])
         event[key] = odd_value(rng)
         told = f"{key} = {shown(event[key])}"
     else:

@@ -24,8 +24,8 @@ MAX_BYTES = 6 << 30
 # Imported once, before the processes are forked, because each import takes seconds.
 PRELOADED = (
     "mtcon_ray.api", "mtcon_ray.export.trained_network", "mtcon_ray.export.write",
-    "mtcon_ray.sweep.audit", "mtcon_ray.sweep.driver", "mtcon_ray.tracking.tensorboard_files",
-    "mtcon_ray.tracking.tracked",
+    "mtcon_ray.sweep.audit", "mtcon_ray.sweep.optuna_study", "mtcon_ray.sweep.run",
+    "mtcon_ray.tracking.tensorboard_files", "mtcon_ray.tracking.tracked",
     "mtcon_ray.tracking.exporter", "pandas", "pyarrow.parquet", "matplotlib.pyplot", "tensorboard",
 )  # fmt: skip
 

@@ -1,7 +1,7 @@
 """The executor without Ray: trains one trial after another in this process."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import torch
@@ -36,18 +36,21 @@ def run_here(
         _train(driver, task.trial, reports(work, open_data, device=device))
 
 
-def _train(driver: Driver, name: str, results: Any) -> None:
+def _train(driver: Driver, name: str, results: Generator[dict[str, Any], None, None]) -> None:
     outcome, reason = Status.RUNNING, None
-    try:
-        for result in results:
-            if not take(driver, name, result):
-                results.close()
-                break
-            outcome, reason = Status(result["outcome"]), result.get("reason")
-    except Exception as error:  # of the trial: a bug, or a device without memory
-        log.exception("%s", name)
-        driver.lost(name, f"{type(error).__name__}: {error}")
-        return
+    while True:
+        try:
+            result = next(results, None)
+        except Exception as error:  # of the trial: a bug, or a device without memory
+            log.exception("%s", name)
+            driver.lost(name, f"{type(error).__name__}: {error}")
+            return
+        if result is None:
+            break
+        if not take(driver, name, result):
+            results.close()
+            break
+        outcome, reason = Status(result["outcome"]), result.get("reason")
     driver.ended(name, outcome, reason)
 
 

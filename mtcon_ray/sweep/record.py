@@ -63,10 +63,11 @@ class Trial:
     time_ms: int = 0
 
     @classmethod
-    def begun(cls, start: Started, select: Select) -> "Trial":
-        """Returns the trial of a start event. Raises SweepError if a tag is missing."""
+    def begun(cls, start: Event, select: Select) -> "Trial":
+        """Returns the trial of a first event. Raises SweepError if it is not a whole start."""
         name = str(start.trial)
         epochs, seed = budget_of(name, start)
+        assert isinstance(start, Started)
         configuration = int(start.tags.get(CONFIGURATION, trial_number(name)))
         number, params = trial_number(name), dict(start.params)
         return cls(name, number, params, configuration, seed, epochs, select)
@@ -122,7 +123,7 @@ class SweepRecord:
             if isinstance(event, Reported):
                 self._last_score = event
             return
-        if isinstance(event, Started):
+        if event.trial not in self.trials:
             self.trials[event.trial] = Trial.begun(event, self.spec.evaluate.select)
         trial = self.trials[event.trial]
         trial.add(event)

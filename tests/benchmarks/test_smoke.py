@@ -81,8 +81,9 @@ def table_of_cadence() -> str:
             lambda: startup.measure(1, ["list --root ."]), "`mtcon-ray list --root .`", marks=RAY
         ),
         pytest.param(
-            lambda: str(tracking.measure_sweep(tiny()).num_reports), "4", marks=RAY
+            lambda: str(tracking.measure_sweep(tiny()).num_epochs), "4", marks=RAY
         ),
+        pytest.param(lambda: idle_trial.waiting_table((2,)), "\n| 2 | ", marks=RAY),
         pytest.param(
             lambda: str([len(measure(3).ends) for measure in (
                 idle_trial.measure_sweep, idle_trial.measure_functions, idle_trial.measure_trainers

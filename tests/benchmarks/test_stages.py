@@ -2,18 +2,24 @@
 
 from pathlib import Path
 
-from benchmarks import training
+from benchmarks import paced_trial, training
 from benchmarks.__main__ import ONLY_WHEN_NAMED, STAGES
+from mtcon_ray.sweep.trial import RESULT_SECONDS
 from tests.test_imports import BLOCKED_IMPORTS, run_python
 
 
 def test_stages_are_the_files() -> None:
     folder = Path(training.__file__).parent
     commands = {"probe_agreement", "record_curves"}  # they need a folder as argument
-    apart = {"__init__", "__main__", "machine", "table", "timing", *commands}
+    apart = {"__init__", "__main__", "machine", "paced_trial", "table", "timing", *commands}
     assert {*STAGES, *ONLY_WHEN_NAMED} == {file.stem for file in folder.glob("*.py")} - apart
 
 
 def test_benchmarks_of_the_core_start_without_the_rest() -> None:
     core = ("views", "losses", "training", "profiles", "probes", "gpu.rows", "large_loss")
     run_python(BLOCKED_IMPORTS, "benchmarks.__main__", *(f"benchmarks.{name}" for name in core))
+
+
+def test_a_paced_trial_sends_results_as_often_as_a_trial_and_imports_no_torch() -> None:
+    assert paced_trial.RESULT_SECONDS == RESULT_SECONDS
+    run_python("import sys, benchmarks.paced_trial\nassert 'torch' not in sys.modules")

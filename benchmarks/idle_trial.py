@@ -319,8 +319,7 @@ def measure_waiting(at_a_time: int) -> list[float]:
         "search.max_concurrent": at_a_time,
     }
     waiting = Waiting()
-    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
-    ray.init(num_cpus=at_a_time, **quiet)
+    ray.init(num_cpus=at_a_time, include_dashboard=False, log_to_driver=False, logging_level=40)
     try:
         with TemporaryDirectory() as folder, patch.object(on_ray, "ReusedTrainable", PacedTrial):
             spec = with_values(sweep_spec(at_a_time), changes)

@@ -44,6 +44,7 @@ def worker_callback(act: Callable[[], None]) -> Any:
     Python sets signal handlers only in the main thread, and Train calls the training function in
     another thread. Train's public callbacks run in the controller.
     """
+
     class Start(WorkerCallback):
         def after_init_train_context(self) -> None:
             act()

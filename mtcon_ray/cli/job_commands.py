@@ -105,7 +105,7 @@ def submit(
 def resume(name: str, overrides: tuple[str, ...], retry_failed: bool, root: Path) -> int:
     """Resume a sweep of this machine with its recorded spec.
 
-    A sweep or training that was begun without Ray continues without Ray.
+    A sweep that began without Ray continues without Ray.
     --set search.num_trials=N adds trials. `submit --name NAME` resumes a sweep of a cluster's job.
     With the URL of a mirrored sweep (storage.mirror), the sweep is downloaded to the root, unless
     it exists here, and continues here.

@@ -10,6 +10,7 @@ the driver after each result. These trials only sleep: an epoch takes half a sec
 fourth epoch is probed.
 """
 
+import logging
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -319,8 +320,12 @@ def measure_waiting(at_a_time: int) -> list[float]:
         "search.max_concurrent": at_a_time,
     }
     waiting = Waiting()
-    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
-    ray.init(num_cpus=at_a_time, **quiet)
+    ray.init(
+        num_cpus=at_a_time,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+    )
     try:
         with TemporaryDirectory() as folder, patch.object(on_ray, "ReusedTrainable", PacedTrial):
             spec = with_values(sweep_spec(at_a_time), changes)

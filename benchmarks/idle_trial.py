@@ -3,38 +3,33 @@
 Each trial reports three times, and two trials run at a time. The time runs from the first
 suggestion to the end of the last trial, without the start of Ray. The total includes the start of
 the first two trials' processes. The seconds per trial exclude it, because they are counted from the
-end of the second trial. The alternatives are timed in turns, for several rounds.
-
-A second table has the time for which trials wait between their epochs, because a trial waits for
-the driver after each result. These trials only sleep: an epoch takes half a second, and every
-fourth epoch is probed.
+end of the second trial. The alternatives are timed in turns, for several rounds. A second table is
+from `waiting`.
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 from unittest.mock import patch
 
-import ray
 import ray.train
 from ray import tune
 from ray.train.torch import TorchTrainer
 from ray.tune.integration.ray_train import TuneReportCallback
 from ray.tune.search import ConcurrencyLimiter, Searcher
 
-from benchmarks.paced_trial import WAITING, PacedTrial
 from benchmarks.table import markdown
 from benchmarks.timing import Times, ratio
 from mtcon_ray.base import metrics
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.cluster.connection import connected, sweep_environment
-from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec
 from mtcon_ray.sweep import on_ray
 from mtcon_ray.sweep.run import run_sweep
 from mtcon_ray.sweep.trainable import ReusedTrainable
@@ -50,9 +45,6 @@ ROUNDS = 3
 NUM_FUNCTIONS = 6
 NUM_TRAINERS = 4
 TASKS = ("shape", "colour", "texture")
-# Numbers of trials at a time, and the largest share of its time for which a trial may wait.
-AT_A_TIME = (2, 8, 32)
-MOST_WAITING = 0.05
 
 
 @dataclass
@@ -297,52 +289,6 @@ def report_to_train() -> None:
         ray.train.report({**epoch_metrics(epoch), "epoch": epoch})
 
 
-class Waiting(Callbacks):
-    """Callback that stores the last share of the time for which each trial has waited."""
-
-    def __init__(self) -> None:
-        self.shares: dict[str, float] = {}
-
-    def on_report(self, trial: str, epoch: int, epochs: int, metrics: Mapping[str, float]) -> None:
-        self.shares[trial] = metrics.get(WAITING, 0.0)
-
-
-def measure_waiting(at_a_time: int) -> list[float]:
-    """Returns the share of its time for which each trial of a sweep has waited.
-
-    Ray gets a CPU for each trial, because the trials only sleep.
-    """
-    changes = {
-        "train.epochs": 10_000,  # the trials end by themselves
-        "search.sampler": "random",
-        "search.num_trials": at_a_time,
-        "search.max_concurrent": at_a_time,
-    }
-    waiting = Waiting()
-    ray.init(num_cpus=at_a_time, include_dashboard=False, log_to_driver=False, logging_level=40)
-    try:
-        with TemporaryDirectory() as folder, patch.object(on_ray, "ReusedTrainable", PacedTrial):
-            spec = with_values(sweep_spec(at_a_time), changes)
-            run_sweep(spec, root=Path(folder), callbacks=waiting)
-    finally:
-        ray.shutdown()
-    assert len(waiting.shares) == at_a_time
-    return sorted(waiting.shares.values())
-
-
-def waiting_table(sizes: Sequence[int] = AT_A_TIME) -> str:
-    """Returns the table of the shares. Takes some minutes."""
-    rows = []
-    for at_a_time in sizes:
-        shares = measure_waiting(at_a_time)
-        rows.append((str(at_a_time), f"{fmean(shares):.1%} ({shares[0]:.1%} to {shares[-1]:.1%})"))
-    header = (
-        "trials at a time, epochs of 0.5 s",
-        f"share of the time between epochs (limit {MOST_WAITING:.0%})",
-    )
-    return markdown(header, rows)
-
-
 def measure() -> str:
     """Returns the tables of the alternatives and of the time between epochs.
 
@@ -358,6 +304,8 @@ def measure() -> str:
         for name, way in ways.items():
             clocks[name].append(way())
     times = table(clocks, f"mtcon-ray, {SWEEP_SIZES[-1]} trials")
+    from benchmarks.waiting import waiting_table  # imports this module
+
     return f"{times}\n\n{waiting_table()}"
 
 

@@ -1,11 +1,8 @@
 """A round's root, commands and moments of failure, and the final check."""
 
 import json
-import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +14,7 @@ from benchmarks.faults.jobs import (
     Job,
     Undisturbed,
     environment,
+    epochs_in_mlflow,
     lasting,
     network_of,
     num_epochs,
@@ -24,6 +22,7 @@ from benchmarks.faults.jobs import (
     trial_folder,
     trials_of,
 )
+from benchmarks.faults.moments import DECODING, WRITES, Moment
 from benchmarks.faults.processes import Command, command_line, processes_of
 from benchmarks.faults.rounds import Outcome, Round
 from mtcon_ray.base.paths import (
@@ -32,44 +31,16 @@ from mtcon_ray.base.paths import (
     SPEC_FILE,
     cache_folder,
     event_file,
-    mlflow_database,
 )
 from mtcon_ray.base.status import Status
 from mtcon_ray.errors import MtconError
-from mtcon_ray.records.event_log import identity
 from mtcon_ray.records.results import TrialResult
-from mtcon_ray.tracking.mlflow_server import IDENTITY
 from mtcon_ray.training import checkpoint
 
 T = TypeVar("T")
 
-# Targets of a kill: a uniformly drawn moment almost never falls into a write.
-WRITES = ("checkpoint", "network", "event log")
-DECODING = "decoding"
-EPOCHS_IN_MLFLOW = """
-SELECT runs.name, metrics.step FROM runs JOIN metrics USING (run_uuid) JOIN tags USING (run_uuid)
-WHERE metrics.key = 'loss' AND runs.lifecycle_stage = 'active' AND tags.key = ? AND tags.value = ?
-ORDER BY runs.name, metrics.step
-"""
 # After this many seconds, processes that outlive a command's own end count as a fault.
 LEFT_SECONDS = 10.0
-
-
-@dataclass(frozen=True)
-class Moment:
-    """A moment of a command: `epoch` recorded epochs, `seconds` later, then the next `write`.
-
-    `epoch` 0 is the command's start. `write` is None, DECODING or a name in WRITES.
-    """
-
-    epoch: int
-    seconds: float
-    write: str | None = None
-
-    def __str__(self) -> str:
-        after = f"epoch {self.epoch}" if self.epoch else "the start"
-        at = f", as the {self.write} is written" if self.write else ""
-        return f"{self.seconds:.1f} s after {after}{at}"
 
 
 class Case:
@@ -299,9 +270,7 @@ class Case:
 
     def compare_mlflow(self) -> None:
         """Checks that the root's database has each epoch of each trial once."""
-        own = (IDENTITY, identity(event_file(self.run)))
-        with closing(sqlite3.connect(mlflow_database(self.root))) as database:
-            found = database.execute(EPOCHS_IN_MLFLOW, own).fetchall()
+        found = epochs_in_mlflow(self.job, self.root)
         wanted = sorted((t.name, e) for t in self.undisturbed.trials.values() for e, _ in t.reports)
         lost, more = set(wanted) - set(found), len(found) - len(set(found))
         self.expect(found == wanted, f"MLflow lacks {len(lost)} epochs, {more} are there twice")

@@ -4,10 +4,12 @@ import json
 import os
 import re
 import shutil
+import sqlite3
 import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,9 +27,10 @@ from mtcon_ray.base.paths import (
     mlflow_database,
     sweep_folder,
 )
-from mtcon_ray.records.event_log import read_events
+from mtcon_ray.records.event_log import identity, read_events
 from mtcon_ray.records.events import Reported
 from mtcon_ray.records.results import SweepResults, TrialResult, load_sweep
+from mtcon_ray.tracking.mlflow_server import IDENTITY
 from mtcon_ray.training import checkpoint
 
 REPOSITORY = Path(__file__).parents[2]
@@ -39,6 +42,12 @@ MAKE = "import sys; from mtcon_ray.tracking.mlflow_server import check_server as
 LOADS = ("images_per_second", "system/")
 # A line of a trial in an event log, as `Event.to_line` writes it.
 EPOCH = re.compile(rb'"kind": "report", "trial": "(trial-[0-9]+)"')
+
+EPOCHS_IN_MLFLOW = """
+SELECT runs.name, metrics.step FROM runs JOIN metrics USING (run_uuid) JOIN tags USING (run_uuid)
+WHERE metrics.key = 'loss' AND runs.lifecycle_stage = 'active' AND tags.key = ? AND tags.value = ?
+ORDER BY runs.name, metrics.step
+"""
 
 SPEC: dict[str, Any] = {
     "version": 1,
@@ -216,6 +225,13 @@ def num_epochs(folder: Path) -> dict[str, int]:
     path = event_file(folder)
     found = EPOCH.findall(path.read_bytes()) if path.exists() else []
     return {name.decode(): count for name, count in Counter(found).items()}
+
+
+def epochs_in_mlflow(job: Job, root: Path) -> list[tuple[str, int]]:
+    """Returns trial and epoch of each loss in the root's database, by trial and epoch."""
+    own = (IDENTITY, identity(event_file(job.folder(root))))
+    with closing(sqlite3.connect(mlflow_database(root))) as database:
+        return database.execute(EPOCHS_IN_MLFLOW, own).fetchall()
 
 
 def lasting(metrics: Mapping[str, float]) -> dict[str, float]:

@@ -3,8 +3,9 @@
 import time
 from pathlib import Path
 
-from benchmarks.faults.case import DECODING, Case
+from benchmarks.faults.case import Case
 from benchmarks.faults.jobs import HERE, NAME, PAIR, SWEEP, TRAIN, Job
+from benchmarks.faults.moments import DECODING
 from benchmarks.faults.processes import kill, processes_of, running, titled
 from benchmarks.faults.rounds import Outcome, Round
 from mtcon_ray.base.paths import SPEC_FILE

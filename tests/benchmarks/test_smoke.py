@@ -20,6 +20,7 @@ from benchmarks import (
     tracking,
     training,
     views,
+    waiting,
     winner,
 )
 from benchmarks.winner import Job
@@ -83,7 +84,7 @@ def table_of_cadence() -> str:
         pytest.param(
             lambda: str(tracking.measure_sweep(tiny()).num_epochs), "4", marks=RAY
         ),
-        pytest.param(lambda: idle_trial.waiting_table((2,)), "\n| 2 | ", marks=RAY),
+        pytest.param(lambda: waiting.waiting_table((2,)), "\n| 2 | ", marks=RAY),
         pytest.param(
             lambda: str([len(measure(3).ends) for measure in (
                 idle_trial.measure_sweep, idle_trial.measure_functions, idle_trial.measure_trainers

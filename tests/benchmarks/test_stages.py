@@ -11,7 +11,8 @@ from tests.test_imports import BLOCKED_IMPORTS, run_python
 def test_stages_are_the_files() -> None:
     folder = Path(training.__file__).parent
     commands = {"probe_agreement", "record_curves"}  # they need a folder as argument
-    apart = {"__init__", "__main__", "machine", "paced_trial", "table", "timing", *commands}
+    parts = {"machine", "paced_trial", "table", "timing", "waiting"}
+    apart = {"__init__", "__main__", *parts, *commands}
     assert {*STAGES, *ONLY_WHEN_NAMED} == {file.stem for file in folder.glob("*.py")} - apart
 
 

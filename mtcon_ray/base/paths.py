@@ -156,6 +156,12 @@ def checkpoint_folder(folder: Path, trial: str) -> Path:
     return checkpoints_folder(folder) / trial
 
 
+def list_trials(folder: Path) -> list[Path]:
+    """Returns the existing folders of a sweep's trials, by name."""
+    found = checkpoints_folder(folder).glob("trial-*")
+    return sorted(place for place in found if is_trial(place.name))
+
+
 def stop_file(folder: Path) -> Path:
     """Returns the file that asks the trials of a sweep to stop. Its presence is the request."""
     return folder / "stop"

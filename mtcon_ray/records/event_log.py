@@ -36,6 +36,7 @@ class EventLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.lag = SYNC_SECONDS
         self._end = end_of_lines(path)
         self._is_dirty = False
         self._synced_at = time.monotonic()
@@ -50,17 +51,18 @@ class EventLog:
         return event
 
     def append_lines(self, lines: Iterable[str]) -> None:
-        """Writes events as their processes have sent them. They are durable after SYNC_SECONDS.
+        """Writes events as their processes have sent them. They are durable after `lag` seconds.
 
-        The caller must call `tick` at least once per second. Raises StorageError.
+        The caller must call `tick` at least once per second, unless `lag` is 0. Raises
+        StorageError.
         """
         self._write(list(lines), sync=False)
         self._is_dirty = True
         self.tick()
 
     def tick(self) -> None:
-        """Makes written lines durable if SYNC_SECONDS have passed. Raises StorageError."""
-        if self._is_dirty and time.monotonic() - self._synced_at >= SYNC_SECONDS:
+        """Makes written lines durable if `lag` seconds have passed. Raises StorageError."""
+        if self._is_dirty and time.monotonic() - self._synced_at >= self.lag:
             self._write([], sync=True)
 
     def _write(self, lines: list[str], *, sync: bool) -> None:

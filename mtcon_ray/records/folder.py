@@ -10,6 +10,7 @@ from mtcon_ray.base.paths import (
     event_file,
     last_name,
     list_folders,
+    list_trials,
     new_name,
     sweep_folder,
     sweeps_folder,
@@ -71,6 +72,12 @@ def choose_folder(
         known = [entry.name for entry in list_folders(among)]
         raise SweepError(f"no sweep {name!r} under {among} to resume{nearest(name, known)}")
     _check_name(folder)
+    if list_trials(folder) and not event_file(folder).exists():
+        raise SweepError(
+            f"sweep {name!r} cannot continue: {folder} has networks but no event log, as of "
+            "another version of mtcon-ray; resume it with that version, restore the log, or give "
+            "another --name"
+        )
     check_evaluation(folder)
     _check_resumable(load_recorded(folder / SPEC_FILE), spec)
     return folder

@@ -21,8 +21,7 @@ def lost_in(
     `may_end_early` is True if a plateau can end a training before its last epoch.
     """
     whole = {name for name in trials if name is not None}
-    begun = {place.name for place in paths.checkpoints_folder(folder).glob("trial-*")}
-    begun = {name for name in begun if paths.is_trial(name)}
+    begun = {place.name for place in paths.list_trials(folder)}
     numbers = [paths.trial_number(name) for name in whole | begun]
     begun |= {paths.trial_name(number) for number in range(max(numbers, default=0))}
     for name in sorted(begun - whole):

@@ -24,9 +24,8 @@ from mtcon_ray.base.paths import (
     PLAN_FILE,
     PREVIOUS_FILE,
     SPEC_FILE,
-    checkpoints_folder,
     event_file,
-    is_trial,
+    list_trials,
     sent_file,
 )
 from mtcon_ray.base.root_files import below
@@ -76,8 +75,7 @@ class Mirror:
         self._check()
         known = self._state()
         files: dict[str, Entry] = {}
-        found = sorted(checkpoints_folder(self.folder).glob("trial-*"))
-        trials = [place for place in found if is_trial(place.name)]
+        trials = list_trials(self.folder)
         # Before the log, since it must not be ahead of it.
         self._copy_whole(sent_file(self.folder), known, files)
         for trial in trials:

@@ -31,7 +31,7 @@ from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.spec.space import with_lists
 from mtcon_ray.sweep.description import describe_sweep
 from mtcon_ray.tracking.provenance import fixed_settings
-from mtcon_ray.training.checkpoint import discard_resume_state
+from mtcon_ray.training.checkpoint import discard_other_training, discard_resume_state
 
 # Prefixes of the winner's metrics that are also in the sweep's own run.
 OF_THE_WINNER = ("val/", "test/", "heldout/")
@@ -169,7 +169,10 @@ class SweepRecord:
             "mtcon.checkpoints": str(checkpoint_folder(self.folder, name)),
         }
         self.append(Started(trial=name, params=params, tags=tags))
-        return self.trials[name]
+        trial = self.trials[name]
+        # A log that was cut before a start may leave the checkpoint of another configuration.
+        discard_other_training(self.checkpoints(trial), self.spec.trial(params, repeat))
+        return trial
 
     def reopen(self, trial: Trial) -> None:
         """Writes the resume of a trial. A failed trial is then trained from its start."""

@@ -22,6 +22,7 @@ from mtcon_ray.base import root_files
 from mtcon_ray.base.paths import LAST_FILE, MODEL_FILE, PREVIOUS_FILE, REMOVED_FILE
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.errors import CheckpointError, StorageError
+from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec
 
 FORMAT = 1
 # Sections that determine the training. The sections search, tracking and scheduling may differ.
@@ -182,6 +183,16 @@ def load_newest(folder: Path, *, with_model: bool = False) -> Resumed:
 def discard_resume_state(folder: Path) -> None:
     """Removes the files needed only by an unfinished training. Raises StorageError."""
     _remove(folder / name for name in (LAST_FILE, PREVIOUS_FILE))
+
+
+def discard_other_training(folder: Path, spec: RunSpec) -> None:
+    """Removes the resume state of a training with another spec. Raises StorageError."""
+    state, path, _ = load_newest(folder)
+    if state is None or path is None:
+        return
+    whole = parse_spec(spec_in(path, state), where=str(path))
+    if dump_spec(whole) != dump_spec(spec):
+        discard_resume_state(folder)
 
 
 def discard_network(folder: Path, reason: str) -> None:

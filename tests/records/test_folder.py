@@ -179,3 +179,11 @@ def test_a_folder_without_a_spec_is_no_sweep(tmp_path: Path, spec: RunSpec) -> N
     assert choose(tmp_path, spec, "mine", False) == folder
     assert begin(tmp_path, spec, "mine") == choose(tmp_path, spec, "mine", True)
     assert not partial_of(folder / SPEC_FILE).exists()
+
+
+def test_networks_without_an_event_log_are_not_trained_again(tmp_path: Path, spec: RunSpec) -> None:
+    """The records may be of a version with other files."""
+    folder = begin(tmp_path, spec, "mine")
+    (folder / "checkpoints" / "trial-0000").mkdir(parents=True)
+    with pytest.raises(SweepError, match="has networks but no event log, as of another version"):
+        choose(tmp_path, spec, "mine", True)

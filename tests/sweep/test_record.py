@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mtcon_ray.base.metrics import MEAN_ACCURACY
-from mtcon_ray.base.paths import sweep_folder
+from mtcon_ray.base.paths import checkpoint_folder, sweep_folder
 from mtcon_ray.base.status import Status
 from mtcon_ray.records.event_log import by_trial, read_events
 from mtcon_ray.records.events import Artifact, Event, Reported
@@ -14,7 +14,7 @@ from mtcon_ray.sweep.record import SweepRecord, Trial
 from mtcon_ray.training import checkpoint
 from tests.sweep.mirrored_sweep import train_on
 from tests.sweep.simulated import Simulation, line, some_spec
-from tests.sweep.written_sweep import EPOCHS, record_of, value, write_sweep
+from tests.sweep.written_sweep import EPOCHS, record_of, save_model, value, write_sweep
 
 
 @pytest.fixture
@@ -149,3 +149,16 @@ def test_a_plateau_is_the_end_of_a_trial(tmp_path: Path) -> None:
     assert not record.is_done(trial)
     record.report(trial, [line(trial.name, 4, 0.5)])
     assert record.is_done(trial)
+
+
+def test_a_new_trial_keeps_a_checkpoint_of_its_own_configuration_alone(tmp_path: Path) -> None:
+    """The log was cut before the start of the trial, which left its checkpoint."""
+    spec = some_spec()
+    record = Simulation(sweep_folder(tmp_path, "s-1"), spec).driver().record
+    for number, left in ((0, True), (1, False)):
+        name, params = f"trial-{number:04d}", {"method.temperature": 0.1 * (1 + number)}
+        place = checkpoint_folder(record.folder, name)
+        place.mkdir(parents=True)
+        save_model(place, spec.trial({"method.temperature": 0.1}), 1, 0.5, "last.pt")
+        record.start(name, params, number, 0)
+        assert (place / "last.pt").exists() == left

@@ -108,7 +108,7 @@ def test_a_start_and_an_end_are_recorded_before_they_take_effect(
 def test_a_log_cut_at_any_byte_after_the_start_of_a_trial_loses_nothing(
     seed: int, tmp_path: Path
 ) -> None:
-    """Whether the checkpoint is older or newer than the log."""
+    """The checkpoint is older or newer than the log."""
     random, spec = Random(seed), some_spec(8)
     expected = outcomes(Simulation(folder_of(tmp_path, "whole"), spec).run())
     cut = Simulation(

@@ -1,4 +1,4 @@
-"""What a driver writes of a sweep and its trials, and removes after their ends."""
+"""The events that a driver writes of a sweep and its trials, and the files that it removes."""
 
 from pathlib import Path
 

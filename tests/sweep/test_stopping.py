@@ -1,7 +1,8 @@
 """ASHA with trials of different lengths, and rules of plugins."""
 
 from collections.abc import Sequence
-from typing import Literal
+from types import SimpleNamespace
+from typing import Any, Literal
 
 import pytest
 from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
@@ -58,10 +59,7 @@ def test_a_rung_at_a_share_that_binary_fractions_miss_is_met() -> None:
 
 @pytest.mark.parametrize("reduction", [2.0, 3.0])
 def test_decisions_are_those_of_ray_tunes_asha(reduction: float) -> None:
-    """Of 30 trials of 20 epochs, one after another and each probed every second epoch."""
-    from types import SimpleNamespace
-    from typing import Any
-
+    """30 trials of 20 epochs train one after another and are probed every second epoch."""
     tune = AsyncHyperBandScheduler(
         time_attr="t", metric="m", mode="max", max_t=100, grace_period=25,
         reduction_factor=reduction, stop_last_trials=False,

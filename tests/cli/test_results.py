@@ -1,4 +1,4 @@
-"""The commands list, status, best and train on the contents of a root."""
+"""The commands list, status, best, train and export on the contents of a root."""
 
 import errno
 import io

@@ -107,9 +107,9 @@ def test_a_training_returns_its_metrics_and_network(
     assert frame.loc[0, "state"] == "finished"
     assert list(frame["value"]) == list(frame["val/accuracy"]) == [run.metrics["val/accuracy"]]
     assert list(history["epoch"]) == [1, 2]
-    assert list(history["trial"]) == ["one", "one"]
+    assert list(history["trial"]) == ["trial-0000", "trial-0000"]
     assert history["loss"].notna().all()
-    with pytest.raises(SweepError, match="no sweep or run 'two'"):
+    with pytest.raises(SweepError, match="no sweep 'two'"):
         mt.load_results("two", root=root)
 
 

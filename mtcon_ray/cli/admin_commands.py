@@ -68,7 +68,7 @@ def export(
     overrides: tuple[str, ...],
     root: Path,
 ) -> None:
-    """Export an encoder, or a sweep's metrics or trials, for other programs.
+    """Export an encoder, or a sweep's metrics or trials.
 
     The encoder comes from a checkpoint or from a sweep's winner. Its files include resizing,
     normalisation and a linear probe of each label, which is fitted again on the data.
@@ -76,8 +76,11 @@ def export(
     repeated, also while the sweep runs. For W&B, WANDB_MODE decides between upload and files.
     """
     is_encoder = kind in ("pt2", "onnx")
-    if (register is not None and not is_encoder) or (follow and kind not in PROGRAMS):
-        raise UserError(f"--register is for encoders and --follow for metrics, got --to {kind}")
+    has_encoder_options = register is not None or bool(overrides)
+    if (has_encoder_options and not is_encoder) or (follow and kind not in PROGRAMS):
+        raise UserError(
+            f"--register and --set are for encoders, --follow is for metrics, got --to {kind}"
+        )
     if not is_encoder:
         folder = paths.find_folder(root, model)
         told = _export_trials(folder, out) if kind == "optuna" else None
@@ -230,8 +233,8 @@ def mirror(name: str, root: Path) -> None:
 
     folder = paths.find_folder(root, name)
     url = load_recorded(folder / paths.SPEC_FILE).storage.mirror
-    if folder.parent != paths.sweeps_folder(root) or url is None:
-        raise SweepError(f"{folder.name!r} has no mirror: it is not a sweep with storage.mirror")
+    if url is None:
+        raise SweepError(f"{folder.name!r} has no mirror: its spec has no storage.mirror")
     with driver_lock(folder):
         copied = Mirror(folder, url)
         num_files = copied.copy()

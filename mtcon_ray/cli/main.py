@@ -55,7 +55,7 @@ COMMANDS = {
     "best": ("result_commands:best", "Show a sweep's winner, its scores and its checkpoint."),
     "export": (
         "admin_commands:export",
-        "Export an encoder, or a sweep's metrics or trials, for other programs.",
+        "Export an encoder, or a sweep's metrics or trials.",
     ),
     "audit": ("admin_commands:audit", "Compare the records of a sweep."),
     "clean": ("admin_commands:clean", "Show a sweep's disk usage, or remove it."),

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 from click.testing import CliRunner, Result
 
 from mtcon_ray.base.paths import SPEC_FILE, sweep_folder
@@ -31,24 +30,12 @@ def test_a_link_is_refused_before_anything_is_renamed(tmp_path: Path) -> None:
     assert (target / SPEC_FILE).exists()
 
 
-@pytest.mark.parametrize("kind", ["sweeps", "runs"])
-def test_an_interrupted_removal_is_finished(kind: str, tmp_path: Path) -> None:
-    folder = make(tmp_path / kind / "shoes-1")
+def test_an_interrupted_removal_is_finished(tmp_path: Path) -> None:
+    folder = make(sweep_folder(tmp_path, "shoes-1"))
     make(folder.with_name(".removing-shoes-1"))
     done = clean(tmp_path, "--yes")
     assert done.exit_code == 0, done.output
     assert list(folder.parent.iterdir()) == []
-
-
-def test_a_name_of_a_sweep_and_a_training_removes_neither(tmp_path: Path) -> None:
-    sweep, run = (make(tmp_path / kind / "shoes-1") for kind in ("sweeps", "runs"))
-    refused = clean(tmp_path, "--yes")
-    assert refused.exit_code == 2
-    assert "give sweeps/shoes-1 or runs/shoes-1" in refused.stderr
-    assert (sweep.exists(), run.exists()) == (True, True)
-    chosen = ["clean", "runs/shoes-1", "--yes", "--root", str(tmp_path)]
-    assert CliRunner().invoke(program, chosen).exit_code == 0
-    assert (sweep.exists(), run.exists()) == (True, False)
 
 
 def test_the_size_of_a_folder_does_not_count_what_its_links_lead_to(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_failed_trials_are_retried_by_a_resume(
     folder.mkdir(parents=True)
     for path in (tmp_path, folder):
         (path / "spec.yaml").write_text(SPEC)
-    monkeypatch.setattr("mtcon_ray.sweep.driver.run_sweep", run_sweep)
+    monkeypatch.setattr("mtcon_ray.sweep.run.run_sweep", run_sweep)
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(program, [*words, "--retry-failed", "--root", str(tmp_path)])
     assert result.exit_code == 2, result.output

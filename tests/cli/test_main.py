@@ -224,10 +224,10 @@ def test_a_comparison_is_checked_before_anything_starts(invoke: Invoke, tmp_path
 def test_nothing_there_is_said_once(invoke: Invoke, tmp_path: Path) -> None:
     assert f"nothing under {tmp_path / 'mtcon-ray'} yet" in invoke("list").stdout
     assert json.loads(invoke("list", "--json").stdout) == []
-    for command in ("status", "best", "report", "audit", "clean", "track-sync"):
+    for command in ("status", "best", "report", "audit", "clean"):
         result = invoke(command, "shoes-1")
         assert result.exit_code == 2
-        assert "no sweep or run 'shoes-1'" in result.stderr
+        assert "no sweep 'shoes-1'" in result.stderr
 
 
 def test_completion_prints_a_script(invoke: Invoke) -> None:

@@ -1,4 +1,4 @@
-"""The commands list, status, best and train on the contents of a root."""
+"""The commands list, status, best, train and export on the contents of a root."""
 
 import errno
 import io
@@ -319,8 +319,9 @@ def test_trials_are_exported_as_an_optuna_study(invoke: Invoke, sweep: Path) -> 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--to", "tensorboard", "--register", "x"], "--register is for encoders"),
-        (["--follow"], "--follow for metrics, got --to pt2"),
+        (["--to", "tensorboard", "--register", "x"], "for encoders, --follow is for metrics, got"),
+        (["--to", "optuna", "--set", "seed=1"], "--register and --set are for encoders"),
+        (["--follow"], "--follow is for metrics, got --to pt2"),
         ([], "--to pt2 needs --out, a new folder"),
     ],
 )

@@ -108,7 +108,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> list[Pat
 
 def own_features(root: Path, picture: Path) -> tuple[Tensor, list[str]]:
     """Returns the trained network's features of an image file [1, D], and all labels' names."""
-    best = root / "runs" / "shoes-1" / "model.pt"
+    best = root / "sweeps/shoes-1/checkpoints/trial-0000/model.pt"
     opened = open_checkpoint(best, root=root, callbacks=Callbacks())
     stored = decode_image(picture.read_bytes(), STORED, "crop")[None]
     features_1D = extract_features(
@@ -157,7 +157,7 @@ def test_three_lines_give_a_photographs_features(
     """The three lines are those of the exported README.md."""
     if kind == "onnx":
         pytest.importorskip("onnxruntime")
-    told = command("export", "shoes-1", "--to", tmp_path / "out", "--format", kind, "--root", root)
+    told = command("export", "shoes-1", "--out", tmp_path / "out", "--to", kind, "--root", root)
     assert f"README.md, model.json, model.{kind}, probes.safetensors, weights.safetensors" in told
     lines = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     three = lines.split("```python\n")[1].split("```")[0]
@@ -180,8 +180,8 @@ def test_the_weights_alone_fill_another_packages_network(
 
     All exported files have the same permissions.
     """
-    best = root / "runs" / "shoes-1" / "model.pt"
-    command("export", best, "--to", tmp_path / "out", "--root", root)
+    best = root / "sweeps/shoes-1/checkpoints/trial-0000/model.pt"
+    command("export", best, "--out", tmp_path / "out", "--root", root)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "out").iterdir()}
     assert len(modes) == 5
     assert len(set(modes.values())) == 1, modes

@@ -51,7 +51,7 @@ for line in sys.argv[1:]:
 """
 COMMANDS = (
     "validate a.yaml", "plan a.yaml", "list", "status first", "best first", "report first",
-    "audit first", "track-sync first", "export first --to out", "clean first",
+    "audit first --repair", "export first --out out", "export first --to optuna", "clean first",
     "train a.yaml", "schema", "init labels.csv images -o new.yaml", "evaluate model.pt",
 )  # fmt: skip
 

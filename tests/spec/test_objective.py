@@ -63,6 +63,6 @@ def test_a_sweep_is_resumed_with_its_own_objective_alone(tmp_path: Path) -> None
     text = (folder / "spec.yaml").read_text()
     (folder / "spec.yaml").write_text(text.replace("  objective: null\n", "", 1))
     assert "objective" not in (folder / "spec.yaml").read_text()
-    assert choose_folder(folder.parents[1], spec_with(None), "x-1", True, resume_line) == folder
+    assert choose_folder(tmp_path, spec_with(None), "x-1", True, resume_line) == folder
     with pytest.raises(SweepError, match=r"search\.objective: None then, .colour. now"):
-        choose_folder(folder.parents[1], spec_with("colour"), "x-1", True, resume_line)
+        choose_folder(tmp_path, spec_with("colour"), "x-1", True, resume_line)

@@ -93,3 +93,9 @@ def test_no_module_of_the_current_folder_is_run(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mtcon_ray", "schema"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.slow
+def test_the_driver_and_the_executor_without_ray_do_not_import_ray() -> None:
+    without_ray = BLOCKED_IMPORTS.replace('{"ray", "mlflow", "optuna"}', '{"ray"}')
+    run_python(without_ray, "mtcon_ray.sweep.driver", "mtcon_ray.sweep.here")

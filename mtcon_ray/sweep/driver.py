@@ -133,15 +133,15 @@ class Driver:
         return [f"trained again: {', '.join(notes)}"] if notes else []
 
     def _replay(self) -> set[str]:
-        """Feeds the log's probes to early stopping. Returns the trials stopped by their last one.
+        """Feeds the log's probes to early stopping. Returns the trials that it stops.
 
-        Of other answers only those of a killed driver's end have no effect yet.
+        An open trial among them was stopped by a driver that was killed before the trial's end was
+        in the log.
         """
         stopped: set[str] = set()
         for name, epoch in self.record.reports:
             trial = self.record.trials[name]
-            answer = self._stopping.stops(name, epoch / trial.epochs, trial.values[epoch])
-            if answer and epoch == trial.last_epoch:
+            if self._stopping.stops(name, epoch / trial.epochs, trial.values[epoch]):
                 stopped.add(name)
         return stopped
 
@@ -251,8 +251,11 @@ class Driver:
     def lost(self, name: str, reason: str) -> None:
         """Records that a trial's process was lost. The trial is tried again, or fails."""
         trial = self.record.trials[name]
-        if self.stopping or not trial.is_open:
+        if self.stopping or not trial.is_open or self.record.is_done(trial):
             self.ended(name, Status.INTERRUPTED)
+            return
+        if self._waits(trial):
+            self.ended(name, Status.WAITING)
             return
         reason = f"{reason} (log: {ray_log(self.folder)})"
         if trial.num_lost >= self.spec.search.max_failures:

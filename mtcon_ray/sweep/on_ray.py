@@ -8,10 +8,11 @@ from typing import Any
 
 import ray
 from ray import tune
-from ray.tune import Callback
+from ray.tune import Callback, Stopper
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
+from ray.tune.stopper import NoopStopper
 
 from mtcon_ray.base.paths import attempt_folder
 from mtcon_ray.base.status import Status
@@ -70,7 +71,7 @@ def run_on_ray(driver: Driver, common: dict[str, Any], concurrency: int | None) 
             callbacks=[watch, groups],
             # The driver counts the losses of a trial's process and gives the trial out again.
             failure_config=tune.FailureConfig(max_failures=0),
-            stop=driver.stop,
+            stop=TuneStopper(driver),
             verbose=0,
         ),
     ).fit()
@@ -136,6 +137,25 @@ class TuneScheduler(FIFOScheduler):
     def __reduce__(self) -> tuple[type[FIFOScheduler], tuple[()]]:
         """Pickles as another scheduler, because Tune saves its scheduler but never loads it."""
         return FIFOScheduler, ()
+
+
+class TuneStopper(Stopper):
+    """Tune's stopper, which ends all trials once the time for their checkpoints is over."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """Returns False: single trials end by themselves."""
+        return False
+
+    def stop_all(self) -> bool:
+        """Returns True to end all trials."""
+        return self._driver.stop.is_due
+
+    def __reduce__(self) -> tuple[type[NoopStopper], tuple[()]]:
+        """Pickles as another stopper, because Tune saves its stopper but never loads it."""
+        return NoopStopper, ()
 
 
 class Watch(Callback):

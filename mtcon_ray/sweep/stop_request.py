@@ -3,9 +3,6 @@
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
-
-from ray.tune import Stopper
 
 from mtcon_ray.base.paths import stop_file
 from mtcon_ray.base.root_files import remove, touch
@@ -15,8 +12,8 @@ from mtcon_ray.errors import SweepError
 GRACE_SECONDS = 30.0
 
 
-class Stop(Stopper):
-    """Request to end the sweep, with its reason. Tune's stopper after the grace period."""
+class Stop:
+    """Request to end the sweep, with its reason."""
 
     def __init__(self, sweep: Path) -> None:
         self._path = stop_file(sweep)
@@ -33,15 +30,12 @@ class Stop(Stopper):
         """Makes every trial write a checkpoint and end."""
         if self.reason is None:
             self.reason = reason
-            # On a full disk, or with a link, this may fail. Then `stop_all` ends the trials.
+            # On a full disk, or with a link, this may fail. Then the executor ends the trials.
             with suppress(OSError, SweepError):
                 touch(self._path)
             self._deadline = time.monotonic() + GRACE_SECONDS
 
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """Returns False: single trials end by themselves."""
-        return False
-
-    def stop_all(self) -> bool:
-        """Returns True once the grace period is over."""
+    @property
+    def is_due(self) -> bool:
+        """True once the time for checkpoints is over."""
         return self._deadline is not None and time.monotonic() > self._deadline

@@ -218,3 +218,25 @@ def test_a_failed_trial_is_trained_again_only_if_asked_for(tmp_path: Path) -> No
     results = simulation.run(retry_failed=True)
     assert [trial.status for trial in results.trials] == [Status.FINISHED]
     assert simulation.suggested == ["trial-0000"]
+
+
+def test_a_process_that_is_lost_after_the_last_epoch_or_at_a_rung_loses_nothing(
+    tmp_path: Path,
+) -> None:
+    """The trial has finished, or waits. It is not given out again."""
+    done = Simulation(folder_of(tmp_path, "done"), some_spec(2)).driver()
+    task = done.next()
+    assert task is not None
+    done.reported(task.trial, [line(task.trial, 1, 0.5), line(task.trial, 2, 0.6)])
+    done.lost(task.trial, "its node was lost")
+    assert done.record.trials[task.trial].status is Status.FINISHED
+
+    halved = Simulation(folder_of(tmp_path, "rung"), some_spec(6, scheduler="halving")).driver()
+    task = halved.next()
+    assert task is not None
+    assert task.until == 2
+    halved.reported(task.trial, [line(task.trial, 1, 0.5), line(task.trial, 2, 0.6)])
+    halved.lost(task.trial, "its node was lost")
+    following = halved.next()
+    assert following is not None
+    assert following.trial == "trial-0001"

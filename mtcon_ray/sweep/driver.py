@@ -5,14 +5,13 @@ makes three calls: `next`, `reported` and `ended`. All decisions follow from the
 resumed driver decides as an uninterrupted driver.
 """
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mtcon_ray.base.callbacks import Callbacks
-from mtcon_ray.base.paths import ray_log, trial_name
+from mtcon_ray.base.paths import trial_name
 from mtcon_ray.base.status import Status
 from mtcon_ray.records.events import Lost
 from mtcon_ray.records.results import load_sweep
@@ -25,8 +24,6 @@ from mtcon_ray.sweep.retention import Retention
 from mtcon_ray.sweep.stop_request import Stop
 from mtcon_ray.sweep.stopping import Stopping, make_stopping
 from mtcon_ray.sweep.suggester import Suggester
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -257,11 +254,10 @@ class Driver:
         if self._waits(trial):
             self.ended(name, Status.WAITING)
             return
-        reason = f"{reason} (log: {ray_log(self.folder)})"
         if trial.num_lost >= self.spec.search.max_failures:
             self.ended(name, Status.FAILED, reason)
             return
-        log.warning("%s: its process was lost and starts again: %s", name, reason)
+        self.callbacks.on_note(f"{name}: {reason}; it is tried again from its last checkpoint")
         self._live.pop(name, None)
         self.limits.ended(name)
         self.record.append(Lost(trial=name, reason=reason[:4000]))

@@ -14,7 +14,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 from ray.tune.stopper import NoopStopper
 
-from mtcon_ray.base.paths import attempt_folder
+from mtcon_ray.base.paths import attempt_folder, ray_log
 from mtcon_ray.base.status import Status
 from mtcon_ray.spec.resources import ResourcesSpec
 from mtcon_ray.sweep.distributed_trial import (
@@ -108,7 +108,7 @@ class TuneSearcher(Searcher):
             take(self._driver, name, result)
         if error or (result and "lost" in result):
             reason = result["lost"] if result and "lost" in result else self._watch.error_of(name)
-            self._driver.lost(name, reason)
+            self._driver.lost(name, f"{reason} (log: {ray_log(self._driver.folder)})")
             return
         found = result or {}
         outcome = Status(found.get("outcome", Status.RUNNING))
@@ -226,8 +226,6 @@ class Watch(Callback):
 
     def _end(self, trial: Trial, reason: str) -> None:
         self._reasons[_name(trial)] = reason
-        again = "its process is ended; it is tried again up to search.max_failures times"
-        self._driver.callbacks.on_note(f"{_name(trial)}: {reason}; {again}")
         if (actor := trial.temporary_state.ray_actor) is not None:
             ray.kill(actor)  # a stalled process cannot answer a request to end
 

@@ -177,6 +177,8 @@ class _Sweep:
             results = self._results(again)
         except BaseException as error:  # also a second signal
             self.halt(repr(error))
+            if self.device is not None:
+                self._close_unfinished()
             self.lifecycle.close(stopped=True)
             raise
         self.lifecycle.close(stopped=self.driver.stopping)

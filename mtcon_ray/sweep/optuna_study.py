@@ -7,8 +7,9 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState, create_trial
 
-from mtcon_ray.base.root_files import check_no_links
+from mtcon_ray.base.root_files import check_no_links, move, remove
 from mtcon_ray.base.status import Status
+from mtcon_ray.data.disk import partial_of
 from mtcon_ray.errors import UserError
 from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.sweep.record import SweepRecord, Trial
@@ -24,14 +25,17 @@ def write_study(folder: Path, spec: RunSpec, target: Path) -> int:
     if target.exists():
         raise UserError(f"--out must name a new file, got {target}, which exists already")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    partly = partial_of(target)
+    remove(partly)  # of an export that was killed
     study = optuna.create_study(
-        storage=JournalStorage(JournalFileBackend(str(target))),
+        storage=JournalStorage(JournalFileBackend(str(partly))),
         study_name=folder.name,
         direction="maximize",
     )
     trials = list(SweepRecord(folder, spec).trials.values())
     for trial in trials:
         study.add_trial(_frozen(trial, spec))
+    move(partly, target)
     return len(trials)
 
 

@@ -1,4 +1,4 @@
-"""Folders of sweeps and trainings: names, locks, and the changes that a resume accepts."""
+"""Folders of sweeps: names, locks, and the changes that a resume accepts."""
 
 import json
 import shutil

@@ -9,16 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mtcon_ray.base.paths import (
-    LAST_FILE,
-    MODEL_FILE,
-    PREDICTIONS_FILE,
-    PREVIOUS_FILE,
-    REMOVED_FILE,
-    SPEC_FILE,
-    cache_folder,
-    event_file,
-)
+from mtcon_ray.base import paths
 from mtcon_ray.base.status import Status
 from mtcon_ray.data.checksums import find_change
 from mtcon_ray.errors import CheckpointError, SpecError, SweepError, TrackingError
@@ -57,23 +48,25 @@ class Audit:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.log = event_file(folder)
-        self.spec = load_recorded(folder / SPEC_FILE)
+        self.log = paths.event_file(folder)
+        self.spec = load_recorded(folder / paths.SPEC_FILE)
         self.results = load_sweep(folder)
-        self.begun = first_event(self.log)
+        begun = first_event(self.log)
+        self.begun = begun is not None
+        self._tags = begun.tags if begun else {}
 
     def records(self) -> Iterator[Finding]:
         """Yields the problems of the event log."""
         if is_torn(self.log):
             yield Finding(self.log.name, "its last line is cut", CUT)
-        if self.begun is None:
+        if not self.begun:
             yield Finding(self.log.name, "there are no events")
         yield from (Finding(self.log.name, text) for text in self.results.lost)
 
     def files(self) -> Iterator[Finding]:
         """Compares files of trials with the event log, and cached images with checksums."""
-        key = self.begun.tags.get(CACHE) if self.begun else None
-        store = cache_folder(self.folder.parents[1])
+        key = self._tags.get(CACHE)
+        store = paths.cache_folder(self.folder.parents[1])
         if key and (store / key).exists() and (change := find_change(store / key)):
             problem = f"{change}: delete the folder, and the images are decoded again"
             yield Finding(f"{store.name}/{key}", problem)
@@ -82,7 +75,7 @@ class Audit:
 
     def tracking(self, uri: str) -> Iterator[Finding]:
         """Compares MLflow's runs with the log. Raises TrackingError without an answer."""
-        if self.begun is None:
+        if not self.begun:
             return
         runs, problem = tracked_runs(self.folder, uri, self.spec.tracking.experiment, LOSS)
         found = [Finding("MLflow", problem)] if problem else []
@@ -120,23 +113,22 @@ class Audit:
 
     def _file_problems(self, trial: TrialResult) -> Iterator[Finding]:
         folder = self.results.folder_of(trial)
-        model, predictions = folder / MODEL_FILE, folder / PREDICTIONS_FILE
+        model, predictions = folder / paths.MODEL_FILE, folder / paths.PREDICTIONS_FILE
         try:
             if model.exists():
                 yield from self._model_problems(model, trial)
-            elif trial.status is Status.FINISHED and not (folder / REMOVED_FILE).exists():
+            elif trial.status is Status.FINISHED and not (folder / paths.REMOVED_FILE).exists():
                 yield Finding(self._at(model), "it is missing: the network is lost")
         except (CheckpointError, SpecError, SweepError) as error:
             yield Finding(self._at(model), str(error))
         if predictions.exists():
-            found, data = load_predictions(predictions), self._fingerprint
+            found, data = load_predictions(predictions), self._tags.get(FINGERPRINT)
             if found is None or found.fingerprint != (data or found.fingerprint):
                 what = "it cannot be read" if found is None else "it is of other data"
                 yield Finding(self._at(predictions), f"{what}: `mtcon-ray evaluate` measures again")
         if trial.status.is_final and model.exists():
-            for path in (folder / LAST_FILE, folder / PREVIOUS_FILE):
-                if path.exists():
-                    yield Finding(self._at(path), "its training has ended", REMOVED)
+            for path in _states(folder):
+                yield Finding(self._at(path), "its training has ended", REMOVED)
         elif not trial.status.is_final:
             best = self.spec.evaluate.select == "best"
             if damage := checkpoint.load_newest(folder, with_model=best).damage:
@@ -153,8 +145,7 @@ class Audit:
         late = self.spec.resources.worker_range[1] > 1 and trial.status is Status.PRUNED
         most = max(values, default=0) + self.spec.evaluate.every if late else math.inf
         is_newer = most >= written > (epoch or 0) and (late or not trial.status.is_final)
-        has_state = any((path.parent / name).exists() for name in (LAST_FILE, PREVIOUS_FILE))
-        if is_newer and not trial.status.is_final and not has_state:
+        if is_newer and not trial.status.is_final and not _states(path.parent):
             last = f"the event log ends at epoch {trial.last_epoch}"
             yield Finding(self._at(path), f"it is of epoch {written}, but {last}: events are lost")
         elif not is_newer and not (written == epoch and _same(saved, values.get(written))):
@@ -163,16 +154,18 @@ class Audit:
             yield Finding(self._at(path), problem)
         whole = parse_spec(checkpoint.spec_in(path, state), where=str(path))
         own = self.spec.trial(trial.params, trial.seed - self.spec.seed)
-        data = self._fingerprint or state["fingerprint"]
+        data = self._tags.get(FINGERPRINT) or state["fingerprint"]
         then = {**dump_spec(whole), "data fingerprint": state["fingerprint"]}
         checkpoint.check_same_training(path, then, {**dump_spec(own), "data fingerprint": data})
 
-    @property
-    def _fingerprint(self) -> str | None:
-        return self.begun.tags.get(FINGERPRINT) if self.begun else None
-
     def _at(self, path: Path) -> str:
         return str(path.relative_to(self.folder))
+
+
+def _states(folder: Path) -> list[Path]:
+    """Returns the existing resume states of a trial."""
+    found = (folder / name for name in (paths.LAST_FILE, paths.PREVIOUS_FILE))
+    return [path for path in found if path.exists()]
 
 
 def _run_problems(name: str, events: list[Event], run: Tracked | None) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ import pytest
 from mtcon_ray.base.paths import event_file, sweep_folder
 from mtcon_ray.base.status import Status
 from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.sweep.limits import Limits
 from mtcon_ray.training.checkpoint import discard_resume_state
 from tests.sweep.simulated import Killed, Simulation, line, outcomes, some_spec
 
@@ -239,3 +240,32 @@ def test_a_process_that_is_lost_after_the_last_epoch_or_at_a_rung_loses_nothing(
     following = halved.next()
     assert following is not None
     assert following.trial == "trial-0001"
+
+
+def test_a_trial_that_has_ended_by_itself_is_not_stopped_early(tmp_path: Path) -> None:
+    """It sent its last epochs together, and a rung is among them."""
+    simulation = Simulation(folder_of(tmp_path, "a"), some_spec(scheduler=ASHA), most=2)
+    driver = simulation.driver()
+    for score in (0.9, 0.1):
+        task = driver.next()
+        assert task is not None
+        name = task.trial
+        driver.reported(name, [line(name, n, score) for n in range(1, 5)], done=True)
+        driver.ended(name, Status.FINISHED)
+        assert driver.record.trials[name].status is Status.FINISHED
+
+
+def test_the_time_of_trials_in_training_counts_for_the_limits(tmp_path: Path) -> None:
+    now, spec = 0.0, some_spec(max_device_hours=2)
+    limits = Limits(spec, clock=lambda: now)
+    driver = Simulation(folder_of(tmp_path, "a"), spec, most=2).driver(limits=limits)
+    first = driver.next()
+    assert first is not None
+    now += 2 * 3600
+    assert driver.next() is None
+    assert not driver.is_over, "the running trial is finished"
+    driver.reported(first.trial, [line(first.trial, n, 0.5) for n in range(1, 5)], done=True)
+    driver.ended(first.trial, Status.FINISHED)
+    assert driver.is_over
+    told = "search.max_device_hours 2 is reached, a resume needs a higher one: 1 of 4 trials"
+    assert str(driver.finish()).startswith(told)

@@ -118,6 +118,7 @@ def test_a_lost_process_counts_once_though_tune_tells_it_twice(tmp_path: Path) -
     assert sweep.searcher.suggest("a")["trial"] == "trial-0000"
     for _ in range(2):
         sweep.searcher.on_trial_complete("a", error=True)
+    assert sweep.statuses == [(Status.RUNNING, None)]
     assert sweep.searcher.suggest("b")["trial"] == "trial-0000", "it is given out again"
     (note,) = sweep.notes
     assert note.startswith("trial-0000: its process was lost (log: ")

@@ -1,0 +1,95 @@
+"""The executor without Ray, with trials that only follow a formula."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mtcon_ray.base.paths import sweep_folder
+from mtcon_ray.base.status import Status
+from mtcon_ray.errors import StorageError
+from mtcon_ray.sweep.driver import Driver, Task
+from mtcon_ray.sweep.here import run_here
+from mtcon_ray.sweep.trial import Assignment
+from tests.sweep.simulated import Simulation, line, some_spec
+
+Run = Callable[[Callable[[str], Iterator[dict[str, Any]]]], Driver]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Returns a function that runs a sweep of two trials by their results, given their names."""
+
+    def run(results: Callable[[str], Iterator[dict[str, Any]]]) -> Driver:
+        spec = some_spec(2, num_trials=2)
+        driver = Simulation(sweep_folder(tmp_path, "s-1"), spec).driver()
+        monkeypatch.setattr(
+            "mtcon_ray.sweep.here.reports", lambda work, open_data, device: results(work.name)
+        )
+
+        def assignment(task: Task) -> Assignment:
+            return Assignment(task.trial, spec, tmp_path, tmp_path, places={})
+
+        run_here(driver, assignment, torch.device("cpu"))
+        return driver
+
+    return run
+
+
+def result(name: str, epoch: int, **fields: Any) -> dict[str, Any]:
+    return {
+        "lines": [line(name, epoch, 0.5)], "outcome": Status.RUNNING, "done": False, **fields,
+    }  # fmt: skip
+
+
+def test_trials_are_trained_in_turn_and_each_report_is_durable_at_once(run: Run) -> None:
+    given: list[str] = []
+
+    def results(name: str) -> Iterator[dict[str, Any]]:
+        given.append(name)
+        yield result(name, 1)
+        yield result(name, 2, outcome=Status.FINISHED, done=True)
+
+    driver = run(results)
+    assert given == ["trial-0000", "trial-0001"]
+    assert [trial.status for trial in driver.trials] == [Status.FINISHED] * 2
+    assert driver.record.log.lag == 0.0, "during an epoch nobody makes reports durable"
+
+
+def test_an_unexpected_error_is_a_loss_and_the_next_trial_follows(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    def results(name: str) -> Iterator[dict[str, Any]]:
+        yield result(name, 1)
+        if name == "trial-0000":
+            raise KeyError("kernel")
+        yield result(name, 2, outcome=Status.FINISHED, done=True)
+
+    first, second = run(results).trials
+    assert (first.status, first.reason) == (Status.FAILED, "KeyError: 'kernel'")
+    assert first.last_epoch == 1
+    assert second.status is Status.FINISHED
+    assert caplog.text.count("Traceback") == 2, "it was tried twice"
+
+
+def test_a_full_disk_of_the_log_is_no_loss_of_the_trial(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Driver, name: str, lines: list[str], *, done: bool = False) -> bool:
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr(Driver, "reported", full)
+    with pytest.raises(StorageError, match="the disk is full"):
+        run(lambda name: iter([result(name, 1)]))
+
+
+def test_an_error_of_every_trial_ends_the_sweep(run: Run) -> None:
+    def results(name: str) -> Iterator[dict[str, Any]]:
+        halted = {"halt": "the images have changed", "note": "a note"}
+        yield result(name, 1, outcome=Status.INTERRUPTED, done=True, **halted)
+
+    driver = run(results)
+    assert driver.stop.reason == "the images have changed"
+    assert [trial.status for trial in driver.trials] == [Status.INTERRUPTED]

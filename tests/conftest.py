@@ -34,7 +34,7 @@ REPOSITORY = TESTS.parent
 UNMEASURED = {
     "benchmarks", "experiments", "test_accuracies.py", "test_commands.py",
     "test_contract.py", "test_driver.py", "test_gpu.py", "test_logistic.py",
-    "test_ranks.py", "test_study.py", "test_throughput.py", "test_view_moments.py",
+    "test_ranks.py", "test_suggester.py", "test_throughput.py", "test_view_moments.py",
     "test_whole_sweeps.py",
 }  # fmt: skip
 

@@ -22,7 +22,7 @@ from mtcon_ray.display.results_table import leaderboard_lines, trial_record, win
 from mtcon_ray.display.sweep_list import overviews, sweep_state
 from mtcon_ray.display.tables import Table
 from mtcon_ray.display.terminal import Terminal, say, warn
-from mtcon_ray.records.results import load_sweep, trial_status, was_submitted
+from mtcon_ray.records.results import load_sweep, was_submitted
 from mtcon_ray.tracking.mlflow_server import sync_command, tracking_uri, ui_command
 from mtcon_ray.tracking.sender import num_unsent
 
@@ -121,7 +121,7 @@ def status(name: str, root: Path, as_json: bool, as_csv: bool, top: int | None) 
         say(json.dumps(record, indent=1))
         return
     say(f"{folder.name}: {state}, {len(results.trials)} of {total} trials started")
-    if state != "running" and (reason := trial_status(list(results.events))[1]):
+    if state != "running" and (reason := results.status[1]):
         say(f"ended early: {reason}")
     columns = Terminal.of().columns
     lines = [hanging(f"warning: {text}") for text in results.plan_warnings]

@@ -19,7 +19,7 @@ from mtcon_ray.comparison.tuning import Tuning, again_spec, final_spec
 from mtcon_ray.errors import MtconError
 from mtcon_ray.records.event_log import first_event
 from mtcon_ray.records.folder import changes
-from mtcon_ray.records.results import SweepResults, load_sweep, trial_status
+from mtcon_ray.records.results import SweepResults, load_sweep
 from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.sweep.run import run_sweep
 
@@ -130,6 +130,6 @@ def _finished(folder: Path, spec: RunSpec) -> SweepResults | None:
     if first_event(event_file(folder)) is None:
         return None
     found = load_sweep(folder)
-    if trial_status(list(found.events))[0] is not Status.FINISHED:
+    if found.status[0] is not Status.FINISHED:
         return None
     return None if changes(found.spec, spec, FREE) else found

@@ -7,7 +7,7 @@ from mtcon_ray.base.lock import is_driven
 from mtcon_ray.base.paths import list_folders, sweeps_folder
 from mtcon_ray.base.status import Status
 from mtcon_ray.errors import MtconError
-from mtcon_ray.records.results import SweepResults, load_sweep, trial_status
+from mtcon_ray.records.results import SweepResults, load_sweep
 
 
 def overviews(root: Path) -> list[dict[str, Any]]:
@@ -42,5 +42,5 @@ def sweep_state(results: SweepResults) -> str:
     """Returns running, finished, failed, interrupted, or stopped if its process was killed."""
     if is_driven(results.folder):
         return "running"
-    status = trial_status(list(results.events))[0]
+    status, _ = results.status
     return "stopped" if status == Status.RUNNING else status.words

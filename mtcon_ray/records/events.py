@@ -6,7 +6,7 @@ Fields that are None are omitted.
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar
 
@@ -152,7 +152,7 @@ def from_json(raw: Mapping[str, Any]) -> Event:
     return kind(**values)
 
 
-def last_change(events: list[Event]) -> Started | Ended | Reopened | None:
+def last_change(events: Sequence[Event]) -> Started | Ended | Reopened | None:
     """Returns the last event that changed the status of a sweep or trial, or None if it was lost.
 
     A complete list begins with such an event.

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
@@ -143,6 +143,11 @@ class SweepResults:
         """The label columns and their kinds, which for a plugin's data only the plan knows."""
         labels = self.spec.labels
         return labels._replace(kinds={**labels.kinds, **(self.plan.kinds if self.plan else {})})
+
+    @property
+    def status(self) -> tuple[Status, str | None]:
+        """Status of the sweep itself, and the reason if it has ended early."""
+        return trial_status(self.events)
 
     @property
     def num_trials(self) -> int:
@@ -327,8 +332,8 @@ def kept_files(folder: Path) -> list[Path]:
     return [p for p in (paths.kept_model(folder), folder / paths.PREDICTIONS_FILE) if p.exists()]
 
 
-def trial_status(events: list[Event]) -> tuple[Status, str | None]:
-    """Returns status and reason after the last change of a trial's status."""
+def trial_status(events: Sequence[Event]) -> tuple[Status, str | None]:
+    """Returns status and reason after the last change of the status of a trial or sweep."""
     last = last_change(events)
     if not isinstance(last, Ended):
         return Status.RUNNING, None

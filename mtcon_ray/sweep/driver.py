@@ -1,4 +1,4 @@
-"""The driver of a sweep: which trial comes next, which stops, and what is recorded.
+"""The driver of a sweep: it chooses the next trial, stops trials, and writes the record.
 
 An executor trains the trials: `sweep/here.py` in this process, `sweep/on_ray.py` by Ray Tune. It
 makes three calls: `next`, `reported` and `ended`. All decisions follow from the event log, so a

@@ -38,7 +38,7 @@ from mtcon_ray.plan.local import choose_device, this_machine
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.records.folder import choose_folder, claimed
 from mtcon_ray.records.recorded import load_recorded, write_beginnings
-from mtcon_ray.records.results import EXECUTOR, HERE, JOB, SweepResults, load_sweep, trial_status
+from mtcon_ray.records.results import EXECUTOR, HERE, JOB, SweepResults, load_sweep
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, with_scheduler
 from mtcon_ray.sweep.driver import Driver, Task
 from mtcon_ray.sweep.here import run_here
@@ -130,7 +130,7 @@ def _has_ended(folder: Path, spec: RunSpec, *, again: bool) -> bool:
         return False
     left = [t for t in results.trials if not t.status.is_final or (again and t.status == "FAILED")]
     planned = spec.search.num_planned_trials
-    ended = trial_status(list(results.events))[0] in (Status.FINISHED, Status.FAILED)
+    ended = results.status[0] in (Status.FINISHED, Status.FAILED)
     return ended and not left and len(results.trials) >= planned and not results.lost
 
 

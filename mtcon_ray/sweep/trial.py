@@ -38,7 +38,7 @@ from mtcon_ray.training.trainer import Progress, Trainer
 
 # Looking for the stop file on a shared file system at every step would slow down training.
 STOP_POLL_SECONDS = 0.5
-# Time between two results of a trial, besides probes. Ray Tune takes some 70 results per second.
+# Seconds between two results of a trial without a probe. Ray Tune takes some 70 results per second.
 RESULT_SECONDS = 1.0
 
 

@@ -20,7 +20,10 @@ STOPPED_DRAIN_SECONDS = 10.0
 
 
 class Lifecycle:
-    """The sender of a sweep, None with `tracking.offline`, and what users are told of it."""
+    """The sender of a sweep, and its messages to the user.
+
+    `sender` is None with `tracking.offline`.
+    """
 
     def __init__(
         self, folder: Path, tracking: TrackingSpec, uri: str, callbacks: Callbacks

@@ -71,6 +71,19 @@ def test_a_log_that_was_cut_for_a_repair_is_sent_again(sweep: Sweep, later: int)
     assert sweep.run("trial-0000").info.status == "FAILED"
 
 
+def test_a_position_behind_a_cut_counts_no_more_once_a_driver_has_begun(sweep: Sweep) -> None:
+    """The driver was killed before it sent anything, and its log ends where the old one did."""
+    trial = sweep.begin()
+    trial.append(Reported(epoch=1, metrics={"loss": 2.0}))
+    with sweep.sending():
+        pass
+    whole = trial.path.read_bytes()
+    trial.path.write_bytes(whole[: whole.index(b"\n") + 1])
+    Sender(sweep.folder, sweep.uri, sweep.experiment)
+    trial.path.write_bytes(whole.replace(b'"loss": 2.0', b'"loss": 3.0'))
+    assert Sender(sweep.folder, sweep.uri, sweep.experiment).pending() == 2
+
+
 def test_a_copy_below_another_root_sends_its_own_files(sweep: Sweep, root: Path) -> None:
     """The event logs name the files where they were; the same paths are another sweep's now.
 

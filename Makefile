@@ -16,7 +16,10 @@ WITHOUT_RAY := $(addprefix --ignore=, \
 	tests/comparison/test_run.py tests/security/test_canary.py)
 FAST := -m "not ray and not mlflow and not slow and not soak" $(WITHOUT_RAY)
 
-.PHONY: demo check test everything soak soak-long lint style types docs clean
+# The minor versions of Ray that pyproject.toml allows, up to the newest one tested.
+RAYS := 2.55 2.56 2.57 2.58 2.59 2.60
+
+.PHONY: demo check test everything soak soak-long soak-rays lint style types docs clean
 
 demo: .venv/ready  ## the main job: a temperature sweep on synthetic images
 	$(BIN)/python experiments/sweep_temperature.py
@@ -39,6 +42,16 @@ soak: docs  ## by hand: many rounds, load, all commands of the pages, building t
 # bounds of pyproject.toml, and the newest of what those need in turn. The newest versions are those
 # of the day, so that a failure may be due to a release of another project.
 soak-long: $(addprefix soak-,lowest-direct highest)  ## by hand: both ends of the dependency ranges
+
+# docs/cluster.md has the results.
+soak-rays: $(addprefix soak-ray-,$(RAYS))  ## by hand: each minor version of Ray
+
+soak-ray-%: .venv/ready
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv/soak-ray-$*
+	$(BIN)/uv pip install --quiet --python .venv/soak-ray-$*/bin/python -e '.[dev]' 'ray==$*.*'
+	.venv/soak-ray-$*/bin/python -m pytest -n 2 --dist worksteal $(FAST)
+	.venv/soak-ray-$*/bin/python -m pytest -n 2 -m "not soak" tests/cluster tests/sweep
+	.venv/soak-ray-$*/bin/python -m pytest tests/sweep/test_distributed_trial.py
 
 soak-lowest-direct soak-highest: soak-%: .venv/ready
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv/soak-$*

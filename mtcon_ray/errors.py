@@ -10,7 +10,7 @@
     ├── TrackingError              the tracking server does not answer
     ├── StorageError               a disk is full, read-only or broken, or has changed a file
     ├── MemoryTakenError           other processes use a training's part of a shared GPU
-    ├── PreemptedError             the process of a trial was asked to end
+    ├── PreemptedError             the process of a trial has lost its driver
     └── TrialError                 ends a single trial, never the sweep
         ├── DivergedError          a gradient, a loss or an embedding is not finite
         └── OutOfMemoryError       the configuration does not fit the device
@@ -139,7 +139,7 @@ class MemoryTakenError(MtconError):
 
 
 class PreemptedError(MtconError):
-    """The process of a trial was asked to end. The trial is checkpointed and starts again."""
+    """The process of a trial has lost its driver, and must not write any more."""
 
 
 class TrialError(MtconError):

@@ -33,10 +33,7 @@ LEVEL = {name: level for level, name in enumerate(ORDER)}
 TOP_OF_CORE = LEVEL["testing"]
 HOMES_OF = {"ray": ("cluster", "sweep"), "optuna": ("sweep",), "mlflow": ("tracking",)}
 # These hold all uses of private interfaces of Ray, Tune and Train, and Optuna, with the reasons.
-PRIVATE_HOMES = (
-    "mtcon_ray.cluster.ray_private",
-    "mtcon_ray.sweep.tune_private",
-)
+PRIVATE_HOMES = ("mtcon_ray.cluster.ray_private",)
 WITHOUT_PRIVATE_USE = ("cluster", "sweep", "tracking")
 # Private to Ray though no name of theirs has an underscore.
 INTERNAL = ("ray.autoscaler", "ray.dashboard", "ray.experimental", "ray.tune.execution")
@@ -84,8 +81,8 @@ def reads_environment(tree: ast.AST) -> Iterator[int]:
 
 
 def is_private(name: str) -> bool:
-    """Returns True for `_storage`, False for `storage`, `_` and `__name__`."""
-    return len(name) > 1 and name.startswith("_") and not name.endswith("__")
+    """Returns True for `_storage`, False for `storage`, `_`, `__name__` and Python's `_exit`."""
+    return len(name) > 1 and name.startswith("_") and not name.endswith("__") and name != "_exit"
 
 
 def private_uses(source: str) -> Iterator[str]:

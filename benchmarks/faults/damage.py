@@ -22,6 +22,7 @@ from mtcon_ray.base.paths import (
 )
 
 DISK_MEGABYTES = 24
+READ_ONLY_TRIES = 100
 REFUSED = (1, 2)
 TRIAL_CHANGES = (b'{"kind": "start", "trial": ', b'{"kind": "end", "trial": ')
 
@@ -80,7 +81,10 @@ def _full(folder: Path) -> Iterator[None]:
 def _read_only(folder: Path) -> Iterator[None]:
     """Mounts a folder read-only over itself: a remount is refused while its lock is open."""
     subprocess.run(["mount", "--bind", str(folder), str(folder)], check=True)
-    subprocess.run(["mount", "-o", "remount,bind,ro", str(folder)], check=True)
+    for left in reversed(range(READ_ONLY_TRIES)):  # refused while a file is open for writing
+        command = ["mount", "-o", "remount,bind,ro", str(folder)]
+        if subprocess.run(command, check=not left, capture_output=True).returncode == 0:
+            break
     try:
         yield
     finally:

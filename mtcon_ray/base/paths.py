@@ -162,11 +162,6 @@ def list_trials(folder: Path) -> list[Path]:
     return sorted(place for place in found if is_trial(place.name))
 
 
-def stop_file(folder: Path) -> Path:
-    """Returns the file that asks the trials of a sweep to stop. Its presence is the request."""
-    return folder / "stop"
-
-
 def tune_folder(folder: Path) -> Path:
     """Returns the folder in which Ray Tune and Ray Train keep their own files of a sweep."""
     return folder / "tune"

@@ -7,12 +7,13 @@ from typing import Any
 import yaml
 
 from mtcon_ray.base.regular_file import open_regular
-from mtcon_ray.cluster.ray_private import kuberay_node_types
 from mtcon_ray.display.presentation import one_line
 from mtcon_ray.errors import ResourceError
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
 
 ANY_SIZE = 1e9
+# The name of the head's group in KubeRay, and the pods of a group without maxReplicas.
+HEAD_GROUP, KUBERAY_MOST = "headgroup", 2**31 - 1
 MAX_BYTES = 1_000_000
 # The parser in C takes an eighth of the time. PyYAML lacks it if it was built without libyaml.
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -54,11 +55,41 @@ def _cluster_in(documents: list[Any]) -> dict[str, Any]:
                 field = "rayClusterSpec" if kind == "RayJob" else "rayClusterConfig"
                 specs += [found] if (found := document["spec"].get(field)) else []
     if len(specs) == 1:
-        kinds, head = kuberay_node_types(specs[0])
-        return {"available_node_types": kinds, "head_node_type": head}
+        return _of_kuberay(specs[0])
     if specs or len(documents) != 1:
         raise ValueError(f"{len(specs)} clusters in {len(documents)} documents")
     return dict(documents[0])
+
+
+def _of_kuberay(spec: dict[str, Any]) -> dict[str, Any]:
+    """Returns a RayCluster's spec as a Ray cluster YAML, with the sizes that its autoscaler counts.
+
+    A size is the group's `resources`, else in `rayStartParams`, else of its first container.
+    """
+    kinds: dict[str, dict[str, Any]] = {HEAD_GROUP: {"resources": _pod_size(spec["headGroupSpec"])}}
+    for group in spec.get("workerGroupSpecs") or ():
+        most = group.get("maxReplicas")
+        pods = (KUBERAY_MOST if most is None else most) * (group.get("numOfHosts") or 1)
+        kinds[group["groupName"]] = {"resources": _pod_size(group), "max_workers": pods}
+    return {"available_node_types": kinds, "head_node_type": HEAD_GROUP}
+
+
+def _pod_size(group: dict[str, Any]) -> dict[str, float]:
+    own, params = group.get("resources") or {}, group.get("rayStartParams") or {}
+    container = group["template"]["spec"]["containers"][0].get("resources") or {}
+    asked = {**(container.get("requests") or {}), **(container.get("limits") or {})}
+    cards = [name for name in asked if name.endswith("gpu")]
+    cpus = own.get("CPU", params.get("num-cpus", asked.get("cpu")))
+    gpus = own.get("GPU", params.get("num-gpus", asked[cards[0]] if cards else 0))
+    if cpus is None:
+        raise ValueError("a group has no number of CPUs: set num-cpus or the container's limit")
+    return {"CPU": _quantity(cpus), "GPU": _quantity(gpus)}
+
+
+def _quantity(given: str | float) -> int:
+    """Returns a quantity of Kubernetes, such as "500m" for a half, as the next larger integer."""
+    text = str(given)
+    return math.ceil(float(text.removesuffix("m")) / (1000 if text.endswith("m") else 1))
 
 
 def _scaling_view(where: str, raw: dict[str, Any]) -> ClusterView:

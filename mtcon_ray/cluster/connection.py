@@ -7,31 +7,23 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from socket import create_connection
 from typing import Any
 
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mtcon_ray.base.cpus import usable_cpus
 from mtcon_ray.base.paths import expanded
-from mtcon_ray.base.root_files import check_no_links, make_folder, remove, touch
+from mtcon_ray.base.root_files import check_no_links, make_folder
 from mtcon_ray.base.signals import own_signals
-from mtcon_ray.cluster.cluster_file import ANY_SIZE, view_of_file
+from mtcon_ray.cluster.cluster_file import view_of_file
 from mtcon_ray.cluster.environment import cluster_address, restored_environment
 from mtcon_ray.cluster.ray_folders import away, name_token, sessions_folder
-from mtcon_ray.cluster.ray_private import (
-    GCS_VARIABLE,
-    PathlessJob,
-    cluster_scales,
-    configure_ray_loggers,
-    keep_aws_secrets_from_trials,
-    log_errors_of_nodes,
-    submitted_variables,
-)
+from mtcon_ray.cluster.ray_private import GCS_VARIABLE, log_errors_of_nodes
 from mtcon_ray.cluster.ray_start import start_local_ray
 from mtcon_ray.errors import MtconError, ResourceError
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
@@ -43,6 +35,7 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 FILE_VARIABLE = "MTCON_RAY_CLUSTER_FILE"
 # `ray up` writes this file on its new head.
 BOOTSTRAP = Path("~/ray_bootstrap_config.yaml")
+SCALING_HINT = f"; if the cluster adds nodes, name its file in {FILE_VARIABLE}"
 # For each try to reach a cluster.
 TRY_SECONDS = 40
 # The network interface by which torch's gloo connects the workers of a trial.
@@ -52,6 +45,10 @@ EXPANDABLE = "expandable_segments:True"
 ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 # Words of Ray for a wrong token.
 REFUSED = re.compile(r"authenticat|\btoken\b|\b401\b", re.IGNORECASE)
+AWS_KEYS = {
+    f"AWS_{name}"
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SECURITY_TOKEN", "SESSION_TOKEN")
+}
 RAY_LOGGERS = ("ray", "ray.tune", "ray.train")
 
 # True while `connected` holds its own session. Any other session belongs to the caller.
@@ -84,7 +81,7 @@ def view_of(
         return connected_view()
     on_phase(f"connecting to Ray at {cluster_address()}")
     with away():
-        _init(log_to_driver=False, logging_level=logging.ERROR, job_config=PathlessJob())
+        _init(log_to_driver=False, logging_level=logging.ERROR)
         try:
             return connected_view()
         finally:
@@ -98,45 +95,20 @@ def _is_file_name(cluster: str) -> bool:
 def connected_view() -> ClusterView:
     """Returns the nodes of the connected cluster, or its possible nodes after scaling up.
 
-    Ray does not report the limits of scaling. They are in the cluster's file, named by
-    MTCON_RAY_CLUSTER_FILE or written by `ray up` on the head. Without a file the view has a single
-    node of unknown size and number. Raises ResourceError for a file without a cluster.
+    Ray does not report whether a cluster adds nodes. Its possible nodes are in the cluster's file,
+    named by MTCON_RAY_CLUSTER_FILE or written by `ray up` on the head. Raises ResourceError for a
+    file without a cluster.
     """
     where = cluster_address() or LOCAL
-    if cluster_scales():
-        named = os.environ.get(FILE_VARIABLE)
-        config = expanded(named or BOOTSTRAP)
-        if named or config.exists():
-            return replace(view_of_file(config), where=where)
-        anything = NodeKind("a node that the cluster may add", ANY_SIZE, ANY_SIZE, None)
-        return ClusterView(where, (anything,))
+    named = os.environ.get(FILE_VARIABLE)
+    config = expanded(named or BOOTSTRAP)
+    if named or config.exists():
+        return replace(view_of_file(config), where=where)
     alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     sizes = Counter((each.get("CPU", 0.0), each.get("GPU", 0.0)) for each in alive)
     kinds = [NodeKind(f"{c:g}-CPU node", c, g, n) for (c, g), n in sorted(sizes.items())]
-    return ClusterView(where, tuple(kinds))
-
-
-def check_shared(folder: Path) -> None:
-    """Raises ResourceError naming the nodes of the cluster that cannot see this node's `folder`."""
-    nodes = [n for n in ray.nodes() if n["Alive"]]
-    if len(nodes) < 2:
-        return
-    marker = folder / f".seen-by-{os.getpid()}"
-    own = folder.resolve() / marker.name  # the root may be a link
-    touch(own)
-    try:
-        look = ray.remote(num_cpus=0)(os.path.exists)
-        on_each = (NodeAffinitySchedulingStrategy(n["NodeID"], soft=False) for n in nodes)
-        asked = [look.options(scheduling_strategy=one).remote(str(marker)) for one in on_each]
-        sees = zip(nodes, ray.get(asked), strict=True)
-        blind = [node["NodeManagerAddress"] for node, seen in sees if not seen]
-    finally:
-        remove(own)
-    if blind:
-        raise ResourceError(
-            f"the root must be on a file system that all nodes share, got {folder}, which is not "
-            f"seen by {', '.join(blind)}; name a shared folder with --root or storage.root"
-        )
+    hint = "" if where == LOCAL else SCALING_HINT
+    return ClusterView(where, tuple(kinds), hint=hint)
 
 
 @contextmanager
@@ -150,11 +122,13 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
     """
     global _is_ours
     with restored_environment(), _logging_to(log):
-        keep_aws_secrets_from_trials()
-        environment = beside_the_job(environment)
+        if cluster_address():  # Ray refuses other values of the variables of a submitted job
+            environment = {k: v for k, v in environment.items() if k not in os.environ}
         os.environ.update(environment)  # for Ray and Tune, here and in processes they start
-        if ray.is_initialized() and (not _is_ours or _environment_of_session() == environment):
+        context = ray.get_runtime_context()
+        if ray.is_initialized() and (not _is_ours or context.runtime_env.env_vars() == environment):
             with away():
+                hide_aws_keys()
                 yield
             return
         ray.shutdown()
@@ -162,10 +136,28 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
             try:
                 _open_session(environment)
                 _is_ours = True
+                hide_aws_keys()
                 yield
             finally:
                 ray.shutdown()
                 _is_ours = False
+
+
+def hide_aws_keys() -> None:
+    """Removes AWS's keys from the environment. boto3, which MLflow uses, has read them before.
+
+    Tune writes these variables into the command line of each process of a trial and into Ray's
+    logs, where all users of a machine can read them. A trial has the keys of its node.
+    """
+    if not AWS_KEYS & os.environ.keys():
+        return
+    with suppress(ImportError):
+        boto3 = import_module("boto3")
+        if boto3.DEFAULT_SESSION is None:
+            boto3.setup_default_session()
+        boto3.DEFAULT_SESSION.get_credentials()
+    for name in AWS_KEYS & os.environ.keys():
+        del os.environ[name]
 
 
 @contextmanager
@@ -173,7 +165,6 @@ def _logging_to(log: Path) -> Iterator[None]:
     """Sends Ray's own messages to the `log` file. Afterwards its loggers are as before."""
     loggers = [logging.getLogger(name) for name in RAY_LOGGERS]
     before = [(each, each.handlers, each.propagate) for each in loggers]
-    configure_ray_loggers()
     log_errors_of_nodes()
     check_no_links(log)
     make_folder(log.parent)
@@ -192,11 +183,6 @@ def _logging_to(log: Path) -> Iterator[None]:
         logging.raiseExceptions = raises
 
 
-def _environment_of_session() -> dict[str, str]:
-    """Returns the environment variables given by the open session to its processes."""
-    return dict(ray.get_runtime_context().runtime_env.env_vars())
-
-
 def _open_session(environment: Mapping[str, str]) -> None:
     address = cluster_address()
     options: dict[str, Any] = {
@@ -204,7 +190,6 @@ def _open_session(environment: Mapping[str, str]) -> None:
         # With configure_logging=False Ray would drop our handler and write on the terminal.
         "logging_format": LOG_FORMAT,
         "runtime_env": {"env_vars": environment},
-        "job_config": PathlessJob(),
     }
     if address is None:
         options |= {"address": "local", "num_cpus": usable_cpus(), "include_dashboard": False}
@@ -247,15 +232,6 @@ def allocator_environment() -> dict[str, str]:
     given = {os.environ[name] for name in ALLOCATOR_VARIABLES if name in os.environ}
     # An open session has set its own value, which the next sweep in it keeps.
     return {ALLOCATOR_VARIABLES[0]: EXPANDABLE} if given <= {EXPANDABLE} else {}
-
-
-def beside_the_job(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables without the submitted variables of the job.
-
-    Ray refuses other values of the submitted variables.
-    """
-    given = submitted_variables()
-    return {name: value for name, value in environment.items() if name not in given}
 
 
 def await_port(address: str, seconds: float) -> None:

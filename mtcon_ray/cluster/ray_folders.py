@@ -2,7 +2,6 @@
 
 <RAY_TMPDIR, else on Linux TMPDIR, else /tmp>/mtcon-ray-<user id>/
     ray/     sessions: sockets, logs and the processes' working directories
-    empty/   the working directory of a process during its use of Ray
     token    of these Rays, if the user has no token
 """
 
@@ -15,8 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from mtcon_ray.base.paths import expanded
 from mtcon_ray.cluster.environment import restored_environment, working_directory
-from mtcon_ray.errors import MtconError
+from mtcon_ray.errors import MtconError, UserError
 
 # Variables with paths for libraries, read while a sweep runs.
 PATH_VARIABLES = {
@@ -104,18 +104,34 @@ def sessions_folder() -> Path:
     return private_folder() / "ray"
 
 
+def _empty_folder() -> Path:
+    """Returns an empty folder, below the user's home if possible.
+
+    On another node nobody else can make the same folder there, but anybody can make one in /tmp.
+    """
+    try:
+        return _made(expanded("~/.cache/mtcon-ray/empty"))
+    except (OSError, UserError):  # no home, or not writable
+        return _made(private_folder() / "empty")
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
 @contextmanager
 def away() -> Iterator[None]:
     """Changes to an empty working directory while this process uses Ray.
 
-    Ray starts its processes there, and Python may look for modules in a working directory. Ray may
-    also replace the directory of a job while the job's driver runs in it. Relative paths in
-    PATH_VARIABLES become absolute. Afterwards all environment variables are as before.
+    Ray starts its processes there, and adds this folder to the folders in which processes on all
+    nodes look for modules. Ray may also replace the directory of a job while the job's driver runs
+    in it. Relative paths in PATH_VARIABLES become absolute. Afterwards all environment variables
+    are as before.
     """
     global _left
     before, here, user_s = _left, working_directory(), working_folder()
-    empty = private_folder() / "empty"
-    empty.mkdir(mode=0o700, exist_ok=True)
+    empty = _empty_folder()
     with restored_environment():
         for name in PATH_VARIABLES & os.environ.keys():
             path = os.environ[name]

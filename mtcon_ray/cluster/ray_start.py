@@ -1,9 +1,13 @@
-"""Start of a Ray of this machine, with a repeat if one of its processes dies."""
+"""Start of a Ray of this machine, with a repeat if one of its processes dies, and its watch."""
 
-import sys
+import os
+import random
+import threading
 import time
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from socket import socket
 from subprocess import Popen
 from typing import Any
 
@@ -11,14 +15,17 @@ import ray
 
 from mtcon_ray.base.signals import own_signals
 from mtcon_ray.cluster.ray_folders import not_writable, sessions_folder
-from mtcon_ray.cluster.ray_private import end_process, local_start, wait_for_agents
-from mtcon_ray.cluster.ray_watch import RayWatch, lost_process
+from mtcon_ray.cluster.ray_private import patient_start
 from mtcon_ray.errors import MtconError
 
 # Seconds in which a Ray of this machine must start, with all tries.
 START_LIMIT = 150
 # No try begins with less time than a start takes.
 TRIES, LEAST_TRY_SECONDS = 4, 20
+LOOK_SECONDS = 1.0
+
+# The raylet and the GCS of the Ray that this process has started last, by name.
+_processes: dict[str, Popen[bytes]] = {}
 
 
 def start_local_ray(options: Mapping[str, Any]) -> None:
@@ -38,43 +45,84 @@ def start_local_ray(options: Mapping[str, Any]) -> None:
 
 def _start(deadline: float, options: Mapping[str, Any]) -> str | None:
     """Starts a local Ray. Returns which of its processes has died, None if it runs."""
-    lost: list[str] = []
-    failed: Exception | None = None
-
-    def give_up() -> None:
-        """Ends the process, which waits in a call of Ray."""
-        sys.stderr.write(f"error: {lost[0]}; repeat the command\n")
-        end_process()
-
+    agents: list[Path] = []
+    _processes.clear()
     try:
-        with (
-            local_start(deadline) as started,
-            own_signals(),
-            RayWatch(lost.append, give_up, started),
-            nullcontext(),
-        ):
+        with patient_start(deadline, free_ports(), _processes, agents), own_signals():
             ray.init(**options)
-            wait_for_agents(deadline)
+            _await_agents(agents, deadline)
     except Exception as error:
-        failed = error
+        died = lost_process()
+        _end()
+        if died is None:
+            raise _not_started(error) from error
+        return died
     except BaseException:  # a signal
-        _end(started)
+        _end()
         raise
-    if not (lost or failed):
-        return None
-        # The watch looks once a second, so the error may come first.
-    died = lost[0].partition(",")[0] if lost else lost_process(started)
-    _end(started)
-    if died or not failed:
-        return str(died)
-    raise _not_started(failed) from failed
+    return None
 
 
-def _end(started: Mapping[str, Popen[bytes]]) -> None:
+def free_ports() -> Iterator[int]:
+    """Yields ports of 127.0.0.1 for the agents of a local Ray.
+
+    The ports lie below the range from which Linux serves other programs.
+    """
+    for port in random.sample(range(20_000, 32_768), 10_000):
+        with suppress(OSError), socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            yield port
+
+
+def _await_agents(files: list[Path], deadline: float) -> None:
+    """Waits for the files of the agents. Raises TimeoutError after the deadline."""
+    while not all(file.exists() for file in files):
+        if time.monotonic() > deadline:
+            raise TimeoutError("the agents timed out during startup")
+        if died := lost_process():
+            raise ChildProcessError(died)
+        time.sleep(0.1)
+
+
+def lost_process() -> str | None:
+    """Returns the name and the end of this process's local Ray's first ended process, or None."""
+    for name, process in _processes.items():
+        if (code := process.poll()) is not None:
+            how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+            return f"the {name} of Ray on this machine {how}"
+    return None
+
+
+def _end() -> None:
     """Ends the raylet and the GCS of a Ray after a failed start. Its other processes follow."""
     ray.shutdown()
-    for process in started.values():
+    for process in _processes.values():
         process.kill()
+
+
+@contextmanager
+def ending_with_ray(tell: Callable[[str], None]) -> Iterator[None]:
+    """Ends this process with code 1 if the raylet or the GCS of its local Ray ends meanwhile.
+
+    Calls of Ray would wait without a message, and Ray itself ends the driver 60 s after its GCS.
+    `tell` gets the reason before. Ray's exit handlers are left out, because they wait for the lost
+    Ray. Does nothing for a Ray started by another process.
+    """
+    left = threading.Event()
+
+    def look() -> None:
+        while not left.wait(LOOK_SECONDS):
+            if died := lost_process():
+                tell(f"{died}, and no trial can continue")
+                for process in _processes.values():
+                    process.kill()  # otherwise trials would train without a driver
+                os._exit(1)
+
+    threading.Thread(target=look, daemon=True, name="mtcon-ray-watch").start()
+    try:
+        yield
+    finally:
+        left.set()
 
 
 def _logs() -> str:

@@ -25,12 +25,13 @@ RAY_UNITS = 10_000
 class ClusterView:
     """The nodes available to a sweep, now or after scaling up, with at most `most` at once.
 
-    `where` names the cluster in messages.
+    `where` names the cluster in messages, which end with `hint` if the nodes do not suffice.
     """
 
     where: str
     kinds: tuple[NodeKind, ...]
     most: int | None = None
+    hint: str = ""
 
 
 def check_cluster(spec: RunSpec, cluster: ClusterView) -> int | None:
@@ -53,7 +54,7 @@ def check_cluster(spec: RunSpec, cluster: ClusterView) -> int | None:
         raise ResourceError(
             f"resources must fit some node of {cluster.where}, got {cpus} CPUs and {gpus:g} GPUs "
             f"per worker; nodes: {'; '.join(most) or 'none'}; ask for less with "
-            "--set resources.gpus=... or resources.cpus=..."
+            f"--set resources.gpus=... or resources.cpus=...{cluster.hint}"
         )
     if any(kind.count is None for kind, n in per_kind.items() if n):
         return spec.search.max_concurrent
@@ -65,7 +66,7 @@ def check_cluster(spec: RunSpec, cluster: ClusterView) -> int | None:
     if total < low:
         raise ResourceError(
             f"resources.workers must fit {cluster.where}, got {low} workers of {cpus} CPUs and "
-            f"{gpus:g} GPUs where at most {total} fit; ask for fewer workers"
+            f"{gpus:g} GPUs where at most {total} fit; ask for fewer workers{cluster.hint}"
         )
     # Ray gives a trial all its permitted workers, and the next trial the rest.
     at_most, left = divmod(total, high)

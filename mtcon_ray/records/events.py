@@ -49,6 +49,7 @@ TYPES: dict[str, type] = {
     **dict.fromkeys(("params", "tags", "settings", "metrics"), dict),
     **dict.fromkeys(("trial", "note", "path", "to", "status", "reason", "source"), str),
     **dict.fromkeys(("seconds", "value"), float),
+    "counts": bool,
 }
 
 
@@ -88,9 +89,13 @@ class Reported(Event, kind="report"):
 
 @dataclass(frozen=True, kw_only=True)
 class Lost(Event, kind="lost"):
-    """Loss of a trial's process. The trial is tried again, up to `search.max_failures` times."""
+    """Loss of a trial's process. The trial is tried again, up to `search.max_failures` times.
+
+    `counts` is False if nothing in the trial or on its node was wrong, as with a preempted node.
+    """
 
     reason: str
+    counts: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,7 @@ from mtcon_ray.training import checkpoint
 # Metric of every trained epoch. Its steps are compared singly.
 LOSS = "loss"
 CUT, REMOVED, SENT = "the line is cut off", "it is removed", "its events are sent again"
+ENDED = "its training has ended"
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,8 @@ class Audit:
         self.log = paths.event_file(folder)
         self.spec = load_recorded(folder / paths.SPEC_FILE)
         self.results = load_sweep(folder)
-        begun = first_event(self.log)
-        self.begun = begun is not None
-        self._tags = begun.tags if begun else {}
+        self.begun = first_event(self.log)
+        self._tags = self.begun.tags if self.begun else {}
 
     def records(self) -> Iterator[Finding]:
         """Yields the problems of the event log."""
@@ -65,11 +65,10 @@ class Audit:
 
     def files(self) -> Iterator[Finding]:
         """Compares files of trials with the event log, and cached images with checksums."""
-        key = self._tags.get(CACHE)
-        store = paths.cache_folder(self.folder.parents[1])
+        key, store = self._tags.get(CACHE), paths.cache_folder(self.folder.parents[1])
         if key and (store / key).exists() and (change := find_change(store / key)):
-            problem = f"{change}: delete the folder, and the images are decoded again"
-            yield Finding(f"{store.name}/{key}", problem)
+            way = "delete the folder, and the images are decoded again"
+            yield Finding(f"{store.name}/{key}", f"{change}: {way}")
         for trial in self.results.trials:
             yield from self._file_problems(trial)
 
@@ -80,9 +79,9 @@ class Audit:
         runs, problem = tracked_runs(self.folder, uri, self.spec.tracking.experiment, LOSS)
         found = [Finding("MLflow", problem)] if problem else []
         for trial, events in by_trial(read_events(self.log)).items():
-            run = runs.get(name := trial or PARENT)
+            run = runs.get(trial or PARENT)
             if not (problem and run and run.restore):  # it was deleted with the experiment
-                found += _run_problems(name, events, run)
+                found += _run_problems(trial or PARENT, events, run)
         yield from found
         if not found and (left := num_unsent(self.folder)):  # such as the files of the report
             yield Finding("MLflow", f"{left} events are not sent yet", SENT)
@@ -93,9 +92,8 @@ class Audit:
         if CUT in ways:
             cut_torn_line(self.log)
         if REMOVED in ways:
-            for trial in self.results.trials:
-                if trial.status.is_final:
-                    checkpoint.discard_resume_state(self.results.folder_of(trial))
+            for trial in (t for t in self.results.trials if t.status.is_final):
+                checkpoint.discard_resume_state(self.results.folder_of(trial))
         if SENT in ways:
             self._send(uri)
             if any(finding.repair is SENT for finding in self.tracking(uri)):
@@ -104,12 +102,9 @@ class Audit:
 
     def _send(self, uri: str) -> None:
         sender = Sender(self.folder, uri, self.spec.tracking.experiment)
-        _, left = sender.sync()
-        if left:
-            raise TrackingError(
-                f"{left} events of {self.folder.name!r} are not sent yet: {sender.reason}; solve "
-                "this and repeat the command"
-            )
+        if left := sender.sync()[1]:
+            why = f"{left} events of {self.folder.name!r} are not sent yet: {sender.reason}"
+            raise TrackingError(f"{why}; solve this and repeat the command")
 
     def _file_problems(self, trial: TrialResult) -> Iterator[Finding]:
         folder = self.results.folder_of(trial)
@@ -127,8 +122,7 @@ class Audit:
                 what = "it cannot be read" if found is None else "it is of other data"
                 yield Finding(self._at(predictions), f"{what}: `mtcon-ray evaluate` measures again")
         if trial.status.is_final and model.exists():
-            for path in _states(folder):
-                yield Finding(self._at(path), "its training has ended", REMOVED)
+            yield from (Finding(self._at(p), ENDED, REMOVED) for p in _states(folder))
         elif not trial.status.is_final:
             best = self.spec.evaluate.select == "best"
             if damage := checkpoint.load_newest(folder, with_model=best).damage:
@@ -139,24 +133,24 @@ class Audit:
         state = checkpoint.load(path)
         checkpoint.check_types(path, state, {"fingerprint": str, "epoch": int, "value": float})
         values, epoch = objective_values(trial.reports), trial.model_epoch
-        written, saved = state["epoch"], state["value"]
+        written, saved, ended = state["epoch"], state["value"], trial.status.is_final
         # A kill before the report leaves a newer network. Workers of a distributed trial can leave
         # it too, as they train while Tune stops the trial.
         late = self.spec.resources.worker_range[1] > 1 and trial.status is Status.PRUNED
         most = max(values, default=0) + self.spec.evaluate.every if late else math.inf
-        is_newer = most >= written > (epoch or 0) and (late or not trial.status.is_final)
-        if is_newer and not trial.status.is_final and not _states(path.parent):
-            last = f"the event log ends at epoch {trial.last_epoch}"
-            yield Finding(self._at(path), f"it is of epoch {written}, but {last}: events are lost")
+        is_newer = most >= written > (epoch or 0) and (late or not ended)
+        own = f"it is of epoch {written} with {saved:.4f}"
+        if is_newer and not ended and not _states(path.parent):
+            own += f", but the event log ends at epoch {trial.last_epoch}: events are lost"
+            yield Finding(self._at(path), own)
         elif not is_newer and not (written == epoch and _same(saved, values.get(written))):
             chosen = "none" if epoch is None else f"epoch {epoch} with {values[epoch]:.4f}"
-            problem = f"it is of epoch {written} with {saved:.4f}; the event log selects {chosen}"
-            yield Finding(self._at(path), problem)
+            yield Finding(self._at(path), f"{own}; the event log selects {chosen}")
         whole = parse_spec(checkpoint.spec_in(path, state), where=str(path))
-        own = self.spec.trial(trial.params, trial.seed - self.spec.seed)
-        data = self._tags.get(FINGERPRINT) or state["fingerprint"]
-        then = {**dump_spec(whole), "data fingerprint": state["fingerprint"]}
-        checkpoint.check_same_training(path, then, {**dump_spec(own), "data fingerprint": data})
+        same = self.spec.trial(trial.params, trial.seed - self.spec.seed)
+        data, fingerprint = "data fingerprint", state["fingerprint"]
+        now = {**dump_spec(same), data: self._tags.get(FINGERPRINT) or fingerprint}
+        checkpoint.check_same_training(path, {**dump_spec(whole), data: fingerprint}, now)
 
     def _at(self, path: Path) -> str:
         return str(path.relative_to(self.folder))
@@ -164,19 +158,15 @@ class Audit:
 
 def _states(folder: Path) -> list[Path]:
     """Returns the existing resume states of a trial."""
-    found = (folder / name for name in (paths.LAST_FILE, paths.PREVIOUS_FILE))
-    return [path for path in found if path.exists()]
+    return [p for n in (paths.LAST_FILE, paths.PREVIOUS_FILE) if (p := folder / n).exists()]
 
 
 def _run_problems(name: str, events: list[Event], run: Tracked | None) -> Iterator[Finding]:
     """Yields differences of a run in MLflow from its events."""
     where = f"MLflow, run {name}"
-    if run is None:
-        yield Finding(where, "it is missing", SENT)
-        return
-    if run.restore:
-        way = f"restore it with {run.restore}, then `audit --repair`"
-        yield Finding(where, f"it is deleted; {way}")
+    if run is None or run.restore:
+        way = run and f"it is deleted; restore it with {run.restore}, then `audit --repair`"
+        yield Finding(where, way or "it is missing", None if way else SENT)
         return
     if run.num_runs > 1:
         yield Finding(where, f"it occurs {run.num_runs} times", SENT)
@@ -188,24 +178,18 @@ def _run_problems(name: str, events: list[Event], run: Tracked | None) -> Iterat
     reports = [e for e in events if isinstance(e, Reported)]
     steps = [e.epoch for e in reports if LOSS in e.metrics]
     if sorted(run.steps) != steps:
-        lost, doubled = set(steps) - set(run.steps), len(run.steps) - len(set(run.steps))
-        what = f"of the steps of {LOSS} {len(lost)} are missing, {doubled} doubled"
+        lost, doubled = len(set(steps) - set(run.steps)), len(run.steps) - len(set(run.steps))
+        what = f"of the steps of {LOSS} {lost} are missing, {doubled} doubled"
         yield Finding(where, what, SENT if lost else None)
     values = {n: v for e in reports for n, v in e.metrics.items()}
+    there = run.metrics
     # MLflow stores the largest number for infinity.
-    wrong = [
-        n
-        for n, v in values.items()
-        if n not in run.metrics or not (math.isinf(v) or _same(v, run.metrics[n]))
-    ]
-    if wrong:
-        missing = all(n not in run.metrics for n in wrong)
-        what = "missing" if missing else "not of the last epoch"
-        yield Finding(where, f"metrics are {what}: {shown(sorted(wrong))}", SENT)
+    same = {n for n, v in values.items() if n in there and (math.isinf(v) or _same(v, there[n]))}
+    if wrong := values.keys() - same:
+        what = "are not of the last epoch" if wrong & there.keys() else "are missing"
+        yield Finding(where, f"metrics {what}: {shown(sorted(wrong))}", SENT)
 
 
 def _same(one: float | None, other: float | None) -> bool:
     """Returns True if both values are equal, both NaN or both missing."""
-    if one is None or other is None:
-        return one is other
-    return one == other or (math.isnan(one) and math.isnan(other))
+    return one == other or (one != one and other != other)

@@ -1,5 +1,7 @@
 """Distributed trials: Ray Train's TorchTrainer inside a Tune function."""
 
+import json
+import re
 import time
 from typing import Any
 
@@ -7,6 +9,7 @@ import ray
 import ray.train
 import ray.train.torch
 from ray import tune
+from ray.exceptions import RayActorError
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.tune.experiment import Trial
 from ray.tune.integration.ray_train import TuneReportCallback
@@ -20,10 +23,9 @@ from mtcon_ray.base.paths import train_folder
 from mtcon_ray.base.status import Status
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.display.presentation import one_line
-from mtcon_ray.sweep.checkpoint_requests import heed_sigterm
 from mtcon_ray.sweep.lost_process import MAX_REASON, error_in
+from mtcon_ray.sweep.register import Line
 from mtcon_ray.sweep.trial import Assignment, ending, open_trial_data, reports
-from mtcon_ray.sweep.tune_private import error_raised_by, worker_callback
 from mtcon_ray.training.distributed import Ranks
 
 PLACEMENT_GROUP = "placement_group"
@@ -73,7 +75,7 @@ def _trainer(work: Assignment, config: dict[str, Any]) -> TorchTrainer:
     resources = work.spec.resources
     low, high = resources.worker_range
     # mypy sees the types of Train's first version. The second version runs. It takes a range of
-    # workers and its own callbacks, and limits failures of its controller.
+    # workers, and limits failures of its controller.
     return TorchTrainer(
         train_loop_per_worker=_train_as_worker,
         train_loop_config=config,
@@ -90,12 +92,16 @@ def _trainer(work: Assignment, config: dict[str, Any]) -> TorchTrainer:
                 max_failures=0,
                 controller_failure_limit=CONTROLLER_FAILURES,  # type: ignore[call-arg]
             ),
-            callbacks=[
-                TuneReportCallback(),  # type: ignore[list-item]
-                worker_callback(heed_sigterm),
-            ],
+            callbacks=[TuneReportCallback()],  # type: ignore[list-item]
         ),
     )
+
+
+class RankEnded(Exception):
+    """The last result of a trial as JSON: Train passes on only the text of a worker's error."""
+
+
+LAST_RESULT = re.compile(r'(?:^|RankEnded: )(\{"outcome": .*\})$', re.MULTILINE)
 
 
 def _train_as_worker(config: dict[str, Any]) -> None:
@@ -115,27 +121,40 @@ def _train_as_worker(config: dict[str, Any]) -> None:
         ray.train.report(begun)
         return dataset
 
-    for result in reports(work, open_data, device=ray.train.torch.get_device(), ranks=ranks):
-        ray.train.report(result)
+    line = Line(work.register, work.name, work.check_driver)
+    device = ray.train.torch.get_device()
+    try:
+        for result in reports(work, open_data, device=device, should_stop=line, ranks=ranks):
+            ray.train.report(result)
+    except Exception as error:
+        if (end := ending(error)) is None:
+            raise
+        raise RankEnded(json.dumps(end)) from None
 
 
 def _ending_of(error: Exception) -> dict[str, Any]:
     """Returns the last result of a trial after an error of Train.
 
-    It has the key `lost` with the reason if the trial may be tried again.
+    It has the key `lost` with the reason if the trial may be tried again, and the key `preempted`.
     """
     failures = getattr(error, "worker_failures", {})
-    raised = {rank: error_raised_by(failures[rank]) for rank in sorted(failures)}
-    if ends := list(filter(None, map(ending, raised.values()))):
-        return ends[0]
+    raised = {rank: failures[rank] for rank in sorted(failures)}
+    if ends := list(filter(None, (LAST_RESULT.search(str(each)) for each in raised.values()))):
+        return dict(json.loads(ends[0][1]))
     if raised:
         named = [f"worker {rank}: {_line(each)}" for rank, each in raised.items()]
         reason = "; ".join(named[:SHOWN_WORKERS])
         if (others := len(named) - SHOWN_WORKERS) > 0:
             reason += f"; and {others} more"
-        return {"lost": reason, "done": True}
+        return {"lost": reason, "preempted": any(map(is_preempted, raised.values())), "done": True}
     reason = _line(getattr(error, "controller_failure", error))
     return {"outcome": Status.FAILED, "reason": reason, "done": True}
+
+
+def is_preempted(error: Exception | None) -> bool:
+    """Returns True for the loss of a process on a node that was announced to be taken away."""
+    died = getattr(error, "health_check_failure", error)
+    return isinstance(died, RayActorError) and died.preempted
 
 
 def _line(error: Exception) -> str:
@@ -181,16 +200,12 @@ class PlacementGroupCleanup(tune.Callback):
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         """Removes all groups due, once per iteration of Tune's loop."""
         while self._due and self._due[0][0] <= time.monotonic():
-            _remove(self._due.pop(0)[1])
+            remove_placement_group(_group(self._due.pop(0)[1]))
 
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
         """Removes the remaining groups at the end of the sweep."""
         for _, group in self._due:
-            _remove(group)
-
-
-def _remove(group: str) -> None:
-    remove_placement_group(_group(group))
+            remove_placement_group(_group(group))
 
 
 def _group(group: str) -> PlacementGroup:

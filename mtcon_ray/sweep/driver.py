@@ -18,10 +18,9 @@ from mtcon_ray.records.results import load_sweep
 from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.spec.schedulers import Halving
 from mtcon_ray.sweep.halving import Rung
-from mtcon_ray.sweep.limits import Limits
+from mtcon_ray.sweep.limits import Limits, Stop
 from mtcon_ray.sweep.record import SweepRecord, Trial
 from mtcon_ray.sweep.retention import Retention
-from mtcon_ray.sweep.stop_request import Stop
 from mtcon_ray.sweep.stopping import Stopping, make_stopping
 from mtcon_ray.sweep.suggester import Suggester
 
@@ -59,7 +58,7 @@ class Driver:
     ) -> None:
         self.folder, self.spec, self.record = folder, spec, record
         self.callbacks = callbacks
-        self.stop = Stop(folder)
+        self.stop = Stop()
         spent = sum(trial.seconds for trial in record.trials.values())
         self.limits = limits or Limits(spec, spent)
         self._max_concurrent = max_concurrent
@@ -245,8 +244,11 @@ class Driver:
         else:
             self._tidy(trial)
 
-    def lost(self, name: str, reason: str) -> None:
-        """Records that a trial's process was lost. The trial is tried again, or fails."""
+    def lost(self, name: str, reason: str, *, counts: bool = True) -> None:
+        """Records that a trial's process was lost. The trial is tried again, or fails.
+
+        With `counts` the loss counts towards `search.max_failures`.
+        """
         trial = self.record.trials[name]
         if self.stopping or not trial.is_open or self.record.is_done(trial):
             self.ended(name, Status.INTERRUPTED)
@@ -254,15 +256,20 @@ class Driver:
         if self._waits(trial):
             self.ended(name, Status.WAITING)
             return
-        if trial.num_lost >= self.spec.search.max_failures:
+        if counts and trial.num_lost >= self.spec.search.max_failures:
             self.ended(name, Status.FAILED, reason)
             return
         self.callbacks.on_note(f"{name}: {reason}; it is tried again from its last checkpoint")
         self._live.pop(name, None)
         self.limits.ended(name)
-        self.record.append(Lost(trial=name, reason=reason[:4000]))
+        self.record.append(Lost(trial=name, reason=reason[:4000], counts=counts))
         self._opened.add(name)
         self._queue.append(trial)
+
+    def release(self, reason: str) -> None:
+        """Gives all running trials out again, after an error of the executor ended them."""
+        for name in list(self._live):
+            self.lost(name, reason, counts=False)
 
     def halt(self, reason: str) -> None:
         """Asks all trials to checkpoint and end. May be called in a signal handler."""

@@ -34,7 +34,8 @@ def run_here(
                 data[key] = open_trial_data(work)
             return data[key]
 
-        _train(driver, task.trial, reports(work, open_data, device=device))
+        results = reports(work, open_data, device=device, should_stop=lambda: driver.stopping)
+        _train(driver, task.trial, results)
 
 
 def _train(driver: Driver, name: str, results: Generator[dict[str, Any], None, None]) -> None:

@@ -1,9 +1,39 @@
-"""The limits of a sweep on its hours, on its device hours and on time without a new epoch."""
+"""The limits of a sweep on its hours, on its device hours and on time without a new epoch.
+
+Also its early end: on a signal, an error, or when no trial can be placed.
+"""
 
 import time
 from collections.abc import Callable
 
 from mtcon_ray.spec.run_spec import RunSpec
+
+# Time for trials to write a checkpoint after a signal, before Tune ends them.
+GRACE_SECONDS = 30.0
+
+
+class Stop:
+    """Request to end the sweep, with its reason."""
+
+    def __init__(self) -> None:
+        self._deadline: float | None = None
+        self.reason: str | None = None
+
+    @property
+    def asked(self) -> bool:
+        """True once `ask` was called: no new trial begins, and each trial is asked to end."""
+        return self.reason is not None
+
+    def ask(self, reason: str) -> None:
+        """Notes the request, which the executor passes on. May run in a signal handler."""
+        if self.reason is None:
+            self.reason = reason
+            self._deadline = time.monotonic() + GRACE_SECONDS
+
+    @property
+    def is_due(self) -> bool:
+        """True once the time for checkpoints is over."""
+        return self._deadline is not None and time.monotonic() > self._deadline
 
 
 class Limits:

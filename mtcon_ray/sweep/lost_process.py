@@ -8,23 +8,14 @@ ERROR_LINE = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")
 IDENTIFIER = re.compile(r"\s+[a-z_]+: ")
 
 
-def last_error(text: str) -> str:
-    r"""Returns the last failure in Tune's error file, as a single line.
-
-    For a Python error this is the line with its type, even if more lines follow. For a lost process
-    it is Ray's message.
-
-    >>> last_error("Failure # 1 (occurred at noon)\nTraceback:\n  f()\nKeyError: 'x'\n")
-    "KeyError: 'x'"
-    """
-    return error_in(text.rpartition("Failure # ")[2].partition("\n")[2])
-
-
 def error_in(text: str) -> str:
     r"""Returns a trace of Python, or Ray's message about a lost process, as a single line.
 
-    Ray's lines with the numbers and addresses of the process are left out.
+    Of a Python error this is the line with its type, even if more lines follow. Ray's lines with
+    the numbers and addresses of the process are left out.
 
+    >>> error_in("Traceback:\n  f()\nKeyError: 'x'\n")
+    "KeyError: 'x'"
     >>> error_in("The actor died.\n\tclass_name: Worker\n\tpid: 7\nIts node has died.")
     'The actor died. Its node has died.'
     """

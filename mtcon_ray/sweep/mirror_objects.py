@@ -142,6 +142,10 @@ def _impatient(files: FileSystem) -> FileSystem:
         # pyarrow reads these variables when it parses a URL, but not here.
         endpoint_override=os.environ.get("AWS_ENDPOINT_URL_S3")
         or os.environ.get("AWS_ENDPOINT_URL"),
+        # Read now: a driver removes its keys from its environment before it starts trials.
+        access_key=os.environ.get("AWS_ACCESS_KEY_ID"),
+        secret_key=os.environ.get("AWS_SECRET_ACCESS_KEY"),
+        session_token=os.environ.get("AWS_SESSION_TOKEN"),
         connect_timeout=3,
         request_timeout=4,
         allow_delayed_open=True,  # a single request for a small object, not three

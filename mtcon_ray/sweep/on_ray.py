@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import ray
-from ray import tune
+from ray import cloudpickle, tune
 from ray.tune import Callback, Stopper
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
@@ -16,17 +15,21 @@ from ray.tune.stopper import NoopStopper
 
 from mtcon_ray.base.paths import attempt_folder, ray_log
 from mtcon_ray.base.status import Status
+from mtcon_ray.cluster.ray_private import retry_memory_kills
+from mtcon_ray.display.presentation import one_line
+from mtcon_ray.errors import storage_error
 from mtcon_ray.spec.resources import ResourcesSpec
 from mtcon_ray.sweep.distributed_trial import (
     PlacementGroupCleanup,
     distributed_trial,
     driver_resources,
+    is_preempted,
 )
 from mtcon_ray.sweep.driver import Driver
 from mtcon_ray.sweep.here import take
-from mtcon_ray.sweep.lost_process import last_error
+from mtcon_ray.sweep.lost_process import MAX_REASON, error_in
+from mtcon_ray.sweep.register import Register
 from mtcon_ray.sweep.trainable import ReusedTrainable
-from mtcon_ray.sweep.tune_private import retry_memory_kills
 
 # Maximum number of trials that wait for their processes, or for new nodes of a cluster. With more
 # waiting trials, the sampler would suggest trials without the values of running trials.
@@ -34,22 +37,50 @@ MAX_WAITING = 8
 # Tune's alternative, `max_concurrent_trials`, also limits the running trials.
 WAITING_VARIABLE = "TUNE_MAX_PENDING_TRIALS_PG"
 LOOK_SECONDS = 1.0
+# A sweep ends after this many unexpected errors of Tune's loop without an epoch between them.
+MAX_ENTRIES = 3
 # A sweep ends if no trial has run for this long while some wait for resources.
 PLACEMENT_SECONDS = 900.0
 
 
-def run_on_ray(driver: Driver, common: dict[str, Any], concurrency: int | None) -> None:
+def train_on_ray(
+    driver: Driver, common: Callable[[str], dict[str, Any]], concurrency: int | None
+) -> None:
     """Trains the trials of a sweep until it is over or stopped.
 
-    `common` is from `trial.common_config`, `concurrency` is the number of trials that fit, None if
-    it is unknown. Raises StorageError if the event log cannot be written.
+    `common` gets the name of the register and returns the configuration of a new attempt, see
+    `trial.common_config`. `concurrency` is the number of trials that fit, None if it is unknown.
+    After an unexpected error of Tune's loop, it ends all processes of the loop and enters it again.
+    Raises the error after MAX_ENTRIES entries without an epoch, and StorageError if the event log
+    cannot be written.
     """
+    num_entries, register = 0, Register()
+    while not driver.is_over:
+        num_reports, num_entries = driver.record.num_reports, num_entries + 1
+        try:
+            _enter_tune(driver, common(register.name), register, concurrency)
+        except Exception as error:
+            if storage_error(error) or driver.stopping:
+                raise
+            if driver.record.num_reports > num_reports:
+                num_entries = 0
+            if num_entries == MAX_ENTRIES:
+                raise
+            register.end()
+            driver.release(f"{type(error).__name__}: {one_line(str(error))}"[:MAX_REASON])
+        else:
+            return
+
+
+def _enter_tune(
+    driver: Driver, common: dict[str, Any], register: Register, concurrency: int | None
+) -> None:
     resources = driver.spec.resources
     is_distributed = resources.worker_range[1] > 1
     retry_memory_kills()
     let_trials_wait(resources, concurrency)
     groups = PlacementGroupCleanup()
-    watch = Watch(driver, groups.waits if is_distributed else lambda _: False)
+    watch = Watch(driver, register, groups.waits if is_distributed else lambda _: False)
     folder = attempt_folder(driver.folder, common["attempt"])
     each = {"cpu": resources.cpus, "gpu": resources.gpus}
     tune.Tuner(
@@ -81,6 +112,11 @@ def _name(trial: Any) -> str:
     return str(trial.config["trial"])
 
 
+def _pickled_as(kind: type) -> Any:
+    """Returns a `__reduce__` that pickles as a new `kind`: Tune saves its parts, but loads none."""
+    return lambda _: (kind, ())
+
+
 class TuneSearcher(Searcher):
     """Tune's searcher, which passes on the driver's trials and reports their ends."""
 
@@ -107,16 +143,15 @@ class TuneSearcher(Searcher):
         if result:
             take(self._driver, name, result)
         if error or (result and "lost" in result):
-            reason = result["lost"] if result and "lost" in result else self._watch.error_of(name)
-            self._driver.lost(name, f"{reason} (log: {ray_log(self._driver.folder)})")
+            reason, preempted = self._watch.loss_of(name, result or {})
+            text = f"{reason} (log: {ray_log(self._driver.folder)})"
+            self._driver.lost(name, text, counts=not preempted)
             return
         found = result or {}
         outcome = Status(found.get("outcome", Status.RUNNING))
         self._driver.ended(name, outcome, found.get("reason"))
 
-    def __reduce__(self) -> tuple[type[Searcher], tuple[()]]:
-        """Pickles as an empty Searcher, because Tune saves its searcher but never loads it."""
-        return Searcher, ()
+    __reduce__ = _pickled_as(Searcher)
 
     def save(self, checkpoint_path: str) -> None:
         """Saves nothing: the event log is the state."""
@@ -134,9 +169,7 @@ class TuneScheduler(FIFOScheduler):
         goes_on = take(self._driver, _name(trial), result)
         return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)
 
-    def __reduce__(self) -> tuple[type[FIFOScheduler], tuple[()]]:
-        """Pickles as another scheduler, because Tune saves its scheduler but never loads it."""
-        return FIFOScheduler, ()
+    __reduce__ = _pickled_as(FIFOScheduler)
 
 
 class TuneStopper(Stopper):
@@ -153,9 +186,7 @@ class TuneStopper(Stopper):
         """Returns True to end all trials."""
         return self._driver.stop.is_due
 
-    def __reduce__(self) -> tuple[type[NoopStopper], tuple[()]]:
-        """Pickles as another stopper, because Tune saves its stopper but never loads it."""
-        return NoopStopper, ()
+    __reduce__ = _pickled_as(NoopStopper)
 
 
 class Watch(Callback):
@@ -169,27 +200,33 @@ class Watch(Callback):
     def __init__(
         self,
         driver: Driver,
+        register: Register,
         waits: Callable[[str], bool],
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._driver, self._waits, self._clock = driver, waits, clock
+        self._driver, self._register = driver, register
+        self._waits, self._clock = waits, clock
         self._last_running = self._next_look = clock()
         self._trials: list[Trial] = []
         self._reasons: dict[str, str] = {}  # of ended processes, by the trial's name
 
-    def error_of(self, name: str) -> str:
+    def loss_of(self, name: str, result: dict[str, Any]) -> tuple[str, bool]:
         """Returns the reason for the loss of a trial's process as a single line.
 
-        Tune writes the error file before it calls the searcher with the failure.
+        Also returns True if its node was preempted. Tune writes the error before it calls the
+        searcher with the failure.
         """
         if reason := self._reasons.pop(name, None):
-            return reason
-        found = (t.error_file for t in reversed(self._trials) if t.config.get("trial") == name)
-        file = next(found, None)
-        if not file or not Path(file).exists():
-            return "its process was lost"
-        return last_error(Path(file).read_text(encoding="utf-8", errors="replace"))
+            return reason, False
+        if "lost" in result:
+            return result["lost"], result["preempted"]
+        found = (t for t in reversed(self._trials) if t.config.get("trial") == name)
+        trial = next(found, None)
+        # Of Ray's own session, closed to others. The trial's folder gets the file later.
+        file = trial.pickled_error_file if trial else None
+        error = cloudpickle.loads(Path(file).read_bytes()) if file else None
+        return error_in(str(error or "")), is_preempted(error)
 
     def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         """Keeps Tune's own list, which also has trials without a started process."""
@@ -202,6 +239,8 @@ class Watch(Callback):
             return
         self._next_look = now + LOOK_SECONDS
         self._driver.tick()
+        if self._driver.stopping:
+            self._register.stop()
         waiting = [trial for trial in trials if trial.status == Trial.PENDING]
         running = [trial for trial in trials if trial.status == Trial.RUNNING]
         if running or not waiting:
@@ -222,16 +261,10 @@ class Watch(Callback):
                 continue
             limits.progressed(name)
             if not self._waits(trial.trial_id):
-                self._end(trial, limits.stall_reason)
+                self._reasons[name] = limits.stall_reason
+                self._register.end(name)
 
-    def _end(self, trial: Trial, reason: str) -> None:
-        self._reasons[_name(trial)] = reason
-        if (actor := trial.temporary_state.ray_actor) is not None:
-            ray.kill(actor)  # a stalled process cannot answer a request to end
-
-    def __reduce__(self) -> tuple[type[Callback], tuple[()]]:
-        """Pickles as an empty Callback, because Tune saves its callbacks but never loads them."""
-        return Callback, ()
+    __reduce__ = _pickled_as(Callback)
 
 
 def let_trials_wait(resources: ResourcesSpec, concurrency: int | None) -> None:

@@ -92,7 +92,7 @@ class Trial:
                 if (value := objective(event.metrics)) is not None:
                     self.values[event.epoch] = value
             case Lost():
-                self.num_lost += 1
+                self.num_lost += event.counts
             case Artifact():
                 self.num_artifacts += 1
             case Started() | Reopened() | Ended():
@@ -111,6 +111,7 @@ class SweepRecord:
         self.earlier: list[Earlier] = []
         self.reports: list[tuple[str, int]] = []  # trial and epoch of each probe, in order
         self._num_own = 0
+        self.num_reports = 0  # epochs of trials in the log
         self._last_score: Reported | None = None
         for event in read_events(self.log.path):
             self._add(event)
@@ -127,6 +128,7 @@ class SweepRecord:
             self.trials[event.trial] = Trial.begun(event, self.spec.evaluate.select)
         trial = self.trials[event.trial]
         trial.add(event)
+        self.num_reports += isinstance(event, Reported)
         if isinstance(event, Reported) and event.epoch in trial.values:
             self.reports.append((trial.name, event.epoch))
 

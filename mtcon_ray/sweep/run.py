@@ -5,9 +5,10 @@ is a pickle and is never loaded.
 """
 
 from collections.abc import Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import ray
 import torch
@@ -26,11 +27,11 @@ from mtcon_ray.base.paths import (
 from mtcon_ray.base.root_files import make_folder
 from mtcon_ray.base.signals import Interrupted, on_signals
 from mtcon_ray.base.status import Status
-from mtcon_ray.cluster.connection import check_shared, connected, sweep_environment, view_of
+from mtcon_ray.cluster.connection import connected, sweep_environment, view_of
 from mtcon_ray.cluster.job_package import in_job, way_on
+from mtcon_ray.cluster.nodes import check_nodes
 from mtcon_ray.cluster.ray_folders import working_folder
-from mtcon_ray.cluster.ray_private import end_process
-from mtcon_ray.cluster.ray_watch import RayWatch
+from mtcon_ray.cluster.ray_start import ending_with_ray
 from mtcon_ray.display.build import build_report
 from mtcon_ray.display.presentation import resume_line
 from mtcon_ray.errors import MtconError, StorageError, storage_error
@@ -95,7 +96,8 @@ def run_sweep(
         if not here:
             callbacks.on_phase("connecting to Ray")
             stack.enter_context(connected(ray_log(folder), sweep_environment(spec.resources.cpus)))
-            check_shared(root)
+            for text in check_nodes(root):
+                callbacks.on_note(f"warning: {text}")
         write_beginnings(folder, spec, plan)
         record = SweepRecord(folder, spec)
         for text in load_sweep(folder).lost:
@@ -209,20 +211,24 @@ class _Sweep:
     def _train(self) -> None:
         if self.driver.is_over:
             return
-        number = next_attempt(self.folder)
-        common = common_config(self.spec, self.folder, self.root, self.places, number)
         if self.device is None:
-            from mtcon_ray.sweep.on_ray import run_on_ray  # imports ray.tune, which takes seconds
+            from mtcon_ray.sweep.on_ray import train_on_ray  # imports ray.tune, which takes seconds
 
-            with RayWatch(self.halt, self._give_up), nullcontext():
-                run_on_ray(self.driver, common, self.plan.concurrency)
+            with ending_with_ray(self._tell_end):
+                train_on_ray(self.driver, self._common, self.plan.concurrency)
             return
-        make_folder(attempt_folder(self.folder, number))
+        common = self._common("")
 
         def assignment(task: Task) -> Assignment:
             return Assignment.read({"common": common, **vars(task)})
 
         run_here(self.driver, assignment, self.device)
+
+    def _common(self, register: str) -> dict[str, Any]:
+        """Returns the configuration of all trials of a new attempt, see `common_config`."""
+        number = next_attempt(self.folder)
+        make_folder(attempt_folder(self.folder, number))
+        return common_config(self.spec, self.folder, self.root, self.places, number, register)
 
     def _finish(self) -> SweepResults:
         tags = {}
@@ -244,10 +250,9 @@ class _Sweep:
         except StorageError as error:
             self.callbacks.on_note(f"the end is not recorded, --resume puts it right: {error}")
 
-    def _give_up(self) -> None:
-        """Ends the process while it hangs in a call of Ray."""
-        self.callbacks.on_abort(str(self._stopped(str(self.driver.stop.reason))))
-        end_process()
+    def _tell_end(self, reason: str) -> None:
+        """Tells the user why this process ends now, from another thread."""
+        self.callbacks.on_abort(str(self._stopped(reason)))
 
     def _stopped(self, reason: str) -> MtconError:
         saved = any(checkpoints_folder(self.folder).rglob(LAST_FILE))

@@ -9,7 +9,7 @@ from typing import Any
 from ray.tune import Trainable
 
 from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.sweep.checkpoint_requests import heeding_sigterm
+from mtcon_ray.sweep.register import Line
 from mtcon_ray.sweep.trial import Assignment, open_trial_data, reports, trial_device
 
 
@@ -39,8 +39,8 @@ class ReusedTrainable(Trainable):
 
     def _train(self, work: Assignment) -> Generator[dict[str, Any], None, None]:
         device = trial_device(work.spec.resources.gpus)
-        with heeding_sigterm():
-            yield from reports(work, lambda: self._open(work), device=device)
+        line = Line(work.register, work.name, work.check_driver)
+        yield from reports(work, lambda: self._open(work), device=device, should_stop=line)
 
     def _open(self, work: Assignment) -> Dataset:
         """Returns the trial's data, and keeps them for a next trial with the same data."""

@@ -16,7 +16,6 @@ from mtcon_ray.base.paths import (
     cache_folder,
     checkpoint_folder,
     expanded,
-    stop_file,
 )
 from mtcon_ray.base.status import Status
 from mtcon_ray.data.dataset import Dataset, open_dataset
@@ -30,20 +29,17 @@ from mtcon_ray.errors import (
 )
 from mtcon_ray.records.events import Reported
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec
-from mtcon_ray.sweep.checkpoint_requests import asked_to_end
 from mtcon_ray.tracking.provenance import place_tags
 from mtcon_ray.tracking.system_metrics import SystemMetrics
 from mtcon_ray.training.distributed import ALONE, Ranks, any_rank
 from mtcon_ray.training.trainer import Progress, Trainer
 
-# Looking for the stop file on a shared file system at every step would slow down training.
-STOP_POLL_SECONDS = 0.5
 # Seconds between two results of a trial without a probe. Ray Tune takes some 70 results per second.
 RESULT_SECONDS = 1.0
 
 
 def common_config(
-    spec: RunSpec, sweep: Path, root: Path, places: Mapping[str, str], attempt: int
+    spec: RunSpec, sweep: Path, root: Path, places: Mapping[str, str], attempt: int, register: str
 ) -> dict[str, Any]:
     """Returns the part of the configuration shared by all trials of a driver."""
     return {
@@ -54,6 +50,7 @@ def common_config(
         "places": places,
         "plugins": plugins.allowed_folders(),
         "attempt": attempt,
+        "register": register,
     }
 
 
@@ -69,6 +66,7 @@ class Assignment:
     until: int | None = None
     logged: int = 0
     attempt: int = 0  # the number of the driver, see `next_attempt`
+    register: str = ""  # the name of the driver's register, see `sweep/register.py`
 
     @classmethod
     def read(cls, config: dict[str, Any]) -> "Assignment":
@@ -86,6 +84,7 @@ class Assignment:
             until=config["until"],
             logged=config["logged"],
             attempt=common["attempt"],
+            register=common["register"],
         )
 
     @property
@@ -104,28 +103,6 @@ class Assignment:
                 f"{self.name} ends in this process, because a later driver has taken over the "
                 f"sweep; driver {self.attempt} started this process"
             )
-
-
-class StopFile:
-    """Callable, True once the driver has asked all trials to checkpoint and end.
-
-    Raises PreemptedError if a later driver has replaced this driver, which ends the training
-    without a checkpoint.
-    """
-
-    def __init__(self, work: Assignment) -> None:
-        self.path = stop_file(work.sweep)
-        self._check_driver = work.check_driver
-        self._next_look = 0.0
-        self._seen = False
-
-    def __call__(self) -> bool:
-        now = time.monotonic()
-        if not self._seen and now >= self._next_look:
-            self._next_look = now + STOP_POLL_SECONDS
-            self._check_driver()
-            self._seen = self.path.exists()
-        return self._seen
 
 
 def trial_device(gpus: float) -> torch.device:
@@ -159,20 +136,22 @@ def reports(
     open_data: Callable[[], Dataset],
     *,
     device: torch.device,
+    should_stop: Callable[[], bool] = lambda: False,
     ranks: Ranks = ALONE,
     make_run: Callable[..., Trainer] = Trainer,
 ) -> Generator[dict[str, Any], None, None]:
     """Trains the trial and yields a result at each probe, at the end, and about once per second.
 
-    A result has the `lines` of all epochs since the last result, as the event log stores them. An
-    error of this package ends the trial with the result of `ending`, and the process can train the
-    next trial. With several workers the error is raised instead, because the other ranks wait for
-    this rank in a collective operation and their group has to be ended.
+    A result has the `lines` of all epochs since the last result, as the event log stores them.
+    `should_stop` returns True once the trial must checkpoint and end. An error of this package ends
+    the trial with the result of `ending`, and the process can train the next trial. With several
+    workers the error is raised instead, because the other ranks wait for this rank in a collective
+    operation and their group has to be ended.
     """
     end: dict[str, Any] | None = None
     unsent: list[str] = []
     try:
-        yield from _train(work, open_data, device, ranks, make_run, unsent)
+        yield from _train(work, open_data, device, should_stop, ranks, make_run, unsent)
     except Exception as error:
         end = ending(error)
         if end is None or ranks.world > 1:
@@ -232,6 +211,7 @@ def _train(
     work: Assignment,
     open_data: Callable[[], Dataset],
     device: torch.device,
+    should_stop: Callable[[], bool],
     ranks: Ranks,
     make_run: Callable[..., Trainer],
     lines: list[str],
@@ -240,7 +220,6 @@ def _train(
     check_device(work.spec.resources.gpus, device)
     begun = time.monotonic()
     dataset = open_data()
-    stop_asked = StopFile(work)
     stamp: Stamp | None = None
 
     def to_line(progress: Progress) -> str:
@@ -253,7 +232,7 @@ def _train(
         work.checkpoints,
         device=device,
         ranks=ranks,
-        should_stop=lambda: stop_asked() or asked_to_end(),
+        should_stop=should_stop,
         store=cache_folder(work.root),
         until=work.until,
         to_line=to_line,
@@ -282,10 +261,5 @@ def _train(
             lines.clear()
             damage, begun = None, time.monotonic()
     if run.interrupted:
-        if asked_to_end() and not run.at_rung:
-            raise PreemptedError(
-                "the trial's process got a SIGTERM before the end of its training; the trial is "
-                "checkpointed and starts again, up to search.max_failures times"
-            )
         outcome = Status.WAITING if run.at_rung else Status.INTERRUPTED
         yield {"lines": [*lines], "outcome": outcome, "done": True}

@@ -1,7 +1,6 @@
 """The resources that a cluster has or may scale to."""
 
 import errno
-import json
 import os
 import re
 import subprocess
@@ -14,7 +13,6 @@ from mtcon_ray.cluster import connection
 from mtcon_ray.cluster.connection import (
     FILE_VARIABLE,
     _init,
-    beside_the_job,
     connected_view,
     sweep_environment,
     view_of,
@@ -184,13 +182,18 @@ def test_a_file_without_exactly_one_cluster_is_refused(
 def test_a_cluster_that_scales_is_known_by_the_file_that_its_head_names(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the file the size of a scaled cluster is unknown, and sweeps could not share it."""
+    """Without the file only the nodes of now are known, and the error says what to do."""
     path = tmp_path / "cluster.yaml"
     path.write_text(text)
-    monkeypatch.setattr(connection, "cluster_scales", lambda: True)
+    nodes = [{"Alive": True, "Resources": {"CPU": 4.0}}, {"Alive": False, "Resources": {}}]
+    monkeypatch.setattr("ray.nodes", lambda: nodes)
     monkeypatch.setattr(connection, "BOOTSTRAP", tmp_path / "none.yaml")
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
     trial = parse_spec({"name": "t", "resources": {"gpus": 1}})
-    assert check_cluster(trial, connected_view()) is None
+    with pytest.raises(
+        ResourceError, match=f"; if the cluster adds nodes, name .* {FILE_VARIABLE}"
+    ):
+        check_cluster(trial, connected_view())
     monkeypatch.setenv(FILE_VARIABLE, str(path))
     assert check_cluster(trial, connected_view()) == 6
     monkeypatch.setenv(FILE_VARIABLE, str(tmp_path / "none.yaml"))
@@ -338,13 +341,3 @@ def test_a_user_s_setting_of_torch_s_allocator_holds(
         monkeypatch.setenv(name, value)
     assert sweep_environment(2) == environment, "the same for the next sweep of this session"
     assert "PYTORCH_CUDA_ALLOC_CONF" not in sweep_environment(2)
-
-
-def test_what_a_job_was_submitted_with_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray raises an error if a driver sets an environment variable of its job again."""
-    environment = {"OMP_NUM_THREADS": "1", "RAY_AIR_NEW_OUTPUT": "0"}
-    monkeypatch.delenv("RAY_JOB_CONFIG_JSON_ENV_VAR", raising=False)
-    assert beside_the_job(environment) == environment
-    job = {"runtime_env": {"env_vars": {"OMP_NUM_THREADS": "7"}}}
-    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", json.dumps(job))
-    assert beside_the_job(environment) == {"RAY_AIR_NEW_OUTPUT": "0"}

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from ray._private import services
-from ray.job_config import JobConfig
 
 from mtcon_ray.cluster.connection import await_port
 from mtcon_ray.cluster.environment import restored_environment
@@ -18,9 +17,9 @@ from mtcon_ray.cluster.ray_private import (
     AGENT_PORTS,
     AGENT_VARIABLE,
     LISTEN_PORT,
-    PathlessJob,
-    local_start,
+    patient_start,
 )
+from mtcon_ray.cluster.ray_start import free_ports
 
 
 @pytest.mark.parametrize(("limit", "registers"), [(20.0, True), (0.0, False)])
@@ -36,7 +35,7 @@ def test_a_node_that_registers_late_is_waited_for(
         return {"address": address}
 
     monkeypatch.setattr(services, "get_node", get_node)
-    with restored_environment(), local_start(time.monotonic() + limit):
+    with restored_environment(), patient_start(time.monotonic() + limit, iter(()), {}, []):
         if registers:
             assert services.get_node("here", "node") == {"address": "here"}
             assert asked == ["here"] * 3
@@ -52,6 +51,8 @@ def test_the_raylet_is_told_the_ports_of_its_agents_and_does_not_wait_for_them(
     """Else it waits 15 s for each agent, and then ends."""
     given: dict[str, int] = {}
     process: Any = object()
+    started: dict[str, Any] = {}
+    files: list[Path] = []
 
     def start_raylet(session_dir: str, node_id: str, **ports: int) -> SimpleNamespace:
         given.update(ports)
@@ -60,22 +61,18 @@ def test_the_raylet_is_told_the_ports_of_its_agents_and_does_not_wait_for_them(
     with monkeypatch.context() as patch:
         patch.setattr(services, "start_raylet", start_raylet)
         patch.delenv(AGENT_VARIABLE, raising=False)
-        with restored_environment(), local_start(time.monotonic() + 60) as started:
+        start = patient_start(time.monotonic() + 60, free_ports(), started, files)
+        with restored_environment(), start:
             assert services.get_node_ip_address() == "127.0.0.1"
             services.start_raylet(str(tmp_path), "n1", metrics_agent_port=0)  # type: ignore[call-arg]
             assert os.environ[AGENT_VARIABLE] == "60000"
     assert started == {"raylet": process}
-    assert given.keys() == AGENT_PORTS
+    assert files == [tmp_path / "metrics_agent_port_n1", tmp_path / "runtime_env_agent_port_n1"]
+    assert given.keys() == set(AGENT_PORTS)
     assert len(set(given.values())) == len(given)
     assert all(20_000 <= port < 32_768 for port in given.values())
     assert (tmp_path / f"{LISTEN_PORT}_n1").read_text() == str(given[LISTEN_PORT])
     assert services.get_node_ip_address() != "127.0.0.1"
-
-
-def test_no_folder_of_the_driver_is_sent_to_other_processes() -> None:
-    """Ray leaves the driver's folders out for a job with an uploaded directory."""
-    assert not JobConfig()._runtime_env_has_working_dir()
-    assert PathlessJob()._runtime_env_has_working_dir()
 
 
 def test_a_cluster_s_port_is_awaited_before_ray_s_client_asks() -> None:

@@ -1,8 +1,8 @@
 """The start of a Ray of this machine whose processes die or come late, without a Ray."""
 
 import os
-import socket
-import time
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,15 +12,14 @@ import pytest
 import ray
 from ray._private import services
 
-from mtcon_ray.cluster import ray_start, ray_watch
+from mtcon_ray.cluster import ray_start
 from mtcon_ray.cluster.environment import restored_environment
 from mtcon_ray.cluster.ray_folders import sessions_folder
-from mtcon_ray.cluster.ray_private import GCS_VARIABLE
+from mtcon_ray.cluster.ray_private import AGENT_FILES, GCS_VARIABLE
 from mtcon_ray.cluster.ray_start import start_local_ray
 from mtcon_ray.errors import MtconError
 from tests.waiting import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.usefixtures("untraced_threads")
 LATE = "did not start within 150 s; its logs are below /"
 GCS_DIED = "the GCS of Ray on this machine was ended by signal 9"
 
@@ -28,7 +27,7 @@ GCS_DIED = "the GCS of Ray on this machine was ended by signal 9"
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    monkeypatch.setattr(ray_watch, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(ray_start, "_processes", {})
     with restored_environment():
         yield tmp_path
 
@@ -61,22 +60,30 @@ def fail(*_: Any) -> None:
     raise RuntimeError("no answer")
 
 
+def unknown(*_: str) -> None:
+    raise RuntimeError("this node is unknown")
+
+
+@pytest.mark.parametrize("waits_for", ["the node", "the agents"])
 @pytest.mark.parametrize(
     ("name", "start"), [("raylet", "start_raylet"), ("GCS", "start_gcs_server")]
 )
 def test_a_ray_that_loses_a_process_while_it_starts_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, start: str
+    monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, start: str, waits_for: str
 ) -> None:
     starts: list[int] = []
-    dead = info(lambda: -9, [])
-    monkeypatch.setattr(services, start, lambda session_dir, node_id, **ports: dead)
+    process = info(lambda: -9 if name == "raylet" else None, [])
+    other = info(lambda: -9 if name == "GCS" else None, [])
+    monkeypatch.setattr(services, "start_raylet", lambda session_dir, node_id, **ports: process)
+    monkeypatch.setattr(services, "start_gcs_server", lambda: other)
+    monkeypatch.setattr(services, "get_node", unknown)
 
     def init() -> None:
         starts.append(1)
-        assert getattr(services, start)(folder, "node") is dead
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < deadline:
-            time.sleep(0.01)
+        start_gcs()
+        services.start_raylet(folder, "node")  # type: ignore[call-arg, arg-type]
+        if waits_for == "the node":
+            services.get_node("here", "node")
 
     monkeypatch.setattr(ray, "init", init)
     with pytest.raises(MtconError) as error:
@@ -88,45 +95,29 @@ def test_a_ray_that_loses_a_process_while_it_starts_is_not_waited_for(
     assert len(starts) == 4
 
 
-@pytest.mark.parametrize("is_watched", [True, False])
-def test_a_ray_that_dies_once_is_started_again(
-    monkeypatch: pytest.MonkeyPatch, is_watched: bool
-) -> None:
-    """Ray's own error may come before the watch looks."""
+def test_a_ray_that_dies_once_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     codes = [-9, None]
     limits = starts(monkeypatch, lambda: codes[len(limits) - 1])
-
-    def init() -> None:
-        if len(limits) == 0 and not is_watched:
-            fail()
-        start_gcs()
-        while codes[len(limits) - 1]:
-            time.sleep(0.01)
-
-    monkeypatch.setattr(ray_watch, "LOOK_SECONDS", 0.01 if is_watched else PATIENCE_SECONDS)
-    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "init", lambda: fail() if not limits else start_gcs())
     monkeypatch.setenv(GCS_VARIABLE, "3")
     start_local_ray({})
     assert limits[0] == "150", "the GCS has all the time, whatever holds for a cluster"
     assert len(limits) == 2
 
 
-def test_a_loss_is_named_rather_than_the_error_that_follows_from_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The watch raises while Ray's compiled code waits, which then raises its own error."""
-    starts(monkeypatch, lambda: -9)
-    monkeypatch.setattr(ray_start, "TRIES", 1)
-    silent, other = socket.socketpair()
-    silent.settimeout(1.0)
-
-    def init() -> None:
-        start_gcs()
-        silent.recv(1)
-
-    monkeypatch.setattr(ray, "init", init)
-    with silent, other, pytest.raises(MtconError, match=GCS_DIED):
-        start_local_ray({})
+def test_the_agents_are_waited_for(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    alive = info(lambda: None, [])
+    monkeypatch.setattr(services, "start_raylet", lambda session_dir, node_id, **ports: alive)
+    missing = [f"{name}_node" for name in AGENT_FILES]
+    clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: (folder / missing.pop()).touch())
+    monkeypatch.setattr(ray_start, "time", clock)
+    monkeypatch.setattr(
+        ray,
+        "init",
+        lambda: services.start_raylet(folder, "node"),  # type: ignore
+    )
+    start_local_ray({})
+    assert missing == []
 
 
 def test_no_try_begins_without_the_time_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,3 +154,45 @@ def test_nothing_is_left_of_a_ray_that_does_not_start(
         start_local_ray({})
     assert len(limits) == 1
     assert killed == [1]
+
+
+LOST = """
+import subprocess, sys, time
+from mtcon_ray.cluster import ray_start
+
+dies = subprocess.Popen(["sh", "-c", sys.argv[1]])
+stays = subprocess.Popen(["sleep", "600"])
+ray_start.LOOK_SECONDS = 0.01
+ray_start._processes |= {"raylet": dies, "GCS": stays}
+print(stays.pid, flush=True)
+with ray_start.ending_with_ray(lambda reason: print(reason, flush=True)):
+    time.sleep(600 if sys.argv[2] == "waits" else 0)
+dies.wait()
+time.sleep(0.1)
+stays.kill()
+print("the body has ended")
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "how"), [("kill -9 $$", "was ended by signal 9"), ("exit 3", "ended with code 3")]
+)
+def test_a_process_whose_ray_dies_tells_it_and_ends(command: str, how: str) -> None:
+    """A call of Ray may never return."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOST, command, "waits"],
+        capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    pid, told = done.stdout.splitlines()
+    assert told == f"the raylet of Ray on this machine {how}, and no trial can continue"
+    state = Path(f"/proc/{pid}/stat")
+    assert not state.exists() or ") Z " in state.read_text(), "trials would train without a driver"
+
+
+def test_a_ray_that_ends_after_the_sweep_ends_nothing() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOST, "sleep 1; exit 1", "ends"],
+        capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[1:] == ["the body has ended"]

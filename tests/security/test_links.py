@@ -14,7 +14,6 @@ from mtcon_ray.errors import SweepError
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
 from mtcon_ray.records.recorded import load_recorded, write_beginnings
 from mtcon_ray.sweep.mirror import Mirror
-from mtcon_ray.sweep.stop_request import Stop
 from mtcon_ray.tracking.sender import Sender
 from tests.plans import plan_of
 from tests.sweep.mirrored_sweep import FolderStore
@@ -96,15 +95,6 @@ def test_a_resume_writes_no_spec_through_a_link(folder: Path, home: Path, name: 
     with pytest.raises(SweepError, match=r"partial is a link to .*home/token"):
         write_beginnings(folder, spec, plan_of(spec, folder.parents[1], view))
     assert content(home)["token"] == SECRET
-
-
-def test_a_signal_makes_no_file_through_a_link(folder: Path, home: Path) -> None:
-    stop = Stop(folder)
-    (folder / "stop").symlink_to(home / "new")
-    stop.ask("SIGTERM")
-    assert stop.asked
-    assert stop._deadline is not None, "the trials are ended without the file"
-    assert "new" not in content(home)
 
 
 @pytest.mark.parametrize("name", ["spec.yaml", "plan.json", "events.jsonl"])

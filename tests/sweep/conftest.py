@@ -38,7 +38,7 @@ def no_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page.touch()
     monkeypatch.setattr(run, "connected", lambda *_: nullcontext())
     monkeypatch.setattr(run, "view_of", lambda *_: this_machine())
-    monkeypatch.setattr(run, "check_shared", lambda _: None)
+    monkeypatch.setattr(run, "check_nodes", lambda _: [])
     monkeypatch.setattr(run, "build_report", lambda *_, **__: page)
 
 

@@ -131,7 +131,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str, str, str | None]] = {
     ),
     "cut into an ended trial": (
         cut_into_ended_trial, "checkpoints/trial-0000/model.pt",
-        "it is of epoch 3, but the event log ends at epoch 2: events are lost", None,
+        "but the event log ends at epoch 2: events are lost", None,
     ),
     "value of another kind": (
         lambda folder: foreign(folder, value={}),

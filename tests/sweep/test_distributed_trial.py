@@ -1,6 +1,7 @@
 """Trials of several workers in which one worker raises an error."""
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -21,7 +22,13 @@ from ray.tune.experiment import Trial
 
 from mtcon_ray.base.status import Status
 from mtcon_ray.records.results import load_sweep
-from mtcon_ray.sweep.distributed_trial import PlacementGroupCleanup, _ending_of
+from mtcon_ray.sweep.distributed_trial import (
+    PlacementGroupCleanup,
+    RankEnded,
+    _ending_of,
+    is_preempted,
+)
+from mtcon_ray.sweep.trial import ending
 from tests.sweep.small_sweeps import failing_steps
 from tests.waiting import PATIENCE_SECONDS
 
@@ -85,10 +92,13 @@ def test_an_error_on_one_rank_ends_its_group(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_an_error_of_ours_ends_the_trial_at_once(wrapped: bool, tmp_path: Path) -> None:
+    """Train passes on the text of an error, or the error."""
     full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "last.pt"))
-    raised = UserExceptionWithTraceback(full, "") if wrapped else full
+    ended = RankEnded(json.dumps(ending(full)))
+    text = f"Traceback:\n  f()\nmtcon_ray.sweep.distributed_trial.RankEnded: {ended}\n"
+    raised = UserExceptionWithTraceback(ended, text) if wrapped else ended
     end = _ending_of(WorkerGroupError("worker 1 failed", {0: KeyError("x"), 1: raised}))
-    assert end["outcome"] is Status.INTERRUPTED
+    assert Status(end["outcome"]) is Status.INTERRUPTED
     assert str(tmp_path / "last.pt") in end["halt"]
     assert "No space left on device" in end["halt"]
 
@@ -136,9 +146,20 @@ LOST_LINE = (
 )
 def test_failures_of_workers_are_told_in_one_line(error: Exception, reason: str) -> None:
     if isinstance(error, WorkerGroupError):
-        assert _ending_of(error) == {"lost": reason, "done": True}
+        assert _ending_of(error) == {"lost": reason, "preempted": False, "done": True}
     else:
         assert _ending_of(error) == {"outcome": Status.FAILED, "reason": reason, "done": True}
+
+
+def test_a_worker_of_a_preempted_node_is_told_apart() -> None:
+    announced = ActorDiedErrorContext(
+        actor_id=bytes(16), node_death_info={"reason": "AUTOSCALER_DRAIN_PREEMPTED"}
+    )
+    preempted = WorkerHealthCheckFailedError("", failure=ActorDiedError(announced))
+    assert is_preempted(preempted)
+    assert not is_preempted(LOST)
+    end = _ending_of(WorkerGroupError("Traceback", {0: LOST, 1: preempted}))
+    assert end["preempted"]
 
 
 def test_workers_wait_until_they_have_begun_and_while_a_node_is_gone(

@@ -26,7 +26,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         spec = some_spec(2, num_trials=2)
         driver = Simulation(sweep_folder(tmp_path, "s-1"), spec).driver()
         monkeypatch.setattr(
-            "mtcon_ray.sweep.here.reports", lambda work, open_data, device: results(work.name)
+            "mtcon_ray.sweep.here.reports", lambda work, *_, **__: results(work.name)
         )
 
         def assignment(task: Task) -> Assignment:

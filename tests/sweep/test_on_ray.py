@@ -1,5 +1,6 @@
 """Ray Tune's searcher, scheduler and callback, called as Tune calls them."""
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +8,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from ray import cloudpickle
+from ray.exceptions import RayActorError
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
@@ -16,6 +19,7 @@ from mtcon_ray.base.paths import sweep_folder
 from mtcon_ray.base.status import Status
 from mtcon_ray.spec.resources import ResourcesSpec
 from mtcon_ray.spec.run_spec import with_values
+from mtcon_ray.sweep import on_ray
 from mtcon_ray.sweep.driver import Driver
 from mtcon_ray.sweep.limits import Limits
 from mtcon_ray.sweep.on_ray import (
@@ -26,7 +30,9 @@ from mtcon_ray.sweep.on_ray import (
     TuneSearcher,
     Watch,
     let_trials_wait,
+    train_on_ray,
 )
+from mtcon_ray.sweep.record import SweepRecord
 from tests.sweep.simulated import Simulation, line, some_spec
 
 MINUTES = 2
@@ -48,17 +54,22 @@ class Sweep(Callbacks):
         simulation = Simulation(sweep_folder(folder, "s-1"), spec, most=most)
         self.driver: Driver = simulation.driver(self, limits=limits)
         self.driver.begin()
-        self.watch = Watch(self.driver, waits, clock=lambda: self.now)
+        self.ended: list[str | None] = []
+        self.num_stops = 0
+        register = cast(Any, SimpleNamespace(end=self.ended.append, stop=self.count_stop))
+        self.watch = Watch(self.driver, register, waits, clock=lambda: self.now)
         self.searcher = TuneSearcher(self.driver, self.watch)
         self.scheduler = TuneScheduler(self.driver)
 
     def on_note(self, text: str) -> None:
         self.notes.append(text)
 
+    def count_stop(self) -> None:
+        self.num_stops += 1
+
     def trial(self, name: str, status: str = Trial.RUNNING) -> Trial:
         trial = Trial("none", stub=True, config={"trial": name})
         trial.status = status
-        trial.temporary_state = cast(Any, SimpleNamespace(ray_actor=name))
         return trial
 
     def wait(self, seconds: float, *trials: Trial) -> None:
@@ -67,6 +78,10 @@ class Sweep(Callbacks):
             self.now += seconds / 10
             self.watch.on_step_begin(iteration=1, trials=list(trials))
             self.watch.on_step_end(iteration=1, trials=list(trials))
+
+    def again(self) -> SweepRecord:
+        """Returns the record as the next driver reads it."""
+        return SweepRecord(self.driver.folder, self.driver.spec)
 
     @property
     def statuses(self) -> list[tuple[Status, str | None]]:
@@ -149,31 +164,104 @@ def test_an_error_that_every_trial_would_meet_stops_the_sweep(tmp_path: Path) ->
     assert sweep.driver.stop.reason == "the disk is full"
 
 
-@pytest.fixture
-def killed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Returns the actors that are killed."""
-    found: list[str] = []
-    monkeypatch.setattr("mtcon_ray.sweep.on_ray.ray.kill", found.append)
-    return found
+def test_all_processes_are_told_of_a_stop_again_and_again(tmp_path: Path) -> None:
+    """The register may restart, and is empty then."""
+    sweep = Sweep(tmp_path)
+    sweep.wait(10 * LOOK_SECONDS)
+    assert sweep.num_stops == 0
+    sweep.driver.halt("SIGTERM")
+    sweep.wait(10 * LOOK_SECONDS)
+    assert sweep.num_stops > 1
 
 
-def test_a_trial_that_stands_still_is_ended_with_its_reason(
-    tmp_path: Path, killed: list[str]
+def test_the_loss_of_a_process_is_told_by_its_last_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    sweep, file = Sweep(tmp_path), tmp_path / "error.pkl"
+    trial = sweep.trial("trial-0000")
+    sweep.wait(1, trial)
+    monkeypatch.setattr(Trial, "pickled_error_file", None)
+    assert sweep.watch.loss_of("trial-0000", {}) == ("its process was lost", False)
+    monkeypatch.setattr(Trial, "pickled_error_file", str(file))
+    for error, told in (
+        (KeyError("colour"), ("'colour'", False)),
+        (RayActorError(error_msg="gone", preempted=True), ("gone", True)),
+    ):
+        file.write_bytes(cloudpickle.dumps(error))
+        assert sweep.watch.loss_of("trial-0000", {}) == told
+    result = {"lost": "worker 1: gone", "preempted": True}
+    assert sweep.watch.loss_of("trial-0000", result) == ("worker 1: gone", True)
+
+
+def test_a_preempted_trial_is_given_out_without_limit(tmp_path: Path) -> None:
+    sweep = Sweep(tmp_path, max_failures=0)
+    for tune_id in "abc":
+        assert sweep.searcher.suggest(tune_id)["trial"] == "trial-0000"
+        lost = {"lost": "gone", "preempted": True, "done": True}
+        sweep.searcher.on_trial_complete(tune_id, lost)
+    assert sweep.statuses == [(Status.RUNNING, None)]
+    resumed = sweep.again()
+    assert [trial.num_lost for trial in resumed.trials.values()] == [0]
+    assert '"counts": false' in resumed.log.path.read_text()
+
+
+@pytest.mark.parametrize("has_epochs", [False, True])
+def test_tune_is_entered_again_after_an_unknown_error(
+    tmp_path: Path, has_epochs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep, registers = Sweep(tmp_path, max_failures=0), list[str]()
+    entries = 0
+
+    def enter(driver: Driver, common: dict[str, Any], register: Any, _: int | None) -> None:
+        nonlocal entries
+        entries += 1
+        if entries == 9:
+            driver.halt("over")
+            return
+        task = driver.next()
+        assert task is not None
+        assert task.trial == "trial-0000", "it is given out again"
+        if has_epochs and entries in (2, 4):
+            driver.reported(task.trial, [line(task.trial, entries // 2, 0.5)])
+        raise RuntimeError(f"Tune's own error {entries}")
+
+    fake = SimpleNamespace(name="r", end=lambda: registers.append("ended"))
+    monkeypatch.setattr(on_ray, "Register", lambda: fake)
+    monkeypatch.setattr(on_ray, "_enter_tune", enter)
+    last = 7 if has_epochs else 3  # 4 of the epoch, and 3 without
+    with pytest.raises(RuntimeError, match=f"own error {last}$"):
+        train_on_ray(sweep.driver, lambda name: {"register": name}, 2)
+    assert len(registers) == last - 1, "a process of the former loop could write"
+    assert f"RuntimeError: Tune's own error {last - 1}" in sweep.notes[-1]
+    assert sweep.statuses == [(Status.RUNNING, None)], "the error is not the trial's"
+
+
+def test_a_full_disk_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def enter(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path))
+
+    monkeypatch.setattr(on_ray, "Register", lambda: SimpleNamespace(name="r"))
+    monkeypatch.setattr(on_ray, "_enter_tune", enter)
+    with pytest.raises(OSError, match="No space"):
+        train_on_ray(Sweep(tmp_path).driver, lambda name: {}, 2)
+
+
+def test_a_trial_that_stands_still_is_ended_with_its_reason(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path, stall_minutes=MINUTES)
     sweep.searcher.suggest("a")
     trial = sweep.trial("trial-0000")
     sweep.wait(60 * MINUTES, trial)
-    assert killed == []
+    assert sweep.ended == []
     sweep.driver.reported("trial-0000", [line("trial-0000", 1, 0.5)])
     sweep.wait(60 * MINUTES, trial)
-    assert killed == []
+    assert sweep.ended == []
     sweep.wait(60, trial)
-    assert killed == ["trial-0000"]
-    assert sweep.watch.error_of("trial-0000").startswith("no new epoch for 2 minutes")
+    assert sweep.ended == ["trial-0000"]
+    reason, _ = sweep.watch.loss_of("trial-0000", {"lost": "worker 1 died", "preempted": False})
+    assert reason.startswith("no new epoch for 2 minutes")
 
 
-def test_a_trial_that_waits_for_its_place_is_not_ended(tmp_path: Path, killed: list[str]) -> None:
+def test_a_trial_that_waits_for_its_place_is_not_ended(tmp_path: Path) -> None:
     waiting = True
     sweep = Sweep(tmp_path, lambda _: waiting, stall_minutes=MINUTES)
     sweep.searcher.suggest("a")
@@ -181,10 +269,10 @@ def test_a_trial_that_waits_for_its_place_is_not_ended(tmp_path: Path, killed: l
     sweep.wait(300 * MINUTES, trial)
     trial.status = Trial.RUNNING
     sweep.wait(300 * MINUTES, trial)
-    assert killed == []
+    assert sweep.ended == []
     waiting = False
     sweep.wait(90 * MINUTES, trial)
-    assert killed == ["trial-0000"]
+    assert sweep.ended == ["trial-0000"]
 
 
 def test_a_trial_that_is_never_placed_stops_the_sweep(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from mtcon_ray.base.paths import sweep_folder
 from mtcon_ray.records.results import load_sweep
-from tests.sweep.small_sweeps import command, epochs_of, logged, wait_for
+from tests.sweep.small_sweeps import command, epochs_of, wait_for
 from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow, pytest.mark.soak]
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.mlflow, pytest.mark.soak]
 def test_a_killed_part_of_ray_ends_the_sweep_at_once(
     program: str, name: str, root: Path, spec_file: Callable[..., Path]
 ) -> None:
-    path = spec_file(train={"epochs": 200, "batch_size": 32})
+    path = spec_file(train={"epochs": 200, "batch_size": 32, "checkpoint_seconds": 0})
     folder = sweep_folder(root, "cut")
     driver = command(path, root)
     wait_for(lambda: len(epochs_of(folder, "trial-0000")) > 1, "epochs", driver)
@@ -37,7 +37,8 @@ def test_a_killed_part_of_ray_ends_the_sweep_at_once(
         "--resume"
     )
     assert "(raylet)" not in printed, "Ray's raw lines"
-    assert "KILLED" in logged(root, folder)["statuses"].values()
     (trial,) = load_sweep(folder).trials
-    assert trial.status == "INTERRUPTED"
+    assert trial.status == "RUNNING", "as after a kill of the driver"
     assert epochs_of(folder, "trial-0000") == list(range(1, trial.last_epoch + 1))
+    left = subprocess.run(["pgrep", "-f", f"{root}/"], capture_output=True, check=False)
+    assert left.stdout == b"", "a process trains on without a driver"

@@ -17,13 +17,13 @@ from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import checkpoint_folder, kept_model, mlflow_artifacts
 from mtcon_ray.base.status import Status
 from mtcon_ray.cluster.connection import connected, sweep_environment
+from mtcon_ray.cluster.ray_private import MEMORY_HINT, retry_memory_kills
 from mtcon_ray.records.results import SweepResults
 from mtcon_ray.spec.run_spec import load_spec
 from mtcon_ray.sweep import on_ray
 from mtcon_ray.sweep.on_ray import Watch
 from mtcon_ray.sweep.run import run_sweep
 from mtcon_ray.sweep.trainable import ReusedTrainable
-from mtcon_ray.sweep.tune_private import MEMORY_HINT, retry_memory_kills
 from mtcon_ray.training.checkpoint import load
 from tests.sweep.small_sweeps import TINY, epochs_of, logged
 

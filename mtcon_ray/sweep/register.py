@@ -1,0 +1,124 @@
+"""The register of a driver's running processes: an actor by which the driver stops and ends them.
+
+Each process of a trial keeps one call to the register open, and looks for its answer between steps.
+So it hears of a stop without a shared folder, and of the loss of its driver within a minute.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import ray
+from ray.exceptions import ActorDiedError, GetTimeoutError, RayActorError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from mtcon_ray.errors import PreemptedError
+
+NAMESPACE = "mtcon-ray"
+# An open call is answered after this time at the latest.
+ANSWER_SECONDS = 15.0
+# A process ends if the register has not answered for this long.
+SILENT_SECONDS = 45.0
+# Looking at every step would slow down training.
+LOOK_SECONDS = 0.5
+CALL_SECONDS = 10.0
+
+
+class RegisterActor:
+    """The register. A restarted register is empty, and each process registers again."""
+
+    def __init__(self) -> None:
+        self._stop = asyncio.Event()
+        self._processes: dict[str, dict[str, Any]] = {}
+
+    async def wait(self, trial: str, identity: str, process: Any) -> bool:
+        """Registers the process of a trial. Returns True once it must checkpoint and end."""
+        self._processes.setdefault(trial, {})[identity] = process
+        try:
+            await asyncio.wait_for(self._stop.wait(), ANSWER_SECONDS)
+        except TimeoutError:
+            return False
+        return True
+
+    async def stop(self) -> None:
+        """Asks all processes to checkpoint and end."""
+        self._stop.set()
+
+    async def pop(self, trial: str | None) -> list[Any]:
+        """Removes the processes of a trial, or all processes, and returns them."""
+        names = list(self._processes) if trial is None else [trial]
+        return [p for name in names for p in self._processes.pop(name, {}).values()]
+
+
+class Register:
+    """The driver's side of the register. Its actor ends with the driver."""
+
+    def __init__(self) -> None:
+        self.name = f"register-{os.getpid()}-{time.time_ns()}"
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        self._actor: Any = (
+            ray.remote(RegisterActor)
+            .options(
+                name=self.name, namespace=NAMESPACE, num_cpus=0, max_restarts=-1,
+                scheduling_strategy=here,
+            )
+            .remote()
+        )  # fmt: skip
+
+    def stop(self) -> None:
+        """Asks all processes to checkpoint and end. To be repeated: the actor may restart."""
+        self._actor.stop.remote()
+
+    def end(self, trial: str | None = None) -> None:
+        """Kills the registered processes of a trial, or of all trials.
+
+        A process that hangs cannot answer a request to end.
+        """
+        try:
+            for process in ray.get(self._actor.pop.remote(trial), timeout=CALL_SECONDS):
+                ray.kill(process)
+        except (RayActorError, GetTimeoutError):
+            return  # the actor restarts: the caller's next look ends them
+
+
+class Line:
+    """Callable in a process of a trial, True once the process must checkpoint and end.
+
+    Registers the process at once. Raises PreemptedError if the driver is gone. `check` is called
+    with each look.
+    """
+
+    def __init__(self, register: str, trial: str, check: Callable[[], None]) -> None:
+        self._trial, self._check, self._stops = trial, check, False
+        context = ray.get_runtime_context()
+        self._me = trial, context.get_actor_id(), context.current_actor
+        self._actor: Any = ray.get_actor(register, NAMESPACE)
+        self._silent_since = self._next_look = time.monotonic()
+        self._ask()
+
+    def _ask(self) -> None:
+        self._open: Any = self._actor.wait.remote(*self._me)
+
+    def __call__(self) -> bool:
+        now = time.monotonic()
+        if self._stops or now < self._next_look:
+            return self._stops
+        self._next_look = now + LOOK_SECONDS
+        self._check()
+        answered, _ = ray.wait([self._open], timeout=0)
+        if answered:
+            try:
+                self._stops = bool(ray.get(self._open))
+                self._silent_since = now
+            except ActorDiedError:
+                self._silent_since = -SILENT_SECONDS
+            except RayActorError:  # the actor restarts
+                pass
+            self._ask()
+        if now - self._silent_since > SILENT_SECONDS:
+            raise PreemptedError(
+                f"{self._trial} ends in this process, because the driver of its sweep is gone"
+            )
+        return self._stops

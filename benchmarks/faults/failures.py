@@ -3,10 +3,15 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+import psutil
+
 from benchmarks.faults.case import Case
 from benchmarks.faults.jobs import SEARCH, SWEEP
 from benchmarks.faults.rounds import Outcome, Round
+from mtcon_ray.base.paths import event_file
 from mtcon_ray.base.status import Status
+from mtcon_ray.records.event_log import read_events
+from mtcon_ray.records.events import Lost
 from mtcon_ray.spec.search import SearchSpec
 from tests.sweep.small_sweeps import failing_steps
 
@@ -21,6 +26,8 @@ WAYS: Mapping[str, tuple[str, str]] = {
     "out of memory": (f"{TORCH}.empty(1 << 50) is None", "OutOfMemory: "),
     "its process exits": ("__import__('os')._exit(1)", "log: "),
 }
+# The bytes taken by a trial of `memory`, which waits then.
+TOO_MUCH, WAIT = 3 << 30, "__import__('time').sleep(60)"
 # `search.stall_minutes` ends a hang if the program has this field.
 HANG = "hangs"
 STALL_FIELD, STALL_MINUTES = "stall_minutes", 2
@@ -59,6 +66,31 @@ def trial_error(folder: Path, round_: Round, outcome: Outcome) -> None:
         for problem in case.audit():
             case.expect(False, f"audit: {problem}")
         case.expect_no_trace()
+    finally:
+        case.close()
+
+
+def memory(folder: Path, round_: Round, outcome: Outcome) -> None:
+    """Lets a trial take so much memory that Ray kills a process. Nothing of the other is lost."""
+    case = Case(folder, round_, outcome, SWEEP)
+    try:
+        case.prepare()
+        about = psutil.virtual_memory()
+        threshold = (about.total - about.available + TOO_MUCH // 2) / about.total
+        case.variables["RAY_memory_usage_threshold"] = f"{threshold:.3f}"
+        step = case.random.randrange(1, 8 * case.job.epochs)
+        outcome.moments.append(f"step {step}")
+        marker = f"__import__('pathlib').Path({str(case.folder / 'grew')!r})"
+        grow = f"({marker}.touch(), setattr(run, 'grown', b'1' * {TOO_MUCH}), {WAIT}) is None"
+        where = f"{VICTIM.format(step=step)} and not {marker}.exists() and {grow}"
+        case.variables["site"] = failing_steps(case.folder, where, "KeyError(run.step)")
+        command = case.start()
+        case.expect(command.wait() == 0, "the sweep failed")
+        case.was_broken = True
+        lost = [e for e in read_events(event_file(case.run)) if isinstance(e, Lost)]
+        outcome.happened += [f"{event.trial}: {event.reason[:200]}" for event in lost]
+        case.expect(len(lost) == 1, f"{len(lost)} processes were lost, 1 is expected")
+        case.finish(command)
     finally:
         case.close()
 

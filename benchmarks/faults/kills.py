@@ -1,5 +1,6 @@
 """Kills: of the driver, of all or a part of Ray, of a trial's process, of a trial's worker."""
 
+import signal
 import time
 from pathlib import Path
 
@@ -8,12 +9,16 @@ from benchmarks.faults.jobs import HERE, NAME, PAIR, SWEEP, TRAIN, Job
 from benchmarks.faults.moments import DECODING
 from benchmarks.faults.processes import kill, processes_of, running, titled
 from benchmarks.faults.rounds import Outcome, Round
-from mtcon_ray.base.paths import SPEC_FILE
+from mtcon_ray.base.paths import SPEC_FILE, event_file
 
 # The jobs of a kind that allows any job, in turns. A sweep takes four times as long.
 JOBS = (TRAIN, HERE, TRAIN, SWEEP)
 # Process titles of a trial, and of each worker of a trial with several workers.
 TRIAL_TITLE, WORKER_TITLE = "ray::ResourceTrainable", "ray::RayTrainWorker"
+REGISTER_TITLE = "ray::RegisterActor"
+
+# An event of a lost process, and the time limit of a stopped sweep: its trials get 30 s.
+LOST, STOP_SECONDS = b'{"kind": "lost"', 30.0
 
 # A local Ray's programs without which all trials stop, and the time limit for the sweep's end.
 RAY_PARTS, END_SECONDS = ("raylet", "gcs_server"), 60.0
@@ -66,6 +71,38 @@ def trial(folder: Path, round_: Round, outcome: Outcome) -> None:
 def rank(folder: Path, round_: Round, outcome: Outcome) -> None:
     """Kills a worker of two and expects the trial to recover by itself."""
     _kill_part(Case(folder, round_, outcome, PAIR), WORKER_TITLE)
+
+
+def register(folder: Path, round_: Round, outcome: Outcome) -> None:
+    """Kills the register of the trials' processes, then stops the sweep in every second round.
+
+    The trials continue as if nothing had happened, and hear of the stop by the restarted register.
+    """
+    case = Case(folder, round_, outcome, SWEEP)
+    try:
+        case.prepare()
+        command = case.start()
+        if case.reach(command, case.early_moment()):
+            before = event_file(case.run).read_bytes().count(LOST)
+            found = titled(processes_of(case.mark, command.pid), REGISTER_TITLE)
+            case.expect(len(found) == 1, f"{len(found)} registers run")
+            for pid in found:
+                kill(pid)
+            case.recover(command, since=time.monotonic())
+            lost = event_file(case.run).read_bytes().count(LOST) - before
+            case.expect(not lost, f"{lost} trials were lost with the register")
+        if round_.number % 2 and not command.has_ended:
+            command.kill(signal.SIGTERM)
+            begin = time.monotonic()
+            code = command.wait()
+            took = time.monotonic() - begin
+            outcome.measured["seconds to stop"] = round(took, 1)
+            is_stopped = code in (0, 130) and took < STOP_SECONDS
+            case.expect(is_stopped, f"the stop took {took:.0f} s and ended with {code}")
+            command = case.resume()
+        case.finish(command)
+    finally:
+        case.close()
 
 
 def _kill_part(case: Case, title: str) -> None:

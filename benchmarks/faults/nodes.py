@@ -1,6 +1,8 @@
 """A lost node of two: all its processes are killed, or freeze and wake up too late."""
 
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -11,13 +13,24 @@ from typing import Any
 from ray.cluster_utils import Cluster
 
 from benchmarks.faults.case import Case
-from benchmarks.faults.jobs import SWEEP
+from benchmarks.faults.jobs import SEARCH, SWEEP
 from benchmarks.faults.kills import TRIAL_TITLE
-from benchmarks.faults.processes import children_of, kill, titled
+from benchmarks.faults.processes import children_of, cpu_seconds, kill, titled
 from benchmarks.faults.rounds import Outcome, Round
+from mtcon_ray.base.paths import event_file
+from mtcon_ray.sweep.register import SILENT_SECONDS
 
 # Killed as by a power cut, or frozen as by a cut network until Ray gives the node up.
 WAYS = (signal.SIGKILL, signal.SIGSTOP)
+DRAIN = (
+    str(Path(sys.executable).parent / "ray"), "drain-node", "--reason",
+    "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "spot", "--deadline-remaining-seconds", "5",
+)  # fmt: skip
+# From the notice to the end of the node.
+NOTICE_SECONDS = 5.0
+# The time limit to look at an old process after its own limit, and the processor time of a process
+# that does not train, of two seconds.
+LOOK_SECONDS, IDLE_SECONDS = 15.0, 0.5
 
 
 def node(folder: Path, round_: Round, outcome: Outcome) -> None:
@@ -46,6 +59,83 @@ def node(folder: Path, round_: Round, outcome: Outcome) -> None:
             case.finish(command)
     finally:
         case.close()
+
+
+def preempted(folder: Path, round_: Round, outcome: Outcome) -> None:
+    """Announces the end of a node and ends it. The loss of its trial is not counted."""
+    case = Case(folder, round_, outcome, SWEEP)
+    case.changes["search"] = {**SEARCH, "max_failures": 0}
+    try:
+        case.prepare()
+        with cluster_of(1, 1) as cluster:
+            case.variables["RAY_ADDRESS"] = cluster.address
+            (node,) = cluster.worker_nodes
+            raylet = raylet_of(node)
+            command = case.start()
+            if case.reach(command, case.early_moment()) and command.until(
+                lambda: titled(children_of(raylet), TRIAL_TITLE), "trial on the node"
+            ):
+                drain = [*DRAIN, "--address", cluster.address, "--node-id", node.node_id]
+                subprocess.run(drain, check=True, capture_output=True)
+                time.sleep(NOTICE_SECONDS)
+                for pid in [raylet, *children_of(raylet)]:
+                    kill(pid)
+                case.recover(command, since=time.monotonic())
+                told = event_file(case.run).read_text(encoding="utf-8")
+                case.expect('"counts": false' in told, "the loss is not that of a preempted node")
+            case.finish(command)
+    finally:
+        case.close()
+
+
+def cut_off(folder: Path, round_: Round, outcome: Outcome) -> None:
+    """Freezes a node, kills the driver, resumes, and lets the trial's old process go on.
+
+    The process must end its training within a minute and change nothing.
+    """
+    case = Case(folder, round_, outcome, SWEEP)
+    try:
+        case.prepare()
+        with cluster_of(1, 1) as cluster:
+            case.variables["RAY_ADDRESS"] = cluster.address
+            raylet = raylet_of(*cluster.worker_nodes)
+            command = case.start()
+
+            def trials() -> list[int]:
+                return titled(children_of(raylet), TRIAL_TITLE)
+
+            if case.reach(command, case.early_moment()) and command.until(trials, "trial there"):
+                old, members = trials(), [raylet, *children_of(raylet)]
+                for pid in members:
+                    kill(pid, signal.SIGSTOP)
+                command.kill()
+                command.process.wait()
+                command = case.resume()
+                case.recover(command)
+                begin = time.monotonic()
+                for pid in old:  # without its raylet, which would end it
+                    kill(pid, signal.SIGCONT)
+                is_quiet = _wait_until_idle(old, SILENT_SECONDS + LOOK_SECONDS)
+                took = round(time.monotonic() - begin, 1)
+                outcome.measured["seconds to end"] = took
+                case.expect(is_quiet, f"the old process still trains after {took} s")
+                for pid in members:
+                    kill(pid, signal.SIGCONT)
+            case.finish(command)
+    finally:
+        case.close()
+
+
+def _wait_until_idle(pids: list[int], seconds: float) -> bool:
+    """Returns True once the processes have ended or use no processor for two seconds."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        before = [cpu_seconds(pid) for pid in pids]
+        time.sleep(2)
+        now = [cpu_seconds(pid) for pid in pids]
+        if all(later - sooner < IDLE_SECONDS for sooner, later in zip(before, now, strict=True)):
+            return True
+    return False
 
 
 @contextmanager

@@ -157,6 +157,15 @@ def command_line(pid: int) -> str:
     return raw.replace(b"\0", b" ").decode(errors="replace").strip()
 
 
+def cpu_seconds(pid: int) -> float:
+    """Returns the processor time of a process so far, 0 if it is gone."""
+    try:
+        rest = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(rest[11]) + int(rest[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def _stat(entry: Path) -> tuple[str, int, int, int]:
     """Returns state, parent, process group and session."""
     # The name in brackets may contain blanks and brackets.

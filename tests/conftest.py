@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,11 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # A shell starts background jobs with SIGINT ignored, which child processes would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# What Ray leaves behind at its end, which later versions do not.
+LEFT_BY_RAY = {
+    "2.55": ("ignore:.*/dev/null:ResourceWarning", "ignore:subprocess .* is still:ResourceWarning"),
+}
+
 TESTS = Path(__file__).parent
 REPOSITORY = TESTS.parent
 # Folders and files.
@@ -37,6 +43,12 @@ UNMEASURED = {
     "test_ranks.py", "test_suggester.py", "test_throughput.py", "test_view_moments.py",
     "test_whole_sweeps.py",
 }  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Lets warnings of the installed Ray's own code be no errors."""
+    for line in LEFT_BY_RAY.get(version("ray").rpartition(".")[0], ()):
+        config.addinivalue_line("filterwarnings", line)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

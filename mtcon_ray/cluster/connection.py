@@ -125,8 +125,7 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
         if cluster_address():  # Ray refuses other values of the variables of a submitted job
             environment = {k: v for k, v in environment.items() if k not in os.environ}
         os.environ.update(environment)  # for Ray and Tune, here and in processes they start
-        context = ray.get_runtime_context()
-        if ray.is_initialized() and (not _is_ours or context.runtime_env.env_vars() == environment):
+        if ray.is_initialized() and (not _is_ours or _variables_of_session() == environment):
             with away():
                 hide_aws_keys()
                 yield
@@ -141,6 +140,11 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
             finally:
                 ray.shutdown()
                 _is_ours = False
+
+
+def _variables_of_session() -> dict[str, str]:
+    """Returns the open session's variables for its processes. Without a session Ray starts one."""
+    return dict(ray.get_runtime_context().runtime_env.env_vars())
 
 
 def hide_aws_keys() -> None:

@@ -119,7 +119,7 @@ class Jobs:
     def known(self) -> list[Job]:
         """Returns the submitted jobs of the cluster, oldest first."""
         found = self._ask(self._client.list_jobs)
-        jobs = [Job.model_validate(each.model_dump()) for each in found if each.submission_id]
+        jobs = [Job.model_validate(vars(each)) for each in found if each.submission_id]
         return sorted(jobs, key=lambda job: job.start_ms or 0)
 
     def find(self, name: str) -> Job:
@@ -133,7 +133,7 @@ class Jobs:
 
     def job(self, job_id: str) -> Job:
         """Returns the job of this id as it is now."""
-        return Job.model_validate(self._ask(lambda: self._client.get_job_info(job_id)).model_dump())
+        return Job.model_validate(vars(self._ask(lambda: self._client.get_job_info(job_id))))
 
     def logs(self, job_id: str) -> str:
         """Returns the text printed by the job so far."""

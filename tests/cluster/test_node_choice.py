@@ -1,6 +1,7 @@
 """Choice of the node type for waiting trials by the demand scheduler of the installed Ray."""
 
 from collections import Counter
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,9 @@ def launched(config: dict[str, Any], trials: int) -> Counter[str]:
     from ray.autoscaler.v2.instance_manager.config import AutoscalingConfig
     from ray.autoscaler.v2.scheduler import ResourceDemandScheduler, SchedulingRequest
     from ray.autoscaler.v2.utils import ResourceRequestUtil
+
+    if version("ray").startswith("2.55."):
+        pytest.skip("the autoscaler of Ray 2.55 knows no priorities of node types")
 
     settings = AutoscalingConfig(config, skip_content_hash=True)
     request = SchedulingRequest(

@@ -104,6 +104,19 @@ def test_ray_is_used_from_an_empty_folder(base: Path, monkeypatch: pytest.Monkey
     assert (Path.cwd(), working_folder()) == (base, base)
 
 
+def test_the_empty_folder_is_where_nobody_else_can_make_it(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray lets processes on all nodes look for modules in a folder of this path."""
+    monkeypatch.setenv("HOME", str(base / "home"))
+    with away():
+        assert Path.cwd() == base / "home/.cache/mtcon-ray/empty"
+    (base / "file").touch()
+    monkeypatch.setenv("HOME", str(base / "file"))
+    with away():
+        assert Path.cwd() == private_folder() / "empty"
+
+
 def test_relative_paths_of_variables_hold_away_from_the_user_s_folder(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -215,6 +215,8 @@ def sweep_environment(threads: int) -> dict[str, str]:
     return {
         **quiet_environment(),
         "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+        # Tune would start a trial of a preempted node again itself, without a limit.
+        "RAY_TRAIN_COUNT_PREEMPTION_AS_FAILURE": "1",
         "TUNE_DISABLE_SIGINT_HANDLER": "1",
         # The last result of a failed or interrupted trial has no objective.
         "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",

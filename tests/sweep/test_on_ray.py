@@ -17,6 +17,7 @@ from ray.tune.search import Searcher
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import sweep_folder
 from mtcon_ray.base.status import Status
+from mtcon_ray.cluster.connection import sweep_environment
 from mtcon_ray.spec.resources import ResourcesSpec
 from mtcon_ray.spec.run_spec import with_values
 from mtcon_ray.sweep import on_ray
@@ -203,6 +204,8 @@ def test_a_preempted_trial_is_given_out_without_limit(tmp_path: Path) -> None:
     resumed = sweep.again()
     assert [trial.num_lost for trial in resumed.trials.values()] == [0]
     assert '"counts": false' in resumed.log.path.read_text()
+    name = "RAY_TRAIN_COUNT_PREEMPTION_AS_FAILURE"
+    assert sweep_environment(1)[name] == "1", "Tune would start the trial again itself"
 
 
 @pytest.mark.parametrize("has_epochs", [False, True])

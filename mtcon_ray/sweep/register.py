@@ -5,6 +5,7 @@ So it hears of a stop without a shared folder, and of the loss of its driver wit
 """
 
 import asyncio
+import math
 import os
 import time
 from collections.abc import Callable
@@ -23,7 +24,6 @@ ANSWER_SECONDS = 15.0
 SILENT_SECONDS = 45.0
 # Looking at every step would slow down training.
 LOOK_SECONDS = 0.5
-CALL_SECONDS = 10.0
 
 
 class RegisterActor:
@@ -31,11 +31,14 @@ class RegisterActor:
 
     def __init__(self) -> None:
         self._stop = asyncio.Event()
-        self._processes: dict[str, dict[str, Any]] = {}
+        self._processes: dict[str, tuple[str, Any]] = {}  # with their trials, by identity
 
     async def wait(self, trial: str, identity: str, process: Any) -> bool:
-        """Registers the process of a trial. Returns True once it must checkpoint and end."""
-        self._processes.setdefault(trial, {})[identity] = process
+        """Registers the process of a trial. Returns True once it must checkpoint and end.
+
+        A process may be reused for another trial.
+        """
+        self._processes[identity] = trial, process
         try:
             await asyncio.wait_for(self._stop.wait(), ANSWER_SECONDS)
         except TimeoutError:
@@ -46,10 +49,9 @@ class RegisterActor:
         """Asks all processes to checkpoint and end."""
         self._stop.set()
 
-    async def pop(self, trial: str | None) -> list[Any]:
-        """Removes the processes of a trial, or all processes, and returns them."""
-        names = list(self._processes) if trial is None else [trial]
-        return [p for name in names for p in self._processes.pop(name, {}).values()]
+    async def processes(self, trial: str | None) -> list[Any]:
+        """Returns the processes of a trial, or all processes."""
+        return [process for name, process in self._processes.values() if trial in (None, name)]
 
 
 class Register:
@@ -77,7 +79,7 @@ class Register:
         A process that hangs cannot answer a request to end.
         """
         try:
-            for process in ray.get(self._actor.pop.remote(trial), timeout=CALL_SECONDS):
+            for process in ray.get(self._actor.processes.remote(trial), timeout=ANSWER_SECONDS):
                 ray.kill(process)
         except (RayActorError, GetTimeoutError):
             return  # the actor restarts: the caller's next look ends them
@@ -95,7 +97,8 @@ class Line:
         context = ray.get_runtime_context()
         self._me = trial, context.get_actor_id(), context.current_actor
         self._actor: Any = ray.get_actor(register, NAMESPACE)
-        self._silent_since = self._next_look = time.monotonic()
+        self._silent_since: float = time.monotonic()
+        self._next_look = self._silent_since
         self._ask()
 
     def _ask(self) -> None:
@@ -110,12 +113,10 @@ class Line:
         answered, _ = ray.wait([self._open], timeout=0)
         if answered:
             try:
-                self._stops = bool(ray.get(self._open))
-                self._silent_since = now
-            except ActorDiedError:
-                self._silent_since = -SILENT_SECONDS
-            except RayActorError:  # the actor restarts
-                pass
+                self._stops, self._silent_since = bool(ray.get(self._open)), now
+            except RayActorError as error:  # the actor restarts, or has ended with its driver
+                if isinstance(error, ActorDiedError):
+                    self._silent_since = -math.inf
             self._ask()
         if now - self._silent_since > SILENT_SECONDS:
             raise PreemptedError(

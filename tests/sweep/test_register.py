@@ -129,9 +129,12 @@ def test_a_stop_is_heard_and_a_hung_process_is_killed_also_after_a_restart(
     wait_until(lambda: answers(found), "the register to restart")
     time.sleep(1)
     assert not any(ray.get([p.asked.remote() for p in processes])), "no stop was asked"
+    ray.get(second.begin.remote(found.name, "trial-0000"))
+    ray.get(second.begin.remote(found.name, "trial-0002"))
     time.sleep(1)
     found.end("trial-0000")
     wait_until(lambda: has_died(first), "the killed process")
+    assert not has_died(second), "it was reused for another trial"
     found.stop()
 
     def hears() -> bool:
@@ -144,7 +147,7 @@ def test_a_stop_is_heard_and_a_hung_process_is_killed_also_after_a_restart(
 
 def answers(found: Register) -> bool:
     try:
-        ray.get(ray.get_actor(found.name, NAMESPACE).pop.remote("nobody"), timeout=5)
+        ray.get(ray.get_actor(found.name, NAMESPACE).processes.remote("nobody"), timeout=5)
     except RayActorError:
         return False
     return True

@@ -21,33 +21,32 @@ def check_nodes(root: Path) -> list[str]:
     Raises ResourceError naming the nodes that cannot see this node's `root`, or on which Python,
     Ray or mtcon-ray is missing or of another version.
     """
-    nodes = {n["NodeManagerAddress"]: n["NodeID"] for n in ray.nodes() if n["Alive"]}
-    if len(nodes) < 2:
+    alive = [n for n in ray.nodes() if n["Alive"]]
+    if len(alive) < 2:
         return []
+    nodes = [n["NodeManagerAddress"] for n in alive]  # several nodes of a host have one address
     marker = root / f".seen-by-{os.getpid()}"
     own = root.resolve() / marker.name  # the root may be a link
     touch(own)
     try:
         task = ray.remote(num_cpus=0)(look)
-        on_each = [NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes.values()]
+        on_each = [NodeAffinitySchedulingStrategy(n["NodeID"], soft=False) for n in alive]
         asked = [task.options(scheduling_strategy=one).remote(str(marker)) for one in on_each]
-        answers = {node: _answer(call) for node, call in zip(nodes, asked, strict=True)}
+        answers = list(zip(nodes, map(_answer, asked), strict=True))
     finally:
         remove(own)
-    if blind := [node for node, (sees, _) in answers.items() if not sees]:
+    if blind := [node for node, (sees, _) in answers if not sees]:
         raise ResourceError(
             f"the root must be on a file system that all nodes share, got {root}, which is not "
             f"seen by {', '.join(blind)}; name a shared folder with --root or storage.root"
         )
     here = versions()
-    wrong = {node: {n: v for n, v in there.items() if here.get(n) != v}
-             for node, (_, there) in answers.items()}  # fmt: skip
     lines = [
-        f"{node} has {', '.join(f'{n} {v} (here {here.get(n)})' for n, v in others.items())}"
-        for node, others in wrong.items()
-        if others
+        f"{node} has {', '.join(f'{n} {v} (here {here.get(n)})' for n, v in wrong.items())}"
+        for node, (_, wrong) in answers
+        if wrong
     ]
-    if any(MUST_BE_EQUAL & others.keys() for others in wrong.values()):
+    if any(MUST_BE_EQUAL & wrong.keys() for _, (_, wrong) in answers):
         raise ResourceError(
             f"all nodes must have the same Python, Ray and mtcon-ray: {'; '.join(lines)}; install "
             "one constraints.txt and one Python on all"
@@ -61,8 +60,11 @@ def look(marker: str) -> tuple[bool, dict[str, str]]:
 
 
 def _answer(call: "ray.ObjectRef[tuple[bool, dict[str, str]]]") -> tuple[bool, dict[str, str]]:
+    """Returns whether a node sees the file, and its versions that differ from the versions here."""
     try:
-        return ray.get(call)
+        sees, there = ray.get(call)
     except (RayError, ImportError) as error:  # another version of this package, or none
         *_, last = str(error).strip().splitlines()
         return True, {"mtcon-ray": f"that does not work: {last}"}
+    here = versions()
+    return sees, {name: v for name, v in there.items() if v != here.get(name)}

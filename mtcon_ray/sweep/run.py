@@ -41,7 +41,7 @@ from mtcon_ray.records.folder import choose_folder, claimed
 from mtcon_ray.records.recorded import load_recorded, write_beginnings
 from mtcon_ray.records.results import EXECUTOR, HERE, JOB, SweepResults, load_sweep
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, with_scheduler
-from mtcon_ray.sweep.driver import Driver, Task
+from mtcon_ray.sweep.driver import Driver
 from mtcon_ray.sweep.here import run_here
 from mtcon_ray.sweep.mirror import mirrored
 from mtcon_ray.sweep.preparation import prepare
@@ -217,12 +217,8 @@ class _Sweep:
             with ending_with_ray(self._tell_end):
                 train_on_ray(self.driver, self._common, self.plan.concurrency)
             return
-        common = self._common("")
-
-        def assignment(task: Task) -> Assignment:
-            return Assignment.read({"common": common, **vars(task)})
-
-        run_here(self.driver, assignment, self.device)
+        given = {"common": self._common("")}
+        run_here(self.driver, lambda task: Assignment.read(given | vars(task)), self.device)
 
     def _common(self, register: str) -> dict[str, Any]:
         """Returns the configuration of all trials of a new attempt, see `common_config`."""

@@ -84,11 +84,17 @@ def register(folder: Path, round_: Round, outcome: Outcome) -> None:
         command = case.start()
         if case.reach(command, case.early_moment()):
             before = event_file(case.run).read_bytes().count(LOST)
-            found = titled(processes_of(case.mark, command.pid), REGISTER_TITLE)
+
+            def registers() -> list[int]:
+                return titled(processes_of(case.mark, command.pid), REGISTER_TITLE)
+
+            found = registers()
             case.expect(len(found) == 1, f"{len(found)} registers run")
             for pid in found:
                 kill(pid)
             case.recover(command, since=time.monotonic())
+            # A stop before the restart is heard late: after 30 s Tune ends the trials.
+            command.until(lambda: set(registers()) - set(found), "restart of the register")
             lost = event_file(case.run).read_bytes().count(LOST) - before
             case.expect(not lost, f"{lost} trials were lost with the register")
         if round_.number % 2 and not command.has_ended:

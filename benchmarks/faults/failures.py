@@ -27,7 +27,7 @@ WAYS: Mapping[str, tuple[str, str]] = {
     "its process exits": ("__import__('os')._exit(1)", "log: "),
 }
 # The bytes taken by a trial of `memory`, which waits then.
-TOO_MUCH, WAIT = 3 << 30, "__import__('time').sleep(60)"
+TOO_MUCH, WAIT = 6 << 30, "__import__('time').sleep(60)"
 # `search.stall_minutes` ends a hang if the program has this field.
 HANG = "hangs"
 STALL_FIELD, STALL_MINUTES = "stall_minutes", 2
@@ -76,7 +76,7 @@ def memory(folder: Path, round_: Round, outcome: Outcome) -> None:
     try:
         case.prepare()
         about = psutil.virtual_memory()
-        threshold = (about.total - about.available + TOO_MUCH // 2) / about.total
+        threshold = (about.total - about.available + TOO_MUCH * 3 // 4) / about.total
         case.variables["RAY_memory_usage_threshold"] = f"{threshold:.3f}"
         step = case.random.randrange(1, 8 * case.job.epochs)
         outcome.moments.append(f"step {step}")

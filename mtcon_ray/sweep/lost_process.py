@@ -8,6 +8,15 @@ ERROR_LINE = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")
 IDENTIFIER = re.compile(r"\s+[a-z_]+: ")
 
 
+def last_error(text: str) -> str:
+    r"""Returns the last failure in Tune's error file, as a single line.
+
+    >>> last_error("Failure # 1 (occurred at noon)\nTraceback:\n  f()\nKeyError: 'x'\n")
+    "KeyError: 'x'"
+    """
+    return error_in(text.rpartition("Failure # ")[2].partition("\n")[2])
+
+
 def error_in(text: str) -> str:
     r"""Returns a trace of Python, or Ray's message about a lost process, as a single line.
 

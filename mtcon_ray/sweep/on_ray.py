@@ -27,7 +27,7 @@ from mtcon_ray.sweep.distributed_trial import (
 )
 from mtcon_ray.sweep.driver import Driver
 from mtcon_ray.sweep.here import take
-from mtcon_ray.sweep.lost_process import MAX_REASON, error_in
+from mtcon_ray.sweep.lost_process import MAX_REASON, last_error
 from mtcon_ray.sweep.register import Register
 from mtcon_ray.sweep.trainable import ReusedTrainable
 
@@ -60,11 +60,8 @@ def train_on_ray(
         try:
             _enter_tune(driver, common(register.name), register, concurrency)
         except Exception as error:
-            if storage_error(error) or driver.stopping:
-                raise
-            if driver.record.num_reports > num_reports:
-                num_entries = 0
-            if num_entries == MAX_ENTRIES:
+            num_entries = 0 if driver.record.num_reports > num_reports else num_entries
+            if storage_error(error) or driver.stopping or num_entries == MAX_ENTRIES:
                 raise
             register.end()
             driver.release(f"{type(error).__name__}: {one_line(str(error))}"[:MAX_REASON])
@@ -189,6 +186,10 @@ class TuneStopper(Stopper):
     __reduce__ = _pickled_as(NoopStopper)
 
 
+def _content(file: str | None) -> bytes:
+    return Path(file).read_bytes() if file and Path(file).exists() else b""
+
+
 class Watch(Callback):
     """Tune's callback against time without progress, called in each iteration of Tune's loop.
 
@@ -221,12 +222,12 @@ class Watch(Callback):
             return reason, False
         if "lost" in result:
             return result["lost"], result["preempted"]
-        found = (t for t in reversed(self._trials) if t.config.get("trial") == name)
-        trial = next(found, None)
-        # Of Ray's own session, closed to others. The trial's folder gets the file later.
-        file = trial.pickled_error_file if trial else None
-        error = cloudpickle.loads(Path(file).read_bytes()) if file else None
-        return error_in(str(error or "")), is_preempted(error)
+        trial = next((t for t in reversed(self._trials) if t.config.get("trial") == name), None)
+        # Of Ray's own session, closed to others. One is missing for a process that has not begun.
+        names = "error_file", "pickled_error_file"
+        text, pickled = (_content(getattr(trial, name, None)) for name in names)
+        error = cloudpickle.loads(pickled) if pickled else None
+        return last_error(text.decode(errors="replace")), is_preempted(error)
 
     def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         """Keeps Tune's own list, which also has trials without a started process."""

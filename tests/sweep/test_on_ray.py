@@ -178,18 +178,19 @@ def test_all_processes_are_told_of_a_stop_again_and_again(tmp_path: Path) -> Non
 def test_the_loss_of_a_process_is_told_by_its_last_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sweep, file = Sweep(tmp_path), tmp_path / "error.pkl"
+    sweep, file, text = Sweep(tmp_path), tmp_path / "error.pkl", tmp_path / "error.txt"
     trial = sweep.trial("trial-0000")
     sweep.wait(1, trial)
     monkeypatch.setattr(Trial, "pickled_error_file", None)
+    monkeypatch.setattr(Trial, "error_file", str(text))
     assert sweep.watch.loss_of("trial-0000", {}) == ("its process was lost", False)
+    text.write_text("Failure # 1 (at noon)\nold\nFailure # 1 (at one)\nKeyError: 'colour'\n")
+    assert sweep.watch.loss_of("trial-0000", {}) == ("KeyError: 'colour'", False)
     monkeypatch.setattr(Trial, "pickled_error_file", str(file))
-    for error, told in (
-        (KeyError("colour"), ("'colour'", False)),
-        (RayActorError(error_msg="gone", preempted=True), ("gone", True)),
-    ):
+    for preempted in (False, True):
+        error = RayActorError(error_msg="gone", preempted=preempted)
         file.write_bytes(cloudpickle.dumps(error))
-        assert sweep.watch.loss_of("trial-0000", {}) == told
+        assert sweep.watch.loss_of("trial-0000", {}) == ("KeyError: 'colour'", preempted)
     result = {"lost": "worker 1: gone", "preempted": True}
     assert sweep.watch.loss_of("trial-0000", result) == ("worker 1: gone", True)
 

@@ -78,9 +78,9 @@ def _pod_size(group: dict[str, Any]) -> dict[str, float]:
     own, params = group.get("resources") or {}, group.get("rayStartParams") or {}
     container = group["template"]["spec"]["containers"][0].get("resources") or {}
     asked = {**(container.get("requests") or {}), **(container.get("limits") or {})}
-    cards = [name for name in asked if name.endswith("gpu")]
+    cards = max((_quantity(n) for name, n in asked.items() if name.endswith("gpu")), default=0)
     cpus = own.get("CPU", params.get("num-cpus", asked.get("cpu")))
-    gpus = own.get("GPU", params.get("num-gpus", asked[cards[0]] if cards else 0))
+    gpus = own.get("GPU", params.get("num-gpus", cards))
     if cpus is None:
         raise ValueError("a group has no number of CPUs: set num-cpus or the container's limit")
     return {"CPU": _quantity(cpus), "GPU": _quantity(gpus)}

@@ -52,7 +52,7 @@ def _start(deadline: float, options: Mapping[str, Any]) -> str | None:
             ray.init(**options)
             _await_agents(agents, deadline)
     except Exception as error:
-        died = lost_process()
+        died = lost_process(_processes)
         _end()
         if died is None:
             raise _not_started(error) from error
@@ -79,14 +79,14 @@ def _await_agents(files: list[Path], deadline: float) -> None:
     while not all(file.exists() for file in files):
         if time.monotonic() > deadline:
             raise TimeoutError("the agents timed out during startup")
-        if died := lost_process():
+        if died := lost_process(_processes):
             raise ChildProcessError(died)
         time.sleep(0.1)
 
 
-def lost_process() -> str | None:
-    """Returns the name and the end of this process's local Ray's first ended process, or None."""
-    for name, process in _processes.items():
+def lost_process(processes: Mapping[str, Popen[bytes]]) -> str | None:
+    """Returns the name and the end of the first ended process, None if all run."""
+    for name, process in processes.items():
         if (code := process.poll()) is not None:
             how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
             return f"the {name} of Ray on this machine {how}"
@@ -109,12 +109,14 @@ def ending_with_ray(tell: Callable[[str], None]) -> Iterator[None]:
     Ray. Does nothing for a Ray started by another process.
     """
     left = threading.Event()
+    # Not of an earlier local Ray, after which this process uses a cluster.
+    watched = {name: process for name, process in _processes.items() if process.poll() is None}
 
     def look() -> None:
         while not left.wait(LOOK_SECONDS):
-            if died := lost_process():
+            if died := lost_process(watched):
                 tell(f"{died}, and no trial can continue")
-                for process in _processes.values():
+                for process in watched.values():
                     process.kill()  # otherwise trials would train without a driver
                 os._exit(1)
 

@@ -97,8 +97,7 @@ class Line:
         context = ray.get_runtime_context()
         self._me = trial, context.get_actor_id(), context.current_actor
         self._actor: Any = ray.get_actor(register, NAMESPACE)
-        self._silent_since: float = time.monotonic()
-        self._next_look = self._silent_since
+        self._silent_since = self._next_look = time.monotonic()
         self._ask()
 
     def _ask(self) -> None:

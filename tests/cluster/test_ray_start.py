@@ -161,12 +161,14 @@ import subprocess, sys, time
 from mtcon_ray.cluster import ray_start
 
 dies = subprocess.Popen(["sh", "-c", sys.argv[1]])
+if sys.argv[1] == "exit 0":
+    dies.wait()
 stays = subprocess.Popen(["sleep", "600"])
 ray_start.LOOK_SECONDS = 0.01
 ray_start._processes |= {"raylet": dies, "GCS": stays}
 print(stays.pid, flush=True)
 with ray_start.ending_with_ray(lambda reason: print(reason, flush=True)):
-    time.sleep(600 if sys.argv[2] == "waits" else 0)
+    time.sleep({"waits": 600, "looks": 0.5, "ends": 0}[sys.argv[2]])
 dies.wait()
 time.sleep(0.1)
 stays.kill()
@@ -175,7 +177,8 @@ print("the body has ended")
 
 
 @pytest.mark.parametrize(
-    ("command", "how"), [("kill -9 $$", "was ended by signal 9"), ("exit 3", "ended with code 3")]
+    ("command", "how"),
+    [("sleep 2; kill -9 $$", "was ended by signal 9"), ("sleep 2; exit 3", "ended with code 3")],
 )
 def test_a_process_whose_ray_dies_tells_it_and_ends(command: str, how: str) -> None:
     """A call of Ray may never return."""
@@ -190,9 +193,11 @@ def test_a_process_whose_ray_dies_tells_it_and_ends(command: str, how: str) -> N
     assert not state.exists() or ") Z " in state.read_text(), "trials would train without a driver"
 
 
-def test_a_ray_that_ends_after_the_sweep_ends_nothing() -> None:
+@pytest.mark.parametrize(("command", "body"), [("sleep 2; exit 1", "ends"), ("exit 0", "looks")])
+def test_a_ray_that_ends_before_or_after_the_sweep_ends_nothing(command: str, body: str) -> None:
+    """As a local Ray of an earlier sweep in this process, which is on a cluster now."""
     done = subprocess.run(
-        [sys.executable, "-c", LOST, "sleep 1; exit 1", "ends"],
+        [sys.executable, "-c", LOST, command, body],
         capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True,
     )  # fmt: skip
     assert done.stdout.splitlines()[1:] == ["the body has ended"]

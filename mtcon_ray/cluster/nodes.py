@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mtcon_ray.base.root_files import remove, touch
@@ -63,8 +63,8 @@ def _answer(call: "ray.ObjectRef[tuple[bool, dict[str, str]]]") -> tuple[bool, d
     """Returns whether a node sees the file, and its versions that differ from the versions here."""
     try:
         sees, there = ray.get(call)
-    except (RayError, ImportError) as error:  # another version of this package, or none
-        *_, last = str(error).strip().splitlines()
-        return True, {"mtcon-ray": f"that does not work: {last}"}
-    here = versions()
-    return sees, {name: v for name, v in there.items() if v != here.get(name)}
+    except (RayTaskError, ImportError) as error:  # another version of this package, or none
+        return True, {"mtcon-ray": f"that does not work: {str(error).strip().splitlines()[-1]}"}
+    except RayError:  # the node was lost meanwhile
+        return True, {}
+    return sees, dict(sorted(there.items() - versions().items()))

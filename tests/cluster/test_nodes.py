@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ray.exceptions import RayTaskError
+from ray.exceptions import RayTaskError, TaskUnschedulableError
 
 from mtcon_ray.cluster import nodes
 from mtcon_ray.cluster.job_package import versions
@@ -66,6 +66,8 @@ def test_a_node_without_this_package_or_without_the_root_is_named(
     cluster["10.0.0.2"] = RayTaskError("look", f"Traceback\nModuleNotFoundError: {lost}", lost)
     with pytest.raises(ResourceError, match=r"10\.0\.0\.2 has mtcon-ray that .*: No module named"):
         check_nodes(tmp_path)
+    cluster["10.0.0.2"] = TaskUnschedulableError("the node doesn't exist any more")
+    assert check_nodes(tmp_path) == [], "the node was lost during the check"
     cluster["10.0.0.2"] = False, versions()
     with pytest.raises(ResourceError, match=r"all nodes share, got .* seen by 10\.0\.0\.2; name"):
         check_nodes(tmp_path)

@@ -140,7 +140,6 @@ def within(kind: str, field: str) -> str:
         (within("RayService", "rayClusterConfig"), KINDS),
         (HEAD, KINDS[:1]),
         (f"{HEAD}  workerGroupSpecs:\n", KINDS[:1]),
-        (HEAD.replace('rayStartParams: {num-cpus: "0"}', ""), (NodeKind("headgroup", 2, 0, 1),)),
         (
             RAY_CLUSTER.replace("minReplicas: 0\n      maxReplicas: 3", "replicas: 1"),
             (KINDS[0], NodeKind("gpu", 8, 2, 2**31 - 1)),

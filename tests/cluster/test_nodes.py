@@ -72,8 +72,5 @@ def test_a_node_without_this_package_or_without_the_root_is_named(
     with pytest.raises(ResourceError, match=r"all nodes share, got .* seen by 10\.0\.0\.2; name"):
         check_nodes(tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_node_says_what_it_has(tmp_path: Path) -> None:
     assert look(str(tmp_path)) == (True, versions())
     assert look(str(tmp_path / "none"))[0] is False

@@ -126,7 +126,8 @@ def test_a_stop_is_heard_and_a_hung_process_is_killed_also_after_a_restart(
     assert not any(ray.get([p.asked.remote() for p in processes]))
 
     ray.kill(ray.get_actor(found.name, NAMESPACE), no_restart=False)
-    wait_until(lambda: answers(found), "the register to restart")
+    actor: Any = ray.get_actor(found.name, NAMESPACE)
+    wait_until(lambda: not ray.get(actor.processes.remote("x")), "it", not_yet=RayActorError)
     time.sleep(1)
     assert not any(ray.get([p.asked.remote() for p in processes])), "no stop was asked"
     ray.get(second.begin.remote(found.name, "trial-0000"))
@@ -136,21 +137,9 @@ def test_a_stop_is_heard_and_a_hung_process_is_killed_also_after_a_restart(
     wait_until(lambda: has_died(first), "the killed process")
     assert not has_died(second), "it was reused for another trial"
     found.stop()
-
-    def hears() -> bool:
-        return bool(ray.get(second.asked.remote()))
-
-    wait_until(hears, "the stop")
+    wait_until(lambda: ray.get(second.asked.remote()), "the stop")
     found.end()
     wait_until(lambda: has_died(second), "the other process")
-
-
-def answers(found: Register) -> bool:
-    try:
-        ray.get(ray.get_actor(found.name, NAMESPACE).processes.remote("nobody"), timeout=5)
-    except RayActorError:
-        return False
-    return True
 
 
 def has_died(process: Any) -> bool:

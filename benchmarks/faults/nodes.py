@@ -15,7 +15,7 @@ from ray.cluster_utils import Cluster
 from benchmarks.faults.case import Case
 from benchmarks.faults.jobs import SEARCH, SWEEP
 from benchmarks.faults.kills import TRIAL_TITLE
-from benchmarks.faults.processes import children_of, cpu_seconds, kill, titled
+from benchmarks.faults.processes import Command, children_of, cpu_seconds, kill, titled
 from benchmarks.faults.rounds import Outcome, Round
 from mtcon_ray.base.paths import event_file
 from mtcon_ray.sweep.register import SILENT_SECONDS
@@ -36,56 +36,35 @@ LOOK_SECONDS, IDLE_SECONDS = 15.0, 0.5
 def node(folder: Path, round_: Round, outcome: Outcome) -> None:
     """Cuts off a node and expects its trial to continue on the other node."""
     case = Case(folder, round_, outcome, SWEEP)
-    try:
-        case.prepare()
-        number = case.choose(WAYS)
-        with cluster_of(1, 1) as cluster:
-            case.variables["RAY_ADDRESS"] = cluster.address
-            raylet = raylet_of(*cluster.worker_nodes)
-            command = case.start()
-
-            def trials() -> list[int]:
-                return titled(children_of(raylet), TRIAL_TITLE)
-
-            is_reached = case.reach(command, case.early_moment())
-            if is_reached and command.until(trials, "trial on the node"):
-                members = [raylet, *children_of(raylet)]
-                for pid in members:
-                    kill(pid, number)
-                outcome.happened.append(f"{number.name} to {len(members)} processes of the node")
-                case.recover(command, since=time.monotonic())
-                for pid in members:
-                    kill(pid, signal.SIGCONT)
-            case.finish(command)
-    finally:
-        case.close()
+    number = case.choose(WAYS)
+    with _trial_on_node(case) as (command, there, is_reached):
+        if is_reached:
+            members = members_of(there)
+            for pid in members:
+                kill(pid, number)
+            outcome.happened.append(f"{number.name} to {len(members)} processes of the node")
+            case.recover(command, since=time.monotonic())
+            for pid in members:
+                kill(pid, signal.SIGCONT)
+        case.finish(command)
 
 
 def preempted(folder: Path, round_: Round, outcome: Outcome) -> None:
     """Announces the end of a node and ends it. The loss of its trial is not counted."""
     case = Case(folder, round_, outcome, SWEEP)
     case.changes["search"] = {**SEARCH, "max_failures": 0}
-    try:
-        case.prepare()
-        with cluster_of(1, 1) as cluster:
-            case.variables["RAY_ADDRESS"] = cluster.address
-            (node,) = cluster.worker_nodes
-            raylet = raylet_of(node)
-            command = case.start()
-            if case.reach(command, case.early_moment()) and command.until(
-                lambda: titled(children_of(raylet), TRIAL_TITLE), "trial on the node"
-            ):
-                drain = [*DRAIN, "--address", cluster.address, "--node-id", node.node_id]
-                subprocess.run(drain, check=True, capture_output=True)
-                time.sleep(NOTICE_SECONDS)
-                for pid in [raylet, *children_of(raylet)]:
-                    kill(pid)
-                case.recover(command, since=time.monotonic())
-                told = event_file(case.run).read_text(encoding="utf-8")
-                case.expect('"counts": false' in told, "the loss is not that of a preempted node")
-            case.finish(command)
-    finally:
-        case.close()
+    with _trial_on_node(case) as (command, there, is_reached):
+        if is_reached:
+            address = case.variables["RAY_ADDRESS"]
+            drain = [*DRAIN, "--address", address, "--node-id", there.node_id]
+            subprocess.run(drain, check=True, capture_output=True)
+            time.sleep(NOTICE_SECONDS)
+            for pid in members_of(there):
+                kill(pid)
+            case.recover(command, since=time.monotonic())
+            told = event_file(case.run).read_text(encoding="utf-8")
+            case.expect('"counts": false' in told, "the loss is not that of a preempted node")
+        case.finish(command)
 
 
 def cut_off(folder: Path, round_: Round, outcome: Outcome) -> None:
@@ -94,36 +73,57 @@ def cut_off(folder: Path, round_: Round, outcome: Outcome) -> None:
     The process must end its training within a minute and change nothing.
     """
     case = Case(folder, round_, outcome, SWEEP)
+    with _trial_on_node(case) as (command, there, is_reached):
+        if is_reached:
+            old, members = trials_on(there), members_of(there)
+            for pid in members:
+                kill(pid, signal.SIGSTOP)
+            command.kill()
+            command.process.wait()
+            command = case.resume()
+            case.recover(command)
+            begin = time.monotonic()
+            for pid in old:  # without its raylet, which would end it
+                kill(pid, signal.SIGCONT)
+            is_quiet = _wait_until_idle(old, SILENT_SECONDS + LOOK_SECONDS)
+            took = round(time.monotonic() - begin, 1)
+            outcome.measured["seconds to end"] = took
+            case.expect(is_quiet, f"the old process still trains after {took} s")
+            for pid in members:
+                kill(pid, signal.SIGCONT)
+        case.finish(command)
+
+
+@contextmanager
+def _trial_on_node(case: Case) -> Iterator[tuple[Command, Any, bool]]:
+    """Starts the sweep of a case on two nodes. Ends all its processes afterwards.
+
+    Yields the command, the second node, and True once a trial runs there at a drawn moment, or
+    False if the command ended before.
+    """
     try:
         case.prepare()
         with cluster_of(1, 1) as cluster:
             case.variables["RAY_ADDRESS"] = cluster.address
-            raylet = raylet_of(*cluster.worker_nodes)
+            (there,) = cluster.worker_nodes
             command = case.start()
-
-            def trials() -> list[int]:
-                return titled(children_of(raylet), TRIAL_TITLE)
-
-            if case.reach(command, case.early_moment()) and command.until(trials, "trial there"):
-                old, members = trials(), [raylet, *children_of(raylet)]
-                for pid in members:
-                    kill(pid, signal.SIGSTOP)
-                command.kill()
-                command.process.wait()
-                command = case.resume()
-                case.recover(command)
-                begin = time.monotonic()
-                for pid in old:  # without its raylet, which would end it
-                    kill(pid, signal.SIGCONT)
-                is_quiet = _wait_until_idle(old, SILENT_SECONDS + LOOK_SECONDS)
-                took = round(time.monotonic() - begin, 1)
-                outcome.measured["seconds to end"] = took
-                case.expect(is_quiet, f"the old process still trains after {took} s")
-                for pid in members:
-                    kill(pid, signal.SIGCONT)
-            case.finish(command)
+            is_reached = case.reach(command, case.early_moment()) and command.until(
+                lambda: trials_on(there), "trial on the node"
+            )
+            yield command, there, is_reached
     finally:
         case.close()
+
+
+def members_of(node: Any) -> list[int]:
+    """Returns the raylet of a node and the processes that the raylet has started."""
+    raylet = raylet_of(node)
+    return [raylet, *children_of(raylet)]
+
+
+def trials_on(node: Any) -> list[int]:
+    """Returns the processes of trials on a node."""
+    return titled(members_of(node), TRIAL_TITLE)
 
 
 def _wait_until_idle(pids: list[int], seconds: float) -> bool:

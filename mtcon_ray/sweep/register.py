@@ -1,7 +1,7 @@
 """The register of a driver's running processes: an actor by which the driver stops and ends them.
 
 Each process of a trial keeps one call to the register open, and looks for its answer between steps.
-So it hears of a stop without a shared folder, and of the loss of its driver within a minute.
+The process hears of a stop without a shared folder, and ends within a minute after its driver.
 """
 
 import asyncio

@@ -17,7 +17,7 @@ from mtcon_ray.base.paths import attempt_folder, ray_log
 from mtcon_ray.base.status import Status
 from mtcon_ray.cluster.ray_private import retry_memory_kills
 from mtcon_ray.display.presentation import one_line
-from mtcon_ray.errors import storage_error
+from mtcon_ray.errors import PreemptedError, storage_error
 from mtcon_ray.spec.resources import ResourcesSpec
 from mtcon_ray.sweep.distributed_trial import (
     PlacementGroupCleanup,
@@ -142,7 +142,9 @@ class TuneSearcher(Searcher):
         if error or (result and "lost" in result):
             reason, preempted = self._watch.loss_of(name, result or {})
             text = f"{reason} (log: {ray_log(self._driver.folder)})"
-            self._driver.lost(name, text, counts=not preempted)
+            # Told to a driver that lives, the loss of the driver was only a late answer.
+            is_false = PreemptedError.__name__ in reason
+            self._driver.lost(name, text, counts=not (preempted or is_false))
             return
         found = result or {}
         outcome = Status(found.get("outcome", Status.RUNNING))

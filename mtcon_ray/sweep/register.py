@@ -9,6 +9,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import ray
@@ -33,14 +34,14 @@ class RegisterActor:
         self._stop = asyncio.Event()
         self._processes: dict[str, tuple[str, Any]] = {}  # with their trials, by identity
 
-    async def wait(self, trial: str, identity: str, process: Any) -> bool:
+    async def wait(self, trial: str, identity: str, process: Any, seconds: float) -> bool:
         """Registers the process of a trial. Returns True once it must checkpoint and end.
 
-        A process may be reused for another trial.
+        Returns False after this many seconds. A process may be reused for another trial.
         """
         self._processes[identity] = trial, process
         try:
-            await asyncio.wait_for(self._stop.wait(), ANSWER_SECONDS)
+            await asyncio.wait_for(self._stop.wait(), seconds)
         except TimeoutError:
             return False
         return True
@@ -78,11 +79,9 @@ class Register:
 
         A process that hangs cannot answer a request to end.
         """
-        try:
+        with suppress(RayActorError, GetTimeoutError):  # the actor restarts
             for process in ray.get(self._actor.processes.remote(trial), timeout=ANSWER_SECONDS):
                 ray.kill(process)
-        except (RayActorError, GetTimeoutError):
-            return  # the actor restarts: the caller's next look ends them
 
 
 class Line:
@@ -97,11 +96,12 @@ class Line:
         context = ray.get_runtime_context()
         self._me = trial, context.get_actor_id(), context.current_actor
         self._actor: Any = ray.get_actor(register, NAMESPACE)
-        self._silent_since = self._next_look = time.monotonic()
-        self._ask()
+        # Silence counts from the first answer: on a busy machine the actor starts after the trial.
+        self._silent_since, self._next_look = math.inf, time.monotonic()
+        self._ask(seconds=0.0)
 
-    def _ask(self) -> None:
-        self._open: Any = self._actor.wait.remote(*self._me)
+    def _ask(self, seconds: float) -> None:
+        self._open: Any = self._actor.wait.remote(*self._me, seconds)
 
     def __call__(self) -> bool:
         now = time.monotonic()
@@ -116,7 +116,7 @@ class Line:
             except RayActorError as error:  # the actor restarts, or has ended with its driver
                 if isinstance(error, ActorDiedError):
                     self._silent_since = -math.inf
-            self._ask()
+            self._ask(ANSWER_SECONDS)
         if now - self._silent_since > SILENT_SECONDS:
             raise PreemptedError(
                 f"{self._trial} ends in this process, because the driver of its sweep is gone"

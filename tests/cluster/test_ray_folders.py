@@ -111,6 +111,7 @@ def test_the_empty_folder_is_where_nobody_else_can_make_it(
     monkeypatch.setenv("HOME", str(base / "home"))
     with away():
         assert Path.cwd() == base / "home/.cache/mtcon-ray/empty"
+        assert Path.cwd().stat().st_mode & 0o777 == 0o700
     (base / "file").touch()
     monkeypatch.setenv("HOME", str(base / "file"))
     with away():

@@ -161,16 +161,14 @@ import subprocess, sys, time
 from mtcon_ray.cluster import ray_start
 
 dies = subprocess.Popen(["sh", "-c", sys.argv[1]])
-if sys.argv[1] == "exit 0":
-    dies.wait()
+sys.argv[1] == "exit 0" and dies.wait()
 stays = subprocess.Popen(["sleep", "600"])
 ray_start.LOOK_SECONDS = 0.01
 ray_start._processes |= {"raylet": dies, "GCS": stays}
 print(stays.pid, flush=True)
 with ray_start.ending_with_ray(lambda reason: print(reason, flush=True)):
     time.sleep({"waits": 600, "looks": 0.5, "ends": 0}[sys.argv[2]])
-dies.wait()
-time.sleep(0.1)
+dies.wait(), time.sleep(0.1)
 stays.kill()
 print("the body has ended")
 """

@@ -1,7 +1,7 @@
 """A root and a small spec for sweeps."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,15 @@ from mtcon_ray.plan.local import this_machine
 from tests.sweep.mirrored_sweep import FolderStore
 from tests.sweep.small_sweeps import TINY
 from tests.sweep.written_sweep import write_sweep
+
+
+@pytest.fixture(scope="module")
+def held_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Holds a local Ray for all tests of a module: its start takes ten seconds."""
+    from mtcon_ray.cluster.connection import connected, sweep_environment
+
+    with connected(tmp_path_factory.mktemp("ray") / "ray.log", sweep_environment(1)):
+        yield
 
 
 @pytest.fixture

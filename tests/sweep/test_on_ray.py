@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from ray import cloudpickle
@@ -18,6 +19,7 @@ from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import sweep_folder
 from mtcon_ray.base.status import Status
 from mtcon_ray.cluster.connection import sweep_environment
+from mtcon_ray.errors import PreemptedError
 from mtcon_ray.spec.resources import ResourcesSpec
 from mtcon_ray.spec.run_spec import with_values
 from mtcon_ray.sweep import on_ray
@@ -56,17 +58,14 @@ class Sweep(Callbacks):
         self.driver: Driver = simulation.driver(self, limits=limits)
         self.driver.begin()
         self.ended: list[str | None] = []
-        self.num_stops = 0
-        register = cast(Any, SimpleNamespace(end=self.ended.append, stop=self.count_stop))
+        self.stop = Mock()
+        register = cast(Any, SimpleNamespace(end=self.ended.append, stop=self.stop))
         self.watch = Watch(self.driver, register, waits, clock=lambda: self.now)
         self.searcher = TuneSearcher(self.driver, self.watch)
         self.scheduler = TuneScheduler(self.driver)
 
     def on_note(self, text: str) -> None:
         self.notes.append(text)
-
-    def count_stop(self) -> None:
-        self.num_stops += 1
 
     def trial(self, name: str, status: str = Trial.RUNNING) -> Trial:
         trial = Trial("none", stub=True, config={"trial": name})
@@ -79,10 +78,6 @@ class Sweep(Callbacks):
             self.now += seconds / 10
             self.watch.on_step_begin(iteration=1, trials=list(trials))
             self.watch.on_step_end(iteration=1, trials=list(trials))
-
-    def again(self) -> SweepRecord:
-        """Returns the record as the next driver reads it."""
-        return SweepRecord(self.driver.folder, self.driver.spec)
 
     @property
     def statuses(self) -> list[tuple[Status, str | None]]:
@@ -169,10 +164,10 @@ def test_all_processes_are_told_of_a_stop_again_and_again(tmp_path: Path) -> Non
     """The register may restart, and is empty then."""
     sweep = Sweep(tmp_path)
     sweep.wait(10 * LOOK_SECONDS)
-    assert sweep.num_stops == 0
+    sweep.stop.assert_not_called()
     sweep.driver.halt("SIGTERM")
     sweep.wait(10 * LOOK_SECONDS)
-    assert sweep.num_stops > 1
+    assert sweep.stop.call_count > 1
 
 
 def test_the_loss_of_a_process_is_told_by_its_last_error(
@@ -195,14 +190,18 @@ def test_the_loss_of_a_process_is_told_by_its_last_error(
     assert sweep.watch.loss_of("trial-0000", result) == ("worker 1: gone", True)
 
 
-def test_a_preempted_trial_is_given_out_without_limit(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("reason", "preempted"), [("gone", True), (f"{PreemptedError}", False)])
+def test_a_preempted_trial_is_given_out_without_limit(
+    reason: str, preempted: bool, tmp_path: Path
+) -> None:
+    """Also a trial that missed its driver, though the driver lives."""
     sweep = Sweep(tmp_path, max_failures=0)
     for tune_id in "abc":
         assert sweep.searcher.suggest(tune_id)["trial"] == "trial-0000"
-        lost = {"lost": "gone", "preempted": True, "done": True}
+        lost = {"lost": reason, "preempted": preempted, "done": True}
         sweep.searcher.on_trial_complete(tune_id, lost)
     assert sweep.statuses == [(Status.RUNNING, None)]
-    resumed = sweep.again()
+    resumed = SweepRecord(sweep.driver.folder, sweep.driver.spec)
     assert [trial.num_lost for trial in resumed.trials.values()] == [0]
     assert '"counts": false' in resumed.log.path.read_text()
     name = "RAY_TRAIN_COUNT_PREEMPTION_AS_FAILURE"
@@ -241,11 +240,9 @@ def test_tune_is_entered_again_after_an_unknown_error(
 
 
 def test_a_full_disk_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def enter(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path))
-
-    monkeypatch.setattr(on_ray, "Register", lambda: SimpleNamespace(name="r"))
-    monkeypatch.setattr(on_ray, "_enter_tune", enter)
+    full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path))
+    monkeypatch.setattr(on_ray, "Register", Mock())
+    monkeypatch.setattr(on_ray, "_enter_tune", Mock(side_effect=full))
     with pytest.raises(OSError, match="No space"):
         train_on_ray(Sweep(tmp_path).driver, lambda name: {}, 2)
 

@@ -3,7 +3,7 @@
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from ray.tune.experiment import Trial
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import checkpoint_folder, kept_model, mlflow_artifacts
 from mtcon_ray.base.status import Status
-from mtcon_ray.cluster.connection import connected, sweep_environment
 from mtcon_ray.cluster.ray_private import MEMORY_HINT, retry_memory_kills
 from mtcon_ray.records.results import SweepResults
 from mtcon_ray.spec.run_spec import load_spec
@@ -28,12 +27,6 @@ from mtcon_ray.training.checkpoint import load
 from tests.sweep.small_sweeps import TINY, epochs_of, logged
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow, pytest.mark.usefixtures("held_ray")]
-
-
-@pytest.fixture(scope="module")
-def held_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with connected(tmp_path_factory.mktemp("ray") / "ray.log", sweep_environment(1)):
-        yield
 
 
 def sweep(path: Path, root: Path, **options: Any) -> SweepResults:

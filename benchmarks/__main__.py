@@ -1,7 +1,8 @@
 """`python -m benchmarks [STAGE ...]` runs stages and prints their tables.
 
 Without names it runs all except the whole-process stages. `python -m benchmarks gpu [ROW ...]`
-checks and times a GPU. `python -m benchmarks fuzz [KIND ...]` damages files and reads them.
+checks and times a GPU, its row `ranks` checks all GPUs of the machine.
+`python -m benchmarks fuzz [KIND ...]` damages files and reads them.
 `python -m benchmarks faults [KIND ...]` breaks runs and resumes them.
 """
 
@@ -43,9 +44,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     named = ", ".join((*STAGES, *ONLY_WHEN_NAMED, GPU, *PROGRAMS))
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=named)
-    names = parser.parse_args().stages or list(STAGES)
+    parser.add_argument("--cpu", action="store_true", help="`gpu ranks`: two ranks on the CPU")
+    options = parser.parse_args()
+    names = options.stages or list(STAGES)
+    if options.cpu and names != [GPU, "ranks"]:
+        parser.error("--cpu is an option of `gpu ranks` alone")
     if names[0] == GPU:
-        _measure_gpu(parser, names[1:])
+        _measure_gpu(parser, names[1:], on_cpu=options.cpu)
         return
     for name in names:
         if name not in (*STAGES, *ONLY_WHEN_NAMED):
@@ -56,7 +61,7 @@ def main() -> None:
         print(f"\n{import_module(f'benchmarks.{name}').measure()}", flush=True)
 
 
-def _measure_gpu(parser: argparse.ArgumentParser, rows: list[str]) -> None:
+def _measure_gpu(parser: argparse.ArgumentParser, rows: list[str], *, on_cpu: bool) -> None:
     """Prints the rows of the GPU and exits with 1 if a row failed."""
     from benchmarks.gpu.rows import ROWS, main
 
@@ -64,7 +69,7 @@ def _measure_gpu(parser: argparse.ArgumentParser, rows: list[str]) -> None:
         if row not in ROWS:
             parser.error(f"ROW must be one of {', '.join(ROWS)}, got {row}")
     print(f"{describe_machine()}\n", flush=True)
-    if not main(rows):
+    if not main(rows, on_cpu=on_cpu):
         parser.exit(1)
 
 

@@ -19,6 +19,7 @@ from mtcon_ray.errors import MtconError
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.records.lookup import find_network
 from mtcon_ray.records.results import SweepResults, load_sweep
+from mtcon_ray.records.stored import fetch_trials, find_sweep
 from mtcon_ray.spec.run_spec import RunSpec, apply_override, parse_spec
 from mtcon_ray.spec.run_spec import load_spec as load_file
 
@@ -73,7 +74,7 @@ def make_plan(spec: RunSpec, *, root: str | Path | None = None) -> PrintedPlan:
     from mtcon_ray.sweep.prior import plan_sweep
 
     with restored_environment():
-        plan = plan_sweep(spec, _root(spec, root), view_of(None))
+        plan = plan_sweep(spec, root_of(root, spec.storage), view_of(None))
     return PrintedPlan(**plan.model_dump(), text="\n".join(plan_lines(spec, plan)))
 
 
@@ -88,12 +89,12 @@ def run_training(
     from mtcon_ray.sweep.run import train_once
 
     with restored_environment(), Console(Terminal.of()) as console:
-        results = train_once(
-            spec, root=_root(spec, root), name=name, resume=resume, callbacks=console
-        )
+        place = root_of(root, spec.storage)
+        results = train_once(spec, root=place, name=name, resume=resume, callbacks=console)
     (trial,) = results.trials
     if results.winner is None:
         raise MtconError(f"{results.name} has failed: {trial.reason or 'its value is not finite'}")
+    fetch_trials(results.folder, [paths.MODEL_FILE], trial.name)
     model = paths.kept_model(results.folder_of(trial))
     return TrainingResult(results.name, trial.last_metrics, model)
 
@@ -119,7 +120,7 @@ def run_sweep(
     with restored_environment(), Console(Terminal.of()) as console:
         return run_sweep(
             spec,
-            root=_root(spec, root),
+            root=root_of(root, spec.storage),
             name=name,
             resume=resume or retry_failed,
             retry_failed=retry_failed,
@@ -133,7 +134,7 @@ def load_results(name: str, *, root: str | Path | None = None) -> SweepResults:
 
     Raises SweepError if no sweep has this name.
     """
-    return load_sweep(paths.find_folder(root_of(str(root) if root else None), name))
+    return load_sweep(find_sweep(root_of(root), name))
 
 
 def load_encoder(name: str | Path, *, root: str | Path | None = None) -> "TrainedEncoder":
@@ -144,8 +145,4 @@ def load_encoder(name: str | Path, *, root: str | Path | None = None) -> "Traine
     """
     from mtcon_ray.export.encoder import TrainedEncoder
 
-    return TrainedEncoder(find_network(str(name), root_of(str(root) if root else None))[0])
-
-
-def _root(spec: RunSpec, root: str | Path | None) -> Path:
-    return root_of(str(root) if root else None, spec.storage.root)
+    return TrainedEncoder(find_network(str(name), root_of(root))[0])

@@ -5,7 +5,7 @@ package call the same checks for each method. All trainings take seconds, on syn
 16 x 16 pixels.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise, product
@@ -23,16 +23,10 @@ from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.errors import SpecError
 from mtcon_ray.export.trained_network import load_network
 from mtcon_ray.methods import METHODS
+from mtcon_ray.spec.problem import MISSING, UNKNOWN_BIT
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec
 from mtcon_ray.training.distributed import ALONE
-from mtcon_ray.training.step import (
-    backward,
-    chunk_seeds,
-    compute_gradients,
-    encode,
-    gather,
-    update,
-)
+from mtcon_ray.training.step import backward, chunk_seeds, compute_gradients, encode, gather, update
 from mtcon_ray.training.testing_graph import check_step_graph
 from mtcon_ray.training.trainer import Trainer
 
@@ -181,13 +175,8 @@ def check_order(run: Trainer) -> None:
     """Checks the equality of losses for another order of a batch's items."""
     z_by_head, batch = rows_of(run)
     order = torch.randperm(batch.num_items, generator=torch.Generator().manual_seed(0))
-    moved = Batch(
-        {t: y[order] for t, y in batch.labels.items()},
-        batch.num_items,
-        {t: y[order] for t, y in batch.label_sets.items()},
-        {t: y[order] for t, y in batch.numbers.items()},
-        None if batch.condition is None else batch.condition[order],
-    )
+    condition = None if batch.condition is None else batch.condition[order]
+    moved = replace(_changed(batch, lambda _, y: y[order]), condition=condition)
     losses = run.learner.method(z_by_head, batch).losses
     again = run.learner.method({h: z[order] for h, z in z_by_head.items()}, moved).losses
     for head, loss in losses.items():
@@ -266,10 +255,7 @@ def check_resume(spec: RunSpec, store: Path, folder: Path) -> None:
     assert second.step == 7
     cut = [progress.metrics for progress in second]
     assert _timeless(cut[-1]) == _timeless(uncut[-1])
-    for one, other in (
-        (run.network, second.network),
-        (run.learner.method, second.learner.method),
-    ):
+    for one, other in ((run.network, second.network), (run.learner.method, second.learner.method)):
         pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
         assert all(torch.equal(a, b) for a, b in pairs)
     found, network = load_network(folder / "cut" / "model.pt")
@@ -279,14 +265,20 @@ def check_resume(spec: RunSpec, store: Path, folder: Path) -> None:
 
 def _without(batch: Batch, task: str) -> Batch:
     """Returns the batch with all labels of a task unknown."""
-    return replace(
-        batch,
-        labels={t: torch.full_like(y, -1) if t == task else y for t, y in batch.labels.items()},
-        label_sets={
-            t: torch.full_like(y, 255) if t == task else y for t, y in batch.label_sets.items()
-        },
-        numbers={t: y * torch.nan if t == task else y for t, y in batch.numbers.items()},
-    )
+    missing = {torch.int64: MISSING, torch.uint8: UNKNOWN_BIT}
+
+    def unknown(name: str, y: Tensor) -> Tensor:
+        return torch.full_like(y, missing.get(y.dtype, torch.nan)) if name == task else y
+
+    return _changed(batch, unknown)
+
+
+def _changed(batch: Batch, change: Callable[[str, Tensor], Tensor]) -> Batch:
+    """Returns the batch with a change of each task's labels, given the task and its labels."""
+    columns: dict[str, Any] = {}
+    for kind in ("labels", "label_sets", "numbers"):
+        columns[kind] = {task: change(task, y) for task, y in getattr(batch, kind).items()}
+    return replace(batch, **columns)
 
 
 def _parameters(run: Trainer) -> list[tuple[str, nn.Parameter]]:

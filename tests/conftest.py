@@ -31,7 +31,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What Ray leaves behind at its end, which later versions do not.
 LEFT_BY_RAY = {
-    "2.55": ("ignore:.*/dev/null:ResourceWarning", "ignore:subprocess .* is still:ResourceWarning"),
+    "2.55": ("ignore:.*/dev/null:ResourceWarning", "ignore:subprocess .* is still:ResourceWarning")
 }
 
 TESTS = Path(__file__).parent

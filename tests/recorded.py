@@ -1,8 +1,10 @@
 """Plans and specs as a sweep's folder records them, for tests without a sweep."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mtcon_ray.base.status import Status
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.records.results import SweepResults, TrialResult
 from mtcon_ray.spec.evaluate import EVALUATION
@@ -29,11 +31,16 @@ def recorded(spec: RunSpec) -> RunSpec:
 
 
 def results_of(
-    spec: RunSpec,
-    *trials: TrialResult,
-    name: str = "x",
-    folder: Path = Path("x"),
+    spec: RunSpec, *trials: TrialResult, name: str = "x", folder: Path = Path("x"),
     plan: Plan | None = None,
-) -> SweepResults:
+) -> SweepResults:  # fmt: skip
     """Returns the results of a sweep with these trials."""
     return SweepResults(name, folder, recorded(spec), plan, trials)
+
+
+def trial_of(number: int, epochs: int, values: dict[str, float], **fields: Any) -> TrialResult:
+    """Returns a finished trial with these values in its last epoch, with other fields changed."""
+    trial = TrialResult(
+        f"trial-{number:04d}", number, {}, Status.FINISHED, None, epochs, 0, ((epochs, values),)
+    )
+    return replace(trial, **fields)

@@ -1,10 +1,7 @@
 """The Python interface, as a script or notebook uses it."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +17,13 @@ from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.errors import SpecError, SweepError
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.export.trained_network import load_network
-from tests.waiting import PATIENCE_SECONDS
+from tests import specs
+from tests.processes import REPOSITORY, run_python
 
 SPEC: dict[str, Any] = {
+    **specs.TINY,
     "name": "api",
-    "data": {"kind": "synthetic", "num_items": 120},
-    "views": {"size": 16},
-    "model": {"encoder": {"name": "small", "width": 4}},
-    "train": {"epochs": 2, "batch_size": 16},
-    "evaluate": {"bootstrap": 20},
     "search": {"space": {"method.temperature": {"grid": [0.1, 0.5]}}, "sampler": "grid"},
-    "tracking": {"offline": True},
 }
 LOADED = """
 import json, sys
@@ -66,10 +59,7 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 def test_importing_loads_nothing_heavy_and_offers_all_names() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED], capture_output=True, text=True, check=True
-    )
-    assert json.loads(done.stdout) == mt.__all__
+    assert json.loads(run_python("-c", LOADED).stdout) == mt.__all__
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         mt.nothing  # noqa: B018
     modules = {path.stem for path in Path(mt.__file__).parent.iterdir()}
@@ -150,12 +140,7 @@ def test_an_encoder_gives_the_features_of_the_probes(
 def test_a_sweep_in_the_caller_s_ray_leaves_everything_as_it_was(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(IN_A_RAY_OF_ONES_OWN)
-    repository = str(Path(mt.__file__).parents[1])
-    done = subprocess.run(
-        [sys.executable, script, json.dumps(SPEC)], cwd=tmp_path, capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": repository}, timeout=PATIENCE_SECONDS,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = run_python(script, json.dumps(SPEC), cwd=tmp_path)
     results = mt.load_results("own", root=tmp_path / "root")
     frame = results.to_frame()
     assert results.report_path.is_file()
@@ -171,18 +156,12 @@ def test_a_sweep_in_the_caller_s_ray_leaves_everything_as_it_was(tmp_path: Path)
 @pytest.mark.ray
 @pytest.mark.mlflow
 def test_the_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
-    repository = Path(mt.__file__).parents[1]
-    page = (repository / "docs" / "python.md").read_text("utf-8")
+    page = (REPOSITORY / "docs" / "python.md").read_text("utf-8")
     (tmp_path / "spec.yaml").write_text(json.dumps(SPEC))
     code = "".join(re.findall(r"^```python\n(.*?)^```", page, re.S | re.M))
     indented = "".join(f"    {line}\n" for line in code.splitlines())
     (tmp_path / "script.py").write_text(f"if __name__ == '__main__':\n{indented}")
-    done = subprocess.run(
-        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True,
-        env={**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(repository)},
-        timeout=PATIENCE_SECONDS,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = run_python("script.py", cwd=tmp_path, HOME=str(tmp_path))
     assert done.stdout.endswith("(2, 32)\n")
 
 

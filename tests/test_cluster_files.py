@@ -131,6 +131,18 @@ def test_nothing_is_open_without_the_token(path: Path) -> None:
     assert config["setup_commands"][0] == "chmod 600 ~/.ray/auth_token"
 
 
+@pytest.mark.parametrize("path", CLOUDS, ids=name)
+def test_the_root_is_a_bucket_that_each_worker_may_use(path: Path) -> None:
+    """A worker has no rights in its cloud unless its node type names an identity."""
+    config = read(path)
+    (start,) = (c for c in config["head_start_ray_commands"] if "ray start" in c)
+    assert re.search(r" MTCON_RAY_ROOT=(s3|gs)://BUCKET-EDIT/mtcon-ray ", start)
+    assert not [c for c in config["setup_commands"] if "mount" in c]
+    for kind, each in config["available_node_types"].items():
+        found = each["node_config"].keys() & {"IamInstanceProfile", "serviceAccounts"}
+        assert found or kind == config["head_node_type"]
+
+
 def test_ray_makes_no_open_security_group_on_aws() -> None:
     """Each node names a security group. Ray would otherwise create one with ssh open to all."""
     for kind in read(CLUSTER / "aws.yaml")["available_node_types"].values():

@@ -2,16 +2,13 @@
 
 import json
 import math
-import os
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 from statistics import fmean
 
 import pytest
 
-from tests.waiting import PATIENCE_SECONDS
+from tests.processes import run_python
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 # Per task, log(63) nats is the loss of 64 equal rows: 32 images in two views, less the anchor.
@@ -44,14 +41,6 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     # Ray's processes import the script, as they import no notebook.
     indented = "".join(f"    {line}\n" for line in code.splitlines())
     script.write_text(f"if __name__ == '__main__':\n{indented}    print(frame.to_string())\n")
-    done = subprocess.run(
-        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True,
-        env={
-            **os.environ, "HOME": str(tmp_path), "MPLBACKEND": "agg",
-            "PYTHONPATH": str(EXAMPLES.parent),
-        },
-        timeout=PATIENCE_SECONDS,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = run_python(script, cwd=tmp_path, HOME=str(tmp_path), MPLBACKEND="agg")
     assert done.stdout.count("finished") >= 4, "two lines of progress, two rows of the table"
     assert (tmp_path / "mtcon-ray" / "sweeps" / "notebook-1" / "report" / "index.html").exists()

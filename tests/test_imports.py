@@ -1,13 +1,11 @@
 """Tests that the core imports neither Ray, MLflow nor Optuna, and that slow imports are lazy."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.waiting import PATIENCE_SECONDS
+from tests.processes import run_python
 
 REPOSITORY = Path(__file__).parent.parent
 OUTER = {"tracking", "cluster", "sweep", "comparison", "cli", "__main__.py"}
@@ -32,20 +30,6 @@ for module in sys.argv[1:]:
 """
 
 
-def run_python(code: str, *arguments: str) -> str:
-    """Returns the standard output of a new Python process at the repository's root."""
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def module_name(path: Path) -> str:
     """Returns the module name of a file: `mtcon_ray.data` for mtcon_ray/data/__init__.py."""
     parts = path.relative_to(REPOSITORY).with_suffix("").parts
@@ -54,7 +38,7 @@ def module_name(path: Path) -> str:
 
 @pytest.mark.slow
 def test_core_imports_without_ray_mlflow_and_optuna() -> None:
-    run_python(BLOCKED_IMPORTS, *map(module_name, PURE))
+    run_python("-c", BLOCKED_IMPORTS, *map(module_name, PURE))
 
 
 def test_importing_the_package_loads_its_version_only() -> None:
@@ -65,12 +49,12 @@ import mtcon_ray
 new = sorted(set(sys.modules) - before)
 print(json.dumps([name for name in new if name.partition(".")[0] not in sys.stdlib_module_names]))
 """
-    assert json.loads(run_python(code)) == ["mtcon_ray", "mtcon_ray.version"]
+    assert json.loads(run_python("-c", code).stdout) == ["mtcon_ray", "mtcon_ray.version"]
 
 
 def test_the_command_line_starts_without_ray_mlflow_and_optuna() -> None:
     """These imports take seconds, which `mtcon-ray validate` and shell completion cannot afford."""
-    run_python(BLOCKED_IMPORTS, "mtcon_ray.cli.main")
+    run_python("-c", BLOCKED_IMPORTS, "mtcon_ray.cli.main")
 
 
 @pytest.mark.slow
@@ -83,19 +67,18 @@ for module in sys.argv[1:]:
     importlib.import_module(module)
 print(json.dumps(sorted(sys.modules)))
 """
-    assert not set(slow) & set(json.loads(run_python(code, *map(module_name, PURE))))
+    loaded = run_python("-c", code, *map(module_name, PURE)).stdout
+    assert not set(slow) & set(json.loads(loaded))
 
 
 def test_no_module_of_the_current_folder_is_run(tmp_path: Path) -> None:
     """`python -m` puts the folder first on the path of modules, before installed packages."""
     for name in ("click", "pydantic", "yaml"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('a stranger s module ran')")
-    command = [sys.executable, "-m", "mtcon_ray", "schema"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert run_python("-m", "mtcon_ray", "schema", cwd=tmp_path).stderr == ""
 
 
 @pytest.mark.slow
 def test_the_driver_and_the_executor_without_ray_do_not_import_ray() -> None:
     without_ray = BLOCKED_IMPORTS.replace('{"ray", "mlflow", "optuna"}', '{"ray"}')
-    run_python(without_ray, "mtcon_ray.sweep.driver", "mtcon_ray.sweep.here")
+    run_python("-c", without_ray, "mtcon_ray.sweep.driver", "mtcon_ray.sweep.here")

@@ -27,7 +27,7 @@ QUESTION = re.compile(r"(What|Who|Whom|Whose|Which|Whether|Where|How|When|Whoeve
 MACHINE = re.compile(
     r"(?<![\w./~-])/(?:work|root|Users|tmp/w)(?![\w-])"
     r"|\b(?:pypi|pythonhosted|artifactory|jfrog|devpi|nexus)[\w-]*(?:\.[\w-]+)*\.(?:org|com|net|io|local)\b"
-    r"|(?:index-url|extra-index-url)[= ]+\S+://",
+    r"|(?:index-url|extra-index-url)[= ]+\S+://"
 )
 
 

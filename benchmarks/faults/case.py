@@ -1,6 +1,7 @@
 """A round's root, commands and moments of failure, and the final check."""
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,11 +20,12 @@ from benchmarks.faults.jobs import (
     network_of,
     num_epochs,
     reports,
+    root_of,
     trial_folder,
     trials_of,
 )
 from benchmarks.faults.moments import DECODING, WRITES, Moment
-from benchmarks.faults.processes import Command, command_line, processes_of
+from benchmarks.faults.processes import Command, command_line, last_line, processes_of
 from benchmarks.faults.rounds import Outcome, Round
 from mtcon_ray.base.paths import (
     LAST_FILE,
@@ -31,11 +33,15 @@ from mtcon_ray.base.paths import (
     SPEC_FILE,
     cache_folder,
     event_file,
+    shown,
+    stored_url,
 )
 from mtcon_ray.base.status import Status
 from mtcon_ray.errors import MtconError
 from mtcon_ray.records.results import TrialResult
+from mtcon_ray.records.stored import fetch_sweep, fetch_trials
 from mtcon_ray.training import checkpoint
+from mtcon_ray.training.uploads import NETWORKS
 
 T = TypeVar("T")
 
@@ -52,11 +58,13 @@ class Case:
         self.random = round_.random()
         self.folder = folder / "rounds" / round_.name
         self.folder.mkdir(parents=True)
-        self.root = self.folder / "root"
+        self.root = root_of(self.folder, round_.name)
         self.mark = f"{round_.name}-{time.time_ns()}"
         self.commands: list[Command] = []
         self.variables: dict[str, str] = {}
         self.changes: dict[str, Any] = {}
+        if stored_url(self.root):
+            self.changes["storage"] = {"local": str(self.folder)}
         self.was_broken = False
         outcome.through = job.name
 
@@ -92,9 +100,19 @@ class Case:
         return self.launch(self.job.words(self.root, spec, *more), **options)
 
     def resume(self) -> Command:
-        """Resumes by the command of a user, or starts if no spec is recorded yet."""
+        """Resumes by the command of a user, or starts if no spec is recorded yet.
+
+        With an object store the records of this machine are lost in half of the cases.
+        """
         self._count_lost_epochs()
-        return self.start(*(self.job.resuming if (self.run / SPEC_FILE).exists() else ()))
+        words = self.job.resuming if (self.run / SPEC_FILE).exists() else ()
+        if not stored_url(self.root):
+            return self.start(*words)
+        is_there = fetch_sweep(self.run)
+        if self.random.random() < 0.5:
+            shutil.rmtree(self.run, ignore_errors=True)
+            self.outcome.happened.append("the records of this machine are lost")
+        return self.start(*(self.job.resuming if is_there else ()), "--take-over")
 
     def launch(self, words: Sequence[str], **options: Any) -> Command:
         """Starts any command and writes its output to a file of the round's folder."""
@@ -102,7 +120,7 @@ class Case:
         command = Command(
             words,
             output,
-            environment(MTCON_RAY_ROOT=str(self.root), **self.variables),
+            environment(MTCON_RAY_ROOT=shown(self.root), **self.variables),
             self.mark,
             **options,
         )
@@ -168,15 +186,16 @@ class Case:
             return lambda: any(cache_folder(self.root).glob("*.building/images.npy"))
         if what in ("checkpoint", "network"):
             name = LAST_FILE if what == "checkpoint" else MODEL_FILE
-            parts = [place / f".{name}.partial" for place in places]
-            return lambda: any(part.exists() for part in parts)
+            return lambda: any(any(place.rglob(f".{name}.partial")) for place in places)
         log = event_file(self.run)
-        before = _size(log)
-        return lambda: _size(log) != before
+        before = log.stat().st_size if log.exists() else 0
+        return lambda: log.exists() and log.stat().st_size != before
 
     def trial_folders(self) -> list[Path]:
         """Returns the folders of networks and checkpoints of all trials."""
         names = (trial.name for trial in self.undisturbed.trials.values())
+        if stored_url(self.root):
+            return [self.root / "running" / NAME / name for name in sorted(names)]
         return [trial_folder(self.job, self.root, name) for name in sorted(names)]
 
     # --- after the fault
@@ -233,6 +252,7 @@ class Case:
         Checks that the checkpoint has the events of its epochs. The event of a training's last
         epoch is not in it.
         """
+        fetch_trials(self.run, NETWORKS, trial.name)
         state = checkpoint.load_newest(trial_folder(self.job, self.root, trial.name)).state
         if not state or not state["last"]:
             return 0
@@ -253,6 +273,7 @@ class Case:
 
     def judge(self) -> None:
         """Compares records and parameters with the undisturbed run, and runs the audit."""
+        fetch_trials(self.run, NETWORKS)
         found = self.trials()
         for key, wanted in self.undisturbed.trials.items():
             trial = found.get(key)
@@ -311,7 +332,7 @@ class Case:
 
     def audit(self) -> list[str]:
         """Returns the findings of `mtcon-ray audit`."""
-        words = [*PROGRAM, "audit", NAME, "--json", "--root", str(self.root)]
+        words = [*PROGRAM, "audit", NAME, "--json", "--root", shown(self.root)]
         command = self.launch(words)
         command.wait()
         try:
@@ -327,13 +348,3 @@ class Case:
             time.sleep(0.2)
         titles = sorted({command_line(pid)[:60] for pid in left})
         self.expect(not left, f"{len(left)} processes are left after the end: {titles}")
-
-
-def last_line(command: Command) -> str:
-    """Returns the last line of a command's output."""
-    lines = command.printed().strip().splitlines()
-    return lines[-1][:300] if lines else "no output"
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0

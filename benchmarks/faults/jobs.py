@@ -22,9 +22,11 @@ from mtcon_ray.base.paths import (
     SPEC_FILE,
     cache_folder,
     checkpoint_folder,
+    choose_root,
     event_file,
     kept_model,
     mlflow_database,
+    shown,
     sweep_folder,
 )
 from mtcon_ray.records.event_log import identity, read_events
@@ -36,6 +38,7 @@ from mtcon_ray.training import checkpoint
 REPOSITORY = Path(__file__).parents[2]
 PROGRAM = (sys.executable, "-m", "mtcon_ray")
 NAME = "cut"
+STORE_VARIABLE = "MTCON_RAY_FAULTS_STORE"  # the URL of the object store, if there is one
 EMPTY = "empty.db"
 MAKE = "import sys; from mtcon_ray.tracking.mlflow_server import check_server as c; c(sys.argv[1])"
 # Metrics that depend on the load of the machine.
@@ -87,7 +90,7 @@ class Job:
 
     def words(self, root: Path, spec: Path, *more: str) -> list[str]:
         """Returns the command line for a start, or for a resume if `more` has its words."""
-        named = [self.command, str(spec), "--root", str(root), "--name", NAME]
+        named = [self.command, str(spec), "--root", shown(root), "--name", NAME]
         return [*PROGRAM, *named, *(more or self.starting)]
 
     def write(self, folder: Path, **changes: Any) -> Path:
@@ -180,6 +183,12 @@ class Undisturbed:
     def networks(self) -> dict[str, Mapping[str, Any]]:
         """The parameters of each trial's network, by its searched values."""
         return {key: network_of(self.job, self.root, t) for key, t in self.trials.items()}
+
+
+def root_of(folder: Path, name: str) -> Path:
+    """Returns the root of a round: below its folder, or in the object store of these rounds."""
+    url = os.environ.get(STORE_VARIABLE)
+    return choose_root(f"{url}/{name}", str(folder)) if url else folder / "root"
 
 
 def environment(**more: str) -> dict[str, str]:

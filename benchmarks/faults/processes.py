@@ -171,3 +171,9 @@ def _stat(entry: Path) -> tuple[str, int, int, int]:
     # The name in brackets may contain blanks and brackets.
     rest = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
     return rest[0], int(rest[1]), int(rest[2]), int(rest[3])
+
+
+def last_line(command: Command) -> str:
+    """Returns the last line of a command's output."""
+    lines = command.printed().strip().splitlines()
+    return lines[-1][:300] if lines else "no output"

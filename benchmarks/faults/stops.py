@@ -7,10 +7,10 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.faults.case import Case, last_line
+from benchmarks.faults.case import Case
 from benchmarks.faults.jobs import NAME, SUBMITTED, SWEEP, TRAIN, environment
 from benchmarks.faults.kills import job_of
-from benchmarks.faults.processes import Command
+from benchmarks.faults.processes import Command, last_line
 from benchmarks.faults.rounds import Outcome, Round
 from mtcon_ray.base.paths import SPEC_FILE
 from mtcon_ray.base.signals import Interrupted

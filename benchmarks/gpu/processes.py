@@ -1,16 +1,14 @@
-"""Rows with several processes on the same GPU: ranks of a training, and concurrent trainings."""
+"""Row `sharing`: concurrent trainings on the same GPU."""
 
 import json
 import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, replace
-from datetime import timedelta
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -21,70 +19,17 @@ from typing import Any, TextIO
 from uuid import uuid4
 
 import torch
-import torch.distributed as dist
-from torch import Tensor
-from torch.multiprocessing.spawn import spawn
 
 from benchmarks.gpu.bench import Bench, Lines
-from benchmarks.gpu.values import all_of, check, error_of, plain_float32
 from benchmarks.machine import finish
-from mtcon_ray.spec.run_spec import with_values
-from mtcon_ray.training.distributed import ALONE, Ranks
-from mtcon_ray.training.step import compute_gradients
 from mtcon_ray.training.trainer import Trainer
-from tests.methods.cases import make_data, make_spec
 
-WORLD = 2
-# NCCL refuses two ranks on the same GPU. gloo copies through the host's memory.
-BACKEND = "gloo"
-# If rounding flips a ReLU of this small network, its gradients change by about a thousandth.
-RANKS = 1e-2
 START_SECONDS = 120
 MPS = "nvidia-cuda-mps-control"
 AT_ONCE = 10  # steps between two looks at the clock
 
 # Yields variables of the processes' environment, or None if the environment cannot be made.
 Environment = AbstractContextManager[dict[str, str] | None]
-
-
-def ranks(bench: Bench) -> Lines:
-    """Compares a step of two ranks on a device with a step of a single process."""
-    yield f"{WORLD} ranks, {BACKEND}", partial(_ranks, bench)
-
-
-def _ranks(bench: Bench) -> str:
-    # Written before the ranks read it.
-    expected = first_gradients(bench.device, bench.folder, ALONE)
-    context = spawn(_as_rank, (bench.device, bench.folder), WORLD, join=False)
-    assert context is not None
-    deadline = time.monotonic() + START_SECONDS
-    try:
-        while not context.join(timeout=1):
-            assert time.monotonic() < deadline, f"the ranks must end within {START_SECONDS} s"
-    finally:
-        for process in context.processes:
-            process.kill()
-    found = torch.load(bench.folder / "rank-0.pt", weights_only=True)
-    return check("gradients", error_of(found, expected), RANKS)
-
-
-def _as_rank(rank: int, device: torch.device, folder: Path) -> None:
-    limit = timedelta(seconds=START_SECONDS)
-    where = f"file://{folder / 'group'}"
-    dist.init_process_group(BACKEND, init_method=where, rank=rank, world_size=WORLD, timeout=limit)
-    found = first_gradients(device, folder, Ranks(rank, WORLD))
-    torch.save(found.cpu(), folder / f"rank-{rank}.pt")
-    dist.destroy_process_group()
-
-
-def first_gradients(device: torch.device, folder: Path, ranks: Ranks) -> Tensor:
-    """Returns the first step's gradients, with batch norm over all ranks, in float32."""
-    spec = with_values(make_spec("mtcon"), {"train.precision": "float32"})
-    data, name = make_data(spec, folder / "store"), f"of-{ranks.world}"
-    with plain_float32():
-        run = Trainer(spec, data, folder / name, device=device, ranks=ranks)
-        compute_gradients(run.learner, *run._batches(0))
-    return all_of(run, gradients=True)
 
 
 def sharing(bench: Bench) -> Lines:

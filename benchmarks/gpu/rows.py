@@ -1,6 +1,6 @@
 """`python -m benchmarks gpu [ROW ...]`: prints each line of the table as soon as it is measured.
 
-It needs only the core, without Ray, MLflow and Optuna, and a GPU.
+It needs only the core, without Ray, MLflow and Optuna, and a GPU. `ranks --cpu` needs no GPU.
 """
 
 import sys
@@ -12,7 +12,7 @@ from time import monotonic, perf_counter
 
 import torch
 
-from benchmarks.gpu import processes, speed, values
+from benchmarks.gpu import processes, ranks, speed, values
 from benchmarks.gpu.bench import Bench, Lines, cache_folder
 from benchmarks.machine import NO_GPU
 from benchmarks.table import markdown
@@ -30,7 +30,7 @@ ROWS: dict[str, Callable[[Bench], Lines]] = {
     "checkpoints": speed.checkpoints,
     "probes": speed.probes,
     "memory": speed.memory,
-    "ranks": processes.ranks,
+    "ranks": ranks.ranks,
     "compile": speed.compiling,
     "speed": speed.speed,
     "sharing": processes.sharing,
@@ -40,18 +40,21 @@ HEADER = ("row", "result", "seconds")
 LIMIT = 420
 
 
-def main(names: Sequence[str]) -> bool:
-    """Prints the rows of these names, or all rows. Returns False if a row failed."""
+def main(names: Sequence[str], *, on_cpu: bool = False) -> bool:
+    """Prints the rows of these names, or all rows. Returns False if a row failed.
+
+    `on_cpu` takes the CPU in the place of the GPU.
+    """
     with TemporaryDirectory(prefix="mtcon-ray-gpu-") as folder:
         has_gpu = torch.cuda.is_available()
         is_fast = has_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
         bench = Bench(
-            torch.device("cuda", 0),
+            torch.device("cpu") if on_cpu else torch.device("cuda", 0),
             Path(folder),
             cache_folder(),
             half="bfloat16" if is_fast else "float16",
         )
-        return measure(names or tuple(ROWS), bench, has_gpu=has_gpu)
+        return measure(names or tuple(ROWS), bench, has_gpu=has_gpu or on_cpu)
 
 
 def measure(names: Sequence[str], bench: Bench, *, has_gpu: bool, limit: float = LIMIT) -> bool:

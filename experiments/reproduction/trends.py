@@ -21,9 +21,9 @@ from mtcon_ray.comparison.claims import too_few_seeds
 from mtcon_ray.display.presentation import ONE_SEED, interval_text, p_text
 from mtcon_ray.evaluation.intervals import (
     SHARES,
+    Estimate,
     Interval,
     Scores,
-    StandardError,
     detectable,
     holm,
     judge,
@@ -126,7 +126,7 @@ class Tested:
     ours: str = ""
     p: float | None = None
     why: str = ""
-    error: StandardError | None = None
+    error: Estimate | None = None
     paper: float | None = None
     label: str = ""
     author: Author = "paper"

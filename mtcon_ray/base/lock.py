@@ -11,6 +11,8 @@ from mtcon_ray.base.root_files import below
 from mtcon_ray.errors import SweepError
 
 FILE = "lock"
+# In a copy of a sweep's folder: a driver of another machine has the sweep, by its claim.
+ELSEWHERE_FILE = "driven-elsewhere"
 MAX_HOLDER = 200  # characters of the holding process's name
 
 
@@ -36,7 +38,9 @@ def driver_lock(folder: Path) -> Iterator[None]:
 
 
 def is_driven(folder: Path) -> bool:
-    """Returns True if a process holds the folder's lock."""
+    """Returns True if a process holds the folder's lock, or a driver elsewhere has the sweep."""
+    if (folder / ELSEWHERE_FILE).exists():
+        return True
     try:
         with open(folder / FILE, "rb", opener=below) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

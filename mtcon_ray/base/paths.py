@@ -4,22 +4,33 @@
 <root>/comparisons/<name>/   the tables of a comparison
 <root>/store/                decoded images
 <root>/mlflow.db, mlartifacts/   the default tracking store
+
+A root in an object store has a local root on each machine, <storage.local>/roots/<quoted URL>,
+with copies of what the machine needs, and in addition
+<root>/running/              files of running trials
+<root>/seen/                 what commands have read last
 """
 
 import os
 import re
 import shlex
 from collections.abc import Callable
+from errno import EPERM
+from itertools import pairwise
 from pathlib import Path
+from urllib.parse import quote, unquote
 
+from mtcon_ray.base.registry import URL, writable_url
 from mtcon_ray.base.root_files import SWEEPS, TOP, check_no_links
 from mtcon_ray.errors import ResourceError, SweepError, UserError, nearest
 
 DEFAULT_ROOT = Path("~/mtcon-ray")
+DEFAULT_LOCAL = "~/.cache/mtcon-ray"
+ROOTS, SEEN = "roots", "seen"
+MAX_QUOTED = 200  # a file system's limit for a name is 255
 TRIAL = re.compile(r"trial-[0-9]+")
 # Names become folders, MLflow run names and parts of commands.
-# URL also matches the path of a URL after `Path` has merged its two slashes.
-URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+STORES = ("s3://", "gs://")
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 SPEC_FILE = "spec.yaml"
 PLAN_FILE = "plan.json"
@@ -40,25 +51,46 @@ def expanded(path: str | Path) -> Path:
         ) from None
 
 
-def choose_root(chosen: str | None) -> Path:
+def choose_root(chosen: str | None, local: str | None = None) -> Path:
     """Returns the absolute root: `chosen`, or ~/mtcon-ray with None or "".
 
-    Raises UserError for a URL.
+    Of a URL returns this machine's root below `local`, by default ~/.cache/mtcon-ray. Raises
+    UserError for a URL of another form.
     """
-    if chosen and (url := URL.match(str(chosen))):
-        raise UserError(f"the root {not_a_url(url[0])}")
-    return expanded(chosen or DEFAULT_ROOT).absolute()
+    if not chosen or not URL.match(str(chosen)):
+        return expanded(chosen or DEFAULT_ROOT).absolute()
+    try:
+        quoted = _quoted(writable_url(chosen.rstrip("/") + "/").rstrip("/"))
+    except ValueError as error:
+        raise UserError(f"a root that is no folder {error}") from None
+    if len(quoted) > MAX_QUOTED:
+        raise UserError(f"the URL of a root must be shorter, got {len(quoted)} characters")
+    return expanded(local or DEFAULT_LOCAL).absolute() / ROOTS / quoted
 
 
-def not_a_url(scheme: str) -> str:
-    """Returns the end of an error about a URL in place of a folder: rule, value and solution.
+def _quoted(url: str) -> str:
+    """Returns the name of a folder for a URL.
 
-    It shows only the scheme, because a URL may hold a login.
+    >>> _quoted("s3://bucket/shoe lab")
+    's3+bucket+shoe%20lab'
     """
-    return (
-        f"must be a folder, got a URL that begins with {scheme}; name a local or mounted folder, "
-        "and storage.mirror for a copy in an object store"
-    )
+    return quote(url, safe="/").replace("%3A//", "/").replace("/", "+")
+
+
+def stored_url(path: Path) -> str | None:
+    """Returns the URL of a path below the local root of an object store, None for other paths."""
+    parts = path.parts
+    for at, (above, name) in enumerate(pairwise(parts), 2):
+        url = unquote(name.replace("+", "://", 1).replace("+", "/"))
+        if above == ROOTS and url.startswith(STORES) and _quoted(url) == name:
+            below = parts[at:]
+            return "/".join([url, *below[below[:1] == (SEEN,) :]])
+    return None
+
+
+def shown(path: Path) -> str:
+    """Returns a path of the root for commands and messages: its URL, or the path itself."""
+    return stored_url(path) or str(path)
 
 
 def prepare_root(root: Path, warn: Callable[[str], None] = lambda text: None) -> None:
@@ -68,10 +100,15 @@ def prepare_root(root: Path, warn: Callable[[str], None] = lambda text: None) ->
     called with a text if others can read it.
     """
     try:
+        if stored_url(root):
+            root.parents[1].mkdir(mode=0o700, parents=True, exist_ok=True)
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         probe = root / f".writable-{os.getpid()}"
         probe.touch()
         probe.unlink()
+        if stored_url(root) and (root.stat().st_uid != os.getuid() or root.stat().st_mode & 0o022):
+            # Others could replace data and networks, which are read as this user's own.
+            raise PermissionError(EPERM, "another user owns it or may write to it")
     except OSError as error:
         raise ResourceError(
             f"the root must be a folder that can be written, got {root} ({error.strerror}); "

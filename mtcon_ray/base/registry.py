@@ -16,6 +16,7 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
+    Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     ValidationInfo,
@@ -75,6 +76,18 @@ def _number_fields(section: type[Spec]) -> frozenset[str]:
     )
 
 
+# Types of fields with bounds.
+Text = Annotated[str, Field(min_length=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+UpTo64 = Annotated[int, Field(ge=1, le=64)]
+Width = Annotated[int, Field(ge=2, le=65536)]
+Positive = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+BelowOne = Annotated[float, Field(ge=0, lt=1)]
+Inside = Annotated[float, Field(gt=0, lt=1)]
+Weight = Annotated[float, Field(ge=0, le=1000)]
+
+
 def beside_the_spec(value: str, info: ValidationInfo) -> str:
     """Returns a path. A relative path in a spec file starts at the file's folder."""
     scheme, separator, _ = value.partition("://")
@@ -96,7 +109,7 @@ class PathMark:
     """Annotation of the fields with paths. See `path_fields`."""
 
 
-LocalPath = Annotated[str, AfterValidator(beside_the_spec), PathMark()]
+LocalPath = Annotated[Text, AfterValidator(beside_the_spec), PathMark()]
 """A path; where a spec is read from a file, a relative one starts at that file's folder."""
 
 
@@ -105,6 +118,8 @@ def is_word(value: str) -> bool:
     return "/" not in value and "\\" not in value and not Path(value).suffix
 
 
+# Also matches the path of a URL after `Path` has merged its two slashes.
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 HUB = "hf://"  # of Hugging Face, which is only read
 # The form of a URL by its scheme.
 OBJECT_STORES = {
@@ -152,11 +167,16 @@ def _checked_url(value: str) -> str:
     return value
 
 
-PathOrUrl = Annotated[str, AfterValidator(_path_or_url), PathMark()]
+PathOrUrl = Annotated[Text, AfterValidator(_path_or_url), PathMark()]
 """A `LocalPath`, or a URL of an object store."""
 
-WritableUrl = Annotated[str, AfterValidator(writable_url)]
-"""A URL of an object store that is written to."""
+
+def _writable(value: str, info: ValidationInfo) -> str:
+    return writable_url(value) if URL.match(value) else beside_the_spec(value, info)
+
+
+WritablePathOrUrl = Annotated[str, AfterValidator(_writable), PathMark()]
+"""A `LocalPath`, or a URL of an object store that is written to."""
 
 T = TypeVar("T")
 S = TypeVar("S", bound=type[Spec])
@@ -176,8 +196,8 @@ class Table(Generic[T]):
         self._specs: dict[str, Any] = {}
         self._classes: dict[str, type[T] | str] = {}
 
-    def declare(self, name: str, place: str) -> Callable[[S], S]:
-        """Returns a decorator of the section for the class at `place`, "module:Class"."""
+    def declare(self, name: str, place: str = "") -> Callable[[S], S]:
+        """Returns a decorator of the section for the class at `place`, "module:Class", if any."""
 
         def add(section: S) -> S:
             self._add(name, section, place)

@@ -9,10 +9,7 @@ from pathlib import Path
 
 
 def open_regular(
-    path: Path | str,
-    most: int | None = None,
-    *,
-    opener: Callable[[str, int], int] | None = None,
+    path: Path | str, most: int | None = None, *, opener: Callable[[str, int], int] | None = None
 ) -> BufferedReader:
     """Returns a regular file, opened for reading bytes. `most` bounds its size in bytes.
 

@@ -13,10 +13,10 @@ MAX_DEPTH = 50
 MAX_SPEC_BYTES = 1_000_000
 # The parser in C takes an eighth of the time. PyYAML lacks it if it was built without libyaml.
 # mypy accepts no base class chosen at run time.
-_SafeLoader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+SafeLoader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class _Loader(_SafeLoader):  # type: ignore[misc]
+class _Loader(SafeLoader):  # type: ignore[misc]
     """PyYAML's safe loader with the numbers of YAML 1.2, which refuses repeated keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:

@@ -1,4 +1,4 @@
-"""Commands on results: export, audit, clean, mirror."""
+"""Commands on results: export, audit, clean."""
 
 import json
 import shlex
@@ -14,17 +14,19 @@ import click
 from rich.filesize import decimal
 
 from mtcon_ray.base import paths
-from mtcon_ray.base.lock import driver_lock, is_driven
+from mtcon_ray.base.lock import ELSEWHERE_FILE, driver_lock, is_driven
 from mtcon_ray.base.root_files import make_folder, move, remove_folder
 from mtcon_ray.cli import options
+from mtcon_ray.data.objects import Objects
 from mtcon_ray.display.console import Console
 from mtcon_ray.display.terminal import Terminal, say
 from mtcon_ray.errors import SweepError, UserError
 from mtcon_ray.records.lookup import find_network
-from mtcon_ray.records.recorded import load_recorded, read_recorded
+from mtcon_ray.records.recorded import read_recorded
+from mtcon_ray.records.stored import find_sweep
 from mtcon_ray.tracking.exporter import Exporter, RunWriter
-from mtcon_ray.tracking.mlflow_server import tracking_uri
 from mtcon_ray.tracking.model_registry import TrackedRun, find_run, register_model
+from mtcon_ray.training.uploads import NETWORKS
 
 if TYPE_CHECKING:
     from mtcon_ray.records.results import SweepResults
@@ -81,8 +83,11 @@ def export(
         raise UserError(
             f"--register and --set are for encoders, --follow is for metrics, got --to {kind}"
         )
+    model, root = options.located(model, root)
     if not is_encoder:
-        folder = paths.find_folder(root, model)
+        folder = find_sweep(root, model)
+        if follow and (folder / ELSEWHERE_FILE).exists():
+            raise UserError("--follow works on the machine of the sweep's driver alone")
         told = _export_trials(folder, out) if kind == "optuna" else None
         told = told or _export_metrics(folder, kind, out, follow=follow)
         if not options.session().quiet:
@@ -146,14 +151,17 @@ def _export_metrics(folder: Path, program: str, out: Path | None, *, follow: boo
 
 
 @click.command()
-@options.name
-@options.root_folder
+@options.recorded
 @click.option("--yes", is_flag=True, help="Remove it; without this option nothing is removed.")
 def clean(name: str, root: Path, yes: bool) -> None:
     """Show a sweep's disk usage, or remove it."""
-    folder = paths.find_folder(root, name)
+    folder = find_sweep(root, name)
     if is_driven(folder):
         raise SweepError(f"{folder.name!r} is running; stop it before it is removed")
+    url = paths.stored_url(folder)
+    if url:
+        size = sum(info.size for info in Objects(url).list().values())
+        say(f"{decimal(size):>10}  {url}, in the store")
     for entry in sorted(folder.iterdir()):
         say(f"{decimal(_bytes(entry)):>10}  {entry}")
     say(f"{decimal(_bytes(folder)):>10}  {folder}, in all")
@@ -166,6 +174,8 @@ def clean(name: str, root: Path, yes: bool) -> None:
             f"{folder} is not removed, because it is a link to {folder.resolve()}; remove that "
             "folder and the link by hand"
         )
+    if url:
+        Objects(url).remove()
     # Renamed first: an interrupted removal must leave no incomplete sweep under its name.
     doomed = folder.with_name(f".removing-{folder.name}")
     if doomed.exists():  # an earlier removal was interrupted
@@ -176,8 +186,7 @@ def clean(name: str, root: Path, yes: bool) -> None:
 
 
 @click.command()
-@options.name
-@options.root_folder
+@options.recorded
 @options.as_json
 @options.trust_tracking
 @click.option("--repair", is_flag=True, help="Correct a record from another one.")
@@ -191,19 +200,21 @@ def audit(name: str, root: Path, as_json: bool, repair: bool, no_mlflow: bool) -
     """
     from mtcon_ray.sweep.audit import Audit, Finding
 
-    folder = paths.find_folder(root, name)
+    folder = find_sweep(root, name, [*NETWORKS, paths.PREDICTIONS_FILE, paths.REMOVED_FILE])
+    if (folder / ELSEWHERE_FILE).exists():
+        raise SweepError(f"{name!r} is running on another machine; stop it first")
 
     def look() -> tuple[Audit, list[Finding]]:
         records = Audit(folder)
         found = [*records.records(), *records.files()]
         if not no_mlflow and (repair or not records.spec.tracking.offline):
-            found += records.tracking(tracking_uri(records.spec.tracking.uri, root))
+            found += records.tracking(options.uri_of(records.spec, root))
         return records, found
 
     with driver_lock(folder):
         (records, found), repaired = look(), []
         if repair and any(finding.repair for finding in found):
-            records.repair(found, tracking_uri(records.spec.tracking.uri, root))
+            records.repair(found, options.uri_of(records.spec, root))
             before, (_, found) = found, look()
             repaired = [finding for finding in before if finding not in found]
     if as_json:
@@ -221,34 +232,12 @@ def audit(name: str, root: Path, as_json: bool, repair: bool, no_mlflow: bool) -
         sys.exit(1)
 
 
-@click.command()
-@options.name
-@options.root_folder
-def mirror(name: str, root: Path) -> None:
-    """Copy what a sweep's mirror lacks.
-
-    A running sweep does this itself. This copies the rest if the store did not answer at its end.
-    """
-    from mtcon_ray.sweep.mirror import Mirror
-
-    folder = paths.find_folder(root, name)
-    url = load_recorded(folder / paths.SPEC_FILE).storage.mirror
-    if url is None:
-        raise SweepError(f"{folder.name!r} has no mirror: its spec has no storage.mirror")
-    with driver_lock(folder):
-        copied = Mirror(folder, url)
-        num_files = copied.copy()
-    if not options.session().quiet:
-        say(f"{num_files} files are at {copied.url}")
-
-
 def _run_of(register: str, model: str, root: Path, sweep: "SweepResults | None") -> TrackedRun:
     """Returns the winner's run in MLflow. Raises SweepError if the model is not a sweep."""
     if sweep is None:
         raise SweepError(f"--register needs a sweep in place of {model!r}: give its name")
-    tracking = sweep.spec.tracking
     return find_run(
-        register, uri=tracking_uri(tracking.uri, root), experiment=tracking.experiment,
+        register, uri=options.uri_of(sweep.spec, root), experiment=sweep.spec.tracking.experiment,
         folder=sweep.folder, trial=sweep.required_winner().name,
     )  # fmt: skip
 

@@ -50,9 +50,7 @@ def infer_columns(csv: Path, images: Path) -> Draft:
     # As a spec with these columns reads them.
     fields = {"csv": str(csv), "images": str(images), "image_column": image}
     roles = {"split_column": split, "group_column": group}
-    source = TableSource(TableSource.Spec.model_validate(fields | roles | guess.spec_fields()))
-    labels = source.read_labels()
-    found = guess.choose(labels, csv, table.columns)
+    labels, found = guess.read(TableSource, fields | roles, csv, table.columns)
     unused = [c for c in texts if c not in (*found.used, split, group)]
     num_absent = len(open_files(images).find_absent(labels.names))
 
@@ -129,6 +127,5 @@ def _named_splits(column: str, texts: Texts) -> dict[str, Split]:
 
 def _is_complete(splits: Mapping[str, Split], texts: Texts, table: TableFile) -> bool:
     """Returns True if all splits are named, and each row names a split."""
-    return set(splits.values()) == {*SPLITS} and sum(texts[name] for name in splits) == len(
-        table.rows
-    )
+    num_named = sum(texts[name] for name in splits)
+    return set(splits.values()) == {*SPLITS} and num_named == len(table.rows)

@@ -5,6 +5,7 @@ A column is given by its texts: the number of its cells with each text, without 
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -99,11 +100,15 @@ class Labels:
             "multi_hot_separator": self.separator,
         }
 
-    def choose(self, table: LabelTable, path: object, columns: Collection[str]) -> "Labels":
-        """Returns the labels that can be learnt from the table, which was read with `spec_fields`.
+    def read(
+        self, source: type[Any], fields: Mapping[str, Any], path: Path, columns: Collection[str]
+    ) -> tuple[LabelTable, "Labels"]:
+        """Reads a table with these fields and `spec_fields`. Returns it and the learnable labels.
 
         Raises DataError if none of the `columns` of the file at `path` is such a label.
         """
+        spec = source.Spec.model_validate({**fields, **self.spec_fields()})
+        table = source(spec).read_labels()
         classes = {c: n for c, n in self.classes.items() if can_be_learnt(table, c)}
         sets = {name: found for name, found in self.sets.items() if can_be_learnt(table, name)}
         likely = {c: n for c, n in classes.items() if c in self.likely}
@@ -113,7 +118,7 @@ class Labels:
                 f"{path} must have a column that can be a label, got columns "
                 f"{', '.join(columns)}; {BY_HAND}"
             )
-        return found
+        return table, found
 
 
 def guess_labels(

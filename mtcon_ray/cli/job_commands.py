@@ -3,36 +3,40 @@
 import json
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from mtcon_ray.base import paths, plugins
+from mtcon_ray.base.registry import URL
 from mtcon_ray.cli import options
-from mtcon_ray.cli.run_commands import RETRY_FAILED, name_option, retry_option, run
+from mtcon_ray.cli.run_commands import (
+    RETRY_FAILED,
+    name_option,
+    retry_option,
+    run,
+    take_over_option,
+)
 from mtcon_ray.cluster.job_package import job_environment, job_variables
 from mtcon_ray.display.presentation import NOTHING, duration_text, printable, resume_line
 from mtcon_ray.display.tables import Table
 from mtcon_ray.display.terminal import say
-from mtcon_ray.errors import SpecError, SweepError, nearest
+from mtcon_ray.errors import SpecError, StorageError, SweepError, nearest
 from mtcon_ray.records.recorded import load_recorded
 from mtcon_ray.records.results import was_begun_here, was_submitted
+from mtcon_ray.records.stored import fetch_sweep, refresh_names
 from mtcon_ray.spec.run_spec import load_spec
 
 if TYPE_CHECKING:
     from mtcon_ray.cluster.jobs import Jobs
     from mtcon_ray.spec.run_spec import RunSpec
 
-QUIET = "-q"
 address_option = click.option(
     "--address", metavar="URL",
     help="The cluster's dashboard.  [default: RAY_API_SERVER_ADDRESS, else http://127.0.0.1:8265]",
 )  # fmt: skip
-follow_option = click.option(
-    "--no-follow", is_flag=True, help="Return at once; `logs -f` follows the job later."
-)
-job_argument = click.argument("job")
 
 
 @click.command()
@@ -42,7 +46,7 @@ job_argument = click.argument("job")
 @retry_option
 @options.root_option("storage.root, else ~/mtcon-ray, on the cluster")
 @address_option
-@follow_option
+@click.option("--no-follow", is_flag=True, help="Return at once; `logs -f` follows the job later.")
 @options.trust_tracking
 @click.option(
     "--requirements",
@@ -71,7 +75,7 @@ def submit(
     """
     target, quiet = _inside(target), options.session().quiet
     stem, storage = _beginnings(target, overrides)
-    if root and not root.startswith(("/", "~")):
+    if root and not (root.startswith(("/", "~")) or URL.match(root)):
         raise SpecError(f"--root must be absolute, as a path of the cluster, got {root!r}")
     is_script, has_plugins = target.suffix == ".py", plugins.allowed_folders() is not None
     command = ["python", "-u"] if is_script else ["python", "-m", "mtcon_ray", "sweep"]
@@ -79,16 +83,17 @@ def submit(
     command += ["--root", root] if root else []
     command += [RETRY_FAILED] * retry_failed + [options.ALLOW_PLUGINS] * has_plugins
     # The log is passed on as it is, so the job itself has to print less.
-    command += [QUIET] * (quiet and not no_follow)
+    command += ["-q"] * (quiet and not no_follow)
     environment = job_environment(
         Path.cwd(), job_variables(dict(os.environ), command), requirements,
         has_code=is_script or has_plugins,
     )  # fmt: skip
     known = _jobs(address, patient=True)
     root = root or storage
-    job = known.submit(
-        stem, command, name=name, root=paths.choose_root(root), environment=environment
-    )
+    where = paths.choose_root(root)
+    with suppress(StorageError):  # this machine may have no keys of the cluster's store
+        refresh_names(where)
+    job = known.submit(stem, command, name=name, root=where, environment=environment)
     say(job.id if quiet else f"job {job.id}")
     if not quiet:
         say(f"results: {root or paths.DEFAULT_ROOT}, as the cluster's head sees it")
@@ -100,29 +105,27 @@ def submit(
 @click.argument("name", metavar="NAME|URL")
 @options.overrides
 @retry_option
+@take_over_option
 @options.root_folder
 @options.trust_tracking
-def resume(name: str, overrides: tuple[str, ...], retry_failed: bool, root: Path) -> int:
+def resume(
+    name: str, overrides: tuple[str, ...], retry_failed: bool, take_over: bool, root: Path
+) -> int:
     """Resume a sweep of this machine with its recorded spec.
 
     A sweep that began without Ray continues without Ray.
     --set search.num_trials=N adds trials. `submit --name NAME` resumes a sweep of a cluster's job.
-    With the URL of a mirrored sweep (storage.mirror), the sweep is downloaded to the root, unless
-    it exists here, and continues here.
+    With the URL of a sweep in an object store, ROOT/sweeps/NAME, it continues on this machine.
     """
-    folder = paths.sweeps_folder(root) / name.removeprefix("sweeps/")
-    if "://" in name:
-        from mtcon_ray.sweep.restore import restore
-
-        options.session().say_phase(f"downloading {name}")
-        folder = restore(name, root)
-    elif not (folder / paths.SPEC_FILE).exists():
+    name, root = options.located(name.removeprefix("sweeps/"), root)
+    folder = paths.sweep_folder(root, name)
+    if not fetch_sweep(folder) or not (folder / paths.SPEC_FILE).exists():
         known = [entry.name for entry in paths.list_folders(folder.parent)]
         raise SweepError(
-            f"no sweep {name!r} under {folder.parents[1]}{nearest(name, known)}; to resume a "
+            f"no sweep {name!r} under {paths.shown(root)}{nearest(name, known)}; to resume a "
             f"sweep of a cluster's job: {resume_line(name, submitted=True)}"
         )
-    elif was_submitted(folder):
+    elif was_submitted(folder) and not paths.stored_url(folder):
         raise SweepError(
             f"a job of a cluster began sweep {name!r}; {resume_line(name, submitted=True)}"
         )
@@ -131,7 +134,7 @@ def resume(name: str, overrides: tuple[str, ...], retry_failed: bool, root: Path
         return load_recorded(folder / paths.SPEC_FILE, overrides), folder.parents[1], True
 
     here = was_begun_here(folder)
-    return run(load, folder.name, retry_failed=retry_failed, here=here)
+    return run(load, folder.name, retry_failed=retry_failed, here=here, take_over=take_over)
 
 
 def list_jobs(address: str | None, *, as_json: bool) -> None:
@@ -151,7 +154,7 @@ def list_jobs(address: str | None, *, as_json: bool) -> None:
 
 
 @click.command()
-@job_argument
+@click.argument("job")
 @address_option
 @click.option("-f", "--follow", is_flag=True, help="Print until the job ends.")
 def logs(job: str, address: str | None, follow: bool) -> int:
@@ -165,7 +168,7 @@ def logs(job: str, address: str | None, follow: bool) -> int:
 
 
 @click.command()
-@job_argument
+@click.argument("job")
 @address_option
 def stop(job: str, address: str | None) -> None:
     """Stop a JOB, or a sweep's newest job, as Ctrl-C does.

@@ -25,54 +25,38 @@ from mtcon_ray.tracking.login import masked
 from mtcon_ray.version import __version__
 
 HELP = {"help_option_names": ["-h", "--help"]}
-# The place and the short help of each command, in the order in which they are used.
+# The module and the short help of each command, in the order in which they are used.
 COMMANDS = {
-    "demo": ("run_commands:demo", "Run a temperature sweep on synthetic images."),
-    "init": ("spec_commands:init", "Write a commented spec for a CSV and its IMAGES."),
-    "examples": ("spec_commands:examples", "Copy the example specs, scripts and cluster files."),
-    "prepare": ("spec_commands:prepare", "Check a published data set, decode it, print a spec."),
-    "validate": (
-        "spec_commands:validate",
-        "Check a spec, its labels and its images; start nothing.",
-    ),
-    "plan": ("spec_commands:plan", "Show a sweep's trials, data, resources; start nothing."),
-    "train": (
-        "run_commands:train",
-        "Train once, as a sweep of one trial.",
-    ),
-    "sweep": ("run_commands:sweep", "Run or resume a sweep and show its leaderboard."),
-    "compare": (
-        "run_commands:compare",
-        "Train the systems of a comparison's FILE with one budget.",
-    ),
-    "evaluate": ("result_commands:evaluate", "Measure test and held-out scores of a checkpoint."),
-    "report": (
-        "result_commands:report",
-        "Build a sweep's report, finished or not; print its path.",
-    ),
-    "list": ("result_commands:list_names", "List sweeps, or the jobs of a cluster."),
-    "status": ("result_commands:status", "Show a sweep's state and its trials."),
-    "best": ("result_commands:best", "Show a sweep's winner, its scores and its checkpoint."),
-    "export": (
-        "admin_commands:export",
-        "Export an encoder, or a sweep's metrics or trials.",
-    ),
-    "audit": ("admin_commands:audit", "Compare the records of a sweep."),
-    "clean": ("admin_commands:clean", "Show a sweep's disk usage, or remove it."),
-    "mirror": ("admin_commands:mirror", "Copy what a sweep's mirror lacks."),
-    "submit": ("job_commands:submit", "Run a sweep as a job of a Ray cluster and follow it."),
-    "logs": ("job_commands:logs", "Print the log of a JOB, or of a sweep's newest job."),
-    "stop": ("job_commands:stop", "Stop a JOB, or a sweep's newest job, as Ctrl-C does."),
-    "resume": ("job_commands:resume", "Resume a sweep of this machine with its recorded spec."),
-    "schema": ("spec_commands:schema", "Print the JSON Schema of a spec, for editors."),
+    "demo": ("run", "Run a temperature sweep on synthetic images."),
+    "init": ("spec", "Write a commented spec for a CSV and its IMAGES."),
+    "examples": ("spec", "Copy the example specs, scripts and cluster files."),
+    "prepare": ("spec", "Check a published data set, decode it, print a spec."),
+    "validate": ("spec", "Check a spec, its labels and its images; start nothing."),
+    "plan": ("spec", "Show a sweep's trials, data, resources; start nothing."),
+    "train": ("run", "Train once, as a sweep of one trial."),
+    "sweep": ("run", "Run or resume a sweep and show its leaderboard."),
+    "compare": ("run", "Train the systems of a comparison's FILE with one budget."),
+    "evaluate": ("result", "Measure test and held-out scores of a checkpoint."),
+    "report": ("result", "Build a sweep's report, finished or not; print its path."),
+    "list": ("result", "List sweeps, or the jobs of a cluster."),
+    "status": ("result", "Show a sweep's state and its trials."),
+    "best": ("result", "Show a sweep's winner, its scores and its checkpoint."),
+    "export": ("admin", "Export an encoder, or a sweep's metrics or trials."),
+    "audit": ("admin", "Compare the records of a sweep."),
+    "clean": ("admin", "Show a sweep's disk usage, or remove it."),
+    "submit": ("job", "Run a sweep as a job of a Ray cluster and follow it."),
+    "logs": ("job", "Print the log of a JOB, or of a sweep's newest job."),
+    "stop": ("job", "Stop a JOB, or a sweep's newest job, as Ctrl-C does."),
+    "resume": ("job", "Resume a sweep of this machine with its recorded spec."),
+    "schema": ("spec", "Print the JSON Schema of a spec, for editors."),
 }
 
 
 @cache
 def command_named(name: str) -> click.Command:
     """Returns a command of COMMANDS. Imports its module."""
-    module, _, function = COMMANDS[name][0].partition(":")
-    command: click.Command = getattr(import_module(f"mtcon_ray.cli.{module}"), function)
+    module = import_module(f"mtcon_ray.cli.{COMMANDS[name][0]}_commands")
+    command: click.Command = getattr(module, "list_names" if name == "list" else name)
     return verbosity(command)
 
 
@@ -112,9 +96,8 @@ class Program(Script, click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Returns a command, or None if there is none of this name."""
-        return (
-            command_named(cmd_name) if cmd_name in COMMANDS else super().get_command(ctx, cmd_name)
-        )
+        added = super().get_command(ctx, cmd_name)
+        return command_named(cmd_name) if cmd_name in COMMANDS else added
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the short helps, without the import of any command."""

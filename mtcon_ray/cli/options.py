@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -9,14 +10,16 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from mtcon_ray.base import plugins
-from mtcon_ray.base.paths import list_folders, sweeps_folder
+from mtcon_ray.base.paths import choose_root, list_folders, shown, sweeps_folder
 from mtcon_ray.cluster.environment import ROOT_VARIABLE, cluster_address
 from mtcon_ray.cluster.environment import root_of as root_of
 from mtcon_ray.display.terminal import say
 from mtcon_ray.tracking.login import TRUST_OPTION, TRUST_VARIABLE, trust
+from mtcon_ray.tracking.mlflow_server import tracking_uri
 
 if TYPE_CHECKING:
     from mtcon_ray.plan.capacity import ClusterView
+    from mtcon_ray.spec.run_spec import RunSpec
 
 INTERRUPTED = 130  # the exit code after a signal
 ALLOW_PLUGINS = "--allow-plugins"
@@ -91,8 +94,21 @@ completion = click.option(
 
 def root_option(default: str, **options: Any) -> Callable[[Command], Command]:
     """Returns the option `--root`, with the default in its help."""
-    help_text = f"Folder of all results.  [default: {default}]"
-    return click.option("--root", metavar="FOLDER", help=help_text, **options)
+    help_text = f"Folder of all results, or its s3:// or gs:// URL.  [default: {default}]"
+    return click.option("--root", metavar="FOLDER|URL", help=help_text, **options)
+
+
+def uri_of(spec: "RunSpec", root: Path) -> str:
+    """Returns the tracking URI of a sweep, which by default is below its driver's root."""
+    return tracking_uri(spec.tracking.uri, choose_root(shown(root), spec.storage.local))
+
+
+def located(name: str, root: Path) -> tuple[str, Path]:
+    """Returns name and root of a sweep. The name may be a URL, ROOT/sweeps/NAME or ROOT/NAME."""
+    if "://" not in name:
+        return name, root
+    url, _, name = name.rstrip("/").rpartition("/")
+    return name, root_of(url.removesuffix("/sweeps"))
 
 
 def _names(
@@ -104,12 +120,6 @@ def _names(
 
 
 spec_file = click.argument("spec", type=click.Path(path_type=Path))
-name = click.argument("name", shell_complete=_names)
-
-
-def _allow_plugins(context: click.Context, parameter: click.Parameter, given: bool) -> None:
-    if given:
-        plugins.allow()
 
 
 def overrides(command: Command) -> Command:
@@ -119,24 +129,34 @@ def overrides(command: Command) -> Command:
         help="Change a field of the spec, as method.temperature=0.2; may be repeated.",
     )  # fmt: skip
     allow = click.option(
-        ALLOW_PLUGINS, is_flag=True, expose_value=False, callback=_allow_plugins,
+        ALLOW_PLUGINS, is_flag=True, expose_value=False,
+        callback=lambda context, parameter, given: plugins.allow() if given else None,
         envvar="MTCON_RAY_ALLOW_PLUGINS", show_envvar=True,
         help="Import the modules that the spec names in `plugins`, which runs their code.",
     )  # fmt: skip
     return change(allow(command))
 
 
-def _trust(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> None:
-    if given:
-        trust(given)
-
-
 trust_tracking = click.option(
-    TRUST_OPTION, multiple=True, metavar="ADDRESS", expose_value=False, callback=_trust,
+    TRUST_OPTION, multiple=True, metavar="ADDRESS", expose_value=False,
+    callback=lambda context, parameter, given: trust(given) if given else None,
     help="Send the login for MLflow to this server or database too, which only a spec names, or "
     f"which has no TLS; may be repeated.  [env var: {TRUST_VARIABLE}]",
 )  # fmt: skip
 root = root_option(f"storage.root, else {DEFAULT_ROOT}")
 # As an absolute path, for commands that read no `storage.root` from a spec.
 root_folder = root_option(DEFAULT_ROOT, callback=lambda context, parameter, given: root_of(given))
+
+
+def recorded(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds NAME and `--root` of a sweep. The command gets its name and root if NAME is a URL."""
+
+    @wraps(command)
+    def call(name: str, root: Path, **given: Any) -> Any:
+        name, root = located(name, root)
+        return command(name=name, root=root, **given)
+
+    return click.argument("name", shell_complete=_names)(root_folder(call))
+
+
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")

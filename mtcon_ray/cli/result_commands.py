@@ -23,7 +23,8 @@ from mtcon_ray.display.sweep_list import overviews, sweep_state
 from mtcon_ray.display.tables import Table
 from mtcon_ray.display.terminal import Terminal, say, warn
 from mtcon_ray.records.results import load_sweep, was_submitted
-from mtcon_ray.tracking.mlflow_server import sync_command, tracking_uri, ui_command
+from mtcon_ray.records.stored import find_sweep, summaries
+from mtcon_ray.tracking.mlflow_server import sync_command, ui_command
 from mtcon_ray.tracking.sender import num_unsent
 
 if TYPE_CHECKING:
@@ -51,16 +52,13 @@ def evaluate(checkpoint: Path, overrides: tuple[str, ...], root: Path, as_json: 
 
 
 @click.command()
-@options.name
-@options.root_folder
+@options.recorded
 def report(name: str, root: Path) -> None:
     """Build a sweep's report, finished or not; print its path."""
     from mtcon_ray.display.build import build_report
 
-    results = load_sweep(paths.find_folder(root, name))
-    uri = tracking_uri(results.spec.tracking.uri, root)
-    _warn_of_losses(results)
-    say(build_report(results, ui_command=ui_command(uri)))
+    results = _loaded(find_sweep(root, name, [paths.PREDICTIONS_FILE]))
+    say(build_report(results, ui_command=ui_command(options.uri_of(results.spec, root))))
 
 
 @click.command("list")
@@ -74,31 +72,28 @@ def list_names(root: Path, as_json: bool, cluster: bool, address: str | None) ->
         list_jobs(address, as_json=as_json)
         return
 
-    found = overviews(root)
+    found = overviews(summaries(root))
     if as_json:
         say(json.dumps(found, indent=1))
         return
     if not found:
-        say(f"nothing under {root} yet")
+        say(f"nothing under {paths.shown(root)} yet")
         return
     header = ["name", "state", "done", "value", "epoch", "best"]
-    rows = [
-        [
-            o["name"],
-            o["state"],
-            f"{o['num_done']}/{o['num_trials']}",
-            accuracy_text(o["value"]),
-            str(o["model_epoch"] or NOTHING),
-            configuration_text(o["params"]) if o["params"] else "",
-        ]
-        for o in found
-    ]
+    rows = []
+    for each in found:
+        done, epoch = (
+            f"{each['num_done']}/{each['num_trials']}",
+            str(each["model_epoch"] or NOTHING),
+        )
+        params = configuration_text(each["params"]) if each["params"] else ""
+        value = accuracy_text(each["value"])
+        rows.append([each["name"], each["state"], done, value, epoch, params])
     say("\n".join(Table(header, rows).lines(Terminal.of().columns)))
 
 
 @click.command()
-@options.name
-@options.root_folder
+@options.recorded
 @options.as_json
 @click.option("--csv", "as_csv", is_flag=True, help="Print a table with all metrics, as CSV.")
 @click.option("--top", type=click.IntRange(1), metavar="N", help="The best N trials only.")
@@ -107,9 +102,7 @@ def status(name: str, root: Path, as_json: bool, as_csv: bool, top: int | None) 
     if as_json and as_csv:
         raise click.UsageError("--json and --csv must not be given together")
 
-    folder = paths.find_folder(root, name)
-    results = load_sweep(folder)
-    _warn_of_losses(results)
+    results = _loaded(folder := paths.find_folder(summaries(root, name), name))
     state, total = sweep_state(results), results.num_trials
     if as_csv:
         say(csv_text(results.to_frame().head(top or len(results.trials))).rstrip())
@@ -127,7 +120,9 @@ def status(name: str, root: Path, as_json: bool, as_csv: bool, top: int | None) 
     lines = [hanging(f"warning: {text}") for text in results.plan_warnings]
     lines += leaderboard_lines(results, limit=top, columns=columns and columns - len(INDENT))
     say("\n".join(INDENT + line for line in lines))
-    left = 0 if state == "running" or results.spec.tracking.offline else num_unsent(folder)
+    # In a copy of a sweep nothing says what MLflow has.
+    unknown = state == "running" or results.spec.tracking.offline or paths.stored_url(root)
+    left = 0 if unknown else num_unsent(folder)
     if left:
         say(f"{left} events are not in MLflow yet: {sync_command(folder)}")
     if state in ("interrupted", "stopped"):
@@ -135,13 +130,11 @@ def status(name: str, root: Path, as_json: bool, as_csv: bool, top: int | None) 
 
 
 @click.command()
-@options.name
-@options.root_folder
+@options.recorded
 @options.as_json
 def best(name: str, root: Path, as_json: bool) -> None:
     """Show a sweep's winner, its scores and its checkpoint."""
-    results = load_sweep(paths.find_folder(root, name))
-    _warn_of_losses(results)
+    results = _loaded(paths.find_folder(summaries(root, name), name))
     winner = results.required_winner()
     if as_json:
         say(json.dumps(trial_record(results, winner), indent=1))
@@ -149,7 +142,9 @@ def best(name: str, root: Path, as_json: bool) -> None:
         say("\n".join(winner_lines(results)))
 
 
-def _warn_of_losses(results: "SweepResults") -> None:
-    """Prints what is missing from the event log to standard error, apart from the output."""
+def _loaded(folder: Path) -> "SweepResults":
+    """Returns a sweep's results. Prints what is missing from its event log to standard error."""
+    results = load_sweep(folder)
     for text in results.lost:
         warn(text)
+    return results

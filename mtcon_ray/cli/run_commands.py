@@ -16,10 +16,13 @@ from mtcon_ray.display.presentation import printable
 from mtcon_ray.display.results_table import leaderboard_lines, winner_lines
 from mtcon_ray.display.terminal import Terminal, say
 from mtcon_ray.errors import SweepError
+from mtcon_ray.records.claim import TAKE_OVER
+from mtcon_ray.records.stored import fetch_sweep
 from mtcon_ray.spec.run_spec import load_spec
 from mtcon_ray.tracking.mlflow_server import tracking_uri, ui_command
 
 if TYPE_CHECKING:
+    from mtcon_ray.records.results import SweepResults
     from mtcon_ray.spec.run_spec import RunSpec
 
 RETRY_FAILED = "--retry-failed"
@@ -35,9 +38,7 @@ def _checked_name(
 
 
 name_option = click.option(
-    "--name",
-    callback=_checked_name,
-    help="Name of the sweep.  [default: <spec.name>-<n>]",
+    "--name", callback=_checked_name, help="Name of the sweep.  [default: <spec.name>-<n>]"
 )
 resume_option = click.option(
     "--resume", is_flag=True, help="Resume --name, or the newest of this spec."
@@ -45,60 +46,58 @@ resume_option = click.option(
 retry_option = click.option(
     RETRY_FAILED, is_flag=True, help="Resume, and train failed trials again from their start."
 )
-continue_option = click.option(
-    "--continue", "goes_on", is_flag=True,
-    help="Start --name, or resume it if it exists; for services that restart a sweep.",
+
+
+take_over_option = click.option(
+    TAKE_OVER, is_flag=True,
+    help="With a root in an object store: take the sweep from a lost driver at once.",
 )  # fmt: skip
 
 
-here_option = click.option(
-    "--here", is_flag=True, help="Train one trial after another in this process, without Ray."
-)
+def starting(command: options.Command) -> options.Command:
+    """Adds `--set`, `--name` and `--resume`."""
+    return options.overrides(name_option(resume_option(command)))
+
+
+def places(command: options.Command) -> options.Command:
+    """Adds `--root` and `--trust-tracking`."""
+    return options.root(options.trust_tracking(command))
 
 
 @click.command()
 @options.spec_file
-@options.overrides
-@name_option
-@resume_option
-@options.root
-@options.trust_tracking
-def train(
-    spec: Path, overrides: tuple[str, ...], name: str | None, resume: bool, root: str | None
-) -> int:
+@starting
+@take_over_option
+@places
+def train(spec: Path, **given: Any) -> int:
     """Train once, as a sweep of one trial.
 
     The spec's search is left out. With one worker it runs in this process, without Ray.
     """
-
-    def load() -> tuple["RunSpec", Path, bool]:
-        run_spec = load_spec(spec, overrides, with_search=False)
-        return run_spec, options.root_of(root, run_spec.storage.root), resume
-
-    return run(load, name, once=True)
+    return _sweep(spec, once=True, **given)
 
 
 @click.command()
 @options.spec_file
-@options.overrides
-@name_option
-@resume_option
+@starting
 @retry_option
-@continue_option
-@here_option
-@options.root
-@options.trust_tracking
+@click.option(
+    "--continue", "goes_on", is_flag=True,
+    help="Start --name, or resume it if it exists; for services that restart a sweep.",
+)  # fmt: skip
+@click.option(
+    "--here", is_flag=True, help="Train one trial after another in this process, without Ray."
+)
+@take_over_option
+@places
 def sweep(spec: Path, **given: Any) -> int:
     """Run or resume a sweep and show its leaderboard."""
     return _sweep(spec, **given)
 
 
 @click.command()
-@options.overrides
-@name_option
-@resume_option
-@options.root
-@options.trust_tracking
+@starting
+@places
 def demo(**given: Any) -> int:
     """Run a temperature sweep on synthetic images.
 
@@ -108,38 +107,29 @@ def demo(**given: Any) -> int:
 
 
 def _sweep(
-    spec: Path,
-    *,
-    overrides: tuple[str, ...],
-    name: str | None,
-    root: str | None,
-    resume: bool,
-    retry_failed: bool = False,
-    goes_on: bool = False,
-    here: bool = False,
-) -> int:
+    spec: Path, *, overrides: tuple[str, ...], name: str | None, root: str | None, resume: bool,
+    retry_failed: bool = False, goes_on: bool = False, once: bool = False, **given: bool,
+) -> int:  # fmt: skip
     def load() -> tuple["RunSpec", Path, bool]:
-        run_spec = load_spec(spec, overrides)
-        where = options.root_of(root, run_spec.storage.root)
-        if goes_on:
-            return run_spec, where, _is_there(where, name, run_spec.storage.mirror)
-        return run_spec, where, resume or retry_failed
+        run_spec = load_spec(spec, overrides, with_search=not once)
+        where = options.root_of(root, run_spec.storage)
+        return run_spec, where, _is_there(where, name) if goes_on else resume or retry_failed
 
-    return run(load, name, retry_failed=retry_failed, here=here)
+    own = given if once else {"retry_failed": retry_failed, **given}
+    return run(load, name, once=once, **own)
 
 
 def run(
     load: Callable[[], tuple["RunSpec", Path, bool]],
     name: str | None,
     *,
-    retry_failed: bool = False,
-    here: bool = False,
     once: bool = False,
+    **given: bool,
 ) -> int:
     """Runs or resumes a sweep and shows its leaderboard. Returns the exit code.
 
     With `once` it trains once, as a sweep of one trial. `load` returns the spec, the root and
-    whether the sweep is resumed, while the display runs.
+    whether the sweep is resumed, while the display runs. `given` are options of `run_sweep`.
     """
     session, terminal = options.session(), Terminal.of()
     with Console(terminal, quiet=session.quiet) as console:
@@ -150,13 +140,8 @@ def run(
 
         from mtcon_ray.sweep.run import run_sweep, train_once
 
-        given: dict[str, Any] = {"root": where, "name": name, "callbacks": console}
-        if once:
-            results = train_once(run_spec, resume=resume, **given)
-        else:
-            results = run_sweep(
-                run_spec, resume=resume, retry_failed=retry_failed, here=here, **given
-            )
+        start: Callable[..., SweepResults] = train_once if once else run_sweep
+        results = start(run_spec, root=where, name=name, resume=resume, callbacks=console, **given)
     lines = ["", *leaderboard_lines(results, columns=terminal.columns), "", *winner_lines(results)]
     lines.append(f"report: {paths.report_page(results.folder)}")
     lines.append(f"MLflow: {ui_command(tracking_uri(run_spec.tracking.uri, where))}")
@@ -169,8 +154,7 @@ def run(
 @options.overrides
 @click.option("--only", multiple=True, metavar="TITLE", help="Train one system; may be repeated.")
 @click.option("--plan", "only_plan", is_flag=True, help="Print all sweeps; start nothing.")
-@options.root
-@options.trust_tracking
+@places
 def compare(
     file: Path, overrides: tuple[str, ...], only: tuple[str, ...], only_plan: bool, root: str | None
 ) -> int:
@@ -183,7 +167,7 @@ def compare(
     session = options.session()
     comparison = load_comparison(file, overrides, only)
     first = next(iter(comparison.specs.values()))
-    where = options.root_of(root, first.storage.root)
+    where = options.root_of(root, first.storage)
     if only_plan:
         from mtcon_ray.comparison.stages import plan_stages, power_lines, stage_lines
 
@@ -203,18 +187,9 @@ def compare(
     return 0 if all(row.finished for row in rows) else 1
 
 
-def _is_there(root: Path, name: str | None, mirror: str | None) -> bool:
-    """Returns True if the sweep is below the root, after downloading it if it is mirrored."""
+def _is_there(root: Path, name: str | None) -> bool:
+    """Returns True if the sweep is below the root."""
     if not name:
         raise SweepError("--continue needs --name, the name of the sweep to start or continue")
-    if (paths.sweep_folder(root, name) / paths.SPEC_FILE).exists():
-        return True
-    if mirror is None:
-        return False
-    from mtcon_ray.sweep.mirror_objects import url_of
-    from mtcon_ray.sweep.restore import is_mirrored, restore
-
-    url = url_of(mirror, name)
-    if there := is_mirrored(url):
-        restore(url, root)
-    return there
+    folder = paths.sweep_folder(root, name)
+    return fetch_sweep(folder) and (folder / paths.SPEC_FILE).exists()

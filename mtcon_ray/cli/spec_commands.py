@@ -3,7 +3,6 @@
 import json
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -13,20 +12,16 @@ from mtcon_ray.cli.infer_columns import infer_columns
 from mtcon_ray.cli.infer_folders import infer_folders
 from mtcon_ray.cli.infer_hf import infer_hf, is_hf_folder
 from mtcon_ray.cli.prepare_data import prepare_data, recipe_spec
-from mtcon_ray.cli.spec_template import write_new
+from mtcon_ray.cli.spec_template import Draft, write_new
 from mtcon_ray.display.plan_text import counted, data_lines, plan_lines
 from mtcon_ray.display.presentation import hanging
 from mtcon_ray.display.terminal import say, warn
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
+from mtcon_ray.plan.plan import Plan
 from mtcon_ray.plan.planning import make_plan
 from mtcon_ray.spec.data.own import ARCHIVES
 from mtcon_ray.spec.run_spec import RunSpec, load_spec
 from mtcon_ray.sweep.preparation import check_data
-
-if TYPE_CHECKING:
-    from mtcon_ray.cli.spec_template import Draft
-    from mtcon_ray.plan.plan import Plan
-    from mtcon_ray.spec.run_spec import RunSpec
 
 
 @click.command()
@@ -68,7 +63,7 @@ def init(csv: Path | None, images: Path | None, synthetic: bool, output: Path | 
         say("\n  ".join(["next:", *commands]))
 
 
-def _draft(csv: Path, images: Path | None) -> "Draft":
+def _draft(csv: Path, images: Path | None) -> Draft:
     """Returns the spec for a CSV and its images, a data set of `datasets`, or class folders."""
     if images:
         return infer_columns(csv, images)
@@ -119,7 +114,7 @@ def prepare(
     is all that is written to standard output. Decoding continues where it was interrupted.
     """
     raw, run_spec = recipe_spec(kind, download, size, storage, overrides)
-    root = options.root_of(None, run_spec.storage.root)
+    root = options.root_of(None, run_spec.storage)
     session = options.session()
     for line in prepare_data(run_spec, root, quiet=session.quiet):
         if not session.quiet:
@@ -139,16 +134,15 @@ def validate(spec: Path, overrides: tuple[str, ...]) -> None:
     if not options.session().quiet:
         epochs = plan.count_text("epochs")
         say(f"{spec} is valid: {counted(plan.num_trials, 'trial')} of {epochs} epochs")
-        for label, text in data_lines(
-            run_spec.data, plan.num_items, plan.classes, plan.split_origin
-        ):
+        rows = data_lines(run_spec.data, plan.num_items, plan.classes, plan.split_origin)
+        for label, text in rows:
             say(hanging(f"  {label:<10}{text}"))
 
 
-def _plan_anywhere(spec: "RunSpec") -> "Plan":
+def _plan_anywhere(spec: RunSpec) -> Plan:
     """Returns the plan of a spec on a cluster of unlimited size. Raises UserError."""
     anywhere = ClusterView("any cluster", (NodeKind("any node", 1e9, 1e9, None),))
-    root = options.root_of(None, spec.storage.root)
+    root = options.root_of(None, spec.storage)
     table = check_data(spec, root).table
     return make_plan(spec, root, anywhere, table, count_parameters=False)
 
@@ -178,7 +172,7 @@ def plan(
     from mtcon_ray.sweep.prior import plan_sweep
 
     run_spec = load_spec(spec, overrides)
-    where = options.root_of(root, run_spec.storage.root)
+    where = options.root_of(root, run_spec.storage)
     measure = None
     if calibrate:
         from mtcon_ray.plan.throughput import measure_rates

@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from mtcon_ray.base.regular_file import open_regular
+from mtcon_ray.base.safe_yaml import SafeLoader
 from mtcon_ray.display.presentation import one_line
 from mtcon_ray.errors import ResourceError
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
@@ -15,8 +16,6 @@ ANY_SIZE = 1e9
 # The name of the head's group in KubeRay, and the pods of a group without maxReplicas.
 HEAD_GROUP, KUBERAY_MOST = "headgroup", 2**31 - 1
 MAX_BYTES = 1_000_000
-# The parser in C takes an eighth of the time. PyYAML lacks it if it was built without libyaml.
-_SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def view_of_file(path: Path) -> ClusterView:
@@ -27,7 +26,7 @@ def view_of_file(path: Path) -> ClusterView:
     """
     try:
         with open_regular(path, most=MAX_BYTES) as file:
-            documents = yaml.load_all(file, Loader=_SafeLoader)
+            documents = yaml.load_all(file, Loader=SafeLoader)
             raw = _cluster_in([each for each in documents if each is not None])
         if raw.get("provider", {}).get("type") == "local":
             return ClusterView(str(path), (_fixed_kind(raw),))

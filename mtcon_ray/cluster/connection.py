@@ -25,6 +25,7 @@ from mtcon_ray.cluster.environment import cluster_address, restored_environment
 from mtcon_ray.cluster.ray_folders import away, name_token, sessions_folder
 from mtcon_ray.cluster.ray_private import GCS_VARIABLE, log_errors_of_nodes
 from mtcon_ray.cluster.ray_start import start_local_ray
+from mtcon_ray.data.objects import keep_keys
 from mtcon_ray.errors import MtconError, ResourceError
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
 from mtcon_ray.plan.local import LOCAL, this_machine
@@ -45,9 +46,12 @@ EXPANDABLE = "expandable_segments:True"
 ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 # Words of Ray for a wrong token.
 REFUSED = re.compile(r"authenticat|\btoken\b|\b401\b", re.IGNORECASE)
+# With the names in `objects.keep_keys`. The last variable is an older name.
 AWS_KEYS = {
-    f"AWS_{name}"
-    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SECURITY_TOKEN", "SESSION_TOKEN")
+    "AWS_ACCESS_KEY_ID": "access_key",
+    "AWS_SECRET_ACCESS_KEY": "secret_key",
+    "AWS_SESSION_TOKEN": "session_token",
+    "AWS_SECURITY_TOKEN": "",
 }
 RAY_LOGGERS = ("ray", "ray.tune", "ray.train")
 
@@ -153,15 +157,15 @@ def hide_aws_keys() -> None:
     Tune writes these variables into the command line of each process of a trial and into Ray's
     logs, where all users of a machine can read them. A trial has the keys of its node.
     """
-    if not AWS_KEYS & os.environ.keys():
+    if not AWS_KEYS.keys() & os.environ.keys():
         return
     with suppress(ImportError):
         boto3 = import_module("boto3")
         if boto3.DEFAULT_SESSION is None:
             boto3.setup_default_session()
         boto3.DEFAULT_SESSION.get_credentials()
-    for name in AWS_KEYS & os.environ.keys():
-        del os.environ[name]
+    found = {own: os.environ.pop(name, "") for name, own in AWS_KEYS.items()}
+    keep_keys({own: key for own, key in found.items() if own and key})
 
 
 @contextmanager
@@ -212,6 +216,8 @@ def sweep_environment(threads: int) -> dict[str, str]:
     """Returns variables for every process of a sweep: no usage reports, none of Tune's loggers."""
     is_local = not cluster_address() and (_is_ours or not ray.is_initialized())
     loopback = "lo" if sys.platform == "linux" else "lo0"
+    # Set by the user, or by an open session, of which the next sweep in it keeps the value.
+    allocators = {os.environ[name] for name in ALLOCATOR_VARIABLES if name in os.environ}
     return {
         **quiet_environment(),
         "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -225,19 +231,9 @@ def sweep_environment(threads: int) -> dict[str, str]:
         "RAY_AIR_NEW_OUTPUT": "0",
         "OMP_NUM_THREADS": str(threads),
         **({GLOO_VARIABLE: os.environ.get(GLOO_VARIABLE, loopback)} if is_local else {}),
-        **allocator_environment(),
+        # Expandable segments reduce fragmentation, which matters if trials share a GPU.
+        **({ALLOCATOR_VARIABLES[0]: EXPANDABLE} if allocators <= {EXPANDABLE} else {}),
     }
-
-
-def allocator_environment() -> dict[str, str]:
-    """Returns the setting of torch's allocator, {} if the user has set it.
-
-    Expandable segments reduce fragmentation, which matters if trials share a GPU. Torch reads the
-    setting once per process.
-    """
-    given = {os.environ[name] for name in ALLOCATOR_VARIABLES if name in os.environ}
-    # An open session has set its own value, which the next sweep in it keeps.
-    return {ALLOCATOR_VARIABLES[0]: EXPANDABLE} if given <= {EXPANDABLE} else {}
 
 
 def await_port(address: str, seconds: float) -> None:

@@ -4,9 +4,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mtcon_ray.base.paths import choose_root
 from mtcon_ray.errors import UserError
+
+if TYPE_CHECKING:
+    from mtcon_ray.spec.resources import StorageSpec
 
 ROOT_VARIABLE = "MTCON_RAY_ROOT"
 
@@ -40,6 +44,7 @@ def working_directory() -> Path:
         ) from None
 
 
-def root_of(given: str | None, of_spec: str | None = None) -> Path:
+def root_of(given: str | Path | None, storage: "StorageSpec | None" = None) -> Path:
     """Returns the root: the option's, else the spec's, else the environment's, else the default."""
-    return choose_root(given or of_spec or os.environ.get(ROOT_VARIABLE))
+    of_spec, local = (storage.root, storage.local) if storage else (None, None)
+    return choose_root(str(given or of_spec or os.environ.get(ROOT_VARIABLE, "")), local)

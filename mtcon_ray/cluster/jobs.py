@@ -66,15 +66,12 @@ class Jobs:
             os.environ.setdefault("RAY_AUTH_MODE", "token")
         from ray.job_submission import JobSubmissionClient
 
-        self.address = checked_address(
-            address or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
-        )
+        address = address or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
+        self.address = checked_address(address)
         # The client prefers this variable to its argument.
         os.environ[ADDRESS_VARIABLE] = self.address
-        seconds = START_SECONDS if patient else 0
-        self._client = self._ask(
-            lambda: _retried(JobSubmissionClient, "Failed to connect", seconds)
-        )
+        again, seconds = "Failed to connect", START_SECONDS if patient else 0
+        self._client = self._ask(lambda: _retried(JobSubmissionClient, again, seconds))
 
     def submit(
         self,

@@ -1,28 +1,32 @@
-"""Check of all nodes of the cluster before a sweep starts: the shared root, and their versions."""
+"""Check of all nodes of the cluster before a sweep starts: the root, and their versions."""
 
 import os
 from pathlib import Path
+from uuid import uuid4
 
 import ray
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from mtcon_ray.base.paths import stored_url
 from mtcon_ray.base.root_files import remove, touch
 from mtcon_ray.cluster.job_package import versions
-from mtcon_ray.errors import ResourceError
+from mtcon_ray.data.objects import Objects
+from mtcon_ray.errors import ResourceError, StorageError
 
 # Without these versions in common, no process of a trial works.
 MUST_BE_EQUAL = {"python", "ray", "mtcon-ray"}
 
 
-def check_nodes(root: Path) -> list[str]:
+def check_nodes(folder: Path) -> list[str]:
     """Returns a line for each node on which other versions are installed than here.
 
-    Raises ResourceError naming the nodes that cannot see this node's `root`, or on which Python,
-    Ray or mtcon-ray is missing or of another version.
+    `folder` is the folder of the sweep. Raises ResourceError naming the nodes that cannot see the
+    root or use its object store, or on which Python, Ray or mtcon-ray is missing or of another
+    version.
     """
-    alive = [n for n in ray.nodes() if n["Alive"]]
-    if len(alive) < 2:
+    alive, root, url = [n for n in ray.nodes() if n["Alive"]], folder.parents[1], stored_url(folder)
+    if len(alive) < 2 and not url:
         return []
     nodes = [n["NodeManagerAddress"] for n in alive]  # several nodes of a host have one address
     marker = root / f".seen-by-{os.getpid()}"
@@ -31,11 +35,16 @@ def check_nodes(root: Path) -> list[str]:
     try:
         task = ray.remote(num_cpus=0)(look)
         on_each = [NodeAffinitySchedulingStrategy(n["NodeID"], soft=False) for n in alive]
-        asked = [task.options(scheduling_strategy=one).remote(str(marker)) for one in on_each]
+        asked = [task.options(scheduling_strategy=o).remote(url or str(marker)) for o in on_each]
         answers = list(zip(nodes, map(_answer, asked), strict=True))
     finally:
         remove(own)
-    if blind := [node for node, (sees, _) in answers if not sees]:
+    if blind := [f"{node} ({problem})" for node, (problem, _) in answers if problem]:
+        if url:
+            raise ResourceError(
+                f"all nodes must be able to write below {url}, which fails on {'; '.join(blind)}; "
+                "give each node a role or AWS's own files with the right to write"
+            )
         raise ResourceError(
             f"the root must be on a file system that all nodes share, got {root}, which is not "
             f"seen by {', '.join(blind)}; name a shared folder with --root or storage.root"
@@ -54,17 +63,28 @@ def check_nodes(root: Path) -> list[str]:
     return lines
 
 
-def look(marker: str) -> tuple[bool, dict[str, str]]:
-    """Returns whether a file exists on this node, and the versions installed here."""
-    return os.path.exists(marker), versions()
+def look(marker: str) -> tuple[str, dict[str, str]]:
+    """Returns the problem of this node with the root, and the versions installed here.
 
-
-def _answer(call: "ray.ObjectRef[tuple[bool, dict[str, str]]]") -> tuple[bool, dict[str, str]]:
-    """Returns whether a node sees the file, and its versions that differ from the versions here."""
+    `marker` is a file on all nodes, or the URL of a folder to write to.
+    """
+    if "://" not in marker:
+        return "" if os.path.exists(marker) else "it is not there", versions()
+    objects, name = Objects(marker), f"nodes/{uuid4().hex}"
     try:
-        sees, there = ray.get(call)
+        objects.write(name, b"")
+        objects.delete([name])
+    except StorageError as error:
+        return str(error), versions()
+    return "", versions()
+
+
+def _answer(call: "ray.ObjectRef[tuple[str, dict[str, str]]]") -> tuple[str, dict[str, str]]:
+    """Returns a node's problem with the root, and its versions that differ from those here."""
+    try:
+        problem, there = ray.get(call)
     except (RayTaskError, ImportError) as error:  # another version of this package, or none
-        return True, {"mtcon-ray": f"that does not work: {str(error).strip().splitlines()[-1]}"}
+        return "", {"mtcon-ray": f"that does not work: {str(error).strip().splitlines()[-1]}"}
     except RayError:  # the node was lost meanwhile
-        return True, {}
-    return sees, dict(sorted(there.items() - versions().items()))
+        return "", {}
+    return problem, dict(sorted(there.items() - versions().items()))

@@ -7,7 +7,7 @@ claim if it is not shown to be above the margin.
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 import pandas as pd
@@ -17,19 +17,7 @@ from mtcon_ray.comparison.comparison_spec import ClaimSpec
 from mtcon_ray.comparison.row import Row, columns
 from mtcon_ray.display.presentation import NOTHING, csv_text, interval_text, p_text
 from mtcon_ray.display.tables import Table
-from mtcon_ray.evaluation.intervals import (
-    Interval,
-    Scores,
-    SeedVariance,
-    StandardError,
-    detectable,
-    difference,
-    holm,
-    judge,
-    p_value,
-    seed_variance,
-    standard_error,
-)
+from mtcon_ray.evaluation import intervals
 
 # Minimum for each seed-dependent system. Two seeds hardly show how far seeds differ.
 MIN_SEEDS = 3
@@ -38,7 +26,7 @@ MIN_SEEDS = 3
 ITEM_DEVIATION, SEED_DEVIATION = 0.35, 0.007
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Judged:
     """A claim and its deciding paired difference.
 
@@ -50,13 +38,13 @@ class Judged:
 
     claim: ClaimSpec
     heading: str  # the label's column heading
-    difference: Interval | None
+    difference: intervals.Interval | None
     why: str = ""
     p: float | None = None
     p_holm: float | None = None
     detectable: float | None = None
     has_label: bool = True
-    scores: tuple[Scores, Scores] | None = field(default=None, repr=False, compare=False)
+    scores: tuple[intervals.Scores, intervals.Scores] | None = None
 
     @property
     def verdict(self) -> str:
@@ -65,7 +53,7 @@ class Judged:
             return "not testable here"
         if self.difference is None or self.p_holm is None:
             return "undecided"
-        return judge(self.difference, self.claim.margin, self.p_holm)
+        return intervals.judge(self.difference, self.p_holm, self.claim.margin)
 
 
 def judged(rows: list[Row], claims: Iterable[ClaimSpec]) -> list[Judged]:
@@ -79,9 +67,12 @@ def judged(rows: list[Row], claims: Iterable[ClaimSpec]) -> list[Judged]:
     measured = [_measure(claim, row_of[claim.better], row_of[claim.than]) for claim in found]
     least = _seed_variances(measured)
     tested = [(m.claim, m.scores, least.get(m.scores[0].kind)) for m in measured if m.scores]
-    p_values = [p_value(*both, claim.margin, floor) for claim, both, floor in tested]
-    smallest = [detectable(standard_error(*both, at), len(tested)) for _, both, at in tested]
-    found_by = zip(p_values, holm(p_values), smallest, strict=True)
+    p_values = [intervals.p_value(*both, claim.margin, floor) for claim, both, floor in tested]
+    smallest = [
+        intervals.detectable(intervals.standard_error(*both, at), len(tested))
+        for _, both, at in tested
+    ]
+    found_by = zip(p_values, intervals.holm(p_values), smallest, strict=True)
     for i, each in enumerate(measured):
         if each.scores:
             p, p_holm, least_shown = next(found_by)
@@ -98,7 +89,7 @@ def planned(num_items: int, num_seeds: int, num_systems: int, num_claims: int) -
     of_seeds = 2 * SEED_DEVIATION**2 / num_seeds
     variance = ITEM_DEVIATION**2 / num_items + of_seeds
     freedom = num_systems * (num_seeds - 1) / (of_seeds / variance) ** 2
-    return detectable(StandardError(math.sqrt(variance), freedom), num_claims)
+    return intervals.detectable(intervals.Estimate(math.sqrt(variance), freedom), num_claims)
 
 
 def too_few_seeds(num_seeds: int) -> str:
@@ -128,12 +119,11 @@ def as_csv(found: list[Judged]) -> str:
     names = [*ClaimSpec.model_fields, *measured, "verdict", "why"]
     rows = []
     for each in found:
-        claim, shown, covers = each.claim, each.difference, None
-        if shown is not None:
-            covers = "seeds and items" if shown.over_seeds else "items"
-        numbers = shown[:3] if shown else (None, None, None)
-        found_by = (*numbers, covers, each.detectable, each.p, each.p_holm)
-        rows.append((*claim.model_dump().values(), *found_by, each.verdict, each.why))
+        found_by: tuple[object, ...] = (None, None, None, None)
+        if (shown := each.difference) is not None:
+            found_by = *shown[:3], "seeds and items" if shown.over_seeds else "items"
+        found_by += (each.detectable, each.p, each.p_holm, each.verdict, each.why)
+        rows.append((*each.claim.model_dump().values(), *found_by))
     return csv_text(pd.DataFrame(rows, columns=names))
 
 
@@ -154,7 +144,7 @@ def _measure(claim: ClaimSpec, better: Row, than: Row) -> Judged:
         scores.append(found if found is None or row.depends_on_seed else found.of_first_seed())
     if scores[0] is None or scores[1] is None:
         return Judged(claim, heading, None, "no stored predictions")
-    gap = difference(scores[0], scores[1])
+    gap = intervals.difference(scores[0], scores[1])
     if gap is None:
         return Judged(claim, heading, None, "measured on different items")
     # Fixed features have a single result. No other seed is missing in the interval, or needed.
@@ -166,7 +156,7 @@ def _measure(claim: ClaimSpec, better: Row, than: Row) -> Judged:
     return Judged(claim, heading, gap, scores=(scores[0], scores[1]))
 
 
-def _seed_variances(measured: list[Judged]) -> dict[Kind, SeedVariance]:
+def _seed_variances(measured: list[Judged]) -> dict[Kind, intervals.Estimate]:
     """Returns the mean of the tested claims' variances over seeds, by kind of label.
 
     Scores of different kinds have different scales. The seeds of each system count once for the
@@ -175,13 +165,13 @@ def _seed_variances(measured: list[Judged]) -> dict[Kind, SeedVariance]:
     found: dict[Kind, list[float]] = {}
     freedom: dict[Kind, dict[str, int]] = {}
     for each in measured:
-        if each.scores and (variance := seed_variance(*each.scores)):
+        if each.scores and (variance := intervals.seed_variance(*each.scores)):
             kind = each.scores[0].kind
             found.setdefault(kind, []).append(variance.value)
             titles = each.claim.better, each.claim.than
             for title, scores in zip(titles, each.scores, strict=True):
                 freedom.setdefault(kind, {})[title] = len(scores.seeds) - 1
     return {
-        kind: SeedVariance(fmean(values), sum(freedom[kind].values()))
+        kind: intervals.Estimate(fmean(values), sum(freedom[kind].values()))
         for kind, values in found.items()
     }

@@ -13,19 +13,11 @@ from mtcon_ray.base.registry import Spec, rebuild
 from mtcon_ray.base.safe_yaml import read_yaml
 from mtcon_ray.comparison.tuning import MAX_TUNED, TuneSpec, Tuning, check_equal, make_tuning
 from mtcon_ray.errors import SpecError, nearest
+from mtcon_ray.spec import run_spec
 from mtcon_ray.spec.messages import explain
-from mtcon_ray.spec.run_spec import (
-    RunSpec,
-    apply_override,
-    import_plugins,
-    parse_spec,
-    set_value,
-    with_values,
-)
+from mtcon_ray.spec.search import LIMITS
 from mtcon_ray.spec.space import Dimension
 
-# Fields of a base's section `search` with limits of the final trainings.
-LIMITS = ("max_concurrent", "max_failures", "max_hours", "max_device_hours", "stall_minutes")
 MAX_SYSTEMS = 100
 # An override of these may take a claim's label away. The claim is then not testable here.
 LABEL_FIELDS = ("data", "data.kind", "data.tasks", "data.held_out")
@@ -108,7 +100,7 @@ class Comparison:
     """
 
     name: str
-    specs: dict[str, RunSpec]
+    specs: dict[str, run_spec.RunSpec]
     claims: tuple[ClaimSpec, ...] = ()  # claims with both systems among the specs
     tuning: Mapping[str, Tuning] = field(default_factory=dict)
 
@@ -126,11 +118,13 @@ def load_comparison(
     """
     raw, of_base = read_yaml(path), []
     base, folder = raw.get("base"), path.resolve().parent
-    if isinstance(base, dict) and import_plugins(base, where=f"{path}: base", folder=folder):
+    if isinstance(base, dict) and run_spec.import_plugins(
+        base, where=f"{path}: base", folder=folder
+    ):
         rebuild(TuneSpec, ComparisonSpec)
     for override in overrides:
         if override.startswith("tune."):
-            apply_override(raw, override)
+            run_spec.apply_override(raw, override)
         else:
             of_base.append(override)
     try:
@@ -138,7 +132,7 @@ def load_comparison(
     except ValidationError as error:
         raise SpecError(f"{path}: {explain(error, ComparisonSpec)}") from None
     for override in of_base:
-        apply_override(given.base, override)
+        run_spec.apply_override(given.base, override)
     chosen = tuple(only) or tuple(given.systems)
     unknown = [title for title in chosen if title not in given.systems]
     if unknown:
@@ -158,7 +152,7 @@ def load_comparison(
     return Comparison(given.name, specs, tuple(claims), tuning)
 
 
-def _check_claims(given: ComparisonSpec, specs: dict[str, RunSpec], path: Path) -> None:
+def _check_claims(given: ComparisonSpec, specs: dict[str, run_spec.RunSpec], path: Path) -> None:
     """Checks that each claim names two different systems, and a label of these among the specs.
 
     Raises SpecError otherwise.
@@ -184,7 +178,7 @@ def _is_tuned(given: ComparisonSpec, title: str) -> bool:
     return given.tune is not None and given.systems[title].tuned
 
 
-def _run_spec(given: ComparisonSpec, title: str, path: Path) -> RunSpec:
+def _run_spec(given: ComparisonSpec, title: str, path: Path) -> run_spec.RunSpec:
     """Returns the spec of a system's final trainings."""
     where = f"{path}: systems.{title}"
     seeds = given.systems[title].seeds or (given.tune.seeds if given.tune else 1)
@@ -193,7 +187,7 @@ def _run_spec(given: ComparisonSpec, title: str, path: Path) -> RunSpec:
         search["objective"] = given.tune.objective  # the network is selected by it too
     raw = _raw(given, title)
     raw["search"] = search | _limits(raw.get("search"), where)
-    spec = parse_spec(raw, where=where, folder=path.resolve().parent)
+    spec = run_spec.parse_spec(raw, where=where, folder=path.resolve().parent)
     if given.tune is None:
         return spec
     if _is_tuned(given, title) and not spec.method.trains:
@@ -201,7 +195,7 @@ def _run_spec(given: ComparisonSpec, title: str, path: Path) -> RunSpec:
             f"{where}.tuned must be false for method {spec.method.name}, which trains nothing, "
             "got true"
         )
-    return with_values(spec, {"seed": spec.seed + given.tune.repeats})
+    return run_spec.with_values(spec, {"seed": spec.seed + given.tune.repeats})
 
 
 def _limits(search: Any, where: str) -> dict[str, Any]:
@@ -231,5 +225,5 @@ def _raw(given: ComparisonSpec, title: str) -> dict[str, Any]:
     own = {"name": f"{given.name}-{name}", "method": system.method}
     raw = deepcopy({"version": 1, **given.base, **own})
     for place, value in system.changes.items():
-        set_value(raw, place, value)
+        run_spec.set_value(raw, place, value)
     return raw

@@ -6,8 +6,8 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from mtcon_ray.base import paths
 from mtcon_ray.base.callbacks import Callbacks
-from mtcon_ray.base.paths import SPEC_FILE, comparison_folder, event_file, sweep_folder
 from mtcon_ray.base.signals import Interrupted
 from mtcon_ray.base.status import Status
 from mtcon_ray.cluster.connection import connected, sweep_environment, view_of
@@ -20,6 +20,7 @@ from mtcon_ray.errors import MtconError
 from mtcon_ray.records.event_log import first_event
 from mtcon_ray.records.folder import changes
 from mtcon_ray.records.results import SweepResults, load_sweep
+from mtcon_ray.records.stored import fetch_sweep, fetch_trials
 from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.sweep.run import run_sweep
 
@@ -53,7 +54,7 @@ def run_comparison(
     for _ in plan_stages(_left(comparison, root), root, cluster):
         pass  # planning is the check
     rows: list[Row] = []
-    folder = comparison_folder(root, comparison.name)
+    folder = paths.comparison_folder(root, comparison.name)
 
     @cache
     def hold_session(cpus: int) -> None:
@@ -62,8 +63,8 @@ def run_comparison(
         session.enter_context(connected(folder / "ray.log", sweep_environment(cpus)))
 
     def train(spec: RunSpec, what: str) -> SweepResults:
-        place = sweep_folder(root, spec.name)
-        started = (place / SPEC_FILE).exists()
+        place = paths.sweep_folder(root, spec.name)
+        started = fetch_sweep(place) and (place / paths.SPEC_FILE).exists()
         if started and (results := _finished(place, spec)) is not None:
             return results
         if rows:
@@ -91,7 +92,7 @@ def _left(comparison: Comparison, root: Path) -> Comparison:
     """Returns the systems with unfinished sweeps. Only they need data and resources."""
 
     def stored(spec: RunSpec, what: str) -> SweepResults:
-        results = _finished(sweep_folder(root, spec.name), spec)
+        results = _finished(paths.sweep_folder(root, spec.name), spec)
         if results is None:
             raise MtconError(f"{what} has a training left to do")
         return results
@@ -127,8 +128,9 @@ def _finished(folder: Path, spec: RunSpec) -> SweepResults | None:
 
     It may have been trained with other resources.
     """
-    if first_event(event_file(folder)) is None:
+    if not fetch_sweep(folder) or first_event(paths.event_file(folder)) is None:
         return None
+    fetch_trials(folder, [paths.PREDICTIONS_FILE])
     found = load_sweep(folder)
     if found.status[0] is not Status.FINISHED:
         return None

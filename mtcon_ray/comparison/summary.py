@@ -14,14 +14,7 @@ from mtcon_ray.comparison.claims import table as claims_table
 from mtcon_ray.comparison.comparison_spec import ClaimSpec
 from mtcon_ray.comparison.row import Row, columns, objectives
 from mtcon_ray.display import plotting
-from mtcon_ray.display.presentation import (
-    NOTHING,
-    ONE_SEED_NOTE,
-    accuracy_text,
-    csv_text,
-    gauge_warnings,
-    interval_text,
-)
+from mtcon_ray.display import presentation as show
 from mtcon_ray.display.tables import Table
 
 
@@ -37,15 +30,16 @@ def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
     for row in rows:
         cells = [row.title, str(len(row.finished))]
         if not row.finished:
-            cells += [NOTHING, f"failed: {row.why}", *(NOTHING for _ in shown)]
+            cells += [show.NOTHING, f"failed: {row.why}", *(show.NOTHING for _ in shown)]
         else:
-            cells.append(", ".join(map(str, row.features)) or NOTHING)
-            cells.append(accuracy_text(fmean(t.value for t in row.finished if t.value is not None)))
+            cells.append(", ".join(map(str, row.features)) or show.NOTHING)
+            mean = fmean(t.value for t in row.finished if t.value is not None)
+            cells.append(show.accuracy_text(mean))
             for place in shown:
                 value, interval = row.reading(*place).value, row.interval(*place)
-                text = accuracy_text(value)
+                text = show.accuracy_text(value)
                 if value is not None and interval is not None:
-                    text = interval_text(interval._replace(value=value))
+                    text = show.interval_text(interval._replace(value=value))
                 is_best = value is not None and value == best[place]
                 cells.append(f"**{text}**" if is_best else text)
         table.append(cells)
@@ -67,7 +61,7 @@ def every_seed(rows: list[Row]) -> str:
         for trial in row.finished
         for name, value in sorted(trial.last_metrics.items())
     ]
-    return csv_text(pd.DataFrame(lines, columns=["system", "seed", "metric", "value"]))
+    return show.csv_text(pd.DataFrame(lines, columns=["system", "seed", "metric", "value"]))
 
 
 def picture(rows: list[Row]) -> bytes:
@@ -132,7 +126,7 @@ def _notes(rows: list[Row], claims: list[Judged]) -> str:
             f"number of tested claims ({tested}). Intervals are not corrected."
         )
     if not all(each.over_seeds for each in found):
-        notes.append(ONE_SEED_NOTE)
+        notes.append(show.ONE_SEED_NOTE)
     return "\n".join(notes) + "\n" if notes else ""
 
 
@@ -161,7 +155,7 @@ def _gauges(rows: list[Row]) -> str:
         each = [t.last_metrics for t in row.finished]
         shared = set.intersection(*map(set, each)) if each else set()
         means = {name: fmean(values[name] for values in each) for name in shared}
-        found += [f"**{row.title}**: {text}.\n" for text in gauge_warnings(means)]
+        found += [f"**{row.title}**: {text}.\n" for text in show.gauge_warnings(means)]
     return "".join(found)
 
 

@@ -5,7 +5,6 @@ import pandas as pd
 from mtcon_ray.comparison.row import Row, objectives
 from mtcon_ray.display.presentation import NOTHING, accuracy_text, csv_text, short_paths, value_text
 from mtcon_ray.display.tables import Table
-from mtcon_ray.records.results import SweepResults
 
 NOTE = (
     "Epochs are those of all trainings: tuning, then the best configurations again if they were "
@@ -23,7 +22,7 @@ def markdown(rows: list[Row]) -> str:
     names += short.values()
     table = []
     for row in rows:
-        sweeps = _sweeps(row)
+        sweeps = row.tuned if row.results is None else (*row.tuned, row.results)
         epochs = [str(sum(trial.last_epoch for trial in one.trials)) for one in sweeps]
         hours = sum(trial.seconds for one in sweeps for trial in one.trials) / 3600
         winner = row.tuned[-1].winner if row.tuned else None
@@ -56,11 +55,6 @@ def as_csv(rows: list[Row]) -> str:
         for row in rows for sweep in row.tuned for trial in sweep.trials
     ]  # fmt: skip
     return csv_text(pd.DataFrame(lines)) if lines else ""
-
-
-def _sweeps(row: Row) -> tuple[SweepResults, ...]:
-    """Returns all sweeps of a system, the final sweep last if it was begun."""
-    return row.tuned if row.results is None else (*row.tuned, row.results)
 
 
 def _searched(rows: list[Row]) -> list[str]:

@@ -1,7 +1,7 @@
 """The data set of a spec: checked labels in memory, decoded images as a memory map."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +20,8 @@ class Dataset:
 
     images is uint8 [N, S, S, 3], a read-only memory map. In table, label noise and held_out_top_k
     are already applied, and items with an unreadable image belong to no split.
-    fingerprint is a hex digest, different for any two data sets. places has the local paths of the
-    spec's URLs, by spec field. cache is the name of the images' folder in the image cache, or "" if
-    the images are not in a cache.
+    fingerprint is a hex digest, different for any two data sets. cache is the name of the images'
+    folder in the image cache, or "" if the images are not in a cache.
     """
 
     images: np.ndarray
@@ -30,7 +29,6 @@ class Dataset:
     tasks: tuple[str, ...]
     held_out: tuple[str, ...]
     fingerprint: str
-    places: Mapping[str, str] = field(default_factory=dict)
     cache: str = ""
 
     @property
@@ -63,35 +61,28 @@ def open_dataset(
     store: Path,
     progress: Callable[[int, int], None] | None = None,
     on_download: Callable[[int, int], None] | None = None,
-    places: Mapping[str, str] | None = None,
     checked: CheckedData | None = None,
-    node_store: Path | None = None,
 ) -> Dataset:
     """Returns labels and images. Decodes the images into `store` if no process has done so.
 
-    `progress(done, total)` is called with the number of decoded images. `places` are the
-    `Dataset.places` of an earlier call. If None, the URLs are downloaded below `store` if needed,
-    and `on_download(done, total)` is called with bytes. The contents of `checked` are not listed or
-    read again, except for labels if a download has changed the paths of the files. With
-    `node_store` images are read from a copy there, which is created once per node.
+    `progress(done, total)` is called with the number of decoded images. URLs are downloaded below
+    `store` if needed, and `on_download(done, total)` is called with bytes. The contents of
+    `checked` are not listed or read again, except for labels if a download has changed the paths of
+    the files.
 
     Raises DataError if a URL cannot be read, or labels or too many images are unusable,
     ResourceError if the disk is too small or not writable, StorageError if the files of decoded
     images are incomplete or damaged.
     """
-    if places is None:
-        places = fetch(checked.found if checked else _find(spec), store, on_download)
-    source = _source(spec, places)
+    source = _source(spec, fetch(checked.found if checked else _find(spec), store, on_download))
     if checked is not None and checked.source.spec == source.spec:
         source, table = checked.source, checked.labels
     else:
         table = read_table(source)
-    stored = open_image_cache(
-        source, len(table), store_size(spec, view_size), store, progress, node_store
-    )
+    stored = open_image_cache(source, len(table), store_size(spec, view_size), store, progress)
     table = without(table, stored.bad, source)
     digest = fingerprint(table, stored.content_key, stored.images.shape[1])
-    return Dataset(stored.images, table, spec.tasks, spec.held_out, digest, places, stored.key)
+    return Dataset(stored.images, table, spec.tasks, spec.held_out, digest, stored.key)
 
 
 def store_size(spec: DataSpec, view_size: int) -> int:

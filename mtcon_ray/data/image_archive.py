@@ -19,15 +19,7 @@ from threading import Lock
 from typing import IO
 from unicodedata import normalize
 
-from mtcon_ray.data.image_files import (
-    FILE_ROOM,
-    ImageFiles,
-    ImageFolder,
-    UnreadableImageError,
-    is_settled,
-    is_utf_8,
-    refuse_large,
-)
+from mtcon_ray.data import image_files
 from mtcon_ray.data.image_names import IMAGE_ENDINGS, is_hidden
 from mtcon_ray.errors import DataError, ResourceError
 from mtcon_ray.spec.data.own import ARCHIVES
@@ -37,7 +29,7 @@ SHARE_OF_DISK = 0.9
 COPIED_BYTES = 1 << 20
 
 
-class ImageArchive(ImageFiles):
+class ImageArchive(image_files.ImageFiles):
     """A tar, plain or gzipped. Its members are read in place and never extracted by name."""
 
     def __init__(self, root: Path) -> None:
@@ -50,7 +42,7 @@ class ImageArchive(ImageFiles):
     def names(self, *, whole: bool = True) -> Iterator[str]:
         for name, target in self._index[2].items():
             if target is None:
-                if is_utf_8(name, self.root):
+                if image_files.is_utf_8(name, self.root):
                     yield name
             elif whole and not is_hidden(name):
                 raise DataError(
@@ -63,7 +55,7 @@ class ImageArchive(ImageFiles):
         stamps = [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
         total = hashlib.sha256(f"{os.path.realpath(self.root)}\0{stamps}".encode())
         total.update("\0".join(names).encode())
-        return total.hexdigest() if is_settled(max(stamps[2:])) else None
+        return total.hexdigest() if image_files.is_settled(max(stamps[2:])) else None
 
     def digest(self, names: Sequence[str]) -> str:
         try:
@@ -79,14 +71,14 @@ class ImageArchive(ImageFiles):
         with self._opening:
             place = self._place(name)
         if place is None:
-            raise UnreadableImageError("no plain file of this name in the archive")
+            raise image_files.UnreadableImageError("no plain file of this name in the archive")
         start, size = place
-        refuse_large(size)
-        with FILE_ROOM.taken(size):
+        image_files.refuse_large(size)
+        with image_files.FILE_ROOM.taken(size):
             # pread has no file position, so threads share the descriptor without a lock.
             data = os.pread(self._index[0], size, start)
             if len(data) < size:
-                raise UnreadableImageError("the archive ends within this file")
+                raise image_files.UnreadableImageError("the archive ends within this file")
             yield data
 
     def _place(self, name: str) -> tuple[int, int] | None:
@@ -183,10 +175,10 @@ def _targets(
     return found
 
 
-def open_files(root: Path) -> ImageFiles:
+def open_files(root: Path) -> image_files.ImageFiles:
     """Returns the folder or archive at a path. Raises DataError if it is neither."""
     if root.is_dir():
-        return ImageFolder(root)
+        return image_files.ImageFolder(root)
     if not root.is_file():
         raise DataError(f"data.images not found: {root} does not exist; give a folder or a tar")
     if not root.name.endswith(ARCHIVES):

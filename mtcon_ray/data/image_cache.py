@@ -9,22 +9,15 @@
                            .decoded.json  [number of rows in images.npy, bad.json so far]
 <store>/keys/<signature>   the content key of the source with this signature
 <store>/remote/            downloads, see data/remote.py
-
-A store on a slower (network) file system can be copied to each node's own disk:
-<node store>/<key>/        same content as <store>/<key>/
-<node store>/<key>.lock    held while <key>.building is filled and renamed to <key>
 """
 
 import hashlib
 import json
-import logging
 import os
-import shutil
-import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal
 from uuid import uuid4
@@ -36,7 +29,7 @@ from mtcon_ray.base.root_files import below, check_no_links, make_folder, move, 
 from mtcon_ray.data.checksums import write_checksums
 from mtcon_ray.data.disk import build_folder, bytes_built, check_disk, whole_file, writable_store
 from mtcon_ray.data.sources.base import DataSource
-from mtcon_ray.errors import ResourceError, StorageError
+from mtcon_ray.errors import StorageError
 
 FORMAT = 2
 PROGRESS = ".decoded.json"  # files with a dot at the start get no checksum
@@ -46,8 +39,6 @@ TASKS_PER_SAVE = 64
 MAX_THREADS = 8
 
 ReportProgress = Callable[[int, int], None]
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -74,12 +65,10 @@ def open_image_cache(
     size: int,
     store: Path,
     progress: ReportProgress | None,
-    node_store: Path | None = None,
 ) -> CachedImages:
     """Returns a source's images, decoded to `size` pixels now if no process has done so.
 
-    `progress(done, total)` is called with numbers of images. With `node_store` images are read
-    from a copy there, see `local_copy`.
+    `progress(done, total)` is called with numbers of images.
 
     Interrupted or killed decoding continues from the last save. Undecodable images, however many,
     are not an error: the store records them for the caller.
@@ -103,8 +92,7 @@ def open_image_cache(
             remove(building / PROGRESS)
 
         build_folder(folder, num_bytes(num_items, size), fill, resumable=True)
-    near = local_copy(folder, node_store) if node_store else folder
-    return _load(near, shape, content)
+    return _load(folder, shape, content)
 
 
 def check_room(
@@ -230,14 +218,27 @@ def _flush(path: Path) -> None:
 
 
 def _load(folder: Path, shape: tuple[int, int, int, int], content: str) -> CachedImages:
-    try:
+    with _damage(folder):
         images = _map_images(folder / "images.npy", shape)
         bad = _read_bad(folder / "bad.json", len(images))
-    except (OSError, ValueError) as error:
+    return CachedImages(images, bad, content, folder.name)
+
+
+def map_cached(folder: Path, num_items: int) -> np.ndarray:
+    """Returns the images in a folder of the store, as a memory map. Raises StorageError."""
+    with _damage(folder):
+        size = int(json.loads((folder / "meta.json").read_text(encoding="utf-8"))["size"])
+        return _map_images(folder / "images.npy", (num_items, size, size, 3))
+
+
+@contextmanager
+def _damage(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise StorageError(
             f"the image store {folder} is damaged: {error}; delete it, and it is made again"
         ) from None
-    return CachedImages(images, bad, content, folder.name)
 
 
 def _map_images(path: Path, shape: tuple[int, int, int, int]) -> np.ndarray:
@@ -263,34 +264,3 @@ def _read_bad(path: Path, num_items: int) -> dict[int, str]:
     if bad and not 0 <= min(bad) <= max(bad) < num_items:
         raise ValueError(f"{path.name} has rows {min(bad)} to {max(bad)} of {num_items}")
     return bad
-
-
-def local_copy(folder: Path, node_store: Path) -> Path:
-    """Returns the copy of `folder` under `node_store`, created by the node's first process.
-
-    Returns `folder` itself, with a logged warning, if the copy does not fit on the disk, cannot
-    be written, or lies where other users may write. A node with a full or broken
-    disk then reads from the root instead of failing its trials.
-    """
-    try:
-        node_store.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # Resolved before the check: a symbolic link could be redirected after it.
-        node_store = node_store.resolve()
-        info = node_store.stat()
-        if info.st_uid != os.getuid() or info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            # Another user could replace the images.
-            raise ResourceError(f"another user owns {node_store} or may write to it")
-        near = node_store / folder.name
-        needed = sum(file.stat().st_size for file in folder.iterdir())
-        build_folder(near, needed, partial(_copy, folder))
-    except (OSError, ResourceError, StorageError) as error:
-        log.warning("images are read from %s, not from storage.node_store: %s", folder, error)
-        return folder
-    return near
-
-
-def _copy(folder: Path, building: Path) -> None:
-    shutil.copytree(folder, building, dirs_exist_ok=True)
-    for file in building.iterdir():
-        # Flushed before the rename: after a power cut the name must not exist without the data.
-        _flush(file)

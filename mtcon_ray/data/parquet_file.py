@@ -48,7 +48,7 @@ def read_parquet(path: Path) -> tuple[dict[str, np.ndarray], int]:
         if twice:
             raise DataError(f"columns of {path} must have different names, got {twice[0]!r} twice")
         kept = [field.name for field in schema if _is_cell(field.type)]
-        table = read_columns(path, kept)
+        table = _read_columns(path, kept)
         columns = {}
         for name in kept:
             values, places = different_values(table.column(name))
@@ -71,19 +71,13 @@ def refuse_rows(path: Path, num_rows: int) -> None:
     _refuse_more(path, num_rows, max(MAX_ROWS, ROWS_PER_BYTE * size_of_regular(path)), "rows")
 
 
-def refuse_unpacked(path: Path, num_bytes: int, what: str) -> None:
-    """Raises DataError for more bytes in memory than a file of this size may unpack to."""
-    _refuse_more(
-        path, num_bytes, max(MAX_UNPACKED, UNPACKED_PER_BYTE * size_of_regular(path)), what
-    )
-
-
-def read_columns(path: Path, names: Sequence[str]) -> pa.Table:
+def _read_columns(path: Path, names: Sequence[str]) -> pa.Table:
     """Returns columns of all rows. Texts are dictionaries, which hold equal texts once.
 
     Raises DataError if the file unpacks to more than the bounds.
     """
     size, cells, unpacked = size_of_regular(path), 0, 0
+    most = max(MAX_UNPACKED, UNPACKED_PER_BYTE * size)
     with pq.ParquetFile(path) as file:
         found = file.metadata
         refuse_rows(path, found.num_rows)
@@ -94,11 +88,12 @@ def read_columns(path: Path, names: Sequence[str]) -> pa.Table:
                 cells += column.num_values
                 unpacked += column.total_uncompressed_size
     _refuse_more(path, cells, max(MAX_CELLS, CELLS_PER_BYTE * size), "values in columns of labels")
-    refuse_unpacked(path, unpacked, "bytes of labels")
+    _refuse_more(path, unpacked, most, "bytes of labels")
     with pq.ParquetFile(path, read_dictionary=sorted(leaf.path for leaf in texts)) as file:
         table = file.read(names)
     table.validate(full=True)
-    refuse_joined(path, table)
+    # The texts in lists are joined row by row.
+    _refuse_more(path, sum(map(_joined_size, table.columns)), most, "bytes of lists")
     return table
 
 
@@ -113,11 +108,6 @@ def _leaves(schema: Any, names: Collection[str]) -> dict[int, Any]:
         for place, leaf in leaves.items()
         if any(name in names for name in accumulate(leaf.path.split("."), "{}.{}".format))
     }
-
-
-def refuse_joined(path: Path, table: pa.Table) -> None:
-    """Raises DataError if the texts in lists, which are joined row by row, take too much memory."""
-    refuse_unpacked(path, sum(map(_joined_size, table.columns)), "bytes of lists")
 
 
 def _refuse_more(path: Path, count: int, most: int, what: str) -> None:

@@ -87,8 +87,9 @@ def look(url: str, what: str) -> Found:
                     tag = (stream.metadata() or {}).get("ETag", b"").decode()
         infos = [info for info in listed if info.type == FileType.File]
         if url.startswith(HUB):
-            # The hub's listings have no times.
-            tag = " ".join(_blob(files, info.path) for info in infos)
+            # The hub's listings have no times, but a hash of each file's content.
+            hashes = (files.handler.fs.info(info.path)["blob_id"] for info in infos)
+            tag = " ".join(map(str, hashes))
     objects = []
     total = hashlib.sha256(f"{url}\0{tag}\0".encode())
     for info in sorted(infos, key=lambda info: info.path):
@@ -194,11 +195,6 @@ def _open_hub(url: str, what: str) -> FileSystem:
             "`pip install 'mtcon-ray[hf]'`"
         ) from None
     return PyFileSystem(FSSpecHandler(HfFileSystem(skip_instance_cache=True)))
-
-
-def _blob(files: FileSystem, path: str) -> str:
-    """Returns the hub's hash of a file's content, from the earlier listing."""
-    return str(files.handler.fs.info(path)["blob_id"])
 
 
 @contextmanager

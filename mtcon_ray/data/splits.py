@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from mtcon_ray.data.table_file import TableFile
-from mtcon_ray.spec.data.base import Split
+from mtcon_ray.spec.data.base import DrawnSplitSpec, Split
 
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 LEFT_OUT = -1
@@ -111,6 +111,31 @@ def complete_split(
     both = fractions[0] + fractions[1]
     whole[train] = draw(train, (fractions[0] / both, fractions[1] / both))
     return whole, True
+
+
+def published_split(
+    split: np.ndarray | None,
+    strata: np.ndarray,
+    names: Sequence[str],
+    spec: DrawnSplitSpec,
+    origin: tuple[str, str, str],
+) -> tuple[np.ndarray, str]:
+    """Returns a published split, completed by `complete_split`, or a random split without one.
+
+    The random part has the same shares in each stratum. The second result is the origin of the
+    splits in words. `origin` has words for a stratum, for the published splits, and for their parts
+    other than train.
+    """
+    groups, (stratum, given, tested) = np.array(names, dtype=object), origin
+
+    def draw(rows: np.ndarray, shares: tuple[float, ...]) -> np.ndarray:
+        return stratified_split(strata[rows], groups[rows], shares, spec.seed)
+
+    if split is None:
+        words = f"drawn at random from seed {spec.seed}, the same shares in each {stratum}"
+        return draw(np.arange(len(groups)), spec.split_fractions), words
+    split, is_drawn = complete_split(split, spec.split_fractions, draw)
+    return split, f"{given}: {tested} is test, val is drawn from train" if is_drawn else given
 
 
 def common(strata: np.ndarray, groups: np.ndarray) -> np.ndarray:

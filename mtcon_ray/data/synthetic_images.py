@@ -109,10 +109,7 @@ def _blob(canvas: Image.Image, rng: np.random.Generator) -> None:
     box = (x - a, y - b, x + a, y + b)
     pen = ImageDraw.Draw(canvas)
     colour = _any_colour(rng, 0.9)
-    if rng.random() < 0.5:
-        pen.ellipse(box, fill=colour)
-    else:
-        pen.rectangle(box, fill=colour)
+    (pen.ellipse if rng.random() < 0.5 else pen.rectangle)(box, fill=colour)
 
 
 def _body(shape: str, centre: np.ndarray, length: float, turn: float, side: int) -> Image.Image:

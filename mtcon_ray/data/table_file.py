@@ -9,18 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from mtcon_ray.data.cells import (
-    LARGEST_NUMBER,
-    MINUS_ONE,
-    NO_BIT,
-    as_bits,
-    is_printed_list,
-    parts_of,
-)
+from mtcon_ray.data import cells as meaning
 from mtcon_ray.data.csv_rows import read_rows
 from mtcon_ray.data.image_names import PARQUET
 from mtcon_ray.data.parquet_file import read_parquet
-from mtcon_ray.data.text_file import read_lines
+from mtcon_ray.data.text_file import read_attributes
 from mtcon_ray.errors import DataError, nearest
 from mtcon_ray.spec.problem import MISSING, UNKNOWN_BIT
 
@@ -91,41 +84,23 @@ def read_table_file(path: Path, what: str = "a table") -> TableFile:
 def join_attributes(table: TableFile, images: np.ndarray, path: Path) -> TableFile:
     """Returns the table with a column added for each attribute of a file in CelebA's format.
 
-    Line 1 of the file is the number of images, line 2 the attributes' names. Every other line has
-    an image's file name and a 1 or -1 for each attribute. `images`, object [N] of str, are the
-    table's image paths, matched by file name. Images absent from the file get "".
-
-    Raises DataError if the file cannot be read, is cut or is malformed, or an attribute has the
-    name of another column.
+    `images`, object [N] of str, are the table's image paths, matched by file name. Images absent
+    from the file get "". Raises DataError as `read_attributes` does, also if an attribute has the
+    name of another column, and if the file has an image twice.
     """
-    lines = read_lines(path)
-    if len(lines) < 2:
-        raise DataError(f"{path} has no line of names below its first line")
-    names = lines[1].split()
-    values: dict[str, list[str]] = {}
-    for number, line in enumerate(lines[2:], 3):
-        if not line.strip():
-            continue
-        image, *bits = line.split()
-        if len(bits) != len(names):
-            raise DataError(
-                f"line {number} of {path} must have a name and {len(names)} values, "
-                f"got {len(bits)} values"
-            )
-        if image in values:
-            raise DataError(f"{path} must list an image once, got {image!r} again in line {number}")
-        values[image] = bits
-    if lines[0].strip() != str(len(values)):
+    names, values = read_attributes(path, table.columns)
+    row_of = {name: row for row, name in enumerate(names)}
+    if len(row_of) < len(names):
+        name = next(name for row, name in enumerate(names) if row_of[name] != row)
         raise DataError(
-            f"{path} lists {len(values)} images, but its first line says {lines[0].strip()!r}; the "
-            "file may be cut: get the whole file"
+            f"{path} must list an image once, got {name!r} again as image {row_of[name] + 1}"
         )
-    twice = sorted({n for n in names if n in table.columns or names.count(n) > 1})
-    if twice:
-        raise DataError(f"the attribute {twice[0]!r} occurs twice in {path}")
-    unknown = [""] * len(names)
-    found = [values.get(str(image).rpartition("/")[2], unknown) for image in images]
-    columns = dict(zip(names, np.array(found, dtype=object).T, strict=True))
+    # The row -1 of an absent image is the added last entry.
+    rows = [row_of.get(str(image).rpartition("/")[2], -1) for image in images]
+    columns = {
+        attribute: np.array([*map(str, column.tolist()), ""], dtype=object)[rows]
+        for attribute, column in values.items()
+    }
     return replace(table, columns=table.columns | columns)
 
 
@@ -159,16 +134,16 @@ def read_bits(table: TableFile, columns: Sequence[str], field: str) -> np.ndarra
     """
     bits = np.empty((len(table.rows), len(columns)), dtype=np.uint8)
     for place, column in enumerate(columns):
-        bits[:, place] = as_bits(table.column(column, field))
+        bits[:, place] = meaning.as_bits(table.column(column, field))
         rule = "hold 0 and 1, -1 and 1, true and false, yes and no, or nothing"
-        table.refuse(bits[:, place] == NO_BIT, column, rule)
+        table.refuse(bits[:, place] == meaning.NO_BIT, column, rule)
     with_no = np.flatnonzero((bits == 0).any(axis=0))
     for place, column in enumerate(columns if len(with_no) else ()):
         # CheXpert and MIMIC-CXR write -1 for an uncertain finding: read as 0, it would be a label.
         rule = f"not hold -1 where column {columns[with_no[0]]!r} of the set holds 0 (empty a cell "
         rule += "of -1 if its label is uncertain, write 0 if it is no)"
-        table.refuse(bits[:, place] == MINUS_ONE, column, rule)
-    bits[bits == MINUS_ONE] = 0
+        table.refuse(bits[:, place] == meaning.MINUS_ONE, column, rule)
+    bits[bits == meaning.MINUS_ONE] = 0
     return bits
 
 
@@ -182,9 +157,9 @@ def read_lists(
     Raises DataError if the column is absent, has lists in brackets, or has more than MAX_BITS.
     """
     cells = table.column(column, field)
-    printed = np.array([is_printed_list(cell, separator) for cell in cells])
+    printed = np.array([meaning.is_printed_list(cell, separator) for cell in cells])
     table.refuse(printed, column, f"hold names with {separator!r} between them and no brackets")
-    lists = [parts_of(cell, separator) for cell in cells]
+    lists = [meaning.parts_of(cell, separator) for cell in cells]
     names = tuple(sorted({part for parts in lists for part in parts}))
     if len(names) * len(cells) > MAX_BITS:
         raise DataError(
@@ -210,6 +185,6 @@ def read_numbers(table: TableFile, column: str, field: str) -> np.ndarray:
 
     cells = table.column(column, field)
     numbers = np.asarray(pd.to_numeric(cells, errors="coerce"), dtype=float)
-    bad = (cells != "") & ~(np.abs(numbers) <= LARGEST_NUMBER)
-    table.refuse(bad, column, f"hold finite numbers or nothing, at most {LARGEST_NUMBER:g}")
+    bad = (cells != "") & ~(np.abs(numbers) <= meaning.LARGEST_NUMBER)
+    table.refuse(bad, column, f"hold finite numbers or nothing, at most {meaning.LARGEST_NUMBER:g}")
     return numbers

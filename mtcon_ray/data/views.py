@@ -15,20 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtcon_ray.data.augmentations import (
-    HUE,
-    NO_JITTER,
-    apply_,
-    blend_amounts,
-    blends_of_all,
-    blur,
-    grayscale,
-    hue_shifts,
-    jitter_,
-    jitter_turns,
-    normalise_,
-    solarise,
-)
+from mtcon_ray.data import augmentations as ops
 from mtcon_ray.data.resizing import crop_by_taps, random_boxes, resize
 from mtcon_ray.data.to_device import send, send_together
 from mtcon_ray.spec.views import ViewsSpec
@@ -104,7 +91,7 @@ def _parameters(
         ),
         "flip_R": flip_R < spec.flip,
         "order_R4": order.reshape(num_rows, 4).argsort(axis=1),
-        "factor_R4": (NO_JITTER + is_jittered_R1 * deviation_R4).astype(np.float32),
+        "factor_R4": (ops.NO_JITTER + is_jittered_R1 * deviation_R4).astype(np.float32),
         "grayscale_R": grayscale_R < spec.grayscale,
         "blur_R": np.where(blur_R < spec.blur, low + (high - low) * sigma_R, 0).astype(np.float32),
         "solarise_R": threshold_R.astype(np.float32),
@@ -140,7 +127,7 @@ def make_views(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> T
 
 def _views_by_rows(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> Tensor:
     """Computes `make_views` with each operation only on the rows to be changed."""
-    turns = jitter_turns(parameters.order_R4, parameters.factor_R4)
+    turns = ops.jitter_turns(parameters.order_R4, parameters.factor_R4)
     rows = parameters.rows(turns.order_R)
     box_R4, flip_R, order_R, place_R, amount_3R4, shift_R, moments_2C = send_together(
         [
@@ -148,18 +135,18 @@ def _views_by_rows(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) 
             parameters.flip_R,
             turns.order_R,
             turns.order_R.argsort(),
-            blend_amounts(rows.order_R4, rows.factor_R4),
-            hue_shifts(rows.factor_R4, turns),
+            ops.blend_amounts(rows.order_R4, rows.factor_R4),
+            ops.hue_shifts(rows.factor_R4, turns),
             torch.tensor([spec.mean, spec.std]),
         ],
         images.device,
     )
     x_RCWH = crop_by_taps(images, box_R4, flip_R, spec.size, order_R)
-    jitter_(x_RCWH, amount_3R4, shift_R, turns)
-    apply_(x_RCWH, rows.grayscale_R, grayscale)
-    apply_(x_RCWH, rows.blur_R, blur)
-    apply_(x_RCWH, rows.solarise_R, solarise)
-    return normalise_(x_RCWH.mT, moments_2C, place_R)
+    ops.jitter_(x_RCWH, amount_3R4, shift_R, turns)
+    ops.apply_(x_RCWH, rows.grayscale_R, ops.grayscale)
+    ops.apply_(x_RCWH, rows.blur_R, ops.blur)
+    ops.apply_(x_RCWH, rows.solarise_R, ops.solarise)
+    return ops.normalise_(x_RCWH.mT, moments_2C, place_R)
 
 
 def _views_by_kernel(
@@ -178,8 +165,8 @@ def _views_by_kernel(
     given = {
         "box_R4": p.box_R4,
         "flip_R": p.flip_R,
-        "blend_3R6": blends_of_all(p.order_R4, p.factor_R4) if jitter else None,
-        "shift_R": p.factor_R4[:, HUE].contiguous() if jitter and drawn("hue") else None,
+        "blend_3R6": ops.blends_of_all(p.order_R4, p.factor_R4) if jitter else None,
+        "shift_R": p.factor_R4[:, ops.HUE].contiguous() if jitter and drawn("hue") else None,
         "gray_R": p.grayscale_R if drawn("grayscale") else None,
         "moments_2C": torch.tensor([spec.mean, spec.std]),
     }
@@ -193,9 +180,9 @@ def _views_by_kernel(
     # A blurred pixel needs its neighbours with their colours changed.
     moments_2C = amounts.pop("moments_2C")
     x_RCHW = kernel(images, size=spec.size, **amounts)
-    apply_(x_RCHW, p.blur_R, blur)
-    apply_(x_RCHW, p.solarise_R, solarise)
-    return normalise_(x_RCHW, moments_2C)
+    ops.apply_(x_RCHW, p.blur_R, ops.blur)
+    ops.apply_(x_RCHW, p.solarise_R, ops.solarise)
+    return ops.normalise_(x_RCHW, moments_2C)
 
 
 @cache
@@ -222,4 +209,4 @@ def evaluation_views(images: Tensor, spec: ViewsSpec) -> Tensor:
     """
     with torch.autocast(images.device.type, enabled=False):
         moments_2C = send(torch.tensor([spec.mean, spec.std]), images.device)
-        return normalise_(resize(images, spec.size), moments_2C)
+        return ops.normalise_(resize(images, spec.size), moments_2C)

@@ -13,13 +13,8 @@ from mtcon_ray.base.root_files import make_folder
 from mtcon_ray.base.status import Status
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.display import page
+from mtcon_ray.display import presentation as show
 from mtcon_ray.display.figures import epochs_figure, parameters_figure
-from mtcon_ray.display.presentation import (
-    ONE_SEED_NOTE,
-    commands,
-    network_text,
-    objective_note,
-)
 from mtcon_ray.display.results_table import leaderboard
 from mtcon_ray.records.results import SweepResults
 
@@ -74,27 +69,16 @@ def draw(results: SweepResults) -> Iterator[Drawn]:
 def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) -> str:
     """Returns the page as HTML."""
     template = files(__package__).joinpath("page.html").read_text("utf-8")
-    sentence, worth = page.headline(results)
-    labels, several = results.labels, results.spec.search.repeats > 1
     return fill(
         template,
+        page=page,
+        show=show,
         results=results,
-        headline=sentence,
-        verdict=worth,
-        facts=page.facts(results),
-        setup=page.setup(results),
+        labels=results.labels,
         figures=figures,
         leaderboard=leaderboard(results),
         accuracies=page.accuracies(results),
-        one_seed=ONE_SEED_NOTE,
-        network=network_text(results.winner) if results.winner else "",
-        warnings=page.warnings(results),
-        labels=labels,
-        note=objective_note(labels),
-        repeats=page.repeats(results) if several and results.winner else None,
-        failures=page.failures(results),
-        commands=commands(results, results.folder / paths.SPEC_FILE),
-        provenance=page.provenance(results.events),
+        commands=show.commands(results, results.folder / paths.SPEC_FILE),
         ui_command=ui_command,
     )
 

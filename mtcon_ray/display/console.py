@@ -5,28 +5,20 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rich.console import RenderableType
 from rich.filesize import decimal
+from rich.live import Live
 
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.metrics import LOSS, objective
 from mtcon_ray.base.status import Status
-from mtcon_ray.display.presentation import (
-    accuracy_text,
-    configuration_text,
-    duration_text,
-    hanging,
-    one_line,
-)
+from mtcon_ray.display import presentation as show
 from mtcon_ray.display.progress_table import bar, progress_table
 from mtcon_ray.display.sweep_progress import SweepProgress, TrialProgress
 from mtcon_ray.display.tables import cell
 from mtcon_ray.display.terminal import Terminal
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.live import Live
 
 # At most about a line per second of epochs, and a line per 5 s while images are decoded.
 LINE_SECONDS = 1.0
@@ -80,7 +72,7 @@ class Console(Callbacks, AbstractContextManager["Console"]):
         """Ends the display and prints the error as at the end of any command."""
         if self._live:
             self._live.stop()
-        self._terminal.write(hanging(f"error: {error}") + "\n")
+        self._terminal.write(show.hanging(f"error: {error}") + "\n")
 
     def on_phase(self, what: str) -> None:
         """Shows that a long preparation begins."""
@@ -113,7 +105,7 @@ class Console(Callbacks, AbstractContextManager["Console"]):
 
     def on_suggest(self, trial: str, params: Mapping[str, Any]) -> None:
         """Shows a trial that starts or resumes."""
-        progress, now, text = self._sweep, self._elapsed, configuration_text(params)
+        progress, now, text = self._sweep, self._elapsed, show.configuration_text(params)
         epochs = int(params.get("train.epochs", progress.epochs))
         progress.start(trial, text, epochs, now)
         own = f", {epochs} epochs" if epochs != progress.epochs else ""
@@ -124,7 +116,7 @@ class Console(Callbacks, AbstractContextManager["Console"]):
         value: float | None, reason: str | None,
     ) -> None:  # fmt: skip
         """Shows the state of a trial of a resumed sweep."""
-        state, text = Status(status), configuration_text(params)
+        state, text = Status(status), show.configuration_text(params)
         self._sweep.trials[trial] = TrialProgress(trial, text, epoch, epochs, value, state, reason)
         stands = f"{state.words} at epoch {epoch}/{epochs}{self._outcome(value, reason)}"
         self._log(f"{trial} restored, {stands}: {text}")
@@ -136,9 +128,8 @@ class Console(Callbacks, AbstractContextManager["Console"]):
         probed = value is not None
         if epoch == epochs or not self._is_time(LINE_SECONDS if probed else SILENT_SECONDS):
             return
-        values = [f"{self._sweep.objective} {accuracy_text(value)}"] if value is not None else []
-        values += [f"loss {loss:.3f}"] if loss is not None else []
-        self._log(f"{trial} epoch {epoch}/{epochs}{': ' * bool(values)}{', '.join(values)}")
+        values = ", ".join([*self._scores(value), *([] if loss is None else [f"loss {loss:.3f}"])])
+        self._log(f"{trial} epoch {epoch}/{epochs}{': ' * bool(values)}{values}")
 
     def on_end(self, trial: str, status: str, value: float | None, reason: str | None) -> None:
         """Shows the end of a trial and the progress of the sweep."""
@@ -158,9 +149,12 @@ class Console(Callbacks, AbstractContextManager["Console"]):
         return self._clock() - self._started
 
     def _outcome(self, value: float | None, reason: str | None) -> str:
-        why = f" ({one_line(reason)})" if reason else ""
-        score = f", {self._sweep.objective} {accuracy_text(value)}" if value is not None else ""
-        return why + score
+        why = f" ({show.one_line(reason)})" if reason else ""
+        return ", ".join([why, *self._scores(value)])
+
+    def _scores(self, value: float | None) -> list[str]:
+        known = value is not None
+        return [f"{self._sweep.objective} {show.accuracy_text(value)}"] if known else []
 
     def _log(self, text: str) -> None:
         """Prints a line, unless a live table shows the same."""
@@ -169,16 +163,16 @@ class Console(Callbacks, AbstractContextManager["Console"]):
 
     def _print(self, text: str, *, always: bool = False) -> None:
         if self._live:
-            self._live.console.print(cell(hanging(text)), soft_wrap=True)
+            self._live.console.print(cell(show.hanging(text)), soft_wrap=True)
         elif always or not self._quiet:
             self._last_line = self._clock()
-            stamp = f"[{duration_text(self._elapsed):>5}]"
-            self._terminal.write(f"{stamp} {hanging(text)}\n")
+            stamp = f"[{show.duration_text(self._elapsed):>5}]"
+            self._terminal.write(f"{stamp} {show.hanging(text)}\n")
 
     def _is_time(self, seconds: float) -> bool:
         return self._clock() - self._last_line >= seconds
 
-    def _frame(self) -> "RenderableType":
+    def _frame(self) -> RenderableType:
         if self._progress is None:
             return cell(self._preparing, shortened=True)
         return progress_table(self._progress, self._elapsed, self._terminal.size)

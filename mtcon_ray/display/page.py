@@ -3,17 +3,7 @@
 from collections.abc import Sequence
 
 from mtcon_ray.base.status import Status
-from mtcon_ray.display.presentation import (
-    accuracy_text,
-    configuration_text,
-    duration_text,
-    interval_text,
-    limits_text,
-    network_text,
-    objective_note,
-    training_warnings,
-    value_text,
-)
+from mtcon_ray.display import presentation as show
 from mtcon_ray.display.ranking import deviation, margin, resampled, verdict
 from mtcon_ray.display.results_table import measured, score_columns
 from mtcon_ray.display.tables import Table
@@ -31,21 +21,21 @@ def headline(results: SweepResults) -> tuple[str, str]:
             f"{_counted(results)}.{' The reasons are given below.' if failures(results) else ''}",
         )
     best = results.configurations()[0]
-    who = configuration_text(winner.params) if winner.params else winner.name
-    seeds = len(best.trials)
-    if best.spread is None:
-        value = accuracy_text(winner.value, deviation(winner, results.labels))
-    else:
-        value = f"{accuracy_text(best.value, best.spread)} (mean and deviation over {seeds} seeds)"
+    who = show.configuration_text(winner.params) if winner.params else winner.name
     labels = results.labels
-    start = f"{who} won with {labels.objective} {value}{objective_note(labels)}"
-    network = f"The winner is {winner.name}, {network_text(winner)}."
+    if best.spread is None:
+        value = show.accuracy_text(winner.value, deviation(winner, labels))
+    else:
+        value = show.accuracy_text(best.value, best.spread)
+        value += f" (mean and deviation over {len(best.trials)} seeds)"
+    start = f"{who} won with {labels.objective} {value}{show.objective_note(labels)}"
+    network = f"The winner is {winner.name}, {show.network_text(winner)}."
     lead = margin(results)
     if lead is None:
         start = start.replace(" won with ", " reached ", 1) if not winner.params else start
         alone = "No other configuration had its full budget to compare it with."
         return f"{start}.", f"{alone} {network}"
-    second = configuration_text(lead.runner_up.params)
+    second = show.configuration_text(lead.runner_up.params)
     times = f" ({lead.deviations:.1f} bootstrap deviations)" if lead.deviations is not None else ""
     side = "above" if lead.gap >= 0 else "below"
     sentence = f"{start}, {abs(lead.gap):.3f}{times} {side} the runner-up, {second}."
@@ -64,7 +54,7 @@ def facts(results: SweepResults) -> list[tuple[str, str, str]]:
         ("Trials", str(len(trials)), _counted(results)),
         ("Epochs trained", f"{trained:,}", "over all trials"),
         ("Epochs saved", f"{saved:,}", f"{share:.0%} of the budget, by early stopping"),
-        ("Time", duration_text(seconds), "of training and evaluation, over all trials"),
+        ("Time", show.duration_text(seconds), "of training and evaluation, over all trials"),
     ]
 
 
@@ -72,7 +62,7 @@ def setup(results: SweepResults) -> list[tuple[str, str]]:
     """Returns name and value of each setting: method, data, tasks, search space, sampler, seed."""
     spec, labels = results.spec, results.labels
     space = [
-        f"{path}: {d.kind} {', '.join(map(value_text, d.extremes))}"
+        f"{path}: {d.kind} {', '.join(map(show.value_text, d.extremes))}"
         for path, d in spec.search.space.items()
     ]
     num_items = results.plan.num_items if results.plan else {}
@@ -86,7 +76,7 @@ def setup(results: SweepResults) -> list[tuple[str, str]]:
         ("Searched", "; ".join(space) or "nothing"),
         ("Sampler", f"{spec.search.sampler}; early stopping: {spec.scheduler.name}"),
         *([("Starts from", ", ".join(earlier))] if (earlier := spec.search.start_from) else []),
-        *([("Limits", limits)] if (limits := limits_text(spec.search)) else []),
+        *([("Limits", limits)] if (limits := show.limits_text(spec.search)) else []),
         ("Seed", str(spec.seed) + _repeats(spec.search.repeats, spec.seed)),
     ]
 
@@ -105,19 +95,20 @@ def accuracies(results: SweepResults) -> Table:
     second = stored[1] if len(stored) > 1 else {}
     if results.spec.search.repeats > 1:
         means = [mean_interval(first[at]) if at in first else None for at in places.values()]
-        columns["over the winner's seeds"] = list(map(interval_text, means))
+        columns["over the winner's seeds"] = list(map(show.interval_text, means))
     leads = [
         difference(first[at], second[at]) if at in first and at in second else None
         for at in places.values()
     ]
     if any(leads):
-        columns["lead over the runner-up"] = [interval_text(lead, signed=True) for lead in leads]
+        shown = [show.interval_text(lead, signed=True) for lead in leads]
+        columns["lead over the runner-up"] = shown
     return Table.of(columns, range(2, len(columns)))
 
 
 def warnings(results: SweepResults) -> list[str]:
     """Returns the warnings of the plan, about the data, and of the winner's probes."""
-    of_winner = training_warnings(results.winner.last_metrics) if results.winner else []
+    of_winner = show.training_warnings(results.winner.last_metrics) if results.winner else []
     return [*results.lost, *results.plan_warnings, *of_winner]
 
 
@@ -125,9 +116,9 @@ def repeats(results: SweepResults) -> Table:
     """Returns the configurations with the mean and standard deviation over their seeds."""
     found = results.configurations()
     columns = {
-        "configuration": [configuration_text(each.params) for each in found],
+        "configuration": [show.configuration_text(each.params) for each in found],
         "seeds": [str(len(each.trials)) for each in found],
-        results.labels.objective: [accuracy_text(c.value, c.spread) for c in found],
+        results.labels.objective: [show.accuracy_text(c.value, c.spread) for c in found],
     }
     return Table.of(columns, right=(1, 2), best=0)
 

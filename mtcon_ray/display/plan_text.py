@@ -5,12 +5,7 @@ from collections.abc import Iterator, Mapping
 from rich.filesize import decimal
 
 from mtcon_ray.data.sources import DataSpec
-from mtcon_ray.display.presentation import (
-    configuration_text,
-    duration_text,
-    limits_text,
-    objective_note,
-)
+from mtcon_ray.display import presentation as show
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.spec.run_spec import RunSpec
 
@@ -21,20 +16,21 @@ Row = tuple[str, str]
 def plan_lines(spec: RunSpec, plan: Plan) -> list[str]:
     """Returns the plan as a two-column table, warnings last. `make_plan` must have counted all."""
     assert plan.parameters is not None
-    rows = [
-        *_training_rows(spec, plan),
-        *data_lines(spec.data, plan.num_items, plan.classes, plan.split_origin),
-    ]
+    rows = [*_training_rows(spec, plan)]
+    rows += data_lines(spec.data, plan.num_items, plan.classes, plan.split_origin)
     if spec.data.tasks:
         rows.append((plan.objective, f"standard error at most {plan.standard_error:.3f}"))
     left = {url: num_bytes for url, num_bytes in plan.downloads.items() if num_bytes}
     rows += [("download", f"{decimal(count)} of {url}, once") for url, count in left.items()]
-    rows += [
-        ("store", f"{decimal(plan.store_bytes)} of decoded images under {plan.root}"),
-        *_resource_rows(spec, plan),
-    ]
+    rows.append(("store", f"{decimal(plan.store_bytes)} of decoded images under {plan.root}"))
+    rows += _resource_rows(spec, plan)
+    if plan.traffic:
+        hourly, hourly_bytes, trial, trial_bytes = plan.traffic
+        text = f"about {hourly:,} requests and {decimal(hourly_bytes)} uploaded an hour, and "
+        text += f"{trial:,} requests and {decimal(trial_bytes)} for each trial"
+        rows.append(("object store", text))
     for i, point in enumerate(plan.first_configurations):
-        rows.append(("" if i else "first to run", configuration_text(point)))
+        rows.append(("" if i else "first to run", show.configuration_text(point)))
     rows += [("warning", text) for text in plan.warnings]
     return [plan.name, *(f"  {label:<{LABEL_COLUMNS}}{text}" for label, text in rows)]
 
@@ -91,7 +87,7 @@ def _training_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
     yield "searched", f"{searched or 'nothing'}; sampler {spec.search.sampler}"
     if spec.search.start_from:
         yield "starts from", f"finished trials of {', '.join(spec.search.start_from)}"
-    yield "objective", plan.objective + objective_note(spec.labels)
+    yield "objective", plan.objective + show.objective_note(spec.labels)
     stopping, whole = plan.scheduler, plan.num_trials * plan.epochs
     if plan.rung_epochs:
         stopping += rungs_text(plan)
@@ -101,7 +97,7 @@ def _training_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
     yield "early stopping", stopping
     if spec.may_end_early:
         yield "plateau", "a trial ends if train.patience epochs bring no new best value"
-    if limits := limits_text(spec.search):
+    if limits := show.limits_text(spec.search):
         yield "limits", limits
     epochs = plan.count_text("epochs") if epochs_differ else f"{plan.epochs}"
     if epochs_differ and plan.epochs_total is not None:
@@ -113,10 +109,8 @@ def _training_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
     most = "at most " if "images_total" in plan.least else ""
     in_all = f"{most}{plan.images_total:,} in all{early}"
     yield "images seen", f"{plan.count_text('images_per_trial')} a trial, {in_all}"
-    yield (
-        "model",
-        f"{spec.model.encoder.name}, {plan.count_text('parameters')} parameters with its heads",
-    )
+    parameters = f"{plan.count_text('parameters')} parameters with its heads"
+    yield "model", f"{spec.model.encoder.name}, {parameters}"
 
 
 def _resource_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
@@ -132,18 +126,15 @@ def _resource_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
     if plan.device_hours is None or plan.seconds_per_trial is None:
         yield "device-hours", "rate unknown; --calibrate measures it here"
         return
-    yield (
-        "measured here",
-        f"{plan.images_per_second:,.0f} images a second, each in all its views, by one worker with "
-        f"its share of the batch; a probe {plan.probe_seconds:.2f} s, the test evaluation "
-        f"{plan.test_seconds:.2f} s",
-    )
-    trial = duration_text(plan.seconds_per_trial)
+    rate = f"{plan.images_per_second:,.0f} images a second, each in all its views"
+    times = f"a probe {plan.probe_seconds:.2f} s, the test evaluation {plan.test_seconds:.2f} s"
+    yield "measured here", f"{rate}, by one worker with its share of the batch; {times}"
+    trial = show.duration_text(plan.seconds_per_trial)
     longest = "at most " if "images_per_trial" in plan.least else ""
     yield "a whole trial", f"{longest}{trial} on one worker, probes and test evaluation in it"
     most = " at most" if plan.epochs_total is None else ""
     hours = f"{plan.device_hours:.2f}{most} on one worker, with all probes and test evaluations"
     yield "device-hours", hours
     if plan.wall_hours is not None:
-        wall = duration_text(plan.wall_hours * 3600)
+        wall = show.duration_text(plan.wall_hours * 3600)
         yield "wall clock", f"{wall}{most}, and a minute or two to start"

@@ -9,18 +9,11 @@ from math import ceil
 from typing import Any
 
 import matplotlib
+from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
-from matplotlib.ticker import (
-    FixedLocator,
-    FuncFormatter,
-    LogLocator,
-    MaxNLocator,
-    NullFormatter,
-    NullLocator,
-)
 from PIL import Image
 
 from mtcon_ray.base.status import Status
@@ -46,28 +39,15 @@ MAX_NAME = 28
 MAX_TICKS = 9
 
 STYLE: Any = {
-    "font.size": 10,
-    "axes.titlesize": 11,
-    "axes.titleweight": "bold",
-    "axes.labelcolor": INK,
-    "axes.edgecolor": "#555555",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.ymargin": 0.09,
-    "grid.color": "#E6E6E6",
-    "grid.linewidth": 0.7,
-    "legend.frameon": False,
-    "text.color": INK,
+    "font.size": 10, "text.color": INK,
     "text.parse_math": False,  # a label column may be called "price ($)"
-    "xtick.labelsize": 9,
-    "ytick.labelsize": 9,
-    "xtick.color": "#444444",
-    "ytick.color": "#444444",
-    "lines.markersize": 5,
-    "lines.linewidth": 1.6,
-}
+    "axes.titlesize": 11, "axes.titleweight": "bold", "axes.labelcolor": INK,
+    "axes.edgecolor": "#555555", "axes.spines.top": False, "axes.spines.right": False,
+    "axes.grid": True, "axes.axisbelow": True, "axes.ymargin": 0.09,
+    "grid.color": "#E6E6E6", "grid.linewidth": 0.7, "legend.frameon": False,
+    "xtick.labelsize": 9, "ytick.labelsize": 9, "xtick.color": "#444444", "ytick.color": "#444444",
+    "lines.markersize": 5, "lines.linewidth": 1.6,
+}  # fmt: skip
 
 
 @contextmanager
@@ -131,7 +111,9 @@ def standing(trial: TrialResult, winner: TrialResult | None) -> str:
 
 def count_axis(axes: Axes) -> None:
     """Sets ticks of the x axis at round whole numbers."""
-    axes.xaxis.set_major_locator(MaxNLocator(MAX_TICKS - 1, integer=True, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_locator(
+        ticker.MaxNLocator(MAX_TICKS - 1, integer=True, steps=[1, 2, 5, 10])
+    )
 
 
 def log_axis(axes: Axes, values: Sequence[float]) -> None:
@@ -141,8 +123,9 @@ def log_axis(axes: Axes, values: Sequence[float]) -> None:
     # Labels closer than 7 % of the axis would overlap.
     apart = all(b / a > (ticks[-1] / ticks[0]) ** 0.07 for a, b in pairwise(ticks))
     few = 1 < len(ticks) <= MAX_TICKS and apart
-    round_ones = LogLocator(subs=(1.0, 3.0) if ticks[-1] / ticks[0] > 30 else (1.0, 2.0, 5.0))
-    axes.xaxis.set_major_locator(FixedLocator(ticks) if few else round_ones)
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    factors = (1.0, 3.0) if ticks[-1] / ticks[0] > 30 else (1.0, 2.0, 5.0)
+    round_ones = ticker.LogLocator(subs=factors)
+    axes.xaxis.set_major_locator(ticker.FixedLocator(ticks) if few else round_ones)
+    axes.xaxis.set_minor_locator(ticker.NullLocator())
+    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(ticker.NullFormatter())

@@ -4,17 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mtcon_ray.base import metrics
-from mtcon_ray.base.paths import REMOVED_FILE, kept_model
-from mtcon_ray.display.presentation import (
-    NOTHING,
-    accuracy_text,
-    configuration_text,
-    label_title,
-    network_text,
-    objective_note,
-    one_line,
-    training_warnings,
-)
+from mtcon_ray.base.paths import REMOVED_FILE, kept_model, stored_url
+from mtcon_ray.display import presentation as show
 from mtcon_ray.display.progress_table import state_text
 from mtcon_ray.display.tables import Table
 from mtcon_ray.records.results import SweepResults, TrialResult
@@ -30,18 +21,19 @@ def leaderboard(results: SweepResults, limit: int | None = None) -> Table:
     table = {
         "#": [str(place) for place in range(1, len(shown) + 1)],
         "trial": [trial.name for trial in shown],
-        "configuration": [configuration_text(trial.params) for trial in shown],
+        "configuration": [show.configuration_text(trial.params) for trial in shown],
     }
     if results.spec.search.repeats > 1:
         table["seed"] = [str(trial.seed) for trial in shown]
     table["epochs"] = [f"{trial.last_epoch}/{trial.epochs}" for trial in shown]
     if results.spec.evaluate.select == "best":
         epochs = [trial.model_epoch for trial in shown]
-        table["network"] = [f"epoch {epoch}" if epoch else NOTHING for epoch in epochs]
-    table[labels.objective] = [accuracy_text(trial.value) for trial in shown]
+        table["network"] = [f"epoch {epoch}" if epoch else show.NOTHING for epoch in epochs]
+    table[labels.objective] = [show.accuracy_text(trial.value) for trial in shown]
     for task, slug in metrics.slugs(labels.tasks).items():
         tests = [metrics.reading(trial.last_metrics, "test", slug).value for trial in shown]
-        table[f"test {one_line(label_title(labels, task))}"] = list(map(accuracy_text, tests))
+        heading = f"test {show.one_line(show.label_title(labels, task))}"
+        table[heading] = list(map(show.accuracy_text, tests))
     table["state"] = [state_text(trial.status, trial.reason) for trial in shown]
     return Table.of(table, best=ranked.index(results.winner) if results.winner else None)
 
@@ -52,7 +44,7 @@ def leaderboard_lines(
     """Returns the leaderboard. In a terminal of `columns` texts wrap."""
     labels, more = results.labels, len(results.trials) - (limit or len(results.trials))
     notes = [f"... and {more} more"] if more > 0 else []
-    if objective_note(labels):
+    if show.objective_note(labels):
         notes.append(f"{labels.objective}: {labels.objective_title}")
     return [*leaderboard(results, limit).lines(columns), *notes]
 
@@ -83,24 +75,24 @@ def score_columns(results: SweepResults, values: Mapping[str, float]) -> dict[st
     kinds = {label: labels.kinds[label] for label in found}
     table = {
         "": [WORDS[split] for split, _ in found.values()],
-        "label": [label_title(labels, label) for label in found],
+        "label": [show.label_title(labels, label) for label in found],
         "classes": [
-            f"{sizes[label]}{units[kind]}" if label in sizes and kind in units else NOTHING
+            f"{sizes[label]}{units[kind]}" if label in sizes and kind in units else show.NOTHING
             for label, kind in kinds.items()
         ],
-        "baseline": [accuracy_text(majority.get(label)) for label in found],
-        "accuracy": [accuracy_text(*metrics.reading(values, *at)) for at in found.values()],
+        "baseline": [show.accuracy_text(majority.get(label)) for label in found],
+        "accuracy": [show.accuracy_text(*metrics.reading(values, *at)) for at in found.values()],
     }
     nearest = [values.get(metrics.neighbours(*place)) for place in found.values()]
     if any(value is not None for value in nearest):
-        table[f"{results.spec.evaluate.neighbours}-NN"] = list(map(accuracy_text, nearest))
+        table[f"{results.spec.evaluate.neighbours}-NN"] = list(map(show.accuracy_text, nearest))
     return table
 
 
 def score_lines(results: SweepResults, values: Mapping[str, float]) -> list[str]:
     """Returns the table of `score_columns`. A warning follows if the probes have not converged."""
     table = Table.of(score_columns(results, values), right=[2])
-    warnings = [f"warning: {text}" for text in training_warnings(values)]
+    warnings = [f"warning: {text}" for text in show.training_warnings(values)]
     return table.lines() + warnings if table.rows else []
 
 
@@ -110,10 +102,10 @@ def winner_lines(results: SweepResults) -> Iterator[str]:
     if winner is None:
         yield "no winner: no trial has trained for its full budget"
         return
-    value, labels = accuracy_text(winner.value), results.labels
+    value, labels = show.accuracy_text(winner.value), results.labels
     yield (
-        f"winner: {winner.name} ({configuration_text(winner.params)}), {labels.objective} {value}"
-        f"{objective_note(labels)}, {network_text(winner)}"
+        f"winner: {winner.name} ({show.configuration_text(winner.params)}), {labels.objective} "
+        f"{value}{show.objective_note(labels)}, {show.network_text(winner)}"
     )
     for line in score_lines(results, winner.last_metrics):
         yield f"  {line}"
@@ -121,8 +113,13 @@ def winner_lines(results: SweepResults) -> Iterator[str]:
 
 
 def kept_checkpoint(results: SweepResults, trial: TrialResult) -> str | None:
-    """Returns the path of the network behind a trial's value, None if it was removed."""
+    """Returns the path of the network behind a trial's value, None if it was removed.
+
+    In an object store, returns the URL of its folder.
+    """
     place = results.folder_of(trial)
+    if url := stored_url(place):
+        return f"{url}/"
     model = kept_model(place)
     return None if not model.exists() and (place / REMOVED_FILE).exists() else str(model)
 

@@ -24,17 +24,16 @@ def overviews(root: Path) -> list[dict[str, Any]]:
             best = results.winner or max(valued, key=lambda t: t.value or 0, default=None)
         except (MtconError, OSError) as error:
             state, trials, total, best = f"unreadable: {error}", (), 0, None
-        found.append(
-            {
-                "name": folder.name,
-                "state": state,
-                "num_done": sum(t.status.is_final for t in trials),
-                "num_trials": total,
-                "value": best.value if best else None,
-                "params": best.params if best else {},
-                "model_epoch": best.model_epoch if best else None,
-            }
-        )
+        overview = {
+            "name": folder.name,
+            "state": state,
+            "num_done": sum(t.status.is_final for t in trials),
+            "num_trials": total,
+            "value": best.value if best else None,
+            "params": best.params if best else {},
+            "model_epoch": best.model_epoch if best else None,
+        }
+        found.append(overview)
     return found
 
 

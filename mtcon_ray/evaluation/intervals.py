@@ -54,15 +54,11 @@ ITEMS_SEED, SEEDS_SEED = 0, 1
 Verdict = Literal["holds", "does not hold", "undecided"]
 
 
-class SeedVariance(NamedTuple):
-    """Variance of a training's score over seeds, estimated with `freedom` degrees of freedom."""
+class Estimate(NamedTuple):
+    """The variance of a training's score over seeds, or the deviation of a difference.
 
-    value: float
-    freedom: float
-
-
-class StandardError(NamedTuple):
-    """Deviation of an estimate, with the `freedom` degrees of freedom of its own estimate."""
+    `freedom` are the degrees of freedom with which it was estimated.
+    """
 
     value: float
     freedom: float
@@ -154,7 +150,7 @@ def difference(better: Scores, than: Scores) -> Interval | None:
     return _interval(value, _differences(better, than), over_seeds)
 
 
-def seed_variance(better: Scores, than: Scores) -> SeedVariance | None:
+def seed_variance(better: Scores, than: Scores) -> Estimate | None:
     """Returns the variance of a training over seeds, from a difference, or None with single seeds.
 
     It is half the variance of the differences of paired seeds. Without pairs it is the mean of
@@ -166,11 +162,11 @@ def seed_variance(better: Scores, than: Scores) -> SeedVariance | None:
     parts = [float(v_S.var(ddof=1)) / len(v_S) for v_S in sides]
     squares = sum(part**2 / (len(v_S) - 1) for part, v_S in zip(parts, sides, strict=True))
     freedom = sum(parts) ** 2 / squares if squares else math.inf
-    return SeedVariance(sum(parts) / _per_training(better, than), freedom)
+    return Estimate(sum(parts) / _per_training(better, than), freedom)
 
 
 def p_value(
-    better: Scores, than: Scores, margin: float = 0.0, least: SeedVariance | None = None
+    better: Scores, than: Scores, margin: float = 0.0, least: Estimate | None = None
 ) -> float:
     """Returns the two-sided p of the paired difference of two means against a margin.
 
@@ -188,9 +184,7 @@ def p_value(
     return 2 * float(stdtr(error.freedom, -abs(gap) / error.value))
 
 
-def standard_error(
-    better: Scores, than: Scores, least: SeedVariance | None = None
-) -> StandardError:
+def standard_error(better: Scores, than: Scores, least: Estimate | None = None) -> Estimate:
     """Returns the deviation, the divisor in `p_value`, with its degrees of freedom."""
     variance = float(_differences(better, than).var(ddof=1))
     seeds = seed_variance(better, than)
@@ -201,15 +195,15 @@ def standard_error(
     if seeds is not None and seeds.value and variance:
         share = seeds.value * _per_training(better, than) / variance
         freedom = seeds.freedom / share**2
-    return StandardError(math.sqrt(variance), freedom)
+    return Estimate(math.sqrt(variance), freedom)
 
 
-def detectable(error: StandardError, num_tests: int) -> float:
+def detectable(error: Estimate, num_tests: int) -> float:
     """Returns the true difference found with 80 % power by each of `num_tests` tests.
 
     The level is LEVEL / num_tests, as for the smallest p in Holm's correction.
 
-    >>> round(detectable(StandardError(0.01, math.inf), 1), 4)
+    >>> round(detectable(Estimate(0.01, math.inf), 1), 4)
     0.028
     """
     beyond = stdtrit(error.freedom, 1 - LEVEL / (2 * num_tests))
@@ -235,20 +229,15 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def judge(difference: Interval, margin: float = 0.0, p: float | None = None) -> Verdict:
+def judge(difference: Interval, p: float, margin: float = 0.0) -> Verdict:
     """Returns whether a difference is above a margin, or "undecided".
 
     `p` tests the difference against the margin and is corrected for other claims. Above LEVEL the
-    claim is undecided, otherwise the difference itself decides. Without p the claim is undecided if
-    the margin lies inside of the interval.
+    claim is undecided, otherwise the difference itself decides.
     """
-    if p is not None:
-        if p > LEVEL:
-            return "undecided"
-        return "holds" if difference.value > margin else "does not hold"
-    if difference.low > margin:
-        return "holds"
-    return "does not hold" if difference.high <= margin else "undecided"
+    if p > LEVEL:
+        return "undecided"
+    return "holds" if difference.value > margin else "does not hold"
 
 
 def _same_items(a: LabelPredictions | Scores, b: LabelPredictions | Scores) -> bool:

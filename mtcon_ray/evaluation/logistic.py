@@ -23,8 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcon_ray.errors import DivergedError
-from mtcon_ray.evaluation.probe import Fit, LabelledFeatures, LinearProbe, Probe, SetProbe
+from mtcon_ray.evaluation.probe import Fit, LabelledFeatures, LinearProbe, Probe, SetProbe, finite
 from mtcon_ray.spec.evaluate import CONVERGED
 from mtcon_ray.spec.problem import MISSING, UNKNOWN_BIT
 
@@ -51,9 +50,7 @@ class Design:
     """
 
     def __init__(self, features_ND: Tensor) -> None:
-        x_ND = features_ND.double()
-        if not torch.isfinite(x_ND).all():
-            raise DivergedError("features must be finite, got inf or nan; look at the encoder")
+        x_ND = finite(features_ND)
         self.mean_D = x_ND.mean(dim=0)
         deviation_D = x_ND.std(dim=0, correction=0)
         varies_D = deviation_D > ROUNDING * x_ND.abs().amax(dim=0)

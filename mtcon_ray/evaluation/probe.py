@@ -16,6 +16,13 @@ from mtcon_ray.evaluation.r_squared import r_squared
 from mtcon_ray.spec.problem import MISSING, UNKNOWN_BIT
 
 
+def finite(features_ND: Tensor) -> Tensor:
+    """Returns features as float64. Raises DivergedError if a feature is not finite."""
+    if not torch.isfinite(features_ND).all():
+        raise DivergedError("features must be finite, got inf or nan; look at the encoder")
+    return features_ND.double()
+
+
 @dataclass(frozen=True)
 class LabelledFeatures:
     """Features [n, D] of n items, and their labels by name.

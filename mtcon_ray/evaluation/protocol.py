@@ -63,9 +63,8 @@ class Evaluation:
         recipe = ConvergedProbeSpec(solver="lbfgs", penalties=(spec.short_probe.penalty,))
         train, val = (self.read(rows[split], tasks) for split in SPLITS[:2])
         # Nothing is selected on val, because val is what is scored.
-        measurement = Measurement(
-            train, None, val, dict.fromkeys(tasks, "val"), recipe, spec, self.seed
-        )
+        split_of = dict.fromkeys(tasks, "val")
+        measurement = Measurement(train, None, val, split_of, recipe, spec, self.seed)
         values = measurement.scores(table)
         scores = {
             task: values[metrics.score(table.kind_of(task), "val", name)]

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from mtcon_ray.errors import DivergedError
+from mtcon_ray.evaluation.probe import finite
 
 # Epsilon of the source's equation 1, for logarithms of zero.
 EPSILON = 1e-7
@@ -19,9 +19,7 @@ def rankme(features_ND: Tensor) -> float:
 
     Raises DivergedError if a feature is not finite.
     """
-    if not torch.isfinite(features_ND).all():
-        raise DivergedError("features must be finite, got inf or nan; look at the encoder")
-    sigma_K = torch.linalg.svdvals(features_ND.double())
+    sigma_K = torch.linalg.svdvals(finite(features_ND))
     total = sigma_K.sum()
     if total == 0:
         return 0.0

@@ -6,8 +6,7 @@ every scale.
 
 import torch
 
-from mtcon_ray.errors import DivergedError
-from mtcon_ray.evaluation.probe import LabelledFeatures, NumberProbe
+from mtcon_ray.evaluation.probe import LabelledFeatures, NumberProbe, finite
 
 ROUNDING, TINY = 1e-12, 1e-300
 
@@ -27,9 +26,7 @@ def train_number_probe(
     Raises DivergedError if a feature or a prediction is not finite.
     """
     known = train.known(label)
-    x_ND, y_N = known.features.double(), known.labels[label]
-    if not torch.isfinite(x_ND).all():
-        raise DivergedError("features must be finite, got inf or nan; look at the encoder")
+    x_ND, y_N = finite(known.features), known.labels[label]
     mean_D, mean = x_ND.mean(dim=0), y_N.mean()
     covariance_DD = (x_ND - mean_D).T @ (x_ND - mean_D) / len(x_ND)
     slope_D = (x_ND - mean_D).T @ (y_N - mean) / len(x_ND)

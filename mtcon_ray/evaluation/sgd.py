@@ -18,6 +18,7 @@ from mtcon_ray.spec.evaluate import LabelSetsSpec, SGDProbeSpec
 from mtcon_ray.spec.problem import UNKNOWN_BIT
 
 GAMMA_NEGATIVE, CLIP = 4, 0.05
+Course = Iterator[tuple[Tensor, ...]]  # weights after each epoch
 
 
 def train_probes(
@@ -58,10 +59,7 @@ def train_probes(
 
 
 def _best(
-    courses: list[Iterator[tuple[Tensor, ...]]],
-    probe_type: type[Probe | SetProbe],
-    label: str,
-    val: LabelledFeatures,
+    courses: list[Course], probe_type: type[Probe | SetProbe], label: str, val: LabelledFeatures
 ) -> Probe | SetProbe:
     """Returns the best probe on `val` of all epochs of all learning rates (see `_epochs`)."""
     best, highest, failed = None, -math.inf, None
@@ -91,7 +89,7 @@ def _epochs(
     sets: LabelSetsSpec,
     seed: int,
     rate: float,
-) -> Iterator[tuple[Tensor, ...]]:
+) -> Course:
     """Yields the weights [D + 1, C] after each epoch and, with sets.ema, their moving average.
 
     The next epoch overwrites both. `num_classes` is None for a label set.

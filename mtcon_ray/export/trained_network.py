@@ -14,7 +14,7 @@ from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.errors import CheckpointError, SpecError
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.methods import METHODS, Method
-from mtcon_ray.models.encoders.base import fetched
+from mtcon_ray.models.encoders.weights import fetched
 from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.plan.local import choose_device
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
@@ -32,10 +32,9 @@ class Opened(NamedTuple):
 
     def evaluation(self, autocast_dtype: torch.dtype | None = None) -> Evaluation:
         """Returns the evaluation with the spec's settings. The encoder computes in this dtype."""
-        network, dataset, spec = self.network, self.dataset, self.spec
-        return Evaluation(
-            network, dataset, spec.evaluate, spec.views, self.device, spec.seed, autocast_dtype
-        )
+        spec = self.spec
+        settings = spec.evaluate, spec.views, self.device, spec.seed
+        return Evaluation(self.network, self.dataset, *settings, autocast_dtype)
 
 
 def open_checkpoint(

@@ -36,21 +36,14 @@ import math
 
 import torch
 
-from mtcon_ray.losses.weighting import (
-    LOG_VARIANCE_BOUND,
-    NO_RANGES,
-    LearnedVariance,
-    Losses,
-    Ranges,
-    Weighted,
-)
+from mtcon_ray.losses import weighting
 
 # A range C - F below this, in nats, is rounding: the batch has one class, so no negatives, or no
 # label.
 LEAST_RANGE = 1e-4
 
 
-class CalibratedVariance(LearnedVariance):
+class CalibratedVariance(weighting.LearnedVariance):
     """Learns s by the sum over tasks of exp(-s) e + s. The encoder gets weights of mean 1.
 
     The weight of a task's loss L is exp(-s) / (C - F), the derivative of exp(-s) e, divided by the
@@ -67,7 +60,9 @@ class CalibratedVariance(LearnedVariance):
         assert 0 < least_excess <= 1, least_excess
         self.least_excess = least_excess
 
-    def forward(self, loss_by_task: Losses, range_by_task: Ranges = NO_RANGES) -> Weighted:
+    def forward(
+        self, loss_by_task: weighting.Losses, range_by_task: weighting.Ranges = weighting.NO_RANGES
+    ) -> weighting.Weighted:
         s_T = self.log_variance
         loss_T = torch.stack([loss_by_task[t] for t in self.tasks])
         floor_T = torch.stack([range_by_task[t].floor for t in self.tasks]).to(loss_T.dtype)
@@ -78,13 +73,8 @@ class CalibratedVariance(LearnedVariance):
         excess_T = (loss_T.detach() - floor_T) / width_T
         learn = torch.where(tells_T, torch.exp(-s_T) * excess_T + s_T, 0.0).sum()
         weight_T = torch.where(tells_T, torch.exp(-s_T.detach()) / width_T, 0.0)
-        # All weights may be 0. The clamp then avoids 0 / 0.
-        applied_T = weight_T / weight_T.mean().clamp(min=torch.finfo(weight_T.dtype).tiny)
-        balanced = (applied_T * loss_T).sum()
-        # `learn` has a gradient for s alone. Subtracting its value leaves the encoder's objective.
-        objective = balanced + (learn - learn.detach())
-        return Weighted(objective, dict(zip(self.tasks, applied_T, strict=True)))
+        return self.balanced(loss_T, weight_T, learn)
 
     @torch.no_grad()
     def clamp(self) -> None:
-        self.log_variance.clamp_(min=math.log(self.least_excess), max=LOG_VARIANCE_BOUND)
+        self.log_variance.clamp_(min=math.log(self.least_excess), max=weighting.LOG_VARIANCE_BOUND)

@@ -99,14 +99,19 @@ class LearnedVariance(Weighting):
         weight_T = torch.exp(-s_T)
         penalty = self.penalty * penalty_terms(s_T, loss_T).sum()
         if self.normalise:
-            applied_T = weight_T.detach() / weight_T.detach().mean()
             learn = (weight_T * loss_T.detach()).sum() + penalty
-            # `learn` has a gradient for s alone. Subtracting its value leaves the encoder's
-            # objective.
-            objective = (applied_T * loss_T).sum() + (learn - learn.detach())
-        else:
-            applied_T = weight_T.detach()
-            objective = (weight_T * loss_T).sum() + penalty
+            return self.balanced(loss_T, weight_T.detach(), learn)
+        objective = (weight_T * loss_T).sum() + penalty
+        return Weighted(objective, dict(zip(self.tasks, weight_T.detach(), strict=True)))
+
+    def balanced(self, loss_T: Tensor, weight_T: Tensor, learn: Tensor) -> Weighted:
+        """Returns the losses with weights of mean 1, and the gradient of `learn`, which is for s.
+
+        All weights may be 0. The clamp then avoids 0 / 0.
+        """
+        applied_T = weight_T / weight_T.mean().clamp(min=torch.finfo(weight_T.dtype).tiny)
+        # `learn` has a gradient for s alone. Subtracting its value leaves the encoder's objective.
+        objective = (applied_T * loss_T).sum() + (learn - learn.detach())
         return Weighted(objective, dict(zip(self.tasks, applied_T, strict=True)))
 
     def sigma_by_task(self) -> dict[str, Tensor]:

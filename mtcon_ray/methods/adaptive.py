@@ -10,9 +10,7 @@ from mtcon_ray.base import metrics
 from mtcon_ray.losses.amcl import adapt
 from mtcon_ray.losses.learned_temperature import Adaptive, TemperatureNet
 from mtcon_ray.methods.base import MethodOutput, compare
-from mtcon_ray.spec.methods.adaptive import (
-    Form,
-)
+from mtcon_ray.spec.methods.adaptive import Form
 
 # A temperature within this relative distance of a bound counts as being at the bound.
 NEAR = 0.01

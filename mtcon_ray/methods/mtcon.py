@@ -12,15 +12,10 @@ The kind of a task decides what positives are: items of the same class, overlapp
 from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
+from mtcon_ray.losses import weighting
 from mtcon_ray.losses.calibrated_weighting import CalibratedVariance
 from mtcon_ray.losses.positives import EqualLabel, Relation
 from mtcon_ray.losses.soft_positives import LabelSets, Near
-from mtcon_ray.losses.weighting import (
-    FixedWeights,
-    LearnedTemperature,
-    LearnedVariance,
-    Weighting,
-)
 from mtcon_ray.methods.base import ContrastiveMethod
 from mtcon_ray.spec.methods.supervised import MTConSpec
 
@@ -35,20 +30,20 @@ class MTCon(ContrastiveMethod):
 
     spec: MTConSpec
 
-    def make_weighting(self) -> Weighting:
+    def make_weighting(self) -> weighting.Weighting:
         match self.spec.weighting:
             case "equal":
-                return FixedWeights()
+                return weighting.FixedWeights()
             case "calibrated":
                 return CalibratedVariance(self.tasks, least_excess=self.spec.least_excess)
             case "temperature":
-                return LearnedTemperature(self.tasks)
+                return weighting.LearnedTemperature(self.tasks)
             case "learned":
-                return LearnedVariance(self.tasks, normalise=self.spec.normalise_weights)
+                return weighting.LearnedVariance(self.tasks, normalise=self.spec.normalise_weights)
 
     def temperature(self, head: str) -> float | Tensor:
         fixed = self.spec.temperature_by_task.get(head, self.spec.temperature)
-        if isinstance(self.weighting, LearnedTemperature):
+        if isinstance(self.weighting, weighting.LearnedTemperature):
             return fixed * self.weighting.factor(head)
         return fixed
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from mtcon_ray.models.convolution import guard_convolutions
 from mtcon_ray.models.encoders import ENCODERS, Encoder
-from mtcon_ray.models.encoders.base import fetched
+from mtcon_ray.models.encoders.weights import fetched
 from mtcon_ray.models.heads import ProjectionHead
 from mtcon_ray.spec.encoders import ModelSpec
 
@@ -78,11 +78,7 @@ def projections(
 
 
 def build_network(
-    spec: ModelSpec,
-    make: Callable[[Encoder], Network],
-    seed: int,
-    *,
-    store: Path | None = None,
+    spec: ModelSpec, make: Callable[[Encoder], Network], seed: int, *, store: Path | None = None
 ) -> Network:
     """Returns the network built by `make` on the spec's encoder, on the CPU.
 

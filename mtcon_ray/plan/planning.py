@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mtcon_ray.base.paths import cache_folder
+from mtcon_ray.base.paths import cache_folder, shown, stored_url
 from mtcon_ray.data.dataset import store_bytes
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.splits import SPLITS
@@ -18,6 +18,7 @@ from mtcon_ray.evaluation.baseline import majority_shares
 from mtcon_ray.evaluation.probe_data import fewest_labels
 from mtcon_ray.plan.capacity import ClusterView, check_cluster
 from mtcon_ray.plan.plan import Plan
+from mtcon_ray.plan.traffic import store_traffic
 from mtcon_ray.spec.evaluate import EVALUATION
 from mtcon_ray.spec.run_spec import RunSpec, with_values
 from mtcon_ray.spec.search import SearchSpec
@@ -52,11 +53,13 @@ def make_plan(
     first_configurations: tuple[dict[str, Any], ...] = (),
     rates: Rates | None = None,
     count_parameters: bool = True,
+    weights: Path | None = None,
 ) -> Plan:
     """Returns the plan of a spec, including times if measured rates are given.
 
     `table` has the labels, of `check_data` or of the decoded data set. `downloads` has the
-    remaining bytes to download, by URL. Without `count_parameters` networks are built only to check
+    remaining bytes to download, by URL. `weights` is the folder with initial weights, by default
+    the image store. Without `count_parameters` networks are built only to check
     their spec, which saves seconds.
 
     Raises CheckpointError, DataError, ResourceError or SpecError if the spec could never run.
@@ -86,9 +89,12 @@ def make_plan(
 
         of_tasks = {task: sizes[task] for task in labels.tasks}
         parameters = networks.count_parameters(
-            spec, built, of_tasks, cache_folder(root), extremes=count_parameters
+            spec, built, of_tasks, weights or cache_folder(root), extremes=count_parameters
         )
         counts["parameters"] = min(parameters), max(parameters)
+    traffic = None
+    if stored_url(root) and "parameters" in counts:
+        traffic = store_traffic(spec, counts["parameters"][1], concurrency or 1)
     most = {field: greatest for field, (_, greatest) in counts.items()}
     epochs, known_epochs = most["epochs"], _known_epochs(spec)
     share = (known_epochs or total * epochs) / (total * epochs)
@@ -106,7 +112,7 @@ def make_plan(
     ]
     return Plan(
         name=spec.name,
-        root=str(root),
+        root=shown(root),
         num_trials=total,
         num_configurations=spec.search.num_configurations,
         repeats=spec.search.repeats,
@@ -128,6 +134,7 @@ def make_plan(
         evaluation=EVALUATION,
         store_bytes=store_bytes(len(table), spec.data, spec.views.size),
         downloads=dict(downloads or {}),
+        traffic=traffic,
         cluster=cluster.where,
         concurrency=concurrency,
         cpus_per_trial=spec.resources.cpus * high,

@@ -7,7 +7,7 @@ import errno
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -31,13 +31,15 @@ class EventLog:
     """Writer of a sweep's event log. Its process must hold `lock.driver_lock` of the folder.
 
     The constructor does not touch the file. A line left incomplete by a kill is cut off before the
-    next event is written.
+    next event is written. `end` is the number of bytes written. `publish` is called with it after
+    each `append`.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, publish: Callable[[int], None] | None = None) -> None:
         self.path = path
         self.lag = SYNC_SECONDS
-        self._end = end_of_lines(path)
+        self._publish = publish
+        self.end = end_of_lines(path)
         self._is_dirty = False
         self._synced_at = time.monotonic()
 
@@ -48,6 +50,8 @@ class EventLog:
         """
         event = replace(event, time_ms=max(time.time_ns() // 1_000_000, event.time_ms))
         self._write([event.to_line()], sync=True)
+        if self._publish:
+            self._publish(self.end)
         return event
 
     def append_lines(self, lines: Iterable[str]) -> None:
@@ -67,8 +71,8 @@ class EventLog:
 
     def _write(self, lines: list[str], *, sync: bool) -> None:
         data = "".join(f"{line}\n" for line in lines).encode()
-        append_whole(self.path, self._end, data, sync=sync)
-        self._end += len(data)
+        append_whole(self.path, self.end, data, sync=sync)
+        self.end += len(data)
         if sync:
             self._is_dirty, self._synced_at = False, time.monotonic()
 

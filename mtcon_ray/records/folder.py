@@ -4,38 +4,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from mtcon_ray.base import paths
 from mtcon_ray.base.lock import FILE, driver_lock
-from mtcon_ray.base.paths import (
-    SPEC_FILE,
-    event_file,
-    last_name,
-    list_folders,
-    list_trials,
-    new_name,
-    sweep_folder,
-    sweeps_folder,
-)
 from mtcon_ray.base.root_files import make_folder, remove_folder
 from mtcon_ray.data.disk import partial_of
 from mtcon_ray.errors import SweepError, nearest
 from mtcon_ray.records.event_log import first_event
 from mtcon_ray.records.recorded import check_evaluation, load_recorded
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, with_scheduler
+from mtcon_ray.spec.search import LIMITS
 from mtcon_ray.training.checkpoint import differences
 
 # A folder holds only these files before its spec is written, even after a kill in between.
-BEFORE_BEGIN = (FILE, "log", partial_of(Path(SPEC_FILE)).name)
+BEFORE_BEGIN = (FILE, "log", "weights", partial_of(Path(paths.SPEC_FILE)).name)
 # Fields that may differ on resume. search.num_trials may also grow.
-FREE_ON_RESUME = (
-    "resources",
-    "tracking",
-    "storage",
-    "search.max_concurrent",
-    "search.max_failures",
-    "search.stall_minutes",
-    "search.max_hours",
-    "search.max_device_hours",
-)
+FREE_ON_RESUME = ("resources", "tracking", "storage", *(f"search.{name}" for name in LIMITS))
 
 
 def choose_folder(
@@ -48,13 +31,14 @@ def choose_folder(
     another spec, and for records without a spec.
     """
     if name is None:
-        name = last_name(root, spec.name) if resume else new_name(root, spec.name)
-    folder, among = sweep_folder(root, name), sweeps_folder(root)
-    is_there = (folder / SPEC_FILE).exists()
+        name = paths.last_name(root, spec.name) if resume else paths.new_name(root, spec.name)
+    folder, among = paths.sweep_folder(root, name), paths.sweeps_folder(root)
+    is_there = (folder / paths.SPEC_FILE).exists()
     if _has_begun(folder) and not is_there:
         raise SweepError(
-            f"sweep {name!r} cannot continue: {folder} has records but no {SPEC_FILE}; restore "
-            f"that file, remove all with `mtcon-ray clean {name} --yes`, or give another --name"
+            f"sweep {name!r} cannot continue: {folder} has records but no {paths.SPEC_FILE}; "
+            f"restore that file, remove all with `mtcon-ray clean {name} --yes`, or give another "
+            "--name"
         )
     if not resume:
         if is_there:
@@ -69,17 +53,17 @@ def choose_folder(
             "repeat the command without --resume"
         )
     if not is_there:
-        known = [entry.name for entry in list_folders(among)]
+        known = [entry.name for entry in paths.list_folders(among)]
         raise SweepError(f"no sweep {name!r} under {among} to resume{nearest(name, known)}")
     _check_name(folder)
-    if list_trials(folder) and not event_file(folder).exists():
+    if paths.list_trials(folder) and not paths.event_file(folder).exists():
         raise SweepError(
             f"sweep {name!r} cannot continue: {folder} has networks but no event log, as of "
             "another version of mtcon-ray; resume it with that version, restore the log, or give "
             "another --name"
         )
     check_evaluation(folder)
-    _check_resumable(load_recorded(folder / SPEC_FILE), spec)
+    _check_resumable(load_recorded(folder / paths.SPEC_FILE), spec)
     return folder
 
 
@@ -89,7 +73,7 @@ def _check_name(folder: Path) -> None:
     Runs in MLflow are found by the first event of a folder's records, so a copy and its original
     would write to the same runs.
     """
-    begun = first_event(event_file(folder))
+    begun = first_event(paths.event_file(folder))
     name = begun.tags.get("mtcon.sweep", folder.name) if begun else folder.name
     if name != folder.name:
         raise SweepError(

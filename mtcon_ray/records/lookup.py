@@ -4,6 +4,7 @@ from pathlib import Path
 
 from mtcon_ray.base import paths
 from mtcon_ray.records.results import SweepResults, load_sweep
+from mtcon_ray.records.stored import fetch_trials, find_sweep
 
 
 def find_network(name: str, root: Path) -> tuple[Path, SweepResults | None]:
@@ -13,5 +14,7 @@ def find_network(name: str, root: Path) -> tuple[Path, SweepResults | None]:
     """
     if Path(name).is_file():
         return Path(name), None
-    sweep = load_sweep(paths.find_folder(root, name))
-    return paths.kept_model(sweep.folder_of(sweep.required_winner())), sweep
+    sweep = load_sweep(find_sweep(root, name))
+    winner = sweep.required_winner()
+    fetch_trials(sweep.folder, [paths.MODEL_FILE, paths.REMOVED_FILE], winner.name)
+    return paths.kept_model(sweep.folder_of(winner)), sweep

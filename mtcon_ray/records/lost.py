@@ -9,11 +9,7 @@ from mtcon_ray.records.events import Ended, Event, Reported, Started, last_chang
 
 
 def lost_in(
-    folder: Path,
-    own: list[Event],
-    trials: Mapping[str | None, list[Event]],
-    *,
-    may_end_early: bool,
+    folder: Path, own: list[Event], trials: Mapping[str | None, list[Event]], *, may_end_early: bool
 ) -> Iterator[str]:
     """Yields the gaps in a sweep's event log, given its own events and the events of its trials.
 

@@ -327,11 +327,6 @@ def _first_tags(folder: Path) -> Mapping[str, str]:
     return begun.tags if begun else {}
 
 
-def kept_files(folder: Path) -> list[Path]:
-    """Returns the existing files of a finished training: its network and predictions."""
-    return [p for p in (paths.kept_model(folder), folder / paths.PREDICTIONS_FILE) if p.exists()]
-
-
 def trial_status(events: Sequence[Event]) -> tuple[Status, str | None]:
     """Returns status and reason after the last change of the status of a trial or sweep."""
     last = last_change(events)

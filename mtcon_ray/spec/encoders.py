@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from mtcon_ray.base.registry import Choice, PathMark, Spec, Table, beside_the_spec, is_word
+from mtcon_ray.base.registry import Choice, PathMark, Spec, Table, Text, beside_the_spec, is_word
 
 ENCODERS: Table[Any] = Table("encoder")
 FILES = "a state-dict or safetensors file, a model.pt of this program, or an export's folder"
@@ -207,9 +207,8 @@ class TorchvisionSpec(TorchvisionWeightsSpec):
     names: ClassVar[tuple[str, ...]] = (IMAGENET, FIRST, "another name of torchvision's")
 
     name: Literal["torchvision"] = "torchvision"
-    model: str = Field(
+    model: Text = Field(
         "resnet34",
-        min_length=1,
         description="torchvision's name of a classification network, such as convnext_tiny",
     )
 
@@ -233,9 +232,8 @@ class TimmSpec(PublishedSpec):
     names: ClassVar[tuple[str, ...]] = (PRETRAINED,)
 
     name: Literal["timm"] = "timm"
-    model: str = Field(
+    model: Text = Field(
         "tresnet_m",
-        min_length=1,
         description="timm's name of a model for images of views.size, such as "
         "resnet18.a1_in1k, or hf-hub:OWNER/NAME for a model of the Hugging Face hub",
     )

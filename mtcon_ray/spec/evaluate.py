@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mtcon_ray.base.registry import Choice, Spec, Table
+from mtcon_ray.base.registry import BelowOne, Choice, Positive, Spec, Table
 
 # Version of the evaluation protocol. Increase it whenever scores are measured differently: scores
 # of different versions are never compared.
@@ -15,8 +15,9 @@ EVALUATION = 2
 CONVERGED = 1e-4
 
 Select = Literal["last", "best"]
-Rate = Annotated[float, Field(gt=0)]
 Penalty = Annotated[float, Field(gt=0, le=1e6)]
+# Ways to train the probe of the test evaluation.
+SOLVERS: Table[Any] = Table("solver")
 Penalties = Annotated[tuple[Penalty, ...], Field(min_length=1, max_length=20)]
 
 
@@ -36,6 +37,7 @@ class ShortProbeSpec(Spec):
     )
 
 
+@SOLVERS.declare("lbfgs")
 class ConvergedProbeSpec(Spec):
     """Logistic regression on standardised features, minimised by L-BFGS until convergence.
 
@@ -51,6 +53,7 @@ class ConvergedProbeSpec(Spec):
     )
 
 
+@SOLVERS.declare("sgd")
 class SGDProbeSpec(Spec):
     """Stochastic gradient descent at a constant rate, on unscaled features, as in CCN.
 
@@ -62,10 +65,10 @@ class SGDProbeSpec(Spec):
         20, ge=1, description="passes over the training split. The best pass on val is used"
     )
     batch_size: int = Field(64, ge=1, description="items per step")
-    lr: Rate | Annotated[tuple[Rate, ...], Field(min_length=1, max_length=20)] = Field(
+    lr: Positive | Annotated[tuple[Positive, ...], Field(min_length=1, max_length=20)] = Field(
         0.1, description="learning rate, or several: the best on val is used for each label"
     )
-    momentum: float = Field(0.0, ge=0, lt=1, description="of the steps")
+    momentum: BelowOne = Field(0.0, description="of the steps")
     weight_decay: float = Field(0.0, ge=0, description="of the weights")
 
     @property
@@ -77,34 +80,14 @@ class SGDProbeSpec(Spec):
 ProbeSpec = ConvergedProbeSpec | SGDProbeSpec
 
 
-# Ways to train the probe of the test evaluation.
-SOLVERS: Table[Any] = Table("solver")
-
-
-@SOLVERS.register("lbfgs")
-class Converged:
-    """L-BFGS until convergence."""
-
-    Spec = ConvergedProbeSpec
-
-
-@SOLVERS.register("sgd")
-class SGD:
-    """SGD, as the papers describe it."""
-
-    Spec = SGDProbeSpec
-
-
 class LabelSetsSpec(Spec):
     """Fields for the probe of a label set alone, with `probe.solver: sgd`."""
 
     loss: Literal["bce", "asymmetric"] = Field(
         "bce", description="binary cross-entropy, or asymmetric with gamma 4 and 0, clip 0.05"
     )
-    ema: float | None = Field(
+    ema: BelowOne | None = Field(
         None,
-        ge=0,
-        lt=1,
         description="decay of a moving average of the weights (MultiSupCon: 0.9997). The better of "
         "average and weights on val is used",
     )

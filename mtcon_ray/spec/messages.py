@@ -14,31 +14,17 @@ Location = tuple[int | str, ...]
 
 # Words of other tools by our names, unless the words are similar to the names.
 OTHER_WORDS = {
-    "num_trials": "num_samples n_trials run_cap",
-    "first_points": "points_to_evaluate",
-    "max_concurrent": "max_concurrent_trials n_jobs",
-    "max_hours": "timeout time_budget_s",
-    "sampler": "search_alg",
-    "scheduler": "pruner early_terminate",
-    "objective": "metric monitor",
-    "grace": "grace_period",
-    "reduction": "eta",
-    "lr": "learning_rate base_lr",
-    "weight_decay": "wd",
-    "patience": "early_stopping_patience",
-    "batch_size": "per_device_train_batch_size",
-    "max_grad_norm": "gradient_clip_val clip_grad",
-    "encoder": "backbone arch model_name",
-    "head_dim": "projection_dim proj_dim",
-    "temperature": "tau",
-    "size": "image_size img_size",
-    "cpus": "cpus_per_trial",
-    "gpus": "gpus_per_trial",
-    "root": "storage_path",
-    "uri": "tracking_uri",
-    "bfloat16": "bf16 bf16-mixed",
-    "float32": "fp32 32 32-true",
-}
+    "num_trials": "num_samples n_trials run_cap", "first_points": "points_to_evaluate",
+    "max_concurrent": "max_concurrent_trials n_jobs", "max_hours": "timeout time_budget_s",
+    "sampler": "search_alg", "scheduler": "pruner early_terminate", "objective": "metric monitor",
+    "grace": "grace_period", "reduction": "eta", "lr": "learning_rate base_lr",
+    "weight_decay": "wd", "patience": "early_stopping_patience",
+    "batch_size": "per_device_train_batch_size", "max_grad_norm": "gradient_clip_val clip_grad",
+    "encoder": "backbone arch model_name", "head_dim": "projection_dim proj_dim",
+    "temperature": "tau", "size": "image_size img_size", "cpus": "cpus_per_trial",
+    "gpus": "gpus_per_trial", "root": "storage_path", "uri": "tracking_uri",
+    "bfloat16": "bf16 bf16-mixed", "float32": "fp32 32 32-true",
+}  # fmt: skip
 OURS = {word: name for name, words in OTHER_WORDS.items() for word in words.split()}
 # Kinds of values, by the first word of pydantic's error types, as in int_parsing.
 KINDS = {

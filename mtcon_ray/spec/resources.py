@@ -4,10 +4,9 @@ import re
 from typing import Literal, Self
 from urllib.parse import unquote
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from mtcon_ray.base.paths import URL, not_a_url
-from mtcon_ray.base.registry import LocalPath, Spec, WritableUrl
+from mtcon_ray.base.registry import Spec, WritablePathOrUrl
 from mtcon_ray.base.status import Status
 
 # A password or a token in the authority part of a URI, or a secret in its query. A database's URI
@@ -16,8 +15,6 @@ SECRET_IN_URI = (
     r"(?i)://[^/\s]*:[^\s]+@|^https?:[^?#]*@|\\"
     r"|[?&;](?!ssl_?key)[^=&;]*(pass|pwd|token|secret|credential|key|auth|jwt|sas|sig)[^=&;]*="
 )
-# Time between two copies of a sweep to storage.mirror.
-MIRROR_SECONDS = 60.0
 
 
 class ResourcesSpec(Spec):
@@ -97,16 +94,18 @@ class TrackingSpec(Spec):
 
 
 class StorageSpec(Spec):
-    """Folders of written files, and the choice of files to keep."""
+    """Places of written files, and the choice of files to keep."""
 
-    root: LocalPath | None = Field(
-        None, description="absolute folder. null: MTCON_RAY_ROOT, else ~/mtcon-ray"
+    root: WritablePathOrUrl | None = Field(
+        None,
+        description="absolute folder that all nodes share, or s3:// or gs:// URL. null: "
+        "MTCON_RAY_ROOT, else ~/mtcon-ray",
     )
-    node_store: str | None = Field(
+    local: str | None = Field(
         None,
         pattern=r"^(/|~/)",
-        description="absolute folder on each node's own disk, to which its first trial copies the "
-        "decoded images. null: trials read them below the root",
+        description="for a root with a URL: absolute folder on each node's own disk, for data and "
+        "for files before their upload. null: ~/.cache/mtcon-ray",
     )
     keep: int | None = Field(
         None,
@@ -114,16 +113,3 @@ class StorageSpec(Spec):
         description="number of best trials with networks kept on disk. The networks of worse "
         "trials are removed when they have ended. null: all",
     )
-    mirror: WritableUrl | None = Field(
-        None,
-        description="s3:// or gs:// folder to which a sweep's driver copies the sweep once "
-        "a minute, below its name. `mtcon-ray resume URL/NAME` continues it on another machine. "
-        "null: none",
-    )
-
-    @field_validator("root", mode="before")
-    @classmethod
-    def _no_url(cls, value: object) -> object:
-        if isinstance(value, str) and (url := URL.match(value)):
-            raise ValueError(not_a_url(url[0]))
-        return value

@@ -10,19 +10,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, ValidationInfo, model_validator
 
-from mtcon_ray.base import metrics
+from mtcon_ray.base import metrics, registry
 from mtcon_ray.base.paths import expanded
 from mtcon_ray.base.plugins import MODULE, import_installed, import_named
-from mtcon_ray.base.registry import (
-    Choice,
-    Spec,
-    choice_fields,
-    is_url,
-    is_word,
-    open_fields,
-    path_fields,
-    rebuild,
-)
 from mtcon_ray.base.safe_yaml import parse_yaml, read_yaml
 from mtcon_ray.errors import SpecError
 from mtcon_ray.spec.data.base import SOURCES, DataSpec
@@ -47,26 +37,26 @@ NOT_SEARCHABLE = ("version", "name", "plugins", "search", "resources", "tracking
 MIN_ASHA_TRIALS = 10
 
 import_installed()
-rebuild(ModelSpec, SearchSpec)
+registry.rebuild(ModelSpec, SearchSpec)
 
 
-class RunSpec(Spec):
+class RunSpec(registry.Spec):
     """A sweep, or without the `search` section a training as a sweep of one trial."""
 
     version: Literal[1] = Field(1, description="of this format")
     name: str = Field(
         pattern=r"^[a-z0-9][a-z0-9._-]{0,80}$", description="lower case letters, digits, . _ -"
     )
-    seed: int = Field(0, ge=0, lt=2**31, description="everything random follows from it")
+    seed: registry.Seed = Field(0, description="everything random follows from it")
     plugins: tuple[Annotated[str, Field(pattern=f"^{MODULE}$")], ...] = Field(
         (),
         description="modules with further methods, encoders, kinds of data or schedulers, in the "
         "spec's folder or installed. Needs --allow-plugins",
     )
-    data: Annotated[DataSpec, Choice(SOURCES, "kind")] = SyntheticSpec()
+    data: Annotated[DataSpec, registry.Choice(SOURCES, "kind")] = SyntheticSpec()
     views: ViewsSpec = ViewsSpec()
     model: ModelSpec = ModelSpec()
-    method: Annotated[MethodSpec, Choice(METHODS, "name", "mtcon")] = MTConSpec()
+    method: Annotated[MethodSpec, registry.Choice(METHODS, "name", "mtcon")] = MTConSpec()
     train: TrainSpec = TrainSpec()
     evaluate: EvaluateSpec = EvaluateSpec()
     search: SearchSpec = SearchSpec()
@@ -188,7 +178,7 @@ def not_comparable() -> dict[str, str]:
         **{
             ".".join(map(str, path)): "each kind has fields of its own; `mtcon-ray compare` trains "
             "several kinds under one budget"
-            for place, choice in choice_fields(RunSpec).items()
+            for place, choice in registry.choice_fields(RunSpec).items()
             for path in (place, (*place, choice.key))
         },
         **dict.fromkeys(
@@ -247,7 +237,7 @@ def import_plugins(raw: Mapping[str, Any], *, where: str, folder: Path | None) -
     """
     is_new = import_named(raw.get("plugins"), where, folder)
     if is_new:
-        rebuild(ModelSpec, SearchSpec, RunSpec)
+        registry.rebuild(ModelSpec, SearchSpec, RunSpec)
     return is_new
 
 
@@ -310,10 +300,14 @@ def apply_override(raw: dict[str, Any], override: str) -> None:
         raise SpecError(f"--set must read path=value, got {override!r}")
     value = parse_yaml(text, f"--set {path}")
     path = path.strip()
-    if path in path_fields(RunSpec) and isinstance(value, str) and not is_url(value):
+    if (
+        path in registry.path_fields(RunSpec)
+        and isinstance(value, str)
+        and not registry.is_url(value)
+    ):
         file = expanded(value).absolute()
         # These weights may be a name, such as imagenet. The encoder refuses an unknown name.
-        is_name = path == "model.encoder.weights" and is_word(value) and not file.exists()
+        is_name = path == "model.encoder.weights" and registry.is_word(value) and not file.exists()
         value = value if is_name else str(file)
     set_value(raw, path, value)
 
@@ -324,13 +318,13 @@ def set_value(raw: dict[str, Any], path: str, value: Any) -> None:
     Raises SpecError if a field on the path is not a section.
     """
     # A key of these mappings may contain dots, so the rest of a path is a single key.
-    open_keys = open_fields(RunSpec)
+    open_keys = registry.open_fields(RunSpec)
     open_key = next((o for o in open_keys if path.startswith(f"{o}.")), None)
     keys = [*open_key.split("."), path[len(open_key) + 1 :]] if open_key else path.split(".")
     node = raw
     for i, key in enumerate(keys[:-1]):
         child = {} if node.get(key) is None else node[key]
-        choice = choice_fields(RunSpec).get(tuple(keys[: i + 1]))
+        choice = registry.choice_fields(RunSpec).get(tuple(keys[: i + 1]))
         if isinstance(child, str) and choice is not None:
             child = {choice.key: child}
         node[key] = child

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from mtcon_ray.base.registry import Spec, Table
+from mtcon_ray.base.registry import Inside, Spec, Table
 
 
 class SchedulerSpec(Spec):
@@ -95,9 +95,7 @@ class ASHA(Scheduler):
         """ASHA: at each rung, a trial continues if it is among the best 1/reduction so far."""
 
         name: Literal["asha"] = "asha"
-        grace: float = Field(
-            0.25, gt=0, lt=1, description="first rung, as a share of the trial's own epochs"
-        )
+        grace: Inside = Field(0.25, description="first rung, as a share of the trial's own epochs")
         reduction: float = Field(
             2.0, gt=1, le=10, description="ratio of successive rungs. The best 1/reduction continue"
         )

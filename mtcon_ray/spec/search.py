@@ -7,11 +7,13 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from mtcon_ray.base.paths import NAME
-from mtcon_ray.base.registry import Choice, Spec
+from mtcon_ray.base.registry import Choice, Positive, Spec
 from mtcon_ray.errors import nearest
 from mtcon_ray.spec.schedulers import SCHEDULERS, SchedulerSpec
 from mtcon_ray.spec.space import Dimension, Point
 
+# Fields with limits, which change no result of a trial.
+LIMITS = ("max_concurrent", "max_failures", "max_hours", "max_device_hours", "stall_minutes")
 MAX_TRIALS = 100_000  # configurations of a sweep
 MAX_VALUES = 1_000  # listed values of a space, because each value is checked
 Sampler = Literal["tpe", "gp", "qmc", "random", "grid"]
@@ -59,22 +61,19 @@ class SearchSpec(Spec):
         description="restarts of a trial if its process or node was lost without notice, for each "
         "start of the sweep. 10 or more if nodes come and go",
     )
-    stall_minutes: float | None = Field(
+    stall_minutes: Positive | None = Field(
         None,
-        gt=0,
         description="minutes without a new epoch after which a trial's process is ended and the "
         "trial continues from its checkpoint (max_failures). Must be above the longest epoch with "
         "compiling, probe and test evaluation. null: no limit",
     )
-    max_hours: float | None = Field(
+    max_hours: Positive | None = Field(
         None,
-        gt=0,
         description="hours after which no more trials start, from each start of the sweep. "
         "Running trials are finished. null: no limit",
     )
-    max_device_hours: float | None = Field(
+    max_device_hours: Positive | None = Field(
         None,
-        gt=0,
         description="like max_hours, for the summed time of all trials over all starts, times the "
         "GPUs of a trial. A trial without a GPU counts as one device",
     )

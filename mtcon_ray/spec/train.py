@@ -74,13 +74,14 @@ class TrainSpec(Spec):
         "small images and batches. Without a GPU, with several workers, chunk_size or float16, "
         "training runs as with none and the reason is logged",
     )
-    checkpoint_seconds: float = Field(
-        30,
+    checkpoint_seconds: float | None = Field(
+        None,
         ge=0,
         le=86_400,
         description="seconds of training between two checkpoints, at most this much is trained "
-        "again after a kill. Longer if saving would take more than 5 % of the time. With "
-        "evaluate.select best or train.patience each validated epoch has a checkpoint too",
+        "again after a kill. null: 30, or 300 if the root is a URL. Longer if saving would take "
+        "more than 5 % of the time. With evaluate.select best or train.patience each validated "
+        "epoch has a checkpoint too",
     )
 
     @property

@@ -4,12 +4,10 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from mtcon_ray.base.registry import Spec
+from mtcon_ray.base.registry import Inside, Share, Spec
 
 Range = tuple[float, float]
-Share = Annotated[float, Field(ge=0, le=1)]
 HalfTurn = Annotated[float, Field(ge=0, le=0.5)]
-Threshold = Annotated[float, Field(gt=0, lt=1)]
 AS_FIRST = Field(None, description="null: as in `views`")
 
 
@@ -42,7 +40,7 @@ class SecondViewSpec(AugmentationSpec):
     blur: Share | None = AS_FIRST
     blur_sigma: Range | None = AS_FIRST
     solarise: Share | None = AS_FIRST
-    solarise_threshold: Threshold | None = AS_FIRST
+    solarise_threshold: Inside | None = AS_FIRST
 
 
 class ViewsSpec(AugmentationSpec):
@@ -66,7 +64,7 @@ class ViewsSpec(AugmentationSpec):
     blur: Share = Field(0.0, description="probability of a Gaussian blur")
     blur_sigma: Range = Field((0.1, 2.0), description="blur: sigma range, pixels")
     solarise: Share = Field(0.0, description="probability of inverting all bright channels")
-    solarise_threshold: Threshold = Field(
+    solarise_threshold: Inside = Field(
         0.5, description="solarise: values at or above this are inverted, in [0, 1]"
     )
     mean: tuple[float, float, float] = Field(

@@ -83,7 +83,9 @@ class Audit:
             if not (problem and run and run.restore):  # it was deleted with the experiment
                 found += _run_problems(trial or PARENT, events, run)
         yield from found
-        if not found and (left := num_unsent(self.folder)):  # such as the files of the report
+        # Such as the files of the report. The driver's machine alone knows what it has sent.
+        is_copy = paths.stored_url(self.folder) and not paths.sent_file(self.folder).exists()
+        if not found and not is_copy and (left := num_unsent(self.folder)):
             yield Finding("MLflow", f"{left} events are not sent yet", SENT)
 
     def repair(self, found: Iterable[Finding], uri: str) -> None:

@@ -3,7 +3,7 @@
 import re
 import shlex
 
-from mtcon_ray.base.paths import SPEC_FILE, checkpoints_folder, log_folder, report_page
+from mtcon_ray.base.paths import SPEC_FILE, checkpoints_folder, log_folder, report_page, shown
 from mtcon_ray.display.page import headline, setup
 from mtcon_ray.display.presentation import commands, one_line
 from mtcon_ray.records.results import SweepResults
@@ -13,11 +13,11 @@ def describe_sweep(results: SweepResults, ended: bool) -> str:
     """Returns a sweep's note: setup, winner, commands to repeat and resume it, and paths."""
     folder = results.folder
     spec_path = folder / SPEC_FILE
-    root = shlex.quote(str(folder.parents[1]))
+    root = shlex.quote(shown(folder.parents[1]))
     resume = f"mtcon-ray sweep {shlex.quote(str(spec_path))} --name {folder.name} --root {root}"
     places = [
         ("Report", report_page(folder)),
-        ("Checkpoints", checkpoints_folder(folder)),
+        ("Checkpoints", shown(checkpoints_folder(folder))),
         ("Logs", log_folder(folder)),
     ]
     parts = [

@@ -13,11 +13,7 @@ from ray.exceptions import RayActorError
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.tune.experiment import Trial
 from ray.tune.integration.ray_train import TuneReportCallback
-from ray.util.placement_group import (
-    PlacementGroup,
-    placement_group_table,
-    remove_placement_group,
-)
+from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
 
 from mtcon_ray.base.paths import train_folder
 from mtcon_ray.base.status import Status

@@ -30,7 +30,7 @@ class Task:
     """A trial to train: `values` are its searched values, `repeat` is the number of its seed.
 
     `until` is the epoch after which it waits for other trials, None if it trains to its end. The
-    event log has its epochs up to `logged`.
+    event log has its epochs up to `logged`. `tries` grows with each process of the trial.
     """
 
     trial: str
@@ -38,6 +38,7 @@ class Task:
     repeat: int
     until: int | None
     logged: int
+    tries: int
 
 
 class Driver:
@@ -168,7 +169,7 @@ class Driver:
         self.limits.started(trial.name)
         self.callbacks.on_suggest(trial.name, trial.params)
         repeat = trial.seed - self.spec.seed
-        return Task(trial.name, trial.params, repeat, until, trial.last_epoch)
+        return Task(trial.name, trial.params, repeat, until, trial.last_epoch, trial.num_tries)
 
     def _next_trial(self) -> Trial | None:
         if not self._queue:

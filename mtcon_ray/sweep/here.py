@@ -8,6 +8,7 @@ import torch
 
 from mtcon_ray.base.status import Status
 from mtcon_ray.data.dataset import Dataset
+from mtcon_ray.data.prepared import data_key
 from mtcon_ray.sweep.driver import Driver, Task
 from mtcon_ray.sweep.trial import Assignment, open_trial_data, reports
 
@@ -25,7 +26,7 @@ def run_here(
     data: dict[str, Dataset] = {}
     while not driver.is_over and (task := driver.next()) is not None:
         work = assignment(task)
-        key = work.spec.model_dump_json(include={"data", "views"})
+        key = data_key(work.spec.data, work.spec.views.size)
 
         def open_data(key: str = key, work: Assignment = work) -> Dataset:
             """Opens the data of the trial, unless the last trial had the same."""

@@ -99,6 +99,8 @@ def _enter_tune(
             callbacks=[watch, groups],
             # The driver counts the losses of a trial's process and gives the trial out again.
             failure_config=tune.FailureConfig(max_failures=0),
+            # Other nodes may not see Tune's folder, and its checkpoints would be empty.
+            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             stop=TuneStopper(driver),
             verbose=0,
         ),

@@ -4,59 +4,140 @@ The cheapest checks come first: the labels, the images' files, the resources and
 weights. The tracking server is asked while images are downloaded and decoded.
 """
 
+import json
+import math
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from mtcon_ray.base.callbacks import Callbacks
-from mtcon_ray.base.paths import cache_folder, prepare_root
+from mtcon_ray.base.paths import cache_folder, event_file, prepare_root, stored_url
 from mtcon_ray.data.dataset import CheckedData, Dataset, check_dataset, open_dataset
+from mtcon_ray.data.prepared import (
+    SETS_TAG,
+    WEIGHTS,
+    Sets,
+    data_key,
+    discard_unused,
+    fetch_folder,
+    keep_set,
+    open_set,
+    upload_folder,
+)
+from mtcon_ray.errors import SpecError
 from mtcon_ray.plan.capacity import ClusterView
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.plan.planning import make_plan, with_each_encoder
-from mtcon_ray.spec.run_spec import RunSpec
+from mtcon_ray.records.event_log import first_event
+from mtcon_ray.spec.run_spec import RunSpec, with_values
 from mtcon_ray.tracking.login import check_login
 from mtcon_ray.tracking.mlflow_server import ServerCheck
+
+MAX_SETS = 64  # of listed values of searched fields
 
 
 def prepare(
     spec: RunSpec,
-    root: Path,
+    folder: Path,
     cluster: ClusterView,
     uri: str,
     callbacks: Callbacks,
     first_configurations: tuple[dict[str, Any], ...] = (),
-) -> tuple[Plan, Dataset]:
+) -> tuple[Plan, Dataset, Sets]:
     """Returns the plan and the data of a spec after checking that this cluster can train it.
 
-    `uri` names the tracking server. It must answer unless `tracking.offline` is set. Raises
-    MtconError for every problem that would end the training at its start.
+    `folder` is the folder of the sweep. `uri` names the tracking server. It must answer unless
+    `tracking.offline` is set. A sweep in an object store is resumed with the data that are there.
+    The last result names the data sets of all trials. Raises MtconError for every problem that
+    would end the training at its start.
     """
     from mtcon_ray.plan.networks import fetch_weights  # imports torch, which takes seconds
 
-    if not spec.tracking.offline:
+    root, tracking, is_stored = folder.parents[1], spec.tracking, stored_url(folder) is not None
+    store = cache_folder(root)
+    if not tracking.offline:
         check_login(uri)
     callbacks.on_phase("reading labels")
-    checked = check_data(spec, root)
-    plan = make_plan(spec, root, cluster, checked.table, first_configurations=first_configurations)
-    tracking = spec.tracking
+    discard_unused(root)
+    kept = _kept_sets(folder) if is_stored else {}
+    if base := kept.get(data_key(spec.data, spec.views.size)):
+        checked, dataset = None, open_set(spec.data, store, *base)
+        table = dataset.table
+        fetch_folder(folder / WEIGHTS, must=False)
+    else:
+        checked = check_data(spec, root)
+        table = checked.table
+    weights = folder if is_stored else store
+    given: Any = {"first_configurations": first_configurations, "weights": weights}
+    plan = make_plan(spec, root, cluster, table, **given)
     asked = None if tracking.offline else ServerCheck(uri, tracking.experiment, root)
-    fetch_weights(with_each_encoder(spec), cache_folder(root))
-    dataset = open_dataset(
-        spec.data,
-        view_size=spec.views.size,
-        store=cache_folder(root),
-        progress=callbacks.on_decode,
-        on_download=callbacks.on_download,
-        checked=checked,
-    )
-    if (dataset.table.split != checked.table.split).any():  # decoding found unreadable images
-        plan = make_plan(
-            spec, root, cluster, dataset.table, first_configurations=first_configurations
-        )
+    if not kept:
+        fetch_weights(with_each_encoder(spec), weights, copies=is_stored)
+        if (folder / WEIGHTS).exists():
+            upload_folder(folder / WEIGHTS)
+    opened = {}
+    if checked:
+        opened = _opened(spec, store, checked, callbacks, is_stored=is_stored)
+        dataset = next(iter(opened.values()))
+        if (dataset.table.split != table.split).any():  # decoding found unreadable images
+            plan = make_plan(spec, root, cluster, dataset.table, **given)
     if asked:
         callbacks.on_phase("asking the MLflow server")
         asked.answer()
-    return plan, dataset
+    if is_stored and opened:
+        callbacks.on_phase("uploading the data")
+    for data in opened.values():
+        keep_set(data, store)
+    found = {key: (data.cache, data.fingerprint) for key, data in opened.items()}
+    return plan, dataset, found or kept
+
+
+def _kept_sets(folder: Path) -> Sets:
+    """Returns the data sets of a sweep that has begun, as its first event names them."""
+    begun = first_event(event_file(folder))
+    found = json.loads(begun.tags.get(SETS_TAG, "{}")) if begun else {}
+    return {key: (str(cache), str(fingerprint)) for key, (cache, fingerprint) in found.items()}
+
+
+def _opened(
+    spec: RunSpec, store: Path, checked: CheckedData, callbacks: Callbacks, *, is_stored: bool
+) -> dict[str, Dataset]:
+    """Opens the data of a spec and of all its trials, by `data_key`."""
+    opened: dict[str, Dataset] = {}
+    for one in each_data(spec, is_stored=is_stored):
+        if (key := data_key(one.data, one.views.size)) not in opened:
+            opened[key] = open_dataset(
+                one.data,
+                view_size=one.views.size,
+                store=store,
+                progress=callbacks.on_decode,
+                on_download=callbacks.on_download,
+                checked=None if opened else checked,
+            )
+    return opened
+
+
+def each_data(spec: RunSpec, *, is_stored: bool) -> list[RunSpec]:
+    """Returns the spec, and a copy for each combination of listed values of data fields.
+
+    Raises SpecError if the root is in an object store, and a data field has a range of values or
+    more than MAX_SETS combinations: nodes read only data that the driver has prepared.
+    """
+    space = spec.search.space
+    searched = {p: d for p, d in space.items() if p.startswith("data.") or p == "views.size"}
+    points = [dimension.values for dimension in searched.values()]
+    num_sets = math.prod(len(values or ()) for values in points)
+    if 1 <= num_sets <= MAX_SETS:
+        combinations = product(*(values or () for values in points))
+        each = [dict(zip(searched, values, strict=True)) for values in combinations]
+        return [spec, *(with_values(spec, {**one, "search": {}}) for one in each if one)]
+    if is_stored:
+        raise SpecError(
+            f"{', '.join(searched)}: with a root in an object store search.space must list at most "
+            f"{MAX_SETS} combinations of their values, which the driver prepares for all nodes; "
+            "give {choice: [...]}, or a root on a path"
+        )
+    return [spec]
 
 
 def check_data(spec: RunSpec, root: Path) -> CheckedData:

@@ -7,14 +7,8 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 
+from mtcon_ray.base import paths
 from mtcon_ray.base.metrics import Labels
-from mtcon_ray.base.paths import (
-    SPEC_FILE,
-    event_file,
-    list_folders,
-    sweep_folder,
-    sweeps_folder,
-)
 from mtcon_ray.errors import SpecError, SweepError, nearest
 from mtcon_ray.plan.capacity import ClusterView
 from mtcon_ray.plan.plan import Plan
@@ -23,6 +17,7 @@ from mtcon_ray.records.event_log import read_events
 from mtcon_ray.records.events import Earlier
 from mtcon_ray.records.recorded import check_evaluation
 from mtcon_ray.records.results import SweepResults, TrialResult, load_sweep
+from mtcon_ray.records.stored import fetch_sweep
 from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.spec.space import Point, grid_points
 from mtcon_ray.sweep.preparation import check_data
@@ -44,7 +39,7 @@ def earlier_trials(spec: RunSpec, root: Path, folder: Path | None = None) -> lis
     """
     if not spec.search.start_from:
         return []
-    if folder and (events := read_events(event_file(folder))):
+    if folder and (events := read_events(paths.event_file(folder))):
         return [event for event in events if isinstance(event, Earlier)]
     names = dict.fromkeys(spec.search.start_from)
     return [trial for name in names for trial in _trials_of(_earlier(name, spec, root), spec)]
@@ -92,9 +87,9 @@ def plan_sweep(
 
 def _earlier(name: str, spec: RunSpec, root: Path) -> SweepResults:
     """Returns an earlier sweep after checking its values for comparability with the new sweep."""
-    folder = sweep_folder(root, name)
-    if not (folder / SPEC_FILE).exists():
-        known = [entry.name for entry in list_folders(sweeps_folder(root))]
+    folder = paths.sweep_folder(root, name)
+    if not fetch_sweep(folder) or not (folder / paths.SPEC_FILE).exists():
+        known = [entry.name for entry in paths.list_folders(paths.sweeps_folder(root))]
         raise SpecError(
             f"{FIELD} must name sweeps under {root}, got {name!r}{nearest(name, known)}"
         )

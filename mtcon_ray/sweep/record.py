@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mtcon_ray.base.metrics import OBJECTIVE, objective
-from mtcon_ray.base.paths import checkpoint_folder, event_file, kept_model, trial_number
+from mtcon_ray.base.paths import checkpoint_folder, event_file, stored_url, trial_number
 from mtcon_ray.base.status import Status
 from mtcon_ray.records.event_log import EventLog, read_events
 from mtcon_ray.records.events import (
@@ -25,13 +25,14 @@ from mtcon_ray.records.events import (
     Started,
     from_json,
 )
-from mtcon_ray.records.results import TrialResult, budget_of, kept_files, load_sweep, trial_status
+from mtcon_ray.records.results import TrialResult, budget_of, load_sweep, trial_status
 from mtcon_ray.spec.evaluate import Select, selected_epoch, selected_value
 from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.spec.space import with_lists
 from mtcon_ray.sweep.description import describe_sweep
 from mtcon_ray.tracking.provenance import fixed_settings
 from mtcon_ray.training.checkpoint import discard_other_training, discard_resume_state
+from mtcon_ray.training.uploads import kept_files
 
 # Prefixes of the winner's metrics that are also in the sweep's own run.
 OF_THE_WINNER = ("val/", "test/", "heldout/")
@@ -43,7 +44,7 @@ class Trial:
     """The state of a trial by the event log. `values` has the objective by probed epoch.
 
     `params` are the searched values in Optuna's form. `num_lost` counts the losses of its process
-    since its last start or resume. `epochs` is its own budget.
+    since its last start or resume, `num_tries` all its processes. `epochs` is its own budget.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Trial:
     values: dict[int, float] = field(default_factory=dict)
     seconds: float = 0.0
     num_lost: int = 0
+    num_tries: int = 0
     num_artifacts: int = 0
     time_ms: int = 0
 
@@ -93,20 +95,22 @@ class Trial:
                     self.values[event.epoch] = value
             case Lost():
                 self.num_lost += event.counts
+                self.num_tries += 1
             case Artifact():
                 self.num_artifacts += 1
             case Started() | Reopened() | Ended():
                 self.num_lost = 0
+                self.num_tries += 1
                 self.status, self.reason = trial_status([event])
 
 
 class SweepRecord:
     """Writer of a sweep's event log, with the trials in it. Raises SweepError if it is damaged."""
 
-    def __init__(self, folder: Path, spec: RunSpec) -> None:
+    def __init__(self, folder: Path, spec: RunSpec, log: EventLog | None = None) -> None:
         self.folder = folder
         self.spec = spec
-        self.log = EventLog(event_file(folder))
+        self.log = log or EventLog(event_file(folder))
         self.trials: dict[str, Trial] = {}
         self.earlier: list[Earlier] = []
         self.reports: list[tuple[str, int]] = []  # trial and epoch of each probe, in order
@@ -162,13 +166,14 @@ class SweepRecord:
 
     def start(self, name: str, params: dict[str, Any], configuration: int, repeat: int) -> Trial:
         """Writes the start of a new trial and returns the trial."""
+        files = checkpoint_folder(self.folder, name)
         tags = {
             "mtcon.trial": name,
             "mtcon.sweep": self.folder.name,
             CONFIGURATION: str(configuration),
             "mtcon.epochs": str(int(params.get("train.epochs", self.spec.train.epochs))),
             "mtcon.seed": str(self.spec.seed + repeat),
-            "mtcon.checkpoints": str(checkpoint_folder(self.folder, name)),
+            "mtcon.checkpoints": stored_url(files) or str(files),
         }
         self.append(Started(trial=name, params=params, tags=tags))
         trial = self.trials[name]
@@ -228,13 +233,13 @@ class SweepRecord:
     def send_kept(self) -> None:
         """Records the files of ended trials as artifacts, once, if their network still exists."""
         for trial in self.trials.values():
-            if not trial.is_open and kept_model(self.checkpoints(trial)).exists():
+            if not trial.is_open:
                 self._send_files(trial)
 
     def _send_files(self, trial: Trial) -> None:
         if not trial.num_artifacts and self.spec.tracking.sends_files_of(trial.status):
             for file in kept_files(self.checkpoints(trial)):
-                self.append(Artifact(trial=trial.name, path=str(file), to="checkpoints"))
+                self.append(Artifact(trial=trial.name, path=file, to="checkpoints"))
 
     def end(self, status: str, report: Path | None, **tags: str) -> None:
         """Writes the winner's scores, the sweep's end and the report's files.

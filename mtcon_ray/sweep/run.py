@@ -4,7 +4,6 @@ A killed sweep is resumed from its event log and the checkpoints of its trials. 
 is a pickle and is never loaded.
 """
 
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,17 +13,23 @@ import ray
 import torch
 
 from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.lock import is_driven
 from mtcon_ray.base.paths import (
     LAST_FILE,
     PLAN_FILE,
+    PREDICTIONS_FILE,
     SPEC_FILE,
     attempt_folder,
     checkpoints_folder,
+    last_name,
+    new_name,
     next_attempt,
     prepare_root,
     ray_log,
+    stored_url,
+    sweep_folder,
 )
-from mtcon_ray.base.root_files import make_folder
+from mtcon_ray.base.root_files import make_folder, remove_folder
 from mtcon_ray.base.signals import Interrupted, on_signals
 from mtcon_ray.base.status import Status
 from mtcon_ray.cluster.connection import connected, sweep_environment, view_of
@@ -32,6 +37,7 @@ from mtcon_ray.cluster.job_package import in_job, way_on
 from mtcon_ray.cluster.nodes import check_nodes
 from mtcon_ray.cluster.ray_folders import working_folder
 from mtcon_ray.cluster.ray_start import ending_with_ray
+from mtcon_ray.data.prepared import Sets
 from mtcon_ray.display.build import build_report
 from mtcon_ray.display.presentation import resume_line
 from mtcon_ray.errors import MtconError, StorageError, storage_error
@@ -40,16 +46,23 @@ from mtcon_ray.plan.plan import Plan
 from mtcon_ray.records.folder import choose_folder, claimed
 from mtcon_ray.records.recorded import load_recorded, write_beginnings
 from mtcon_ray.records.results import EXECUTOR, HERE, JOB, SweepResults, load_sweep
+from mtcon_ray.records.stored import (
+    END_SECONDS,
+    StoredSweep,
+    driven,
+    fetch_sweep,
+    fetch_trials,
+    refresh_names,
+)
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, with_scheduler
 from mtcon_ray.sweep.driver import Driver
 from mtcon_ray.sweep.here import run_here
-from mtcon_ray.sweep.mirror import mirrored
 from mtcon_ray.sweep.preparation import prepare
 from mtcon_ray.sweep.prior import earlier_trials, first_configurations
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.trial import Assignment, common_config
 from mtcon_ray.tracking.lifecycle import Lifecycle
-from mtcon_ray.tracking.mlflow_server import tracking_uri, ui_command
+from mtcon_ray.tracking.mlflow_server import own_database, tracking_uri, ui_command
 from mtcon_ray.tracking.provenance import check_same_data, data_tags, provenance
 
 
@@ -61,21 +74,31 @@ def run_sweep(
     resume: bool = False,
     retry_failed: bool = False,
     here: bool = False,
+    take_over: bool = False,
     callbacks: Callbacks,
 ) -> SweepResults:
     """Runs or resumes a sweep to its end, builds its report and returns its results.
 
     With `retry_failed` a resumed sweep also trains its failed trials again, from their start. With
-    `here` all trials are trained in this process, one after another, without Ray. The spec, the
+    `here` all trials are trained in this process, one after another, without Ray. With `take_over`
+    a sweep in an object store is taken from a driver that seems to run. The spec, the
     data, the cluster and the tracking server are checked before anything of the sweep is written.
     Raises MtconError, or Interrupted after a signal.
     """
     device = choose_device(spec) if here else None
     prepare_root(root, callbacks.on_note)
+    if stored_url(root):
+        callbacks.on_phase(f"looking at {stored_url(root)}")
+        refresh_names(root)
+        name = name or (last_name if resume else new_name)(root, spec.name)
+        place = sweep_folder(root, name)
+        if not fetch_sweep(place) and not (resume or is_driven(place)):
+            remove_folder(place, ignore_errors=True)  # a copy of a sweep that is not there any more
     folder = choose_folder(root, spec, name, resume, way_on=way_on)
     spec = with_scheduler(spec, load_recorded(folder / SPEC_FILE) if resume else None)
     with ExitStack() as stack:
         stack.enter_context(claimed(folder))
+        store = stack.enter_context(driven(folder, callbacks.on_note, take_over=take_over))
         uri = tracking_uri(spec.tracking.uri, root)
         lifecycle = Lifecycle(folder, spec.tracking, uri, callbacks)
         if resume and _has_ended(folder, spec, again=retry_failed):
@@ -85,34 +108,37 @@ def run_sweep(
         view = this_machine() if here else view_of(None, callbacks.on_phase)
         earlier = earlier_trials(spec, root, folder)
         first = first_configurations(spec, earlier)
-        plan, dataset = prepare(spec, root, view, uri, callbacks, first)
+        plan, dataset, sets = prepare(spec, folder, view, uri, callbacks, first)
         if here:
             plan = plan.model_copy(update={"concurrency": 1})
         check_same_data(folder, dataset.fingerprint)
         job = {JOB: "true"} if in_job() else {}
         executor = {EXECUTOR: HERE if here else "ray"}
-        tags = {**provenance(working_folder()), **data_tags(dataset), **job, **executor}
-        stack.enter_context(mirrored(folder, spec.storage.mirror, callbacks, resume=resume))
+        tags = {**provenance(working_folder()), **data_tags(dataset, sets if store else {})}
+        tags |= {**job, **executor}
         if not here:
             callbacks.on_phase("connecting to Ray")
             stack.enter_context(connected(ray_log(folder), sweep_environment(spec.resources.cpus)))
-            for text in check_nodes(root):
+            for text in check_nodes(folder):
                 callbacks.on_note(f"warning: {text}")
         write_beginnings(folder, spec, plan)
-        record = SweepRecord(folder, spec)
+        if store:
+            callbacks.on_note(_where(folder, uri, spec))
+        record = SweepRecord(folder, spec, store.open_log() if store else None)
         for text in load_sweep(folder).lost:
             callbacks.on_note(text)
         record.begin(tags, [folder / SPEC_FILE, folder / PLAN_FILE], earlier)
-        sweep = _Sweep(
-            spec, root, folder, plan, uri, callbacks, lifecycle, record, dataset.places, device
-        )
+        sweep = _Sweep(spec, folder, plan, uri, callbacks, lifecycle, record, sets, store, device)
+        if store:
+            lifecycle.limit(store.done)
+            store.on_lost = sweep.halt
         with on_signals(sweep.halt):
             return sweep.run(again=retry_failed)
 
 
 def train_once(
     spec: RunSpec, *, root: Path, name: str | None = None, resume: bool = False,
-    callbacks: Callbacks,
+    take_over: bool = False, callbacks: Callbacks,
 ) -> SweepResults:  # fmt: skip
     """Trains once, as a sweep of one trial without the spec's search. Returns its results.
 
@@ -122,7 +148,19 @@ def train_once(
     here = alone.resources.worker_range[1] == 1
     if not here:
         callbacks.on_note("the training has several workers, which Ray starts")
-    return run_sweep(alone, root=root, name=name, resume=resume, here=here, callbacks=callbacks)
+    return run_sweep(
+        alone, root=root, name=name, resume=resume, here=here, take_over=take_over,
+        callbacks=callbacks,
+    )  # fmt: skip
+
+
+def _where(folder: Path, uri: str, spec: RunSpec) -> str:
+    """Returns a line that names the places of a sweep in an object store, and of its runs."""
+    text = f"results: {stored_url(folder)}"
+    if uri == own_database(folder.parents[1]) and not spec.tracking.offline:
+        text += f"; without tracking.uri its runs in MLflow are on this machine alone, in {uri}. "
+        text += "After a loss of this machine a resume sends them again"
+    return text
 
 
 def _has_ended(folder: Path, spec: RunSpec, *, again: bool) -> bool:
@@ -144,20 +182,20 @@ def _with_report(folder: Path, uri: str) -> SweepResults:
 
 @dataclass
 class _Sweep:
-    """A sweep in training. `places` are the paths of the images on each node.
+    """A sweep in training. `store` is None for a root on a path.
 
     `device` is the device of trials in this process, None if Ray Tune trains them.
     """
 
     spec: RunSpec
-    root: Path
     folder: Path
     plan: Plan
     uri: str
     callbacks: Callbacks
     lifecycle: Lifecycle
     record: SweepRecord
-    places: Mapping[str, str]
+    sets: Sets
+    store: StoredSweep | None
     device: torch.device | None
 
     def __post_init__(self) -> None:
@@ -170,6 +208,8 @@ class _Sweep:
         """Asks all trials to checkpoint and end. Runs inside the handler of a signal."""
         if not self.driver.stopping:
             self.lifecycle.stop()
+        if self.store:
+            self.store.patience = END_SECONDS
         self.driver.halt(reason)
 
     def run(self, *, again: bool) -> SweepResults:
@@ -222,9 +262,9 @@ class _Sweep:
 
     def _common(self, register: str) -> dict[str, Any]:
         """Returns the configuration of all trials of a new attempt, see `common_config`."""
-        number = next_attempt(self.folder)
-        make_folder(attempt_folder(self.folder, number))
-        return common_config(self.spec, self.folder, self.root, self.places, number, register)
+        attempt, driver = next_attempt(self.folder), self.store.claim.number if self.store else 0
+        make_folder(attempt_folder(self.folder, attempt))
+        return common_config(self.spec, self.folder, self.sets, attempt, driver, register)
 
     def _finish(self) -> SweepResults:
         tags = {}
@@ -233,6 +273,7 @@ class _Sweep:
             reason = f"{reason}; to continue: {line}"
             self.callbacks.on_note(reason)
             tags["mtcon.reason"] = reason
+        fetch_trials(self.folder, [PREDICTIONS_FILE])
         results = load_sweep(self.folder)
         report = build_report(results, ui_command=ui_command(self.uri))
         self.record.end("FINISHED" if results.winner else "FAILED", report, **tags)
@@ -251,7 +292,7 @@ class _Sweep:
         self.callbacks.on_abort(str(self._stopped(reason)))
 
     def _stopped(self, reason: str) -> MtconError:
-        saved = any(checkpoints_folder(self.folder).rglob(LAST_FILE))
+        saved = any(checkpoints_folder(self.folder).rglob(LAST_FILE)) or stored_url(self.folder)
         state = "checkpoints are kept" if saved else "no trial has a checkpoint yet"
         line = resume_line(self.folder.name, submitted=in_job())
         text = f"{reason}; {state}; to continue: {line}"

@@ -5,56 +5,43 @@ probes of the log again and then decides as an uninterrupted driver. Trials of h
 themselves at a rung, see `halving`.
 """
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from mtcon_ray.spec.schedulers import (
-    ASHA,
-    SCHEDULERS,
-    History,
-    SchedulerSpec,
-    StoppingRule,
-)
+from mtcon_ray.spec import schedulers
 
 # The trained share of a trial's epochs is rounded, and must not miss a rung by a rounding error.
 ROUNDING = 1e-8
 
 
-class Stopping(Protocol):
-    """Early stopping of a sweep's trials."""
+class Stopping:
+    """Early stopping of a sweep's trials. This base class stops none."""
 
     def stops(self, name: str, share: float, value: float) -> bool:
         """Takes over a probe, and returns True if the trial of this name stops now.
 
         `share` is the trained share of the trial's own epochs, up to 1, `value` the objective.
         """
-
-
-def make_stopping(spec: SchedulerSpec) -> Stopping:
-    """Returns the early stopping of a spec's section `search.scheduler`."""
-    if isinstance(spec, ASHA.Spec):
-        return Rungs(spec)
-    kind: Any = SCHEDULERS[spec.name]
-    return Rule(kind(spec)) if issubclass(kind, StoppingRule) else Never()
-
-
-class Never:
-    """No early stopping."""
-
-    def stops(self, name: str, share: float, value: float) -> bool:
-        """Returns False."""
         return False
 
 
-class Rungs:
+def make_stopping(spec: schedulers.SchedulerSpec) -> Stopping:
+    """Returns the early stopping of a spec's section `search.scheduler`."""
+    if isinstance(spec, schedulers.ASHA.Spec):
+        return Rungs(spec)
+    kind: Any = schedulers.SCHEDULERS[spec.name]
+    return Rule(kind(spec)) if issubclass(kind, schedulers.StoppingRule) else Stopping()
+
+
+class Rungs(Stopping):
     """ASHA (Li et al. 2020, arXiv:1810.05934), stopping variant.
 
     A trial counts once at each rung. It continues if its value is at least the quantile of the
     values that were at the rung before.
     """
 
-    def __init__(self, spec: ASHA.Spec) -> None:
+    def __init__(self, spec: schedulers.ASHA.Spec) -> None:
         self._quantile = 100 * (1 - 1 / spec.reduction)
         self._rungs: list[tuple[float, dict[str, float]]] = [(r, {}) for r in spec.rungs[::-1]]
 
@@ -70,12 +57,12 @@ class Rungs:
         return bool(before) and value < float(np.percentile(before, self._quantile))
 
 
-class Rule:
+class Rule(Stopping):
     """Early stopping by a plugin's rule, with the probes of all trials."""
 
-    def __init__(self, rule: StoppingRule) -> None:
+    def __init__(self, rule: schedulers.StoppingRule) -> None:
         self._rule = rule
-        self._histories: dict[str, History] = {}
+        self._histories: dict[str, schedulers.History] = {}
 
     def stops(self, name: str, share: float, value: float) -> bool:
         """Takes over a probe, and returns the rule's decision."""

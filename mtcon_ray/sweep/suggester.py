@@ -14,12 +14,7 @@ from random import Random
 from typing import Any
 
 import optuna
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
+from optuna import distributions as kinds
 from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from scipy.stats import qmc
@@ -51,17 +46,17 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 logging.getLogger("optuna._gp.batched_lbfgsb").setLevel(logging.ERROR)
 
 
-def distribution(dimension: Dimension) -> BaseDistribution:
+def distribution(dimension: Dimension) -> kinds.BaseDistribution:
     """Returns Optuna's distribution of a searched field."""
     if dimension.values is not None:
-        return CategoricalDistribution(dimension.categories)
+        return kinds.CategoricalDistribution(dimension.categories)
     assert dimension.bounds is not None
     low, high = dimension.bounds
     if dimension.is_integer:
-        return IntDistribution(
+        return kinds.IntDistribution(
             int(low), int(high), log=dimension.is_log, step=int(dimension.step or 1)
         )
-    return FloatDistribution(low, high, log=dimension.is_log, step=dimension.step)
+    return kinds.FloatDistribution(low, high, log=dimension.is_log, step=dimension.step)
 
 
 class Suggester:
@@ -195,11 +190,7 @@ def _known_points(search: SearchSpec) -> list[Point]:
 
 
 def preview(
-    search: SearchSpec,
-    seed: int,
-    count: int = NUM_PREVIEWED,
-    *,
-    earlier: Sequence[Earlier] = (),
+    search: SearchSpec, seed: int, count: int = NUM_PREVIEWED, *, earlier: Sequence[Earlier] = ()
 ) -> tuple[Point, ...]:
     """Returns at most `count` first configurations, which do not depend on results.
 
@@ -225,11 +216,11 @@ def preview(
     return tuple(with_lists(search.space, trial.params) for trial in trials)
 
 
-def _values(distribution: BaseDistribution) -> Sequence[Any]:
+def _values(distribution: kinds.BaseDistribution) -> Sequence[Any]:
     """Returns all values of a finite distribution."""
-    if isinstance(distribution, CategoricalDistribution):
+    if isinstance(distribution, kinds.CategoricalDistribution):
         return distribution.choices
-    assert isinstance(distribution, IntDistribution | FloatDistribution)
+    assert isinstance(distribution, kinds.IntDistribution | kinds.FloatDistribution)
     low, high, step = distribution.low, distribution.high, distribution.step
     assert step is not None
     return [min(low + i * step, high) for i in range(round((high - low) / step) + 1)]

@@ -9,8 +9,14 @@ from typing import Any
 from ray.tune import Trainable
 
 from mtcon_ray.data.dataset import Dataset
+from mtcon_ray.data.prepared import data_key
 from mtcon_ray.sweep.register import Line
-from mtcon_ray.sweep.trial import Assignment, open_trial_data, reports, trial_device
+from mtcon_ray.sweep.trial import (
+    Assignment,
+    open_trial_data,
+    reports,
+    trial_device,
+)
 
 
 class ReusedTrainable(Trainable):
@@ -44,7 +50,7 @@ class ReusedTrainable(Trainable):
 
     def _open(self, work: Assignment) -> Dataset:
         """Returns the trial's data, and keeps them for a next trial with the same data."""
-        key = work.spec.model_dump_json(include={"data", "views"})
+        key = data_key(work.spec.data, work.spec.views.size)
         if key not in self._data:
             self._data = {key: open_trial_data(work)}
         return self._data[key]

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,28 @@ import torch
 
 from mtcon_ray.base import plugins
 from mtcon_ray.base.paths import (
+    PREDICTIONS_FILE,
     attempt_folder,
     cache_folder,
     checkpoint_folder,
-    expanded,
+    choose_root,
+    prepare_root,
+    shown,
+    stored_url,
+    sweep_folder,
 )
+from mtcon_ray.base.root_files import remove_folder
 from mtcon_ray.base.status import Status
 from mtcon_ray.data.dataset import Dataset, open_dataset
+from mtcon_ray.data.objects import SAVE_SECONDS, Objects
+from mtcon_ray.data.prepared import (
+    WEIGHTS,
+    Sets,
+    data_key,
+    discard_unused,
+    fetch_folder,
+    open_set,
+)
 from mtcon_ray.errors import (
     MemoryTakenError,
     MtconError,
@@ -27,29 +42,36 @@ from mtcon_ray.errors import (
     TrialError,
     storage_error,
 )
+from mtcon_ray.records.claim import is_taken
 from mtcon_ray.records.events import Reported
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec
 from mtcon_ray.tracking.provenance import place_tags
 from mtcon_ray.tracking.system_metrics import SystemMetrics
+from mtcon_ray.training import checkpoint
 from mtcon_ray.training.distributed import ALONE, Ranks, any_rank
 from mtcon_ray.training.trainer import Progress, Trainer
+from mtcon_ray.training.uploads import StoredTrial
 
 # Seconds between two results of a trial without a probe. Ray Tune takes some 70 results per second.
 RESULT_SECONDS = 1.0
+PATH_SAVE_SECONDS = 30.0  # between two saves of a trial by default, with a root on a path
 
 
 def common_config(
-    spec: RunSpec, sweep: Path, root: Path, places: Mapping[str, str], attempt: int, register: str
+    spec: RunSpec, sweep: Path, sets: Sets, attempt: int, driver: int, register: str
 ) -> dict[str, Any]:
     """Returns the part of the configuration shared by all trials of a driver."""
+    root = sweep.parents[1]
     return {
         # As text: Tune copies the configuration for every trial, and copies share a string.
         "spec": json.dumps(dump_spec(spec)),
-        "sweep": str(sweep),
-        "root": str(root),
-        "places": places,
+        "sweep": sweep.name,
+        "root": shown(root),
+        "sets": sets,
+        "weights": (sweep / WEIGHTS).exists(),
         "plugins": plugins.allowed_folders(),
         "attempt": attempt,
+        "driver": driver,
         "register": register,
     }
 
@@ -60,12 +82,14 @@ class Assignment:
 
     name: str
     spec: RunSpec
-    sweep: Path
-    root: Path
-    places: dict[str, str]
+    sweep: Path  # on this node
+    sets: Sets = field(default_factory=dict)
+    weights: bool = False  # initial weights are in the store
     until: int | None = None
     logged: int = 0
-    attempt: int = 0  # the number of the driver, see `next_attempt`
+    tries: int = 1
+    attempt: int = 0  # the number of the driver on its machine, see `next_attempt`
+    driver: int = 0  # the number of the driver's claim, see `records/claim.py`
     register: str = ""  # the name of the driver's register, see `sweep/register.py`
 
     @classmethod
@@ -75,22 +99,50 @@ class Assignment:
         if common["plugins"] is not None:
             plugins.allow(common["plugins"])
         base = parse_spec(json.loads(common["spec"]))
-        return cls(
-            name=config["trial"],
-            spec=base.trial(config["values"], config["repeat"]),
-            sweep=Path(common["sweep"]),
-            root=Path(common["root"]),
-            places=common["places"],
-            until=config["until"],
-            logged=config["logged"],
-            attempt=common["attempt"],
-            register=common["register"],
-        )
+        root = choose_root(common["root"], base.storage.local)
+        spec, sweep = base.trial(config["values"], config["repeat"]), common["sweep"]
+        given = {**common, **config}
+        own = {each.name: given[each.name] for each in fields(cls) if each.name in given}
+        own |= {"name": config["trial"], "spec": spec, "sweep": sweep_folder(root, sweep)}
+        return cls(**own)
 
     @property
-    def checkpoints(self) -> Path:
-        """Directory of the trial's checkpoints."""
-        return checkpoint_folder(self.sweep, self.name)
+    def root(self) -> Path:
+        """The root on this node."""
+        return self.sweep.parents[1]
+
+    def checkpoints(self, rank: int) -> Path:
+        """Returns the folder of the trial's checkpoints, on this node if the root is a URL."""
+        if stored_url(self.sweep) is None:
+            return checkpoint_folder(self.sweep, self.name)
+        return self.root / "running" / self.sweep.name / self.name / f"{self.tries}-{rank}"
+
+    def fetched(self, folder: Path) -> StoredTrial | None:
+        """Downloads the files of earlier tries to a folder, and returns its copy in the store.
+
+        Returns None for a root on a path. Raises StorageError.
+        """
+        if (url := stored_url(checkpoint_folder(self.sweep, self.name))) is None:
+            return None
+        for earlier in folder.parent.glob("*"):
+            if not earlier.name.startswith(f"{self.tries}-"):
+                remove_folder(earlier, ignore_errors=True)
+        attempt, lazy = f"{self.driver:05d}.{self.tries:05d}", self.spec.tracking.checkpoints
+        stored = StoredTrial(url, folder, attempt, self.check_claim, lazy=lazy != "all")
+        stored.fetch()
+        checkpoint.discard_other_training(folder, self.spec)
+        return stored
+
+    def check_claim(self) -> None:
+        """Raises PreemptedError if a later driver has the claim of the sweep, StorageError."""
+        url = stored_url(self.sweep)
+        if url and is_taken(Objects(url), self.driver):
+            raise self._taken_over()
+
+    @property
+    def store(self) -> Path:
+        """The folder of the encoder's initial weights on this node."""
+        return cache_folder(self.root) if stored_url(self.sweep) is None else self.sweep
 
     def check_driver(self) -> None:
         """Raises PreemptedError if a later driver has begun to give out the sweep's trials.
@@ -99,10 +151,12 @@ class Assignment:
         checkpoints of a process of the later driver.
         """
         if attempt_folder(self.sweep, self.attempt + 1).exists():
-            raise PreemptedError(
-                f"{self.name} ends in this process, because a later driver has taken over the "
-                f"sweep; driver {self.attempt} started this process"
-            )
+            raise self._taken_over()
+
+    def _taken_over(self) -> PreemptedError:
+        return PreemptedError(
+            f"{self.name} ends in this process, because a later driver has taken over the sweep"
+        )
 
 
 def trial_device(gpus: float) -> torch.device:
@@ -120,15 +174,19 @@ def check_device(gpus: float, device: torch.device) -> None:
 
 
 def open_trial_data(work: Assignment) -> Dataset:
-    """Opens the trial's data in the cache filled by the driver, without downloads."""
-    near = work.spec.storage.node_store
-    return open_dataset(
-        work.spec.data,
-        view_size=work.spec.views.size,
-        store=cache_folder(work.root),
-        places=work.places,
-        node_store=expanded(near) if near else None,
-    )
+    """Opens the trial's data, as the driver has prepared them.
+
+    Data of a searched range of values are not prepared, see `preparation.each_data`.
+    """
+    spec, store = work.spec, cache_folder(work.root)
+    if stored_url(work.root):
+        prepare_root(work.root)
+        discard_unused(work.root)
+    if work.weights:
+        fetch_folder(work.sweep / WEIGHTS)
+    if found := work.sets.get(data_key(spec.data, spec.views.size)):
+        return open_set(spec.data, store, *found)
+    return open_dataset(spec.data, view_size=spec.views.size, store=store)
 
 
 def reports(
@@ -156,6 +214,9 @@ def reports(
         end = ending(error)
         if end is None or ranks.world > 1:
             raise
+    finally:
+        if stored_url(work.sweep):
+            remove_folder(work.checkpoints(ranks.rank), ignore_errors=True)
     # Not in the `except` block, where the error's traceback keeps the step's tensors alive.
     if end is not None:
         yield {**end, "lines": unsent}
@@ -207,6 +268,16 @@ class Stamp:
         return event.to_line()
 
 
+def _tested(
+    run: Trainer, progress: Progress, predictions: Path, saved: Callable[[Path, int], None]
+) -> Progress:
+    """Returns the last epoch with its test scores, after their predictions are saved."""
+    tested = replace(progress, metrics={**progress.metrics, **run.report()})
+    if predictions.exists():
+        saved(predictions, progress.epoch)
+    return tested
+
+
 def _train(
     work: Assignment,
     open_data: Callable[[], Dataset],
@@ -226,16 +297,25 @@ def _train(
         assert stamp is not None, "no epoch ends before the training has begun"
         return stamp(progress)
 
+    folder = work.checkpoints(ranks.rank)
+    stored = work.fetched(folder)
+
+    def saved(path: Path, number: int) -> None:
+        if stored:
+            stored.put(path, number, must=run.done)
+
     run = make_run(
         work.spec,
         dataset,
-        work.checkpoints,
+        folder,
         device=device,
         ranks=ranks,
         should_stop=should_stop,
-        store=cache_folder(work.root),
+        store=work.store,
         until=work.until,
         to_line=to_line,
+        saved=saved,
+        save_seconds=SAVE_SECONDS if stored else PATH_SAVE_SECONDS,
     )
     damage = run.resume()
     has_system = ranks.rank == 0 and work.spec.tracking.system_metrics
@@ -246,8 +326,7 @@ def _train(
     whole = [run.last] if run.last is not None and run.last.done else []
     for progress in chain(whole, run):
         if progress.done and ranks.rank == 0:
-            tested = replace(progress, metrics={**progress.metrics, **run.report()})
-            lines.append(to_line(tested))
+            lines.append(to_line(_tested(run, progress, folder / PREDICTIONS_FILE, saved)))
         elif ranks.rank == 0:
             lines.append(run.lines[-1])
         work.check_driver()

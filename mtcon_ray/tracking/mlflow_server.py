@@ -10,23 +10,17 @@ import os
 import re
 import shlex
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
-from mtcon_ray.base.paths import mlflow_artifacts, mlflow_database
+from mtcon_ray.base.paths import mlflow_artifacts, mlflow_database, shown
 from mtcon_ray.base.root_files import below, check_no_links, make_folder, move, remove, touch
 from mtcon_ray.errors import MtconError, SpecError, TrackingError, UserError
-from mtcon_ray.tracking.login import (
-    SERVERS,
-    URI_VARIABLE,
-    check_login,
-    check_place,
-    is_server,
-    masked,
-)
+from mtcon_ray.tracking import login
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -53,18 +47,18 @@ def tracking_uri(spec_uri: str | None, root: Path) -> str:
     Raises SpecError for a relative path, which depends on the working directory, and for every URI
     except databases and servers.
     """
-    environ_uri = os.environ.get(URI_VARIABLE)
+    environ_uri = os.environ.get(login.URI_VARIABLE)
     if not spec_uri and not environ_uri:
         return own_database(root)
-    name = "tracking.uri" if spec_uri else URI_VARIABLE
+    name = "tracking.uri" if spec_uri else login.URI_VARIABLE
     uri = str(spec_uri or environ_uri).rstrip("/")
     scheme = uri.partition(":")[0].partition("+")[0].lower()
     way_out = f"; give sqlite:////absolute/path.db or http://host:port, or unset {name}"
     if scheme == "databricks":
         return uri
-    if scheme not in SERVERS + DATABASES or "://" not in uri:
+    if scheme not in login.SERVERS + DATABASES or "://" not in uri:
         rule = "be a database or a server, MLflow refuses files"
-        raise SpecError(f"{name} must {rule}, got {masked(uri)!r}{way_out}")
+        raise SpecError(f"{name} must {rule}, got {login.masked(uri)!r}{way_out}")
     if scheme == "sqlite" and not re.match(r"sqlite(\+\w+)?:////[^/]", uri):
         raise SpecError(f"{name} must hold an absolute path, got {uri!r}{way_out}")
     return uri
@@ -82,7 +76,7 @@ def own_database(root: Path) -> str:
 
 def artifact_location(uri: str, root: Path) -> str | None:
     """Returns the artifact URI of a new experiment, or None if a server chooses its own."""
-    if is_server(uri):
+    if login.is_server(uri):
         return None
     # Made here: MLflow's folder would be readable by others. If this fails, uploads wait.
     with suppress(OSError):
@@ -113,7 +107,7 @@ def check_experiment(experiment: "Experiment", uri: str, root: Path) -> None:
 def check_files(location: str, uri: str, name: str = "") -> None:
     """Raises HeldError unless the user accepts a place for a run's files (see `check_place`)."""
     try:
-        check_place(location, uri, name)
+        login.check_place(location, uri, name)
     except UserError as error:
         raise HeldError(str(error)) from None
 
@@ -126,7 +120,7 @@ def _stray_artifacts(location: str, uri: str, root: Path) -> Path | None:
     """
     parts, own = urlsplit(location), mlflow_artifacts(root)
     folder = Path(unquote(parts.path))
-    if is_server(uri) or parts.scheme not in ("", "file") or folder.name != own.name:
+    if login.is_server(uri) or parts.scheme not in ("", "file") or folder.name != own.name:
         return None
     if folder.resolve() == own.resolve():
         return None
@@ -135,13 +129,15 @@ def _stray_artifacts(location: str, uri: str, root: Path) -> Path | None:
 
 def restore_command(uri: str, *arguments: str) -> str:
     """Returns a command line of MLflow in backticks, with its URI unless this has a secret."""
-    place = f"{URI_VARIABLE}={shlex.quote(uri)} " if masked(uri) == uri else ""
+    place = f"{login.URI_VARIABLE}={shlex.quote(uri)} " if login.masked(uri) == uri else ""
     return f"`{place}mlflow {' '.join(arguments)}`"
 
 
 def sync_command(folder: Path) -> str:
     """Returns the command line, in backticks, to send the unsent events of a folder to MLflow."""
-    return f"`mtcon-ray audit {folder.name} --repair --root {shlex.quote(str(folder.parents[1]))}`"
+    return (
+        f"`mtcon-ray audit {folder.name} --repair --root {shlex.quote(shown(folder.parents[1]))}`"
+    )
 
 
 def quiet_environment() -> dict[str, str]:
@@ -177,7 +173,7 @@ def open_client(uri: str) -> "MlflowClient":
 
     Raises UserError as `check_login` does.
     """
-    check_login(uri)
+    login.check_login(uri)
     import_quietly()
     from mlflow import MlflowClient
     from sqlalchemy.engine import make_url
@@ -211,6 +207,17 @@ def open_client(uri: str) -> "MlflowClient":
         return MlflowClient(uri)
 
 
+@contextmanager
+def tracking_errors(what: str) -> Iterator[None]:
+    """Turns an error of MLflow inside into a TrackingError that begins with `what`."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except MlflowException as error:
+        raise TrackingError(f"{what}: {first_line(error)}") from error
+
+
 def check_server(uri: str, timeout: float = 10, *, way_out: str = OFFLINE) -> None:
     """Raises TrackingError if the server does not answer a request within `timeout` seconds.
 
@@ -227,7 +234,7 @@ class ServerCheck:
     """
 
     def __init__(self, uri: str, experiment: str | None = None, root: Path = Path()) -> None:
-        check_login(uri)
+        login.check_login(uri)
         self._uri, self._experiment, self._root = uri, experiment, root
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._ask, daemon=True, name="mtcon-tracking-check")
@@ -246,8 +253,8 @@ class ServerCheck:
         else:
             return
         raise TrackingError(
-            f"the tracking server at {masked(self._uri)} does not answer: {reason}; start it, "
-            f"{way_out}"
+            f"the tracking server at {login.masked(self._uri)} does not answer: {reason}; start "
+            f"it, {way_out}"
         )
 
     def _ask(self) -> None:
@@ -269,9 +276,9 @@ def _reason(error: Exception) -> str:
 
 def ui_command(uri: str) -> str:
     """Returns the command line to open MLflow's UI, or the URL of the server."""
-    if is_server(uri):
-        return masked(uri)
-    store = shlex.quote(uri) if masked(uri) == uri else '"$MLFLOW_TRACKING_URI"'
+    if login.is_server(uri):
+        return login.masked(uri)
+    store = shlex.quote(uri) if login.masked(uri) == uri else '"$MLFLOW_TRACKING_URI"'
     return f"mlflow ui --backend-store-uri {store} --host 127.0.0.1 --port 5000"
 
 
@@ -284,5 +291,5 @@ def first_line(error: Exception) -> str:
     cause: BaseException | None = error
     while cause is not None and not (isinstance(cause, OSError) and cause.errno):
         cause = cause.__cause__ or cause.__context__
-    text = masked(str(cause or error)).strip() or type(error).__name__
+    text = login.masked(str(cause or error)).strip() or type(error).__name__
     return text.splitlines()[0][:300]

@@ -5,8 +5,6 @@ The exported files are registered unchanged. For an ONNX file MLflow also gets a
 flavour would trace the module again with its own shapes, and pyfunc could not use several outputs.
 """
 
-import platform
-from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import version as version_of
 from pathlib import Path
@@ -17,17 +15,11 @@ from uuid import uuid4
 from mtcon_ray.base.paths import event_file
 from mtcon_ray.errors import SweepError, TrackingError, UserError
 from mtcon_ray.records.event_log import first_event, identity
+from mtcon_ray.tracking import mlflow_server as server
 from mtcon_ray.tracking.login import check_place
-from mtcon_ray.tracking.mlflow_server import (
-    IDENTITY,
-    check_server,
-    first_line,
-    open_client,
-    sync_command,
-)
 
 if TYPE_CHECKING:
-    from mlflow.types import Schema
+    from mlflow.types import TensorSpec
     from onnx import ValueInfoProto
 
 EXPORTS = "export"  # the folder of exported models among the artifacts of a run
@@ -55,35 +47,31 @@ def find_run(name: str, *, uri: str, experiment: str, folder: Path, trial: str) 
     """
     if first_event(event_file(folder)) is None:
         raise SweepError(f"{folder.name!r} has no event log, by which its runs are found")
-    check_server(uri, way_out="or leave out --register")
-    client = open_client(uri)
+    server.check_server(uri, way_out="or leave out --register")
+    client = server.open_client(uri)
     from mlflow.exceptions import MlflowException
 
     sweep = folder.name
-    try:
+    with server.tracking_errors("cannot register a model with the tracking server"):
         try:
             client.get_registered_model(name)
         except MlflowException as error:
             if error.error_code == "INVALID_PARAMETER_VALUE":
                 raise UserError(
                     f"--register must be a name that MLflow takes, got {name!r}: "
-                    f"{first_line(error)}"
+                    f"{server.first_line(error)}"
                 ) from None
             if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                 raise
         found = client.get_experiment_by_name(experiment)
         # Another user's sweep on the same server may have the same name.
-        own = f"tags.`{IDENTITY}` = '{identity(event_file(folder))}'"
+        own = f"tags.`{server.IDENTITY}` = '{identity(event_file(folder))}'"
         chosen = f"{own} and tags.`mtcon.trial` = '{trial}'"
         runs = client.search_runs([found.experiment_id], chosen, max_results=1) if found else []
-    except MlflowException as error:
-        raise TrackingError(
-            f"cannot register a model with the tracking server: {first_line(error)}"
-        ) from error
     if not runs:
         raise TrackingError(
             f"cannot register the model of {sweep}/{trial}: experiment {experiment!r} has no run "
-            f"of it on the tracking server; {sync_command(folder)} sends it"
+            f"of it on the tracking server; {server.sync_command(folder)} sends it"
         )
     place = runs[0].info.artifact_uri
     check_place(place, uri, EXPORTS)
@@ -95,10 +83,10 @@ def register_model(files: Path, name: str, run: TrackedRun) -> str:
 
     Raises TrackingError if the server rejects the files or the version.
     """
-    client = open_client(run.uri)
+    client = server.open_client(run.uri)
     from mlflow.exceptions import MlflowException
 
-    try:
+    with server.tracking_errors(f"the model {name!r} was not registered"):
         # A new path per registration, because a version must not overwrite earlier versions.
         place = f"{EXPORTS}/{uuid4().hex[:8]}"
         client.log_artifacts(run.run_id, str(files), place)
@@ -118,10 +106,6 @@ def register_model(files: Path, name: str, run: TrackedRun) -> str:
             tags={"mtcon.sweep": run.sweep, "mtcon.trial": run.trial},
             description=(files / "README.md").read_text(encoding="utf-8"),
         )
-    except MlflowException as error:
-        raise TrackingError(
-            f"the model {name!r} was not registered: {first_line(error)}"
-        ) from error
     return str(version.version)
 
 
@@ -132,18 +116,16 @@ def describe(file: Path, to: Path, *, run_id: str | None = None) -> None:
     of arrays by output name.
     """
     import onnx
+    from mlflow import pyfunc
     from mlflow.models import Model, ModelSignature
+    from mlflow.types import Schema
 
     graph = onnx.load(file, load_external_data=False).graph
     # The input has no name here: with a name, pyfunc would take only dictionaries.
-    signature = ModelSignature(_schema(graph.input, named=False), _schema(graph.output, named=True))
-    model = Model(run_id=run_id, signature=signature)
-    model.add_flavor(
-        "python_function",
-        loader_module="mlflow.onnx",
-        python_version=platform.python_version(),
-        data=file.name,
-    )
+    inputs = Schema([_tensor(value, None) for value in graph.input])
+    outputs = Schema([_tensor(value, value.name) for value in graph.output])
+    model = Model(run_id=run_id, signature=ModelSignature(inputs, outputs))
+    pyfunc.add_to_model(model, "mlflow.onnx", file.name)
     # With other providers MLflow (3.17.2) warns at each load if a provider is not installed.
     providers = ["CPUExecutionProvider"]
     model.add_flavor("onnx", onnx_version=onnx.__version__, data=file.name, providers=providers)
@@ -152,18 +134,11 @@ def describe(file: Path, to: Path, *, run_id: str | None = None) -> None:
     (to / REQUIREMENTS_FILE).write_text("".join(f"{line}\n" for line in needed))
 
 
-def _schema(values: "Iterable[ValueInfoProto]", *, named: bool) -> "Schema":
-    """Returns types and shapes of a graph's inputs or outputs, with -1 for any length."""
-    from mlflow.types import Schema, TensorSpec
+def _tensor(value: "ValueInfoProto", name: str | None) -> "TensorSpec":
+    """Returns type and shape of a graph's input or output, with -1 for any length."""
+    from mlflow.types import TensorSpec
     from onnx.helper import tensor_dtype_to_np_dtype
 
-    return Schema(
-        [
-            TensorSpec(
-                tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type),
-                [d.dim_value or -1 for d in value.type.tensor_type.shape.dim],
-                value.name if named else None,
-            )
-            for value in values
-        ]
-    )
+    found = value.type.tensor_type
+    lengths = [length.dim_value or -1 for length in found.shape.dim]
+    return TensorSpec(tensor_dtype_to_np_dtype(found.elem_type), lengths, name)

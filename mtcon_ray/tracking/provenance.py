@@ -1,6 +1,7 @@
 """Provenance of a run as tags: code, versions, machine and command line, without secrets."""
 
 import getpass
+import json
 import os
 import platform
 import re
@@ -18,6 +19,7 @@ import torch
 from mtcon_ray.base import plugins
 from mtcon_ray.base.cpus import usable_cpus
 from mtcon_ray.base.paths import event_file
+from mtcon_ray.data.prepared import SETS_TAG
 from mtcon_ray.errors import SweepError
 from mtcon_ray.records.event_log import first_event
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec
@@ -36,21 +38,10 @@ FINGERPRINT = "mtcon.data_fingerprint"
 CACHE = "mtcon.image_cache"
 # Fields to sort and filter runs in MLflow. The whole spec is an artifact.
 SETTINGS = (
-    "data.kind",
-    "data.tasks",
-    "data.held_out",
-    "method.name",
-    "method.temperature",
-    "model.encoder.name",
-    "model.head_dim",
-    "views.size",
-    "train.epochs",
-    "train.batch_size",
-    "train.optimizer",
-    "train.lr",
-    "seed",
-    "search.objective",
-)
+    "data.kind", "data.tasks", "data.held_out", "method.name", "method.temperature",
+    "model.encoder.name", "model.head_dim", "views.size", "train.epochs", "train.batch_size",
+    "train.optimizer", "train.lr", "seed", "search.objective",
+)  # fmt: skip
 
 
 def provenance(folder: Path) -> dict[str, str]:
@@ -62,9 +53,13 @@ def provenance(folder: Path) -> dict[str, str]:
     return _git(folder) | _versions() | _hardware() | _origin()
 
 
-def data_tags(dataset: "Dataset") -> dict[str, str]:
-    """Returns tags `mtcon.*` to identify the data and the folder of their decoded images."""
-    return {FINGERPRINT: dataset.fingerprint, CACHE: dataset.cache}
+def data_tags(dataset: "Dataset", sets: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    """Returns tags `mtcon.*` to identify the data, the folder of their images, and all data sets.
+
+    `sets` are the data sets of the trials in an object store, see `sweep/trial.py`.
+    """
+    tags = {FINGERPRINT: dataset.fingerprint, CACHE: dataset.cache}
+    return {**tags, SETS_TAG: json.dumps(sets, sort_keys=True)} if sets else tags
 
 
 def place_tags(place: Mapping[str, str]) -> dict[str, str]:

@@ -5,26 +5,20 @@ All methods must be called by a single thread at a time.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 
 from mlflow import MlflowClient
 from mlflow.entities import DatasetInput, Metric, Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException
 
+from mtcon_ray.base.paths import stored_url
+from mtcon_ray.data.objects import Objects
 from mtcon_ray.records.events import Artifact, Ended, Event, Reopened, Reported, Started
+from mtcon_ray.tracking import mlflow_server as server
 from mtcon_ray.tracking import mlflow_ui
 from mtcon_ray.tracking.dataset_input import dataset_input
-from mtcon_ray.tracking.mlflow_server import (
-    IDENTITY,
-    PARENT,
-    HeldError,
-    artifact_location,
-    check_experiment,
-    check_files,
-    first_line,
-    open_client,
-    restore_command,
-)
+from mtcon_ray.training.uploads import file_of
 
 ENDING_TAGS = ("mtcon.pruned", "mtcon.interrupted", "mtcon.reason")
 MAX_VALUE = 5000  # maximum length of a tag or parameter on every server
@@ -51,14 +45,14 @@ class Runs:
         self._found: dict[str, Run] = {}
         self._steps: dict[tuple[str, str], set[int]] = {}  # by run and metric
         self._bad_metrics: set[str] = set()  # names refused by MLflow
-        self._client: MlflowClient = open_client(uri)
+        self._client: MlflowClient = server.open_client(uri)
         self._uri, self._folder = uri, folder
         self._identity = identity
         self._columns = mlflow_ui.column_tags(begun.tags)
         self._dataset = dataset_input(folder, begun)
         self.experiment_id = self._experiment(experiment)
         for run in find_runs(self._client, self.experiment_id, identity):
-            name, run_id = run.data.tags.get("mtcon.trial", PARENT), run.info.run_id
+            name, run_id = run.data.tags.get("mtcon.trial", server.PARENT), run.info.run_id
             if name not in self.ids:
                 self.ids[name], self._places[name] = run_id, run.info.artifact_uri
                 self._found[name] = run
@@ -74,7 +68,8 @@ class Runs:
         Raises HeldError if the run or its experiment was deleted, and the client's own errors if
         the server does not answer or no longer has the run.
         """
-        if isinstance(events[0], Started) and name != PARENT:  # the parent's start is the identity
+        # The parent's start is the identity.
+        if isinstance(events[0], Started) and name != server.PARENT:
             self._delete_other(name, _params(events[0]))
         if name not in self.ids and (refused := self._tried(name, self._create, events[0])):
             return refused
@@ -98,19 +93,19 @@ class Runs:
                 raise
             # A deleted run is refused with the same code as an invalid value.
             self._check_active(name)
-            return [first_line(error)]
+            return [server.first_line(error)]
         return []
 
     def _check_active(self, name: str) -> None:
         """Raises HeldError if a run or its experiment was deleted."""
         experiment = self._client.get_experiment(self.experiment_id)
-        check_experiment(experiment, self._uri, self._folder.parents[1])
+        server.check_experiment(experiment, self._uri, self._folder.parents[1])
         if name not in self.ids:
             return
         info = self._client.get_run(self.ids[name]).info
         if info.lifecycle_stage != "active":
-            command = restore_command(self._uri, "runs", "restore", "--run-id", info.run_id)
-            raise HeldError(f"run {name} is deleted in MLflow; restore it with {command}")
+            command = server.restore_command(self._uri, "runs", "restore", "--run-id", info.run_id)
+            raise server.HeldError(f"run {name} is deleted in MLflow; restore it with {command}")
 
     def mark_killed(self) -> None:
         """Sets the open runs to KILLED, up to the first call without an answer."""
@@ -123,7 +118,7 @@ class Runs:
         root = self._folder.parents[1]
         experiment = self._client.get_experiment_by_name(name)
         if experiment is None:
-            artifacts = artifact_location(self._uri, root)
+            artifacts = server.artifact_location(self._uri, root)
             try:
                 return str(self._client.create_experiment(name, artifacts, TRAINS_MODELS))
             except MlflowException:
@@ -131,15 +126,15 @@ class Runs:
                 experiment = self._client.get_experiment_by_name(name)
                 if experiment is None:
                     raise
-        check_experiment(experiment, self._uri, root)
+        server.check_experiment(experiment, self._uri, root)
         return str(experiment.experiment_id)
 
     def _delete_other(self, name: str, params: dict[str, str]) -> None:
         """Deletes the run found under this name if it has another configuration.
 
-        A mirror lacks the last trials of a lost disk. A resume from the mirror gives their names to
-        new configurations, and MLflow never changes a parameter. The run may be deleted already, if
-        a kill prevented the creation of the next run.
+        A log restored from a backup lacks the last trials. A resume gives their names to new
+        configurations, and MLflow never changes a parameter. The run may be deleted already, if a
+        kill prevented the creation of the next run.
         """
         found = self._found.get(name)
         if found and any(found.data.params.get(k, v) != v for k, v in params.items()):
@@ -163,12 +158,12 @@ class Runs:
 
     def _create(self, name: str, event: Event) -> None:
         given = getattr(event, "tags", None) or {}
-        tags = self._columns | given | {IDENTITY: self._identity}
+        tags = self._columns | given | {server.IDENTITY: self._identity}
         tags = {k: str(v)[:MAX_VALUE] for k, v in tags.items()}
-        if name != PARENT:
-            tags |= {"mtcon.trial": name, "mlflow.parentRunId": self.ids[PARENT]}
+        if name != server.PARENT:
+            tags |= {"mtcon.trial": name, "mlflow.parentRunId": self.ids[server.PARENT]}
         tags["mtcon.sweep"] = self._folder.name
-        title = self._folder.name if name == PARENT else name
+        title = self._folder.name if name == server.PARENT else name
         run = self._client.create_run(
             self.experiment_id, start_time=event.time_ms, tags=tags, run_name=title
         )
@@ -246,6 +241,16 @@ class Runs:
         self.open.pop(name, None)
 
     def _artifact(self, name: str, event: Artifact) -> list[str]:
+        url = stored_url(self._folder)
+        if url and event.path.startswith(f"{url}/"):
+            with TemporaryDirectory() as place:
+                objects, of = Objects(url), event.path.removeprefix(f"{url}/")
+                size = objects.list(str(PurePosixPath(of).parent)).get(of)
+                if size is None:
+                    return [f"{event.path} is not there any more"]
+                path = Path(place, file_of(PurePosixPath(of).name))
+                objects.download(of, path, size.size)
+                return self._tried(name, self._upload, path, event.to)
         path, to = self._own_file(event.path), event.to
         if not path.exists():
             return [f"{path} is not there any more"]
@@ -255,7 +260,7 @@ class Runs:
         # MLflow's clients differ in which paths with ".." or a leading dot they reject.
         if to and not to.isidentifier():
             return [f"{to!r} is no place for the artifact {path}"]
-        check_files(self._places[name], self._uri, str(Path(to, path.name)))
+        server.check_files(self._places[name], self._uri, str(Path(to, path.name)))
         return self._tried(name, self._upload, path, to)
 
     def _upload(self, name: str, path: Path, to: str) -> None:
@@ -293,7 +298,7 @@ def find_runs(client: MlflowClient, experiment_id: str, identity: str) -> list[R
     while token != "":
         page = client.search_runs(
             [experiment_id],
-            f"tags.`{IDENTITY}` = '{identity}'",
+            f"tags.`{server.IDENTITY}` = '{identity}'",
             run_view_type=ViewType.ALL,
             order_by=["attributes.start_time ASC"],
             page_token=token,

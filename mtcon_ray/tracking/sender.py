@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,10 +47,12 @@ class Sender:
     Each trial has a run, which is a child of the sweep's own run ("parent"). The constructor is
     cheap: the thread imports mlflow. No method raises an error of the server. `reason` has its text
     while `pending()` stays above 0. `held` maps the names of runs held back for the user to the
-    reasons.
+    reasons. Only the first `limit` bytes of the log are sent, and nothing if it is negative: the
+    rest is not in the store of the sweep yet.
     """
 
     def __init__(self, folder: Path, uri: str, experiment: str) -> None:
+        self.limit: Callable[[], float] = lambda: math.inf
         self.folder = folder
         self.uri = uri
         self.experiment = experiment
@@ -136,7 +138,7 @@ class Sender:
 
     def mark_killed(self) -> None:
         """Sets the runs without an end event to KILLED. The thread must have ended."""
-        if self._runs is not None and not self._thread.is_alive():
+        if self._runs is not None and not self._thread.is_alive() and self.limit() >= 0:
             self._runs.mark_killed()
 
     def pending(self) -> int:
@@ -222,8 +224,10 @@ class Sender:
         """Reads new events, unless many are unsent. Returns True if any can be sent."""
         waiting = (len(left) for name, left in self._unsent.items() if name not in self.held)
         if sum(waiting) < EVENTS_AT_ONCE:
-            begin = self._read_to
+            begin, limit = self._read_to, self.limit()
             for event, end in tail(self._log, begin, most=EVENTS_AT_ONCE):
+                if end > limit:
+                    break
                 if not isinstance(event, Lost | Earlier):  # not for MLflow
                     self._unsent.setdefault(event.trial or PARENT, deque()).append((event, begin))
                 begin = end
@@ -239,15 +243,12 @@ class Sender:
 
         if (begun := first_event(self._log)) is None:
             return None
-        runs = Runs(self.uri, self.experiment, self.folder, identity(self._log), begun)
-        return runs
+        return Runs(self.uri, self.experiment, self.folder, identity(self._log), begun)
 
     def _restarts(self, runs: "Runs") -> bool:
         """Returns True if all events are to be sent again: the server no longer has some runs."""
-        gone = (n for n, left in self._unsent.items() if n not in runs.ids)
-        lacks = PARENT not in runs.ids or any(
-            not isinstance(self._unsent[name][0][0], Started) for name in gone
-        )
+        firsts = (left[0][0] for name, left in self._unsent.items() if name not in runs.ids)
+        lacks = PARENT not in runs.ids or not all(isinstance(each, Started) for each in firsts)
         if not lacks or not self._saved_to:
             return False
         self._unsent, self._read_to, self._saved_to = {}, 0, 0

@@ -5,17 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from mtcon_ray.base.paths import event_file
-from mtcon_ray.errors import TrackingError
 from mtcon_ray.records.event_log import identity
-from mtcon_ray.tracking.mlflow_server import (
-    PARENT,
-    HeldError,
-    check_experiment,
-    check_server,
-    first_line,
-    open_client,
-    restore_command,
-)
+from mtcon_ray.tracking import mlflow_server as server
 
 
 @dataclass(frozen=True)
@@ -41,30 +32,29 @@ def tracked_runs(
     `steps` belong to `metric`. The second result is the problem of the whole experiment, if any.
     Only reads. Raises TrackingError if the server does not answer.
     """
-    check_server(uri, way_out="or leave MLflow out with --no-mlflow")
-    client = open_client(uri)
-    from mlflow.exceptions import MlflowException
-
+    server.check_server(uri, way_out="or leave MLflow out with --no-mlflow")
+    client = server.open_client(uri)
     from mtcon_ray.tracking.runs import find_runs
 
     found: dict[str, list[Any]] = {}
     problem = None
-    try:
+    with server.tracking_errors("cannot read the runs on the tracking server"):
         place = client.get_experiment_by_name(experiment)
+        if place is None:
+            return {}, None
         try:
-            if place is not None:
-                check_experiment(place, uri, folder.parents[1])
-        except HeldError as error:
+            server.check_experiment(place, uri, folder.parents[1])
+        except server.HeldError as error:
             problem = str(error)
-        if place is not None:
-            for run in find_runs(client, place.experiment_id, identity(event_file(folder))):
-                found.setdefault(run.data.tags.get("mtcon.trial", PARENT), []).append(run)
+        for run in find_runs(client, place.experiment_id, identity(event_file(folder))):
+            found.setdefault(run.data.tags.get("mtcon.trial", server.PARENT), []).append(run)
         tracked = {}
         for name, runs in found.items():
             active = [run for run in runs if run.info.lifecycle_stage == "active"]
             first = (active or runs)[0]
-            command = restore_command(uri, "runs", "restore", "--run-id", first.info.run_id)
-            history = client.get_metric_history(first.info.run_id, metric)
+            run_id = first.info.run_id
+            command = server.restore_command(uri, "runs", "restore", "--run-id", run_id)
+            history = client.get_metric_history(run_id, metric)
             steps = tuple(m.step for m in sorted(history, key=lambda m: (m.timestamp, m.step)))
             tracked[name] = Tracked(
                 num_runs=len(active),
@@ -73,8 +63,4 @@ def tracked_runs(
                 metrics=dict(first.data.metrics),
                 steps=steps,
             )
-        return tracked, problem
-    except MlflowException as error:
-        raise TrackingError(
-            f"cannot read the runs on the tracking server: {first_line(error)}"
-        ) from error
+    return tracked, problem

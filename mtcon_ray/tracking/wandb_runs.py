@@ -18,15 +18,10 @@ from mtcon_ray.tracking.mlflow_server import first_line
 
 # W&B's own records would describe the exporting process, not the training process.
 SETTINGS: dict[str, Any] = {
-    "console": "off",
-    "silent": True,
-    "disable_git": True,
-    "save_code": False,
-    "x_disable_stats": True,
-    "x_disable_machine_info": True,
-    "x_disable_meta": True,
+    "console": "off", "silent": True, "disable_git": True, "save_code": False,
+    "x_disable_stats": True, "x_disable_machine_info": True, "x_disable_meta": True,
     "x_save_requirements": False,
-}
+}  # fmt: skip
 
 
 def is_offline() -> bool:

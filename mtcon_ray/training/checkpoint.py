@@ -5,7 +5,8 @@
 <folder>/last.previous.pt   the resume state of the checkpoint before
 <folder>/removed.txt        the reason why the networks of a trial were removed
 
-`evaluation/predictions.py` writes the predictions for the test accuracies to the same folder.
+`evaluation/predictions.py` writes the predictions for the test accuracies to the same folder. With
+a root in an object store, `training/uploads.py` has the names of the objects.
 """
 
 import json
@@ -19,10 +20,12 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile
 import torch
 
 from mtcon_ray.base import root_files
-from mtcon_ray.base.paths import LAST_FILE, MODEL_FILE, PREVIOUS_FILE, REMOVED_FILE
+from mtcon_ray.base.paths import LAST_FILE, MODEL_FILE, PREVIOUS_FILE, REMOVED_FILE, stored_url
 from mtcon_ray.data.disk import whole_file
+from mtcon_ray.data.objects import Objects, patiently
 from mtcon_ray.errors import CheckpointError, StorageError
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec
+from mtcon_ray.training import uploads
 
 FORMAT = 1
 # Sections that determine the training. The sections search, tracking and scheduling may differ.
@@ -183,6 +186,8 @@ def load_newest(folder: Path, *, with_model: bool = False) -> Resumed:
 def discard_resume_state(folder: Path) -> None:
     """Removes the files needed only by an unfinished training. Raises StorageError."""
     _remove(folder / name for name in (LAST_FILE, PREVIOUS_FILE))
+    if url := stored_url(folder):
+        uploads.discard_objects(url, [LAST_FILE])
 
 
 def discard_other_training(folder: Path, spec: RunSpec) -> None:
@@ -200,6 +205,9 @@ def discard_network(folder: Path, reason: str) -> None:
 
     The predictions stay. Raises StorageError.
     """
+    if url := stored_url(folder):
+        patiently(lambda: Objects(url).write(REMOVED_FILE, f"{reason}\n".encode()))
+        uploads.discard_objects(url, uploads.NETWORKS)
     names = (MODEL_FILE, LAST_FILE, PREVIOUS_FILE)
     found = [folder / name for name in names if (folder / name).exists()]
     if found:

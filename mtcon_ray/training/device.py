@@ -21,13 +21,9 @@ RESIDENT_SHARE = 0.3
 # initialised if its handle finds no room. cuDNN finds no engine with room for its workspace.
 HOST_FULL = "DefaultCPUAllocator: can't allocate memory"
 FULL = (
-    "out of memory",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUBLAS_STATUS_NOT_INITIALIZED",
-    "CUDNN_STATUS_ALLOC_FAILED",
-    "unable to find an engine",
-    HOST_FULL,
-)
+    "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_NOT_INITIALIZED",
+    "CUDNN_STATUS_ALLOC_FAILED", "unable to find an engine", HOST_FULL,
+)  # fmt: skip
 CHUNK_ROWS = 4096
 
 log = logging.getLogger(__name__)
@@ -83,12 +79,7 @@ class ImageFeed:
     """
 
     def __init__(
-        self,
-        images: np.ndarray,
-        rows: np.ndarray,
-        device: torch.device,
-        *,
-        share: float = 1.0,
+        self, images: np.ndarray, rows: np.ndarray, device: torch.device, *, share: float = 1.0
     ) -> None:
         self.device = device
         self._images = images

@@ -21,20 +21,16 @@ from mtcon_ray.models.batch_norm import running_moments_kept
 from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.spec.encoders import ModelSpec
 from mtcon_ray.spec.train import TrainSpec
+from mtcon_ray.training import distributed
 from mtcon_ray.training.batches import Chunks
 from mtcon_ray.training.device import make_scaler, pick_autocast, seed_generators
-from mtcon_ray.training.distributed import (
-    Ranks,
-    average_gradients,
-    exchange_gradients,
-    gather_rows,
-    parallelise,
-)
 from mtcon_ray.training.nonfinite import Watch
 from mtcon_ray.training.optimizer import make_optimizer, match_strides, set_lr, start_momentum
 
 # The scale is halved at each overflowing gradient. Below this limit the scale is not the cause.
 LEAST_SCALE = 1e-4
+# The parts of a learner that change in a step. The teacher and the scaler may be None.
+PARTS = ("network", "method", "teacher", "optimizer", "scaler")
 
 
 @dataclass(frozen=True)
@@ -51,7 +47,7 @@ class Learner:
     forward: nn.Module
     method: Method
     optimizer: Optimizer
-    ranks: Ranks
+    ranks: distributed.Ranks
     autocast_dtype: torch.dtype | None = None
     max_grad_norm: float | None = None
     teacher: Network | None = None
@@ -65,23 +61,14 @@ class Learner:
 
     def state(self) -> dict[str, Any]:
         """Returns what a resumed training needs, as tensors and plain values."""
-        return {
-            "network": self.network.state_dict(),
-            "method": self.method.state_dict(),
-            "teacher": self.teacher.state_dict() if self.teacher else None,
-            "optimizer": self.optimizer.state_dict(),
-            "scaler": self.scaler.state_dict() if self.scaler else None,
-        }
+        parts = {name: getattr(self, name) for name in PARTS}
+        return {n: None if p is None else p.state_dict() for n, p in parts.items()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over what `state` returned."""
-        self.network.load_state_dict(state["network"])
-        self.method.load_state_dict(state["method"])
-        if self.teacher is not None:
-            self.teacher.load_state_dict(state["teacher"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        if self.scaler is not None:
-            self.scaler.load_state_dict(state["scaler"])
+        for name in PARTS:
+            if (part := getattr(self, name)) is not None:
+                part.load_state_dict(state[name])
 
     def check(self) -> None:
         """Raises DivergedError if a loss or gradient was not finite. Waits for the device."""
@@ -101,13 +88,13 @@ def make_learner(
     seed: int,
     *,
     device: torch.device,
-    ranks: Ranks,
+    ranks: distributed.Ranks,
     store: Path | None = None,
 ) -> Learner:
     """Returns the state before the first step, on the device. `store` has published weights."""
     network = build_network(model, method.make_network, seed, store=store).to(device)
     network = network.to(memory_format=torch.channels_last)
-    network, forward = parallelise(network, ranks, batch_norm=model.batch_norm)
+    network, forward = distributed.parallelise(network, ranks, batch_norm=model.batch_norm)
     dtype = pick_autocast(train.precision, device)
     return Learner(
         network=network,
@@ -167,12 +154,8 @@ def epoch_metrics(tally: Tally, last: Update, *, lr: float, num_images: int) -> 
     `lr` is the last step's, `num_images` the number per step. Synchronises with the device.
     """
     objective, *losses = tally.means()
-    images_per_second = tally.num_steps * num_images / tally.seconds
-    values = {
-        metrics.LOSS: objective,
-        metrics.LEARNING_RATE: lr,
-        metrics.IMAGES_PER_SECOND: images_per_second,
-    }
+    speed = tally.num_steps * num_images / tally.seconds
+    values = {metrics.LOSS: objective, metrics.LEARNING_RATE: lr, metrics.IMAGES_PER_SECOND: speed}
     slugs = metrics.slugs(last.output.losses)
     values |= zip(map(metrics.loss, slugs.values()), losses, strict=True)
     values |= {metrics.weight(slugs[h]): w.item() for h, w in last.weight_by_head.items()}
@@ -196,10 +179,12 @@ def encode(learner: Learner, x_NCHW: Tensor, *, teach: bool = True) -> dict[str,
     return {head: torch.cat([z_ND, key_by_head[head]], dim=1) for head, z_ND in z_by_head.items()}
 
 
-def gather(z_by_head: dict[str, Tensor], ranks: Ranks, num_examples: int) -> dict[str, Tensor]:
+def gather(
+    z_by_head: dict[str, Tensor], ranks: distributed.Ranks, num_examples: int
+) -> dict[str, Tensor]:
     """Returns each head's rows z_BVD of the whole global batch, gathered from all ranks."""
     # All heads in one exchange, because its latency costs more than its bytes.
-    together = gather_rows(torch.cat(list(z_by_head.values()), dim=1), ranks)
+    together = distributed.gather_rows(torch.cat(list(z_by_head.values()), dim=1), ranks)
     widths = [z_ND.shape[1] for z_ND in z_by_head.values()]
     parts = together.unflatten(0, (num_examples, -1)).split(widths, dim=2)
     return dict(zip(z_by_head, parts, strict=True))
@@ -217,7 +202,7 @@ def compute_gradients(learner: Learner, views: Tensor | Chunks, batch: Batch) ->
         done = backward(learner, encode(learner, views), batch)
     else:
         done = _backward_in_chunks(learner, views, batch)
-    average_gradients(learner.method, learner.ranks)
+    distributed.average_gradients(learner.method, learner.ranks)
     return done
 
 
@@ -265,7 +250,7 @@ def _backward_in_chunks(learner: Learner, chunks: Chunks, batch: Batch) -> Updat
         for i, (seed, make_views) in enumerate(zip(seeds, chunks, strict=True)):
             x_NCHW = make_views()
             seed_generators(seed, x_NCHW.device)
-            with exchange_gradients(learner.forward, i == len(chunks) - 1):
+            with distributed.exchange_gradients(learner.forward, i == len(chunks) - 1):
                 again = encode(learner, x_NCHW, teach=False)
                 # Joined, because a head may be without gradient in a phase of training.
                 query_NW = torch.cat(list(again.values()), dim=1)

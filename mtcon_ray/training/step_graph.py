@@ -12,9 +12,9 @@ State for the next step is changed in place.
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -36,21 +36,8 @@ T = TypeVar("T")
 WARM_UP = 3
 
 
-class Recorder(Protocol):
-    """Records operations on a device, to repeat them."""
-
-    def beside(self) -> AbstractContextManager[None]:
-        """Returns a context in which the steps before a recording run."""
-
-    def record(self, do: Callable[[], T]) -> tuple[Callable[[], None], T]:
-        """Returns a function that repeats the operations of `do`, and the result of `do`.
-
-        The operations are not executed until they are repeated.
-        """
-
-
-class CudaRecorder:
-    """Records CUDA graphs."""
+class Recorder:
+    """Records operations on a device as CUDA graphs, to repeat them."""
 
     def __init__(self, device: torch.device) -> None:
         # One stream for all: gradient-accumulating nodes belong to the stream of their first use.
@@ -58,7 +45,10 @@ class CudaRecorder:
 
     @contextmanager
     def beside(self) -> Iterator[None]:
-        """Runs operations inside on the captures' stream, in order with the operations around."""
+        """Runs operations inside on the captures' stream, in order with the operations around.
+
+        The steps before a recording run inside.
+        """
         current = torch.cuda.current_stream(self._stream.device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
@@ -66,7 +56,11 @@ class CudaRecorder:
         current.wait_stream(self._stream)
 
     def record(self, do: Callable[[], T]) -> tuple[Callable[[], None], T]:
-        """Captures a graph. Raises RuntimeError if it cannot contain an operation."""
+        """Returns a function that repeats the operations of `do`, and the result of `do`.
+
+        The operations are not executed until they are repeated. Raises RuntimeError if a graph
+        cannot contain an operation.
+        """
         graph = torch.cuda.CUDAGraph()
         # Other threads may continue to use the GPU, such as a thread that writes a checkpoint.
         with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
@@ -91,7 +85,7 @@ def make_graph(learner: Learner, train: TrainSpec, device: torch.device) -> "Ste
         if holds:
             log.warning("train.compile graphs: trains without graphs, because %s", reason)
             return None
-    return StepGraph(learner, CudaRecorder(device))
+    return StepGraph(learner, Recorder(device))
 
 
 class StepGraph:

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from mtcon_ray.losses import tiled_logsumexp
-from mtcon_ray.training.step_graph import WARM_UP, StepGraph
+from mtcon_ray.training.step_graph import WARM_UP, Recorder, StepGraph
 from mtcon_ray.training.trainer import Trainer
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ class _Recording(TorchDispatchMode):
         return result
 
 
-class CpuRecorder:
+class CpuRecorder(Recorder):
     """Records as a CUDA graph is captured: Python is not run again, and tensors keep their place.
 
     Unlike a capture a recording executes the operations, so the first repetition does nothing.

@@ -21,12 +21,7 @@ from mtcon_ray.models.network import Network
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.batches import Batches
-from mtcon_ray.training.device import (
-    device_name,
-    explain_out_of_memory,
-    seed_generators,
-    settle,
-)
+from mtcon_ray.training.device import device_name, explain_out_of_memory, seed_generators, settle
 from mtcon_ray.training.distributed import ALONE, Agreement, Ranks, any_rank, check_same
 from mtcon_ray.training.optimizer import lr_at
 from mtcon_ray.training.step import Tally, Update, epoch_metrics, make_learner, update
@@ -62,13 +57,14 @@ class Trainer:
     True before a step on any worker, or after the epoch `until`, the training is checkpointed and
     the iteration ends with `interrupted` set.
 
-    Rank 0 writes a checkpoint at the end, at a stop, and if `train.checkpoint_seconds` have passed,
-    which may be in the middle of an epoch. An epoch with a compared value (`evaluate.select: best`
-    or `train.patience`) is checkpointed before it is yielded.
+    Rank 0 writes a checkpoint at the end, at a stop, and if `train.checkpoint_seconds` (null:
+    `save_seconds`) have passed, which may be in the middle of an epoch. An epoch with a compared
+    value (`evaluate.select: best` or `train.patience`) is checkpointed before it is yielded.
 
     `last` is the last completed epoch, also right after resuming. `to_line` returns the line of an
     epoch for the user's record. It is called on rank 0 for each epoch before the last one. `lines`
     holds these lines, also those of earlier processes: a checkpoint has the lines of its epochs.
+    `saved` is called on rank 0 with each written network and its epoch, or checkpoint and its step.
 
     All randomness follows from the spec's seed and the step. Torch's global generator is seeded in
     each step. No random state is saved. On the CPU a resumed training is bit-equal to a whole one.
@@ -86,6 +82,8 @@ class Trainer:
         store: Path | None = None,
         until: int | None = None,
         to_line: Callable[[Progress], str] | None = None,
+        saved: Callable[[Path, int], None] = lambda path, number: None,
+        save_seconds: float = 30.0,
     ) -> None:
         torch.set_num_threads(spec.resources.cpus)
         settle(device, spec.resources.gpu_share)
@@ -96,6 +94,9 @@ class Trainer:
         self.interrupted, self.best_epoch = False, 0
         self.last: Progress | None = None
         self._to_line, self.lines = to_line, list[str]()
+        self._saved = saved
+        given = spec.train.checkpoint_seconds
+        self._least_seconds = save_seconds if given is None else given
         self.best: float | None = None
         self._at_plateau = False  # on ranks other than 0 only after the epoch is yielded
         self.step, self._lr, self._tally = 0, 0.0, Tally()
@@ -257,7 +258,7 @@ class Trainer:
     def _save_is_due(self) -> bool:
         if self.ranks.rank != 0:
             return False
-        least = max(self.spec.train.checkpoint_seconds, TRAIN_PER_SAVE * self._save_seconds)
+        least = max(self._least_seconds, TRAIN_PER_SAVE * self._save_seconds)
         return perf_counter() - self._saved_at >= least
 
     def _memory_check(self) -> AbstractContextManager[None]:
@@ -291,6 +292,7 @@ class Trainer:
                 "value": value,
             },
         )
+        self._saved(self.folder / MODEL_FILE, epoch)
 
     def _save_last(self) -> None:
         begin = perf_counter()
@@ -313,6 +315,7 @@ class Trainer:
                 previous=self.folder / PREVIOUS_FILE if self._last_is_whole else None,
             )
             self._last_is_whole = True
+            self._saved(self.folder / LAST_FILE, self.step)
         self._saved_at = self._timed_from = perf_counter()
         self._save_seconds = self._saved_at - begin
 

@@ -1,13 +1,12 @@
 """Tests of the lock that allows one driver per folder."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from mtcon_ray.base.lock import driver_lock, is_driven
 from mtcon_ray.errors import SweepError
+from tests.processes import run_python
 
 
 def test_second_driver_is_refused_and_told_of_the_first(tmp_path: Path) -> None:
@@ -29,8 +28,5 @@ def test_death_of_the_holder_frees_it(tmp_path: Path) -> None:
         "with driver_lock(pathlib.Path(sys.argv[1])):\n"
         "    print('held', flush=True); os.kill(os.getpid(), 9)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
-    )
-    assert done.stdout == "held\n"
+    assert run_python("-c", code, tmp_path, code=-9).stdout == "held\n"
     assert not is_driven(tmp_path)

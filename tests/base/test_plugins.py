@@ -20,6 +20,7 @@ from mtcon_ray.errors import SpecError
 from mtcon_ray.records.event_log import first_event
 from mtcon_ray.records.recorded import load_recorded
 from mtcon_ray.records.results import load_sweep
+from tests.processes import run_python
 from tests.stored_sweep import copy_stored
 from tests.waiting import PATIENCE_SECONDS
 
@@ -159,11 +160,8 @@ def test_the_contract_runs_on_a_plugin_s_method(tmp_path: Path, installed: Path)
     """By the test file that the page shows."""
     (code,) = re.findall(r"^```python\n(from mtcon_ray.testing.*?)^```", PAGE, re.S | re.M)
     (tmp_path / "test_blend.py").write_text(code)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(installed), str(REPOSITORY)])}
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-p", "no:randomly"],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS,
-    )  # fmt: skip
+    words = ("-m", "pytest", "-v", "-p", "no:cacheprovider", "-p", "no:randomly")
+    done = run_python(*words, cwd=tmp_path, PYTHONPATH=f"{installed}{os.pathsep}{REPOSITORY}")
     assert len(re.findall(r"^test_blend.py::TestBlend::\w+ PASSED", done.stdout, re.M)) == 8
 
 

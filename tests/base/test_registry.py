@@ -80,7 +80,7 @@ def test_a_local_path_is_no_url(url: str) -> None:
     told = rf"got a URL that begins with {url.partition(':')[0]}:/"
     with pytest.raises(ValidationError, match=rf"must be a path of this machine, {told}"):
         FileSpec.model_validate({"file": url, "shares": {}})
-    with pytest.raises(ValidationError, match=rf"must be a folder, {told}.* storage\.mirror"):
+    with pytest.raises(ValidationError, match=r"must (begin with|read) s3://"):
         StorageSpec.model_validate({"root": url})
     assert FileSpec.model_validate({"file": "a/s3://x", "shares": {}}).file == "a/s3:/x"
 

@@ -183,7 +183,6 @@ ELSEWHERE = {
     "display/terminal.py": "/dev/null",
     "cluster/ray_folders.py": "the folder of Ray's sessions, which it checks itself",
     "cluster/ray_private.py": "the session folder of Ray",
-    "data/image_cache.py": "storage.node_store, whose links are resolved before it is used",
     "export/write.py": "a new folder that the user names with --to",
     "tracking/model_registry.py": "the folder that export has just written",
 }

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.__main__ import main
+from benchmarks.gpu import ranks
 from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.rows import measure
 
@@ -36,3 +38,16 @@ def test_rows_on_a_cpu(on_cpu: Bench, capsys: pytest.CaptureFixture[str]) -> Non
     found = results(output)
     assert found["methods: mtcon"] == "loss 0e+00, gradients 0e+00, no synchronisation"
     assert found["resume: CPU, GPU, CPU"] == "parameters 0e+00"
+
+
+def test_two_ranks_on_the_cpu(on_cpu: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = {n: ranks.trained([on_cpu.device] * n, on_cpu.folder) for n in (1, 2)}
+    monkeypatch.setattr(ranks, "trained", lambda devices, folder: trained[len(devices)])
+    monkeypatch.setattr("sys.argv", ["benchmarks", "gpu", "ranks", "--cpu"])
+    main()
+    (wrong := on_cpu.folder / "wrong").write_text(ranks.STORED.read_text().replace(": ", ": 2", 1))
+    monkeypatch.setattr(ranks, "STORED", wrong)
+    with pytest.raises(SystemExit, match="1"):
+        main()
+    with pytest.raises(AssertionError, match="loss of epoch 1 and the stored value differ by"):
+        dict(ranks.ranks(on_cpu))["1 rank"]()

@@ -5,7 +5,8 @@ from pathlib import Path
 from benchmarks import paced_trial, training
 from benchmarks.__main__ import ONLY_WHEN_NAMED, STAGES
 from mtcon_ray.sweep.trial import RESULT_SECONDS
-from tests.test_imports import BLOCKED_IMPORTS, run_python
+from tests.processes import run_python
+from tests.test_imports import BLOCKED_IMPORTS
 
 
 def test_stages_are_the_files() -> None:
@@ -18,9 +19,10 @@ def test_stages_are_the_files() -> None:
 
 def test_benchmarks_of_the_core_start_without_the_rest() -> None:
     core = ("views", "losses", "training", "profiles", "probes", "gpu.rows", "large_loss")
-    run_python(BLOCKED_IMPORTS, "benchmarks.__main__", *(f"benchmarks.{name}" for name in core))
+    modules = ("benchmarks.__main__", *(f"benchmarks.{name}" for name in core))
+    run_python("-c", BLOCKED_IMPORTS, *modules)
 
 
 def test_a_paced_trial_sends_results_as_often_as_a_trial_and_imports_no_torch() -> None:
     assert paced_trial.RESULT_SECONDS == RESULT_SECONDS
-    run_python("import sys, benchmarks.paced_trial\nassert 'torch' not in sys.modules")
+    run_python("-c", "import sys, benchmarks.paced_trial\nassert 'torch' not in sys.modules")

@@ -80,10 +80,7 @@ def test_what_is_left_out_is_told_and_makes_no_label(tmp_path: Path) -> None:
     left_out = [line for line in done.stderr.splitlines() if "left out" in line]
     assert [line.partition(f" of {images} ")[::2] for line in left_out] == [
         ("warning: 1 files", "are not images and are left out: val/a/1.heic"),
-        (
-            "warning: 20 images",
-            "are in hidden folders and are left out: .ipynb_checkpoints/x (20)",
-        ),
+        ("warning: 20 images", "are in hidden folders and are left out: .ipynb_checkpoints/x (20)"),
         (
             "warning: 20 images",
             "are beside test_set, training_set, val and are left out: extra (20)",

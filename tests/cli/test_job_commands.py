@@ -86,10 +86,7 @@ def test_failed_trials_are_retried_by_a_resume(
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        (
-            "small-1",
-            "a job of a cluster began sweep 'small-1'; repeat `mtcon-ray submit` with",
-        ),
+        ("small-1", "a job of a cluster began sweep 'small-1'; repeat `mtcon-ray submit` with"),
         ("smal-1", "no sweep 'smal-1' under {}; did you mean 'small-1'?; to resume a sweep of a"),
     ],
 )

@@ -1,13 +1,11 @@
 """The packages that a command may import: it shall answer before they are loaded."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).parent.parent.parent
+from tests.processes import run_python
+
 HEAVY = (
     "torch", "torch._dynamo", "torchvision", "pandas", "ray", "ray.tune", "mlflow", "optuna",
     "matplotlib",
@@ -21,15 +19,7 @@ def loaded_by(*arguments: str) -> set[str]:
         "try:\n    main(sys.argv[1:])\n"
         "finally:\n    print('|', *sys.modules, file=sys.stderr)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        cwd=REPOSITORY,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = run_python("-c", code, *arguments)
     return set(HEAVY) & set(done.stderr.rpartition("|")[2].split())
 
 

@@ -23,18 +23,15 @@ from mtcon_ray.base.paths import event_file
 from mtcon_ray.cli.main import program
 from mtcon_ray.display.presentation import csv_text
 from mtcon_ray.records.events import Ended, Reopened, Reported, Started
+from tests import specs
 from tests.recorded import plan_with
 from tests.run_log import RunLog
 
 REPOSITORY = Path(__file__).parents[2]
 SPEC: dict[str, Any] = {
+    **specs.TINY,
     "name": "tiny",
     "data": {"kind": "synthetic", "num_items": 120, "tasks": ["shape"], "held_out": ["mark"]},
-    "views": {"size": 16},
-    "model": {"encoder": {"name": "small", "width": 4}, "head_dim": 8},
-    "train": {"epochs": 2, "batch_size": 16},
-    "evaluate": {"bootstrap": 20},
-    "tracking": {"offline": True},
     "search": {"space": {"method.temperature": {"grid": [0.1, 0.5, 1.0]}}, "sampler": "grid"},
 }
 Invoke = Callable[..., Result]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import run_python
 from tests.stored_sweep import copy_stored
-from tests.test_imports import run_python
 
 
 @pytest.fixture
@@ -35,4 +35,4 @@ program.main(sys.argv[1:], standalone_mode=False)
 )
 def test_commands_that_show_results_import_nothing_slow(root: Path, words: list[str]) -> None:
     where = [] if words[0] in ("schema", "sweep") else ["--root", str(root)]
-    assert run_python(WITHOUT_TORCH, *words, *where)
+    assert run_python("-c", WITHOUT_TORCH, *words, *where).stdout

@@ -5,22 +5,16 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from mtcon_ray.cluster import connection
-from mtcon_ray.cluster.connection import (
-    FILE_VARIABLE,
-    _init,
-    connected_view,
-    sweep_environment,
-    view_of,
-)
+from mtcon_ray.cluster import connection as connect
 from mtcon_ray.cluster.environment import restored_environment
 from mtcon_ray.cluster.ray_private import GCS_VARIABLE
 from mtcon_ray.errors import MtconError, ResourceError, UserError
-from mtcon_ray.plan.capacity import NodeKind, check_cluster
+from mtcon_ray.plan.capacity import ClusterView, NodeKind, check_cluster
 from mtcon_ray.plan.local import this_machine
 from mtcon_ray.spec.run_spec import parse_spec
 
@@ -35,59 +29,37 @@ head_node_type: head
 """
 
 
-def test_a_cluster_yaml_gives_node_types_and_their_most(tmp_path: Path) -> None:
-    path = tmp_path / "cluster.yaml"
-    path.write_text(AUTOSCALING)
-    assert view_of(str(path)).kinds == (
-        NodeKind("head", 4, 0, 1),
-        NodeKind("gpu", 8, 2, 3),
-        NodeKind("spot", 8, 0, 6),
-    )
+TYPES = "available_node_types: "
+View = Callable[[str], ClusterView]
 
 
-def test_a_node_type_without_resources_may_have_any_size(tmp_path: Path) -> None:
+@pytest.fixture
+def view(tmp_path: Path) -> View:
+    """Returns a function that reads a cluster from a file with this text."""
+
+    def read(text: str) -> ClusterView:
+        (tmp_path / "cluster.yaml").write_text(text)
+        return connect.view_of(str(tmp_path / "cluster.yaml"))
+
+    return read
+
+
+def test_a_node_type_without_resources_may_have_any_size(view: View) -> None:
     """On AWS Ray fills them in. A type of which no node may be added fits nothing."""
-    path = tmp_path / "cluster.yaml"
-    path.write_text("available_node_types: {big: {node_config: {}, max_workers: 2}}")
     trial = parse_spec({"name": "t", "resources": {"gpus": 1, "cpus": 4}})
-    assert check_cluster(trial, view_of(str(path))) is None
-    path.write_text("available_node_types: {big: {resources: {}, max_workers: 0}}")
+    assert check_cluster(trial, view(TYPES + "{big: {node_config: {}, max_workers: 2}}")) is None
     with pytest.raises(ResourceError, match="at most 0 fit"):
-        check_cluster(trial, view_of(str(path)))
-    path.write_text("available_node_types: {big: {resources: {GPU: 2}, max_workers: 2}}")
-    assert check_cluster(trial, view_of(str(path))) is None
-    four = parse_spec({"name": "t", "resources": {"gpus": 4}})
+        check_cluster(trial, view(TYPES + "{big: {resources: {}, max_workers: 0}}"))
+    big = view(TYPES + "{big: {resources: {GPU: 2}, max_workers: 2}}")
+    assert check_cluster(trial, big) is None
     with pytest.raises(ResourceError, match="2 GPUs"):
-        check_cluster(four, view_of(str(path)))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a: 1",
-        "available_node_types: {} #" + "#" * 1_000_000,
-        "- 1",
-        "available_node_types: {x: 3}",
-        "{",
-        "available_node_types: {x: {resources: {CPU: .nan}}}",
-        "available_node_types: {x: {resources: {CPU: 4, GPU: .inf}}}",
-        "available_node_types: {x: {resources: {CPU: -1}}}",
-        "available_node_types: {x: {resources: {CPU: 4}, max_workers: 1.5}}",
-        "available_node_types: {x: {resources: {CPU: 4}}}\nmax_workers: -1",
-    ],
-)
-def test_a_file_that_is_no_cluster_is_refused(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "cluster.yaml"
-    path.write_text(text)
-    with pytest.raises(ResourceError, match="give a Ray cluster YAML") as told:
-        view_of(str(path))
-    assert not re.search(r"object at 0x|\n", str(told.value))
+        check_cluster(parse_spec({"name": "t", "resources": {"gpus": 4}}), big)
 
 
 def test_a_pipe_is_no_cluster(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.yaml")
     with pytest.raises(ResourceError, match="not a regular file"):
-        view_of(str(tmp_path / "pipe.yaml"))
+        connect.view_of(str(tmp_path / "pipe.yaml"))
 
 
 @pytest.mark.parametrize("given", ["locall.yaml", "locall.yml", "cluster/locall"])
@@ -97,7 +69,7 @@ def test_a_misspelt_file_is_no_address(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("ray.init", lambda **options: pytest.fail("it was taken for an address"))
     with pytest.raises(ResourceError, match=f"no file at '{given}'"):
-        view_of(given)
+        connect.view_of(given)
 
 
 RAY_CLUSTER = """
@@ -115,15 +87,10 @@ spec:
 """
 
 
-def test_a_ray_cluster_of_kuberay_gives_its_groups(tmp_path: Path) -> None:
-    path = tmp_path / "cluster.yaml"
-    path.write_text(RAY_CLUSTER)
-    assert view_of(str(path)).kinds == KINDS
-
-
 HEAD = RAY_CLUSTER.partition("  workerGroupSpecs")[0]
 OTHER = "\n---\napiVersion: v1\nkind: ConfigMap\n"
 KINDS = NodeKind("headgroup", 0, 0, 1), NodeKind("gpu", 8, 2, 3)
+NODE_TYPES = NodeKind("head", 4, 0, 1), KINDS[1], NodeKind("spot", 8, 0, 6)
 
 
 def within(kind: str, field: str) -> str:
@@ -135,6 +102,8 @@ def within(kind: str, field: str) -> str:
 @pytest.mark.parametrize(
     ("text", "kinds"),
     [
+        (AUTOSCALING, NODE_TYPES),
+        (RAY_CLUSTER, KINDS),
         (f"---{OTHER}---{RAY_CLUSTER}---\n", KINDS),
         (f"{within('RayJob', 'rayClusterSpec')}{OTHER}", KINDS),
         (within("RayService", "rayClusterConfig"), KINDS),
@@ -146,16 +115,14 @@ def within(kind: str, field: str) -> str:
         ),
     ],
 )
-def test_a_file_of_kuberay_holds_one_cluster_and_omits_defaults(
-    text: str, kinds: tuple[NodeKind, ...], tmp_path: Path
+def test_the_sizes_are_those_of_the_only_cluster_in_the_file(
+    text: str, kinds: tuple[NodeKind, ...], view: View
 ) -> None:
-    path = tmp_path / "cluster.yaml"
-    path.write_text(text)
-    view = view_of(str(path))
-    assert view.kinds == kinds
+    """In a file of KubeRay, beside other documents and in others' fields, without defaults."""
+    assert view(text).kinds == kinds
     trial = parse_spec({"name": "t", "resources": {"gpus": 1, "cpus": 1}})
     if len(kinds) > 1:
-        assert check_cluster(trial, view) == 2 * (kinds[1].count or 0)
+        assert check_cluster(trial, view(text)) == 2 * (kinds[1].count or 0)
 
 
 @pytest.mark.parametrize(
@@ -166,15 +133,23 @@ def test_a_file_of_kuberay_holds_one_cluster_and_omits_defaults(
         ("", "0 clusters in 0 documents"),
         (HEAD.partition("template")[0] + "template: {spec: {containers: []}}", "IndexError"),
         ("kind: RayJob\nspec: {clusterSelector: {a: b}}", "KeyError: 'available_node_types'"),
+        ("a: 1", ""),
+        (TYPES + "{} #" + "#" * 1_000_000, ""),
+        ("- 1", ""),
+        (TYPES + "{x: 3}", ""),
+        ("{", ""),
+        (TYPES + "{x: {resources: {CPU: .nan}}}", ""),
+        (TYPES + "{x: {resources: {CPU: 4, GPU: .inf}}}", ""),
+        (TYPES + "{x: {resources: {CPU: -1}}}", ""),
+        (TYPES + "{x: {resources: {CPU: 4}, max_workers: 1.5}}", ""),
+        (TYPES + "{x: {resources: {CPU: 4}}}\nmax_workers: -1", ""),
     ],
 )
-def test_a_file_without_exactly_one_cluster_is_refused(
-    text: str, found: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "cluster.yaml"
-    path.write_text(text)
-    with pytest.raises(ResourceError, match=f"cannot read a cluster from .*{found}"):
-        view_of(str(path))
+def test_a_file_without_exactly_one_cluster_is_refused(text: str, found: str, view: View) -> None:
+    refusal = f"cannot read a cluster from .*{found}.*give a Ray cluster YAML"
+    with pytest.raises(ResourceError, match=refusal) as told:
+        view(text)
+    assert not re.search(r"object at 0x|\n", str(told.value))
 
 
 @pytest.mark.parametrize("text", [AUTOSCALING, RAY_CLUSTER])
@@ -186,28 +161,28 @@ def test_a_cluster_that_scales_is_known_by_the_file_that_its_head_names(
     path.write_text(text)
     nodes = [{"Alive": True, "Resources": {"CPU": 4.0}}, {"Alive": False, "Resources": {}}]
     monkeypatch.setattr("ray.nodes", lambda: nodes)
-    monkeypatch.setattr(connection, "BOOTSTRAP", tmp_path / "none.yaml")
+    monkeypatch.setattr(connect, "BOOTSTRAP", tmp_path / "none.yaml")
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
     trial = parse_spec({"name": "t", "resources": {"gpus": 1}})
     with pytest.raises(
-        ResourceError, match=f"; if the cluster adds nodes, name .* {FILE_VARIABLE}"
+        ResourceError, match=f"; if the cluster adds nodes, name .* {connect.FILE_VARIABLE}"
     ):
-        check_cluster(trial, connected_view())
-    monkeypatch.setenv(FILE_VARIABLE, str(path))
-    assert check_cluster(trial, connected_view()) == 6
-    monkeypatch.setenv(FILE_VARIABLE, str(tmp_path / "none.yaml"))
+        check_cluster(trial, connect.connected_view())
+    monkeypatch.setenv(connect.FILE_VARIABLE, str(path))
+    assert check_cluster(trial, connect.connected_view()) == 6
+    monkeypatch.setenv(connect.FILE_VARIABLE, str(tmp_path / "none.yaml"))
     with pytest.raises(ResourceError, match=r"cannot read a cluster from .*none\.yaml"):
-        connected_view()
-    monkeypatch.setenv(FILE_VARIABLE, "~no-such-user/cluster.yaml")
+        connect.connected_view()
+    monkeypatch.setenv(connect.FILE_VARIABLE, "~no-such-user/cluster.yaml")
     with pytest.raises(UserError, match="is unknown on this machine"):
-        connected_view()
+        connect.connected_view()
 
 
 def test_this_machine_is_one_node() -> None:
     (node,) = this_machine().kinds
     assert node.count == 1
     assert node.cpus >= 1
-    assert view_of("local") == this_machine()
+    assert connect.view_of("local") == this_machine()
 
 
 def test_a_cluster_that_does_not_answer_is_told_before_and_after(
@@ -221,22 +196,28 @@ def test_a_cluster_that_does_not_answer_is_told_before_and_after(
 
     monkeypatch.setattr("ray.init", no_answer)
     waits: list[float] = []
-    monkeypatch.setattr(connection, "await_port", lambda address, seconds: waits.append(seconds))
+    monkeypatch.setattr(connect, "await_port", lambda address, seconds: waits.append(seconds))
     monkeypatch.setenv("RAY_ADDRESS", "192.0.2.1:6399")
     monkeypatch.setenv(GCS_VARIABLE, "7")
     phases: list[str] = []
     with pytest.raises(MtconError, match=r"reached at 192\.0\.2\.1:6399: .*unset RAY_ADDRESS"):
-        view_of(None, phases.append)
+        connect.view_of(None, phases.append)
     assert phases == ["connecting to Ray at 192.0.2.1:6399"]
     monkeypatch.delenv(GCS_VARIABLE)
     with pytest.raises(MtconError):
-        view_of(None)
+        connect.view_of(None)
     assert tries == ["7", "1"], "one try, unless the user wants more"
     assert waits == [280, 40]
 
 
+READ_ONLY = OSError(errno.EROFS, "Read-only file system", "/tmp/auth_token")
+TOO_LONG = OSError(
+    "validate_socket_filename failed: AF_UNIX path length cannot exceed 107 bytes: /job-401/x"
+)
+
+
 @pytest.mark.parametrize(
-    ("address", "text", "told"),
+    ("address", "error", "told"),
     [
         ("head:6379", "Invalid authentication token", "at head:6379 wants its token"),
         ("head:6379", "HTTP 401", "at head:6379 wants its token"),
@@ -244,21 +225,27 @@ def test_a_cluster_that_does_not_answer_is_told_before_and_after(
         ("ray://head:10001", "no call", "must be a head's HOST:6379 or `auto`, got 'ray://head"),
         ("", "no socket at /tmp/token-401/x", "started on this machine: no socket .*; its logs"),
         ("local", "no socket", "started on this machine: no socket"),
+        (None, READ_ONLY, "Read-only file system for /tmp/auth_token; set RAY_TMPDIR to a"),
+        (None, TOO_LONG, "cannot open a socket in .* too long; set RAY_TMPDIR=/tmp"),
     ],
 )
-def test_a_token_is_missed_by_a_cluster_alone(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, address: str, text: str, told: str
-) -> None:
+def test_a_token_is_missed_by_a_cluster_alone_and_unusable_folders_have_their_variable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, address: str | None, error: str | OSError,
+    told: str,
+) -> None:  # fmt: skip
+    """A folder is not mistaken for a token that a cluster wants; the paths look like it."""
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
 
     def fail(**options: object) -> None:
-        raise RuntimeError(text)
+        raise RuntimeError(error) if isinstance(error, str) else error
 
     monkeypatch.setattr("ray.init", fail)
-    monkeypatch.setattr(connection, "await_port", lambda address, seconds: None)
-    monkeypatch.setenv("RAY_ADDRESS", address)
+    monkeypatch.setattr(connect, "await_port", lambda address, seconds: None)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if address is not None:
+        monkeypatch.setenv("RAY_ADDRESS", address)
     with restored_environment(), pytest.raises(MtconError, match=told):
-        _init()
+        connect._init()
 
 
 @pytest.mark.ray
@@ -278,36 +265,8 @@ def test_a_cluster_that_does_not_answer_is_given_up(tmp_path: Path) -> None:
     assert error.startswith("error: no Ray could be reached at 127.0.0.1:1")
 
 
-READ_ONLY = OSError(errno.EROFS, "Read-only file system", "/tmp/auth_token")
-TOO_LONG = OSError(
-    "validate_socket_filename failed: AF_UNIX path length cannot exceed 107 bytes: /job-401/x"
-)
-
-
-@pytest.mark.parametrize(
-    ("error", "told"),
-    [
-        (READ_ONLY, "Read-only file system for /tmp/auth_token; set RAY_TMPDIR to a"),
-        (TOO_LONG, "cannot open a socket in .* too long; set RAY_TMPDIR=/tmp"),
-    ],
-    ids=["read-only", "too-long"],
-)
-def test_a_folder_that_ray_cannot_use_is_told_with_its_variable(
-    monkeypatch: pytest.MonkeyPatch, error: OSError, told: str
-) -> None:
-    """Neither is mistaken for a token that a cluster wants, although the paths look like it."""
-
-    def fails(**options: object) -> None:
-        raise error
-
-    monkeypatch.setattr("ray.init", fails)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with restored_environment(), pytest.raises(MtconError, match=told):
-        _init()
-
-
 def test_nothing_is_sent_home() -> None:
-    environment = sweep_environment(2)
+    environment = connect.sweep_environment(2)
     assert environment["RAY_USAGE_STATS_ENABLED"] == "0"
     assert environment["MLFLOW_DISABLE_TELEMETRY"] == "true"
     assert environment["OMP_NUM_THREADS"] == "2"
@@ -318,11 +277,11 @@ def test_workers_of_a_local_trial_connect_through_this_machine_alone(
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
-    assert sweep_environment(2)["GLOO_SOCKET_IFNAME"] == "lo"
+    assert connect.sweep_environment(2)["GLOO_SOCKET_IFNAME"] == "lo"
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth7")
-    assert sweep_environment(2)["GLOO_SOCKET_IFNAME"] == "eth7"
+    assert connect.sweep_environment(2)["GLOO_SOCKET_IFNAME"] == "eth7"
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
-    assert "GLOO_SOCKET_IFNAME" not in sweep_environment(2)
+    assert "GLOO_SOCKET_IFNAME" not in connect.sweep_environment(2)
 
 
 @pytest.mark.parametrize("own", [None, "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
@@ -334,9 +293,11 @@ def test_a_user_s_setting_of_torch_s_allocator_holds(
     if own is not None:
         monkeypatch.setenv(own, "max_split_size_mb:128")
     expected = None if own else "expandable_segments:True"
-    environment = sweep_environment(2)
+    environment = connect.sweep_environment(2)
     assert environment.get("PYTORCH_ALLOC_CONF") == expected
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert sweep_environment(2) == environment, "the same for the next sweep of this session"
-    assert "PYTORCH_CUDA_ALLOC_CONF" not in sweep_environment(2)
+    assert connect.sweep_environment(2) == environment, (
+        "the same for the next sweep of this session"
+    )
+    assert "PYTORCH_CUDA_ALLOC_CONF" not in connect.sweep_environment(2)

@@ -2,14 +2,11 @@
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
-from pathlib import Path
+from contextlib import ExitStack, suppress
 
 import pytest
 import yaml
@@ -17,36 +14,28 @@ import yaml
 from mtcon_ray.base.paths import event_file
 from mtcon_ray.records.events import Reported
 from mtcon_ray.records.results import load_sweep
+from tests import specs
+from tests.cluster.machines import Machines
 from tests.run_log import RunLog
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.soak]
-REPOSITORY = Path(__file__).parents[2]
 EPOCHS = 150
 SPEC = {
+    **specs.SHORT,
     "name": "hosts",
     "data": {"kind": "synthetic", "num_items": 600},
-    "views": {"size": 16},
-    "model": {"encoder": {"name": "small", "width": 8}},
     "train": {"epochs": EPOCHS, "batch_size": 32, "checkpoint_seconds": 0},
-    "evaluate": {"bootstrap": 20},
-    "tracking": {"offline": True},
-    "search": {
-        "space": {"method.temperature": {"grid": [0.1, 0.3, 0.5]}},
-        "sampler": "grid",
-        "scheduler": {"name": "none"},
-    },
+    "search": {**specs.GRID, "space": {"method.temperature": {"grid": [0.1, 0.3, 0.5]}}},
 }
 
 
-class Hosts:
+class Hosts(Machines):
     """A head and two workers in network namespaces, connected by a bridge in the head's."""
 
     def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
+        super().__init__(stack, "10.77.0.1:6379")
         self._mark = f"mt{os.getpid()}"
-        self.folder = Path(tempfile.mkdtemp(prefix="mtcon-", dir="/tmp"))
-        stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
         for number in range(3):
             ip("netns", "add", self.name(number))
             stack.callback(ip, "netns", "del", self.name(number))
@@ -75,14 +64,7 @@ class Hosts:
         self.inside(0, "ip", "link", "set", f"to{number}", state)
 
     def start(self, number: int, *command: str, log: str) -> subprocess.Popen[bytes]:
-        with (self.folder / log).open("a") as out:
-            process = subprocess.Popen(
-                ["ip", "netns", "exec", self.name(number), *command],
-                env=self.environment(), cwd=REPOSITORY, stdout=out, stderr=out,
-                start_new_session=True,
-            )  # fmt: skip
-        self._stack.callback(end, process)
-        return process
+        return self.begin("ip", "netns", "exec", self.name(number), *command, log=log)
 
     def node(self, number: int) -> subprocess.Popen[bytes]:
         """Starts a Ray node; the head has no CPU, a worker has one."""
@@ -95,17 +77,12 @@ class Hosts:
             f"--num-cpus={min(number, 1)}", "--disable-usage-stats", *place, log=f"{number}.log",
         )  # fmt: skip
 
-    def environment(self) -> dict[str, str]:
-        own = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "MLFLOW_"))}
-        return {
-            **own,
-            "HOME": str(self.folder),
-            "PATH": f"{Path(sys.executable).parent}:{own['PATH']}",
-            "PYTHONPATH": str(REPOSITORY),
-            "RAY_AUTH_MODE": "token",
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_ADDRESS": "10.77.0.1:6379",
-        }
+    def end(self, process: subprocess.Popen[bytes]) -> None:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(30)
+        super().end(process)
 
     def alive(self) -> str:
         """Returns the addresses of the nodes that the head considers alive."""
@@ -114,23 +91,13 @@ class Hosts:
             "print(sorted(n['NodeManagerAddress'] for n in ray.nodes() if n['Alive']))"
         )
         command = ["ip", "netns", "exec", self.name(0), sys.executable, "-c", code]
-        done = subprocess.run(command, env=self.environment(), capture_output=True, text=True)
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True)
         found = re.findall(r"\[.*\]", done.stdout)
         return str(found[-1]) if found else ""
 
 
 def ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True, capture_output=True)
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(30)
 
 
 @pytest.fixture
@@ -146,7 +113,7 @@ def hosts() -> Iterator[Hosts]:
 def test_a_host_that_is_cut_off_and_comes_back_costs_nothing(hosts: Hosts) -> None:
     subprocess.run(
         ["ray", "get-auth-token", "--generate"],
-        env=hosts.environment(), check=True, capture_output=True,
+        env=hosts.environment, check=True, capture_output=True,
     )  # fmt: skip
     hosts.node(0)
     wait_until(lambda: "10.77.0.1" in hosts.alive(), "the head", pause=1)
@@ -167,11 +134,11 @@ def test_a_host_that_is_cut_off_and_comes_back_costs_nothing(hosts: Hosts) -> No
     hosts.cable(1, "down")
     wait_until(lambda: "10.77.0.2" not in hosts.alive(), "the host to be given up", pause=1)
     hosts.cable(1, "up")
-    end(first)
+    hosts.end(first)
     hosts.node(1)
     wait_until(lambda: "10.77.0.2" in hosts.alive(), "the host to be back", pause=1)
 
-    assert sweep.wait(PATIENCE_SECONDS) == 0, (hosts.folder / "sweep.log").read_text()[-3000:]
+    assert sweep.wait(PATIENCE_SECONDS) == 0, hosts.log("sweep.log")[-3000:]
     assert [t.status for t in load_sweep(folder).trials] == ["FINISHED"] * 3
     for trial in load_sweep(folder).trials:
         events = RunLog(folder, trial.name).events()

@@ -8,13 +8,7 @@ import pytest
 from ray._private.runtime_env.packaging import create_package
 
 from mtcon_ray.cluster import job_package
-from mtcon_ray.cluster.job_package import (
-    VERSIONS_VARIABLE,
-    check_versions,
-    job_environment,
-    job_variables,
-    versions,
-)
+from mtcon_ray.cluster import job_package as pack
 from mtcon_ray.errors import UserError
 
 
@@ -31,7 +25,7 @@ def test_without_consent_nothing_that_can_be_imported_is_uploaded(
         (folder / name).write_text(name)
     (folder / ".rayignore").write_text("ignored.txt\n!numpy.py\n!*.py\n!x.dist-info/")
     (folder / ".gitignore").write_text("!numpy.py\n!*.so\n")
-    environment = job_environment(folder, {}, None, has_code=has_code)
+    environment = pack.job_environment(folder, {}, None, has_code=has_code)
     package = tmp_path / "package.zip"
     create_package(
         environment["working_dir"],
@@ -47,10 +41,10 @@ def test_without_consent_nothing_that_can_be_imported_is_uploaded(
 def test_tracking_is_passed_to_a_job_and_no_key() -> None:
     places = {"MLFLOW_TRACKING_URI": "http://mlflow:5000", "AWS_ENDPOINT_URL": "http://store:9000"}
     environ = {**places, "AWS_SECRET_ACCESS_KEY": "canary"}
-    found = job_variables(environ, ["python", "a.py"])
-    assert found.pop(VERSIONS_VARIABLE) == json.dumps(versions())
+    found = pack.job_variables(environ, ["python", "a.py"])
+    assert found.pop(pack.VERSIONS_VARIABLE) == json.dumps(pack.versions())
     assert found == places
-    environment = job_environment(Path(), found, None, has_code=False)
+    environment = pack.job_environment(Path(), found, None, has_code=False)
     assert environment["env_vars"] == {"RAY_JOB_STOP_WAIT_TIME_S": "60", **places}
     assert "pip" not in environment
 
@@ -64,28 +58,30 @@ def test_tracking_is_passed_to_a_job_and_no_key() -> None:
 )
 def test_a_password_is_refused(environ: dict[str, str], command: list[str]) -> None:
     with pytest.raises(UserError, match="holds a password") as told:
-        job_variables(environ, command)
+        pack.job_variables(environ, command)
     assert "hunter2" not in str(told.value)
 
 
 def test_packages_are_installed_by_pip_and_hold_no_password(tmp_path: Path) -> None:
     path = tmp_path / "needed.txt"
     path.write_text("timm>=1.0  # encoders\n")
-    environment = job_environment(tmp_path, {}, path, has_code=False)
+    environment = pack.job_environment(tmp_path, {}, path, has_code=False)
     assert environment["pip"] == str(path)
     assert environment["config"]["setup_timeout_seconds"] > 600, "Ray's own, for gigabytes"
     path.write_text("timm\nx @ https://me:hunter2@host/x.whl\n")
     with pytest.raises(UserError, match="holds a password") as told:
-        job_environment(tmp_path, {}, path, has_code=False)
+        pack.job_environment(tmp_path, {}, path, has_code=False)
     assert "hunter2" not in str(told.value)
 
 
 def test_a_job_finds_the_versions_of_whoever_submitted_it() -> None:
-    check_versions(None)
-    check_versions(json.dumps(versions()))
-    asked = versions() | {"torch": "1.0.0"}
-    with pytest.raises(UserError, match=rf"torch {versions()['torch']} \(you: 1\.0\.0\); install"):
-        check_versions(json.dumps(asked))
+    pack.check_versions(None)
+    pack.check_versions(json.dumps(pack.versions()))
+    asked = pack.versions() | {"torch": "1.0.0"}
+    with pytest.raises(
+        UserError, match=rf"torch {pack.versions()['torch']} \(you: 1\.0\.0\); install"
+    ):
+        pack.check_versions(json.dumps(asked))
 
 
 def test_patch_versions_of_ray_and_python_and_builds_may_differ(
@@ -95,9 +91,9 @@ def test_patch_versions_of_ray_and_python_and_builds_may_differ(
     here = {"ray": "2.60.0", "python": "3.12.4", "torch": "2.15.0+cpu"}
     monkeypatch.setattr(job_package, "version", lambda name: here.get(name, "1.0"))
     monkeypatch.setattr(job_package, "python_version", lambda: here["python"])
-    asked = json.dumps(versions())
+    asked = json.dumps(pack.versions())
     here.update(ray="2.60.3", python="3.12.11", torch="2.15.0+cu130")
-    check_versions(asked)
+    pack.check_versions(asked)
     here["ray"] = "2.61.0"
     with pytest.raises(UserError, match=r"has ray 2\.61 \(you: 2\.60\); install"):
-        check_versions(asked)
+        pack.check_versions(asked)

@@ -69,10 +69,10 @@ def test_a_sweep_learns_on_the_head_how_far_the_cluster_may_grow() -> None:
     spec = dict(pods(rendered()))["head"]["spec"]
     (container,) = spec["containers"]
     (named,) = (e["value"] for e in container["env"] if e["name"] == FILE_VARIABLE)
-    volumes = {v["name"]: v["configMap"] for v in spec["volumes"] if "configMap" in v}
-    (mount,) = (m for m in container["volumeMounts"] if m["name"] in volumes)
-    file = PurePath(named).relative_to(mount["mountPath"])
-    text = only("ConfigMap", volumes[mount["name"]]["name"])["data"][str(file)]
+    folder, file = PurePath(named).parent, PurePath(named).name
+    (mount,) = (m for m in container["volumeMounts"] if m["mountPath"] == str(folder))
+    (volume,) = (v for v in spec["volumes"] if v["name"] == mount["name"])
+    text = only("ConfigMap", volume["configMap"]["name"])["data"][file]
     assert text == (FOLDER / "cluster.yaml").read_text("utf-8")
     view = view_of(str(FOLDER / "cluster.yaml"))
     sizes = {kind.name: (kind.cpus, kind.gpus, kind.count) for kind in view.kinds}
@@ -125,13 +125,20 @@ def test_secrets_are_referred_to_and_never_written() -> None:
                 assert ("value" not in variable) or not secret
 
 
-def test_all_pods_of_the_cluster_share_the_root() -> None:
-    assert only("PersistentVolumeClaim", "root")["spec"]["accessModes"] == ["ReadWriteMany"]
-    for name, template in pods(rendered()):
-        if name in ("head", "gpu-spot", "gpu-on-demand"):
-            (container,) = template["spec"]["containers"]
-            assert {"name": "root", "mountPath": "/data"} in container["volumeMounts"]
-            assert {"name": "HOME", "value": "/data"} in container["env"]
+def test_all_pods_of_the_cluster_open_the_bucket_and_share_no_volume() -> None:
+    account = only("ServiceAccount", "bucket")["metadata"]["name"]
+    templates = {n: t for n, t in pods(rendered()) if n in ("head", "gpu-spot", "gpu-on-demand")}
+    for template in templates.values():
+        spec = template["spec"]
+        assert spec["serviceAccountName"] == account
+        assert {"name": "home", "emptyDir": {}} in spec["volumes"]
+        assert not any("persistentVolumeClaim" in volume for volume in spec["volumes"])
+        (container,) = spec["containers"]
+        assert {"name": "home", "mountPath": "/data"} in container["volumeMounts"]
+        assert {"name": "HOME", "value": "/data"} in container["env"]
+    root = {"name": "MTCON_RAY_ROOT", "value": "s3://BUCKET-EDIT/mtcon-ray"}
+    assert root in templates["head"]["spec"]["containers"][0]["env"]
+    assert "ReadWriteMany" not in str(rendered())
 
 
 def test_mlflow_alone_reaches_the_database_and_nothing_enters_from_outside() -> None:

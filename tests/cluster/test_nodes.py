@@ -11,6 +11,7 @@ from mtcon_ray.cluster import nodes
 from mtcon_ray.cluster.job_package import versions
 from mtcon_ray.cluster.nodes import check_nodes, look
 from mtcon_ray.errors import ResourceError
+from tests.data.folder_store import folder_store
 
 
 @pytest.fixture
@@ -39,10 +40,12 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_other_versions_of_libraries_are_named(tmp_path: Path, cluster: dict[str, Any]) -> None:
     here = versions()
-    cluster["10.0.0.1"] = True, {**here, "torch": "1.0"}
-    assert check_nodes(tmp_path) == [], "the only node is this one"
-    cluster["10.0.0.2"] = True, here
-    assert check_nodes(tmp_path) == [f"10.0.0.1 has torch 1.0 (here {here['torch']})"]
+    cluster["10.0.0.1"] = "", {**here, "torch": "1.0"}
+    assert check_nodes(tmp_path / "sweeps" / "a") == [], "the only node is this one"
+    cluster["10.0.0.2"] = "", here
+    assert check_nodes(tmp_path / "sweeps" / "a") == [
+        f"10.0.0.1 has torch 1.0 (here {here['torch']})"
+    ]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -51,26 +54,43 @@ def test_a_node_that_cannot_train_is_named_before_the_start(
     name: str, tmp_path: Path, cluster: dict[str, Any]
 ) -> None:
     here = versions()
-    cluster["10.0.0.1"] = True, here
-    cluster["10.0.0.2"] = True, {**here, name: "0.7"}
+    cluster["10.0.0.1"] = "", here
+    cluster["10.0.0.2"] = "", {**here, name: "0.7"}
     told = rf"mtcon-ray: 10\.0\.0\.2 has {name} 0\.7 \(here {here[name]}\); install one"
     with pytest.raises(ResourceError, match=told):
-        check_nodes(tmp_path)
+        check_nodes(tmp_path / "sweeps" / "a")
 
 
 def test_a_node_without_this_package_or_without_the_root_is_named(
     tmp_path: Path, cluster: dict[str, Any]
 ) -> None:
-    cluster["10.0.0.1"] = True, versions()
+    cluster["10.0.0.1"] = "", versions()
     lost = ModuleNotFoundError("No module named 'mtcon_ray'")
     cluster["10.0.0.2"] = RayTaskError("look", f"Traceback\nModuleNotFoundError: {lost}", lost)
     with pytest.raises(ResourceError, match=r"10\.0\.0\.2 has mtcon-ray that .*: No module named"):
-        check_nodes(tmp_path)
+        check_nodes(tmp_path / "sweeps" / "a")
     cluster["10.0.0.2"] = TaskUnschedulableError("the node doesn't exist any more")
-    assert check_nodes(tmp_path) == [], "the node was lost during the check"
-    cluster["10.0.0.2"] = False, versions()
-    with pytest.raises(ResourceError, match=r"all nodes share, got .* seen by 10\.0\.0\.2; name"):
-        check_nodes(tmp_path)
+    assert check_nodes(tmp_path / "sweeps" / "a") == [], "the node was lost during the check"
+    cluster["10.0.0.2"] = "no", versions()
+    with pytest.raises(
+        ResourceError, match=r"all nodes share, got .* seen by 10\.0\.0\.2 \(no\); name"
+    ):
+        check_nodes(tmp_path / "sweeps" / "a")
     assert list(tmp_path.iterdir()) == []
-    assert look(str(tmp_path)) == (True, versions())
-    assert look(str(tmp_path / "none"))[0] is False
+    assert look(str(tmp_path)) == ("", versions())
+    assert look(str(tmp_path / "none"))[0] == "it is not there"
+
+
+def test_a_node_must_be_able_to_write_to_a_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, url = folder_store(tmp_path / "store", monkeypatch), "s3://bucket/lab/sweeps/a"
+    assert look(url) == ("", versions())
+    assert store.names() == set()
+
+    def refuse(request: str, path: str) -> None:
+        if request == "PUT":
+            raise OSError("ACCESS_DENIED")
+
+    store.before = refuse
+    assert "ACCESS_DENIED" in look(url)[0]

@@ -13,12 +13,7 @@ from ray._private import services
 
 from mtcon_ray.cluster.connection import await_port
 from mtcon_ray.cluster.environment import restored_environment
-from mtcon_ray.cluster.ray_private import (
-    AGENT_PORTS,
-    AGENT_VARIABLE,
-    LISTEN_PORT,
-    patient_start,
-)
+from mtcon_ray.cluster.ray_private import AGENT_PORTS, AGENT_VARIABLE, LISTEN_PORT, patient_start
 from mtcon_ray.cluster.ray_start import free_ports
 
 

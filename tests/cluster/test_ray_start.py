@@ -1,8 +1,6 @@
 """The start of a Ray of this machine whose processes die or come late, without a Ray."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +16,7 @@ from mtcon_ray.cluster.ray_folders import sessions_folder
 from mtcon_ray.cluster.ray_private import AGENT_FILES, GCS_VARIABLE
 from mtcon_ray.cluster.ray_start import start_local_ray
 from mtcon_ray.errors import MtconError
-from tests.waiting import PATIENCE_SECONDS
+from tests.processes import run_python
 
 LATE = "did not start within 150 s; its logs are below /"
 GCS_DIED = "the GCS of Ray on this machine was ended by signal 9"
@@ -180,11 +178,7 @@ print("the body has ended")
 )
 def test_a_process_whose_ray_dies_tells_it_and_ends(command: str, how: str) -> None:
     """A call of Ray may never return."""
-    done = subprocess.run(
-        [sys.executable, "-c", LOST, command, "waits"],
-        capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1, done.stderr
+    done = run_python("-c", LOST, command, "waits", code=1)
     pid, told = done.stdout.splitlines()
     assert told == f"the raylet of Ray on this machine {how}, and no trial can continue"
     state = Path(f"/proc/{pid}/stat")
@@ -194,8 +188,5 @@ def test_a_process_whose_ray_dies_tells_it_and_ends(command: str, how: str) -> N
 @pytest.mark.parametrize(("command", "body"), [("sleep 2; exit 1", "ends"), ("exit 0", "looks")])
 def test_a_ray_that_ends_before_or_after_the_sweep_ends_nothing(command: str, body: str) -> None:
     """As a local Ray of an earlier sweep in this process, which is on a cluster now."""
-    done = subprocess.run(
-        [sys.executable, "-c", LOST, command, body],
-        capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True,
-    )  # fmt: skip
+    done = run_python("-c", LOST, command, body)
     assert done.stdout.splitlines()[1:] == ["the body has ended"]

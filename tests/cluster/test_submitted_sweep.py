@@ -95,10 +95,7 @@ class Stopped(NamedTuple):
 def stopped(cluster: Cluster, interrupted: Ended) -> Stopped:
     """The sweep as it was stopped."""
     assert interrupted.code == 130
-    both = [
-        cluster.user.begin("logs", "small-1", "-f"),
-        cluster.user.begin("stop", "small-1"),
-    ]
+    both = [cluster.user.begin("logs", "small-1", "-f"), cluster.user.begin("stop", "small-1")]
     followed, stop = map(ended, both)
     trials = load_sweep(cluster.sweep).trials
     return Stopped(followed, stop, [trial.status for trial in trials], trials[0].last_epoch)

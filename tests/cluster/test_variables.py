@@ -16,7 +16,7 @@ def test_keys_leave_the_environment_and_stay_with_boto3(monkeypatch: pytest.Monk
     """MLflow sends artifacts by boto3, in a thread of the driver."""
     from ray.tune.execution import class_cache
 
-    assert {n for n in class_cache.ENV_VARS_TO_PROPAGATE if n.startswith("AWS_")} <= AWS_KEYS
+    assert {n for n in class_cache.ENV_VARS_TO_PROPAGATE if n.startswith("AWS_")} <= AWS_KEYS.keys()
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
     for name in AWS_KEYS:
         monkeypatch.setenv(name, f"value of {name}")

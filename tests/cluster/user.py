@@ -8,22 +8,17 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from tests import specs
 from tests.waiting import PATIENCE_SECONDS
 
 REPOSITORY = Path(__file__).parents[2]
 SPEC: dict[str, Any] = {
+    **specs.SHORT,
     "name": "small",
-    "data": {"kind": "synthetic", "num_items": 300},
-    "views": {"size": 16},
-    "model": {"encoder": {"name": "small", "width": 8}},
     "train": {"epochs": 5000, "warmup_epochs": 0, "batch_size": 32},
     "evaluate": {"every": 100, "bootstrap": 20},
     "tracking": {"offline": True, "uri": "http://127.0.0.1:9"},
-    "search": {
-        "space": {"method.temperature": {"grid": [0.1]}},
-        "sampler": "grid",
-        "scheduler": {"name": "none"},
-    },
+    "search": {**specs.GRID, "space": {"method.temperature": {"grid": [0.1]}}},
 }
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mtcon_ray.base.status import Status
 from mtcon_ray.comparison import claims
 from mtcon_ray.comparison.claims import as_csv, judged
 from mtcon_ray.comparison.comparison_spec import ClaimSpec
@@ -15,9 +14,9 @@ from mtcon_ray.comparison.row import Row
 from mtcon_ray.comparison.summary import markdown
 from mtcon_ray.evaluation.intervals import Scores, difference, mean_interval
 from mtcon_ray.evaluation.predictions import LabelPredictions, Predictions, save_predictions
-from mtcon_ray.records.results import TrialResult
 from mtcon_ray.spec.run_spec import parse_spec
-from tests.recorded import results_of
+from tests.recorded import results_of, trial_of
+from tests.some import some
 
 DATA: dict[str, object] = {"kind": "synthetic", "tasks": ["shape"], "held_out": ["tilt"]}
 NUM_ITEMS = 1000
@@ -34,15 +33,9 @@ def row(tmp_path: Path) -> MakeRow:
     hard_N = np.random.default_rng(0).random(NUM_ITEMS)
 
     def make(
-        title: str,
-        shares: Sequence[float],
-        *,
-        stored: bool = True,
-        moved: int = 0,
-        method: str = "mtcon",
-        encoder: str = "small",
-        data: dict[str, object] = DATA,
-    ) -> Row:
+        title: str, shares: Sequence[float], *, stored: bool = True, moved: int = 0,
+        method: str = "mtcon", encoder: str = "small", data: dict[str, object] = DATA,
+    ) -> Row:  # fmt: skip
         model = {"encoder": encoder}
         spec = parse_spec({"name": "x", "data": data, "method": method, "model": model})
         trials, folder, rows = [], tmp_path / title, np.arange(NUM_ITEMS) + moved
@@ -56,12 +49,9 @@ def row(tmp_path: Path) -> MakeRow:
                 values[f"{place[0]}/accuracy/{place[1]}"] = float(right.mean())
                 values[f"{place[0]}/accuracy_std/{place[1]}"] = 0.02
             metrics = {"val/accuracy": share, **values}
-            name = f"trial-{seed:04d}"
-            trials.append(
-                TrialResult(name, seed, {}, Status.FINISHED, None, 2, seed, ((2, metrics),))
-            )
+            trials.append(trial_of(seed, 2, metrics, seed=seed))
             if stored:
-                path = folder / "checkpoints" / name / "predictions.npz"
+                path = folder / "checkpoints" / trials[-1].name / "predictions.npz"
                 path.parent.mkdir(parents=True)
                 save_predictions(path, Predictions("abc", labels))
         return Row(title, results_of(spec, *trials, folder=folder))
@@ -76,8 +66,7 @@ def claim(better: str, than: str, label: str = "shape", margin: float = 0.0) -> 
 def test_a_cell_has_the_mean_over_seeds_with_its_interval(row: MakeRow) -> None:
     """An interval of one seed is marked; without predictions the cell has the mean alone."""
     rows = [row("A", [0.70, 0.72, 0.71]), row("B", [0.6]), row("C", [0.5, 0.5], stored=False)]
-    scores = rows[0].scores("test", "shape")
-    assert scores is not None
+    scores = some(rows[0].scores("test", "shape"))
     value, low, high, _ = mean_interval(scores)
     assert low < value < high
     assert value == pytest.approx(rows[0].reading("test", "shape").value)
@@ -91,34 +80,20 @@ def test_a_cell_has_the_mean_over_seeds_with_its_interval(row: MakeRow) -> None:
 
 def test_claims_have_the_paired_difference_and_a_verdict(row: MakeRow) -> None:
     rows = [row("A", [0.70, 0.72, 0.71]), row("BB", [0.65, 0.66, 0.64]), row("one", [0.7])]
-    claims = [
-        claim("A", "BB"),
-        claim("A", "BB", margin=0.2),
-        claim("BB", "A", label="tilt"),
-        claim("A", "one"),
-        claim("A", "not chosen by --only"),
-    ]
+    claims = [claim("A", "BB"), claim("A", "BB", margin=0.2), claim("BB", "A", label="tilt")]
+    claims += [claim("A", "one"), claim("A", "not chosen by --only")]
     first, _, other, single = found = judged(rows, claims)
-    assert [each.verdict for each in found] == [
-        "holds",
-        "does not hold",
-        "does not hold",
-        "undecided",
-    ]
+    verdicts = ["holds", "does not hold", "does not hold", "undecided"]
+    assert [each.verdict for each in found] == verdicts
     a, b = (row.reading("test", "shape").value or 0 for row in rows[:2])
-    assert first.difference is not None
-    assert first.difference.value == pytest.approx(a - b)
+    value, low, high, _ = some(first.difference)
+    assert value == pytest.approx(a - b)
     assert other.heading == "tilt, held out"
-    assert single.difference is not None
-    assert not single.difference.over_seeds
+    assert not some(single.difference).over_seeds
     assert [each.p is None for each in found] == [False, False, False, True]
     text = markdown(rows, claims)
-    value, low, high, _ = first.difference
-    assert first.p_holm is not None
-    smallest = first.detectable
-    assert smallest is not None
     interval = f"{value:+.3f} [{low:+.3f}, {high:+.3f}]"
-    cells = f"{interval} | {smallest:.3f} | {first.p_holm:.3f} | holds |"
+    cells = f"{interval} | {some(first.detectable):.3f} | {some(first.p_holm):.3f} | holds |"
     assert f"| A above BB | shape | {cells}" in text
     assert "| A above BB by 0.2 | shape |" in text
     read = list(csv.DictReader(as_csv(found).splitlines()))
@@ -133,15 +108,15 @@ def test_claims_of_one_table_are_corrected_together(row: MakeRow) -> None:
     """A claim that holds alone is undecided beside nine others; its interval stays as it is."""
     rows = [row("A", [0.70, 0.72, 0.71]), row("BB", [0.65, 0.66, 0.64])]
     (alone,) = judged(rows, [claim("A", "BB")])
-    assert alone.p is not None
-    assert 0.005 < alone.p < 0.05
-    assert (alone.p_holm, alone.verdict) == (alone.p, "holds")
+    p = some(alone.p)
+    assert 0.005 < p < 0.05
+    assert (alone.p_holm, alone.verdict) == (p, "holds")
     together = judged(rows, [claim("A", "BB")] * 10)
-    assert {each.p_holm for each in together} == {10 * alone.p}
+    assert {each.p_holm for each in together} == {10 * p}
     assert {each.verdict for each in together} == {"undecided"}
     assert (together[0].detectable or 0) > (alone.detectable or 1)
     assert {each.difference for each in together} == {alone.difference}
-    assert f"| {10 * alone.p:.3f} | undecided |" in markdown(rows, [claim("A", "BB")] * 10)
+    assert f"| {10 * p:.3f} | undecided |" in markdown(rows, [claim("A", "BB")] * 10)
 
 
 def test_seeds_that_agree_by_chance_decide_less_beside_others_that_differ(row: MakeRow) -> None:
@@ -149,9 +124,7 @@ def test_seeds_that_agree_by_chance_decide_less_beside_others_that_differ(row: M
     (alone,) = judged(rows, [claim("A", "BB")])
     first, wide = judged(rows, [claim("A", "BB"), claim("C", "BB")])
     (wide_alone,) = judged(rows, [claim("C", "BB")])
-    assert alone.p is not None
-    assert first.p is not None
-    assert first.p > 10 * alone.p
+    assert some(first.p) > 10 * some(alone.p)
     assert wide.p == wide_alone.p
 
 
@@ -197,9 +170,9 @@ def test_a_claim_is_tested_against_its_margin_alone(row: MakeRow) -> None:
     """A difference above zero that may be below the margin does not decide the claim."""
     rows = [row("A", [0.70, 0.72, 0.71]), row("BB", [0.65, 0.66, 0.64])]
     (plain,) = judged(rows, [claim("A", "BB")])
-    assert plain.difference is not None
     assert plain.verdict == "holds"
-    inside, above = plain.difference.value - 0.002, plain.difference.high + 0.02
+    value, _, high, _ = some(plain.difference)
+    inside, above = value - 0.002, high + 0.02
     for margin, expected in ((inside, "undecided"), (above, "does not hold")):
         (found,) = judged(rows, [claim("A", "BB", margin=margin)])
         assert found.verdict == expected
@@ -218,17 +191,10 @@ def test_few_seeds_are_not_judged_unless_a_system_does_not_depend_on_them(row: M
     pairs = [("A", "two"), ("single", "two"), ("two", "fixed"), ("A", "random")]
     pairs += [("A", "fixed"), ("fixed", "other")]
     found = judged(rows, [claim(better, than) for better, than in pairs])
-    assert [each.why for each in found] == [
-        "2 seeds, at least 3 are needed",
-        "1 seed, at least 3 are needed",
-        "2 seeds, at least 3 are needed",
-        "1 seed, at least 3 are needed",
-        "",
-        "",
-    ]
+    reasons = [f"{few}, at least 3 are needed" for few in 2 * ("2 seeds", "1 seed")]
+    assert [each.why for each in found] == [*reasons, "", ""]
     assert [each.verdict for each in found] == ["undecided"] * 4 + ["holds", "undecided"]
-    assert found[4].p is not None
-    assert found[4].p_holm == 2 * found[4].p
+    assert found[4].p_holm == 2 * some(found[4].p)
     over_seeds = [each.difference.over_seeds for each in found if each.difference]
     assert over_seeds == [True, False, True, False, True, False]
     text = markdown(rows, [claim("A", "two")])
@@ -237,12 +203,8 @@ def test_few_seeds_are_not_judged_unless_a_system_does_not_depend_on_them(row: M
 
 
 def test_what_cannot_be_compared_is_undecided_and_says_why(row: MakeRow) -> None:
-    rows = [
-        row("A", [0.7]),
-        row("old", [0.6], stored=False),
-        row("moved", [0.6], moved=1),
-        Row("failed", None, "no triplets"),
-    ]
+    rows = [row("A", [0.7]), row("old", [0.6], stored=False), row("moved", [0.6], moved=1)]
+    rows.append(Row("failed", None, "no triplets"))
     others = ["old", "moved", "failed"]
     found = judged(rows, [claim("A", other) for other in others])
     assert [each.verdict for each in found] == ["undecided"] * 3

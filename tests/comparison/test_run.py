@@ -22,18 +22,14 @@ from mtcon_ray.records.folder import claimed
 from mtcon_ray.records.recorded import write_beginnings
 from mtcon_ray.records.results import SweepResults, load_sweep
 from mtcon_ray.spec.run_spec import RunSpec
+from tests import specs
 from tests.recorded import plan_with
 from tests.run_log import RunLog
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow]
 
 BASE: dict[str, Any] = {
-    "data": {"kind": "synthetic", "num_items": 120},
-    "views": {"size": 16},
-    "model": {"encoder": {"name": "small", "width": 4}},
-    "train": {"epochs": 2, "batch_size": 16},
-    "evaluate": {"bootstrap": 20},
-    "tracking": {"offline": True},
+    **specs.TINY,
     # One thread: two that wait for each other on a busy machine make small probes ten times slower.
     "resources": {"cpus": 1},
 }
@@ -43,27 +39,13 @@ BASE: dict[str, Any] = {
 def test_systems_are_trained_once_and_a_failure_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    train = {"lr": 1000.0, "weight_decay": 1.0, "warmup_epochs": 0, "epochs": 8}
+    changes = {f"train.{field}": value for field, value in train.items()}
+    systems = {
+        "good": {"method": "mtcon", "seeds": 2}, "wild": {"method": "mtcon", "changes": changes},
+    }  # fmt: skip
     path = tmp_path / "few.yaml"
-    path.write_text(
-        yaml.safe_dump(
-            {
-                "name": "few",
-                "base": BASE,
-                "systems": {
-                    "good": {"method": {"name": "mtcon"}, "seeds": 2},
-                    "wild": {
-                        "method": {"name": "mtcon"},
-                        "changes": {
-                            "train.lr": 1000.0,
-                            "train.weight_decay": 1.0,
-                            "train.warmup_epochs": 0,
-                            "train.epochs": 8,
-                        },
-                    },
-                },
-            }
-        )
-    )
+    path.write_text(yaml.safe_dump({"name": "few", "base": BASE, "systems": systems}))
     comparison, watched = load_comparison(path), []
 
     def watch(title: str) -> nullcontext[Callbacks]:

@@ -10,7 +10,7 @@ from mtcon_ray.comparison.row import Row, columns
 from mtcon_ray.comparison.summary import every_seed, markdown, write_tables
 from mtcon_ray.records.results import TrialResult
 from mtcon_ray.spec.run_spec import parse_spec
-from tests.recorded import results_of
+from tests.recorded import results_of, trial_of
 
 
 def trial(seed: int, shape: float, tilt: float, status: Status = Status.FINISHED) -> TrialResult:
@@ -22,16 +22,7 @@ def trial(seed: int, shape: float, tilt: float, status: Status = Status.FINISHED
         "heldout/accuracy_std/tilt": 0.04,
         "probe/features": 64.0,
     }
-    return TrialResult(
-        name=f"trial-{seed:04d}",
-        number=seed,
-        params={},
-        status=status,
-        reason=None,
-        epochs=2,
-        seed=seed,
-        reports=((2, metrics),),
-    )
+    return trial_of(seed, 2, metrics, status=status, seed=seed)
 
 
 def row(title: str, *trials: TrialResult, method: str = "mtcon") -> Row:
@@ -50,10 +41,7 @@ def rows() -> list[Row]:
 
 
 def test_scores_are_means_over_finished_seeds(rows: list[Row]) -> None:
-    assert columns(rows) == {
-        ("test", "shape"): "shape",
-        ("heldout", "tilt"): "tilt, held out",
-    }
+    assert columns(rows) == {("test", "shape"): "shape", ("heldout", "tilt"): "tilt, held out"}
     assert markdown(rows).splitlines() == [
         "| system | seeds | features | val/accuracy | shape | tilt, held out |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",

@@ -19,6 +19,7 @@ from mtcon_ray.errors import MtconError, SpecError
 from mtcon_ray.records.results import SweepResults, TrialResult
 from mtcon_ray.spec.run_spec import RunSpec
 from tests.recorded import results_of
+from tests.some import some
 
 LR, TEMPERATURE, CROP = "train.lr", "method.temperature", "views.crop_scale"
 WHOLE, HALF = [0.2, 1.0], [0.5, 1.0]
@@ -70,8 +71,7 @@ def test_each_tuned_system_has_its_sweeps(load: Load) -> None:
     comparison = load()
     assert list(comparison.tuning) == ["MTCon", "XEnt"]
     tuning = comparison.tuning["MTCon"]
-    first, again, final = tuning.first, tuning.again, comparison.specs["MTCon"]
-    assert again is not None
+    first, again, final = tuning.first, some(tuning.again), comparison.specs["MTCon"]
     names = [spec.name for spec in (first, again, final)]
     assert names == ["few-mtcon-tune", "few-mtcon-again", "few-mtcon"]
     assert [spec.train.epochs for spec in (first, again, final)] == [4, 8, 8]
@@ -97,9 +97,8 @@ def test_final_seeds_are_none_of_those_of_tuning(load: Load) -> None:
     for repeats in (1, 2):
         comparison = load(tune=without(repeats=repeats, seeds=4))
         for tuning in comparison.tuning.values():
-            assert tuning.again is not None
-            assert (tuning.first.seed, tuning.again.seed) == (5, 5)
-            assert (tuning.first.search.repeats, tuning.again.search.repeats) == (repeats, repeats)
+            for spec in (tuning.first, some(tuning.again)):
+                assert (spec.seed, spec.search.repeats) == (5, repeats)
         assert {spec.seed for spec in comparison.specs.values()} == {5 + repeats}
         assert [s.search.repeats for s in comparison.specs.values()] == [1, 4, 4]
 
@@ -153,12 +152,9 @@ def test_what_is_wrong_is_found_before_the_first_training(
 
 
 def trial(
-    number: int,
-    params: dict[str, Any],
-    *values: float,
-    status: Status = Status.FINISHED,
+    number: int, params: dict[str, Any], *values: float, status: Status = Status.FINISHED,
     seed: int = 5,
-) -> TrialResult:
+) -> TrialResult:  # fmt: skip
     """Returns a trial of four epochs with these values from the first epoch on."""
     reports = tuple(
         (epoch, {"val/accuracy": value, "test/accuracy/shape": 1 - value, "probe/features": 32.0})
@@ -213,11 +209,10 @@ def test_with_several_seeds_the_mean_decides(load: Load) -> None:
 def test_the_best_are_trained_again_and_the_winner_finally(load: Load) -> None:
     comparison = load()
     tuning = comparison.tuning["MTCon"]
-    assert tuning.again is not None
-    again = again_spec(tuning.again, tuned(tuning.first, *TRIALS))
+    again = again_spec(some(tuning.again), tuned(tuning.first, *TRIALS))
     assert again.search.first_points == (point(0.3, HALF), point(0.5))
     assert (again.search.num_configurations, again.train.epochs) == (2, 8)
-    only = again_spec(tuning.again, tuned(tuning.first, TRIALS[2], TRIALS[3]))
+    only = again_spec(some(tuning.again), tuned(tuning.first, TRIALS[2], TRIALS[3]))
     assert only.search.num_configurations == 1
     final = final_spec(
         comparison.specs["MTCon"], tuned(again, trial(0, point(0.3, HALF), *[0.6] * 4))
@@ -230,9 +225,8 @@ def test_without_a_value_there_is_nothing_to_choose(load: Load) -> None:
     comparison = load()
     tuning = comparison.tuning["MTCon"]
     failed = tuned(tuning.first, *TRIALS[3::2])
-    assert tuning.again is not None
     with pytest.raises(MtconError, match="no trial of 'few-mtcon-tune' has a finite value"):
-        again_spec(tuning.again, failed)
+        again_spec(some(tuning.again), failed)
     with pytest.raises(MtconError, match="no trial of 'few-mtcon-tune' has trained for its full"):
         final_spec(comparison.specs["MTCon"], failed)
 
@@ -241,8 +235,8 @@ def test_without_a_value_there_is_nothing_to_choose(load: Load) -> None:
 def rows(load: Load) -> list[Row]:
     comparison = load()
     tuning, spec = comparison.tuning["MTCon"], comparison.specs["MTCon"]
-    assert tuning.again is not None
-    again = tuned(tuning.again, trial(0, point(0.3, HALF), *[0.6] * 4), trial(1, point(0.5), 0.7))
+    trials = trial(0, point(0.3, HALF), *[0.6] * 4), trial(1, point(0.5), 0.7)
+    again = tuned(some(tuning.again), *trials)
     final = results_of(spec, *(trial(i, {}, 0.4, 0.5, 0.6, 0.7, seed=6 + i) for i in range(3)))
     return [
         Row("Random", results_of(comparison.specs["Random"], replace(trial(0, {}, 0.3), epochs=1))),

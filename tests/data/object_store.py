@@ -1,24 +1,34 @@
 """In-memory S3 server for tests, found by the environment variables of AWS."""
 
 import logging
+import socket
+import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
+from mtcon_ray.data.objects import _open
+
 BUCKET = "photos"
 
 
 class ObjectStore:
-    """Server with one bucket: the log of its requests, and the variables that name it."""
+    """Server with one bucket: the log of its requests, and the variables that name it.
+
+    `fault` is called with the method and path of each request, from threads. It returns None for an
+    answer, 503, "cut" to close the connection after a part of the body, or the seconds of a hang.
+    """
 
     def __init__(self) -> None:
-        self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-        self._server.start()
+        self.requests: list[tuple[str, str]] = []
+        self.fault: Callable[[str, str], str | float | None] = lambda method, path: None
+        self._start("127.0.0.1", 0)
         host, port = self._server.get_host_and_port()
         self.variables = {
             "AWS_ENDPOINT_URL": f"http://{host}:{port}",
@@ -42,11 +52,38 @@ class ObjectStore:
         ).close()
         self._client.create_bucket(Bucket=BUCKET)
 
+    def _start(self, host: str, port: int) -> None:
+        self._server = ThreadedMotoServer(ip_address=host, port=port, verbose=False)
+        self._server.start()
+        self._server.get_host_and_port()  # waits for the start
+        server: Any = self._server._server
+        self._app, server.app = server.app, self._answer
+
+    def _answer(self, environ: dict[str, Any], start_response: Any) -> Any:
+        request = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+        self.requests.append(request)
+        fault = self.fault(*request)
+        if fault is None:
+            return self._app(environ, start_response)
+        if fault == 503:
+            start_response("503 Slow Down", [])
+            return [b""]
+        if fault == "cut":
+            environ["wsgi.input"].read(1000)
+        else:
+            time.sleep(float(fault))
+        environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+        return []
+
     def put(self, key: str, content: bytes | Path) -> str:
         """Stores an object and returns its URL."""
         body = content.read_bytes() if isinstance(content, Path) else content
         self._client.put_object(Bucket=BUCKET, Key=key, Body=body)
         return f"s3://{BUCKET}/{key}"
+
+    def content(self, key: str) -> bytes:
+        """Returns the content of an object."""
+        return bytes(self._client.get_object(Bucket=BUCKET, Key=key)["Body"].read())
 
     def reads(self, key: str) -> int:
         """Returns the number of GET requests for an object."""
@@ -60,8 +97,7 @@ class ObjectStore:
         try:
             yield
         finally:
-            self._server = ThreadedMotoServer(ip_address=host, port=port, verbose=False)
-            self._server.start()
+            self._start(host, port)
 
     def names(self) -> list[str]:
         """Returns the names of all objects."""
@@ -96,6 +132,8 @@ def object_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
     try:
         for name, value in store.variables.items():
             monkeypatch.setenv(name, value)
+        _open.cache_clear()
         yield store
     finally:
+        _open.cache_clear()
         store.stop()

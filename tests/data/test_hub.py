@@ -70,7 +70,7 @@ def test_a_folder_of_the_hub_is_downloaded_once(hub: Path, tmp_path: Path) -> No
     assert checked.found["folder"].num_bytes == size
     data = open_dataset(spec, view_size=8, store=tmp_path / "store", checked=checked)
     assert data.images[:, 0, 0, 0].tolist() == [*range(10), *range(20)]
-    assert data.places["folder"].startswith(str(tmp_path / "store" / "remote"))
+    assert (tmp_path / "store" / "remote").is_dir()
 
 
 def test_a_file_that_was_replaced_is_noticed_by_its_hash(hub: Path) -> None:

@@ -4,6 +4,7 @@ Each unpacks to far more than the bound: a test without the check would fill the
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mtcon_ray.data.arrow_files import ArrowFiles
-from mtcon_ray.data.image_files import UnreadableImageError
 from mtcon_ray.data.parquet_file import MAX_ROWS
-from mtcon_ray.data.shards import find_shards
+from mtcon_ray.data.row_files import RowFiles
 from mtcon_ray.data.table_file import read_table_file
 from mtcon_ray.data.text_file import read_fields, read_lines
 from mtcon_ray.errors import DataError
@@ -25,19 +24,15 @@ def equal_rows(count: int, value: object) -> "pa.Array":
     return pa.DictionaryArray.from_arrays(np.zeros(count, np.int8), pa.array([value]))
 
 
-def write_arrow(path: Path, table: "pa.Table", compression: str | None = None) -> None:
-    """Writes a stream of rows."""
-    options = pa.ipc.IpcWriteOptions(compression=compression)
-    with pa.ipc.new_stream(path, table.schema, options=options) as writer:
-        writer.write_table(table)
-
-
-@pytest.mark.parametrize("name", ["labels.parquet", "train.parquet"])
-def test_more_rows_than_a_file_can_name_images_in_are_refused(tmp_path: Path, name: str) -> None:
-    pq.write_table(pa.table({"image": equal_rows(MAX_ROWS + 1, "a.png")}), tmp_path / name)
-    assert (tmp_path / name).stat().st_size < 10_000
+@pytest.mark.parametrize("read", [read_table_file, lambda path: RowFiles(path.parent)])
+def test_more_rows_than_a_file_can_name_images_in_are_refused(
+    tmp_path: Path, read: Callable[[Path], object]
+) -> None:
+    path = tmp_path / "train.parquet"
+    pq.write_table(pa.table({"image": equal_rows(MAX_ROWS + 1, "a.png")}), path)
+    assert path.stat().st_size < 10_000
     with pytest.raises(DataError, match=r"at most 1,000,000 rows for its size, got 1,000,001"):
-        read_table_file(tmp_path / name) if name == "labels.parquet" else find_shards(tmp_path)
+        read(path)
 
 
 def test_many_columns_of_equal_rows_are_refused(tmp_path: Path) -> None:
@@ -54,32 +49,12 @@ def test_more_columns_than_a_csv_may_have_are_refused(tmp_path: Path) -> None:
         read_table_file(tmp_path / "labels.parquet")
 
 
-def test_compressed_arrow_files_are_refused(tmp_path: Path) -> None:
-    """Their buffers would be unpacked as a whole, before a row is read."""
-    zeros = pa.table({"a": np.zeros(10**7, np.int8)})
-    texts = pa.table({"a": equal_rows(1, "x" * 10**7)})
-    for table in (zeros, texts):
-        write_arrow(tmp_path / "train.arrow", table, "zstd")
-        allocated = pa.total_allocated_bytes()
-        with pytest.raises(DataError, match="has compressed rows, which are not read"):
-            find_shards(tmp_path)
-        assert pa.total_allocated_bytes() - allocated < 10**6
-        write_arrow(tmp_path / "train.arrow", table)
-        assert find_shards(tmp_path)[0][0].num_rows == len(table)
-
-
 def test_lists_of_a_long_text_are_refused(tmp_path: Path) -> None:
     texts = equal_rows(100_000, "x" * 1_000_000)
     lists = pa.ListArray.from_arrays(np.arange(100_001, dtype=np.int32), texts)
     pq.write_table(pa.table({"tags": lists}), tmp_path / "labels.parquet", compression="zstd")
     with pytest.raises(DataError, match="500,000,000 bytes of lists for its size, got 100,000,000"):
         read_table_file(tmp_path / "labels.parquet")
-    write_arrow(
-        tmp_path / "train.arrow", pa.table({"tags": lists, "image": pa.nulls(100_000, pa.binary())})
-    )
-    (tmp_path / "labels.parquet").unlink()
-    with pytest.raises(DataError, match="500,000,000 bytes of lists for its size, got 100,000,000"):
-        ArrowFiles(tmp_path, "image").read_columns({"tags": "multi_hot"})
 
 
 def test_a_long_text_in_many_rows_is_kept_once(tmp_path: Path) -> None:
@@ -90,14 +65,6 @@ def test_a_long_text_in_many_rows_is_kept_once(tmp_path: Path) -> None:
     cells = read_table_file(tmp_path / "labels.parquet").columns["kind"]
     assert len(cells) == 100_000
     assert len({id(cell) for cell in cells}) == 1
-
-
-def test_an_image_that_stands_in_many_rows_is_refused(tmp_path: Path) -> None:
-    """Unpacked it would take 100 GB."""
-    table = pa.table({"image": equal_rows(100_000, b"x" * 1_000_000)})
-    pq.write_table(table, tmp_path / "train.parquet", compression="zstd", store_schema=False)
-    with pytest.raises(UnreadableImageError, match="bytes in a group of rows for its size"):
-        ArrowFiles(tmp_path, "image").read("train 99999")
 
 
 def test_a_sparse_file_is_refused(tmp_path: Path) -> None:
@@ -132,4 +99,4 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path, kind: str) -
             read_fields(path, {"a": str}, more=False)
     if kind == "pipe":
         with pytest.raises(DataError, match=message):
-            find_shards(tmp_path)
+            RowFiles(tmp_path)

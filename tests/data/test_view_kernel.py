@@ -1,16 +1,13 @@
 """The Triton kernel of views without a GPU: run by Triton's interpreter, and compiled for a GPU."""
 
 import logging
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from mtcon_ray.data import views
 from mtcon_ray.data.views import view_kernel
+from tests.processes import run_python
 
 triton = pytest.importorskip("triton", reason="this torch brings no Triton")
 
@@ -57,15 +54,7 @@ print("checked")
 
 @pytest.mark.slow
 def test_interpreted_it_gives_the_views_of_torchs_operations() -> None:
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", INTERPRETED],
-        env=environment,
-        cwd=Path(views.__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python("-c", INTERPRETED, TRITON_INTERPRET="1")
     assert done.stdout == "checked\n", done.stderr
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,9 +11,9 @@ import pytest
 
 from mtcon_ray.base import metrics
 from mtcon_ray.base.status import Status
-from mtcon_ray.records.results import SweepResults, TrialResult
+from mtcon_ray.records.results import SweepResults
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec
-from tests.recorded import plan_with, recorded
+from tests.recorded import plan_with, recorded, trial_of
 
 TEMPERATURES = (0.03, 0.05, 0.07, 0.1, 0.2, 0.5, 1.0)
 POINTS = tuple({"method.temperature": t} for t in TEMPERATURES)
@@ -20,14 +21,9 @@ MakeSweep = Callable[..., SweepResults]
 
 
 def reports(
-    rng: Random,
-    peak: Mapping[str, float],
-    *,
-    last: int,
-    epochs: int,
-    held_out: Sequence[str] = (),
-    with_std: bool = True,
-) -> tuple[tuple[int, dict[str, float]], ...]:
+    rng: Random, peak: Mapping[str, float], *, last: int, epochs: int, held_out: Sequence[str],
+    with_std: bool,
+) -> tuple[tuple[int, dict[str, float]], ...]:  # fmt: skip
     """Returns an epoch's metrics as probing reports them; `peak` is by task."""
     found = []
     for epoch in range(1, last + 1):
@@ -53,31 +49,19 @@ def reports(
 
 def make_spec(tasks: Sequence[str], held_out: Sequence[str], search: Mapping[str, Any]) -> RunSpec:
     """Returns a spec on a table that need not exist."""
-    data = {
-        "kind": "table",
-        "csv": "labels.csv",
-        "images": "images",
-        "image_column": "image",
-        "tasks": list(tasks),
-        "held_out": list(held_out),
-    }
+    files = {"kind": "table", "csv": "labels.csv", "images": "images", "image_column": "image"}
+    data = {**files, "tasks": list(tasks), "held_out": list(held_out)}
     raw = {"name": "shoes-temperature", "data": data, "search": dict(search)}
     return parse_spec({**raw, "method": {"name": "mtcon"}})
 
 
 def make_sweep(
-    folder: Path,
-    *,
-    points: Sequence[Mapping[str, Any]] = POINTS,
-    search: Mapping[str, Any] | None = None,
-    statuses: Mapping[int, str] | None = None,
+    folder: Path, *, points: Sequence[Mapping[str, Any]] = POINTS,
+    search: Mapping[str, Any] | None = None, statuses: Mapping[int, str] | None = None,
     reason: str = "gradient is not finite at step 12; loss 41.7",
-    tasks: Sequence[str] = ("category", "gender", "colour"),
-    held_out: Sequence[str] = ("brand",),
-    epochs: int = 20,
-    repeats: int = 1,
-    with_std: bool = True,
-) -> SweepResults:
+    tasks: Sequence[str] = ("category", "gender", "colour"), held_out: Sequence[str] = ("brand",),
+    epochs: int = 20, repeats: int = 1, with_std: bool = True,
+) -> SweepResults:  # fmt: skip
     """Returns a sweep with one trial per point and seed; `statuses` default to FINISHED."""
     space = {"method.temperature": {"grid": list(TEMPERATURES)}} if search is None else search
     spec = make_spec(tasks, held_out, {"space": space, "repeats": repeats})
@@ -92,26 +76,11 @@ def make_sweep(
             for i, (t, top) in enumerate(tops.items())
         }
         status = Status((statuses or {}).get(number, "FINISHED"))
-        last = {"FINISHED": epochs, "PRUNED": epochs // 4 * (1 + number % 2), "FAILED": 2}
-        trials.append(
-            TrialResult(
-                name=f"trial-{number:04d}",
-                number=number,
-                params=params,
-                status=status,
-                reason=reason if status == "FAILED" else None,
-                epochs=epochs,
-                seed=number % repeats,
-                reports=reports(
-                    rng,
-                    peak,
-                    last=last.get(status, epochs // 2),
-                    epochs=epochs,
-                    held_out=held_out,
-                    with_std=with_std,
-                ),
-            )
-        )
+        lasts = {"FINISHED": epochs, "PRUNED": epochs // 4 * (1 + number % 2), "FAILED": 2}
+        last, why = lasts.get(status, epochs // 2), reason if status == "FAILED" else None
+        seen = reports(rng, peak, last=last, epochs=epochs, held_out=held_out, with_std=with_std)
+        trial = trial_of(number, epochs, {}, params=params, status=status, reason=why)
+        trials.append(replace(trial, seed=number % repeats, reports=seen))
     classes = {**{t: 4 + 3 * i for i, t in enumerate(tasks)}, **dict.fromkeys(held_out, 43)}
     majority = {**{t: 0.3 + 0.05 * i for i, t in enumerate(tasks)}, **dict.fromkeys(held_out, 0.12)}
     num_items = {"train": 4000, "val": 1000, "test": 1500}

@@ -9,6 +9,7 @@ from mtcon_ray.base import metrics
 from mtcon_ray.display.ranking import deviation, margin, verdict
 from mtcon_ray.records.results import SweepResults, TrialResult
 from tests.display.conftest import MakeSweep
+from tests.some import some
 
 POINTS = ({"method.temperature": 0.1}, {"method.temperature": 0.2}, {"method.temperature": 0.5})
 
@@ -27,8 +28,7 @@ def with_values(results: SweepResults, values: list[float | None], std: float) -
 
 def test_lead_in_deviations_of_the_difference_by_hand(sweep: MakeSweep) -> None:
     """0.74 against 0.70, each with deviation 0.01: the lead is 0.04 / (0.01 sqrt 2)."""
-    found = margin(with_values(sweep(points=POINTS, tasks=["kind"]), [0.6, 0.74, 0.7], 0.01))
-    assert found is not None
+    found = some(margin(with_values(sweep(points=POINTS, tasks=["kind"]), [0.6, 0.74, 0.7], 0.01)))
     assert found.runner_up.params == {"method.temperature": 0.5}
     assert found.gap == pytest.approx(0.04)
     assert found.deviations == pytest.approx(4 / math.sqrt(2))
@@ -71,8 +71,7 @@ def test_no_deviation_leaves_the_lead_uncounted(sweep: MakeSweep) -> None:
     """A lead must not be divided by missing or zero deviations."""
     results = sweep(points=POINTS, tasks=["kind"])
     for bare in (sweep(points=POINTS, with_std=False), with_values(results, [0.6, 0.7, 0.8], 0.0)):
-        found = margin(bare)
-        assert found is not None
+        found = some(margin(bare))
         assert found.deviations is None
         assert "nothing can be said" in verdict(found)
 
@@ -83,8 +82,9 @@ def test_no_deviation_leaves_the_lead_uncounted(sweep: MakeSweep) -> None:
 )
 def test_words_follow_the_lead(sweep: MakeSweep, second: float, words: str) -> None:
     """With deviations of 0.01 the leads are 0.35, 1.98, 2.05 and 7 deviations of the difference."""
-    found = margin(with_values(sweep(points=POINTS, tasks=["kind"]), [0.1, 0.7, second], 0.01))
-    assert found is not None
+    found = some(
+        margin(with_values(sweep(points=POINTS, tasks=["kind"]), [0.1, 0.7, second], 0.01))
+    )
     assert verdict(found).startswith("This measurement cannot tell") == (words == "cannot tell")
     assert words in verdict(found)
     assert "best of 3 configurations" in verdict(found)
@@ -101,16 +101,14 @@ def test_seeds_of_a_configuration_are_one_competitor(sweep: MakeSweep) -> None:
     assert first.value == pytest.approx(0.74)
     assert first.spread == pytest.approx(0.02 / math.sqrt(2))
     assert second.value == pytest.approx(0.7)
-    found = margin(results)
-    assert found is not None
+    found = some(margin(results))
     assert found.gap == pytest.approx(0.04)
 
 
 def test_survivor_of_early_stopping_comes_after_complete_configurations(sweep: MakeSweep) -> None:
     """A mean over the remaining seeds is too optimistic, and the verdict says so."""
     few = sweep(points=POINTS[:2], tasks=["kind"], repeats=2, statuses={1: "FAILED"})
-    found = margin(with_values(few, [0.8, 0.6, 0.75, 0.73], 0.01))
-    assert found is not None
+    found = some(margin(with_values(few, [0.8, 0.6, 0.75, 0.73], 0.01)))
     assert found.gap < 0
     assert "flatters" in verdict(found)
     more = sweep(points=POINTS, tasks=["kind"], repeats=2, statuses={1: "FAILED"})

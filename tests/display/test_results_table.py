@@ -8,10 +8,9 @@ import pytest
 
 from mtcon_ray.base.status import Status
 from mtcon_ray.display.results_table import leaderboard_lines, score_lines, winner_lines
-from mtcon_ray.records.results import TrialResult
 from mtcon_ray.spec.run_spec import load_spec, parse_spec
 from tests.cli.screens import columns_of
-from tests.recorded import plan_with, results_of
+from tests.recorded import plan_with, results_of, trial_of
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -66,10 +65,7 @@ def test_probes_that_have_not_converged_are_warned_of(gradient: float, shown: st
 
 def test_a_score_of_several_kinds_is_explained_below_the_table_and_by_the_winner() -> None:
     data = {"kind": "synthetic", "tasks": ["attributes", "shape"], "held_out": ["size"]}
-    trial = TrialResult(
-        name="trial-0000", number=0, params={}, status=Status.FINISHED, reason=None,
-        epochs=3, seed=0, reports=((3, {"val/score": 0.5}),),
-    )  # fmt: skip
+    trial = trial_of(0, 3, {"val/score": 0.5})
     spec = parse_spec({"name": "mixed", "data": data})
     results = results_of(spec, trial)
     lines = leaderboard_lines(results)
@@ -88,19 +84,18 @@ def test_the_readmes_leaderboard_is_what_a_sweep_prints() -> None:
     """The table is printed from the numbers of the README's two best trials."""
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     row = re.compile(
-        r"^\d  (trial-\d{4})  temperature=(\S+) +8/8 ((?: +0\.\d{3}){4}) +finished$", re.M
+        r"^\d  trial-(\d{4})  temperature=(\S+) +8/8 ((?: +0\.\d{3}){4}) +finished$", re.M
     )
     shown = row.findall(readme)
     assert len(shown) == 2
     names = ["val/accuracy", *(f"test/accuracy/{task}" for task in ("shape", "colour", "texture"))]
-    rows = [*shown, ("trial-0007", "0.05", "0.5")]
+    rows = [*shown, ("0007", "0.05", "0.5")]
     trials = tuple(
-        TrialResult(
-            name=name, number=int(name[-4:]), params={"method.temperature": float(temperature)},
-            status=Status.FINISHED, reason=None, epochs=8, seed=0,
-            reports=((8, dict(zip(names, map(float, scores.split()), strict=False))),),
+        trial_of(
+            int(number), 8, dict(zip(names, map(float, scores.split()), strict=False)),
+            params={"method.temperature": float(temperature)},
         )
-        for name, temperature, scores in rows
+        for number, temperature, scores in rows
     )  # fmt: skip
     spec = load_spec(REPOSITORY / "experiments" / "temperature.yaml")
     lines = leaderboard_lines(results_of(spec, *trials))
@@ -112,29 +107,20 @@ def test_a_narrow_leaderboard_shows_everything(columns: int) -> None:
     """Texts wrap, also where their characters are wide. Values stay on one line."""
     params = {"method.temperature": 0.07336, "train.lr": 0.02536, "data.tasks": ["色", "素材と形"]}
     spec = parse_spec({"name": "first", "data": {"kind": "synthetic", "tasks": ["shape"]}})
+    values = {"val/accuracy": 0.3, "test/accuracy/shape": 0.1}
     reason = "画像: [b]loss[/b] is nan at step 312"
+    ends = {Status.FINISHED: None, Status.PRUNED: None, Status.FAILED: reason}
     trials = tuple(
-        TrialResult(
-            name=f"trial-{number:04d}", number=number, params=params, status=status,
-            reason=reason if status is Status.FAILED else None, epochs=12, seed=0,
-            reports=((12, {"val/accuracy": 0.3, "test/accuracy/shape": 0.1}),),
-        )
-        for number, status in enumerate((Status.FINISHED, Status.PRUNED, Status.FAILED))
-    )  # fmt: skip
+        trial_of(number, 12, values, params=params, status=status, reason=why)
+        for number, (status, why) in enumerate(ends.items())
+    )
     results = results_of(spec, *trials)
     lines = leaderboard_lines(results, columns=columns)
     assert max(map(columns_of, lines)) <= max(columns, 90)
     text = "\n".join(lines)
-    for word, times in {
-        "0.300": 3,
-        "0.100": 3,
-        "val/accuracy": 1,
-        "temperature=0.07336": 3,
-        "lr=0.02536": 3,
-        "素材と形": 3,
-        "[b]loss[/b]": 1,
-        "312": 1,
-    }.items():
-        assert text.count(word) == times, word
+    for word in ("0.300", "0.100", "temperature=0.07336", "lr=0.02536", "素材と形"):
+        assert text.count(word) == 3, word
+    for word in ("val/accuracy", "[b]loss[/b]", "312"):
+        assert text.count(word) == 1, word
     assert (len(lines) == 4) == (columns >= 150)
     assert leaderboard_lines(results, columns=None) == leaderboard_lines(results, columns=200)

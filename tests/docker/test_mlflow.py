@@ -11,13 +11,9 @@ import pytest
 
 from mtcon_ray.records.events import Artifact
 from tests.docker.team import BUCKET, Team
-from tests.tracking.conftest import Sweep
+from tests.tracking.conftest import MLFLOW, Sweep
 
-pytestmark = [
-    pytest.mark.mlflow,
-    # MLflow 3.17.2 itself uses SQLAlchemy's deprecated `noload` loader.
-    pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning"),
-]
+pytestmark = MLFLOW
 
 
 @pytest.fixture(scope="module")

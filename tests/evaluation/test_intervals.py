@@ -8,46 +8,30 @@ import pytest
 import torch
 from scipy import stats
 
+from mtcon_ray.evaluation import intervals
 from mtcon_ray.evaluation.average_precision import tie_aware_average_precision
 from mtcon_ray.evaluation.bootstrap import resampled_counts
-from mtcon_ray.evaluation.intervals import (
-    ITEMS_SEED,
-    LEVEL,
-    SEEDS_SEED,
-    Interval,
-    Scores,
-    SeedVariance,
-    StandardError,
-    detectable,
-    difference,
-    holm,
-    judge,
-    mean_interval,
-    p_value,
-    resampled_scores,
-    seed_variance,
-)
 from mtcon_ray.evaluation.predictions import LabelPredictions
 from mtcon_ray.evaluation.r_squared import r_squared
+from tests.some import some
 
 
-def of_classes(right: Any) -> Scores:
+def of_classes(right: Any) -> intervals.Scores:
     """Returns the scores of S trainings whose correct items are `right`, bool [S, n]."""
     truth = np.arange(len(right[0])) % 3
     return scored(truth, [np.where(each, truth, 7) for each in right])
 
 
-def scored(truth: Any, predicted: Any, resamples: int = 400) -> Scores:
+def scored(truth: Any, predicted: Any, resamples: int = 400) -> intervals.Scores:
     rows = np.arange(len(truth)) * 2
     by_seed = {s: LabelPredictions(rows, truth, each) for s, each in enumerate(predicted)}
-    found = resampled_scores(by_seed, resamples)
-    assert found is not None
+    found = some(intervals.resampled_scores(by_seed, resamples))
     return found
 
 
 def simulated(
     random: np.random.Generator, *, abilities: tuple[float, ...], n: int, S: int
-) -> list[Scores]:
+) -> list[intervals.Scores]:
     """Returns one simulated system per ability, with S seeds on the same n items.
 
     Items have a difficulty that all systems share. Seeds vary if S > 1; the interval of a single
@@ -75,8 +59,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say(S: int) -> None:
     random, means, differences = np.random.default_rng(0), 0, 0
     for _ in range(200):
         a, b = simulated(random, abilities=(0.7, 0.6), n=400, S=S)
-        mean, between = mean_interval(a), difference(a, b)
-        assert between is not None
+        mean, between = intervals.mean_interval(a), some(intervals.difference(a, b))
         means += mean.low <= accuracy(0.7) <= mean.high
         differences += between.low <= accuracy(0.7) - accuracy(0.6) <= between.high
     assert 0.9 <= means / 200 <= 0.99
@@ -86,8 +69,8 @@ def test_intervals_cover_the_truth_as_often_as_they_say(S: int) -> None:
 def test_accuracies_are_those_of_a_loop_over_draws_seeds_and_items() -> None:
     right = np.array([[1, 0, 1, 1, 0], [0, 0, 1, 1, 1], [1, 1, 1, 0, 0]], dtype=bool)
     found = of_classes(right)
-    (counts,) = resampled_counts(5, 400, ITEMS_SEED)
-    times = np.random.default_rng(SEEDS_SEED).multinomial(3, [1 / 3] * 3, size=400)
+    (counts,) = resampled_counts(5, 400, intervals.ITEMS_SEED)
+    times = np.random.default_rng(intervals.SEEDS_SEED).multinomial(3, [1 / 3] * 3, size=400)
     draws = []
     for k in range(400):
         accuracies = []
@@ -98,7 +81,7 @@ def test_accuracies_are_those_of_a_loop_over_draws_seeds_and_items() -> None:
         centre = found.drawn_SK[:, k].mean()
         draws.append(centre + np.sqrt(3 / 2) * (np.mean(accuracies) - centre))
     expected = (right.mean(), *np.quantile(draws, [0.025, 0.975]))
-    assert mean_interval(found)[:3] == pytest.approx(expected)
+    assert intervals.mean_interval(found)[:3] == pytest.approx(expected)
 
 
 def test_scores_of_sets_and_numbers_are_those_of_repeated_items() -> None:
@@ -108,7 +91,7 @@ def test_scores_of_sets_and_numbers_are_those_of_repeated_items() -> None:
     ranks = random.normal(size=(2, 30, 2)).astype(np.float32)
     numbers, guesses = random.normal(size=30), random.normal(size=(2, 30))
     sets, lines = scored(bits, ranks, 130), scored(numbers, guesses, 130)
-    (counts,) = resampled_counts(30, 130, ITEMS_SEED)
+    (counts,) = resampled_counts(30, 130, intervals.ITEMS_SEED)
     shifts: dict[int, list[float]] = {0: [], 1: []}
     for k in (0, 129):  # one resample of the first tile and one of the last
         index = torch.repeat_interleave(torch.arange(30), counts[:, k].long())
@@ -125,16 +108,16 @@ def test_scores_of_sets_and_numbers_are_those_of_repeated_items() -> None:
         assert first < 0
     assert sets.drawn_SK.mean(axis=1) == pytest.approx(sets.score_S)
     assert sets.score_S[1] == pytest.approx(tie_aware_average_precision(*whole).mean().item())
-    assert mean_interval(lines).value == pytest.approx(
+    assert intervals.mean_interval(lines).value == pytest.approx(
         np.mean([r_squared(torch.from_numpy(g), torch.from_numpy(numbers)) for g in guesses])
     )
 
 
 def test_seeds_widen_an_interval_and_one_seed_says_that_it_has_items_alone() -> None:
     same, other = np.arange(400) % 2 == 0, np.arange(400) % 4 != 0
-    apart = mean_interval(of_classes([same, other]))
-    alike = mean_interval(of_classes([same, same]))
-    alone = mean_interval(of_classes([same]))
+    apart = intervals.mean_interval(of_classes([same, other]))
+    alike = intervals.mean_interval(of_classes([same, same]))
+    alone = intervals.mean_interval(of_classes([same]))
     assert apart.high - apart.low > 2 * (alike.high - alike.low)
     assert alike[:3] == pytest.approx(alone[:3])
     assert (alike.over_seeds, alone.over_seeds) == (True, False)
@@ -146,30 +129,11 @@ def test_items_that_differ_are_not_paired() -> None:
     changed = LabelPredictions(rows, truth[::-1].copy(), truth)
     plain = LabelPredictions(rows, truth, truth)
     for other in (moved, changed):
-        assert resampled_scores({0: plain, 1: other}) is None
-        a, b = resampled_scores({0: plain}), resampled_scores({0: other})
-        assert a is not None
-        assert b is not None
-        assert difference(a, b) is None
+        assert intervals.resampled_scores({0: plain, 1: other}) is None
+        a, b = (some(intervals.resampled_scores({0: each})) for each in (plain, other))
+        assert intervals.difference(a, b) is None
         with pytest.raises(AssertionError):
-            p_value(a, b)
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "margin", "expected"),
-    [
-        (0.01, 0.03, 0.0, "holds"),
-        (0.01, 0.03, 0.02, "undecided"),
-        (0.01, 0.03, 0.04, "does not hold"),
-        (-0.01, 0.03, 0.0, "undecided"),
-        (-0.03, -0.01, 0.0, "does not hold"),
-        (0.0, 0.0, 0.0, "does not hold"),
-    ],
-)
-def test_verdict_is_where_the_interval_lies(
-    low: float, high: float, margin: float, expected: str
-) -> None:
-    assert judge(Interval((low + high) / 2, low, high, True), margin) == expected
+            intervals.p_value(a, b)
 
 
 @pytest.mark.parametrize(
@@ -185,13 +149,13 @@ def test_verdict_with_p_is_by_p_and_the_side_of_the_margin(
     value: float, margin: float, p: float, expected: str
 ) -> None:
     """The interval lies above 0.01 or below, whatever p says."""
-    assert judge(Interval(value, value, value, True), margin, p) == expected
+    assert intervals.judge(intervals.Interval(value, value, value, True), p, margin) == expected
 
 
-def drawn(score_S: Any, item_K: Any, seeds: tuple[int, ...] | None = None) -> Scores:
+def drawn(score_S: Any, item_K: Any, seeds: tuple[int, ...] | None = None) -> intervals.Scores:
     """Returns the scores of S seeds that K draws of the items move alike."""
     score_S, rows = np.asarray(score_S, dtype=float), np.arange(3)
-    return Scores(
+    return intervals.Scores(
         seeds or tuple(range(len(score_S))), score_S, score_S[:, None] + item_K, rows, rows
     )
 
@@ -204,29 +168,29 @@ def test_p_without_a_spread_of_seeds_is_that_of_a_normal_test_over_items() -> No
     a, b = of_classes(right[:1].repeat(3, axis=0)), of_classes(right[1:].repeat(3, axis=0))
     for margin in (0.0, 0.01, 0.05, -0.02):
         z = (d_n.mean() - margin) / (d_n.std() / math.sqrt(n))
-        found = stats.norm.isf(p_value(a, b, margin) / 2)
+        found = stats.norm.isf(intervals.p_value(a, b, margin) / 2)
         assert found == pytest.approx(abs(z), rel=0.1), "400 draws have a deviation to 4 %"
-    assert p_value(a, b, 0.5) < 1e-9, "far below the resolution of counted draws"
-    assert p_value(b, a, 0.01) == pytest.approx(p_value(a, b, -0.01))
+    assert intervals.p_value(a, b, 0.5) < 1e-9, "far below the resolution of counted draws"
+    assert intervals.p_value(b, a, 0.01) == pytest.approx(intervals.p_value(a, b, -0.01))
 
 
 def test_p_without_a_spread_from_items_is_that_of_students_test() -> None:
     """Seeds are drawn 20,000 times, which gives their deviation to a percent."""
     items_K = np.zeros(20_000)
     a, b = [0.71, 0.74, 0.72, 0.76], [0.70, 0.69, 0.68, 0.71]
-    paired = p_value(drawn(a, items_K), drawn(b, items_K))
+    paired = intervals.p_value(drawn(a, items_K), drawn(b, items_K))
     assert paired == pytest.approx(stats.ttest_rel(a, b).pvalue, rel=0.03)
     other = drawn(b, items_K, seeds=(4, 5, 6, 7))
     welch = stats.ttest_ind(a, b, equal_var=False).pvalue
-    assert p_value(drawn(a, items_K), other) == pytest.approx(welch, rel=0.05)
-    one = p_value(drawn(a, items_K), drawn([0.70], items_K))
+    assert intervals.p_value(drawn(a, items_K), other) == pytest.approx(welch, rel=0.05)
+    one = intervals.p_value(drawn(a, items_K), drawn([0.70], items_K))
     assert one == pytest.approx(stats.ttest_1samp(a, 0.70).pvalue, rel=0.03)
 
 
 @pytest.mark.parametrize("freedom", [6, 1e9])
 def test_a_detectable_difference_is_found_in_four_of_five_cases(freedom: float) -> None:
     generator, num_tests = np.random.default_rng(0), 12
-    truth = detectable(StandardError(0.01, freedom), num_tests)
+    truth = intervals.detectable(intervals.Estimate(0.01, freedom), num_tests)
     found = truth + 0.01 * generator.standard_normal(20_000)
     error = 0.01 * np.sqrt(generator.chisquare(freedom, 20_000) / freedom)
     p = 2 * stats.t.sf(found / error, freedom)
@@ -235,12 +199,12 @@ def test_a_detectable_difference_is_found_in_four_of_five_cases(freedom: float) 
 
 def test_holm_of_a_table_worked_by_hand() -> None:
     """By size: 5 * 0.002, 4 * 0.011, 3 * 0.02 = 0.06; 2 * 0.025 = 0.05 < 0.06; 0.9."""
-    found = holm([0.02, 0.9, 0.002, 0.025, 0.011])
+    found = intervals.holm([0.02, 0.9, 0.002, 0.025, 0.011])
     assert found == pytest.approx([0.06, 0.9, 0.01, 0.06, 0.044])
-    assert holm([0.4, 0.6]) == pytest.approx([0.8, 0.8])
-    assert holm([0.7, 0.6]) == [1, 1]
-    assert holm([0.03]) == [0.03]
-    assert holm([]) == []
+    assert intervals.holm([0.4, 0.6]) == pytest.approx([0.8, 0.8])
+    assert intervals.holm([0.7, 0.6]) == [1, 1]
+    assert intervals.holm([0.03]) == [0.03]
+    assert intervals.holm([]) == []
 
 
 def test_tables_without_differences_have_a_finding_as_often_as_the_level_says() -> None:
@@ -257,12 +221,13 @@ def test_tables_without_differences_have_a_finding_as_often_as_the_level_says() 
             item, seeds_S = random.normal(), spread * random.normal(size=(2, 3))
             a = drawn(item + seeds_S[0], random.normal(size=K))
             pairs.append((a, drawn(seeds_S[1], np.zeros(K))))
-        variances = [v.value for pair in pairs if (v := seed_variance(*pair))]
-        least = SeedVariance(float(np.mean(variances)), 20)
-        p_values = [p_value(*pair, least=least) for pair in pairs]
-        found += min(holm(p_values)) <= LEVEL
-        uncorrected += min(p_values) <= LEVEL
-        alone += min(holm([p_value(*pair) for pair in pairs])) <= LEVEL
+        variances = [v.value for pair in pairs if (v := intervals.seed_variance(*pair))]
+        least = intervals.Estimate(float(np.mean(variances)), 20)
+        p_values = [intervals.p_value(*pair, least=least) for pair in pairs]
+        found += min(intervals.holm(p_values)) <= intervals.LEVEL
+        uncorrected += min(p_values) <= intervals.LEVEL
+        without = [intervals.p_value(*pair) for pair in pairs]
+        alone += min(intervals.holm(without)) <= intervals.LEVEL
     assert 0.01 < found / tables < 0.07
     assert uncorrected / tables > 0.2
     assert alone / tables > 0.1
@@ -270,15 +235,14 @@ def test_tables_without_differences_have_a_finding_as_often_as_the_level_says() 
 
 def test_variance_over_seeds_is_that_of_a_training() -> None:
     items_K, a, b = np.zeros(9), np.array([0.71, 0.74, 0.72]), np.array([0.70, 0.69, 0.74])
-    paired = seed_variance(drawn(a, items_K), drawn(b, items_K))
+    paired = intervals.seed_variance(drawn(a, items_K), drawn(b, items_K))
     assert paired == pytest.approx(((a - b).var(ddof=1) / 2, 2))
-    other = seed_variance(drawn(a, items_K), drawn(b, items_K, seeds=(4, 5, 6)))
-    assert other is not None
+    other = some(intervals.seed_variance(drawn(a, items_K), drawn(b, items_K, seeds=(4, 5, 6))))
     assert other.value == pytest.approx((a.var(ddof=1) + b.var(ddof=1)) / 2)
     assert other.freedom == pytest.approx(stats.ttest_ind(a, b, equal_var=False).df)
-    one = seed_variance(drawn(a, items_K), drawn([0.7], items_K))
+    one = intervals.seed_variance(drawn(a, items_K), drawn([0.7], items_K))
     assert one == pytest.approx((a.var(ddof=1), 2))
-    assert seed_variance(drawn([0.6], items_K), drawn([0.7], items_K)) is None
+    assert intervals.seed_variance(drawn([0.6], items_K), drawn([0.7], items_K)) is None
 
 
 def test_p_of_seeds_that_agree_by_chance_is_by_the_least_variance() -> None:
@@ -286,10 +250,10 @@ def test_p_of_seeds_that_agree_by_chance_is_by_the_least_variance() -> None:
     items_K = np.zeros(9)
     same, other = drawn([0.5] * 3, items_K), drawn([0.6] * 3, items_K)
     t = 0.1 / math.sqrt(2 / 3 * 0.05**2)
-    found = p_value(same, other, least=SeedVariance(0.05**2, 12))
+    found = intervals.p_value(same, other, least=intervals.Estimate(0.05**2, 12))
     assert found == pytest.approx(2 * stats.t.sf(t, 12))
     apart = drawn([0.4, 0.6, 0.9], items_K)
-    small = SeedVariance(1e-6, 12)
-    assert p_value(apart, same, least=small) == p_value(apart, same)
+    small = intervals.Estimate(1e-6, 12)
+    assert intervals.p_value(apart, same, least=small) == intervals.p_value(apart, same)
     single = drawn([0.6], items_K), drawn([0.5], items_K)
-    assert p_value(*single, least=small) == 0, "two systems that do not depend on a seed"
+    assert intervals.p_value(*single, least=small) == 0, "two systems that do not depend on a seed"

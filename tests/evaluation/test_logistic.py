@@ -11,12 +11,12 @@ from torch import Tensor
 from mtcon_ray.errors import DivergedError
 from mtcon_ray.evaluation import logistic
 from mtcon_ray.evaluation.average_precision import mean_average_precision
-from mtcon_ray.evaluation.logistic import (
-    fit,
-)
+from mtcon_ray.evaluation.logistic import fit
 from mtcon_ray.evaluation.probe import Fit, LabelledFeatures, LinearProbe, Probe, SetProbe
 from mtcon_ray.spec.evaluate import CONVERGED
 from mtcon_ray.spec.problem import MISSING, UNKNOWN_BIT
+from tests.evaluation.conftest import probe_of
+from tests.some import some
 
 NUM_CLASSES = {"shape": 5, "colour": 3}
 PENALTIES = (1e-1, 1e-2, 1e-3)
@@ -146,17 +146,13 @@ def test_a_probe_that_has_not_converged_says_so(
     train: LabelledFeatures, val: LabelledFeatures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logistic, "MOST_STEPS", 1)
-    gradient = fit(train, NUM_CLASSES, [1e-4], val=val).gradient
-    assert gradient is not None
-    assert gradient > CONVERGED
+    assert some(fit(train, NUM_CLASSES, [1e-4], val=val).gradient) > CONVERGED
 
 
 def predictions(found: Fit, data: LabelledFeatures) -> Tensor:
     columns = []
     for label in ("shape", "colour"):
-        probe = found.probes[label]
-        assert isinstance(probe, Probe)
-        columns.append(probe.predicted(data))
+        columns.append(probe_of(found, label).predicted(data))
     sets = found.probes["looks"]
     assert isinstance(sets, SetProbe)
     return torch.stack([*columns, *(sets.scores(data.features) > 0).long().unbind(1)])
@@ -201,21 +197,16 @@ def test_constant_and_repeated_features_add_nothing(train: LabelledFeatures) -> 
             logits_of(found.probes[label], wide), logits_of(expected.probes[label], train)
         )
     collapsed = LabelledFeatures(torch.ones(300, 4), train.labels)
-    probe = fit(collapsed, NUM_CLASSES, [0.01]).probes["shape"]
-    assert isinstance(probe, Probe)
-    most = train.labels["shape"].mode().values
-    assert (probe.predicted(collapsed) == most).all()
+    probe = probe_of(fit(collapsed, NUM_CLASSES, [0.01]), "shape")
+    assert (probe.predicted(collapsed) == train.labels["shape"].mode().values).all()
 
 
 def test_a_class_without_items_is_never_predicted(train: LabelledFeatures) -> None:
     few = fit(train, {**NUM_CLASSES, "shape": 9}, [1e-3])
-    probe = few.probes["shape"]
-    assert isinstance(probe, Probe)
-    assert probe.predicted(train).max() <= 4
+    assert probe_of(few, "shape").predicted(train).max() <= 4
     one = LabelledFeatures(train.features, {"shape": torch.zeros(300, dtype=torch.int64)})
     alone = fit(one, {"shape": 1}, [1e-3], val=one)
-    assert alone.gradient is not None
-    assert math.isfinite(alone.gradient)
+    assert math.isfinite(some(alone.gradient))
     assert alone.probes["shape"].weight.abs().max() == 0
 
 

@@ -9,19 +9,9 @@ import torch
 
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.errors import StorageError
-from mtcon_ray.evaluation.predictions import (
-    Predictions,
-    load_predictions,
-    predict,
-    save_predictions,
-)
-from mtcon_ray.evaluation.probe import (
-    LabelledFeatures,
-    LinearProbe,
-    NumberProbe,
-    Probe,
-    SetProbe,
-)
+from mtcon_ray.evaluation import predictions as stored
+from mtcon_ray.evaluation.probe import LabelledFeatures, LinearProbe, NumberProbe, Probe, SetProbe
+from tests.some import some
 
 TABLE = LabelTable(
     names=tuple("abcdef"),
@@ -37,7 +27,7 @@ SPLIT_OF = {"Colour": "test", "tags": "test", "height": "heldout"}
 
 
 @pytest.fixture
-def predictions() -> Predictions:
+def predictions() -> stored.Predictions:
     """Returns the predictions of probes with weights given here."""
     identity = torch.cat([torch.eye(2), torch.zeros(1, 2)])
     probes: dict[str, LinearProbe] = {
@@ -46,16 +36,15 @@ def predictions() -> Predictions:
         "height": NumberProbe("height", torch.tensor([[1.0], [1.0], [0.0]]).double(), ""),
     }
     measured = LabelledFeatures(FEATURES, {})
-    found = predict(probes, measured, TABLE.rows("test"), SPLIT_OF, TABLE)
-    return Predictions("abc", found)
+    found = stored.predict(probes, measured, TABLE.rows("test"), SPLIT_OF, TABLE)
+    return stored.Predictions("abc", found)
 
 
 def test_each_kind_has_its_known_items_truth_and_prediction(
-    predictions: Predictions, tmp_path: Path
+    predictions: stored.Predictions, tmp_path: Path
 ) -> None:
-    save_predictions(tmp_path / "p.npz", predictions)
-    again = load_predictions(tmp_path / "p.npz")
-    assert again is not None
+    stored.save_predictions(tmp_path / "p.npz", predictions)
+    again = some(stored.load_predictions(tmp_path / "p.npz"))
     assert again.fingerprint == "abc"
     assert again.labels.keys() == {("test", "colour"), ("test", "tags"), ("heldout", "height")}
     classes, tags, height = again.labels.values()
@@ -71,8 +60,8 @@ def test_each_kind_has_its_known_items_truth_and_prediction(
     assert tags.predicted.dtype == np.float32
 
 
-def test_the_file_is_of_plain_arrays(predictions: Predictions, tmp_path: Path) -> None:
-    save_predictions(tmp_path / "p.npz", predictions)
+def test_the_file_is_of_plain_arrays(predictions: stored.Predictions, tmp_path: Path) -> None:
+    stored.save_predictions(tmp_path / "p.npz", predictions)
     with np.load(tmp_path / "p.npz", allow_pickle=False) as file:
         assert sorted(file.files) == [
             "fingerprint",
@@ -84,12 +73,12 @@ def test_the_file_is_of_plain_arrays(predictions: Predictions, tmp_path: Path) -
 
 
 def test_a_folder_that_cannot_be_written_is_named_and_the_old_file_stays(
-    predictions: Predictions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    predictions: stored.Predictions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "p.npz"
     with pytest.raises(StorageError, match=r"cannot write .*none/p\.npz: No such file"):
-        save_predictions(tmp_path / "none" / "p.npz", predictions)
-    save_predictions(path, predictions)
+        stored.save_predictions(tmp_path / "none" / "p.npz", predictions)
+    stored.save_predictions(path, predictions)
     before = path.read_bytes()
 
     def full(file: object, **arrays: object) -> None:
@@ -97,7 +86,7 @@ def test_a_folder_that_cannot_be_written_is_named_and_the_old_file_stays(
 
     monkeypatch.setattr(np, "savez", full)
     with pytest.raises(StorageError, match="No space left"):
-        save_predictions(path, predictions)
+        stored.save_predictions(path, predictions)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["p.npz"]
 
@@ -105,18 +94,20 @@ def test_a_folder_that_cannot_be_written_is_named_and_the_old_file_stays(
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut", bytes(500)])
 def test_a_damaged_file_is_as_good_as_none(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "p.npz").write_bytes(content)
-    assert load_predictions(tmp_path / "p.npz") is None
-    assert load_predictions(tmp_path / "absent.npz") is None
+    assert stored.load_predictions(tmp_path / "p.npz") is None
+    assert stored.load_predictions(tmp_path / "absent.npz") is None
 
 
-def test_compressed_arrays_are_not_unpacked(predictions: Predictions, tmp_path: Path) -> None:
+def test_compressed_arrays_are_not_unpacked(
+    predictions: stored.Predictions, tmp_path: Path
+) -> None:
     """A small file of zeros may unpack to more than the memory."""
     path = tmp_path / "p.npz"
-    save_predictions(path, predictions)
+    stored.save_predictions(path, predictions)
+    assert stored.load_predictions(path) is not None
     with np.load(path) as file:
-        np.savez_compressed(path.with_name("q.npz"), **dict(file))
-    assert load_predictions(path) is not None
-    assert load_predictions(path.with_name("q.npz")) is None
+        np.savez_compressed(path, **dict(file))
+    assert stored.load_predictions(path) is None
 
 
 class Planted:
@@ -132,7 +123,7 @@ class Planted:
 def test_a_pickle_is_not_run(tmp_path: Path) -> None:
     planted: dict[str, Any] = {"fingerprint": np.array([Planted(tmp_path / "ran")], dtype=object)}
     np.savez(tmp_path / "p.npz", **planted)
-    assert load_predictions(tmp_path / "p.npz") is None
+    assert stored.load_predictions(tmp_path / "p.npz") is None
     assert not (tmp_path / "ran").exists()
 
 
@@ -148,12 +139,12 @@ def test_a_pickle_is_not_run(tmp_path: Path) -> None:
     ],
 )
 def test_arrays_that_do_not_fit_are_as_good_as_none(
-    name: str, array: np.ndarray, predictions: Predictions, tmp_path: Path
+    name: str, array: np.ndarray, predictions: stored.Predictions, tmp_path: Path
 ) -> None:
     path = tmp_path / "p.npz"
-    save_predictions(path, predictions)
+    stored.save_predictions(path, predictions)
     with np.load(path) as file:
         arrays: dict[str, Any] = dict(file)
     assert name in arrays
     np.savez(path, **{**arrays, name: array})
-    assert load_predictions(path) is None
+    assert stored.load_predictions(path) is None

@@ -11,23 +11,11 @@ from mtcon_ray.errors import DataError
 from mtcon_ray.evaluation.bootstrap import accuracy_std
 from mtcon_ray.evaluation.logistic import fit
 from mtcon_ray.evaluation.neighbours import neighbours_correct
-from mtcon_ray.evaluation.probe import Probe
 from mtcon_ray.evaluation.probe_data import short_probe_rows
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.models.network import Network
 from mtcon_ray.spec.evaluate import CONVERGED, EvaluateSpec, ShortProbeSpec
-from tests.evaluation.conftest import (
-    CPU,
-    NUM_CLASSES,
-    PENALTIES,
-    SPEC,
-    TASKS,
-    VIEWS,
-    RecordedImages,
-    features_of,
-    run_report,
-    run_validate,
-)
+from tests.evaluation import conftest
 
 NAMES = {
     "Heel height": ("test", "heel-height"),
@@ -51,14 +39,12 @@ def with_images(dataset: Dataset, rows: Any) -> Dataset:
 
 
 def test_validate_gives_the_mean_of_the_short_probe(network: Network, dataset: Dataset) -> None:
-    values = run_validate(network, dataset)
-    train, val = (features_of(network, dataset, split) for split in ("train", "val"))
-    probes = fit(train.of(TASKS), NUM_CLASSES, [0.03]).probes
+    values = conftest.run_validate(network, dataset)
+    train, val = (conftest.features_of(network, dataset, split) for split in ("train", "val"))
+    found = fit(train.of(conftest.TASKS), conftest.NUM_CLASSES, [0.03])
     accuracies = []
-    for task, slug in zip(TASKS, ("heel-height", "colour"), strict=True):
-        probe = probes[task]
-        assert isinstance(probe, Probe)
-        correct = probe.correct(val)
+    for task, slug in zip(conftest.TASKS, ("heel-height", "colour"), strict=True):
+        correct = conftest.probe_of(found, task).correct(val)
         accuracies.append(correct.double().mean().item())
         assert values.pop(f"val/accuracy/{slug}") == accuracies[-1]
         assert values.pop(f"val/accuracy_std/{slug}") == accuracy_std(correct, 200, seed=7)
@@ -68,28 +54,30 @@ def test_validate_gives_the_mean_of_the_short_probe(network: Network, dataset: D
 
 def test_labels_of_one_slug_have_scores_of_their_own(network: Network, dataset: Dataset) -> None:
     """A number follows the second name, in the order of tasks and held-out labels."""
-    table, (heel, _) = dataset.table, TASKS
+    table, (heel, _) = dataset.table, conftest.TASKS
     twice: Any = {
         field: {heel: values[heel], "heel-height": values[heel], "heel=height": values[heel]}
         for field, values in (("labels", table.labels), ("classes", table.classes))
     }
     tasks, held_out = (heel, "heel-height"), ("heel=height",)
     changed = replace(dataset, table=replace(table, **twice), tasks=tasks, held_out=held_out)
-    values = run_validate(network, changed)
+    values = conftest.run_validate(network, changed)
     names = ["heel-height", "heel-height-2"]
     assert [f"val/accuracy/{name}" in values for name in (*names, "heel-height-3")] == [1, 1, 0]
-    values = run_report(network, changed)
+    values = conftest.run_report(network, changed)
     assert {n for n in values if "/accuracy/" in n} == {
         *(f"test/accuracy/{name}" for name in names), "heldout/accuracy/heel-height-3",
     }  # fmt: skip
 
 
 def test_an_objective_is_added_to_the_mean(network: Network, dataset: Dataset) -> None:
-    plain = run_validate(network, dataset)
+    plain = conftest.run_validate(network, dataset)
     heel, colour = (plain[f"val/accuracy/{slug}"] for slug in ("heel-height", "colour"))
 
     def objective(weights: dict[str, float]) -> float:
-        evaluation = Evaluation(network, dataset, SPEC, VIEWS, CPU, seed=7, weights=weights)
+        evaluation = Evaluation(
+            network, dataset, conftest.SPEC, conftest.VIEWS, conftest.CPU, seed=7, weights=weights
+        )
         values = evaluation.validate()
         found = values.pop("val/objective")
         assert values == plain
@@ -101,51 +89,48 @@ def test_an_objective_is_added_to_the_mean(network: Network, dataset: Dataset) -
     assert both != pytest.approx(plain["val/accuracy"])
 
 
-def test_validate_reads_train_and_val_and_the_tasks_only(
-    network: Network, dataset: Dataset
-) -> None:
-    values = run_validate(network, dataset)
-    assert isinstance(dataset.images, RecordedImages)
+def test_validate_reads_train_and_val_and_tasks_only(network: Network, dataset: Dataset) -> None:
+    values = conftest.run_validate(network, dataset)
+    assert isinstance(dataset.images, conftest.RecordedImages)
     table = dataset.table
     assert sorted(dataset.images.read) == sorted([*table.rows("train"), *table.rows("val")])
     unseen = np.flatnonzero(~np.isin(table.split, (0, 1)))
     changed = with_images(dataset, unseen)
-    for task in TASKS:
+    for task in conftest.TASKS:
         changed = with_labels(changed, task, unseen, 0)
     changed = with_labels(changed, "brand", slice(None), -1)
-    assert run_validate(network, changed) == values
+    assert conftest.run_validate(network, changed) == values
     for split in ("train", "val"):
-        assert run_validate(network, with_images(dataset, table.rows(split))) != values
-        assert run_validate(network, with_labels(dataset, "colour", table.rows(split), 0)) != values
+        assert conftest.run_validate(network, with_images(dataset, table.rows(split))) != values
+        other = with_labels(dataset, "colour", table.rows(split), 0)
+        assert conftest.run_validate(network, other) != values
 
 
 def test_validate_reads_at_most_max_items_of_each_split_always_the_same(
     network: Network, dataset: Dataset
 ) -> None:
     short = {"short_probe": {"max_items": 20}}
-    assert isinstance(dataset.images, RecordedImages)
-    first = run_validate(network, dataset, **short)
+    assert isinstance(dataset.images, conftest.RecordedImages)
+    first = conftest.run_validate(network, dataset, **short)
     read = list(dataset.images.read)
     assert [int((dataset.table.split[read] == code).sum()) for code in (0, 1, 2)] == [20, 20, 0]
-    assert run_validate(network, dataset, **short) == first
+    assert conftest.run_validate(network, dataset, **short) == first
     assert dataset.images.read == read + read
-    spec = EvaluateSpec.model_validate({**SPEC.model_dump(), **short})
-    Evaluation(network, dataset, spec, VIEWS, CPU, seed=8).validate()
+    spec = EvaluateSpec.model_validate({**conftest.SPEC.model_dump(), **short})
+    Evaluation(network, dataset, spec, conftest.VIEWS, conftest.CPU, seed=8).validate()
     assert set(dataset.images.read[80:]) != set(read)
 
 
 def test_report_gives_the_full_protocol(network: Network, dataset: Dataset) -> None:
-    values = run_report(network, dataset)
-    train, val, test = (features_of(network, dataset, s) for s in ("train", "val", "test"))
-    found = fit(train, NUM_CLASSES, PENALTIES, val=val)
+    values = conftest.run_report(network, dataset)
+    train, val, test = (conftest.features_of(network, dataset, s) for s in ("train", "val", "test"))
+    found = fit(train, conftest.NUM_CLASSES, conftest.PENALTIES, val=val)
     assert len({probe.made for probe in found.probes.values()}) > 1, "or no penalty is chosen"
     for label, (split, slug) in NAMES.items():
-        probe = found.probes[label]
-        assert isinstance(probe, Probe)
-        correct = probe.correct(test.known(label))
+        correct = conftest.probe_of(found, label).correct(test.known(label))
         assert values.pop(f"{split}/accuracy/{slug}") == correct.double().mean().item()
         assert values.pop(f"{split}/accuracy_std/{slug}") == accuracy_std(correct, 200, seed=7)
-        near = neighbours_correct(label, train, test, NUM_CLASSES[label], k=7)
+        near = neighbours_correct(label, train, test, conftest.NUM_CLASSES[label], k=7)
         assert values.pop(f"{split}/knn/{slug}") == near.double().mean().item()
     assert found.gradient is not None
     assert values.pop("probe/gradient") == found.gradient <= CONVERGED
@@ -155,12 +140,12 @@ def test_report_gives_the_full_protocol(network: Network, dataset: Dataset) -> N
 
 def test_classes_behind_the_others_in_test_are_errors(network: Network, dataset: Dataset) -> None:
     """Such items are never correct, even though another label has more classes."""
-    before = run_report(network, dataset)
+    before = conftest.run_report(network, dataset)
     test = dataset.table.rows("test")
     changed = with_labels(dataset, "colour", test[::2], 2)
     changed = with_labels(changed, "colour", test[1::4], 3)
     changed = with_labels(changed, "brand", test, 4)
-    after = run_report(network, changed)
+    after = conftest.run_report(network, changed)
     assert 0 < after["test/accuracy/colour"] <= len(test[3::4]) / len(test)
     assert after["heldout/accuracy/brand"] == 0
     assert after["test/accuracy/heel-height"] == before["test/accuracy/heel-height"]
@@ -170,11 +155,11 @@ def test_a_label_that_a_split_lacks_is_named(network: Network, dataset: Dataset)
     no_val = with_labels(dataset, "colour", dataset.table.rows("val"), -1)
     message = r"label 'colour' is unknown for all 30 .* split 'val' .*; raise evaluate\.short"
     with pytest.raises(DataError, match=message):
-        run_validate(network, no_val)
+        conftest.run_validate(network, no_val)
     no_test = with_labels(dataset, "brand", dataset.table.rows("test"), -1)
-    run_validate(network, no_test)
+    conftest.run_validate(network, no_test)
     with pytest.raises(DataError, match=r"label 'brand' is unknown .* split 'test'"):
-        run_report(network, no_test)
+        conftest.run_report(network, no_test)
 
 
 def test_a_sparse_label_outside_the_short_probes_items_is_named(dataset: Dataset) -> None:
@@ -182,4 +167,4 @@ def test_a_sparse_label_outside_the_short_probes_items_is_named(dataset: Dataset
     table = with_labels(dataset, "colour", train[1:], -1).table
     spec = EvaluateSpec(short_probe=ShortProbeSpec(max_items=2))
     with pytest.raises(DataError, match=r"'colour' .* all 2 .*; raise evaluate.short_probe.max_"):
-        short_probe_rows(table, TASKS, spec, seed=0)
+        short_probe_rows(table, conftest.TASKS, spec, seed=0)

@@ -8,12 +8,7 @@ from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.evaluation.probe import LabelledFeatures
 from mtcon_ray.evaluation.regression import train_number_probe
 from mtcon_ray.evaluation.scoring import Measurement
-from mtcon_ray.spec.evaluate import (
-    ConvergedProbeSpec,
-    EvaluateSpec,
-    ProbeSpec,
-    SGDProbeSpec,
-)
+from mtcon_ray.spec.evaluate import ConvergedProbeSpec, EvaluateSpec, ProbeSpec, SGDProbeSpec
 from tests.evaluation.test_regression import data as numbers
 
 NUM_CLASSES = {"colour": 3, "brand": 4}

@@ -26,13 +26,9 @@ def data(n: int = 200, seed: int = 0, L: int = 3) -> LabelledFeatures:
 
 
 def trained(
-    train: LabelledFeatures,
-    recipe: SGDProbeSpec = RECIPE,
-    sets: LabelSetsSpec = BCE,
-    *,
-    val: LabelledFeatures,
-    seed: int = 0,
-) -> SetProbe:
+    train: LabelledFeatures, recipe: SGDProbeSpec = RECIPE, sets: LabelSetsSpec = BCE, *,
+    val: LabelledFeatures, seed: int = 0,
+) -> SetProbe:  # fmt: skip
     probe = train_probes(train, {}, recipe, sets, seed=seed, val=val)["looks"]
     assert isinstance(probe, SetProbe)
     return probe

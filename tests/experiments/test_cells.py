@@ -7,12 +7,7 @@ import pytest
 
 from experiments.reproduction.budgets import BUDGETS
 from experiments.reproduction.cells import SYSTEMS, Cell, Setting
-from experiments.reproduction.data import (
-    DATA_SETS,
-    DataChoice,
-    MissingImagesError,
-    subset,
-)
+from experiments.reproduction.data import DATA_SETS, DataChoice, MissingImagesError, subset
 from tests.experiments.pretended import setting
 
 

@@ -30,10 +30,7 @@ def with_weights(each: Trained, weights: Mapping[str, float]) -> Trained:
     return replace(each, row=replace(each.row, results=replace(results, trials=trials, plan=plan)))
 
 
-def noise_outcome(
-    where: Setting,
-    accuracies: Mapping[Cell, Sequence[float]],
-) -> Outcome:
+def noise_outcome(where: Setting, accuracies: Mapping[Cell, Sequence[float]]) -> Outcome:
     """Returns the noise figure, where the weight of the task with wrong labels is 1 - share / 2."""
     experiment = noise_figure.EXPERIMENT
     trained = all_trained(where, [*experiment.cells(where)], accuracies)

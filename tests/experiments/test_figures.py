@@ -7,12 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from experiments.reproduction.figures import (
-    Curve,
-    CurvePanel,
-    curves_figure,
-    fixed,
-)
+from experiments.reproduction.figures import Curve, CurvePanel, curves_figure, fixed
 from mtcon_ray.display import plotting
 from mtcon_ray.evaluation.intervals import Interval
 

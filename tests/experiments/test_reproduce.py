@@ -1,9 +1,6 @@
 """The command that makes all tables and figures."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -15,21 +12,10 @@ from experiments.reproduction.running import plan_lines
 from mtcon_ray.errors import ResourceError
 from mtcon_ray.plan.local import this_machine
 from tests.experiments.pretended import setting
+from tests.processes import run_python
 from tests.waiting import PATIENCE_SECONDS
 
 REPOSITORY = Path(__file__).parents[2]
-
-
-def run(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "experiments/reproduce.py", *arguments, "--root", str(root)],
-        cwd=REPOSITORY,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "HOME": str(root)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=10 * PATIENCE_SECONDS,
-    )
 
 
 def test_every_experiment_of_the_folder_is_in_the_report() -> None:
@@ -87,9 +73,9 @@ def test_what_fails_is_in_the_report_and_the_rest_goes_on(
 @pytest.mark.ray
 @pytest.mark.mlflow
 def test_a_table_is_made_and_made_again_without_training(tmp_path: Path) -> None:
-    small = ["mscon_table3", "--budget", "smoke", "--set", "tracking.offline=true"]
-    first = run(tmp_path, *small)
-    assert first.returncode == 0, first.stderr
+    words = ("mscon_table3", "--budget", "smoke", "--set", "tracking.offline=true")
+    command = ("experiments/reproduce.py", *words, "--root", tmp_path)
+    first = run_python(*command, HOME=str(tmp_path), seconds=10 * PATIENCE_SECONDS)
     folder = tmp_path / "reproductions" / "smoke"
     table = pd.read_csv(folder / "mscon_table3" / "table.csv")
     assert table["ours"].notna().all()
@@ -97,8 +83,7 @@ def test_a_table_is_made_and_made_again_without_training(tmp_path: Path) -> None
     sweeps = {path.name for path in (tmp_path / "sweeps").iterdir()}
     assert len(sweeps) == 5
     assert first.stdout.count("trial-0000 started") == 5
-    again = run(tmp_path, *small)
-    assert again.returncode == 0, again.stderr
+    again = run_python(*command, HOME=str(tmp_path))
     assert "started" not in again.stdout
     assert pd.read_csv(folder / "mscon_table3" / "table.csv").equals(table)
     assert "not judged at this budget" in (folder / "chosen.html").read_text(encoding="utf-8")

@@ -5,13 +5,7 @@ import pandas as pd
 import pytest
 
 from experiments import theorem1
-from experiments.reproduction.spiked import (
-    Model,
-    draw,
-    excess_risk,
-    learned_features,
-    sine_distance,
-)
+from experiments.reproduction import spiked
 
 SEEDS = range(6)
 
@@ -20,22 +14,22 @@ def test_distance_of_known_subspaces() -> None:
     angle = 0.3
     a_DR = np.eye(4)[:, :2]
     b_DR = np.stack([np.eye(4)[0], np.cos(angle) * np.eye(4)[1] + np.sin(angle) * np.eye(4)[2]]).T
-    assert sine_distance(a_DR, a_DR) == 0
-    assert sine_distance(a_DR, b_DR) == pytest.approx(np.sin(angle))
-    assert sine_distance(a_DR, np.eye(4)[:, 2:]) == pytest.approx(np.sqrt(2))
+    assert spiked.sine_distance(a_DR, a_DR) == 0
+    assert spiked.sine_distance(a_DR, b_DR) == pytest.approx(np.sin(angle))
+    assert spiked.sine_distance(a_DR, np.eye(4)[:, 2:]) == pytest.approx(np.sqrt(2))
 
 
 def test_features_without_noise_are_those_of_the_model() -> None:
-    sample = draw(Model(sigmas=(0.0,) * 6), 0)
-    learned_DR = learned_features(sample, np.ones(6))
-    assert sine_distance(learned_DR, sample.features_DR) < 1e-6
+    sample = spiked.draw(spiked.Model(sigmas=(0.0,) * 6), 0)
+    learned_DR = spiked.learned_features(sample, np.ones(6))
+    assert spiked.sine_distance(learned_DR, sample.features_DR) < 1e-6
     assert learned_DR.T @ learned_DR == pytest.approx(np.eye(3))
 
 
 def test_risk_of_the_best_linear_predictor_is_that_of_a_regression() -> None:
     rng = np.random.default_rng(0)
-    sample = draw(Model(d=8, n=50).with_noise(3.0), 2)
-    learned_DR, target_R = learned_features(sample, np.ones(6)), np.array([0.6, 0.0, 0.8])
+    sample = spiked.draw(spiked.Model(d=8, n=50).with_noise(3.0), 2)
+    learned_DR, target_R = spiked.learned_features(sample, np.ones(6)), np.array([0.6, 0.0, 0.8])
     z_NR = rng.standard_normal((400_000, 3))
     x_ND = z_NR @ sample.features_DR.T + rng.standard_normal((len(z_NR), 8))
     y_N = z_NR @ target_R
@@ -46,10 +40,10 @@ def test_risk_of_the_best_linear_predictor_is_that_of_a_regression() -> None:
         return float(((y_N - h_NR @ fit_R) ** 2).mean())
 
     expected = regression(learned_DR) - regression(sample.features_DR)
-    found = excess_risk(learned_DR, sample.features_DR, target_R)
+    found = spiked.excess_risk(learned_DR, sample.features_DR, target_R)
     assert found == pytest.approx(expected, abs=0.003)
     assert found > 0.05
-    assert excess_risk(sample.features_DR, sample.features_DR, target_R) == 0
+    assert spiked.excess_risk(sample.features_DR, sample.features_DR, target_R) == 0
 
 
 @pytest.fixture(scope="module")

@@ -8,21 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_1samp
 
+from experiments.reproduction import trends
 from experiments.reproduction.budgets import BUDGETS
 from experiments.reproduction.cells import Setting
 from experiments.reproduction.data import DataChoice
-from experiments.reproduction.trends import (
-    combined,
-    decided,
-    difference_tested,
-    interval_of,
-    mean_of,
-    over_seeds,
-    seeds_of,
-    seeds_tested,
-    trend,
-    trend_tested,
-)
 from mtcon_ray.evaluation.intervals import Scores
 
 ROWS = np.arange(4)
@@ -41,32 +30,32 @@ def setting(budget: str = "small") -> Setting:
 
 def test_noise_that_systems_share_cancels_in_a_difference() -> None:
     pair = [scores(0.8, 0.7, 0.9, noise=0.3), scores(0.6, 0.5, 0.7, noise=0.3)]
-    found = interval_of(combined(lambda s: s[0] - s[1], pair))
+    found = trends.interval_of(trends.combined(lambda s: s[0] - s[1], pair))
     assert found is not None
     assert found[:3] == pytest.approx((0.2, 0.2, 0.2))
-    alone = interval_of(pair[0])
+    alone = trends.interval_of(pair[0])
     assert alone is not None
     assert alone.high - alone.low > 0.1
 
 
 def test_mean_of_several_scores_is_taken_by_seed() -> None:
-    found = mean_of([scores(0.2, 0.4, 0.6), scores(0.4, 0.8, 1.0)])
-    assert seeds_of([found])[0] == pytest.approx([0.3, 0.6, 0.8])
+    found = trends.mean_of([scores(0.2, 0.4, 0.6), scores(0.4, 0.8, 1.0)])
+    assert trends.seeds_of([found])[0] == pytest.approx([0.3, 0.6, 0.8])
     assert found is not None
     assert found.drawn_SK[1].tolist() == pytest.approx([0.6] * 50)
 
 
 def test_nothing_is_combined_without_a_system_or_with_other_seeds() -> None:
     one, other = scores(0.2, 0.4, 0.6), scores(0.2, 0.4, 0.6, seeds=(0, 1, 3))
-    assert mean_of([one, None]) is None
-    assert mean_of([one, other]) is None
-    assert mean_of([]) is None
-    assert interval_of(None) is None
-    assert seeds_of([one, None]) == seeds_of([one, other]) == [[], []]
+    assert trends.mean_of([one, None]) is None
+    assert trends.mean_of([one, other]) is None
+    assert trends.mean_of([]) is None
+    assert trends.interval_of(None) is None
+    assert trends.seeds_of([one, None]) == trends.seeds_of([one, other]) == [[], []]
 
 
 def test_interval_over_seeds_is_students() -> None:
-    found = over_seeds([0.0, 1.0, 2.0])
+    found = trends.over_seeds([0.0, 1.0, 2.0])
     # 4.3027 deviations of the mean, of 1 / sqrt(3), with two degrees of freedom.
     half = 4.302653 / math.sqrt(3)
     assert found is not None
@@ -76,21 +65,21 @@ def test_interval_over_seeds_is_students() -> None:
 
 def test_trend_is_the_mean_over_seeds() -> None:
     # Seeds (1, 2, 3), (1, 3, 2) and (3, 2, 1) of three values.
-    found = trend([1, 2, 3], [[1, 1, 3], [2, 3, 2], [3, 2, 1]])
+    found = trends.trend([1, 2, 3], [[1, 1, 3], [2, 3, 2], [3, 2, 1]])
     assert found is not None
     assert found.value == pytest.approx((1 + 0.5 - 1) / 3)
     assert found.low == -1.0
     assert found.high == 1.0
-    assert trend([1, 2], [[0.1, 0.2], [0.3]]) is None
+    assert trends.trend([1, 2], [[0.1, 0.2], [0.3]]) is None
 
 
 @pytest.mark.parametrize(("falls", "answer"), [(True, "holds"), (False, "does not hold")])
 def test_verdict_of_a_trend(falls: bool, answer: str) -> None:
     by_x = [[0.5, 0.6, 0.7], [0.4, 0.5, 0.6], [0.1, 0.2, 0.3]]
-    tested = trend_tested("it falls", [0, 1, 2], by_x, falls=falls)
+    tested = trends.trend_tested("it falls", [0, 1, 2], by_x, falls=falls)
     # Three seeds of three values each have the same one of 6 orders, or all the opposite one.
     assert tested.p == pytest.approx(2 / 6**3)
-    (found,) = decided(setting(), [tested])
+    (found,) = trends.decided(setting(), [tested])
     assert (found.answer, found.p) == (answer, "0.009")
     assert found.ours == "rank correlation -1.00 [-1.00, -1.00]"
 
@@ -102,8 +91,8 @@ def test_p_of_a_trend_is_that_of_all_orders() -> None:
     orders = [np.array(order) @ ranks for order in permutations([1, 2, 3])]
     reached = np.array([sum(each) for each in product(orders, repeat=4)])
     expected = 2 * np.mean(reached >= (by_x.T @ ranks).sum())
-    assert trend_tested("it rises", [0, 1, 2], by_x.tolist()).p == pytest.approx(expected)
-    assert trend_tested("it rises", [0, 1, 2], [[1.0] * 3] * 3).p == 1
+    assert trends.trend_tested("it rises", [0, 1, 2], by_x.tolist()).p == pytest.approx(expected)
+    assert trends.trend_tested("it rises", [0, 1, 2], [[1.0] * 3] * 3).p == 1
 
 
 @pytest.mark.parametrize(
@@ -117,44 +106,49 @@ def test_p_of_a_trend_is_that_of_all_orders() -> None:
     ],
 )
 def test_verdict_of_a_difference(values: list[float], answer: str) -> None:
-    assert decided(setting(), [seeds_tested("it is above", values)])[0].answer == answer
+    assert (
+        trends.decided(setting(), [trends.seeds_tested("it is above", values)])[0].answer == answer
+    )
 
 
 def test_p_of_one_number_per_seed_is_students() -> None:
     values = [0.3, 0.1, 0.2]
-    assert seeds_tested("", values).p == pytest.approx(ttest_1samp(values, 0).pvalue)
+    assert trends.seeds_tested("", values).p == pytest.approx(ttest_1samp(values, 0).pvalue)
 
 
 def test_the_claims_of_an_experiment_are_corrected_together() -> None:
     """Alone each of the two is shown; of two, the weaker one is not."""
-    strong, weak = seeds_tested("strong", [0.1, 0.101, 0.1]), seeds_tested("weak", [0.1, 0.2, 0.15])
+    strong, weak = (
+        trends.seeds_tested("strong", [0.1, 0.101, 0.1]),
+        trends.seeds_tested("weak", [0.1, 0.2, 0.15]),
+    )
     assert weak.p is not None
     assert weak.p < 0.05
-    missing = seeds_tested("missing", [])
-    found = decided(setting(), [weak, missing, strong, weak])
+    missing = trends.seeds_tested("missing", [])
+    found = trends.decided(setting(), [weak, missing, strong, weak])
     answers = ["undecided", "not testable here", "holds", "undecided"]
     assert [verdict.answer for verdict in found] == answers
     assert [verdict.p for verdict in found][1] == ""
-    assert decided(setting(), [weak])[0].answer == "holds"
+    assert trends.decided(setting(), [weak])[0].answer == "holds"
 
 
 def test_without_results_a_claim_is_not_testable() -> None:
     tests = [
-        trend_tested("it rises", [0, 1], [[0.5], []]),
-        difference_tested("it is above", None),
-        seeds_tested("it is above", []),
+        trends.trend_tested("it rises", [0, 1], [[0.5], []]),
+        trends.difference_tested("it is above", None),
+        trends.seeds_tested("it is above", []),
     ]
-    for found in decided(setting("smoke"), tests):
+    for found in trends.decided(setting("smoke"), tests):
         assert found.answer == "not testable here"
         assert found.why
 
 
 def test_two_seeds_are_too_few_for_a_verdict() -> None:
     tests = [
-        trend_tested("it rises", [0, 1, 2], [[0.1, 0.1], [0.2, 0.2], [0.3, 0.3]]),
-        difference_tested("it is above", scores(0.8, 0.8, seeds=(0, 1))),
-        seeds_tested("it is above", [0.1, 0.1]),
+        trends.trend_tested("it rises", [0, 1, 2], [[0.1, 0.1], [0.2, 0.2], [0.3, 0.3]]),
+        trends.difference_tested("it is above", scores(0.8, 0.8, seeds=(0, 1))),
+        trends.seeds_tested("it is above", [0.1, 0.1]),
     ]
-    for found in decided(setting(), tests):
+    for found in trends.decided(setting(), tests):
         assert found.answer == "undecided"
         assert found.why == "2 seeds, at least 3 are needed"

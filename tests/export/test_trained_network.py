@@ -12,21 +12,15 @@ from mtcon_ray.errors import SpecError
 from mtcon_ray.export.trained_network import evaluate_checkpoint, load_network
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
 from mtcon_ray.sweep.run import train_once
+from tests import specs
 
 
 @pytest.fixture
 def spec() -> RunSpec:
     """Returns a spec that trains for seconds on synthetic images, without a tracking server."""
+    data = {"kind": "synthetic", "num_items": 120, "held_out": ["tilt"]}
     return parse_spec(
-        {
-            "name": "tiny",
-            "data": {"kind": "synthetic", "num_items": 120, "held_out": ["tilt"]},
-            "views": {"size": 16},
-            "model": {"encoder": {"name": "small", "width": 4}, "head_dim": 8},
-            "train": {"epochs": 1, "batch_size": 16},
-            "evaluate": {"bootstrap": 20},
-            "tracking": {"offline": True},
-        }
+        {**specs.TINY, "name": "tiny", "data": data, "train": {"epochs": 1, "batch_size": 16}}
     )
 
 

@@ -26,6 +26,7 @@ from mtcon_ray.models.network import Network
 from mtcon_ray.spec.run_spec import parse_spec
 from mtcon_ray.spec.views import ViewsSpec
 from mtcon_ray.sweep.run import train_once
+from tests import specs
 
 Found = dict[str, np.ndarray]
 
@@ -48,11 +49,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("root")
     data = {"kind": "synthetic", "num_items": 150, "tasks": ["shape", "attributes", "size"]}
     spec = {
+        **specs.TINY,
         "name": "mine",
         "data": data,
-        "views": {"size": 16},
-        "model": {"encoder": {"name": "small", "width": 4}, "head_dim": 8},
-        "train": {"epochs": 2, "batch_size": 16},
         "evaluate": {"bootstrap": 20, "every": 2},
         "tracking": {"offline": True, "uri": "http://canary:5000"},
     }
@@ -133,11 +132,7 @@ def test_what_is_exported_is_what_was_evaluated(
     root: Path, tmp_path: Path, kind: Any, read: Callable[[Path, np.ndarray, Path], Found]
 ) -> None:
     facts = export(root, tmp_path / "out", format=kind, title="mine-1")
-    opened = open_checkpoint(
-        root / MODEL,
-        root=root,
-        callbacks=Callbacks(),
-    )
+    opened = open_checkpoint(root / MODEL, root=root, callbacks=Callbacks())
     rows = opened.dataset.table.rows("test")
     images = np.array(opened.dataset.images[rows])
     found = read(tmp_path / "out", images, tmp_path)

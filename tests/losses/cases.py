@@ -1,6 +1,7 @@
 """Inputs and reference values of cases A and D, and random rows."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +87,25 @@ def reference(
     loss_HNN = weight_HNN * (logsumexp_HN1 - logits_HNN)
     sum_HN = loss_HNN.where(is_positive_HNN, 0.0).sum(dim=2)
     return sum_HN / is_positive_HNN.sum(dim=2).clamp(min=1)
+
+
+def reference_of_pairs(
+    z_HBVD: Tensor, weight_of: Callable[[int, int, int], float | None], temperature_H: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Returns the reference's loss per anchor [H, N], and whether each has a positive, bool [H, N].
+
+    weight_of(h, i, j) is the weight of item j's views for item i's in space h, or None.
+    """
+    H, B, V, _ = z_HBVD.shape
+    found = [[[weight_of(h, i, j) for j in range(B)] for i in range(B)] for h in range(H)]
+    is_positive_HBB = torch.tensor([[[w is not None for w in row] for row in x] for x in found])
+    weight_HBB = torch.tensor(
+        [[[w or 0.0 for w in row] for row in x] for x in found], dtype=torch.float64
+    )
+    is_positive_HNN, weight_HNN = (
+        x.repeat_interleave(V, dim=1).repeat_interleave(V, dim=2)
+        for x in (is_positive_HBB, weight_HBB)
+    )
+    is_other_NN = ~torch.eye(B * V, dtype=torch.bool)
+    loss_HN = reference(z_HBVD.flatten(1, 2), is_positive_HNN, weight_HNN, temperature_H)
+    return loss_HN, (is_positive_HNN & is_other_NN).any(dim=2)

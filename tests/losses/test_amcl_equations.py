@@ -14,12 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from mtcon_ray.losses import TemperatureNet
-from mtcon_ray.losses.amcl import (
-    adapt_barlow,
-    adapt_moco,
-    adapt_simsiam,
-    adapt_views,
-)
+from mtcon_ray.losses.amcl import adapt_barlow, adapt_moco, adapt_simsiam, adapt_views
 from mtcon_ray.losses.learned_temperature import Adaptive
 from tests.losses.cases import random_rows
 

@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mtcon_ray.losses import nt_xent
-from mtcon_ray.losses.self_supervised import (
-    barlow_twins,
-    cross_correlations,
-    moco,
-    simsiam,
-)
+from mtcon_ray.losses.self_supervised import barlow_twins, cross_correlations, moco, simsiam
 from tests.losses.cases import VALUES, random_rows, raw, simsiam_views, two_views, unit
 
 repeatedly = settings(deadline=None, derandomize=True, max_examples=30)

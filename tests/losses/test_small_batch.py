@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from mtcon_ray.losses import small_batch, tiled_logsumexp
 from mtcon_ray.losses.contrastive import contrast
 from mtcon_ray.losses.positives import EqualLabel, OwnView, Relation
 from mtcon_ray.losses.soft_positives import LEAST_WEIGHT, LabelSets, Near
-from tests.losses.cases import random_rows, reference
+from tests.losses.cases import random_rows, reference_of_pairs
 
 LABELS = torch.tensor([[0, 0, 7, -1, 7, -1], [3, 2, 2, 2, -1, 1]])
 SETS = torch.tensor([[1, 1, 0], [1, 0, 0], [0, 0, 0], [-1, -1, -1], [1, 1, -1], [0, 0, 0]])
@@ -43,20 +44,8 @@ def weight_of(name: str, h: int, i: int, j: int) -> float | None:
 
 def referred(name: str, z_HBVD: Tensor, tau_H: Tensor, reduction: str, average_over: str) -> Tensor:
     """The loss by the reference, [H]."""
-    H, B, V, _ = z_HBVD.shape
-    pairs = [[[weight_of(name, h, i, j) for j in range(B)] for i in range(B)] for h in range(H)]
-    is_positive_HBB = torch.tensor([[[w is not None for w in row] for row in x] for x in pairs])
-    weight_HBB = torch.tensor(
-        [[[w or 0.0 for w in row] for row in x] for x in pairs], dtype=torch.float64
-    )
-    is_positive_HNN, weight_HNN = (
-        x.repeat_interleave(V, dim=1).repeat_interleave(V, dim=2)
-        for x in (is_positive_HBB, weight_HBB)
-    )
-    loss_HN = reference(z_HBVD.flatten(1, 2), is_positive_HNN, weight_HNN, tau_H)
-    is_other_NN = ~torch.eye(B * V, dtype=torch.bool)
-    num_valid_H = (is_positive_HNN & is_other_NN).any(dim=2).sum(dim=1).clamp(min=1)
-    num_H = B * V if average_over == "all" else num_valid_H
+    loss_HN, is_valid_HN = reference_of_pairs(z_HBVD, partial(weight_of, name), tau_H)
+    num_H = loss_HN.shape[1] if average_over == "all" else is_valid_HN.sum(dim=1).clamp(min=1)
     return loss_HN.sum(dim=1) / (1 if reduction == "sum" else num_H)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from mtcon_ray.losses import multisupcon, soft_positives
 from mtcon_ray.losses.positives import Relation
 from mtcon_ray.losses.soft_positives import LEAST_WEIGHT, LabelSets, Near
-from tests.losses.cases import VALUES, at_angles, contrastive, random_rows
+from tests.losses.cases import VALUES, at_angles, contrastive, random_rows, reference_of_pairs
 
 SETS = torch.tensor(
     [[1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0], [0, 0, 0, 0, 1, 1], [1, 1, 1, 0, 1, 0]]
@@ -39,33 +39,20 @@ def pair_of_numbers(a: float, b: float, bandwidth: float) -> Pair:
     return (weight if weight >= LEAST_WEIGHT else 0.0), weight >= LEAST_WEIGHT
 
 
-def loop_loss(
-    z_BVD: Tensor, pairs: list[list[Pair]], known: list[bool], tau: float, missing: str
+def pair_loss(
+    z_BVD: Tensor, pairs: list[list[Pair]], known: list[bool], missing: str
 ) -> list[float]:
-    """Returns the loss of each row, as loops; a row without positives has loss 0.
+    """Returns the reference's loss of each row; a row without positives has loss 0."""
+    assume(z_BVD.shape[0] * z_BVD.shape[1] > 1)
 
-    -1/|P(i)| times the sum over positives p of w_ip log softmax_ip: MultiSupCon, Zaigrajew and
-    Zieba, code at github.com/WolodjaZ/MultiSupContrast.
-    """
-    B, V, _ = z_BVD.shape
-    assume(B * V > 1)
-    rows = [(i, v) for i in range(B) for v in range(V)]
-    losses = []
-    for i, v in rows:
-        others = [row for row in rows if row != (i, v)]
-        logit = {(j, u): float(z_BVD[i, v] @ z_BVD[j, u]) / tau for j, u in others}
-        log_sum = math.log(sum(map(math.exp, logit.values())))
-        chosen: list[tuple[float, float]] = []
-        for j, u in others:
-            if known[i] and known[j]:
-                weight, is_partner = pairs[i][j]
-            else:
-                weight, is_partner = 1.0, missing == "self_only" and i == j
-            if is_partner:
-                chosen.append((weight, logit[j, u]))
-        total = -sum(w * (x - log_sum) for w, x in chosen)
-        losses.append(total / len(chosen) if chosen else 0.0)
-    return losses
+    def weight_of(h: int, i: int, j: int) -> float | None:
+        if known[i] and known[j]:
+            weight, is_partner = pairs[i][j]
+            return weight if is_partner else None
+        return 1.0 if missing == "self_only" and i == j else None
+
+    loss_1N, _ = reference_of_pairs(z_BVD[None], weight_of, z_BVD.new_tensor([0.2]))
+    return [float(loss) for loss in loss_1N[0]]
 
 
 def assert_rows_lose(z_BVD: Tensor, relation: Relation, expected: list[float]) -> None:
@@ -106,7 +93,7 @@ def test_sets_lose_what_the_equation_says(
     z_BVD = random_rows(len(sets), V, 3, seed=0)
     pairs = [[pair_of_sets(a, b, percent) for b in sets] for a in sets]
     known = [any(x != -1 for x in a) for a in sets]
-    expected = loop_loss(z_BVD, pairs, known, 0.2, missing)
+    expected = pair_loss(z_BVD, pairs, known, missing)
     threshold = percent / 100
     for coded in (torch.tensor(sets), torch.tensor(sets).to(torch.uint8)):  # -1 becomes 255
         relation = LabelSets(coded, threshold=threshold, missing=missing)
@@ -124,7 +111,7 @@ def test_counts_lose_what_the_equation_says(sets: list[list[int]], percent: int)
     z_BVD = random_rows(len(sets), 2, 3, seed=0)
     pairs = [[pair_of_sets(a, b, percent) for b in sets] for a in sets]
     known = [any(x != -1 for x in a) for a in sets]
-    expected = sum(loop_loss(z_BVD, pairs, known, 0.2, "skip"))
+    expected = sum(pair_loss(z_BVD, pairs, known, "skip"))
     loss = multisupcon(
         z_BVD, torch.tensor(sets), temperature=0.2, threshold=percent / 100, reduction="sum"
     )
@@ -144,7 +131,7 @@ def test_numbers_lose_what_the_kernel_says(
     z_BVD = random_rows(len(numbers), V, 3, seed=0)
     pairs = [[pair_of_numbers(a, b, bandwidth) for b in numbers] for a in numbers]
     known = [not math.isnan(a) for a in numbers]
-    expected = loop_loss(z_BVD, pairs, known, 0.2, missing)
+    expected = pair_loss(z_BVD, pairs, known, missing)
     column = torch.tensor(numbers, dtype=torch.float64)
     assert_rows_lose(z_BVD, Near(column, bandwidth=bandwidth, missing=missing), expected)
 

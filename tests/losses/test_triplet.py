@@ -6,13 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtcon_ray.losses.triplet import (
-    embedding_size,
-    fused_distances,
-    mask_size,
-    masked_distances,
-    triplet_hinge,
-)
+from mtcon_ray.losses import triplet
 
 # Inputs of case E, whose values are in unit_values.json: anchor, far, close.
 EMBEDDINGS = [[0.5, -1, 2, 0.3], [1, 0, 1, -0.5], [0.4, -0.8, 1.5, 2]]
@@ -61,8 +55,8 @@ def distance(one: list[float], other: list[float]) -> float:
 def test_distances_are_the_equations_written_as_loops(seed: int) -> None:
     z, masks, weight = drawn(seed)
     mask = masks[torch.arange(len(z)) % len(masks)]
-    plain = masked_distances(z, mask).tolist()
-    together = fused_distances(z, masks, weight).tolist()
+    plain = triplet.masked_distances(z, mask).tolist()
+    together = triplet.fused_distances(z, masks, weight).tolist()
     for b, rows in enumerate(z.tolist()):
         for pair in (0, 1):
             one, other = (masked(rows[p], mask[b].tolist()) for p in (0, 1 + pair))
@@ -78,12 +72,12 @@ def test_hinge_and_regularisers_are_the_equations_written_as_loops(seed: int) ->
     B = len(z)
     distances = torch.rand(B, 2, generator=torch.Generator().manual_seed(seed)).double()
     hinge = sum(max(0.0, 0.2 + close - far) for far, close in distances.tolist()) / B
-    assert triplet_hinge(distances, margin=0.2).item() == pytest.approx(hinge, rel=1e-12)
+    assert triplet.triplet_hinge(distances, margin=0.2).item() == pytest.approx(hinge, rel=1e-12)
     norms = [math.sqrt(sum(length(row) ** 2 for row in z[:, p].tolist())) for p in range(3)]
     size = sum(norms) / (3 * math.sqrt(B))
-    assert embedding_size(z).item() == pytest.approx(size, rel=1e-12)
+    assert triplet.embedding_size(z).item() == pytest.approx(size, rel=1e-12)
     mean = sum(map(sum, masks.tolist())) / len(masks)
-    assert mask_size(masks).item() == pytest.approx(mean, rel=1e-12)
+    assert triplet.mask_size(masks).item() == pytest.approx(mean, rel=1e-12)
 
 
 def test_gradients_are_those_of_finite_differences() -> None:
@@ -91,11 +85,11 @@ def test_gradients_are_those_of_finite_differences() -> None:
     mask = (torch.rand(z[:, 0].shape, dtype=torch.float64) + 0.1).requires_grad_()
 
     def csn(z: Tensor, mask: Tensor) -> Tensor:
-        hinge = triplet_hinge(masked_distances(z, mask), margin=5.0)
-        return hinge + embedding_size(z) + mask_size(mask)
+        hinge = triplet.triplet_hinge(triplet.masked_distances(z, mask), margin=5.0)
+        return hinge + triplet.embedding_size(z) + triplet.mask_size(mask)
 
     assert torch.autograd.gradcheck(csn, (z, mask))
-    assert torch.autograd.gradcheck(fused_distances, (z, masks.detach() + 0.1, weight))
+    assert torch.autograd.gradcheck(triplet.fused_distances, (z, masks.detach() + 0.1, weight))
 
 
 def test_equal_and_zero_embeddings_have_finite_gradients() -> None:
@@ -108,8 +102,10 @@ def test_equal_and_zero_embeddings_have_finite_gradients() -> None:
         z = (torch.ones(2, 3, 4) * scale).requires_grad_()
         beta = masks.clone().requires_grad_()
         weight = torch.full((2, 2, 2), 0.5)
-        loss = triplet_hinge(masked_distances(z, beta), margin=0.2) + embedding_size(z)
-        loss = loss + triplet_hinge(fused_distances(z, beta, weight), margin=0.2)
+        loss = triplet.triplet_hinge(
+            triplet.masked_distances(z, beta), margin=0.2
+        ) + triplet.embedding_size(z)
+        loss = loss + triplet.triplet_hinge(triplet.fused_distances(z, beta, weight), margin=0.2)
         loss.backward()
         assert loss.isfinite()
         for gradient in (z.grad, beta.grad):
@@ -121,9 +117,9 @@ def test_half_precision_is_computed_in_float32() -> None:
     """The square of this length overflows float16."""
     z = torch.tensor([[[300.0, 0.0], [0.0, 0.0], [300.0, 0.0]]], dtype=torch.float16)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        distances = masked_distances(z, torch.ones(1, 2))
-        fused = fused_distances(z, torch.ones(1, 2), torch.ones(1, 2, 1))
-        size = embedding_size(z)
+        distances = triplet.masked_distances(z, torch.ones(1, 2))
+        fused = triplet.fused_distances(z, torch.ones(1, 2), torch.ones(1, 2, 1))
+        size = triplet.embedding_size(z)
     assert distances.dtype == fused.dtype == size.dtype == torch.float32
     assert distances[0].tolist() == pytest.approx([300.0, 0.0], abs=1e-4)
     assert fused[0].tolist() == pytest.approx([1.0, 0.0], abs=1e-4)

@@ -8,18 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from mtcon_ray import testing
 from mtcon_ray.methods.base import ContrastiveMethod
-from mtcon_ray.testing import (
-    check_batch_norm,
-    check_chunks,
-    check_falling,
-    check_losses,
-    check_order,
-    check_resume,
-    check_spec,
-    rows_of,
-    start,
-)
 from mtcon_ray.training.step import update
 from mtcon_ray.training.trainer import Trainer
 from tests.methods.cases import EACH, STATEFUL, TRAINED, VARIANTS, class_of, make_spec
@@ -48,24 +38,24 @@ each_with_own_state = pytest.mark.parametrize("name", [*TRAINED, *slow(STATEFUL)
 @pytest.fixture
 def run(name: str, store: Path, tmp_path: Path) -> Trainer:
     """Returns a training that has not begun."""
-    return start(make_spec(name), store, tmp_path / "run")
+    return testing.start(make_spec(name), store, tmp_path / "run")
 
 
 @each
 def test_spec_is_closed_and_described(name: str) -> None:
     spec = make_spec(name)
     assert spec.method.name == VARIANTS.get(name, {"name": name})["name"]
-    check_spec(spec)
+    testing.check_spec(spec)
 
 
 @each
 def test_losses_and_gradients_are_finite_also_without_one_task_s_labels(run: Trainer) -> None:
-    check_losses(run)
+    testing.check_losses(run)
 
 
 @pytest.mark.parametrize("name", [name for name in EACH if name != ORDERED])
 def test_the_order_of_items_changes_nothing(run: Trainer) -> None:
-    check_order(run)
+    testing.check_order(run)
 
 
 @each
@@ -73,7 +63,7 @@ def test_cosines_of_positive_and_random_pairs_are_gauged(run: Trainer) -> None:
     """Names of gauges contain the name of the head only if there are several."""
     method = run.learner.method
     method.progress = 0.9  # in the contrastive phase of LGP
-    z_by_head, batch = rows_of(run)
+    z_by_head, batch = testing.rows_of(run)
     output = method(z_by_head, batch)
     heads = [h for h in method.heads if h not in NOT_CONTRASTED and method.spec.name != "xent"]
     suffixes = [""] if len(heads) == 1 else [f"/{head}" for head in heads]
@@ -95,7 +85,7 @@ def test_temperature_divides_the_similarities(name: str, run: Trainer) -> None:
     assert isinstance(method, ContrastiveMethod)
     spec = make_spec(name, temperature=method.spec.temperature / 2).method
     sharper = type(method)(spec, method.problem)
-    z_by_head, batch = rows_of(run)
+    z_by_head, batch = testing.rows_of(run)
     longer = {head: z * 2**0.5 for head, z in z_by_head.items()}
     expected = method(longer, batch).losses
     found = sharper(z_by_head, batch).losses
@@ -107,17 +97,17 @@ def test_temperature_divides_the_similarities(name: str, run: Trainer) -> None:
 @pytest.mark.slow
 @each_with_own_state
 def test_loss_falls_in_twenty_steps_on_one_batch(name: str, run: Trainer) -> None:
-    check_falling(run, RATES.get(name, 0.05))
+    testing.check_falling(run, RATES.get(name, 0.05))
 
 
 @each_with_own_state
 def test_chunks_give_the_gradient_of_one_graph_through_all_of_them(run: Trainer) -> None:
-    check_chunks(run)
+    testing.check_chunks(run)
 
 
 @each
 def test_batch_norm_is_known_before_a_network_is_built(run: Trainer) -> None:
-    check_batch_norm(run)
+    testing.check_batch_norm(run)
 
 
 @pytest.mark.parametrize("name", STATELESS)
@@ -125,7 +115,7 @@ def test_variants_that_are_not_trained_add_nothing_to_a_checkpoint(
     name: str, run: Trainer, store: Path, tmp_path: Path
 ) -> None:
     """Whole trainings of their class therefore test their checkpoints, too."""
-    plain = start(make_spec(run.spec.method.name), store, tmp_path / "plain")
+    plain = testing.start(make_spec(run.spec.method.name), store, tmp_path / "plain")
     assert run.learner.method.state_dict().keys() <= plain.learner.method.state_dict().keys()
     assert (run.learner.teacher is None) == (plain.learner.teacher is None)
 
@@ -162,4 +152,4 @@ def test_losses_follow_the_golden_curve(
 def test_a_cut_training_ends_bit_equal_to_an_uncut_one(
     name: str, store: Path, tmp_path: Path
 ) -> None:
-    check_resume(make_spec(name, steps=5), store, tmp_path)
+    testing.check_resume(make_spec(name, steps=5), store, tmp_path)

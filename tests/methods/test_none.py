@@ -12,32 +12,20 @@ from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec
 from mtcon_ray.training.trainer import Trainer
+from tests import specs
 
 CPU = torch.device("cpu")
-ENCODERS: tuple[dict[str, Any], ...] = (
-    {"name": "handcrafted"},
-    {"name": "small", "width": 4},
-)
+ENCODERS: tuple[dict[str, Any], ...] = ({"name": "handcrafted"}, {"name": "small", "width": 4})
 
 
 def make_spec(encoder: dict[str, Any], **sections: Any) -> RunSpec:
-    return parse_spec(
-        {
-            "name": "baseline",
-            "data": {
-                "kind": "synthetic",
-                "num_items": 230,
-                "tasks": ["shape"],
-                "held_out": ["mark"],
-            },
-            "views": {"size": 16},
-            "model": {"encoder": encoder},
-            "method": "none",
-            "train": {"epochs": 12, "batch_size": 16},
-            "evaluate": {"every": 4, "bootstrap": 10},
-            **sections,
-        }
-    )
+    own = {
+        "data": {"kind": "synthetic", "num_items": 230, "tasks": ["shape"], "held_out": ["mark"]},
+        "train": {"epochs": 12, "batch_size": 16},
+        "evaluate": {"every": 4, "bootstrap": 10},
+    }
+    fixed = {**specs.TINY, "name": "baseline", "method": "none", "model": {"encoder": encoder}}
+    return parse_spec({**fixed, **own, **sections})
 
 
 def make_run(spec: RunSpec, folder: Path) -> Trainer:
@@ -65,7 +53,7 @@ def test_the_encoder_is_probed_as_it_is_built(
     (only,) = run
     assert (only.epoch, only.evaluated, only.done) == (1, True, True)
     assert only.metrics.keys() - {"val/best"} == {
-        *("val/accuracy", "val/accuracy/shape", "val/accuracy_std/shape"),
+        *("val/accuracy", "val/accuracy/shape", "val/accuracy_std/shape")
     }
     assert {"test/accuracy/shape", "heldout/accuracy/mark"} <= run.report().keys()
     method = METHODS["none"](spec.method, spec.problem({}))

@@ -6,13 +6,7 @@ from torch import Tensor, nn
 
 from mtcon_ray.models.encoders.vit import ViT, patches
 from mtcon_ray.models.heads import ProjectionHead
-from mtcon_ray.models.masked import (
-    Decoder,
-    MaskedNetwork,
-    Seen,
-    see_some,
-    standardise,
-)
+from mtcon_ray.models.masked import Decoder, MaskedNetwork, Seen, see_some, standardise
 
 VIT = ViT.Spec(patch=4, width=16, depth=2, heads=2)
 

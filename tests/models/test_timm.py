@@ -9,16 +9,18 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 
 from mtcon_ray.errors import CheckpointError, SpecError
 from mtcon_ray.export.model import ExportedModel
 from mtcon_ray.export.write import _states
-from mtcon_ray.models.encoders.base import ENCODERS, fetched
+from mtcon_ray.models.encoders.base import ENCODERS
 from mtcon_ray.models.encoders.timm import Timm
-from mtcon_ray.models.network import Network, build_network, projections
+from mtcon_ray.models.encoders.weights import fetched
+from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.spec.encoders import ModelSpec
 from mtcon_ray.spec.views import ViewsSpec
+from tests.models.test_weights import PLAIN, features
 
 needs_timm = pytest.mark.skipif(find_spec("timm") is None, reason="the extra timm is not installed")
 
@@ -48,7 +50,6 @@ def test_tresnet_computes_what_timm_s_own_does() -> None:
 
 TINY = "test_mtcon_tiny"
 HUB = "hf-hub:someone/tiny"
-PLAIN = projections(("a",), dim=4, hidden=None)
 
 
 def tiny(pretrained: bool = False, **options: Any) -> nn.Module:
@@ -85,10 +86,7 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> nn.Module:
     (hub / "config.json").write_text(json.dumps(description))
     url = (hub / "tiny.pth").as_uri()
     configs = generate_default_cfgs({f"{TINY}.a": {"url": url, **settings}, f"{TINY}.b": settings})
-    for table, value in {
-        "_model_entrypoints": tiny,
-        "_model_default_cfgs": configs[TINY],
-    }.items():
+    for table, value in {"_model_entrypoints": tiny, "_model_default_cfgs": configs[TINY]}.items():
         monkeypatch.setitem(getattr(_registry, table), TINY, value)
     for tag, config in configs[TINY].cfgs.items():
         name = f"{TINY}.{tag}"
@@ -105,13 +103,6 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> nn.Module:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     net.head.fc = nn.Identity()  # type: ignore[union-attr]
     return net
-
-
-def features(encoder: nn.Module) -> Tensor:
-    x_NCHW = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    with torch.inference_mode():
-        h_ND: Tensor = encoder.eval()(x_NCHW)
-    return h_ND
 
 
 @pytest.mark.parametrize("model", [TINY, f"{TINY}.a", HUB])

@@ -71,10 +71,7 @@ def plain_state(encoder: Encoder) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("name", SMALL)
-@pytest.mark.parametrize(
-    "write",
-    [as_state_dict, as_safetensors, as_folder, as_checkpoint],
-)
+@pytest.mark.parametrize("write", [as_state_dict, as_safetensors, as_folder, as_checkpoint])
 def test_an_encoder_starts_from_a_file_of_any_format(
     name: str, write: Callable[[Encoder, Path], Path], tmp_path: Path
 ) -> None:

@@ -21,40 +21,27 @@ from mtcon_ray.plan.networks import fetch_weights
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.plan.planning import Rates, with_each_encoder
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec
+from tests import specs
 from tests.data.labels import labels_of
 from tests.plans import plan_of
 
 SEARCH: dict[str, Any] = {"space": {"method.temperature": {"uniform": [0.1, 1.0]}}}
+RATES = Rates(100.0, 7.0, 40.0)
 ONE = ClusterView("here", (NodeKind("node", 2, 0, 1),))
 
 
 def spec_of(**sections: Any) -> RunSpec:
-    return parse_spec(
-        {
-            "name": "x",
-            "data": {"kind": "synthetic", "num_items": 300},
-            "views": {"size": 16},
-            "model": {"encoder": {"name": "small", "width": 8}},
-            "train": {"batch_size": 32, "epochs": 4},
-            **sections,
-        }
-    )
+    return parse_spec({**specs.SHORT, "name": "x", "evaluate": {}, "tracking": {}, **sections})
 
 
-def plan_on(spec: RunSpec, view: ClusterView = ONE) -> Plan:
-    return plan_of(spec, Path("/root-of-test"), view)
+def plan_on(spec: RunSpec, view: ClusterView = ONE, **options: Any) -> Plan:
+    return plan_of(spec, Path("/root-of-test"), view, **options)
 
 
 def test_counts_are_exact() -> None:
-    spec = spec_of(
-        search={
-            "space": {"method.temperature": {"grid": [0.1, 0.2, 0.5]}},
-            "sampler": "grid",
-            "repeats": 2,
-            "scheduler": {"name": "asha"},
-        }
-    )
-    plan = plan_on(spec)
+    space = {"method.temperature": {"grid": [0.1, 0.2, 0.5]}}
+    search = {"space": space, "sampler": "grid", "repeats": 2, "scheduler": {"name": "asha"}}
+    plan = plan_on(spec_of(search=search))
     assert sum(plan.num_items.values()) == 300
     assert plan.num_trials == 6
     assert plan.steps_per_epoch == plan.num_items["train"] // 32
@@ -94,28 +81,21 @@ def test_triplets_make_the_epochs_of_triplet_methods(method: str) -> None:
     assert plan.views_per_step == 96
     assert plan.images_per_trial == plan.images_total == 31 * 32 * 4 * 3
     assert plan_on(spec_of(method={"name": method})).steps_per_epoch == 10_000 // 32
-    rated = plan_of(
-        spec_of(method={"name": method, "num_triplets": 1000}),
-        Path("/r"),
-        ONE,
-        rates=Rates(100.0, 0.0, 0.0),
-    )
+    spec = spec_of(method={"name": method, "num_triplets": 1000})
+    rated = plan_on(spec, rates=Rates(100.0, 0.0, 0.0))
     assert rated.device_hours == pytest.approx(31 * 32 * 4 * 3 / 100 / 3600)
 
 
 @pytest.mark.parametrize(
-    "sections",
-    [
-        {"method": {"name": "csn", "num_triplets": 31}},
-        {
-            "method": {"name": "csn", "num_triplets": 100},
-            "search": {"space": {"train.batch_size": {"choice": [32, 128]}}},
-        },
-    ],
+    ("num_triplets", "space"),
+    [(31, {}), (100, {"train.batch_size": {"choice": [32, 128]}})],
 )
-def test_a_batch_larger_than_the_number_of_triplets_is_refused(sections: dict[str, Any]) -> None:
+def test_a_batch_larger_than_the_number_of_triplets_is_refused(
+    num_triplets: int, space: dict[str, Any]
+) -> None:
+    method = {"name": "csn", "num_triplets": num_triplets}
     with pytest.raises(SpecError, match=r"num_triplets must be at least train\.batch_size, got"):
-        spec_of(**sections)
+        spec_of(method=method, search={"space": space})
 
 
 @pytest.mark.parametrize(
@@ -164,7 +144,7 @@ def test_rates_give_hours_with_probes_and_test_evaluations() -> None:
     """Five trials, two at a time, take three times one trial's time. Epochs 3 and 4 are probed."""
     search = {**SEARCH, "num_trials": 5, "scheduler": {"name": "none"}}
     spec = spec_of(evaluate={"every": 3}, search=search)
-    plan = plan_of(spec, Path("/r"), ONE, rates=Rates(100.0, 7.0, 40.0))
+    plan = plan_on(spec, rates=RATES)
     seconds = plan.images_per_trial / 100 + 2 * 7 + 40
     assert plan.seconds_per_trial == pytest.approx(seconds)
     assert plan.device_hours == pytest.approx(5 * seconds / 3600)
@@ -175,12 +155,12 @@ def test_early_stopping_that_is_known_shortens_the_hours() -> None:
     """Nine trials train 3 epochs, and three of them 9: 9 * 3 + 3 * 6 of 81 epochs."""
     sections = {"train": {"batch_size": 32, "epochs": 9}}
     spec = spec_of(search={**SEARCH, "num_trials": 9, "scheduler": {"name": "halving"}}, **sections)
-    plan = plan_of(spec, Path("/r"), ONE, rates=Rates(100.0, 7.0, 40.0))
+    plan = plan_on(spec, rates=RATES)
     training = plan.images_per_trial / 100 + 9 * 7
     assert plan.device_hours == pytest.approx((training * 45 / 9 + 9 * 40) / 3600)
     assert plan.wall_hours == pytest.approx(5 * (training * 45 / 81 + 40) / 3600)
     many = ClusterView("here", (NodeKind("node", 9, 0, 1),))
-    plan = plan_of(spec, Path("/r"), many, rates=Rates(100.0, 7.0, 40.0))
+    plan = plan_on(spec, many, rates=RATES)
     assert plan.wall_hours == pytest.approx((training + 40) / 3600), "one trains to its end"
 
 
@@ -191,7 +171,7 @@ def test_what_was_not_measured_has_no_wall_clock(
     resources: dict[str, Any], kind: tuple[int, int, int]
 ) -> None:
     view = ClusterView("c", (NodeKind("node", *kind),))
-    plan = plan_of(spec_of(resources=resources), Path("/r"), view, rates=Rates(100.0, 7.0, 40.0))
+    plan = plan_on(spec_of(resources=resources), view, rates=RATES)
     assert plan.device_hours is not None
     assert plan.wall_hours is None
 
@@ -237,11 +217,10 @@ def test_weights_are_compared_with_the_network(tmp_path: Path) -> None:
 
 def test_without_a_count_only_networks_that_check_their_spec_are_built(tmp_path: Path) -> None:
     """As `validate` plans: weights are still compared, and other networks are not built."""
-    where = Path("/root-of-test")
-    assert plan_of(spec_of(), where, ONE, count_parameters=False).parameters is None
-    assert plan_of(resnet(None), where, ONE, count_parameters=False).parameters is None
+    for spec in (spec_of(), resnet(None)):
+        assert plan_on(spec, count_parameters=False).parameters is None
     with pytest.raises(CheckpointError, match=r"none\.pt cannot be read"):
-        plan_of(resnet(tmp_path / "none.pt"), where, ONE, count_parameters=False)
+        plan_on(resnet(tmp_path / "none.pt"), count_parameters=False)
 
 
 def test_searched_weights_are_fetched_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

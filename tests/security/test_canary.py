@@ -17,6 +17,7 @@ import yaml
 
 from cluster.try_autoscaling import free_ports
 from tests.cluster.user import SPEC
+from tests.data.object_store import ObjectStore, object_store
 from tests.waiting import PATIENCE_SECONDS, answers, wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow]
@@ -70,6 +71,12 @@ def server(
 
 
 @pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
+    with object_store(monkeypatch) as store:
+        yield store
+
+
+@pytest.fixture
 def temporary() -> Iterator[Path]:
     """Yields a folder with a short path for Ray's sessions, since socket names are limited."""
     with TemporaryDirectory(prefix="mt", dir="/tmp") as folder:
@@ -92,22 +99,25 @@ def files_with_canary(folder: Path) -> list[Path]:
 
 
 def test_no_secret_is_written_or_shown(
-    tmp_path: Path, home: dict[str, str], server: tuple[str, Path], temporary: Path
-) -> None:
-    """This covers logs, event logs, command lines and the files of Ray's dashboard."""
+    tmp_path: Path, home: dict[str, str], server: tuple[str, Path], temporary: Path,
+    bucket: ObjectStore,
+) -> None:  # fmt: skip
+    """This covers logs, event logs, command lines, the bucket, and files of Ray's dashboard."""
     address, kept = server
     (tmp_path / "spec.yaml").write_text(
         yaml.safe_dump({**SPEC, **BRIEF, "tracking": {"offline": False}})
     )
     uri = f"http://me:{CANARY.decode()}@{address}"
     environment = {
-        **home, **SECRETS, **PROXIES, "NO_PROXY": "127.0.0.1", "MLFLOW_TRACKING_USERNAME": "me",
+        **home, **bucket.variables, **SECRETS, **PROXIES, "NO_PROXY": "127.0.0.1",
+        "MLFLOW_TRACKING_USERNAME": "me",
         "MLFLOW_TRACKING_URI": uri,
         "PYTHONPATH": str(REPOSITORY), "RAY_TMPDIR": str(temporary), "OMP_NUM_THREADS": "1",
     }  # fmt: skip
     with (tmp_path / "output").open("wb") as file:
         process = subprocess.Popen(
-            [sys.executable, "-m", "mtcon_ray", "sweep", "spec.yaml"],
+            [sys.executable, "-m", "mtcon_ray", "sweep", "spec.yaml", "--root",
+             "s3://photos/lab"],
             cwd=tmp_path, env=environment, stdout=file, stderr=file, start_new_session=True,
         )  # fmt: skip
         seen: set[bytes] = set()
@@ -120,7 +130,10 @@ def test_no_secret_is_written_or_shown(
     assert CANARY not in output
     assert any(b"raylet" in line for line in seen)
     assert not [line for line in seen if CANARY in line]
-    assert files_with_canary(tmp_path / "mtcon-ray") == []
+    assert files_with_canary(Path(home["HOME"]) / ".cache" / "mtcon-ray") == []
+    names = [name for name in bucket.names() if not name.endswith("/")]
+    assert any("/model-" in name for name in names)
+    assert [name for name in names if CANARY in bucket.content(name)] == []
     assert files_with_canary(kept) == []
     sessions = list(temporary.glob("mtcon-ray-*/ray/session_2*"))
     assert sessions

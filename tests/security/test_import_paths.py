@@ -19,6 +19,7 @@ from mtcon_ray.base.paths import (
     sweeps_folder,
 )
 from mtcon_ray.records.results import load_sweep
+from tests import specs
 from tests.cluster.conftest import environment_of, head_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow, pytest.mark.slow]
@@ -78,14 +79,8 @@ class Stranger:
     def __init__(self, folder: Path) -> None:
         self.data, self.root, self.mark = folder / "data", folder / "root", folder / "mark"
         write_data(self.data)
-        base = {
-            "data": {"kind": "table", "csv": "labels.csv", "images": "images", "tasks": ["colour"]},
-            "views": {"size": 16},
-            "model": {"encoder": {"name": "small", "width": 8}},
-            "train": {"epochs": 1, "batch_size": 16},
-            "evaluate": {"bootstrap": 20},
-            "tracking": {"offline": True},
-        }
+        data = {"kind": "table", "csv": "labels.csv", "images": "images", "tasks": ["colour"]}
+        base = {**specs.SHORT, "data": data, "train": {"epochs": 1, "batch_size": 16}}
         search = {"space": {"method.temperature": {"uniform": [0.1, 1.0]}}, "num_trials": 1}
         self.write("a.yaml", {"name": "a", **base, "search": search})
         self.write(

@@ -13,10 +13,8 @@ from mtcon_ray.cli.main import program
 from mtcon_ray.errors import SweepError
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
 from mtcon_ray.records.recorded import load_recorded, write_beginnings
-from mtcon_ray.sweep.mirror import Mirror
 from mtcon_ray.tracking.sender import Sender
 from tests.plans import plan_of
-from tests.sweep.mirrored_sweep import FolderStore
 from tests.sweep.written_sweep import write_sweep
 
 SECRET = "canary hunter2"
@@ -97,26 +95,7 @@ def test_a_resume_writes_no_spec_through_a_link(folder: Path, home: Path, name: 
     assert content(home)["token"] == SECRET
 
 
-@pytest.mark.parametrize("name", ["spec.yaml", "plan.json", "events.jsonl"])
-def test_a_mirror_sends_no_file_from_elsewhere(
-    folder: Path, home: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = FolderStore(tmp_path / "store")
-    monkeypatch.setattr(
-        "mtcon_ray.sweep.mirror_objects.open_store",
-        lambda url, what: (store, url.partition("://")[2]),
-    )
-    place(folder / name, home / "token")
-    with pytest.raises(SweepError, match="leads out of its folder"):
-        Mirror(folder, "s3://bucket/mirror").copy()
-    sent = [path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file()]
-    assert not any(SECRET.encode() in data for data in sent)
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["spec.yaml", "plan.json", "events.jsonl", "lock"],
-)
+@pytest.mark.parametrize("name", ["spec.yaml", "plan.json", "events.jsonl", "lock"])
 @pytest.mark.parametrize("how", ["link", "pipe"])
 def test_a_read_shows_no_file_from_elsewhere_and_other_sweeps_stay_visible(
     folder: Path, home: Path, name: str, how: str

@@ -6,13 +6,7 @@ from typing import Any
 import pytest
 
 from mtcon_ray.errors import SpecError
-from mtcon_ray.spec.run_spec import (
-    RunSpec,
-    dump_spec,
-    load_spec,
-    parse_spec,
-    with_values,
-)
+from mtcon_ray.spec.run_spec import RunSpec, dump_spec, load_spec, parse_spec, with_values
 from mtcon_ray.spec.schedulers import ASHA
 from mtcon_ray.spec.search import SearchSpec
 

@@ -11,7 +11,6 @@ import yaml
 
 from mtcon_ray.base.paths import mlflow_database, sweep_folder
 from mtcon_ray.plan.local import this_machine
-from tests.sweep.mirrored_sweep import FolderStore
 from tests.sweep.small_sweeps import TINY
 from tests.sweep.written_sweep import write_sweep
 
@@ -59,17 +58,6 @@ def spec_file(tmp_path: Path) -> Callable[..., Path]:
         return path
 
     return write
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderStore:
-    """Returns an object store in a folder, in which the objects of all URLs are."""
-    made = FolderStore(tmp_path / "store")
-    monkeypatch.setattr(
-        "mtcon_ray.sweep.mirror_objects.open_store",
-        lambda url, what: (made, url.partition("://")[2]),
-    )
-    return made
 
 
 @pytest.fixture

@@ -46,14 +46,9 @@ class Simulation:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        spec: RunSpec,
-        *,
-        most: int = 1,
-        save_every: int = 1,
+        self, folder: Path, spec: RunSpec, *, most: int = 1, save_every: int = 1,
         at_point: Callable[[], None] = no_end,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.folder, self.spec, self.most, self.save_every = folder, spec, most, save_every
         self.at_point = at_point
         self.checkpoints: dict[str, list[str]] = {}

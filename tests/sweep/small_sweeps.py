@@ -9,16 +9,16 @@ from typing import Any
 
 from mtcon_ray.records.event_log import read_events
 from mtcon_ray.records.events import Reported
+from tests import specs
 from tests.waiting import wait_until
 
 TINY: dict[str, Any] = {
+    **specs.SHORT,
     "version": 1,
     "name": "tiny",
-    "data": {"kind": "synthetic", "num_items": 300},
-    "views": {"size": 16},
-    "model": {"encoder": {"name": "small", "width": 8}},
     "train": {"epochs": 4, "batch_size": 32, "warmup_epochs": 1},
     "evaluate": {"every": 1, "bootstrap": 100},
+    "tracking": {},
     "search": {
         "space": {"method.temperature": {"grid": [0.05, 0.1, 0.5]}},
         "sampler": "grid",

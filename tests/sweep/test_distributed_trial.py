@@ -2,9 +2,6 @@
 
 import errno
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,24 +26,17 @@ from mtcon_ray.sweep.distributed_trial import (
     is_preempted,
 )
 from mtcon_ray.sweep.trial import ending
+from tests import specs
+from tests.processes import run_python
 from tests.sweep.small_sweeps import failing_steps
-from tests.waiting import PATIENCE_SECONDS
 
 SPEC: dict[str, Any] = {
-    "version": 1,
+    **specs.SHORT,
     "name": "pairs",
-    "data": {"kind": "synthetic", "num_items": 300},
-    "views": {"size": 16},
-    "model": {"encoder": {"name": "small", "width": 8}},
     "train": {"epochs": 3, "batch_size": 32},
     "evaluate": {"bootstrap": 50},
-    "search": {
-        "sampler": "grid",
-        "space": {"method.temperature": {"grid": [0.1, 0.5]}},
-        "scheduler": {"name": "none"},
-    },
+    "search": {**specs.GRID, "space": {"method.temperature": {"grid": [0.1, 0.5]}}},
     "resources": {"workers": 2},
-    "tracking": {"offline": True},
 }
 
 # The process group of the workers, whose collective operations have a limit in seconds.
@@ -63,22 +53,15 @@ def test_an_error_on_one_rank_ends_its_group(tmp_path: Path) -> None:
     An error of this package fails the first trial at once. The workers of the second trial start
     again after an unknown error.
     """
-    environment = {
-        **os.environ,
-        "PYTHONPATH": failing_steps(
-            tmp_path,
-            f"run.ranks.rank == 1 and run.step == 3 and not {ONCE}.exists() and {LIMIT}",
-            f"KeyError({ONCE}.touch()) if run.spec.method.temperature == 0.5 else OutOfMemoryError("
-            '"train.batch_size 32 does not fit the device\'s memory")',
-        ),
-    }
+    path = failing_steps(
+        tmp_path,
+        f"run.ranks.rank == 1 and run.step == 3 and not {ONCE}.exists() and {LIMIT}",
+        f"KeyError({ONCE}.touch()) if run.spec.method.temperature == 0.5 else OutOfMemoryError("
+        '"train.batch_size 32 does not fit the device\'s memory")',
+    )
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(SPEC))
-    done = subprocess.run(
-        [sys.executable, "-m", "mtcon_ray", "sweep", "spec.yaml", "--name", "pairs",
-         "--root", str(tmp_path / "root")],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    words = ("sweep", "spec.yaml", "--name", "pairs", "--root", tmp_path / "root")
+    done = run_python("-m", "mtcon_ray", *words, cwd=tmp_path, PYTHONPATH=path)
     results = load_sweep(tmp_path / "root" / "sweeps" / "pairs")
     assert [t.status for t in results.trials] == ["FAILED", "FINISHED"]
     reason = "OutOfMemory: train.batch_size 32 does not fit the device's memory"

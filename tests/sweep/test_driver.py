@@ -11,6 +11,7 @@ from mtcon_ray.base.status import Status
 from mtcon_ray.records.event_log import EventLog
 from mtcon_ray.sweep.limits import Limits
 from mtcon_ray.training.checkpoint import discard_resume_state
+from tests.some import some
 from tests.sweep.simulated import Killed, Simulation, line, outcomes, some_spec
 
 RANGE = {"method.temperature": {"loguniform": [0.05, 1]}}
@@ -134,22 +135,20 @@ def test_a_lost_process_is_tried_again_as_often_as_the_spec_says(tmp_path: Path)
     simulation = Simulation(folder_of(tmp_path, "a"), some_spec(max_failures=2))
     driver = simulation.driver()
     driver.begin()
-    for _ in range(3):
-        task = driver.next()
-        assert task is not None
-        assert task.trial == "trial-0000"
+    for number in range(3):
+        task = some(driver.next())
+        assert (task.trial, task.tries) == ("trial-0000", number + 1)
         driver.lost(task.trial, "its node was lost")
     trial = driver.record.trials["trial-0000"]
     assert trial.status is Status.FAILED
     assert trial.reason == "its node was lost"
-    following = driver.next()
-    assert following is not None
+    following = some(driver.next())
     assert following.trial == "trial-0001"
     # Each start of the sweep has its own count.
     again = simulation.driver()
     again.begin(retry_failed=True)
-    task = again.next()
-    assert task is not None
+    task = some(again.next())
+    assert task.tries > 4, "names of checkpoints never repeat"
     again.lost(task.trial, "again")
     assert again.record.trials[task.trial].is_open
 
@@ -191,8 +190,7 @@ def test_no_more_trials_at_a_time_than_asked_for_and_none_after_a_stop(tmp_path:
 def test_reports_of_recorded_epochs_and_after_the_end_change_nothing(tmp_path: Path) -> None:
     driver = Simulation(folder_of(tmp_path, "a"), some_spec(2)).driver()
     driver.begin()
-    task = driver.next()
-    assert task is not None
+    task = some(driver.next())
     name = task.trial
     assert driver.reported(name, [line(name, 1, 0.5)])
     before = event_file(driver.folder).read_bytes()
@@ -210,8 +208,7 @@ def test_a_failed_trial_is_trained_again_only_if_asked_for(tmp_path: Path) -> No
     simulation = Simulation(folder_of(tmp_path, "a"), some_spec(2, num_trials=1))
     driver = simulation.driver()
     driver.begin()
-    task = driver.next()
-    assert task is not None
+    task = some(driver.next())
     driver.ended(task.trial, Status.FAILED, "Diverged: the loss is nan")
     assert driver.is_over
     assert not simulation.run().winner
@@ -225,20 +222,17 @@ def test_a_process_that_is_lost_after_the_last_epoch_or_at_a_rung_loses_nothing(
 ) -> None:
     """The trial has finished, or waits. It is not given out again."""
     done = Simulation(folder_of(tmp_path, "done"), some_spec(2)).driver()
-    task = done.next()
-    assert task is not None
+    task = some(done.next())
     done.reported(task.trial, [line(task.trial, 1, 0.5), line(task.trial, 2, 0.6)])
     done.lost(task.trial, "its node was lost")
     assert done.record.trials[task.trial].status is Status.FINISHED
 
     halved = Simulation(folder_of(tmp_path, "rung"), some_spec(6, scheduler="halving")).driver()
-    task = halved.next()
-    assert task is not None
+    task = some(halved.next())
     assert task.until == 2
     halved.reported(task.trial, [line(task.trial, 1, 0.5), line(task.trial, 2, 0.6)])
     halved.lost(task.trial, "its node was lost")
-    following = halved.next()
-    assert following is not None
+    following = some(halved.next())
     assert following.trial == "trial-0001"
 
 
@@ -247,8 +241,7 @@ def test_a_trial_that_has_ended_by_itself_is_not_stopped_early(tmp_path: Path) -
     simulation = Simulation(folder_of(tmp_path, "a"), some_spec(scheduler=ASHA), most=2)
     driver = simulation.driver()
     for score in (0.9, 0.1):
-        task = driver.next()
-        assert task is not None
+        task = some(driver.next())
         name = task.trial
         driver.reported(name, [line(name, n, score) for n in range(1, 5)], done=True)
         driver.ended(name, Status.FINISHED)
@@ -259,8 +252,7 @@ def test_the_time_of_trials_in_training_counts_for_the_limits(tmp_path: Path) ->
     now, spec = 0.0, some_spec(max_device_hours=2)
     limits = Limits(spec, clock=lambda: now)
     driver = Simulation(folder_of(tmp_path, "a"), spec, most=2).driver(limits=limits)
-    first = driver.next()
-    assert first is not None
+    first = some(driver.next())
     now += 2 * 3600
     assert driver.next() is None
     assert not driver.is_over, "the running trial is finished"

@@ -15,18 +15,17 @@ from mtcon_ray.base.paths import sweep_folder
 from mtcon_ray.records.results import SweepResults, load_sweep
 from mtcon_ray.spec.run_spec import load_spec
 from mtcon_ray.sweep.run import run_sweep
+from tests import specs
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow, pytest.mark.soak]
 
 SPEC: dict[str, Any] = {
-    "version": 1,
+    **specs.SHORT,
     "name": "halved",
-    "data": {"kind": "synthetic", "num_items": 300},
-    "views": {"size": 16},
-    "model": {"encoder": {"name": "small", "width": 8}},
     "train": {"epochs": 6, "batch_size": 32, "warmup_epochs": 1, "checkpoint_seconds": 0},
     "evaluate": {"bootstrap": 100},
+    "tracking": {},
     "search": {
         "space": {"method.temperature": {"grid": [0.05, 0.1, 0.3, 0.7]}},
         "sampler": "grid",
@@ -53,11 +52,7 @@ def test_killed_and_resumed_it_trains_what_it_would_have_one_at_a_time(tmp_path:
     command = [sys.executable, "-m", "mtcon_ray", "sweep", str(path), "--root",
                str(tmp_path / "cut"), "--name", "cut"]  # fmt: skip
     first = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
     wait_until(
         lambda: (folder / "spec.yaml").exists() and _two_wait(folder), "two trials at a rung",

@@ -30,7 +30,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         )
 
         def assignment(task: Task) -> Assignment:
-            return Assignment(task.trial, spec, tmp_path, tmp_path, places={})
+            return Assignment(task.trial, spec, tmp_path)
 
         run_here(driver, assignment, torch.device("cpu"))
         return driver

@@ -23,18 +23,9 @@ from mtcon_ray.errors import PreemptedError
 from mtcon_ray.spec.resources import ResourcesSpec
 from mtcon_ray.spec.run_spec import with_values
 from mtcon_ray.sweep import on_ray
+from mtcon_ray.sweep import on_ray as executor
 from mtcon_ray.sweep.driver import Driver
 from mtcon_ray.sweep.limits import Limits
-from mtcon_ray.sweep.on_ray import (
-    LOOK_SECONDS,
-    PLACEMENT_SECONDS,
-    WAITING_VARIABLE,
-    TuneScheduler,
-    TuneSearcher,
-    Watch,
-    let_trials_wait,
-    train_on_ray,
-)
 from mtcon_ray.sweep.record import SweepRecord
 from tests.sweep.simulated import Simulation, line, some_spec
 
@@ -60,9 +51,9 @@ class Sweep(Callbacks):
         self.ended: list[str | None] = []
         self.stop = Mock()
         register = cast(Any, SimpleNamespace(end=self.ended.append, stop=self.stop))
-        self.watch = Watch(self.driver, register, waits, clock=lambda: self.now)
-        self.searcher = TuneSearcher(self.driver, self.watch)
-        self.scheduler = TuneScheduler(self.driver)
+        self.watch = executor.Watch(self.driver, register, waits, clock=lambda: self.now)
+        self.searcher = executor.TuneSearcher(self.driver, self.watch)
+        self.scheduler = executor.TuneScheduler(self.driver)
 
     def on_note(self, text: str) -> None:
         self.notes.append(text)
@@ -93,6 +84,7 @@ def test_a_suggestion_says_all_that_a_worker_needs(tmp_path: Path) -> None:
     assert Sweep(tmp_path).searcher.suggest("a") == {
         "trial": "trial-0000",
         "values": {"method.temperature": 0.1},
+        "tries": 1,
         "repeat": 0,
         "until": None,
         "logged": 0,
@@ -163,10 +155,10 @@ def test_an_error_that_every_trial_would_meet_stops_the_sweep(tmp_path: Path) ->
 def test_all_processes_are_told_of_a_stop_again_and_again(tmp_path: Path) -> None:
     """The register may restart, and is empty then."""
     sweep = Sweep(tmp_path)
-    sweep.wait(10 * LOOK_SECONDS)
+    sweep.wait(10 * executor.LOOK_SECONDS)
     sweep.stop.assert_not_called()
     sweep.driver.halt("SIGTERM")
-    sweep.wait(10 * LOOK_SECONDS)
+    sweep.wait(10 * executor.LOOK_SECONDS)
     assert sweep.stop.call_count > 1
 
 
@@ -233,7 +225,7 @@ def test_tune_is_entered_again_after_an_unknown_error(
     monkeypatch.setattr(on_ray, "_enter_tune", enter)
     last = 7 if has_epochs else 3  # 4 of the epoch, and 3 without
     with pytest.raises(RuntimeError, match=f"own error {last}$"):
-        train_on_ray(sweep.driver, lambda name: {"register": name}, 2)
+        executor.train_on_ray(sweep.driver, lambda name: {"register": name}, 2)
     assert len(registers) == last - 1, "a process of the former loop could write"
     assert f"RuntimeError: Tune's own error {last - 1}" in sweep.notes[-1]
     assert sweep.statuses == [(Status.RUNNING, None)], "the error is not the trial's"
@@ -244,7 +236,7 @@ def test_a_full_disk_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(on_ray, "Register", Mock())
     monkeypatch.setattr(on_ray, "_enter_tune", Mock(side_effect=full))
     with pytest.raises(OSError, match="No space"):
-        train_on_ray(Sweep(tmp_path).driver, lambda name: {}, 2)
+        executor.train_on_ray(Sweep(tmp_path).driver, lambda name: {}, 2)
 
 
 def test_a_trial_that_stands_still_is_ended_with_its_reason(tmp_path: Path) -> None:
@@ -280,9 +272,9 @@ def test_a_trial_that_is_never_placed_stops_the_sweep(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path)
     sweep.driver.spec = with_values(sweep.driver.spec, {"resources.gpus": 2})
     waiting = sweep.trial("trial-0001", Trial.PENDING)
-    sweep.wait(PLACEMENT_SECONDS, waiting)
+    sweep.wait(executor.PLACEMENT_SECONDS, waiting)
     assert not sweep.driver.stopping
-    sweep.wait(10 * LOOK_SECONDS, waiting)
+    sweep.wait(10 * executor.LOOK_SECONDS, waiting)
     assert sweep.driver.stop.reason == (
         "no trial could be placed for 900 s: trial-0001 waits for 1 CPUs and 2 GPUs per worker, "
         "which the cluster does not give"
@@ -295,11 +287,11 @@ def test_the_time_counts_from_when_a_trial_ran_or_none_waited(
 ) -> None:
     sweep = Sweep(tmp_path)
     both = [sweep.trial(f"trial-000{n}", status) for n, status in enumerate(of_both)]
-    sweep.wait(2 * PLACEMENT_SECONDS, *both)
+    sweep.wait(2 * executor.PLACEMENT_SECONDS, *both)
     both[0].status, both[1].status = Trial.TERMINATED, Trial.PENDING
-    sweep.wait(PLACEMENT_SECONDS, *both)
+    sweep.wait(executor.PLACEMENT_SECONDS, *both)
     assert not sweep.driver.stopping
-    sweep.wait(10 * LOOK_SECONDS, *both)
+    sweep.wait(10 * executor.LOOK_SECONDS, *both)
     assert sweep.driver.stopping
 
 
@@ -313,9 +305,9 @@ def test_several_trials_may_wait_for_their_processes(
     expected: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delenv(WAITING_VARIABLE, raising=False)
-    let_trials_wait(ResourcesSpec.model_validate(resources), concurrency)
-    assert os.environ[WAITING_VARIABLE] == expected
-    monkeypatch.setenv(WAITING_VARIABLE, "5")
-    let_trials_wait(ResourcesSpec(), 2)
-    assert os.environ[WAITING_VARIABLE] == "5", "the user's choice"
+    monkeypatch.delenv(executor.WAITING_VARIABLE, raising=False)
+    executor.let_trials_wait(ResourcesSpec.model_validate(resources), concurrency)
+    assert os.environ[executor.WAITING_VARIABLE] == expected
+    monkeypatch.setenv(executor.WAITING_VARIABLE, "5")
+    executor.let_trials_wait(ResourcesSpec(), 2)
+    assert os.environ[executor.WAITING_VARIABLE] == "5", "the user's choice"

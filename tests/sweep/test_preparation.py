@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.paths import sweep_folder
 from mtcon_ray.data import dataset as dataset_module
 from mtcon_ray.errors import DataError, TrackingError
 from mtcon_ray.plan.local import this_machine
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
 from mtcon_ray.sweep.preparation import prepare
+from tests import specs
 from tests.data.conftest import TableFiles
 
 pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")
@@ -24,21 +26,13 @@ def files(tmp_path: Path) -> TableFiles:
 
 
 def spec_of(data: dict[str, Any], **tracking: Any) -> RunSpec:
-    return parse_spec(
-        {
-            "name": "tiny",
-            "data": data,
-            "views": {"size": 16},
-            "model": {"encoder": {"name": "small", "width": 4}, "head_dim": 8},
-            "train": {"batch_size": 2},
-            "tracking": tracking or {"offline": True},
-        }
-    )
+    own = {"train": {"batch_size": 2}, "tracking": tracking or {"offline": True}}
+    return parse_spec({**specs.TINY, "name": "tiny", "data": data, **own})
 
 
 def prepared(spec: RunSpec, root: Path) -> tuple[Plan, dataset_module.Dataset]:
     uri = spec.tracking.uri or ""
-    return prepare(spec, root, this_machine(), uri, Callbacks())
+    return prepare(spec, sweep_folder(root, "tiny-1"), this_machine(), uri, Callbacks())[:2]
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Any]:

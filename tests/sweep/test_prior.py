@@ -156,10 +156,7 @@ def good_around_a_fifth(root: Path, **search: Any) -> tuple[RunSpec, list[Earlie
 
 @pytest.mark.parametrize("sampler", ["tpe", "gp"])
 def test_a_sampler_knows_from_the_start_what_was_good(
-    tmp_path: Path,
-    sampler: str,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, sampler: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     space = RANGES if sampler == "tpe" else {TEMPERATURE: RANGES[TEMPERATURE]}
     spec, prior = good_around_a_fifth(tmp_path, space=space, sampler=sampler)

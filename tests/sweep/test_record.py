@@ -12,9 +12,8 @@ from mtcon_ray.records.events import Artifact, Event, Reported
 from mtcon_ray.records.results import trial_status
 from mtcon_ray.sweep.record import SweepRecord, Trial
 from mtcon_ray.training import checkpoint
-from tests.sweep.mirrored_sweep import train_on
 from tests.sweep.simulated import Simulation, line, some_spec
-from tests.sweep.written_sweep import EPOCHS, record_of, save_model, value, write_sweep
+from tests.sweep.written_sweep import EPOCHS, record_of, save_model, train_on, value, write_sweep
 
 
 @pytest.fixture
@@ -129,9 +128,7 @@ def test_the_best_epoch_stands_for_a_trial_where_the_spec_says_so(tmp_path: Path
     assert (tags["mtcon.model_epoch"], tags["mtcon.value"]) == ("2", "0.7000")
 
 
-def test_times_of_a_trial_do_not_decrease_if_the_clock_of_its_node_is_ahead(
-    tmp_path: Path,
-) -> None:
+def test_times_of_a_trial_do_not_decrease_if_the_clock_of_its_node_is_ahead(tmp_path: Path) -> None:
     record, trial = begun(tmp_path)
     ahead = events(record)[0].time_ms + 3_600_000
     event = Reported(trial=trial.name, epoch=1, metrics={}, time_ms=ahead)

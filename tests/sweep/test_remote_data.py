@@ -12,6 +12,7 @@ from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.cli.main import program
 from mtcon_ray.spec.run_spec import load_spec
 from mtcon_ray.sweep.run import run_sweep
+from tests import specs
 from tests.data.conftest import TableFiles
 from tests.data.object_store import ObjectStore, object_store
 
@@ -36,22 +37,16 @@ def spec_of(s3: ObjectStore, folder: Path) -> dict[str, Any]:
     with tarfile.open(folder / "pictures.tar", "w") as tar:
         tar.add(files.images, arcname=".")
     return {
+        **specs.SHORT,
         "name": "remote",
         "data": {
             **data,
             "csv": s3.put("labels.csv", files.csv),
             "images": s3.put("pictures.tar", folder / "pictures.tar"),
         },
-        "views": {"size": 16},
-        "model": {"encoder": {"name": "small", "width": 8}, "head_dim": 8},
         "train": {"epochs": 1, "warmup_epochs": 0, "batch_size": 4},
-        "evaluate": {"bootstrap": 10},
-        "tracking": {"offline": True},
-        "search": {
-            "sampler": "grid",
-            "space": {"data.seed": {"grid": [0, 1]}},  # each trial opens the data again
-            "scheduler": {"name": "none"},
-        },
+        # Each trial opens the data again.
+        "search": {**specs.GRID, "space": {"data.seed": {"grid": [0, 1]}}},
     }
 
 

@@ -8,23 +8,14 @@ import pytest
 from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
 
 from mtcon_ray.errors import SpecError
-from mtcon_ray.spec.schedulers import (
-    ASHA,
-    SCHEDULERS,
-    Halving,
-    History,
-    NoScheduler,
-    Scheduler,
-    SchedulerSpec,
-    StoppingRule,
-)
+from mtcon_ray.spec import schedulers
 from mtcon_ray.spec.search import SearchSpec
-from mtcon_ray.sweep.stopping import Never, Rungs, make_stopping
+from mtcon_ray.sweep.stopping import Rungs, Stopping, make_stopping
 from mtcon_ray.sweep.suggester import ACTING, preview
 
 
 def asha(**fields: float) -> Rungs:
-    return Rungs(ASHA.Spec.model_validate({"grace": 0.25, "reduction": 2, **fields}))
+    return Rungs(schedulers.ASHA.Spec.model_validate({"grace": 0.25, "reduction": 2, **fields}))
 
 
 def test_rungs_are_shares_of_a_trials_own_epochs() -> None:
@@ -81,26 +72,26 @@ def test_decisions_are_those_of_ray_tunes_asha(reduction: float) -> None:
 
 
 def test_rungs_of_the_spec_end_below_the_whole_budget() -> None:
-    assert ASHA.Spec().rungs == (0.25, 0.5)
-    rungs = ASHA.Spec(grace=0.1, reduction=3).rungs
+    assert schedulers.ASHA.Spec().rungs == (0.25, 0.5)
+    rungs = schedulers.ASHA.Spec(grace=0.1, reduction=3).rungs
     assert rungs == (0.1, 0.30000000000000004, 0.9000000000000001)
-    assert NoScheduler.Spec().rungs == ()
+    assert schedulers.NoScheduler.Spec().rungs == ()
 
 
-class Median(Scheduler):
+class Median(schedulers.Scheduler):
     """A scheduler that nobody gave an acting half."""
 
-    class Spec(SchedulerSpec):
+    class Spec(schedulers.SchedulerSpec):
         name: Literal["median"] = "median"
 
 
-class Falling(StoppingRule):
+class Falling(schedulers.StoppingRule):
     """Stops a trial that fell, once any other trial has a higher value."""
 
-    class Spec(SchedulerSpec):
+    class Spec(schedulers.SchedulerSpec):
         name: Literal["falling"] = "falling"
 
-    def stops(self, trial: History, others: Sequence[History]) -> bool:
+    def stops(self, trial: schedulers.History, others: Sequence[schedulers.History]) -> bool:
         values = [value for _, value in trial]
         others_best = max((value for other in others for _, value in other), default=0.0)
         return values[-1] < values[0] and others_best > values[-1]
@@ -109,10 +100,10 @@ class Falling(StoppingRule):
 @pytest.fixture
 def kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Registers both, as plugins do."""
-    named: dict[str, type[Scheduler]] = {"median": Median, "falling": Falling}
+    named: dict[str, type[schedulers.Scheduler]] = {"median": Median, "falling": Falling}
     for name, kind in named.items():
-        monkeypatch.setitem(SCHEDULERS._specs, name, kind.Spec)
-        monkeypatch.setitem(SCHEDULERS._classes, name, kind)
+        monkeypatch.setitem(schedulers.SCHEDULERS._specs, name, kind.Spec)
+        monkeypatch.setitem(schedulers.SCHEDULERS._classes, name, kind)
 
 
 @pytest.mark.usefixtures("kinds")
@@ -134,12 +125,12 @@ def test_a_stopping_rule_sees_its_trial_and_all_others() -> None:
 
 
 def test_sweeps_act_on_every_registered_scheduler_and_no_other() -> None:
-    assert list(ACTING) == list(SCHEDULERS)
+    assert list(ACTING) == list(schedulers.SCHEDULERS)
 
 
-@pytest.mark.parametrize("name", list(SCHEDULERS))
+@pytest.mark.parametrize("name", list(schedulers.SCHEDULERS))
 def test_a_registered_scheduler_with_rungs_can_stop_trials(name: str) -> None:
     """By early stopping, or by waiting at rungs."""
-    spec = SCHEDULERS[name].Spec()  # type: ignore[call-arg]
-    acts = not isinstance(make_stopping(spec), Never)
-    assert (acts or isinstance(spec, Halving.Spec)) is bool(spec.rungs)
+    spec = schedulers.SCHEDULERS[name].Spec()  # type: ignore[call-arg]
+    acts = type(make_stopping(spec)) is not Stopping
+    assert (acts or isinstance(spec, schedulers.Halving.Spec)) is bool(spec.rungs)

@@ -13,6 +13,7 @@ from optuna.distributions import FloatDistribution, IntDistribution
 from mtcon_ray.spec.space import Dimension
 from mtcon_ray.sweep.record import Trial
 from mtcon_ray.sweep.suggester import Suggester, distribution, preview
+from tests.some import some
 from tests.sweep.studies import TEMPERATURE, TWO, ended, run, search, value_of
 
 
@@ -124,11 +125,9 @@ def test_running_trials_are_known_to_the_sampler(sampler: str) -> None:
     spec = search(sampler=sampler, num_trials=40)
     suggester, trials = Suggester(spec, 0), list[Trial]()
     for number in range(15):
-        point = suggester.configuration(number, trials)
-        assert point is not None
+        point = some(suggester.configuration(number, trials))
         trials.append(ended(number, point, value_of(point)))
-    first = suggester.configuration(15, trials)
-    assert first is not None
+    first = some(suggester.configuration(15, trials))
     running = Trial("trial-0015", 15, first, 15, 0, 4, values={1: 0.5})
     second = suggester.configuration(16, [*trials, running])
     assert second not in (None, first)
@@ -145,9 +144,7 @@ def test_a_gaussian_process_uses_results() -> None:
     assert later["gp"] > 0.98 > 0.95 > later["random"]
 
 
-def test_the_display_is_not_broken_by_a_gaussian_process(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_display_is_not_broken_by_a_gaussian_process(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[logging.LogRecord] = []
 
     class Ear(logging.Handler):

@@ -15,28 +15,17 @@ from weakref import ref
 import pytest
 import torch
 
+from mtcon_ray import errors
 from mtcon_ray.base.paths import attempt_folder, next_attempt
 from mtcon_ray.base.status import Status
 from mtcon_ray.data.dataset import Dataset, open_dataset
-from mtcon_ray.errors import (
-    CheckpointError,
-    DataError,
-    DivergedError,
-    MemoryTakenError,
-    PreemptedError,
-    ResourceError,
-    SpecError,
-    StorageError,
-)
 from mtcon_ray.spec.run_spec import parse_spec
-from mtcon_ray.sweep.trial import (
-    Assignment,
-    ending,
-    reports,
-)
+from mtcon_ray.sweep.trial import Assignment, ending, reports
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.distributed import Ranks
 from mtcon_ray.training.trainer import Progress
+from tests import specs
+from tests.some import some
 
 
 def no_data() -> Dataset:
@@ -51,13 +40,13 @@ QUIET = {
 
 def assignment(folder: Path) -> Assignment:
     spec = parse_spec({"name": "t", "data": {"kind": "synthetic"}})
-    return Assignment(name="trial-0000", spec=spec, sweep=folder, root=folder, places={})
+    return Assignment(name="trial-0000", spec=spec, sweep=folder)
 
 
 def test_a_trial_that_asked_for_a_gpu_does_not_train_on_a_cpu(tmp_path: Path) -> None:
     """Ray offers the GPUs that a node declares, but torch may find no driver there."""
     spec = parse_spec({"name": "t", "data": {"kind": "synthetic"}, "resources": {"gpus": 0.5}})
-    work = Assignment(name="trial-0000", spec=spec, sweep=tmp_path, root=tmp_path, places={})
+    work = Assignment(name="trial-0000", spec=spec, sweep=tmp_path)
     (only,) = reports(work, no_data, device=torch.device("cpu"))
     assert only["outcome"] is Status.FAILED
     assert only["done"]
@@ -74,7 +63,7 @@ def test_a_failed_trial_holds_nothing_of_its_step(tmp_path: Path) -> None:
     def diverges(*_: Any, **__: Any) -> None:
         activations = Activations()
         kept.append(ref(activations))
-        raise DivergedError("the loss of step 3 must be finite, got nan")
+        raise errors.DivergedError("the loss of step 3 must be finite, got nan")
 
     work = assignment(tmp_path)
     waiting = reports(work, no_data, device=torch.device("cpu"), make_run=cast(Any, diverges))
@@ -89,11 +78,11 @@ def test_a_trial_reads_weights_from_the_roots_store(tmp_path: Path) -> None:
 
     def starts(*_: Any, **options: Any) -> None:
         given.update(options)
-        raise DivergedError("enough")
+        raise errors.DivergedError("enough")
 
     work = assignment(tmp_path)
     list(reports(work, no_data, device=torch.device("cpu"), make_run=cast(Any, starts)))
-    assert given["store"] == tmp_path / "store"
+    assert given["store"] == work.root / "store"
 
 
 class Training:
@@ -133,7 +122,7 @@ def test_a_process_that_outlives_its_driver_ends(tmp_path: Path) -> None:
             if epoch == 2:
                 attempt_folder(tmp_path, 4).mkdir(parents=True)
 
-    with pytest.raises(PreemptedError, match="a later driver has taken over the sweep"):
+    with pytest.raises(errors.PreemptedError, match="a later driver has taken over the sweep"):
         list(reports(work, no_data, device=torch.device("cpu"), make_run=cast(Any, Outlived)))
 
 
@@ -150,7 +139,7 @@ def test_epochs_are_sent_together_about_once_per_second(
             nonlocal now
             now += 0.6
             if epoch == 3:
-                raise DivergedError("the loss is nan")
+                raise errors.DivergedError("the loss is nan")
 
     work = replace(assignment(tmp_path), spec=parse_spec(QUIET))
     first, *others = reports(work, no_data, device=torch.device("cpu"), make_run=cast(Any, Timed))
@@ -164,7 +153,7 @@ def test_epochs_are_sent_together_about_once_per_second(
     class Early(Timed):
         def before(self, epoch: int) -> None:
             if epoch == 3:
-                raise DivergedError("the loss is nan")
+                raise errors.DivergedError("the loss is nan")
 
     (only,) = reports(work, no_data, device=torch.device("cpu"), make_run=cast(Any, Early))
     assert epochs_in([only]) == [[1, 2]], "no epoch before an error is lost"
@@ -183,10 +172,10 @@ FULL = OSError(errno.ENOSPC, "No space left on device", "/x/images.npy")
 @pytest.mark.parametrize(
     "error",
     [
-        StorageError("cannot write last.pt"),
-        CheckpointError("last.pt belongs to another spec"),
-        DataError("the images have changed"),
-        ResourceError("the root must be shared"),
+        errors.StorageError("cannot write last.pt"),
+        errors.CheckpointError("last.pt belongs to another spec"),
+        errors.DataError("the images have changed"),
+        errors.ResourceError("the root must be shared"),
         FULL,
     ],
     ids=lambda error: type(error).__name__,
@@ -203,22 +192,19 @@ def test_what_every_trial_would_meet_halts_the_sweep(tmp_path: Path, error: Exce
 
 
 def test_a_full_disk_is_told_with_its_path_and_free_space() -> None:
-    end = ending(FULL)
-    assert end is not None
+    end = some(ending(FULL))
     assert re.match(
-        r"cannot write /x/images.npy: No space left on device, with [\d,.]+ MB free",
-        end["halt"],
+        r"cannot write /x/images.npy: No space left on device, with [\d,.]+ MB free", end["halt"]
     )
 
 
 def test_a_spec_that_the_node_refuses_fails_the_trial() -> None:
-    end = ending(SpecError("train.precision bfloat16 must be supported by the GPU"))
-    assert end is not None
+    end = some(ending(errors.SpecError("train.precision bfloat16 must be supported by the GPU")))
     assert end["outcome"] is Status.FAILED
     assert end["reason"].startswith("Spec: train.precision")
 
 
-@pytest.mark.parametrize("error", [KeyError("x"), MemoryTakenError("others use it")])
+@pytest.mark.parametrize("error", [KeyError("x"), errors.MemoryTakenError("others use it")])
 def test_an_error_that_a_restart_may_help_is_left_to_the_driver(
     error: Exception, tmp_path: Path
 ) -> None:
@@ -236,10 +222,10 @@ def test_one_rank_of_several_raises(tmp_path: Path) -> None:
     """The other ranks wait in a collective operation, so a rank must raise instead of reporting."""
 
     def fails() -> Dataset:
-        raise DivergedError("the loss must be finite")
+        raise errors.DivergedError("the loss must be finite")
 
     cpu = torch.device("cpu")
-    with pytest.raises(DivergedError):
+    with pytest.raises(errors.DivergedError):
         list(reports(assignment(tmp_path), fails, device=cpu, ranks=Ranks(1, 2)))
 
 
@@ -252,12 +238,9 @@ def trial(tmp_path: Path) -> Callable[..., Any]:
     train = {"epochs": EPOCHS, "batch_size": 16, "precision": "float32"}
     spec = parse_spec(
         {
+            **specs.TINY,
             "name": "t",
-            "data": {"kind": "synthetic", "num_items": 100},
-            "views": {"size": 16},
-            "model": {"encoder": {"name": "small", "width": 4}, "head_dim": 8},
             "train": train,
-            "evaluate": {"bootstrap": 10},
             "tracking": {"system_metrics": False},
         }
     )
@@ -265,12 +248,11 @@ def trial(tmp_path: Path) -> Callable[..., Any]:
 
     def begin(name: str, until: int | None = None, logged: int = 0) -> Any:
         work = Assignment(
-            name=name, spec=spec, sweep=tmp_path, root=tmp_path, places={}, until=until,
-            logged=logged,
+            name=name, spec=spec, sweep=tmp_path, until=until, logged=logged,
         )  # fmt: skip
         for result in reports(work, lambda: dataset, device=torch.device("cpu")):
             if result["lines"]:  # the network of the value is on disk
-                kept = checkpoint.load(work.checkpoints / "model.pt")
+                kept = checkpoint.load(work.checkpoints(0) / "model.pt")
                 assert kept["epoch"] == json.loads(result["lines"][-1])["epoch"]
             yield result
 

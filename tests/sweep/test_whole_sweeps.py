@@ -44,24 +44,18 @@ class Starting(Watch):
 
 
 def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
-    tmp_path: Path,
-    root: Path,
-    spec_file: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, root: Path, spec_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(on_ray, "Watch", Starting)
     before = dict(os.environ)
     search = {
         **TINY["search"], "scheduler": {"name": "asha", "grace": 0.5}, "max_concurrent": 2,
     }  # fmt: skip
-    node = tmp_path / "node"
-    storage = {"node_store": str(node), "keep": 1}
-    results = sweep(spec_file(search=search, storage=storage), root)
+    results = sweep(spec_file(search=search, storage={"keep": 1}), root)
     assert Starting.most == 2, "processes must start beside each other"
     assert dict(os.environ) == before
     assert results.winner is not None
     assert results.winner.full_budget
-    assert [path.suffix for path in sorted(node.iterdir())] == ["", ".lock"], "one copy for all"
     last = results.winner.reports[-1][1]
     assert {"test/accuracy/shape", "test/accuracy_std/colour", "heldout/accuracy/tilt"} <= set(last)
     assert last["system/process_cpu_percentage"] > 0
@@ -97,10 +91,7 @@ def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
 
 
 def test_a_process_that_is_lost_before_it_begins_the_next_trial_costs_one_try(
-    tmp_path: Path,
-    root: Path,
-    spec_file: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, root: Path, spec_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = tmp_path / "lost"
 
@@ -120,10 +111,7 @@ def test_a_process_that_is_lost_before_it_begins_the_next_trial_costs_one_try(
 
 
 def test_a_process_that_ray_kills_for_memory_costs_one_try(
-    tmp_path: Path,
-    root: Path,
-    spec_file: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, root: Path, spec_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first trial is killed each time, the second one once, in their second epochs."""
 

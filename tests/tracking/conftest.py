@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mtcon_ray.records.events import Started
+from mtcon_ray.records.events import Reported, Started
 from mtcon_ray.tracking.sender import Sender
 from tests.run_log import RunLog
 from tests.waiting import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
+
+MLFLOW = [
+    pytest.mark.mlflow,
+    # MLflow 3.17.2 itself uses SQLAlchemy's deprecated `noload` loader.
+    pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning"),
+]
 
 
 @pytest.fixture
@@ -43,6 +49,14 @@ class Sweep:
         spool.append(Started(params=params, tags=tags))
         return spool
 
+    def begin_both(self, *epochs: int) -> RunLog:
+        """Writes the starts of the parent and of a trial with these epochs; returns its log."""
+        self.begin()
+        trial = self.begin("trial-0000")
+        for epoch in epochs:
+            trial.append(Reported(epoch=epoch, metrics={"loss": 1.0}))
+        return trial
+
     @contextmanager
     def sending(self) -> Iterator[Sender]:
         """Runs a sender; asserts at the end that all events were sent."""
@@ -52,6 +66,11 @@ class Sweep:
             yield sender
         finally:
             assert sender.close(PATIENCE_SECONDS) == 0, sender.last_error
+
+    def send(self) -> Sender:
+        """Sends all events; returns the sender."""
+        with self.sending() as sender:
+            return sender
 
     def run(self, name: str = "parent", sweep: str | None = None) -> "Run":
         """Returns the only MLflow run of that name; fails if there are several."""

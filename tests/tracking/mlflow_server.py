@@ -24,19 +24,13 @@ class Server:
         store = f"--backend-store-uri=sqlite:///{self.root}/mlflow.db"
         artifacts = f"--artifacts-destination={self.root}/server-artifacts"
         place = [f"--port={self.port}", "--host=127.0.0.1", "--workers=1"]
+        environment = {**os.environ, **quiet_environment()}
+        environment["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
         with (self.root / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "mlflow", "server", store, artifacts, *place],
-                cwd=self.root,
-                env={
-                    **os.environ,
-                    **quiet_environment(),
-                    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-                },
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+                cwd=self.root, env=environment, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
         wait_until(
             lambda: answers(f"{self.uri}/health"), "MLflow",
             process=self._process, told=(self.root / "server.log").read_text,

@@ -1,20 +1,14 @@
 """Number of calls of MLflow's client per run, since each is a round trip to a remote server."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from mtcon_ray.records.events import Ended, Reopened, Reported, Started
 from mtcon_ray.tracking.mlflow_server import open_client
+from tests.tracking.conftest import MLFLOW, Sweep
 
-if TYPE_CHECKING:
-    from tests.tracking.conftest import Sweep
-
-pytestmark = [
-    pytest.mark.mlflow,
-    # MLflow 3.17.2 itself uses SQLAlchemy's deprecated `noload` loader.
-    pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning"),
-]
+pytestmark = MLFLOW
 
 
 class Counted:
@@ -33,21 +27,20 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Returns the list of the client's calls."""
     made: list[str] = []
     monkeypatch.setattr(
-        "mtcon_ray.tracking.runs.open_client", lambda uri: Counted(open_client(uri), made)
+        "mtcon_ray.tracking.mlflow_server.open_client", lambda uri: Counted(open_client(uri), made)
     )
     return made
 
 
-def sent(sweep: "Sweep", calls: list[str]) -> list[str]:
+def sent(sweep: Sweep, calls: list[str]) -> list[str]:
     """Sends all events and returns the client's calls after those that find the folder's runs."""
     del calls[:]
-    with sweep.sending():
-        pass
+    sweep.send()
     return calls[calls.index("search_runs") + 1 :]
 
 
 def test_a_whole_run_is_made_written_and_ended_in_three_calls(
-    sweep: "Sweep", calls: list[str]
+    sweep: Sweep, calls: list[str]
 ) -> None:
     sweep.begin()
     sent(sweep, calls)
@@ -65,7 +58,7 @@ def test_a_whole_run_is_made_written_and_ended_in_three_calls(
     assert sweep.steps("trial-0000", "m99") == list(range(1, 9))
 
 
-def test_more_metrics_than_a_batch_holds_are_several(sweep: "Sweep", calls: list[str]) -> None:
+def test_more_metrics_than_a_batch_holds_are_several(sweep: Sweep, calls: list[str]) -> None:
     sweep.begin()
     sent(sweep, calls)
     trial = sweep.begin("trial-0000")
@@ -75,7 +68,7 @@ def test_more_metrics_than_a_batch_holds_are_several(sweep: "Sweep", calls: list
     assert sweep.steps("trial-0000", "m99") == list(range(1, 10))
 
 
-def test_what_came_after_an_end_is_written_after_it(sweep: "Sweep", calls: list[str]) -> None:
+def test_what_came_after_an_end_is_written_after_it(sweep: Sweep, calls: list[str]) -> None:
     """A trial was interrupted and resumed while the server was down."""
     sweep.begin()
     sent(sweep, calls)
@@ -96,7 +89,7 @@ def test_what_came_after_an_end_is_written_after_it(sweep: "Sweep", calls: list[
     assert sweep.steps("trial-0000") == [1, 2]
 
 
-def test_a_refused_parameter_costs_no_report_and_no_end(sweep: "Sweep") -> None:
+def test_a_refused_parameter_costs_no_report_and_no_end(sweep: Sweep) -> None:
     sweep.begin()
     trial = sweep.spool("trial-0000")
     trial.append(Started(params={"bad\nname": 1}, tags={}))
@@ -109,10 +102,9 @@ def test_a_refused_parameter_costs_no_report_and_no_end(sweep: "Sweep") -> None:
     assert sweep.steps("trial-0000") == [1]
 
 
-def test_a_long_parameter_is_cut_to_what_every_server_takes(sweep: "Sweep") -> None:
+def test_a_long_parameter_is_cut_to_what_every_server_takes(sweep: Sweep) -> None:
     sweep.begin()
     sweep.spool("trial-0000").append(Started(params={"data.tasks": "x" * 10_000}, tags={}))
-    with sweep.sending() as sender:
-        pass
+    sender = sweep.send()
     assert sender.refused == []
     assert sweep.run("trial-0000").data.params == {"data.tasks": "x" * 5000}

@@ -11,11 +11,7 @@ pytestmark = pytest.mark.mlflow
 
 @pytest.mark.parametrize(
     ("spec", "named"),
-    [
-        ({"name": "a"}, "synthetic"),
-        ({"name": "a", "of_another_version": 1}, None),
-        (None, None),
-    ],
+    [({"name": "a"}, "synthetic"), ({"name": "a", "of_another_version": 1}, None), (None, None)],
 )
 def test_a_record_is_sent_whoever_wrote_its_spec(
     spec: dict[str, Any] | None, named: str | None, tmp_path: Path

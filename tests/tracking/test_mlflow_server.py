@@ -43,8 +43,7 @@ def test_spec_wins_over_environment_and_default(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    "uri",
-    ["postgresql://u:p@h/db", "mysql+pymysql://u:p@h/db", "sqlite:////a/b.db", "databricks"],
+    "uri", ["postgresql://u:p@h/db", "mysql+pymysql://u:p@h/db", "sqlite:////a/b.db", "databricks"]
 )
 def test_absolute_places_are_taken_as_they_are(uri: str) -> None:
     assert tracking_uri(uri, ROOT) == uri
@@ -219,14 +218,11 @@ def test_sqlite_is_made_once_and_silently(tmp_path: Path) -> None:
     env = {**os.environ, **quiet_environment(), "PYTHONPATH": str(Path(__file__).parents[2])}
     both = [
         subprocess.Popen(
-            [sys.executable, "-c", code],
-            cwd=work,
-            env=env,
-            stdout=subprocess.PIPE,
+            [sys.executable, "-c", code], cwd=work, env=env, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
         for _ in range(2)
-    ]
+    ]  # fmt: skip
     outputs = [process.communicate(timeout=PATIENCE_SECONDS)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], outputs
     assert outputs == [b"", b""]

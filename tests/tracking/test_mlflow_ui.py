@@ -1,16 +1,13 @@
 """Tags and descriptions that MLflow's pages read, in the real store."""
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 
 from mtcon_ray.records.events import Ended, Started
 from mtcon_ray.tracking import mlflow_ui
 from mtcon_ray.tracking.provenance import FINGERPRINT
-
-if TYPE_CHECKING:
-    from tests.tracking.conftest import Sweep
+from tests.tracking.conftest import Sweep
 
 
 def test_mlflows_default_columns_are_filled_from_our_tags() -> None:
@@ -26,16 +23,14 @@ def test_mlflows_default_columns_are_filled_from_our_tags() -> None:
 
 @pytest.mark.mlflow
 @pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning")
-def test_a_sweeps_description_is_in_the_store(sweep: "Sweep") -> None:
+def test_a_sweeps_description_is_in_the_store(sweep: Sweep) -> None:
     """The end event's description replaces the first one, cut to what every server accepts."""
     parent = sweep.spool()
     parent.append(Started(params={}, tags={"mtcon.user": "anna"}, note="begun"))
-    with sweep.sending():
-        pass
+    sweep.send()
     assert sweep.run().data.tags[mlflow_ui.NOTE] == "begun"
     parent.append(Ended(status="FINISHED", tags={}, note="won " * 5000))
-    with sweep.sending() as sender:
-        pass
+    sender = sweep.send()
     assert not sender.refused
     run = sweep.run()
     assert run.data.tags[mlflow_ui.NOTE] == ("won " * 5000)[:5000]
@@ -44,7 +39,7 @@ def test_a_sweeps_description_is_in_the_store(sweep: "Sweep") -> None:
 
 @pytest.mark.mlflow
 @pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning")
-def test_the_table_names_data_and_source_of_parent_and_children(sweep: "Sweep") -> None:
+def test_the_table_names_data_and_source_of_parent_and_children(sweep: Sweep) -> None:
     """Each run has one dataset though all is sent twice; directories of the data are not sent."""
     data = {"kind": "table", "csv": "/secret/shoes.csv", "images": "/secret", "tasks": ["a"]}
     sweep.folder.mkdir(parents=True)
@@ -52,8 +47,7 @@ def test_the_table_names_data_and_source_of_parent_and_children(sweep: "Sweep") 
     sweep.begin(**{FINGERPRINT: "0123456789abcdef", "mtcon.script": "sweep.py"})
     sweep.begin("trial-0000")
     for _ in range(2):
-        with sweep.sending() as sender:
-            pass
+        sender = sweep.send()
         assert not sender.refused
         (sweep.folder / "sent.json").unlink()
     for name in ("parent", "trial-0000"):

@@ -1,7 +1,5 @@
 """Registration of an exported folder in MLflow's registry, and its download from there."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,8 +20,9 @@ from mtcon_ray.records.event_log import EventLog, identity
 from mtcon_ray.records.events import Started
 from mtcon_ray.tracking.mlflow_server import artifact_location, open_client
 from mtcon_ray.tracking.model_registry import TrackedRun, find_run, register_model
+from tests import specs
+from tests.processes import run_python
 from tests.tracking.mlflow_server import Server
-from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = [
     pytest.mark.mlflow,
@@ -33,12 +32,10 @@ pytestmark = [
 ]
 
 SPEC = {
+    **specs.TINY,
     "name": "small",
     "data": {"kind": "synthetic", "num_items": 200, "tasks": ["shape"]},
-    "views": {"size": 16},
-    "model": {"encoder": {"name": "small", "width": 4}},
-    "train": {"epochs": 2, "batch_size": 16},
-    "evaluate": {"bootstrap": 10},
+    "tracking": {},
     "search": {"space": {}, "sampler": "random", "num_trials": 1},
 }
 
@@ -132,8 +129,9 @@ def test_a_sweeps_best_is_had_back_from_a_server(
     (root / "spec.yaml").write_text(yaml.safe_dump(SPEC))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
     own = ["--root", str(root / "own")]
-    _command(root, "sweep", "spec.yaml", "--name", "small-1", *own)
-    told = _command(root, "export", "small-1", "--to", "out", "--register", "shoes", *own)
+    command, export = ("-m", "mtcon_ray"), ("export", "small-1", "--register", "shoes", *own)
+    run_python(*command, "sweep", "spec.yaml", "--name", "small-1", *own, cwd=root)
+    told = run_python(*command, *export, "--out", "out", cwd=root).stdout
     assert told.endswith("registered: models:/shoes/1\n")
 
     from mlflow import MlflowClient
@@ -154,16 +152,7 @@ def test_a_sweeps_best_is_had_back_from_a_server(
     found = model(torch.from_numpy(images))["embedding"]
     tolerance = 1e-5 * expected.abs().max().item()
     torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
-    options = ("--to", "onnx", "--format", "onnx", "--register", "shoes")
-    assert "models:/shoes/2" in _command(root, "export", "small-1", *options, *own)
+    told = run_python(*command, *export, "--to", "onnx", "--out", "onnx", cwd=root).stdout
+    assert "models:/shoes/2" in told
     loaded = load_from(server.uri, "models:/shoes/2", monkeypatch).predict(images)
     np.testing.assert_allclose(loaded["embedding"], expected, rtol=0, atol=tolerance)
-
-
-def _command(folder: Path, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "mtcon_ray", *words],
-        cwd=folder, capture_output=True, text=True, timeout=PATIENCE_SECONDS,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return done.stdout

@@ -15,11 +15,16 @@ def git(folder: Path, *arguments: str) -> None:
     subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, stdout=-3)
 
 
+def commit_a(folder: Path) -> None:
+    """Makes the folder a repository with a commit of one file."""
+    git(folder, "init", "-q")
+    (folder / "a").write_text("1")
+    git(folder, "add", "a")
+    git(folder, "commit", "-q", "-m", "a")
+
+
 def test_commit_and_dirty_state(tmp_path: Path) -> None:
-    git(tmp_path, "init", "-q")
-    (tmp_path / "a").write_text("1")
-    git(tmp_path, "add", "a")
-    git(tmp_path, "commit", "-q", "-m", "a")
+    commit_a(tmp_path)
     clean = provenance(tmp_path)
     assert len(clean["mtcon.git.commit"]) == 40
     assert clean["mtcon.git.dirty"] == "false"
@@ -28,10 +33,7 @@ def test_commit_and_dirty_state(tmp_path: Path) -> None:
 
 
 def test_no_program_of_a_folder_s_git_runs(tmp_path: Path) -> None:
-    git(tmp_path, "init", "-q")
-    (tmp_path / "a").write_text("1")
-    git(tmp_path, "add", "a")
-    git(tmp_path, "commit", "-q", "-m", "a")
+    commit_a(tmp_path)
     program, mark = tmp_path / ".git" / "program", tmp_path / ".git" / "mark"
     program.write_text(f"#!/bin/sh\ntouch '{mark}'\nexec cat\n")
     program.chmod(0o755)

@@ -11,38 +11,30 @@ import pytest
 
 from mtcon_ray.records.events import Artifact, Ended, Reported, Started
 from mtcon_ray.tracking.sender import Sender
-from tests.tracking.conftest import Sweep
+from tests.tracking.conftest import MLFLOW, Sweep
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
-pytestmark = [
-    pytest.mark.mlflow,
-    # MLflow 3.17.2 itself uses SQLAlchemy's deprecated `noload` loader.
-    pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning"),
-]
+pytestmark = MLFLOW
 
 
 def test_killed_between_sending_and_remembering(sweep: Sweep) -> None:
     """With an old cursor file every event is sent twice, and MLflow has each once."""
-    sweep.begin()
-    trial = sweep.begin("trial-0000")
+    trial = sweep.begin_both()
     trial.append(Reported(epoch=1, metrics={"loss": math.nan, "lr": 0.1}))
-    with sweep.sending():
-        pass
+    sweep.send()
     cursors = sweep.folder / "sent.json"
     old = cursors.read_bytes()
     trial.append(Reported(epoch=2, metrics={"loss": 2.0, "lr": 0.1}))
     trial.append(Reported(epoch=3, metrics={"loss": 2.0, "lr": 0.1}))
     trial.append(Ended(status="KILLED", tags={"mtcon.pruned": "true"}))
-    with sweep.sending():
-        pass
+    sweep.send()
     before = sweep.run("trial-0000")
     for state in (old, b"{torn", None):
         if state is None:
             cursors.unlink()
         else:
             cursors.write_bytes(state)
-        with sweep.sending():
-            pass
+        sweep.send()
     assert sweep.steps("trial-0000") == [1, 2, 3]
     assert sweep.steps("trial-0000", "lr") == [1, 2, 3]
     assert sweep.run("trial-0000").to_dictionary() == before.to_dictionary()
@@ -54,19 +46,14 @@ def test_a_log_that_was_cut_for_a_repair_is_sent_again(sweep: Sweep, later: int)
 
     With `later` the log has grown beyond that position before the next sender begins.
     """
-    sweep.begin()
-    trial = sweep.begin("trial-0000")
-    for epoch in (1, 2, 3):
-        trial.append(Reported(epoch=epoch, metrics={"loss": 1.0}))
-    with sweep.sending():
-        pass
+    trial = sweep.begin_both(1, 2, 3)
+    sweep.send()
     lines = trial.path.read_bytes().splitlines(keepends=True)
     trial.path.write_bytes(b"".join(lines[:4]))
     again = sweep.spool("trial-0000")
     again.append(Ended(status="FAILED", tags={"mtcon.reason": "x" * later}))
     assert Sender(sweep.folder, sweep.uri, sweep.experiment).pending() == 5
-    with sweep.sending():
-        pass
+    sweep.send()
     assert sweep.steps("trial-0000") == [1, 2, 3]
     assert sweep.run("trial-0000").info.status == "FAILED"
 
@@ -75,8 +62,7 @@ def test_a_position_behind_a_cut_counts_no_more_once_a_driver_has_begun(sweep: S
     """The driver was killed before it sent anything, and its log ends where the old one did."""
     trial = sweep.begin()
     trial.append(Reported(epoch=1, metrics={"loss": 2.0}))
-    with sweep.sending():
-        pass
+    sweep.send()
     whole = trial.path.read_bytes()
     trial.path.write_bytes(whole[: whole.index(b"\n") + 1])
     Sender(sweep.folder, sweep.uri, sweep.experiment)
@@ -103,8 +89,7 @@ def test_a_copy_below_another_root_sends_its_own_files(sweep: Sweep, root: Path)
     (new / "checkpoints" / "link").symlink_to(secret)
     (new / "home").symlink_to(secret.parent)
     sweep.folder = new
-    with sweep.sending() as sender:
-        pass
+    sender = sweep.send()
     assert len(sender.refused) == 3
     sent = [p.read_text() for p in (root / "new" / "mlartifacts").rglob("*") if p.is_file()]
     assert sent == ["own"]
@@ -114,25 +99,20 @@ def test_a_run_that_was_made_twice_is_reduced_to_the_first(sweep: Sweep) -> None
     """The server created the run, its answer was lost, and the run was created again."""
     from mlflow import MlflowClient
 
-    sweep.begin()
-    trial = sweep.begin("trial-0000")
-    with sweep.sending():
-        pass
+    trial = sweep.begin_both()
+    sweep.send()
     first = sweep.run("trial-0000")
     MlflowClient(sweep.uri).create_run(
         first.info.experiment_id, tags=first.data.tags, run_name=first.info.run_name
     )
     trial.append(Reported(epoch=1, metrics={"loss": 1.0}))
-    with sweep.sending():
-        pass
+    sweep.send()
     assert sweep.run("trial-0000").info.run_id == first.info.run_id
     assert sweep.steps("trial-0000") == [1]
 
 
 def test_a_server_wiped_while_it_sends_gets_everything_anew(sweep: Sweep) -> None:
-    sweep.begin()
-    trial = sweep.begin("trial-0000")
-    trial.append(Reported(epoch=1, metrics={"loss": 1.0}))
+    trial = sweep.begin_both(1)
     with sweep.sending() as sender:
         assert sender.drain(PATIENCE_SECONDS)
         old = sender.run_ids()
@@ -152,30 +132,23 @@ def test_a_server_wiped_while_it_sends_gets_everything_anew(sweep: Sweep) -> Non
 def test_a_second_sweep_of_the_same_name_has_runs_of_its_own(sweep: Sweep) -> None:
     """The folder was deleted and created again, or it is another user's on the same server."""
     sweep.begin()
-    with sweep.sending() as first:
-        pass
+    first = sweep.send()
     shutil.rmtree(sweep.folder)
     sweep.begin()
-    with sweep.sending() as second:
-        pass
+    second = sweep.send()
     assert first.run_ids()["parent"] != second.run_ids()["parent"]
 
 
 def test_another_experiment_on_resume_gets_everything(sweep: Sweep) -> None:
     """The first experiment gets everything too when the user returns to it."""
-    sweep.begin()
-    trial = sweep.begin("trial-0000")
-    trial.append(Reported(epoch=1, metrics={"loss": 1.0}))
-    with sweep.sending():
-        pass
+    trial = sweep.begin_both(1)
+    sweep.send()
     sweep.experiment = "elsewhere"
     trial.append(Reported(epoch=2, metrics={"loss": 1.0}))
-    with sweep.sending():
-        pass
+    sweep.send()
     assert sweep.steps("trial-0000") == [1, 2]
     sweep.experiment = "tests"
-    with sweep.sending():
-        pass
+    sweep.send()
     assert sweep.steps("trial-0000") == [1, 2]
 
 
@@ -183,22 +156,17 @@ def test_another_experiment_on_resume_gets_everything(sweep: Sweep) -> None:
 def test_another_configuration_of_a_name_gets_a_run_of_its_own(
     sweep: Sweep, was_killed: bool
 ) -> None:
-    """A mirror lacked the trial when the disk was lost. The same one again keeps its run.
+    """A log restored from a backup lacked the trial. The same one again keeps its run.
 
     The driver may have been killed after it deleted the other run, before it made the next.
     """
     from mlflow import MlflowClient
 
-    sweep.begin()
-    trial = sweep.begin("trial-0000")
-    trial.append(Reported(epoch=1, metrics={"loss": 1.0}))
-    trial.append(Reported(epoch=2, metrics={"loss": 1.0}))
+    trial = sweep.begin_both(1, 2)
     trial.append(Ended(status="FINISHED", tags={}))
-    with sweep.sending() as first:
-        pass
+    first = sweep.send()
     (sweep.folder / "sent.json").unlink()
-    with sweep.sending() as same:
-        pass
+    same = sweep.send()
     assert same.run_ids() == first.run_ids()
     trial.remove()
     again = sweep.spool("trial-0000")
@@ -208,8 +176,7 @@ def test_another_configuration_of_a_name_gets_a_run_of_its_own(
         MlflowClient(sweep.uri).delete_run(first.run_ids()["trial-0000"])
     for _ in range(2):
         (sweep.folder / "sent.json").unlink()
-        with sweep.sending() as other:
-            pass
+        other = sweep.send()
         assert other.refused == []
         run = sweep.run("trial-0000")
         assert run.info.run_id == other.run_ids()["trial-0000"] != first.run_ids()["trial-0000"]

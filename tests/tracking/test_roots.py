@@ -14,13 +14,9 @@ from mtcon_ray.records.events import Artifact
 from mtcon_ray.tracking.mlflow_server import ServerCheck, own_database, ui_command
 from mtcon_ray.tracking.sender import Sender
 from mtcon_ray.tracking.tracked import tracked_runs
-from tests.tracking.conftest import Sweep
+from tests.tracking.conftest import MLFLOW, Sweep
 
-pytestmark = [
-    pytest.mark.mlflow,
-    # MLflow 3.17.2 itself uses SQLAlchemy's deprecated `noload` loader.
-    pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning"),
-]
+pytestmark = MLFLOW
 
 
 @pytest.mark.parametrize("name", ["q?x=1", "c#1 %41"])
@@ -37,8 +33,7 @@ def test_everything_lies_below_a_root_with_characters_of_urls(
     (folder / "model.pt").write_text("network")
     log = sweep.begin()
     log.append(Artifact(path=str(folder / "model.pt"), to=""))
-    with sweep.sending() as sender:
-        pass
+    sender = sweep.send()
     assert sender.refused == []
     found = MlflowClient(sweep.uri).download_artifacts(sweep.run().info.run_id, "model.pt")
     assert Path(found).read_text() == "network"
@@ -54,8 +49,7 @@ def test_a_stranger_s_database_names_no_place_for_files(sweep: Sweep, root: Path
     log, home = sweep.begin(), root / "home"
     home.mkdir()
     (sweep.folder / "model.pt").write_text("network")
-    with sweep.sending():
-        pass
+    sweep.send()
     with closing(sqlite3.connect(root / "mlflow.db")) as database:
         database.execute("UPDATE runs SET artifact_uri = ?", [home.as_uri()])
         database.commit()
@@ -79,8 +73,7 @@ def test_a_moved_root_gets_no_files_at_its_old_place(
     old.mkdir()
     shutil.copy(empty_database, old / "mlflow.db")
     sweep.begin()
-    with sweep.sending():
-        pass
+    sweep.send()
     old.rename(new)
     sweep.folder, sweep.uri = new / "runs" / "shoes-2", own_database(new)
     sweep.folder.mkdir()

@@ -2,25 +2,18 @@
 
 import math
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
 from mtcon_ray.records.events import Artifact, Earlier, Ended, Lost, Reopened, Reported
 from mtcon_ray.tracking.sender import Sender
+from tests.tracking.conftest import MLFLOW, Sweep
 from tests.waiting import PATIENCE_SECONDS
 
-if TYPE_CHECKING:
-    from tests.tracking.conftest import Sweep
-
-pytestmark = [
-    pytest.mark.mlflow,
-    # MLflow 3.17.2 itself uses SQLAlchemy's deprecated `noload` loader.
-    pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning"),
-]
+pytestmark = MLFLOW
 
 
-def test_parent_and_child_are_nested_and_complete(sweep: "Sweep") -> None:
+def test_parent_and_child_are_nested_and_complete(sweep: Sweep) -> None:
     sweep.begin(**{"mlflow.note.content": "A sweep of temperatures."})
     trial = sweep.begin("trial-0000", **{"mtcon.version.torch": "2.15"})
     trial.append(
@@ -66,22 +59,18 @@ def test_parent_and_child_are_nested_and_complete(sweep: "Sweep") -> None:
     ],
 )
 def test_statuses_are_true_and_taken_back_by_reopen(
-    sweep: "Sweep", status: str, tags: dict[str, str]
+    sweep: Sweep, status: str, tags: dict[str, str]
 ) -> None:
-    sweep.begin()
-    trial = sweep.begin("trial-0000")
-    trial.append(Reported(epoch=1, metrics={"loss": 2.0}))
+    trial = sweep.begin_both(1)
     trial.append(Ended(status=status, tags=tags))
-    with sweep.sending():
-        pass
+    sweep.send()
     run = sweep.run("trial-0000")
     [(tag, value)] = tags.items()
     assert run.info.status == status
     assert run.data.tags[tag] == value[:5000]
     trial.append(Reopened())
     trial.append(Reported(epoch=2, metrics={"loss": 1.0}))
-    with sweep.sending():
-        pass
+    sweep.send()
     again = sweep.run("trial-0000")
     assert again.info.run_id == run.info.run_id
     assert again.info.status == "RUNNING"
@@ -89,7 +78,7 @@ def test_statuses_are_true_and_taken_back_by_reopen(
     assert sweep.steps("trial-0000") == [1, 2]
 
 
-def test_offline_sweep_is_sent_whole_afterwards(sweep: "Sweep") -> None:
+def test_offline_sweep_is_sent_whole_afterwards(sweep: Sweep) -> None:
     parent = sweep.begin()
     for number in range(3):
         trial = sweep.begin(f"trial-{number:04d}")
@@ -109,16 +98,15 @@ def test_offline_sweep_is_sent_whole_afterwards(sweep: "Sweep") -> None:
     assert sweep.run().info.status == "FINISHED"
 
 
-def test_a_last_line_without_an_end_is_not_waited_for(sweep: "Sweep") -> None:
+def test_a_last_line_without_an_end_is_not_waited_for(sweep: Sweep) -> None:
     with sweep.begin().path.open("ab") as file:
         file.write(b'{"kind": "rep')
     begin = time.monotonic()
-    with sweep.sending():
-        pass
+    sweep.send()
     assert time.monotonic() - begin < PATIENCE_SECONDS / 4
 
 
-def test_nothing_happens_without_a_connection(sweep: "Sweep") -> None:
+def test_nothing_happens_without_a_connection(sweep: Sweep) -> None:
     """The constructor and all queries are cheap and safe at any time, also in a signal handler."""
     sender = Sender(sweep.folder, sweep.uri, sweep.experiment)
     assert (sender.run_ids(), sender.pending()) == ({}, 0)
@@ -127,17 +115,15 @@ def test_nothing_happens_without_a_connection(sweep: "Sweep") -> None:
     assert sender.close(0.1) == 1
 
 
-def test_what_the_server_refuses_is_named_and_stops_nothing_else(sweep: "Sweep") -> None:
-    sweep.begin()
-    trial = sweep.begin("trial-0000")
+def test_what_the_server_refuses_is_named_and_stops_nothing_else(sweep: Sweep) -> None:
+    trial = sweep.begin_both()
     trial.append(Artifact(path="/nowhere/model.pt", to=""))
     trial.append(Reported(epoch=1, metrics={"loss": 1.0}))
     long = "x" * 300
     for epoch in range(2, 6):
         trial.append(Reported(epoch=epoch, metrics={"bad\nname": 1.0, "loss": 1.0, long: 1.0}))
     trial.append(Ended(status="FINISHED", tags={"bad\ntag": "x", "mtcon.value": "0.5"}))
-    with sweep.sending() as sender:
-        pass
+    sender = sweep.send()
     assert sweep.steps("trial-0000") == [1, 2, 3, 4, 5]
     run = sweep.run("trial-0000")
     assert (run.info.status, run.data.tags["mtcon.value"]) == ("FINISHED", "0.5")
@@ -151,7 +137,7 @@ def test_what_the_server_refuses_is_named_and_stops_nothing_else(sweep: "Sweep")
 
 
 def test_the_position_is_saved_once_for_all_events_and_not_without_any(
-    sweep: "Sweep", monkeypatch: pytest.MonkeyPatch
+    sweep: Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved: list[str] = []
     monkeypatch.setattr("mtcon_ray.tracking.sender.move", lambda new, to: saved.append(to.name))
@@ -164,7 +150,7 @@ def test_the_position_is_saved_once_for_all_events_and_not_without_any(
     assert saved == ["sent.json"]
 
 
-def test_a_damaged_line_is_told_and_what_is_before_it_is_sent(sweep: "Sweep") -> None:
+def test_a_damaged_line_is_told_and_what_is_before_it_is_sent(sweep: Sweep) -> None:
     log = sweep.begin()
     sweep.begin("trial-0000").append(Reported(epoch=1, metrics={"loss": 1.0}))
     sender = Sender(sweep.folder, sweep.uri, sweep.experiment)
@@ -177,15 +163,13 @@ def test_a_damaged_line_is_told_and_what_is_before_it_is_sent(sweep: "Sweep") ->
     assert sender.pending() == 1
 
 
-def test_an_epoch_that_was_trained_again_is_in_mlflow_once(sweep: "Sweep") -> None:
+def test_an_epoch_that_was_trained_again_is_in_mlflow_once(sweep: Sweep) -> None:
     """The log was cut after the epoch was sent. Its new line has another time and value."""
-    sweep.begin()
-    trial = sweep.begin("trial-0000")
+    trial = sweep.begin_both()
     trial.append(Reported(epoch=1, metrics={"loss": 1.0, "lr": 0.1}))
     before = trial.path.read_bytes()
     trial.append(Reported(epoch=2, metrics={"loss": 0.5, "lr": 0.1}))
-    with sweep.sending():
-        pass
+    sweep.send()
     trial.path.write_bytes(before)
     time.sleep(0.01)
     sender = Sender(sweep.folder, sweep.uri, sweep.experiment)
@@ -195,7 +179,7 @@ def test_an_epoch_that_was_trained_again_is_in_mlflow_once(sweep: "Sweep") -> No
     assert sweep.steps("trial-0000") == sweep.steps("trial-0000", "lr") == [1, 2, 3]
 
 
-def test_events_that_only_the_driver_needs_are_not_sent(sweep: "Sweep") -> None:
+def test_events_that_only_the_driver_needs_are_not_sent(sweep: Sweep) -> None:
     sweep.begin().append(Earlier(source="old/trial-0000", params={}, value=0.5))
     trial = sweep.begin("trial-0000")
     trial.append(Lost(reason="its node was lost"))

@@ -2,15 +2,10 @@
 
 from pathlib import Path
 
-import pytest
-
+from tests.tracking.conftest import MLFLOW
 from tests.tracking.writers import all_at_once, lost_or_doubled
 
-pytestmark = [
-    pytest.mark.mlflow,
-    # MLflow 3.17.2 itself uses SQLAlchemy's deprecated `noload` loader.
-    pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning"),
-]
+pytestmark = MLFLOW
 
 WRITERS = 4
 

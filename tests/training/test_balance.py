@@ -17,15 +17,14 @@ from mtcon_ray.spec.problem import MISSING
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec
 from mtcon_ray.training.batches import Batches
 from mtcon_ray.training.distributed import ALONE, Ranks
+from tests import specs
 from tests.training.trainer.cuts import CPU
 
 SPEC: dict[str, Any] = {
+    **specs.TINY,
     "name": "balanced",
     "data": {"kind": "synthetic", "num_items": 100, "tasks": ["shape", "colour"]},
-    "views": {"size": 16},
-    "model": {"encoder": {"name": "small", "width": 4}, "head_dim": 8},
     "train": {"epochs": 2, "batch_size": 16, "precision": "float32", "balance": ["shape"]},
-    "evaluate": {"bootstrap": 10},
 }
 
 

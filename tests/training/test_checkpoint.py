@@ -11,6 +11,7 @@ import torch
 from mtcon_ray.base.paths import LAST_FILE, PREVIOUS_FILE
 from mtcon_ray.errors import CheckpointError, StorageError
 from mtcon_ray.training import checkpoint
+from tests.some import some
 
 SPEC: dict[str, Any] = {
     "data fingerprint": "abc",
@@ -65,8 +66,7 @@ def test_the_checkpoint_before_stays_beside_the_last(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["last.previous.pt", "last.pt"]
     assert checkpoint.load(tmp_path / "last.previous.pt")["step"] == 2
     state, path, damage = checkpoint.load_newest(tmp_path)
-    assert state is not None
-    assert (state["step"], path, damage) == (3, tmp_path / "last.pt", None)
+    assert (some(state)["step"], path, damage) == (3, tmp_path / "last.pt", None)
 
 
 def test_a_damaged_checkpoint_leaves_the_one_before_it_else_the_start(tmp_path: Path) -> None:
@@ -74,16 +74,13 @@ def test_a_damaged_checkpoint_leaves_the_one_before_it_else_the_start(tmp_path: 
         resume_state(tmp_path, step)
     (tmp_path / "last.pt").write_bytes(bytes(5000))
     state, path, damage = checkpoint.load_newest(tmp_path)
-    assert state is not None
-    assert (state["step"], path) == (1, tmp_path / "last.previous.pt")
-    assert damage is not None
-    assert damage.startswith(f"checkpoint {tmp_path / 'last.pt'} is not a whole file")
+    assert (some(state)["step"], path) == (1, tmp_path / "last.previous.pt")
+    assert some(damage).startswith(f"checkpoint {tmp_path / 'last.pt'} is not a whole file")
     (tmp_path / "last.previous.pt").write_bytes(b"")
     state, path, damage = checkpoint.load_newest(tmp_path)
     assert (state, path) == (None, None)
-    assert damage is not None
-    assert "last.pt is not a whole file" in damage
-    assert "last.previous.pt is not a whole file" in damage
+    for name in ("last.pt", "last.previous.pt"):
+        assert f"{name} is not a whole file" in some(damage)
 
 
 def test_a_kill_between_the_two_renames_loses_no_whole_file(tmp_path: Path) -> None:
@@ -91,8 +88,7 @@ def test_a_kill_between_the_two_renames_loses_no_whole_file(tmp_path: Path) -> N
     resume_state(tmp_path, 1)
     os.replace(tmp_path / "last.pt", tmp_path / "last.previous.pt")
     state, _, damage = checkpoint.load_newest(tmp_path)
-    assert state is not None
-    assert (state["step"], damage) == (1, None)
+    assert (some(state)["step"], damage) == (1, None)
 
 
 def test_the_resume_state_goes_and_the_network_stays(tmp_path: Path) -> None:
@@ -153,12 +149,7 @@ def test_a_file_that_contains_itself_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("section", "field", "value", "message"),
     [
-        (
-            "model",
-            "encoder",
-            {"name": "resnet18", "weights": None},
-            "model.encoder.name was 'small'",
-        ),
+        ("model", "encoder", {"name": "vit", "weights": None}, "model.encoder.name was 'small'"),
         ("data", "tasks", ["colour"], r"data.tasks was \['shape'\], is \['colour'\]"),
         ("views", "size", 32, "views.size was 24, is 32"),
         ("method", "temperature", 0.2, "method.temperature was 0.1, is 0.2"),

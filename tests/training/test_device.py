@@ -10,14 +10,7 @@ import torch
 from mtcon_ray.errors import MemoryTakenError, OutOfMemoryError
 from mtcon_ray.spec.run_spec import with_values
 from mtcon_ray.training import batches, trainer
-from mtcon_ray.training.device import (
-    ImageFeed,
-    explain_out_of_memory,
-    make_scaler,
-    pick_autocast,
-    seed_generators,
-    settle,
-)
+from mtcon_ray.training import device as devices
 from mtcon_ray.training.trainer import Trainer
 from tests.methods.cases import make_data, make_spec
 
@@ -28,11 +21,11 @@ NONE = np.array([], np.int64)
 def test_precision_as_asked(caplog: pytest.LogCaptureFixture) -> None:
     """Only auto depends on the device, and says so."""
     caplog.set_level("INFO", "mtcon_ray.training.device")
-    assert pick_autocast("float32", CPU) is None
-    assert pick_autocast("bfloat16", CPU) is torch.bfloat16
-    assert pick_autocast("float16", CPU) is torch.float16
+    assert devices.pick_autocast("float32", CPU) is None
+    assert devices.pick_autocast("bfloat16", CPU) is torch.bfloat16
+    assert devices.pick_autocast("float16", CPU) is torch.float16
     assert not caplog.messages
-    chosen = pick_autocast("auto", CPU)
+    chosen = devices.pick_autocast("auto", CPU)
     assert caplog.messages == [
         "train.precision auto: float32, CPU has no fast bfloat16"
         if chosen is None
@@ -44,21 +37,21 @@ def test_precision_as_asked(caplog: pytest.LogCaptureFixture) -> None:
     ("dtype", "is_scaled"), [(None, False), (torch.bfloat16, False), (torch.float16, True)]
 )
 def test_the_loss_is_scaled_in_float16_alone(dtype: torch.dtype | None, is_scaled: bool) -> None:
-    assert (make_scaler(dtype, CPU) is not None) == is_scaled
+    assert (devices.make_scaler(dtype, CPU) is not None) == is_scaled
 
 
 def test_images_come_in_the_order_of_the_rows() -> None:
     """Rows index the whole cache of images, not the rows that the feed keeps."""
     images = np.arange(6, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 2, 3), np.uint8)
     images.flags.writeable = False
-    feed = ImageFeed(images, np.array([1, 3, 5]), CPU)
+    feed = devices.ImageFeed(images, np.array([1, 3, 5]), CPU)
     assert feed(np.array([5, 1]), later=NONE).tolist() == images[[5, 1]].tolist()
 
 
 def test_images_that_were_read_ahead_are_those_of_the_rows() -> None:
     """The images were not prefetched, prefetched, or prefetched for other rows."""
     images = np.arange(6, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 2, 3), np.uint8)
-    feed = ImageFeed(images, np.arange(6), CPU)
+    feed = devices.ImageFeed(images, np.arange(6), CPU)
     feed.streams = True
     for asked, later in (([0], [3, 1]), ([3, 1], [2, 2]), ([5, 4], [0])):
         found = feed(np.array(asked), later=np.array(later))
@@ -86,9 +79,9 @@ def test_images_stream_where_a_gpu_lacks_room_for_them(
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 20_000))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: left)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: left // 5)
-    monkeypatch.setattr(ImageFeed, "_copy", lambda feed: torch.empty(0))
+    monkeypatch.setattr(devices.ImageFeed, "_copy", lambda feed: torch.empty(0))
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda x: x + 100)  # marks pinned images
-    feed = ImageFeed(images, np.arange(100), torch.device("cuda"), share=share)
+    feed = devices.ImageFeed(images, np.arange(100), torch.device("cuda"), share=share)
     assert feed.streams is streams
     assert feed._read(np.array([7])).unique().tolist() == [107]
 
@@ -100,7 +93,7 @@ def test_a_training_that_shares_a_gpu_keeps_to_its_part_of_it(
     """With its images, and with all of torch's memory. The first trainings would fill the GPU."""
     asked: list[float] = []
 
-    class Feed(ImageFeed):
+    class Feed(devices.ImageFeed):
         def __init__(self, *args: Any, share: float = 1.0, **options: Any) -> None:
             super().__init__(*args, share=share, **options)
             asked.append(share)
@@ -116,19 +109,19 @@ def test_a_training_that_shares_a_gpu_keeps_to_its_part_of_it(
 def test_images_stream_where_others_took_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process allocates memory between the query of free memory and the copy."""
 
-    def full(feed: ImageFeed) -> None:
+    def full(feed: devices.ImageFeed) -> None:
         raise torch.OutOfMemoryError("tried 2 GiB")
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**6, 10**6))
-    monkeypatch.setattr(ImageFeed, "_copy", full)
+    monkeypatch.setattr(devices.ImageFeed, "_copy", full)
     images = np.zeros((2, 2, 2, 3), np.uint8)
-    assert ImageFeed(images, np.arange(2), torch.device("cuda")).streams
+    assert devices.ImageFeed(images, np.arange(2), torch.device("cuda")).streams
 
 
 def test_images_that_are_kept_come_in_the_order_of_the_rows() -> None:
     """Tests on the CPU what a GPU does."""
     images = np.random.default_rng(0).integers(0, 256, (9, 2, 2, 3), dtype=np.uint8)
-    feed = ImageFeed(images, np.array([1, 3, 5, 8]), CPU)
+    feed = devices.ImageFeed(images, np.array([1, 3, 5, 8]), CPU)
     feed._resident = feed._copy()
     kept, images[:] = images.copy(), 0
     assert feed(np.array([8, 1, 5]), later=NONE).tolist() == kept[[8, 1, 5]].tolist()
@@ -139,7 +132,7 @@ def test_images_are_kept_on_a_gpu_that_has_room() -> None:
     """The rows are returned without another copy."""
     device = torch.device("cuda")
     images = np.random.default_rng(0).integers(0, 256, (9, 2, 2, 3), dtype=np.uint8)
-    feed = ImageFeed(images, np.array([1, 3, 5, 8]), device)
+    feed = devices.ImageFeed(images, np.array([1, 3, 5, 8]), device)
     images_then = images.copy()
     images[:] = 0
     found = feed(np.array([8, 1, 5]), later=NONE)
@@ -153,20 +146,17 @@ def test_images_are_kept_on_a_gpu_that_has_room() -> None:
         torch.AcceleratorError("CUDA error: out of memory (tried 2 GiB). Compile with", 2),
         *(
             RuntimeError(f"CUDA error: {what}, tried 2 GiB. When calling")
-            for what in (
-                "CUBLAS_STATUS_ALLOC_FAILED",
-                "CUBLAS_STATUS_NOT_INITIALIZED",
-                "CUDNN_STATUS_ALLOC_FAILED",
-            )
+            for what in ("CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_NOT_INITIALIZED",
+                         "CUDNN_STATUS_ALLOC_FAILED")
         ),
         RuntimeError("FIND was unable to find an engine, tried 2 GiB"),
     ],
-)
+)  # fmt: skip
 def test_out_of_memory_is_a_trial_error_with_a_way_out(error: RuntimeError) -> None:
     """The first sentence of the original error is kept."""
     with (
         pytest.raises(OutOfMemoryError, match=r"batch 64 does not fit.*tried 2 GiB\)?; lower it"),
-        explain_out_of_memory("batch 64", "lower it"),
+        devices.explain_out_of_memory("batch 64", "lower it"),
     ):
         raise error
 
@@ -174,7 +164,7 @@ def test_out_of_memory_is_a_trial_error_with_a_way_out(error: RuntimeError) -> N
 def test_memory_of_the_machine_may_be_too_small_too() -> None:
     with (
         pytest.raises(OutOfMemoryError, match=r"the machine's memory: DefaultCPU.* bytes; lower"),
-        explain_out_of_memory("batch 64", "lower it"),
+        devices.explain_out_of_memory("batch 64", "lower it"),
     ):
         torch.empty(1 << 50)
 
@@ -196,18 +186,15 @@ GIGABYTE = 2**30
     ],
 )
 def test_memory_that_neighbours_took_says_nothing_about_the_configuration(
-    share: float,
-    reserved: int,
-    free: int,
-    expected: type[Exception],
+    share: float, reserved: int, free: int, expected: type[Exception],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+) -> None:  # fmt: skip
     """Sizes in GiB. The device has to hold the rest of the training's share."""
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda: share)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: reserved * GIGABYTE)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free * GIGABYTE, 80 * GIGABYTE))
-    with pytest.raises(expected) as raised, explain_out_of_memory("batch 64", "lower it"):
+    with pytest.raises(expected) as raised, devices.explain_out_of_memory("batch 64", "lower it"):
         raise torch.OutOfMemoryError("tried 2 GiB. GPU 0 has 1 GiB free")
     assert type(raised.value) is expected
 
@@ -220,29 +207,26 @@ def test_a_training_may_use_its_share_of_a_gpu_s_memory(monkeypatch: pytest.Monk
     monkeypatch.setattr(
         torch.cuda, "set_per_process_memory_fraction", lambda *given: calls.append(given)
     )
-    settle(CPU, 0.25)
+    devices.settle(CPU, 0.25)
     assert calls == []
-    settle(torch.device("cuda", 0), 0.25)
-    settle(torch.device("cuda"), 1.0)
+    devices.settle(torch.device("cuda", 0), 0.25)
+    devices.settle(torch.device("cuda"), 1.0)
     assert calls == ["emptied", (0.25, 0), "emptied", (1.0, None)]
 
 
 def test_another_error_of_a_device_stays_what_it_is() -> None:
-    with pytest.raises(RuntimeError, match="illegal"), explain_out_of_memory("a", "b"):
+    with pytest.raises(RuntimeError, match="illegal"), devices.explain_out_of_memory("a", "b"):
         raise RuntimeError("CUDA error: an illegal memory access")
 
 
-def test_a_gpu_s_generator_is_seeded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generators_are_seeded_as_by_torch_and_a_gpu_s_too(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds: list[int] = []
-    monkeypatch.setattr(torch.cuda, "manual_seed", seeds.append)
-    seed_generators(5, CPU)
-    assert seeds == []
-    seed_generators(5, torch.device("cuda", 0))
-    assert seeds == [5]
-
-
-def test_generators_are_seeded_as_by_torch() -> None:
-    seed_generators(5, CPU)
-    found = torch.rand(3)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "manual_seed", seeds.append)
+        devices.seed_generators(5, CPU)
+        assert seeds == []
+        found = torch.rand(3)
+        devices.seed_generators(5, torch.device("cuda", 0))
+        assert seeds == [5]
     torch.manual_seed(5)
     assert torch.equal(found, torch.rand(3))

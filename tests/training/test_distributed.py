@@ -35,6 +35,7 @@ from mtcon_ray.training.distributed import (
 from mtcon_ray.training.optimizer import make_optimizer
 from mtcon_ray.training.step import Learner, encode, gather, update
 from mtcon_ray.training.trainer import Trainer
+from tests import specs
 from tests.problems import problem
 
 NUM_ITEMS = 8
@@ -101,16 +102,11 @@ def tiny_run(
 
     `changes` are fields of the section `train`, or `every` of `evaluate`.
     """
+    tasks = {"tasks": ["shape", "colour"], "held_out": []}
     raw = {
+        **specs.TINY,
         "name": "tiny",
-        "data": {
-            "kind": "synthetic",
-            "num_items": 60,
-            "tasks": ["shape", "colour"],
-            "held_out": [],
-        },
-        "views": {"size": 16},
-        "model": {"encoder": {"name": "small", "width": 4}, "head_dim": 8},
+        "data": {"kind": "synthetic", "num_items": 60, **tasks},
         "evaluate": {"every": changes.pop("every", 2), "bootstrap": 10},
         "train": {"epochs": 2, "batch_size": 16, "precision": "float32", **changes},
     }
@@ -295,9 +291,7 @@ def test_small_gradients_are_averaged(folder: Path, world: int) -> None:
     assert [r["averaged"] for r in results(folder, world)] == [[mean, 1.0, 10 * mean]] * world
 
 
-def test_answers_are_exchanged_every_two_seconds_of_steps(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_answers_are_exchanged_every_two_seconds_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first exchange after one step measures the rate."""
     now = 0.0
     monkeypatch.setattr("mtcon_ray.training.distributed.perf_counter", lambda: now)

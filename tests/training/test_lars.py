@@ -15,6 +15,7 @@ from mtcon_ray.training.nonfinite import Watch
 from mtcon_ray.training.optimizer import make_optimizer, peak_lr, set_lr, start_momentum
 from tests.pages import DOCS
 from tests.problems import problem
+from tests.some import some
 
 SPEC = TrainSpec.model_validate({"optimizer": "lars", "momentum": 0.8, "weight_decay": 0.05})
 
@@ -90,8 +91,7 @@ def test_a_step_with_a_bad_gradient_changes_nothing() -> None:
     for step in range(3):
         draw_gradients(parameters, step)
         if step == 1:
-            gradient = parameters["0.weight"].grad
-            assert gradient is not None
+            gradient = some(parameters["0.weight"].grad)
             gradient[0, 0, 0, 0] = math.inf
         norm = torch.stack([p.grad.norm() for p in parameters.values() if p.grad is not None]).sum()
         watch.see(norm, norm, {}, lr=1.0, step=step)
@@ -109,8 +109,9 @@ def test_a_step_with_a_bad_gradient_changes_nothing() -> None:
 
 def test_the_settings_shown_are_simclr_s() -> None:
     """Chen et al. 2020 give a rate of 4.8 for batches of 4,096 (section 2.1)."""
-    found = re.search(r"^train: (\{optimizer: lars.*\})$", (DOCS / "methods.md").read_text(), re.M)
-    assert found is not None
+    found = some(
+        re.search(r"^train: (\{optimizer: lars.*\})$", (DOCS / "methods.md").read_text(), re.M)
+    )
     shown = yaml.safe_load(found[1])
     spec = TrainSpec.model_validate({**shown, "batch_size": 4096, "epochs": 100})
     assert peak_lr(spec) == pytest.approx(4.8)

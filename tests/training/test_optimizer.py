@@ -9,21 +9,14 @@ from torch.optim import SGD, Adam, AdamW
 
 from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.spec.train import TrainSpec
-from mtcon_ray.training.optimizer import (
-    lr_at,
-    make_optimizer,
-    match_strides,
-    peak_lr,
-    set_lr,
-    start_momentum,
-)
+from mtcon_ray.training import optimizer as optimizers
 from tests.problems import problem
 
 
 def rates(spec: TrainSpec, steps_per_epoch: int) -> list[float]:
     """Returns the rate of every step."""
     return [
-        lr_at(step, spec, steps_per_epoch=steps_per_epoch)
+        optimizers.lr_at(step, spec, steps_per_epoch=steps_per_epoch)
         for step in range(spec.epochs * steps_per_epoch)
     ]
 
@@ -60,7 +53,7 @@ def test_warmup_up_to_the_last_step_never_divides_by_zero() -> None:
 def test_peak_follows_the_batch(scaling: str, peak: float) -> None:
     """64 items are a quarter of the reference batch of 256."""
     spec = TrainSpec.model_validate({"lr": 0.2, "batch_size": 64, "lr_scaling": scaling})
-    assert peak_lr(spec) == pytest.approx(peak)
+    assert optimizers.peak_lr(spec) == pytest.approx(peak)
 
 
 def test_exponential_schedule_gives_the_rates_of_csn() -> None:
@@ -86,7 +79,7 @@ def test_adam_has_the_groups_and_takes_the_rates(name: str, kind: type[Adam]) ->
     network = nn.Linear(2, 2)
     method = MTCon(MTCon.Spec(), problem("a", "b"))
     spec = TrainSpec.model_validate({"optimizer": name, "momentum": 0.8, "weight_decay": 0.5})
-    optimizer = make_optimizer(network, method, spec)
+    optimizer = optimizers.make_optimizer(network, method, spec)
     assert type(optimizer) is kind
     assert [g["params"] for g in optimizer.param_groups] == [
         [network.weight],
@@ -97,7 +90,7 @@ def test_adam_has_the_groups_and_takes_the_rates(name: str, kind: type[Adam]) ->
     assert {g["betas"] for g in optimizer.param_groups} == {(0.8, 0.999)}
     before = network.bias.detach().clone()
     network.bias.grad = torch.tensor([3.0, -0.01])
-    set_lr(optimizer, 1e-3)
+    optimizers.set_lr(optimizer, 1e-3)
     optimizer.step()
     moved = (network.bias.detach() - before).tolist()
     assert moved == pytest.approx([-1e-3, 1e-3], rel=1e-3)
@@ -107,12 +100,12 @@ def test_only_kernels_and_matrices_are_decayed() -> None:
     """With zero gradients a step of rate 1 shows only the weight decay."""
     network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Linear(2, 2))
     method = MTCon(MTCon.Spec(), problem("a", "b"))
-    optimizer = make_optimizer(network, method, TrainSpec(weight_decay=0.5))
+    optimizer = optimizers.make_optimizer(network, method, TrainSpec(weight_decay=0.5))
     parameters = dict(network.named_parameters()) | dict(method.named_parameters())
     for parameter in parameters.values():
         parameter.data.fill_(1.0)
         parameter.grad = torch.zeros_like(parameter)
-    set_lr(optimizer, 1.0)
+    optimizers.set_lr(optimizer, 1.0)
     optimizer.step()
     decayed = {name for name, parameter in parameters.items() if (parameter == 0.5).all()}
     assert decayed == {"0.weight", "2.weight"}
@@ -124,7 +117,7 @@ def test_frozen_parameters_and_methods_without_any_are_left_out() -> None:
     network = nn.Linear(2, 2).requires_grad_(False)
     network.bias.requires_grad_(True)
     method = MTCon(MTCon.Spec(weighting="equal"), problem("a"))
-    (group,) = make_optimizer(network, method, TrainSpec()).param_groups
+    (group,) = optimizers.make_optimizer(network, method, TrainSpec()).param_groups
     assert group["params"] == [network.bias]
 
 
@@ -139,8 +132,8 @@ def test_groups_of_rates_follow_their_scales() -> None:
     """The method's own parameters are in the first group; weight decay is as without groups."""
     network = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1), nn.Linear(1, 1))
     method = ByLayer(MTCon.Spec(), problem("a"))
-    optimizer = make_optimizer(network, method, TrainSpec(weight_decay=0.5))
-    set_lr(optimizer, 2.0, (1.0, 0.5, 0.1))
+    optimizer = optimizers.make_optimizer(network, method, TrainSpec(weight_decay=0.5))
+    optimizers.set_lr(optimizer, 2.0, (1.0, 0.5, 0.1))
     found = {
         name: (group["lr"], group["weight_decay"])
         for name, p in (*network.named_parameters(), *method.named_parameters())
@@ -162,14 +155,16 @@ def test_a_parameter_that_meets_its_first_gradient_late_starts_as_in_torch_s_own
     """Another parameter already has momentum at that step."""
     ours, plain = (nn.ParameterList([torch.ones(2), torch.ones(2)]) for _ in range(2))
     spec = TrainSpec(momentum=0.5, weight_decay=0.0)
-    fused = make_optimizer(ours, MTCon(MTCon.Spec(weighting="equal"), problem("a")), spec)
+    fused = optimizers.make_optimizer(
+        ours, MTCon(MTCon.Spec(weighting="equal"), problem("a")), spec
+    )
     loop = SGD(plain.parameters(), lr=0.1, momentum=0.5)
     for known in (1, 2, 2):
         for optimizer, parameters in ((fused, ours), (loop, plain)):
             for parameter in list(parameters)[:known]:
                 parameter.grad = torch.tensor([1.0, -3.0])
-            set_lr(optimizer, 0.1)
-            start_momentum(fused)
+            optimizers.set_lr(optimizer, 0.1)
+            optimizers.start_momentum(fused)
             optimizer.step()
     for one, other in zip(ours, plain, strict=True):
         torch.testing.assert_close(one, other)
@@ -183,7 +178,7 @@ def test_a_gradient_has_the_strides_of_its_parameter() -> None:
     for parameter, gradient in zip(parameters, values, strict=True):
         parameter.grad = gradient
     assert parameters[0].stride() != values[0].stride()
-    match_strides(parameters)
+    optimizers.match_strides(parameters)
     for parameter, gradient in zip(parameters, values, strict=True):
         assert parameter.grad is not None
         assert parameter.grad.stride() == parameter.stride()

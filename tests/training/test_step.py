@@ -19,19 +19,12 @@ from mtcon_ray.errors import DivergedError
 from mtcon_ray.losses.weighting import LOG_VARIANCE_BOUND
 from mtcon_ray.methods.base import MethodOutput
 from mtcon_ray.spec.train import TrainSpec
+from mtcon_ray.training import step as steps
 from mtcon_ray.training.batches import Batches
 from mtcon_ray.training.device import ImageFeed
 from mtcon_ray.training.distributed import ALONE, Ranks
 from mtcon_ray.training.optimizer import make_optimizer
-from mtcon_ray.training.step import (
-    Tally,
-    Update,
-    _follow,
-    compute_gradients,
-    encode,
-    gather,
-    update,
-)
+from tests.some import some
 from tests.training.learners import CPU, VIEWS, batches, learner, snapshot
 
 
@@ -109,9 +102,7 @@ def test_labels_are_those_of_the_images(dataset: Dataset) -> None:
         assert labels.tolist() == dataset.table.labels[task][rows_of(make, 2)].tolist()
 
 
-def test_sets_and_numbers_are_those_of_the_items_and_numbers_standardised(
-    tmp_path: Path,
-) -> None:
+def test_sets_and_numbers_are_those_of_the_items_and_numbers_standardised(tmp_path: Path) -> None:
     spec = SOURCES["synthetic"].Spec.model_validate(
         {"num_items": 60, "tasks": ["attributes", "size"], "held_out": []}
     )
@@ -140,7 +131,7 @@ def test_embeddings_are_grouped_by_item(dataset: Dataset) -> None:
     x_NCHW, batch = batches(dataset)(0)
     one = learner()
     expected = one.network.eval()(x_NCHW)
-    for head, z_BVD in gather(encode(one, x_NCHW), ALONE, batch.num_items).items():
+    for head, z_BVD in steps.gather(steps.encode(one, x_NCHW), ALONE, batch.num_items).items():
         assert z_BVD.shape == (8, 2, 8)
         assert torch.equal(z_BVD[3, 1], expected[head][7])
 
@@ -149,12 +140,11 @@ def test_an_update_is_plain_gradient_descent_on_the_objective(dataset: Dataset) 
     """Without momentum and weight decay the update is p - lr * gradient."""
     x_NCHW, batch = batches(dataset)(0)
     one, other = learner(), learner()
-    compute_gradients(one, x_NCHW, batch)
+    steps.compute_gradients(one, x_NCHW, batch)
     before = snapshot(one.network)
-    update(other, x_NCHW, batch, lr=0.3, step=0, num_steps=9)
+    steps.update(other, x_NCHW, batch, lr=0.3, step=0, num_steps=9)
     for name, parameter in other.network.named_parameters():
-        gradient = one.network.get_parameter(name).grad
-        assert gradient is not None
+        gradient = some(one.network.get_parameter(name).grad)
         torch.testing.assert_close(parameter, before[name] - 0.3 * gradient)
 
 
@@ -163,7 +153,7 @@ def test_clipping_scales_the_whole_gradient(dataset: Dataset) -> None:
     x_NCHW, batch = batches(dataset)(0)
     one = learner(max_grad_norm=1e-3)
     before = snapshot(one.network) | snapshot(one.method)
-    update(one, x_NCHW, batch, lr=2.0, step=0, num_steps=9)
+    steps.update(one, x_NCHW, batch, lr=2.0, step=0, num_steps=9)
     after = snapshot(one.network) | snapshot(one.method)
     moved = torch.stack([(after[n] - before[n]).norm() for n in before]).norm()
     assert moved.item() == pytest.approx(2e-3, rel=1e-2)
@@ -177,7 +167,7 @@ def test_divergence_changes_no_parameter(dataset: Dataset, where: str, optimizer
     one = learner()
     spec = TrainSpec.model_validate({"optimizer": optimizer})
     one = replace(one, optimizer=make_optimizer(one.network, one.method, spec))
-    update(one, *make(0), lr=0.01, step=10, num_steps=99)
+    steps.update(one, *make(0), lr=0.01, step=10, num_steps=99)
     one.check()
     poisoned = next((one.network.encoder if where == "weight" else one.method).parameters())
     kept = poisoned.detach().clone()
@@ -185,7 +175,7 @@ def test_divergence_changes_no_parameter(dataset: Dataset, where: str, optimizer
         poisoned.fill_(math.nan)
     before = snapshot(one.network) | snapshot(one.method)
     for step in (11, 12):
-        update(one, *make(step), lr=0.5, step=step, num_steps=99)
+        steps.update(one, *make(step), lr=0.5, step=step, num_steps=99)
         for name, value in (snapshot(one.network) | snapshot(one.method)).items():
             torch.testing.assert_close(value, before[name], rtol=0, atol=0, equal_nan=True)
         with torch.no_grad():
@@ -199,7 +189,7 @@ def test_log_variances_stay_in_their_bounds(dataset: Dataset) -> None:
     """A rate of 1000 would move them far beyond the bounds."""
     x_NCHW, batch = batches(dataset)(0)
     one = learner()
-    update(one, x_NCHW, batch, lr=1000.0, step=0, num_steps=9)
+    steps.update(one, x_NCHW, batch, lr=1000.0, step=0, num_steps=9)
     (log_variance_T,) = one.method.parameters()
     assert log_variance_T.abs().tolist() == [LOG_VARIANCE_BOUND] * 2
 
@@ -207,8 +197,8 @@ def test_log_variances_stay_in_their_bounds(dataset: Dataset) -> None:
 def test_autocast_keeps_losses_in_float32(dataset: Dataset) -> None:
     """The losses are close to those in float32 but not equal."""
     x_NCHW, batch = batches(dataset)(0)
-    exact = compute_gradients(learner(), x_NCHW, batch).objective
-    rounded = compute_gradients(learner(autocast=torch.bfloat16), x_NCHW, batch).objective
+    exact = steps.compute_gradients(learner(), x_NCHW, batch).objective
+    rounded = steps.compute_gradients(learner(autocast=torch.bfloat16), x_NCHW, batch).objective
     assert rounded.dtype == torch.float32
     assert rounded.item() == pytest.approx(exact.item(), rel=0.05)
     assert rounded.item() != exact.item()
@@ -216,10 +206,10 @@ def test_autocast_keeps_losses_in_float32(dataset: Dataset) -> None:
 
 def test_a_tally_averages_over_steps() -> None:
     """The objective comes first, then every head."""
-    tally = Tally()
+    tally = steps.Tally()
     for value in (1.0, 2.0):
         output = MethodOutput({"a": torch.tensor(3 * value)})
-        tally.add(Update(torch.tensor(value), output, {}, {}))
+        tally.add(steps.Update(torch.tensor(value), output, {}, {}))
     assert tally.means() == [1.5, 4.5]
 
 
@@ -231,8 +221,7 @@ def test_examples_of_several_pictures_become_rows_in_their_order(dataset: Datase
     x_NCHW, batch = make(0)
     chosen = make._chosen(0)
     assert x_NCHW.shape == (9, 3, 16, 16)
-    assert batch.condition is not None
-    assert batch.condition.tolist() == np.array([2, 0, 1])[chosen].tolist()
+    assert some(batch.condition).tolist() == np.array([2, 0, 1])[chosen].tolist()
     colour = dataset.table.labels["colour"]
     assert batch.labels["colour"].tolist() == colour[rows_EP[chosen, 0]].tolist()
 
@@ -244,11 +233,11 @@ def test_a_teacher_follows_and_its_rows_stand_behind_the_network_s(dataset: Data
     one.method.momentum = 0.75
     teacher = deepcopy(one.network).requires_grad_(False)
     both = replace(one, teacher=teacher)
-    for z_BVD in gather(encode(both, x_NCHW), ALONE, batch.num_items).values():
+    for z_BVD in steps.gather(steps.encode(both, x_NCHW), ALONE, batch.num_items).values():
         assert z_BVD.shape == (8, 2, 16)
         assert torch.equal(z_BVD[..., :8], z_BVD[..., 8:])
     before = snapshot(teacher)
-    z_by_head = gather(encode(both, x_NCHW), ALONE, batch.num_items)
+    z_by_head = steps.gather(steps.encode(both, x_NCHW), ALONE, batch.num_items)
     (gradient,) = torch.autograd.grad(
         sum(z[..., 8:].sum() for z in z_by_head.values()) + 0 * z_by_head["shape"].sum(),
         [next(one.network.parameters())],
@@ -257,7 +246,7 @@ def test_a_teacher_follows_and_its_rows_stand_behind_the_network_s(dataset: Data
     with torch.no_grad():
         for parameter in one.network.parameters():
             parameter.add_(1)
-    _follow(teacher, one.network, 0.75)
+    steps._follow(teacher, one.network, 0.75)
     for name, parameter in one.network.named_parameters():
         expected = 0.75 * before[name] + 0.25 * parameter
         torch.testing.assert_close(teacher.get_parameter(name), expected)
@@ -276,19 +265,17 @@ def test_the_optimizer_gets_gradients_of_its_parameters_strides(
     maker = learner()
     thin = next(p for p in maker.network.parameters() if p.dim() == 4)
     x_NCHW, batch = batches(dataset)(0)
-    compute = compute_gradients
+    compute = steps.compute_gradients
 
-    def changed(*arguments: Any) -> Update:
+    def changed(*arguments: Any) -> steps.Update:
         done = compute(*arguments)
-        assert thin.grad is not None
-        thin.grad = thin.grad.transpose(0, 1).contiguous().transpose(0, 1)
+        thin.grad = some(thin.grad).transpose(0, 1).contiguous().transpose(0, 1)
         assert thin.grad.stride() != thin.stride()
         return done
 
     monkeypatch.setattr("mtcon_ray.training.step.compute_gradients", changed)
-    update(maker, x_NCHW, batch, lr=0.1, step=0, num_steps=10)
-    assert thin.grad is not None
-    assert thin.grad.stride() == thin.stride()
+    steps.update(maker, x_NCHW, batch, lr=0.1, step=0, num_steps=10)
+    assert some(thin.grad).stride() == thin.stride()
 
 
 def test_a_gradient_that_is_not_finite_is_not_applied(dataset: Dataset) -> None:
@@ -296,7 +283,7 @@ def test_a_gradient_that_is_not_finite_is_not_applied(dataset: Dataset) -> None:
     one = learner()
     next(one.network.parameters()).register_hook(lambda gradient: gradient * math.inf)
     before = snapshot(one.network)
-    done = update(one, *batches(dataset)(0), lr=0.1, step=0, num_steps=9)
+    done = steps.update(one, *batches(dataset)(0), lr=0.1, step=0, num_steps=9)
     assert done.objective.isfinite()
     assert all(torch.equal(p, before[name]) for name, p in snapshot(one.network).items())
     with pytest.raises(DivergedError):

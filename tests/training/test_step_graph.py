@@ -48,8 +48,7 @@ def check(spec: RunSpec, folder: Path, num_steps: int = WARM_UP + 4) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=() if n in WITH_OWN_STATE else pytest.mark.soak) for n in EACH],
+    "name", [pytest.param(n, marks=() if n in WITH_OWN_STATE else pytest.mark.soak) for n in EACH]
 )
 def test_steps_by_a_graph_are_the_same(name: str, tmp_path: Path) -> None:
     check(make_spec(name), tmp_path)
@@ -153,11 +152,7 @@ def test_a_capture_without_memory_is_an_error(
     ],
 )
 def test_where_no_graph_can_be_captured_the_reason_is_logged(
-    changes: dict[str, Any],
-    device: str,
-    world: int,
-    reason: str,
-    caplog: pytest.LogCaptureFixture,
+    changes: dict[str, Any], device: str, world: int, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     scaled = torch.float16 if "precision" in changes else None
     made = replace(learner(autocast=scaled), ranks=Ranks(0, world))

@@ -1,7 +1,8 @@
-"""Base of the kinds of data with images as raw pixels in a few large binary files."""
+"""Data with images as raw pixels in a few large binary files: CIFAR-10, CIFAR-100 and STL-10."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
@@ -11,15 +12,18 @@ from PIL import Image
 
 from mtcon_ray.data.decoding import make_square
 from mtcon_ray.data.image_files import ImageFolder
+from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.download import DownloadSource, Part
 from mtcon_ray.data.splits import SPLITS, stratified_split
 from mtcon_ray.data.text_file import read_lines
 from mtcon_ray.errors import DataError
-from mtcon_ray.spec.data.published import BinarySpec
+from mtcon_ray.spec.data.published import BinarySpec, Cifar10Spec, Cifar100Spec, Stl10Spec
 from mtcon_ray.spec.problem import MISSING
 
 # Part of the cache key: increase it if the same files would be decoded to other pixels.
 VERSION = 1
+TRAIN, UNLABELED, FOLDS = "train_X.bin", "unlabeled_X.bin", "fold_indices.txt"
+LABELS = {TRAIN: "train_y.bin", "test_X.bin": "test_y.bin"}
 
 
 class BinarySource(DownloadSource):
@@ -188,3 +192,115 @@ class BinarySource(DownloadSource):
     def _keyed(self, digest: str) -> str:
         counts = list(self.used_images().values())
         return hashlib.sha256(f"{self.spec.kind} {VERSION} {counts} {digest}".encode()).hexdigest()
+
+
+class CifarSource(BinarySource):
+    """Base class of CIFAR-10 and CIFAR-100: images of 32 x 32 pixels, including 10,000 for test.
+
+    Krizhevsky 2009, Learning multiple layers of features.
+    """
+
+    page = "https://www.cs.toronto.edu/~kriz/cifar.html"
+    num_items = 60_000
+
+
+class Cifar10Source(CifarSource):
+    """Ten classes."""
+
+    Spec = Cifar10Spec
+
+    archive = "cifar-10-binary.tar.gz"
+    archives = (archive,)
+    md5: ClassVar[Mapping[str, str]] = {archive: "c32a1d4ab5d03f1284b67883e8d87530"}
+    folder_name = "cifar-10-batches-bin"
+    pickles = ("cifar-10-batches-py/data_batch_1", "data_batch_1", "cifar-10-python.tar.gz")
+    num_images: ClassVar[Mapping[str, int]] = {
+        **{f"data_batch_{number}.bin": 10_000 for number in range(1, 6)},
+        "test_batch.bin": 10_000,
+    }
+    class_files: ClassVar[Mapping[str, tuple[str, int]]] = {"class": ("batches.meta.txt", 10)}
+    num_label_bytes = 1
+
+
+class Cifar100Source(CifarSource):
+    """100 classes, five in each of 20 superclasses."""
+
+    Spec = Cifar100Spec
+
+    archive = "cifar-100-binary.tar.gz"
+    archives = (archive,)
+    md5: ClassVar[Mapping[str, str]] = {archive: "03b5dce01913d631647c71ecec9e9cb8"}
+    folder_name = "cifar-100-binary"
+    pickles = ("cifar-100-python/train", "train", "cifar-100-python.tar.gz")
+    num_images: ClassVar[Mapping[str, int]] = {"train.bin": 50_000, "test.bin": 10_000}
+    class_files: ClassVar[Mapping[str, tuple[str, int]]] = {
+        "coarse": ("coarse_label_names.txt", 20),
+        "fine": ("fine_label_names.txt", 100),
+    }
+    num_label_bytes = 2
+
+
+class Stl10Source(BinarySource):
+    """Images of 96 x 96 pixels in ten classes, and images without a label.
+
+    Coates, Ng and Lee 2011, AISTATS.
+    """
+
+    Spec = Stl10Spec
+
+    page = "https://cs.stanford.edu/~acoates/stl10/"
+    archive = "stl10_binary.tar.gz"
+    archives = (archive,)
+    folder_name = "stl10_binary"
+    num_items = 13_000
+    num_images: ClassVar[Mapping[str, int]] = {TRAIN: 5000, "test_X.bin": 8000, UNLABELED: 100_000}
+    class_files: ClassVar[Mapping[str, tuple[str, int]]] = {"class": ("class_names.txt", 10)}
+    num_label_bytes = 0
+    axes = (2, 1, 0)  # a plane is stored column by column
+    # As in torchvision, because the page of STL-10 has none.
+    md5: ClassVar[Mapping[str, str]] = {
+        archive: "91f7769df0f17e558f3565bffb0c7dfb",
+        TRAIN: "918c2871b30a85fa023e0c44e0bee87f",
+        "train_y.bin": "5a34089d4802c674881badbb80307741",
+        "test_X.bin": "7f263ba9f9e0b06b93213547f721ac82",
+        "test_y.bin": "36f9794fa4beb8a2c72628de14fa638e",
+        UNLABELED: "5242ba1fed5e4be9e1e742405eb56ca4",
+    }
+    spec: Stl10Spec
+
+    def used_images(self) -> dict[str, int]:
+        used = {name: self.num_images[name] for name in LABELS}
+        return used | {UNLABELED: self.spec.unlabeled} if self.spec.unlabeled else used
+
+    def parts(self) -> dict[str, Part]:
+        others = [*LABELS.values(), *([] if self.spec.fold is None else [FOLDS])]
+        return super().parts() | {name: self.part(name) for name in others}
+
+    def differences(self, table: LabelTable) -> list[str]:
+        # The unlabeled images come last, and are as many as the spec says.
+        return super().differences(
+            replace(table, split=table.split[: len(table) - self.spec.unlabeled])
+        )
+
+    def codes(self, name: str, records: np.ndarray) -> np.ndarray:
+        if name == UNLABELED:
+            return np.full((len(records), 1), MISSING)
+        # 1 to 10 are classes.
+        codes = self.in_range(
+            self.open_records(LABELS[name], len(records), 1), LABELS[name], first=1
+        )
+        if name == TRAIN and self.spec.fold is not None:
+            codes[np.setdiff1d(np.arange(len(codes)), self._fold(self.spec.fold))] = MISSING
+        return codes
+
+    def _fold(self, fold: int) -> np.ndarray:
+        """Returns the training images of a fold, int64. Raises DataError if the file is broken."""
+        path, number = self.path(FOLDS), self.num_images[TRAIN]
+        words = "".join(read_lines(path)[fold : fold + 1]).split() or ["nothing"]
+        for word in words:
+            if not word.isdecimal() or int(word) >= number:
+                raise DataError(
+                    f"line {fold + 1} of {path} must have numbers from 0 to {number - 1}, got "
+                    f"{word}; {self.way_out}"
+                )
+        return np.array(words, dtype=np.int64)

@@ -11,7 +11,7 @@ import numpy as np
 
 from mtcon_ray.data.sources.download import Part, PhotosSource
 from mtcon_ray.data.splits import LEFT_OUT, SPLITS
-from mtcon_ray.data.text_file import read_fields, read_lines
+from mtcon_ray.data.text_file import read_attributes, read_fields
 from mtcon_ray.errors import DataError, nearest
 from mtcon_ray.spec.data.published import CelebaSpec
 
@@ -43,32 +43,17 @@ class CelebaSource(PhotosSource):
             for what, folder, n in (("attributes", "Anno", ATTRIBUTES), ("splits", "Eval", SPLIT))
         }
 
-    def _fields(self, what: str, skip: int, fields: dict[str, type]) -> dict[str, np.ndarray]:
-        """Returns the columns of a file, in Kaggle's packaging a CSV with a line of names."""
-        path = self.path(what)
-        separator, skip = (",", 1) if path.suffix == ".csv" else (r"\s+", skip)
-        return read_fields(path, fields, separator=separator, skip=skip, more=False)
-
     @cached_property
     def _table(self) -> tuple[np.ndarray, tuple[str, ...], np.ndarray]:
         """The images' names, object [N], the L attributes' names, and their bits, uint8 [N, L]."""
         path = self.path("attributes")
-        first, second, *_ = [*read_lines(path, 2), "", ""]
-        is_csv = path.suffix == ".csv"
-        attributes = tuple(first.strip().split(",")[1:] if is_csv else second.split())
-        columns = self._fields("attributes", 2, {"": str} | dict.fromkeys(attributes, np.int8))
-        images = columns.pop("")
-        if not is_csv and first.strip() != str(len(images)):
-            raise DataError(
-                f"{path} lists {len(images)} images, but its first line says "
-                f"{first.strip()!r:.80}; fetch the whole file"
-            )
+        images, columns = read_attributes(path)
         values = np.stack(list(columns.values()), axis=1)
         if not np.isin(values, (-1, 0, 1)).all():
             raise DataError(
                 f"{path} must hold 1, and -1 or 0, got {values.min()} to {values.max()}"
             )
-        return images, attributes, (values == 1).astype(np.uint8)
+        return images, tuple(columns), (values == 1).astype(np.uint8)
 
     @cached_property
     def names(self) -> list[str]:
@@ -88,14 +73,14 @@ class CelebaSource(PhotosSource):
         return bits[:, attributes.index(label)].astype(np.int64), ("no", "yes")
 
     def read_split(self) -> np.ndarray:
-        columns = self._fields("splits", 0, {"image": str, "split": np.int8})
+        path = self.path("splits")
+        columns = read_fields(path, {"image": str, "split": np.int8}, more=False)
         # The codes are the indices of SPLITS.
         split_of = dict(zip(columns["image"], columns["split"], strict=True))
         split = np.array([split_of.get(name, LEFT_OUT) for name in self.names], dtype=np.int8)
         for row in np.flatnonzero((split < 0) | (split >= len(SPLITS)))[:1]:
             name = self.names[row]
             raise DataError(
-                f"{self.path('splits')} must have 0, 1 or 2 for each image, got "
-                f"{split_of.get(name)} for {name}"
+                f"{path} must have 0, 1 or 2 for each image, got {split_of.get(name)} for {name}"
             )
         return split

@@ -13,7 +13,7 @@ from mtcon_ray.data.image_files import ImageFiles
 from mtcon_ray.data.image_names import FORMATS, IMAGE_ENDINGS, is_hidden, is_image
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.files import FilesSource
-from mtcon_ray.data.splits import SPLITS, complete_split, split_names, stratified_split
+from mtcon_ray.data.splits import SPLITS, published_split, split_names
 from mtcon_ray.data.table_file import encode_columns
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.base import Split
@@ -89,25 +89,15 @@ class FolderSource(FilesSource):
 
         Splits without a top folder are drawn, with the same shares in each class.
         """
-        spec, names = self.spec, np.array(self.names, dtype=object)
         split_of, folders = self._folders
         strata = np.array(["/".join(parts) for parts in folders], dtype=object)
-        if not split_of:
-            drawn = stratified_split(strata, names, spec.split_fractions, spec.seed)
-            shares = ", the same shares in each class" if spec.level_names else ""
-            return drawn, f"drawn at random from seed {spec.seed}{shares}"
-        tops = [name.partition("/")[0] for name in self.names]
-        words = ", ".join(sorted(split_of))
         # Many published data sets have only two of the three splits.
-        split, is_drawn = complete_split(
-            np.array([SPLITS.index(split_of[top]) for top in tops], dtype=np.int8),
-            spec.split_fractions,
-            lambda rows, shares: stratified_split(strata[rows], names[rows], shares, spec.seed),
-        )
-        if not is_drawn:
-            return split, f"the folders {words}"
+        codes = [SPLITS.index(split_of[name.partition("/")[0]]) for name in self.names if split_of]
+        split = np.array(codes, dtype=np.int8) if split_of else None
         tested = ", ".join(top for top in sorted(split_of) if split_of[top] != "train")
-        return split, f"the folders {words}: {tested} is test, val is drawn from train"
+        stratum = "class" if self.spec.level_names else "folder"
+        origin = stratum, f"the folders {', '.join(sorted(split_of))}", tested
+        return published_split(split, strata, self.names, self.spec, origin)
 
     def _warnings(self) -> tuple[str, ...]:
         """Returns warnings of unused files, except files with a hidden name."""

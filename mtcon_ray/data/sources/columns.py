@@ -5,16 +5,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from mtcon_ray.data import splits
 from mtcon_ray.data.class_names import doubtful_names
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.files import FilesSource
-from mtcon_ray.data.splits import (
-    common,
-    drawn_split,
-    named_split,
-    num_straddling,
-    stratified_split,
-)
 from mtcon_ray.data.table_file import TableFile, encode_classes, read_bits, read_lists, read_numbers
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.own import SPLIT_COLUMN, ColumnsSpec
@@ -68,7 +62,7 @@ class ColumnsSource(FilesSource):
         spec, table, column = self.spec, self.table, self.spec.split_column
         if column is not None and (column != SPLIT_COLUMN or column in table.columns):
             self.refuse_strata(f"column {column!r} of {table.path}")
-            return named_split(table, column), f"column {column!r}"
+            return splits.named_split(table, column), f"column {column!r}"
         rows = np.arange(len(table.rows))
         return self.draw(rows, spec.split_fractions), self.draw_words()
 
@@ -89,10 +83,10 @@ class ColumnsSource(FilesSource):
             # Prefixes distinguish an item without a group from a group with the item's name.
             groups = np.where(named == "", "image:" + groups, "group:" + named)
         if not spec.stratify:
-            return drawn_split(groups, fractions, spec.seed)
+            return splits.drawn_split(groups, fractions, spec.seed)
         columns = [table.column(name, "stratify")[rows] for name in spec.stratify]
         strata = np.array(["\0".join(cells) for cells in zip(*columns, strict=True)], dtype=object)
-        return stratified_split(common(strata, groups), groups, fractions, spec.seed)
+        return splits.stratified_split(splits.common(strata, groups), groups, fractions, spec.seed)
 
     def draw_words(self) -> str:
         """Returns a description of the splits made by `draw`."""
@@ -116,7 +110,7 @@ class ColumnsSource(FilesSource):
             groups = self.table.column(self.spec.group_column, "group_column")
             columns[f"groups of {self.spec.group_column!r}"] = groups
         for what, values in columns.items():
-            if count := num_straddling(values, split):
+            if count := splits.num_straddling(values, split):
                 found.append(
                     f"{count} {what} are in more than one split: accuracies will be too high"
                 )

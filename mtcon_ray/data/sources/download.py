@@ -18,10 +18,8 @@ from mtcon_ray.data.sources.files import FilesSource
 from mtcon_ray.data.splits import SPLITS, stratified_split
 from mtcon_ray.data.table_file import encode_classes
 from mtcon_ray.errors import DataError
+from mtcon_ray.spec.data.base import SPLIT_FRACTIONS
 from mtcon_ray.spec.data.published import DownloadSpec, PhotosSpec
-
-# Shares of train, val and test where no splits are published.
-SPLIT_FRACTIONS = (0.7, 0.1, 0.2)
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.base import DataSource
 from mtcon_ray.data.splits import drawn_split
 from mtcon_ray.data.synthetic_images import ATTRIBUTES, FACTORS, LARGE, VERSION, draw, object_size
+from mtcon_ray.spec.data.base import SPLIT_FRACTIONS
 from mtcon_ray.spec.data.own import NUMBER, SET, SyntheticSpec
-
-SPLIT_FRACTIONS = (0.7, 0.1, 0.2)
 
 
 class SyntheticSource(DataSource):

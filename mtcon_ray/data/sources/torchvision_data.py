@@ -13,7 +13,7 @@ import numpy as np
 from mtcon_ray.data.image_files import ImageFiles, ImageFolder
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.files import FilesSource
-from mtcon_ray.data.splits import SPLITS, complete_split, stratified_split
+from mtcon_ray.data.splits import SPLITS, published_split
 from mtcon_ray.data.table_file import encode_columns
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.base import Split
@@ -113,19 +113,12 @@ class TorchvisionSource(FilesSource):
 
         Unpublished splits are drawn, with the same shares in each class of `strata`.
         """
-        spec, names = self.spec, np.array(self.names, dtype=object)
-        if len(self._parts) == 1:
-            drawn = stratified_split(strata, names, spec.split_fractions, spec.seed)
-            return drawn, f"drawn at random from seed {spec.seed}, the same shares in each class"
         codes = np.array([SPLITS.index(split) for split in self._parts], dtype=np.int8)
-        split, is_drawn = complete_split(
-            np.repeat(codes, [len(part) for part in self._parts.values()]),
-            spec.split_fractions,
-            lambda rows, shares: stratified_split(strata[rows], names[rows], shares, spec.seed),
-        )
-        word = self._known.parts["test"].get("split", "test")
-        drawn_words = f": {word} is test, val is drawn from train" if is_drawn else ""
-        return split, f"the splits of torchvision{drawn_words}"
+        split = np.repeat(codes, [len(part) for part in self._parts.values()])
+        word = self._known.parts.get("test", {}).get("split", "test")
+        origin = "class", "the splits of torchvision", word
+        given = split if len(codes) > 1 else None
+        return published_split(given, strata, self.names, self.spec, origin)
 
     def key_details(self) -> str:
         return f"{self.spec.name} {sorted(self.spec.options.items())}"

@@ -65,8 +65,3 @@ class Encoder(nn.Module, ABC):
 
 # The table of the sections, typed by what ENCODERS["name"] returns: the class of an encoder.
 ENCODERS: Table[Encoder] = SPECS
-
-
-def fetched(spec: SpecT, store: Path | None) -> SpecT:
-    """Returns the section with the paths of the downloads that the store has, if it is given."""
-    return spec if store is None else ENCODERS[spec.name].with_fetched(spec, store)

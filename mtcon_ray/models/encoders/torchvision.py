@@ -13,12 +13,7 @@ from torch import nn
 from mtcon_ray.errors import SpecError
 from mtcon_ray.models.encoders.library import LibraryEncoder, build
 from mtcon_ray.models.encoders.weights import State, load_weights
-from mtcon_ray.spec.encoders import (
-    FIRST,
-    IMAGENET,
-    TorchvisionSpec,
-    TorchvisionWeightsSpec,
-)
+from mtcon_ray.spec import encoders
 
 NUM_CLASSES = 1000
 # Networks with auxiliary classifiers, which return several outputs in training.
@@ -37,7 +32,7 @@ class TorchvisionEncoder(LibraryEncoder):
     """Base class of the networks of torchvision."""
 
     @classmethod
-    def download(cls, spec: TorchvisionWeightsSpec) -> State:
+    def download(cls, spec: encoders.TorchvisionWeightsSpec) -> State:
         found = _published(spec.network, str(spec.weights))
         try:
             # The network and not the file, since keys of old files are renamed on loading. It draws
@@ -60,9 +55,9 @@ class Torchvision(TorchvisionEncoder):
     Raises SpecError if torchvision has no such network or no weights of this name.
     """
 
-    Spec = TorchvisionSpec
+    Spec = encoders.TorchvisionSpec
 
-    def __init__(self, spec: TorchvisionSpec) -> None:
+    def __init__(self, spec: encoders.TorchvisionSpec) -> None:
         super().__init__(spec)
         library = published()
         models = [m for m in library.list_models(module=library) if m not in AUXILIARY]
@@ -97,7 +92,7 @@ def _remove_classifier(net: nn.Module) -> tuple[int, str]:
 
 def _published(model: str, weights: str) -> Any:
     names = published().get_model_weights(model).__members__
-    name = FIRST if weights == IMAGENET else weights
+    name = encoders.FIRST if weights == encoders.IMAGENET else weights
     if name not in names:
         raise SpecError(
             f"model.encoder.weights must be one of torchvision's for {model}, "

@@ -1,6 +1,7 @@
 """Initial parameters of encoders: files of several formats, and downloads stored by the driver.
 
 <store>/weights/<model and name>-<hash>/model.safetensors   downloaded once for all trials
+<store>/weights/<path>-<hash>/<file>   copied with a root in an object store: nodes lack the path
 
 A file has the keys of the encoder's `file_keys`: the library's keys for torchvision and timm.
 """
@@ -20,10 +21,10 @@ from torch import Tensor
 
 from mtcon_ray.base.paths import MODEL_FILE
 from mtcon_ray.base.regular_file import open_regular
-from mtcon_ray.base.root_files import make_folder
+from mtcon_ray.base.root_files import make_folder, write
 from mtcon_ray.data.disk import build_folder, writable_store
 from mtcon_ray.errors import CheckpointError
-from mtcon_ray.models.encoders.base import Encoder
+from mtcon_ray.models.encoders.base import ENCODERS, Encoder, SpecT
 from mtcon_ray.spec.encoders import WeightsSpec
 
 State = Mapping[str, Tensor]
@@ -52,6 +53,25 @@ def keep(store: Path, source: str, fill: Callable[[Path], None]) -> None:
     with writable_store(store):
         make_folder(folder.parent)
         build_folder(folder, 0, fill)
+
+
+def keep_copy(store: Path, weights: str) -> None:
+    """Copies a file or folder of weights to the store. Raises ResourceError, CheckpointError."""
+
+    def fill(folder: Path) -> None:
+        write(folder / Path(weights).name, _file_in(Path(weights)).read_bytes())
+
+    keep(store, weights, fill)
+
+
+def fetched(spec: SpecT, store: Path | None) -> SpecT:
+    """Returns the section with the paths of the downloads and copies that the store has."""
+    if store is None:
+        return spec
+    weights = getattr(spec, "weights", None)
+    if weights and (copy := kept(store, weights) / Path(weights).name).exists():
+        spec = spec.model_copy(update={"weights": str(copy)})
+    return ENCODERS[spec.name].with_fetched(spec, store)
 
 
 def write_state(state: State, folder: Path) -> None:
@@ -91,23 +111,34 @@ def read_weights(path: Path, keys: Mapping[str, str]) -> State:
     `keys` are the encoder's `file_keys`. Checkpoints have the keys of its state dict. No code of
     the file is run. Raises CheckpointError if the file is of no known format.
     """
-    if path.is_dir():
-        there = [path / name for name in FOLDER_FILES if (path / name).is_file()]
-        if not there:
-            raise _refused(f"{path} is a folder without {', '.join(FOLDER_FILES)}")
-        path = there[0]
+    path = _file_in(path)
+    try:
+        open_regular(path).close()
+    except OSError as error:
+        raise _refused(f"{path} cannot be read: {error.strerror}") from error
     state = _read_safetensors(path) if path.suffix == ".safetensors" else _read_pickled(path)
-    network = state.get("network")
+    network = state.get("network") if isinstance(state, dict) else None
     if not isinstance(network, dict):
         return _checked(path, state)
     own = {k.removeprefix(ENCODER): v for k, v in network.items() if str(k).startswith(ENCODER)}
     return _checked(path, {keys.get(key, key): value for key, value in own.items()})
 
 
-def _checked(path: Path, state: Mapping[str, Any]) -> State:
-    if not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in state.items()):
+def _file_in(path: Path) -> Path:
+    if not path.is_dir():
+        return path
+    there = [path / name for name in FOLDER_FILES if (path / name).is_file()]
+    if not there:
+        raise _refused(f"{path} is a folder without {', '.join(FOLDER_FILES)}")
+    return there[0]
+
+
+def _checked(path: Path, state: Any) -> State:
+    items = state.items() if isinstance(state, dict) else [(state, state)]
+    if not all(isinstance(key, str) and isinstance(value, Tensor) for key, value in items):
         raise _refused(f"{path} holds something other than tensors by name")
-    return state
+    found: State = state
+    return found
 
 
 def _check_fit(ours: State, state: State, weights: str) -> None:
@@ -139,17 +170,15 @@ def _check_fit(ours: State, state: State, weights: str) -> None:
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
-    _check_readable(path)
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:
         raise _refused(f"{path} is not a whole safetensors file ({error})") from error
 
 
-def _read_pickled(path: Path) -> dict[Any, Any]:
-    _check_readable(path)
+def _read_pickled(path: Path) -> Any:
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch.load raises many kinds of errors for files of other formats
         # torch's own message is left out: it suggests weights_only=False, which runs the file's
         # code.
@@ -159,16 +188,6 @@ def _read_pickled(path: Path) -> dict[Any, Any]:
             what = "an empty file, " if path.stat().st_size == 0 else ""
             problem = f"{path} is {what}not {WEIGHTS_FILE}"
         raise _refused(problem) from error
-    if not isinstance(state, dict):
-        raise _refused(f"{path} holds something other than tensors by name")
-    return state
-
-
-def _check_readable(path: Path) -> None:
-    try:
-        open_regular(path).close()
-    except OSError as error:
-        raise _refused(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _refused(problem: str) -> CheckpointError:

@@ -6,12 +6,13 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from mtcon_ray.base.metrics import Kind
-from mtcon_ray.base.registry import Spec, Table, is_url
+from mtcon_ray.base.registry import BelowOne, Seed, Spec, Table, is_url
 
 SOURCES: Table[Any] = Table("kind of data")
 Split = Literal["train", "val", "test"]
 # Ways to make an image square, described in `decode_image`.
 Resize = Literal["squash", "crop", "pad"]
+SPLIT_FRACTIONS = (0.7, 0.1, 0.2)  # shares of train, val and test in a random split
 MAX_LABELS = 1_000  # columns in a list of a spec
 
 
@@ -27,10 +28,8 @@ class DataSpec(Spec):
     held_out: tuple[str, ...] = Field(
         (), max_length=MAX_LABELS, description="labels never trained on, probed once at the end"
     )
-    seed: int = Field(
+    seed: Seed = Field(
         0,
-        ge=0,
-        lt=2**31,
         description="seed of random splits, label noise and synthetic images, the same for all "
         "repeats",
     )
@@ -97,8 +96,8 @@ class FilesSpec(DataSpec):
         description="how images become square: squash both sides, crop the middle, or pad "
         "with white",
     )
-    max_bad_images: float = Field(
-        0.01, ge=0, lt=1, description="tolerated share of missing or corrupt images"
+    max_bad_images: BelowOne = Field(
+        0.01, description="tolerated share of missing or corrupt images"
     )
 
     @property
@@ -110,7 +109,7 @@ class DrawnSplitSpec(FilesSpec):
     """Spec fields common to all kinds of data with optional random splits."""
 
     split_fractions: tuple[float, float, float] = Field(
-        (0.7, 0.1, 0.2), description="shares of train, val and test in a random split"
+        SPLIT_FRACTIONS, description="shares of train, val and test in a random split"
     )
 
     @model_validator(mode="after")

@@ -6,7 +6,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from mtcon_ray.base.metrics import Kind
-from mtcon_ray.base.registry import LocalPath, PathOrUrl
+from mtcon_ray.base.registry import LocalPath, PathOrUrl, Share, Text
 from mtcon_ray.spec.data.base import MAX_LABELS, SOURCES, DataSpec, DrawnSplitSpec
 
 LIST_SEPARATOR = "|"  # unless the spec names another
@@ -26,17 +26,15 @@ class ColumnsSpec(DrawnSplitSpec):
         None, description="column of groups: a random split keeps equal values together"
     )
     stratify: tuple[str, ...] = Field(
-        (),
-        description="columns of classes with the same shares in each part of a random split",
+        (), description="columns of classes with the same shares in each part of a random split"
     )
     multi_hot: dict[str, tuple[str, ...] | str] = Field(
         {},
         max_length=MAX_LABELS,
         description="label set's name to its columns of 0 and 1, or to a column of lists",
     )
-    multi_hot_separator: str = Field(
+    multi_hot_separator: Text = Field(
         LIST_SEPARATOR,
-        min_length=1,
         description="separator of names within a cell of a column of lists",
     )
     continuous: tuple[str, ...] = Field((), max_length=MAX_LABELS, description="columns of numbers")
@@ -60,11 +58,9 @@ class TableSpec(ColumnsSpec):
 
     kind: Literal["table"] = "table"
     images: PathOrUrl = Field(
-        min_length=1,
-        description="path or URL of the folder, .tar or .tar.gz of the images",
+        description="path or URL of the folder, .tar or .tar.gz of the images"
     )
     csv: PathOrUrl = Field(
-        min_length=1,
         description="path or URL of a UTF-8 CSV with a header, or a .parquet, a row per image",
     )
     image_column: str = Field(
@@ -92,7 +88,6 @@ class HuggingFaceSpec(ColumnsSpec):
 
     kind: Literal["hf"] = "hf"
     folder: PathOrUrl = Field(
-        min_length=1,
         description="folder written by save_to_disk, or folder of Parquet or Arrow files: a "
         "path, or a URL such as hf://datasets/user/name/",
     )
@@ -113,7 +108,7 @@ class FolderSpec(DrawnSplitSpec):
     """Images in folders named after their classes."""
 
     kind: Literal["folder"] = "folder"
-    images: LocalPath = Field(min_length=1, description="folder, .tar or .tar.gz of the images")
+    images: LocalPath = Field(description="folder, .tar or .tar.gz of the images")
     levels: tuple[str, ...] | None = Field(
         None,
         description="names of the levels of folders, the outermost first, without the level "
@@ -157,12 +152,9 @@ class SyntheticSpec(DataSpec):
     )
     num_items: int = Field(4000, ge=10, le=10**7, description="number of images")
     clutter: int = Field(1, ge=0, le=100, description="distracting blobs behind the object")
-    occlusion: float = Field(0.05, ge=0, le=1, description="probability of a bar over the object")
-    noise: float = Field(
-        0.04,
-        ge=0,
-        le=1,
-        description="standard deviation of pixel noise, a share of full brightness",
+    occlusion: Share = Field(0.05, description="probability of a bar over the object")
+    noise: Share = Field(
+        0.04, description="standard deviation of pixel noise, a share of full brightness"
     )
 
     def kind_of(self, name: str) -> Kind:

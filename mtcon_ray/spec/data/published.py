@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal, TypeVar
 from pydantic import Field, field_validator
 
 from mtcon_ray.base.metrics import Kind
-from mtcon_ray.base.registry import LocalPath
+from mtcon_ray.base.registry import Inside, LocalPath, Text
 from mtcon_ray.spec.data.base import SOURCES, DataSpec, FilesSpec
 
 Label = TypeVar("Label", bound=str)
@@ -19,9 +19,7 @@ HeldOut = Annotated[
 class DownloadSpec(DataSpec):
     """Spec fields common to all kinds of data from a download."""
 
-    root: LocalPath = Field(
-        min_length=1, description="folder into which the data set's archives were unpacked"
-    )
+    root: LocalPath = Field(description="folder into which the data set's archives were unpacked")
     # The names of label sets. All other labels are classes.
     sets: ClassVar[tuple[str, ...]] = ()
 
@@ -37,16 +35,14 @@ class BinarySpec(DownloadSpec):
     """Spec fields common to all kinds of data in binary files."""
 
     native_size: ClassVar[int]
-    val_share: float = Field(
+    val_share: Inside = Field(
         0.1,
-        gt=0,
-        lt=1,
         description="share of each class of the published training images in the val split, drawn "
         "by seed",
     )
 
 
-@SOURCES.declare("cifar10", "mtcon_ray.data.sources.cifar:Cifar10Source")
+@SOURCES.declare("cifar10", "mtcon_ray.data.sources.binary:Cifar10Source")
 class Cifar10Spec(BinarySpec):
     """CIFAR-10, the binary version. The only label is class."""
 
@@ -58,7 +54,7 @@ class Cifar10Spec(BinarySpec):
 CifarLabel = Literal["coarse", "fine"]
 
 
-@SOURCES.declare("cifar100", "mtcon_ray.data.sources.cifar:Cifar100Source")
+@SOURCES.declare("cifar100", "mtcon_ray.data.sources.binary:Cifar100Source")
 class Cifar100Spec(BinarySpec):
     """CIFAR-100, the binary version. Labels: fine, and coarse, which follows from fine."""
 
@@ -68,7 +64,7 @@ class Cifar100Spec(BinarySpec):
     held_out: HeldOut[CifarLabel] = ("coarse",)
 
 
-@SOURCES.declare("stl10", "mtcon_ray.data.sources.stl10:Stl10Source")
+@SOURCES.declare("stl10", "mtcon_ray.data.sources.binary:Stl10Source")
 class Stl10Spec(BinarySpec):
     """STL-10, the binary version. The only label is class."""
 
@@ -184,9 +180,7 @@ class ZapposSpec(PhotosSpec):
     tasks: Tasks[ZapposLabel] = ("category", "closure", "gender")
     held_out: HeldOut[ZapposLabel] = ("brand",)
     held_out_top_k: int | None = Field(
-        20,
-        ge=2,
-        description="keep the k most frequent held-out classes (others become missing)",
+        20, ge=2, description="keep the k most frequent held-out classes (others become missing)"
     )
     closures: Literal["mscon", "ccn"] | tuple[str, ...] = Field(
         "mscon",
@@ -203,9 +197,8 @@ class ZapposSpec(PhotosSpec):
         False,
         description="random split: all colours of a product in the same split, unlike the papers",
     )
-    image_folder: str = Field(
+    image_folder: Text = Field(
         "ut-zap50k-images",
-        min_length=1,
         description="folder of the images below root (ut-zap50k-images-square: square images)",
     )
 

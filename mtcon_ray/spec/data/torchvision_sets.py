@@ -39,7 +39,9 @@ TWO = _by_split("train", None, "test")
 UP_TO_VAL = _by_split("train", None, "val")
 FLAGGED: dict[Split, Mapping[str, Any]] = {"train": {"train": True}, "test": {"train": False}}
 WHOLE: dict[Split, Mapping[str, Any]] = {"train": {}}
+MNISTS = ("FashionMNIST", "KMNIST", "MNIST", "USPS")
 PUBLISHED = {
+    **dict.fromkeys(MNISTS, Published(FLAGGED, labels="targets")),
     "CLEVRClassification": Published(UP_TO_VAL),
     "Country211": Published(_by_split("train", "valid", "test")),
     "DTD": Published(THREE, options=("partition",)),
@@ -48,19 +50,15 @@ PUBLISHED = {
     "FGVCAircraft": Published(
         THREE, levels=("annotation_level", ("variant", "family", "manufacturer"))
     ),
-    "FashionMNIST": Published(FLAGGED, labels="targets"),
     "Flowers102": Published(THREE),
     "Food101": Published(TWO),
     "Imagenette": Published(UP_TO_VAL, options=("size",)),
-    "KMNIST": Published(FLAGGED, labels="targets"),
-    "MNIST": Published(FLAGGED, labels="targets"),
     "Places365": Published(_by_split("train-standard", None, "val"), options=("small",)),
     "RenderedSST2": Published(THREE),
     "SEMEION": Published(WHOLE, labels="labels"),
     "SUN397": Published(WHOLE),
     "SVHN": Published(TWO, labels="labels"),
     "StanfordCars": Published(TWO),
-    "USPS": Published(FLAGGED, labels="targets"),
 }
 
 
@@ -69,10 +67,8 @@ class TorchvisionDataSpec(DrawnSplitSpec):
     """A data set of torchvision, by the name of its class."""
 
     kind: Literal["torchvision"] = "torchvision"
-    name: str = Field(description=f"class of torchvision.datasets: {', '.join(PUBLISHED)}")
-    folder: LocalPath = Field(
-        min_length=1, description="torchvision's root, where the data set lies or is put"
-    )
+    name: str = Field(description=f"class of torchvision.datasets: {', '.join(sorted(PUBLISHED))}")
+    folder: LocalPath = Field(description="torchvision's root, where the data set lies or is put")
     tasks: tuple[str, ...] = Field(
         (LABEL,), min_length=1, description="labels to train on (only FGVCAircraft has several)"
     )

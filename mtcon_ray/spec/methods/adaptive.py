@@ -1,9 +1,10 @@
 """Sections of AMCL and of the methods that may use its temperatures, CAN and LGP."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
+from mtcon_ray.base.registry import Inside, Share, UpTo64, Weight
 from mtcon_ray.spec.methods.base import METHODS, ContrastiveSpec, Temperature
 from mtcon_ray.spec.methods.self_supervised import (
     PredictorSpec,
@@ -25,7 +26,6 @@ def num_hardest(top_k: int | None, regulariser: Regulariser) -> int:
 
 
 DECODER_HEADS = 4
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 def top_k_warning(top_k: int | None, regulariser: Regulariser = "printed") -> dict[str, str]:
@@ -78,13 +78,11 @@ class AMCLSpec(AdaptiveSpec, QueueSpec, PredictorSpec, RedundancySpec):
 
     name: Literal["amcl"] = "amcl"
     form: Form = Field("simclr", description="system whose loss gets learned temperatures")
-    num_heads: int = Field(
-        3, ge=1, le=64, description="projection heads, alike except for their initial weights"
+    num_heads: UpTo64 = Field(
+        3, description="projection heads, alike except for their initial weights"
     )
-    beta: float | None = Field(
+    beta: Weight | None = Field(
         None,
-        ge=0,
-        le=1000,
         description="weight of the regulariser of temperatures (null: as released, 1e-4, for "
         "barlow 1e-6). If beta is below the similarity of a pair, the pair's best temperature "
         "is a bound. A beta of 1 is safer",
@@ -118,7 +116,7 @@ class AMCLSpec(AdaptiveSpec, QueueSpec, PredictorSpec, RedundancySpec):
 class AutoencodingSpec(AdaptiveSpec, ContrastiveSpec):
     """Fields common to the masked auto-encoding methods."""
 
-    mask_ratio: float = Field(0.5, gt=0, lt=1, description="share of hidden patches")
+    mask_ratio: Inside = Field(0.5, description="share of hidden patches")
     decoder_width: int = Field(
         128, ge=16, le=4096, multiple_of=4 * DECODER_HEADS, description="width of the decoder"
     )
@@ -126,9 +124,7 @@ class AutoencodingSpec(AdaptiveSpec, ContrastiveSpec):
     contrast: Literal["infonce", "amcl"] = Field(
         "infonce", description="same temperature for all pairs (infonce), or one per pair (amcl)"
     )
-    beta: float = Field(
-        1e-4, ge=0, le=1000, description="AMCL: weight of the regulariser of temperatures"
-    )
+    beta: Weight = Field(1e-4, description="AMCL: weight of the regulariser of temperatures")
 
     def warnings(self) -> dict[str, str]:
         return top_k_warning(self.top_k) if self.contrast == "amcl" else {}
@@ -150,15 +146,11 @@ class CANSpec(AutoencodingSpec):
     noise_level: float = Field(
         0.05, gt=0, le=1, description="largest deviation of the noise on normalised pixels"
     )
-    contrast_weight: float = Field(
-        0.03, ge=0, le=1000, description="weight of the contrastive loss"
+    contrast_weight: Weight = Field(0.03, description="weight of the contrastive loss")
+    reconstruction_weight: Weight = Field(
+        0.67, description="weight of the reconstruction error of hidden patches"
     )
-    reconstruction_weight: float = Field(
-        0.67, ge=0, le=1000, description="weight of the reconstruction error of hidden patches"
-    )
-    noise_weight: float = Field(
-        0.3, ge=0, le=1000, description="weight of the prediction error of the noise"
-    )
+    noise_weight: Weight = Field(0.3, description="weight of the prediction error of the noise")
 
 
 @METHODS.declare("lgp", "mtcon_ray.methods.lgp:LGP")
@@ -166,9 +158,9 @@ class LGPSpec(AutoencodingSpec):
     """A masked auto-encoder first, then contrastive heads."""
 
     name: Literal["lgp"] = "lgp"
-    mask_ratio: float = Field(0.75, gt=0, lt=1, description="share of hidden patches")
-    masked_share: float = Field(
-        0.5, gt=0, lt=1, description="share of the steps in the first phase, auto-encoding"
+    mask_ratio: Inside = Field(0.75, description="share of hidden patches")
+    masked_share: Inside = Field(
+        0.5, description="share of the steps in the first phase, auto-encoding"
     )
     lr_by_depth: tuple[Share, Share, Share] = Field(
         (0.1, 0.1, 1.0),

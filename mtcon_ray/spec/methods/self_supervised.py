@@ -4,6 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from mtcon_ray.base.registry import BelowOne, UpTo64, Weight, Width
 from mtcon_ray.spec.methods.base import METHODS, ContrastiveSpec, SeveralViewsSpec
 from mtcon_ray.spec.problem import Problem
 
@@ -12,16 +13,16 @@ class SelfSupervisedSpec(SeveralViewsSpec):
     """Fields of methods with a loss between views of an item, in one or several heads."""
 
     uses_labels: ClassVar[bool] = False
-    num_heads: int = Field(
-        1, ge=1, le=64, description="projection heads, alike except for their initial weights"
+    num_heads: UpTo64 = Field(
+        1, description="projection heads, alike except for their initial weights"
     )
 
 
 class QueueSpec(SelfSupervisedSpec):
     """Fields of methods with a momentum encoder (teacher) and a queue of its keys."""
 
-    teacher_momentum: float = Field(
-        0.99, ge=0, lt=1, description="MoCo: momentum m of the teacher, m * teacher + (1 - m) * net"
+    teacher_momentum: BelowOne = Field(
+        0.99, description="MoCo: momentum m of the teacher, m * teacher + (1 - m) * net"
     )
     queue_size: int = Field(
         4096,
@@ -43,17 +44,13 @@ class QueueSpec(SelfSupervisedSpec):
 class ProjectorSpec(SelfSupervisedSpec):
     """Fields of methods with projectors of three layers with batch norm."""
 
-    dim: int = Field(
+    dim: Width = Field(
         2048,
-        ge=2,
-        le=65536,
         description="SimSiam, Barlow Twins: width of the projector's output. It replaces "
         "model.head_dim",
     )
-    hidden: int = Field(
+    hidden: Width = Field(
         2048,
-        ge=2,
-        le=65536,
         description="SimSiam, Barlow Twins: width of the projector's hidden layers. It replaces "
         "model.head_hidden",
     )
@@ -66,16 +63,16 @@ class ProjectorSpec(SelfSupervisedSpec):
 class PredictorSpec(ProjectorSpec):
     """Fields of methods with a predictor on each projector."""
 
-    predictor_hidden: int = Field(
-        512, ge=2, le=65536, description="SimSiam: width of the predictor's hidden layer"
+    predictor_hidden: Width = Field(
+        512, description="SimSiam: width of the predictor's hidden layer"
     )
 
 
 class RedundancySpec(ProjectorSpec):
     """Fields of methods with a loss on cross-correlations."""
 
-    off_diagonal: float = Field(
-        5e-3, ge=0, le=1000, description="Barlow Twins: lambda, weight of off-diagonal correlations"
+    off_diagonal: Weight = Field(
+        5e-3, description="Barlow Twins: lambda, weight of off-diagonal correlations"
     )
 
 

@@ -4,6 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from mtcon_ray.base.registry import Share
 from mtcon_ray.errors import nearest
 from mtcon_ray.spec.methods.base import METHODS, MethodSpec, SupervisedSpec, Temperature, check_task
 from mtcon_ray.spec.problem import Problem
@@ -43,9 +44,7 @@ class MTConSpec(SupervisedSpec):
         description="calibrated weights: lower bound of the excess. No task gets more than "
         "1/least_excess times the weight of random labels",
     )
-    threshold: float = Field(
-        0.3, ge=0, le=1, description="label sets: lowest Jaccard overlap of positives"
-    )
+    threshold: Share = Field(0.3, description="label sets: lowest Jaccard overlap of positives")
     bandwidth: float = Field(
         0.5,
         gt=0,
@@ -80,9 +79,7 @@ class MultiSupConSpec(SupervisedSpec):
         description="label set of an item: its set in the field task (task), or its classes in "
         "all tasks of classes (classes)",
     )
-    threshold: float = Field(
-        0.3, ge=0, le=1, description="lowest Jaccard overlap of positives (0: all items)"
-    )
+    threshold: Share = Field(0.3, description="lowest Jaccard overlap of positives (0: all items)")
     pair_weights: Literal["similarity", "one"] = Field(
         "similarity", description="weight of a positive: its overlap, or 1"
     )

@@ -97,7 +97,7 @@ def test_without_labels_images_may_lie_at_any_depth(tmp_path: Path) -> None:
     table = labels(tmp_path, tasks=[])
     assert (len(table), table.labels) == (30, {})
     assert Counter(table.split.tolist()) == {0: 21, 1: 3, 2: 6}
-    assert table.split_origin == "drawn at random from seed 0"
+    assert table.split_origin == "drawn at random from seed 0, the same shares in each folder"
 
 
 def test_other_files_are_left_out_and_named(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from mtcon_ray.errors import DataError
 from mtcon_ray.spec.recipes import RECIPES
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec, with_values
 from tests.data.sources.downloads import labels_of, replace_text, source_of, write_text
-from tests.data.sources.trees import BINARY, CIFAR10, PHOTOGRAPHS, STL10, make
+from tests.data.sources.trees import BINARY, CIFAR10, PHOTOGRAPHS, STL10, Made
 
 KINDS = [*PHOTOGRAPHS, *BINARY]
 # Side of views in pixels, encoder and batch size of the papers, but ours for ucmerced.
@@ -32,21 +32,11 @@ def test_these_are_all_kinds() -> None:
 @pytest.mark.parametrize(
     ("kind", "fields", "what", "places"),
     [
-        (
-            "celeba",
-            {},
-            "splits",
-            "list_eval_partition.txt or Eval/list_eval_partition.txt or list_",
-        ),
+        ("celeba", {}, "splits", "list_eval_partition.txt or Eval/list_eval_partition.txt or lis"),
         ("cub200", {"crop": True}, "bounding boxes", "CUB_200_2011/bounding_boxes.txt or bounding"),
         ("medic", {}, "val labels", "MEDIC_dev.tsv or dev.tsv or data/MEDIC_dev.tsv or data/dev"),
         ("ucmerced", {}, "labels", "LandUse_Multilabeled.txt or UCMerced_LandUse/LandUse_Multi"),
-        (
-            "zappos50k",
-            {"split": "csn"},
-            "triplets",
-            "tripletlists, from csn_zappos_triplets.zip of",
-        ),
+        ("zappos50k", {"split": "csn"}, "triplets", "tripletlists, from csn_zappos_triplets.zi"),
         ("cifar10", {}, "test_batch.bin", "cifar-10-batches-bin/test_batch.bin or test_batch.bin"),
         ("cifar100", {}, "train.bin", "cifar-100-binary/train.bin or train.bin, from cifar-100-bi"),
         ("stl10", {"unlabeled": 1}, "unlabeled_X.bin", "stl10_binary/unlabeled_X.bin or unlabeled"),
@@ -78,9 +68,9 @@ def test_a_missing_part_is_named_with_its_origin(
     ],
 )
 def test_an_archive_that_is_still_there_is_compared_with_its_digest(
-    tmp_path: Path, kind: str, archive: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, kind: str, archive: str, made: Made
 ) -> None:
-    source = source_of(kind, make(kind, tmp_path, monkeypatch))
+    source = source_of(kind, made(kind))
     table = source.read_labels()
     before = source.differences(table)
     write_text(tmp_path / archive, "cut short")
@@ -91,15 +81,12 @@ def test_an_archive_that_is_still_there_is_compared_with_its_digest(
 
 @pytest.mark.parametrize(
     ("kind", "differences"),
-    [
-        ("zappos50k", ["10 images, where 50,025 are published"]),
-        ("cifar10", []),
-    ],
+    [("zappos50k", ["10 images, where 50,025 are published"]), ("cifar10", [])],
 )
 def test_other_counts_than_the_published_are_named(
-    tmp_path: Path, kind: str, differences: list[str], monkeypatch: pytest.MonkeyPatch
+    made: Made, kind: str, differences: list[str]
 ) -> None:
-    source = source_of(kind, make(kind, tmp_path, monkeypatch))
+    source = source_of(kind, made(kind))
     assert sorted(source.differences(source.read_labels())) == sorted(differences)
 
 
@@ -110,7 +97,7 @@ OPTIONS: dict[str, dict[str, Any]] = {"cub200": {"crop": True}, "stl10": {"fold"
 NAMES, FOLDS = f"{CIFAR10}/batches.meta.txt", f"{STL10}/fold_indices.txt"
 BROKEN = [
     ("celeba", ATTR, "6\n", "7\n", "lists 6 images, but its first line says '7'"),
-    ("celeba", ATTR, "6\n", "", "just 4 fields in each line after the first 2"),
+    ("celeba", ATTR, "6\n", "", "must begin with its number of images, got '5_o_Clock_Shadow"),
     ("celeba", ATTR, "000002.jpg  1", "000002.jpg  2", "hold 1, and -1 or 0, got -1 to 2"),
     ("celeba", ATTR, "000002.jpg  1", "000002.jpg", "just 5 fields in each line after the first 2"),
     ("celeba", ATTR, "000002.jpg  1", "000002.jpg  1 1", "just 5 fields in each line"),
@@ -150,15 +137,9 @@ BROKEN = [
 
 @pytest.mark.parametrize(("kind", "file", "old", "new", "message"), BROKEN)
 def test_a_broken_file_is_named(
-    tmp_path: Path,
-    kind: str,
-    file: str,
-    old: str,
-    new: str,
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, made: Made, kind: str, file: str, old: str, new: str, message: str
 ) -> None:
-    replace_text(make(kind, tmp_path, monkeypatch) / file, old, new)
+    replace_text(made(kind) / file, old, new)
     source = source_of(kind, tmp_path, **OPTIONS.get(kind, {}))
     with pytest.raises(DataError, match=message) as raised:
         (source.content_key if "boxes" in file else source.read_labels)()

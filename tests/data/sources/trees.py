@@ -8,6 +8,9 @@ import pytest
 from mtcon_ray.data.sources import SOURCES
 from tests.data.sources.downloads import save_image, write_text
 
+# Writes the tree of a kind of published data below a folder, and returns its root.
+Made = Callable[..., Path]
+
 # CelebA: attributes, their bits for each image, and the splits.
 FACES = ("5_o_Clock_Shadow", "Bald", "Smiling", "Young")
 FACE_BITS = ((0, 1, 1, 1), (1, 0, 0, 1), (0, 0, 0, 0), (1, 1, 1, 1), (0, 1, 0, 1), (1, 0, 1, 0))

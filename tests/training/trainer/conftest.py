@@ -9,28 +9,25 @@ import pytest
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec
 from mtcon_ray.training.trainer import Trainer
+from tests import specs
 from tests.training.trainer.cuts import CPU, STEPS_PER_EPOCH
+
+# Makes a trainer in a folder: with a spec, and with options of Trainer.
+Start = Callable[..., Trainer]
 
 
 @pytest.fixture(scope="module")
 def spec() -> RunSpec:
     """Returns a spec of three short epochs of a very small network."""
-    return parse_spec(
-        {
-            "name": "tiny",
-            "data": {
-                "kind": "synthetic",
-                "num_items": 100,
-                "tasks": ["shape", "colour"],
-                "held_out": ["mark"],
-            },
-            "views": {"size": 24},
-            "model": {"encoder": {"name": "small", "width": 4}, "head_dim": 8},
-            "method": {"name": "mtcon"},
-            "train": {"epochs": 3, "batch_size": 16, "precision": "float32"},
-            "evaluate": {"bootstrap": 10},
-        }
-    )
+    labels = {"tasks": ["shape", "colour"], "held_out": ["mark"]}
+    own = {
+        "data": {"kind": "synthetic", "num_items": 100, **labels},
+        "views": {"size": 24},
+        "method": {"name": "mtcon"},
+        "train": {"epochs": 3, "batch_size": 16, "precision": "float32"},
+        "evaluate": {"bootstrap": 10},
+    }
+    return parse_spec({**specs.TINY, "name": "tiny", **own})
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +38,7 @@ def dataset(spec: RunSpec, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 @pytest.fixture(scope="module")
-def begin(spec: RunSpec, dataset: Dataset) -> Callable[..., Trainer]:
+def begin(spec: RunSpec, dataset: Dataset) -> Start:
     """Returns a function that returns a new run in a folder."""
 
     def begin(folder: Path, run_spec: RunSpec = spec, **options: Any) -> Trainer:
@@ -51,7 +48,7 @@ def begin(spec: RunSpec, dataset: Dataset) -> Callable[..., Trainer]:
 
 
 @pytest.fixture(scope="module")
-def start(begin: Callable[..., Trainer]) -> Callable[..., Trainer]:
+def start(begin: Start) -> Start:
     """Returns a function that starts or resumes a run in a folder."""
 
     def start(folder: Path, *spec: RunSpec, **options: Any) -> Trainer:
@@ -69,7 +66,7 @@ def each_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(start: Callable[..., Trainer], tmp_path_factory: pytest.TempPathFactory) -> Trainer:
+def whole(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Trainer:
     """Returns a completed run without interruption."""
     run = start(tmp_path_factory.mktemp("whole"))
     list(run)

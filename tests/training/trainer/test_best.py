@@ -3,7 +3,6 @@
 The event log keeps the first value of an epoch, so the network in model.pt must belong to that.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,8 @@ from mtcon_ray.spec.evaluate import selected_epoch
 from mtcon_ray.spec.run_spec import RunSpec, with_values
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.trainer import Progress, Trainer
+from tests.some import some
+from tests.training.trainer.conftest import Start
 
 VALUE = "val/accuracy"
 
@@ -23,7 +24,7 @@ class Resumed:
     """A training whose values are given, and the values that an event log has of it."""
 
     def __init__(
-        self, begin: Callable[..., Trainer], folder: Path, spec: RunSpec, patch: pytest.MonkeyPatch
+        self, begin: Start, folder: Path, spec: RunSpec, patch: pytest.MonkeyPatch
     ) -> None:
         self._begin, self._folder, self._patch = begin, folder, patch
         self.damage: str | None = None
@@ -50,8 +51,8 @@ class Resumed:
 
     def check(self) -> None:
         """Checks that model.pt is the network that the event log selects."""
-        kept, epoch = checkpoint.load(self._folder / "model.pt"), selected_epoch(self.log, "best")
-        assert epoch is not None
+        kept = checkpoint.load(self._folder / "model.pt")
+        epoch = some(selected_epoch(self.log, "best"))
         assert (kept["epoch"], kept["value"]) == (epoch, self.log[epoch])
 
 
@@ -61,7 +62,7 @@ PATIENT: dict[str, Any] = {"train.patience": 2}
 
 @pytest.fixture
 def resumed(
-    begin: Callable[..., Trainer], spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    begin: Start, spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Resumed:
     return Resumed(begin, tmp_path, spec, monkeypatch)
 
@@ -103,8 +104,7 @@ def test_a_kill_between_model_and_last_costs_neither(
             resumed.train(0.5, 0.4, 0.6, **fields)
     assert sorted(resumed.log) == [1, 2]
     run = resumed.train(again, 0.2, **fields)
-    assert run.last is not None
-    assert run.last.metrics["val/best"] == 0.6
+    assert some(run.last).metrics["val/best"] == 0.6
     assert sorted(resumed.log) == [1, 2, 3, 4, 5]
     resumed.check()
 

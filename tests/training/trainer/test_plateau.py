@@ -9,7 +9,7 @@ import pytest
 
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.spec.run_spec import RunSpec, with_values
-from mtcon_ray.training.trainer import Trainer
+from tests.training.trainer.conftest import Start
 from tests.training.trainer.cuts import STEPS_PER_EPOCH, stop_before
 
 NAN = math.nan
@@ -47,7 +47,7 @@ def patient(spec: RunSpec, **fields: Any) -> RunSpec:
     ],
 )
 def test_a_training_ends_after_so_many_epochs_without_a_new_best_value(
-    start: Callable[..., Trainer], spec: RunSpec, tmp_path: Path, probe: Probe,
+    start: Start, spec: RunSpec, tmp_path: Path, probe: Probe,
     fields: dict[str, Any], values: tuple[float, ...], epochs: int,
 ) -> None:  # fmt: skip
     probe(values)
@@ -61,7 +61,7 @@ def test_a_training_ends_after_so_many_epochs_without_a_new_best_value(
 
 @pytest.mark.parametrize("step", [1, STEPS_PER_EPOCH, 2 * STEPS_PER_EPOCH + 1])
 def test_a_training_that_was_cut_ends_at_the_same_epoch(
-    start: Callable[..., Trainer], spec: RunSpec, tmp_path: Path, probe: Probe, step: int
+    start: Start, spec: RunSpec, tmp_path: Path, probe: Probe, step: int
 ) -> None:
     """The best epoch before the cut must be restored."""
     probe((0.5, 0.4, 0.3))
@@ -73,7 +73,7 @@ def test_a_training_that_was_cut_ends_at_the_same_epoch(
 
 
 def test_killed_at_its_plateau_it_trains_no_more(
-    start: Callable[..., Trainer], spec: RunSpec, tmp_path: Path, probe: Probe
+    start: Start, spec: RunSpec, tmp_path: Path, probe: Probe
 ) -> None:
     """The checkpoint is written before the epoch is yielded; the caller records it later."""
     probe((0.5, 0.4))

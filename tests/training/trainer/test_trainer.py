@@ -1,7 +1,6 @@
 """Tests of a training in this process: its progress, resuming, and files."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,8 @@ from mtcon_ray.spec.run_spec import RunSpec, with_values
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.batches import Batches
 from mtcon_ray.training.trainer import Progress, Trainer
-from tests.training.trainer.cuts import (
-    CPU,
-    STEPS_PER_EPOCH,
-    check_same_end,
-    stop_before,
-    untimed,
-)
+from tests.training.trainer.conftest import Start
+from tests.training.trainer.cuts import CPU, STEPS_PER_EPOCH, check_same_end, stop_before, untimed
 
 METRICS = {
     *("loss", "loss/shape", "loss/colour", "lr", "images_per_second"),
@@ -42,7 +36,7 @@ ACCURACIES = {
 
 
 def test_an_epoch_yields_what_the_contract_names(
-    start: Callable[..., Trainer], spec: RunSpec, tmp_path: Path
+    start: Start, spec: RunSpec, tmp_path: Path
 ) -> None:
     """Every second epoch and the last one are evaluated."""
     epochs = list(start(tmp_path, with_values(spec, {"evaluate.every": 2})))
@@ -66,7 +60,7 @@ def test_an_epoch_yields_what_the_contract_names(
 
 
 def test_gauges_are_asked_for_once_an_epoch_and_kept_where_finite(
-    start: Callable[..., Trainer], spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Start, spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Gauges are computed once per epoch, and non-finite ones are dropped.
 
@@ -88,7 +82,7 @@ def test_gauges_are_asked_for_once_an_epoch_and_kept_where_finite(
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [0, STEPS_PER_EPOCH, 6, 3 * STEPS_PER_EPOCH - 1])
 def test_a_run_stopped_anywhere_ends_bit_equal(
-    start: Callable[..., Trainer], whole: Trainer, tmp_path: Path, step: int
+    start: Start, whole: Trainer, tmp_path: Path, step: int
 ) -> None:
     """Interruptions are within an epoch, between epochs, before the first and the last step."""
     cut = start(tmp_path, should_stop=stop_before(step))
@@ -102,7 +96,7 @@ def test_a_run_stopped_anywhere_ends_bit_equal(
 
 
 def test_a_run_cut_again_and_again_ends_bit_equal(
-    start: Callable[..., Trainer], whole: Trainer, tmp_path: Path
+    start: Start, whole: Trainer, tmp_path: Path
 ) -> None:
     """Runs that are interrupted every 3 steps are bit-equal to one run."""
     epochs: list[Progress] = []
@@ -112,9 +106,7 @@ def test_a_run_cut_again_and_again_ends_bit_equal(
     check_same_end(run, epochs, whole)
 
 
-def test_a_finished_run_yields_nothing_more_but_remembers(
-    start: Callable[..., Trainer], whole: Trainer
-) -> None:
+def test_a_finished_run_yields_nothing_more_but_remembers(start: Start, whole: Trainer) -> None:
     """`last` is restored, so that an epoch that was saved but not recorded can be recorded."""
     run = start(whole.folder)
     assert list(run) == []
@@ -143,11 +135,12 @@ def test_a_checkpoint_without_its_methods_parameters_is_refused(
     load_network(tmp_path / "model.pt")
 
 
-@pytest.mark.usefixtures("each_epoch")
-def test_divergence_leaves_the_checkpoint_of_the_epoch_before(
-    start: Callable[..., Trainer], tmp_path: Path
+@pytest.mark.parametrize(("every", "left"), [(STEPS_PER_EPOCH, STEPS_PER_EPOCH), (5, 0)])
+def test_a_diverged_network_leaves_the_checkpoint_before_it_and_replaces_none(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int, left: int
 ) -> None:
-    """Divergence, simulated by an infinite weight, leaves the previous epoch's checkpoint."""
+    """Divergence in step 5, simulated by an infinite weight, also where a checkpoint is due."""
+    monkeypatch.setattr(Trainer, "_save_is_due", lambda run: run.step % every == 0)
     run = start(tmp_path)
     epochs = iter(run)
     next(epochs)
@@ -155,11 +148,12 @@ def test_divergence_leaves_the_checkpoint_of_the_epoch_before(
         next(run.network.parameters()).fill_(math.inf)
     with pytest.raises(DivergedError, match=r"at step 5 .*lower train\.lr"):
         next(epochs)
-    assert start(tmp_path).step == STEPS_PER_EPOCH
+    assert (tmp_path / "last.pt").exists() == (left > 0)
+    assert start(tmp_path).step == left
 
 
 def test_too_little_memory_names_batch_and_way_out(
-    start: Callable[..., Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """torch's out-of-memory error becomes one that names the batch size and the way out."""
 
@@ -177,13 +171,9 @@ def test_too_little_memory_names_batch_and_way_out(
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["mtcon", "xent"])
 def test_new_classes_in_the_test_split_change_no_training(
-    method: str,
-    start: Callable[..., Trainer],
-    spec: RunSpec,
-    dataset: Dataset,
-    tmp_path: Path,
+    method: str, start: Start, spec: RunSpec, dataset: Dataset, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+) -> None:  # fmt: skip
     """Heads and probes keep their sizes, and items of the new classes count as errors."""
     spec = with_values(spec, {"method": {"name": method}, "train.epochs": 2})
     one = start(tmp_path / "one", spec)
@@ -210,7 +200,7 @@ def test_new_classes_in_the_test_split_change_no_training(
 
 
 def test_a_batch_larger_than_the_data_is_refused(
-    start: Callable[..., Trainer], spec: RunSpec, tmp_path: Path
+    start: Start, spec: RunSpec, tmp_path: Path
 ) -> None:
     """The error comes before anything is written."""
     with pytest.raises(SpecError, match=r"batch_size must be at most .*\(70\), got 71"):
@@ -230,7 +220,7 @@ def test_a_batch_larger_than_the_data_is_refused(
     ids=["adam", "lars", "float16", "chunks", "balance"],
 )
 def test_a_cut_training_with_other_state_ends_bit_equal(
-    spec: RunSpec, start: Callable[..., Trainer], tmp_path: Path, changes: dict[str, Any]
+    spec: RunSpec, start: Start, tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     """Moments, step counts, the mark of the adapted group and the loss scale are restored."""
     spec = with_values(spec, {"train.epochs": 2, "evaluate.every": 2, **changes})

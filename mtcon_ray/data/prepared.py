@@ -1,0 +1,161 @@
+"""The prepared data set of a sweep, which is all that its trials read of the data.
+
+<store>/<key>/images.npy            decoded images, see data/image_cache.py
+<store>/sets/<fingerprint>/         labels, splits and names of a data set
+    labels.npz   names.json
+
+With a root in an object store each node downloads these folders once.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mtcon_ray.base.paths import stored_url
+from mtcon_ray.base.root_files import below, make_folder, remove_folder
+from mtcon_ray.data.dataset import Dataset, store_size
+from mtcon_ray.data.disk import build_folder, writable_store
+from mtcon_ray.data.image_cache import map_cached
+from mtcon_ray.data.labels import LabelTable
+from mtcon_ray.data.objects import Objects, patiently
+from mtcon_ray.errors import StorageError
+from mtcon_ray.spec.data.base import DataSpec
+
+SETS, SETS_TAG = "sets", "mtcon.data_sets"  # a folder of the store, and a tag of the sweep
+ARRAYS = ("labels", "multi_hot", "continuous")
+NAMES = ("names", "classes", "multi_hot_names", "warnings", "split_origin", "unseen")
+WEIGHTS = "weights"  # a folder of a sweep in an object store, see `models/encoders/weights.py`
+Sets = Mapping[str, tuple[str, str]]
+"""Folder of images and fingerprint of each prepared data set, by `data_key`."""
+DIGEST = re.compile("[0-9a-f]{32,64}")
+UNUSED_SECONDS = 30 * 86_400
+
+log = logging.getLogger(__name__)
+
+
+def data_key(spec: DataSpec, view_size: int) -> str:
+    """Returns a text that is equal for specs with the same data set."""
+    text = f"{store_size(spec, view_size)} {spec.model_dump_json()}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def keep_set(dataset: Dataset, store: Path) -> None:
+    """Writes the labels of a data set to the store, unless they are there.
+
+    With a root in an object store also uploads its folders. Raises ResourceError and StorageError.
+    """
+    table, folder = dataset.table, store / SETS / dataset.fingerprint
+
+    def fill(building: Path) -> None:
+        arrays = [(kind, column) for kind in ARRAYS for column in getattr(table, kind)]
+        values = {f"a{i}": getattr(table, kind)[name] for i, (kind, name) in enumerate(arrays)}
+        with open(building / "labels.npz", "wb", opener=below) as file:
+            np.savez(file, split=table.split, **values)
+        names = {name: getattr(table, name) for name in NAMES}
+        with open(building / "names.json", "w", encoding="utf-8", opener=below) as file:
+            json.dump({"arrays": arrays, **names}, file)
+
+    with writable_store(store):
+        make_folder(folder.parent)
+        build_folder(folder, 0, fill)
+    for each in (folder, store / dataset.cache):
+        upload_folder(each)
+
+
+def open_set(spec: DataSpec, store: Path, cache: str, fingerprint: str) -> Dataset:
+    """Returns a data set kept by `keep_set`, with its images in the folder `cache`.
+
+    Downloads its folders if this node lacks them. Raises StorageError if they are damaged, and
+    ResourceError if the disk is too small.
+    """
+    if not all(map(DIGEST.fullmatch, (cache, fingerprint))):  # they may come from another's log
+        raise StorageError(
+            f"a data set must have hexadecimal names, got {cache!r}, {fingerprint!r}"
+        )
+    folder = store / SETS / fingerprint
+    for each in (folder, store / cache):
+        fetch_folder(each)
+    try:
+        names = json.loads((folder / "names.json").read_text(encoding="utf-8"))
+        with np.load(folder / "labels.npz", allow_pickle=False) as file:
+            table = LabelTable(split=file["split"], **_fields(names, file))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StorageError(
+            f"the labels in {folder} are damaged: {error}; delete it, and it is made again"
+        ) from None
+    images = map_cached(store / cache, len(table))
+    return Dataset(images, table, spec.tasks, spec.held_out, fingerprint, cache=cache)
+
+
+def _fields(names: dict[str, Any], file: Any) -> dict[str, Any]:
+    """Returns the fields of a table of labels, with tuples in place of JSON's lists."""
+    listed = names.pop("arrays")
+    found = {
+        name: {k: tuple(v) for k, v in value.items()} if isinstance(value, dict)
+        else tuple(value) if isinstance(value, list) else value
+        for name, value in names.items()
+    }  # fmt: skip
+    arrays: dict[str, dict[str, Any]] = {kind: {} for kind in ARRAYS}
+    for i, (kind, column) in enumerate(listed):
+        arrays[kind][column] = file[f"a{i}"]
+    return {**found, **arrays}
+
+
+def upload_folder(folder: Path) -> None:
+    """Uploads a folder of the store, whose files never change. Files that are there stay.
+
+    Does nothing for a root on a path. Raises StorageError.
+    """
+    if url := stored_url(folder):
+        objects = Objects(url)
+        there = {name: info.size for name, info in objects.list().items()}
+        for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+            name = file.relative_to(folder).as_posix()
+            if file.suffix != ".lock" and there.get(name) != file.stat().st_size:
+                objects.upload(file, name)
+
+
+def fetch_folder(folder: Path, *, must: bool = True) -> None:
+    """Downloads a folder of the store once per node, while other processes wait.
+
+    Does nothing for a root on a path. With `must` raises StorageError if the store lacks the
+    folder. Raises StorageError, or ResourceError if the disk is full.
+    """
+    if (url := stored_url(folder)) is None:
+        return
+    if folder.exists():
+        os.utime(folder)  # see `discard_unused`
+        return
+    objects = Objects(url)
+    found = patiently(objects.list)
+    if not found:
+        if not must:
+            return
+        raise StorageError(f"{url} is not there; resume the sweep where its data are, to upload it")
+
+    def fill(building: Path) -> None:
+        wanted = {name: (building / name, info.size) for name, info in found.items()}
+        patiently(lambda: objects.fetch(wanted))
+
+    with writable_store(folder.parent):
+        make_folder(folder.parent)
+        build_folder(folder, sum(info.size for info in found.values()), fill)
+
+
+def discard_unused(root: Path) -> None:
+    """Removes data sets and folders of trials unused for 30 days from a root of an object store."""
+    if not stored_url(root):
+        return
+    oldest = time.time() - UNUSED_SECONDS
+    for folder in (*root.glob("store/*/"), *root.glob("store/sets/*/"), *root.glob("running/*/")):
+        if folder.name not in (SETS, "weights", "keys") and folder.stat().st_mtime < oldest:
+            log.info("%s is removed: it was not used for 30 days", folder)
+            remove_folder(folder, ignore_errors=True)

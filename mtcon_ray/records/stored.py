@@ -1,0 +1,308 @@
+"""The record of a sweep in an object store, and its copies on this machine.
+
+<URL>/sweeps/<name>/spec.yaml, plan.json
+<URL>/sweeps/<name>/claims/        see records/claim.py
+<URL>/sweeps/<name>/log/           and summary.json.gz, see records/stored_log.py
+<URL>/sweeps/<name>/checkpoints/   see training/uploads.py
+<URL>/sweeps/<name>/weights/       initial weights of the encoders, for all nodes
+
+A folder of the local root is a copy. Its driver writes there first, and its thread uploads.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mtcon_ray.base.lock import ELSEWHERE_FILE, driver_lock, is_driven
+from mtcon_ray.base.paths import (
+    NAME,
+    PLAN_FILE,
+    SEEN,
+    SPEC_FILE,
+    checkpoint_folder,
+    event_file,
+    find_folder,
+    is_trial,
+    list_folders,
+    shown,
+    stored_url,
+    sweep_folder,
+)
+from mtcon_ray.base.root_files import SWEEPS, make_folder, remove, remove_folder, touch, write
+from mtcon_ray.data.disk import whole_file
+from mtcon_ray.data.objects import (
+    GIVE_UP_SECONDS,
+    LAG_SECONDS,
+    MAX_THREADS,
+    RENEW_SECONDS,
+    SUMMARY_SECONDS,
+    Objects,
+    patiently,
+)
+from mtcon_ray.errors import StorageError, SweepError, nearest
+from mtcon_ray.records.claim import Claim, is_held
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.stored_log import StoredLog, read_log, read_summary, write_summary
+from mtcon_ray.training.uploads import fetch_files
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileInfo
+
+END_SECONDS = 20.0  # less than a job or a pod is given to end
+# A driver that could not renew its claim for so long asks for other claims before it writes.
+UNSURE_SECONDS = 40.0
+# Large summaries are rarer: at most so many bytes a second.
+SUMMARY_RATE = 10_000
+BEGINNINGS = (SPEC_FILE, PLAN_FILE)
+
+log = logging.getLogger(__name__)
+
+
+class StoredSweep:
+    """The driver's side of a sweep in a store: its claim, the log, and the thread that uploads.
+
+    `on_lost` is called from the thread with the reason if the driver must stop. Writes wait
+    `patience` seconds for a store that does not answer.
+    """
+
+    def __init__(self, folder: Path, url: str, *, take_over: bool) -> None:
+        self.folder, self._objects = folder, Objects(url)
+        self.on_lost: Callable[[str], None] = lambda reason: None
+        self.patience = GIVE_UP_SECONDS
+        self.claim = Claim(self._objects, folder.name, take_over=take_over)
+        self._log: EventLog | None = None
+        self._pushed: StoredLog | None = None
+        self._lock = threading.Lock()  # of the upload of the log
+        self._lost: str | None = None
+        self._renewed = self._worked = time.monotonic()
+        self._next_summary, self._pause = 0.0, SUMMARY_SECONDS
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True, name="mtcon-store")
+        self._thread.start()
+
+    def done(self) -> int:
+        """Returns the number of bytes of the log in the store, -1 after the loss of the claim."""
+        return self._pushed.done if self._pushed and not self._lost else -1
+
+    def open_log(self) -> EventLog:
+        """Returns the writer of the event log, which continues the log in the store.
+
+        Raises StorageError and SweepError.
+        """
+        done = patiently(lambda: fetch_log(self._objects, self.folder))
+        self._pushed = StoredLog(self._objects, event_file(self.folder), self.claim.number, done)
+        self._log = EventLog(event_file(self.folder), self._publish)
+        for name in BEGINNINGS:
+            patiently(partial(self._objects.upload, self.folder / name, name))
+        return self._log
+
+    def _publish(self, end: int) -> None:
+        """Uploads the log up to a byte, and waits for a store that does not answer.
+
+        Raises StorageError after `patience` seconds, or if another driver has taken over.
+        """
+        patiently(lambda: self._push(end), self.patience)
+        if self._lost:
+            raise StorageError(self._lost)
+
+    def _push(self, end: int) -> None:
+        with self._lock:
+            if time.monotonic() - self._renewed > UNSURE_SECONDS and self.claim.is_lost():
+                self._lose()
+            if self._pushed and not self._lost:
+                self._pushed.push(end)
+
+    def _lose(self) -> None:
+        self._lost = (
+            f"another driver has taken over {self.folder.name}, and this driver writes nothing more"
+        )
+        self.on_lost(self._lost)
+
+    def _work(self) -> None:
+        while not self._ending.wait(LAG_SECONDS) and not self._lost:
+            try:
+                self._beat()
+                self._worked = time.monotonic()
+            except Exception as error:  # the next beat may succeed
+                log.warning("%s; it is tried again", error)
+                if time.monotonic() - self._worked > GIVE_UP_SECONDS:
+                    self.on_lost(str(error))
+
+    def _beat(self) -> None:
+        if self._log and self._pushed:
+            self._push(self._log.end)
+        if time.monotonic() - self._renewed >= RENEW_SECONDS:
+            if not self.claim.renew():
+                self._lose()
+                return
+            self._renewed = time.monotonic()
+        if self._log and time.monotonic() >= self._next_summary:
+            size = write_summary(self._objects, self.folder, self._pause)
+            self._pause = max(SUMMARY_SECONDS, size / SUMMARY_RATE)
+            self._next_summary = time.monotonic() + self._pause
+
+    def close(self) -> None:
+        """Uploads the rest, writes the log as one object, and ends the claim.
+
+        Removes a sweep that has not begun. Raises StorageError after END_SECONDS.
+        """
+        self._ending.set()
+        self._thread.join()
+        if not self._lost:
+            patiently(self._end, END_SECONDS)
+
+    def _end(self) -> None:
+        if self._log and self._pushed:
+            self._push(self._log.end)
+            self._pushed.join()
+            write_summary(self._objects, self.folder, None)
+        elif not self._objects.list("log"):
+            self._objects.remove()
+            return
+        self.claim.end()
+
+
+@contextmanager
+def driven(
+    folder: Path, tell: Callable[[str], None], *, take_over: bool
+) -> Iterator[StoredSweep | None]:
+    """Holds the claim of a sweep in an object store. Yields None for a root on a path.
+
+    The caller holds the lock of the folder. `tell` is called with a text if the store lacks the end
+    of the log. Raises SweepError if another driver has the claim, and StorageError.
+    """
+    if (url := stored_url(folder)) is None:
+        yield None
+        return
+    store = StoredSweep(folder, url, take_over=take_over)
+    try:
+        yield store
+    finally:
+        try:
+            store.close()
+        except StorageError as error:
+            tell(
+                f"THE STORE LACKS THE END ({error}); {event_file(folder)} has it, and a resume on "
+                "this machine uploads it"
+            )
+
+
+def fetch_log(objects: Objects, folder: Path) -> int:
+    """Makes the log of this machine the log in the store, and returns its number of bytes there.
+
+    Lines that continue it here stay. Raises StorageError and SweepError.
+    """
+    data, path = read_log(objects), event_file(folder)
+    here = path.read_bytes() if path.exists() else b""
+    if here != data and not (data and here.startswith(data)):
+        with whole_file(path) as file:
+            file.write(data)
+    return len(data)
+
+
+def refresh_names(root: Path) -> None:
+    """Makes a folder on this machine for each sweep of the store, empty if it is new here.
+
+    Does nothing for a root on a path. Raises StorageError.
+    """
+    if url := stored_url(root):
+        for name in _names(url):
+            make_folder(root / SWEEPS / name)
+
+
+def _names(url: str) -> list[str]:
+    names = (name.partition("/")[2] for name in Objects(url).list(SWEEPS, deep=False))
+    return [name for name in names if NAME.fullmatch(name)]
+
+
+def find_sweep(root: Path, name: str, files: Iterable[str] = ()) -> Path:
+    """Returns the folder of a sweep, with the wanted files of its trials.
+
+    With a root in an object store it is a copy. Raises SweepError if there is no such sweep, with
+    similar names, and StorageError.
+    """
+    if stored_url(root):
+        folder = sweep_folder(root, name)
+        if not fetch_sweep(folder):
+            known = nearest(name, _names(str(stored_url(root))))
+            raise SweepError(f"no sweep {name!r} under {shown(root)}{known}")
+        fetch_trials(folder, files)
+    return find_folder(root, name)
+
+
+def fetch_sweep(folder: Path) -> bool:
+    """Makes the folder of a sweep a copy of its record in the store, unless its driver is here.
+
+    Returns False if the store lacks the sweep. Does nothing for a root on a path. Raises
+    StorageError and SweepError.
+    """
+    if (url := stored_url(folder)) is None:
+        return True
+    objects = Objects(url)
+    there = objects.list(deep=False)
+    if SPEC_FILE not in there:
+        return False
+    make_folder(folder)
+    remove(folder / ELSEWHERE_FILE)
+    if is_driven(folder):
+        return True
+    try:
+        with driver_lock(folder):
+            objects.fetch({n: (folder / n, there[n].size) for n in BEGINNINGS if n in there})
+            fetch_log(objects, folder)
+            if is_held(objects):
+                touch(folder / ELSEWHERE_FILE)
+    except SweepError:
+        if not is_driven(folder):  # else another command copies it
+            raise
+    return True
+
+
+def fetch_trials(folder: Path, files: Iterable[str], trial: str | None = None) -> None:
+    """Downloads files of all trials, or of one, that this machine lacks. Raises StorageError."""
+    url, wanted = stored_url(folder), list(files)
+    if url is None or not wanted:
+        return
+    trials: dict[str, dict[str, FileInfo]] = {}
+    for name, info in Objects(url).list(f"checkpoints/{trial or ''}").items():
+        _, of, file = name.split("/", 2)
+        if is_trial(of):
+            trials.setdefault(of, {})[file] = info
+    for of, found in trials.items():
+        fetch_files(
+            Objects(f"{url}/checkpoints/{of}"), found, checkpoint_folder(folder, of), wanted
+        )
+
+
+def summaries(root: Path, name: str | None = None) -> Path:
+    """Returns a root with short copies of all sweeps of a store, or of one of this name.
+
+    Returns the root itself if it is a path. A sweep without a summary is copied whole. Raises
+    StorageError and SweepError.
+    """
+    if (url := stored_url(root)) is None:
+        return root
+    seen = root / SEEN
+    names = [name] if name else _names(url)
+
+    def fetch(of: str) -> None:
+        to = sweep_folder(seen, of)
+        if not read_summary(Objects(f"{url}/{SWEEPS}/{of}"), to):
+            whole = find_sweep(root, of)
+            make_folder(to)
+            for path in [whole / n for n in BEGINNINGS if (whole / n).exists()]:
+                write(to / path.name, path.read_bytes())
+            write(event_file(to), event_file(whole).read_bytes())
+
+    with ThreadPoolExecutor(MAX_THREADS) as pool:
+        list(pool.map(fetch, names))
+    for folder in list_folders(seen / SWEEPS):
+        if not name and folder.name not in names:
+            remove_folder(folder)
+    return seen

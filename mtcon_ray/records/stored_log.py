@@ -1,0 +1,138 @@
+"""The event log of a sweep in an object store, as numbered segments that never change.
+
+log/parts/<driver>-<offset>   the lines from this byte of the log on, by the driver of this number
+log/<driver>-0                the whole log, written by a driver at its end in place of the parts
+summary.json.gz               spec, plan, and a short form of the log, for list, status and best
+
+A driver continues the log as it finds it. What an earlier driver writes later does not count.
+"""
+
+import gzip
+import json
+import os
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from mtcon_ray.base.lock import ELSEWHERE_FILE
+from mtcon_ray.base.metrics import objective
+from mtcon_ray.base.paths import PLAN_FILE, SPEC_FILE, event_file
+from mtcon_ray.base.root_files import below, make_folder, remove, touch
+from mtcon_ray.data.disk import whole_file
+from mtcon_ray.data.objects import MAX_THREADS, Objects
+from mtcon_ray.errors import SweepError
+from mtcon_ray.records.event_log import read_events
+from mtcon_ray.records.events import Event, Reported
+
+FOLDER, SUMMARY = "log", "summary.json.gz"
+PARTS = f"{FOLDER}/parts"
+SEGMENT = re.compile(FOLDER + r"/(?:parts/)?(\d{6})-(\d+)")
+READS = 3
+LATE_SECONDS = 60.0
+MAX_SUMMARY_BYTES = 1_000_000_000  # unpacked
+
+
+class StoredLog:
+    """Writer of a sweep's segments. `done` is the number of bytes that the store has."""
+
+    def __init__(self, objects: Objects, path: Path, driver: int, done: int) -> None:
+        self._objects, self._path, self._driver, self.done = objects, path, driver, done
+
+    def push(self, end: int) -> None:
+        """Uploads the log up to a byte. Raises StorageError."""
+        if end > self.done:
+            name = f"{PARTS}/{self._driver:06d}-{self.done}"
+            self._objects.write(name, self._bytes(self.done, end))
+            self.done = end
+
+    def join(self) -> None:
+        """Writes the whole log as one object. Raises StorageError."""
+        whole = f"{FOLDER}/{self._driver:06d}-0"
+        self._objects.write(whole, self._bytes(0, self.done))
+        self._objects.remove(PARTS)
+        self._objects.delete(set(self._objects.list(FOLDER)) - {whole})
+
+    def _bytes(self, begin: int, end: int) -> bytes:
+        with open(self._path, "rb", opener=below) as file:
+            file.seek(begin)
+            return file.read(end - begin)
+
+
+def read_log(objects: Objects) -> bytes:
+    """Returns the log in the segments. Raises SweepError if one is missing, and StorageError."""
+    for _ in range(READS):
+        matches = filter(None, map(SEGMENT.fullmatch, objects.list(FOLDER)))
+        found = sorted((int(match[1]), int(match[2]), match[0]) for match in matches)
+        with ThreadPoolExecutor(MAX_THREADS) as pool:
+            contents = list(pool.map(objects.read, [name for _, _, name in found]))
+        if None not in contents:
+            break  # else the log was joined meanwhile
+    data, before = b"", 0
+    first = max((driver for driver, offset, _ in found if not offset), default=0)
+    for (driver, offset, _), segment in zip(found, contents, strict=True):
+        if driver < first:  # the log of a later driver begins at byte 0
+            continue
+        if driver != before:  # the log, up to where this driver took over
+            data, before = data[:offset], driver
+        if offset > len(data) or segment is None:
+            raise SweepError(
+                f"{objects.url} is damaged: it lacks the event log from byte {len(data)} to "
+                f"{offset}; restore its folder {FOLDER} from a backup"
+            )
+        if offset + len(segment) > len(data):
+            data = data[:offset] + segment
+    return data
+
+
+def write_summary(objects: Objects, folder: Path, seconds: float | None) -> int:
+    """Writes the summary of a sweep and returns its size in bytes. Raises StorageError.
+
+    The next summary follows in this many seconds, None after the last.
+    """
+    events = read_events(event_file(folder))
+    last = {e.trial: e.epoch for e in events if isinstance(e, Reported)}
+    lines = [_short(event, last) for event in events]
+    files = {n: (folder / n).read_text(encoding="utf-8") for n in (SPEC_FILE, PLAN_FILE)}
+    until = time.time() + seconds if seconds else 0
+    whole = {**files, "until": until, "log": lines}
+    packed = gzip.compress(json.dumps(whole).encode(), compresslevel=5)
+    objects.write(SUMMARY, packed)
+    return len(packed)
+
+
+def _short(event: Event, last: dict[str | None, int]) -> dict[str, Any]:
+    """Returns an event as JSON. A trial's epochs between probes lose their metrics."""
+    short = event.to_json()
+    if isinstance(event, Reported) and event.trial and event.epoch != last[event.trial]:
+        short["metrics"] = short["metrics"] if objective(event.metrics) is not None else {}
+    return short
+
+
+def read_summary(objects: Objects, folder: Path) -> bool:
+    """Writes spec, plan and log to a folder, as in the summary. Returns False without a summary.
+
+    The folder counts as driven until shortly after the next summary is due.
+
+    Raises SweepError if it is damaged, and StorageError.
+    """
+    if (packed := objects.read(SUMMARY)) is None:
+        return False
+    try:
+        with gzip.open(BytesIO(packed)) as unpacked:
+            raw = json.loads(unpacked.read(MAX_SUMMARY_BYTES))
+        texts = {folder / n: str(raw[n]) for n in (SPEC_FILE, PLAN_FILE)}
+        texts[event_file(folder)] = "".join(f"{json.dumps(line)}\n" for line in raw["log"])
+        begun, until = float(raw["log"][0]["time_ms"]) / 1e3, float(raw["until"])
+    except (OSError, EOFError, ValueError, LookupError, TypeError) as error:
+        raise SweepError(f"{objects.url}/{SUMMARY} is damaged: {error}; delete it") from None
+    make_folder(folder)
+    for path, text in texts.items():
+        with whole_file(path) as file:
+            file.write(text.encode())
+    os.utime(folder / SPEC_FILE, (begun, begun))  # for the order of `list`
+    is_driven = time.time() < until + LATE_SECONDS
+    (touch if is_driven else remove)(folder / ELSEWHERE_FILE)
+    return True

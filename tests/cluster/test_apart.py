@@ -1,0 +1,190 @@
+"""Nodes without a common folder, and a root in an object store. The head's disk is lost."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from PIL import Image
+
+from mtcon_ray.base.paths import choose_root
+from mtcon_ray.records.event_log import read_events
+from mtcon_ray.records.events import Reported
+from mtcon_ray.records.results import SweepResults, load_sweep
+from mtcon_ray.records.stored import find_sweep
+from mtcon_ray.sweep.audit import Audit
+from mtcon_ray.training.uploads import NETWORKS
+from tests.cluster.machines import REPOSITORY, Machines
+from tests.data.object_store import ObjectStore, object_store
+from tests.waiting import PATIENCE_SECONDS, wait_until
+
+pytestmark = [pytest.mark.ray, pytest.mark.soak]
+URL = "s3://photos/lab"
+EPOCHS = 30
+PORT = 6399
+
+
+class Nodes(Machines):
+    """Nodes of this machine, each with its own /tmp/ray and HOME. The head alone has the data."""
+
+    def __init__(self, stack: ExitStack, store: ObjectStore) -> None:
+        super().__init__(stack, f"127.0.0.1:{PORT}")
+        self.home, self.data = self.folder / "home", self.folder / "data"
+        self.nodes: dict[str, subprocess.Popen[bytes]] = {}
+        for place in (self.home, self.data, Path("/tmp/ray")):
+            place.mkdir(exist_ok=True)
+        self.environment |= {**store.variables, "HOME": str(self.home)}
+
+    def start(self, name: str) -> None:
+        """Starts a node with two CPUs. The node "head" is a head without CPUs."""
+        place = [f"--address=127.0.0.1:{PORT}", "--num-cpus=1"]
+        if name.startswith("head"):
+            place = ["--head", f"--port={PORT}", "--num-cpus=0", "--include-dashboard=false"]
+        mounts = f"for f in /tmp/ray {self.home} {self.data}; do mount -t tmpfs none $f; done; "
+        ray = ["ray", "start", "--block", "--disable-usage-stats", *place]
+        script = f"{mounts} mkdir {self.home}/.ray; echo {'a' * 32} > {self.home}/.ray/auth_token; "
+        command = ["unshare", "-m", "bash", "-c", f'{script} exec "$@"', "node", *ray]
+        self.nodes[name] = self.begin(*command, log=f"{name}.log")
+        wait_until(lambda: "Ray runtime started" in self.log(f"{name}.log"), name, pause=1)
+
+    def enter(self, name: str, *command: str, log: str) -> subprocess.Popen[bytes]:
+        """Starts a command that sees the files of a node."""
+        pid = str(self.nodes[name].pid)
+        place = ("-t", pid, "-m", f"--wd={REPOSITORY}")
+        return self.begin("nsenter", *place, *command, log=log)
+
+    def kill(self, *names: str) -> None:
+        """Ends nodes with their disks."""
+        for name in names:
+            os.killpg(self.nodes[name].pid, signal.SIGKILL)
+            self.nodes.pop(name).wait()
+
+    def write_data(self, name: str, spec: dict[str, Any]) -> None:
+        """Writes images, their CSV and a spec to the data folder that one node sees."""
+        made = Path(tempfile.mkdtemp(dir=self.folder))
+        rng = np.random.default_rng(0)
+        names = [f"{row}.png" for row in range(120)]
+        for each in names:
+            Image.fromarray(rng.integers(0, 255, (20, 20, 3), np.uint8)).save(made / each)
+        rows = {"image": names, "kind": ["ab"[row % 2] for row in range(120)]}
+        pd.DataFrame(rows).to_csv(made / "labels.csv", index=False)
+        (made / "spec.yaml").write_text(yaml.safe_dump(spec))
+        copy = self.enter(name, "cp", "-r", f"{made}/.", str(self.data), log="copy.log")
+        assert copy.wait() == 0
+        shutil.rmtree(made)
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
+    with object_store(monkeypatch) as store:
+        yield store
+
+
+@pytest.fixture
+def nodes(store: ObjectStore) -> Iterator[Nodes]:
+    able = subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False)
+    if able.returncode:
+        pytest.skip(f"may not make mount namespaces here: {able.stderr.decode()}")
+    with ExitStack() as stack:
+        yield Nodes(stack, store)
+
+
+def spec_of(nodes: Nodes, **changes: Any) -> dict[str, Any]:
+    return {
+        "name": "apart",
+        "data": {
+            "kind": "table", "images": str(nodes.data), "csv": str(nodes.data / "labels.csv"),
+            "tasks": ["kind"],
+        },
+        "views": {"size": 16},
+        "model": {"encoder": {"name": "small", "width": 8}},
+        "train": {"epochs": EPOCHS, "batch_size": 16, "checkpoint_seconds": 0.5},
+        "evaluate": {"bootstrap": 20, "every": 5},
+        "tracking": {"offline": True},
+        "storage": {"root": URL},
+        "search": {
+            "space": {"method.temperature": {"grid": [0.1, 0.3, 0.5]}}, "sampler": "grid",
+            "scheduler": {"name": "none"},
+        },
+    } | changes  # fmt: skip
+
+
+def results(machine: Path) -> SweepResults:
+    root = choose_root(URL, str(machine))
+    return load_sweep(find_sweep(root, "a", [*NETWORKS, "predictions.npz"]))
+
+
+def sweeping(nodes: Nodes, head: str) -> subprocess.Popen[bytes]:
+    words = ("sweep", str(nodes.data / "spec.yaml"), "--name", "a")
+    return nodes.enter(head, sys.executable, "-m", "mtcon_ray", *words, log="sweep.log")
+
+
+def resumed(nodes: Nodes, head: str) -> str:
+    words = ("resume", f"{URL}/sweeps/a", "--take-over")
+    driver = nodes.enter(head, sys.executable, "-m", "mtcon_ray", *words, log="resume.log")
+    assert driver.wait(PATIENCE_SECONDS) == 0, nodes.log("resume.log")[-3000:]
+    return nodes.log("resume.log")
+
+
+def has(store: ObjectStore, word: str, count: int = 1) -> Callable[[], bool]:
+    return lambda: sum(word in name for name in store.names()) >= count
+
+
+def assert_whole(machine: Path, trials: int) -> None:
+    found = results(machine)
+    assert [trial.status for trial in found.trials] == ["FINISHED"] * trials
+    events = read_events(found.folder / "events.jsonl")
+    for trial in found.trials:
+        epochs = [e.epoch for e in events if isinstance(e, Reported) and e.trial == trial.name]
+        assert epochs == list(range(1, EPOCHS + 1)), "an epoch is lost or there twice"
+    audit = Audit(found.folder)
+    assert [*audit.records(), *audit.files()] == []
+
+
+def test_a_sweep_goes_on_after_the_loss_of_the_head_and_its_disk(
+    nodes: Nodes, store: ObjectStore, tmp_path: Path
+) -> None:
+    for name in ("head", "one", "two"):
+        nodes.start(name)
+    nodes.write_data("head", spec_of(nodes))
+    driver = sweeping(nodes, "head")
+    wait_until(has(store, "/last-", 3), "checkpoints of two trials", process=driver, pause=0.5,
+               told=lambda: nodes.log("sweep.log"))  # fmt: skip
+    images = next(name for name in store.names() if name.endswith("images.npy"))
+    assert store.reads(images) == 2, "each node fetches the images once"
+    nodes.enter("head", "rm", "-r", *(f"{nodes.data}/{n}" for n in ("labels.csv", "0.png")),
+                log="rm.log").wait()  # fmt: skip
+    nodes.kill("head", "one", "two")
+    driver.kill()
+    for name in ("head-2", "three", "four"):
+        nodes.start(name)
+    told = resumed(nodes, "head-2")
+    assert "decoding" not in told
+    assert_whole(tmp_path, 3)
+    assert sum(f"PUT /photos/{images} " in line for line in store.log.lines) == 1
+
+
+def test_workers_of_a_trial_on_different_nodes(
+    nodes: Nodes, store: ObjectStore, tmp_path: Path
+) -> None:
+    search = {"space": {"method.temperature": {"grid": [0.1]}}, "sampler": "grid"}
+    for name in ("head", "one", "two"):
+        nodes.start(name)
+    nodes.write_data("head", spec_of(nodes, resources={"workers": 2}, search=search))
+    driver = sweeping(nodes, "head")
+    wait_until(has(store, "/last-", 2), "two checkpoints", process=driver, pause=0.5,
+               told=lambda: nodes.log("sweep.log"))  # fmt: skip
+    os.killpg(driver.pid, signal.SIGKILL)
+    nodes.enter("head", "rm", "-r", str(nodes.home / ".cache"), log="rm.log").wait()
+    resumed(nodes, "head")
+    assert_whole(tmp_path, 1)

@@ -1,0 +1,127 @@
+"""Tests of objects below a URL that is written to."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow.fs import FileInfo, FileType
+
+from mtcon_ray.data import objects
+from mtcon_ray.data.objects import Objects, _open
+from mtcon_ray.errors import StorageError
+from tests.data.folder_store import FolderStore, folder_store
+from tests.data.object_store import object_store
+from tests.data.signed_store import READER, signed_store
+
+URL = "s3://photos/lab/a b"
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderStore:
+    return folder_store(tmp_path / "store", monkeypatch)
+
+
+def test_objects_of_a_real_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with object_store(monkeypatch) as server:
+        store, path = Objects(URL), tmp_path / "file"
+        assert store.list() == {}
+        assert store.read("x/1") is None
+        store.write("x/1", b"one")
+        path.write_bytes(bytes(12_000_000))  # in several parts
+        store.upload(path, "x/2")
+        assert {n: info.size for n, info in store.list().items()} == {"x/1": 3, "x/2": 12_000_000}
+        assert set(store.list("x")) == {"x/1", "x/2"}
+        assert set(store.list(deep=False)) == {"x"}
+        store.fetch({"x/2": (tmp_path / "there" / "2", 12_000_000)})
+        assert (tmp_path / "there" / "2").read_bytes() == path.read_bytes()
+        assert store.read("x/1") == b"one"
+        store.delete(["x/1", "x/2", "x/3"])
+        assert store.list() == {}
+        monkeypatch.setattr(objects, "_keys", {})
+        objects.keep_keys({"access_key": "canary-key", "secret_key": "canary-secret"})
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.delenv(name)  # as a driver does before Tune starts
+        store.write("y", b"")
+        assert [name for name in server.names() if not name.endswith("/")] == ["lab/a b/y"]
+        with server.away(), pytest.raises(StorageError, match=r"cannot use the root at s3://.*key"):
+            store.write("y", b"")
+
+
+def test_keys_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server verifies signatures."""
+    with signed_store(monkeypatch):
+        Objects(URL).write("x", b"content")
+        assert Objects(URL).read("x") == b"content"
+        for name, key in READER.items():
+            monkeypatch.setenv(name, key)
+        _open.cache_clear()
+        assert Objects(URL).read("x") == b"content"
+        with pytest.raises(StorageError, match=r"(?i)access.?denied"):
+            Objects(URL).write("x", b"changed")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong-canary")
+        _open.cache_clear()
+        with pytest.raises(StorageError, match="SIGNATURE") as error:
+            Objects(URL).list()
+        assert "canary" not in str(error.value)
+
+
+def test_an_object_of_another_size_is_no_file(store: FolderStore, tmp_path: Path) -> None:
+    Objects(URL).write("x", b"abc")
+    with pytest.raises(StorageError, match=r"a b/x has 3 bytes instead of 4; try again"):
+        Objects(URL).download("x", tmp_path / "x", 4)
+    assert not (tmp_path / "x").exists()
+
+
+def test_folders_of_a_store_whose_lists_have_none(store: FolderStore) -> None:
+    google = Objects("gs://bucket/lab")
+    for name in ("sweeps/a/spec.yaml", "sweeps/a/log/1", "sweeps/b", "store/x"):
+        google.write(name, b"")
+    assert set(google.list("sweeps", deep=False)) == {"sweeps/a", "sweeps/b"}
+    assert set(google.list(deep=False)) == {"sweeps", "store"}
+    assert len(google.list("sweeps")) == 3
+
+
+@pytest.mark.parametrize("name", ["../x", "a/../../x", "/etc/x"])
+def test_a_name_that_leads_elsewhere_is_refused(
+    store: FolderStore, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    found = [FileInfo(f"photos/lab/a b/{name}", FileType.File, size=1)]
+
+    def list_all(self: FolderStore, place: Any) -> Any:
+        return found
+
+    monkeypatch.setattr(FolderStore, "get_file_info", list_all)
+    if name.startswith("/"):
+        assert set(Objects(URL).list()) == {name.strip("/")}, "a name is below the URL"
+        return
+    with pytest.raises(StorageError, match="it has an object '"):
+        Objects(URL).list()
+
+
+def test_an_error_names_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(bucket: str) -> Any:
+        raise OSError("cannot connect")
+
+    monkeypatch.setattr(objects, "_open", refuse)
+    with pytest.raises(StorageError, match=r"^cannot use the root at s3://photos/lab/a b: cannot"):
+        Objects(URL).read("x")
+
+
+@pytest.mark.parametrize("fault", [503, "cut"])
+def test_a_store_that_fails_leaves_no_part(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str | float
+) -> None:
+    """With several parts, an upload that is not completed is no object."""
+    (tmp_path / "file").write_bytes(bytes(12_000_000))
+    with object_store(monkeypatch) as server:
+        Objects(URL).write("x", b"before")
+        server.fault = lambda method, path: fault if method == "PUT" else None
+        for write in (
+            Objects(URL).write,
+            lambda name, _: Objects(URL).upload(tmp_path / "file", name),
+        ):
+            with pytest.raises(StorageError, match="cannot use the root"):
+                write("x", b"after")
+        server.fault = lambda method, path: None
+        assert Objects(URL).read("x") == b"before"
+        assert len(server.requests) < 30

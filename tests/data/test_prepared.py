@@ -1,0 +1,113 @@
+"""Tests of prepared data sets, which are all that trials read of the data."""
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mtcon_ray.base.paths import cache_folder, choose_root
+from mtcon_ray.data import prepared
+from mtcon_ray.data.dataset import Dataset, open_dataset
+from mtcon_ray.data.prepared import discard_unused, keep_set, open_set
+from mtcon_ray.errors import StorageError
+from mtcon_ray.spec.data.base import DataSpec
+from tests.data.conftest import TableFiles
+from tests.data.folder_store import FolderStore, folder_store
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderStore:
+    return folder_store(tmp_path / "store", monkeypatch)
+
+
+def rich(files: TableFiles) -> DataSpec:
+    """Returns a spec with classes, one of which is unseen, a set, a number and missing labels."""
+    frame = files.frame
+    frame["tags"] = ["x,y" if row % 3 else "y" for row in range(20)]
+    frame["size"] = [str(row / 7) for row in range(20)]
+    frame.loc[3, "kind"] = ""
+    frame.loc[4, "tone"] = "only in test"
+    return files.spec(
+        tasks=["kind", "tags"], held_out=["tone", "size"], multi_hot={"tags": "tags"},
+        continuous=["size"],
+    )  # fmt: skip
+
+
+def assert_equal(one: Dataset, other: Dataset) -> None:
+    assert vars(one.table).keys() == vars(other.table).keys()
+    for name, value in vars(one.table).items():
+        np.testing.assert_equal(vars(other.table)[name], value, name)
+    assert np.array_equal(one.images, other.images)
+    assert (one.fingerprint, one.tasks, one.held_out) == (
+        other.fingerprint, other.tasks, other.held_out,
+    )  # fmt: skip
+
+
+def test_a_set_is_the_data_set_without_its_files(files: TableFiles, tmp_path: Path) -> None:
+    spec, place = rich(files), tmp_path / "root" / "store"
+    data = open_dataset(spec, view_size=8, store=place)
+    keep_set(data, place)
+    files.csv.unlink()
+    assert_equal(data, open_set(spec, place, data.cache, data.fingerprint))
+    assert data.table.unseen
+
+
+def test_each_node_downloads_a_set_once(
+    files: TableFiles, tmp_path: Path, store: FolderStore
+) -> None:
+    here, node = (choose_root("s3://bucket/x", str(tmp_path / name)) for name in ("a", "b"))
+    spec = rich(files)
+    data = open_dataset(spec, view_size=8, store=cache_folder(here))
+    keep_set(data, cache_folder(here))
+    puts: list[str] = []
+    gets: list[str] = []
+    store.before = lambda request, path: {"PUT": puts, "GET": gets}.get(request, []).append(path)
+    keep_set(data, cache_folder(here))
+    assert puts == [], "a set that is there is not uploaded again"
+    for _ in range(2):
+        other = open_set(spec, cache_folder(node), data.cache, data.fingerprint)
+    assert_equal(data, other)
+    names = [path.rpartition("/")[2] for path in gets]
+    assert sorted(names) == [
+        "bad.json", "checksums.json", "images.npy", "labels.npz", "meta.json", "names.json",
+    ]  # fmt: skip
+
+
+def test_a_set_that_is_nowhere_is_named(
+    files: TableFiles, tmp_path: Path, store: FolderStore
+) -> None:
+    place = cache_folder(choose_root("s3://bucket/x", str(tmp_path)))
+    name = "f" * 32
+    with pytest.raises(StorageError, match=rf"s3://bucket/x/store/sets/{name} is not there"):
+        open_set(rich(files), place, name, name)
+    with pytest.raises(StorageError, match="must have hexadecimal names, got"):
+        open_set(rich(files), place, name, "../../x")
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"arrays": [["labels", "a"]]}', b"\xff"])
+def test_damaged_labels_are_named(files: TableFiles, tmp_path: Path, content: bytes) -> None:
+    spec = rich(files)
+    data = open_dataset(spec, view_size=8, store=tmp_path)
+    keep_set(data, tmp_path)
+    (tmp_path / "sets" / data.fingerprint / "names.json").write_bytes(content)
+    with pytest.raises(StorageError, match=r"the labels in .* are damaged: .*; delete it"):
+        open_set(spec, tmp_path, data.cache, data.fingerprint)
+
+
+def test_data_unused_for_a_month_leave_a_node(tmp_path: Path) -> None:
+    root = choose_root("s3://bucket/x", str(tmp_path))
+    old, new = time.time() - prepared.UNUSED_SECONDS - 60, time.time()
+    names = ("store/a", "store/sets/a", "running/s")
+    for base in (root, tmp_path / "path"):
+        for name in names:
+            for suffix, then in (("-old", old), ("-new", new)):
+                folder = base / f"{name}{suffix}"
+                folder.mkdir(parents=True)
+                os.utime(folder, (then, then))
+        os.utime(base / "store" / "sets", (old, old))
+        discard_unused(base)
+    assert [(root / f"{name}-old").exists() for name in names] == [False] * 3
+    assert all((root / f"{name}-new").exists() for name in names)
+    assert (tmp_path / "path" / "store" / "a-old").exists(), "a root on a path is the only copy"

@@ -1,0 +1,85 @@
+"""Tests of the claim of a single driver on a sweep in an object store."""
+
+import os
+
+import pytest
+
+from mtcon_ray.data.objects import Objects
+from mtcon_ray.errors import SweepError
+from mtcon_ray.records.claim import Claim, is_held, is_taken
+from tests.data.folder_store import FolderStore
+
+URL = "s3://bucket/root/sweeps/a"
+
+
+def claimed(*, take_over: bool = False) -> Claim:
+    return Claim(Objects(URL), "a", take_over=take_over)
+
+
+def age(store: FolderStore, number: int, seconds: float) -> None:
+    """Makes a claim older than it is."""
+    (path,) = (store.folder / "bucket/root/sweeps/a/claims").glob(f"{number:06d}-*")
+    then = path.stat().st_mtime - seconds
+    os.utime(path, (then, then))
+
+
+def test_a_second_driver_is_refused_with_the_name_of_the_first(store: FolderStore) -> None:
+    first = claimed()
+    assert first.number == 1
+    told = rf"'a' is already running, driven by process {os.getpid()} on .*--take-over"
+    with pytest.raises(SweepError, match=told):
+        claimed()
+    assert not first.is_lost()
+    assert len(store.names()) == 1, "the refused driver leaves nothing"
+
+
+@pytest.mark.parametrize(("seconds", "is_refused"), [(50, True), (70, False)])
+def test_a_claim_that_is_not_renewed_ends_after_a_minute(
+    store: FolderStore, seconds: float, is_refused: bool
+) -> None:
+    first = claimed()
+    age(store, 1, seconds)
+    assert is_held(Objects(URL)) is is_refused
+    if is_refused:
+        with pytest.raises(SweepError, match="already running"):
+            claimed()
+        assert first.renew()
+        return
+    second = claimed()
+    assert second.number == 2
+    assert first.is_lost()
+    assert not first.renew()
+    assert not second.is_lost()
+
+
+def test_a_driver_may_take_over_at_once(store: FolderStore) -> None:
+    first, second = claimed(), claimed(take_over=True)
+    assert (first.is_lost(), second.is_lost()) == (True, False)
+    assert is_taken(Objects(URL), 1)
+    assert not is_taken(Objects(URL), 2)
+
+
+def test_numbers_grow_after_the_end_of_a_driver(store: FolderStore) -> None:
+    claimed().end()
+    assert not is_held(Objects(URL))
+    second = claimed()
+    assert second.number == 2
+    assert len(store.names()) == 1
+
+
+def test_of_two_drivers_with_one_number_one_stays(store: FolderStore) -> None:
+    """Both have looked before one of them wrote: a store has no lock."""
+    first = claimed()
+    Objects(URL).write(f"claims/000001-{'0' * 32}", b"{}")
+    assert first.renew()
+    Objects(URL).write(f"claims/000001-{'f' * 32}", b"{}")
+    assert first.is_lost()
+
+
+def test_strange_names_and_contents_are_no_claim(store: FolderStore) -> None:
+    for name in ("claims/x", "claims/999999", "claims/000007-.ended"):
+        Objects(URL).write(name, b"")
+    assert claimed(take_over=True).number == 1
+    Objects(URL).write(f"claims/000003-{'0' * 32}", b"\xff")
+    with pytest.raises(SweepError, match="already running"):
+        claimed()

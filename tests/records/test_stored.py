@@ -1,0 +1,238 @@
+"""Tests of the record of a sweep in an object store, and of its copies on a machine."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mtcon_ray.base.lock import is_driven
+from mtcon_ray.base.paths import choose_root, event_file, sweep_folder
+from mtcon_ray.data import objects
+from mtcon_ray.data.objects import Objects
+from mtcon_ray.errors import StorageError, SweepError
+from mtcon_ray.records import stored
+from mtcon_ray.records.event_log import EventLog, read_events
+from mtcon_ray.records.events import Reported, Started
+from mtcon_ray.records.results import load_sweep
+from mtcon_ray.records.stored import StoredSweep, driven, find_sweep, refresh_names, summaries
+from mtcon_ray.records.stored_log import read_log
+from tests.data.folder_store import FolderStore
+from tests.sweep.written_sweep import write_sweep
+from tests.waiting import wait_until
+
+URL = "s3://bucket/root"
+SWEEP = f"{URL}/sweeps/a"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LAG_SECONDS", "RENEW_SECONDS", "SUMMARY_SECONDS"):
+        monkeypatch.setattr(stored, name, 0.05)
+    monkeypatch.setattr(objects, "RETRY_SECONDS", 0.05)
+
+
+def root_of(tmp_path: Path, machine: str) -> Path:
+    """Returns the root on one of several machines."""
+    return choose_root(URL, str(tmp_path / machine))
+
+
+@pytest.fixture
+def drive(tmp_path: Path, store: FolderStore) -> Iterator[Callable[..., StoredSweep]]:
+    """Returns a function that begins a driver of the sweep on a machine."""
+    begun: list[StoredSweep] = []
+
+    def drive(machine: str = "one", *, take_over: bool = False) -> StoredSweep:
+        folder = sweep_folder(root_of(tmp_path, machine), "a")
+        if not folder.exists():
+            write_sweep(folder)
+            event_file(folder).unlink()
+        (folder / "plan.json").write_text("{}")
+        begun.append(StoredSweep(folder, SWEEP, take_over=take_over))
+        return begun[-1]
+
+    yield drive
+    store.before = lambda request, path: None
+    for each in begun:
+        each.close()
+
+
+def there() -> bytes:
+    return read_log(Objects(SWEEP))
+
+
+def start(trial: str | None = None) -> Started:
+    return Started(trial=trial, params={}, tags={})
+
+
+def line(epoch: int) -> str:
+    return Reported(trial="trial-0000", epoch=epoch, metrics={}).to_line()
+
+
+def local(log: EventLog) -> bytes:
+    return log.path.read_bytes()
+
+
+def always(request: str, path: str) -> None:
+    raise OSError("503 Slow Down")
+
+
+def test_a_start_is_in_the_store_at_once_and_reports_soon(
+    drive: Callable[..., StoredSweep],
+) -> None:
+    sweep = drive()
+    log = sweep.open_log()
+    log.append(start())
+    assert there() == local(log)
+    assert sweep.done() == log.end
+    log.append_lines([line(1), line(2)])
+    wait_until(lambda: there() == local(log), "the reports in the store")
+
+
+def test_a_start_waits_for_a_store_that_does_not_answer(
+    drive: Callable[..., StoredSweep], store: FolderStore
+) -> None:
+    sweep = drive()
+    log = sweep.open_log()
+    refused: list[str] = []
+
+    def refuse(request: str, path: str) -> None:
+        if "/log/" in path and len(refused) < 3:
+            refused.append(path)
+            raise OSError("503 Slow Down")
+
+    store.before = refuse
+    log.append(start())
+    assert len(refused) == 3
+    assert there() == local(log)
+    store.before = always
+    sweep.patience = 0.1
+    with pytest.raises(StorageError, match=r"cannot use the root at .*503 Slow Down"):
+        log.append(start("trial-0000"))
+
+
+def test_a_driver_whose_sweep_was_taken_writes_nothing_more(
+    drive: Callable[..., StoredSweep],
+) -> None:
+    first, told = drive(), list[str]()
+    first.on_lost = told.append
+    log = first.open_log()
+    log.append(start())
+    second = drive("two", take_over=True)
+    wait_until(lambda: bool(told), "the first driver to notice")
+    assert "another driver has taken over a" in told[0]
+    assert first.done() == -1
+    with pytest.raises(StorageError, match="another driver has taken over"):
+        log.append(start("trial-0000"))
+    other = second.open_log()
+    assert len(read_events(other.path)) == 1
+    other.append(start("trial-0007"))
+    first.close()
+    assert there() == local(other)
+    with driven(first.folder, told.append, take_over=True) as third:
+        assert third is not None
+        assert local(third.open_log()) == local(other), (
+            "lines that only one machine has are dropped"
+        )
+
+
+def test_a_driver_that_could_not_renew_its_claim_looks_before_it_writes(
+    drive: Callable[..., StoredSweep], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = drive()
+    log = first.open_log()
+    log.append(start())
+    monkeypatch.setattr(stored, "RENEW_SECONDS", 1e6)
+    monkeypatch.setattr(stored, "UNSURE_SECONDS", -1.0)
+    drive("two", take_over=True)
+    with pytest.raises(StorageError, match="another driver has taken over"):
+        log.append(start("trial-0000"))
+
+
+def test_the_next_driver_continues_the_log_after_the_loss_of_the_disk(
+    drive: Callable[..., StoredSweep], tmp_path: Path
+) -> None:
+    first = drive()
+    log = first.open_log()
+    log.append(start())
+    log.append_lines([line(1)])
+    before = local(log)
+    first.close()
+    assert there() == before
+    shutil.rmtree(tmp_path / "one")
+    folder = find_sweep(root_of(tmp_path, "one"), "a")
+    assert event_file(folder).read_bytes() == before
+    second = drive()
+    assert second.claim.number == 2
+    log = second.open_log()
+    log.append_lines([line(2)])
+    second.close()
+    assert there() == before + f"{line(2)}\n".encode() == local(log)
+
+
+def test_lines_of_this_machine_that_the_store_lacks_stay(
+    drive: Callable[..., StoredSweep], store: FolderStore
+) -> None:
+    first, told = drive(), list[str]()
+    log = first.open_log()
+    log.append(start())
+    store.before = always
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stored, "END_SECONDS", 0.1)
+        log.append_lines([line(1)])
+        with pytest.raises(StorageError, match="503"):
+            first.close()
+    before = local(log)
+    store.before = lambda request, path: None
+    with driven(first.folder, told.append, take_over=True) as second:
+        assert second is not None
+        assert local(second.open_log()) == before
+    assert there() == before
+    assert told == []
+
+
+def test_a_start_that_fails_leaves_nothing(store: FolderStore, tmp_path: Path) -> None:
+    folder = sweep_folder(root_of(tmp_path, "one"), "a")
+    folder.mkdir(parents=True)
+    with pytest.raises(ValueError, match="bad data"), driven(folder, print, take_over=False):
+        raise ValueError("bad data")
+    assert store.names() == set()
+
+
+def test_other_machines_see_a_running_sweep(
+    drive: Callable[..., StoredSweep], tmp_path: Path
+) -> None:
+    sweep = drive()
+    sweep.open_log().append(start())
+    root = root_of(tmp_path, "other")
+    for seen in (summaries, lambda root: root):
+        wait_until(lambda: bool(Objects(SWEEP).read("summary.json.gz")), "the summary")
+        folder = sweep_folder(seen(root), "a")
+        find_sweep(root, "a")
+        assert is_driven(folder)
+    sweep.close()
+    assert not is_driven(find_sweep(root, "a"))
+    assert not is_driven(sweep_folder(summaries(root), "a"))
+
+
+def test_a_sweep_without_a_summary_is_listed(
+    drive: Callable[..., StoredSweep], tmp_path: Path
+) -> None:
+    sweep = drive()
+    sweep.open_log().append(start())
+    sweep.close()
+    Objects(SWEEP).delete(["summary.json.gz"])
+    Objects(SWEEP).delete(["plan.json"])
+    root = summaries(root_of(tmp_path, "other"))
+    assert load_sweep(sweep_folder(root, "a")).name == "a"
+
+
+def test_an_unknown_sweep_is_refused_with_similar_names(
+    drive: Callable[..., StoredSweep], tmp_path: Path
+) -> None:
+    drive().open_log().append(start())
+    root = root_of(tmp_path, "other")
+    with pytest.raises(SweepError, match=f"no sweep 'aa' under {URL}; did you mean 'a'"):
+        find_sweep(root, "aa")
+    refresh_names(root)
+    assert [folder.name for folder in (root / "sweeps").iterdir()] == ["a"]

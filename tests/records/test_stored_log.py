@@ -1,0 +1,143 @@
+"""Tests of the event log in an object store, and of its summary."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from mtcon_ray.base.lock import is_driven
+from mtcon_ray.base.paths import event_file, sweep_folder
+from mtcon_ray.data.objects import Objects
+from mtcon_ray.errors import SweepError
+from mtcon_ray.records.results import load_sweep
+from mtcon_ray.records.stored_log import StoredLog, read_log, read_summary, write_summary
+from tests.data.folder_store import FolderStore
+from tests.sweep.written_sweep import write_sweep
+
+URL = "s3://bucket/root/sweeps/a"
+
+
+def log_of(path: Path, driver: int, done: int = 0) -> StoredLog:
+    return StoredLog(Objects(URL), path, driver, done)
+
+
+def read() -> bytes:
+    return read_log(Objects(URL))
+
+
+def segments(store: FolderStore) -> list[str]:
+    return sorted(name.rpartition("/")[2] for name in store.names())
+
+
+def test_segments_are_joined_at_the_end(store: FolderStore, tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    log = log_of(path, 1)
+    for text in ("a\n", "bc\n", "d\n"):
+        with path.open("a") as file:
+            file.write(text)
+        log.push(path.stat().st_size)
+        log.push(path.stat().st_size)  # nothing new
+    assert segments(store) == [f"000001-{n}" for n in (0, 2, 5)]
+    assert read() == b"a\nbc\nd\n"
+    log.join()
+    assert segments(store) == ["000001-0"]
+    assert read() == b"a\nbc\nd\n"
+
+
+def test_what_an_earlier_driver_writes_later_does_not_count(
+    store: FolderStore, tmp_path: Path
+) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.write_bytes(b"a\nb\n")
+    first = log_of(old, 1)
+    first.push(2)
+    first.push(4)
+    new.write_bytes(b"a\nb\nNEW\n")
+    second = log_of(new, 2, done=4)
+    old.write_bytes(b"a\nb\nlate, and longer than the new one\n")
+    first.push(old.stat().st_size)
+    assert read() == old.read_bytes(), "nobody has taken over yet"
+    second.push(8)
+    assert read() == new.read_bytes()
+    second.join()
+    first.push(old.stat().st_size)
+    log_of(old, 1, done=30).push(old.stat().st_size)
+    assert read() == new.read_bytes()
+
+
+def test_a_kill_between_the_whole_log_and_the_removal_changes_nothing(
+    store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"a\nb\nc\n")
+    log = log_of(path, 1)
+    log.push(2)
+    log.push(6)
+    monkeypatch.setattr(Objects, "remove", lambda self, folder: None)
+    monkeypatch.setattr(Objects, "delete", lambda self, names: None)
+    log.join()
+    assert len(segments(store)) == 3
+    assert read() == b"a\nb\nc\n"
+
+
+def test_a_log_that_is_joined_while_it_is_read_is_read_again(
+    store: FolderStore, tmp_path: Path
+) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"a\nb\n")
+    log = log_of(path, 1)
+    log.push(2)
+    log.push(4)
+
+    def join(request: str, name: str) -> None:
+        if request == "GET":
+            store.before = lambda request, path: None
+            log.join()
+
+    store.before = join
+    assert read() == b"a\nb\n"
+
+
+def test_a_missing_segment_is_named(store: FolderStore, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"a\nb\nc\n")
+    log = log_of(path, 1)
+    for end in (2, 4, 6):
+        log.push(end)
+    Objects(URL).delete(["log/parts/000001-2"])
+    with pytest.raises(SweepError, match=f"{URL} is damaged: .* from byte 2 to 4; restore"):
+        read()
+
+
+def test_a_summary_shows_what_the_log_shows(store: FolderStore, tmp_path: Path) -> None:
+    folder, seen = sweep_folder(tmp_path / "root", "a"), sweep_folder(tmp_path / "seen", "a")
+    write_sweep(folder)
+    (folder / "plan.json").write_text("{}")
+    assert not read_summary(Objects(URL), seen)
+    write_summary(Objects(URL), folder, 20.0)
+    assert read_summary(Objects(URL), seen)
+    assert is_driven(seen)
+    write_summary(Objects(URL), folder, None)
+    (seen / "plan.json").unlink()
+    assert read_summary(Objects(URL), seen)
+    assert not is_driven(seen)
+    for each in (folder, seen):
+        (each / "plan.json").unlink()
+    whole, short = load_sweep(folder), load_sweep(seen)
+    for trial, other in zip(whole.trials, short.trials, strict=True):
+        assert (trial.value, trial.status, trial.last_epoch) == (
+            other.value, other.status, other.last_epoch,
+        )  # fmt: skip
+        assert trial.last_metrics == other.last_metrics
+        assert trial.probe_values == other.probe_values
+    begun = whole.events[0].time_ms / 1e3
+    assert (seen / "spec.yaml").stat().st_mtime == pytest.approx(begun, abs=1)
+    assert time.time() - begun < 600
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"\x1f\x8b"])
+def test_a_damaged_summary_is_named(store: FolderStore, tmp_path: Path, content: bytes) -> None:
+    Objects(URL).write("summary.json.gz", content)
+    with pytest.raises(SweepError, match=r"summary\.json\.gz is damaged"):
+        read_summary(Objects(URL), tmp_path / "a")
+    assert not event_file(tmp_path / "a").exists()

@@ -1,0 +1,149 @@
+"""Sweeps whose object store fails, and two drivers of a sweep."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mtcon_ray.base.paths import choose_root
+from mtcon_ray.records.event_log import read_events
+from mtcon_ray.records.events import Reported
+from mtcon_ray.records.results import load_sweep
+from mtcon_ray.records.stored import find_sweep
+from mtcon_ray.sweep.audit import Audit
+from mtcon_ray.training.uploads import NETWORKS
+from tests.data.object_store import ObjectStore, object_store
+from tests.sweep.small_sweeps import TINY
+from tests.waiting import PATIENCE_SECONDS, wait_until
+
+pytestmark = pytest.mark.soak
+ROUNDS = int(os.environ.get("MTCON_RAY_ROUNDS", "2"))
+URL = "s3://photos/lab"
+
+
+def spec_file(folder: Path, **changes: Any) -> Path:
+    train = {"epochs": 12, "batch_size": 32, "warmup_epochs": 1, "checkpoint_seconds": 0.3}
+    tracking = {"offline": True, "checkpoints": "all"}
+    raw = {**TINY, "train": train, "tracking": tracking, "storage": {"root": URL}, **changes}
+    path = folder / "spec.yaml"
+    path.write_text(yaml.safe_dump(raw))
+    return path
+
+
+def driver(home: Path, *words: str) -> subprocess.Popen[str]:
+    """Starts a command with a HOME of its own, as on another machine."""
+    home.mkdir(exist_ok=True)
+    return subprocess.Popen(
+        [sys.executable, "-m", "mtcon_ray", *words],
+        env={**os.environ, "HOME": str(home)}, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+def assert_whole(machine: Path, name: str, epochs: int) -> None:
+    root = choose_root(URL, str(machine))
+    found = load_sweep(find_sweep(root, name, [*NETWORKS, "predictions.npz"]))
+    assert [trial.status for trial in found.trials] == ["FINISHED"] * 3
+    events = read_events(found.folder / "events.jsonl")
+    for trial in found.trials:
+        seen = [e.epoch for e in events if isinstance(e, Reported) and e.trial == trial.name]
+        assert seen == list(range(1, epochs + 1)), "an epoch is lost or there twice"
+    audit = Audit(found.folder)
+    assert [*audit.records(), *audit.files()] == []
+
+
+def refuse(method: str, path: str) -> float:
+    return 503
+
+
+def hang(method: str, path: str) -> float:
+    return 60.0
+
+
+def cut(method: str, path: str) -> str | None:
+    return "cut" if method == "PUT" else None
+
+
+@pytest.mark.parametrize(("fault", "seconds"), [(refuse, 10), (hang, 60), (cut, 10)])
+def test_nothing_is_lost_if_the_store_fails_for_a_while(
+    fault: Callable[[str, str], Any], seconds: float, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Each round begins at another moment."""
+    rng = random.Random(0)
+    path = spec_file(tmp_path)
+    with object_store(monkeypatch) as store:
+        for number in range(ROUNDS):
+            name = f"round-{number}"
+            sweep = driver(tmp_path / "home", "sweep", str(path), "--name", name, "--here")
+            wait_until(partial(begun, store, name), "the first trial", process=sweep)
+            time.sleep(8 * rng.random())
+            store.fault = fault
+            time.sleep(seconds)
+            store.fault = lambda method, path: None
+            told = sweep.communicate(timeout=PATIENCE_SECONDS)[0]
+            assert sweep.returncode == 0, told[-3000:]
+            assert_whole(tmp_path / name, name, 12)
+            print(f"{fault.__name__} {number}: whole")
+
+
+def begun(store: ObjectStore, name: str) -> bool:
+    return any(f"{name}/log/" in path for _, path in list(store.requests))
+
+
+def contents(store: ObjectStore) -> dict[str, str]:
+    """Returns the ETags of a sweep's objects."""
+    listed = store._client.list_objects_v2(Bucket="photos", Prefix="lab/sweeps/one/")["Contents"]
+    return {each["Key"]: each["ETag"] for each in listed if not each["Key"].endswith("/")}
+
+
+@pytest.mark.ray
+def test_a_driver_that_stood_still_changes_nothing_after_a_takeover(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All its processes, those of its Ray and its trials too, stand still for 90 seconds."""
+    train = {"epochs": 40, "batch_size": 32, "warmup_epochs": 1, "checkpoint_seconds": 0.3}
+    path = spec_file(tmp_path, train=train)
+    with object_store(monkeypatch) as store:
+        first = driver(tmp_path / "a", "sweep", str(path), "--name", "one")
+        wait_until(lambda: sum("/last-" in n for n in store.names()) > 1, "a checkpoint",
+                   process=first, told=lambda: first.communicate()[0], pause=0.2)  # fmt: skip
+        refused = driver(tmp_path / "b", "resume", f"{URL}/sweeps/one")
+        assert "'one' is already running, driven by" in refused.communicate(timeout=120)[0]
+        assert refused.returncode == 2
+        signal_all(first, signal.SIGSTOP)
+        begun = time.monotonic()
+        try:
+            time.sleep(65)
+            second = driver(tmp_path / "b", "resume", f"{URL}/sweeps/one")
+            told = second.communicate(timeout=PATIENCE_SECONDS)[0]
+            assert second.returncode == 0, told[-3000:]
+            time.sleep(max(0.0, begun + 90 - time.monotonic()))
+            before = contents(store)
+        finally:
+            signal_all(first, signal.SIGCONT)
+        told = first.communicate(timeout=PATIENCE_SECONDS)[0]
+        assert first.returncode == 1, told[-3000:]
+        assert "another driver has taken over one" in told
+        time.sleep(20)
+        assert contents(store) == before
+        assert_whole(tmp_path / "c", "one", 40)
+
+
+def signal_all(driver: subprocess.Popen[str], number: signal.Signals) -> None:
+    """Sends a signal to a driver and all processes that it has started, its Ray's too."""
+    import psutil
+
+    process = psutil.Process(driver.pid)
+    for each in (process, *process.children(recursive=True)):
+        if each.is_running():
+            os.kill(each.pid, number)

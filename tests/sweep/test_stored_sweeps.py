@@ -1,0 +1,250 @@
+"""Whole sweeps with a root in an object store, in this process."""
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from click.testing import CliRunner
+from PIL import Image
+
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.paths import choose_root, sweep_folder
+from mtcon_ray.cli.main import program
+from mtcon_ray.data.objects import Objects
+from mtcon_ray.errors import MtconError, PreemptedError, SpecError
+from mtcon_ray.models.encoders.small import Small
+from mtcon_ray.records import stored
+from mtcon_ray.records.results import SweepResults, load_sweep
+from mtcon_ray.records.stored import find_sweep
+from mtcon_ray.spec.encoders import SmallSpec
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec
+from mtcon_ray.sweep.audit import Audit
+from mtcon_ray.sweep.run import run_sweep
+from mtcon_ray.sweep.trial import Assignment
+from mtcon_ray.tracking.lifecycle import Lifecycle
+from mtcon_ray.training.uploads import NETWORKS
+from tests.data.folder_store import FolderStore, folder_store
+
+URL = "s3://bucket/lab"
+EPOCHS = 4
+
+
+class KilledError(BaseException):
+    """End of the driver's process."""
+
+
+class Ending(Callbacks):
+    """Ends the driver after some epochs."""
+
+    def __init__(self, num_reports: int = 10_000) -> None:
+        self.left, self.told, self.decoded = num_reports, list[str](), 0
+
+    def on_report(self, name: str, *_: Any) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise KilledError
+
+    def on_note(self, text: str) -> None:
+        self.told.append(text)
+
+    def on_decode(self, done: int, total: int) -> None:
+        self.decoded = done
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderStore:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    return folder_store(tmp_path / "store", monkeypatch)
+
+
+@pytest.fixture
+def spec_of(tmp_path: Path) -> Callable[..., RunSpec]:
+    """Returns a function that returns the spec of a sweep on a machine, with weights of a file."""
+    data, rng = tmp_path / "data", np.random.default_rng(0)
+    data.mkdir()
+    names = [f"{row}.png" for row in range(60)]
+    for name in names:
+        Image.fromarray(rng.integers(0, 255, (20, 20, 3), np.uint8)).save(data / name)
+    rows = {"image": names, "kind": ["ab"[row % 2] for row in range(60)]}
+    pd.DataFrame(rows).to_csv(data / "labels.csv", index=False)
+    torch.save(Small(SmallSpec(width=4)).state_dict(), data / "weights.pt")
+
+    def spec_of(machine: str = "one", **changes: Any) -> RunSpec:
+        raw = {
+            "name": "shoes",
+            "data": {
+                "kind": "table", "images": str(data), "csv": str(data / "labels.csv"),
+                "tasks": ["kind"],
+            },
+            "views": {"size": 16},
+            "model": {
+                "encoder": {"name": "small", "width": 4, "weights": str(data / "weights.pt")},
+                "head_dim": 8,
+            },
+            "train": {"epochs": EPOCHS, "batch_size": 16, "checkpoint_seconds": 0},
+            "evaluate": {"bootstrap": 10, "select": "best"},
+            "tracking": {"offline": True, "system_metrics": False},
+            "storage": {"local": str(tmp_path / machine)},
+            "search": {"space": {"method.temperature": {"grid": [0.1, 0.5]}}, "sampler": "grid"},
+        }  # fmt: skip
+        return parse_spec(raw | changes)
+
+    return spec_of
+
+
+def run(spec: RunSpec, callbacks: Callbacks | None = None, **options: Any) -> SweepResults:
+    root = options.pop("root", None) or choose_root(URL, spec.storage.local)
+    options = dict[str, Any](name="shoes-1", here=True) | options
+    return run_sweep(spec, root=root, callbacks=callbacks or Ending(), **options)
+
+
+def metrics(results: SweepResults) -> list[Any]:
+    """Returns what does not depend on the machine or the clock."""
+    quiet = ("second", "images", "memory")
+    return [
+        (t.status, t.params, [
+            (epoch, {n: v for n, v in each.items() if not any(w in n for w in quiet)})
+            for epoch, each in t.reports
+        ])
+        for t in results.trials
+    ]  # fmt: skip
+
+
+def test_a_sweep_goes_on_elsewhere_without_its_disk_and_its_data(
+    store: FolderStore, spec_of: Callable[..., RunSpec], tmp_path: Path
+) -> None:
+    whole = run(spec_of(), root=tmp_path / "path")
+    first = Ending(EPOCHS + 2)
+    with pytest.raises(KilledError):
+        run(spec_of(), first)
+    assert first.decoded == 60
+    assert any("s3://bucket/lab/sweeps/shoes-1" in text for text in first.told)
+    for lost in ("one", "data", "path/store"):
+        shutil.rmtree(tmp_path / lost)
+    second = Ending()
+    ended = run(spec_of("two"), second, resume=True)
+    assert second.decoded == 0
+    assert metrics(ended) == metrics(whole)
+    assert ended.winner is not None
+    names = {name.removeprefix("bucket/lab/sweeps/shoes-1/") for name in store.names()}
+    kept = {name.split("-")[0] for name in names if name.startswith("checkpoints/trial-")}
+    assert kept == {"checkpoints/trial"}
+    assert not any("/last-" in name for name in names), "resume states of ended trials are removed"
+    assert sum(name.startswith("log/") for name in names) == 1
+    root = choose_root(URL, str(tmp_path / "three"))
+    audit = Audit(find_sweep(root, "shoes-1", [*NETWORKS, "predictions.npz"]))
+    assert [*audit.records(), *audit.files()] == []
+
+
+def test_a_driver_whose_sweep_is_taken_stops(
+    store: FolderStore, spec_of: Callable[..., RunSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LAG_SECONDS", "RENEW_SECONDS"):
+        monkeypatch.setattr(stored, name, 0.05)
+    sent: list[Callable[[], int]] = []
+    monkeypatch.setattr(Lifecycle, "limit", lambda self, limit: sent.append(limit))
+
+    class Taken(Ending):
+        def on_report(self, name: str, *_: Any) -> None:
+            Objects(f"{URL}/sweeps/shoes-1").write(f"claims/000009-{'0' * 32}", b"another")
+            time.sleep(0.3)
+
+    long = {"epochs": 500, "batch_size": 16}
+    with pytest.raises(MtconError, match="another driver has taken over shoes-1"):
+        run(spec_of(train=long, search={}), Taken())
+    assert [limit() for limit in sent] == [-1], "MLflow gets nothing more"
+    work = Assignment("trial-0000", spec_of(), sweep_folder(choose_root(URL), "shoes-1"), driver=8)
+    with pytest.raises(PreemptedError, match="a later driver has taken over the sweep"):
+        work.check_claim()
+    replace(work, driver=9).check_claim()
+
+
+def test_commands_read_a_sweep_in_a_store(
+    store: FolderStore, spec_of: Callable[..., RunSpec], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    spec = spec_of()
+    ended = run(spec)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    winner = ended.required_winner().name
+
+    def called(*words: str) -> str:
+        asked: list[str] = []
+        store.before = lambda request, path: asked.append(request)
+        done = CliRunner().invoke(program, list(words))
+        assert done.exit_code == 0, done.output
+        if words[0] in ("list", "status", "best"):
+            assert asked.count("GET") == 1 or "nothing" in done.output
+            assert len(asked) <= 2
+        return done.output
+
+    here = f"{URL}/sweeps/shoes-1"
+    assert "shoes-1  finished  2/2" in called("list", "--root", URL)
+    for name in ([here], [f"{URL}/shoes-1"], ["shoes-1", "--root", URL]):
+        assert "shoes-1: finished" in called("status", *name)
+    best = json.loads(called("best", here, "--json"))
+    assert best["trial"] == winner
+    assert best["checkpoint"] == f"{here}/checkpoints/{winner}/"
+    assert Path(called("report", here).strip()).is_file()
+    assert "all records agree" in called("audit", here)
+    assert "2 trials exported" in called("export", here, "--to", "optuna")
+    assert f"{here}, in the store" in called("clean", here)
+    called("clean", here, "--yes")
+    assert not any("sweeps/shoes-1" in name for name in store.names())
+    assert "nothing under s3://bucket/lab yet" in called("list", "--root", URL)
+
+
+def test_networks_are_removed_and_sent_from_the_store(
+    store: FolderStore, spec_of: Callable[..., RunSpec]
+) -> None:
+    spec = spec_of(storage={"keep": 1, **spec_of().storage.model_dump(include={"local"})})
+    ended = run(spec)
+    kept = [name for name in store.names() if "/model-" in name]
+    assert len(kept) == 1
+    assert ended.required_winner().name in kept[0]
+    log = Objects(f"{URL}/sweeps/shoes-1").read("removed.txt")
+    assert log is None
+    events = (ended.folder / "events.jsonl").read_text()
+    assert f'"path": "s3://{kept[0]}"' in events
+
+
+def test_a_search_of_data_is_prepared_for_all_nodes(
+    store: FolderStore, spec_of: Callable[..., RunSpec]
+) -> None:
+    space = {"data.label_noise.kind": {"grid": [0.1, 0.9]}, "views.size": {"choice": [16, 18]}}
+    search = {"space": space, "sampler": "random", "num_trials": 3}
+    ended = run(spec_of(search=search))
+    assert [trial.status for trial in ended.trials] == ["FINISHED"] * 3
+    assert sum(name.endswith("labels.npz") for name in store.names()) == 5
+    ranged = {"space": {"data.label_noise.kind": {"uniform": [0.1, 0.9]}}, "num_trials": 1}
+    with pytest.raises(SpecError, match=r"data\.label_noise\.kind: with a root in an object store"):
+        run(spec_of(search=ranged), name="ranged")
+    assert not any("ranged" in name for name in store.names())
+
+
+def test_commands_of_a_spec_take_a_url(
+    store: FolderStore, spec_of: Callable[..., RunSpec], tmp_path: Path
+) -> None:
+    """The first one is started by --continue, as a service does, and the next one continues it."""
+    path = tmp_path / "spec.yaml"
+    raw = spec_of().model_dump(mode="json")
+    raw["storage"]["root"] = URL
+    path.write_text(yaml.safe_dump(raw))
+    words = ["sweep", str(path), "--name", "served", "--continue", "--here"]
+    for told in ("served ended", "served has ended already"):
+        done = CliRunner().invoke(program, words)
+        assert done.exit_code == 0, done.output
+        assert told in done.output
+    folder = choose_root(URL, raw["storage"]["local"]) / "sweeps" / "served"
+    assert load_sweep(folder).winner is not None
+    done = CliRunner().invoke(program, ["resume", f"{URL}/sweeps/served"])
+    assert "served has ended already" in done.output

@@ -118,8 +118,13 @@ def test_a_stop_is_heard_and_a_hung_process_is_killed_after_a_restart(held_ray: 
     ray.get(second.begin.remote(found.name, "trial-0000"))
     ray.get(second.begin.remote(found.name, "trial-0002"))
     time.sleep(1)
-    found.end("trial-0000")
-    wait_until(lambda: has_died(first), "the killed process")
+
+    def ended() -> bool:
+        """Kills the first process, which registers again at one of its looks."""
+        found.end("trial-0000")
+        return has_died(first)
+
+    wait_until(ended, "the killed process")
     assert not has_died(second), "it was reused for another trial"
     found.stop()
     wait_until(lambda: ray.get(second.asked.remote()), "the stop")

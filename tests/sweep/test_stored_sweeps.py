@@ -19,6 +19,7 @@ from PIL import Image
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import choose_root, sweep_folder
 from mtcon_ray.cli.main import program
+from mtcon_ray.data import objects
 from mtcon_ray.data.objects import Objects
 from mtcon_ray.errors import MtconError, PreemptedError, SpecError
 from mtcon_ray.models.encoders.small import Small
@@ -31,6 +32,7 @@ from mtcon_ray.sweep.audit import Audit
 from mtcon_ray.sweep.run import run_sweep
 from mtcon_ray.sweep.trial import Assignment
 from mtcon_ray.tracking.lifecycle import Lifecycle
+from mtcon_ray.training import uploads
 from mtcon_ray.training.uploads import NETWORKS
 from tests.data.folder_store import FolderStore, folder_store
 
@@ -143,6 +145,25 @@ def test_a_sweep_goes_on_elsewhere_without_its_disk_and_its_data(
     root = choose_root(URL, str(tmp_path / "three"))
     audit = Audit(find_sweep(root, "shoes-1", [*NETWORKS, "predictions.npz"]))
     assert [*audit.records(), *audit.files()] == []
+
+
+def test_a_trial_ends_when_the_store_has_its_network(
+    store: FolderStore, spec_of: Callable[..., RunSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(objects, "RETRY_SECONDS", 0.01)
+    refused: list[str] = []
+
+    def refuse(request: str, path: str) -> None:
+        if request == "PUT" and path.endswith(f"-{EPOCHS:09d}.pt") and refused.count(path) < 3:
+            refused.append(path)
+            raise OSError("503")
+
+    store.before = refuse
+    ended = run(spec_of(evaluate={"bootstrap": 10}))
+    assert len(refused) == 3 * len(ended.trials)
+    kept = {name.split("/")[-2] for name in store.names() if f"-{EPOCHS:09d}.pt" in name}
+    assert kept == {trial.name for trial in ended.trials}
 
 
 def test_a_driver_whose_sweep_is_taken_stops(

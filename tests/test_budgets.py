@@ -16,7 +16,7 @@ from tests.test_project import repository_files
 
 TESTS = Path(__file__).parent
 LINES = 22_880
-TEST_LINES_PER_LINE = 1.28
+TEST_LINES_PER_LINE = 1.275
 LOOSE_MODULES = 5
 LAYER_ROWS = 15
 NUM_COMMANDS = 23

@@ -9,7 +9,6 @@ With a root in an object store each node downloads these folders once.
 
 import hashlib
 import json
-import logging
 import os
 import re
 import time
@@ -37,8 +36,6 @@ Sets = Mapping[str, tuple[str, str]]
 """Folder of images and fingerprint of each prepared data set, by `data_key`."""
 DIGEST = re.compile("[0-9a-f]{32,64}")
 UNUSED_SECONDS = 30 * 86_400
-
-log = logging.getLogger(__name__)
 
 
 def data_key(spec: DataSpec, view_size: int) -> str:
@@ -77,9 +74,7 @@ def open_set(spec: DataSpec, store: Path, cache: str, fingerprint: str) -> Datas
     ResourceError if the disk is too small.
     """
     if not all(map(DIGEST.fullmatch, (cache, fingerprint))):  # they may come from another's log
-        raise StorageError(
-            f"a data set must have hexadecimal names, got {cache!r}, {fingerprint!r}"
-        )
+        raise StorageError(f"data sets have hexadecimal names, got {cache!r}, {fingerprint!r}")
     folder = store / SETS / fingerprint
     for each in (folder, store / cache):
         fetch_folder(each)
@@ -157,5 +152,4 @@ def discard_unused(root: Path) -> None:
     oldest = time.time() - UNUSED_SECONDS
     for folder in (*root.glob("store/*/"), *root.glob("store/sets/*/"), *root.glob("running/*/")):
         if folder.name not in (SETS, "weights", "keys") and folder.stat().st_mtime < oldest:
-            log.info("%s is removed: it was not used for 30 days", folder)
             remove_folder(folder, ignore_errors=True)

@@ -275,16 +275,16 @@ def fetch_trials(folder: Path, files: Iterable[str], trial: str | None = None) -
         if is_trial(of):
             trials.setdefault(of, {})[file] = info
     for of, found in trials.items():
-        fetch_files(
-            Objects(f"{url}/checkpoints/{of}"), found, checkpoint_folder(folder, of), wanted
-        )
+        objects = Objects(f"{url}/checkpoints/{of}")
+        fetch_files(objects, found, checkpoint_folder(folder, of), wanted)
 
 
 def summaries(root: Path, name: str | None = None) -> Path:
     """Returns a root with short copies of all sweeps of a store, or of one of this name.
 
-    Returns the root itself if it is a path. A sweep without a summary is copied whole. Raises
-    StorageError and SweepError.
+    Returns the root itself if it is a path. A sweep without a summary is copied whole. Sweeps that
+    have not begun or cannot be read are left out, with a logged warning, unless they are named.
+    Raises StorageError and SweepError.
     """
     if (url := stored_url(root)) is None:
         return root
@@ -293,12 +293,17 @@ def summaries(root: Path, name: str | None = None) -> Path:
 
     def fetch(of: str) -> None:
         to = sweep_folder(seen, of)
-        if not read_summary(Objects(f"{url}/{SWEEPS}/{of}"), to):
+        try:
+            if read_summary(Objects(f"{url}/{SWEEPS}/{of}"), to):
+                return
             whole = find_sweep(root, of)
             make_folder(to)
-            for path in [whole / n for n in BEGINNINGS if (whole / n).exists()]:
+            for path in filter(Path.exists, (*(whole / n for n in BEGINNINGS), event_file(whole))):
                 write(to / path.name, path.read_bytes())
-            write(event_file(to), event_file(whole).read_bytes())
+        except SweepError as error:
+            if name:
+                raise
+            log.warning("%s", error)
 
     with ThreadPoolExecutor(MAX_THREADS) as pool:
         list(pool.map(fetch, names))

@@ -112,11 +112,11 @@ def _short(event: Event, last: dict[str | None, int]) -> dict[str, Any]:
 
 
 def read_summary(objects: Objects, folder: Path) -> bool:
-    """Writes spec, plan and log to a folder, as in the summary. Returns False without a summary.
+    """Writes spec, plan and log to a folder, as in the summary. Returns False without a whole one.
 
     The folder counts as driven until shortly after the next summary is due.
 
-    Raises SweepError if it is damaged, and StorageError.
+    Raises StorageError.
     """
     if (packed := objects.read(SUMMARY)) is None:
         return False
@@ -126,8 +126,8 @@ def read_summary(objects: Objects, folder: Path) -> bool:
         texts = {folder / n: str(raw[n]) for n in (SPEC_FILE, PLAN_FILE)}
         texts[event_file(folder)] = "".join(f"{json.dumps(line)}\n" for line in raw["log"])
         begun, until = float(raw["log"][0]["time_ms"]) / 1e3, float(raw["until"])
-    except (OSError, EOFError, ValueError, LookupError, TypeError) as error:
-        raise SweepError(f"{objects.url}/{SUMMARY} is damaged: {error}; delete it") from None
+    except (OSError, EOFError, ValueError, LookupError, TypeError):
+        return False  # it is damaged
     make_folder(folder)
     for path, text in texts.items():
         with whole_file(path) as file:

@@ -205,11 +205,9 @@ def test_other_machines_see_a_running_sweep(
     sweep = drive()
     sweep.open_log().append(start())
     root = root_of(tmp_path, "other")
-    for seen in (summaries, lambda root: root):
-        wait_until(lambda: bool(Objects(SWEEP).read("summary.json.gz")), "the summary")
-        folder = sweep_folder(seen(root), "a")
-        find_sweep(root, "a")
-        assert is_driven(folder)
+    wait_until(lambda: bool(Objects(SWEEP).read("summary.json.gz")), "the summary")
+    assert is_driven(find_sweep(root, "a"))
+    assert is_driven(sweep_folder(summaries(root), "a"))
     sweep.close()
     assert not is_driven(find_sweep(root, "a"))
     assert not is_driven(sweep_folder(summaries(root), "a"))
@@ -221,10 +219,23 @@ def test_a_sweep_without_a_summary_is_listed(
     sweep = drive()
     sweep.open_log().append(start())
     sweep.close()
-    Objects(SWEEP).delete(["summary.json.gz"])
-    Objects(SWEEP).delete(["plan.json"])
+    Objects(SWEEP).delete(["summary.json.gz", "plan.json"])
     root = summaries(root_of(tmp_path, "other"))
     assert load_sweep(sweep_folder(root, "a")).name == "a"
+
+
+def test_sweeps_that_cannot_be_read_hide_no_others(
+    drive: Callable[..., StoredSweep], tmp_path: Path
+) -> None:
+    drive().open_log().append(start())
+    Objects(f"{URL}/sweeps/begins").write("claims/x", b"")
+    Objects(f"{URL}/sweeps/cut").write("spec.yaml", b"")
+    Objects(f"{URL}/sweeps/cut").write("log/parts/000001-7", b"")
+    root = root_of(tmp_path, "other")
+    assert sweep_folder(summaries(root), "a").exists()
+    for name, told in (("begins", "no sweep 'begins'"), ("cut", "lacks the event log")):
+        with pytest.raises(SweepError, match=told):
+            summaries(root, name)
 
 
 def test_an_unknown_sweep_is_refused_with_similar_names(

@@ -17,9 +17,8 @@ from mtcon_ray.display.plan_text import plan_lines
 from mtcon_ray.display.terminal import Terminal
 from mtcon_ray.errors import MtconError
 from mtcon_ray.plan.plan import Plan
-from mtcon_ray.records.lookup import find_network
 from mtcon_ray.records.results import SweepResults, load_sweep
-from mtcon_ray.records.stored import fetch_trials, find_sweep
+from mtcon_ray.records.stored import fetch_trials, find_network, find_sweep
 from mtcon_ray.spec.run_spec import RunSpec, apply_override, parse_spec
 from mtcon_ray.spec.run_spec import load_spec as load_file
 

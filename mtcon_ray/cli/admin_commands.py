@@ -21,9 +21,8 @@ from mtcon_ray.data.objects import Objects
 from mtcon_ray.display.console import Console
 from mtcon_ray.display.terminal import Terminal, say
 from mtcon_ray.errors import SweepError, UserError
-from mtcon_ray.records.lookup import find_network
 from mtcon_ray.records.recorded import read_recorded
-from mtcon_ray.records.stored import find_sweep
+from mtcon_ray.records.stored import find_network, find_sweep
 from mtcon_ray.tracking.exporter import Exporter, RunWriter
 from mtcon_ray.tracking.model_registry import TrackedRun, find_run, register_model
 from mtcon_ray.training.uploads import NETWORKS

@@ -44,14 +44,16 @@ GLOO_VARIABLE = "GLOO_SOCKET_IFNAME"
 EXPANDABLE = "expandable_segments:True"
 # Torch reads either, the second for older settings.
 ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+# A missing cluster's file, unlike an address.
+FILE_NAME = re.compile(r"\.ya?ml$|^(?!.*://).*/")
 # Words of Ray for a wrong token.
 REFUSED = re.compile(r"authenticat|\btoken\b|\b401\b", re.IGNORECASE)
-# With the names in `objects.keep_keys`. The last variable is an older name.
+# With the names in `objects.keep_keys`. The first variable is an older name of the last.
 AWS_KEYS = {
+    "AWS_SECURITY_TOKEN": "session_token",
     "AWS_ACCESS_KEY_ID": "access_key",
     "AWS_SECRET_ACCESS_KEY": "secret_key",
     "AWS_SESSION_TOKEN": "session_token",
-    "AWS_SECURITY_TOKEN": "",
 }
 RAY_LOGGERS = ("ray", "ray.tune", "ray.train")
 
@@ -74,7 +76,7 @@ def view_of(
         return this_machine()
     if cluster and Path(cluster).exists():
         return view_of_file(Path(cluster))
-    if cluster and _is_file_name(cluster):
+    if cluster and FILE_NAME.search(cluster):
         raise ResourceError(
             f"--cluster: no file at {cluster!r}; correct the path of the Ray cluster YAML, or give "
             "an address or `local`"
@@ -92,10 +94,6 @@ def view_of(
             ray.shutdown()
 
 
-def _is_file_name(cluster: str) -> bool:
-    return cluster.endswith((".yaml", ".yml")) or ("/" in cluster and "://" not in cluster)
-
-
 def connected_view() -> ClusterView:
     """Returns the nodes of the connected cluster, or its possible nodes after scaling up.
 
@@ -111,8 +109,7 @@ def connected_view() -> ClusterView:
     alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     sizes = Counter((each.get("CPU", 0.0), each.get("GPU", 0.0)) for each in alive)
     kinds = [NodeKind(f"{c:g}-CPU node", c, g, n) for (c, g), n in sorted(sizes.items())]
-    hint = "" if where == LOCAL else SCALING_HINT
-    return ClusterView(where, tuple(kinds), hint=hint)
+    return ClusterView(where, tuple(kinds), hint="" if where == LOCAL else SCALING_HINT)
 
 
 @contextmanager
@@ -129,9 +126,11 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
         if cluster_address():  # Ray refuses other values of the variables of a submitted job
             environment = {k: v for k, v in environment.items() if k not in os.environ}
         os.environ.update(environment)  # for Ray and Tune, here and in processes they start
-        if ray.is_initialized() and (not _is_ours or _variables_of_session() == environment):
-            with away():
-                hide_aws_keys()
+        # Without a session `get_runtime_context` starts Ray.
+        if ray.is_initialized() and (
+            not _is_ours or ray.get_runtime_context().runtime_env.env_vars() == environment
+        ):
+            with away(), hidden_aws_keys():
                 yield
             return
         ray.shutdown()
@@ -139,33 +138,35 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
             try:
                 _open_session(environment)
                 _is_ours = True
-                hide_aws_keys()
-                yield
+                with hidden_aws_keys():
+                    yield
             finally:
                 ray.shutdown()
                 _is_ours = False
 
 
-def _variables_of_session() -> dict[str, str]:
-    """Returns the open session's variables for its processes. Without a session Ray starts one."""
-    return dict(ray.get_runtime_context().runtime_env.env_vars())
-
-
-def hide_aws_keys() -> None:
+@contextmanager
+def hidden_aws_keys() -> Iterator[None]:
     """Removes AWS's keys from the environment. boto3, which MLflow uses, has read them before.
 
     Tune writes these variables into the command line of each process of a trial and into Ray's
     logs, where all users of a machine can read them. A trial has the keys of its node.
     """
-    if not AWS_KEYS.keys() & os.environ.keys():
+    removed = {name: os.environ[name] for name in AWS_KEYS if os.environ.get(name)}
+    if not removed:  # a session that is already held
+        yield
         return
     with suppress(ImportError):
         boto3 = import_module("boto3")
         if boto3.DEFAULT_SESSION is None:
             boto3.setup_default_session()
         boto3.DEFAULT_SESSION.get_credentials()
-    found = {own: os.environ.pop(name, "") for name, own in AWS_KEYS.items()}
-    keep_keys({own: key for own, key in found.items() if own and key})
+    keep_keys({AWS_KEYS[name]: os.environ.pop(name) for name in removed})
+    try:
+        yield
+    finally:
+        os.environ.update(removed)
+        keep_keys({})
 
 
 @contextmanager

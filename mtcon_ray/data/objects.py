@@ -156,11 +156,9 @@ _keys: dict[str, str] = {}
 
 
 def keep_keys(keys: dict[str, str]) -> None:
-    """Keeps keys of S3 that leave the environment of this process.
-
-    They have the names of S3FileSystem's parameters.
-    """
-    _keys.update(keys)
+    """Keeps keys of S3, named as S3FileSystem's parameters, while the environment has none."""
+    global _keys
+    _keys = keys
     _open.cache_clear()
 
 

@@ -21,14 +21,17 @@ from typing import TYPE_CHECKING
 
 from mtcon_ray.base.lock import ELSEWHERE_FILE, driver_lock, is_driven
 from mtcon_ray.base.paths import (
+    MODEL_FILE,
     NAME,
     PLAN_FILE,
+    REMOVED_FILE,
     SEEN,
     SPEC_FILE,
     checkpoint_folder,
     event_file,
     find_folder,
     is_trial,
+    kept_model,
     list_folders,
     shown,
     stored_url,
@@ -48,6 +51,7 @@ from mtcon_ray.data.objects import (
 from mtcon_ray.errors import StorageError, SweepError, nearest
 from mtcon_ray.records.claim import Claim, is_held
 from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.results import SweepResults, load_sweep
 from mtcon_ray.records.stored_log import StoredLog, read_log, read_summary, write_summary
 from mtcon_ray.training.uploads import fetch_files
 
@@ -311,3 +315,16 @@ def summaries(root: Path, name: str | None = None) -> Path:
         if not name and folder.name not in names:
             remove_folder(folder)
     return seen
+
+
+def find_network(name: str, root: Path) -> tuple[Path, SweepResults | None]:
+    """Returns the checkpoint of a sweep's winner, or at a path, and any sweep.
+
+    Raises SweepError for an unknown name, MtconError if a sweep has no winner yet.
+    """
+    if Path(name).is_file():
+        return Path(name), None
+    sweep = load_sweep(find_sweep(root, name))
+    winner = sweep.required_winner()
+    fetch_trials(sweep.folder, [MODEL_FILE, REMOVED_FILE], winner.name)
+    return kept_model(sweep.folder_of(winner)), sweep

@@ -3,7 +3,7 @@
 All methods must be called by a single thread at a time.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -16,10 +16,16 @@ from mtcon_ray.base.paths import stored_url
 from mtcon_ray.data.objects import Objects
 from mtcon_ray.records.events import Artifact, Ended, Event, Reopened, Reported, Started
 from mtcon_ray.tracking import mlflow_server as server
-from mtcon_ray.tracking import mlflow_ui
 from mtcon_ray.tracking.dataset_input import dataset_input
 from mtcon_ray.training.uploads import file_of
 
+NOTE = "mlflow.note.content"
+# Our tags, and the tags of MLflow's columns "User", "Source" and "Version".
+COLUMNS = {
+    "mtcon.user": "mlflow.user",
+    "mtcon.script": "mlflow.source.name",
+    "mtcon.git.commit": "mlflow.source.git.commit",
+}
 ENDING_TAGS = ("mtcon.pruned", "mtcon.interrupted", "mtcon.reason")
 MAX_VALUE = 5000  # maximum length of a tag or parameter on every server
 
@@ -48,7 +54,7 @@ class Runs:
         self._client: MlflowClient = server.open_client(uri)
         self._uri, self._folder = uri, folder
         self._identity = identity
-        self._columns = mlflow_ui.column_tags(begun.tags)
+        self._columns = column_tags(begun.tags)
         self._dataset = dataset_input(folder, begun)
         self.experiment_id = self._experiment(experiment)
         for run in find_runs(self._client, self.experiment_id, identity):
@@ -190,7 +196,7 @@ class Runs:
         tags = {name: value for found in tagged for name, value in found.items()}
         notes = [e.note for e in (last, first) if isinstance(e, Started | Ended) and e.note]
         if notes:
-            tags[mlflow_ui.NOTE] = notes[0]
+            tags[NOTE] = notes[0]
         entries: list[Metric | Param | RunTag] = [
             *metrics,
             *(Param(key, value) for key, value in params.items()),
@@ -312,3 +318,9 @@ def _params(start: Started) -> dict[str, str]:
     """Returns a run's parameters as MLflow stores them."""
     params = {**(start.settings or {}), **start.params}
     return {key: str(value)[:MAX_VALUE] for key, value in params.items()}
+
+
+def column_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """Returns MLflow's own tags for our `tags`, to fill the default columns of a run."""
+    shown = {theirs: tags[ours] for ours, theirs in COLUMNS.items() if ours in tags}
+    return shown | ({"mlflow.source.type": "LOCAL"} if "mlflow.source.name" in shown else {})

@@ -8,8 +8,8 @@ import boto3
 import pytest
 
 from mtcon_ray.cluster import connection
-from mtcon_ray.cluster.connection import AWS_KEYS, connected, hide_aws_keys
-from mtcon_ray.cluster.environment import restored_environment
+from mtcon_ray.cluster.connection import AWS_KEYS, connected, hidden_aws_keys
+from mtcon_ray.data import objects
 
 
 def test_keys_leave_the_environment_and_stay_with_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,12 +20,15 @@ def test_keys_leave_the_environment_and_stay_with_boto3(monkeypatch: pytest.Monk
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
     for name in AWS_KEYS:
         monkeypatch.setenv(name, f"value of {name}")
-    with restored_environment():
-        hide_aws_keys()
-        assert not AWS_KEYS & os.environ.keys()
+    with hidden_aws_keys():
+        with hidden_aws_keys():  # a session within a session
+            assert not AWS_KEYS.keys() & os.environ.keys()
+        assert objects._keys["access_key"] == "value of AWS_ACCESS_KEY_ID"
         found = boto3.DEFAULT_SESSION.get_credentials()
         assert found.secret_key == "value of AWS_SECRET_ACCESS_KEY"
         assert found.token in ("value of AWS_SESSION_TOKEN", "value of AWS_SECURITY_TOKEN")
+    assert objects._keys == {}  # other keys may follow
+    assert os.environ["AWS_ACCESS_KEY_ID"] == "value of AWS_ACCESS_KEY_ID"
 
 
 def test_variables_of_a_submitted_job_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,20 +5,20 @@ import json
 import pytest
 
 from mtcon_ray.records.events import Ended, Started
-from mtcon_ray.tracking import mlflow_ui
 from mtcon_ray.tracking.provenance import FINGERPRINT
+from mtcon_ray.tracking.runs import NOTE, column_tags
 from tests.tracking.conftest import Sweep
 
 
 def test_mlflows_default_columns_are_filled_from_our_tags() -> None:
     ours = {"mtcon.user": "anna", "mtcon.script": "sweep.py", "mtcon.git.commit": "abc", "x": "y"}
-    assert mlflow_ui.column_tags(ours) == {
+    assert column_tags(ours) == {
         "mlflow.user": "anna",
         "mlflow.source.name": "sweep.py",
         "mlflow.source.git.commit": "abc",
         "mlflow.source.type": "LOCAL",
     }
-    assert mlflow_ui.column_tags({"mtcon.epochs": "3"}) == {}
+    assert column_tags({"mtcon.epochs": "3"}) == {}
 
 
 @pytest.mark.mlflow
@@ -28,12 +28,12 @@ def test_a_sweeps_description_is_in_the_store(sweep: Sweep) -> None:
     parent = sweep.spool()
     parent.append(Started(params={}, tags={"mtcon.user": "anna"}, note="begun"))
     sweep.send()
-    assert sweep.run().data.tags[mlflow_ui.NOTE] == "begun"
+    assert sweep.run().data.tags[NOTE] == "begun"
     parent.append(Ended(status="FINISHED", tags={}, note="won " * 5000))
     sender = sweep.send()
     assert not sender.refused
     run = sweep.run()
-    assert run.data.tags[mlflow_ui.NOTE] == ("won " * 5000)[:5000]
+    assert run.data.tags[NOTE] == ("won " * 5000)[:5000]
     assert run.data.tags["mlflow.user"] == "anna"
 
 

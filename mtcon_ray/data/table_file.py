@@ -74,11 +74,9 @@ def read_table_file(path: Path, what: str = "a table") -> TableFile:
         if path.suffix.lower() == PARQUET:
             columns, num_rows = read_parquet(path)
             return TableFile(path, columns, np.arange(1, num_rows + 1))
-        found = read_rows(path)
+        return TableFile(path, *read_rows(path))
     except OSError as error:
         raise DataError(f"cannot read {what} {path}: {error.strerror}") from None
-    columns = dict(zip(found.header, found.columns, strict=True))
-    return TableFile(path, columns, found.numbers, found.warnings)
 
 
 def join_attributes(table: TableFile, images: np.ndarray, path: Path) -> TableFile:

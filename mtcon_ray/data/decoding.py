@@ -42,25 +42,17 @@ PROGRESSIVE_BYTES = 6
 warnings.simplefilter("error", Image.DecompressionBombWarning)
 # Pillow warns of odd but readable files. A damaged EXIF block loses at most the orientation.
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
-Box = tuple[float, float, float, float]
-"""Left, top, right and bottom edge of a part of an upright image, pixels."""
 JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
 
 
 def decode_image(
-    data: bytes,
-    size: int,
-    resize: Resize = "squash",
-    *,
-    box: Box | None = None,
-    allow_truncated: bool = False,
+    data: bytes, size: int, resize: Resize = "squash", *, allow_truncated: bool = False
 ) -> np.ndarray:
     """Returns an image, uint8 [size, size, 3], upright, antialiased, transparency as white.
 
     `squash` scales both sides to `size`. `crop` takes the central square of the shorter side's
     length and scales it. `pad` scales the longer side to `size` and fills the rest with white.
-    The part of the image outside of `box` is cut off before. With `allow_truncated` the missing end
-    of a JPEG is grey.
+    With `allow_truncated` the missing end of a JPEG is grey.
 
     Raises UnreadableImageError if `data` cannot be decoded, or has more than 8 bits per channel,
     which Pillow would clip. Raises MemoryError if the memory is full.
@@ -73,15 +65,12 @@ def decode_image(
             if image.mode not in EIGHT_BIT:
                 raise ValueError(f"mode {image.mode} must be 8 bits a channel")
             num_bytes = PROGRESSIVE_BYTES * image.width * image.height * _is_progressive(image)
-            if box is None:
-                # JPEG only: decodes at a reduced scale, at least twice the target size.
-                image.draft("RGB", (2 * size, 2 * size))
+            # JPEG only: decodes at a reduced scale, at least twice the target size.
+            image.draft("RGB", (2 * size, 2 * size))
             # Pillow's own `with` closes the file alone, and keeps the pixels.
             with DECODING_ROOM.taken(num_bytes + _memory(image)), closing(image):
                 _set_upright(image)
-                whole = _on_white(image)
-                part = whole if box is None else _cut(whole, box)
-                return np.asarray(make_square(part, size, resize))
+                return np.asarray(make_square(_on_white(image), size, resize))
     except MemoryError:  # a lack of memory says nothing about the image
         raise
     except Exception as error:  # Pillow's decoders raise almost anything on corrupt bytes
@@ -118,13 +107,6 @@ def _set_upright(image: Image.Image) -> None:
     # Pillow's reader and writer of EXIF raise almost anything on damaged bytes.
     except Exception:
         pass
-
-
-def _cut(image: Image.Image, box: Box) -> Image.Image:
-    left, top, right, bottom = map(round, box)
-    return image.crop(
-        (max(0, left), max(0, top), min(right, image.width), min(bottom, image.height))
-    )
 
 
 def make_square(whole: Image.Image, size: int, resize: Resize) -> Image.Image:

@@ -1,6 +1,5 @@
 """Tests of `mtcon-ray prepare`, on a small tree of UC Merced's format and one of CelebA's."""
 
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import yaml
 from click.testing import CliRunner, Result
 
 from mtcon_ray.cli.main import program
-from mtcon_ray.data.sources.celeba import CelebaSource
 from mtcon_ray.spec.recipes import RECIPES
 from mtcon_ray.spec.run_spec import load_spec, parse_spec
 from tests.data.sources import trees
@@ -72,20 +70,6 @@ def test_missing_parts_are_listed_with_their_origin(invoke: Invoke, tmp_path: Pa
         "multilabels/LandUse_Multilabeled.txt, from multilabels.zip of "
         "https://bigearth.eu/datasets\n"
     )
-
-
-def test_another_checksum_is_a_warning(
-    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = trees.celeba(tmp_path / "faces")
-    changes = ("--size", 16, "--set", "train.batch_size=2")
-    done = invoke("prepare", "celeba", "--root", root, *changes)
-    assert done.exit_code == 0, done.output
-    assert done.stderr.count("has another MD5 than the published") == 2
-    published = hashlib.md5((root / "list_attr_celeba.txt").read_bytes()).hexdigest()
-    monkeypatch.setitem(CelebaSource.md5, "list_attr_celeba.txt", published)
-    done = invoke("prepare", "celeba", "--root", root, *changes)
-    assert done.stderr.count("has another MD5 than the published") == 1
 
 
 def test_another_kind_is_refused(invoke: Invoke, tmp_path: Path) -> None:

@@ -5,14 +5,12 @@ UB03wcP8RH): size, shape and primary colour of the bird, with its species held o
 not say how the many ratings of an image become a single label, so `labels` offers two ways.
 """
 
-import hashlib
 from collections.abc import Mapping
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
-from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.data.sources.download import Part, PhotosSource
 from mtcon_ray.data.splits import SPLITS, stratified_split
 from mtcon_ray.data.text_file import read_fields
@@ -44,55 +42,43 @@ class CubSource(PhotosSource):
     num_items = 11_788
     num_split = (5_394, 600, 5_794)
     num_classes: ClassVar[Mapping[str, int]] = {"species": 200}
-    archives = (ARCHIVE,)
-    md5: ClassVar[Mapping[str, str]] = {ARCHIVE: "97eceeb196236b17998738112f37df78"}
     spec: CubSpec
 
     def parts(self) -> dict[str, Part]:
-        files = FILES | ({"bounding boxes": "bounding_boxes.txt"} if self.spec.crop else {})
-        places: dict[str, tuple[str, ...]] = {w: (TOP + file, file) for w, file in files.items()}
+        places: dict[str, tuple[str, ...]] = {w: (TOP + file, file) for w, file in FILES.items()}
         # In the archive it lies next to the folder. Copies of the data set often have it inside.
         name = "attributes.txt"
         within = (f"{TOP}attributes/{name}", f"attributes/{name}")
         places["names of attributes"] = (name, *within, f"../{name}")
         return {what: Part(found, f"{ARCHIVE} of {self.page}") for what, found in places.items()}
 
-    def _by_id(self, what: str, *types: type) -> list[np.ndarray]:
-        """Returns the columns of a file with an id and values in each line, the ids first."""
-        fields = {str(place): each for place, each in enumerate((np.int64, *types))}
-        return list(read_fields(self.path(what), fields, more=False).values())
+    def _by_id(self, what: str, value: type) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the columns of a file with an id and a value in each line."""
+        ids, values = read_fields(self.path(what), {"id": np.int64, "": value}, more=False).values()
+        return ids, values
 
     @cached_property
     def _images(self) -> tuple[np.ndarray, np.ndarray]:
         """The images' ids, int64 [N], and their paths, object [N] of str."""
-        ids, paths = self._by_id("paths", str)
-        return ids, paths
+        return self._by_id("paths", str)
 
     @cached_property
     def names(self) -> list[str]:
         return self.inside(self._images[1].tolist(), self.path("paths"))
 
-    def _by_image(self, what: str, *types: type) -> np.ndarray:
-        """Returns the values of each image's line, [N, values]."""
-        ids, *values = self._by_id(what, *types)
+    def _by_image(self, what: str) -> np.ndarray:
+        """Returns the value of each image's line, int64 [N]."""
+        ids, values = self._by_id(what, np.int64)
         if not np.array_equal(ids, self._images[0]):
             raise DataError(
                 f"{self.path(what)} must have the images of {self.path('paths')} in their order, "
                 f"got {len(ids)} other lines; unpack {ARCHIVE} again"
             )
-        return np.stack(values, axis=1)
-
-    def _refuse(self, bad: np.ndarray, what: str, rule: str) -> None:
-        """Raises DataError for the first image where `bad`, bool [N], is True."""
-        for row in np.flatnonzero(bad)[:1]:
-            image = self._images[0][row]
-            raise DataError(f"{self.path(what)} must have {rule} for each image, not for {image}")
+        return values
 
     def read_split(self) -> np.ndarray:
-        is_train = self._by_image("splits", np.int64)[:, 0]
-        self._refuse(~np.isin(is_train, (0, 1)), "splits", "0 or 1")
-        split = np.full(len(is_train), SPLITS.index("test"), dtype=np.int8)
-        train = np.flatnonzero(is_train)
+        train = np.flatnonzero(self._by_image("splits"))
+        split = np.full(len(self.names), SPLITS.index("test"), dtype=np.int8)
         # The first two splits of stratified_split are train and val.
         names, shares = self._images[1][train], (1 - VAL_SHARE, VAL_SHARE)
         split[train] = stratified_split(self._species[train], names, shares, self.spec.seed)
@@ -101,10 +87,7 @@ class CubSource(PhotosSource):
     @cached_property
     def _species(self) -> np.ndarray:
         """The species of each image, int64 [N], from 0."""
-        what = "species of images"
-        species, known = self._by_image(what, np.int64)[:, 0], self._by_id("species", str)[0]
-        self._refuse(~np.isin(species, known), what, f"an id of {self.path('species').name}")
-        return species - 1
+        return self._by_image("species of images") - 1
 
     @cached_property
     def _attributes(self) -> list[tuple[str, str]]:
@@ -116,12 +99,9 @@ class CubSource(PhotosSource):
     @cached_property
     def _shares(self) -> np.ndarray:
         """The share of each species' images with each attribute, percent, float64 [200, 312]."""
-        path = self.path("attributes of species")
         fields = {str(place): float for place in range(len(self._attributes))}
-        shares = np.stack(list(read_fields(path, fields, more=False).values()), axis=1)
-        if len(shares) <= self._species.max():
-            raise DataError(f"{path} must have a line for each species, got {len(shares)} lines")
-        return shares
+        columns = read_fields(self.path("attributes of species"), fields, more=False)
+        return np.stack(list(columns.values()), axis=1)
 
     @cached_property
     def _certainties(self) -> np.ndarray:
@@ -129,30 +109,18 @@ class CubSource(PhotosSource):
 
         0 where it was not seen.
         """
-        path = self.path("attributes of images")
-        ids, most = self._images[0], len(self._attributes)
+        path, ids = self.path("attributes of images"), self._images[0]
         image, attribute, present, certainty = read_fields(path, RATINGS, more=True).values()
-        for line in np.flatnonzero((image < 0) | (attribute < 1) | (attribute > most))[:1]:
-            raise DataError(
-                f"{path} must begin each line with the ids of an image and of an attribute up to "
-                f"{most}, got {image[line]} and {attribute[line]} in line {line + 1}"
-            )
-        row_of = np.full(max(image.max(), ids.max()) + 1, -1)
-        row_of[ids] = np.arange(len(ids))
-        found = np.zeros((len(ids), most), dtype=np.uint8)
-        seen = (present == 1) & (row_of[image] >= 0)
-        found[row_of[image[seen]], attribute[seen] - 1] = certainty[seen]
-        return found
+        found = np.zeros((max(image.max(), ids.max()) + 1, len(self._attributes) + 1), np.uint8)
+        seen = present == 1
+        found[image[seen], attribute[seen]] = certainty[seen]  # both ids count from 1
+        return found[ids, 1:]
 
     def cells(self, label: str) -> np.ndarray:
         if label == "species":
             named = dict(zip(*self._by_id("species", str), strict=True))
             return np.array([named[species + 1] for species in self._species], dtype=object)
         group = [i for i, (of, _) in enumerate(self._attributes) if of == label]
-        if not group:
-            raise DataError(
-                f"{self.path('names of attributes')} has no attributes has_{label}::..."
-            )
         score = self._shares[self._species][:, group]
         if self.spec.labels == "image":
             certainty = self._certainties[:, group].astype(float)
@@ -162,17 +130,3 @@ class CubSource(PhotosSource):
         # Index -1 selects the last entry.
         names = np.array([*(self._attributes[i][1] for i in group), ""], dtype=object)
         return np.asarray(names[best])
-
-    @cached_property
-    def _boxes(self) -> list[tuple[float, float, float, float]]:
-        boxes = self._by_image("bounding boxes", float, float, float, float)
-        bad = ~np.isfinite(boxes).all(axis=1)
-        self._refuse(bad, "bounding boxes", "left, top, width and height")
-        return [(x, y, x + width, y + height) for x, y, width, height in boxes.tolist()]
-
-    def key_details(self) -> str:
-        return hashlib.sha256(repr(self._boxes).encode()).hexdigest() if self.spec.crop else ""
-
-    def decode_file(self, row: int, data: bytes, size: int) -> np.ndarray:
-        box = self._boxes[row] if self.spec.crop else None
-        return decode_image(data, size, self.spec.resize, box=box)

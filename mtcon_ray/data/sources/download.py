@@ -1,6 +1,5 @@
 """Base of the kinds of data from a published download, read as it unpacks."""
 
-import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +9,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from mtcon_ray.base.regular_file import open_regular
 from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.base import DataSource
@@ -42,8 +40,7 @@ class DownloadSource(DataSource):
 
     page is the address of the data set. num_items is the published number of images, and num_split
     the number in each split where splits are published. num_classes has the number of classes by
-    label, if all classes of the label must occur. md5 has the published digests by file name.
-    archives has the places below the root where an archive with a digest may still lie.
+    label, if all classes of the label must occur.
     """
 
     Spec: ClassVar[type[DownloadSpec]]
@@ -51,8 +48,6 @@ class DownloadSource(DataSource):
     num_items: ClassVar[int]
     num_split: ClassVar[tuple[int, ...]] = ()
     num_classes: ClassVar[Mapping[str, int]] = {}
-    md5: ClassVar[Mapping[str, str]] = {}
-    archives: ClassVar[tuple[str, ...]] = ()
     spec: DownloadSpec
 
     @abstractmethod
@@ -121,26 +116,17 @@ class DownloadSource(DataSource):
         return [f"{w}: {part}" for w, part in self.parts().items() if self.find(w) is None]
 
     def differences(self, table: LabelTable) -> list[str]:
-        """Returns a line for each difference from the published files and numbers.
-
-        `table` has the labels of all items. The numbers are counts of items and classes.
-        """
+        """Returns a line for each difference from the published counts of items and classes."""
         counts = {"images": (len(table), self.num_items)}
         for split, published in zip(SPLITS, self.num_split, strict=False):
             counts[f"{split} images"] = len(table.rows(split)), published
         for label in self.num_classes.keys() & table.classes.keys():
             counts[f"classes of {label}"] = len(table.classes[label]), self.num_classes[label]
-        found = [
+        return [
             f"{got:,} {what}, where {published:,} are published"
             for what, (got, published) in counts.items()
             if got != published
         ]
-        archives = [Path(self.spec.root) / place for place in self.archives]
-        for path in (*map(self.path, self.parts()), *archives):
-            known = self.md5.get(path.name)
-            if known and path.exists() and _md5(path) != known:
-                found.append(f"{path} has another MD5 than the published {known}")
-        return found
 
 
 class PhotosSource(FilesSource, DownloadSource):
@@ -152,8 +138,3 @@ class PhotosSource(FilesSource, DownloadSource):
     @cached_property
     def files(self) -> ImageFolder:
         return ImageFolder(self.path("images"))
-
-
-def _md5(path: Path) -> str:
-    with open_regular(path) as file:
-        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

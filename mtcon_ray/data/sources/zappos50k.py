@@ -3,6 +3,7 @@
 The tasks follow MSCon (Mu, Guttag and Makar 2023, arXiv:2307.02712).
 """
 
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from itertools import product
@@ -13,12 +14,12 @@ import numpy as np
 
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.download import Part, PhotosSource
-from mtcon_ray.data.splits import LEFT_OUT, SPLITS, common
+from mtcon_ray.data.splits import LEFT_OUT, SPLITS
 from mtcon_ray.data.table_file import TableFile, read_table_file
 from mtcon_ray.data.text_file import read_fields, read_lines
-from mtcon_ray.errors import DataError, nearest
-from mtcon_ray.spec.data.published import ZapposSpec, class_key
+from mtcon_ray.spec.data.published import ZapposSpec
 
+IMAGES = "ut-zap50k-images"
 # CSN (Veit, Belongie and Karaletsos 2017, arXiv:1603.07810) has the same list as MSCon.
 CLOSURES = {
     "mscon": ("Buckle", "Hook and Loop", "Lace up", "Pull-on", "Slip-On"),
@@ -48,9 +49,9 @@ class ZapposSource(PhotosSource):
 
     def parts(self) -> dict[str, Part]:
         labels = ("ut-zap50k-data/meta-data.csv", "meta-data.csv")
-        folder, csn = self.spec.image_folder, f"csn_zappos_triplets.zip of {CSN_PAGE}"
+        folders, csn = (IMAGES, f"{IMAGES}-square"), f"csn_zappos_triplets.zip of {CSN_PAGE}"
         found = {
-            "images": Part((folder,), f"{folder}.zip of {self.page}"),
+            "images": Part(folders, f"{IMAGES}.zip of {self.page}"),
             "labels": Part(labels, f"ut-zap50k-data.zip of {self.page}"),
         }
         if self.spec.split == "csn":
@@ -76,37 +77,21 @@ class ZapposSource(PhotosSource):
             return np.array([_brand(name) for name in self.names], dtype=object)
         cells = self._csv.column(COLUMNS[label])
         values = {cell: {v.strip() for v in cell.split(";")} - {""} for cell in set(cells)}
-        if label in ("closure", "gender"):
-            listed = self._listed(label, set().union(*values.values()))
+        names = {"closure": CLOSURES[self.spec.closures], "gender": GENDERS}.get(label)
+        if names is not None:
+            listed = {_class_key(name): name for name in names}
             values = {
-                cell: {listed[class_key(v)] for v in found if class_key(v) in listed}
+                cell: {listed[_class_key(v)] for v in found if _class_key(v) in listed}
                 for cell, found in values.items()
             }
         single = {cell: min(found) if len(found) == 1 else "" for cell, found in values.items()}
         return np.array([single[cell] for cell in cells], dtype=object)
 
-    def _listed(self, label: str, present: set[str]) -> dict[str, str]:
-        """Returns the classes of a label by key. Raises DataError if the user's are unknown."""
-        own = self.spec.closures
-        names = GENDERS if label == "gender" else CLOSURES[own] if isinstance(own, str) else own
-        keys = set(map(class_key, present))
-        for name in names if names is own else ():
-            if class_key(name) not in keys:
-                raise DataError(
-                    f"data.closures must name values of column {COLUMNS[label]!r} of "
-                    f"{self._csv.path}, got {name!r}{nearest(name, present)}"
-                )
-        return {class_key(name): name for name in names}
-
     def read_split(self) -> np.ndarray:
-        cids, spec = self._csv.column("CID"), self.spec
-        if spec.split == "csn":
+        cids = self._csv.column("CID")
+        if self.spec.split == "csn":
             return self._csn_split(cids)
-        groups, category = cids, self._csv.column(COLUMNS["category"])
-        if spec.group_by_product:
-            groups = np.array([cid.partition("-")[0] for cid in cids], dtype=object)
-            category = common(category, groups)  # a product may have images in two categories
-        return self.drawn(category, groups)
+        return self.drawn(self._csv.column(COLUMNS["category"]), cids)
 
     def _csn_split(self, cids: np.ndarray) -> np.ndarray:
         """Returns the split implied by CSN's triplets. Images in no list are in no split."""
@@ -117,18 +102,18 @@ class ZapposSource(PhotosSource):
         # An image of two splits counts as test before val, and as val before train.
         for (code, name), condition in product(enumerate(SPLITS), CONDITIONS):
             path = self.path("triplets") / f"{condition}_tripletlist_{name}.txt"
-            images = np.concatenate([*read_fields(path, TRIPLET, more=False).values()])
-            if not 0 <= images.min() <= images.max() < len(lines):
-                raise DataError(
-                    f"{path} must hold numbers from 0 to {len(lines) - 1}, the lines of "
-                    f"filenames.json, got {images.min()} to {images.max()}"
-                )
-            split[row_of_line[images]] = code
+            for images in read_fields(path, TRIPLET, more=False).values():
+                split[row_of_line[images]] = code
         return split[:-1]
 
     def doubts(self, table: LabelTable) -> list[str]:
         unused = int((table.split == LEFT_OUT).sum())
         return [f"{unused} images are in none of CSN's lists and in no split"] if unused else []
+
+
+def _class_key(value: str) -> str:
+    """Returns a value without letter case and punctuation: `Slip-On` equals `Slip On`."""
+    return re.sub(r"[^a-z0-9]+", " ", value.lower()).strip()
 
 
 def _cid(path: str) -> str:

@@ -1,12 +1,11 @@
 """Sections of the published data sets."""
 
-import re
 from typing import Annotated, ClassVar, Literal, TypeVar
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from mtcon_ray.base.metrics import Kind
-from mtcon_ray.base.registry import Inside, LocalPath, Text
+from mtcon_ray.base.registry import Inside, LocalPath
 from mtcon_ray.spec.data.base import SOURCES, DataSpec, FilesSpec
 
 Label = TypeVar("Label", bound=str)
@@ -78,13 +77,6 @@ class Stl10Spec(BinarySpec):
         description="number of unlabeled images in the train split, taken from the start of "
         "the file, with missing labels",
     )
-    fold: int | None = Field(
-        None,
-        ge=0,
-        le=9,
-        description="one of the ten published sets of 1,000 training images: all other "
-        "training images stay in the train split without labels (null: all are labelled)",
-    )
 
 
 CelebaLabel = Literal[
@@ -129,11 +121,6 @@ class CubSpec(PhotosSpec):
         description="image: the attribute seen with the highest certainty in each image, or "
         "species: the attribute seen in most images of the species",
     )
-    crop: bool = Field(
-        False,
-        description="cut each image to the bird's bounding box first (an exported model then "
-        "needs such images too)",
-    )
 
 
 MedicLabel = Literal["damage_severity", "informative", "humanitarian", "disaster_types"]
@@ -141,16 +128,14 @@ MedicLabel = Literal["damage_severity", "informative", "humanitarian", "disaster
 
 @SOURCES.declare("medic", "mtcon_ray.data.sources.medic:MedicSource")
 class MedicSpec(PhotosSpec):
-    """MEDIC. To hold a label out, name it in held_out and leave it out of tasks."""
+    """MEDIC. To hold a label out, name it in held_out and leave it out of tasks.
+
+    Truncated JPEGs are used, with grey for the missing part.
+    """
 
     kind: Literal["medic"] = "medic"
     tasks: Tasks[MedicLabel] = ("damage_severity", "informative", "humanitarian", "disaster_types")
     held_out: HeldOut[MedicLabel] = ()
-    allow_truncated: bool = Field(
-        True,
-        description="use truncated JPEGs, with grey for the missing part (false: they count "
-        "as corrupt)",
-    )
 
 
 UcMercedLabel = Literal["labels", "land_use"]
@@ -182,37 +167,11 @@ class ZapposSpec(PhotosSpec):
     held_out_top_k: int | None = Field(
         20, ge=2, description="keep the k most frequent held-out classes (others become missing)"
     )
-    closures: Literal["mscon", "ccn"] | tuple[str, ...] = Field(
-        "mscon",
-        min_length=2,
-        description="classes of closure: MSCon's list (with Buckle), CCN's (with Zipper), or "
-        "your own list",
+    closures: Literal["mscon", "ccn"] = Field(
+        "mscon", description="classes of closure: MSCon's list (with Buckle) or CCN's (with Zipper)"
     )
     split: Literal["random", "csn"] = Field(
         "random",
         description="random: 70/10/20 of each category, by seed, or csn: the images in CSN's "
         "lists of triplets",
     )
-    group_by_product: bool = Field(
-        False,
-        description="random split: all colours of a product in the same split, unlike the papers",
-    )
-    image_folder: Text = Field(
-        "ut-zap50k-images",
-        description="folder of the images below root (ut-zap50k-images-square: square images)",
-    )
-
-    @field_validator("closures")
-    @classmethod
-    def _check_closures(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
-        if not isinstance(value, str) and len(set(map(class_key, value))) < len(value):
-            raise ValueError(
-                f"must name different classes, got {list(value)}, where two differ in letter "
-                "case and punctuation at most"
-            )
-        return value
-
-
-def class_key(value: str) -> str:
-    """Returns a value without letter case and punctuation: `Slip-On` equals `Slip On`."""
-    return re.sub(r"[^a-z0-9]+", " ", value.lower()).strip()

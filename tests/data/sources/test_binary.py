@@ -1,9 +1,7 @@
 """CIFAR-10, CIFAR-100 and STL-10, on small files in the formats of the binary archives."""
 
-from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +12,6 @@ from mtcon_ray.data import image_files
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.data.labels import read_table
-from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.sources.binary import BinarySource
 from mtcon_ray.errors import DataError
 from tests.data.sources import trees
@@ -151,45 +148,6 @@ def test_published_sizes(tmp_path: Path, kind: str, file: str, size: str, counts
     with pytest.raises(DataError, match=f"must have {size} bytes .*, got 0"):
         source.decode([0], 32)
     assert set(source.num_images.values()) == counts
-    assert sum(source.used_images().values()) == source.num_items
-
-
-@pytest.mark.parametrize(
-    ("kind", "file", "place", "value", "message"),
-    [
-        ("cifar10", f"{CIFAR10}/data_batch_2.bin", 9219, 10, "class .* 0 to 9, got 10 for image 3"),
-        ("cifar100", f"{CIFAR100}/test.bin", 0, 20, "coarse .* 0 to 19, got 20 for image 0"),
-        ("cifar100", f"{CIFAR100}/test.bin", 1, 100, "fine .* 0 to 99, got 100 for image 0"),
-        ("stl10", f"{STL10}/train_y.bin", 7, 0, "class .* 1 to 10, got 0 for image 7"),
-        ("stl10", f"{STL10}/train_y.bin", 7, 11, "class .* 1 to 10, got 11 for image 7"),
-    ],
-)
-def test_a_label_out_of_range_is_refused(
-    tmp_path: Path, kind: str, file: str, place: int, value: int, message: str, made: Made
-) -> None:
-    """Labels that are not in use are checked too. STL-10's 0 does not mean a missing label."""
-    change(made(kind) / file, place, value)
-    fields: dict[str, Any] = {"held_out": []} if kind == "cifar100" else {}
-    with pytest.raises(DataError, match=f"{message} .*; unpack") as raised:
-        labels_of(kind, tmp_path, **fields)
-    assert Path(file).name in str(raised.value)
-
-
-PICKLES = [(kind, file) for kind in trees.BINARY for file in vars(SOURCES[kind]).get("pickles", ())]
-
-
-@pytest.mark.parametrize(("kind", "file"), PICKLES)
-def test_the_pickled_archive_is_refused(tmp_path: Path, kind: str, file: str, made: Made) -> None:
-    """The message names the archive to download instead. Beside the binary files it may lie."""
-    assert len(PICKLES) == 6
-    write_text(tmp_path / file)
-    archive = f"{kind.replace('ar', 'ar-')}-binary.tar.gz"
-    message = rf"{file} is of .* a pickle can run code; .* version, {archive} of https://"
-    for check in (source_of(kind, tmp_path).read_labels, source_of(kind, tmp_path).missing):
-        with pytest.raises(DataError, match=message):
-            check()
-    assert source_of(kind, made(kind)).missing() == []
-    assert len(labels_of(kind, tmp_path)) > 0
 
 
 def test_keys_follow_the_files(tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,16 +194,3 @@ def test_unlabeled_images_are_train_images_without_a_label(made: Made) -> None:
     assert len(labels_of("stl10", root)) == 60
     with pytest.raises(ValidationError, match="less than or equal to 100000"):
         labels_of("stl10", root, unlabeled=100_001)
-
-
-@pytest.mark.parametrize("fields", [{"fold": 3, "val_share": 0.5}])
-def test_a_fold_keeps_the_labels_of_its_images(
-    tmp_path: Path, fields: Mapping[str, Any], made: Made
-) -> None:
-    """The other training images stay without a label; val is a share of the fold."""
-    table = labels_of("stl10", made("stl10"), **fields)
-    assert np.flatnonzero(table.known("class")).tolist() == [*range(12, 16), *range(40, 60)]
-    assert set(table.rows("val")) < set(range(12, 16))
-    assert len(table.rows("train")) + len(table.rows("val")) == 40
-    with pytest.raises(ValidationError):
-        labels_of("stl10", tmp_path, fold=10)

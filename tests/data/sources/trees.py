@@ -103,7 +103,6 @@ def cub200(root: Path, end: str = "\n", num_items: int = 40) -> Path:
         "image_class_labels.txt": [f"{i} {int(s[:3])}" for i, s in zip(items, of, strict=True)],
         "train_test_split.txt": [f"{i} {int(i <= num_items // 2)}" for i in items],
         "classes.txt": [f"{int(s[:3])} {s}" for s in SPECIES],
-        "bounding_boxes.txt": [f"{i} 10.0 4.0 20.0 10.0" for i in items],
         "attributes/image_attribute_labels.txt": RATINGS,
         "attributes/class_attribute_labels_continuous.txt": [
             "0.0 40.0 50.0 10.0 90.0 2.5 0.0 100.0", "0.0 30.0 30.0 10.0 50.0 60.0 99.0 0.0",
@@ -171,8 +170,6 @@ def shrink(monkeypatch: pytest.MonkeyPatch, kind: str, **counts: int) -> None:
     """Sets the published number of images of each file, by its name without `.bin`."""
     sizes = {f"{name}.bin": count for name, count in counts.items()}
     monkeypatch.setattr(SOURCES[kind], "num_images", sizes)
-    labelled = sum(count for name, count in counts.items() if not name.startswith("unlabeled"))
-    monkeypatch.setattr(SOURCES[kind], "num_items", labelled)
 
 
 def cifar10(root: Path, monkeypatch: pytest.MonkeyPatch, per_file: int = 20) -> Path:
@@ -199,7 +196,7 @@ def cifar100(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def stl10(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Writes STL-10 with 40 training, 20 test and 6 unlabeled images, of levels 1, 2 and 3.
 
-    Image i of the first two has the label 1 + i % 10. Fold f has the images from 4 f to 4 f + 3.
+    Image i of the first two has the label 1 + i % 10.
     """
     shrink(monkeypatch, "stl10", train_X=40, test_X=20, unlabeled_X=6)
     write_text(root / STL10 / "class_names.txt", *TEN)
@@ -207,9 +204,6 @@ def stl10(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (root / STL10 / f"{name}_X.bin").write_bytes(picture(96, level, True) * number)
         if name != "unlabeled":
             (root / STL10 / f"{name}_y.bin").write_bytes(bytes(1 + i % 10 for i in range(number)))
-    # Each line of the official file ends in a space.
-    folds = [" ".join(str(4 * fold + i) for i in range(4)) + " " for fold in range(10)]
-    write_text(root / STL10 / "fold_indices.txt", *folds)
     return root
 
 

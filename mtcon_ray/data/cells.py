@@ -51,15 +51,12 @@ def words_for_nothing(names: Iterable[str]) -> set[str]:
     """Returns the class names that probably stand for a missing label.
 
     -1 is such a name among classes counted from 0. It is a value where 1 is the only other name, as
-    in CelebA, or where other negative numbers occur. The sign - is a value next to the sign +.
+    in CelebA, or where other negative numbers occur.
     """
     words = {name: name.strip().casefold() for name in names}
     found = {name for name, word in words.items() if word in WORDS_FOR_NOTHING}
-    others = set(words.values())
-    if "+" in others:
-        found -= {name for name, word in words.items() if word == "-"}
     minus = {name for name, word in words.items() if word in ("-1", "-1.0")}
-    others -= {"-1", "-1.0", *WORDS_FOR_NOTHING}
+    others = {*words.values()} - {"-1", "-1.0", *WORDS_FOR_NOTHING}
     if others <= {"1", "1.0"} or any(re.fullmatch(r"-\d.*", word) for word in others):
         return found
     return found | minus

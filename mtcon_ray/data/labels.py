@@ -119,7 +119,7 @@ def read_table(source: "DataSource") -> LabelTable:
     found = *_unseen_classes(table), *_without_positives(table)
     table = replace(table, warnings=(*table.warnings, *found))
     # Last, because noise draws from the remaining classes and must not hide bad labels above.
-    return add_label_noise(table, spec.label_noise, spec.label_noise_splits, spec.seed)
+    return add_label_noise(table, spec.label_noise, spec.seed)
 
 
 def without(table: LabelTable, bad: Mapping[int, str], source: "DataSource") -> LabelTable:
@@ -268,31 +268,26 @@ def _shown(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
-def add_label_noise(
-    table: LabelTable, share_by_task: dict[str, float], splits: Sequence[Split], seed: int
-) -> LabelTable:
-    """Returns a table where a share of each task's labels is redrawn uniformly over its K classes.
+def add_label_noise(table: LabelTable, share_by_task: dict[str, float], seed: int) -> LabelTable:
+    """Returns a table where a share of each task's labels in train is redrawn over its K classes.
 
     This is the experiment with corrupted tasks of MSCon (Mu, Guttag and Makar 2023,
     arXiv:2307.02712, figure 3).
 
     The original class may be drawn again, so share * (K - 1) / K of the labels change in
-    expectation. Missing labels stay missing. Each combination of seed, share, task and split has
-    its own random stream. The noise of a task therefore does not depend on other tasks or splits,
-    as long as its classes are the same.
+    expectation. Missing labels stay missing. Each combination of seed, share and task has its own
+    random stream. The noise of a task therefore does not depend on other tasks or splits, as long
+    as its classes are the same.
     """
-    labels = dict(table.labels)
+    labels, rows = dict(table.labels), table.rows("train")
     for task, share in share_by_task.items():
         codes = labels[task].copy()
-        num_classes = len(table.classes[task])
-        for split in splits:
-            rows = table.rows(split)
-            labelled = rows[codes[rows] != MISSING]
-            # A digest as the seed, because Python salts hash() of strings in each process.
-            stream = hashlib.sha256(repr(("label noise", seed, share, task, split)).encode())
-            rng = np.random.default_rng(int.from_bytes(stream.digest()[:16], "big"))
-            redrawn = rng.permutation(labelled)[: round(share * len(labelled))]
-            codes[redrawn] = rng.integers(num_classes, size=len(redrawn))
+        labelled = rows[codes[rows] != MISSING]
+        # A digest as the seed, because Python salts hash() of strings in each process.
+        stream = hashlib.sha256(repr(("label noise", seed, share, task, "train")).encode())
+        rng = np.random.default_rng(int.from_bytes(stream.digest()[:16], "big"))
+        redrawn = rng.permutation(labelled)[: round(share * len(labelled))]
+        codes[redrawn] = rng.integers(len(table.classes[task]), size=len(redrawn))
         labels[task] = codes
     return replace(table, labels=labels)
 

@@ -5,9 +5,8 @@ A Parquet file of 200 kB can hold 30 million equal rows, or the same long text i
 
 import os
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +46,7 @@ def read_parquet(path: Path) -> tuple[dict[str, np.ndarray], int]:
         twice = [name for name, count in Counter(schema.names).items() if count > 1]
         if twice:
             raise DataError(f"columns of {path} must have different names, got {twice[0]!r} twice")
-        kept = [field.name for field in schema if _is_cell(field.type)]
+        kept = [f.name for f in schema if is_plain(f.type, CELL) or is_list(f.type)]
         table = _read_columns(path, kept)
         columns = {}
         for name in kept:
@@ -79,35 +78,21 @@ def _read_columns(path: Path, names: Sequence[str]) -> pa.Table:
     size, cells, unpacked = size_of_regular(path), 0, 0
     most = max(MAX_UNPACKED, UNPACKED_PER_BYTE * size)
     with pq.ParquetFile(path) as file:
-        found = file.metadata
+        found, schema = file.metadata, file.schema
         refuse_rows(path, found.num_rows)
-        leaves = _leaves(file.schema, {*names})
-        texts = [leaf for leaf in leaves.values() if leaf.physical_type == "BYTE_ARRAY"]
+        leaves = [schema.column(place) for place in range(len(schema))]
         for group in map(found.row_group, range(found.num_row_groups)):
-            for column in map(group.column, leaves):
-                cells += column.num_values
-                unpacked += column.total_uncompressed_size
-    _refuse_more(path, cells, max(MAX_CELLS, CELLS_PER_BYTE * size), "values in columns of labels")
-    _refuse_more(path, unpacked, most, "bytes of labels")
-    with pq.ParquetFile(path, read_dictionary=sorted(leaf.path for leaf in texts)) as file:
+            cells += sum(group.column(place).num_values for place in range(group.num_columns))
+            unpacked += group.total_byte_size
+    _refuse_more(path, cells, max(MAX_CELLS, CELLS_PER_BYTE * size), "values")
+    _refuse_more(path, unpacked, most, "bytes")
+    texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+    with pq.ParquetFile(path, read_dictionary=texts) as file:
         table = file.read(names)
     table.validate(full=True)
     # The texts in lists are joined row by row.
     _refuse_more(path, sum(map(_joined_size, table.columns)), most, "bytes of lists")
     return table
-
-
-def _leaves(schema: Any, names: Collection[str]) -> dict[int, Any]:
-    """Returns the columns of a Parquet file with the values of named columns, by place.
-
-    The name of a column may hold points, as paths in a Parquet file do.
-    """
-    leaves = {place: schema.column(place) for place in range(len(schema))}
-    return {
-        place: leaf
-        for place, leaf in leaves.items()
-        if any(name in names for name in accumulate(leaf.path.split("."), "{}.{}".format))
-    }
 
 
 def _refuse_more(path: Path, count: int, most: int, what: str) -> None:
@@ -143,27 +128,18 @@ def is_list(kind: Any) -> bool:
     return is_plain(kind.value_type) and not types.is_floating(kind.value_type)
 
 
-def is_plain(kind: Any) -> bool:
-    """Returns True for a type of text, numbers or truth values."""
-    if types.is_dictionary(kind):
-        kind = kind.value_type
-    return bool(
-        types.is_string(kind)
-        or types.is_large_string(kind)
-        or types.is_integer(kind)
-        or types.is_floating(kind)
-        or types.is_boolean(kind)
-    )
+PLAIN = (
+    types.is_string, types.is_large_string, types.is_integer, types.is_floating, types.is_boolean,
+)  # fmt: skip
+# In addition: values that a CSV writes as text too.
+CELL = (*PLAIN, types.is_null, types.is_temporal, types.is_decimal, types.is_string_view)
 
 
-def _is_cell(kind: Any) -> bool:
-    """Returns True for the type of a cell: not bytes, and not nested except for `is_list`."""
-    kind = getattr(kind, "storage_type", kind)  # of an extension, such as a tensor
+def is_plain(kind: Any, tests: Sequence[Callable[[Any], bool]] = PLAIN) -> bool:
+    """Returns True for a type of text, numbers or truth values, or of other `tests`."""
     if types.is_dictionary(kind):
         kind = kind.value_type
-    is_bytes = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
-    is_bytes = is_bytes or types.is_fixed_size_binary(kind)
-    return is_list(kind) or not (is_bytes or types.is_nested(kind))
+    return any(test(kind) for test in tests)
 
 
 def as_text(values: list[Any]) -> np.ndarray:

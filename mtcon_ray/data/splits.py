@@ -2,12 +2,12 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from mtcon_ray.data.table_file import TableFile
-from mtcon_ray.spec.data.base import DrawnSplitSpec, Split
+from mtcon_ray.spec.data.base import Split
 
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 LEFT_OUT = -1
@@ -93,63 +93,48 @@ def stratified_split(
     return split
 
 
-def complete_split(
-    split: np.ndarray,
-    fractions: tuple[float, float, float],
-    draw: Callable[[np.ndarray, tuple[float, float]], np.ndarray],
-) -> tuple[np.ndarray, bool]:
-    """Returns a split with all three parts, int8 [N], and whether a part of it was drawn.
+Draw = Callable[[np.ndarray, tuple[float, ...]], np.ndarray]
+"""Returns the split of some rows, by the shares of its parts."""
 
-    `split` has train and at least one other part. Without a third part, the other part becomes the
-    test split, and val is drawn from train in the ratio of `fractions`. `draw(rows, fractions)`
-    returns 0 for train and 1 for val.
+
+def drawn_by_class(strata: np.ndarray, names: Sequence[str], seed: int) -> Draw:
+    """Returns a function that draws a split with the same shares in each stratum."""
+    groups = np.array(names, dtype=object)
+    return lambda rows, shares: stratified_split(strata[rows], groups[rows], shares, seed)
+
+
+def published_split(
+    words: Sequence[str],
+    named: Mapping[str, Split],
+    what: str,
+    fractions: tuple[float, float, float],
+    draw: Draw,
+) -> tuple[np.ndarray, str]:
+    """Returns a split with all three parts, int8 [N], and its origin in words.
+
+    `words` has the word for each item's published split, and `named` the split of each word: train
+    and at least one other split. Without a third split, the other split becomes the test split, and
+    `draw` draws val from train in the ratio of `fractions`. `what` names the words in the origin.
     """
-    if len(set(split)) == len(SPLITS):
-        return split, False
+    split = np.array([SPLITS.index(named[word]) for word in words], dtype=np.int8)
+    given = f"{what} {', '.join(sorted(named))}"
+    if len({*named.values()}) == len(SPLITS):
+        return split, given
     train = np.flatnonzero(split == SPLITS.index("train"))
     whole = np.full(len(split), SPLITS.index("test"), dtype=np.int8)
     both = fractions[0] + fractions[1]
     whole[train] = draw(train, (fractions[0] / both, fractions[1] / both))
-    return whole, True
-
-
-def published_split(
-    split: np.ndarray | None,
-    strata: np.ndarray,
-    names: Sequence[str],
-    spec: DrawnSplitSpec,
-    origin: tuple[str, str, str],
-) -> tuple[np.ndarray, str]:
-    """Returns a published split, completed by `complete_split`, or a random split without one.
-
-    The random part has the same shares in each stratum. The second result is the origin of the
-    splits in words. `origin` has words for a stratum, for the published splits, and for their parts
-    other than train.
-    """
-    groups, (stratum, given, tested) = np.array(names, dtype=object), origin
-
-    def draw(rows: np.ndarray, shares: tuple[float, ...]) -> np.ndarray:
-        return stratified_split(strata[rows], groups[rows], shares, spec.seed)
-
-    if split is None:
-        words = f"drawn at random from seed {spec.seed}, the same shares in each {stratum}"
-        return draw(np.arange(len(groups)), spec.split_fractions), words
-    split, is_drawn = complete_split(split, spec.split_fractions, draw)
-    return split, f"{given}: {tested} is test, val is drawn from train" if is_drawn else given
+    tested = ", ".join(word for word in sorted(named) if named[word] != "train")
+    return whole, f"{given}: {tested} is test, val is drawn from train"
 
 
 def common(strata: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """Returns the most frequent stratum of each item's group. Ties go to the first by name."""
-    names, stratum_of_item = np.unique(strata, return_inverse=True)
-    group_of_item = np.unique(groups, return_inverse=True)[1]
-    pairs, counts = np.unique(
-        np.stack([group_of_item, stratum_of_item]), axis=1, return_counts=True
-    )
-    # By group, then count, then name in reverse: the last pair of a group has its stratum.
-    order = np.lexsort([-pairs[1], counts, pairs[0]])
-    stratum_of_group = np.zeros(group_of_item.max() + 1, dtype=int)
-    stratum_of_group[pairs[0][order]] = pairs[1][order]
-    return np.asarray(names[stratum_of_group[group_of_item]])
+    import pandas as pd
+
+    counts = pd.DataFrame({"group": groups, "stratum": strata}).value_counts().reset_index()
+    counts = counts.sort_values(["count", "stratum"], ascending=[False, True])
+    return np.asarray(counts.drop_duplicates("group").set_index("group")["stratum"][groups])
 
 
 def num_straddling(groups: np.ndarray, split: np.ndarray) -> int:

@@ -83,16 +83,10 @@ def join_attributes(table: TableFile, images: np.ndarray, path: Path) -> TableFi
     """Returns the table with a column added for each attribute of a file in CelebA's format.
 
     `images`, object [N] of str, are the table's image paths, matched by file name. Images absent
-    from the file get "". Raises DataError as `read_attributes` does, also if an attribute has the
-    name of another column, and if the file has an image twice.
+    from the file get "". Raises DataError as `read_attributes` does.
     """
-    names, values = read_attributes(path, table.columns)
+    names, values = read_attributes(path)
     row_of = {name: row for row, name in enumerate(names)}
-    if len(row_of) < len(names):
-        name = next(name for row, name in enumerate(names) if row_of[name] != row)
-        raise DataError(
-            f"{path} must list an image once, got {name!r} again as image {row_of[name] + 1}"
-        )
     # The row -1 of an absent image is the added last entry.
     rows = [row_of.get(str(image).rpartition("/")[2], -1) for image in images]
     columns = {

@@ -1,7 +1,7 @@
 """Text files of published data sets: lines, and fields of lines."""
 
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
@@ -59,17 +59,14 @@ def read_fields(
     return {name: np.asarray(frame[name]) for name in fields}
 
 
-def read_attributes(
-    path: Path, taken: Collection[str] = ()
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def read_attributes(path: Path) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Returns the images' names, object [N], and the values of each attribute, int8 [N] by name.
 
     The format is CelebA's. Line 1 is the number of images, line 2 the attributes' names. Every
     other line has an image's name and a value for each attribute. A file *.csv is in Kaggle's
     packaging, with a line of names in place of the first two.
 
-    Raises DataError if the file is unreadable, cut or malformed, or if an attribute occurs twice or
-    has a name in `taken`.
+    Raises DataError if the file is unreadable, cut or malformed.
     """
     first, second, *_ = [*read_lines(path, 2), "", ""]
     first, is_csv = first.strip(), path.suffix == ".csv"
@@ -78,8 +75,6 @@ def read_attributes(
     names = first.split(",")[1:] if is_csv else second.split()
     if not names:
         raise DataError(f"{path} has no line of names below its first line")
-    if twice := sorted({name for name in names if name in taken or names.count(name) > 1}):
-        raise DataError(f"the attribute {twice[0]!r} occurs twice in {path}")
     fields = {"": str} | dict.fromkeys(names, np.int8)
     columns = read_fields(path, fields, skip=2, more=False)
     images = columns.pop("")

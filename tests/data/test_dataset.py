@@ -13,15 +13,14 @@ from mtcon_ray.errors import DataError
 from tests.data.labels import labels_of
 
 
-def drawn(**fields: Any) -> DataSpec:
-    """Returns a spec of 2,000 synthetic images."""
-    return SOURCES["synthetic"].Spec.model_validate({"num_items": 2000} | fields)
+def drawn(**noise: float) -> DataSpec:
+    """Returns a spec of 2,000 synthetic images with noise in these tasks."""
+    return SOURCES["synthetic"].Spec.model_validate({"num_items": 2000, "label_noise": noise})
 
 
 def changed(spec: DataSpec, task: str) -> np.ndarray:
     """Returns a mask of the labels that noise changed, bool [N]."""
-    clean = labels_of(spec.model_copy(update={"label_noise": {}}))
-    return np.asarray(labels_of(spec).labels[task] != clean.labels[task])
+    return np.asarray(labels_of(spec).labels[task] != labels_of(drawn()).labels[task])
 
 
 def test_noise_redraws_the_share_over_all_classes() -> None:
@@ -30,50 +29,51 @@ def test_noise_redraws_the_share_over_all_classes() -> None:
     The original class may be drawn again, as in MSCon's experiment (Mu, Guttag and Makar 2023,
     arXiv:2307.02712, figure 3).
     """
-    spec = drawn(label_noise={"texture": 0.8})
-    train = labels_of(spec).rows("train")
-    hit = changed(spec, "texture")
+    spec = drawn(texture=0.8)
+    train, hit = labels_of(spec).rows("train"), changed(spec, "texture")
     assert hit[train].mean() == pytest.approx(0.8 * 3 / 4, abs=0.03)
     assert hit.sum() == hit[train].sum()
     assert not changed(spec, "shape").any()
 
 
-def test_noise_reaches_the_splits_it_is_told_to() -> None:
-    """All three splits are corrupted, for a probe that is trained and tested on noisy labels."""
-    spec = drawn(label_noise={"texture": 1.0}, label_noise_splits=("train", "val", "test"))
-    table, hit = labels_of(spec), changed(spec, "texture")
-    for split in ("train", "val", "test"):
-        assert hit[table.rows(split)].mean() == pytest.approx(0.75, abs=0.08)
-
-
-def noisy_table(labels: dict[str, list[int]], split: list[int]) -> LabelTable:
-    """Returns a table with columns of three classes and noise on `a`."""
+def noisy(labels: dict[str, list[int]], split: list[int]) -> dict[str, np.ndarray]:
+    """Returns the labels of columns of three classes, with noise on `a`."""
     table = LabelTable(
         names=tuple(map(str, split)),
         labels={name: np.array(codes) for name, codes in labels.items()},
         classes=dict.fromkeys(labels, ("x", "y", "z")),
         split=np.array(split, dtype=np.int8),
     )
-    return add_label_noise(table, {"a": 0.7}, ("train",), seed=3)
+    return add_label_noise(table, {"a": 0.7}, seed=3).labels
 
 
 def test_other_labels_and_splits_do_not_move_the_noise() -> None:
     """Changes of other splits and columns do not change the noise of a task's train labels."""
-    split = [0] * 30 + [1] * 5 + [2] * 10
-    codes = [row % 3 for row in range(45)]
-    first = noisy_table({"a": codes, "b": codes}, split)
-    spoilt = noisy_table({"a": codes[:30] + [-1] * 5 + [0] * 10, "b": [2] * 45}, split)
-    assert (first.labels["a"][:30] == spoilt.labels["a"][:30]).all()
-    assert (first.labels["a"][:30] != codes[:30]).any()
-    assert (spoilt.labels["a"][35:] == 0).all()
-    assert (spoilt.labels["b"] == 2).all()
+    split, codes = [0] * 30 + [1] * 5 + [2] * 10, [row % 3 for row in range(45)]
+    first = noisy({"a": codes, "b": codes}, split)["a"]
+    spoilt = noisy({"a": codes[:30] + [-1] * 5 + [0] * 10, "b": [2] * 45}, split)
+    assert (first[:30] == spoilt["a"][:30]).all()
+    assert (first[:30] != codes[:30]).any()
+    assert (spoilt["a"][35:] == 0).all()
+    assert (spoilt["b"] == 2).all()
 
 
 def test_missing_labels_stay_missing_under_noise() -> None:
     """The share is that of the known labels."""
-    noisy = noisy_table({"a": [-1] * 100 + [0] * 300}, [0] * 400).labels["a"]
-    assert (noisy[:100] == -1).all()
-    assert (noisy[100:] != 0).mean() == pytest.approx(0.7 * 2 / 3, abs=0.08)
+    found = noisy({"a": [-1] * 100 + [0] * 300}, [0] * 400)["a"]
+    assert (found[:100] == -1).all()
+    assert (found[100:] != 0).mean() == pytest.approx(0.7 * 2 / 3, abs=0.08)
+
+
+def test_noise_is_drawn_once_per_share_seed_and_column() -> None:
+    """Equal arguments give equal noise. Another seed or share gives other noise."""
+    texture = changed(drawn(texture=0.5, shape=0.5), "texture")
+    assert (changed(drawn(texture=0.5), "texture") == texture).all()
+    assert (texture & ~changed(drawn(texture=0.6), "texture")).any()
+    table = labels_of(drawn())
+    one, other = (add_label_noise(table, {"texture": 0.5}, seed).labels for seed in (0, 1))
+    assert ((one["texture"] != table.labels["texture"]) == texture).all()
+    assert (one["texture"] != other["texture"]).any()
 
 
 def test_held_out_top_k_masks_rare_classes(files: Any) -> None:
@@ -127,24 +127,20 @@ def test_the_fingerprint_follows_images_labels_splits_and_size(files: Any, tmp_p
         data = open_dataset(files.spec(**fields), view_size=view_size, store=tmp_path / "store")
         return data.fingerprint
 
-    seen = [fingerprint()]
-    assert fingerprint() == seen[0]
-    seen.append(fingerprint(view_size=20))
-    seen.append(fingerprint(label_noise={"kind": 1.0}))
+    assert fingerprint() == fingerprint()
+    sets = {"multi_hot": {"looks": ["shiny"]}, "continuous": ["price"]}
+    sets |= {"tasks": ["looks", "price"]}
+    seen = [fingerprint(), fingerprint(view_size=20), fingerprint(label_noise={"kind": 1.0})]
     seen.append(fingerprint(held_out=["tone"]))
-    sets: dict[str, Any] = {
-        "tasks": ["looks", "price"],
-        "multi_hot": {"looks": ["shiny"]},
-        "continuous": ["price"],
-    }
     files.frame["shiny"], files.frame["price"] = ["0", "1"] * 10, [str(i) for i in range(20)]
     seen.append(fingerprint(**sets))
-    files.frame.loc[0, "shiny"] = "1"
-    seen.append(fingerprint(**sets))
-    files.frame.loc[0, "price"] = "0.5"
-    seen.append(fingerprint(**sets))
-    files.frame.loc[0, "split"] = "val"
-    seen.append(fingerprint())
+    for column, value, fields in (
+        ("shiny", "1", sets),
+        ("price", "0.5", sets),
+        ("split", "val", {}),
+    ):
+        files.frame.loc[0, column] = value
+        seen.append(fingerprint(**fields))
     files.frame["kind"] = files.frame["kind"].replace("a", "c")
     seen.append(fingerprint())
     (files.images / "0.jpg").write_bytes((files.images / "1.jpg").read_bytes())
@@ -235,12 +231,10 @@ def test_one_label_that_varies_is_enough_for_a_set(files: Any) -> None:
     )
 
 
-def test_label_noise_and_top_k_are_for_classes(files: Any) -> None:
-    for task in ("looks", "price"):
-        with pytest.raises(ValueError, match=f"label_noise must name columns of classes, .*{task}"):
-            of_every_kind(files, label_noise={task: 0.5})
-    with pytest.raises(ValueError, match="held_out_top_k must go with a held-out column of cl"):
-        of_every_kind(files, tasks=["kind"], held_out=["price"], held_out_top_k=2)
+@pytest.mark.parametrize("task", ["looks", "price", "tone"])
+def test_label_noise_is_for_tasks_with_classes(files: Any, task: str) -> None:
+    with pytest.raises(ValueError, match=f"must name tasks with classes, got '{task}'"):
+        of_every_kind(files, label_noise={task: 0.5})
 
 
 def test_a_split_emptied_by_bad_images_is_refused(files: Any, tmp_path: Path) -> None:
@@ -249,20 +243,3 @@ def test_a_split_emptied_by_bad_images_is_refused(files: Any, tmp_path: Path) ->
         (files.images / f"{row}.jpg").unlink()
     with pytest.raises(DataError, match="the val split has no images"):
         open_dataset(files.spec(max_bad_images=0.5), view_size=16, store=tmp_path / "store")
-
-
-def test_noise_is_drawn_once_per_share_seed_and_column() -> None:
-    """Equal arguments give equal noise; another seed or share gives other noise."""
-    spec = drawn(label_noise={"texture": 0.5, "shape": 0.5})
-    assert (changed(spec, "texture") == changed(spec, "texture")).all()
-    table = labels_of(spec.model_copy(update={"label_noise": {}}))
-    one, other = (
-        add_label_noise(table, spec.label_noise, ("train",), seed).labels["texture"]
-        for seed in (0, 1)
-    )
-    assert (one != other).any()
-    assert (one == labels_of(spec).labels["texture"]).all()
-    alone = drawn(label_noise={"texture": 0.5})
-    assert (changed(alone, "texture") == changed(spec, "texture")).all()
-    more = changed(drawn(label_noise={"texture": 0.6}), "texture")
-    assert (changed(spec, "texture") & ~more).any()

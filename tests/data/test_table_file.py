@@ -39,6 +39,9 @@ def test_another_separator_may_stand_in_the_first_row(tmp_path: Path, row: str) 
 
 
 BROKEN: dict[str, tuple[str | bytes, str]] = {
+    "empty": (b"", "is empty; a table has"),
+    "header": ("a,b\n", "has no rows below its header"),
+    "twice": ("a,b,b\n1,2,3\n", "different names, got 'b' twice"),
     "long": ("a;b\n1;2\n1;2;3\n", "its header, .* got 3 cells in place of 2 in row 3; put quotes"),
     "long after lines": ('a,b\n1,"x\ny"\n\n1,2,3\n', "got 3 cells in place of 2 in row 4; put"),
     "short": ("a,b,c\n1,2,3\n1,2\n1,2,3\n", "got 2 cells in place of 3 in row 3; add the empty"),

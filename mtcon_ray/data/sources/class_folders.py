@@ -3,17 +3,17 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 
 from mtcon_ray.data.class_names import doubtful_names
 from mtcon_ray.data.image_archive import open_files
 from mtcon_ray.data.image_files import ImageFiles
-from mtcon_ray.data.image_names import FORMATS, IMAGE_ENDINGS, is_hidden, is_image
+from mtcon_ray.data.image_names import FORMATS, is_hidden, is_image
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.files import FilesSource
-from mtcon_ray.data.splits import SPLITS, published_split, split_names
+from mtcon_ray.data.splits import drawn_by_class, published_split, split_names
 from mtcon_ray.data.table_file import encode_columns
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.base import Split
@@ -89,40 +89,27 @@ class FolderSource(FilesSource):
 
         Splits without a top folder are drawn, with the same shares in each class.
         """
-        split_of, folders = self._folders
+        (split_of, folders), spec = self._folders, self.spec
         strata = np.array(["/".join(parts) for parts in folders], dtype=object)
-        # Many published data sets have only two of the three splits.
-        codes = [SPLITS.index(split_of[name.partition("/")[0]]) for name in self.names if split_of]
-        split = np.array(codes, dtype=np.int8) if split_of else None
-        tested = ", ".join(top for top in sorted(split_of) if split_of[top] != "train")
-        stratum = "class" if self.spec.level_names else "folder"
-        origin = stratum, f"the folders {', '.join(sorted(split_of))}", tested
-        return published_split(split, strata, self.names, self.spec, origin)
+        draw = drawn_by_class(strata, self.names, spec.seed)
+        if split_of:  # many published data sets have only two of the three splits
+            tops = [name.partition("/")[0] for name in self.names]
+            return published_split(tops, split_of, "the folders", spec.split_fractions, draw)
+        words = f"drawn at random from seed {spec.seed}, the same shares in each folder"
+        return draw(np.arange(len(strata)), spec.split_fractions), words
 
-    def _warnings(self) -> tuple[str, ...]:
-        """Returns warnings of unused files, except files with a hidden name."""
-        used, root = set(self.names), self.spec.images
-        unused = [n for n in self._all if n not in used and not is_hidden(n[n.rfind("/") + 1 :])]
-        others = [name for name in unused if not name.lower().endswith(IMAGE_ENDINGS)]
-        images = [name for name in unused if name.lower().endswith(IMAGE_ENDINGS)]
-        hidden = Counter(name.rpartition("/")[0] for name in images if is_hidden(name))
-        beside = Counter(name.partition("/")[0] for name in images if not is_hidden(name))
-        splits = ", ".join(sorted(self._folders[0]))
-        return (
-            *_left_out(others, len(others), f"files of {root} are not images"),
-            *_left_out(_counts(hidden), hidden.total(), f"images of {root} are in hidden folders"),
-            *_left_out(_counts(beside), beside.total(), f"images of {root} are beside {splits}"),
-        )
-
-
-def _left_out(names: Sequence[str], number: int, what: str) -> list[str]:
-    """Returns a warning with the first names, or no warning without names."""
-    shown = ", ".join(names[:MAX_SHOWN]) + (", ..." if len(names) > MAX_SHOWN else "")
-    return [f"{number} {what} and are left out: {shown}"] if names else []
-
-
-def _counts(folders: Counter[str]) -> list[str]:
-    return [f"{folder} ({number})" for folder, number in sorted(folders.items())]
+    def _warnings(self) -> list[str]:
+        """Returns a warning of unused files, except files with a hidden name."""
+        unused = map(PurePosixPath, sorted({*self._all} - {*self.names}))
+        kinds = Counter(f"{n.parent}/*{n.suffix}" for n in unused if not is_hidden(n.name))
+        if not kinds:
+            return []
+        beside = f" or beside {', '.join(tops)}" if (tops := sorted(self._folders[0])) else ""
+        shown = [f"{kind} ({number})" for kind, number in kinds.most_common(MAX_SHOWN)]
+        return [
+            f"{kinds.total()} files of {self.spec.images} are left out (they are not images, in "
+            f"hidden folders{beside}): {', '.join(shown)}"
+        ]
 
 
 def split_folders(names: Iterable[str]) -> dict[str, Split]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from mtcon_ray.data.row_files import RowFiles
 from mtcon_ray.data.sources.columns import ColumnsSource
-from mtcon_ray.data.splits import SPLITS, complete_split, split_names
+from mtcon_ray.data.splits import SPLITS, published_split, split_names
 from mtcon_ray.data.table_file import TableFile
 from mtcon_ray.spec.data.own import SPLIT_COLUMN, HuggingFaceSpec
 
@@ -45,19 +45,15 @@ class HuggingFaceSource(ColumnsSource):
 
         The files' splits are used if no column names splits and the files have two or three splits.
         """
-        words, column = self.files.split_of_rows(), self.spec.split_column
-        named = split_names(set(words), "")
+        spec, words = self.spec, self.files.split_of_rows()
+        column, named = spec.split_column, split_names(set(words), "")
         is_split = "train" in named.values() and len(set(named.values())) > 1
         if column != SPLIT_COLUMN or column in self.table.columns or not is_split:
             return super().read_split()
-        given = f"the files' splits {', '.join(sorted(named))}"
-        split = np.array([SPLITS.index(named[word]) for word in words], dtype=np.int8)
-        split, drawn = complete_split(split, self.spec.split_fractions, self.draw)
-        if not drawn:
-            self.refuse_strata(given)
-            return split, given
-        tested = ", ".join(word for word in sorted(named) if named[word] != "train")
-        return split, f"{given}: {tested} is test, val of train is {self.draw_words()}"
+        what = "the files' splits"
+        if len(set(named.values())) == len(SPLITS):
+            self.refuse_strata(what)
+        return published_split(words.tolist(), named, what, spec.split_fractions, self.draw)
 
     def doubts(self, split: np.ndarray) -> list[str]:
         found, unread = super().doubts(split), self.files.unread

@@ -13,7 +13,7 @@ import numpy as np
 from mtcon_ray.data.image_files import ImageFiles, ImageFolder
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.files import FilesSource
-from mtcon_ray.data.splits import SPLITS, published_split
+from mtcon_ray.data.splits import drawn_by_class, published_split
 from mtcon_ray.data.table_file import encode_columns
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.base import Split
@@ -113,12 +113,15 @@ class TorchvisionSource(FilesSource):
 
         Unpublished splits are drawn, with the same shares in each class of `strata`.
         """
-        codes = np.array([SPLITS.index(split) for split in self._parts], dtype=np.int8)
-        split = np.repeat(codes, [len(part) for part in self._parts.values()])
-        word = self._known.parts.get("test", {}).get("split", "test")
-        origin = "class", "the splits of torchvision", word
-        given = split if len(codes) > 1 else None
-        return published_split(given, strata, self.names, self.spec, origin)
+        spec, parts = self.spec, self._known.parts
+        draw = drawn_by_class(strata, self.names, spec.seed)
+        if len(parts) > 1:
+            named = {str(given.get("split", split)): split for split, given in parts.items()}
+            words = np.repeat([*named], [len(part) for part in self._parts.values()]).tolist()
+            what = "the splits of torchvision"
+            return published_split(words, named, what, spec.split_fractions, draw)
+        origin = f"drawn at random from seed {spec.seed}, the same shares in each class"
+        return draw(np.arange(len(strata)), spec.split_fractions), origin
 
     def key_details(self) -> str:
         return f"{self.spec.name} {sorted(self.spec.options.items())}"

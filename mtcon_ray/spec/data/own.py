@@ -1,6 +1,5 @@
 """Sections of a user's own data (tables, folders, Hugging Face) and of synthetic images."""
 
-from collections import Counter
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -38,13 +37,6 @@ class ColumnsSpec(DrawnSplitSpec):
         description="separator of names within a cell of a column of lists",
     )
     continuous: tuple[str, ...] = Field((), max_length=MAX_LABELS, description="columns of numbers")
-
-    @model_validator(mode="after")
-    def _kinds_are_consistent(self) -> Self:
-        both = sorted(set(self.multi_hot) & set(self.continuous))
-        if both:
-            raise ValueError(f"multi_hot and continuous must not share a name, got {both[0]!r}")
-        return self
 
     def kind_of(self, name: str) -> Kind:
         if name in self.multi_hot:
@@ -117,9 +109,6 @@ class FolderSpec(DrawnSplitSpec):
 
     @model_validator(mode="after")
     def _labels_are_levels(self) -> Self:
-        repeated = [name for name, count in Counter(self.level_names).items() if count > 1]
-        if repeated:
-            raise ValueError(f"levels must not repeat a name, got {repeated[0]!r} twice")
         for name in (*self.tasks, *self.held_out):
             if name not in self.level_names:
                 raise ValueError(

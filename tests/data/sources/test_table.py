@@ -80,25 +80,11 @@ def test_a_field_that_does_not_fit_the_csv_is_named(
         labels_of(files.spec(**fields))
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "is empty; a table has"),
-        (b"image,split,kind\n", "has no rows below its header"),
-        (b"image,split,kind,kind\n1.jpg,train,a,b\n", "different names, got 'kind' twice"),
-        (
-            b"image,split,kind\n1.jpg,train,a\n2.jpg,train,a,b\n",
-            "as many cells as its header, .* got 4 cells in place of 3 in row 3",
-        ),
-        (b"image,split,kind\n\xff.jpg,train,a\n", "must be UTF-8 text"),
-        (b"image,split,kind\n\n,train,a\n", "column 'image' .* name an image, got '' in row 3"),
-    ],
-)
-def test_a_broken_csv_is_refused(files: Any, content: bytes, message: str) -> None:
-    """Row numbers are those of a spreadsheet, blank rows included."""
+def test_rows_are_numbered_as_in_a_spreadsheet(files: Any) -> None:
+    """Blank rows count."""
     spec = files.spec()
-    files.csv.write_bytes(content)
-    with pytest.raises(DataError, match=message):
+    files.csv.write_bytes(b"image,split,kind\n\n,train,a\n")
+    with pytest.raises(DataError, match="column 'image' .* name an image, got '' in row 3"):
         labels_of(spec)
 
 
@@ -137,13 +123,12 @@ def test_links_in_a_tar_are_not_followed(files: Any, tmp_path: Path) -> None:
     assert reasons == {0: "row 2, 0.jpg: no plain file of this name in the archive"}
 
 
-@pytest.mark.parametrize(("suffix", "rule"), [(".tar", "a whole tar"), (".tar.gz", "whole tar")])
-def test_a_cut_archive_is_refused(files: Any, tmp_path: Path, suffix: str, rule: str) -> None:
-    """A truncated archive, as after an incomplete download, is refused."""
+@pytest.mark.parametrize("suffix", [".tar", ".tar.gz"])
+def test_a_cut_archive_is_refused(files: Any, tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"images{suffix}"
     pack(files.images, path)
     path.write_bytes(path.read_bytes()[: 700 if suffix == ".tar" else 500])
-    with pytest.raises(DataError, match=rule):
+    with pytest.raises(DataError, match="whole tar"):
         open_dataset(files.spec(images=str(path)), view_size=16, store=tmp_path / "store")
 
 
@@ -167,22 +152,23 @@ def test_bad_images_are_named_with_their_row(files: Any) -> None:
 
 def test_the_key_follows_the_content_of_images(files: Any, tmp_path: Path) -> None:
     """The key changes with a byte, a missing file, the order and `resize`, not with a label."""
-    seen = {source(files.spec()).content_key()}
+
+    def key(**fields: str) -> str:
+        return source(files.spec(**fields)).content_key()
+
+    seen = [key(), key(resize="crop"), key(resize="pad")]
     files.frame.loc[2, "kind"] = "c"
-    assert source(files.spec()).content_key() in seen
-    content = (files.images / "7.jpg").read_bytes()
-    (files.images / "7.jpg").write_bytes(content[:-1] + b"x")
-    seen.add(source(files.spec()).content_key())
-    (files.images / "7.jpg").unlink()
-    seen.add(source(files.spec()).content_key())
+    assert key() == seen[0]
+    image = files.images / "7.jpg"
+    image.write_bytes(image.read_bytes()[:-1] + b"x")
+    seen.append(key())
+    image.unlink()
+    seen.append(key())
     files.frame = files.frame.iloc[::-1]
-    seen.add(source(files.spec()).content_key())
+    seen.append(key())
     pack(files.images, tmp_path / "images.tar")
-    seen.add(source(files.spec(images=str(tmp_path / "images.tar"))).content_key())
-    assert len(seen) == 5
-    for resize in ("crop", "pad"):
-        seen.add(source(files.spec(resize=resize)).content_key())
-    assert len(seen) == 7
+    seen.append(key(images=str(tmp_path / "images.tar")))
+    assert len({*seen}) == len(seen) == 7
 
 
 def test_images_and_groups_in_two_splits_are_warned_of(files: Any) -> None:

@@ -97,14 +97,16 @@ def test_val_is_drawn_where_only_train_and_test_are_published(tmp_path: Path) ->
     assert {name for name, s in zip(table.names, table.split, strict=True) if s == 2} == {
         f"food-101/images/{food}/{i}.jpg" for food in ("pie", "soup") for i in (8, 9)
     }
-    assert table.split_origin == "the splits of torchvision: test is test, val is drawn from train"
+    assert table.split_origin == (
+        "the splits of torchvision test, train: test is test, val is drawn from train"
+    )
 
 
 def test_three_published_splits_and_several_labels(tmp_path: Path) -> None:
     aircraft(tmp_path)
     table = labels("FGVCAircraft", tmp_path, tasks=["variant", "family"], held_out=["manufacturer"])
     assert table.split.tolist() == [0, 0, 1, 1, 2, 2]
-    assert table.split_origin == "the splits of torchvision"
+    assert table.split_origin == "the splits of torchvision test, train, val"
     assert table.classes == {
         "variant": ("707-320", "A300"),
         "family": ("A300", "Boeing 707"),

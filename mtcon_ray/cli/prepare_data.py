@@ -69,7 +69,7 @@ def prepare_data(spec: RunSpec, root: Path, *, quiet: bool) -> Iterator[str]:
     sizes = {column: labels.size_of(column) for column in (*data.tasks, *data.held_out)}
     for what, text in data_lines(data, num_items, sizes, labels.split_origin):
         yield f"  {what:<10}{text}"
-    known = [*source.differences(labels), *checked.table.warnings]
+    known = [*source.differences(), *checked.table.warnings]
     yield from (f"warning: {line}" for line in known)
     with Console(Terminal.of(sys.stderr), quiet=quiet) as console:
         console.on_phase("reading the images' files")

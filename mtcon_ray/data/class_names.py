@@ -8,7 +8,6 @@ from decimal import Decimal
 import numpy as np
 
 from mtcon_ray.data.cells import words_for_nothing
-from mtcon_ray.spec.problem import MISSING
 
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,4})?", re.ASCII)
 MAX_SHOWN = 5
@@ -26,10 +25,11 @@ def doubtful_names(
     `codes`, int64 [N], has the class of each item. `rows` names each item in messages, after the
     word `row`.
     """
-    known = np.flatnonzero(codes != MISSING)
-    counts = np.bincount(codes[known], minlength=len(names)).tolist()
-    first = np.zeros(len(names), dtype=np.int64)
-    first[codes[known[::-1]]] = known[::-1]  # the last assignment counts
+    found, first, counts = np.unique(codes, return_index=True, return_counts=True)
+    facts = {
+        int(code): f"({count} rows, first {row} {rows[place]})"
+        for code, place, count in zip(found, first, counts, strict=True)
+    }
     nothing = words_for_nothing(names)
     alike: dict[str | Decimal, list[int]] = {"": []}  # "" collects the words for nothing
     for code, name in enumerate(names):
@@ -39,14 +39,11 @@ def doubtful_names(
         # Only the numbers of the characters differ if the names look the same.
         looks = {unicodedata.normalize("NFKC", names[code]) for code in same}
         shown = repr if len(looks) == len(same) else ascii
-        return link.join(
-            f"{shown(names[code])} ({counts[code]} rows, first {row} {rows[first[code]]})"
-            for code in same[:MAX_SHOWN]
-        )
+        return link.join(f"{shown(names[code])} {facts[code]}" for code in same[:MAX_SHOWN])
 
-    found = []
+    warnings = []
     if words := alike.pop(""):
-        found.append(
+        warnings.append(
             f"label column {column!r}: {listed(words, ', ')} count as labels of their own; empty "
             "the cells whose label is missing"
         )
@@ -54,11 +51,11 @@ def doubtful_names(
         groups = [listed(same, " and ") for same in several[:MAX_SHOWN]]
         if len(several) > MAX_SHOWN:
             groups.append(f"and the spellings of {len(several) - MAX_SHOWN} more labels")
-        found.append(
+        warnings.append(
             f"label column {column!r}: {', '.join(groups)} count as different labels; write them "
             "alike if they are one"
         )
-    return found
+    return warnings
 
 
 def spelling_key(name: str) -> str | Decimal:

@@ -128,7 +128,7 @@ def test_the_fingerprint_follows_images_labels_splits_and_size(files: Any, tmp_p
         return data.fingerprint
 
     assert fingerprint() == fingerprint()
-    sets = {"multi_hot": {"looks": ["shiny"]}, "continuous": ["price"]}
+    sets: dict[str, Any] = {"multi_hot": {"looks": ["shiny"]}, "continuous": ["price"]}
     sets |= {"tasks": ["looks", "price"]}
     seen = [fingerprint(), fingerprint(view_size=20), fingerprint(label_noise={"kind": 1.0})]
     seen.append(fingerprint(held_out=["tone"]))

@@ -11,7 +11,6 @@ from PIL import Image
 
 from mtcon_ray.data.decoding import make_square
 from mtcon_ray.data.image_files import ImageFolder
-from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.download import DownloadSource, Part
 from mtcon_ray.data.splits import SPLITS, stratified_split
 from mtcon_ray.data.text_file import read_lines
@@ -63,9 +62,6 @@ class BinarySource(DownloadSource):
         files = (*self.used_images(), *self.class_files.values(), *self.label_files.values())
         origin = f"{self.archive} of {self.page}"
         return {name: Part((f"{self.folder_name}/{name}", name), origin) for name in files}
-
-    def differences(self, table: LabelTable) -> list[str]:
-        return []  # files of other sizes are refused
 
     @cached_property
     def names(self) -> list[str]:

@@ -23,7 +23,6 @@ class CelebaSource(PhotosSource):
 
     page = "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html"
     num_items = 202_599
-    num_split = (162_770, 19_867, 19_962)
 
     def parts(self) -> dict[str, Part]:
         # As the archives unpack, as the official folders are, and as Kaggle packs them.

@@ -5,9 +5,7 @@ UB03wcP8RH): size, shape and primary colour of the bird, with its species held o
 not say how the many ratings of an image become a single label, so `labels` offers two ways.
 """
 
-from collections.abc import Mapping
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 
@@ -40,8 +38,6 @@ class CubSource(PhotosSource):
 
     page = "https://www.vision.caltech.edu/datasets/cub_200_2011/"
     num_items = 11_788
-    num_split = (5_394, 600, 5_794)
-    num_classes: ClassVar[Mapping[str, int]] = {"species": 200}
     spec: CubSpec
 
     def parts(self) -> dict[str, Part]:

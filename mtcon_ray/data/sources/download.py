@@ -1,7 +1,7 @@
 """Base of the kinds of data from a published download, read as it unpacks."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.base import DataSource
 from mtcon_ray.data.sources.files import FilesSource
-from mtcon_ray.data.splits import SPLITS, stratified_split
+from mtcon_ray.data.splits import stratified_split
 from mtcon_ray.data.table_file import encode_classes
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.base import SPLIT_FRACTIONS
@@ -38,16 +38,13 @@ class Part:
 class DownloadSource(DataSource):
     """Base class of the kinds of data from a download, which `mtcon-ray prepare` checks.
 
-    page is the address of the data set. num_items is the published number of images, and num_split
-    the number in each split where splits are published. num_classes has the number of classes by
-    label, if all classes of the label must occur.
+    page is the address of the data set, num_items the published number of images. Files in which
+    the number is fixed need no num_items.
     """
 
     Spec: ClassVar[type[DownloadSpec]]
     page: ClassVar[str]
-    num_items: ClassVar[int]
-    num_split: ClassVar[tuple[int, ...]] = ()
-    num_classes: ClassVar[Mapping[str, int]] = {}
+    num_items: ClassVar[int | None] = None
     spec: DownloadSpec
 
     @abstractmethod
@@ -115,18 +112,12 @@ class DownloadSource(DataSource):
         """Returns a line for each missing part."""
         return [f"{w}: {part}" for w, part in self.parts().items() if self.find(w) is None]
 
-    def differences(self, table: LabelTable) -> list[str]:
-        """Returns a line for each difference from the published counts of items and classes."""
-        counts = {"images": (len(table), self.num_items)}
-        for split, published in zip(SPLITS, self.num_split, strict=False):
-            counts[f"{split} images"] = len(table.rows(split)), published
-        for label in self.num_classes.keys() & table.classes.keys():
-            counts[f"classes of {label}"] = len(table.classes[label]), self.num_classes[label]
-        return [
-            f"{got:,} {what}, where {published:,} are published"
-            for what, (got, published) in counts.items()
-            if got != published
-        ]
+    def differences(self) -> list[str]:
+        """Returns a warning if the number of images is not the published number."""
+        found, published = len(self.names), self.num_items
+        if published in (found, None):
+            return []
+        return [f"{found:,} images, where {published:,} are published"]
 
 
 class PhotosSource(FilesSource, DownloadSource):

@@ -1,8 +1,6 @@
 """MEDIC, photographs of disasters (Alam et al. 2023, arXiv:2108.12828), as it unpacks."""
 
-from collections.abc import Mapping
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 
@@ -25,10 +23,6 @@ class MedicSource(PhotosSource):
 
     page = "https://crisisnlp.qcri.org/medic/"
     num_items = 71_198
-    num_split = (49_353, 6_157, 15_688)
-    num_classes: ClassVar[Mapping[str, int]] = {
-        "damage_severity": 3, "informative": 2, "humanitarian": 4, "disaster_types": 7,
-    }  # fmt: skip
 
     def parts(self) -> dict[str, Part]:
         origin = f"MEDIC.tar.gz of {self.page}"

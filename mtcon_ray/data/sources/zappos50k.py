@@ -4,10 +4,8 @@ The tasks follow MSCon (Mu, Guttag and Makar 2023, arXiv:2307.02712).
 """
 
 import re
-from collections.abc import Mapping
 from functools import cached_property
 from itertools import product
-from typing import ClassVar
 from urllib.parse import unquote
 
 import numpy as np
@@ -44,7 +42,6 @@ class ZapposSource(PhotosSource):
 
     page = "https://vision.cs.utexas.edu/projects/finegrained/utzap50k/"
     num_items = 50_025
-    num_classes: ClassVar[Mapping[str, int]] = {"category": 4}
     spec: ZapposSpec
 
     def parts(self) -> dict[str, Part]:

@@ -47,7 +47,7 @@ def rows(count: int, first: int = 0) -> datasets.Dataset:
     """Returns rows whose images have the grey levels first, first + 1, ..."""
     columns = {
         "image": [{"bytes": png(first + i), "path": None} for i in range(count)],
-        "label": [i % 2 for i in range(count)],
+        "label": [(first + i) % 2 for i in range(count)],
         "tags": [[0, 2] if i % 3 else [1] for i in range(count)],
         "words": [["a", "b"] if i % 2 else ["b"] for i in range(count)],
         "colour": ["red" if i % 4 < 2 else "blue" for i in range(count)],
@@ -126,16 +126,14 @@ def test_images_are_those_of_their_rows(
     """Neither the network nor a folder of other programs is used."""
     folder = tmp_path / form
     if form == "saved":
-        datasets.DatasetDict(train=rows(30), test=rows(10, 30)).save_to_disk(
-            str(folder), num_shards={"train": 3, "test": 1}
-        )
+        parts = datasets.DatasetDict(train=rows(30), test=rows(10, 30))
+        parts.save_to_disk(str(folder), num_shards={"train": 3, "test": 1})
     else:
         for i in range(3):
-            part = rows(30).select(range(10 * i, 10 * i + 10))
-            write(folder / f"data/train-{i:05}-of-00003.parquet", part)
+            write(folder / f"data/train-{i:05}-of-00003.parquet", rows(10, 10 * i))
         write(folder / "data/test-00000-of-00001.parquet", rows(10, 30))
         write(folder / "data/test-00000-of-00002.parquet", rows(0))
-    before = {path: path.stat() for path in folder.rglob("*")}
+    before = {*folder.rglob("*")}
     for name in ("HF_DATASETS_CACHE", "DOWNLOADED_DATASETS_PATH"):
         monkeypatch.setattr(datasets.config, name, tmp_path / "cache")
     (tmp_path / "temporary").mkdir()
@@ -145,10 +143,9 @@ def test_images_are_those_of_their_rows(
     data = open_dataset(spec_of(folder), view_size=8, store=tmp_path / "store")
     assert data.images[:, 0, 0, 0].tolist() == [*range(30, 40), *range(30)]
     assert counts(data.table) == {"test": Counter(test=10), "train": Counter(train=26, val=4)}
-    assert data.table.split_origin == (
-        "the files' splits test, train: test is test, val of train is drawn at random from seed 0"
-    )
-    assert {path: path.stat() for path in folder.rglob("*")}.keys() == before.keys()
+    origin = "the files' splits test, train: test is test, val is drawn from train"
+    assert data.table.split_origin == origin
+    assert {*folder.rglob("*")} == before
     assert {path.name for path in tmp_path.iterdir()} == {form, "store", "temporary"}
     assert not [*(tmp_path / "temporary").iterdir()]
     assert capfd.readouterr() == ("", "")
@@ -182,35 +179,33 @@ def test_a_column_or_null_replaces_the_splits_of_the_files(tmp_path: Path) -> No
     assert sum(counts(pooled).values(), Counter()) == Counter(train=28, val=4, test=8)
 
 
-def test_splits_are_named_by_files_or_folders() -> None:
-    for name, split in {
-        "data/train-00000-of-00001-8d1c3b.parquet": "train",
-        "train_extra/data-00000-of-00001.arrow": "train_extra",
-        "cache/cifar10-test-00000-of-00002.arrow": "test",
-        "default/partial-train/0000.parquet": "train",
-        "train/my_dev.2.parquet": "dev",
-        "devices/contest.parquet": "",
-    }.items():
-        assert split_word(name) == split
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("data/train-00000-of-00001-8d1c3b.parquet", "train"),
+        ("train_extra/data-00000-of-00001.arrow", "train_extra"),
+        ("cache/cifar10-test-00000-of-00002.arrow", "test"),
+        ("default/partial-train/0000.parquet", "train"),
+        ("train/my_dev.2.parquet", "dev"),
+        ("devices/contest.parquet", ""),
+    ],
+)
+def test_splits_are_named_by_files_or_folders(name: str, split: str) -> None:
+    assert split_word(name) == split
 
 
 def test_files_of_no_split_are_left_out_and_named(tmp_path: Path) -> None:
     table = labels(save(tmp_path / "saved", train=20, test=20, train_extra=20))
     assert set(counts(table)) == {"train", "test"}
-    (warning,) = table.warnings
-    assert warning.startswith("1 files of")
-    assert warning.endswith("train_extra/data-00000-of-00001.arrow")
+    assert table.warnings[0].endswith("train_extra/data-00000-of-00001.arrow")
 
 
 def test_a_row_without_bytes_is_a_bad_image(tmp_path: Path) -> None:
     """Its path is not followed: it would read any file of the machine."""
-    secret = tmp_path / "secret.png"
-    secret.write_bytes(png(1))
+    (tmp_path / "secret.png").write_bytes(png(1))
     images: list[dict[str, Any]] = [{"bytes": png(i), "path": None} for i in range(39)]
-    images.append({"bytes": None, "path": str(secret)})
-    features = {"image": {"_type": "Image"}, "label": {"_type": "Value", "dtype": "string"}}
-    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
-    table = pa.table({"image": images, "label": ["a", "b"] * 20}, metadata=metadata)
+    images.append({"bytes": None, "path": str(tmp_path / "secret.png")})
+    table = pa.table({"image": images, "label": ["a", "b"] * 20})
     spec = spec_of(write_table(tmp_path / "data" / "a.parquet", table), max_bad_images=0.1)
     found = check_dataset(spec, 8, tmp_path / "store").table
     assert (found.split == -1).nonzero()[0].tolist() == [39]
@@ -258,24 +253,22 @@ def test_other_folders_are_refused(tmp_path: Path) -> None:
 def test_a_damaged_file_is_refused(tmp_path: Path, name: str) -> None:
     """Among them files with an offset that leads out of the file, and with other columns."""
     table = pa.table({"image": [{"bytes": b"x"}] * 9, "label": ["a" * (i + 1) for i in range(9)]})
-    write_table(tmp_path / name, table)
-    data, place = (tmp_path / name).read_bytes(), struct.pack("<3i", 1, 3, 6)
-    foreign = write_table(
-        tmp_path / "b" / name, table.replace_schema_metadata({"huggingface": "{"})
-    )
+    file = write_table(tmp_path / name, table) / name
+    data, place = file.read_bytes(), struct.pack("<3i", 1, 3, 6)
+    write_table(file, table.replace_schema_metadata({"huggingface": "{"}))
     for content in (
+        file.read_bytes(),
         b"PAR1 cut short",
         data[:4] + bytes(100) + data[104:],
         data.replace(place, struct.pack("<3i", 1, 3, 10**7)) if name == "train.arrow" else b"",
-        (foreign / name).read_bytes(),
     ):
-        (foreign / name).write_bytes(content)
+        file.write_bytes(content)
         with pytest.raises(DataError, match=f"{name} is not a whole Parquet or Arrow file"):
-            labels(foreign)
-    write_table(foreign.parent / f"b/{name}", table.drop_columns("label"))
-    write_table(foreign.parent / f"b/a_{name}", table)
+            labels(tmp_path)
+    write_table(file, table.drop_columns("label"))
+    write_table(tmp_path / f"a_{name}", table)
     with pytest.raises(DataError, match=f"/{name} is not a whole .*label"):
-        labels(foreign)
+        labels(tmp_path)
 
 
 def test_compressed_rows_are_refused(tmp_path: Path) -> None:
@@ -290,9 +283,7 @@ def test_compressed_rows_are_refused(tmp_path: Path) -> None:
 
 def test_a_url_is_a_folder() -> None:
     assert spec_of("s3://bucket/animals/").urls() == {"folder": "s3://bucket/animals/"}
-    with pytest.raises(
-        ValidationError, match="folder must end in /, because it is a folder, got s3"
-    ):
+    with pytest.raises(ValidationError, match="folder must end in /"):
         spec_of("s3://bucket/animals")
 
 

@@ -56,8 +56,7 @@ def test_a_missing_part_is_named_with_its_origin(
 
 
 def test_other_counts_than_the_published_are_named(made: Made) -> None:
-    source = source_of("zappos50k", made("zappos50k"))
-    found = source.differences(source.read_labels())
+    found = source_of("zappos50k", made("zappos50k")).differences()
     assert found == ["10 images, where 50,025 are published"]
 
 

@@ -84,7 +84,7 @@ def test_rows_are_numbered_as_in_a_spreadsheet(files: Any) -> None:
     """Blank rows count."""
     spec = files.spec()
     files.csv.write_bytes(b"image,split,kind\n\n,train,a\n")
-    with pytest.raises(DataError, match="column 'image' .* name an image, got '' in row 3"):
+    with pytest.raises(DataError, match=r"column 'image' .* name an image, got '' in row 3"):
         labels_of(spec)
 
 

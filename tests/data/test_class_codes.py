@@ -1,15 +1,11 @@
 """Tests of class codes: classes that only the test split has do not change those of the others."""
 
-import hashlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.data.labels import LabelTable
-from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.evaluation.baseline import majority_shares
 from tests.data.labels import labels_of
 
@@ -23,6 +19,7 @@ def test_classes_of_the_test_split_alone_change_no_other_code(files: Any, field:
     files.frame["brand"] = files.frame["kind"]
     fields = {"tasks": ["brand"]} if field == "tasks" else {"held_out": ["brand"]}
     before = labels_of(files.spec(**fields))
+    assert before.unseen == {}
     files.frame.loc[[4, 9], "brand"] = ["0", "z"]
     table = labels_of(files.spec(**fields))
     assert table.classes["brand"] == before.classes["brand"] == ("a", "b")
@@ -36,23 +33,6 @@ def test_classes_of_the_test_split_alone_change_no_other_code(files: Any, field:
         "label column 'brand': 2 of 4 classes are not in the train split and cannot be predicted "
         "(0, z)",
     )
-
-
-def test_data_without_such_classes_keep_their_codes_and_fingerprint(
-    files: Any, tmp_path: Path
-) -> None:
-    """Codes and fingerprint are those of earlier versions, so that sweeps can be resumed."""
-    spec = files.spec()
-    dataset = open_dataset(spec, view_size=16, store=tmp_path / "store")
-    source = SOURCES["table"](spec)
-    assert dataset.table.unseen == {}
-    assert (dataset.table.labels["kind"] == source.read_labels().labels["kind"]).all()
-    total = hashlib.sha256(f"{source.content_key()} {dataset.images.shape[1]}".encode())
-    total.update(dataset.table.split.tobytes())
-    for name in sorted(dataset.table.labels):
-        total.update(name.encode() + b"\0" + dataset.table.labels[name].tobytes())
-    total.update(repr(sorted(dataset.table.classes.items())).encode() + b"[]")
-    assert dataset.fingerprint == total.hexdigest()
 
 
 def test_a_class_of_the_test_split_alone_is_no_majority() -> None:

@@ -1,12 +1,12 @@
 """Tables in Parquet, which are read as a CSV of their columns is."""
 
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from mtcon_ray.data.table_file import read_table_file
@@ -37,6 +37,8 @@ def test_cells_are_those_of_a_csv(tmp_path: Path) -> None:
         crops=[[b"1"], [], None],
         digest=pd.Series([b"1", b"2", None], dtype=pd.ArrowDtype(pa.binary(1))),
         icon=pd.Categorical([b"1", b"2", None]),
+        day=[date(2026, 1, 2), None, None],
+        nothing=[None, None, None],
         **{"a.b": [1, 2, 3]},
     )
     table = read_table_file(path)
@@ -50,17 +52,11 @@ def test_cells_are_those_of_a_csv(tmp_path: Path) -> None:
         "tags": ["u|v", "", ""],
         "level": ["low", "high", ""],
         "half": ["1.0", "2.5", ""],
+        "day": ["2026-01-02", "", ""],
+        "nothing": ["", "", ""],
         "a.b": ["1", "2", "3"],
     }
     assert table.rows.tolist() == [1, 2, 3]
-
-
-def test_a_tensor_is_no_cell(tmp_path: Path) -> None:
-    """Extensions are known by their storage."""
-    kind, floats = pa.fixed_shape_tensor(pa.float32(), [2]), pa.list_(pa.float32(), 2)
-    tensors = pa.ExtensionArray.from_storage(kind, pa.array([[1, 2]], floats))
-    pq.write_table(pa.table({"kind": ["x"], "features": tensors}), tmp_path / "labels.parquet")
-    assert [*read_table_file(tmp_path / "labels.parquet").columns] == ["kind"]
 
 
 @pytest.mark.parametrize("content", [b"", b"image,kind\na.jpg,x\n"])

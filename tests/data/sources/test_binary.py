@@ -11,8 +11,6 @@ from pydantic import ValidationError
 from mtcon_ray.data import image_files
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.data.decoding import decode_image
-from mtcon_ray.data.labels import read_table
-from mtcon_ray.data.sources.binary import BinarySource
 from mtcon_ray.errors import DataError
 from tests.data.sources import trees
 from tests.data.sources.downloads import labels_of, source_of, write_text
@@ -24,13 +22,6 @@ def expected(side: int, level: int) -> np.ndarray:
     pixels = np.full((side, side, 3), level, dtype=np.uint8)
     pixels[0, side - 1] = trees.CORNER
     return pixels
-
-
-def change(path: Path, place: int, value: int) -> None:
-    """Overwrites one byte of a file."""
-    content = bytearray(path.read_bytes())
-    content[place] = value
-    path.write_bytes(content)
 
 
 @pytest.mark.parametrize(
@@ -67,27 +58,19 @@ def test_labels_are_the_names_on_their_lines(tmp_path: Path, made: Made) -> None
     table = labels_of("cifar10", made("cifar10"))
     assert table.classes == {"class": tuple(trees.TEN)}
     assert table.labels["class"].tolist() == [*range(10)] * 12
-    assert table.labels["class"].dtype == np.int64
     assert (table.names[20], len(table.names)) == ("data_batch_2.bin 0", 120)
     write_text(tmp_path / CIFAR10 / "batches.meta.txt", *trees.TEN[::-1], end=" \r\n")
     table = labels_of("cifar10", tmp_path)
     assert table.classes["class"] == tuple(trees.TEN)
     assert table.labels["class"][:10].tolist() == [*range(10)][::-1]
-    table = labels_of("stl10", made("stl10"))  # where 1 is the first class
-    assert table.classes == {"class": tuple(trees.TEN)}
-    assert table.labels["class"].tolist() == [*range(10)] * 6
-    assert table.names[40] == "test_X.bin 0"
 
 
 def test_labels_of_cifar_100(tmp_path: Path, made: Made) -> None:
     """The first byte is the coarse label, which is held out by default."""
-    source = source_of("cifar100", made("cifar100"))
-    assert (source.spec.tasks, source.spec.held_out) == (("fine",), ("coarse",))
-    table = source.read_labels()
+    table = labels_of("cifar100", made("cifar100"))
     assert table.classes == {"fine": tuple(trees.FINE), "coarse": tuple(trees.COARSE)}
     assert table.labels["fine"].tolist() == [*range(100)] * 12
     assert (table.labels["coarse"] == table.labels["fine"] // 5).all()
-    assert labels_of("cifar100", tmp_path, held_out=[]).labels.keys() == {"fine"}
     with pytest.raises(ValidationError, match="should be 'coarse' or 'fine'"):
         labels_of("cifar100", tmp_path, tasks=["class"])
 
@@ -103,9 +86,6 @@ def test_val_has_the_same_share_of_each_class(tmp_path: Path, made: Made) -> Non
     assert np.bincount(half.labels["fine"][half.rows("val")]).tolist() == [5] * 100
     other = labels_of("cifar100", tmp_path, seed=1).rows("val")
     assert labels_of("cifar100", tmp_path).rows("val").tolist() == val.tolist() != other.tolist()
-    for share in (0, 1):
-        with pytest.raises(ValidationError):
-            labels_of("cifar100", tmp_path, val_share=share)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +93,6 @@ def test_val_has_the_same_share_of_each_class(tmp_path: Path, made: Made) -> Non
     [
         ("cifar10", f"{CIFAR10}/data_batch_3.bin", 19 * 3073, r"61,460 .* \(20 .* got 58,387"),
         ("stl10", f"{STL10}/train_X.bin", 39 * 27648, r"1,105,920 .* \(40 .*, got 1,078,272"),
-        ("stl10", f"{STL10}/test_X.bin", 1, r"552,960 bytes \(20 records of 27,648\), got 1"),
         ("stl10", f"{STL10}/test_y.bin", 21, r"20 bytes \(20 records of 1\), got 21"),
     ],
 )
@@ -123,53 +102,45 @@ def test_a_file_of_another_size_is_refused(
     """Files of images are measured when labels are read: `validate` then finds them."""
     with (made(kind) / file).open("r+b") as opened:
         opened.truncate(size)
-    source = source_of(kind, tmp_path)
     message = f"{Path(file).name} must have {message}; unpack .* again, or download it again from"
     with pytest.raises(DataError, match=message):
-        source.read_labels()
-    if kind == "cifar10":
-        with pytest.raises(DataError, match=message):
-            source.decode([0], 32)
+        labels_of(kind, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("kind", "file", "size", "counts"),
+    ("kind", "file", "size"),
     [
-        ("cifar10", f"{CIFAR10}/data_batch_1.bin", "30,730,000", {10_000}),
-        ("cifar100", f"{CIFAR100}/train.bin", "153,700,000", {50_000, 10_000}),
-        ("stl10", f"{STL10}/train_X.bin", "138,240,000", {5_000, 8_000, 100_000}),
+        ("cifar10", f"{CIFAR10}/data_batch_1.bin", "30,730,000"),
+        ("cifar100", f"{CIFAR100}/train.bin", "153,700,000"),
+        ("stl10", f"{STL10}/train_X.bin", "138,240,000"),
     ],
 )
-def test_published_sizes(tmp_path: Path, kind: str, file: str, size: str, counts: set[int]) -> None:
+def test_published_sizes(tmp_path: Path, kind: str, file: str, size: str) -> None:
     """Krizhevsky's page gives 30,730,000 bytes for a file of CIFAR-10."""
     write_text(tmp_path / file)
-    source = source_of(kind, tmp_path)
-    assert isinstance(source, BinarySource)
     with pytest.raises(DataError, match=f"must have {size} bytes .*, got 0"):
-        source.decode([0], 32)
-    assert set(source.num_images.values()) == counts
+        source_of(kind, tmp_path).decode([0], 32)
 
 
 def test_keys_follow_the_files(tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     """The content key follows each byte of the files, the signature their sizes and times."""
-    a, b = made("cifar10", tmp_path / "a"), made("cifar10", tmp_path / "b")
-    assert source_of("cifar10", a).signature() is None  # the files have just been written
+    a, b = (source_of("cifar10", made("cifar10", tmp_path / name)) for name in "ab")
+    assert a.signature() is None  # the files have just been written
     monkeypatch.setattr(image_files, "SETTLED_SECONDS", -1)
-    key, signature = source_of("cifar10", a).content_key(), source_of("cifar10", a).signature()
-    assert source_of("cifar10", b).content_key() == key
-    assert source_of("cifar10", a, val_share=0.3).signature() == signature != key
-    assert source_of("cifar10", b).signature() != signature
-    change(a / CIFAR10 / "data_batch_4.bin", 100, 99)
-    assert source_of("cifar10", a).content_key() != key
-    assert source_of("cifar10", a).signature() != signature
+    key, signature = a.content_key(), a.signature()
+    assert b.content_key() == key != signature
+    assert b.signature() != signature
+    path = tmp_path / "a" / CIFAR10 / "data_batch_4.bin"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    assert a.content_key() != key
+    assert a.signature() != signature
     root = made("stl10")
     assert len({source_of("stl10", root, unlabeled=n).content_key() for n in (0, 1, 6)}) == 3
 
 
 def test_images_are_stored_at_their_own_size(tmp_path: Path, made: Made) -> None:
     """An enlarged copy is made only if store_size asks for it. Small views have small copies."""
-    source = source_of("cifar10", made("cifar10"), label_noise={"class": 0.5})
-    assert np.bincount(read_table(source).split).tolist() == [90, 10, 20]
+    source = source_of("cifar10", made("cifar10"))
     data = open_dataset(source.spec, view_size=32, store=tmp_path / "store")
     assert data.images.shape == (120, 32, 32, 3)
     assert (data.images[60] == expected(32, 30)).all()
@@ -185,6 +156,7 @@ def test_unlabeled_images_are_train_images_without_a_label(made: Made) -> None:
     """The first ones are taken, none by default, and val has none of them."""
     root = made("stl10")
     table = labels_of("stl10", root, unlabeled=4)
+    assert table.labels["class"][:60].tolist() == [*range(10)] * 6  # stored as 1 to 10
     assert table.labels["class"][60:].tolist() == [-1] * 4
     assert table.split[60:].tolist() == [0] * 4
     assert table.names[-1] == "unlabeled_X.bin 3"
@@ -192,5 +164,3 @@ def test_unlabeled_images_are_train_images_without_a_label(made: Made) -> None:
     (root / STL10 / "unlabeled_X.bin").unlink()
     assert source_of("stl10", root).missing() == []
     assert len(labels_of("stl10", root)) == 60
-    with pytest.raises(ValidationError, match="less than or equal to 100000"):
-        labels_of("stl10", root, unlabeled=100_001)

@@ -44,7 +44,7 @@ def named_split(table: TableFile, column: str) -> np.ndarray:
 
     Raises DataError if the column is absent, has an empty cell, or a value without a split's name.
     """
-    cells = table.column(column, "split_column", hint=" (null draws a split)")
+    cells = table.column(column, "data.split_column; null draws a split")
     table.refuse(
         np.array([not cell.strip() for cell in cells]),
         column,

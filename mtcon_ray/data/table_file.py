@@ -34,17 +34,15 @@ class TableFile:
     rows: np.ndarray
     warnings: tuple[str, ...] = ()
 
-    def column(self, name: str, field: str = "", hint: str = "") -> np.ndarray:
+    def column(self, name: str, field: str = "") -> np.ndarray:
         """Returns the cells of a column, object [N] of str, "" where empty.
 
-        `field` is the spec field with the column's name, if any. `hint` follows it in the message.
-
-        Raises DataError if the column is absent.
+        Raises DataError if the column is absent, with the spec field that names it, if given.
         """
         if name not in self.columns:
-            named = f" that data.{field} names{hint}" if field else ""
             raise DataError(
-                f"{self.path} must have the column {name!r}{named}{nearest(name, self.columns)}"
+                f"{self.path} must have the column {name!r}{field and f' ({field})'}"
+                f"{nearest(name, self.columns)}"
             )
         return self.columns[name]
 
@@ -117,7 +115,7 @@ def encode_columns(
     )
 
 
-def read_bits(table: TableFile, columns: Sequence[str], field: str) -> np.ndarray:
+def read_bits(table: TableFile, columns: Sequence[str]) -> np.ndarray:
     """Returns L columns of yes and no as `as_bits` reads them: uint8 [N, L] of 0 and 1.
 
     UNKNOWN_BIT where empty. -1 is 0 where no column of the set holds 0, as in CelebA.
@@ -126,7 +124,7 @@ def read_bits(table: TableFile, columns: Sequence[str], field: str) -> np.ndarra
     """
     bits = np.empty((len(table.rows), len(columns)), dtype=np.uint8)
     for place, column in enumerate(columns):
-        bits[:, place] = meaning.as_bits(table.column(column, field))
+        bits[:, place] = meaning.as_bits(table.column(column))
         rule = "hold 0 and 1, -1 and 1, true and false, yes and no, or nothing"
         table.refuse(bits[:, place] == meaning.NO_BIT, column, rule)
     with_no = np.flatnonzero((bits == 0).any(axis=0))
@@ -139,16 +137,14 @@ def read_bits(table: TableFile, columns: Sequence[str], field: str) -> np.ndarra
     return bits
 
 
-def read_lists(
-    table: TableFile, column: str, separator: str, field: str
-) -> tuple[np.ndarray, tuple[str, ...]]:
+def read_lists(table: TableFile, column: str, separator: str) -> tuple[np.ndarray, tuple[str, ...]]:
     """Returns a column of lists such as `red|shiny` as bits, uint8 [N, L], and the L sorted names.
 
     The bits of a cell without names are UNKNOWN_BIT.
 
     Raises DataError if the column is absent, has lists in brackets, or has more than MAX_BITS.
     """
-    cells = table.column(column, field)
+    cells = table.column(column)
     printed = np.array([meaning.is_printed_list(cell, separator) for cell in cells])
     table.refuse(printed, column, f"hold names with {separator!r} between them and no brackets")
     lists = [meaning.parts_of(cell, separator) for cell in cells]
@@ -168,14 +164,14 @@ def read_lists(
     return bits, names
 
 
-def read_numbers(table: TableFile, column: str, field: str) -> np.ndarray:
+def read_numbers(table: TableFile, column: str) -> np.ndarray:
     """Returns a column of numbers, float64 [N], NaN where empty.
 
     Raises DataError if the column is absent or a cell is neither empty nor a finite number.
     """
     import pandas as pd
 
-    cells = table.column(column, field)
+    cells = table.column(column)
     numbers = np.asarray(pd.to_numeric(cells, errors="coerce"), dtype=float)
     bad = (cells != "") & ~(np.abs(numbers) <= meaning.LARGEST_NUMBER)
     table.refuse(bad, column, f"hold finite numbers or nothing, at most {meaning.LARGEST_NUMBER:g}")

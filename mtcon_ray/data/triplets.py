@@ -3,50 +3,38 @@
 Triplets under conditions are defined in Veit et al. 2017, arXiv:1603.07810, section 3. A condition
 is a task. Two items are similar under it if they have the same class. MSCon (Mu, Guttag and Makar
 2023, arXiv:2307.02712) trains CSN on 10,000 triplets without describing the sampling, so
-`draw_triplets` is this package's choice. The code calls negatives far and positives close.
+`triplets` is this package's choice. The code calls negatives far and positives close.
 """
 
 import numpy as np
 
-from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sampling import Examples
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.problem import MISSING
 
 
-def triplets(dataset: Dataset, tasks: tuple[str, ...], *, number: int, seed: int) -> Examples:
+def triplets(table: LabelTable, tasks: tuple[str, ...], *, number: int, seed: int) -> Examples:
     """Returns `number` triplets of training rows in the order anchor, negative, positive.
 
-    condition_E is an index into `tasks` (columns of classes). Each image has a single view.
-    All processes and both methods draw the same triplets. Raises DataError as `draw_triplets` does.
-    """
-    drawn_E4 = draw_triplets(dataset.table, tasks, number=number, seed=seed)
-    return Examples(drawn_E4[:, 1:], views=1, condition_E=drawn_E4[:, 0])
-
-
-def draw_triplets(
-    table: LabelTable, tasks: tuple[str, ...], *, number: int, seed: int
-) -> np.ndarray:
-    """Returns int64 [number, 4]: task index, anchor, negative, positive.
-
-    A pure function of its arguments. Only training items with a known label are sampled:
-    the task uniformly, the anchor uniformly among items of classes with at least two items, the
-    positive uniformly among the other items of the anchor's class, the negative uniformly among
-    the items of other classes.
+    condition_E is an index into `tasks` (columns of classes). Each image has a single view. All
+    processes and both methods draw the same triplets. Only training items with a known label are
+    sampled: the task uniformly, the anchor uniformly among items of classes with at least two
+    items, the positive uniformly among the other items of the anchor's class, the negative
+    uniformly among the items of other classes.
 
     Each task must have two classes, which `read_table` checks. Raises DataError if a task has no
     class with two items.
     """
     generator = np.random.default_rng(seed)
-    drawn_E4 = np.empty((number, 4), dtype=np.int64)
-    drawn_E4[:, 0] = generator.integers(len(tasks), size=number)
+    condition_E = generator.integers(len(tasks), size=number)
     # Drawn before the loop: a task's labels must not change the triplets of another task.
     share_E3 = generator.random((number, 3))
+    rows_E3 = np.empty((number, 3), dtype=np.int64)
     for condition, task in enumerate(tasks):
-        chosen = drawn_E4[:, 0] == condition
-        drawn_E4[chosen, 1:] = _under(table, task, share_E3[chosen])
-    return drawn_E4
+        chosen = condition_E == condition
+        rows_E3[chosen] = _under(table, task, share_E3[chosen])
+    return Examples(rows_E3, views=1, condition_E=condition_E)
 
 
 def _under(table: LabelTable, task: str, share_E3: np.ndarray) -> np.ndarray:

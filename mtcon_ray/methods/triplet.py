@@ -48,7 +48,7 @@ class TripletMethod(Method):
         return Network(encoder, {HEAD: head}, probed=HEAD if self.spec.probed == HEAD else None)
 
     def examples(self, dataset: Dataset, seed: int) -> Examples:
-        return triplets(dataset, self.conditions, number=self.spec.num_triplets, seed=seed)
+        return triplets(dataset.table, self.conditions, number=self.spec.num_triplets, seed=seed)
 
     @abstractmethod
     def distances(self, z_B3D: Tensor, batch: Batch) -> Tensor:

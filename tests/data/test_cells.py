@@ -28,7 +28,7 @@ def table(**columns: str) -> TableFile:
     ],
 )
 def test_bits_have_many_spellings(text: str, bits: list[int]) -> None:
-    assert read_bits(table(a=text), ["a"], "f")[:, 0].tolist() == bits
+    assert read_bits(table(a=text), ["a"])[:, 0].tolist() == bits
 
 
 @pytest.mark.parametrize("cell", ["2", "-2", "0.5", "maybe", "1.0.0", "nan", " ", "٣"])
@@ -36,7 +36,7 @@ def test_other_texts_are_no_bits(cell: str) -> None:
     found = table(a="1 0")
     found.columns["a"][1] = cell
     with pytest.raises(DataError, match=f"'a' .* hold 0 and 1, .* got '{cell}' in row 3"):
-        read_bits(found, ["a"], "f")
+        read_bits(found, ["a"])
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_other_texts_are_no_bits(cell: str) -> None:
 def test_minus_one_beside_zero_is_refused(columns: dict[str, str], says: str) -> None:
     """It is uncertain in CheXpert and no in CelebA; in no set both numbers mean no."""
     with pytest.raises(DataError, match=says):
-        read_bits(table(**columns), list(columns), "f")
+        read_bits(table(**columns), list(columns))
 
 
 @pytest.mark.parametrize(
@@ -70,13 +70,13 @@ def test_class_names_that_stand_for_a_missing_label(names: str, found: str) -> N
 
 
 def test_numbers_whose_squares_overflow_are_refused() -> None:
-    assert read_numbers(table(a="1e150 _ -2.5"), "a", "continuous")[[0, 2]].tolist() == [
+    assert read_numbers(table(a="1e150 _ -2.5"), "a")[[0, 2]].tolist() == [
         1e150,
         -2.5,
     ]
     for cell in ("1e300", "-1e151", "inf", "x"):
         with pytest.raises(DataError, match=r"at most 1e\+150, got .* in row 3"):
-            read_numbers(table(a=f"1 {cell}"), "a", "continuous")
+            read_numbers(table(a=f"1 {cell}"), "a")
 
 
 @pytest.mark.parametrize(

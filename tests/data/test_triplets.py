@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.labels import LabelTable
-from mtcon_ray.data.triplets import draw_triplets, triplets
+from mtcon_ray.data.triplets import triplets
 from mtcon_ray.errors import DataError
 
 TASKS = ("shape", "colour")
@@ -29,9 +28,12 @@ MIXED = table(
 )
 
 
-def dataset() -> Dataset:
-    images = np.zeros((len(MIXED), 8, 8, 3), dtype=np.uint8)
-    return Dataset(images, MIXED, TASKS, (), "0" * 64)
+def drawn(number: int, seed: int) -> np.ndarray:
+    """Returns the task, anchor, negative and positive of triplets, int64 [number, 4]."""
+    found = triplets(MIXED, TASKS, number=number, seed=seed)
+    assert (len(found), found.views) == (number, 1)
+    assert found.condition_E is not None
+    return np.column_stack([found.condition_E, found.rows_EP])
 
 
 def test_every_triplet_keeps_to_its_condition() -> None:
@@ -40,24 +42,24 @@ def test_every_triplet_keeps_to_its_condition() -> None:
     The only item of shape 1 is a negative but never an anchor, since it has no positive. The last
     item is in another split and never used.
     """
-    drawn = draw_triplets(MIXED, TASKS, number=2000, seed=0)
+    found = drawn(2000, seed=0)
     train = set(MIXED.rows("train").tolist())
-    for condition, anchor, far, close in drawn.tolist():
+    for condition, anchor, far, close in found.tolist():
         label = MIXED.labels[TASKS[condition]]
         assert {anchor, far, close} <= train
         assert label[anchor] == label[close] != -1
         assert anchor != close
         assert label[far] not in (-1, label[anchor])
-    lone = [drawn[drawn[:, 0] == 0][:, column] == 4 for column in (1, 2)]
+    lone = [found[found[:, 0] == 0][:, column] == 4 for column in (1, 2)]
     assert not lone[0].any()
     assert lone[1].any()
 
 
 def test_each_choice_is_uniform() -> None:
     """Tasks, anchors (of classes with two items or more), negatives and positives are uniform."""
-    drawn = draw_triplets(MIXED, TASKS, number=40_000, seed=1)
-    assert np.bincount(drawn[:, 0]) / 40_000 == pytest.approx([0.5, 0.5], abs=0.01)
-    shape = drawn[drawn[:, 0] == 0]
+    found = drawn(40_000, seed=1)
+    assert np.bincount(found[:, 0]) / 40_000 == pytest.approx([0.5, 0.5], abs=0.01)
+    shape = found[found[:, 0] == 0]
     anchors, counts = np.unique(shape[:, 1], return_counts=True)
     assert anchors.tolist() == [0, 1, 2, 5, 6, 7, 8, 9, 10]
     assert counts / len(shape) == pytest.approx([1 / 9] * 9, abs=0.01)
@@ -75,21 +77,12 @@ def test_each_choice_is_uniform() -> None:
 
 def test_a_draw_follows_from_its_seed_alone() -> None:
     state = np.random.get_state(legacy=False)
-    one, again, other = (draw_triplets(MIXED, TASKS, number=50, seed=s) for s in (3, 3, 4))
+    one, again, other = (drawn(50, seed) for seed in (3, 3, 4))
     np.testing.assert_array_equal(one, again)
     assert (one != other).any()
     np.testing.assert_equal(np.random.get_state(legacy=False), state)
 
 
-def test_examples_hold_three_pictures_seen_once() -> None:
-    examples = triplets(dataset(), TASKS, number=30, seed=0)
-    drawn = draw_triplets(MIXED, TASKS, number=30, seed=0)
-    assert len(examples) == 30
-    assert examples.views == 1
-    np.testing.assert_array_equal(examples.rows_EP, drawn[:, 1:])
-    np.testing.assert_array_equal(examples.condition_E, drawn[:, 0])
-
-
 def test_classes_of_one_image_each_are_refused() -> None:
     with pytest.raises(DataError, match=r"task 'heel' has no triplets: each of its 4 classes"):
-        draw_triplets(table(heel=[0, 1, 2, 3, 3]), ("heel",), number=4, seed=0)
+        triplets(table(heel=[0, 1, 2, 3, 3]), ("heel",), number=4, seed=0)

@@ -28,21 +28,19 @@ class ColumnsSource(FilesSource):
     def read_labels(self) -> LabelTable:
         table, spec = self.table, self.spec
         labels, classes, warnings = {}, {}, [*table.warnings]
-        for field in ("tasks", "held_out"):
-            for column in getattr(spec, field):
-                if spec.kind_of(column) == "classes":
-                    codes, names = encode_classes(table.column(column, field))
-                    labels[column], classes[column] = codes, names
-                    warnings += doubtful_names(column, names, codes, table.rows)
+        for column in (*spec.tasks, *spec.held_out):
+            if spec.kind_of(column) == "classes":
+                codes, names = encode_classes(table.column(column))
+                labels[column], classes[column] = codes, names
+                warnings += doubtful_names(column, names, codes, table.rows)
         multi_hot, multi_hot_names = {}, {}
         for name, columns in spec.multi_hot.items():
             if isinstance(columns, str):
-                separator = spec.multi_hot_separator
-                bits, bit_names = read_lists(table, columns, separator, f"multi_hot.{name}")
+                bits, bit_names = read_lists(table, columns, spec.multi_hot_separator)
                 rows, codes = np.nonzero(bits == 1)
                 warnings += doubtful_names(columns, bit_names, codes, table.rows[rows])
             else:
-                bits, bit_names = read_bits(table, columns, f"multi_hot.{name}"), columns
+                bits, bit_names = read_bits(table, columns), columns
             multi_hot[name], multi_hot_names[name] = bits, bit_names
         split, origin = self.read_split()
         return LabelTable(
@@ -53,7 +51,7 @@ class ColumnsSource(FilesSource):
             split_origin=origin,
             multi_hot=multi_hot,
             multi_hot_names=multi_hot_names,
-            continuous={c: read_numbers(table, c, "continuous") for c in spec.continuous},
+            continuous={c: read_numbers(table, c) for c in spec.continuous},
             warnings=(*warnings, *self.doubts(split)),
         )
 
@@ -79,12 +77,12 @@ class ColumnsSource(FilesSource):
         spec, table = self.spec, self.table
         groups = np.array(self.names, dtype=object)[rows]
         if spec.group_column is not None:
-            named = table.column(spec.group_column, "group_column")[rows]
+            named = table.column(spec.group_column)[rows]
             # Prefixes distinguish an item without a group from a group with the item's name.
             groups = np.where(named == "", "image:" + groups, "group:" + named)
         if not spec.stratify:
             return splits.drawn_split(groups, fractions, spec.seed)
-        columns = [table.column(name, "stratify")[rows] for name in spec.stratify]
+        columns = [table.column(name)[rows] for name in spec.stratify]
         strata = np.array(["\0".join(cells) for cells in zip(*columns, strict=True)], dtype=object)
         return splits.stratified_split(splits.common(strata, groups), groups, fractions, spec.seed)
 
@@ -107,7 +105,7 @@ class ColumnsSource(FilesSource):
             found.append(f"{repeats} rows of {self.table.path} repeat the image of another row")
         columns = {"images": names}
         if self.spec.group_column is not None:
-            groups = self.table.column(self.spec.group_column, "group_column")
+            groups = self.table.column(self.spec.group_column)
             columns[f"groups of {self.spec.group_column!r}"] = groups
         for what, values in columns.items():
             if count := splits.num_straddling(values, split):

@@ -34,13 +34,13 @@ class TableSource(ColumnsSource):
         table = read_table_file(Path(self.spec.csv), "data.csv")
         if self.spec.attributes is None:
             return table
-        images = table.column(self.spec.image_column, "image_column")
+        images = table.column(self.spec.image_column, "data.image_column")
         return join_attributes(table, images, Path(self.spec.attributes))
 
     @cached_property
     def names(self) -> list[str]:
         column, table = self.spec.image_column, self.table
-        cells = table.column(column, "image_column")
+        cells = table.column(column, "data.image_column")
         table.refuse(cells == "", column, "name an image")
         names = self.files.relative(list(cells))
         outside = self.files.find_outside(names)

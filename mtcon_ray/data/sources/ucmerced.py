@@ -47,7 +47,7 @@ class UcMercedSource(PhotosSource):
 
     def bits(self) -> tuple[np.ndarray, tuple[str, ...]]:
         names = tuple(self._table.columns)[1:]
-        return read_bits(self._table, names, ""), names
+        return read_bits(self._table, names), names
 
     def read_split(self) -> np.ndarray:
         return self.drawn(self.cells("land_use"), self._items)

@@ -60,11 +60,11 @@ def test_multi_hot_and_continuous_columns_are_kept(files: Any) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"tasks": ["kin"]}, r"column 'kin' that data.tasks names; did you mean 'kind'\?"),
-        ({"held_out": ["tune"]}, r"data.held_out names; did you mean 'tone'\?"),
-        ({"image_column": "imag"}, r"data.image_column names; did you mean 'image'\?"),
+        ({"tasks": ["kin"]}, r"have the column 'kin'; did you mean 'kind'\?"),
+        ({"held_out": ["tune"]}, r"column 'tune'; did you mean 'tone'\?"),
+        ({"image_column": "imag"}, r"\(data.image_column\); did you mean 'image'\?"),
         ({"split_column": "splits"}, r"null draws a split\); did you mean 'split'\?"),
-        ({"split_column": None, "group_column": "x"}, "data.group_column names; known: image"),
+        ({"split_column": None, "group_column": "x"}, "must have the column 'x'; known: image"),
         ({"continuous": ["kind"]}, "column 'kind' .* finite numbers .* 'b' in row 2 and 19 more"),
         ({"multi_hot": {"m": ["kind"]}}, "column 'kind' .* hold 0 and 1, .* or nothing, got 'b'"),
         ({"split_column": "kind"}, r"hold train, val or test, .*, got 'b' in row 2"),

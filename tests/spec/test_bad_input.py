@@ -141,7 +141,7 @@ def test_a_spec_that_breaks_a_rule_is_refused(
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"colour": []}, ("labels.csv", "'colour'", "data.tasks", "'color'?")),
+        ({"colour": []}, ("labels.csv", "'colour'", "'color'?")),
         ({"shape": ["disc"] * 40}, ("'shape'", "at least two classes", "only 'disc'")),
         ({"maker": [""] * 40}, ("'maker'", "must have labels", "only empty cells")),
         ({"image": ["0.png", "../labels.csv"] * 20}, ("inside", "'../labels.csv' in row 3")),

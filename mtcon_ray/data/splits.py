@@ -93,28 +93,18 @@ def stratified_split(
     return split
 
 
-Draw = Callable[[np.ndarray, tuple[float, ...]], np.ndarray]
-"""Returns the split of some rows, by the shares of its parts."""
-
-
-def drawn_by_class(strata: np.ndarray, names: Sequence[str], seed: int) -> Draw:
-    """Returns a function that draws a split with the same shares in each stratum."""
-    groups = np.array(names, dtype=object)
-    return lambda rows, shares: stratified_split(strata[rows], groups[rows], shares, seed)
-
-
 def published_split(
     words: Sequence[str],
     named: Mapping[str, Split],
     what: str,
     fractions: tuple[float, float, float],
-    draw: Draw,
+    draw: Callable[[np.ndarray, tuple[float, ...]], np.ndarray],
 ) -> tuple[np.ndarray, str]:
     """Returns a split with all three parts, int8 [N], and its origin in words.
 
     `words` has the word for each item's published split, and `named` the split of each word: train
     and at least one other split. Without a third split, the other split becomes the test split, and
-    `draw` draws val from train in the ratio of `fractions`. `what` names the words in the origin.
+    `draw(rows, shares)` draws val from train in the ratio of `fractions`. `what` begins the origin.
     """
     split = np.array([SPLITS.index(named[word]) for word in words], dtype=np.int8)
     given = f"{what} {', '.join(sorted(named))}"

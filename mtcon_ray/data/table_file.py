@@ -3,7 +3,7 @@
 pandas is imported inside the functions that need it: commands without a CSV start a third faster.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -102,17 +102,6 @@ def encode_classes(cells: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
     code_of = {name: code for code, name in enumerate(names)} | {"": MISSING}
     codes = np.fromiter(map(code_of.__getitem__, texts), dtype=np.int64, count=len(texts))
     return codes, tuple(str(name) for name in names)
-
-
-def encode_columns(
-    columns: Mapping[str, np.ndarray],
-) -> tuple[dict[str, np.ndarray], dict[str, tuple[str, ...]]]:
-    """Returns `encode_classes` of several columns: class indices and class names, by column."""
-    encoded = {name: encode_classes(cells) for name, cells in columns.items()}
-    return (
-        {name: codes for name, (codes, _) in encoded.items()},
-        {name: classes for name, (_, classes) in encoded.items()},
-    )
 
 
 def read_bits(table: TableFile, columns: Sequence[str]) -> np.ndarray:

@@ -13,8 +13,8 @@ from mtcon_ray.data.image_files import ImageFiles
 from mtcon_ray.data.image_names import FORMATS, is_hidden, is_image
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.files import FilesSource
-from mtcon_ray.data.splits import drawn_by_class, published_split, split_names
-from mtcon_ray.data.table_file import encode_columns
+from mtcon_ray.data.splits import published_split, split_names, stratified_split
+from mtcon_ray.data.table_file import encode_classes
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.base import Split
 from mtcon_ray.spec.data.own import FolderSpec
@@ -67,21 +67,18 @@ class FolderSource(FilesSource):
 
     def read_labels(self) -> LabelTable:
         columns = dict(zip(self.spec.level_names, self._folders[1].T, strict=True))
-        wanted = (*self.spec.tasks, *self.spec.held_out)
-        labels, classes = encode_columns({name: columns[name] for name in wanted})
+        labels, classes, warnings = {}, {}, self._warnings()
+        for level in (*self.spec.tasks, *self.spec.held_out):
+            labels[level], classes[level] = encode_classes(columns[level])
+            warnings += doubtful_names(level, classes[level], labels[level], self.names, "image")
         split, origin = self._read_split()
-        spellings = [
-            warning
-            for level in wanted
-            for warning in doubtful_names(level, classes[level], labels[level], self.names, "image")
-        ]
         return LabelTable(
             names=tuple(self.names),
             labels=labels,
             classes=classes,
             split=split,
             split_origin=origin,
-            warnings=(*spellings, *self._warnings()),
+            warnings=tuple(warnings),
         )
 
     def _read_split(self) -> tuple[np.ndarray, str]:
@@ -91,7 +88,11 @@ class FolderSource(FilesSource):
         """
         (split_of, folders), spec = self._folders, self.spec
         strata = np.array(["/".join(parts) for parts in folders], dtype=object)
-        draw = drawn_by_class(strata, self.names, spec.seed)
+        names = np.array(self.names, dtype=object)
+
+        def draw(rows: np.ndarray, shares: tuple[float, ...]) -> np.ndarray:
+            return stratified_split(strata[rows], names[rows], shares, spec.seed)
+
         if split_of:  # many published data sets have only two of the three splits
             tops = [name.partition("/")[0] for name in self.names]
             return published_split(tops, split_of, "the folders", spec.split_fractions, draw)

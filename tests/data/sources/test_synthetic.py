@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
 from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.sources.base import DataSource
@@ -15,12 +14,6 @@ def drawn(**fields: object) -> DataSource:
     """Returns a source of 200 images."""
     source = SOURCES["synthetic"]
     return source(source.Spec.model_validate({"num_items": 200} | fields))
-
-
-def test_a_label_that_is_no_factor_is_refused() -> None:
-    """The message lists all factors, the label set and the number."""
-    with pytest.raises(ValidationError, match=r"should be 'shape', 'colour', .* or 'size'"):
-        drawn(tasks=["color"])
 
 
 def test_pictures_depend_on_seed_and_row_alone() -> None:

@@ -80,25 +80,10 @@ def test_a_field_that_does_not_fit_the_csv_is_named(
         labels_of(files.spec(**fields))
 
 
-def test_rows_are_numbered_as_in_a_spreadsheet(files: Any) -> None:
-    """Blank rows count."""
-    spec = files.spec()
-    files.csv.write_bytes(b"image,split,kind\n\n,train,a\n")
-    with pytest.raises(DataError, match=r"column 'image' .* name an image, got '' in row 3"):
-        labels_of(spec)
-
-
-@pytest.mark.parametrize("name", ["/etc/hostname", "../secret.jpg", "a/../../secret.jpg"])
-@pytest.mark.parametrize("packed", [False, True])
-def test_paths_outside_the_images_are_refused(files: Any, name: str, packed: bool) -> None:
-    """Paths that lead outside are refused for a folder and for a tar."""
-    files.frame.loc[4, "image"] = name
-    images = files.images
-    if packed:
-        images = files.images.with_suffix(".tar")
-        pack(files.images, images)
-    with pytest.raises(DataError, match=f"inside .*, got '{name}' in row 6"):
-        labels_of(files.spec(images=str(images)))
+def test_an_image_without_a_name_is_refused(files: Any) -> None:
+    files.frame.loc[5, "image"] = ""
+    with pytest.raises(DataError, match=r"column 'image' .* name an image, got '' in row 7"):
+        labels_of(files.spec())
 
 
 @pytest.mark.parametrize("suffix", [".tar", ".tar.gz"])
@@ -111,16 +96,6 @@ def test_a_tar_holds_the_same_images_as_its_folder(files: Any, tmp_path: Path, s
     assert (archive == folder).all()
     assert folder[3].mean() == pytest.approx(36, abs=1)
     assert sorted(tmp_path.iterdir()) == sorted([*before, files.csv])
-
-
-def test_links_in_a_tar_are_not_followed(files: Any, tmp_path: Path) -> None:
-    """A symbolic link to a file of this machine counts as a missing image."""
-    with tarfile.open(tmp_path / "images.tar", "w") as tar:
-        link = tarfile.TarInfo("0.jpg")
-        link.type, link.linkname = tarfile.SYMTYPE, str(files.images / "0.jpg")
-        tar.addfile(link)
-    _, reasons = source(files.spec(images=str(tmp_path / "images.tar"))).decode([0], 16)
-    assert reasons == {0: "row 2, 0.jpg: no plain file of this name in the archive"}
 
 
 @pytest.mark.parametrize("suffix", [".tar", ".tar.gz"])
@@ -191,23 +166,43 @@ def test_transparency_is_white_and_16_bits_are_refused(tmp_path: Path) -> None:
         decode_image((tmp_path / "deep.png").read_bytes(), 8)
 
 
-@pytest.mark.slow
-def test_all_shoes_are_read_with_their_labels(photos: Path, tmp_path: Path) -> None:
-    """The counts are those in the data's documentation: 9,188 images, 467 without a colour."""
-    shoes = photos / "fashion_shoes"
-    spec = SOURCES["table"].Spec.model_validate(
-        {
-            "images": str(shoes / "images.tar.gz"),
-            "csv": str(shoes / "labels.csv"),
-            "tasks": ["category", "gender", "colour"],
-            "held_out": ["brand"],
-            "group_column": "group_id",
-        }
+ATTRIBUTES = """3
+ Shiny Soft
+2.jpg  1 -1
+0.jpg -1  1
+9.jpg  1  1
+
+"""
+
+
+def test_attributes_in_the_celeba_format_are_joined_by_file_name(files: Any) -> None:
+    """The attributes of an image that the file does not list are unknown."""
+    path = files.images.parent / "list_attr.txt"
+    path.write_text(ATTRIBUTES)
+    files.frame["image"] = "./" + files.frame["image"]
+    spec = files.spec(
+        attributes=str(path), multi_hot={"looks": ["Shiny", "Soft"]}, tasks=["looks", "Soft"]
     )
-    data = open_dataset(spec, view_size=32, store=tmp_path)
-    assert data.images.shape == (9188, 40, 40, 3)
-    sizes = {name: len(classes) for name, classes in data.table.classes.items()}
-    assert sizes == {"category": 8, "gender": 4, "colour": 15, "brand": 43}
-    assert (data.table.labels["colour"] == -1).sum() == 467
-    assert [len(data.table.rows(s)) for s in ("train", "val", "test")] == [6432, 919, 1837]
-    assert data.table.warnings == ()
+    table = source(spec).read_labels()
+    assert table.multi_hot["looks"][:4].tolist() == [[0, 1], [255, 255], [1, 0], [255, 255]]
+    assert table.classes["Soft"] == ("-1", "1")
+    assert table.labels["Soft"][:4].tolist() == [1, -1, 0, -1]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("3\n", "has no line of names below its first line"),
+        ("1\nShiny Soft\n0.jpg 1\n", "just 3 fields in each line after the first 2, got: "),
+        ("2\nShiny Soft\n0.jpg 1 1\n", "lists 1 images, but its first line says '2'; the file may"),
+        ("1\nShiny Soft\n0.jpg 1 2\n", "column 'Soft' .* hold 0 and 1, .* or nothing, got '2'"),
+        (None, "as text in UTF-8"),
+    ],
+)
+def test_a_broken_file_of_attributes_is_named(files: Any, text: str | None, message: str) -> None:
+    path = files.images.parent / "list_attr.txt"
+    if text is not None:
+        path.write_text(text)
+    spec = files.spec(attributes=str(path), multi_hot={"looks": ["Shiny", "Soft"]})
+    with pytest.raises(DataError, match=message):
+        labels_of(spec)

@@ -1,4 +1,4 @@
-"""Tests of every published data set: parts, digests, broken files, recipes."""
+"""Tests of every published data set: parts, broken files, recipes."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -120,11 +120,11 @@ def published_split(
 
 def common(strata: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """Returns the most frequent stratum of each item's group. Ties go to the first by name."""
-    import pandas as pd
-
-    counts = pd.DataFrame({"group": groups, "stratum": strata}).value_counts().reset_index()
-    counts = counts.sort_values(["count", "stratum"], ascending=[False, True])
-    return np.asarray(counts.drop_duplicates("group").set_index("group")["stratum"][groups])
+    best: dict[str, tuple[str, int]] = {}
+    for (group, stratum), count in sorted(Counter(zip(groups, strata, strict=True)).items()):
+        if group not in best or count > best[group][1]:
+            best[group] = stratum, count
+    return np.array([best[group][0] for group in groups], dtype=object)
 
 
 def num_straddling(groups: np.ndarray, split: np.ndarray) -> int:

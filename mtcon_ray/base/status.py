@@ -1,4 +1,4 @@
-"""The states of a trial: their words, colours, order in tables and MLflow statuses."""
+"""The states of a trial: their words, order in tables and MLflow statuses."""
 
 from enum import StrEnum
 from typing import Self
@@ -7,30 +7,27 @@ from typing import Self
 class Status(StrEnum):
     """State of a trial. Members are equal to the strings in the event log and in JSON output.
 
-    `words` is the state as users read it, `colour` a style of `rich` ("" for none), `rank` the
-    order in tables (the best first), `mlflow` the status of the trial's MLflow run.
+    `words` is the state as users read it, `rank` the order in tables (the best first), `mlflow` the
+    status of the trial's MLflow run.
     """
 
-    RUNNING = "RUNNING", "running", "cyan", 2, "RUNNING"
-    WAITING = "WAITING", "waiting at a rung", "", 2, "RUNNING"
-    FINISHED = "FINISHED", "finished", "", 0, "FINISHED"
-    PRUNED = "PRUNED", "stopped early", "dim", 1, "KILLED"
-    FAILED = "FAILED", "failed", "red", 3, "FAILED"
-    INTERRUPTED = "INTERRUPTED", "interrupted", "yellow", 2, "KILLED"
+    RUNNING = "RUNNING", "running", 2, "RUNNING"
+    WAITING = "WAITING", "waiting at a rung", 2, "RUNNING"
+    FINISHED = "FINISHED", "finished", 0, "FINISHED"
+    PRUNED = "PRUNED", "stopped early", 1, "KILLED"
+    FAILED = "FAILED", "failed", 3, "FAILED"
+    INTERRUPTED = "INTERRUPTED", "interrupted", 2, "KILLED"
 
     words: str
-    colour: str
     rank: int
     mlflow: str
 
     # Defaults, because type checkers take the look-up Status("PRUNED") for a call of this method.
-    def __new__(
-        cls, name: str, words: str = "", colour: str = "", rank: int = 0, mlflow: str = ""
-    ) -> Self:
+    def __new__(cls, name: str, words: str = "", rank: int = 0, mlflow: str = "") -> Self:
         """Makes the member equal to `name`, with its facts as attributes."""
         status = str.__new__(cls, name)
         status._value_ = name
-        status.words, status.colour, status.rank, status.mlflow = words, colour, rank, mlflow
+        status.words, status.rank, status.mlflow = words, rank, mlflow
         return status
 
     @property

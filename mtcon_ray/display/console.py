@@ -1,4 +1,4 @@
-"""Display of a running sweep: a table redrawn in place on a terminal, plain lines in a log."""
+"""Display of a running sweep: lines of its events, and a last line that is redrawn."""
 
 import math
 import time
@@ -7,15 +7,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from rich.console import RenderableType
 from rich.filesize import decimal
 from rich.live import Live
+from rich.text import Text
 
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.metrics import LOSS, objective
 from mtcon_ray.base.status import Status
 from mtcon_ray.display import presentation as show
-from mtcon_ray.display.progress_table import bar, progress_table
 from mtcon_ray.display.sweep_progress import SweepProgress, TrialProgress
 from mtcon_ray.display.tables import cell
 from mtcon_ray.display.terminal import Terminal
@@ -25,13 +24,12 @@ LINE_SECONDS = 1.0
 DATA_SECONDS = 5.0
 # At least a line per minute if epochs are not probed.
 SILENT_SECONDS = 60.0
-BAR_COLUMNS = 30
 
 
 class Console(Callbacks, AbstractContextManager["Console"]):
     """Shows the events of a sweep, as a context manager.
 
-    On exit the cursor is restored and the last table stays. `quiet` shows notes only.
+    On exit the cursor is restored. `quiet` shows notes only.
     """
 
     def __init__(
@@ -52,7 +50,7 @@ class Console(Callbacks, AbstractContextManager["Console"]):
 
     def __enter__(self) -> "Console":
         if self._terminal.live and not self._quiet:
-            self._live = self._terminal.live_area(self._frame)
+            self._live = self._terminal.last_line(self._frame)
             self._live.start(refresh=True)
         self._log("starting")
         return self
@@ -61,12 +59,11 @@ class Console(Callbacks, AbstractContextManager["Console"]):
         if self._progress:
             self._log(f"{self._progress.name} ended: {self._progress.standing_text()}")
         if self._live:
-            self._live.transient = self._progress is None
             self._live.stop()
 
     def on_note(self, text: str) -> None:
         """Prints a note, also if quiet."""
-        self._print(text, always=True)
+        self._log(text, always=True)
 
     def on_abort(self, error: str) -> None:
         """Ends the display and prints the error as at the end of any command."""
@@ -88,7 +85,7 @@ class Console(Callbacks, AbstractContextManager["Console"]):
         self._show_data("decoding images", done, total, f"{done}/{total}")
 
     def _show_data(self, doing: str, done: int, total: int, amount: str) -> None:
-        self._preparing = f"{doing} {bar(done, total, BAR_COLUMNS)} {amount}"
+        self._preparing = f"{doing}: {amount}"
         if done == total or self._is_time(DATA_SECONDS):
             self._log(f"{doing}: {amount}")
 
@@ -101,7 +98,7 @@ class Console(Callbacks, AbstractContextManager["Console"]):
         text = f"{name}: {trials} of {plan.count_text('epochs')} epochs"
         if plan.num_trials > 1 and plan.concurrency:
             text += f", {plan.concurrency} at a time"
-        self._print(f"{text}, in {folder}")
+        self._log(f"{text}, in {folder}")
 
     def on_suggest(self, trial: str, params: Mapping[str, Any]) -> None:
         """Shows a trial that starts or resumes."""
@@ -117,7 +114,7 @@ class Console(Callbacks, AbstractContextManager["Console"]):
     ) -> None:  # fmt: skip
         """Shows the state of a trial of a resumed sweep."""
         state, text = Status(status), show.configuration_text(params)
-        self._sweep.trials[trial] = TrialProgress(trial, text, epoch, epochs, value, state, reason)
+        self._sweep.trials[trial] = TrialProgress(text, epoch, epochs, value, state)
         stands = f"{state.words} at epoch {epoch}/{epochs}{self._outcome(value, reason)}"
         self._log(f"{trial} restored, {stands}: {text}")
 
@@ -133,7 +130,7 @@ class Console(Callbacks, AbstractContextManager["Console"]):
 
     def on_end(self, trial: str, status: str, value: float | None, reason: str | None) -> None:
         """Shows the end of a trial and the progress of the sweep."""
-        row = self._sweep.end(trial, Status(status), value, reason)
+        row = self._sweep.end(trial, Status(status), value)
         cut = row.epoch and (row.status != Status.FINISHED or row.epoch < row.epochs)
         after = f" after epoch {row.epoch}/{row.epochs}" if cut else ""
         outcome, standing = self._outcome(row.value, reason), self._sweep.standing_text()
@@ -156,23 +153,26 @@ class Console(Callbacks, AbstractContextManager["Console"]):
         known = value is not None
         return [f"{self._sweep.objective} {show.accuracy_text(value)}"] if known else []
 
-    def _log(self, text: str) -> None:
-        """Prints a line, unless a live table shows the same."""
-        if not self._live:
-            self._print(text)
-
-    def _print(self, text: str, *, always: bool = False) -> None:
+    def _log(self, text: str, *, always: bool = False) -> None:
+        if self._quiet and not always:
+            return
+        self._last_line = self._clock()
+        line = f"[{show.duration_text(self._elapsed):>5}] {show.hanging(text)}"
         if self._live:
-            self._live.console.print(cell(show.hanging(text)), soft_wrap=True)
-        elif always or not self._quiet:
-            self._last_line = self._clock()
-            stamp = f"[{show.duration_text(self._elapsed):>5}]"
-            self._terminal.write(f"{stamp} {show.hanging(text)}\n")
+            self._live.console.print(cell(line), soft_wrap=True)
+        else:
+            self._terminal.write(f"{line}\n")
 
     def _is_time(self, seconds: float) -> bool:
         return self._clock() - self._last_line >= seconds
 
-    def _frame(self) -> RenderableType:
+    def _frame(self) -> Text:
+        """Returns the last line: what is prepared, or the sweep, which is shortened to fit."""
         if self._progress is None:
             return cell(self._preparing, shortened=True)
-        return progress_table(self._progress, self._elapsed, self._terminal.size)
+        parts = (
+            self._progress.name,
+            show.duration_text(self._elapsed),
+            self._progress.standing_text(),
+        )
+        return cell(" · ".join(parts), shortened=True)

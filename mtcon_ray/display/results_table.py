@@ -6,7 +6,6 @@ from typing import Any
 from mtcon_ray.base import metrics
 from mtcon_ray.base.paths import REMOVED_FILE, kept_model, stored_url
 from mtcon_ray.display import presentation as show
-from mtcon_ray.display.progress_table import state_text
 from mtcon_ray.display.tables import Table
 from mtcon_ray.records.results import SweepResults, TrialResult
 
@@ -34,7 +33,7 @@ def leaderboard(results: SweepResults, limit: int | None = None) -> Table:
         tests = [metrics.reading(trial.last_metrics, "test", slug).value for trial in shown]
         heading = f"test {show.one_line(show.label_title(labels, task))}"
         table[heading] = list(map(show.accuracy_text, tests))
-    table["state"] = [state_text(trial.status, trial.reason) for trial in shown]
+    table["state"] = [_state_text(trial) for trial in shown]
     return Table.of(table, best=ranked.index(results.winner) if results.winner else None)
 
 
@@ -140,3 +139,9 @@ def trial_record(results: SweepResults, trial: TrialResult) -> dict[str, Any]:
         "metrics": trial.last_metrics | trial.probe_values,
         "checkpoint": kept_checkpoint(results, trial),
     }
+
+
+def _state_text(trial: TrialResult) -> str:
+    """Returns the state in words, with the first line of a failure's reason."""
+    first = (trial.reason or "").strip().partition("\n")[0]
+    return f"{trial.status.words}: {first}" if first else trial.status.words

@@ -3,10 +3,10 @@
 import io
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Self
 
+from rich.cells import cell_len
 from rich.console import Console
-from rich.measure import Measurement
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -50,24 +50,20 @@ class Table:
         >>> Table(["a", "n"], [["x", "10"], ["yy", "5"]], right=[1]).lines()
         ['a    n', 'x   10', 'yy   5']
         """
-        console = Console(file=io.StringIO(), width=UNLIMITED_COLUMNS, color_system=None)
-        grid = new_grid()
-        lines = [[cell(text) for text in line] for line in (self.header, *self.rows)]
-        least, widths = [], []
-        for texts in zip(*lines, strict=True):
-            sizes = [Measurement.get(console, console.options, text) for text in texts]
-            least.append(min(LONGEST_WORD, max(size.minimum for size in sizes)))
-            widths.append(max(size.maximum for size in sizes))
-        room = UNLIMITED_COLUMNS if columns is None else columns - GAP * (len(widths) - 1)
-        while sum(widths) > room and (wide := [i for i, w in enumerate(widths) if w > least[i]]):
-            widths[max(wide, key=widths.__getitem__)] -= 1
-        for place, title in enumerate(lines[0]):
-            justify: Literal["left", "right"] = "right" if place in self.right else "left"
-            grid.add_column(title, justify=justify, width=widths[place])
-        for line in lines[1:]:
-            grid.add_row(*line)
+        width = columns or UNLIMITED_COLUMNS
+        console = Console(file=io.StringIO(), width=width, color_system=None)
+        grid = Grid(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
+        for place, texts in enumerate(zip(self.header, *self.rows, strict=True)):
+            longest = max((cell_len(word) for word in " ".join(texts).split()), default=0)
+            grid.add_column(
+                cell(texts[0]),
+                justify="right" if place in self.right else "left",
+                min_width=min(LONGEST_WORD, longest),
+            )
+        for row in self.rows:
+            grid.add_row(*map(cell, row))
         with console.capture() as written:
-            console.print(grid)
+            console.print(grid, crop=False)
         return [line.rstrip() for line in written.get().split("\n")[:-1]]
 
     def markdown(self) -> str:
@@ -87,11 +83,6 @@ class Table:
 def cell(text: str, *, shortened: bool = False) -> Text:
     """Returns a cell in which no control character and no markup has an effect.
 
-    A shortened cell is cut to the width of its column with "…", others wrap.
+    A shortened cell is cut to the width of the terminal with "…", others wrap.
     """
     return Text(printable(text), no_wrap=shortened, overflow="ellipsis" if shortened else "fold")
-
-
-def new_grid() -> Grid:
-    """Returns an empty table of `rich` without lines."""
-    return Grid(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")

@@ -5,24 +5,21 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from shutil import get_terminal_size
 from typing import IO, TextIO, cast
 
 import click
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.live import Live
+from rich.text import Text
 
 from mtcon_ray.display.presentation import hanging, printable
-from mtcon_ray.display.tables import UNLIMITED_COLUMNS
 from mtcon_ray.errors import MtconError
-
-FANCY = "█░·…±—"
-PLAIN = str.maketrans({"█": "#", "░": ".", "·": "|", "…": "~", "±": "+-", "—": "-"})
-REDRAWS_PER_SECOND = 2
 
 
 @dataclass(frozen=True)
 class Terminal:
-    """A stream to print to. `live` is True if it can be redrawn in place."""
+    """A stream to print to. `live` is True if its last line can be redrawn."""
 
     stream: TextIO
     live: bool
@@ -39,52 +36,35 @@ class Terminal:
         return getattr(self.stream, "encoding", None) or "utf-8"
 
     @property
-    def size(self) -> tuple[int, int]:
-        """Columns and lines of the terminal as they are now."""
-        return self.console().size
-
-    @property
     def columns(self) -> int | None:
-        """Columns of the terminal, None where output is not a terminal."""
-        return self.size[0] if self.live else None
+        """Columns of the terminal as they are now, None where output is not a terminal."""
+        return get_terminal_size().columns if self.live else None
 
     def write(self, text: str) -> int:
-        """Writes and flushes text. Ignores errors: a closed terminal must not end a sweep."""
-        if FANCY.encode(self.encoding, "replace").decode(self.encoding) != FANCY:
-            text = text.translate(PLAIN).encode(self.encoding, "replace").decode(self.encoding)
+        """Writes and flushes text, with "?" for characters that the stream's encoding lacks.
+
+        Ignores errors: a closed terminal must not end a sweep.
+        """
         with suppress(OSError):
-            self.stream.write(text)
+            self.stream.write(text.encode(self.encoding, "replace").decode(self.encoding))
             self.stream.flush()
         return len(text)
 
     def flush(self) -> None:
         """Does nothing: `write` flushes."""
 
-    def console(self) -> Console:
-        """Returns a `rich` console for this stream, without interpretation of markup in data.
-
-        Respects NO_COLOR.
-        """
-        return Console(
-            file=cast(IO[str], self),
-            force_terminal=self.live,
-            force_interactive=self.live,
-            force_jupyter=False,
-            color_system="auto" if self.live and not os.environ.get("NO_COLOR") else None,
-            width=None if self.live else UNLIMITED_COLUMNS,
-            markup=False,
-            highlight=False,
-            emoji=False,
+    def last_line(self, text: Callable[[], Text]) -> Live:
+        """Returns a last line of the terminal for redrawing, not started yet."""
+        console = Console(
+            file=cast(IO[str], self), force_terminal=True, color_system=None, highlight=False
         )
-
-    def live_area(self, frame: "Callable[[], RenderableType]") -> Live:
-        """Returns an area of the terminal for redrawing in place, not started yet."""
-        # Redirected streams would outlive the area in libraries imported meanwhile, and
+        # Redirected streams would outlive the line in libraries imported meanwhile, and
         # standard error may be a file.
         return Live(
-            console=self.console(),
-            get_renderable=frame,
-            refresh_per_second=REDRAWS_PER_SECOND,
+            console=console,
+            get_renderable=text,
+            refresh_per_second=2,
+            transient=True,
             redirect_stdout=False,
             redirect_stderr=False,
         )

@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from mtcon_ray.base.status import Status
 from mtcon_ray.display.results_table import leaderboard_lines, score_lines, winner_lines
 from mtcon_ray.spec.run_spec import load_spec, parse_spec
-from tests.cli.screens import columns_of
 from tests.recorded import plan_with, results_of, trial_of
 
 REPOSITORY = Path(__file__).parents[2]
@@ -116,7 +116,7 @@ def test_a_narrow_leaderboard_shows_everything(columns: int) -> None:
     )
     results = results_of(spec, *trials)
     lines = leaderboard_lines(results, columns=columns)
-    assert max(map(columns_of, lines)) <= max(columns, 90)
+    assert max(map(cell_len, lines)) <= max(columns, 90)
     text = "\n".join(lines)
     for word in ("0.300", "0.100", "temperature=0.07336", "lr=0.02536", "素材と形"):
         assert text.count(word) == 3, word

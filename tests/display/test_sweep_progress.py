@@ -1,4 +1,4 @@
-"""The leading trial, the order of the others and the time left."""
+"""The leading trial, the values of trials and the time left."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def test_leader_has_its_full_budget() -> None:
     report(sweep, "a", 1, 1, 0.9)
     report(sweep, "b", 4, 1, 0.5)
     assert sweep.best is sweep.trials["a"]
-    sweep.end("b", Status.FINISHED, 0.5, None)
+    sweep.end("b", Status.FINISHED, 0.5)
     assert sweep.best is sweep.trials["b"]
 
 
@@ -50,36 +50,18 @@ def test_time_left_at_the_pace_so_far() -> None:
 def test_early_stopping_shortens_what_is_left() -> None:
     sweep = sweep_of(2, 8, "a")
     report(sweep, "a", 2, 2, None)
-    sweep.end("a", Status.PRUNED, 0.1, None)
+    sweep.end("a", Status.PRUNED, 0.1)
     assert sweep.seconds_left() == pytest.approx(2)
 
 
 def test_a_trial_that_is_resumed_keeps_what_it_had() -> None:
     """Its earlier epochs are no pace: an epoch in 5 s; 1 and 8 are left."""
     sweep = sweep_of(2, 8)
-    sweep.trials["a"] = TrialProgress("a", "lr=0.1", 6, 8, 0.3, Status.INTERRUPTED)
-    sweep.trials["b"] = TrialProgress("b", "lr=0.2", 0, 8, None, Status.INTERRUPTED)
-    assert [trial.name for trial in sweep.ended] == ["a", "b"]
+    sweep.trials["a"] = TrialProgress("lr=0.1", 6, 8, 0.3, Status.INTERRUPTED)
+    sweep.trials["b"] = TrialProgress("lr=0.2", 0, 8, None, Status.INTERRUPTED)
     assert sweep.num_done == 0
     sweep.start("a", "lr=0.1", 8, now=2)
-    (trial,) = sweep.running
+    trial = sweep.trials["a"]
     assert (trial.epoch, trial.epochs, trial.value) == (6, 8, 0.3)
     report(sweep, "a", 7, 7, None)
     assert sweep.seconds_left() == pytest.approx((1 + 8) * 5)
-
-
-def test_ended_trials_are_ranked_by_budget_then_value() -> None:
-    """Equal digits are in order of names, behind the leader."""
-    sweep = sweep_of(6, 8)
-    for name, status, value in (
-        ("a", Status.PRUNED, 0.9),
-        ("b", Status.FINISHED, 0.5),
-        ("c", Status.FAILED, 0.95),
-        ("h", Status.WAITING, 0.97),
-        ("g", Status.FINISHED, 0.5001),
-        ("f", Status.FINISHED, 0.6001),
-        ("d", Status.FINISHED, 0.6),
-        ("e", Status.FINISHED, 0.6002),
-    ):
-        sweep.end(name, status, value, None)
-    assert [trial.name for trial in sweep.ended] == ["e", "d", "f", "b", "g", "a", "h", "c"]

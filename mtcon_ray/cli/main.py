@@ -6,7 +6,6 @@ The module of a command is imported when the command is called, so `--help` answ
 
 import os
 import sys
-import tempfile
 import traceback
 from collections.abc import Sequence
 from functools import cache
@@ -16,7 +15,7 @@ from typing import Any
 import click
 
 from mtcon_ray.base.signals import interrupt_on_signals
-from mtcon_ray.cli.options import INTERRUPTED, Session, completion, verbosity
+from mtcon_ray.cli.options import INTERRUPTED, Session, verbosity
 from mtcon_ray.cluster.environment import working_directory
 from mtcon_ray.display.presentation import abridged, hanging, printable
 from mtcon_ray.display.terminal import drop_unwritten, open_closed_streams, say
@@ -61,7 +60,7 @@ def command_named(name: str) -> click.Command:
 
 
 class Script(click.Command):
-    """Command with a single line and an exit code for every error."""
+    """Command with an exit code for every error. Only unexpected errors have a trace."""
 
     def main(self, *arguments: Any, **options: Any) -> Any:
         """Runs the command and exits with its code. Takes the arguments of `click.Command.main`."""
@@ -82,7 +81,7 @@ class Script(click.Command):
             code = 1
         except Exception as error:
             known = file_error(error) or limit_error(error)
-            code = _record(error, session) if known is None else _explain(known, session)
+            code = _record(error) if known is None else _explain(known, session)
         drop_unwritten()
         sys.exit(code if isinstance(code, int) else 0)
 
@@ -122,7 +121,6 @@ def run_script(script: Script, arguments: Sequence[str] | None, name: str) -> No
 
 @click.group("mtcon-ray", cls=Program, context_settings=HELP)
 @click.version_option(__version__, message="%(prog)s %(version)s")
-@completion
 @verbosity
 def program() -> None:
     """Sweeps over multi-task contrastive training: plan, run, resume, report."""
@@ -135,18 +133,9 @@ def _explain(error: MtconError, session: Session) -> int:
     return error.exit_code
 
 
-def _record(error: Exception, session: Session) -> int:
-    """Writes the trace of an unexpected error to a temporary file and prints its path."""
-    text = masked("".join(traceback.format_exception(error)))
-    try:
-        # A new file, readable by its owner alone: it follows no link of another user.
-        descriptor, path = tempfile.mkstemp(prefix="mtcon-ray-error-", suffix=".txt")
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as problem:
-        path = f"not written: {problem.strerror}"
-    if session.verbose:
-        say(text, err=True)
+def _record(error: Exception) -> int:
+    """Prints an unexpected error with its trace."""
+    say(masked("".join(traceback.format_exception(error))), err=True)
     first = masked(f"{type(error).__name__}: {error}".splitlines()[0])
-    say(f"error: unexpected {abridged(printable(first))} (trace: {path})", err=True)
+    say(f"error: unexpected {abridged(printable(first))}", err=True)
     return 1

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem, get_completion_class
+from click.shell_completion import CompletionItem
 
 from mtcon_ray.base import plugins
 from mtcon_ray.base.paths import choose_root, list_folders, shown, sweeps_folder
@@ -76,20 +76,6 @@ def verbosity(command: Command) -> Command:
     add_v = click.option("-v", "--verbose", help="Show traces.", **options)
     add_q = click.option("-q", "--quiet", help="Results only.", **options)
     return add_v(add_q(command))
-
-
-def _complete(context: click.Context, parameter: click.Parameter, shell: str | None) -> None:
-    if shell is not None:
-        complete = get_completion_class(shell)
-        assert complete is not None, f"click knows {shell}"
-        say(complete(context.command, {}, "mtcon-ray", "_MTCON_RAY_COMPLETE").source())
-        context.exit()
-
-
-completion = click.option(
-    "--completion", type=click.Choice(["bash", "zsh", "fish"]), expose_value=False, is_eager=True,
-    callback=_complete, help="Print a script that completes commands, options and names.",
-)  # fmt: skip
 
 
 def root_option(default: str, **options: Any) -> Callable[[Command], Command]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.filesize import decimal
 
-from mtcon_ray.base.paths import cache_folder, choose_root, expanded
+from mtcon_ray.base.paths import cache_folder, expanded
 from mtcon_ray.base.safe_yaml import dump_yaml
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.data.sources import SOURCES
@@ -22,12 +22,8 @@ from mtcon_ray.spec.run_spec import RunSpec, apply_override, parse_spec, set_val
 from mtcon_ray.sweep.preparation import check_data
 
 
-def recipe_spec(
-    kind: str, root: Path, size: int | None, storage: str | None, overrides: tuple[str, ...]
-) -> tuple[str, RunSpec]:
+def recipe_spec(kind: str, root: Path, overrides: tuple[str, ...]) -> tuple[str, RunSpec]:
     """Returns the spec of a published data set with its paper's recipe, as YAML and parsed.
-
-    `storage` becomes its `storage.root`, where the decoded images are then found.
 
     Raises SpecError for a kind without a recipe, or an invalid override.
     """
@@ -35,10 +31,6 @@ def recipe_spec(
         raise SpecError(f"KIND must be a published data set, got {kind!r}{nearest(kind, RECIPES)}")
     values = {"version": 1, "name": kind, "data.kind": kind}
     values |= {"data.root": str(expanded(root).absolute()), **RECIPES[kind]}
-    if size is not None:
-        values["views.size"] = size
-    if storage is not None:
-        values["storage.root"] = str(choose_root(storage))
     raw: dict[str, Any] = {}
     for path, value in values.items():
         set_value(raw, path, value)

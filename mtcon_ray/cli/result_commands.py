@@ -2,11 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from mtcon_ray.base import paths
+from mtcon_ray.base.lock import is_driven
+from mtcon_ray.base.status import Status
 from mtcon_ray.cli import options
 from mtcon_ray.cli.job_commands import address_option, list_jobs
 from mtcon_ray.display.console import Console
@@ -19,16 +21,13 @@ from mtcon_ray.display.presentation import (
     resume_line,
 )
 from mtcon_ray.display.results_table import leaderboard_lines, trial_record, winner_lines
-from mtcon_ray.display.sweep_list import overviews, sweep_state
 from mtcon_ray.display.tables import Table
 from mtcon_ray.display.terminal import Terminal, say, warn
-from mtcon_ray.records.results import load_sweep, was_submitted
+from mtcon_ray.errors import MtconError
+from mtcon_ray.records.results import SweepResults, load_sweep, was_submitted
 from mtcon_ray.records.stored import find_sweep, summaries
 from mtcon_ray.tracking.mlflow_server import sync_command, ui_command
 from mtcon_ray.tracking.sender import num_unsent
-
-if TYPE_CHECKING:
-    from mtcon_ray.records.results import SweepResults
 
 INDENT = "  "
 
@@ -72,44 +71,42 @@ def list_names(root: Path, as_json: bool, cluster: bool, address: str | None) ->
         list_jobs(address, as_json=as_json)
         return
 
-    found = overviews(summaries(root))
+    found = [
+        _overview(folder) for folder in paths.list_folders(paths.sweeps_folder(summaries(root)))
+    ]
     if as_json:
         say(json.dumps(found, indent=1))
         return
     if not found:
         say(f"nothing under {paths.shown(root)} yet")
         return
-    header = ["name", "state", "done", "value", "epoch", "best"]
-    rows = []
-    for each in found:
-        done, epoch = (
-            f"{each['num_done']}/{each['num_trials']}",
-            str(each["model_epoch"] or NOTHING),
-        )
-        params = configuration_text(each["params"]) if each["params"] else ""
-        value = accuracy_text(each["value"])
-        rows.append([each["name"], each["state"], done, value, epoch, params])
-    say("\n".join(Table(header, rows).lines(Terminal.of().columns)))
+    table = {
+        "name": [each["name"] for each in found],
+        "state": [each["state"] for each in found],
+        "done": [f"{each['num_done']}/{each['num_trials']}" for each in found],
+        "value": [accuracy_text(each["value"]) for each in found],
+        "epoch": [str(each["model_epoch"] or NOTHING) for each in found],
+        "best": [configuration_text(each["params"]) if each["params"] else "" for each in found],
+    }
+    say("\n".join(Table.of(table).lines(Terminal.of().columns)))
 
 
 @click.command()
 @options.recorded
 @options.as_json
 @click.option("--csv", "as_csv", is_flag=True, help="Print a table with all metrics, as CSV.")
-@click.option("--top", type=click.IntRange(1), metavar="N", help="The best N trials only.")
-def status(name: str, root: Path, as_json: bool, as_csv: bool, top: int | None) -> None:
+def status(name: str, root: Path, as_json: bool, as_csv: bool) -> None:
     """Show a sweep's state and its trials."""
     if as_json and as_csv:
         raise click.UsageError("--json and --csv must not be given together")
 
     results = _loaded(folder := paths.find_folder(summaries(root, name), name))
-    state, total = sweep_state(results), results.num_trials
+    state, total = _state(results), results.num_trials
     if as_csv:
-        say(csv_text(results.to_frame().head(top or len(results.trials))).rstrip())
+        say(csv_text(results.to_frame()).rstrip())
         return
     if as_json:
-        chosen = results.ranked()[:top] if top else results.trials
-        trials = [trial_record(results, trial) for trial in chosen]
+        trials = [trial_record(results, trial) for trial in results.trials]
         record = {"name": folder.name, "state": state, "num_trials": total, "trials": trials}
         say(json.dumps(record, indent=1))
         return
@@ -118,7 +115,7 @@ def status(name: str, root: Path, as_json: bool, as_csv: bool, top: int | None) 
         say(f"ended early: {reason}")
     columns = Terminal.of().columns
     lines = [hanging(f"warning: {text}") for text in results.plan_warnings]
-    lines += leaderboard_lines(results, limit=top, columns=columns and columns - len(INDENT))
+    lines += leaderboard_lines(results, limit=None, columns=columns and columns - len(INDENT))
     say("\n".join(INDENT + line for line in lines))
     # In a copy of a sweep nothing says what MLflow has.
     unknown = state == "running" or results.spec.tracking.offline or paths.stored_url(root)
@@ -142,7 +139,38 @@ def best(name: str, root: Path, as_json: bool) -> None:
         say("\n".join(winner_lines(results)))
 
 
-def _loaded(folder: Path) -> "SweepResults":
+def _overview(folder: Path) -> dict[str, Any]:
+    """Returns a sweep as plain data. A broken sweep has its error as its state.
+
+    `value` is the winner's or the best so far.
+    """
+    try:
+        results = load_sweep(folder)
+        state, trials, total = _state(results), results.trials, results.num_trials
+        valued = [t for t in trials if t.value is not None]
+        best = results.winner or max(valued, key=lambda t: t.value or 0, default=None)
+    except (MtconError, OSError) as error:
+        state, trials, total, best = f"unreadable: {error}", (), 0, None
+    return {
+        "name": folder.name,
+        "state": state,
+        "num_done": sum(t.status.is_final for t in trials),
+        "num_trials": total,
+        "value": best.value if best else None,
+        "params": best.params if best else {},
+        "model_epoch": best.model_epoch if best else None,
+    }
+
+
+def _state(results: SweepResults) -> str:
+    """Returns running, finished, failed, interrupted, or stopped if its process was killed."""
+    if is_driven(results.folder):
+        return "running"
+    status, _ = results.status
+    return "stopped" if status == Status.RUNNING else status.words
+
+
+def _loaded(folder: Path) -> SweepResults:
     """Returns a sweep's results. Prints what is missing from its event log to standard error."""
     results = load_sweep(folder)
     for text in results.lost:

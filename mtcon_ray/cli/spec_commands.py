@@ -95,25 +95,15 @@ def examples(folder: Path) -> None:
     type=click.Path(path_type=Path),
     help="The folder into which the data set's archives were unpacked.",
 )
-@click.option(
-    "--size", type=int, metavar="PX", help="Side of a view in pixels.  [default: the recipe's]"
-)
-@click.option(
-    "--storage",
-    metavar="FOLDER",
-    help="Folder of all results, for the spec's storage.root; the decoded images are cached there."
-    f"  [default: {options.DEFAULT_ROOT}]",
-)
 @options.overrides
-def prepare(
-    kind: str, download: Path, size: int | None, storage: str | None, overrides: tuple[str, ...]
-) -> None:
+def prepare(kind: str, download: Path, overrides: tuple[str, ...]) -> None:
     """Check a published data set, decode it, print a spec.
 
     KIND is a kind of data, such as zappos50k. The spec has the recipe of the data set's paper and
-    is all that is written to standard output. Decoding continues where it was interrupted.
+    is all that is written to standard output. Decoded images are cached in its storage.root.
+    Decoding continues where it was interrupted.
     """
-    raw, run_spec = recipe_spec(kind, download, size, storage, overrides)
+    raw, run_spec = recipe_spec(kind, download, overrides)
     root = options.root_of(None, run_spec.storage)
     session = options.session()
     for line in prepare_data(run_spec, root, quiet=session.quiet):

@@ -27,7 +27,7 @@ def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
 def test_a_download_is_checked_and_decoded_once(invoke: Invoke, tmp_path: Path) -> None:
     """The spec on standard output is valid; the second time nothing is decoded."""
     root = trees.ucmerced(tmp_path / "merced")
-    first = invoke("prepare", "ucmerced", "--root", root, "--size", 16)
+    first = invoke("prepare", "ucmerced", "--root", root, "--set", "views.size=16")
     assert first.exit_code == 0, first.output
     assert "  items     42 train, 6 val, 12 test\n" in first.stderr
     assert "  tasks     labels (4 labels)\n  held out  land_use (3 classes)\n" in first.stderr
@@ -35,7 +35,7 @@ def test_a_download_is_checked_and_decoded_once(invoke: Invoke, tmp_path: Path) 
     assert "] decoding images: 60/60\n" in first.stderr
     store = tmp_path / "home" / "mtcon-ray" / "store"
     assert f"  images    60 of 20 x 20 pixels are decoded, 72.0 kB in {store}\n" in first.stderr
-    again = invoke("prepare", "ucmerced", "--root", root, "--size", 16)
+    again = invoke("prepare", "ucmerced", "--root", root, "--set", "views.size=16")
     assert "  images    60 of 20 x 20 pixels are decoded, 72.0 kB" in again.stderr
     assert "decoding" not in again.stderr
     raw = yaml.safe_load(again.stdout)
@@ -46,11 +46,16 @@ def test_a_download_is_checked_and_decoded_once(invoke: Invoke, tmp_path: Path) 
 
 
 def test_the_spec_that_is_printed_is_what_validate_accepts(invoke: Invoke, tmp_path: Path) -> None:
-    """With -q the spec is all that is printed; the cache is where --storage says, for it too."""
+    """With -q the spec is all that is printed; the cache is where storage.root says."""
     root = trees.ucmerced(tmp_path / "merced")
-    command = ("prepare", "ucmerced", "--root", root, "--size", 16, "--storage", tmp_path / "here")
-    changes = ("--set", "train.batch_size=8", "--set", "data.resize=crop", "-q")
-    done = invoke(*command, *changes)
+    changes = (
+        f"storage.root={tmp_path}/here",
+        "views.size=16",
+        "train.batch_size=8",
+        "data.resize=crop",
+    )
+    words = [word for change in changes for word in ("--set", change)]
+    done = invoke("prepare", "ucmerced", "--root", root, *words, "-q")
     assert done.stderr == ""
     assert (tmp_path / "here" / "store").exists()
     (tmp_path / "spec.yaml").write_text(done.stdout)

@@ -13,11 +13,9 @@ from typing import Any
 
 import pytest
 import torch
-from click.testing import CliRunner
 from PIL import Image
 
 from mtcon_ray.base.callbacks import Callbacks
-from mtcon_ray.cli.main import program
 from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.data.image_archive import open_files
 from mtcon_ray.data.image_files import UnreadableImageError
@@ -216,24 +214,6 @@ def test_only_formats_of_photographs_are_tried() -> None:
             decode_image(data, 32)
     for kind in ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000"):
         assert decode_image(encoded(kind, 8, "RGB"), 4).shape == (4, 4, 3)
-
-
-def test_a_trace_is_private_and_without_secrets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is a new file in the temporary folder, where others may write."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-
-    def fail(*_: object) -> None:
-        raise RuntimeError("cannot reach postgresql://me:hunter2@host/db")
-
-    monkeypatch.setattr("mtcon_ray.cli.result_commands.overviews", fail)
-    result = CliRunner().invoke(program, ["list"])
-    assert result.exit_code == 1
-    assert "me:***@host" in result.stderr
-    (trace,) = tmp_path.iterdir()
-    assert "hunter2" not in result.output + trace.read_text()
-    assert trace.stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ claim if it is not shown to be above the margin.
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 
 import pandas as pd
@@ -26,14 +26,14 @@ MIN_SEEDS = 3
 ITEM_DEVIATION, SEED_DEVIATION = 0.35, 0.007
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Judged:
     """A claim and its deciding paired difference.
 
     `difference` is None without a measurement. `p` and the `scores` of both systems are None if the
     claim is not tested, and `why` then has the reason. `p_holm` is p corrected for all claims
     tested together. `detectable` is the difference from the margin found by this test with 80 %
-    power. `has_label` is False if the data of a system lack the claim's label.
+    power.
     """
 
     claim: ClaimSpec
@@ -43,14 +43,11 @@ class Judged:
     p: float | None = None
     p_holm: float | None = None
     detectable: float | None = None
-    has_label: bool = True
     scores: tuple[intervals.Scores, intervals.Scores] | None = None
 
     @property
     def verdict(self) -> str:
-        """Returns "holds", "does not hold", "undecided" or "not testable here"."""
-        if not self.has_label:
-            return "not testable here"
+        """Returns "holds", "does not hold" or "undecided"."""
         if self.difference is None or self.p_holm is None:
             return "undecided"
         return intervals.judge(self.difference, self.p_holm, self.claim.margin)
@@ -65,18 +62,16 @@ def judged(rows: list[Row], claims: Iterable[ClaimSpec]) -> list[Judged]:
     row_of = {row.title: row for row in rows}
     found = [c for c in claims if c.better in row_of and c.than in row_of]
     measured = [_measure(claim, row_of[claim.better], row_of[claim.than]) for claim in found]
+    tested = [(each, each.scores) for each in measured if each.scores]
     least = _seed_variances(measured)
-    tested = [(m.claim, m.scores, least.get(m.scores[0].kind)) for m in measured if m.scores]
-    p_values = [intervals.p_value(*both, claim.margin, floor) for claim, both, floor in tested]
-    smallest = [
-        intervals.detectable(intervals.standard_error(*both, at), len(tested))
-        for _, both, at in tested
-    ]
-    found_by = zip(p_values, intervals.holm(p_values), smallest, strict=True)
-    for i, each in enumerate(measured):
-        if each.scores:
-            p, p_holm, least_shown = next(found_by)
-            measured[i] = replace(each, p=p, p_holm=p_holm, detectable=least_shown)
+    for each, both in tested:
+        floor = least.get(both[0].kind)
+        each.p = intervals.p_value(*both, each.claim.margin, floor)
+        error = intervals.standard_error(*both, floor)
+        each.detectable = intervals.detectable(error, len(tested))
+    corrected = intervals.holm([each.p for each, _ in tested if each.p is not None])
+    for (each, _), p in zip(tested, corrected, strict=True):
+        each.p_holm = p
     return measured
 
 
@@ -134,11 +129,7 @@ def _measure(claim: ClaimSpec, better: Row, than: Row) -> Judged:
     for row in (better, than):
         if row.results is None or not row.finished:
             return Judged(claim, heading, None, f"{row.title} has no finished training")
-        data = row.results.spec.data
-        if claim.label not in (*data.tasks, *data.held_out):
-            why = f"the data of {row.title} have no such label"
-            return Judged(claim, heading, None, why, has_label=False)
-        split = "test" if claim.label in data.tasks else "heldout"
+        split = "test" if claim.label in row.results.spec.data.tasks else "heldout"
         found = row.scores(split, claim.label)
         # Equal results of several seeds would count as a system with little variation.
         scores.append(found if found is None or row.depends_on_seed else found.of_first_seed())

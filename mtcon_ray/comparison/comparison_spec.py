@@ -19,8 +19,6 @@ from mtcon_ray.spec.search import LIMITS
 from mtcon_ray.spec.space import Dimension
 
 MAX_SYSTEMS = 100
-# An override of these may take a claim's label away. The claim is then not testable here.
-LABEL_FIELDS = ("data", "data.kind", "data.tasks", "data.held_out")
 
 
 class SystemSpec(Spec):
@@ -112,9 +110,8 @@ def load_comparison(
 
     Overrides of `tune.` change the section `tune` instead.
     `only` selects systems by title. If it is empty, all are selected. Raises SpecError for an
-    invalid file or title, for a claim about a label missing in the data (unless an override changed
-    the data's kind or labels), for systems with sweeps in the same folder, and for tuned systems
-    with different numbers of configurations.
+    invalid file or title, for a claim about a label missing in the data, for systems with sweeps in
+    the same folder, and for tuned systems with different numbers of configurations.
     """
     raw, of_base = read_yaml(path), []
     base, folder = raw.get("base"), path.resolve().parent
@@ -146,8 +143,7 @@ def load_comparison(
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise SpecError(f"{path}: titles must differ in letters and digits, got {twice} twice")
-    has_other_labels = any(each.partition("=")[0] in LABEL_FIELDS for each in of_base)
-    _check_claims(given, {} if has_other_labels else specs, path)
+    _check_claims(given, specs, path)
     claims = (c for c in given.claims if c.better in specs and c.than in specs)
     return Comparison(given.name, specs, tuple(claims), tuning)
 

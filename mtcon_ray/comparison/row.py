@@ -38,15 +38,12 @@ class Row:
         return self.reason or next(iter(reasons), "unfinished")
 
     @property
-    def is_trained(self) -> bool:
-        """True if the system's method trains its encoder. False also without results."""
-        return self.results is not None and self.results.spec.method.trains
-
-    @property
     def depends_on_seed(self) -> bool:
         """False if each seed has the same result: fixed features or given weights, untrained."""
-        encoder = self.results.spec.model.encoder if self.results is not None else None
-        return self.is_trained or encoder is None or encoder.is_random
+        if self.results is None:
+            return True
+        spec = self.results.spec
+        return spec.method.trains or spec.model.encoder.is_random
 
     @property
     def features(self) -> tuple[int, ...]:

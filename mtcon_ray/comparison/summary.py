@@ -48,7 +48,7 @@ def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
         Table(names, table, right=range(1, len(names))).markdown(),
         claims_table(found).markdown() if found else "",
         tuning_table.markdown(rows),
-        _notes(rows, found) + _beside_baselines(rows) + _gauges(rows),
+        _notes(rows, found) + _gauges(rows),
     ]
     return "\n".join(part for part in parts if part)
 
@@ -128,24 +128,6 @@ def _notes(rows: list[Row], claims: list[Judged]) -> str:
     if not all(each.over_seeds for each in found):
         notes.append(show.ONE_SEED_NOTE)
     return "\n".join(notes) + "\n" if notes else ""
-
-
-def _beside_baselines(rows: list[Row]) -> str:
-    """Returns, by label, the number of trained systems above the best system without training.
-
-    Returns "" unless both kinds exist. If its systems do not beat fixed image features, a training
-    budget shows little about them, in any order of their means.
-    """
-    counts = []
-    for place, heading in columns(rows).items():
-        trained = _values([row for row in rows if row.is_trained], place)
-        untrained = _values([row for row in rows if not row.is_trained], place)
-        if trained and untrained:
-            above = sum(value > max(untrained) for value in trained)
-            counts.append(f"{heading}: {above} of {len(trained)}")
-    if not counts:
-        return ""
-    return f"Trained systems above the best one without training: {'; '.join(counts)}.\n"
 
 
 def _gauges(rows: list[Row]) -> str:

@@ -217,14 +217,3 @@ def test_what_cannot_be_compared_is_undecided_and_says_why(row: MakeRow) -> None
     assert (
         "| A above failed | tilt, held out | — | — | — | undecided: failed has no finished" in text
     )
-
-
-def test_a_claim_about_a_label_that_the_data_lack_is_not_testable(row: MakeRow) -> None:
-    """Other claims are not corrected for it."""
-    other = row("other", [0.5, 0.5, 0.5], data={**DATA, "held_out": []})
-    rows = [row("A", [0.70, 0.72, 0.71]), other]
-    found = judged(rows, [claim("A", "other", "tilt"), claim("A", "other")])
-    assert [each.verdict for each in found] == ["not testable here", "holds"]
-    assert found[1].p_holm == found[1].p
-    line = "| A above other | tilt, held out | — | — | — | not testable here: the data of other"
-    assert line in markdown(rows, [claim("A", "other", "tilt")])

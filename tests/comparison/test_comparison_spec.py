@@ -68,15 +68,6 @@ def test_a_claim_names_systems_and_a_label(file: Callable[..., Path]) -> None:
     assert load_comparison(path, only=["MTCon"]).claims == ()
 
 
-@pytest.mark.parametrize("override", ["data.held_out=[]", "data={kind: synthetic, held_out: []}"])
-def test_an_override_may_take_a_claims_label_away(file: Callable[..., Path], override: str) -> None:
-    path = file(base={"data": {"kind": "synthetic", "held_out": ["tilt"]}}, claims=[CLAIM])
-    assert [c.label for c in load_comparison(path, [override]).claims] == ["tilt"]
-    path = file(base={"data": {"kind": "synthetic", "held_out": []}}, claims=[CLAIM])
-    with pytest.raises(SpecError, match=r"claims\.0\.label must be a task or held-out label"):
-        load_comparison(path, ["data.num_items=100"])
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -51,16 +51,6 @@ def test_scores_are_means_over_finished_seeds(rows: list[Row]) -> None:
     ]
 
 
-def test_a_table_counts_the_systems_above_the_best_one_without_training(rows: list[Row]) -> None:
-    """MTCon has 0.75 in shape and 0.25 in tilt, SimCLR 0.6 and 0.5."""
-    features = row("Features", trial(0, 0.5, 0.5), method="none")
-    random = row("Random", trial(0, 0.7, 0.1), method="none")
-    note = "Trained systems above the best one without training: "
-    assert f"{note}shape: 1 of 2; tilt, held out: 0 of 2.\n" in markdown([*rows, features, random])
-    assert note not in markdown(rows)
-    assert note not in markdown([features, random])
-
-
 def test_the_mean_over_tasks_of_other_kinds_is_no_accuracy(rows: list[Row]) -> None:
     """The heading names the objective."""
     data = {"kind": "synthetic", "tasks": ["attributes"]}

@@ -245,7 +245,7 @@ def _curves(axes: Axes, table: pd.DataFrame, *, with_bound: bool) -> None:
     if with_bound:
         bound = CONSTANT * table.groupby("value")["bound"].first()
         axes.plot(bound.index, bound, **LOOKS["bound with constant 0.3"])
-    plotting.log_axis(axes, sorted(set(table["value"])))
+    plotting.log_axis(axes)
 
 
 EXPERIMENT = Experiment(*described(__file__, __doc__), cells, finish)

@@ -123,7 +123,7 @@ def curves_figure(panels: Sequence[CurvePanel], x_label: str, *, log: bool = Fal
                 _draw(axes, curve, looks[name])
             xs = [x for curve in panel.curves.values() for x in curve.x]
             if log and xs:
-                plotting.log_axis(axes, xs)
+                plotting.log_axis(axes)
         plotting.legend(figure, looks)
         return plotting.png(figure)
 

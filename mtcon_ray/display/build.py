@@ -10,7 +10,6 @@ from jinja2 import Environment, StrictUndefined
 
 from mtcon_ray.base import paths
 from mtcon_ray.base.root_files import make_folder
-from mtcon_ray.base.status import Status
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.display import page
 from mtcon_ray.display import presentation as show
@@ -51,7 +50,7 @@ def draw(results: SweepResults) -> Iterator[Drawn]:
     labels = results.labels
     bars = "Bars: ± one bootstrap deviation. " if labels.tasks else ""
     probed = [t for t in results.trials if t.probe_values]
-    if results.spec.search.space and any(t.status != Status.FAILED for t in probed):
+    if results.spec.search.space and any(t.value is not None for t in probed):
         yield Drawn(
             f"{labels.objective} against the searched fields",
             f"The value of each trial's network. {bars}"

@@ -65,19 +65,15 @@ def setup(results: SweepResults) -> list[tuple[str, str]]:
         f"{path}: {d.kind} {', '.join(map(show.value_text, d.extremes))}"
         for path, d in spec.search.space.items()
     ]
-    num_items = results.plan.num_items if results.plan else {}
-    items = ", ".join(f"{n:,} {split}" for split, n in num_items.items())
     return [
         ("Method", f"{spec.method.name} on {spec.model.encoder.name}"),
-        ("Data", f"{spec.data.kind}{f': {items} images' if items else ''}"),
+        ("Data", spec.data.kind),
         ("Tasks", ", ".join(labels.tasks) or "none"),
         ("Held out", ", ".join(labels.held_out) or "none"),
-        *([("Objective", labels.objective_title)] if labels.weights else []),
+        ("Objective", labels.objective_title),
         ("Searched", "; ".join(space) or "nothing"),
         ("Sampler", f"{spec.search.sampler}; early stopping: {spec.scheduler.name}"),
-        *([("Starts from", ", ".join(earlier))] if (earlier := spec.search.start_from) else []),
-        *([("Limits", limits)] if (limits := show.limits_text(spec.search)) else []),
-        ("Seed", str(spec.seed) + _repeats(spec.search.repeats, spec.seed)),
+        ("Seeds", f"{spec.search.repeats} of each configuration, from {spec.seed}"),
     ]
 
 
@@ -143,7 +139,3 @@ def _counted(results: SweepResults) -> str:
     order = (Status.FINISHED, Status.PRUNED, Status.FAILED, Status.INTERRUPTED, Status.RUNNING)
     counts = {s: sum(t.status == s for t in results.trials) for s in order}
     return ", ".join(f"{n} {s.words}" for s, n in counts.items() if n or s.is_final)
-
-
-def _repeats(count: int, seed: int) -> str:
-    return f" to {seed + count - 1}, each configuration {count} times" if count > 1 else ""

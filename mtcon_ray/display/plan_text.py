@@ -85,30 +85,11 @@ def _training_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
     yield "trials", trials
     searched = ", ".join(f"{path} ({dim.kind})" for path, dim in spec.search.space.items())
     yield "searched", f"{searched or 'nothing'}; sampler {spec.search.sampler}"
-    if spec.search.start_from:
-        yield "starts from", f"finished trials of {', '.join(spec.search.start_from)}"
     yield "objective", plan.objective + show.objective_note(spec.labels)
-    stopping, whole = plan.scheduler, plan.num_trials * plan.epochs
-    if plan.rung_epochs:
-        stopping += rungs_text(plan)
-    epochs_differ = "epochs" in plan.least
-    if plan.epochs_total not in (None, whole) and not epochs_differ:
-        stopping += f"; {plan.epochs_total:,} of {whole:,} epochs in all"
-    yield "early stopping", stopping
-    if spec.may_end_early:
-        yield "plateau", "a trial ends if train.patience epochs bring no new best value"
-    if limits := show.limits_text(spec.search):
-        yield "limits", limits
-    epochs = plan.count_text("epochs") if epochs_differ else f"{plan.epochs}"
-    if epochs_differ and plan.epochs_total is not None:
-        epochs += f" ({plan.epochs_total:,} in all)"
+    yield "early stopping", plan.scheduler + (rungs_text(plan) if plan.rung_epochs else "")
     steps, views = plan.count_text("steps_per_epoch"), plan.count_text("views_per_step")
-    yield "epochs", f"{epochs} of {steps} steps, {views} views a step"
-    runs_through = spec.scheduler.name == "none" and not spec.may_end_early
-    early = "" if runs_through else " before early stopping"
-    most = "at most " if "images_total" in plan.least else ""
-    in_all = f"{most}{plan.images_total:,} in all{early}"
-    yield "images seen", f"{plan.count_text('images_per_trial')} a trial, {in_all}"
+    in_all = f"; {plan.epochs_total:,} epochs in all" if plan.epochs_total else ""
+    yield "epochs", f"{plan.count_text('epochs')} of {steps} steps, {views} views a step{in_all}"
     parameters = f"{plan.count_text('parameters')} parameters with its heads"
     yield "model", f"{spec.model.encoder.name}, {parameters}"
 
@@ -123,15 +104,12 @@ def _resource_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
     yield "a trial takes", f"{workers} with {' and '.join(has)}{in_all}, on {plan.cluster}"
     few = plan.concurrency
     yield "at a time", counted(few, "trial") if few else "unknown, as the cluster's maximum is"
-    if plan.device_hours is None or plan.seconds_per_trial is None:
+    if plan.device_hours is None:
         yield "device-hours", "rate unknown; --calibrate measures it here"
         return
     rate = f"{plan.images_per_second:,.0f} images a second, each in all its views"
     times = f"a probe {plan.probe_seconds:.2f} s, the test evaluation {plan.test_seconds:.2f} s"
     yield "measured here", f"{rate}, by one worker with its share of the batch; {times}"
-    trial = show.duration_text(plan.seconds_per_trial)
-    longest = "at most " if "images_per_trial" in plan.least else ""
-    yield "a whole trial", f"{longest}{trial} on one worker, probes and test evaluation in it"
     most = " at most" if plan.epochs_total is None else ""
     hours = f"{plan.device_hours:.2f}{most} on one worker, with all probes and test evaluations"
     yield "device-hours", hours

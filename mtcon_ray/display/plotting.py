@@ -2,9 +2,8 @@
 
 import io
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import pairwise
 from math import ceil
 from typing import Any
 
@@ -14,9 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
-from PIL import Image
 
-from mtcon_ray.base.status import Status
 from mtcon_ray.records.results import TrialResult
 
 # The palette of Okabe and Ito 2008 without its yellow, which is hard to see on white.
@@ -24,19 +21,15 @@ BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#009E73"
 PURPLE, ORANGE, SKY = "#CC79A7", "#E69F00", "#56B4E9"
 INK, GREY = "#222222", "#9A9A9A"
 # The standing of a trial, and how its point is drawn.
-FULL, LESS, FAILED, WINNER = "full budget", "stopped early or unfinished", "failed", "winner"
+FULL, LESS, WINNER = "full budget", "less than the full budget", "winner"
 STANDINGS: dict[str, dict[str, Any]] = {
-    FULL: {"linestyle": "", "color": BLUE, "marker": "o"},
-    LESS: {"linestyle": "", "color": GREY, "marker": "o", "markerfacecolor": "white"},
-    FAILED: {"linestyle": "", "color": INK, "marker": "x"},
-    WINNER: {"linestyle": "", "color": VERMILLION, "marker": "D", "markersize": 7},
+    FULL: {"color": SKY, "marker": "o"},
+    LESS: {"color": GREY, "marker": "o", "markerfacecolor": "white"},
+    WINNER: {"color": VERMILLION, "marker": "D", "zorder": 4},
 }
-CROWD = 30  # with more trials in a panel, all but the winner's are drawn faintly
 WIDTH = 9.2
 DPI = 144
 MAX_NAME = 28
-# Axes with more distinct values have ticks at round numbers instead of at the values.
-MAX_TICKS = 9
 
 STYLE: Any = {
     "font.size": 10, "text.color": INK,
@@ -78,15 +71,10 @@ def legend(figure: Figure, looks: Mapping[str, dict[str, Any]]) -> None:
 
 
 def png(figure: Figure) -> bytes:
-    """Returns PNG bytes without matplotlib's version: equal figures give equal bytes.
-
-    Our figures have few colours: a palette of 256 is enough, and takes a third of the bytes.
-    """
-    drawn, found = io.BytesIO(), io.BytesIO()
+    """Returns PNG bytes without matplotlib's version: equal figures give equal bytes."""
+    drawn = io.BytesIO()
     figure.savefig(drawn, format="png", dpi=DPI, metadata={"Software": None})
-    image = Image.open(drawn).convert("RGB")
-    image.quantize(256, dither=Image.Dither.NONE).save(found, "PNG", optimize=True, dpi=(DPI, DPI))
-    return found.getvalue()
+    return drawn.getvalue()
 
 
 def shortened(text: str, limit: int = MAX_NAME) -> str:
@@ -104,28 +92,17 @@ def standing(trial: TrialResult, winner: TrialResult | None) -> str:
     """Returns the trial's key of STANDINGS."""
     if trial is winner:
         return WINNER
-    if trial.status == Status.FAILED:
-        return FAILED
     return FULL if trial.full_budget else LESS
 
 
 def count_axis(axes: Axes) -> None:
     """Sets ticks of the x axis at round whole numbers."""
-    axes.xaxis.set_major_locator(
-        ticker.MaxNLocator(MAX_TICKS - 1, integer=True, steps=[1, 2, 5, 10])
-    )
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
 
 
-def log_axis(axes: Axes, values: Sequence[float]) -> None:
-    """Sets a logarithmic x axis, with ticks at the values if they are few and do not overlap."""
+def log_axis(axes: Axes) -> None:
+    """Sets a logarithmic x axis with ticks at 1, 2 and 5 of each decade."""
     axes.set_xscale("log")
-    ticks = sorted(set(values))
-    # Labels closer than 7 % of the axis would overlap.
-    apart = all(b / a > (ticks[-1] / ticks[0]) ** 0.07 for a, b in pairwise(ticks))
-    few = 1 < len(ticks) <= MAX_TICKS and apart
-    factors = (1.0, 3.0) if ticks[-1] / ticks[0] > 30 else (1.0, 2.0, 5.0)
-    round_ones = ticker.LogLocator(subs=factors)
-    axes.xaxis.set_major_locator(ticker.FixedLocator(ticks) if few else round_ones)
+    axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.xaxis.set_minor_locator(ticker.NullLocator())
     axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_formatter(ticker.NullFormatter())

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from mtcon_ray.evaluation.intervals import Interval
     from mtcon_ray.records.results import SweepResults, TrialResult
-    from mtcon_ray.spec.search import SearchSpec
 
 NOTHING = "—"
 # Characters that control a terminal or reorder text, and surrogates, which cannot be encoded.
@@ -185,14 +184,6 @@ def resume_line(name: str, *, submitted: bool = False) -> str:
     if submitted:
         return f"repeat `mtcon-ray submit` with --name {name}"
     return f"repeat the command with --name {name} --resume"
-
-
-def limits_text(search: "SearchSpec") -> str:
-    """Returns the limits on a sweep's time, "" without limits."""
-    hours, device_hours = search.max_hours, search.max_device_hours
-    limits = [f"{hours:g} hours per start"] if hours else []
-    limits += [f"{device_hours:g} device-hours in all"] if device_hours else []
-    return f"no new trials after {' or '.join(limits)}" if limits else ""
 
 
 def objective_note(labels: Labels) -> str:

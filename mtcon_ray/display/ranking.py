@@ -85,20 +85,12 @@ def verdict(margin: Margin) -> str:
     """Returns sentences that compare the lead with the measurement's uncertainty."""
     if margin.gap < 0:
         return "The runner-up lost seeds to early stopping or failure, which flatters its mean."
-    chosen = f"the best of {margin.num_configurations} configurations looks better than it is"
     if margin.deviations is None:
         return "Without bootstrap deviations nothing can be said about how sure that lead is."
+    chosen = f"the best of {margin.num_configurations} configurations looks better than it is"
     if margin.deviations < TOLD_APART:
         return (
             "This measurement cannot tell the two apart: the lead is below two bootstrap "
-            f"deviations, and {chosen}. {_other_seeds(margin)}"
+            f"deviations, and {chosen}."
         )
-    return f"A lead on these validation images, but {chosen}. {_other_seeds(margin)}"
-
-
-def _other_seeds(margin: Margin) -> str:
-    """Returns a sentence about training seeds, which bootstrap deviations do not cover."""
-    fewest = min(len(c.trials) for c in (margin.winner, margin.runner_up))
-    if fewest > 1:
-        return "The deviations count other images; how far seeds differ stands under Repeats."
-    return "One seed is one seed: search.repeats trains each configuration with several."
+    return f"A lead on these validation images, but {chosen}."

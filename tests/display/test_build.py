@@ -123,7 +123,7 @@ def test_repeats_are_told_as_mean_and_deviation(sweep: MakeSweep) -> None:
     page = built(results)
     assert "(mean and deviation over 3 seeds)" in page.text
     assert "over the winner's seeds" in page.text
-    assert "Seed 0 to 2, each configuration 3 times" in page.text
+    assert "Seeds 3 of each configuration, from 0" in page.text
 
 
 @reads_words

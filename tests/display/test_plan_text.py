@@ -28,13 +28,6 @@ def test_labels_stand_with_their_kind_and_extent(tmp_path: Path) -> None:
     assert lines["held out"] == "size (a number)"
 
 
-def test_limits_on_time_are_named(tmp_path: Path) -> None:
-    limits = {"max_hours": 2, "max_device_hours": 10}
-    rows = rows_of(searching({}, limits), tmp_path)
-    assert rows["limits"] == "no new trials after 2 hours per start or 10 device-hours in all"
-    assert "limits" not in rows_of(searching({}, {"num_trials": 1}), tmp_path)
-
-
 SMALL = {"name": "small", "width": 8}
 TWO_CPUS = ClusterView("here", (NodeKind("node", 2, 0, 1),))
 CSN = {"name": "csn", "num_triplets": 1000}
@@ -53,26 +46,20 @@ def rows_of(spec: RunSpec, root: Path, **options: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("path", "values", "row", "expected"),
+    ("path", "values", "expected"),
     [
-        ("epochs", [1, 2, 100], "early stopping", "none"),
-        ("epochs", [1, 2, 100], "epochs", "1 to 100 (103 in all) of 43 steps, 128 views a step"),
-        ("epochs", [1, 2, 100], "images seen", "2,752 to 275,200 a trial, 283,456 in all"),
-        ("batch_size", [8, 16, 600], "epochs", "20 of 4 to 350 steps, 16 to 1,200 views a step"),
-        ("batch_size", [8, 16, 600], "images seen", "48,000 to 56,000 a trial, 160,000 in all"),
+        ("epochs", [1, 2, 100], "1 to 100 of 43 steps, 128 views a step; 103 epochs in all"),
         (
-            "patience",
-            [2, 3],
-            "plateau",
-            "a trial ends if train.patience epochs bring no new best value",
+            "batch_size",
+            [8, 16, 600],
+            "20 of 4 to 350 steps, 16 to 1,200 views a step; 60 epochs in all",
         ),
-        ("patience", [2, 3], "images seen", "55,040 a trial, 110,080 in all before early stopping"),
     ],
 )
 def test_searched_sizes_are_told_for_all_trials(
-    tmp_path: Path, path: str, values: list[Any], row: str, expected: str
+    tmp_path: Path, path: str, values: list[Any], expected: str
 ) -> None:
-    assert rows_of(searching({f"train.{path}": {"grid": values}}), tmp_path)[row] == expected
+    assert rows_of(searching({f"train.{path}": {"grid": values}}), tmp_path)["epochs"] == expected
 
 
 @pytest.mark.parametrize(
@@ -103,20 +90,15 @@ def test_counts_of_a_grid_are_those_of_its_trials(
 
 
 def test_sums_over_trials_that_the_sampler_chooses_are_bounds(tmp_path: Path) -> None:
-    """Batches of 10 train all of 2,800 images, batches of 9 one less, and batches of 15 2,790."""
+
     space = {"train.batch_size": {"int": [9, 16]}, "train.epochs": {"logint": [2, 10]}}
     spec = searching(space, {"num_trials": 3, "scheduler": "asha"})
     rows = rows_of(spec, tmp_path)
     assert rows["early stopping"] == "asha after epochs 3, 5 of 10"
     assert rows["epochs"] == "2 to 10 of 175 to 311 steps, 18 to 32 views a step"
-    assert rows["images seen"] == (
-        "5,580 to 28,000 a trial, at most 84,000 in all before early stopping"
-    )
     some = searching({"train.epochs": {"grid": [1, 2, 100]}}, {"num_trials": 2})
     rows = rows_of(some, tmp_path, rates=Rates(100.0, 0.0, 0.0))
-    assert rows["images seen"] == "2,752 to 275,200 a trial, at most 550,400 in all"
     assert rows["epochs"].startswith("1 to 100 of ")
-    assert rows["a whole trial"].startswith("at most ")
     assert " at most on" in rows["device-hours"]
 
 

@@ -5,14 +5,15 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from mtcon_ray.base.paths import expanded
 from mtcon_ray.cli.infer_labels import Texts, guess_labels
-from mtcon_ray.cli.spec_template import Draft, label_lines, path_for_spec, spec_name, yaml_text
+from mtcon_ray.cli.spec_template import Draft, label_lines, spec_name, yaml_text
 from mtcon_ray.data.cells import WORDS_FOR_NOTHING, texts_of
 from mtcon_ray.data.image_archive import open_files
 from mtcon_ray.data.image_names import IMAGE_ENDINGS
 from mtcon_ray.data.sources.files import evenly
 from mtcon_ray.data.sources.table import TableSource
-from mtcon_ray.data.splits import NUMBERED, SPLITS, split_names
+from mtcon_ray.data.splits import SPLITS, split_names
 from mtcon_ray.data.table_file import TableFile, read_table_file
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.base import Split
@@ -35,7 +36,7 @@ def infer_columns(csv: Path, images: Path) -> Draft:
 
     Raises DataError if no column has images, none could be a task, or labels cannot be read.
     """
-    csv, images = path_for_spec(csv), path_for_spec(images)
+    csv, images = expanded(csv).absolute(), expanded(images).absolute()
     if not images.exists():
         raise DataError(
             f"IMAGES not found: {images} does not exist; give a folder, .tar or .tar.gz"
@@ -59,8 +60,6 @@ def infer_columns(csv: Path, images: Path) -> Draft:
         yield from (f"{field}: {yaml_text(value)}" for field, value in fields.items())
         yield from label_lines(found, unused)
         yield "# A column that says train, val or test; null draws 70/10/20."
-        if named and not split:
-            yield f"# Not used: {yaml_text([*named])}, which lacks a split or has other rows."
         yield f"split_column: {yaml_text(split)}"
         yield "# Items with the same value stay in one split when it is drawn."
         yield f"group_column: {yaml_text(group)}"
@@ -117,12 +116,8 @@ def _named_splits(column: str, texts: Texts) -> dict[str, Split]:
     """Returns the split of each text of a column, {} if it is not a column of splits."""
     values = {v for v in texts if v.strip().lower() not in WORDS_FOR_NOTHING}
     found = split_names(values, column)
-    if found.keys() != values or "train" not in found.values() or len(set(found.values())) < 2:
-        return {}
-    # Most images are for training. Columns of labels 0, 1 and 2 need not have most zeros.
-    is_numbered = {v.strip() for v in values} == NUMBERED.keys()
-    num_train = sum(texts[v] for v, split in found.items() if split == "train")
-    return {} if is_numbered and num_train <= sum(texts.values()) / 2 else found
+    is_split = found.keys() == values and "train" in found.values()
+    return found if is_split and len(set(found.values())) > 1 else {}
 
 
 def _is_complete(splits: Mapping[str, Split], texts: Texts, table: TableFile) -> bool:

@@ -3,7 +3,8 @@
 from collections import Counter
 from pathlib import Path
 
-from mtcon_ray.cli.spec_template import Draft, path_for_spec, spec_name, task_lines, yaml_text
+from mtcon_ray.base.paths import expanded
+from mtcon_ray.cli.spec_template import Draft, spec_name, task_lines, yaml_text
 from mtcon_ray.data.sources.class_folders import FolderSource, folders_of
 from mtcon_ray.errors import DataError
 
@@ -13,7 +14,7 @@ def infer_folders(images: Path) -> Draft:
 
     Raises DataError if it cannot be read, or if images lie at different depths.
     """
-    images = path_for_spec(images)
+    images = expanded(images).absolute()
     fields = {"images": str(images), "tasks": ()}
     names = FolderSource(FolderSource.Spec.model_validate(fields)).names
     depths = Counter(len(folders) for folders in folders_of(names)[1])

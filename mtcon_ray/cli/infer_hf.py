@@ -4,8 +4,9 @@ from pathlib import Path
 
 from pyarrow.types import is_floating
 
-from mtcon_ray.cli.infer_labels import MAX_CLASSES, LabelSet, guess_labels
-from mtcon_ray.cli.spec_template import Draft, label_lines, path_for_spec, spec_name, yaml_text
+from mtcon_ray.base.paths import expanded
+from mtcon_ray.cli.infer_labels import LabelSet, guess_labels
+from mtcon_ray.cli.spec_template import Draft, label_lines, spec_name, yaml_text
 from mtcon_ray.data.cells import texts_of
 from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.data.image_names import ROW_ENDINGS, is_image
@@ -14,6 +15,9 @@ from mtcon_ray.data.row_files import RowFiles
 from mtcon_ray.data.sources.hf import HuggingFaceSource
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.own import LIST_SEPARATOR
+
+# A column of lists with more names has other texts than labels.
+MAX_NAMES = 100
 
 
 def is_hf_folder(folder: Path) -> bool:
@@ -29,7 +33,7 @@ def infer_hf(folder: Path) -> Draft:
 
     Raises DataError if it cannot be read, or if no column could be a task.
     """
-    folder = path_for_spec(folder)
+    folder = expanded(folder).absolute()
     files = RowFiles(folder)
     kinds = {f.name: f.type for f in files.schema if f.name not in ("split", files.image_column)}
     plain = [c for c, kind in kinds.items() if is_plain(kind)]
@@ -61,4 +65,4 @@ def _set_size(files: RowFiles, column: str) -> int:
     except DataError:  # sentences with the separator
         return 0
     size = len({name for cell in texts_of(lists) for name in cell.split(LIST_SEPARATOR)})
-    return size if 2 <= size <= MAX_CLASSES else 0
+    return size if 2 <= size <= MAX_NAMES else 0

@@ -13,7 +13,6 @@ import numpy as np
 from mtcon_ray.data.cells import MINUS_ONE, are_decimals, are_whole, as_bits, parts_of, separator_of
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.splits import SPLITS
-from mtcon_ray.data.table_file import MAX_BITS
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.base import MAX_LABELS
 from mtcon_ray.spec.data.own import LIST_SEPARATOR
@@ -21,9 +20,8 @@ from mtcon_ray.spec.problem import MISSING
 
 Texts = Mapping[str, int]
 
-MAX_CLASSES = 100
-# Columns with fewer rows per class are labels only if nothing else is.
-LEAST_ROWS_PER_CLASS, LEAST_REPEATS = 5, 2
+# Columns with fewer rows per class are no labels.
+LEAST_ROWS_PER_CLASS = 5
 HELD_OUT_CLASSES = 20
 # More whole numbers such as 12.0 in a column are numbers, fewer are classes.
 MAX_WHOLE = 20
@@ -45,13 +43,9 @@ class LabelSet(NamedTuple):
 
 @dataclass(frozen=True)
 class Labels:
-    """The label columns by kind. `classes` has the number of classes of each column.
-
-    Columns of classes that are not `likely` are used only if no other column is a label.
-    """
+    """The label columns by kind. `classes` has the number of classes of each column."""
 
     classes: dict[str, int]
-    likely: frozenset[str]
     sets: dict[str, LabelSet]
     separator: str
     continuous: tuple[str, ...]
@@ -111,8 +105,7 @@ class Labels:
         table = source(spec).read_labels()
         classes = {c: n for c, n in self.classes.items() if can_be_learnt(table, c)}
         sets = {name: found for name, found in self.sets.items() if can_be_learnt(table, name)}
-        likely = {c: n for c, n in classes.items() if c in self.likely}
-        found = replace(self, classes=likely or ({} if sets else classes), sets=sets)
+        found = replace(self, classes=classes, sets=sets)
         if not found.used:
             raise DataError(
                 f"{path} must have a column that can be a label, got columns "
@@ -140,61 +133,47 @@ def guess_labels(
         for c, own in lists.items()
         if own == separator
     }
-    bits = _columns_of_bits(columns)
-    if len(bits) < MANY_BITS:
-        bits = ()
-    else:
-        name = "attributes"
-        while name in columns:
-            name += "_"
+    if bits := _columns_of_bits(columns):
+        name = "attributes_" if "attributes" in columns else "attributes"
         sets[name] = LabelSet(bits, len(bits))
     others = {c: texts for c, texts in columns.items() if c not in (*sets, *bits)}
     numbers = [c for c, texts in others.items() if c in floats or _is_measure(texts)]
     classes = {
         c: len(texts)
         for c, texts in others.items()
-        if c not in numbers and (c in certain or _repeats(texts, LEAST_REPEATS))
-    }
-    likely = {
-        c
-        for c, n in classes.items()
-        if c in certain or (n <= MAX_CLASSES and _repeats(columns[c], LEAST_ROWS_PER_CLASS))
+        if c not in numbers and (c in certain or _repeats(texts))
     }
     continuous = tuple(c for c in numbers if len(columns[c]) > 1)
-    return Labels(classes, frozenset(likely), sets, separator, continuous)
+    return Labels(classes, sets, separator, continuous)
 
 
 def _columns_of_bits(columns: Mapping[str, Texts]) -> tuple[str, ...]:
-    """Returns the columns of 0 and 1, or the columns of -1 and 1 if there are more of them."""
-    found: dict[frozenset[int], list[str]] = {}
+    """Returns the columns of 0 and 1, or of -1 and 1 if there are more of them, () if few."""
+    found: dict[frozenset[int], list[str]] = {frozenset({0, 1}): [], frozenset({MINUS_ONE, 1}): []}
     for column, texts in columns.items():
         if len(texts) <= MAX_BIT_TEXTS:
-            codes = as_bits(np.array([*texts], dtype=object)).tolist()
-            found.setdefault(frozenset(codes), []).append(column)
-    plain, celeba = found.get(frozenset({0, 1}), []), found.get(frozenset({MINUS_ONE, 1}), [])
-    return tuple(plain if len(plain) >= len(celeba) else celeba)
+            codes = frozenset(as_bits(np.array([*texts], dtype=object)).tolist())
+            if codes in found:
+                found[codes].append(column)
+    most = max(found.values(), key=len)
+    return tuple(most) if len(most) >= MANY_BITS else ()
 
 
 def _lists(texts: Texts) -> str | None:
-    """Returns the separator of a column of lists if its names repeat, else None.
-
-    None also for a column refused by `read_lists` for its size.
-    """
+    """Returns the separator of a column of lists if its names repeat, else None."""
     separator = separator_of(texts)
     if separator is None:
         return None
     count = sum(n * len(parts_of(text, separator)) for text, n in texts.items())
-    num_names = len(_names(texts, separator))
-    is_large = num_names * sum(texts.values()) > MAX_BITS
-    return None if is_large or count < LEAST_ROWS_PER_CLASS * num_names else separator
+    return separator if count >= LEAST_ROWS_PER_CLASS * len(_names(texts, separator)) else None
 
 
 def _names(texts: Texts, separator: str) -> set[str]:
     return {name for text in texts for name in parts_of(text, separator)}
 
 
-def _repeats(texts: Texts, least: int) -> bool:
-    return len(texts) >= 2 and sum(texts.values()) >= least * len(texts)
+def _repeats(texts: Texts) -> bool:
+    return len(texts) >= 2 and sum(texts.values()) >= LEAST_ROWS_PER_CLASS * len(texts)
 
 
 def _is_measure(texts: Texts) -> bool:

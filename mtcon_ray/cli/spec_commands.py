@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from mtcon_ray.base.safe_yaml import parse_yaml
 from mtcon_ray.cli import options
 from mtcon_ray.cli.example_files import SYNTHETIC, copy_examples, example_file
 from mtcon_ray.cli.infer_columns import infer_columns
@@ -20,7 +21,7 @@ from mtcon_ray.plan.capacity import ClusterView, NodeKind
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.plan.planning import make_plan
 from mtcon_ray.spec.data.own import ARCHIVES
-from mtcon_ray.spec.run_spec import RunSpec, load_spec
+from mtcon_ray.spec.run_spec import RunSpec, load_spec, parse_spec
 from mtcon_ray.sweep.preparation import check_data
 
 
@@ -38,23 +39,16 @@ def init(csv: Path | None, images: Path | None, synthetic: bool, output: Path | 
     it is a data set of Hugging Face's `datasets`, whose columns have the labels.
     Nothing is written if `validate` would refuse the spec.
     """
-    if synthetic:
-        if csv:
-            raise click.UsageError(f"--synthetic reads no files; leave out --synthetic or {csv}")
-        example = example_file(SYNTHETIC)
-        path, found = output or Path(example.name), None
-        write_new(path, example.read_text(encoding="utf-8"))
-    else:
-        if not csv:
-            raise click.UsageError("give CSV and IMAGES, IMAGES alone, or --synthetic")
-        found = _draft(csv, images)
-        path = output or Path(f"{found.name}.yaml")
-        write_new(path, found.spec_text())
-    try:
-        warnings = _plan_anywhere(load_spec(path)).warnings
-    except BaseException:
-        path.unlink()
-        raise
+    if synthetic and csv:
+        raise click.UsageError(f"--synthetic reads no files; leave out --synthetic or {csv}")
+    if not (synthetic or csv):
+        raise click.UsageError("give CSV and IMAGES, IMAGES alone, or --synthetic")
+    found = _draft(csv, images) if csv else None
+    text = found.spec_text() if found else example_file(SYNTHETIC).read_text(encoding="utf-8")
+    spec = parse_spec(parse_yaml(text, "spec"))
+    warnings = _plan_anywhere(spec).warnings
+    path = output or Path(f"{spec.name}.yaml")
+    write_new(path, text)
     for warning in warnings:
         warn(warning)
     if not options.session().quiet:

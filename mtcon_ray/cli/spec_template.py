@@ -8,9 +8,8 @@ from pathlib import Path
 from string import Template
 from typing import NamedTuple
 
-from mtcon_ray.base.paths import expanded
 from mtcon_ray.cli.infer_labels import Labels
-from mtcon_ray.errors import DataError, ResourceError, SweepError
+from mtcon_ray.errors import ResourceError, SweepError
 from mtcon_ray.spec.data.own import LIST_SEPARATOR
 
 MAX_BATCH_SIZE = 64
@@ -42,26 +41,15 @@ class Draft(NamedTuple):
 def write_new(path: Path, text: str) -> None:
     """Writes a new file. Raises SweepError if it exists, ResourceError if it cannot be written."""
     try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
+        content = text.encode()  # a path with invalid UTF-8 cannot be written
+        with path.open("xb") as file:
+            file.write(content)
     except FileExistsError:
         raise SweepError(
             f"{path} exists already; remove it or write another with --output"
         ) from None
-    except OSError as error:
-        raise ResourceError(f"--output must be writable, got {path}: {error.strerror}") from None
-
-
-def path_for_spec(path: Path) -> Path:
-    """Returns the absolute path. Raises DataError if a spec, which is UTF-8, cannot hold it."""
-    path = expanded(path).absolute()
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        raise DataError(
-            f"a path in a spec must be a text in UTF-8, got {path}; rename that file or folder"
-        ) from None
-    return path
+    except (OSError, UnicodeEncodeError) as error:
+        raise ResourceError(f"--output must be writable, got {path}: {error}") from None
 
 
 def spec_name(text: str) -> str:

@@ -1,17 +1,11 @@
 """Paths at the command line that cannot be used: an unknown home folder, names not in UTF-8."""
 
-import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from mtcon_ray.cli.infer_columns import infer_columns
-from mtcon_ray.cli.infer_folders import infer_folders
-from mtcon_ray.cli.infer_hf import infer_hf
 from mtcon_ray.cli.main import program
-from mtcon_ray.errors import DataError
 
 ELSEWHERE = "~no-such-user/x"
 
@@ -31,27 +25,6 @@ def test_the_home_of_an_unknown_user_is_told(words: list[str]) -> None:
     told = CliRunner().invoke(program, words)
     assert told.exit_code == 2, told.output
     assert f"the home folder at the beginning of '{ELSEWHERE}" in told.stderr
-
-
-BAD, GOOD = Path(os.fsdecode(b"lab\xff")), Path("images")
-
-
-@pytest.mark.parametrize(
-    ("infer", "paths"),
-    [
-        (infer_columns, (BAD, GOOD)),
-        (infer_columns, (GOOD, BAD)),
-        (infer_folders, (BAD,)),
-        (infer_hf, (BAD,)),
-    ],
-    ids=["csv", "images", "folders", "hf"],
-)
-def test_a_path_that_is_not_utf8_is_refused(
-    infer: Callable[..., object], paths: tuple[Path, ...]
-) -> None:
-    """A spec, which is a text in UTF-8, could not name it."""
-    with pytest.raises(DataError, match=r"must be a text in UTF-8, got .*lab.*; rename that"):
-        infer(*paths)
 
 
 @pytest.mark.parametrize("command", [["list"], ["validate", "/x.yaml"]])

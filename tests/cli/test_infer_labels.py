@@ -28,7 +28,7 @@ KIND = {"kind": {"a": 20, "b": 20, "c": 20}}
         ({"A": {"0": 9, "1": 21}}, ("A",), {"sets": {}}),
         ({f"F{k}": {"0.0": 9, "1.0": 9, "-1.0": 9} for k in range(9)}, None, {"sets": {}}),
         ({"grade": {"0.0": 30, "1.0": 30}}, ("grade",), {"continuous": ()}),
-        ({"grade": {f"{i}.0": 2 for i in range(30)}}, ("grade",), {"continuous": ("grade",)}),
+        ({"grade": {f"{i}.0": 6 for i in range(30)}}, ("grade",), {"continuous": ("grade",)}),
         ({"grade": {"0.5": 30, "1.5": 30}} | KIND, ("kind",), {"continuous": ("grade",)}),
         ({"title": {f"t{i}": 1 for i in range(60)}} | KIND, ("kind",), {"continuous": ()}),
         ({"constant": {"a": 60}} | KIND, ("kind",), {"continuous": ()}),
@@ -55,17 +55,10 @@ def test_bits_have_several_spellings(no: str, yes: str) -> None:
     assert guess_labels(columns).tasks == ("attributes",)
 
 
-@pytest.mark.parametrize(
-    ("texts", "is_likely"),
-    [
-        ({f"d{i}": 6 for i in range(100)}, True),
-        ({f"d{i}": 6 for i in range(101)}, False),
-        ({"a": 4, "b": 4}, False),
-    ],
-)
-def test_many_classes_and_few_rows_are_unlikely(texts: dict[str, int], is_likely: bool) -> None:
-    assert guess_labels({"dish": texts}).likely == ({"dish"} if is_likely else set())
-    assert guess_labels({"dish": texts}, certain=["dish"]).likely == {"dish"}
+def test_columns_of_few_rows_per_class_are_no_labels_unless_they_are_certain() -> None:
+    texts = {"a": 4, "b": 4}
+    assert guess_labels({"dish": texts}).classes == {}
+    assert guess_labels({"dish": texts}, certain=["dish"]).classes == {"dish": 2}
 
 
 @pytest.mark.parametrize("separator", ["|", ";", ","])
@@ -75,12 +68,6 @@ def test_lists_are_sets(separator: str) -> None:
     found = guess_labels({"tags": lists, "more": {"a": 9, "a:b": 9, "b": 9}})
     assert (found.tasks, found.separator) == (("more", "tags"), separator)
     assert found.sets == {"tags": ("tags", 2)}
-
-
-def test_large_lists_are_no_sets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`read_lists` refuses them."""
-    monkeypatch.setattr("mtcon_ray.cli.infer_labels.MAX_BITS", 110)
-    assert guess_labels({"tags": {"a": 20, "a|b": 20, "b": 20}}).sets == {}
 
 
 def test_more_columns_than_a_spec_can_name_are_refused() -> None:

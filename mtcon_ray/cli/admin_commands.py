@@ -47,7 +47,7 @@ PROGRAMS = ("tensorboard", "wandb")
 )
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     help="New folder of an encoder; folder of metrics, or file of a study.  [default: for metrics "
     "and a study in the sweep's folder]",
 )
@@ -160,10 +160,8 @@ def clean(name: str, root: Path, yes: bool) -> None:
     url = paths.stored_url(folder)
     if url:
         size = sum(info.size for info in Objects(url).list().values())
-        say(f"{decimal(size):>10}  {url}, in the store")
-    for entry in sorted(folder.iterdir()):
-        say(f"{decimal(_bytes(entry)):>10}  {entry}")
-    say(f"{decimal(_bytes(folder)):>10}  {folder}, in all")
+        say(f"{decimal(size)} in {url}")
+    say(f"{decimal(_bytes(folder))} in {folder}")
     say(f"not touched: its runs in MLflow, and decoded images in {paths.cache_folder(root)}")
     if not yes:
         say("nothing removed; --yes removes it")
@@ -242,5 +240,4 @@ def _run_of(register: str, model: str, root: Path, sweep: "SweepResults | None")
 
 
 def _bytes(path: Path) -> int:
-    files = path.rglob("*") if path.is_dir() and not path.is_symlink() else (path,)
-    return sum(file.lstat().st_size for file in files if not file.is_dir())
+    return sum(file.lstat().st_size for file in path.rglob("*") if not file.is_dir())

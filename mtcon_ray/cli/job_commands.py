@@ -40,7 +40,7 @@ address_option = click.option(
 
 
 @click.command()
-@click.argument("target", metavar="SPEC|SCRIPT", type=click.Path(path_type=Path))
+@click.argument("target", metavar="SPEC|SCRIPT", type=options.PATH)
 @options.overrides
 @name_option
 @retry_option
@@ -51,7 +51,7 @@ address_option = click.option(
 @click.option(
     "--requirements",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     help="Packages that pip installs on every node for this job, one per line.",
 )
 def submit(

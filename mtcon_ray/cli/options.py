@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130  # the exit code after a signal
 ALLOW_PLUGINS = "--allow-plugins"
+PATH = click.Path(path_type=Path)
 DEFAULT_ROOT = f"{ROOT_VARIABLE}, else ~/mtcon-ray"
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -105,7 +106,7 @@ def _names(
     return [CompletionItem(f.name) for f in folders if f.name.startswith(incomplete)]
 
 
-spec_file = click.argument("spec", type=click.Path(path_type=Path))
+spec_file = click.argument("spec", type=PATH)
 
 
 def overrides(command: Command) -> Command:

@@ -33,7 +33,7 @@ INDENT = "  "
 
 
 @click.command()
-@click.argument("checkpoint", type=click.Path(path_type=Path))
+@click.argument("checkpoint", type=options.PATH)
 @options.overrides
 @options.root_folder
 @options.as_json

@@ -150,7 +150,7 @@ def run(
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=options.PATH)
 @options.overrides
 @click.option("--only", multiple=True, metavar="TITLE", help="Train one system; may be repeated.")
 @click.option("--plan", "only_plan", is_flag=True, help="Print all sweeps; start nothing.")

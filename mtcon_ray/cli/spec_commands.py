@@ -26,12 +26,10 @@ from mtcon_ray.sweep.preparation import check_data
 
 
 @click.command()
-@click.argument("csv", required=False, type=click.Path(path_type=Path))
-@click.argument("images", required=False, type=click.Path(path_type=Path))
+@click.argument("csv", required=False, type=options.PATH)
+@click.argument("images", required=False, type=options.PATH)
 @click.option("--synthetic", is_flag=True, help="Write the spec of `demo`, which needs no files.")
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="The spec's file.  [default: NAME.yaml]"
-)
+@click.option("-o", "--output", type=options.PATH, help="The spec's file.  [default: NAME.yaml]")
 def init(csv: Path | None, images: Path | None, synthetic: bool, output: Path | None) -> None:
     """Write a commented spec for a CSV and its IMAGES.
 
@@ -72,7 +70,7 @@ def _draft(csv: Path, images: Path | None) -> Draft:
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=options.PATH)
 def examples(folder: Path) -> None:
     """Copy the example specs, scripts and cluster files."""
     copies = copy_examples(folder)
@@ -83,12 +81,9 @@ def examples(folder: Path) -> None:
 @click.command()
 @click.argument("kind")
 @click.option(
-    "--root",
-    "download",
-    required=True,
-    type=click.Path(path_type=Path),
+    "--root", "download", required=True, type=options.PATH,
     help="The folder into which the data set's archives were unpacked.",
-)
+)  # fmt: skip
 @options.overrides
 def prepare(kind: str, download: Path, overrides: tuple[str, ...]) -> None:
     """Check a published data set, decode it, print a spec.

@@ -102,39 +102,35 @@ class Console(Callbacks, AbstractContextManager["Console"]):
 
     def on_suggest(self, trial: str, params: Mapping[str, Any]) -> None:
         """Shows a trial that starts or resumes."""
-        progress, now, text = self._sweep, self._elapsed, show.configuration_text(params)
-        epochs = int(params.get("train.epochs", progress.epochs))
-        progress.start(trial, text, epochs, now)
-        own = f", {epochs} epochs" if epochs != progress.epochs else ""
-        self._log(f"{trial} started{own}: {text}")
+        text = show.configuration_text(params)
+        epochs = int(params.get("train.epochs", self._sweep.epochs))
+        self._sweep.start(trial, text, epochs, self._elapsed)
+        self._log(f"{trial} started: {text}")
 
     def on_known(
         self, trial: str, params: Mapping[str, Any], status: str, epoch: int, epochs: int,
         value: float | None, reason: str | None,
     ) -> None:  # fmt: skip
-        """Shows the state of a trial of a resumed sweep."""
-        state, text = Status(status), show.configuration_text(params)
-        self._sweep.trials[trial] = TrialProgress(text, epoch, epochs, value, state)
-        stands = f"{state.words} at epoch {epoch}/{epochs}{self._outcome(value, reason)}"
-        self._log(f"{trial} restored, {stands}: {text}")
+        """Records the state of a trial of a resumed sweep."""
+        text = show.configuration_text(params)
+        self._sweep.trials[trial] = TrialProgress(text, epoch, epochs, value, Status(status))
 
     def on_report(self, trial: str, epoch: int, epochs: int, metrics: Mapping[str, float]) -> None:
         """Shows a completed epoch. In a log only some epochs are shown, never the last."""
-        value, loss, now = objective(metrics), metrics.get(LOSS), self._elapsed
-        self._sweep.report(trial, epoch, epochs, value, now)
-        probed = value is not None
-        if epoch == epochs or not self._is_time(LINE_SECONDS if probed else SILENT_SECONDS):
-            return
-        values = ", ".join([*self._scores(value), *([] if loss is None else [f"loss {loss:.3f}"])])
-        self._log(f"{trial} epoch {epoch}/{epochs}{': ' * bool(values)}{values}")
+        value = objective(metrics)
+        self._sweep.report(trial, epoch, epochs, value, self._elapsed)
+        pause = SILENT_SECONDS if value is None else LINE_SECONDS
+        if epoch < epochs and self._is_time(pause):
+            loss = f", loss {metrics[LOSS]:.3f}" if LOSS in metrics else ""
+            self._log(f"{trial} epoch {epoch}/{epochs}{self._score(value)}{loss}")
 
     def on_end(self, trial: str, status: str, value: float | None, reason: str | None) -> None:
         """Shows the end of a trial and the progress of the sweep."""
         row = self._sweep.end(trial, Status(status), value)
-        cut = row.epoch and (row.status != Status.FINISHED or row.epoch < row.epochs)
-        after = f" after epoch {row.epoch}/{row.epochs}" if cut else ""
-        outcome, standing = self._outcome(row.value, reason), self._sweep.standing_text()
-        self._log(f"{trial} {row.status.words}{after}{outcome}; {standing}")
+        after = f" after epoch {row.epoch}/{row.epochs}" if row.epoch else ""
+        why = f" ({show.one_line(reason)})" if reason else ""
+        outcome = f"{row.status.words}{after}{why}{self._score(row.value)}"
+        self._log(f"{trial} {outcome}; {self._sweep.standing_text()}")
 
     @property
     def _sweep(self) -> SweepProgress:
@@ -145,13 +141,10 @@ class Console(Callbacks, AbstractContextManager["Console"]):
     def _elapsed(self) -> float:
         return self._clock() - self._started
 
-    def _outcome(self, value: float | None, reason: str | None) -> str:
-        why = f" ({show.one_line(reason)})" if reason else ""
-        return ", ".join([why, *self._scores(value)])
-
-    def _scores(self, value: float | None) -> list[str]:
-        known = value is not None
-        return [f"{self._sweep.objective} {show.accuracy_text(value)}"] if known else []
+    def _score(self, value: float | None) -> str:
+        if value is None:
+            return ""
+        return f", {self._sweep.objective} {show.accuracy_text(value)}"
 
     def _log(self, text: str, *, always: bool = False) -> None:
         if self._quiet and not always:

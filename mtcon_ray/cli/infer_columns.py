@@ -1,13 +1,12 @@
 """Inference of the roles of a CSV's columns: images, labels, splits and groups."""
 
-import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from mtcon_ray.base.paths import expanded
 from mtcon_ray.cli.infer_labels import Texts, guess_labels
-from mtcon_ray.cli.spec_template import Draft, label_lines, spec_name, yaml_text
+from mtcon_ray.cli.spec_template import Draft, spec_name
 from mtcon_ray.data.cells import WORDS_FOR_NOTHING, texts_of
 from mtcon_ray.data.image_archive import open_files
 from mtcon_ray.data.image_names import IMAGE_ENDINGS
@@ -52,25 +51,15 @@ def infer_columns(csv: Path, images: Path) -> Draft:
     fields = {"csv": str(csv), "images": str(images), "image_column": image}
     roles = {"split_column": split, "group_column": group}
     labels, found = guess.read(TableSource, fields | roles, csv, table.columns)
-    unused = [c for c in texts if c not in (*found.used, split, group)]
+    data = {"kind": "table", **fields, **found.spec_fields, **roles}
     num_absent = len(open_files(images).find_absent(labels.names))
-
-    def lines() -> Iterator[str]:
-        yield "kind: table"
-        yield from (f"{field}: {yaml_text(value)}" for field, value in fields.items())
-        yield from label_lines(found, unused)
-        yield "# A column that says train, val or test; null draws 70/10/20."
-        yield f"split_column: {yaml_text(split)}"
-        yield "# Items with the same value stay in one split when it is drawn."
-        yield f"group_column: {yaml_text(group)}"
-        share = num_absent / len(labels)
-        if DEFAULT_BAD < share <= MAX_ABSENT:
-            yield f"# {num_absent:,} of {len(labels):,} images are missing, and left out."
-            yield f"max_bad_images: {math.ceil(share * 100) / 100 + DEFAULT_BAD:.2f}"
-
+    share = num_absent / len(labels)
+    if DEFAULT_BAD < share <= MAX_ABSENT:
+        data["max_bad_images"] = round(share + DEFAULT_BAD, 3)
     is_plain = csv.stem.lower() in ("labels", "data", "train")
     name = spec_name(csv.parent.name if is_plain else csv.stem)
-    return Draft(name, len(labels.rows("train")), list(lines()))
+    unused = [c for c in texts if c not in (*found.used, split, group)]
+    return Draft(name, len(labels.rows("train")), data, unused)
 
 
 def _image_column(table: TableFile, images: Path) -> tuple[str, Path]:

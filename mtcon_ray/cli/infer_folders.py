@@ -2,9 +2,10 @@
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from mtcon_ray.base.paths import expanded
-from mtcon_ray.cli.spec_template import Draft, spec_name, task_lines, yaml_text
+from mtcon_ray.cli.spec_template import Draft, spec_name
 from mtcon_ray.data.sources.class_folders import FolderSource, folders_of
 from mtcon_ray.errors import DataError
 
@@ -15,7 +16,7 @@ def infer_folders(images: Path) -> Draft:
     Raises DataError if it cannot be read, or if images lie at different depths.
     """
     images = expanded(images).absolute()
-    fields = {"images": str(images), "tasks": ()}
+    fields: dict[str, Any] = {"images": str(images), "tasks": []}
     names = FolderSource(FolderSource.Spec.model_validate(fields)).names
     depths = Counter(len(folders) for folders in folders_of(names)[1])
     depth = max(depths, key=depths.__getitem__, default=0)
@@ -24,16 +25,7 @@ def infer_folders(images: Path) -> Draft:
             f"the images of {images} must lie in folders named after their classes, got "
             f"{names[0]}; give a CSV with their labels first"
         )
-    fields["tasks"] = ("class",) if depth == 1 else tuple(f"level_{i + 1}" for i in range(depth))
+    fields["tasks"] = ["class"] if depth == 1 else [f"level_{i + 1}" for i in range(depth)]
     table = FolderSource(FolderSource.Spec.model_validate(fields)).read_labels()
-    sizes = {level: f"{len(names)} classes" for level, names in table.classes.items()}
-    lines = [
-        "kind: folder",
-        f"images: {yaml_text(str(images))}",
-        *task_lines(sizes),
-        "# Never trained on: to hold a level out, name all of them in `levels`.",
-        "held_out: []",
-        f"# Splits: {table.split_origin}.",
-    ]
     name = spec_name(images.name.partition(".")[0])
-    return Draft(name, len(table.rows("train")), lines)
+    return Draft(name, len(table.rows("train")), {"kind": "folder", **fields, "held_out": []})

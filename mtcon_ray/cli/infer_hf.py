@@ -5,8 +5,8 @@ from pathlib import Path
 from pyarrow.types import is_floating
 
 from mtcon_ray.base.paths import expanded
-from mtcon_ray.cli.infer_labels import LabelSet, guess_labels
-from mtcon_ray.cli.spec_template import Draft, label_lines, spec_name, yaml_text
+from mtcon_ray.cli.infer_labels import guess_labels
+from mtcon_ray.cli.spec_template import Draft, spec_name
 from mtcon_ray.data.cells import texts_of
 from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.data.image_names import ROW_ENDINGS, is_image
@@ -45,24 +45,19 @@ def infer_hf(folder: Path) -> Draft:
         separator=LIST_SEPARATOR,
     )
     lists = [c for c, kind in kinds.items() if is_list(kind)]
-    guess.sets.update({c: LabelSet(c, n) for c in lists if (n := _set_size(files, c))})
-    fields = {"folder": str(folder)}
+    guess.sets.update({c: c for c in lists if _is_set(files, c)})
+    fields = {"folder": str(folder), "image_column": files.image_column}
     labels, found = guess.read(HuggingFaceSource, fields, folder, files.schema.names)
-    lines = [
-        "kind: hf",
-        f"folder: {yaml_text(str(folder))}",
-        f"image_column: {yaml_text(files.image_column)}",
-        *label_lines(found, [c for c in kinds if c not in found.used]),
-        f"# Splits: {labels.split_origin}.",
-    ]
-    return Draft(spec_name(folder.name), len(labels.rows("train")), lines)
+    unused = [c for c in kinds if c not in found.used]
+    data = {"kind": "hf", **fields, **found.spec_fields}
+    return Draft(spec_name(folder.name), len(labels.rows("train")), data, unused)
 
 
-def _set_size(files: RowFiles, column: str) -> int:
-    """Returns the number of names in a column of lists, 0 if it is not a label set."""
+def _is_set(files: RowFiles, column: str) -> bool:
+    """Returns True if a column of lists is a label set."""
     try:
         lists = files.read_columns([column]).columns[column]
     except DataError:  # sentences with the separator
-        return 0
-    size = len({name for cell in texts_of(lists) for name in cell.split(LIST_SEPARATOR)})
-    return size if 2 <= size <= MAX_NAMES else 0
+        return False
+    names = {name for cell in texts_of(lists) for name in cell.split(LIST_SEPARATOR)}
+    return 2 <= len(names) <= MAX_NAMES

@@ -6,7 +6,7 @@ A column is given by its texts: the number of its cells with each text, without 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -34,19 +34,15 @@ BY_HAND = (
 )
 
 
-class LabelSet(NamedTuple):
-    """Columns of bits or a column of lists, and the number of labels."""
-
-    columns: tuple[str, ...] | str
-    size: int
-
-
 @dataclass(frozen=True)
 class Labels:
-    """The label columns by kind. `classes` has the number of classes of each column."""
+    """The label columns by kind. `classes` has the number of classes of each column.
+
+    `sets` has the columns of bits or the column of lists of each label set.
+    """
 
     classes: dict[str, int]
-    sets: dict[str, LabelSet]
+    sets: dict[str, list[str] | str]
     separator: str
     continuous: tuple[str, ...]
 
@@ -61,26 +57,36 @@ class Labels:
     def tasks(self) -> tuple[str, ...]:
         """Labels to train on: classes and lists, or else bits, or else numbers."""
         classes = [column for column in self.classes if column not in self.held_out]
-        lists = [name for name, found in self.sets.items() if isinstance(found.columns, str)]
+        lists = [name for name, found in self.sets.items() if isinstance(found, str)]
         return (*classes, *lists) or tuple(self.sets) or self.continuous
 
     @property
     def used(self) -> set[str]:
         """The columns used as labels in the spec."""
-        sets = [s.columns for s in self.sets.values()]
-        columns = [c for found in sets for c in ([found] if isinstance(found, str) else found)]
-        return {*self.classes, *columns, *self.continuous}
+        columns = {*self.classes, *self.continuous}
+        for found in self.sets.values():
+            columns.update([found] if isinstance(found, str) else found)
+        return columns
 
-    def size_of(self, label: str) -> str:
-        """Returns the number of classes or labels in words."""
-        if label in self.sets:
-            return f"{self.sets[label].size} labels"
-        return f"{self.classes[label]} classes" if label in self.classes else "numbers"
-
+    @property
     def spec_fields(self) -> dict[str, Any]:
-        """Returns the spec fields to read all classes and label sets as tasks.
+        """The fields of a spec's section `data` for these labels."""
+        fields: dict[str, Any] = {"tasks": [*self.tasks], "held_out": [*self.held_out]}
+        if self.sets:
+            fields["multi_hot"] = self.sets
+        if self.separator != LIST_SEPARATOR:
+            fields["multi_hot_separator"] = self.separator
+        if self.continuous:
+            fields["continuous"] = [*self.continuous]
+        return fields
 
-        Raises DataError for more columns than a spec can name.
+    def read(
+        self, source: type[Any], fields: Mapping[str, Any], path: Path, columns: Collection[str]
+    ) -> tuple[LabelTable, "Labels"]:
+        """Reads a table with these fields and all labels. Returns it and the learnable labels.
+
+        Raises DataError if none of the `columns` of the file at `path` is such a label, or if they
+        are more than a spec can name.
         """
         tasks = (*self.classes, *self.sets)
         if len(tasks) > MAX_LABELS:
@@ -88,21 +94,8 @@ class Labels:
                 f"a table for `init` must have at most {MAX_LABELS:,} columns that may be labels, "
                 f"got {len(tasks):,}; give it a copy without the others"
             )
-        return {
-            "tasks": tasks,
-            "multi_hot": {name: found.columns for name, found in self.sets.items()},
-            "multi_hot_separator": self.separator,
-        }
-
-    def read(
-        self, source: type[Any], fields: Mapping[str, Any], path: Path, columns: Collection[str]
-    ) -> tuple[LabelTable, "Labels"]:
-        """Reads a table with these fields and `spec_fields`. Returns it and the learnable labels.
-
-        Raises DataError if none of the `columns` of the file at `path` is such a label.
-        """
-        spec = source.Spec.model_validate({**fields, **self.spec_fields()})
-        table = source(spec).read_labels()
+        own = {"tasks": tasks, "multi_hot": self.sets, "multi_hot_separator": self.separator}
+        table = source(source.Spec.model_validate({**fields, **own})).read_labels()
         classes = {c: n for c, n in self.classes.items() if can_be_learnt(table, c)}
         sets = {name: found for name, found in self.sets.items() if can_be_learnt(table, name)}
         found = replace(self, classes=classes, sets=sets)
@@ -128,14 +121,10 @@ def guess_labels(
     """
     lists = {c: found for c, texts in columns.items() if (found := _lists(texts))}
     separator = separator or next(iter(lists.values()), LIST_SEPARATOR)
-    sets = {
-        c: LabelSet(c, len(_names(columns[c], separator)))
-        for c, own in lists.items()
-        if own == separator
-    }
+    sets: dict[str, list[str] | str] = {c: c for c, own in lists.items() if own == separator}
     if bits := _columns_of_bits(columns):
         name = "attributes_" if "attributes" in columns else "attributes"
-        sets[name] = LabelSet(bits, len(bits))
+        sets[name] = bits
     others = {c: texts for c, texts in columns.items() if c not in (*sets, *bits)}
     numbers = [c for c, texts in others.items() if c in floats or _is_measure(texts)]
     classes = {
@@ -147,8 +136,8 @@ def guess_labels(
     return Labels(classes, sets, separator, continuous)
 
 
-def _columns_of_bits(columns: Mapping[str, Texts]) -> tuple[str, ...]:
-    """Returns the columns of 0 and 1, or of -1 and 1 if there are more of them, () if few."""
+def _columns_of_bits(columns: Mapping[str, Texts]) -> list[str]:
+    """Returns the columns of 0 and 1, or of -1 and 1 if there are more of them, [] if few."""
     found: dict[frozenset[int], list[str]] = {frozenset({0, 1}): [], frozenset({MINUS_ONE, 1}): []}
     for column, texts in columns.items():
         if len(texts) <= MAX_BIT_TEXTS:
@@ -156,7 +145,7 @@ def _columns_of_bits(columns: Mapping[str, Texts]) -> tuple[str, ...]:
             if codes in found:
                 found[codes].append(column)
     most = max(found.values(), key=len)
-    return tuple(most) if len(most) >= MANY_BITS else ()
+    return most if len(most) >= MANY_BITS else []
 
 
 def _lists(texts: Texts) -> str | None:
@@ -165,11 +154,8 @@ def _lists(texts: Texts) -> str | None:
     if separator is None:
         return None
     count = sum(n * len(parts_of(text, separator)) for text, n in texts.items())
-    return separator if count >= LEAST_ROWS_PER_CLASS * len(_names(texts, separator)) else None
-
-
-def _names(texts: Texts, separator: str) -> set[str]:
-    return {name for text in texts for name in parts_of(text, separator)}
+    names = {name for text in texts for name in parts_of(text, separator)}
+    return separator if count >= LEAST_ROWS_PER_CLASS * len(names) else None
 
 
 def _repeats(texts: Texts) -> bool:

@@ -44,14 +44,15 @@ def init(csv: Path | None, images: Path | None, synthetic: bool, output: Path | 
     found = _draft(csv, images) if csv else None
     text = found.spec_text() if found else example_file(SYNTHETIC).read_text(encoding="utf-8")
     spec = parse_spec(parse_yaml(text, "spec"))
-    warnings = _plan_anywhere(spec).warnings
+    plan = _plan_anywhere(spec)
     path = output or Path(f"{spec.name}.yaml")
     write_new(path, text)
-    for warning in warnings:
+    for warning in plan.warnings:
         warn(warning)
     if not options.session().quiet:
         commands = [f"mtcon-ray {command} {path}" for command in ("validate", "plan", "sweep")]
-        say(hanging("\n".join([f"wrote {path}", *([found.data] if found else [])])))
+        say(f"wrote {path}")
+        _say_data(spec, plan)
         say("\n  ".join(["next:", *commands]))
 
 
@@ -113,9 +114,12 @@ def validate(spec: Path, overrides: tuple[str, ...]) -> None:
     if not options.session().quiet:
         epochs = plan.count_text("epochs")
         say(f"{spec} is valid: {counted(plan.num_trials, 'trial')} of {epochs} epochs")
-        rows = data_lines(run_spec.data, plan.num_items, plan.classes, plan.split_origin)
-        for label, text in rows:
-            say(hanging(f"  {label:<10}{text}"))
+        _say_data(run_spec, plan)
+
+
+def _say_data(spec: RunSpec, plan: Plan) -> None:
+    for label, text in data_lines(spec.data, plan.num_items, plan.classes, plan.split_origin):
+        say(hanging(f"  {label:<10}{text}"))
 
 
 def _plan_anywhere(spec: RunSpec) -> Plan:

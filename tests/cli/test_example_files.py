@@ -37,7 +37,7 @@ def test_demo_sweeps_the_spec_that_init_writes(
 ) -> None:
     path = tmp_path / "spec.yaml"
     done = invoke("init", "--synthetic", "-o", path)
-    assert done.stdout.startswith(f"wrote {path}\nnext:\n  mtcon-ray validate {path}\n")
+    assert done.stdout.startswith(f"wrote {path}\n  items ")
     assert load_spec(path) == load_spec(REPOSITORY / SYNTHETIC)
     started = []
     monkeypatch.setattr(run_commands, "run", lambda load, name, **_: started.append((load(), name)))

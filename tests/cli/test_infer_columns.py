@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from mtcon_ray.cli.infer_columns import infer_columns
 from mtcon_ray.cli.spec_template import Draft, write_new
@@ -28,12 +27,7 @@ def write_csv(folder: Path, **columns: list[str]) -> Path:
 
 def infer(folder: Path, **columns: list[str]) -> dict[str, Any]:
     """Returns the section `data` that `init` writes for a table of these columns."""
-    return data_of(infer_columns(write_csv(folder, **columns), folder))
-
-
-def data_of(found: Draft) -> dict[str, Any]:
-    data: dict[str, Any] = yaml.safe_load(found.data)
-    return data
+    return infer_columns(write_csv(folder, **columns), folder).data
 
 
 def labels_of(found: Draft, folder: Path) -> LabelTable:
@@ -71,15 +65,14 @@ def test_columns_of_every_kind(folder: Path) -> None:
         **bits,
     )
     found = infer_columns(csv, folder)
-    assert data_of(found) == {
+    assert found.data == {
         "kind": "table", "csv": str(csv), "images": str(folder), "image_column": "file",
         "tasks": ["colour"], "held_out": ["brand"], "split_column": "split",
         "group_column": "group_id", "multi_hot": {"attributes": list(bits)},
         "continuous": ["price"],
     }  # fmt: skip
-    assert '# Not used: ["constant", "title"]' in found.lines
-    assert "# Columns of numbers: put their names into tasks to train on them." in found.lines
-    assert '  - "colour"  # 5 classes' in found.lines
+    assert found.unused == ["constant", "title"]
+    assert "  # Not used:\n  # - constant\n  # - title\n" in found.spec_text()
     assert found.name == "my-shoes"
     labels = labels_of(found, folder)
     assert labels.multi_hot_names["attributes"][0] == "bit0"
@@ -90,7 +83,7 @@ def test_images_inside_the_named_folder_are_found_from_its_parent(folder: Path) 
     csv = write_csv(folder, colour=cycle(5))
     for i in range(NUM_ROWS):
         (folder / "pictures" / f"{i}.jpg").touch()
-    assert data_of(infer_columns(csv, folder / "pictures"))["images"] == str(folder)
+    assert infer_columns(csv, folder / "pictures").data["images"] == str(folder)
 
 
 def test_the_column_of_existing_files_is_that_of_the_images(folder: Path) -> None:
@@ -99,7 +92,7 @@ def test_the_column_of_existing_files_is_that_of_the_images(folder: Path) -> Non
         (folder / "pictures" / f"{i}").touch()
     rows = [f"http://x.org/{i}.png,pictures/{i},{'ab'[i % 2]}" for i in range(NUM_ROWS)]
     (folder / "labels.csv").write_text("\n".join(["url,file,label", *rows]))
-    data = data_of(infer_columns(folder / "labels.csv", folder))
+    data = infer_columns(folder / "labels.csv", folder).data
     assert (data["image_column"], "max_bad_images" in data) == ("file", False)
 
 
@@ -131,8 +124,8 @@ def test_a_split_goes_by_several_names(
 def test_a_column_that_lacks_a_split_is_not_used(folder: Path, names: str) -> None:
     cells = [word.strip("'") for word in names.split()] * (NUM_ROWS // 5)
     found = infer_columns(write_csv(folder, colour=cycle(6), split=cells), folder)
-    assert (data_of(found)["split_column"], data_of(found)["tasks"]) == (None, ["colour"])
-    assert '# Not used: ["split"]' in found.lines
+    assert (found.data["split_column"], found.data["tasks"]) == (None, ["colour"])
+    assert found.unused == ["split"]
 
 
 def test_labels_that_a_split_lacks_are_no_tasks(folder: Path) -> None:
@@ -143,8 +136,7 @@ def test_labels_that_a_split_lacks_are_no_tasks(folder: Path) -> None:
     found = infer_columns(
         write_csv(folder, split=split, colour=cycle(6), some=some, same=same), folder
     )
-    assert data_of(found)["tasks"] == ["colour"]
-    assert '# Not used: ["some", "same"]' in found.lines
+    assert (found.data["tasks"], found.unused) == (["colour"], ["some", "same"])
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ def init(folder: Path, images: Path) -> Result:
 def test_a_folder_per_class(tmp_path: Path) -> None:
     done = init(tmp_path, make(tmp_path / "My Flowers", "daisy", "rose"))
     assert done.exit_code == 0, done.stderr
-    assert '    - "class"  # 2 classes\n' in done.stdout
-    assert "  # Splits: drawn at random from seed 0" in done.stdout
+    assert "  tasks     class (2 classes)\n" in done.stdout
+    assert "  splits    drawn at random from seed 0" in done.stdout
     spec = load_spec(tmp_path / "spec.yaml")
     assert (spec.name, spec.data.kind, spec.data.tasks) == ("my-flowers", "folder", ("class",))
     assert spec.train.batch_size == 8
@@ -39,7 +39,7 @@ def test_a_label_per_level_below_the_splits(tmp_path: Path) -> None:
         tar.add(tmp_path / "images", arcname=".")
     done = init(tmp_path, tmp_path / "images.tar.gz")
     assert done.exit_code == 0, done.stderr
-    assert "  # Splits: the folders test, train, val.\n" in done.stdout
+    assert "  splits    the folders test, train, val\n" in done.stdout
     spec = load_spec(tmp_path / "spec.yaml")
     assert (spec.name, spec.data.tasks) == ("images", ("level_1", "level_2"))
 
@@ -75,8 +75,8 @@ def test_what_is_left_out_is_told_and_makes_no_label(tmp_path: Path) -> None:
     (images / "val" / "a" / "1.heic").touch()
     done = init(tmp_path, images)
     assert done.exit_code == 0, done.stderr
-    assert '    - "class"  # 2 classes\n' in done.stdout
-    assert "  # Splits: the folders test_set, training_set, val.\n" in done.stdout
+    assert "  tasks     class (2 classes)\n" in done.stdout
+    assert "  splits    the folders test_set, training_set, val\n" in done.stdout
     assert (
         f"warning: 41 files of {images} are left out (they are not images, in hidden folders or "
         "beside test_set, training_set, val): .ipynb_checkpoints/x/*.png (20), extra/c/*.png (20), "

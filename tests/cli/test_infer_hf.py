@@ -45,7 +45,7 @@ def test_columns_by_their_role(tmp_path: Path) -> None:
     )
     done = init(tmp_path, made)
     assert done.exit_code == 0, done.stderr
-    assert "  # Splits: drawn at random from seed 0" in done.stdout
+    assert "  splits    drawn at random from seed 0" in done.stdout
     spec = load_spec(tmp_path / "spec.yaml")
     assert (spec.name, spec.data.kind) == ("my-animals", "hf")
     assert spec.data.tasks == ("colour", "tags")
@@ -53,7 +53,8 @@ def test_columns_by_their_role(tmp_path: Path) -> None:
     data = spec.data.model_dump()
     assert (data["multi_hot"], data["continuous"]) == ({"tags": "tags"}, ("weight", "stars"))
     assert data["image_column"] == "image"
-    assert '  # Not used: ["captions", "zero", "sentence", "place"]\n' in done.stdout
+    unused = [f"  # - {name}\n" for name in ("captions", "zero", "sentence", "place")]
+    assert "".join(unused) in (tmp_path / "spec.yaml").read_text()
 
 
 def test_a_folder_of_images_beside_a_table_is_one_of_images(tmp_path: Path) -> None:

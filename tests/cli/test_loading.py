@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import run_python
+from tests.stored_sweep import copy_stored
 
 HEAVY = (
     "torch", "torch._dynamo", "torchvision", "pandas", "ray", "ray.tune", "mlflow", "optuna",
@@ -42,3 +43,13 @@ def test_a_plan_waits_for_neither_tune_nor_mlflow(
     loaded = loaded_by(command, str(spec), "--set", f"storage.root={tmp_path}")
     assert not loaded & {"ray.tune", "mlflow"}
     assert more is None or not loaded & {"torchvision", "torch._dynamo", *more}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words", [["list"], ["status", "old"], ["best", "old"], ["schema"], ["sweep", "--help"]]
+)
+def test_commands_that_show_results_load_nothing_heavy(tmp_path: Path, words: list[str]) -> None:
+    copy_stored(tmp_path / "sweeps" / "old")
+    where = [] if words[0] in ("schema", "sweep") else ["--root", str(tmp_path)]
+    assert loaded_by(*words, *where) == set()

@@ -3,19 +3,18 @@
 import errno
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from mtcon_ray.base.signals import Interrupted
 from mtcon_ray.cli.main import COMMANDS, Program, command_named
-from mtcon_ray.cli.main import program as real_program
 from mtcon_ray.cli.options import Session, verbosity
 from mtcon_ray.errors import MtconError, SpecError
 from mtcon_ray.spec.run_spec import RunSpec
+from tests.cli.conftest import Invoke
 
 REPOSITORY = Path(__file__).parent.parent.parent
 TINY = """
@@ -29,7 +28,6 @@ evaluate: {bootstrap: 20}
 tracking: {offline: true}
 search: {space: {method.temperature: {grid: [0.1, 0.5]}}, sampler: grid}
 """
-Invoke = Callable[..., Result]
 
 
 @pytest.fixture
@@ -38,15 +36,6 @@ def spec(tmp_path: Path) -> Path:
     path = tmp_path / "tiny.yaml"
     path.write_text(TINY)
     return path
-
-
-@pytest.fixture
-def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
-    """Returns a function that runs a command line in this process with a temporary home folder."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    runner = CliRunner()
-    return lambda *arguments: runner.invoke(real_program, list(map(str, arguments)))
 
 
 def program_raising(error: BaseException) -> Program:
@@ -202,17 +191,6 @@ def test_calibration_gives_device_hours(invoke: Invoke, spec: Path) -> None:
     text = invoke("plan", spec, "--cluster", "local", "--calibrate").stdout
     assert re.search(r"measured here +[\d,]+ images a second, .* a probe \d+\.\d\d s", text)
     assert re.search(r"wall clock +\d+:\d\d, and a minute", text)
-
-
-def test_a_comparison_is_checked_before_anything_starts(invoke: Invoke, tmp_path: Path) -> None:
-    path = tmp_path / "few.yaml"
-    path.write_text(
-        "name: few\nbase: {data: {kind: synthetic}}\nsystems: {A: {method: {name: simclr}}}\n"
-    )
-    wrong = invoke("compare", str(path), "--set", "train.epoch=3")
-    assert wrong.exit_code == 2
-    assert "systems.A: train.epoch: unknown key; did you mean 'epochs'" in wrong.stderr
-    assert not (tmp_path / "mtcon-ray" / "sweeps").exists()
 
 
 def test_nothing_there_is_said_once(invoke: Invoke, tmp_path: Path) -> None:

@@ -1,27 +1,14 @@
 """Tests of `mtcon-ray prepare`, on a small tree of UC Merced's format and one of CelebA's."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
 
-from mtcon_ray.cli.main import program
 from mtcon_ray.spec.recipes import RECIPES
 from mtcon_ray.spec.run_spec import load_spec, parse_spec
+from tests.cli.conftest import Invoke
 from tests.data.sources import trees
-
-Invoke = Callable[..., Result]
-
-
-@pytest.fixture
-def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
-    """Returns a function that runs a command line in this process with a temporary home folder."""
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    runner = CliRunner()
-    return lambda *arguments: runner.invoke(program, list(map(str, arguments)))
 
 
 def test_a_download_is_checked_and_decoded_once(invoke: Invoke, tmp_path: Path) -> None:
@@ -33,7 +20,7 @@ def test_a_download_is_checked_and_decoded_once(invoke: Invoke, tmp_path: Path) 
     assert "  tasks     labels (4 labels)\n  held out  land_use (3 classes)\n" in first.stderr
     assert "warning: 60 images, where 2,100 are published\n" in first.stderr
     assert "] decoding images: 60/60\n" in first.stderr
-    store = tmp_path / "home" / "mtcon-ray" / "store"
+    store = tmp_path / "mtcon-ray" / "store"
     assert f"  images    60 of 20 x 20 pixels are decoded, 72.0 kB in {store}\n" in first.stderr
     again = invoke("prepare", "ucmerced", "--root", root, "--set", "views.size=16")
     assert "  images    60 of 20 x 20 pixels are decoded, 72.0 kB" in again.stderr

@@ -10,8 +10,6 @@ from experiments import (
     batch_size_figure,
     epochs_figure,
     noise_figure,
-    temperature_disasters,
-    temperature_figure,
 )
 from experiments.reproduction.cells import Cell, Setting
 from experiments.reproduction.experiment import Experiment, Outcome, Trained
@@ -64,20 +62,6 @@ def test_longer_training_and_larger_batches_are_judged_by_their_trend(
     assert first["mean of all tasks (%)"] == pytest.approx(51)
     label = "closure" if "closure (%)" in first else "informative"
     assert first[f"{label} (%), low"] < 51 < first[f"{label} (%), high"]
-
-
-def test_each_other_temperature_is_compared_with_the_papers(tmp_path: Path) -> None:
-    where, experiment = setting(tmp_path, "small"), temperature_figure.EXPERIMENT
-    cells = [*experiment.cells(where)]
-    usual = Cell("zappos50k", "mtcon")
-    assert usual in cells
-    outcome = experiment.finish(where, all_trained(where, cells, {usual: [0.7, 0.7, 0.7]}))
-    others = len(temperature_figure.ALL) - 1
-    assert [verdict.answer for verdict in outcome.verdicts] == ["holds"] * others
-    assert "above 0.03" in outcome.verdicts[0].claim
-    assert {verdict.author for verdict in outcome.verdicts} == {"this project"}
-    disasters = temperature_disasters.EXPERIMENT.cells(where)
-    assert {cell.data for cell in disasters} == {"medic"}
 
 
 @pytest.mark.slow

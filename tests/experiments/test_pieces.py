@@ -15,7 +15,6 @@ from pytorch_metric_learning.distances import CosineSimilarity
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from pytorch_metric_learning.utils.inference import CustomKNN
 
-from experiments.lite0_weights import renamed
 from experiments.pieces import PIECES, write
 from experiments.reproduction.pieces import LABELS, Piece, Run
 from experiments.reproduction.retrieval import query_scores, retrieval
@@ -77,14 +76,6 @@ def test_a_call_without_time_trains_nothing_and_the_next_continues(
     assert {"test/accuracy/gender", "map@r/gender/encoder"} <= set(results["metric"])
 
 
-def test_a_varied_system_has_the_rate_of_the_plain_system(
-    photos: Mapping[str, Any], tmp_path: Path
-) -> None:
-    run = run_of("grids", photos, tmp_path, titles=2)
-    plain, varied = run.piece.systems
-    assert run.best_rate(replace(varied, rate=0.5)) == 0.5 * run.best_rate(plain)
-
-
 def test_every_system_of_every_piece_has_a_valid_spec(photos: Mapping[str, Any]) -> None:
     for piece in PIECES.values():
         titles = [system.title for system in piece.systems]
@@ -111,13 +102,3 @@ def test_a_query_without_others_of_its_class_does_not_count() -> None:
     scores = query_scores({1: recall_n}, np.arange(3), np.array([0, 0, 1]))
     assert np.isnan(recall_n[2])
     assert scores.rows.tolist() == [0, 1]
-
-
-def test_weights_get_timm_s_names_in_order() -> None:
-    timm = pytest.importorskip("timm")
-    state = timm.create_model("tf_efficientnet_lite0", pretrained=False).state_dict()
-    other = {f"_{i}": value for i, value in enumerate(state.values()) if value.ndim}
-    found = renamed(other)
-    assert all(torch.equal(found[name], value) for name, value in state.items())
-    with pytest.raises(ValueError, match="order and shapes"):
-        renamed(dict(reversed(other.items())))

@@ -32,7 +32,6 @@ def headline(results: SweepResults) -> tuple[str, str]:
     network = f"The winner is {winner.name}, {show.network_text(winner)}."
     lead = margin(results)
     if lead is None:
-        start = start.replace(" won with ", " reached ", 1) if not winner.params else start
         alone = "No other configuration had its full budget to compare it with."
         return f"{start}.", f"{alone} {network}"
     second = show.configuration_text(lead.runner_up.params)

@@ -19,7 +19,6 @@ TOLD_APART = 2.0
 class Margin:
     """The winner's lead over the best other configuration, a fraction."""
 
-    winner: Configuration
     runner_up: Configuration
     gap: float
     deviations: float | None  # the gap in bootstrap deviations of the difference
@@ -71,7 +70,7 @@ def margin(results: SweepResults) -> Margin | None:
     unit = math.hypot(*(_mean_deviation(c, results.labels) for c in best))
     usable = math.isfinite(unit) and unit > 0
     competing = {t.configuration for t in results.trials if t.value is not None}
-    return Margin(best[0], best[1], gap, gap / unit if usable else None, len(competing))
+    return Margin(best[1], gap, gap / unit if usable else None, len(competing))
 
 
 def _mean_deviation(configuration: Configuration, labels: metrics.Labels) -> float:

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from mtcon_ray.base.signals import Interrupted
+from mtcon_ray.cli import options
 from mtcon_ray.cli.main import COMMANDS, Program, command_named
-from mtcon_ray.cli.options import Session, verbosity
 from mtcon_ray.errors import MtconError, SpecError
 from mtcon_ray.spec.run_spec import RunSpec
 from tests.cli.conftest import Invoke
@@ -43,7 +43,7 @@ def program_raising(error: BaseException) -> Program:
     group = Program("mtcon-ray")
 
     @group.command()
-    @verbosity
+    @options.verbosity
     def fail() -> None:
         raise error
 
@@ -126,20 +126,19 @@ def test_a_limit_of_the_process_is_named(error: Exception, limit: str) -> None:
     assert result.stderr.count("\n") == 1
 
 
-def test_verbosity_is_taken_before_and_after_the_command() -> None:
-    seen: list[int] = []
-    group = Program("mtcon-ray", callback=verbosity(lambda: None))
-    verbosity(group)
+@pytest.mark.parametrize(
+    ("words", "verbosity"), [("-q look", -1), ("look -q", -1), ("look", 0), ("-v look -v", 2)]
+)
+def test_verbosity_is_taken_before_and_after_the_command(words: str, verbosity: int) -> None:
+    group = options.verbosity(Program("mtcon-ray", callback=lambda: None))
 
     @group.command()
-    @verbosity
-    @click.pass_obj
-    def look(session: Session) -> None:
-        seen.append(session.verbosity)
+    @options.verbosity
+    def look() -> None:
+        assert options.session().verbosity == verbosity
 
-    for arguments in (["-q", "look"], ["look", "-q"], ["look"], ["-v", "look", "-v"]):
-        assert CliRunner().invoke(group, arguments).exit_code == 0
-    assert seen == [-1, -1, 0, 2]
+    done = CliRunner().invoke(group, words.split())
+    assert done.exit_code == 0, done.output
 
 
 def test_validate_accepts_and_names_what_is_wrong(invoke: Invoke, spec: Path) -> None:

@@ -59,7 +59,7 @@ def test_page_is_self_contained(sweep: MakeSweep) -> None:
         ({"statuses": dict.fromkeys(range(7), "PRUNED")}, "so there is no winner"),
         ({"statuses": dict.fromkeys(range(7), "RUNNING")}, "7 running"),
         ({"points": ({"method.temperature": 0.1},)}, "No other configuration"),
-        ({"points": ({},), "search": {}}, "trial-0000 reached val/accuracy"),
+        ({"points": ({},), "search": {}}, "trial-0000 won with val/accuracy"),
         ({"with_std": False}, "nothing can be said about how sure"),
         ({"tasks": ["kind"], "held_out": []}, "Held out none"),
         ({"statuses": {3: "INTERRUPTED"}}, "trial-0003 interrupted; no reason was recorded"),

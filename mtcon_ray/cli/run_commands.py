@@ -28,18 +28,7 @@ if TYPE_CHECKING:
 RETRY_FAILED = "--retry-failed"
 
 
-def _checked_name(
-    context: click.Context, parameter: click.Parameter, name: str | None
-) -> str | None:
-    """Returns the name. Raises SweepError for an invalid name before anything is printed."""
-    if name is not None:
-        paths.sweep_folder(paths.DEFAULT_ROOT, name)
-    return name
-
-
-name_option = click.option(
-    "--name", callback=_checked_name, help="Name of the sweep.  [default: <spec.name>-<n>]"
-)
+name_option = click.option("--name", help="Name of the sweep.  [default: <spec.name>-<n>]")
 resume_option = click.option(
     "--resume", is_flag=True, help="Resume --name, or the newest of this spec."
 )

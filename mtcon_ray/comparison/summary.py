@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 
 from mtcon_ray.base.root_files import make_folder, write
-from mtcon_ray.comparison import tuning_table
 from mtcon_ray.comparison.claims import Judged, as_csv, judged
 from mtcon_ray.comparison.claims import table as claims_table
 from mtcon_ray.comparison.comparison_spec import ClaimSpec
@@ -16,6 +15,12 @@ from mtcon_ray.comparison.row import Row, columns, objectives
 from mtcon_ray.display import plotting
 from mtcon_ray.display import presentation as show
 from mtcon_ray.display.tables import Table
+
+TUNING_NOTE = (
+    "Epochs are those of all trainings: tuning, then the best configurations again if they were "
+    "trained again, then the final seeds. Trial-hours are the time of all these trainings. The "
+    "validation score is the one that chose the configuration; the final seeds are others."
+)
 
 
 def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
@@ -47,7 +52,7 @@ def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
     parts = [
         Table(names, table, right=range(1, len(names))).markdown(),
         claims_table(found).markdown() if found else "",
-        tuning_table.markdown(rows),
+        tuning_markdown(rows),
         _notes(rows, found) + _gauges(rows),
     ]
     return "\n".join(part for part in parts if part)
@@ -107,7 +112,7 @@ def write_tables(folder: Path, rows: list[Row], claims: Iterable[ClaimSpec] = ()
     write(folder / "table.csv", every_seed(rows))
     if claims:
         write(folder / "claims.csv", as_csv(judged(rows, claims)))
-    if tuned := tuning_table.as_csv(rows):
+    if tuned := tuning_csv(rows):
         write(folder / "tuning.csv", tuned)
     if any(row.finished for row in rows):
         write(folder / "table.png", picture(rows))
@@ -144,3 +149,53 @@ def _gauges(rows: list[Row]) -> str:
 def _values(rows: list[Row], place: tuple[str, str]) -> list[float]:
     """Returns the mean scores of the systems, without missing scores."""
     return [v for row in rows if (v := row.reading(*place).value) is not None]
+
+
+def tuning_markdown(rows: list[Row]) -> str:
+    """Returns a Markdown table of cost and chosen values, "" if no system was tuned."""
+    if not any(row.tuned for row in rows):
+        return ""
+    short = show.short_paths(_searched(rows))
+    names = ["system", "configurations", "epochs", "trial-hours", f"chosen by {objectives(rows)}"]
+    names += short.values()
+    table = []
+    for row in rows:
+        sweeps = row.tuned if row.results is None else (*row.tuned, row.results)
+        epochs = [str(sum(trial.last_epoch for trial in one.trials)) for one in sweeps]
+        hours = sum(trial.seconds for one in sweeps for trial in one.trials) / 3600
+        winner = row.tuned[-1].winner if row.tuned else None
+        chosen = winner.params if winner else {}
+        cells = [
+            row.title,
+            str(len({trial.configuration for trial in row.tuned[0].trials}) if row.tuned else 0),
+            " + ".join(epochs) or show.NOTHING,
+            f"{hours:.2f}",
+            show.accuracy_text(winner.value if winner else None),
+            *(show.value_text(chosen[path]) if path in chosen else show.NOTHING for path in short),
+        ]
+        table.append(cells)
+    return Table(names, table, right=range(1, len(names))).markdown() + f"\n{TUNING_NOTE}\n"
+
+
+def tuning_csv(rows: list[Row]) -> str:
+    """Returns CSV with a row per training of the tuning sweeps, "" if no system was tuned.
+
+    Columns: system, sweep, trial, seed, status, epochs, hours, value, and every searched field.
+    """
+    paths = _searched(rows)
+    lines = [
+        {
+            "system": row.title, "sweep": sweep.name, "trial": trial.name, "seed": trial.seed,
+            "status": trial.status.value, "epochs": trial.last_epoch,
+            "hours": trial.seconds / 3600, "value": trial.value,
+            **{path: trial.params.get(path) for path in paths},
+        }
+        for row in rows for sweep in row.tuned for trial in sweep.trials
+    ]  # fmt: skip
+    return show.csv_text(pd.DataFrame(lines)) if lines else ""
+
+
+def _searched(rows: list[Row]) -> list[str]:
+    """Returns the paths of all searched fields, each once."""
+    sweeps = (sweep for row in rows for sweep in row.tuned)
+    return list(dict.fromkeys(path for sweep in sweeps for path in sweep.spec.search.space))

@@ -14,7 +14,6 @@ from mtcon_ray.display.presentation import value_text
 from mtcon_ray.display.ranking import deviation
 from mtcon_ray.records.results import SweepResults
 
-CROWD = 30  # with more trials in a panel, all but the winner's are drawn faintly
 # A range of values that is wider has a logarithmic axis.
 LOG_RATIO = 10
 
@@ -22,7 +21,6 @@ LOG_RATIO = 10
 def epochs_figure(results: SweepResults) -> bytes:
     """Draws the objective of every trial by epoch, the winner on top. Returns a PNG."""
     winner, present = results.winner, set()
-    faint = 0.5 if len(results.trials) > CROWD else 1.0
     with plotting.styled():
         figure, (axes,) = plotting.panels(1, height=3.9)
         for trial in sorted(results.trials, key=lambda t: t is winner):
@@ -31,8 +29,10 @@ def epochs_figure(results: SweepResults) -> bytes:
             kind = plotting.standing(trial, winner)
             if points:
                 present.add(kind)
-                alpha, width = (1.0, 2.4) if trial is winner else (faint, 1.3)
-                look = STANDINGS[kind] | {"marker": "", "alpha": alpha, "linewidth": width}
+                look = STANDINGS[kind] | {
+                    "marker": "",
+                    "linewidth": 2.4 if trial is winner else 1.3,
+                }
                 axes.plot(*zip(*points, strict=True), **look)
         axes.set_xlabel("epoch")
         axes.set_ylabel(f"{results.labels.objective} (fraction)")

@@ -50,15 +50,12 @@ def leaderboard_lines(
 
 def measured(labels: metrics.Labels, values: Mapping[str, float]) -> dict[str, tuple[str, str]]:
     """Returns split and slug of each label with a score among a trial's last metrics."""
-    places = {
-        label: ("test" if label in labels.tasks else "heldout", slug)
-        for label, slug in labels.slugs.items()
-    }
-    return {
-        label: place
-        for label, place in places.items()
-        if metrics.reading(values, *place).value is not None
-    }
+    found = {}
+    for label, slug in labels.slugs.items():
+        place = "test" if label in labels.tasks else "heldout", slug
+        if metrics.reading(values, *place).value is not None:
+            found[label] = place
+    return found
 
 
 def score_columns(results: SweepResults, values: Mapping[str, float]) -> dict[str, list[str]]:

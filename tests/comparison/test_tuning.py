@@ -10,10 +10,9 @@ import pytest
 import yaml
 
 from mtcon_ray.base.status import Status
-from mtcon_ray.comparison import tuning_table
 from mtcon_ray.comparison.comparison_spec import Comparison, load_comparison
 from mtcon_ray.comparison.row import Row
-from mtcon_ray.comparison.summary import markdown
+from mtcon_ray.comparison.summary import TUNING_NOTE, markdown, tuning_csv, tuning_markdown
 from mtcon_ray.comparison.tuning import again_spec, best_points, final_spec
 from mtcon_ray.errors import MtconError, SpecError
 from mtcon_ray.records.results import SweepResults, TrialResult
@@ -236,7 +235,7 @@ def rows(load: Load) -> list[Row]:
 
 
 def test_the_table_has_costs_and_chosen_values(rows: list[Row]) -> None:
-    lines = tuning_table.markdown(rows).splitlines()
+    lines = tuning_markdown(rows).splitlines()
     assert lines[0] == (
         "| system | configurations | epochs | trial-hours | chosen by val/accuracy | lr | "
         "temperature | crop_scale | momentum |"
@@ -244,16 +243,16 @@ def test_the_table_has_costs_and_chosen_values(rows: list[Row]) -> None:
     assert lines[2] == "| Random | 0 | 1 | 0.50 | — | — | — | — | — |"
     assert lines[3] == "| MTCon | 6 | 13 + 5 + 12 | 5.50 | 0.600 | 0.3 | 0.2 | [0.5, 1.0] | — |"
     assert lines[4] == "| XEnt | 1 | 4 | 0.50 | — | — | — | — | — |"
-    assert tuning_table.NOTE in markdown(rows)
-    assert tuning_table.markdown(rows[:1]) == ""
+    assert TUNING_NOTE in markdown(rows)
+    assert tuning_markdown(rows[:1]) == ""
 
 
 def test_every_trial_of_tuning_is_in_the_csv(rows: list[Row]) -> None:
-    read = list(csv.DictReader(tuning_table.as_csv(rows).splitlines()))
+    read = list(csv.DictReader(tuning_csv(rows).splitlines()))
     assert len(read) == 6 + 2 + 1
     assert read[2] == {
         "system": "MTCon", "sweep": "few-mtcon-tune", "trial": "trial-0002", "seed": "5",
         "status": "FINISHED", "epochs": "4", "hours": "0.5", "value": "0.7",
         LR: "0.3", TEMPERATURE: "0.2", CROP: "[0.5, 1.0]", "train.momentum": "",
     }  # fmt: skip
-    assert tuning_table.as_csv(rows[:1]) == ""
+    assert tuning_csv(rows[:1]) == ""

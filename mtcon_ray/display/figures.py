@@ -29,10 +29,8 @@ def epochs_figure(results: SweepResults) -> bytes:
             kind = plotting.standing(trial, winner)
             if points:
                 present.add(kind)
-                look = STANDINGS[kind] | {
-                    "marker": "",
-                    "linewidth": 2.4 if trial is winner else 1.3,
-                }
+                width = 2.4 if trial is winner else 1.3
+                look = STANDINGS[kind] | {"marker": "", "linewidth": width}
                 axes.plot(*zip(*points, strict=True), **look)
         axes.set_xlabel("epoch")
         axes.set_ylabel(f"{results.labels.objective} (fraction)")

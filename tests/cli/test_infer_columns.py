@@ -150,15 +150,10 @@ def test_labels_that_a_split_lacks_are_no_tasks(folder: Path) -> None:
     ],
 )
 def test_groups_have_many_names(folder: Path, columns: tuple[str, ...], group: str) -> None:
-    """The column with fewer groups is taken."""
+    """The column with fewer groups is taken. Two groups are too few for a random split."""
+    assert infer(folder, group=cycle(2))["group_column"] is None
     groups = {c: [str(i // (2 * n + 2)) for i in range(NUM_ROWS)] for n, c in enumerate(columns)}
     assert infer(folder, **groups, kind=cycle(3))["group_column"] == group
-
-
-def test_few_groups_are_no_groups(folder: Path) -> None:
-    """A random split of two groups would have an empty part."""
-    data = infer(folder, group=cycle(2))
-    assert (data["group_column"], data["tasks"]) == (None, ["group"])
 
 
 def test_columns_in_any_script_are_tasks(folder: Path) -> None:
@@ -178,9 +173,6 @@ def test_no_image_column_is_an_error_with_a_hint(tmp_path: Path) -> None:
     csv.write_text("\n".join(["stars,name", *(f"{i % 3},{i}" for i in range(60))]))
     hint = "'0' exists as '0.png': column 'name' must hold paths"
     with pytest.raises(DataError, match=f"column with the images' paths.*\n{hint}"):
-        infer_columns(csv, tmp_path)
-    csv.write_text(f"a,b\n{'x' * 5000},1\n")
-    with pytest.raises(DataError, match="column with the images' paths"):
         infer_columns(csv, tmp_path)
 
 

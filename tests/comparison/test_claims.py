@@ -12,7 +12,7 @@ from mtcon_ray.comparison.claims import as_csv, judged
 from mtcon_ray.comparison.comparison_spec import ClaimSpec
 from mtcon_ray.comparison.row import Row
 from mtcon_ray.comparison.summary import markdown
-from mtcon_ray.evaluation.intervals import Scores, difference, mean_interval
+from mtcon_ray.evaluation.intervals import Scores, mean_interval
 from mtcon_ray.evaluation.predictions import LabelPredictions, Predictions, save_predictions
 from mtcon_ray.spec.run_spec import parse_spec
 from tests.recorded import results_of, trial_of
@@ -139,31 +139,20 @@ def test_fixed_features_count_once_however_many_seeds_they_have(row: MakeRow) ->
     assert found[0] == found[1]
 
 
-def test_variances_over_seeds_are_those_of_a_kind_and_count_each_seed_once(
-    row: MakeRow, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = [row("A", [0.70, 0.72, 0.71]), row("BB", [0.65, 0.66, 0.64])]
-    both = judged(rows, [claim("A", "BB"), claim("A", "BB", label="tilt")])
-    assert claims._seed_variances(both)["classes"].freedom == 4
-
+def test_variances_over_seeds_are_those_of_a_kind_and_count_each_seed_once(row: MakeRow) -> None:
     def scores(values: list[float], truth: np.ndarray) -> Scores:
         drawn_SK = np.array(values)[:, None] + 0.001 * np.random.default_rng(0).normal(size=200)
         return Scores((0, 1, 2), np.array(values), drawn_SK, np.arange(len(truth)), truth)
 
     codes, numbers = np.zeros(9, dtype=np.int64), np.zeros(9)
-    of = {
-        "shape": (scores([0.70, 0.71, 0.72], codes), scores([0.60, 0.61, 0.61], codes)),
-        "price": (scores([0.0, 5.0, -5.0], numbers), scores([0.0, -9.0, 9.0], numbers)),
-    }
-
-    def measured(one: ClaimSpec, *rows: Row) -> claims.Judged:
-        return claims.Judged(one, one.label, difference(*of[one.label]), scores=of[one.label])
-
-    monkeypatch.setattr(claims, "_measure", measured)
-    (alone,) = judged(rows, [claim("A", "BB")])
-    for labels in (("shape", "price"), ("price", "shape")):
-        found = judged(rows, [claim("A", "BB", label=label) for label in labels])
-        assert found[labels.index("shape")].p == alone.p, "numbers have another scale"
+    shape = scores([0.70, 0.71, 0.72], codes), scores([0.60, 0.61, 0.61], codes)
+    price = scores([0.0, 5.0, -5.0], numbers), scores([0.0, -9.0, 9.0], numbers)
+    found = [
+        claims.Judged(claim("A", "BB"), "", None, scores=both) for both in (shape, price, shape)
+    ]
+    variances = claims._seed_variances(found)
+    assert variances["classes"].freedom == variances["number"].freedom == 4
+    assert variances["classes"] == claims._seed_variances(found[:1])["classes"]
 
 
 @pytest.mark.parametrize(

@@ -58,15 +58,6 @@ def test_deviation_of_a_value_by_hand(sweep: MakeSweep) -> None:
     assert deviation(trial, labels("abc", {"b": 1})) == pytest.approx(0.04)
 
 
-@pytest.mark.parametrize(
-    ("status", "counts"), [("FINISHED", True), ("PRUNED", False), ("FAILED", False)]
-)
-def test_only_a_full_budget_can_be_runner_up(sweep: MakeSweep, status: str, counts: bool) -> None:
-    """A trial that was stopped or failed cannot measure the winner's lead."""
-    found = margin(sweep(points=POINTS[:2], statuses={1: status}))
-    assert (found is not None) == counts
-
-
 def test_no_deviation_leaves_the_lead_uncounted(sweep: MakeSweep) -> None:
     """A lead must not be divided by missing or zero deviations."""
     results = sweep(points=POINTS, tasks=["kind"])
@@ -110,6 +101,3 @@ def test_survivor_of_early_stopping_comes_after_complete_configurations(sweep: M
     found = some(margin(with_values(few, [0.8, 0.6, 0.75, 0.73], 0.01)))
     assert found.gap < 0
     assert "flatters" in verdict(found)
-    more = sweep(points=POINTS, tasks=["kind"], repeats=2, statuses={1: "FAILED"})
-    more = with_values(more, [0.8, 0.6, 0.75, 0.73, 0.5, 0.5], 0.01)
-    assert [len(c.trials) for c in more.configurations()] == [2, 2, 1]

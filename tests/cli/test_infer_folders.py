@@ -60,13 +60,6 @@ def test_other_folders_are_refused(tmp_path: Path, folders: list[str], told: str
     assert not (tmp_path / "spec.yaml").exists()
 
 
-def test_a_csv_alone_lacks_its_images(tmp_path: Path) -> None:
-    (tmp_path / "labels.csv").write_text("image,kind\n")
-    done = init(tmp_path, tmp_path / "labels.csv")
-    assert done.exit_code == 2
-    assert "give the images too: mtcon-ray init" in done.stderr
-
-
 def test_what_is_left_out_is_told_and_makes_no_label(tmp_path: Path) -> None:
     """Hidden and further folders beside those of the splits do not turn the splits off."""
     folders = [f"{s}/{a}" for s in ("training_set", "val", "test_set") for a in "ab"]

@@ -91,16 +91,9 @@ def test_what_the_event_log_has_lost_is_told(folder: Path, lost: str | None, tol
     kept = [text for text in lines if "trial-0001" not in text or (lost and lost not in text)]
     assert len(kept) < len(lines)
     log.write_text("".join(kept))
-    for words in (["status"], ["status", "--json"], ["best", "--json"]):
+    for words in (["status"], ["status", "--json"], ["best", "--json"], ["report"]):
         shown = ask(folder, words[0], NAME, *words[1:])
         assert shown.exit_code == 0
         assert f"warning: trial-0001: {told}\n" in shown.stderr
         assert words[-1] != "--json" or json.loads(shown.stdout)
-
-
-def test_a_report_tells_what_is_lost_too(folder: Path) -> None:
-    """The last trial is missed by its checkpoints."""
-    told = "trial-0002: its events are missing: its metrics are lost"
-    RunLog(folder, "trial-0002").remove()
-    assert ask(folder, "report", NAME).stderr == f"warning: {told}\n"
     assert told in (folder / "report" / "index.html").read_text()

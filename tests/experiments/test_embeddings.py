@@ -40,12 +40,3 @@ def test_separation_is_the_chance_of_a_more_similar_positive() -> None:
     # 3 is above 1 and equal to 3; 5 is above all three.
     assert tables.separation(positive, negative) == pytest.approx((1 + 0.5 + 3) / 6)
     assert tables.separation(negative + 10, positive) == 1.0
-
-
-def test_two_attributes_divide_items_into_four_groups() -> None:
-    sets = np.array(
-        [[1, 1, 1, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0], [1, 1, 1, 0], [0, 0, 0, 1]],
-        dtype=np.uint8,
-    )
-    # Columns 0 and 1 are equal, so two of their groups are empty.
-    assert set(tables.halving_attributes(sets)) in ({0, 2}, {1, 2})

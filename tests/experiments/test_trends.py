@@ -38,13 +38,6 @@ def test_noise_that_systems_share_cancels_in_a_difference() -> None:
     assert alone.high - alone.low > 0.1
 
 
-def test_mean_of_several_scores_is_taken_by_seed() -> None:
-    found = trends.mean_of([scores(0.2, 0.4, 0.6), scores(0.4, 0.8, 1.0)])
-    assert trends.seeds_of([found])[0] == pytest.approx([0.3, 0.6, 0.8])
-    assert found is not None
-    assert found.drawn_SK[1].tolist() == pytest.approx([0.6] * 50)
-
-
 def test_nothing_is_combined_without_a_system_or_with_other_seeds() -> None:
     one, other = scores(0.2, 0.4, 0.6), scores(0.2, 0.4, 0.6, seeds=(0, 1, 3))
     assert trends.mean_of([one, None]) is None

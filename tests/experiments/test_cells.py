@@ -39,16 +39,11 @@ def test_names_differ_by_all_that_changes_the_training(tmp_path: Path) -> None:
     cells = [
         Cell("medic", "mtcon"),
         Cell("medic", "mtcon", "informative"),
-        Cell("medic", "mtcon-equal"),
         Cell("medic", "mtcon", noise=(("informative", 0.2),)),
         Cell("medic", "mtcon", changes=(("method.temperature", 0.05),)),
-        Cell("cub200_2011", "mtcon"),
     ]
-    small = setting(tmp_path, "small")
-    names = [where.name_of(cell) for cell in cells for where in (setting(tmp_path), small)]
-    assert len(set(names)) == len(names) == 12
-    assert names[9] == "small-synthetic-medic-mtcon-temperature-0.05"
-    assert setting(tmp_path).spec_of(cells[4]).method.model_dump()["temperature"] == 0.05
+    places = setting(tmp_path), setting(tmp_path, "small")
+    assert len({where.name_of(cell) for cell in cells for where in places}) == 8
 
 
 def test_missing_images_are_named(tmp_path: Path) -> None:

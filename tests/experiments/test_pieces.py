@@ -17,7 +17,7 @@ from pytorch_metric_learning.utils.inference import CustomKNN
 
 from experiments.pieces import PIECES, write
 from experiments.reproduction.pieces import LABELS, Piece, Run
-from experiments.reproduction.retrieval import query_scores, retrieval
+from experiments.reproduction.retrieval import retrieval
 
 TINY = {
     "model.encoder": {"name": "small", "width": 8},
@@ -95,10 +95,3 @@ def test_retrieval_agrees_with_pytorch_metric_learning() -> None:
     found = peer.get_accuracy(z_nD, torch.from_numpy(truth_n))
     assert recall_n.mean() == pytest.approx(found["precision_at_1"], abs=1e-6)
     assert precision_n.mean() == pytest.approx(found["mean_average_precision_at_r"], abs=1e-6)
-
-
-def test_a_query_without_others_of_its_class_does_not_count() -> None:
-    recall_n, _ = retrieval(torch.eye(3), np.array([0, 0, 1]))
-    scores = query_scores({1: recall_n}, np.arange(3), np.array([0, 0, 1]))
-    assert np.isnan(recall_n[2])
-    assert scores.rows.tolist() == [0, 1]

@@ -74,15 +74,6 @@ def test_pooled_claims_are_the_mean_gains_of_the_abstracts(tmp_path: Path) -> No
         assert first.detectable.endswith(" points")
 
 
-def test_networks_below_the_untrained_encoder_are_marked(tmp_path: Path) -> None:
-    where, shoes = setting(tmp_path, "small"), table("mscon_table1")
-    scores = {Cell("zappos50k", "mtcon"): [0.9] * 3, Cell("zappos50k", "csn"): [0.4, 0.41, 0.4]}
-    verdicts = shoes.finish(where, all_trained(where, shoes.cells(), scores)).verdicts
-    marked = {v.claim.partition(",")[0] for v in verdicts if v.note}
-    assert marked == {"MSCon above CSN"}
-    assert {v.note for v in verdicts} == {"", "CSN is below the untrained encoder"}
-
-
 def test_held_out_labels_are_not_compared_from_a_random_start(tmp_path: Path) -> None:
     """The papers' networks start from ImageNet."""
     where, birds = setting(tmp_path, "small"), table("mtcon_table1")

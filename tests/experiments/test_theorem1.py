@@ -19,13 +19,6 @@ def test_distance_of_known_subspaces() -> None:
     assert spiked.sine_distance(a_DR, np.eye(4)[:, 2:]) == pytest.approx(np.sqrt(2))
 
 
-def test_features_without_noise_are_those_of_the_model() -> None:
-    sample = spiked.draw(spiked.Model(sigmas=(0.0,) * 6), 0)
-    learned_DR = spiked.learned_features(sample, np.ones(6))
-    assert spiked.sine_distance(learned_DR, sample.features_DR) < 1e-6
-    assert learned_DR.T @ learned_DR == pytest.approx(np.eye(3))
-
-
 def test_risk_of_the_best_linear_predictor_is_that_of_a_regression() -> None:
     rng = np.random.default_rng(0)
     sample = spiked.draw(spiked.Model(d=8, n=50).with_noise(3.0), 2)

@@ -55,20 +55,3 @@ def test_columns_by_their_role(tmp_path: Path) -> None:
     assert data["image_column"] == "image"
     unused = [f"  # - {name}\n" for name in ("captions", "zero", "sentence", "place")]
     assert "".join(unused) in (tmp_path / "spec.yaml").read_text()
-
-
-def test_a_folder_of_images_beside_a_table_is_one_of_images(tmp_path: Path) -> None:
-    made = make(tmp_path / "data")
-    (made / "a.png").write_bytes(png(0))
-    done = init(tmp_path, made)
-    assert done.exit_code == 2
-    assert "must lie in folders named after their classes, got a.png" in done.stderr
-
-
-def test_a_folder_without_labels_is_refused(tmp_path: Path) -> None:
-    data = datasets.Dataset.from_dict({"image": [{"bytes": png(0), "path": None}] * 4})
-    data.cast_column("image", datasets.Image()).to_parquet(str(tmp_path / "a.parquet"))
-    done = init(tmp_path, tmp_path)
-    assert done.exit_code == 2
-    assert "that can be a label, got columns image" in done.stderr
-    assert not (tmp_path / "spec.yaml").exists()

@@ -73,15 +73,6 @@ def test_photographs_are_read_in_part(shoes: Path, tmp_path: Path) -> None:
     assert whole["csv"] == str(shoes)
 
 
-def test_colours_of_photographs_stay_except_for_self_supervised_systems(
-    shoes: Path, tmp_path: Path
-) -> None:
-    photos = setting(tmp_path, only="photos")
-    assert photos.spec_of(Cell("zappos50k", "mtcon")).views.hue == 0.02
-    assert photos.spec_of(Cell("zappos50k", "simclr")).views.hue == 0.1
-    assert setting(tmp_path).spec_of(Cell("zappos50k", "mtcon")).views.hue == 0.1
-
-
 def of_paper(root: Path, name: str) -> Setting:
     """Returns the paper budget on a folder for a data set's official download."""
     (root / DATA_SETS[name].kind).mkdir()

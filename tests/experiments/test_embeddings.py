@@ -17,14 +17,6 @@ def test_neighbours_name_the_class() -> None:
     )
 
 
-def test_items_without_a_label_neither_vote_nor_count() -> None:
-    codes = np.array([0, 0, -1, 1, 1, -1])
-    assert tables.neighbour_accuracy(ROWS, codes, k=1) == 1.0
-    assert tables.neighbour_accuracy(ROWS, np.array([0, -1, 0, 1, -1, -1]), k=1) == pytest.approx(
-        2 / 3
-    )
-
-
 def test_overlap_of_neighbours_beyond_random_pairs() -> None:
     sets = np.array([[1, 0]] * 3 + [[0, 1]] * 3, dtype=np.uint8)
     # All neighbours have the same set; of the 15 pairs of items 6 have.

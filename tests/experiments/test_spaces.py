@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from experiments import amcl_histograms, multisupcon_umap, tsne_heads
 from experiments.reproduction.cells import Cell
@@ -45,11 +44,3 @@ def test_spaces_are_those_of_the_kept_heads_on_test_items(tmp_path: Path) -> Non
         ("shape", "texture", "colour"), (7, 8)
     )
     assert np.linalg.norm(spaces["shape"], axis=1) == pytest.approx(1.0, abs=1e-5)
-
-
-def test_positives_are_views_of_an_item_and_negatives_of_two() -> None:
-    # Views of three items: 10 and 11, 20 and 21, 30 and 31.
-    z_ND = torch.tensor([[10.0], [11.0], [20.0], [21.0], [30.0], [31.0]])
-    found = amcl_histograms.pairs_of(z_ND, lambda a, b: (b - a)[:, 0])
-    assert found.positive_P.tolist() == [1, 1, 1]
-    assert found.negative_P.tolist() == [21, -9, -9]

@@ -211,7 +211,7 @@ def audit(name: str, root: Path, as_json: bool, repair: bool, no_mlflow: bool) -
     with driver_lock(folder):
         (records, found), repaired = look(), []
         if repair and any(finding.repair for finding in found):
-            records.repair(found, options.uri_of(records.spec, root))
+            records.repair(options.uri_of(records.spec, root))
             before, (_, found) = found, look()
             repaired = [finding for finding in before if finding not in found]
     if as_json:

@@ -197,22 +197,6 @@ def end_of_lines(path: Path) -> int:
     return 0
 
 
-def cut_torn_line(path: Path) -> bool:
-    """Removes a last line without a line break, and returns whether there was one.
-
-    A kill or a full disk leaves such a line. Raises StorageError.
-    """
-    if not is_torn(path):
-        return False
-    append_whole(path, end_of_lines(path), b"")
-    return True
-
-
-def is_torn(path: Path) -> bool:
-    """Returns True if the last line of a file has no line break."""
-    return path.exists() and path.stat().st_size > end_of_lines(path)
-
-
 def ends_line(path: Path, offset: int) -> bool:
     """Returns True if a newline precedes an offset above 0, False if the file does not exist."""
     try:

@@ -72,7 +72,7 @@ class Reported(Event, kind="report"):
 
     The trial's process makes the event: `time_ms` is a time of its clock, and `seconds` is the time
     of the epoch, measured by a monotonic clock. The first report of each process has `tags`, with
-    the device and the precision. In the sweep's own reports `epoch` counts the ended trials.
+    the device and the precision. In the sweep's own reports `epoch` counts the reports.
     """
 
     epoch: int

@@ -49,9 +49,9 @@ def check_evaluation(folder: Path) -> None:
     plan = read_plan(folder / PLAN_FILE)
     if plan is not None and plan.evaluation != EVALUATION:
         raise SweepError(
-            f"{folder.name!r} cannot be resumed: it was begun with other probes (evaluation "
+            f"{folder.name!r} was begun with other probes (evaluation "
             f"{plan.evaluation}, here {EVALUATION}), and accuracies of both cannot be compared; "
-            "start again with another --name, or resume it with the version that began it"
+            "start again with another --name, or use the version that began it"
         )
 
 

@@ -38,11 +38,6 @@ class ResourcesSpec(Spec):
         """Fraction of a GPU's memory available to each worker, 1 without a GPU."""
         return min(1.0, self.gpus or 1.0)
 
-    @property
-    def devices(self) -> float:
-        """GPUs of a trial with its largest number of workers, 1 without GPUs."""
-        return self.gpus * self.worker_range[1] or 1.0
-
     @model_validator(mode="after")
     def _counts(self) -> Self:
         low, high = self.worker_range

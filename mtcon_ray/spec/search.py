@@ -13,7 +13,7 @@ from mtcon_ray.spec.schedulers import SCHEDULERS, SchedulerSpec
 from mtcon_ray.spec.space import Dimension, Point
 
 # Fields with limits, which change no result of a trial.
-LIMITS = ("max_concurrent", "max_failures", "max_hours", "max_device_hours", "stall_minutes")
+LIMITS = ("max_concurrent", "max_failures", "max_hours", "stall_minutes")
 MAX_TRIALS = 100_000  # configurations of a sweep
 MAX_VALUES = 1_000  # listed values of a space, because each value is checked
 Sampler = Literal["tpe", "gp", "qmc", "random", "grid"]
@@ -72,11 +72,6 @@ class SearchSpec(Spec):
         description="hours after which no more trials start, from each start of the sweep. "
         "Running trials are finished. null: no limit",
     )
-    max_device_hours: Positive | None = Field(
-        None,
-        description="like max_hours, for the summed time of all trials over all starts, times the "
-        "GPUs of a trial. A trial without a GPU counts as one device",
-    )
     scheduler: Annotated[SchedulerSpec, Choice(SCHEDULERS, "name", "asha")] | None = Field(
         None,
         description="early stopping. null: asha from 10 trials on, if a probe comes before its "
@@ -84,7 +79,7 @@ class SearchSpec(Spec):
     )
 
     @model_validator(mode="after")
-    def _points_and_grid_fit_the_space(self) -> Self:
+    def _points_fit_the_space(self) -> Self:
         num_values = sum(len(dimension.extremes) for dimension in self.space.values())
         if num_values > MAX_VALUES:
             raise ValueError(
@@ -93,34 +88,26 @@ class SearchSpec(Spec):
             )
         for i, point in enumerate(self.first_points):
             for path, value in point.items():
-                if path not in self.space:
+                dimension = self.space.get(path)
+                if dimension is None or not dimension.contains(value):
                     raise ValueError(
-                        f"first_points[{i}] must name searched fields {sorted(self.space)}, "
-                        f"got {path!r}"
+                        f"first_points[{i}].{path} must lie inside a dimension of space, got "
+                        f"{value!r}"
                     )
-                if not self.space[path].contains(value):
-                    raise ValueError(
-                        f"first_points[{i}].{path} must lie inside its dimension "
-                        f"{self.space[path].kind} {list(self.space[path].extremes)}, got {value!r}"
-                    )
-        if self.sampler == "grid":
-            loose = [p for p, d in self.space.items() if d.values is None]
-            if loose:
+        return self
+
+    @model_validator(mode="after")
+    def _sampler_fits_the_space(self) -> Self:
+        for path, dimension in self.space.items():
+            if self.sampler == "grid" and dimension.values is None:
                 raise ValueError(
-                    "sampler grid needs `grid` or `choice` dimensions, got "
-                    f"{self.space[loose[0]].kind} for {loose[0]}; "
-                    "list its values, or use sampler tpe or random"
+                    f"sampler grid needs `grid` or `choice` dimensions, got {dimension.kind} for "
+                    f"{path}; list its values, or use sampler tpe or random"
                 )
-            if self.num_configurations > MAX_TRIALS:
-                raise ValueError(
-                    f"sampler grid must have at most {MAX_TRIALS:,} combinations, got "
-                    f"{self.num_configurations:,}; list fewer values, or set num_trials"
-                )
-        listed = [p for p, d in self.space.items() if d.values is not None]
-        if self.sampler == "qmc" and listed:  # Optuna would draw these at random
+        if self.sampler == "grid" and self.num_configurations > MAX_TRIALS:
             raise ValueError(
-                f"sampler qmc needs ranges (loguniform, uniform, int, logint), got "
-                f"{self.space[listed[0]].kind} for {listed[0]}; use sampler tpe, gp or random"
+                f"sampler grid must have at most {MAX_TRIALS:,} combinations, got "
+                f"{self.num_configurations:,}; list fewer values, or set num_trials"
             )
         if self.start_from and self.sampler not in ("tpe", "gp"):
             raise ValueError(
@@ -138,16 +125,11 @@ class SearchSpec(Spec):
                 "search.objective must name at least one task, got {}; null is the mean over all"
             )
         for task, weight in self.weights.items():
-            if task in held_out:
-                raise ValueError(
-                    f"search.objective must name tasks, got the held-out label {task!r}; held-out "
-                    f"labels are measured once, at the end, and choose nothing; name one of "
-                    f"{list(tasks)}"
-                )
             if task not in tasks:
+                why = "; held-out labels choose nothing" if task in held_out else ""
                 raise ValueError(
                     f"search.objective must name tasks {list(tasks)}, got {task!r}"
-                    f"{nearest(task, tasks)}"
+                    f"{why or nearest(task, tasks)}"
                 )
             if not 0 < weight < inf:
                 raise ValueError(

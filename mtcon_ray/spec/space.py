@@ -84,14 +84,12 @@ class Dimension(Spec):
         """Raises ValueError if no step is allowed, or high - low is not a whole number of steps."""
         if self.uniform is None and self.int_ is None:
             raise ValueError(f"step must come with uniform or int, got it with {self.kind}")
-        if self.int_ and not step.is_integer():
-            raise ValueError(f"step must be an integer for int, got {step:g}")
         low, high = self.bounds or (0, 0)
         count = (high - low) / step
-        if count > MAX_INTEGER or not _is_whole(count):
+        if count > MAX_INTEGER or not _is_whole(count) or (self.int_ and not step.is_integer()):
             raise ValueError(
-                f"step must lead from low to high in whole steps, got {step:g} for "
-                f"[{low:g}, {high:g}]"
+                "step must lead from low to high in whole steps, for int through integers, got "
+                f"{step:g} for [{low:g}, {high:g}]"
             )
 
     @property
@@ -147,22 +145,21 @@ class Dimension(Spec):
         low, high = self.bounds or (0, 0)
         return None if step is None else round((high - low) / step) + 1
 
-    def at(self, share: float) -> float | int:
-        """Returns the value at a share of a range, from 0 to below 1, by its scale and steps."""
-        assert self.bounds is not None, "listed values have no order"
+    def at(self, share: float) -> Scalar:
+        """Returns the value at a share, from 0 to below 1: a category, or by scale and steps."""
+        if self.bounds is None:
+            return self.categories[int(share * len(self.categories))]
         low, high = self.bounds
-        if self.is_integer or self.step:
-            # Each value of a range with steps has an equal share.
-            step = self.step or 1
-            low, high = low - step / 2, high + step / 2
+        step = self.step or int(self.is_integer)
+        # Each value of a range with steps has an equal share.
+        start, end = low - step / 2, high + step / 2
         if self.is_log:
-            found = math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
+            found = math.exp(math.log(start) + share * (math.log(end) - math.log(start)))
         else:
-            found = low + share * (high - low)
-        if not (self.is_integer or self.step):
-            return min(max(found, self.bounds[0]), self.bounds[1])
-        start, step = self.bounds[0], self.step or 1
-        found = min(max(start + step * round((found - start) / step), start), self.bounds[1])
+            found = start + share * (end - start)
+        if step:
+            found = low + step * round((found - low) / step)
+        found = min(max(found, low), high)
         return int(found) if self.is_integer else found
 
     @property

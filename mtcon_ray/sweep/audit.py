@@ -1,11 +1,10 @@
 """Audit of a sweep: compares its event log with the files of its trials and the runs in MLflow.
 
-The event log is the record. A torn line of it is cut off, runs in MLflow are corrected from it, and
-needless files are removed. Losses of the log and of networks cannot be repaired and are only named.
+The event log is the record, and runs in MLflow are corrected from it. Losses of the log and of
+networks cannot be repaired and are only named.
 """
 
-import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,9 +13,8 @@ from mtcon_ray.base.status import Status
 from mtcon_ray.data.checksums import find_change
 from mtcon_ray.errors import CheckpointError, SpecError, SweepError, TrackingError
 from mtcon_ray.evaluation.predictions import load_predictions
-from mtcon_ray.records.event_log import by_trial, cut_torn_line, first_event, is_torn, read_events
+from mtcon_ray.records.event_log import by_trial, first_event, read_events
 from mtcon_ray.records.events import Ended, Event, Reported, last_change
-from mtcon_ray.records.lost import shown
 from mtcon_ray.records.recorded import load_recorded
 from mtcon_ray.records.results import TrialResult, load_sweep, objective_values
 from mtcon_ray.spec.run_spec import dump_spec, parse_spec
@@ -28,8 +26,7 @@ from mtcon_ray.training import checkpoint
 
 # Metric of every trained epoch. Its steps are compared singly.
 LOSS = "loss"
-CUT, REMOVED, SENT = "the line is cut off", "it is removed", "its events are sent again"
-ENDED = "its training has ended"
+SENT = "its events are sent again"
 
 
 @dataclass(frozen=True)
@@ -57,8 +54,6 @@ class Audit:
 
     def records(self) -> Iterator[Finding]:
         """Yields the problems of the event log."""
-        if is_torn(self.log):
-            yield Finding(self.log.name, "its last line is cut", CUT)
         if not self.begun:
             yield Finding(self.log.name, "there are no events")
         yield from (Finding(self.log.name, text) for text in self.results.lost)
@@ -88,19 +83,12 @@ class Audit:
         if not found and not is_copy and (left := num_unsent(self.folder)):
             yield Finding("MLflow", f"{left} events are not sent yet", SENT)
 
-    def repair(self, found: Iterable[Finding], uri: str) -> None:
-        """Makes the repairs of these findings. Raises StorageError or TrackingError."""
-        ways = {finding.repair for finding in found}
-        if CUT in ways:
-            cut_torn_line(self.log)
-        if REMOVED in ways:
-            for trial in (t for t in self.results.trials if t.status.is_final):
-                checkpoint.discard_resume_state(self.results.folder_of(trial))
-        if SENT in ways:
+    def repair(self, uri: str) -> None:
+        """Sends MLflow what it lacks. Raises StorageError or TrackingError."""
+        self._send(uri)
+        if any(finding.repair for finding in self.tracking(uri)):
+            forget_sent(self.folder)
             self._send(uri)
-            if any(finding.repair is SENT for finding in self.tracking(uri)):
-                forget_sent(self.folder)
-                self._send(uri)
 
     def _send(self, uri: str) -> None:
         sender = Sender(self.folder, uri, self.spec.tracking.experiment)
@@ -118,14 +106,10 @@ class Audit:
                 yield Finding(self._at(model), "it is missing: the network is lost")
         except (CheckpointError, SpecError, SweepError) as error:
             yield Finding(self._at(model), str(error))
-        if predictions.exists():
-            found, data = load_predictions(predictions), self._tags.get(FINGERPRINT)
-            if found is None or found.fingerprint != (data or found.fingerprint):
-                what = "it cannot be read" if found is None else "it is of other data"
-                yield Finding(self._at(predictions), f"{what}: `mtcon-ray evaluate` measures again")
-        if trial.status.is_final and model.exists():
-            yield from (Finding(self._at(p), ENDED, REMOVED) for p in _states(folder))
-        elif not trial.status.is_final:
+        if predictions.exists() and load_predictions(predictions) is None:
+            problem = "it cannot be read: `mtcon-ray evaluate` measures again"
+            yield Finding(self._at(predictions), problem)
+        if not trial.status.is_final:
             best = self.spec.evaluate.select == "best"
             if damage := checkpoint.load_newest(folder, with_model=best).damage:
                 yield Finding(self._at(folder), f"{damage}; a resume repeats what is lost")
@@ -135,19 +119,18 @@ class Audit:
         state = checkpoint.load(path)
         checkpoint.check_types(path, state, {"fingerprint": str, "epoch": int, "value": float})
         values, epoch = objective_values(trial.reports), trial.model_epoch
-        written, saved, ended = state["epoch"], state["value"], trial.status.is_final
+        written, saved = state["epoch"], state["value"]
         # A kill before the report leaves a newer network. Workers of a distributed trial can leave
         # it too, as they train while Tune stops the trial.
         late = self.spec.resources.worker_range[1] > 1 and trial.status is Status.PRUNED
-        most = max(values, default=0) + self.spec.evaluate.every if late else math.inf
-        is_newer = most >= written > (epoch or 0) and (late or not ended)
-        own = f"it is of epoch {written} with {saved:.4f}"
-        if is_newer and not ended and not _states(path.parent):
-            own += f", but the event log ends at epoch {trial.last_epoch}: events are lost"
-            yield Finding(self._at(path), own)
-        elif not is_newer and not (written == epoch and _same(saved, values.get(written))):
-            chosen = "none" if epoch is None else f"epoch {epoch} with {values[epoch]:.4f}"
-            yield Finding(self._at(path), f"{own}; the event log selects {chosen}")
+        may_be_newer = late or (not trial.status.is_final and _has_state(path.parent))
+        is_selected = written == epoch and repr(saved) == repr(values.get(written))  # also NaN
+        if not is_selected and not (may_be_newer and written > (epoch or 0)):
+            yield Finding(
+                self._at(path),
+                f"it is of epoch {written} with {saved:.4f}; the event log ends at epoch "
+                f"{trial.last_epoch} and selects epoch {epoch or 'none'}",
+            )
         whole = parse_spec(checkpoint.spec_in(path, state), where=str(path))
         same = self.spec.trial(trial.params, trial.seed - self.spec.seed)
         data, fingerprint = "data fingerprint", state["fingerprint"]
@@ -158,9 +141,9 @@ class Audit:
         return str(path.relative_to(self.folder))
 
 
-def _states(folder: Path) -> list[Path]:
-    """Returns the existing resume states of a trial."""
-    return [p for n in (paths.LAST_FILE, paths.PREVIOUS_FILE) if (p := folder / n).exists()]
+def _has_state(folder: Path) -> bool:
+    """Returns True if a trial has a resume state."""
+    return any((folder / name).exists() for name in (paths.LAST_FILE, paths.PREVIOUS_FILE))
 
 
 def _run_problems(name: str, events: list[Event], run: Tracked | None) -> Iterator[Finding]:
@@ -177,21 +160,8 @@ def _run_problems(name: str, events: list[Event], run: Tracked | None) -> Iterat
     expected = [last.status] if isinstance(last, Ended) else ["RUNNING", "KILLED"]
     if run.status not in expected:
         yield Finding(where, f"it is {run.status} here and {expected[0]} in the event log", SENT)
-    reports = [e for e in events if isinstance(e, Reported)]
-    steps = [e.epoch for e in reports if LOSS in e.metrics]
+    steps = [e.epoch for e in events if isinstance(e, Reported) and LOSS in e.metrics]
     if sorted(run.steps) != steps:
         lost, doubled = len(set(steps) - set(run.steps)), len(run.steps) - len(set(run.steps))
         what = f"of the steps of {LOSS} {lost} are missing, {doubled} doubled"
         yield Finding(where, what, SENT if lost else None)
-    values = {n: v for e in reports for n, v in e.metrics.items()}
-    there = run.metrics
-    # MLflow stores the largest number for infinity.
-    same = {n for n, v in values.items() if n in there and (math.isinf(v) or _same(v, there[n]))}
-    if wrong := values.keys() - same:
-        what = "are not of the last epoch" if wrong & there.keys() else "are missing"
-        yield Finding(where, f"metrics {what}: {shown(sorted(wrong))}", SENT)
-
-
-def _same(one: float | None, other: float | None) -> bool:
-    """Returns True if both values are equal, both NaN or both missing."""
-    return one == other or (one != one and other != other)

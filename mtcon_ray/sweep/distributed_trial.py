@@ -32,8 +32,6 @@ CONTROLLER_FAILURES = 30
 COLLECTIVE_SECONDS = 300
 # Delay of the cleanup, because Tune calls its callbacks before it stops the trial's processes.
 REAP_SECONDS = 5.0
-# Number of errors in the reason of a failed trial. The error of a worker often fails all others.
-SHOWN_WORKERS = 3
 
 
 def driver_resources() -> dict[str, float]:
@@ -138,11 +136,10 @@ def _ending_of(error: Exception) -> dict[str, Any]:
     if ends := list(filter(None, (LAST_RESULT.search(str(each)) for each in raised.values()))):
         return dict(json.loads(ends[0][1]))
     if raised:
-        named = [f"worker {rank}: {_line(each)}" for rank, each in raised.items()]
-        reason = "; ".join(named[:SHOWN_WORKERS])
-        if (others := len(named) - SHOWN_WORKERS) > 0:
-            reason += f"; and {others} more"
-        return {"lost": reason, "preempted": any(map(is_preempted, raised.values())), "done": True}
+        # The error of a worker often fails all others.
+        reason = "; ".join(f"worker {rank}: {_line(each)}" for rank, each in raised.items())
+        preempted = any(map(is_preempted, raised.values()))
+        return {"lost": reason[:MAX_REASON], "preempted": preempted, "done": True}
     reason = _line(getattr(error, "controller_failure", error))
     return {"outcome": Status.FAILED, "reason": reason, "done": True}
 

@@ -5,24 +5,30 @@ makes three calls: `next`, `reported` and `ended`. All decisions follow from the
 resumed driver decides as an uninterrupted driver.
 """
 
-from collections.abc import Mapping
+import math
+import time
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mtcon_ray.base.callbacks import Callbacks
-from mtcon_ray.base.paths import trial_name
+from mtcon_ray.base.paths import checkpoint_folder, trial_name
 from mtcon_ray.base.status import Status
 from mtcon_ray.records.events import Lost
-from mtcon_ray.records.results import load_sweep
+from mtcon_ray.records.results import SweepResults
 from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.spec.schedulers import Halving
 from mtcon_ray.sweep.halving import Rung
-from mtcon_ray.sweep.limits import Limits, Stop
+from mtcon_ray.sweep.limits import Limits
 from mtcon_ray.sweep.record import SweepRecord, Trial
-from mtcon_ray.sweep.retention import Retention
+from mtcon_ray.sweep.retention import removable_trials
 from mtcon_ray.sweep.stopping import Stopping, make_stopping
 from mtcon_ray.sweep.suggester import Suggester
+from mtcon_ray.training.checkpoint import discard_network
+
+# Time for trials to write a checkpoint after a signal, before Tune ends them.
+GRACE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -59,9 +65,9 @@ class Driver:
     ) -> None:
         self.folder, self.spec, self.record = folder, spec, record
         self.callbacks = callbacks
-        self.stop = Stop()
-        spent = sum(trial.seconds for trial in record.trials.values())
-        self.limits = limits or Limits(spec, spent)
+        self.stop_reason: str | None = None
+        self._deadline = math.inf  # of a stop
+        self.limits = limits or Limits(spec)
         self._max_concurrent = max_concurrent
         self._suggester = Suggester(spec.search, spec.seed, record.earlier)
         self._stopping: Stopping = make_stopping(spec.scheduler)
@@ -70,9 +76,8 @@ class Driver:
             self._rung = Rung(spec.scheduler, self.num_trials, spec.evaluate.every)
         self._queue: list[Trial] = []  # to be trained before new trials
         self._live: dict[str, int | None] = {}  # by name: the epoch of the rung
-        self._opened: set[str] = set()  # trials of which the next start is in the record
         self._exhausted_space = False
-        self.retention: Retention | None = None
+        self._discarded: set[str] = set()  # trials whose networks `storage.keep` has removed
 
     @property
     def num_trials(self) -> int:
@@ -87,16 +92,21 @@ class Driver:
     @property
     def stopping(self) -> bool:
         """True if the sweep must end: no trial is given out, running trials are interrupted."""
-        return self.stop.asked
+        return self.stop_reason is not None
+
+    @property
+    def is_overdue(self) -> bool:
+        """True once the time for checkpoints after a stop is over."""
+        return time.monotonic() > self._deadline
 
     @property
     def is_over(self) -> bool:
         """True if no trial is in training, and `next` will never return another."""
-        return not self._live and (self.stopping or self._limited or not self._is_left())
+        return not self._live and (self._gives_out_none or not self._is_left())
 
     @property
-    def _limited(self) -> bool:
-        return self.limits.exceeded is not None
+    def _gives_out_none(self) -> bool:
+        return self.stopping or self.limits.exceeded is not None
 
     def _is_left(self) -> bool:
         """Returns True if a trial waits to be given out, or another will be suggested."""
@@ -104,30 +114,24 @@ class Driver:
             return True
         return self._rung is not None and any(map(self._rung.waits, self.trials))
 
-    def begin(self, *, retry_failed: bool = False) -> list[str]:
-        """Takes over the trials of earlier drivers. Returns lines of news for the user.
+    def begin(self, *, retry_failed: bool = False) -> None:
+        """Takes over the trials of earlier drivers.
 
         Ends trials that were killed between their last epoch, or the decision to stop them, and the
         record of their end. With `retry_failed` failed trials are trained again, from their start.
         """
         stopped = self._replay()
-        notes = []
         for trial in self.trials:
             if trial.is_open and self.record.is_done(trial):
                 self._end(trial, Status.FINISHED)
             elif trial.is_open and trial.name in stopped:
                 self._end(trial, Status.PRUNED)
-            elif retry_failed and trial.status is Status.FAILED:
-                self.record.reopen(trial)
-                self._opened.add(trial.name)
-                notes.append(trial.name)
-        if (keep := self.spec.storage.keep) is not None:
-            results = load_sweep(self.folder)
-            self.retention = Retention(results, keep, map(self.record.result, self.trials))
-        self._queue = [t for t in self.trials if t.is_open and not self._waits(t)]
-        for trial in self.trials:
+            again = retry_failed and trial.status is Status.FAILED
+            if again or (trial.is_open and not self._waits(trial)):
+                self._queue.append(trial)
             self._tell_known(trial)
-        return [f"trained again: {', '.join(notes)}"] if notes else []
+        if failed := [trial.name for trial in self._queue if not trial.is_open]:
+            self.callbacks.on_note(f"trained again: {', '.join(failed)}")
 
     def _replay(self) -> set[str]:
         """Feeds the log's probes to early stopping. Returns the trials that it stops.
@@ -159,14 +163,14 @@ class Driver:
 
         The start is in the record before the trial is returned.
         """
-        if self.stopping or self._limited or len(self._live) >= self._max_concurrent:
+        if self._gives_out_none or len(self._live) >= self._max_concurrent:
             return None
         trial = self._next_trial()
         if trial is None:
             return None
         until = self._rung.until(trial) if self._rung else None
         self._live[trial.name] = until
-        self.limits.started(trial.name)
+        self.limits.progressed(trial.name)
         self.callbacks.on_suggest(trial.name, trial.params)
         repeat = trial.seed - self.spec.seed
         return Task(trial.name, trial.params, repeat, until, trial.last_epoch, trial.num_tries)
@@ -184,9 +188,7 @@ class Driver:
         if not self._queue:
             return None
         trial = self._queue.pop(0)
-        if trial.name not in self._opened:
-            self.record.reopen(trial)
-        self._opened.discard(trial.name)
+        self.record.reopen(trial)
         return trial
 
     def _new_trial(self) -> Trial | None:
@@ -264,7 +266,6 @@ class Driver:
         self._live.pop(name, None)
         self.limits.ended(name)
         self.record.append(Lost(trial=name, reason=reason[:4000], counts=counts))
-        self._opened.add(name)
         self._queue.append(trial)
 
     def release(self, reason: str) -> None:
@@ -274,7 +275,9 @@ class Driver:
 
     def halt(self, reason: str) -> None:
         """Asks all trials to checkpoint and end. May be called in a signal handler."""
-        self.stop.ask(reason)
+        if not self.stopping:
+            self.stop_reason = reason
+            self._deadline = time.monotonic() + GRACE_SECONDS
 
     def tick(self) -> None:
         """Makes reports durable. An executor calls it at least once per second."""
@@ -286,20 +289,31 @@ class Driver:
 
     def _tidy(self, trial: Trial) -> None:
         self.record.tidy(trial)
-        if self.retention:
-            self.retention.ended(self.record.result(trial))
+        self._discard_networks(self._discarded)
+
+    def _discard_networks(self, but: Set[str]) -> None:
+        """Removes the networks of all trials beyond `storage.keep`, except `but`."""
+        keep = self.spec.storage.keep
+        if keep is None:
+            return
+        # A process that still runs would write its network once more.
+        trials = tuple(self.record.result(t) for t in self.trials if t.name not in self._live)
+        results = SweepResults(self.folder.name, self.folder, self.spec, None, trials)
+        for name in removable_trials(results, keep):
+            if name not in but:
+                discard_network(checkpoint_folder(self.folder, name), f"storage.keep: {keep}")
+                self._discarded.add(name)
 
     def finish(self) -> str | None:
         """Records the ends that are left once no process of a trial runs.
 
         Returns the reason if a limit has ended the sweep before all its trials were trained.
         """
+        # All of them: workers of a distributed trial may have written a network once more.
+        self._discard_networks(frozenset())
         for trial in self.trials:
             if not trial.is_open:
-                self.record.tidy(trial)
-        if self.retention:
-            self.retention.finish()
-        self.record.send_kept()
+                self.record.tidy(trial, at_end=True)
         self.close_open()
         ended = sum(not trial.is_open for trial in self.trials)
         limit = self.limits.exceeded

@@ -38,30 +38,23 @@ class Rung:
         Call it after all trials of the sweep have been suggested. `live` maps the names of the
         trials in training to the epochs until which they train.
         """
-        under_way = [t for t in trials if t.is_open]
-        if any(_last(t) < self._of(t) or _arrives(t, live) for t in under_way):
-            return [], []
-        waiting = [t for t in under_way if t.name not in live and self.waits(t)]
+        waiting, num_beyond = list[Trial](), 0
+        for trial in trials:
+            continues = trial.name in live and live[trial.name] is None
+            if continues or trial.status is Status.FINISHED or _last(trial) > self._of(trial):
+                num_beyond += 1
+            elif trial.is_open and (trial.name in live or not self.waits(trial)):
+                return [], []  # it has yet to arrive at the rung
+            elif trial.is_open:
+                waiting.append(trial)
         # Trials beyond the rung outnumber the survivors if the sweep was resumed with fewer trials.
-        free = max(0, self._survivors - sum(self._is_beyond(t, live) for t in trials))
+        free = max(0, self._survivors - num_beyond)
         ranked = sorted(waiting, key=lambda t: (-_value(t), t.number))
         return ranked[:free], ranked[free:]
-
-    def _is_beyond(self, trial: Trial, live: Mapping[str, int | None]) -> bool:
-        if _last(trial) > self._of(trial):
-            return True
-        at_rung = _last(trial) == self._of(trial)
-        return at_rung and (trial.name in live or trial.status is Status.FINISHED)
 
     def _of(self, trial: Trial) -> int:
         (rung,) = self._spec.rung_epochs(trial.epochs, self._every)
         return rung
-
-
-def _arrives(trial: Trial, live: Mapping[str, int | None]) -> bool:
-    """Returns True if the trial has reported its rung's epoch and has yet to end there."""
-    until = live.get(trial.name)
-    return until is not None and _last(trial) >= until
 
 
 def _last(trial: Trial) -> int:

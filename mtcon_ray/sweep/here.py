@@ -2,15 +2,14 @@
 
 import logging
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any
 
 import torch
 
 from mtcon_ray.base.status import Status
-from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.data.prepared import data_key
 from mtcon_ray.sweep.driver import Driver, Task
-from mtcon_ray.sweep.trial import Assignment, open_trial_data, reports
+from mtcon_ray.sweep.trial import Assignment, OpenData, reports
 
 log = logging.getLogger(__name__)
 
@@ -23,19 +22,12 @@ def run_here(
     Raises StorageError if the event log cannot be written.
     """
     driver.record.log.lag = 0.0  # during an epoch nobody calls `tick`
-    data: dict[str, Dataset] = {}
+    open_data = OpenData()
     while not driver.is_over and (task := driver.next()) is not None:
         work = assignment(task)
-        key = data_key(work.spec.data, work.spec.views.size)
-
-        def open_data(key: str = key, work: Assignment = work) -> Dataset:
-            """Opens the data of the trial, unless the last trial had the same."""
-            if key not in data:
-                data.clear()
-                data[key] = open_trial_data(work)
-            return data[key]
-
-        results = reports(work, open_data, device=device, should_stop=lambda: driver.stopping)
+        results = reports(
+            work, partial(open_data, work), device=device, should_stop=lambda: driver.stopping
+        )
         _train(driver, task.trial, results)
 
 

@@ -18,7 +18,6 @@ from mtcon_ray.base.status import Status
 from mtcon_ray.cluster.ray_private import retry_memory_kills
 from mtcon_ray.display.presentation import one_line
 from mtcon_ray.errors import PreemptedError, storage_error
-from mtcon_ray.spec.resources import ResourcesSpec
 from mtcon_ray.sweep.distributed_trial import (
     PlacementGroupCleanup,
     distributed_trial,
@@ -75,7 +74,13 @@ def _enter_tune(
     resources = driver.spec.resources
     is_distributed = resources.worker_range[1] > 1
     retry_memory_kills()
-    let_trials_wait(resources, concurrency)
+    # With a custom searcher, Tune otherwise lets a single trial wait. A trial then starts after the
+    # process of the previous trial, which takes seconds, or minutes if a cluster must first add a
+    # node. An elastic trial takes all workers left by earlier trials, so only one waits. The user's
+    # setting of the variable has priority. `connected` restores the environment.
+    is_elastic = len(set(resources.worker_range)) > 1
+    most = 1 if is_elastic else min(MAX_WAITING, concurrency or 1)
+    os.environ.setdefault(WAITING_VARIABLE, str(most))
     groups = PlacementGroupCleanup()
     watch = Watch(driver, register, groups.waits if is_distributed else lambda _: False)
     folder = attempt_folder(driver.folder, common["attempt"])
@@ -185,7 +190,7 @@ class TuneStopper(Stopper):
 
     def stop_all(self) -> bool:
         """Returns True to end all trials."""
-        return self._driver.stop.is_due
+        return self._driver.is_overdue
 
     __reduce__ = _pickled_as(NoopStopper)
 
@@ -270,17 +275,3 @@ class Watch(Callback):
                 self._register.end(name)
 
     __reduce__ = _pickled_as(Callback)
-
-
-def let_trials_wait(resources: ResourcesSpec, concurrency: int | None) -> None:
-    """Lets several trials wait for their processes, until `connected` restores the environment.
-
-    With a custom searcher, Tune otherwise lets a single trial wait. A trial then starts after the
-    process of the previous trial, which takes 5 to 10 seconds, or minutes if a cluster must first
-    add a node. `concurrency` is the number of trials that fit. A single trial waits if this number
-    is unknown (None), or if trials are elastic, because an elastic trial takes all workers left by
-    earlier trials. The user's setting of the variable has priority.
-    """
-    low, high = resources.worker_range
-    most = min(MAX_WAITING, concurrency or 1) if low == high else 1
-    os.environ.setdefault(WAITING_VARIABLE, str(most))

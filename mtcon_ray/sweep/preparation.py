@@ -5,8 +5,7 @@ weights. The tracking server is asked while images are downloaded and decoded.
 """
 
 import json
-import math
-from itertools import product
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from mtcon_ray.plan.plan import Plan
 from mtcon_ray.plan.planning import make_plan, with_each_encoder
 from mtcon_ray.records.event_log import first_event
 from mtcon_ray.spec.run_spec import RunSpec, with_values
+from mtcon_ray.spec.space import grid_points
 from mtcon_ray.tracking.login import check_login
 from mtcon_ray.tracking.mlflow_server import ServerCheck
 
@@ -125,12 +125,9 @@ def each_data(spec: RunSpec, *, is_stored: bool) -> list[RunSpec]:
     """
     space = spec.search.space
     searched = {p: d for p, d in space.items() if p.startswith("data.") or p == "views.size"}
-    points = [dimension.values for dimension in searched.values()]
-    num_sets = math.prod(len(values or ()) for values in points)
-    if 1 <= num_sets <= MAX_SETS:
-        combinations = product(*(values or () for values in points))
-        each = [dict(zip(searched, values, strict=True)) for values in combinations]
-        return [spec, *(with_values(spec, {**one, "search": {}}) for one in each if one)]
+    points = list(islice(grid_points(searched), MAX_SETS + 1))
+    if 1 <= len(points) <= MAX_SETS:
+        return [spec, *(with_values(spec, {**one, "search": {}}) for one in points if one)]
     if is_stored:
         raise SpecError(
             f"{', '.join(searched)}: with a root in an object store search.space must list at most "

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from mtcon_ray.base import paths
 from mtcon_ray.base.metrics import Labels
-from mtcon_ray.errors import SpecError, SweepError, nearest
+from mtcon_ray.errors import SpecError, nearest
 from mtcon_ray.plan.capacity import ClusterView
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.plan.planning import Rates, make_plan
 from mtcon_ray.records.event_log import read_events
 from mtcon_ray.records.events import Earlier
 from mtcon_ray.records.recorded import check_evaluation
-from mtcon_ray.records.results import SweepResults, TrialResult, load_sweep
+from mtcon_ray.records.results import SweepResults, load_sweep
 from mtcon_ray.records.stored import fetch_sweep
 from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.spec.space import Point, grid_points
@@ -35,14 +35,15 @@ def earlier_trials(spec: RunSpec, root: Path, folder: Path | None = None) -> lis
     a Gaussian process uses only the fields common to all trials.
 
     A sweep that has begun in `folder` has them in its event log, even if the earlier sweeps are
-    gone. Raises SpecError if a sweep does not exist, has another objective, or gives no trial.
+    gone. Raises SpecError if a sweep does not exist, has another objective, or gives no trial, and
+    SweepError if it has other probes.
     """
     if not spec.search.start_from:
         return []
     if folder and (events := read_events(paths.event_file(folder))):
         return [event for event in events if isinstance(event, Earlier)]
     names = dict.fromkeys(spec.search.start_from)
-    return [trial for name in names for trial in _trials_of(_earlier(name, spec, root), spec)]
+    return [trial for name in names for trial in _trials_of(_comparable(name, spec, root), spec)]
 
 
 def first_configurations(spec: RunSpec, earlier: Sequence[Earlier] = ()) -> tuple[Point, ...]:
@@ -85,7 +86,7 @@ def plan_sweep(
     )
 
 
-def _earlier(name: str, spec: RunSpec, root: Path) -> SweepResults:
+def _comparable(name: str, spec: RunSpec, root: Path) -> SweepResults:
     """Returns an earlier sweep after checking its values for comparability with the new sweep."""
     folder = paths.sweep_folder(root, name)
     if not fetch_sweep(folder) or not (folder / paths.SPEC_FILE).exists():
@@ -93,13 +94,7 @@ def _earlier(name: str, spec: RunSpec, root: Path) -> SweepResults:
         raise SpecError(
             f"{FIELD} must name sweeps under {root}, got {name!r}{nearest(name, known)}"
         )
-    try:
-        check_evaluation(folder)
-    except SweepError:
-        raise SpecError(
-            f"{FIELD} must name sweeps begun with the probes of this version, got {name!r}, which "
-            "has other probes: its accuracies cannot be compared; leave it out"
-        ) from None
+    check_evaluation(folder)
     earlier = load_sweep(folder)
     then, now = earlier.labels, spec.labels
     if _objective(then) != _objective(now):
@@ -107,12 +102,6 @@ def _earlier(name: str, spec: RunSpec, root: Path) -> SweepResults:
             f"{FIELD} must name sweeps with the same objective, {now.objective_title} over "
             f"{list(now.shares)}, got {name!r} with {then.objective_title} over "
             f"{list(then.shares)}; leave it out"
-        )
-    searched = list(earlier.spec.search.space)
-    if not set(searched) & set(spec.search.space):
-        raise SpecError(
-            f"{FIELD} must name sweeps that searched one of {list(spec.search.space)}, got "
-            f"{name!r}, which searched {searched}; leave it out"
         )
     return earlier
 
@@ -124,9 +113,15 @@ def _objective(labels: Labels) -> dict[str, tuple[str, float]]:
 
 def _trials_of(earlier: SweepResults, spec: RunSpec) -> list[Earlier]:
     """Returns an earlier sweep's trials. Raises SpecError if no trial can be used."""
-    found = [_prior(trial, earlier.name, spec) for trial in earlier.trials if trial.full_budget]
-    needed = len(spec.search.space) if spec.search.sampler == "gp" else 1
-    trials = [trial for trial in found if len(trial.params) >= needed]
+    space, trials = spec.search.space, list[Earlier]()
+    needed = len(space) if spec.search.sampler == "gp" else 1
+    for trial in (trial for trial in earlier.trials if trial.full_budget):
+        shared = {p: v for p, v in trial.params.items() if p in space and space[p].contains(v)}
+        if len(shared) >= needed:
+            params = {path: space[path].category(value) for path, value in shared.items()}
+            value = float(trial.value or 0.0)  # a trial with its full budget has a value
+            source = f"{earlier.name}/{trial.name}"
+            trials.append(Earlier(source=source, params=params, value=value))
     if not trials:
         fields = "all searched fields" if needed > 1 else "a searched field"
         raise SpecError(
@@ -134,13 +129,3 @@ def _trials_of(earlier: SweepResults, spec: RunSpec) -> list[Earlier]:
             f"search.space, got {earlier.name!r} without such a trial; leave it out"
         )
     return trials
-
-
-def _prior(trial: TrialResult, sweep: str, spec: RunSpec) -> Earlier:
-    space = spec.search.space
-    shared = {p: v for p, v in trial.params.items() if p in space and space[p].contains(v)}
-    return Earlier(
-        source=f"{sweep}/{trial.name}",
-        params={path: space[path].category(value) for path, value in shared.items()},
-        value=float(trial.value or 0.0),  # a trial with its full budget has a value
-    )

@@ -44,7 +44,7 @@ class Trial:
     """The state of a trial by the event log. `values` has the objective by probed epoch.
 
     `params` are the searched values in Optuna's form. `num_lost` counts the losses of its process
-    since its last start or resume, `num_tries` all its processes. `epochs` is its own budget.
+    since the sweep's last start, `num_tries` grows with each process. `epochs` is its own budget.
     """
 
     name: str
@@ -58,7 +58,6 @@ class Trial:
     reason: str | None = None
     last_epoch: int = 0
     values: dict[int, float] = field(default_factory=dict)
-    seconds: float = 0.0
     num_lost: int = 0
     num_tries: int = 0
     num_artifacts: int = 0
@@ -90,16 +89,13 @@ class Trial:
         match event:
             case Reported():
                 self.last_epoch = event.epoch
-                self.seconds += event.seconds or 0.0
                 if (value := objective(event.metrics)) is not None:
                     self.values[event.epoch] = value
             case Lost():
                 self.num_lost += event.counts
-                self.num_tries += 1
             case Artifact():
                 self.num_artifacts += 1
             case Started() | Reopened() | Ended():
-                self.num_lost = 0
                 self.num_tries += 1
                 self.status, self.reason = trial_status([event])
 
@@ -114,9 +110,9 @@ class SweepRecord:
         self.trials: dict[str, Trial] = {}
         self.earlier: list[Earlier] = []
         self.reports: list[tuple[str, int]] = []  # trial and epoch of each probe, in order
-        self._num_own = 0
+        self.has_begun = False  # the log has an event of the sweep
         self.num_reports = 0  # epochs of trials in the log
-        self._last_score: Reported | None = None
+        self._num_scores = 0  # of winners
         for event in read_events(self.log.path):
             self._add(event)
 
@@ -124,9 +120,12 @@ class SweepRecord:
         if isinstance(event, Earlier):
             self.earlier.append(event)
         if event.trial is None:
-            self._num_own += 1
+            self.has_begun = True
             if isinstance(event, Reported):
-                self._last_score = event
+                self._num_scores = event.epoch
+            elif isinstance(event, Reopened):
+                for trial in self.trials.values():
+                    trial.num_lost = 0
             return
         if event.trial not in self.trials:
             self.trials[event.trial] = Trial.begun(event, self.spec.evaluate.select)
@@ -141,11 +140,6 @@ class SweepRecord:
         if event.trial in self.trials:
             event = replace(event, time_ms=self.trials[event.trial].time_ms)
         self._add(self.log.append(event))
-
-    @property
-    def has_begun(self) -> bool:
-        """True if the log has an event of the sweep."""
-        return self._num_own > 0
 
     def begin(self, tags: dict[str, str], files: list[Path], earlier: list[Earlier]) -> None:
         """Writes the start or the resume of the sweep, with the files that describe it."""
@@ -220,24 +214,15 @@ class SweepRecord:
             tags["mtcon.reason"] = reason[:4000]
         self.append(Ended(trial=trial.name, status=outcome.mlflow, tags=tags))
 
-    def tidy(self, trial: Trial) -> None:
-        """Removes an ended trial's resume state and records its files as artifacts.
+    def tidy(self, trial: Trial, *, at_end: bool = False) -> None:
+        """Removes an ended trial's resume state and records its files as artifacts, once.
 
-        No process of the trial may run.
+        No process of the trial may run. With `storage.keep` files are recorded only `at_end`, of
+        the sweep: before it a network may be removed before it is sent.
         """
         discard_resume_state(self.checkpoints(trial))
-        # With `storage.keep` a network may be removed before it is sent, see `send_kept`.
-        if self.spec.storage.keep is None:
-            self._send_files(trial)
-
-    def send_kept(self) -> None:
-        """Records the files of ended trials as artifacts, once, if their network still exists."""
-        for trial in self.trials.values():
-            if not trial.is_open:
-                self._send_files(trial)
-
-    def _send_files(self, trial: Trial) -> None:
-        if not trial.num_artifacts and self.spec.tracking.sends_files_of(trial.status):
+        is_due = not trial.num_artifacts and (at_end or self.spec.storage.keep is None)
+        if is_due and self.spec.tracking.sends_files_of(trial.status):
             for file in kept_files(self.checkpoints(trial)):
                 self.append(Artifact(trial=trial.name, path=file, to="checkpoints"))
 
@@ -251,7 +236,8 @@ class SweepRecord:
             known = {**winner.last_metrics, **winner.probe_values}
             scores = {name: v for name, v in known.items() if name.startswith(OF_THE_WINNER)}
             scores[results.labels.objective] = winner.value
-            self._report_scores(scores, sum(trial.status.is_final for trial in results.trials))
+            # With a step of its own: MLflow keeps the first value of a step.
+            self.append(Reported(epoch=self._num_scores + 1, metrics=scores))
             if report:
                 tags |= {"mtcon.winner": winner.name, "mtcon.winner.value": f"{winner.value:.4f}"}
         note = describe_sweep(results, ended=report is not None)
@@ -259,17 +245,6 @@ class SweepRecord:
         # After the end: events are sent in order, and a store of files may not answer.
         for file in sorted(report.parent.iterdir()) if report else ():
             self.append(Artifact(path=str(file), to="report"))
-
-    def _report_scores(self, scores: dict[str, float], num_ended: int) -> None:
-        """Writes the winner's scores if they have changed, with rising steps.
-
-        The step is the number of ended trials, or more, because a retry of failed trials does not
-        raise the number.
-        """
-        new, last = Reported(epoch=num_ended, metrics=scores), self._last_score
-        # Compared as JSON, because NaN does not equal itself.
-        if last is None or last.to_json()["metrics"] != new.to_json()["metrics"]:
-            self.append(replace(new, epoch=max(num_ended, last.epoch + 1 if last else 0)))
 
     def checkpoints(self, trial: Trial) -> Path:
         """Returns the directory of a trial's checkpoints."""

@@ -104,7 +104,9 @@ def run_sweep(
         if resume and _has_ended(folder, spec, again=retry_failed):
             callbacks.on_note(f"{folder.name} has ended already, with all its trials")
             lifecycle.send_rest()
-            return _with_report(folder, uri)
+            results = load_sweep(folder)
+            build_report(results, ui_command=ui_command(uri))
+            return results
         view = this_machine() if here else view_of(None, callbacks.on_phase)
         earlier = earlier_trials(spec, root, folder)
         first = first_configurations(spec, earlier)
@@ -112,10 +114,8 @@ def run_sweep(
         if here:
             plan = plan.model_copy(update={"concurrency": 1})
         check_same_data(folder, dataset.fingerprint)
-        job = {JOB: "true"} if in_job() else {}
-        executor = {EXECUTOR: HERE if here else "ray"}
         tags = {**provenance(working_folder()), **data_tags(dataset, sets if store else {})}
-        tags |= {**job, **executor}
+        tags |= {EXECUTOR: HERE if here else "ray"} | ({JOB: "true"} if in_job() else {})
         if not here:
             callbacks.on_phase("connecting to Ray")
             stack.enter_context(connected(ray_log(folder), sweep_environment(spec.resources.cpus)))
@@ -128,7 +128,9 @@ def run_sweep(
         for text in load_sweep(folder).lost:
             callbacks.on_note(text)
         record.begin(tags, [folder / SPEC_FILE, folder / PLAN_FILE], earlier)
-        sweep = _Sweep(spec, folder, plan, uri, callbacks, lifecycle, record, sets, store, device)
+        most = plan.concurrency or 1000
+        driver = Driver(folder, spec, record, callbacks, max_concurrent=most)
+        sweep = _Sweep(driver, plan, uri, lifecycle, sets, store, device)
         if store:
             lifecycle.limit(store.done)
             store.on_lost = sweep.halt
@@ -166,18 +168,14 @@ def _where(folder: Path, uri: str, spec: RunSpec) -> str:
 def _has_ended(folder: Path, spec: RunSpec, *, again: bool) -> bool:
     """Returns True if a sweep of this spec has ended with all its trials."""
     recorded, results = load_recorded(folder / SPEC_FILE), load_sweep(folder)
-    if dump_spec(with_scheduler(recorded)) != dump_spec(spec) or not results.events:
-        return False
     left = [t for t in results.trials if not t.status.is_final or (again and t.status == "FAILED")]
-    planned = spec.search.num_planned_trials
-    ended = results.status[0] in (Status.FINISHED, Status.FAILED)
-    return ended and not left and len(results.trials) >= planned and not results.lost
-
-
-def _with_report(folder: Path, uri: str) -> SweepResults:
-    results = load_sweep(folder)
-    build_report(results, ui_command=ui_command(uri))
-    return results
+    return (
+        dump_spec(with_scheduler(recorded)) == dump_spec(spec)
+        and results.status[0] in (Status.FINISHED, Status.FAILED)
+        and len(results.trials) >= spec.search.num_planned_trials
+        and not left
+        and not results.lost
+    )
 
 
 @dataclass
@@ -187,22 +185,18 @@ class _Sweep:
     `device` is the device of trials in this process, None if Ray Tune trains them.
     """
 
-    spec: RunSpec
-    folder: Path
+    driver: Driver
     plan: Plan
     uri: str
-    callbacks: Callbacks
     lifecycle: Lifecycle
-    record: SweepRecord
     sets: Sets
     store: StoredSweep | None
     device: torch.device | None
 
-    def __post_init__(self) -> None:
-        most = self.plan.concurrency or 1000
-        self.driver = Driver(
-            self.folder, self.spec, self.record, self.callbacks, max_concurrent=most
-        )
+    @property
+    def folder(self) -> Path:
+        """The folder of the sweep."""
+        return self.driver.folder
 
     def halt(self, reason: str) -> None:
         """Asks all trials to checkpoint and end. Runs inside the handler of a signal."""
@@ -224,7 +218,7 @@ class _Sweep:
             self.lifecycle.close(stopped=True)
             raise
         self.lifecycle.close(stopped=self.driver.stopping)
-        reason = str(self.driver.stop.reason)
+        reason = str(self.driver.stop_reason)
         if results is None:
             raise self._stopped(reason)
         if self.driver.stopping:
@@ -234,8 +228,7 @@ class _Sweep:
     def _results(self, again: bool) -> SweepResults | None:
         """Trains to the end of the sweep. If it is stopped, records the stop and returns None."""
         try:
-            for note in self.driver.begin(retry_failed=again):
-                self.callbacks.on_note(note)
+            self.driver.begin(retry_failed=again)
             self._train()
             if not self.driver.stopping:
                 return self._finish()
@@ -264,32 +257,33 @@ class _Sweep:
         """Returns the configuration of all trials of a new attempt, see `common_config`."""
         attempt, driver = next_attempt(self.folder), self.store.claim.number if self.store else 0
         make_folder(attempt_folder(self.folder, attempt))
-        return common_config(self.spec, self.folder, self.sets, attempt, driver, register)
+        return common_config(self.driver.spec, self.folder, self.sets, attempt, driver, register)
 
     def _finish(self) -> SweepResults:
         tags = {}
         if reason := self.driver.finish():
             line = resume_line(self.folder.name, submitted=in_job())
             reason = f"{reason}; to continue: {line}"
-            self.callbacks.on_note(reason)
+            self.driver.callbacks.on_note(reason)
             tags["mtcon.reason"] = reason
         fetch_trials(self.folder, [PREDICTIONS_FILE])
         results = load_sweep(self.folder)
         report = build_report(results, ui_command=ui_command(self.uri))
-        self.record.end("FINISHED" if results.winner else "FAILED", report, **tags)
+        self.driver.record.end("FINISHED" if results.winner else "FAILED", report, **tags)
         return results
 
     def _close_unfinished(self) -> None:
         """Records the interrupted trials. On a full disk the resume does it instead."""
         try:
             self.driver.close_open()
-            self.record.end("KILLED", None, **{"mtcon.interrupted": "true"})
+            self.driver.record.end("KILLED", None, **{"mtcon.interrupted": "true"})
         except StorageError as error:
-            self.callbacks.on_note(f"the end is not recorded, --resume puts it right: {error}")
+            text = f"the end is not recorded, --resume puts it right: {error}"
+            self.driver.callbacks.on_note(text)
 
     def _tell_end(self, reason: str) -> None:
         """Tells the user why this process ends now, from another thread."""
-        self.callbacks.on_abort(str(self._stopped(reason)))
+        self.driver.callbacks.on_abort(str(self._stopped(reason)))
 
     def _stopped(self, reason: str) -> MtconError:
         saved = any(checkpoints_folder(self.folder).rglob(LAST_FILE)) or stored_url(self.folder)

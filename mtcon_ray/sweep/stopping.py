@@ -30,8 +30,10 @@ def make_stopping(spec: schedulers.SchedulerSpec) -> Stopping:
     """Returns the early stopping of a spec's section `search.scheduler`."""
     if isinstance(spec, schedulers.ASHA.Spec):
         return Rungs(spec)
-    kind: Any = schedulers.SCHEDULERS[spec.name]
-    return Rule(kind(spec)) if issubclass(kind, schedulers.StoppingRule) else Stopping()
+    if isinstance(spec, schedulers.NoScheduler.Spec | schedulers.Halving.Spec):
+        return Stopping()
+    rule: Any = schedulers.SCHEDULERS[spec.name]
+    return Rule(rule(spec))
 
 
 class Rungs(Stopping):

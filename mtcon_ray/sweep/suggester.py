@@ -5,11 +5,10 @@ the trials. Therefore a resumed sweep suggests the same as an uninterrupted swee
 stored: the study of tpe and gp lives in memory and is made for each suggestion.
 """
 
-import logging
 import math
 import warnings
-from collections.abc import Mapping, Sequence
-from itertools import islice, product
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from random import Random
 from typing import Any
 
@@ -21,29 +20,19 @@ from scipy.stats import qmc
 
 from mtcon_ray.base.paths import trial_name
 from mtcon_ray.base.status import Status
-from mtcon_ray.errors import SpecError
 from mtcon_ray.records.events import Earlier
-from mtcon_ray.spec.schedulers import SCHEDULERS, StoppingRule
 from mtcon_ray.spec.search import SearchSpec
-from mtcon_ray.spec.space import Dimension, Point, with_lists
+from mtcon_ray.spec.space import Dimension, Point, Space, grid_points, with_lists
 from mtcon_ray.sweep.record import Trial
 
-# Repeated configurations of the sampler before a random draw, and of the random sampler before the
-# space counts as exhausted. TPE tends to repeat the best listed value.
+# Repeated configurations of the sampler before random draws, and draws before the space counts as
+# exhausted. TPE tends to repeat the best listed value.
 MAX_DUPLICATES = 5
-MAX_RANDOM_DUPLICATES = 100
-# In a space of at most this many points, the random draw is from the points not suggested yet: the
-# random sampler would repeat the others ever more often.
-MAX_LISTED = 10_000
-# Supported schedulers in addition to stopping rules, see `stopping` and `halving`.
-ACTING = ("asha", "halving", "none")
+MAX_DRAWS = 100_000
 # Number of first configurations that a plan shows.
 NUM_PREVIEWED = 5
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
-# Without the package greenlet, which saves tenths of a second per suggestion, importing Optuna's
-# Gaussian process logs a message in the middle of a sweep's display.
-logging.getLogger("optuna._gp.batched_lbfgsb").setLevel(logging.ERROR)
 
 
 def distribution(dimension: Dimension) -> kinds.BaseDistribution:
@@ -59,16 +48,27 @@ def distribution(dimension: Dimension) -> kinds.BaseDistribution:
     return kinds.FloatDistribution(low, high, log=dimension.is_log, step=dimension.step)
 
 
+def distributions(space: Space, paths: Iterable[str]) -> dict[str, kinds.BaseDistribution]:
+    """Returns Optuna's distributions of some searched fields, by path."""
+    return {path: distribution(space[path]) for path in paths}
+
+
 class Suggester:
     """Source of a sweep's configurations. `earlier` are the trials of `search.start_from`."""
 
     def __init__(self, search: SearchSpec, seed: int, earlier: Sequence[Earlier] = ()) -> None:
         self.search = search
         self.seed = seed
-        self.distributions = {p: distribution(d) for p, d in search.space.items()}
+        self.distributions = distributions(search.space, search.space)
         self._known = _known_points(search)
-        self._earlier = [self._frozen(TrialState.COMPLETE, e.params, e.value, {}) for e in earlier]
-        self._ended: dict[str, FrozenTrial] = {}
+        self._earlier = [
+            create_trial(
+                value=e.value,
+                params=dict(e.params),
+                distributions=distributions(search.space, e.params),
+            )
+            for e in earlier
+        ]
 
     def configuration(self, number: int, trials: Sequence[Trial]) -> Point | None:
         """Returns the configuration of this number, None if the space is exhausted.
@@ -76,39 +76,31 @@ class Suggester:
         `trials` are all trials of earlier configurations, by number.
         """
         seen = {_key(trial.params) for trial in trials}
-        for draw in range(MAX_DUPLICATES + MAX_RANDOM_DUPLICATES):
-            random = Random(f"{self.seed}/{number}/{draw}")
+        for draw in range(MAX_DRAWS):
+            point = self._drawn(number, draw, trials)
             if not draw and number < len(self._known):
-                # A user's point may lack fields.
-                point = self._drawn(number, draw, random, trials) | self._known[number]
-            elif draw >= MAX_DUPLICATES and (left := self._left(seen)):
-                point = random.choice(left)
-            else:
-                at_random = draw >= MAX_DUPLICATES
-                point = self._drawn(number, draw, random, () if at_random else trials)
+                point |= self._known[number]  # a user's point may lack fields
             if _key(point) not in seen:
                 return point
         return None
 
-    def _drawn(self, number: int, draw: int, random: Random, trials: Sequence[Trial]) -> Point:
-        if self.search.sampler == "grid" or not self.distributions:
-            return {}
-        if self.search.sampler == "qmc" and draw < MAX_DUPLICATES:
-            return self._spread_point(number + draw * self.search.num_configurations)
-        seed = random.getrandbits(31)
-        sampler: BaseSampler = RandomSampler(seed=seed)
-        study = optuna.create_study(direction="maximize", sampler=sampler)
-        if draw < MAX_DUPLICATES and self.search.sampler in ("tpe", "gp"):
+    def _drawn(self, number: int, draw: int, trials: Sequence[Trial]) -> Point:
+        space, sampler = self.search.space, self.search.sampler
+        random = Random(f"{self.seed}/{number}/{draw}")
+        shares = [random.random() for _ in space]
+        if space and draw < MAX_DUPLICATES and sampler in ("tpe", "gp"):
+            seed = random.getrandbits(31)
+            study = optuna.create_study(direction="maximize", sampler=RandomSampler(seed=seed))
             self._fill(study, trials)
             study.sampler = _sampler(self.search, seed)
-        return dict(study.ask(self.distributions).params)
+            return dict(study.ask(self.distributions).params)
+        if space and draw < MAX_DUPLICATES and sampler == "qmc":
+            shares = self._spread(number + draw * self.search.num_configurations)
+        return {p: d.at(share) for (p, d), share in zip(space.items(), shares, strict=True)}
 
     def _fill(self, study: optuna.Study, trials: Sequence[Trial]) -> None:
         """Adds all trials to a study. Its sampler draws at random meanwhile."""
-        for trial in trials:
-            if not trial.is_open and trial.name not in self._ended:
-                self._ended[trial.name] = self._over(trial)
-        ended = [self._ended[trial.name] for trial in trials if trial.name in self._ended]
+        ended = (frozen(trial, self.search.space) for trial in trials if not trial.is_open)
         study.add_trials([*self._earlier, *ended])
         for trial in trials:
             if trial.is_open:
@@ -117,43 +109,13 @@ class Suggester:
                 for epoch, value in sorted(trial.values.items()):
                     handle.report(value, step=epoch)
 
-    def _over(self, trial: Trial) -> FrozenTrial:
-        state = over_state(trial)
-        value = trial.value if state is TrialState.COMPLETE else None
-        return self._frozen(state, trial.params, value, trial.values)
-
-    def _frozen(
-        self,
-        state: TrialState,
-        params: Mapping[str, Any],
-        value: float | None,
-        values: Mapping[int, float],
-    ) -> FrozenTrial:
-        return create_trial(
-            state=state,
-            value=value,
-            params=dict(params),
-            distributions={path: self.distributions[path] for path in params},
-            intermediate_values=dict(values),
-        )
-
-    def _left(self, seen: set[str]) -> list[Point]:
-        """Returns the points not suggested yet, or no points if there are too many to list."""
-        sizes = [dimension.size for dimension in self.search.space.values()]
-        if math.prod(size or math.inf for size in sizes) > MAX_LISTED:
-            return []
-        values = product(*map(_values, self.distributions.values()))
-        points = (dict(zip(self.distributions, each, strict=True)) for each in values)
-        return [point for point in points if _key(point) not in seen]
-
-    def _spread_point(self, index: int) -> Point:
-        """Returns a point of the scrambled Sobol sequence of this seed."""
+    def _spread(self, index: int) -> list[float]:
+        """Returns a point of the scrambled Sobol sequence of this seed, as a share by field."""
         engine = qmc.Sobol(len(self.search.space), scramble=True, rng=self.seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # about the number of points
-            shares = engine.random(index + 1)[-1]
-        space = self.search.space.items()
-        return {p: d.at(float(share)) for (p, d), share in zip(space, shares, strict=True)}
+            shares: list[float] = engine.random(index + 1)[-1].tolist()
+        return shares
 
 
 def _sampler(search: SearchSpec, seed: int) -> BaseSampler:
@@ -163,11 +125,20 @@ def _sampler(search: SearchSpec, seed: int) -> BaseSampler:
     return TPESampler(seed=seed, n_startup_trials=startup)
 
 
-def over_state(trial: Trial) -> TrialState:
-    """Returns Optuna's state of an ended trial: without a finite value it has failed."""
-    states = {Status.FINISHED: TrialState.COMPLETE, Status.PRUNED: TrialState.PRUNED}
-    has_value = trial.value is not None and math.isfinite(trial.value)
-    return states.get(trial.status, TrialState.FAIL) if has_value else TrialState.FAIL
+def frozen(trial: Trial, space: Space, /, **attributes: Any) -> FrozenTrial:
+    """Returns a trial for Optuna: an ended trial without a finite value has failed."""
+    state = TrialState.RUNNING if trial.is_open else TrialState.FAIL
+    if not trial.is_open and trial.value is not None and math.isfinite(trial.value):
+        states = {Status.FINISHED: TrialState.COMPLETE, Status.PRUNED: TrialState.PRUNED}
+        state = states.get(trial.status, TrialState.FAIL)
+    return create_trial(
+        state=state,
+        value=trial.value if state is TrialState.COMPLETE else None,
+        params=trial.params,
+        distributions=distributions(space, trial.params),
+        user_attrs=attributes,
+        intermediate_values=trial.values,
+    )
 
 
 def num_startup(search: SearchSpec) -> int:
@@ -181,8 +152,7 @@ def _known_points(search: SearchSpec) -> list[Point]:
     points = [{p: space[p].category(v) for p, v in point.items()} for point in search.first_points]
     if search.sampler == "grid" and space:
         known = set(map(_key, points))
-        values = product(*(dimension.categories for dimension in space.values()))
-        grid = (dict(zip(space, each, strict=True)) for each in values)
+        grid = ({p: space[p].category(v) for p, v in point.items()} for point in grid_points(space))
         # A grid may have far more points than the sweep tries.
         others = (point for point in grid if _key(point) not in known)
         points += islice(others, search.num_configurations)
@@ -194,16 +164,9 @@ def preview(
 ) -> tuple[Point, ...]:
     """Returns at most `count` first configurations, which do not depend on results.
 
-    They may depend on `earlier`, the trials of earlier sweeps. Raises SpecError for an unsupported
-    scheduler, with which a sweep would never stop a trial. `plan` and the driver both call this
+    They may depend on `earlier`, the trials of earlier sweeps. `plan` and the driver both call this
     function before anything starts.
     """
-    name = "none" if search.scheduler is None else search.scheduler.name
-    if name not in ACTING and not issubclass(SCHEDULERS[name], StoppingRule):
-        raise SpecError(
-            f"search.scheduler must be one that sweeps can act on ({', '.join(ACTING)}, or a "
-            f"class derived from StoppingRule), got {name!r}"
-        )
     independent = search.num_configurations
     if search.sampler in ("tpe", "gp"):
         independent = max(1, num_startup(search) - len(earlier), len(search.first_points))
@@ -214,16 +177,6 @@ def preview(
         name = trial_name(number)
         trials.append(Trial(name, number, point, number, seed, 1, status=Status.FAILED))
     return tuple(with_lists(search.space, trial.params) for trial in trials)
-
-
-def _values(distribution: kinds.BaseDistribution) -> Sequence[Any]:
-    """Returns all values of a finite distribution."""
-    if isinstance(distribution, kinds.CategoricalDistribution):
-        return distribution.choices
-    assert isinstance(distribution, kinds.IntDistribution | kinds.FloatDistribution)
-    low, high, step = distribution.low, distribution.high, distribution.step
-    assert step is not None
-    return [min(low + i * step, high) for i in range(round((high - low) / step) + 1)]
 
 
 def _key(params: Mapping[str, Any]) -> str:

@@ -8,15 +8,8 @@ from typing import Any
 
 from ray.tune import Trainable
 
-from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.data.prepared import data_key
 from mtcon_ray.sweep.register import Line
-from mtcon_ray.sweep.trial import (
-    Assignment,
-    open_trial_data,
-    reports,
-    trial_device,
-)
+from mtcon_ray.sweep.trial import Assignment, OpenData, reports, trial_device
 
 
 class ReusedTrainable(Trainable):
@@ -24,7 +17,7 @@ class ReusedTrainable(Trainable):
 
     def setup(self, config: dict[str, Any]) -> None:
         """Starts the first trial."""
-        self._data: dict[str, Dataset] = {}
+        self._open = OpenData()
         self._reports = self._train(Assignment.read(config))
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -47,10 +40,3 @@ class ReusedTrainable(Trainable):
         device = trial_device(work.spec.resources.gpus)
         line = Line(work.register, work.name, work.check_driver)
         yield from reports(work, lambda: self._open(work), device=device, should_stop=line)
-
-    def _open(self, work: Assignment) -> Dataset:
-        """Returns the trial's data, and keeps them for a next trial with the same data."""
-        key = data_key(work.spec.data, work.spec.views.size)
-        if key not in self._data:
-            self._data = {key: open_trial_data(work)}
-        return self._data[key]

@@ -189,6 +189,20 @@ def open_trial_data(work: Assignment) -> Dataset:
     return open_dataset(spec.data, view_size=spec.views.size, store=store)
 
 
+class OpenData:
+    """Opens the data of trials, and keeps them for a next trial with the same data."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Dataset] = {}
+
+    def __call__(self, work: Assignment) -> Dataset:
+        key = data_key(work.spec.data, work.spec.views.size)
+        if key not in self._kept:
+            self._kept.clear()  # two data sets may not fit the memory
+            self._kept[key] = open_trial_data(work)
+        return self._kept[key]
+
+
 def reports(
     work: Assignment,
     open_data: Callable[[], Dataset],
@@ -245,10 +259,14 @@ def ending(error: Exception) -> dict[str, Any] | None:
 
 
 class Stamp:
-    """Maker of a trial's events, one for each epoch."""
+    """Maker of a trial's events, one for each epoch after `begin`."""
 
-    def __init__(self, trial: str, place: Mapping[str, str], system: SystemMetrics | None) -> None:
-        self._trial, self._system = trial, system
+    def __init__(self, trial: str) -> None:
+        self._trial = trial
+
+    def begin(self, place: Mapping[str, str], system: SystemMetrics | None) -> None:
+        """Counts the time of the first epoch from now on."""
+        self._system = system
         self._tags: dict[str, str] | None = place_tags(place)  # for the first event alone
         self._since = time.monotonic()
 
@@ -290,13 +308,7 @@ def _train(
     """Trains, as `reports` says. `lines` gets each epoch until it is sent."""
     check_device(work.spec.resources.gpus, device)
     begun = time.monotonic()
-    dataset = open_data()
-    stamp: Stamp | None = None
-
-    def to_line(progress: Progress) -> str:
-        assert stamp is not None, "no epoch ends before the training has begun"
-        return stamp(progress)
-
+    dataset, stamp = open_data(), Stamp(work.name)
     folder = work.checkpoints(ranks.rank)
     stored = work.fetched(folder)
 
@@ -313,20 +325,23 @@ def _train(
         should_stop=should_stop,
         store=work.store,
         until=work.until,
-        to_line=to_line,
+        to_line=stamp,
         saved=saved,
         save_seconds=SAVE_SECONDS if stored else PATH_SAVE_SECONDS,
     )
     damage = run.resume()
     has_system = ranks.rank == 0 and work.spec.tracking.system_metrics
-    stamp = Stamp(work.name, run.place, SystemMetrics(device) if has_system else None)
+    stamp.begin(run.place, SystemMetrics(device) if has_system else None)
     # A killed process may have saved epochs that it has not sent.
     lines += [line for line in run.lines if json.loads(line)["epoch"] > work.logged]
+    if any_rank(bool(lines), ranks, device):  # before more is trained: the trial may be stopped
+        yield {"lines": [*lines], "outcome": Status.RUNNING, "done": False}
+        lines.clear()
     # The last epoch has no line before its test scores are measured.
     whole = [run.last] if run.last is not None and run.last.done else []
     for progress in chain(whole, run):
         if progress.done and ranks.rank == 0:
-            lines.append(to_line(_tested(run, progress, folder / PREDICTIONS_FILE, saved)))
+            lines.append(stamp(_tested(run, progress, folder / PREDICTIONS_FILE, saved)))
         elif ranks.rank == 0:
             lines.append(run.lines[-1])
         work.check_driver()

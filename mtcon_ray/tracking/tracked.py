@@ -11,16 +11,15 @@ from mtcon_ray.tracking import mlflow_server as server
 
 @dataclass(frozen=True)
 class Tracked:
-    """The runs of a trial or sweep: the number of active runs, and status and metrics of the first.
+    """The runs of a trial or sweep: the number of active runs, and status and steps of the first.
 
-    `metrics` has the last value of each metric, `steps` the steps of a single metric in the order
-    of time. `restore` is the command to restore the run if all runs are deleted.
+    `steps` has the steps of a single metric in the order of time. `restore` is the command to
+    restore the run if all runs are deleted.
     """
 
     num_runs: int
     restore: str | None
     status: str
-    metrics: dict[str, float]
     steps: tuple[int, ...]
 
 
@@ -60,7 +59,6 @@ def tracked_runs(
                 num_runs=len(active),
                 restore=None if active else command,
                 status=first.info.status,
-                metrics=dict(first.data.metrics),
                 steps=steps,
             )
     return tracked, problem

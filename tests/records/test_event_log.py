@@ -15,11 +15,9 @@ from mtcon_ray.records import event_log
 from mtcon_ray.records.event_log import (
     EventLog,
     by_trial,
-    cut_torn_line,
     end_of_lines,
     first_event,
     identity,
-    is_torn,
     num_events,
     read_events,
     tail,
@@ -80,7 +78,6 @@ def test_lines_of_format_version_1_are_read_and_keep_their_identity(path: Path) 
 def test_constructing_and_reading_touch_nothing(path: Path) -> None:
     EventLog(path)
     assert (read_events(path), first_event(path), num_events(path, 0)) == ([], None, 0)
-    assert not is_torn(path)
     assert not path.parent.exists()
 
 
@@ -113,7 +110,7 @@ def test_reports_are_durable_a_second_later_and_other_events_at_once(
 
 
 @pytest.mark.parametrize("kept", [0, 1, 20, -1])
-def test_a_torn_last_line_is_not_read_and_cut_off(path: Path, kept: int) -> None:
+def test_a_torn_last_line_is_not_read_and_replaced(path: Path, kept: int) -> None:
     """A kill -9 during a write leaves any part of the last line, even all except the newline."""
     log = EventLog(path)
     log.append(START)
@@ -122,14 +119,8 @@ def test_a_torn_last_line_is_not_read_and_cut_off(path: Path, kept: int) -> None
     path.write_bytes(first + b"\n" + (second[:kept] if kept != -1 else second))
     assert len(read_events(path)) == num_events(path, 0) == 1
     assert end_of_lines(path) == len(first) + 1
-    assert is_torn(path) == (kept != 0)
     EventLog(path).append(report(1, loss=2.0))
     assert [e.to_json().get("metrics") for e in read_events(path)] == [None, {"loss": 2.0}]
-    with path.open("ab") as file:
-        file.write(b"x" * 200_000)
-    assert cut_torn_line(path)
-    assert not cut_torn_line(path)
-    assert len(read_events(path)) == 2
 
 
 def test_a_full_disk_leaves_no_part_of_an_event(

@@ -19,8 +19,8 @@ def dimension(**kind: Any) -> Dimension:
         ({}, "exactly one of loguniform, uniform, int, logint, choice, grid, got none"),
         ({"logint": [0, 8]}, "logint must have a positive low"),
         ({"logint": [1, 8], "step": 1}, "step must come with uniform or int, got it with logint"),
-        ({"int": [1, 8], "step": 0.5}, "step must be an integer for int, got 0.5"),
-        ({"int": [16, 250], "step": 16}, "whole steps, got 16 for \\[16, 250\\]"),
+        ({"int": [1, 8], "step": 0.5}, "whole steps, for int through integers, got 0.5"),
+        ({"int": [16, 250], "step": 16}, "got 16 for \\[16, 250\\]"),
         ({"uniform": [0, 1], "step": 0.3}, "whole steps"),
         ({"int": [1, 8], "step": 0}, "greater than 0"),
         ({"uniform": [0, 1], "int": [0, 1]}, "got uniform, int"),
@@ -104,13 +104,9 @@ def test_number_of_configurations(fields: dict[str, Any], expected: int) -> None
 @pytest.mark.parametrize(
     ("fields", "rule"),
     [
-        ({"first_points": [{"b": 1}]}, r"first_points\[0\] must name searched fields"),
-        ({"first_points": [{"a": 2}]}, r"first_points\[0\].a must lie inside"),
-        ({"sampler": "grid"}, "sampler grid needs"),
-        (
-            {"sampler": "qmc", "space": {"a": {"choice": [1, 2]}}},
-            r"qmc needs ranges \(loguniform, uniform, int, logint\), got choice for a",
-        ),
+        ({"first_points": [{"b": 1}]}, r"first_points\[0\].b must lie inside a dimension of space"),
+        ({"first_points": [{"a": 2}]}, r"first_points\[0\].a must lie inside .*, got 2"),
+        ({"sampler": "grid"}, "sampler grid needs .*, got uniform for a"),
     ],
 )
 def test_points_and_grids_must_fit_the_space(fields: dict[str, Any], rule: str) -> None:

@@ -87,7 +87,8 @@ class Simulation:
         name, trial = task.trial, driver.record.trials[task.trial]
         saved = self.checkpoints.setdefault(name, [])
         lines = self.running.setdefault(name, list(saved))
-        if len(lines) < min(trial.epochs, task.until or trial.epochs):
+        # Epochs that the log lacks are sent before more is trained.
+        if len(lines) <= trial.last_epoch < min(trial.epochs, task.until or trial.epochs):
             lines.append(line(name, len(lines) + 1, value(trial.params, len(lines) + 1)))
         self.at_point()
         number = len(lines)

@@ -91,5 +91,5 @@ def test_an_error_of_every_trial_ends_the_sweep(run: Run) -> None:
         yield result(name, 1, outcome=Status.INTERRUPTED, done=True, **halted)
 
     driver = run(results)
-    assert driver.stop.reason == "the images have changed"
+    assert driver.stop_reason == "the images have changed"
     assert [trial.status for trial in driver.trials] == [Status.INTERRUPTED]

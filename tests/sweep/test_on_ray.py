@@ -1,7 +1,6 @@
 """Ray Tune's searcher, scheduler and callback, called as Tune calls them."""
 
 import errno
-import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +19,6 @@ from mtcon_ray.base.paths import sweep_folder
 from mtcon_ray.base.status import Status
 from mtcon_ray.cluster.connection import sweep_environment
 from mtcon_ray.errors import PreemptedError
-from mtcon_ray.spec.resources import ResourcesSpec
 from mtcon_ray.spec.run_spec import with_values
 from mtcon_ray.sweep import on_ray
 from mtcon_ray.sweep import on_ray as executor
@@ -149,7 +147,7 @@ def test_an_error_that_every_trial_would_meet_stops_the_sweep(tmp_path: Path) ->
     assert sweep.searcher.suggest("a")
     halted = {"lines": [], "outcome": Status.INTERRUPTED, "halt": "the disk is full", "done": True}
     sweep.searcher.on_trial_complete("a", halted)
-    assert sweep.driver.stop.reason == "the disk is full"
+    assert sweep.driver.stop_reason == "the disk is full"
 
 
 def test_all_processes_are_told_of_a_stop_again_and_again(tmp_path: Path) -> None:
@@ -275,7 +273,7 @@ def test_a_trial_that_is_never_placed_stops_the_sweep(tmp_path: Path) -> None:
     sweep.wait(executor.PLACEMENT_SECONDS, waiting)
     assert not sweep.driver.stopping
     sweep.wait(10 * executor.LOOK_SECONDS, waiting)
-    assert sweep.driver.stop.reason == (
+    assert sweep.driver.stop_reason == (
         "no trial could be placed for 900 s: trial-0001 waits for 1 CPUs and 2 GPUs per worker, "
         "which the cluster does not give"
     )
@@ -293,21 +291,3 @@ def test_the_time_counts_from_when_a_trial_ran_or_none_waited(
     assert not sweep.driver.stopping
     sweep.wait(10 * executor.LOOK_SECONDS, *both)
     assert sweep.driver.stopping
-
-
-@pytest.mark.parametrize(
-    ("resources", "concurrency", "expected"),
-    [({}, 3, "3"), ({}, 64, "8"), ({}, None, "1"), ({"workers": [1, 2]}, 3, "1")],
-)
-def test_several_trials_may_wait_for_their_processes(
-    resources: dict[str, Any],
-    concurrency: int | None,
-    expected: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv(executor.WAITING_VARIABLE, raising=False)
-    executor.let_trials_wait(ResourcesSpec.model_validate(resources), concurrency)
-    assert os.environ[executor.WAITING_VARIABLE] == expected
-    monkeypatch.setenv(executor.WAITING_VARIABLE, "5")
-    executor.let_trials_wait(ResourcesSpec(), 2)
-    assert os.environ[executor.WAITING_VARIABLE] == "5", "the user's choice"

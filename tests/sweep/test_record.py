@@ -29,24 +29,15 @@ def scores(folder: Path) -> list[tuple[int, float]]:
     return [(e.epoch, e.metrics[MEAN_ACCURACY]) for e in own if isinstance(e, Reported)]
 
 
-def test_an_interrupted_sweep_leaves_the_last_step_to_its_resume(folder: Path) -> None:
-    record_of(folder).end("KILLED", None)
-    train_on(folder, EPOCHS)
-    record_of(folder).end("FINISHED", None)
-    assert scores(folder) == [(2, value(0, EPOCHS)), (3, value(2, EPOCHS))]
-
-
-def test_a_winner_that_was_trained_again_gets_a_step_of_its_own(folder: Path) -> None:
-    """The number of ended trials stays: the trial had failed, and finishes as the best one."""
+def test_each_end_of_the_sweep_writes_the_winner_with_a_step_of_its_own(folder: Path) -> None:
+    """The number of ended trials may stay: a trial had failed, and finishes as the best one."""
     record = record_of(folder)
     record.end_trial(record.trials["trial-0002"], Status.FAILED, "its process was lost")
     record.end("FINISHED", None)
-    record.end("FINISHED", None)
-    assert scores(folder) == [(3, value(0, EPOCHS))], "scores that stay are not written again"
     record.reopen(record.trials["trial-0002"])
     train_on(folder, EPOCHS)
     record_of(folder).end("FINISHED", None)
-    assert scores(folder) == [(3, value(0, EPOCHS)), (4, value(2, EPOCHS))]
+    assert scores(folder) == [(1, value(0, EPOCHS)), (2, value(2, EPOCHS))]
 
 
 def begun(
@@ -72,15 +63,6 @@ def events(record: SweepRecord) -> list[Event]:
     return by_trial(read_events(record.log.path))["trial-0000"]
 
 
-@pytest.mark.parametrize("outcome", [Status.FINISHED, Status.PRUNED, Status.FAILED])
-def test_the_resume_state_goes_after_the_end(tmp_path: Path, outcome: Status) -> None:
-    record, trial = begun(tmp_path)
-    record.end_trial(trial, outcome, None)
-    record.tidy(trial)
-    assert [path.name for path in record.checkpoints(trial).iterdir()] == ["model.pt"]
-    assert trial_status(events(record)) == (outcome, None)
-
-
 @pytest.mark.parametrize(
     ("checkpoints", "sent"),
     [
@@ -97,23 +79,21 @@ def test_files_of_trials_become_artifacts_as_the_spec_says(
         record.end_trial(trial, outcome, None)
         record.tidy(trial)
         record.tidy(trial)
+        assert [path.name for path in record.checkpoints(trial).iterdir()] == ["model.pt"]
+        assert trial_status(events(record)) == (outcome, None)
         found = [Path(e.path).name for e in events(record) if isinstance(e, Artifact)]
         assert found == (["model.pt"] if outcome in sent else []), "once"
 
 
-@pytest.mark.parametrize("checkpoints", ["none", "kept"])
-def test_with_storage_keep_files_are_sent_once_when_the_sweep_has_ended(
-    tmp_path: Path, checkpoints: str
-) -> None:
+def test_with_storage_keep_files_are_sent_when_the_sweep_has_ended(tmp_path: Path) -> None:
     """They follow the trial's end, which still counts: nothing is recorded after it."""
-    record, trial = begun(tmp_path, keep=1, checkpoints=checkpoints)
+    record, trial = begun(tmp_path, keep=1)
     record.end_trial(trial, Status.FINISHED, None)
     record.tidy(trial)
     assert [e.kind for e in events(record)] == ["start", "end"]
-    sent = ["artifact"] if checkpoints == "kept" else []
     for _ in range(2):
-        record.send_kept()
-        assert [e.kind for e in events(record)] == ["start", "end", *sent]
+        record.tidy(trial, at_end=True)
+    assert [e.kind for e in events(record)] == ["start", "end", "artifact"]
     assert record.report(trial, [line(trial.name, 3, 0.5)]) == []
     assert trial_status(events(record)) == (Status.FINISHED, None)
 

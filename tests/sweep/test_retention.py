@@ -5,26 +5,21 @@ from pathlib import Path
 import pytest
 
 from mtcon_ray.base.metrics import MEAN_ACCURACY
-from mtcon_ray.base.paths import checkpoint_folder
+from mtcon_ray.base.paths import checkpoint_folder, sweep_folder
 from mtcon_ray.base.status import Status
 from mtcon_ray.display.results_table import kept_checkpoint, winner_lines
 from mtcon_ray.errors import CheckpointError
-from mtcon_ray.records.recorded import write_beginnings
 from mtcon_ray.records.results import TrialResult, load_sweep
-from mtcon_ray.spec.run_spec import RunSpec, parse_spec
-from mtcon_ray.sweep.record import SweepRecord
-from mtcon_ray.sweep.retention import Retention, removable_trials
+from mtcon_ray.spec.run_spec import parse_spec
+from mtcon_ray.sweep.driver import Driver
+from mtcon_ray.sweep.retention import removable_trials
 from mtcon_ray.training import checkpoint
-from tests.recorded import plan_with, results_of
-from tests.sweep.simulated import line
+from tests.recorded import results_of
+from tests.some import some
+from tests.sweep.simulated import Simulation, line, some_spec
 
-FILES = ("model.pt", "predictions.npz")
-
-
-def spec_with(**search: object) -> RunSpec:
-    space = {"train.lr": {"uniform": [0.1, 1]}}
-    search = {"space": space, "num_trials": 20, **search}
-    return parse_spec({"name": "x", "train": {"epochs": 2}, "search": search})
+FILES = ["last.pt", "model.pt", "predictions.npz"]
+REMOVED = ["predictions.npz", "removed.txt"]
 
 
 def trial(
@@ -35,92 +30,87 @@ def trial(
     return TrialResult(f"trial-{number}", number, params, status, None, 2, 0, reports)
 
 
-def test_only_ended_trials_that_are_worse_are_removable() -> None:
-    trials = (
-        trial(0, 0.5),
-        trial(1, 0.7),
-        trial(2, 0.6),
-        trial(3, 0.9, Status.PRUNED),  # not to its end, so no winner
-        trial(4, 0.1, Status.RUNNING),
-        trial(5, 0.1, Status.INTERRUPTED),
-        trial(6, 0.8, Status.FAILED),
-    )
-    results = results_of(spec_with(), *trials)
-    assert removable_trials(results, 7) == []
-    assert removable_trials(results, 3) == ["trial-3", "trial-6"]
-    assert removable_trials(results, 1) == ["trial-2", "trial-0", "trial-3", "trial-6"]
+ALL = (
+    trial(0, 0.5),
+    trial(1, 0.7),
+    trial(2, 0.6),
+    trial(3, 0.9, Status.PRUNED),  # not to its end, so no winner
+    trial(4, 0.1, Status.RUNNING),
+    trial(5, 0.1, Status.INTERRUPTED),
+    trial(6, 0.8, Status.FAILED),
+)
+# The first configuration has the better mean, the other the best trial.
+SEEDS = [trial(0, 0.70, configuration=0), trial(1, 0.71, configuration=0)]
+OTHER = [trial(2, 0.75, configuration=1), trial(3, 0.30, configuration=1)]
+FAILED = trial(1, 0.2, Status.FAILED, configuration=0)
+BEST = [trial(number, 0.90, configuration=1) for number in (2, 3, 4)]
 
 
-def test_with_repeats_a_configuration_that_may_still_win_keeps_its_best_seed() -> None:
-    spec = spec_with(repeats=2)
-    seeds = [trial(0, 0.70, configuration=0), trial(1, 0.71, configuration=0)]
-    other = [trial(2, 0.75, configuration=1), trial(3, 0.30, configuration=1)]
-    open_ = results_of(spec, *seeds, other[0])
-    assert open_.winner == seeds[1]
-    assert removable_trials(open_, 1) == ["trial-0"]
-    whole = results_of(spec, *seeds, *other)
-    assert whole.winner == seeds[1], "although trial-2 is the best trial"
-    assert removable_trials(whole, 1) == ["trial-0", "trial-3"]
-    # As long as the second seed of the better mean is missing, its first one is kept.
-    early = results_of(spec, *other, seeds[0])
-    assert removable_trials(early, 1) == ["trial-3"]
-    lost = trial(1, 0.2, Status.FAILED, configuration=0)
-    tried_again = results_of(spec, trial(0, 0.74, configuration=0), lost, *other)
-    assert tried_again.winner == other[0], "the retry may change that"
-    assert removable_trials(tried_again, 1) == ["trial-3", "trial-1"]
-
-
-def test_of_the_seeds_that_have_ended_the_best_one_is_kept() -> None:
-    spec = spec_with(repeats=3)
-    begun = [trial(0, 0.70, configuration=0), trial(1, 0.80, configuration=0)]
-    best = [trial(number, 0.90, configuration=1) for number in (2, 3, 4)]
-    removable = removable_trials(results_of(spec, *begun, *best), 1)
-    assert removable == ["trial-3", "trial-4", "trial-0"]
-
-
-def train(record: SweepRecord, name: str, value: float) -> None:
-    trial = record.start(name, {"train.lr": value}, 0, 0)
-    record.report(trial, [line(name, 1, 0.1), line(name, 2, value)])
-    checkpoints = record.checkpoints(trial)
-    checkpoints.mkdir(parents=True)
-    for file in ("last.pt", *FILES):
-        checkpoint.save(checkpoints / file, {})
-
-
-def files_of(folder: Path, name: str) -> list[str]:
-    return sorted(path.name for path in checkpoint_folder(folder, name).iterdir())
+@pytest.mark.parametrize(
+    ("repeats", "trials", "keep", "winner", "expected"),
+    [
+        (1, ALL, 7, 1, []),
+        (1, ALL, 3, 1, [3, 6]),
+        (1, ALL, 1, 1, [2, 0, 3, 6]),
+        (2, [*SEEDS, OTHER[0]], 1, 1, [0]),
+        (2, [*SEEDS, *OTHER], 1, 1, [0, 3]),
+        # As long as the second seed of the better mean is missing, its first one is kept.
+        (2, [*OTHER, SEEDS[0]], 1, 2, [3]),
+        # A failed seed may be tried again, and change the winner.
+        (2, [trial(0, 0.74, configuration=0), FAILED, *OTHER], 1, 2, [3, 1]),
+        # Of the seeds that have ended the best one is kept.
+        (3, [SEEDS[0], trial(1, 0.8, configuration=0), *BEST], 1, 2, [3, 4, 0]),
+    ],
+)
+def test_only_ended_trials_that_cannot_win_are_removable(
+    repeats: int, trials: list[TrialResult], keep: int, winner: int, expected: list[int]
+) -> None:
+    space = {"train.lr": {"uniform": [0.1, 1]}}
+    search = {"space": space, "num_trials": 20, "repeats": repeats}
+    spec = parse_spec({"name": "x", "train": {"epochs": 2}, "search": search})
+    results = results_of(spec, *trials)
+    assert results.required_winner().number == winner
+    assert removable_trials(results, keep) == [f"trial-{number}" for number in expected]
 
 
 def test_networks_are_removed_while_trials_end_and_say_so(tmp_path: Path) -> None:
-    folder = tmp_path / "sweeps" / "x-1"
-    folder.mkdir(parents=True)
-    write_beginnings(folder, spec_with(), plan_with())
-    record = SweepRecord(folder, spec_with())
-    retention = Retention(load_sweep(folder), 1, [])
-    for name, value in (("trial-0000", 0.5), ("trial-0001", 0.7), ("trial-0002", 0.6)):
-        train(record, name, value)
-        if name != "trial-0002":
-            record.end_trial(record.trials[name], Status.FINISHED, None)
-            retention.ended(record.result(record.trials[name]))
-    removed = ["predictions.npz", "removed.txt"]
-    assert files_of(folder, "trial-0000") == removed
-    assert files_of(folder, "trial-0001") == ["last.pt", *FILES]
-    assert files_of(folder, "trial-0002") == ["last.pt", *FILES], "it has not ended"
+    spec = some_spec(2, {"storage.keep": 1}, num_trials=3)
+    simulation = Simulation(sweep_folder(tmp_path, "s-1"), spec, most=3)
+
+    def place(number: int) -> Path:
+        return checkpoint_folder(simulation.folder, f"trial-000{number}")
+
+    def files(number: int) -> list[str]:
+        return sorted(path.name for path in place(number).iterdir())
+
+    def train(driver: Driver, value: float) -> str:
+        name = some(driver.next()).trial
+        folder = checkpoint_folder(driver.folder, name)
+        folder.mkdir(parents=True)
+        for file in FILES:
+            checkpoint.save(folder / file, {})
+        driver.reported(name, [line(name, 1, 0.1), line(name, 2, value)], done=True)
+        return name
+
+    driver = simulation.driver()
+    driver.begin()
+    for name in (train(driver, 0.5), train(driver, 0.7)):
+        driver.ended(name, Status.FINISHED)
+    train(driver, 0.6)
+    assert [files(n) for n in range(3)] == [REMOVED, FILES[1:], FILES], "the last one has not ended"
     # A worker of a stopped trial may write once more.
-    checkpoint.save(checkpoint_folder(folder, "trial-0000") / "last.pt", {})
-    retention.finish()
-    assert files_of(folder, "trial-0000") == removed
-    record.end_trial(record.trials["trial-0002"], Status.FINISHED, None)
-    resumed = map(record.result, record.trials.values())
-    Retention(load_sweep(folder), 1, resumed).finish()  # as a resumed driver
-    assert files_of(folder, "trial-0002") == removed
-    path = checkpoint_folder(folder, "trial-0000") / "model.pt"
+    checkpoint.save(place(0) / "last.pt", {})
+    driver.finish()
+    assert files(0) == REMOVED
+    resumed = simulation.driver()
+    resumed.begin()
+    resumed.finish()
+    assert files(2) == REMOVED
     with pytest.raises(CheckpointError, match=r"was removed by storage\.keep: 1; the scores"):
-        checkpoint.load(path)
-    results = load_sweep(folder)
-    kept = [kept_checkpoint(results, trial) for trial in results.trials]
-    winner = str(checkpoint_folder(folder, "trial-0001") / "model.pt")
-    assert kept == [None, winner, None]
+        checkpoint.load(place(0) / "model.pt")
+    results = load_sweep(simulation.folder)
+    winner = str(place(1) / "model.pt")
+    assert [kept_checkpoint(results, trial) for trial in results.trials] == [None, winner, None]
     assert f"checkpoint: {winner}" in winner_lines(results)
 
 

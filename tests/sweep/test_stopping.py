@@ -7,11 +7,8 @@ from typing import Any, Literal
 import pytest
 from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
 
-from mtcon_ray.errors import SpecError
 from mtcon_ray.spec import schedulers
-from mtcon_ray.spec.search import SearchSpec
 from mtcon_ray.sweep.stopping import Rungs, Stopping, make_stopping
-from mtcon_ray.sweep.suggester import ACTING, preview
 
 
 def asha(**fields: float) -> Rungs:
@@ -78,13 +75,6 @@ def test_rungs_of_the_spec_end_below_the_whole_budget() -> None:
     assert schedulers.NoScheduler.Spec().rungs == ()
 
 
-class Median(schedulers.Scheduler):
-    """A scheduler that nobody gave an acting half."""
-
-    class Spec(schedulers.SchedulerSpec):
-        name: Literal["median"] = "median"
-
-
 class Falling(schedulers.StoppingRule):
     """Stops a trial that fell, once any other trial has a higher value."""
 
@@ -97,35 +87,15 @@ class Falling(schedulers.StoppingRule):
         return values[-1] < values[0] and others_best > values[-1]
 
 
-@pytest.fixture
-def kinds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Registers both, as plugins do."""
-    named: dict[str, type[schedulers.Scheduler]] = {"median": Median, "falling": Falling}
-    for name, kind in named.items():
-        monkeypatch.setitem(schedulers.SCHEDULERS._specs, name, kind.Spec)
-        monkeypatch.setitem(schedulers.SCHEDULERS._classes, name, kind)
-
-
-@pytest.mark.usefixtures("kinds")
-def test_a_plan_refuses_a_scheduler_without_an_acting_half() -> None:
-    search = SearchSpec.model_validate({"space": {"train.lr": {"uniform": [0.1, 1]}}})
-    expected = r"search\.scheduler must be one that .* \(asha, halving, none, or .*, got 'median'"
-    with pytest.raises(SpecError, match=expected):
-        preview(search.model_copy(update={"scheduler": Median.Spec()}), 0)
-    preview(search.model_copy(update={"scheduler": Falling.Spec()}), 0)
-
-
-@pytest.mark.usefixtures("kinds")
-def test_a_stopping_rule_sees_its_trial_and_all_others() -> None:
+def test_a_stopping_rule_sees_its_trial_and_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registered as a plugin does."""
+    monkeypatch.setitem(schedulers.SCHEDULERS._specs, "falling", Falling.Spec)
+    monkeypatch.setitem(schedulers.SCHEDULERS._classes, "falling", Falling)
     stopping = make_stopping(Falling.Spec())
     assert not stopping.stops("old", 1 / 4, 0.7)
     assert not stopping.stops("old", 2 / 4, 0.6), "it fell, but no other trial is better"
     assert not stopping.stops("other", 1 / 4, 0.9)
     assert stopping.stops("old", 3 / 4, 0.5)
-
-
-def test_sweeps_act_on_every_registered_scheduler_and_no_other() -> None:
-    assert list(ACTING) == list(schedulers.SCHEDULERS)
 
 
 @pytest.mark.parametrize("name", list(schedulers.SCHEDULERS))

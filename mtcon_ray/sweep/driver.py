@@ -198,8 +198,9 @@ class Driver:
             return None
         configuration, repeat = divmod(number, self.spec.search.repeats)
         if repeat:
-            same = (t for t in trials if t.configuration == configuration)
-            params = dict(next(same).params)
+            repeats = self.spec.search.repeats
+            same = next(t for t in trials if t.number // repeats == configuration)
+            params = dict(same.params)
         else:
             point = self._suggester.configuration(configuration, trials)
             if point is None:

@@ -36,7 +36,6 @@ from mtcon_ray.training.uploads import kept_files
 
 # Prefixes of the winner's metrics that are also in the sweep's own run.
 OF_THE_WINNER = ("val/", "test/", "heldout/")
-CONFIGURATION = "mtcon.configuration"
 
 
 @dataclass
@@ -50,7 +49,6 @@ class Trial:
     name: str
     number: int
     params: dict[str, Any]
-    configuration: int
     seed: int
     epochs: int
     select: Select = "last"
@@ -69,9 +67,7 @@ class Trial:
         name = str(start.trial)
         epochs, seed = budget_of(name, start)
         assert isinstance(start, Started)
-        configuration = int(start.tags.get(CONFIGURATION, trial_number(name)))
-        number, params = trial_number(name), dict(start.params)
-        return cls(name, number, params, configuration, seed, epochs, select)
+        return cls(name, trial_number(name), dict(start.params), seed, epochs, select)
 
     @property
     def value(self) -> float | None:
@@ -164,7 +160,7 @@ class SweepRecord:
         tags = {
             "mtcon.trial": name,
             "mtcon.sweep": self.folder.name,
-            CONFIGURATION: str(configuration),
+            "mtcon.configuration": str(configuration),
             "mtcon.epochs": str(int(params.get("train.epochs", self.spec.train.epochs))),
             "mtcon.seed": str(self.spec.seed + repeat),
             "mtcon.checkpoints": stored_url(files) or str(files),

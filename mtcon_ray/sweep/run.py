@@ -138,22 +138,17 @@ def run_sweep(
             return sweep.run(again=retry_failed)
 
 
-def train_once(
-    spec: RunSpec, *, root: Path, name: str | None = None, resume: bool = False,
-    take_over: bool = False, callbacks: Callbacks,
-) -> SweepResults:  # fmt: skip
+def train_once(spec: RunSpec, *, callbacks: Callbacks, **options: Any) -> SweepResults:
     """Trains once, as a sweep of one trial without the spec's search. Returns its results.
 
-    A training with one worker needs no Ray. Raises as `run_sweep` does.
+    A training with one worker needs no Ray. Takes the options of `run_sweep`, and raises as it
+    does.
     """
     alone = spec.trial({})
     here = alone.resources.worker_range[1] == 1
     if not here:
         callbacks.on_note("the training has several workers, which Ray starts")
-    return run_sweep(
-        alone, root=root, name=name, resume=resume, here=here, take_over=take_over,
-        callbacks=callbacks,
-    )  # fmt: skip
+    return run_sweep(alone, here=here, callbacks=callbacks, **options)
 
 
 def _where(folder: Path, uri: str, spec: RunSpec) -> str:

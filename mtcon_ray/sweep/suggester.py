@@ -175,7 +175,7 @@ def preview(
         if (point := suggester.configuration(number, trials)) is None:
             break
         name = trial_name(number)
-        trials.append(Trial(name, number, point, number, seed, 1, status=Status.FAILED))
+        trials.append(Trial(name, number, point, seed, 1, status=Status.FAILED))
     return tuple(with_lists(search.space, trial.params) for trial in trials)
 
 

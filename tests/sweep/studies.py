@@ -35,7 +35,7 @@ def run(suggester: Suggester, count: int = 10_000) -> list[dict[str, Any]]:
 def ended(number: int, params: dict[str, Any], value: float) -> Trial:
     """Returns a finished trial of a single epoch."""
     name, status = trial_name(number), Status.FINISHED
-    return Trial(name, number, params, number, 0, 1, status=status, values={1: value})
+    return Trial(name, number, params, 0, 1, status=status, values={1: value})
 
 
 TWO = {TEMPERATURE: {"loguniform": [0.03, 1.0]}, "train.batch_size": {"logint": [16, 512]}}

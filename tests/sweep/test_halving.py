@@ -113,13 +113,13 @@ def test_a_sweep_that_grows_gives_new_trials_the_new_places(tmp_path: Path) -> N
 
 def test_a_trial_of_one_epoch_trains_to_its_end() -> None:
     rung = Rung(Halving.Spec(), 6, every=1)
-    assert rung.until(Trial("trial-0000", 0, {}, 0, 0, epochs=1)) is None
+    assert rung.until(Trial("trial-0000", 0, {}, 0, epochs=1)) is None
 
 
 def test_no_place_is_left_once_the_survivors_are_beyond_the_rung() -> None:
     def trial(number: int, status: Status, last: int) -> Trial:
         values = dict.fromkeys(range(1, last + 1), 0.5)
-        return Trial(f"trial-{number}", number, {}, number, 0, EPOCHS, status=status, values=values)
+        return Trial(f"trial-{number}", number, {}, 0, EPOCHS, status=status, values=values)
 
     late = trial(5, Status.RUNNING, 2)
     survivors = [trial(number, Status.FINISHED, EPOCHS) for number in (0, 1)]

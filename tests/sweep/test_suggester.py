@@ -111,7 +111,7 @@ def test_running_trials_are_known_to_the_sampler(sampler: str) -> None:
         point = some(suggester.configuration(number, trials))
         trials.append(ended(number, point, value_of(point)))
     first = some(suggester.configuration(15, trials))
-    running = Trial("trial-0015", 15, first, 15, 0, 4, values={1: 0.5})
+    running = Trial("trial-0015", 15, first, 0, 4, values={1: 0.5})
     second = suggester.configuration(16, [*trials, running])
     assert second not in (None, first)
     # The same from a suggester that has seen none of the trials before.

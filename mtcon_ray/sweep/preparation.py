@@ -11,18 +11,8 @@ from typing import Any
 
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import cache_folder, event_file, prepare_root, stored_url
+from mtcon_ray.data import prepared
 from mtcon_ray.data.dataset import CheckedData, Dataset, check_dataset, open_dataset
-from mtcon_ray.data.prepared import (
-    SETS_TAG,
-    WEIGHTS,
-    Sets,
-    data_key,
-    discard_unused,
-    fetch_folder,
-    keep_set,
-    open_set,
-    upload_folder,
-)
 from mtcon_ray.errors import SpecError
 from mtcon_ray.plan.capacity import ClusterView
 from mtcon_ray.plan.plan import Plan
@@ -43,7 +33,7 @@ def prepare(
     uri: str,
     callbacks: Callbacks,
     first_configurations: tuple[dict[str, Any], ...] = (),
-) -> tuple[Plan, Dataset, Sets]:
+) -> tuple[Plan, Dataset, prepared.Sets]:
     """Returns the plan and the data of a spec after checking that this cluster can train it.
 
     `folder` is the folder of the sweep. `uri` names the tracking server. It must answer unless
@@ -58,12 +48,12 @@ def prepare(
     if not tracking.offline:
         check_login(uri)
     callbacks.on_phase("reading labels")
-    discard_unused(root)
+    prepared.discard_unused(root)
     kept = _kept_sets(folder) if is_stored else {}
-    if base := kept.get(data_key(spec.data, spec.views.size)):
-        checked, dataset = None, open_set(spec.data, store, *base)
+    if base := kept.get(prepared.data_key(spec.data, spec.views.size)):
+        checked, dataset = None, prepared.open_set(spec.data, store, *base)
         table = dataset.table
-        fetch_folder(folder / WEIGHTS, must=False)
+        prepared.fetch_folder(folder / prepared.WEIGHTS, must=False)
     else:
         checked = check_data(spec, root)
         table = checked.table
@@ -73,8 +63,8 @@ def prepare(
     asked = None if tracking.offline else ServerCheck(uri, tracking.experiment, root)
     if not kept:
         fetch_weights(with_each_encoder(spec), weights, copies=is_stored)
-        if (folder / WEIGHTS).exists():
-            upload_folder(folder / WEIGHTS)
+        if (folder / prepared.WEIGHTS).exists():
+            prepared.upload_folder(folder / prepared.WEIGHTS)
     opened = {}
     if checked:
         opened = _opened(spec, store, checked, callbacks, is_stored=is_stored)
@@ -87,15 +77,15 @@ def prepare(
     if is_stored and opened:
         callbacks.on_phase("uploading the data")
     for data in opened.values():
-        keep_set(data, store)
+        prepared.keep_set(data, store)
     found = {key: (data.cache, data.fingerprint) for key, data in opened.items()}
     return plan, dataset, found or kept
 
 
-def _kept_sets(folder: Path) -> Sets:
+def _kept_sets(folder: Path) -> prepared.Sets:
     """Returns the data sets of a sweep that has begun, as its first event names them."""
     begun = first_event(event_file(folder))
-    found = json.loads(begun.tags.get(SETS_TAG, "{}")) if begun else {}
+    found = json.loads(begun.tags.get(prepared.SETS_TAG, "{}")) if begun else {}
     return {key: (str(cache), str(fingerprint)) for key, (cache, fingerprint) in found.items()}
 
 
@@ -105,7 +95,7 @@ def _opened(
     """Opens the data of a spec and of all its trials, by `data_key`."""
     opened: dict[str, Dataset] = {}
     for one in each_data(spec, is_stored=is_stored):
-        if (key := data_key(one.data, one.views.size)) not in opened:
+        if (key := prepared.data_key(one.data, one.views.size)) not in opened:
             opened[key] = open_dataset(
                 one.data,
                 view_size=one.views.size,

@@ -12,23 +12,9 @@ from typing import Any
 import ray
 import torch
 
+from mtcon_ray.base import paths
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.lock import is_driven
-from mtcon_ray.base.paths import (
-    LAST_FILE,
-    PLAN_FILE,
-    PREDICTIONS_FILE,
-    SPEC_FILE,
-    attempt_folder,
-    checkpoints_folder,
-    last_name,
-    new_name,
-    next_attempt,
-    prepare_root,
-    ray_log,
-    stored_url,
-    sweep_folder,
-)
 from mtcon_ray.base.root_files import make_folder, remove_folder
 from mtcon_ray.base.signals import Interrupted, on_signals
 from mtcon_ray.base.status import Status
@@ -86,16 +72,16 @@ def run_sweep(
     Raises MtconError, or Interrupted after a signal.
     """
     device = choose_device(spec) if here else None
-    prepare_root(root, callbacks.on_note)
-    if stored_url(root):
-        callbacks.on_phase(f"looking at {stored_url(root)}")
+    paths.prepare_root(root, callbacks.on_note)
+    if paths.stored_url(root):
+        callbacks.on_phase(f"looking at {paths.stored_url(root)}")
         refresh_names(root)
-        name = name or (last_name if resume else new_name)(root, spec.name)
-        place = sweep_folder(root, name)
+        name = name or (paths.last_name if resume else paths.new_name)(root, spec.name)
+        place = paths.sweep_folder(root, name)
         if not fetch_sweep(place) and not (resume or is_driven(place)):
             remove_folder(place, ignore_errors=True)  # a copy of a sweep that is not there any more
     folder = choose_folder(root, spec, name, resume, way_on=way_on)
-    spec = with_scheduler(spec, load_recorded(folder / SPEC_FILE) if resume else None)
+    spec = with_scheduler(spec, load_recorded(folder / paths.SPEC_FILE) if resume else None)
     with ExitStack() as stack:
         stack.enter_context(claimed(folder))
         store = stack.enter_context(driven(folder, callbacks.on_note, take_over=take_over))
@@ -118,7 +104,8 @@ def run_sweep(
         tags |= {EXECUTOR: HERE if here else "ray"} | ({JOB: "true"} if in_job() else {})
         if not here:
             callbacks.on_phase("connecting to Ray")
-            stack.enter_context(connected(ray_log(folder), sweep_environment(spec.resources.cpus)))
+            environment = sweep_environment(spec.resources.cpus)
+            stack.enter_context(connected(paths.ray_log(folder), environment))
             for text in check_nodes(folder):
                 callbacks.on_note(f"warning: {text}")
         write_beginnings(folder, spec, plan)
@@ -127,7 +114,7 @@ def run_sweep(
         record = SweepRecord(folder, spec, store.open_log() if store else None)
         for text in load_sweep(folder).lost:
             callbacks.on_note(text)
-        record.begin(tags, [folder / SPEC_FILE, folder / PLAN_FILE], earlier)
+        record.begin(tags, [folder / paths.SPEC_FILE, folder / paths.PLAN_FILE], earlier)
         most = plan.concurrency or 1000
         driver = Driver(folder, spec, record, callbacks, max_concurrent=most)
         sweep = _Sweep(driver, plan, uri, lifecycle, sets, store, device)
@@ -153,7 +140,7 @@ def train_once(spec: RunSpec, *, callbacks: Callbacks, **options: Any) -> SweepR
 
 def _where(folder: Path, uri: str, spec: RunSpec) -> str:
     """Returns a line that names the places of a sweep in an object store, and of its runs."""
-    text = f"results: {stored_url(folder)}"
+    text = f"results: {paths.stored_url(folder)}"
     if uri == own_database(folder.parents[1]) and not spec.tracking.offline:
         text += f"; without tracking.uri its runs in MLflow are on this machine alone, in {uri}. "
         text += "After a loss of this machine a resume sends them again"
@@ -162,7 +149,7 @@ def _where(folder: Path, uri: str, spec: RunSpec) -> str:
 
 def _has_ended(folder: Path, spec: RunSpec, *, again: bool) -> bool:
     """Returns True if a sweep of this spec has ended with all its trials."""
-    recorded, results = load_recorded(folder / SPEC_FILE), load_sweep(folder)
+    recorded, results = load_recorded(folder / paths.SPEC_FILE), load_sweep(folder)
     left = [t for t in results.trials if not t.status.is_final or (again and t.status == "FAILED")]
     return (
         dump_spec(with_scheduler(recorded)) == dump_spec(spec)
@@ -250,8 +237,9 @@ class _Sweep:
 
     def _common(self, register: str) -> dict[str, Any]:
         """Returns the configuration of all trials of a new attempt, see `common_config`."""
-        attempt, driver = next_attempt(self.folder), self.store.claim.number if self.store else 0
-        make_folder(attempt_folder(self.folder, attempt))
+        driver = self.store.claim.number if self.store else 0
+        attempt = paths.next_attempt(self.folder)
+        make_folder(paths.attempt_folder(self.folder, attempt))
         return common_config(self.driver.spec, self.folder, self.sets, attempt, driver, register)
 
     def _finish(self) -> SweepResults:
@@ -261,7 +249,7 @@ class _Sweep:
             reason = f"{reason}; to continue: {line}"
             self.driver.callbacks.on_note(reason)
             tags["mtcon.reason"] = reason
-        fetch_trials(self.folder, [PREDICTIONS_FILE])
+        fetch_trials(self.folder, [paths.PREDICTIONS_FILE])
         results = load_sweep(self.folder)
         report = build_report(results, ui_command=ui_command(self.uri))
         self.driver.record.end("FINISHED" if results.winner else "FAILED", report, **tags)
@@ -281,8 +269,9 @@ class _Sweep:
         self.driver.callbacks.on_abort(str(self._stopped(reason)))
 
     def _stopped(self, reason: str) -> MtconError:
-        saved = any(checkpoints_folder(self.folder).rglob(LAST_FILE)) or stored_url(self.folder)
-        state = "checkpoints are kept" if saved else "no trial has a checkpoint yet"
+        saved = any(paths.checkpoints_folder(self.folder).rglob(paths.LAST_FILE))
+        is_kept = saved or paths.stored_url(self.folder)
+        state = "checkpoints are kept" if is_kept else "no trial has a checkpoint yet"
         line = resume_line(self.folder.name, submitted=in_job())
         text = f"{reason}; {state}; to continue: {line}"
         return Interrupted(f"stopped by {text}") if reason.startswith("SIG") else MtconError(text)

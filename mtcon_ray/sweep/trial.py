@@ -10,38 +10,13 @@ from typing import Any
 
 import torch
 
-from mtcon_ray.base import plugins
-from mtcon_ray.base.paths import (
-    PREDICTIONS_FILE,
-    attempt_folder,
-    cache_folder,
-    checkpoint_folder,
-    choose_root,
-    prepare_root,
-    shown,
-    stored_url,
-    sweep_folder,
-)
+from mtcon_ray import errors
+from mtcon_ray.base import paths, plugins
 from mtcon_ray.base.root_files import remove_folder
 from mtcon_ray.base.status import Status
+from mtcon_ray.data import prepared
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.data.objects import SAVE_SECONDS, Objects
-from mtcon_ray.data.prepared import (
-    WEIGHTS,
-    Sets,
-    data_key,
-    discard_unused,
-    fetch_folder,
-    open_set,
-)
-from mtcon_ray.errors import (
-    MemoryTakenError,
-    MtconError,
-    PreemptedError,
-    SpecError,
-    TrialError,
-    storage_error,
-)
 from mtcon_ray.records.claim import is_taken
 from mtcon_ray.records.events import Reported
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec
@@ -58,7 +33,7 @@ PATH_SAVE_SECONDS = 30.0  # between two saves of a trial by default, with a root
 
 
 def common_config(
-    spec: RunSpec, sweep: Path, sets: Sets, attempt: int, driver: int, register: str
+    spec: RunSpec, sweep: Path, sets: prepared.Sets, attempt: int, driver: int, register: str
 ) -> dict[str, Any]:
     """Returns the part of the configuration shared by all trials of a driver."""
     root = sweep.parents[1]
@@ -66,9 +41,9 @@ def common_config(
         # As text: Tune copies the configuration for every trial, and copies share a string.
         "spec": json.dumps(dump_spec(spec)),
         "sweep": sweep.name,
-        "root": shown(root),
+        "root": paths.shown(root),
         "sets": sets,
-        "weights": (sweep / WEIGHTS).exists(),
+        "weights": (sweep / prepared.WEIGHTS).exists(),
         "plugins": plugins.allowed_folders(),
         "attempt": attempt,
         "driver": driver,
@@ -83,7 +58,7 @@ class Assignment:
     name: str
     spec: RunSpec
     sweep: Path  # on this node
-    sets: Sets = field(default_factory=dict)
+    sets: prepared.Sets = field(default_factory=dict)
     weights: bool = False  # initial weights are in the store
     until: int | None = None
     logged: int = 0
@@ -99,11 +74,11 @@ class Assignment:
         if common["plugins"] is not None:
             plugins.allow(common["plugins"])
         base = parse_spec(json.loads(common["spec"]))
-        root = choose_root(common["root"], base.storage.local)
+        root = paths.choose_root(common["root"], base.storage.local)
         spec, sweep = base.trial(config["values"], config["repeat"]), common["sweep"]
         given = {**common, **config}
         own = {each.name: given[each.name] for each in fields(cls) if each.name in given}
-        own |= {"name": config["trial"], "spec": spec, "sweep": sweep_folder(root, sweep)}
+        own |= {"name": config["trial"], "spec": spec, "sweep": paths.sweep_folder(root, sweep)}
         return cls(**own)
 
     @property
@@ -113,8 +88,8 @@ class Assignment:
 
     def checkpoints(self, rank: int) -> Path:
         """Returns the folder of the trial's checkpoints, on this node if the root is a URL."""
-        if stored_url(self.sweep) is None:
-            return checkpoint_folder(self.sweep, self.name)
+        if paths.stored_url(self.sweep) is None:
+            return paths.checkpoint_folder(self.sweep, self.name)
         return self.root / "running" / self.sweep.name / self.name / f"{self.tries}-{rank}"
 
     def fetched(self, folder: Path) -> StoredTrial | None:
@@ -122,7 +97,7 @@ class Assignment:
 
         Returns None for a root on a path. Raises StorageError.
         """
-        if (url := stored_url(checkpoint_folder(self.sweep, self.name))) is None:
+        if (url := paths.stored_url(paths.checkpoint_folder(self.sweep, self.name))) is None:
             return None
         for earlier in folder.parent.glob("*"):
             if not earlier.name.startswith(f"{self.tries}-"):
@@ -135,14 +110,14 @@ class Assignment:
 
     def check_claim(self) -> None:
         """Raises PreemptedError if a later driver has the claim of the sweep, StorageError."""
-        url = stored_url(self.sweep)
+        url = paths.stored_url(self.sweep)
         if url and is_taken(Objects(url), self.driver):
             raise self._taken_over()
 
     @property
     def store(self) -> Path:
         """The folder of the encoder's initial weights on this node."""
-        return cache_folder(self.root) if stored_url(self.sweep) is None else self.sweep
+        return paths.cache_folder(self.root) if paths.stored_url(self.sweep) is None else self.sweep
 
     def check_driver(self) -> None:
         """Raises PreemptedError if a later driver has begun to give out the sweep's trials.
@@ -150,11 +125,11 @@ class Assignment:
         A process may outlive its driver, as on a node that was cut off. It must not replace the
         checkpoints of a process of the later driver.
         """
-        if attempt_folder(self.sweep, self.attempt + 1).exists():
+        if paths.attempt_folder(self.sweep, self.attempt + 1).exists():
             raise self._taken_over()
 
-    def _taken_over(self) -> PreemptedError:
-        return PreemptedError(
+    def _taken_over(self) -> errors.PreemptedError:
+        return errors.PreemptedError(
             f"{self.name} ends in this process, because a later driver has taken over the sweep"
         )
 
@@ -167,7 +142,7 @@ def trial_device(gpus: float) -> torch.device:
 def check_device(gpus: float, device: torch.device) -> None:
     """Raises TrialError if Ray has counted GPUs on the node but torch finds no GPU."""
     if gpus and device.type == "cpu":
-        raise TrialError(
+        raise errors.TrialError(
             f"torch finds no GPU on the node, but resources.gpus is {gpus:g}; install a torch for "
             "the GPU driver of that node, or --set resources.gpus=0"
         )
@@ -178,14 +153,14 @@ def open_trial_data(work: Assignment) -> Dataset:
 
     Data of a searched range of values are not prepared, see `preparation.each_data`.
     """
-    spec, store = work.spec, cache_folder(work.root)
-    if stored_url(work.root):
-        prepare_root(work.root)
-        discard_unused(work.root)
+    spec, store = work.spec, paths.cache_folder(work.root)
+    if paths.stored_url(work.root):
+        paths.prepare_root(work.root)
+        prepared.discard_unused(work.root)
     if work.weights:
-        fetch_folder(work.sweep / WEIGHTS)
-    if found := work.sets.get(data_key(spec.data, spec.views.size)):
-        return open_set(spec.data, store, *found)
+        prepared.fetch_folder(work.sweep / prepared.WEIGHTS)
+    if found := work.sets.get(prepared.data_key(spec.data, spec.views.size)):
+        return prepared.open_set(spec.data, store, *found)
     return open_dataset(spec.data, view_size=spec.views.size, store=store)
 
 
@@ -196,7 +171,7 @@ class OpenData:
         self._kept: dict[str, Dataset] = {}
 
     def __call__(self, work: Assignment) -> Dataset:
-        key = data_key(work.spec.data, work.spec.views.size)
+        key = prepared.data_key(work.spec.data, work.spec.views.size)
         if key not in self._kept:
             self._kept.clear()  # two data sets may not fit the memory
             self._kept[key] = open_trial_data(work)
@@ -229,7 +204,7 @@ def reports(
         if end is None or ranks.world > 1:
             raise
     finally:
-        if stored_url(work.sweep):
+        if paths.stored_url(work.sweep):
             remove_folder(work.checkpoints(ranks.rank), ignore_errors=True)
     # Not in the `except` block, where the error's traceback keeps the step's tensors alive.
     if end is not None:
@@ -247,12 +222,12 @@ def ending(error: Exception) -> dict[str, Any] | None:
     package, such as a full disk or changed images, would fail every further trial too. Their result
     has the key `halt` with the reason to end the whole sweep. The trial can be resumed.
     """
-    if isinstance(error, TrialError | SpecError):
+    if isinstance(error, errors.TrialError | errors.SpecError):
         reason = f"{type(error).__name__.removesuffix('Error')}: {error}"
         return {"outcome": Status.FAILED, "reason": reason, "done": True}
-    if isinstance(error, MemoryTakenError | PreemptedError):
+    if isinstance(error, errors.MemoryTakenError | errors.PreemptedError):
         return None
-    halt = error if isinstance(error, MtconError) else storage_error(error)
+    halt = error if isinstance(error, errors.MtconError) else errors.storage_error(error)
     if halt is None:
         return None
     return {"outcome": Status.INTERRUPTED, "halt": str(halt), "done": True}
@@ -341,7 +316,7 @@ def _train(
     whole = [run.last] if run.last is not None and run.last.done else []
     for progress in chain(whole, run):
         if progress.done and ranks.rank == 0:
-            lines.append(stamp(_tested(run, progress, folder / PREDICTIONS_FILE, saved)))
+            lines.append(stamp(_tested(run, progress, folder / paths.PREDICTIONS_FILE, saved)))
         elif ranks.rank == 0:
             lines.append(run.lines[-1])
         work.check_driver()

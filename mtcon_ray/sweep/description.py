@@ -3,30 +3,23 @@
 import re
 import shlex
 
-from mtcon_ray.base.paths import SPEC_FILE, checkpoints_folder, log_folder, report_page, shown
+from mtcon_ray.base.paths import SPEC_FILE, shown
 from mtcon_ray.display.page import headline, setup
 from mtcon_ray.display.presentation import commands, one_line
 from mtcon_ray.records.results import SweepResults
 
 
 def describe_sweep(results: SweepResults, ended: bool) -> str:
-    """Returns a sweep's note: setup, winner, commands to repeat and resume it, and paths."""
-    folder = results.folder
-    spec_path = folder / SPEC_FILE
-    root = shlex.quote(shown(folder.parents[1]))
-    resume = f"mtcon-ray sweep {shlex.quote(str(spec_path))} --name {folder.name} --root {root}"
-    places = [
-        ("Report", report_page(folder)),
-        ("Checkpoints", shown(checkpoints_folder(folder))),
-        ("Logs", log_folder(folder)),
-    ]
+    """Returns a sweep's note: setup, winner, and commands to repeat and resume it."""
+    root = shlex.quote(shown(results.folder.parents[1]))
+    resume = f"mtcon-ray resume {results.name} --root {root}"
+    spec_path = results.folder / SPEC_FILE
     parts = [
         _escaped(" ".join(headline(results))) if ended else "No result yet.",
         *(f"**Warning**: {_escaped(text)}" for text in results.plan_warnings),
         "\n".join(f"- {name}: {_escaped(text)}" for name, text in setup(results)),
         *(f"{what}:\n{_code(line)}" for what, line in commands(results, spec_path)),
-        f"To continue after a stop:\n{_code(f'{resume} --resume')}",
-        "\n".join(f"- {name}: `{path}`" for name, path in places),
+        f"To continue after a stop:\n{_code(resume)}",
     ]
     return "\n\n".join(parts)
 

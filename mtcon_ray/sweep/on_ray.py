@@ -55,17 +55,21 @@ def train_on_ray(
     """
     num_entries, register = 0, Register()
     while not driver.is_over:
-        num_reports, num_entries = driver.record.num_reports, num_entries + 1
+        before, num_entries = _num_epochs(driver), num_entries + 1
         try:
             _enter_tune(driver, common(register.name), register, concurrency)
         except Exception as error:
-            num_entries = 0 if driver.record.num_reports > num_reports else num_entries
+            num_entries = 0 if _num_epochs(driver) > before else num_entries
             if storage_error(error) or driver.stopping or num_entries == MAX_ENTRIES:
                 raise
             register.end()
             driver.release(f"{type(error).__name__}: {one_line(str(error))}"[:MAX_REASON])
         else:
             return
+
+
+def _num_epochs(driver: Driver) -> int:
+    return sum(trial.last_epoch for trial in driver.trials)
 
 
 def _enter_tune(

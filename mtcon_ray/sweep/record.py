@@ -107,7 +107,6 @@ class SweepRecord:
         self.earlier: list[Earlier] = []
         self.reports: list[tuple[str, int]] = []  # trial and epoch of each probe, in order
         self.has_begun = False  # the log has an event of the sweep
-        self.num_reports = 0  # epochs of trials in the log
         self._num_scores = 0  # of winners
         for event in read_events(self.log.path):
             self._add(event)
@@ -127,7 +126,6 @@ class SweepRecord:
             self.trials[event.trial] = Trial.begun(event, self.spec.evaluate.select)
         trial = self.trials[event.trial]
         trial.add(event)
-        self.num_reports += isinstance(event, Reported)
         if isinstance(event, Reported) and event.epoch in trial.values:
             self.reports.append((trial.name, event.epoch))
 
@@ -183,20 +181,18 @@ class SweepRecord:
         Writes nothing after the trial's end, because workers of a stopped trial may train on for a
         moment. The lines are durable a second later.
         """
-        fresh: list[tuple[str, Reported]] = []
+        fresh: dict[str, Reported] = {}
+        last = trial.last_epoch
         for line in lines:
-            event, last = from_json(json.loads(line)), trial.last_epoch
-            if fresh:
-                last = fresh[-1][1].epoch
-            is_own = isinstance(event, Reported) and event.trial == trial.name
-            assert is_own, f"a report of {trial.name} is expected, got {line!r:.200}"
-            if isinstance(event, Reported) and event.epoch > last and trial.is_open:
-                fresh.append((line, event))
+            event = from_json(json.loads(line))
+            assert isinstance(event, Reported), f"a report is expected, got {line!r:.200}"
+            if event.epoch > last and trial.is_open:
+                fresh[line], last = event, event.epoch
         if fresh:
-            self.log.append_lines(line for line, _ in fresh)
-        for _, event in fresh:
+            self.log.append_lines(fresh)
+        for event in fresh.values():
             self._add(event)
-        return [event for _, event in fresh]
+        return list(fresh.values())
 
     def end_trial(self, trial: Trial, outcome: Status, reason: str | None) -> None:
         """Writes a trial's end."""

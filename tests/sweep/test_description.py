@@ -8,7 +8,7 @@ from tests.display.conftest import make_sweep
 from tests.recorded import plan_with
 
 
-def test_an_ended_sweep_names_its_winner_its_commands_and_its_places(tmp_path: Path) -> None:
+def test_an_ended_sweep_names_its_winner_and_its_commands(tmp_path: Path) -> None:
     results = make_sweep(tmp_path)
     text = describe_sweep(results, ended=True)
     winner = results.required_winner().params["method.temperature"]
@@ -17,8 +17,7 @@ def test_an_ended_sweep_names_its_winner_its_commands_and_its_places(tmp_path: P
         f"{winner:.4g} won with",
         "- Searched: method.temperature",
         f"\nmtcon-ray sweep {spec}\n",
-        f"mtcon-ray sweep {spec} --name {results.folder.name} --root {root} --resume",
-        *(f"`{results.folder / place}`" for place in ("report/index.html", "checkpoints", "log")),
+        f"\nmtcon-ray resume {results.name} --root {root}\n",
     ):
         assert part in text
 

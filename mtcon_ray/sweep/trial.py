@@ -309,11 +309,12 @@ def _train(
     stamp.begin(run.place, SystemMetrics(device) if has_system else None)
     # A killed process may have saved epochs that it has not sent.
     lines += [line for line in run.lines if json.loads(line)["epoch"] > work.logged]
-    if any_rank(bool(lines), ranks, device):  # before more is trained: the trial may be stopped
-        yield {"lines": [*lines], "outcome": Status.RUNNING, "done": False}
-        lines.clear()
     # The last epoch has no line before its test scores are measured.
     whole = [run.last] if run.last is not None and run.last.done else []
+    # Sent before more is trained, because the driver may stop the trial.
+    if any_rank(bool(lines) and not whole, ranks, device):
+        yield {"lines": [*lines], "outcome": Status.RUNNING, "done": False}
+        lines.clear()
     for progress in chain(whole, run):
         if progress.done and ranks.rank == 0:
             lines.append(stamp(_tested(run, progress, folder / paths.PREDICTIONS_FILE, saved)))

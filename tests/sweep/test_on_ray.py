@@ -1,10 +1,8 @@
 """Ray Tune's searcher, scheduler and callback, called as Tune calls them."""
 
 import errno
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -20,11 +18,11 @@ from mtcon_ray.base.status import Status
 from mtcon_ray.cluster.connection import sweep_environment
 from mtcon_ray.errors import PreemptedError
 from mtcon_ray.spec.run_spec import with_values
-from mtcon_ray.sweep import on_ray
 from mtcon_ray.sweep import on_ray as executor
 from mtcon_ray.sweep.driver import Driver
 from mtcon_ray.sweep.limits import Limits
 from mtcon_ray.sweep.record import SweepRecord
+from tests.some import some
 from tests.sweep.simulated import Simulation, line, some_spec
 
 MINUTES = 2
@@ -33,23 +31,18 @@ MINUTES = 2
 class Sweep(Callbacks):
     """A driver with Tune's objects and a clock that the test sets. Keeps notes."""
 
-    def __init__(
-        self,
-        folder: Path,
-        waits: Callable[[str], bool] = lambda _: False,
-        most: int = 2,
-        **search: Any,
-    ) -> None:
+    def __init__(self, folder: Path, most: int = 2, **search: Any) -> None:
         self.now, self.notes = 1000.0, list[str]()
         spec = some_spec(3, **search)
         limits = Limits(spec, clock=lambda: self.now)
         simulation = Simulation(sweep_folder(folder, "s-1"), spec, most=most)
         self.driver: Driver = simulation.driver(self, limits=limits)
         self.driver.begin()
-        self.ended: list[str | None] = []
-        self.stop = Mock()
-        register = cast(Any, SimpleNamespace(end=self.ended.append, stop=self.stop))
-        self.watch = executor.Watch(self.driver, register, waits, clock=lambda: self.now)
+        self.register = register = Mock()
+        self.waits = False  # for the nodes of its workers
+        self.watch = executor.Watch(
+            self.driver, register, lambda _: self.waits, clock=lambda: self.now
+        )
         self.searcher = executor.TuneSearcher(self.driver, self.watch)
         self.scheduler = executor.TuneScheduler(self.driver)
 
@@ -76,17 +69,6 @@ class Sweep(Callbacks):
 def result(*epochs: int, name: str = "trial-0000", **fields: Any) -> dict[str, Any]:
     lines = [line(name, epoch, 0.1 * epoch) for epoch in epochs]
     return {"lines": lines, "outcome": Status.RUNNING, "done": False, **fields}
-
-
-def test_a_suggestion_says_all_that_a_worker_needs(tmp_path: Path) -> None:
-    assert Sweep(tmp_path).searcher.suggest("a") == {
-        "trial": "trial-0000",
-        "values": {"method.temperature": 0.1},
-        "tries": 1,
-        "repeat": 0,
-        "until": None,
-        "logged": 0,
-    }
 
 
 def test_tune_is_told_to_wait_while_trials_run_and_to_finish_at_the_end(tmp_path: Path) -> None:
@@ -142,22 +124,14 @@ def test_what_ends_while_the_sweep_is_stopping_is_interrupted(
     assert sweep.searcher.suggest("b") == Searcher.FINISHED
 
 
-def test_an_error_that_every_trial_would_meet_stops_the_sweep(tmp_path: Path) -> None:
-    sweep = Sweep(tmp_path)
-    assert sweep.searcher.suggest("a")
-    halted = {"lines": [], "outcome": Status.INTERRUPTED, "halt": "the disk is full", "done": True}
-    sweep.searcher.on_trial_complete("a", halted)
-    assert sweep.driver.stop_reason == "the disk is full"
-
-
 def test_all_processes_are_told_of_a_stop_again_and_again(tmp_path: Path) -> None:
     """The register may restart, and is empty then."""
     sweep = Sweep(tmp_path)
     sweep.wait(10 * executor.LOOK_SECONDS)
-    sweep.stop.assert_not_called()
+    sweep.register.stop.assert_not_called()
     sweep.driver.halt("SIGTERM")
     sweep.wait(10 * executor.LOOK_SECONDS)
-    assert sweep.stop.call_count > 1
+    assert sweep.register.stop.call_count > 1
 
 
 def test_the_loss_of_a_process_is_told_by_its_last_error(
@@ -202,37 +176,31 @@ def test_a_preempted_trial_is_given_out_without_limit(
 def test_tune_is_entered_again_after_an_unknown_error(
     tmp_path: Path, has_epochs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sweep, registers = Sweep(tmp_path, max_failures=0), list[str]()
-    entries = 0
+    sweep, register, entries = Sweep(tmp_path, max_failures=0), Mock(), list[int]()
 
-    def enter(driver: Driver, common: dict[str, Any], register: Any, _: int | None) -> None:
-        nonlocal entries
-        entries += 1
-        if entries == 9:
-            driver.halt("over")
-            return
-        task = driver.next()
-        assert task is not None
-        assert task.trial == "trial-0000", "it is given out again"
-        if has_epochs and entries in (2, 4):
-            driver.reported(task.trial, [line(task.trial, entries // 2, 0.5)])
-        raise RuntimeError(f"Tune's own error {entries}")
+    def enter(driver: Driver, *_: Any) -> None:
+        number = len(entries) + 1
+        entries.append(number)
+        name = some(driver.next()).trial
+        assert name == "trial-0000", "it is given out again"
+        if has_epochs and number in (2, 4):
+            driver.reported(name, [line(name, number // 2, 0.5)])
+        raise RuntimeError(f"Tune's own error {number}")
 
-    fake = SimpleNamespace(name="r", end=lambda: registers.append("ended"))
-    monkeypatch.setattr(on_ray, "Register", lambda: fake)
-    monkeypatch.setattr(on_ray, "_enter_tune", enter)
+    monkeypatch.setattr(executor, "Register", lambda: register)
+    monkeypatch.setattr(executor, "_enter_tune", enter)
     last = 7 if has_epochs else 3  # 4 of the epoch, and 3 without
     with pytest.raises(RuntimeError, match=f"own error {last}$"):
         executor.train_on_ray(sweep.driver, lambda name: {"register": name}, 2)
-    assert len(registers) == last - 1, "a process of the former loop could write"
+    assert register.end.call_count == last - 1, "a process of the former loop could write"
     assert f"RuntimeError: Tune's own error {last - 1}" in sweep.notes[-1]
     assert sweep.statuses == [(Status.RUNNING, None)], "the error is not the trial's"
 
 
 def test_a_full_disk_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path))
-    monkeypatch.setattr(on_ray, "Register", Mock())
-    monkeypatch.setattr(on_ray, "_enter_tune", Mock(side_effect=full))
+    monkeypatch.setattr(executor, "Register", Mock())
+    monkeypatch.setattr(executor, "_enter_tune", Mock(side_effect=full))
     with pytest.raises(OSError, match="No space"):
         executor.train_on_ray(Sweep(tmp_path).driver, lambda name: {}, 2)
 
@@ -242,52 +210,43 @@ def test_a_trial_that_stands_still_is_ended_with_its_reason(tmp_path: Path) -> N
     sweep.searcher.suggest("a")
     trial = sweep.trial("trial-0000")
     sweep.wait(60 * MINUTES, trial)
-    assert sweep.ended == []
+    sweep.register.end.assert_not_called()
     sweep.driver.reported("trial-0000", [line("trial-0000", 1, 0.5)])
     sweep.wait(60 * MINUTES, trial)
-    assert sweep.ended == []
+    sweep.register.end.assert_not_called()
     sweep.wait(60, trial)
-    assert sweep.ended == ["trial-0000"]
+    sweep.register.end.assert_called_once_with("trial-0000")
     reason, _ = sweep.watch.loss_of("trial-0000", {"lost": "worker 1 died", "preempted": False})
     assert reason.startswith("no new epoch for 2 minutes")
 
 
 def test_a_trial_that_waits_for_its_place_is_not_ended(tmp_path: Path) -> None:
-    waiting = True
-    sweep = Sweep(tmp_path, lambda _: waiting, stall_minutes=MINUTES)
+    sweep = Sweep(tmp_path, stall_minutes=MINUTES)
+    sweep.waits = True
     sweep.searcher.suggest("a")
     trial = sweep.trial("trial-0000", Trial.PENDING)
     sweep.wait(300 * MINUTES, trial)
     trial.status = Trial.RUNNING
     sweep.wait(300 * MINUTES, trial)
-    assert sweep.ended == []
-    waiting = False
+    sweep.register.end.assert_not_called()
+    sweep.waits = False
     sweep.wait(90 * MINUTES, trial)
-    assert sweep.ended == ["trial-0000"]
-
-
-def test_a_trial_that_is_never_placed_stops_the_sweep(tmp_path: Path) -> None:
-    sweep = Sweep(tmp_path)
-    sweep.driver.spec = with_values(sweep.driver.spec, {"resources.gpus": 2})
-    waiting = sweep.trial("trial-0001", Trial.PENDING)
-    sweep.wait(executor.PLACEMENT_SECONDS, waiting)
-    assert not sweep.driver.stopping
-    sweep.wait(10 * executor.LOOK_SECONDS, waiting)
-    assert sweep.driver.stop_reason == (
-        "no trial could be placed for 900 s: trial-0001 waits for 1 CPUs and 2 GPUs per worker, "
-        "which the cluster does not give"
-    )
+    sweep.register.end.assert_called_once_with("trial-0000")
 
 
 @pytest.mark.parametrize("of_both", [(Trial.RUNNING, Trial.PENDING), (Trial.TERMINATED,) * 2])
-def test_the_time_counts_from_when_a_trial_ran_or_none_waited(
+def test_a_sweep_stops_if_no_trial_is_placed_since_one_ran_or_none_waited(
     of_both: tuple[str, str], tmp_path: Path
 ) -> None:
     sweep = Sweep(tmp_path)
+    sweep.driver.spec = with_values(sweep.driver.spec, {"resources.gpus": 2})
     both = [sweep.trial(f"trial-000{n}", status) for n, status in enumerate(of_both)]
     sweep.wait(2 * executor.PLACEMENT_SECONDS, *both)
     both[0].status, both[1].status = Trial.TERMINATED, Trial.PENDING
     sweep.wait(executor.PLACEMENT_SECONDS, *both)
     assert not sweep.driver.stopping
     sweep.wait(10 * executor.LOOK_SECONDS, *both)
-    assert sweep.driver.stopping
+    assert sweep.driver.stop_reason == (
+        "no trial could be placed for 900 s: trial-0001 waits for 1 CPUs and 2 GPUs per worker, "
+        "which the cluster does not give"
+    )

@@ -35,7 +35,7 @@ def test_each_end_of_the_sweep_writes_the_winner_with_a_step_of_its_own(folder: 
     record.end_trial(record.trials["trial-0002"], Status.FAILED, "its process was lost")
     record.end("FINISHED", None)
     record.reopen(record.trials["trial-0002"])
-    train_on(folder, EPOCHS)
+    train_on(folder)
     record_of(folder).end("FINISHED", None)
     assert scores(folder) == [(1, value(0, EPOCHS)), (2, value(2, EPOCHS))]
 

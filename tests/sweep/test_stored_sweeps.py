@@ -8,13 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import pytest
 import torch
 import yaml
 from click.testing import CliRunner
-from PIL import Image
 
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import choose_root, sweep_folder
@@ -34,6 +31,7 @@ from mtcon_ray.sweep.trial import Assignment
 from mtcon_ray.tracking.lifecycle import Lifecycle
 from mtcon_ray.training import uploads
 from mtcon_ray.training.uploads import NETWORKS
+from tests.data.conftest import TableFiles
 from tests.data.folder_store import FolderStore, folder_store
 
 URL = "s3://bucket/lab"
@@ -71,28 +69,21 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderStore:
 @pytest.fixture
 def spec_of(tmp_path: Path) -> Callable[..., RunSpec]:
     """Returns a function that returns the spec of a sweep on a machine, with weights of a file."""
-    data, rng = tmp_path / "data", np.random.default_rng(0)
+    data = tmp_path / "data"
     data.mkdir()
-    names = [f"{row}.png" for row in range(60)]
-    for name in names:
-        Image.fromarray(rng.integers(0, 255, (20, 20, 3), np.uint8)).save(data / name)
-    rows = {"image": names, "kind": ["ab"[row % 2] for row in range(60)]}
-    pd.DataFrame(rows).to_csv(data / "labels.csv", index=False)
+    table = TableFiles(data).spec().model_dump(mode="json")
     torch.save(Small(SmallSpec(width=4)).state_dict(), data / "weights.pt")
 
     def spec_of(machine: str = "one", **changes: Any) -> RunSpec:
         raw = {
             "name": "shoes",
-            "data": {
-                "kind": "table", "images": str(data), "csv": str(data / "labels.csv"),
-                "tasks": ["kind"],
-            },
+            "data": table,
             "views": {"size": 16},
             "model": {
                 "encoder": {"name": "small", "width": 4, "weights": str(data / "weights.pt")},
                 "head_dim": 8,
             },
-            "train": {"epochs": EPOCHS, "batch_size": 16, "checkpoint_seconds": 0},
+            "train": {"epochs": EPOCHS, "batch_size": 4, "checkpoint_seconds": 0},
             "evaluate": {"bootstrap": 10, "select": "best"},
             "tracking": {"offline": True, "system_metrics": False},
             "storage": {"local": str(tmp_path / machine)},
@@ -128,7 +119,7 @@ def test_a_sweep_goes_on_elsewhere_without_its_disk_and_its_data(
     first = Ending(EPOCHS + 2)
     with pytest.raises(KilledError):
         run(spec_of(), first)
-    assert first.decoded == 60
+    assert first.decoded == 20
     assert any("s3://bucket/lab/sweeps/shoes-1" in text for text in first.told)
     for lost in ("one", "data", "path/store"):
         shutil.rmtree(tmp_path / lost)
@@ -179,7 +170,7 @@ def test_a_driver_whose_sweep_is_taken_stops(
             Objects(f"{URL}/sweeps/shoes-1").write(f"claims/000009-{'0' * 32}", b"another")
             time.sleep(0.3)
 
-    long = {"epochs": 500, "batch_size": 16}
+    long = {"epochs": 500, "batch_size": 4}
     with pytest.raises(MtconError, match="another driver has taken over shoes-1"):
         run(spec_of(train=long, search={}), Taken())
     assert [limit() for limit in sent] == [-1], "MLflow gets nothing more"
@@ -240,7 +231,7 @@ def test_networks_are_removed_and_sent_from_the_store(
 def test_a_search_of_data_is_prepared_for_all_nodes(
     store: FolderStore, spec_of: Callable[..., RunSpec]
 ) -> None:
-    space = {"data.label_noise.kind": {"grid": [0.1, 0.9]}, "views.size": {"choice": [16, 18]}}
+    space = {"data.label_noise.kind": {"grid": [0.5, 0.9]}, "views.size": {"choice": [16, 18]}}
     search = {"space": space, "sampler": "random", "num_trials": 3}
     ended = run(spec_of(search=search))
     assert [trial.status for trial in ended.trials] == ["FINISHED"] * 3

@@ -5,30 +5,30 @@ from typing import Any
 import pytest
 
 from mtcon_ray.spec.run_spec import dump_spec, parse_spec, with_scheduler, with_values
-from mtcon_ray.spec.schedulers import ASHA, Halving, NoScheduler
+from mtcon_ray.spec.schedulers import ASHA, Halving, NoScheduler, SchedulerSpec
 
 
-def test_a_third_of_the_trials_continues_at_a_third_of_the_epochs() -> None:
-    spec = Halving.Spec()
-    assert spec.survivors(12) == 4
-    assert spec.survivors(2) == 1
-    assert spec.rung_epochs(18, every=1) == (6,)
-    assert spec.epochs_known(12, 18, every=1) == 12 * 6 + 4 * 12
+@pytest.mark.parametrize(
+    ("spec", "epochs", "every", "rungs"),
+    [
+        (Halving.Spec(), 18, 1, (6,)),
+        (Halving.Spec(), 20, 4, (8,)),  # where a probe is
+        (Halving.Spec(), 9, 1, (3,)),
+        (ASHA.Spec(grace=0.25, reduction=4), 3, 2, (2,)),
+        (ASHA.Spec(grace=0.25, reduction=2), 10, 2, (4, 6)),
+        (ASHA.Spec(grace=0.1, reduction=3), 10, 1, (1, 3, 9)),  # its shares are not exact
+        (NoScheduler.Spec(), 9, 1, ()),
+    ],
+)
+def test_rungs_of_a_trial(
+    spec: SchedulerSpec, epochs: int, every: int, rungs: tuple[int, ...]
+) -> None:
+    assert spec.rung_epochs(epochs, every) == rungs
 
 
-def test_a_rung_is_where_a_probe_is() -> None:
-    assert Halving.Spec().rung_epochs(20, every=4) == (8,)
-    assert ASHA.Spec(grace=0.25, reduction=4).rung_epochs(3, every=2) == (2,)
-    assert ASHA.Spec(grace=0.25, reduction=2).rung_epochs(10, every=2) == (4, 6)
-
-
-def test_rounding_moves_no_rung() -> None:
-    """The shares 0.3 and 0.9 of ten epochs are not exact in binary."""
-    assert ASHA.Spec(grace=0.1, reduction=3).rung_epochs(10, every=1) == (1, 3, 9)
-    assert Halving.Spec().rung_epochs(9, every=1) == (3,)
-
-
-def test_what_depends_on_values_is_not_known_beforehand() -> None:
+def test_epochs_are_known_beforehand_unless_they_depend_on_values() -> None:
+    assert [Halving.Spec().survivors(number) for number in (12, 2)] == [4, 1]
+    assert Halving.Spec().epochs_known(12, 18, every=1) == 12 * 6 + 4 * 12
     assert NoScheduler.Spec().epochs_known(12, 18, every=1) == 216
     assert ASHA.Spec().epochs_known(12, 18, every=1) is None
 

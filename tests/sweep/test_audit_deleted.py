@@ -26,30 +26,27 @@ def test_deleted_is_not_missing(root: Path, what: str, monkeypatch: pytest.Monke
     assert sender.sync()[1] == 0
     client, run = MlflowClient(uri), sender.run_ids()["trial-0001"]
     experiment = client.get_run(run).info.experiment_id
-    ways = {
-        "run": f"runs restore --run-id {run}",
-        "experiment": f"experiments restore -x {experiment}",
-    }
-    way = f"`MLFLOW_TRACKING_URI={uri} mlflow {ways[what]}`"
+    delete, restore, given, way = {
+        "run": (client.delete_run, client.restore_run, run, "runs restore --run-id"),
+        "experiment": (
+            client.delete_experiment, client.restore_experiment, experiment,
+            "experiments restore -x",
+        ),
+    }[what]  # fmt: skip
 
-    def command(*words: str) -> Result:
-        return CliRunner().invoke(program, [*words, "shoes-1", "--root", str(root)])
+    def audit(*options: str) -> Result:
+        words = ["audit", "shoes-1", "--root", str(root), *options]
+        return CliRunner().invoke(program, words)
 
-    if what == "run":
-        client.delete_run(run)
-    else:
-        client.delete_experiment(experiment)
+    delete(given)
     report = Reported(trial="trial-0001", epoch=9, metrics={"loss": 1.0})
     EventLog(event_file(folder)).append(report)
     for options in ((), ("--repair",)):
-        told = command("audit", *options)
+        told = audit(*options)
         (line,) = (line for line in told.output.splitlines() if line.startswith("MLflow"))
-        assert way in line
         assert "is deleted" in line
+        assert f"`MLFLOW_TRACKING_URI={uri} mlflow {way} {given}`" in line
         assert (told.exit_code, "repaired" in told.output) == (1, False)
-    if what == "run":
-        client.restore_run(run)
-    else:
-        client.restore_experiment(experiment)
-    assert "repaired: MLflow, run trial-0001: " in command("audit", "--repair").output
-    assert "MLflow" not in command("audit").output
+    restore(given)
+    assert "repaired: MLflow, run trial-0001: " in audit("--repair").output
+    assert "MLflow" not in audit().output

@@ -1,4 +1,4 @@
-"""A sweep whose raylet or GCS is killed, on a real local Ray."""
+"""A sweep whose local Ray does not start, or loses its raylet or GCS."""
 
 import os
 import signal
@@ -8,14 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import sweep_folder
+from mtcon_ray.errors import MtconError
 from mtcon_ray.records.results import load_sweep
+from mtcon_ray.spec.run_spec import load_spec
+from mtcon_ray.sweep.run import run_sweep
 from tests.sweep.small_sweeps import command, epochs_of, wait_for
 from tests.waiting import PATIENCE_SECONDS
 
-pytestmark = [pytest.mark.ray, pytest.mark.mlflow, pytest.mark.soak]
+pytestmark = [pytest.mark.ray, pytest.mark.mlflow]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("program", "name"), [("raylet", "raylet"), ("gcs_server", "GCS")])
 def test_a_killed_part_of_ray_ends_the_sweep_at_once(
     program: str, name: str, root: Path, spec_file: Callable[..., Path]
@@ -42,3 +47,14 @@ def test_a_killed_part_of_ray_ends_the_sweep_at_once(
     assert epochs_of(folder, "trial-0000") == list(range(1, trial.last_epoch + 1))
     left = subprocess.run(["pgrep", "-f", f"{root}/"], capture_output=True, check=False)
     assert left.stdout == b"", "a process trains on without a driver"
+
+
+def test_a_ray_that_does_not_start_leaves_no_sweep(
+    tmp_path: Path, spec_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray fails if its folder makes the names of its sockets too long."""
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / ("x" * 100)))
+    path = spec_file(tracking={"offline": True})
+    with pytest.raises(MtconError, match="the path is too long"):
+        run_sweep(load_spec(path), root=tmp_path / "root", callbacks=Callbacks(), name="mine")
+    assert not sweep_folder(tmp_path / "root", "mine").exists()

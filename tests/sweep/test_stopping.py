@@ -68,13 +68,6 @@ def test_decisions_are_those_of_ray_tunes_asha(reduction: float) -> None:
     assert 5 < stopped < 29
 
 
-def test_rungs_of_the_spec_end_below_the_whole_budget() -> None:
-    assert schedulers.ASHA.Spec().rungs == (0.25, 0.5)
-    rungs = schedulers.ASHA.Spec(grace=0.1, reduction=3).rungs
-    assert rungs == (0.1, 0.30000000000000004, 0.9000000000000001)
-    assert schedulers.NoScheduler.Spec().rungs == ()
-
-
 class Falling(schedulers.StoppingRule):
     """Stops a trial that fell, once any other trial has a higher value."""
 

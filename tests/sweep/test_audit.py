@@ -1,4 +1,4 @@
-"""Audit of a sweep's records: each kind of damage is found, and repaired where that is possible."""
+"""Audit of a sweep's records: each kind of damage is found."""
 
 import json
 import shutil
@@ -19,20 +19,7 @@ from mtcon_ray.spec.run_spec import parse_spec
 from mtcon_ray.sweep.audit import SENT, Audit, Finding
 from mtcon_ray.tracking.provenance import CACHE
 from mtcon_ray.training import checkpoint
-from tests.sweep.written_sweep import DATA, record_of, save_model, value, write_sweep
-
-
-@pytest.fixture
-def folder(root: Path) -> Path:
-    """Returns a sweep of three trials whose records agree."""
-    folder = root / "sweeps" / "shoes-1"
-    write_sweep(folder)
-    return folder
-
-
-@pytest.fixture
-def uri(root: Path) -> str:
-    return f"sqlite:///{root}/mlflow.db"
+from tests.sweep.written_sweep import DATA, record_of, save_model, value
 
 
 def found(folder: Path, uri: str | None = None) -> list[Finding]:
@@ -40,16 +27,11 @@ def found(folder: Path, uri: str | None = None) -> list[Finding]:
     return [*audit.records(), *audit.files(), *(audit.tracking(uri) if uri else ())]
 
 
-def lines(path: Path) -> list[str]:
-    return path.read_text().splitlines(keepends=True)
-
-
 def without(folder: Path, *parts: str) -> None:
     """Removes the lines of the log with all these parts."""
-    path = event_file(folder)
-    kept = [line for line in lines(path) if not all(part in line for part in parts)]
-    assert len(kept) < len(lines(path))
-    path.write_text("".join(kept))
+    lines = event_file(folder).read_text().splitlines(keepends=True)
+    kept = [line for line in lines if not all(part in line for part in parts)]
+    event_file(folder).write_text("".join(kept))
 
 
 def cut_into_ended_trial(folder: Path) -> None:
@@ -63,9 +45,7 @@ def cut_into_ended_trial(folder: Path) -> None:
 
 def replaced(folder: Path, old: str, new: str) -> None:
     path = event_file(folder)
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new, 1))
+    path.write_text(path.read_text().replace(old, new, 1))
 
 
 def flipped(folder: Path, name: str) -> None:
@@ -101,8 +81,7 @@ def changed_images(folder: Path) -> None:
     images.parent.mkdir(parents=True)
     images.write_bytes(bytes(9))
     write_checksums(images.parent)
-    path = event_file(folder)
-    path.write_text(path.read_text().replace(DATA, f'{DATA}", "{CACHE}": "abc', 1))
+    replaced(folder, DATA, f'{DATA}", "{CACHE}": "abc')
     assert found(folder) == []
     images.write_bytes(bytes(8) + b"\1")
 
@@ -111,10 +90,6 @@ FIRST, LOG, NETWORK = '"trial-0000"', "events.jsonl", "checkpoints/trial-0000/mo
 DAMAGES: dict[str, tuple[Callable[[Path], Any], str, str]] = {
     "no events of a trial": (
         lambda folder: without(folder, FIRST), LOG, "trial-0000: its events are",
-    ),
-    "no epoch": (lambda folder: without(folder, FIRST, '"epoch": 2'), LOG, "are lost: 2"),
-    "shortened": (
-        lambda folder: without(folder, FIRST, '"epoch": 3'), LOG, "finished with 2 of 3 epochs",
     ),
     "cut into an ended trial": (
         cut_into_ended_trial, NETWORK,
@@ -172,12 +147,11 @@ def test_a_network_that_was_removed_on_purpose_is_not_missing(folder: Path) -> N
 
 
 @pytest.mark.mlflow
-def test_runs_in_mlflow_are_compared_and_sent_again(
-    folder: Path, uri: str, root: Path, tmp_path: Path
-) -> None:
+def test_runs_in_mlflow_are_compared_and_sent_again(folder: Path, root: Path) -> None:
     from mlflow import MlflowClient
     from mlflow.entities import Metric
 
+    uri = f"sqlite:///{root}/mlflow.db"
     assert {(f.problem, f.repair) for f in found(folder, uri)} == {("it is missing", SENT)}
     Audit(folder).repair(uri)
     assert found(folder, uri) == []

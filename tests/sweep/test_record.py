@@ -13,15 +13,7 @@ from mtcon_ray.records.results import trial_status
 from mtcon_ray.sweep.record import SweepRecord, Trial
 from mtcon_ray.training import checkpoint
 from tests.sweep.simulated import Simulation, line, some_spec
-from tests.sweep.written_sweep import EPOCHS, record_of, save_model, train_on, value, write_sweep
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Returns a sweep whose last trial was interrupted."""
-    folder = sweep_folder(tmp_path, "shoes-1")
-    write_sweep(folder)
-    return folder
+from tests.sweep.written_sweep import EPOCHS, record_of, save_model, train_on, value
 
 
 def scores(folder: Path) -> list[tuple[int, float]]:

@@ -124,10 +124,10 @@ LOST_LINE = (
     ids=["lost", "two-errors", "task", "controller"],
 )
 def test_failures_of_workers_are_told_in_one_line(error: Exception, reason: str) -> None:
-    if isinstance(error, WorkerGroupError):
-        assert _ending_of(error) == {"lost": reason, "preempted": False, "done": True}
-    else:
-        assert _ending_of(error) == {"outcome": Status.FAILED, "reason": reason, "done": True}
+    end = _ending_of(error)
+    lost = {"lost": reason, "preempted": False, "done": True}
+    failed = {"outcome": Status.FAILED, "reason": reason, "done": True}
+    assert end == (lost if isinstance(error, WorkerGroupError) else failed)
 
 
 def test_a_worker_of_a_preempted_node_is_told_apart() -> None:

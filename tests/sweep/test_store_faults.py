@@ -14,14 +14,12 @@ import pytest
 import yaml
 
 from mtcon_ray.base.paths import choose_root
-from mtcon_ray.records.event_log import read_events
-from mtcon_ray.records.events import Reported
 from mtcon_ray.records.results import load_sweep
 from mtcon_ray.records.stored import find_sweep
 from mtcon_ray.sweep.audit import Audit
 from mtcon_ray.training.uploads import NETWORKS
 from tests.data.object_store import ObjectStore, object_store
-from tests.sweep.small_sweeps import TINY
+from tests.sweep.small_sweeps import TINY, epochs_of
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.soak
@@ -52,9 +50,8 @@ def assert_whole(machine: Path, name: str, epochs: int) -> None:
     root = choose_root(URL, str(machine))
     found = load_sweep(find_sweep(root, name, [*NETWORKS, "predictions.npz"]))
     assert [trial.status for trial in found.trials] == ["FINISHED"] * 3
-    events = read_events(found.folder / "events.jsonl")
     for trial in found.trials:
-        seen = [e.epoch for e in events if isinstance(e, Reported) and e.trial == trial.name]
+        seen = epochs_of(found.folder, trial.name)
         assert seen == list(range(1, epochs + 1)), "an epoch is lost or there twice"
     audit = Audit(found.folder)
     assert [*audit.records(), *audit.files()] == []
@@ -71,7 +68,8 @@ def test_nothing_is_lost_if_the_store_fails_for_a_while(
         for number in range(ROUNDS):
             name = f"round-{number}"
             sweep = driver(tmp_path / "home", "sweep", str(path), "--name", name, "--here")
-            wait_until(partial(begun, store, name), "the first trial", process=sweep)
+            log = f"{name}/log/"
+            wait_until(partial(requested, store, log), "the first trial", process=sweep)
             time.sleep(8 * rng.random())
             store.fault = lambda method, path: fault if method == "PUT" or fault != "cut" else None
             time.sleep(seconds)
@@ -81,8 +79,8 @@ def test_nothing_is_lost_if_the_store_fails_for_a_while(
             assert_whole(tmp_path / name, name, 12)
 
 
-def begun(store: ObjectStore, name: str) -> bool:
-    return any(f"{name}/log/" in path for _, path in list(store.requests))
+def requested(store: ObjectStore, part: str) -> bool:
+    return any(part in path for _, path in list(store.requests))
 
 
 def contents(store: ObjectStore) -> dict[str, str]:

@@ -13,18 +13,8 @@ from typing import Any
 from mtcon_ray.base.metrics import OBJECTIVE, objective
 from mtcon_ray.base.paths import checkpoint_folder, event_file, stored_url, trial_number
 from mtcon_ray.base.status import Status
+from mtcon_ray.records import events
 from mtcon_ray.records.event_log import EventLog, read_events
-from mtcon_ray.records.events import (
-    Artifact,
-    Earlier,
-    Ended,
-    Event,
-    Lost,
-    Reopened,
-    Reported,
-    Started,
-    from_json,
-)
 from mtcon_ray.records.results import TrialResult, budget_of, load_sweep, trial_status
 from mtcon_ray.spec.evaluate import Select, selected_epoch, selected_value
 from mtcon_ray.spec.run_spec import RunSpec
@@ -62,11 +52,11 @@ class Trial:
     time_ms: int = 0
 
     @classmethod
-    def begun(cls, start: Event, select: Select) -> "Trial":
+    def begun(cls, start: events.Event, select: Select) -> "Trial":
         """Returns the trial of a first event. Raises SweepError if it is not a whole start."""
         name = str(start.trial)
         epochs, seed = budget_of(name, start)
-        assert isinstance(start, Started)
+        assert isinstance(start, events.Started)
         return cls(name, trial_number(name), dict(start.params), seed, epochs, select)
 
     @property
@@ -79,19 +69,19 @@ class Trial:
         """True if the trial has more epochs to train."""
         return not self.status.is_final
 
-    def add(self, event: Event) -> None:
+    def add(self, event: events.Event) -> None:
         """Takes over an event of this trial."""
         self.time_ms = max(self.time_ms, event.time_ms)
         match event:
-            case Reported():
+            case events.Reported():
                 self.last_epoch = event.epoch
                 if (value := objective(event.metrics)) is not None:
                     self.values[event.epoch] = value
-            case Lost():
+            case events.Lost():
                 self.num_lost += event.counts
-            case Artifact():
+            case events.Artifact():
                 self.num_artifacts += 1
-            case Started() | Reopened() | Ended():
+            case events.Started() | events.Reopened() | events.Ended():
                 self.num_tries += 1
                 self.status, self.reason = trial_status([event])
 
@@ -104,21 +94,21 @@ class SweepRecord:
         self.spec = spec
         self.log = log or EventLog(event_file(folder))
         self.trials: dict[str, Trial] = {}
-        self.earlier: list[Earlier] = []
+        self.earlier: list[events.Earlier] = []
         self.reports: list[tuple[str, int]] = []  # trial and epoch of each probe, in order
         self.has_begun = False  # the log has an event of the sweep
         self._num_scores = 0  # of winners
         for event in read_events(self.log.path):
             self._add(event)
 
-    def _add(self, event: Event) -> None:
-        if isinstance(event, Earlier):
+    def _add(self, event: events.Event) -> None:
+        if isinstance(event, events.Earlier):
             self.earlier.append(event)
         if event.trial is None:
             self.has_begun = True
-            if isinstance(event, Reported):
+            if isinstance(event, events.Reported):
                 self._num_scores = event.epoch
-            elif isinstance(event, Reopened):
+            elif isinstance(event, events.Reopened):
                 for trial in self.trials.values():
                     trial.num_lost = 0
             return
@@ -126,27 +116,27 @@ class SweepRecord:
             self.trials[event.trial] = Trial.begun(event, self.spec.evaluate.select)
         trial = self.trials[event.trial]
         trial.add(event)
-        if isinstance(event, Reported) and event.epoch in trial.values:
+        if isinstance(event, events.Reported) and event.epoch in trial.values:
             self.reports.append((trial.name, event.epoch))
 
-    def append(self, event: Event) -> None:
+    def append(self, event: events.Event) -> None:
         """Writes an event durably. Its time is not before the trial's last event."""
         if event.trial in self.trials:
             event = replace(event, time_ms=self.trials[event.trial].time_ms)
         self._add(self.log.append(event))
 
-    def begin(self, tags: dict[str, str], files: list[Path], earlier: list[Earlier]) -> None:
+    def begin(self, tags: dict[str, str], files: list[Path], earlier: list[events.Earlier]) -> None:
         """Writes the start or the resume of the sweep, with the files that describe it."""
         if self.has_begun:
-            self.append(Reopened())
+            self.append(events.Reopened())
         else:
             note = describe_sweep(load_sweep(self.folder), ended=False)
             tags = {"mtcon.sweep": self.folder.name, **tags}
             settings = fixed_settings(self.spec)
-            self.append(Started(params={}, tags=tags, note=note, settings=settings))
+            self.append(events.Started(params={}, tags=tags, note=note, settings=settings))
         # Also after a resume, which may write other files. They replace MLflow's files.
         for file in files:
-            self.append(Artifact(path=str(file), to=""))
+            self.append(events.Artifact(path=str(file), to=""))
         known = {event.source for event in self.earlier}
         for event in earlier:
             if event.source not in known:
@@ -163,7 +153,7 @@ class SweepRecord:
             "mtcon.seed": str(self.spec.seed + repeat),
             "mtcon.checkpoints": stored_url(files) or str(files),
         }
-        self.append(Started(trial=name, params=params, tags=tags))
+        self.append(events.Started(trial=name, params=params, tags=tags))
         trial = self.trials[name]
         # A log that was cut before a start may leave the checkpoint of another configuration.
         discard_other_training(self.checkpoints(trial), self.spec.trial(params, repeat))
@@ -173,19 +163,19 @@ class SweepRecord:
         """Writes the resume of a trial. A failed trial is then trained from its start."""
         if trial.status is Status.FAILED:
             discard_resume_state(self.checkpoints(trial))
-        self.append(Reopened(trial=trial.name))
+        self.append(events.Reopened(trial=trial.name))
 
-    def report(self, trial: Trial, lines: list[str]) -> list[Reported]:
+    def report(self, trial: Trial, lines: list[str]) -> list[events.Reported]:
         """Writes the epochs that the log lacks, as they were sent, and returns them.
 
         Writes nothing after the trial's end, because workers of a stopped trial may train on for a
         moment. The lines are durable a second later.
         """
-        fresh: dict[str, Reported] = {}
+        fresh: dict[str, events.Reported] = {}
         last = trial.last_epoch
         for line in lines:
-            event = from_json(json.loads(line))
-            assert isinstance(event, Reported), f"a report is expected, got {line!r:.200}"
+            event = events.from_json(json.loads(line))
+            assert isinstance(event, events.Reported), f"a report is expected, got {line!r:.200}"
             if event.epoch > last and trial.is_open:
                 fresh[line], last = event, event.epoch
         if fresh:
@@ -204,7 +194,7 @@ class SweepRecord:
             tags[f"mtcon.{outcome.lower()}"] = "true"
         if reason:
             tags["mtcon.reason"] = reason[:4000]
-        self.append(Ended(trial=trial.name, status=outcome.mlflow, tags=tags))
+        self.append(events.Ended(trial=trial.name, status=outcome.mlflow, tags=tags))
 
     def tidy(self, trial: Trial, *, at_end: bool = False) -> None:
         """Removes an ended trial's resume state and records its files as artifacts, once.
@@ -216,7 +206,7 @@ class SweepRecord:
         is_due = not trial.num_artifacts and (at_end or self.spec.storage.keep is None)
         if is_due and self.spec.tracking.sends_files_of(trial.status):
             for file in kept_files(self.checkpoints(trial)):
-                self.append(Artifact(trial=trial.name, path=file, to="checkpoints"))
+                self.append(events.Artifact(trial=trial.name, path=file, to="checkpoints"))
 
     def end(self, status: str, report: Path | None, **tags: str) -> None:
         """Writes the winner's scores, the sweep's end and the report's files.
@@ -229,14 +219,14 @@ class SweepRecord:
             scores = {name: v for name, v in known.items() if name.startswith(OF_THE_WINNER)}
             scores[results.labels.objective] = winner.value
             # With a step of its own: MLflow keeps the first value of a step.
-            self.append(Reported(epoch=self._num_scores + 1, metrics=scores))
+            self.append(events.Reported(epoch=self._num_scores + 1, metrics=scores))
             if report:
                 tags |= {"mtcon.winner": winner.name, "mtcon.winner.value": f"{winner.value:.4f}"}
         note = describe_sweep(results, ended=report is not None)
-        self.append(Ended(status=status, tags=tags, note=note))
+        self.append(events.Ended(status=status, tags=tags, note=note))
         # After the end: events are sent in order, and a store of files may not answer.
         for file in sorted(report.parent.iterdir()) if report else ():
-            self.append(Artifact(path=str(file), to="report"))
+            self.append(events.Artifact(path=str(file), to="report"))
 
     def checkpoints(self, trial: Trial) -> Path:
         """Returns the directory of a trial's checkpoints."""

@@ -29,17 +29,10 @@ from mtcon_ray.display.presentation import resume_line
 from mtcon_ray.errors import MtconError, StorageError, storage_error
 from mtcon_ray.plan.local import choose_device, this_machine
 from mtcon_ray.plan.plan import Plan
+from mtcon_ray.records import stored
 from mtcon_ray.records.folder import choose_folder, claimed
 from mtcon_ray.records.recorded import load_recorded, write_beginnings
 from mtcon_ray.records.results import EXECUTOR, HERE, JOB, SweepResults, load_sweep
-from mtcon_ray.records.stored import (
-    END_SECONDS,
-    StoredSweep,
-    driven,
-    fetch_sweep,
-    fetch_trials,
-    refresh_names,
-)
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, with_scheduler
 from mtcon_ray.sweep.driver import Driver
 from mtcon_ray.sweep.here import run_here
@@ -75,16 +68,16 @@ def run_sweep(
     paths.prepare_root(root, callbacks.on_note)
     if paths.stored_url(root):
         callbacks.on_phase(f"looking at {paths.stored_url(root)}")
-        refresh_names(root)
+        stored.refresh_names(root)
         name = name or (paths.last_name if resume else paths.new_name)(root, spec.name)
         place = paths.sweep_folder(root, name)
-        if not fetch_sweep(place) and not (resume or is_driven(place)):
+        if not stored.fetch_sweep(place) and not (resume or is_driven(place)):
             remove_folder(place, ignore_errors=True)  # a copy of a sweep that is not there any more
     folder = choose_folder(root, spec, name, resume, way_on=way_on)
     spec = with_scheduler(spec, load_recorded(folder / paths.SPEC_FILE) if resume else None)
     with ExitStack() as stack:
         stack.enter_context(claimed(folder))
-        store = stack.enter_context(driven(folder, callbacks.on_note, take_over=take_over))
+        store = stack.enter_context(stored.driven(folder, callbacks.on_note, take_over=take_over))
         uri = tracking_uri(spec.tracking.uri, root)
         lifecycle = Lifecycle(folder, spec.tracking, uri, callbacks)
         if resume and _has_ended(folder, spec, again=retry_failed):
@@ -172,7 +165,7 @@ class _Sweep:
     uri: str
     lifecycle: Lifecycle
     sets: Sets
-    store: StoredSweep | None
+    store: stored.StoredSweep | None
     device: torch.device | None
 
     @property
@@ -185,7 +178,7 @@ class _Sweep:
         if not self.driver.stopping:
             self.lifecycle.stop()
         if self.store:
-            self.store.patience = END_SECONDS
+            self.store.patience = stored.END_SECONDS
         self.driver.halt(reason)
 
     def run(self, *, again: bool) -> SweepResults:
@@ -249,7 +242,7 @@ class _Sweep:
             reason = f"{reason}; to continue: {line}"
             self.driver.callbacks.on_note(reason)
             tags["mtcon.reason"] = reason
-        fetch_trials(self.folder, [paths.PREDICTIONS_FILE])
+        stored.fetch_trials(self.folder, [paths.PREDICTIONS_FILE])
         results = load_sweep(self.folder)
         report = build_report(results, ui_command=ui_command(self.uri))
         self.driver.record.end("FINISHED" if results.winner else "FAILED", report, **tags)

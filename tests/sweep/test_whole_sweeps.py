@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from ray.air.execution._internal.actor_manager import RayActorManager
 from ray.exceptions import OutOfMemoryError, RayActorError
 from ray.tune.experiment import Trial
 
 from mtcon_ray.base.callbacks import Callbacks
-from mtcon_ray.base.paths import checkpoint_folder, kept_model, mlflow_artifacts
+from mtcon_ray.base.paths import mlflow_artifacts
 from mtcon_ray.base.status import Status
 from mtcon_ray.cluster.ray_private import MEMORY_HINT, retry_memory_kills
 from mtcon_ray.records.results import SweepResults
@@ -23,7 +22,6 @@ from mtcon_ray.sweep import on_ray
 from mtcon_ray.sweep.on_ray import Watch
 from mtcon_ray.sweep.run import run_sweep
 from mtcon_ray.sweep.trainable import ReusedTrainable
-from mtcon_ray.training.checkpoint import load
 from tests.sweep.small_sweeps import TINY, epochs_of, logged
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow, pytest.mark.usefixtures("held_ray")]
@@ -137,60 +135,6 @@ def test_a_process_that_ray_kills_for_memory_costs_one_try(
     assert first.reason.startswith(f"1 worker(s) were killed; {MEMORY_HINT}")
     assert [(t.status, t.last_epoch) for t in others] == [(Status.FINISHED, 4)] * len(others)
     assert (tmp_path / "trial-0001").exists()
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_one_trial_at_a_time_repeats_exactly_whatever_the_test_labels_say(
-    tmp_path: Path, photos: Path
-) -> None:
-    """Also whatever the held-out labels say, of all splits."""
-    import pandas as pd
-
-    table = pd.read_csv(photos / "fashion_shoes" / "labels.csv", dtype=str, keep_default_na=False)
-    table = table.groupby("split").head(400)
-    spec = {
-        **TINY,
-        "train": {"epochs": 2, "batch_size": 64},
-        "evaluate": {"bootstrap": 100},
-        "tracking": {"offline": True},
-        "search": {
-            "space": {"method.temperature": {"loguniform": [0.03, 1]}},
-            "num_trials": 4,
-            "max_concurrent": 1,
-            "scheduler": {"name": "asha", "grace": 0.5},
-        },
-    }
-    true, corrupt = table, table.copy()
-    test = corrupt["split"] == "test"
-    for task in ("category", "gender"):
-        corrupt.loc[test, task] = corrupt.loc[test, task].to_numpy()[::-1]
-    # With missing ones and a new class, so known items, classes and counts differ too.
-    brand = corrupt["brand"].to_numpy()[::-1].copy()
-    brand[::3], brand[1::3] = "", "invented"
-    corrupt["brand"] = brand
-    outcomes, scores, networks = [], [], []
-    for variant, labels in (("true", true), ("corrupt", corrupt)):
-        labels.to_csv(tmp_path / f"{variant}.csv", index=False)
-        data = {
-            "kind": "table", "csv": str(tmp_path / f"{variant}.csv"),
-            "images": str(photos / "fashion_shoes" / "images.tar.gz"),
-            "tasks": ["category", "gender"], "held_out": ["brand"], "held_out_top_k": 5,
-        }  # fmt: skip
-        path = tmp_path / f"{variant}.yaml"
-        path.write_text(yaml.safe_dump({**spec, "data": data}))
-        results = sweep(path, tmp_path / variant)
-        history = results.history()
-        chosen = history.columns[history.columns.str.match("trial|epoch|loss|val")]
-        outcomes.append((history[chosen], [(t.params, t.status) for t in results.trials]))
-        winner = results.required_winner()
-        scores.append(winner.last_metrics)
-        kept = kept_model(checkpoint_folder(results.folder, winner.name))
-        networks.append({name: value.tolist() for name, value in load(kept)["network"].items()})
-    pd.testing.assert_frame_equal(outcomes[0][0], outcomes[1][0])
-    assert outcomes[0][1] == outcomes[1][1]
-    assert networks[0] == networks[1]
-    for name in ("test/accuracy/category", "test/accuracy/gender", "heldout/accuracy/brand"):
-        assert scores[0][name] != scores[1][name], "the evaluation reads the labels"
 
 
 @pytest.mark.usefixtures("undrawn")

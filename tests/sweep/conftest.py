@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 import yaml
 
 from mtcon_ray.base.paths import mlflow_database, sweep_folder
-from mtcon_ray.plan.local import this_machine
 from tests.sweep.small_sweeps import TINY
 from tests.sweep.written_sweep import write_sweep
 
@@ -31,23 +29,6 @@ def root(tmp_path: Path, empty_database: Path) -> Path:
     path.mkdir()
     shutil.copy(empty_database, mlflow_database(path))
     return path
-
-
-@pytest.fixture
-def no_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets a sweep that gives out no trial end in this process, without Ray and with an empty page.
-
-    Ray takes ten seconds to start, the figures of a report two.
-    """
-    from mtcon_ray.sweep import run
-
-    page = tmp_path / "report" / "index.html"
-    page.parent.mkdir()
-    page.touch()
-    monkeypatch.setattr(run, "connected", lambda *_: nullcontext())
-    monkeypatch.setattr(run, "view_of", lambda *_: this_machine())
-    monkeypatch.setattr(run, "check_nodes", lambda _: [])
-    monkeypatch.setattr(run, "build_report", lambda *_, **__: page)
 
 
 @pytest.fixture

@@ -1,22 +1,19 @@
 """The limits of a sweep on hours, and sweeps that end at a limit."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import event_file, sweep_folder
 from mtcon_ray.base.status import Status
-from mtcon_ray.plan.local import this_machine
 from mtcon_ray.records.event_log import read_events
 from mtcon_ray.records.events import Earlier, Ended, last_change
-from mtcon_ray.records.recorded import write_beginnings
-from mtcon_ray.spec.run_spec import parse_spec, with_values
-from mtcon_ray.sweep.driver import Driver
+from mtcon_ray.records.results import SweepResults
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
 from mtcon_ray.sweep.limits import Limits
-from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.run import run_sweep
-from tests.plans import plan_of
 from tests.some import some
 from tests.sweep.simulated import Simulation, line, some_spec
 from tests.sweep.small_sweeps import TINY
@@ -64,24 +61,22 @@ def test_a_trial_without_a_new_epoch_has_stalled() -> None:
 @pytest.fixture
 def begun(tmp_path: Path) -> Path:
     """Returns a sweep whose driver was killed after one of its trials, while another one ran."""
-    folder = sweep_folder(tmp_path, "limited")
-    folder.mkdir(parents=True)
-    write_beginnings(folder, SPEC, plan_of(SPEC, tmp_path, this_machine()))
-    record = SweepRecord(folder, SPEC)
-    record.begin({}, [], [])
-    driver = Driver(folder, SPEC, record, Callbacks(), max_concurrent=2)
-    for last in (2, 1):
-        name = some(driver.next()).trial
-        driver.reported(name, [line(name, n, 0.5) for n in range(1, last + 1)])
-        if last == 2:
-            driver.ended(name, Status.FINISHED)
-    return folder
+    simulation = Simulation(sweep_folder(tmp_path, "limited"), SPEC, most=2)
+    driver = simulation.driver()
+    first, second = some(driver.next()).trial, some(driver.next()).trial
+    driver.reported(first, [line(first, 1, 0.5), line(first, 2, 0.5)])
+    driver.ended(first, Status.FINISHED)
+    driver.reported(second, [line(second, 1, 0.5)])
+    return simulation.folder
 
 
-@pytest.mark.usefixtures("no_ray")
+def run(spec: RunSpec, root: Path, name: str, **options: Any) -> SweepResults:
+    return run_sweep(spec, root=root, name=name, here=True, callbacks=Callbacks(), **options)
+
+
 def test_a_sweep_without_time_left_ends_with_its_report(begun: Path, tmp_path: Path) -> None:
     limited = with_values(SPEC, {"search.max_hours": 1e-9})
-    results = run_sweep(limited, root=tmp_path, name=begun.name, resume=True, callbacks=Callbacks())
+    results = run(limited, tmp_path, begun.name, resume=True)
     assert [t.status for t in results.trials] == [Status.FINISHED, Status.INTERRUPTED]
     own = [event for event in read_events(event_file(begun)) if event.trial is None]
     end = last_change(own)
@@ -93,12 +88,11 @@ def test_a_sweep_without_time_left_ends_with_its_report(begun: Path, tmp_path: P
     )
 
 
-@pytest.mark.usefixtures("no_ray")
 def test_earlier_trials_are_in_a_sweeps_log_and_not_in_its_results(
     begun: Path, tmp_path: Path
 ) -> None:
     following = with_values(SPEC, {"search.start_from": [begun.name], "search.max_hours": 1e-9})
-    results = run_sweep(following, root=tmp_path, name="next", callbacks=Callbacks())
+    results = run(following, tmp_path, "next")
     assert results.trials == ()
     events = read_events(event_file(results.folder))
     (earlier,) = (event for event in events if isinstance(event, Earlier))

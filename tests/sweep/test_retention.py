@@ -94,10 +94,11 @@ def test_networks_are_removed_while_trials_end_and_say_so(tmp_path: Path) -> Non
 
     driver = simulation.driver()
     driver.begin()
-    for name in (train(driver, 0.5), train(driver, 0.7)):
+    worse, best, live = (train(driver, value) for value in (0.5, 0.7, 0.6))
+    driver.record.end_trial(driver.record.trials[live], Status.PRUNED, None)
+    for name in (worse, best):
         driver.ended(name, Status.FINISHED)
-    train(driver, 0.6)
-    assert [files(n) for n in range(3)] == [REMOVED, FILES[1:], FILES], "the last one has not ended"
+    assert [files(n) for n in range(3)] == [REMOVED, FILES[1:], FILES], "the last process runs"
     # A worker of a stopped trial may write once more.
     checkpoint.save(place(0) / "last.pt", {})
     driver.finish()

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import torch
 import yaml
@@ -66,13 +65,16 @@ class Elastic:
 
     def workers(self) -> list[int]:
         """Returns the process ids of the trial's workers that train; others have no such title."""
-        raylets = [
-            psutil.Process(node.all_processes["raylet"][0].process.pid)
+        raylets = {
+            node.all_processes["raylet"][0].process.pid
             for node in self.cluster.list_all_nodes()
             if node.any_processes_alive()
-        ]
-        found = [each for raylet in raylets for each in raylet.children()]
-        return [each.pid for each in found if "ray::RayTrainWorker" in " ".join(each.cmdline())]
+        }
+        lines = subprocess.run(
+            ["ps", "-axww", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+        found = [line.split() for line in lines if "ray::RayTrainWorker" in line]
+        return [int(pid) for pid, parent, *_ in found if int(parent) in raylets]
 
     def wait(self, ready: Any, what: str) -> None:
         wait_until(ready, what, process=self.process, told=self.log.read_text, pause=0.1)

@@ -209,7 +209,7 @@ def test_commands_read_a_sweep_in_a_store(
     assert Path(called("report", here).strip()).is_file()
     assert "all records agree" in called("audit", here)
     assert "2 trials exported" in called("export", here, "--to", "optuna")
-    assert f"{here}, in the store" in called("clean", here)
+    assert f" in {here}\n" in called("clean", here)
     called("clean", here, "--yes")
     assert not any("sweeps/shoes-1" in name for name in store.names())
     assert "nothing under s3://bucket/lab yet" in called("list", "--root", URL)

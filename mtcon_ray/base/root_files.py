@@ -10,6 +10,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
+from uuid import uuid4
 
 from mtcon_ray.base.regular_file import open_regular
 from mtcon_ray.errors import SweepError
@@ -146,6 +147,13 @@ def write(path: Path, content: str | bytes) -> None:
     """Writes a file, as UTF-8."""
     with open(path, "wb", opener=below) as file:
         file.write(content.encode() if isinstance(content, str) else content)
+
+
+def replace(path: Path, content: str) -> None:
+    """Writes a file as a whole for other processes. After a power cut it may be empty."""
+    new = path.with_name(f".{path.name}.{uuid4().hex}")
+    write(new, content)
+    move(new, path)
 
 
 def touch(path: Path) -> None:

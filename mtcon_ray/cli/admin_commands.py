@@ -23,7 +23,7 @@ from mtcon_ray.display.terminal import Terminal, say
 from mtcon_ray.errors import SweepError, UserError
 from mtcon_ray.records.recorded import read_recorded
 from mtcon_ray.records.stored import find_network, find_sweep
-from mtcon_ray.tracking.exporter import Exporter, RunWriter
+from mtcon_ray.tracking.exporter import ExportedRun, export_runs
 from mtcon_ray.tracking.model_registry import TrackedRun, find_run, register_model
 from mtcon_ray.training.uploads import NETWORKS
 
@@ -56,7 +56,6 @@ PROGRAMS = ("tensorboard", "wandb")
     metavar="NAME",
     help="Register the encoder as a version of this MLflow model; mlflow.pyfunc loads ONNX.",
 )
-@click.option("--follow", is_flag=True, help="Export metrics until the sweep has ended.")
 @options.overrides
 @options.root_folder
 @options.trust_tracking
@@ -65,7 +64,6 @@ def export(
     kind: str,
     out: Path | None,
     register: str | None,
-    follow: bool,
     overrides: tuple[str, ...],
     root: Path,
 ) -> None:
@@ -77,18 +75,14 @@ def export(
     repeated, also while the sweep runs. For W&B, WANDB_MODE decides between upload and files.
     """
     is_encoder = kind in ("pt2", "onnx")
-    has_encoder_options = register is not None or bool(overrides)
-    if (has_encoder_options and not is_encoder) or (follow and kind not in PROGRAMS):
-        raise UserError(
-            f"--register and --set are for encoders, --follow is for metrics, got --to {kind}"
-        )
+    if (register is not None or overrides) and not is_encoder:
+        raise UserError(f"--register and --set are for encoders, got --to {kind}")
     model, root = options.located(model, root)
     if not is_encoder:
         folder = find_sweep(root, model)
-        if follow and (folder / ELSEWHERE_FILE).exists():
-            raise UserError("--follow works on the machine of the sweep's driver alone")
-        told = _export_trials(folder, out) if kind == "optuna" else None
-        told = told or _export_metrics(folder, kind, out, follow=follow)
+        told = (
+            _export_trials(folder, out) if kind == "optuna" else _export_metrics(folder, kind, out)
+        )
         if not options.session().quiet:
             say(told)
         return
@@ -122,31 +116,29 @@ def _export_trials(folder: Path, out: Path | None) -> str:
     return f"{count} trials exported: optuna-dashboard {shlex.quote(str(target))}"
 
 
-def _export_metrics(folder: Path, program: str, out: Path | None, *, follow: bool) -> str:
+def _export_metrics(folder: Path, program: str, out: Path | None) -> str:
     """Writes a sweep's metrics for TensorBoard or W&B. Returns how to show them."""
     if find_spec(program) is None:
         raise UserError(
             f"--to {program} needs the package {program}; install 'mtcon-ray[{program}]'"
         )
-    open_run: Callable[..., RunWriter]
+    write: Callable[[ExportedRun], None]
     if program == "tensorboard":
-        from mtcon_ray.tracking.tensorboard_files import TensorBoardRun
+        from mtcon_ray.tracking import tensorboard_files
 
         place = (out / folder.name if out else folder / "tensorboard").absolute()
-        open_run = partial(TensorBoardRun, place)
+        write = partial(tensorboard_files.write_run, place)
         show = f"tensorboard --logdir {shlex.quote(str(place))}"
     else:
-        from mtcon_ray.tracking.wandb_runs import WandbRun, is_offline
+        from mtcon_ray.tracking import wandb_runs
 
         tracking = read_recorded(folder / paths.SPEC_FILE).tracking
         place = (out or folder).absolute()
-        open_run = partial(WandbRun, place, tracking.experiment)
+        write = partial(wandb_runs.write_run, place, tracking.experiment)
         files = f"{shlex.quote(str(place / 'wandb'))}/offline-run-*"
-        show = f"wandb sync {files}" if is_offline() else "see W&B"
+        show = f"wandb sync {files}" if wandb_runs.is_offline() else "see W&B"
     make_folder(place)
-    with Exporter(folder, open_run) as exporter:
-        exporter.run(follow=follow)
-    return f"{len(exporter.names)} runs exported: {show}"
+    return f"{export_runs(folder, write)} runs exported: {show}"
 
 
 @click.command()

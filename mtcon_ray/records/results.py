@@ -266,9 +266,8 @@ def load_sweep(folder: Path) -> SweepResults:
 
 
 def _trial(name: str, events: list[Event], spec: RunSpec) -> TrialResult:
-    start = events[0]
+    start = started(events)
     epochs, seed = budget_of(name, start)
-    assert isinstance(start, Started)
     status, reason = trial_status(events)
     return TrialResult(
         name=name,
@@ -285,20 +284,24 @@ def _trial(name: str, events: list[Event], spec: RunSpec) -> TrialResult:
     )
 
 
-def budget_of(name: str, start: Event) -> tuple[int, int]:
+def started(events: Sequence[Event]) -> Started:
+    """Returns the first event of a trial. Raises SweepError unless it is a start."""
+    if isinstance(start := events[0], Started):
+        return start
+    raise _damaged(f"{start.trial} begins with {start.kind} instead of start")
+
+
+def budget_of(name: str, start: Started) -> tuple[int, int]:
     """Returns epochs and seed of a trial. Raises SweepError if its first event lacks them."""
-    if not isinstance(start, Started):
-        raise SweepError(
-            f"the event log is damaged: {name} begins with {start.kind} instead of start; restore "
-            "the log, or remove the lines of this trial and lose its metrics"
-        )
     try:
         return int(start.tags["mtcon.epochs"]), int(start.tags["mtcon.seed"])
     except (KeyError, TypeError, ValueError) as error:
-        raise SweepError(
-            f"the event log is damaged: the first event of {name} lacks the epochs or the seed "
-            f"({error}); restore the log, or remove the lines of this trial and lose its metrics"
-        ) from None
+        raise _damaged(f"the start of {name} lacks the epochs or the seed ({error})") from None
+
+
+def _damaged(problem: str) -> SweepError:
+    way_out = "restore the log, or remove the lines of this trial and lose its metrics"
+    return SweepError(f"the event log is damaged: {problem}; {way_out}")
 
 
 def reports_of(events: list[Event]) -> tuple[Report, ...]:

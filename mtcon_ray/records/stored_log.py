@@ -20,8 +20,7 @@ from typing import Any
 from mtcon_ray.base.lock import ELSEWHERE_FILE
 from mtcon_ray.base.metrics import objective
 from mtcon_ray.base.paths import PLAN_FILE, SPEC_FILE, event_file
-from mtcon_ray.base.root_files import below, make_folder, remove, touch
-from mtcon_ray.data.disk import whole_file
+from mtcon_ray.base.root_files import below, make_folder, remove, replace, touch
 from mtcon_ray.data.objects import MAX_THREADS, Objects
 from mtcon_ray.errors import SweepError
 from mtcon_ray.records.event_log import read_events
@@ -130,8 +129,7 @@ def read_summary(objects: Objects, folder: Path) -> bool:
         return False  # it is damaged
     make_folder(folder)
     for path, text in texts.items():
-        with whole_file(path) as file:
-            file.write(text.encode())
+        replace(path, text)
     os.utime(folder / SPEC_FILE, (begun, begun))  # for the order of `list`
     is_driven = time.time() < until + LATE_SECONDS
     (touch if is_driven else remove)(folder / ELSEWHERE_FILE)

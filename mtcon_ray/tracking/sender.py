@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtcon_ray.base.paths import event_file, sent_file
-from mtcon_ray.base.root_files import move, read_small, remove, write
+from mtcon_ray.base.root_files import read_small, remove, replace
 from mtcon_ray.records.event_log import ends_line, first_event, identity, num_events, tail
 from mtcon_ray.records.events import Earlier, Ended, Event, Lost, Reported, Started
 from mtcon_ray.records.lost import shown
@@ -280,10 +280,7 @@ class Sender:
         firsts = [left[0][1] for left in self._unsent.values() if left]
         if (offset := min(firsts, default=self._read_to)) == self._saved_to:
             return
-        target = sent_file(self.folder)
-        new = target.with_suffix(".new")
-        write(new, json.dumps({"place": self._place, "offset": offset}))
-        move(new, target)
+        replace(sent_file(self.folder), json.dumps({"place": self._place, "offset": offset}))
         self._saved_to = offset
 
 

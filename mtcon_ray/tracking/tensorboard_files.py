@@ -9,7 +9,6 @@ from tensorboard.plugins.hparams.summary_v2 import hparams_pb  # `hparams.api` n
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from mtcon_ray.base.root_files import check_no_links, check_own, remove
-from mtcon_ray.records.events import Ended, Reported
 from mtcon_ray.tracking.exporter import ExportedRun
 
 # TensorBoard reads all files of a folder with "tfevents" in their names. The ending distinguishes
@@ -17,51 +16,37 @@ from mtcon_ray.tracking.exporter import ExportedRun
 ENDING = ".mtcon_ray"
 
 
-class TensorBoardRun:
-    """Writer of a run's epochs to `<out>/<name>/`, after the last epoch in its files.
+def write_run(out: Path, run: ExportedRun) -> None:
+    """Writes a run's epochs to `<out>/<name>/`, after the last epoch in its files.
 
-    Each writer begins its own file. Files are never changed afterwards, because a TensorBoard in
-    use would stop at a missing file. Files of another run of the same name are removed. Values are
+    The epochs go to a new file. Files are never changed afterwards, because a TensorBoard in use
+    would stop at a missing file. Files of another run of the same name are removed. Values are
     stored in float32.
     """
-
-    def __init__(self, out: Path, run: ExportedRun) -> None:
-        self._folder = out / run.name
-        check_no_links(self._folder)
-        self._ending = f".{run.identity}{ENDING}"
-        self._writer: EventFileWriter | None = None
-        self._last_step = -1  # the settings are step 0
-        for file in self._folder.glob(f"*tfevents*{ENDING}"):
-            if file.name.endswith(self._ending):
-                self._last_step = max(self._last_step, _last_step(file))
-            else:
-                remove(file)
-        values = {
-            path: value if isinstance(value, bool | int | float) else str(value)
-            for path, value in run.settings.items()
-        }
-        start = run.start_ms / 1000
-        self._add(start, 0, hparams_pb(values, trial_id=run.name, start_time_secs=start))
-
-    def write(self, report: Reported) -> None:
-        """Adds a scalar per metric, unless the files have this epoch already."""
-        values = [Summary.Value(tag=k, simple_value=v) for k, v in report.metrics.items()]
-        self._add(report.time_ms / 1000, report.epoch, Summary(value=values))
-        if self._writer is not None:
-            self._writer.flush()
-
-    def close(self, ended: Ended | None) -> None:
-        """Closes the file. TensorBoard shows no statuses."""
-        if self._writer is not None:
-            self._writer.close()
-
-    def _add(self, seconds: float, step: int, summary: Summary) -> None:
-        if step <= self._last_step:
-            return
-        if self._writer is None:
-            self._writer = EventFileWriter(str(self._folder), filename_suffix=self._ending)
-        self._writer.add_event(Event(wall_time=seconds, step=step, summary=summary))
-        self._last_step = step
+    folder, ending = out / run.name, f".{run.identity}{ENDING}"
+    check_no_links(folder)
+    last = -1  # the settings are step 0
+    for file in folder.glob(f"*tfevents*{ENDING}"):
+        if file.name.endswith(ending):
+            last = max(last, _last_step(file))
+        else:
+            remove(file)
+    values = {
+        path: value if isinstance(value, bool | int | float) else str(value)
+        for path, value in run.settings.items()
+    }
+    start = run.start_ms / 1000
+    settings = hparams_pb(values, trial_id=run.name, start_time_secs=start)
+    events = [Event(wall_time=start, step=0, summary=settings)]
+    for report in run.reports:
+        scalars = [Summary.Value(tag=k, simple_value=v) for k, v in report.metrics.items()]
+        summary = Summary(value=scalars)
+        events.append(Event(wall_time=report.time_ms / 1000, step=report.epoch, summary=summary))
+    if new := [event for event in events if event.step > last]:
+        writer = EventFileWriter(str(folder), filename_suffix=ending)
+        for event in new:
+            writer.add_event(event)
+        writer.close()
 
 
 def _last_step(file: Path) -> int:

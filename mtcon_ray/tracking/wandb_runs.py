@@ -11,7 +11,6 @@ import wandb
 
 from mtcon_ray.base.root_files import check_no_links, remove_folder
 from mtcon_ray.errors import TrackingError, UserError
-from mtcon_ray.records.events import Ended, Reported
 from mtcon_ray.spec.run_spec import set_value
 from mtcon_ray.tracking.exporter import ExportedRun
 from mtcon_ray.tracking.mlflow_server import first_line
@@ -35,54 +34,46 @@ def is_offline() -> bool:
     return mode == "offline"
 
 
-class WandbRun:
-    """Writer of a run, with the sweep as its group and the settings as its config.
+def write_run(out: Path, project: str, run: ExportedRun) -> None:
+    """Writes a run, with the sweep as its group and the settings as its config.
 
     Online an existing run is continued after its last step. Offline the files of a run in `out`
-    are replaced. A project in W&B's own settings has priority over `project`.
+    are replaced. A project in W&B's own settings has priority over `project`. The run's summary has
+    the status from MLflow.
     """
-
-    def __init__(self, out: Path, project: str, run: ExportedRun) -> None:
-        offline = is_offline()
-        check_no_links(out / "wandb")
-        for earlier in (out / "wandb").glob(f"offline-run-*-{run.identity}") if offline else ():
-            remove_folder(earlier)
-        config: dict[str, Any] = {}
-        for path, value in run.settings.items():  # W&B's keys have no dots
-            set_value(config, path, value)
-        try:
-            self._run = wandb.init(
-                project=wandb.setup().settings.project or project,
-                group=run.group,
-                name=run.name,
-                id=run.identity,
-                config=config,
-                dir=str(out),
-                # Without `resume`, a second sync of a run's files replaces the run.
-                resume=None if offline else "allow",
-                allow_val_change=True,
-                reinit="create_new",  # several trials run at a time
-                settings=wandb.Settings(**SETTINGS),
-            )
-        except wandb.Error as error:
-            raise TrackingError(
-                f"cannot send the run {run.group}/{run.name} to W&B: {first_line(error)}; "
-                "log in with `wandb login`, or set WANDB_MODE=offline and send it later with "
-                "`wandb sync`"
-            ) from error
-        self._next_step = self._run.starting_step
-
-    def write(self, report: Reported) -> None:
-        """Logs the metrics of an epoch, unless the run has this step already."""
-        if report.epoch >= self._next_step:
+    offline = is_offline()
+    check_no_links(out / "wandb")
+    for earlier in (out / "wandb").glob(f"offline-run-*-{run.identity}") if offline else ():
+        remove_folder(earlier)
+    config: dict[str, Any] = {}
+    for path, value in run.settings.items():  # W&B's keys have no dots
+        set_value(config, path, value)
+    try:
+        opened = wandb.init(
+            project=wandb.setup().settings.project or project,
+            group=run.group,
+            name=run.name,
+            id=run.identity,
+            config=config,
+            dir=str(out),
+            # Without `resume`, a second sync of a run's files replaces the run.
+            resume=None if offline else "allow",
+            allow_val_change=True,
+            settings=wandb.Settings(**SETTINGS),
+        )
+    except wandb.Error as error:
+        raise TrackingError(
+            f"cannot send the run {run.group}/{run.name} to W&B: {first_line(error)}; "
+            "log in with `wandb login`, or set WANDB_MODE=offline and send it later with "
+            "`wandb sync`"
+        ) from error
+    for report in run.reports:
+        if report.epoch >= opened.starting_step:
             seconds = report.time_ms / 1000
-            self._run.log({**report.metrics, "_timestamp": seconds}, step=report.epoch)
-
-    def close(self, ended: Ended | None) -> None:
-        """Finishes the run. Its summary has the status from MLflow."""
-        status = ended.status if ended else "RUNNING"
-        self._run.summary["status"] = status
-        is_pruned = ended is not None and ended.tags.get("mtcon.pruned") == "true"
-        if is_pruned:
-            self._run.tags = ("stopped early",)
-        self._run.finish(exit_code=int(not is_pruned and status in ("FAILED", "KILLED")))
+            opened.log({**report.metrics, "_timestamp": seconds}, step=report.epoch)
+    status = run.ended.status if run.ended else "RUNNING"
+    opened.summary["status"] = status
+    is_pruned = run.ended is not None and run.ended.tags.get("mtcon.pruned") == "true"
+    if is_pruned:
+        opened.tags = ("stopped early",)
+    opened.finish(exit_code=int(not is_pruned and status in ("FAILED", "KILLED")))

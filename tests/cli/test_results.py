@@ -227,7 +227,7 @@ def test_looking_at_a_sweep_writes_its_report_and_nothing_else(invoke: Invoke, s
 def test_metrics_are_exported_into_the_sweeps_folder_or_below_another(
     invoke: Invoke, sweep: Path, tmp_path: Path
 ) -> None:
-    done = invoke("export", "tiny-1", "--to", "tensorboard", "--follow")
+    done = invoke("export", "tiny-1", "--to", "tensorboard")
     assert done.exit_code == 0, done.output
     place = sweep / "tensorboard"
     assert done.stdout == f"3 runs exported: tensorboard --logdir {place}\n"
@@ -259,9 +259,8 @@ def test_trials_are_exported_as_an_optuna_study(invoke: Invoke, sweep: Path) -> 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--to", "tensorboard", "--register", "x"], "for encoders, --follow is for metrics, got"),
+        (["--to", "tensorboard", "--register", "x"], "--register and --set are for encoders, got"),
         (["--to", "optuna", "--set", "seed=1"], "--register and --set are for encoders"),
-        (["--follow"], "--follow is for metrics, got --to pt2"),
         ([], "--to pt2 needs --out, a new folder"),
     ],
 )

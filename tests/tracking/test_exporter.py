@@ -3,7 +3,6 @@
 import json
 import math
 import struct
-import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -15,15 +14,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams import metadata, plugin_data_pb2
 from wandb.proto import wandb_internal_pb2
 
-from mtcon_ray.base.lock import driver_lock
 from mtcon_ray.errors import SweepError, TrackingError
 from mtcon_ray.records.events import Ended, Reopened, Reported, Started
-from mtcon_ray.tracking import exporter as exporter_module
-from mtcon_ray.tracking.exporter import ExportedRun, Exporter
-from mtcon_ray.tracking.tensorboard_files import TensorBoardRun
-from mtcon_ray.tracking.wandb_runs import WandbRun
+from mtcon_ray.tracking import tensorboard_files, wandb_runs
+from mtcon_ray.tracking.exporter import ExportedRun, export_runs
 from tests.run_log import RunLog
-from tests.waiting import PATIENCE_SECONDS
 
 LOSSES = {1: 3.0, 2: 2.0, 3: 1.0}
 
@@ -53,8 +48,8 @@ def report(folder: Path, name: str, *epochs: int) -> None:
         log(folder, name).append(Reported(epoch=epoch, metrics=values))
 
 
-def tensorboard(folder: Path, out: Path) -> Exporter:
-    return Exporter(folder, lambda run: TensorBoardRun(out, run))
+def tensorboard(folder: Path, out: Path) -> int:
+    return export_runs(folder, partial(tensorboard_files.write_run, out))
 
 
 def shown(reader: EventAccumulator, tag: str = "loss") -> list[tuple[int, float]]:
@@ -65,23 +60,19 @@ def shown(reader: EventAccumulator, tag: str = "loss") -> list[tuple[int, float]
 def test_tensorboard_shows_epochs_once_however_often_and_when_they_are_exported(
     folder: Path, tmp_path: Path
 ) -> None:
+    """The second trial trains on, also after an end."""
     (tmp_path / "trial-0001").mkdir()
     own = tmp_path / "trial-0001" / "events.out.tfevents.0.of-the-user"
     own.touch()
     readers = [EventAccumulator(str(tmp_path / f"trial-000{i}")) for i in range(2)]
-    with tensorboard(folder, tmp_path) as exporter:
-        exporter.export()
-        assert shown(readers[0]) == list(LOSSES.items())
-        assert shown(readers[1]) == [(1, 3.0)]
-        report(folder, "trial-0001", 2)
-        exporter.export()
-        exporter.export()
-        assert shown(readers[1]) == [(1, 3.0), (2, 2.0)]
-    report(folder, "trial-0001", 3)
+    assert tensorboard(folder, tmp_path) == 2
+    assert shown(readers[0]) == list(LOSSES.items())
+    assert shown(readers[1]) == [(1, 3.0)]
+    log(folder, "trial-0001").append(Ended(status="KILLED", tags={}))
+    log(folder, "trial-0001").append(Reopened())
+    report(folder, "trial-0001", 2, 3)
     for _ in range(2):
-        with tensorboard(folder, tmp_path) as exporter:
-            exporter.export()
-        assert exporter.names == {"trial-0000", "trial-0001"}
+        tensorboard(folder, tmp_path)
         # Both a TensorBoard that was open meanwhile, and a new one.
         for reader in (readers[1], EventAccumulator(str(tmp_path / "trial-0001"))):
             assert shown(reader) == list(LOSSES.items())
@@ -93,8 +84,7 @@ def test_tensorboard_shows_epochs_once_however_often_and_when_they_are_exported(
 
 
 def test_tensorboard_has_the_settings_of_each_trial(folder: Path, tmp_path: Path) -> None:
-    with tensorboard(folder, tmp_path) as exporter:
-        exporter.export()
+    tensorboard(folder, tmp_path)
     reader = EventAccumulator(str(tmp_path / "trial-0001"))
     reader.Reload()
     content = reader.SummaryMetadata(metadata.SESSION_START_INFO_TAG).plugin_data.content
@@ -105,50 +95,19 @@ def test_tensorboard_has_the_settings_of_each_trial(folder: Path, tmp_path: Path
     assert about.hparams["seed"].number_value == 0
 
 
-def test_a_trial_may_go_on_after_its_end(folder: Path, tmp_path: Path) -> None:
-    with tensorboard(folder, tmp_path) as exporter:
-        exporter.export()
-        log(folder, "trial-0000").append(Reopened())
-        LOSSES[4] = 0.5
-        report(folder, "trial-0000", 4)
-        exporter.export()
-        del LOSSES[4]
-    steps = [step for step, _ in shown(EventAccumulator(str(tmp_path / "trial-0000")))]
-    assert steps == [1, 2, 3, 4]
-
-
 def test_tensorboard_drops_what_a_sweep_of_the_same_name_left(folder: Path, tmp_path: Path) -> None:
-    with tensorboard(folder, tmp_path) as exporter:
-        exporter.export()
+    tensorboard(folder, tmp_path)
     new = tmp_path / "new" / "sweeps" / "shoes-1"
     for name in ("parent", "trial-0001"):
         log(new, name).append(Started(params={"other": 1}, tags={}))
     report(new, "trial-0001", 2)
-    with tensorboard(new, tmp_path) as exporter:
-        exporter.export()
+    tensorboard(new, tmp_path)
     assert shown(EventAccumulator(str(tmp_path / "trial-0001"))) == [(2, 2.0)]
-
-
-def test_following_ends_with_the_driver(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(exporter_module, "POLL_SECONDS", 0.01)
-    with tensorboard(folder, tmp_path) as exporter:
-        follower = threading.Thread(target=partial(exporter.run, follow=True), daemon=True)
-        with driver_lock(folder):
-            follower.start()
-            report(folder, "trial-0001", 2, 3)
-            follower.join(0.1)
-            assert follower.is_alive()
-            log(folder, "trial-0001").append(Ended(status="FINISHED", tags={}))
-        follower.join(PATIENCE_SECONDS)
-        assert not follower.is_alive()
-    assert shown(EventAccumulator(str(tmp_path / "trial-0001"))) == list(LOSSES.items())
 
 
 def test_a_sweep_without_trials_has_nothing_to_export(tmp_path: Path) -> None:
     with pytest.raises(SweepError, match="has no events of trials to export"):
-        tensorboard(tmp_path / "sweeps" / "shoes-1", tmp_path).run(follow=True)
+        tensorboard(tmp_path / "sweeps" / "shoes-1", tmp_path)
 
 
 Record = getattr(wandb_internal_pb2, "Record")  # noqa: B009, its module has no annotations
@@ -186,14 +145,13 @@ def test_wandb_has_a_run_for_each_trial_with_each_epoch_once(
     monkeypatch.setenv("WANDB_MODE", "offline")
     opened: dict[str, ExportedRun] = {}
 
-    def open_run(run: ExportedRun) -> WandbRun:
+    def write(run: ExportedRun) -> None:
         opened[run.name] = run
-        return WandbRun(tmp_path, "mtcon-ray", run)
+        wandb_runs.write_run(tmp_path, "mtcon-ray", run)
 
     try:
         for _ in range(2):
-            with Exporter(folder, open_run) as exporter:
-                exporter.export()
+            export_runs(folder, write)
     finally:
         wandb.teardown()
     about, rows, end = wandb_run(tmp_path, opened["trial-0000"])
@@ -237,12 +195,10 @@ def test_wandb_continues_a_run_that_is_on_its_server(
 
     monkeypatch.setattr("mtcon_ray.tracking.wandb_runs.is_offline", lambda: False)
     monkeypatch.setattr(wandb, "init", init)
-    run = ExportedRun("trial-0000", "shoes-1", "a" * 32, {}, 0)
-    writer = WandbRun(tmp_path, "mtcon-ray", run)
-    for event in log(folder, "trial-0000").events():
-        if isinstance(event, Reported):
-            writer.write(event)
-    writer.close(Ended(status="FAILED", tags={}))
+    reports = [e for e in log(folder, "trial-0000").events() if isinstance(e, Reported)]
+    ended = Ended(status="FAILED", tags={})
+    run = ExportedRun("trial-0000", "shoes-1", "a" * 32, {}, 0, tuple(reports), ended)
+    wandb_runs.write_run(tmp_path, "mtcon-ray", run)
     assert (given["id"], given["resume"]) == ("a" * 32, "allow")
     assert Run.logged == [3]
     assert Run.summary == {"status": "FAILED", "code": "1"}
@@ -252,4 +208,4 @@ def test_wandb_continues_a_run_that_is_on_its_server(
 
     monkeypatch.setattr(wandb, "init", refuse)
     with pytest.raises(TrackingError, match="to W&B: api_key not configured; log in with `wandb"):
-        WandbRun(tmp_path, "mtcon-ray", run)
+        wandb_runs.write_run(tmp_path, "mtcon-ray", run)

@@ -140,7 +140,7 @@ def test_the_position_is_saved_once_for_all_events_and_not_without_any(
     sweep: Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved: list[str] = []
-    monkeypatch.setattr("mtcon_ray.tracking.sender.move", lambda new, to: saved.append(to.name))
+    monkeypatch.setattr("mtcon_ray.tracking.sender.replace", lambda to, _: saved.append(to.name))
     sweep.begin()
     for i in range(10):
         sweep.begin(f"trial-{i:04d}").append(Reported(epoch=1, metrics={"loss": 1.0}))

@@ -20,7 +20,7 @@ from mtcon_ray.records.results import TrialResult, load_sweep, objective_values
 from mtcon_ray.spec.run_spec import dump_spec, parse_spec
 from mtcon_ray.tracking.mlflow_server import PARENT
 from mtcon_ray.tracking.provenance import CACHE, FINGERPRINT
-from mtcon_ray.tracking.sender import Sender, forget_sent, num_unsent
+from mtcon_ray.tracking.sender import DRAIN_SECONDS, Sender, forget_sent, num_unsent
 from mtcon_ray.tracking.tracked import Tracked, tracked_runs
 from mtcon_ray.training import checkpoint
 
@@ -92,7 +92,8 @@ class Audit:
 
     def _send(self, uri: str) -> None:
         sender = Sender(self.folder, uri, self.spec.tracking.experiment)
-        if left := sender.sync()[1]:
+        sender.start()
+        if left := sender.close(DRAIN_SECONDS):
             why = f"{left} events of {self.folder.name!r} are not sent yet: {sender.reason}"
             raise TrackingError(f"{why}; solve this and repeat the command")
 

@@ -20,7 +20,6 @@ from mtcon_ray.data.objects import SAVE_SECONDS, Objects
 from mtcon_ray.records.claim import is_taken
 from mtcon_ray.records.events import Reported
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec
-from mtcon_ray.tracking.provenance import place_tags
 from mtcon_ray.tracking.system_metrics import SystemMetrics
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.distributed import ALONE, Ranks, any_rank
@@ -242,7 +241,8 @@ class Stamp:
     def begin(self, place: Mapping[str, str], system: SystemMetrics | None) -> None:
         """Counts the time of the first epoch from now on."""
         self._system = system
-        self._tags: dict[str, str] | None = place_tags(place)  # for the first event alone
+        # For the first event alone.
+        self._tags: dict[str, str] | None = {f"mtcon.{name}": v for name, v in place.items()}
         self._since = time.monotonic()
 
     def __call__(self, progress: Progress) -> str:

@@ -12,10 +12,8 @@ from mtcon_ray.errors import TrackingError
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.spec.resources import TrackingSpec
 from mtcon_ray.tracking.mlflow_server import check_server, sync_command
-from mtcon_ray.tracking.sender import Sender
+from mtcon_ray.tracking.sender import DRAIN_SECONDS, Sender
 
-# Time at the end to send the remaining events to the tracking server.
-DRAIN_SECONDS = 120.0
 # The same after a signal or a full disk: less time than a job or a pod is given to end.
 STOPPED_DRAIN_SECONDS = 10.0
 
@@ -58,7 +56,6 @@ class Lifecycle:
         try:
             if self.sender:
                 self.sender.close(STOPPED_DRAIN_SECONDS if stopped else DRAIN_SECONDS)
-                self.sender.mark_killed()  # a full disk takes no end event
         finally:  # also after a second signal
             self._tell()
 

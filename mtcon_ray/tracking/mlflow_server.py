@@ -181,12 +181,6 @@ def open_client(uri: str) -> "MlflowClient":
     if not uri.startswith("sqlite"):
         return MlflowClient(uri)
     database = Path(str(make_url(uri).database))
-    if "%" in uri and unquote(urlsplit(uri).path[1:]) != str(database):
-        raise TrackingError(
-            f"the database {uri} cannot be opened: the installed SQLAlchemy does not read the "
-            "characters %, ? and # in a path; choose a root without them, or install "
-            "sqlalchemy>=2.1"
-        )
     # The user has chosen the folder, perhaps by a link with the name of a root's folder.
     database = database.parent.resolve() / database.name
     check_no_links(database)

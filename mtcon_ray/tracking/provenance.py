@@ -4,7 +4,6 @@ import getpass
 import json
 import os
 import platform
-import re
 import shlex
 import subprocess
 import sys
@@ -30,10 +29,6 @@ if TYPE_CHECKING:
 
 PACKAGES = ("mtcon-ray", "torch", "torchvision", "numpy", "pandas", "ray", "optuna", "mlflow")
 GIT_SECONDS = 10
-# The folder may be a stranger's, and its `.git/config` may name programs.
-GIT_SAFE = (
-    "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "protocol.allow=never",
-)  # fmt: skip
 FINGERPRINT = "mtcon.data_fingerprint"
 CACHE = "mtcon.image_cache"
 # Fields to sort and filter runs in MLflow. The whole spec is an artifact.
@@ -60,11 +55,6 @@ def data_tags(dataset: "Dataset", sets: Mapping[str, tuple[str, str]]) -> dict[s
     """
     tags = {FINGERPRINT: dataset.fingerprint, CACHE: dataset.cache}
     return {**tags, SETS_TAG: json.dumps(sets, sort_keys=True)} if sets else tags
-
-
-def place_tags(place: Mapping[str, str]) -> dict[str, str]:
-    """Returns tags `mtcon.*` of a training's place, its `Trainer.place`."""
-    return {f"mtcon.{name}": value for name, value in place.items()}
 
 
 def fixed_settings(spec: RunSpec) -> dict[str, str]:
@@ -111,30 +101,13 @@ def _origin() -> dict[str, str]:
 
 
 def _git(folder: Path) -> dict[str, str]:
-    def git(*arguments: str) -> str | None:
-        try:
-            answer = subprocess.run(
-                ["git", "-C", str(folder), *GIT_SAFE, *arguments],
-                capture_output=True,
-                text=True,
-                timeout=GIT_SECONDS,
-                # `git status` would take the index lock, and the user's own git could fail.
-                env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        return answer.stdout.strip() if answer.returncode == 0 else None
-
-    commit = git("rev-parse", "HEAD")
-    if commit is None:
+    # The folder may be a stranger's. This command of git runs no program of its `.git/config`.
+    command = ["git", "-C", str(folder), "rev-parse", "HEAD"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=GIT_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
         return {}
-    tags = {"mtcon.git.commit": commit}
-    settings = git("config", "--show-scope", "--includes", "--list", "--name-only")
-    # `git status` would run these programs, and git has no option against it.
-    if settings is None or re.search(r"^(local|worktree)\t(filter|lfs)\.", settings, re.MULTILINE):
-        return tags
-    changes = git("status", "--porcelain", "--no-renames", "--ignore-submodules=all")
-    return tags if changes is None else tags | {"mtcon.git.dirty": str(bool(changes)).lower()}
+    return {} if answer.returncode else {"mtcon.git.commit": answer.stdout.strip()}
 
 
 def _versions() -> dict[str, str]:

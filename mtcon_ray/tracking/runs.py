@@ -9,14 +9,14 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 from mlflow import MlflowClient
-from mlflow.entities import DatasetInput, Metric, Param, Run, RunTag, ViewType
+from mlflow.entities import Metric, Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException
+from mlflow.store.tracking import SEARCH_MAX_RESULTS_THRESHOLD
 
 from mtcon_ray.base.paths import stored_url
 from mtcon_ray.data.objects import Objects
 from mtcon_ray.records.events import Artifact, Ended, Event, Reopened, Reported, Started
 from mtcon_ray.tracking import mlflow_server as server
-from mtcon_ray.tracking.dataset_input import dataset_input
 from mtcon_ray.training.uploads import file_of
 
 NOTE = "mlflow.note.content"
@@ -46,8 +46,7 @@ class Runs:
         self, uri: str, experiment: str, folder: Path, identity: str, begun: Started
     ) -> None:
         self.ids: dict[str, str] = {}
-        self.open: dict[str, str] = {}
-        self._places: dict[str, str] = {}  # artifact URIs
+        self.open: set[str] = set()
         self._found: dict[str, Run] = {}
         self._steps: dict[tuple[str, str], set[int]] = {}  # by run and metric
         self._bad_metrics: set[str] = set()  # names refused by MLflow
@@ -55,15 +54,13 @@ class Runs:
         self._uri, self._folder = uri, folder
         self._identity = identity
         self._columns = column_tags(begun.tags)
-        self._dataset = dataset_input(folder, begun)
         self.experiment_id = self._experiment(experiment)
         for run in find_runs(self._client, self.experiment_id, identity):
             name, run_id = run.data.tags.get("mtcon.trial", server.PARENT), run.info.run_id
             if name not in self.ids:
-                self.ids[name], self._places[name] = run_id, run.info.artifact_uri
-                self._found[name] = run
+                self.ids[name], self._found[name] = run_id, run
                 if (run.info.status, run.info.lifecycle_stage) == ("RUNNING", "active"):
-                    self.open[name] = run_id
+                    self.open.add(name)
             elif run.info.lifecycle_stage == "active":
                 self._client.delete_run(run_id)
 
@@ -116,9 +113,8 @@ class Runs:
     def mark_killed(self) -> None:
         """Sets the open runs to KILLED, up to the first call without an answer."""
         with suppress(Exception):  # a resume corrects the status
-            for name, run_id in list(self.open.items()):
-                self._client.set_terminated(run_id, "KILLED")
-                del self.open[name]
+            while self.open:
+                self._client.set_terminated(self.ids[self.open.pop()], "KILLED")
 
     def _experiment(self, name: str) -> str:
         root = self._folder.parents[1]
@@ -147,7 +143,7 @@ class Runs:
             if found.info.lifecycle_stage == "active":
                 self._client.delete_run(found.info.run_id)
             del self.ids[name], self._found[name]
-            self.open.pop(name, None)
+            self.open.discard(name)
 
     def _has(self, name: str, key: str, step: int) -> bool:
         """Returns True if a run had a metric at a step before this start of the driver.
@@ -173,8 +169,8 @@ class Runs:
         run = self._client.create_run(
             self.experiment_id, start_time=event.time_ms, tags=tags, run_name=title
         )
-        self.ids[name] = self.open[name] = run.info.run_id
-        self._places[name] = run.info.artifact_uri
+        self.ids[name] = run.info.run_id
+        self.open.add(name)
 
     def _log(self, name: str, events: list[Event]) -> list[str]:
         """Writes a group of a run's events: its start, reports and end, if present.
@@ -203,8 +199,6 @@ class Runs:
             *(RunTag(key, str(value)[:MAX_VALUE]) for key, value in tags.items()),
         ]
         refused = self._batch(name, entries)
-        if isinstance(first, Started) and self._dataset:
-            refused += self._tried(name, self._log_input, self._dataset)
         if isinstance(last, Ended):
             refused += self._tried(name, self._terminate, last)
         return refused
@@ -239,12 +233,9 @@ class Runs:
             synchronous=True,
         )
 
-    def _log_input(self, name: str, dataset: DatasetInput) -> None:
-        self._client.log_inputs(self.ids[name], [dataset])
-
     def _terminate(self, name: str, event: Ended) -> None:
         self._client.set_terminated(self.ids[name], event.status, event.time_ms)
-        self.open.pop(name, None)
+        self.open.discard(name)
 
     def _artifact(self, name: str, event: Artifact) -> list[str]:
         url = stored_url(self._folder)
@@ -266,7 +257,8 @@ class Runs:
         # MLflow's clients differ in which paths with ".." or a leading dot they reject.
         if to and not to.isidentifier():
             return [f"{to!r} is no place for the artifact {path}"]
-        server.check_files(self._places[name], self._uri, str(Path(to, path.name)))
+        place = self._client.get_run(self.ids[name]).info.artifact_uri
+        server.check_files(place, self._uri, str(Path(to, path.name)))
         return self._tried(name, self._upload, path, to)
 
     def _upload(self, name: str, path: Path, to: str) -> None:
@@ -277,12 +269,9 @@ class Runs:
 
         The folder may be a copy below another root, which has the same `sweeps/<name>`.
         """
-        path, home = Path(recorded), self._folder.parts[-2:]
         # The last occurrence: the root's own path may contain the same two names.
-        for end in range(len(path.parts), 1, -1):
-            if path.parts[end - 2 : end] == home:
-                return self._folder.joinpath(*path.parts[end:])
-        return path
+        _, home, inner = recorded.rpartition("/".join(["", *self._folder.parts[-2:], ""]))
+        return self._folder / inner if home else Path(recorded)
 
     def _reopen(self, name: str) -> None:
         run_id = self.ids[name]
@@ -291,7 +280,7 @@ class Runs:
             if tag in tags:
                 self._client.delete_tag(run_id, tag)
         self._client.update_run(run_id, "RUNNING")
-        self.open[name] = run_id
+        self.open.add(name)
 
 
 def find_runs(client: MlflowClient, experiment_id: str, identity: str) -> list[Run]:
@@ -299,18 +288,13 @@ def find_runs(client: MlflowClient, experiment_id: str, identity: str) -> list[R
 
     Deleted runs are included, because a run deleted by the user must not be created again.
     """
-    runs: list[Run] = []
-    token: str | None = None
-    while token != "":
-        page = client.search_runs(
-            [experiment_id],
-            f"tags.`{server.IDENTITY}` = '{identity}'",
-            run_view_type=ViewType.ALL,
-            order_by=["attributes.start_time ASC"],
-            page_token=token,
-        )
-        runs += page
-        token = page.token or ""
+    runs = client.search_runs(
+        [experiment_id],
+        f"tags.`{server.IDENTITY}` = '{identity}'",
+        run_view_type=ViewType.ALL,
+        order_by=["attributes.start_time ASC"],
+        max_results=SEARCH_MAX_RESULTS_THRESHOLD,
+    )
     return sorted(runs, key=lambda run: run.info.lifecycle_stage != "active")
 
 

@@ -31,7 +31,8 @@ POLL_SECONDS = 0.5
 FIRST_DELAY, LONGEST_DELAY, DRAIN_DELAY = 0.5, 30.0, 1.0
 METRICS_AT_ONCE = 800  # of the 1,000 entries of a batch, with room for parameters and tags
 EVENTS_AT_ONCE = 10_000  # events in memory: more are read when these are sent
-SYNC_ATTEMPTS = 5  # attempts without progress before `sync` gives up
+# Time at the end to send the remaining events to the tracking server.
+DRAIN_SECONDS = 120.0
 ALL = ""  # name in `held` if nothing can be sent
 # Errors of reading a file with arbitrary content.
 DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
@@ -106,7 +107,10 @@ class Sender:
         self._deadline = min(self._deadline, time.monotonic() + timeout)
 
     def close(self, timeout: float) -> int:
-        """Drains for at most `timeout` seconds, ends the thread and returns the events left."""
+        """Drains for at most `timeout` seconds, ends the thread and returns the events left.
+
+        Runs without an end event become KILLED, because a full disk takes no end event.
+        """
         begin = time.monotonic()
         try:
             self.drain(timeout)
@@ -116,30 +120,9 @@ class Sender:
         if self._thread.is_alive():
             rest = 0.0 if self._waits() else timeout - (time.monotonic() - begin)
             self._thread.join(max(0.1, rest))
-        return self.pending()
-
-    def sync(self) -> tuple[int, int]:
-        """Sends all events left in the calling thread, and returns (events sent, events left).
-
-        Must only run when no driver of the folder runs: a run without an end event becomes KILLED.
-        """
-        self._draining = True
-        pending = left = self.pending()
-        in_vain = 0
-        while self._waits() and in_vain < SYNC_ATTEMPTS:
-            self.attempt()
-            before, left = left, self.pending()
-            if self._waits() and left >= before:
-                in_vain += 1
-                time.sleep(min(2.0, 0.25 * 2**in_vain))
-        if not left:
-            self.mark_killed()
-        return pending - left, left
-
-    def mark_killed(self) -> None:
-        """Sets the runs without an end event to KILLED. The thread must have ended."""
-        if self._runs is not None and not self._thread.is_alive() and self.limit() >= 0:
+        if self._runs and not self._thread.is_alive() and self.limit() >= 0:
             self._runs.mark_killed()
+        return self.pending()
 
     def pending(self) -> int:
         """Returns the number of unsent events."""

@@ -23,7 +23,8 @@ def test_deleted_is_not_missing(root: Path, what: str, monkeypatch: pytest.Monke
     folder, uri = root / "sweeps" / "shoes-1", own_database(root)
     write_sweep(folder)
     sender = Sender(folder, uri, "mtcon-ray")
-    assert sender.sync()[1] == 0
+    sender.start()
+    assert sender.close(60) == 0
     client, run = MlflowClient(uri), sender.run_ids()["trial-0001"]
     experiment = client.get_run(run).info.experiment_id
     delete, restore, given, way = {

@@ -58,18 +58,18 @@ class Sweep:
         return trial
 
     @contextmanager
-    def sending(self) -> Iterator[Sender]:
-        """Runs a sender; asserts at the end that all events were sent."""
+    def sending(self, left: int = 0) -> Iterator[Sender]:
+        """Runs a sender; asserts at the end that all events but `left` were sent."""
         sender = Sender(self.folder, self.uri, self.experiment)
         sender.start()
         try:
             yield sender
         finally:
-            assert sender.close(PATIENCE_SECONDS) == 0, sender.last_error
+            assert sender.close(PATIENCE_SECONDS) == left, sender.last_error
 
-    def send(self) -> Sender:
-        """Sends all events; returns the sender."""
-        with self.sending() as sender:
+    def send(self, left: int = 0) -> Sender:
+        """Sends all events but `left`; returns the sender."""
+        with self.sending(left) as sender:
             return sender
 
     def run(self, name: str = "parent", sweep: str | None = None) -> "Run":

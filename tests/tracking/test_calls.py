@@ -6,6 +6,7 @@ import pytest
 
 from mtcon_ray.records.events import Ended, Reopened, Reported, Started
 from mtcon_ray.tracking.mlflow_server import open_client
+from mtcon_ray.tracking.sender import Sender
 from tests.tracking.conftest import MLFLOW, Sweep
 
 pytestmark = MLFLOW
@@ -35,7 +36,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def sent(sweep: Sweep, calls: list[str]) -> list[str]:
     """Sends all events and returns the client's calls after those that find the folder's runs."""
     del calls[:]
-    sweep.send()
+    Sender(sweep.folder, sweep.uri, sweep.experiment).attempt()
     return calls[calls.index("search_runs") + 1 :]
 
 
@@ -95,8 +96,7 @@ def test_a_refused_parameter_costs_no_report_and_no_end(sweep: Sweep) -> None:
     trial.append(Started(params={"bad\nname": 1}, tags={}))
     trial.append(Reported(epoch=1, metrics={"loss": 2.0}))
     trial.append(Ended(status="FINISHED", tags={}))
-    with sweep.sending() as sender:
-        assert sender.drain(60)
+    sender = sweep.send()
     assert [r.split("'")[0] for r in sender.refused] == ["trial-0000: param "]
     assert sweep.run("trial-0000").info.status == "FINISHED"
     assert sweep.steps("trial-0000") == [1]

@@ -12,7 +12,6 @@ import pytest
 from mtcon_ray.errors import TrackingError
 from mtcon_ray.records.events import Artifact
 from mtcon_ray.tracking.mlflow_server import ServerCheck, own_database, ui_command
-from mtcon_ray.tracking.sender import Sender
 from mtcon_ray.tracking.tracked import tracked_runs
 from tests.tracking.conftest import MLFLOW, Sweep
 
@@ -54,8 +53,7 @@ def test_a_stranger_s_database_names_no_place_for_files(sweep: Sweep, root: Path
         database.execute("UPDATE runs SET artifact_uri = ?", [home.as_uri()])
         database.commit()
         log.append(Artifact(path=str(sweep.folder / "model.pt"), to=""))
-        sender = Sender(sweep.folder, sweep.uri, sweep.experiment)
-        assert sender.sync() == (0, 1)
+        sender = sweep.send(left=1)
         assert f"the files of a run are not sent to {home.as_uri()}" in sender.held["parent"]
         database.execute("UPDATE experiments SET artifact_location = ?", [home.as_uri()])
         database.commit()
@@ -82,11 +80,10 @@ def test_a_moved_root_gets_no_files_at_its_old_place(
     problem = f"experiment 'tests' keeps its files in {old}/mlartifacts, not below the root {new}"
     with pytest.raises(TrackingError, match=re.escape(problem)):
         ServerCheck(sweep.uri, sweep.experiment, new).answer()
-    sender = Sender(sweep.folder, sweep.uri, sweep.experiment)
-    assert sender.sync() == (0, 2)
+    sender = sweep.send(left=2)
     assert problem in sender.reason
     assert tracked_runs(new / "runs" / "shoes-1", sweep.uri, "tests", "loss")[1] == sender.reason
     assert not old.exists()
     old.symlink_to(new)
-    assert Sender(sweep.folder, sweep.uri, sweep.experiment).sync() == (2, 0)
+    sweep.send()
     assert len([*(new / "mlartifacts").rglob("model.pt")]) == 1

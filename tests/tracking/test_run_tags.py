@@ -1,11 +1,8 @@
 """Tags and descriptions that MLflow's pages read, in the real store."""
 
-import json
-
 import pytest
 
 from mtcon_ray.records.events import Ended, Started
-from mtcon_ray.tracking.provenance import FINGERPRINT
 from mtcon_ray.tracking.runs import NOTE, column_tags
 from tests.tracking.conftest import Sweep
 
@@ -35,26 +32,3 @@ def test_a_sweeps_description_is_in_the_store(sweep: Sweep) -> None:
     run = sweep.run()
     assert run.data.tags[NOTE] == ("won " * 5000)[:5000]
     assert run.data.tags["mlflow.user"] == "anna"
-
-
-@pytest.mark.mlflow
-@pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning")
-def test_the_table_names_data_and_source_of_parent_and_children(sweep: Sweep) -> None:
-    """Each run has one dataset though all is sent twice; directories of the data are not sent."""
-    data = {"kind": "table", "csv": "/secret/shoes.csv", "images": "/secret", "tasks": ["a"]}
-    sweep.folder.mkdir(parents=True)
-    (sweep.folder / "spec.yaml").write_text(json.dumps({"name": "shoes", "data": data}))
-    sweep.begin(**{FINGERPRINT: "0123456789abcdef", "mtcon.script": "sweep.py"})
-    sweep.begin("trial-0000")
-    for _ in range(2):
-        sender = sweep.send()
-        assert not sender.refused
-        (sweep.folder / "sent.json").unlink()
-    for name in ("parent", "trial-0000"):
-        run = sweep.run(name)
-        assert run.data.tags["mlflow.source.name"] == "sweep.py"
-        assert run.data.tags["mlflow.source.type"] == "LOCAL"
-        assert run.inputs is not None
-        [found] = run.inputs.dataset_inputs
-        assert (found.dataset.name, found.dataset.digest) == ("shoes", "01234567")
-        assert "secret" not in str(found.to_dictionary())

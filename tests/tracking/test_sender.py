@@ -25,12 +25,9 @@ def test_parent_and_child_are_nested_and_complete(sweep: Sweep) -> None:
     checkpoint.write_bytes(b"weights")
     trial.append(Artifact(path=str(checkpoint), to="checkpoints"))
     trial.append(Ended(status="FINISHED", tags={"mtcon.value": "0.75"}))
-    with sweep.sending() as sender:
-        assert sender.drain(PATIENCE_SECONDS)
-        ids = sender.run_ids()
+    ids = sweep.send().run_ids()
     parent, child = sweep.run(), sweep.run("trial-0000")
     assert ids == {"parent": parent.info.run_id, "trial-0000": child.info.run_id}
-    assert parent.info.status == "RUNNING"
     assert parent.data.tags["mlflow.note.content"] == "A sweep of temperatures."
     assert child.data.tags["mlflow.parentRunId"] == parent.info.run_id
     assert child.data.tags["mtcon.sweep"] == "shoes-1"
@@ -73,7 +70,7 @@ def test_statuses_are_true_and_taken_back_by_reopen(
     sweep.send()
     again = sweep.run("trial-0000")
     assert again.info.run_id == run.info.run_id
-    assert again.info.status == "RUNNING"
+    assert again.info.status == "KILLED", "its driver has ended"
     assert tag not in again.data.tags
     assert sweep.steps("trial-0000") == [1, 2]
 
@@ -89,8 +86,9 @@ def test_offline_sweep_is_sent_whole_afterwards(sweep: Sweep) -> None:
     orphan.append(Reported(epoch=1, metrics={"loss": 1.0}))
     parent.append(Ended(status="FINISHED", tags={}))
     total = 3 * 102 + 2 + 2
-    assert Sender(sweep.folder, sweep.uri, sweep.experiment).sync() == (total, 0)
-    assert Sender(sweep.folder, sweep.uri, sweep.experiment).sync() == (0, 0)
+    assert Sender(sweep.folder, sweep.uri, sweep.experiment).pending() == total
+    sweep.send()
+    assert Sender(sweep.folder, sweep.uri, sweep.experiment).pending() == 0
     for number in range(3):
         assert sweep.steps(f"trial-{number:04d}", "m29") == list(range(1, 101))
     assert sweep.run("trial-0002").info.status == "FINISHED"
@@ -172,10 +170,9 @@ def test_an_epoch_that_was_trained_again_is_in_mlflow_once(sweep: Sweep) -> None
     sweep.send()
     trial.path.write_bytes(before)
     time.sleep(0.01)
-    sender = Sender(sweep.folder, sweep.uri, sweep.experiment)
-    trial.append(Reported(epoch=2, metrics={"loss": 0.6, "lr": 0.1}))
-    trial.append(Reported(epoch=3, metrics={"loss": 0.4, "lr": 0.1}))
-    assert sender.sync()[1] == 0
+    with sweep.sending():
+        trial.append(Reported(epoch=2, metrics={"loss": 0.6, "lr": 0.1}))
+        trial.append(Reported(epoch=3, metrics={"loss": 0.4, "lr": 0.1}))
     assert sweep.steps("trial-0000") == sweep.steps("trial-0000", "lr") == [1, 2, 3]
 
 
@@ -183,6 +180,5 @@ def test_events_that_only_the_driver_needs_are_not_sent(sweep: Sweep) -> None:
     sweep.begin().append(Earlier(source="old/trial-0000", params={}, value=0.5))
     trial = sweep.begin("trial-0000")
     trial.append(Lost(reason="its node was lost"))
-    with sweep.sending() as sender:
-        assert sender.drain(PATIENCE_SECONDS)
-    assert sweep.run("trial-0000").info.status == "RUNNING"
+    assert sweep.send().refused == []
+    assert sweep.run("trial-0000").data.metrics == {}

@@ -5,6 +5,7 @@ The driver alone writes it. Trials send their epochs to the driver.
 
 import errno
 import json
+import mmap
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -183,38 +184,33 @@ def _event(raw: Mapping[str, object]) -> Event:
 
 def end_of_lines(path: Path) -> int:
     """Returns the offset after the last line break, 0 without any or without the file."""
-    try:
-        with open(path, "rb", opener=below) as file:
-            end = file.seek(0, os.SEEK_END)
-            while end:
-                begin = max(0, end - 65536)
-                file.seek(begin)
-                if (found := file.read(end - begin).rfind(b"\n")) >= 0:
-                    return begin + found + 1
-                end = begin
-    except FileNotFoundError:
-        pass
-    return 0
+    if not path.exists() or not path.stat().st_size:
+        return 0
+    with (
+        open(path, "rb", opener=below) as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
+        return content.rfind(b"\n") + 1
 
 
 def ends_line(path: Path, offset: int) -> bool:
     """Returns True if a newline precedes an offset above 0, False if the file does not exist."""
-    try:
-        with open(path, "rb", opener=below) as file:
-            file.seek(offset - 1)
-            return file.read(1) == b"\n"
-    except FileNotFoundError:
-        return False
+    return _read(path, offset - 1, 1) == b"\n"
 
 
 def num_events(path: Path, offset: int) -> int:
     """Returns the number of complete lines from a byte offset on, without parsing them."""
+    return _read(path, offset).count(b"\n")
+
+
+def _read(path: Path, offset: int, size: int = -1) -> bytes:
+    """Returns a part of a log, empty if the file does not exist."""
     try:
         with open(path, "rb", opener=below) as file:
             file.seek(offset)
-            return file.read().count(b"\n")
+            return file.read(size)
     except FileNotFoundError:
-        return 0
+        return b""
 
 
 def identity(path: Path) -> str:

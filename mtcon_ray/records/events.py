@@ -1,16 +1,17 @@
 """Events of a sweep as its event log stores them, with a frozen class per kind.
 
-The JSON form is format version 1: the keys `kind`, `trial`, the fields of the class, `time_ms`.
-Fields that are None are omitted.
+The JSON form is format version 1: the fields of the class, without those that are None.
 """
 
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar
+from typing import Annotated, Any, Literal
 
-KINDS: dict[str, type["Event"]] = {}
+from pydantic import Field, Strict, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+Integer = Annotated[int, Strict()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,45 +22,28 @@ class Event:
     the event in milliseconds.
     """
 
-    kind: ClassVar[str]
-
+    kind: str = ""
     trial: str | None = None
-    time_ms: int = 0
-
-    def __init_subclass__(cls, kind: str) -> None:
-        cls.kind = kind
-        KINDS[kind] = cls
+    time_ms: Integer = 0
 
     def to_json(self) -> dict[str, Any]:
         """Returns the event as strict JSON."""
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in FRAME}
-        framed = {"trial": self.trial, **own, "time_ms": self.time_ms}
-        given = {name: value for name, value in framed.items() if value is not None}
-        return {"kind": self.kind, **given}
+        found: dict[str, Any] = EVENT.dump_python(self, exclude_none=True)
+        return found
 
     def to_line(self) -> str:
         """Returns the event as a line of an event log, without the line break."""
         return json.dumps(self.to_json(), allow_nan=False)
 
 
-FRAME = {f.name for f in fields(Event)}
-# The type of each field in JSON, by its name in all kinds.
-TYPES: dict[str, type] = {
-    **dict.fromkeys(("time_ms", "epoch"), int),
-    **dict.fromkeys(("params", "tags", "settings", "metrics"), dict),
-    **dict.fromkeys(("trial", "note", "path", "to", "status", "reason", "source"), str),
-    **dict.fromkeys(("seconds", "value"), float),
-    "counts": bool,
-}
-
-
 @dataclass(frozen=True, kw_only=True)
-class Started(Event, kind="start"):
+class Started(Event):
     """Start of the sweep, which is the first event of a log, or of a trial. Written once for each.
 
     `params` are the searched fields, `settings` further fields for columns in a table of runs.
     """
 
+    kind: Literal["start"] = "start"
     params: Mapping[str, Any]
     tags: Mapping[str, str]
     note: str | None = None
@@ -67,7 +51,7 @@ class Started(Event, kind="start"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reported(Event, kind="report"):
+class Reported(Event):
     """Metrics of a completed epoch, counted from 1. The epochs of a trial strictly increase.
 
     The trial's process makes the event: `time_ms` is a time of its clock, and `seconds` is the time
@@ -75,61 +59,75 @@ class Reported(Event, kind="report"):
     the device and the precision. In the sweep's own reports `epoch` counts the reports.
     """
 
-    epoch: int
+    kind: Literal["report"] = "report"
+    epoch: Integer
     metrics: Mapping[str, float]
     tags: Mapping[str, str] | None = None
     seconds: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Returns the event as strict JSON, with "nan", "inf" and "-inf" for non-finite values."""
-        values = {name: float(value) for name, value in self.metrics.items()}
-        strict = {name: v if math.isfinite(v) else str(v) for name, v in values.items()}
+        strict = {name: v if math.isfinite(v) else str(v) for name, v in self.metrics.items()}
         return {**super().to_json(), "metrics": strict}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lost(Event, kind="lost"):
+class Lost(Event):
     """Loss of a trial's process. The trial is tried again, up to `search.max_failures` times.
 
     `counts` is False if nothing in the trial or on its node was wrong, as with a preempted node.
     """
 
+    kind: Literal["lost"] = "lost"
     reason: str
     counts: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
-class Artifact(Event, kind="artifact"):
+class Artifact(Event):
     """New artifact of the run: the file at `path`, in the folder `to`."""
 
+    kind: Literal["artifact"] = "artifact"
     path: str
     to: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended(Event, kind="end"):
+class Ended(Event):
     """End of the sweep or a trial with a status of MLflow: FINISHED, FAILED or KILLED."""
 
+    kind: Literal["end"] = "end"
     status: str
     tags: Mapping[str, str]
     note: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reopened(Event, kind="reopen"):
+class Reopened(Event):
     """Resume of the sweep or a trial after an end, or after a kill without an end event."""
+
+    kind: Literal["reopen"] = "reopen"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Earlier(Event, kind="earlier"):
+class Earlier(Event):
     """A finished trial of an earlier sweep, from which the sampler starts (`search.start_from`).
 
     `source` is "<sweep>/<trial>", `params` are its searched fields, `value` is its objective.
     """
 
+    kind: Literal["earlier"] = "earlier"
     source: str
     params: Mapping[str, Any]
     value: float
+
+
+EVENT: TypeAdapter[Any] = TypeAdapter(
+    Annotated[
+        Started | Reported | Lost | Artifact | Ended | Reopened | Earlier,
+        Field(discriminator="kind"),
+    ]
+)
 
 
 class UnknownKindError(ValueError):
@@ -142,19 +140,15 @@ def from_json(raw: Mapping[str, Any]) -> Event:
     Raises UnknownKindError for an event of a later version, and KeyError, TypeError or ValueError
     if it is not an event.
     """
-    name = raw["kind"]
-    # All versions write the time, so a line without a time is damaged.
-    if isinstance(name, str) and name not in KINDS and isinstance(raw["time_ms"], int):
-        raise UnknownKindError(f"{name!r:.100}")
-    kind = KINDS[name]
-    required = [f.name for f in fields(kind) if f.default is MISSING]
-    values = {f.name: raw[f.name] for f in fields(kind) if f.name in raw or f.name in required}
-    for name, value in values.items():
-        if not isinstance(value, TYPES[name]) and (value is not None or name in required):
-            raise TypeError(f"{name} must be of {TYPES[name]}, got {value!r}")
-    if kind is Reported:
-        values["metrics"] = {name: float(value) for name, value in values["metrics"].items()}
-    return kind(**values)
+    try:
+        event: Event = EVENT.validate_python(raw)
+    except ValidationError as error:
+        # All versions write the time, so a line without a time is damaged.
+        is_unknown = error.errors()[0]["type"] == "union_tag_invalid"
+        if is_unknown and isinstance(raw["time_ms"], int):
+            raise UnknownKindError(f"{raw['kind']!r:.100}") from None
+        raise
+    return event
 
 
 def last_change(events: Sequence[Event]) -> Started | Ended | Reopened | None:

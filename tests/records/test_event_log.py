@@ -71,7 +71,9 @@ def test_lines_of_format_version_1_are_read_and_keep_their_identity(path: Path) 
         Artifact(path="/a", to="", time_ms=3),
         Ended(status="KILLED", tags={}, time_ms=4),
     ]
-    assert "".join(event.to_line() + "\n" for event in read_events(path)) == FORMAT_1
+    assert [event.to_json() for event in read_events(path)] == [
+        json.loads(line) for line in FORMAT_1.splitlines()
+    ]
     assert identity(path) == IDENTITY
 
 

@@ -25,7 +25,7 @@ from mtcon_ray.display.tables import Table
 from mtcon_ray.display.terminal import say
 from mtcon_ray.errors import SpecError, StorageError, SweepError, nearest
 from mtcon_ray.records.recorded import load_recorded
-from mtcon_ray.records.results import was_begun_here, was_submitted
+from mtcon_ray.records.results import EXECUTOR, HERE, JOB, first_tags
 from mtcon_ray.records.stored import fetch_sweep, refresh_names
 from mtcon_ray.spec.run_spec import load_spec
 
@@ -125,7 +125,7 @@ def resume(
             f"no sweep {name!r} under {paths.shown(root)}{nearest(name, known)}; to resume a "
             f"sweep of a cluster's job: {resume_line(name, submitted=True)}"
         )
-    elif was_submitted(folder) and not paths.stored_url(folder):
+    elif JOB in first_tags(folder) and not paths.stored_url(folder):
         raise SweepError(
             f"a job of a cluster began sweep {name!r}; {resume_line(name, submitted=True)}"
         )
@@ -133,7 +133,7 @@ def resume(
     def load() -> tuple["RunSpec", Path, bool]:
         return load_recorded(folder / paths.SPEC_FILE, overrides), folder.parents[1], True
 
-    here = was_begun_here(folder)
+    here = first_tags(folder).get(EXECUTOR) == HERE
     return run(load, folder.name, retry_failed=retry_failed, here=here, take_over=take_over)
 
 

@@ -24,7 +24,7 @@ from mtcon_ray.display.results_table import leaderboard_lines, trial_record, win
 from mtcon_ray.display.tables import Table
 from mtcon_ray.display.terminal import Terminal, say, warn
 from mtcon_ray.errors import MtconError
-from mtcon_ray.records.results import SweepResults, load_sweep, was_submitted
+from mtcon_ray.records.results import JOB, SweepResults, first_tags, load_sweep
 from mtcon_ray.records.stored import find_sweep, summaries
 from mtcon_ray.tracking.mlflow_server import sync_command, ui_command
 from mtcon_ray.tracking.sender import num_unsent
@@ -123,7 +123,7 @@ def status(name: str, root: Path, as_json: bool, as_csv: bool) -> None:
     if left:
         say(f"{left} events are not in MLflow yet: {sync_command(folder)}")
     if state in ("interrupted", "stopped"):
-        say(f"to continue: {resume_line(folder.name, submitted=was_submitted(folder))}")
+        say(f"to continue: {resume_line(folder.name, submitted=JOB in first_tags(folder))}")
 
 
 @click.command()

@@ -277,7 +277,7 @@ def _trial(name: str, events: list[Event], spec: RunSpec) -> TrialResult:
         reason=reason,
         epochs=epochs,
         seed=seed,
-        reports=reports_of(events),
+        reports=tuple((e.epoch, dict(e.metrics)) for e in events if isinstance(e, Reported)),
         select=spec.evaluate.select,
         seconds=sum(e.seconds or 0.0 for e in events if isinstance(e, Reported)),
         may_end_early=spec.may_end_early,
@@ -304,28 +304,14 @@ def _damaged(problem: str) -> SweepError:
     return SweepError(f"the event log is damaged: {problem}; {way_out}")
 
 
-def reports_of(events: list[Event]) -> tuple[Report, ...]:
-    """Returns epoch and metrics of each report among a trial's events."""
-    return tuple((e.epoch, dict(e.metrics)) for e in events if isinstance(e, Reported))
-
-
 def objective_values(reports: Iterable[Report]) -> dict[int, float]:
     """Returns the objective by epoch, for the epochs with a probe."""
     probed = {epoch: objective(metrics) for epoch, metrics in reports}
     return {epoch: value for epoch, value in probed.items() if value is not None}
 
 
-def was_submitted(folder: Path) -> bool:
-    """Returns True for the folder of a sweep begun by a job of `mtcon-ray submit`."""
-    return JOB in _first_tags(folder)
-
-
-def was_begun_here(folder: Path) -> bool:
-    """Returns True for the folder of a sweep that was begun without Ray."""
-    return _first_tags(folder).get(EXECUTOR) == HERE
-
-
-def _first_tags(folder: Path) -> Mapping[str, str]:
+def first_tags(folder: Path) -> Mapping[str, str]:
+    """Returns the tags of the start of the sweep in a folder, such as JOB and EXECUTOR."""
     begun = first_event(paths.event_file(folder))
     return begun.tags if begun else {}
 

@@ -19,24 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mtcon_ray.base import paths
 from mtcon_ray.base.lock import ELSEWHERE_FILE, driver_lock, is_driven
-from mtcon_ray.base.paths import (
-    MODEL_FILE,
-    NAME,
-    PLAN_FILE,
-    REMOVED_FILE,
-    SEEN,
-    SPEC_FILE,
-    checkpoint_folder,
-    event_file,
-    find_folder,
-    is_trial,
-    kept_model,
-    list_folders,
-    shown,
-    stored_url,
-    sweep_folder,
-)
 from mtcon_ray.base.root_files import SWEEPS, make_folder, remove, remove_folder, touch, write
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.data.objects import (
@@ -63,7 +47,7 @@ END_SECONDS = 20.0  # less than a job or a pod is given to end
 UNSURE_SECONDS = 40.0
 # Large summaries are rarer: at most so many bytes a second.
 SUMMARY_RATE = 10_000
-BEGINNINGS = (SPEC_FILE, PLAN_FILE)
+BEGINNINGS = (paths.SPEC_FILE, paths.PLAN_FILE)
 
 log = logging.getLogger(__name__)
 
@@ -100,8 +84,9 @@ class StoredSweep:
         Raises StorageError and SweepError.
         """
         done = patiently(lambda: fetch_log(self._objects, self.folder))
-        self._pushed = StoredLog(self._objects, event_file(self.folder), self.claim.number, done)
-        self._log = EventLog(event_file(self.folder), self._publish)
+        path = paths.event_file(self.folder)
+        self._pushed = StoredLog(self._objects, path, self.claim.number, done)
+        self._log = EventLog(path, self._publish)
         for name in BEGINNINGS:
             patiently(partial(self._objects.upload, self.folder / name, name))
         return self._log
@@ -181,7 +166,7 @@ def driven(
     The caller holds the lock of the folder. `tell` is called with a text if the store lacks the end
     of the log. Raises SweepError if another driver has the claim, and StorageError.
     """
-    if (url := stored_url(folder)) is None:
+    if (url := paths.stored_url(folder)) is None:
         yield None
         return
     store = StoredSweep(folder, url, take_over=take_over)
@@ -192,8 +177,8 @@ def driven(
             store.close()
         except StorageError as error:
             tell(
-                f"THE STORE LACKS THE END ({error}); {event_file(folder)} has it, and a resume on "
-                "this machine uploads it"
+                f"THE STORE LACKS THE END ({error}); {paths.event_file(folder)} has it, and a "
+                "resume on this machine uploads it"
             )
 
 
@@ -202,7 +187,7 @@ def fetch_log(objects: Objects, folder: Path) -> int:
 
     Lines that continue it here stay. Raises StorageError and SweepError.
     """
-    data, path = read_log(objects), event_file(folder)
+    data, path = read_log(objects), paths.event_file(folder)
     here = path.read_bytes() if path.exists() else b""
     if here != data and not (data and here.startswith(data)):
         with whole_file(path) as file:
@@ -215,14 +200,14 @@ def refresh_names(root: Path) -> None:
 
     Does nothing for a root on a path. Raises StorageError.
     """
-    if url := stored_url(root):
+    if url := paths.stored_url(root):
         for name in _names(url):
             make_folder(root / SWEEPS / name)
 
 
 def _names(url: str) -> list[str]:
-    names = (name.partition("/")[2] for name in Objects(url).list(SWEEPS, deep=False))
-    return [name for name in names if NAME.fullmatch(name)]
+    found = (Path(name).name for name in Objects(url).list(SWEEPS, deep=False))
+    return [name for name in found if paths.NAME.fullmatch(name)]
 
 
 def find_sweep(root: Path, name: str, files: Iterable[str] = ()) -> Path:
@@ -231,13 +216,13 @@ def find_sweep(root: Path, name: str, files: Iterable[str] = ()) -> Path:
     With a root in an object store it is a copy. Raises SweepError if there is no such sweep, with
     similar names, and StorageError.
     """
-    if stored_url(root):
-        folder = sweep_folder(root, name)
+    if paths.stored_url(root):
+        folder = paths.sweep_folder(root, name)
         if not fetch_sweep(folder):
-            known = nearest(name, _names(str(stored_url(root))))
-            raise SweepError(f"no sweep {name!r} under {shown(root)}{known}")
+            known = nearest(name, _names(str(paths.stored_url(root))))
+            raise SweepError(f"no sweep {name!r} under {paths.shown(root)}{known}")
         fetch_trials(folder, files)
-    return find_folder(root, name)
+    return paths.find_folder(root, name)
 
 
 def fetch_sweep(folder: Path) -> bool:
@@ -246,11 +231,11 @@ def fetch_sweep(folder: Path) -> bool:
     Returns False if the store lacks the sweep. Does nothing for a root on a path. Raises
     StorageError and SweepError.
     """
-    if (url := stored_url(folder)) is None:
+    if (url := paths.stored_url(folder)) is None:
         return True
     objects = Objects(url)
     there = objects.list(deep=False)
-    if SPEC_FILE not in there:
+    if paths.SPEC_FILE not in there:
         return False
     make_folder(folder)
     remove(folder / ELSEWHERE_FILE)
@@ -270,17 +255,17 @@ def fetch_sweep(folder: Path) -> bool:
 
 def fetch_trials(folder: Path, files: Iterable[str], trial: str | None = None) -> None:
     """Downloads files of all trials, or of one, that this machine lacks. Raises StorageError."""
-    url, wanted = stored_url(folder), list(files)
+    url, wanted = paths.stored_url(folder), list(files)
     if url is None or not wanted:
         return
     trials: dict[str, dict[str, FileInfo]] = {}
     for name, info in Objects(url).list(f"checkpoints/{trial or ''}").items():
         _, of, file = name.split("/", 2)
-        if is_trial(of):
+        if paths.is_trial(of):
             trials.setdefault(of, {})[file] = info
     for of, found in trials.items():
         objects = Objects(f"{url}/checkpoints/{of}")
-        fetch_files(objects, found, checkpoint_folder(folder, of), wanted)
+        fetch_files(objects, found, paths.checkpoint_folder(folder, of), wanted)
 
 
 def summaries(root: Path, name: str | None = None) -> Path:
@@ -290,20 +275,21 @@ def summaries(root: Path, name: str | None = None) -> Path:
     have not begun or cannot be read are left out, with a logged warning, unless they are named.
     Raises StorageError and SweepError.
     """
-    if (url := stored_url(root)) is None:
+    if (url := paths.stored_url(root)) is None:
         return root
-    seen = root / SEEN
+    seen = root / paths.SEEN
     names = [name] if name else _names(url)
 
     def fetch(of: str) -> None:
-        to = sweep_folder(seen, of)
+        to = paths.sweep_folder(seen, of)
         try:
             if read_summary(Objects(f"{url}/{SWEEPS}/{of}"), to):
                 return
             whole = find_sweep(root, of)
             make_folder(to)
-            for path in filter(Path.exists, (*(whole / n for n in BEGINNINGS), event_file(whole))):
-                write(to / path.name, path.read_bytes())
+            for path in (*(whole / name for name in BEGINNINGS), paths.event_file(whole)):
+                if path.exists():
+                    write(to / path.name, path.read_bytes())
         except SweepError as error:
             if name:
                 raise
@@ -311,7 +297,7 @@ def summaries(root: Path, name: str | None = None) -> Path:
 
     with ThreadPoolExecutor(MAX_THREADS) as pool:
         list(pool.map(fetch, names))
-    for folder in list_folders(seen / SWEEPS):
+    for folder in paths.list_folders(seen / SWEEPS):
         if not name and folder.name not in names:
             remove_folder(folder)
     return seen
@@ -326,5 +312,5 @@ def find_network(name: str, root: Path) -> tuple[Path, SweepResults | None]:
         return Path(name), None
     sweep = load_sweep(find_sweep(root, name))
     winner = sweep.required_winner()
-    fetch_trials(sweep.folder, [MODEL_FILE, REMOVED_FILE], winner.name)
-    return kept_model(sweep.folder_of(winner)), sweep
+    fetch_trials(sweep.folder, [paths.MODEL_FILE, paths.REMOVED_FILE], winner.name)
+    return paths.kept_model(sweep.folder_of(winner)), sweep

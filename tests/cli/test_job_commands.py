@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from mtcon_ray.cli.main import program
 from mtcon_ray.errors import SweepError
+from mtcon_ray.records.results import JOB
 
 SPEC = """\
 version: 1
@@ -96,7 +97,7 @@ def test_a_sweep_of_a_job_and_a_misspelt_sweep_are_not_resumed(
     folder = tmp_path / "sweeps" / "small-1"
     folder.mkdir(parents=True)
     (folder / "spec.yaml").write_text(SPEC)
-    monkeypatch.setattr("mtcon_ray.cli.job_commands.was_submitted", lambda folder: True)
+    monkeypatch.setattr("mtcon_ray.cli.job_commands.first_tags", lambda folder: {JOB: "true"})
     result = CliRunner().invoke(program, ["resume", name, "--root", str(tmp_path)])
     assert result.exit_code == 2
     assert result.stderr.startswith("error: " + told.format(tmp_path))

@@ -23,11 +23,10 @@ def describe_machine() -> str:
     """
     source = provenance(Path(__file__).parent)
     commit = source.get("mtcon.git.commit", "unknown")[:7]
-    dirty = " with changes" if source.get("mtcon.git.dirty") == "true" else ""
     versions = ", ".join(filter(None, map(_with_version, PACKAGES)))
     lines = (
         f"{datetime.now(UTC):%Y-%m-%d}, `python -m benchmarks {' '.join(sys.argv[1:])}`".rstrip(),
-        f"commit {commit}{dirty}",
+        f"commit {commit}",
         f"{processor()}, {usable_cores()} usable cores, load {os.getloadavg()[0]:.1f} before",
         f"GPU: {gpu()}",
         f"Python {platform.python_version()}, {versions}",

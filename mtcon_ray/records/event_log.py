@@ -19,10 +19,10 @@ from pathlib import Path
 from mtcon_ray.base.paths import is_trial
 from mtcon_ray.base.root_files import below, make_folder
 from mtcon_ray.errors import StorageError, SweepError
-from mtcon_ray.records.events import Event, Started, UnknownKindError, from_json
+from mtcon_ray.records.events import Event, Started, from_json
 
 # Errors of a line that is not an event.
-NO_EVENT = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+NO_EVENT = (ValueError, RecursionError)
 MAX_FIRST = 1_000_000  # bytes of the first event
 # Reports may lag behind on the disk by this time. A power cut loses no more.
 SYNC_SECONDS = 1.0
@@ -159,15 +159,10 @@ def tail(path: Path, offset: int = 0, *, most: int | None = None) -> list[tuple[
             break  # it is incomplete
         try:
             event = _event(json.loads(line))
-        except UnknownKindError as error:
-            raise SweepError(
-                f"{path} has an event of kind {error} at byte {offset}, which this version does "
-                "not know: a later version of mtcon-ray wrote it; read it with that version"
-            ) from None
         except NO_EVENT:
             raise SweepError(
-                f"{path} is damaged: its line at byte {offset} is not an event; cut the file off "
-                "there"
+                f"{path} is damaged: its line at byte {offset} is not an event of this version; "
+                "read it with the version that wrote it, or cut the file off there"
             ) from None
         offset += len(line)
         events.append((event, offset))

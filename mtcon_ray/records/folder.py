@@ -34,11 +34,10 @@ def choose_folder(
         name = paths.last_name(root, spec.name) if resume else paths.new_name(root, spec.name)
     folder, among = paths.sweep_folder(root, name), paths.sweeps_folder(root)
     is_there = (folder / paths.SPEC_FILE).exists()
-    if _has_begun(folder) and not is_there:
+    if lacking := _lacking(folder):
         raise SweepError(
-            f"sweep {name!r} cannot continue: {folder} has records but no {paths.SPEC_FILE}; "
-            f"restore that file, remove all with `mtcon-ray clean {name} --yes`, or give another "
-            "--name"
+            f"sweep {name!r} cannot continue: {folder} has records but no {lacking}; restore that "
+            f"file, remove all with `mtcon-ray clean {name} --yes`, or give another --name"
         )
     if not resume:
         if is_there:
@@ -47,24 +46,21 @@ def choose_folder(
                 "for a new one: give another --name"
             )
         return folder
-    if not is_there and folder.exists():
-        raise SweepError(
-            f"sweep {name!r} under {among} has not begun, so there is nothing to resume; "
-            "repeat the command without --resume"
-        )
     if not is_there:
-        known = [entry.name for entry in paths.list_folders(among)]
+        known = [e.name for e in paths.list_folders(among) if (e / paths.SPEC_FILE).exists()]
         raise SweepError(f"no sweep {name!r} under {among} to resume{nearest(name, known)}")
     _check_name(folder)
-    if paths.list_trials(folder) and not paths.event_file(folder).exists():
-        raise SweepError(
-            f"sweep {name!r} cannot continue: {folder} has networks but no event log, as of "
-            "another version of mtcon-ray; resume it with that version, restore the log, or give "
-            "another --name"
-        )
     check_evaluation(folder)
     _check_resumable(load_recorded(folder / paths.SPEC_FILE), spec)
     return folder
+
+
+def _lacking(folder: Path) -> str | None:
+    """Returns the name of a file without which the records in a folder are incomplete."""
+    log = paths.event_file(folder)
+    if _has_begun(folder) and not (folder / paths.SPEC_FILE).exists():
+        return paths.SPEC_FILE
+    return log.name if paths.list_trials(folder) and not log.exists() else None
 
 
 def _check_name(folder: Path) -> None:

@@ -79,8 +79,8 @@ def _own() -> str:
 
 
 def _trusted() -> set[str]:
-    given = re.split(r",?\s+|,(?=https?://)", os.environ.get(TRUST_VARIABLE, "").strip())
-    return {address(each, f"{TRUST_OPTION} or {TRUST_VARIABLE}") for each in given if each}
+    given = os.environ.get(TRUST_VARIABLE, "").split()
+    return {address(each, f"{TRUST_OPTION} or {TRUST_VARIABLE}") for each in given}
 
 
 def check_login(uri: str, name: str = "tracking.uri") -> None:

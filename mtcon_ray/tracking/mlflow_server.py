@@ -11,6 +11,7 @@ import re
 import shlex
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -113,18 +114,12 @@ def check_files(location: str, uri: str, name: str = "") -> None:
 
 
 def _stray_artifacts(location: str, uri: str, root: Path) -> Path | None:
-    """Returns an experiment's artifact folder if it was made for another or a missing root.
-
-    The database of a root must have its artifacts below the same root. Other databases are shared
-    by several roots, so only a missing root counts.
-    """
+    """Returns the artifact folder of an experiment in a root's database, if of another root."""
     parts, own = urlsplit(location), mlflow_artifacts(root)
     folder = Path(unquote(parts.path))
-    if login.is_server(uri) or parts.scheme not in ("", "file") or folder.name != own.name:
+    if uri != own_database(root) or parts.scheme not in ("", "file") or folder.name != own.name:
         return None
-    if folder.resolve() == own.resolve():
-        return None
-    return folder if uri == own_database(root) or not folder.parent.exists() else None
+    return None if folder.resolve() == own.resolve() else folder
 
 
 def restore_command(uri: str, *arguments: str) -> str:
@@ -230,22 +225,20 @@ class ServerCheck:
     def __init__(self, uri: str, experiment: str | None = None, root: Path = Path()) -> None:
         login.check_login(uri)
         self._uri, self._experiment, self._root = uri, experiment, root
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._ask, daemon=True, name="mtcon-tracking-check")
-        self._thread.start()
+        self._answer: Future[None] = Future()
+        threading.Thread(target=self._ask, daemon=True, name="mtcon-tracking-check").start()
 
     def answer(self, timeout: float = 10, way_out: str = OFFLINE) -> None:
         """Waits for the answer as `check_server` does."""
         import_quietly()  # else the seconds of the import would count as the server's
-        self._thread.join(None if self._uri.startswith("sqlite") else timeout)
-        if self._thread.is_alive():
+        try:
+            return self._answer.result(None if self._uri.startswith("sqlite") else timeout)
+        except MtconError:
+            raise
+        except TimeoutError:
             reason = f"no answer in {timeout:g} s"
-        elif isinstance(self._error, MtconError):
-            raise self._error
-        elif self._error is not None:
-            reason = _reason(self._error)
-        else:
-            return
+        except Exception as error:
+            reason = first_line(error)
         raise TrackingError(
             f"the tracking server at {login.masked(self._uri)} does not answer: {reason}; start "
             f"it, {way_out}"
@@ -258,14 +251,9 @@ class ServerCheck:
             named = self._experiment and client.get_experiment_by_name(self._experiment)
             if named:
                 check_experiment(named, self._uri, self._root)
+            self._answer.set_result(None)
         except Exception as error:
-            self._error = error
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, ModuleNotFoundError) and error.name in ("psycopg", "psycopg2"):
-        return f"no module {error.name}, which the extra has: pip install 'mtcon-ray[postgres]'"
-    return first_line(error)
+            self._answer.set_exception(error)
 
 
 def ui_command(uri: str) -> str:

@@ -1,19 +1,18 @@
 """Registration of an exported model as a version in MLflow's registry, linked to its run.
 
-The exported files are registered unchanged. For an ONNX file MLflow also gets a description, which
-`mlflow.pyfunc` and `mlflow.onnx` use to load it. A `.pt2` file gets no description: MLflow's torch
-flavour would trace the module again with its own shapes, and pyfunc could not use several outputs.
+For an ONNX file MLflow also gets a description, which `mlflow.pyfunc` and `mlflow.onnx` use to load
+it. A `.pt2` file gets no description: MLflow's torch flavour would trace the module again with its
+own shapes, and pyfunc could not use several outputs.
 """
 
 from dataclasses import dataclass
-from importlib.metadata import version as version_of
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from mtcon_ray.base.paths import event_file
-from mtcon_ray.errors import SweepError, TrackingError, UserError
+from mtcon_ray.errors import SweepError, TrackingError
 from mtcon_ray.records.event_log import first_event, identity
 from mtcon_ray.tracking import mlflow_server as server
 from mtcon_ray.tracking.login import check_place
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 EXPORTS = "export"  # the folder of exported models among the artifacts of a run
 ONNX_FILE = "model.onnx"
-REQUIREMENTS_FILE = "requirements.txt"  # MLflow's own name, for warnings of other versions
 
 
 @dataclass(frozen=True)
@@ -41,8 +39,8 @@ class TrackedRun:
 def find_run(name: str, *, uri: str, experiment: str, folder: Path, trial: str) -> TrackedRun:
     """Returns the run of a sweep's trial after checking that its model can be registered as `name`.
 
-    Only reads from the server. Raises TrackingError if the server does not answer, has no such run
-    or has no model registry, UserError if the server rejects the name or as `check_place` does, and
+    Only reads from the server. Raises TrackingError if the server does not answer, has no such run,
+    has no model registry or rejects the name. Raises UserError as `check_place` does, and
     SweepError if the beginning of the sweep's event log is lost.
     """
     if first_event(event_file(folder)) is None:
@@ -53,14 +51,9 @@ def find_run(name: str, *, uri: str, experiment: str, folder: Path, trial: str) 
 
     sweep = folder.name
     with server.tracking_errors("cannot register a model with the tracking server"):
-        try:
+        try:  # MLflow also checks the name
             client.get_registered_model(name)
         except MlflowException as error:
-            if error.error_code == "INVALID_PARAMETER_VALUE":
-                raise UserError(
-                    f"--register must be a name that MLflow takes, got {name!r}: "
-                    f"{server.first_line(error)}"
-                ) from None
             if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                 raise
         found = client.get_experiment_by_name(experiment)
@@ -92,8 +85,8 @@ def register_model(files: Path, name: str, run: TrackedRun) -> str:
         client.log_artifacts(run.run_id, str(files), place)
         if (files / ONNX_FILE).exists():
             with TemporaryDirectory() as folder:
-                describe(files / ONNX_FILE, Path(folder), run_id=run.run_id)
-                client.log_artifacts(run.run_id, folder, place)
+                describe(files / ONNX_FILE, Path(folder, "model"))
+                client.log_artifacts(run.run_id, str(Path(folder, "model")), place)
         try:
             client.create_registered_model(name)
         except MlflowException as error:
@@ -109,29 +102,29 @@ def register_model(files: Path, name: str, run: TrackedRun) -> str:
     return str(version.version)
 
 
-def describe(file: Path, to: Path, *, run_id: str | None = None) -> None:
-    """Writes to `to` the files with which MLflow loads an ONNX file of the same folder.
+def describe(file: Path, to: Path) -> None:
+    """Writes to `to` an ONNX file with the files with which MLflow loads it.
 
     The pyfunc model takes a single array, as the first input of the file, and returns a dictionary
     of arrays by output name.
     """
     import onnx
-    from mlflow import pyfunc
-    from mlflow.models import Model, ModelSignature
+    from mlflow.models import ModelSignature
+    from mlflow.onnx import save_model
     from mlflow.types import Schema
 
-    graph = onnx.load(file, load_external_data=False).graph
+    model = onnx.load(file)
     # The input has no name here: with a name, pyfunc would take only dictionaries.
-    inputs = Schema([_tensor(value, None) for value in graph.input])
-    outputs = Schema([_tensor(value, value.name) for value in graph.output])
-    model = Model(run_id=run_id, signature=ModelSignature(inputs, outputs))
-    pyfunc.add_to_model(model, "mlflow.onnx", file.name)
-    # With other providers MLflow (3.17.2) warns at each load if a provider is not installed.
-    providers = ["CPUExecutionProvider"]
-    model.add_flavor("onnx", onnx_version=onnx.__version__, data=file.name, providers=providers)
-    model.save(str(to / "MLmodel"))
-    needed = (f"mlflow=={version_of('mlflow')}", f"onnx=={version_of('onnx')}", "onnxruntime")
-    (to / REQUIREMENTS_FILE).write_text("".join(f"{line}\n" for line in needed))
+    inputs = Schema([_tensor(value, None) for value in model.graph.input])
+    outputs = Schema([_tensor(value, value.name) for value in model.graph.output])
+    save_model(
+        model,
+        str(to),
+        signature=ModelSignature(inputs, outputs),
+        pip_requirements=[f"onnx=={onnx.__version__}", "onnxruntime"],
+        # With other providers MLflow (3.17.2) warns at each load if a provider is not installed.
+        onnx_execution_providers=["CPUExecutionProvider"],
+    )
 
 
 def _tensor(value: "ValueInfoProto", name: str | None) -> "TensorSpec":

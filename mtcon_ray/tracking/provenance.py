@@ -40,7 +40,7 @@ SETTINGS = (
 
 
 def provenance(folder: Path) -> dict[str, str]:
-    """Returns tags `mtcon.*` of this process.
+    """Returns tags `mtcon.*` of this process, and MLflow's own tags of user, source and version.
 
     They name the git state of `folder`, versions, plugins, hardware and the command. Unknown tags
     (no git, no GPU) are omitted.
@@ -94,9 +94,13 @@ def command_line(arguments: list[str]) -> str:
 def _origin() -> dict[str, str]:
     program = Path(sys.argv[0])
     script = program.parent.name if program.name == "__main__.py" else program.name
-    tags = {"mtcon.command": command_line(sys.argv), "mtcon.script": script}
+    tags = {
+        "mtcon.command": command_line(sys.argv),
+        "mlflow.source.name": script,
+        "mlflow.source.type": "LOCAL",
+    }
     with suppress(KeyError, OSError):  # a container's user id may have no entry in /etc/passwd
-        tags["mtcon.user"] = getpass.getuser()
+        tags["mlflow.user"] = getpass.getuser()
     return tags
 
 
@@ -107,7 +111,9 @@ def _git(folder: Path) -> dict[str, str]:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=GIT_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return {}
-    return {} if answer.returncode else {"mtcon.git.commit": answer.stdout.strip()}
+    commit = answer.stdout.strip()
+    tags = {"mtcon.git.commit": commit, "mlflow.source.git.commit": commit}
+    return {} if answer.returncode else tags
 
 
 def _versions() -> dict[str, str]:

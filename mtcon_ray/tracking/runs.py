@@ -3,7 +3,7 @@
 All methods must be called by a single thread at a time.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -20,12 +20,6 @@ from mtcon_ray.tracking import mlflow_server as server
 from mtcon_ray.training.uploads import file_of
 
 NOTE = "mlflow.note.content"
-# Our tags, and the tags of MLflow's columns "User", "Source" and "Version".
-COLUMNS = {
-    "mtcon.user": "mlflow.user",
-    "mtcon.script": "mlflow.source.name",
-    "mtcon.git.commit": "mlflow.source.git.commit",
-}
 ENDING_TAGS = ("mtcon.pruned", "mtcon.interrupted", "mtcon.reason")
 MAX_VALUE = 5000  # maximum length of a tag or parameter on every server
 
@@ -53,7 +47,8 @@ class Runs:
         self._client: MlflowClient = server.open_client(uri)
         self._uri, self._folder = uri, folder
         self._identity = identity
-        self._columns = column_tags(begun.tags)
+        # MLflow's own tags fill the default columns of its table.
+        self._columns = {k: v for k, v in begun.tags.items() if k.startswith("mlflow.")}
         self.experiment_id = self._experiment(experiment)
         for run in find_runs(self._client, self.experiment_id, identity):
             name, run_id = run.data.tags.get("mtcon.trial", server.PARENT), run.info.run_id
@@ -302,9 +297,3 @@ def _params(start: Started) -> dict[str, str]:
     """Returns a run's parameters as MLflow stores them."""
     params = {**(start.settings or {}), **start.params}
     return {key: str(value)[:MAX_VALUE] for key, value in params.items()}
-
-
-def column_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """Returns MLflow's own tags for our `tags`, to fill the default columns of a run."""
-    shown = {theirs: tags[ours] for ours, theirs in COLUMNS.items() if ours in tags}
-    return shown | ({"mlflow.source.type": "LOCAL"} if "mlflow.source.name" in shown else {})

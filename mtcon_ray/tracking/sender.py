@@ -71,13 +71,12 @@ class Sender:
             forget_sent(folder)
         self._unsent: dict[str, Unsent] = {}  # by run
         self._runs: Runs | None = None
-        self._failed_once = False
         # True from a failure to the next connection: a request may or may not have arrived.
         self._in_doubt = False
         self._failed: set[str] = set()
         self._delay = 0.0
         self._next_held = 0.0  # time of the next attempt at held runs, monotonic seconds
-        self._deadline = math.inf  # of a drain
+        self._deadline = math.inf  # of `close`
         self._told: set[str] = set()
         self._wake = threading.Event()
         self._stopping = threading.Event()
@@ -88,37 +87,28 @@ class Sender:
         """Starts the thread."""
         self._thread.start()
 
-    def drain(self, timeout: float) -> bool:
-        """Waits at most `timeout` seconds for all events to be sent, and returns True if they are.
+    def hurry(self, timeout: float) -> None:
+        """Makes `close` end after at most `timeout` seconds, for signal handlers."""
+        self._deadline = min(self._deadline, time.monotonic() + timeout)
 
-        Held runs are tried once more and not waited for.
+    def close(self, timeout: float) -> int:
+        """Sends for at most `timeout` seconds, ends the thread and returns the events left.
+
+        Held runs are tried once more and not waited for. Runs without an end event become KILLED,
+        because a full disk takes no end event.
         """
         self.hurry(timeout)
         self._draining = True
         self.held.clear()
         self._wake.set()
-        while self._waits() and self._thread.is_alive() and time.monotonic() < self._deadline:
-            time.sleep(0.05)
-        self._draining, self._deadline = False, math.inf
-        return not self.pending()
-
-    def hurry(self, timeout: float) -> None:
-        """Makes a drain end after at most `timeout` seconds, for signal handlers."""
-        self._deadline = min(self._deadline, time.monotonic() + timeout)
-
-    def close(self, timeout: float) -> int:
-        """Drains for at most `timeout` seconds, ends the thread and returns the events left.
-
-        Runs without an end event become KILLED, because a full disk takes no end event.
-        """
-        begin = time.monotonic()
         try:
-            self.drain(timeout)
+            while self._waits() and self._thread.is_alive() and time.monotonic() < self._deadline:
+                time.sleep(0.05)
         finally:  # also after a second signal: another sender of the folder may follow
             self._stopping.set()
             self._wake.set()
         if self._thread.is_alive():
-            rest = 0.0 if self._waits() else timeout - (time.monotonic() - begin)
+            rest = 0.0 if self._waits() else self._deadline - time.monotonic()
             self._thread.join(max(0.1, rest))
         if self._runs and not self._thread.is_alive() and self.limit() >= 0:
             self._runs.mark_killed()
@@ -147,7 +137,7 @@ class Sender:
         except HeldError as error:
             self._hold(ALL, error)
         except Exception as error:  # an error of the server must not stop the training
-            self._in_doubt = self._failed_once = True
+            self._in_doubt = True
             self._delay = min(max(FIRST_DELAY, 2 * self._delay), self._longest_delay)
             message = first_line(error)
             if message != self.last_error:
@@ -161,10 +151,6 @@ class Sender:
             self.cpu_seconds = time.thread_time() - begin
             self._wake.wait(self._delay or POLL_SECONDS)
             self._wake.clear()
-        if self._failed_once:
-            # A request without an answer may have created a run late. A new connection deletes it.
-            self._in_doubt = True
-            self.attempt()
 
     def _hold(self, name: str, error: HeldError) -> None:
         self.held[name] = text = str(error)

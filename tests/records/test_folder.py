@@ -174,7 +174,7 @@ def test_a_folder_without_a_spec_is_no_sweep(tmp_path: Path, spec: RunSpec) -> N
     folder = sweep_folder(tmp_path, "mine")
     (folder / "log").mkdir(parents=True)
     partial_of(folder / SPEC_FILE).write_text("half")
-    with pytest.raises(SweepError, match=r"has not begun.* without --resume"):
+    with pytest.raises(SweepError, match=r"no sweep 'mine' under .* to resume$"):
         choose(tmp_path, spec, "mine", True)
     assert choose(tmp_path, spec, "mine", False) == folder
     assert begin(tmp_path, spec, "mine") == choose(tmp_path, spec, "mine", True)
@@ -182,8 +182,7 @@ def test_a_folder_without_a_spec_is_no_sweep(tmp_path: Path, spec: RunSpec) -> N
 
 
 def test_networks_without_an_event_log_are_not_trained_again(tmp_path: Path, spec: RunSpec) -> None:
-    """The records may be of a version with other files."""
     folder = begin(tmp_path, spec, "mine")
     (folder / "checkpoints" / "trial-0000").mkdir(parents=True)
-    with pytest.raises(SweepError, match="has networks but no event log, as of another version"):
+    with pytest.raises(SweepError, match=r"has records but no events\.jsonl; restore that file"):
         choose(tmp_path, spec, "mine", True)

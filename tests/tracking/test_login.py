@@ -46,7 +46,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (SERVER, f"{SERVER}:8443", "", "names that address"),
         (SERVER, SERVER.replace("https", "http"), "", "names that address"),
         (SERVER, f"{SERVER}.evil.com", "", "names that address"),
-        (SERVER, "", f"{LOOPBACK}, {SERVER}", None),
+        (SERVER, "", f"{LOOPBACK} {SERVER}", None),
         (LOOPBACK, LOOPBACK, "", None),
         (LOOPBACK, "http://127.0.0.1:5001", "", "names that address"),
         ("http://[::1]:5000", "http://[::1]:5000", "", None),
@@ -149,7 +149,7 @@ def test_every_database_but_the_user_s_own_needs_consent(
     if masked(uri) == uri:
         command, setting = str(refused.value).partition(TRUST_VARIABLE)[::2]
         assert shlex.split(command.split("`")[1]) == ["--trust-tracking", uri]
-        monkeypatch.setenv(TRUST_VARIABLE, f"{SERVER}, {shlex.split(setting[1:])[0]}")
+        monkeypatch.setenv(TRUST_VARIABLE, f"{SERVER} {shlex.split(setting[1:])[0]}")
         check_login(uri)
         monkeypatch.delenv(TRUST_VARIABLE)
     else:

@@ -131,7 +131,6 @@ def test_only_characters_of_a_uri_are_quoted(name: str, database: str) -> None:
         (own_database(ROOT), "file:///data/old/mlartifacts", True),
         (own_database(ROOT), "/data/old/mlartifacts", True),
         (own_database(ROOT), "file:///chosen/by/a/stranger", True),
-        ("postgresql://h/db", "file:///data/old/mlartifacts", True),
         ("postgresql://h/db", "file:///tmp/mlartifacts", False),
         ("postgresql://h/db", "s3://bucket/mlartifacts", False),
         ("https://h", "file:///data/old/mlartifacts", False),
@@ -140,7 +139,6 @@ def test_only_characters_of_a_uri_are_quoted(name: str, database: str) -> None:
 def test_the_place_of_an_experiment(
     monkeypatch: pytest.MonkeyPatch, uri: str, location: str, is_stray: bool
 ) -> None:
-    """The folder /data/old does not exist; a database for several roots may use any that does."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://h/db")
     experiment: Any = SimpleNamespace(
         name="e", lifecycle_stage="active", artifact_location=location
@@ -236,12 +234,3 @@ def test_a_database_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TrackingError, match="does not answer"):
         check_server(f"sqlite:///{tmp_path}/file/mlflow.db")
-
-
-@pytest.mark.mlflow
-def test_a_database_without_its_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    uri = "postgresql+psycopg://mlflow@127.0.0.1:9/mlflow"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(TrackingError, match=r"pip install 'mtcon-ray\[postgres\]'"):
-        check_server(uri, timeout=60)

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import event_file
-from mtcon_ray.errors import SweepError, TrackingError, UserError
+from mtcon_ray.errors import SweepError, TrackingError
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.export.trained_network import open_checkpoint
 from mtcon_ray.records.event_log import EventLog, identity
@@ -113,7 +113,7 @@ def test_a_model_is_registered_beside_its_run(root: Path, monkeypatch: pytest.Mo
     with pytest.raises(TrackingError, match="cannot register a model with the tracking server: "):
         find("it's")
     for name in ("", "shoes/best", "shoes:1"):
-        with pytest.raises(UserError, match="--register must be a name that MLflow takes, got '"):
+        with pytest.raises(TrackingError, match="cannot register a model with the tracking"):
             find("trial-0002", name)
     event_file(folder).unlink()
     with pytest.raises(SweepError, match="has no event log, by which its runs are found"):

@@ -47,7 +47,8 @@ def test_versions_and_hardware_as_short_strings(tmp_path: Path) -> None:
     assert tags["mtcon.version.torch"].startswith("2.")
     assert int(tags["mtcon.cpus"]) >= 1
     assert float(tags["mtcon.memory_gib"]) > 0
-    assert all(t.startswith("mtcon.") and isinstance(v, str) and v for t, v in tags.items())
+    assert all(isinstance(value, str) and value for value in tags.values())
+    assert tags["mlflow.source.type"] == "LOCAL"
 
 
 def test_secrets_leave_the_command_line() -> None:

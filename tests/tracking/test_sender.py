@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from mtcon_ray.records.events import Artifact, Earlier, Ended, Lost, Reopened, Reported
+from mtcon_ray.records.events import Artifact, Earlier, Ended, Lost, Reopened, Reported, Started
 from mtcon_ray.tracking.sender import Sender
 from tests.tracking.conftest import MLFLOW, Sweep
 from tests.waiting import PATIENCE_SECONDS
@@ -182,3 +182,20 @@ def test_events_that_only_the_driver_needs_are_not_sent(sweep: Sweep) -> None:
     trial.append(Lost(reason="its node was lost"))
     assert sweep.send().refused == []
     assert sweep.run("trial-0000").data.metrics == {}
+
+
+def test_a_sweeps_description_is_in_the_store(sweep: Sweep) -> None:
+    """The end event's description replaces the first one, cut to what every server accepts."""
+    parent = sweep.spool()
+    parent.append(Started(params={}, tags={"mlflow.user": "anna"}, note="begun"))
+    trial = sweep.begin("trial-0000")
+    trial.append(Reported(epoch=1, metrics={}))
+    sweep.send()
+    assert sweep.run("trial-0000").data.tags["mlflow.user"] == "anna"
+    assert sweep.run().data.tags["mlflow.note.content"] == "begun"
+    parent.append(Ended(status="FINISHED", tags={}, note="won " * 5000))
+    sender = sweep.send()
+    assert not sender.refused
+    run = sweep.run()
+    assert run.data.tags["mlflow.note.content"] == ("won " * 5000)[:5000]
+    assert run.data.tags["mlflow.user"] == "anna"

@@ -86,11 +86,12 @@ class Sweep:
         [run] = [r for r in runs if r.info.run_name == title]
         return run
 
-    def steps(self, name: str, metric: str = "loss") -> list[int]:
+    def steps(self, name: str, metric: str = "loss", sweep: str | None = None) -> list[int]:
         """Returns the steps of a metric's history in the order of time, duplicates included."""
         from mlflow import MlflowClient
 
-        history = MlflowClient(self.uri).get_metric_history(self.run(name).info.run_id, metric)
+        run_id = self.run(name, sweep).info.run_id
+        history = MlflowClient(self.uri).get_metric_history(run_id, metric)
         return [m.step for m in sorted(history, key=lambda m: (m.timestamp, m.step))]
 
 

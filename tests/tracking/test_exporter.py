@@ -1,8 +1,6 @@
 """Event logs in TensorBoard's and W&B's own files, read back by their libraries."""
 
-import json
 import math
-import struct
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -12,12 +10,11 @@ import pytest
 import wandb
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata, plugin_data_pb2
-from wandb.proto import wandb_internal_pb2
 
 from mtcon_ray.errors import SweepError, TrackingError
 from mtcon_ray.records.events import Ended, Reopened, Reported, Started
 from mtcon_ray.tracking import tensorboard_files, wandb_runs
-from mtcon_ray.tracking.exporter import ExportedRun, export_runs
+from mtcon_ray.tracking.exporter import export_runs
 from tests.run_log import RunLog
 
 LOSSES = {1: 3.0, 2: 2.0, 3: 1.0}
@@ -36,6 +33,13 @@ def folder(tmp_path: Path) -> Path:
     report(folder, "trial-0000", 2, 3)
     log(folder, "trial-0000").append(Ended(status="KILLED", tags={"mtcon.pruned": "true"}))
     return folder
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    yield
+    wandb.teardown()
 
 
 def log(folder: Path, name: str) -> RunLog:
@@ -110,102 +114,60 @@ def test_a_sweep_without_trials_has_nothing_to_export(tmp_path: Path) -> None:
         tensorboard(tmp_path / "sweeps" / "shoes-1", tmp_path)
 
 
-Record = getattr(wandb_internal_pb2, "Record")  # noqa: B009, its module has no annotations
+class WandbRun:
+    """Stands in for a run of W&B, whose files no public reader opens."""
+
+    def __init__(self, starting_step: int) -> None:
+        self.starting_step = starting_step
+        self.summary: dict[str, str] = {}
+        self.tags: tuple[str, ...] = ()
+        self.rows: list[dict[str, float]] = []
+
+    def log(self, values: dict[str, float], step: int) -> None:
+        self.rows.append({**values, "step": step})
+
+    def finish(self, exit_code: int) -> None:
+        self.summary["code"] = str(exit_code)
 
 
-def wandb_records(path: Path) -> Iterator[Any]:
-    """Yields the records of a W&B file: a log of LevelDB's after a header of 7 bytes."""
-    data, at, record = path.read_bytes(), 7, b""
-    while at + 7 <= len(data):
-        _, length, kind = struct.unpack("<IHB", data[at : at + 7])
-        record += data[at + 7 : at + 7 + length]
-        at += 7 + length
-        if kind in (1, 4):  # whole, or the last of several parts
-            yield Record.FromString(record)
-            record = b""
-
-
-def wandb_run(out: Path, run: ExportedRun) -> tuple[Any, list[dict[str, Any]], Any]:
-    """Returns the description, the history and the exit of the only file of a run."""
-    [path] = (out / "wandb").glob(f"offline-run-*/run-{run.identity}.wandb")
-    records = list(wandb_records(path))
-    rows = [
-        {item.nested_key[0]: json.loads(item.value_json) for item in record.history.item}
-        for record in records
-        if record.HasField("history")
-    ]
-    *_, about = (record.run for record in records if record.HasField("run"))
-    [end] = [record.exit for record in records if record.HasField("exit")]
-    return about, rows, end
-
-
-def test_wandb_has_a_run_for_each_trial_with_each_epoch_once(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("mode", ["offline", "online"])
+def test_wandb_has_a_run_for_each_trial_and_continues_one_that_is_on_its_server(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    opened: dict[str, ExportedRun] = {}
+    opened: list[tuple[dict[str, Any], WandbRun]] = []
 
-    def write(run: ExportedRun) -> None:
-        opened[run.name] = run
-        wandb_runs.write_run(tmp_path, "mtcon-ray", run)
+    def init(**options: Any) -> WandbRun:
+        opened.append((options, WandbRun(0 if mode == "offline" else 3)))
+        return opened[-1][1]
 
-    try:
-        for _ in range(2):
-            export_runs(folder, write)
-    finally:
-        wandb.teardown()
-    about, rows, end = wandb_run(tmp_path, opened["trial-0000"])
-    assert (about.project, about.run_group, about.display_name) == (
+    monkeypatch.setattr("mtcon_ray.tracking.wandb_runs.is_offline", lambda: mode == "offline")
+    monkeypatch.setattr(wandb, "init", init)
+    export_runs(folder, partial(wandb_runs.write_run, tmp_path, "mtcon-ray"))
+    (given, first), (_, second) = opened
+    assert (given["project"], given["group"], given["name"]) == (
         "mtcon-ray", "shoes-1", "trial-0000",
     )  # fmt: skip
-    config = {item.key: json.loads(item.value_json) for item in about.config.update}
-    assert config["method"] == {"name": "mtcon", "temperature": 0.1}
-    assert config["seed"] == 0
-    assert not about.resume
-    assert list(about.tags) == ["stopped early"]
-    assert [(row["_step"], row["loss"]) for row in rows] == list(LOSSES.items())
+    assert given["config"] == {"method": {"name": "mtcon", "temperature": 0.1}, "seed": 0}
+    assert given["resume"] == (None if mode == "offline" else "allow")
+    assert [row["step"] for row in first.rows] == ([1, 2, 3] if mode == "offline" else [3])
     events = log(folder, "trial-0000").events()
-    assert rows[0]["_timestamp"] == events[1].time_ms / 1000
-    assert end.exit_code == 0
-    _, rows, _ = wandb_run(tmp_path, opened["trial-0001"])
-    assert [row["_step"] for row in rows] == [1]
+    assert first.rows[-1]["_timestamp"] == events[3].time_ms / 1000
+    assert (first.summary, first.tags) == ({"status": "KILLED", "code": "0"}, ("stopped early",))
+    assert (second.summary, second.tags) == ({"status": "RUNNING", "code": "0"}, ())
 
 
-def test_wandb_continues_a_run_that_is_on_its_server(
+def test_wandb_writes_files_offline_once(folder: Path, tmp_path: Path) -> None:
+    for _ in range(2):
+        export_runs(folder, partial(wandb_runs.write_run, tmp_path, "mtcon-ray"))
+    assert len(list((tmp_path / "wandb").glob("offline-run-*"))) == 2
+
+
+def test_a_refusal_of_wandb_names_the_ways_out(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server would need an account; this stands in for the client."""
-
-    class Run:
-        starting_step = 3
-        summary: dict[str, str] = {}  # noqa: RUF012
-        logged: list[int] = []  # noqa: RUF012
-
-        def log(self, values: dict[str, float], step: int) -> None:
-            self.logged.append(step)
-
-        def finish(self, exit_code: int) -> None:
-            self.summary["code"] = str(exit_code)
-
-    given: dict[str, Any] = {}
-
-    def init(**options: Any) -> Run:
-        given.update(options)
-        return Run()
-
-    monkeypatch.setattr("mtcon_ray.tracking.wandb_runs.is_offline", lambda: False)
-    monkeypatch.setattr(wandb, "init", init)
-    reports = [e for e in log(folder, "trial-0000").events() if isinstance(e, Reported)]
-    ended = Ended(status="FAILED", tags={})
-    run = ExportedRun("trial-0000", "shoes-1", "a" * 32, {}, 0, tuple(reports), ended)
-    wandb_runs.write_run(tmp_path, "mtcon-ray", run)
-    assert (given["id"], given["resume"]) == ("a" * 32, "allow")
-    assert Run.logged == [3]
-    assert Run.summary == {"status": "FAILED", "code": "1"}
-
     def refuse(**options: Any) -> None:
         raise wandb.errors.UsageError("api_key not configured")
 
     monkeypatch.setattr(wandb, "init", refuse)
     with pytest.raises(TrackingError, match="to W&B: api_key not configured; log in with `wandb"):
-        wandb_runs.write_run(tmp_path, "mtcon-ray", run)
+        export_runs(folder, partial(wandb_runs.write_run, tmp_path, "mtcon-ray"))

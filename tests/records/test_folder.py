@@ -1,18 +1,12 @@
 """Folders of sweeps: names, locks, and the changes that a resume accepts."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mtcon_ray.base.paths import (
-    PLAN_FILE,
-    SPEC_FILE,
-    event_file,
-    sweep_folder,
-)
+from mtcon_ray.base.paths import SPEC_FILE, event_file, sweep_folder
 from mtcon_ray.data.disk import partial_of
 from mtcon_ray.errors import SweepError
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
@@ -20,8 +14,6 @@ from mtcon_ray.records.event_log import EventLog
 from mtcon_ray.records.events import Started
 from mtcon_ray.records.folder import choose_folder, claimed
 from mtcon_ray.records.recorded import write_beginnings
-from mtcon_ray.records.results import load_sweep
-from mtcon_ray.spec.evaluate import EVALUATION
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_scheduler, with_values
 from tests.plans import plan_of
 
@@ -83,18 +75,6 @@ def test_a_copy_under_another_name_is_not_resumed(tmp_path: Path, spec: RunSpec)
     shutil.copytree(folder, folder.with_name("copy"))
     with pytest.raises(SweepError, match=r"^sweep 'copy' was begun as 'first'"):
         choose(tmp_path, spec, "copy", True)
-
-
-def test_a_resume_refuses_accuracies_that_were_measured_otherwise(
-    tmp_path: Path, spec: RunSpec
-) -> None:
-    folder = begin(tmp_path, spec, "mine")
-    plan = json.loads((folder / PLAN_FILE).read_text())
-    plan["evaluation"] = EVALUATION - 1
-    (folder / PLAN_FILE).write_text(json.dumps(plan))
-    with pytest.raises(SweepError, match=r"'mine' was begun with other"):
-        choose(tmp_path, spec, "mine", True)
-    assert load_sweep(folder).name == "mine", "it is listed and reported all the same"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Tests of recorded specs and plans."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -59,21 +58,12 @@ def test_an_unknown_field_of_another_version_is_refused(tmp_path: Path, spec: Ru
     [
         ("search", 5),
         ("search", {"space": 5}),
-        ("search", []),
-        ("search", {"scheduler": {"nam": "asha"}}),
-        ("search", {"scheduler": 3}),
         ("tracking", {"uri": []}),
         ("method", {"name": [1]}),
-        ("method", 7),
         ("model", {"encoder": {"x": 1}}),
         ("data", {"kind": 1}),
-        ("data", {"kind": "synthetic", "tasks": 0.5, "held_out": []}),
         ("data", {"kind": "synthetic", "tasks": "shape", "held_out": []}),
-        ("data", {"kind": "synthetic", "tasks": [["shape"]], "held_out": []}),
         ("seed", "x"),
-        ("evaluate", {"select": "bes"}),
-        ("evaluate", {"neighbours": None}),
-        ("evaluate", []),
         ("evaluate", {"probe": {"solver": "own"}}),
         ("train", 5),
     ],
@@ -88,13 +78,4 @@ def test_accuracies_of_another_evaluation_are_not_continued(tmp_path: Path) -> N
     with pytest.raises(SweepError, match=r"begun with other probes.*start again with another"):
         check_evaluation(tmp_path)
     (tmp_path / "plan.json").write_text(plan_with().model_dump_json())
-    check_evaluation(tmp_path)
-
-
-@pytest.mark.parametrize("plan", ["", "[]", "[" * 100_000, json.dumps({"evaluation": EVALUATION})])
-def test_a_damaged_plan_is_named_with_the_way_out(plan: str, tmp_path: Path) -> None:
-    (tmp_path / "plan.json").write_text(plan)
-    with pytest.raises(SweepError, match=r"plan\.json is not a plan .*; delete it, and"):
-        check_evaluation(tmp_path)
-    (tmp_path / "plan.json").unlink()
     check_evaluation(tmp_path)

@@ -1,9 +1,7 @@
 """Secrets of the environment appear in nothing that a sweep writes or starts."""
 
-import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -15,10 +13,9 @@ from tempfile import TemporaryDirectory
 import pytest
 import yaml
 
-from cluster.try_autoscaling import free_ports
 from tests.cluster.user import SPEC
 from tests.data.object_store import ObjectStore, object_store
-from tests.waiting import PATIENCE_SECONDS, answers, wait_until
+from tests.tracking.mlflow_server import Server
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow]
 
@@ -45,29 +42,13 @@ PROXIES = {
 
 
 @pytest.fixture
-def server(
-    tmp_path: Path, home: dict[str, str], empty_database: Path
-) -> Iterator[tuple[str, Path]]:
-    """Starts a real MLflow server; yields its address and the folder with all its files."""
-    folder = tmp_path / "mlflow"
-    folder.mkdir()
-    shutil.copy(empty_database, folder / "mlflow.db")
-    environment = {**home, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    (port,) = free_ports(1)
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1",
-             "--backend-store-uri", f"sqlite:///{folder}/mlflow.db",
-             "--artifacts-destination", str(folder / "artifacts")],
-            env=environment, cwd=folder, stdout=log, stderr=log, start_new_session=True,
-        )  # fmt: skip
-    try:
-        url = f"http://127.0.0.1:{port}/health"
-        wait_until(lambda: answers(url), "MLflow", process=process, told=(folder / "log").read_text)
-        yield f"127.0.0.1:{port}", folder
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(PATIENCE_SECONDS)
+def server(tmp_path: Path, empty_database: Path) -> Iterator[Server]:
+    (tmp_path / "mlflow").mkdir()
+    shutil.copy(empty_database, tmp_path / "mlflow" / "mlflow.db")
+    server = Server(tmp_path / "mlflow")
+    server.start()
+    yield server
+    server.kill()
 
 
 @pytest.fixture
@@ -99,11 +80,11 @@ def files_with_canary(folder: Path) -> list[Path]:
 
 
 def test_no_secret_is_written_or_shown(
-    tmp_path: Path, home: dict[str, str], server: tuple[str, Path], temporary: Path,
+    tmp_path: Path, home: dict[str, str], server: Server, temporary: Path,
     bucket: ObjectStore,
 ) -> None:  # fmt: skip
     """This covers logs, event logs, command lines, the bucket, and files of Ray's dashboard."""
-    address, kept = server
+    address = f"127.0.0.1:{server.port}"
     (tmp_path / "spec.yaml").write_text(
         yaml.safe_dump({**SPEC, **BRIEF, "tracking": {"offline": False}})
     )
@@ -134,7 +115,7 @@ def test_no_secret_is_written_or_shown(
     names = [name for name in bucket.names() if not name.endswith("/")]
     assert any("/model-" in name for name in names)
     assert [name for name in names if CANARY in bucket.content(name)] == []
-    assert files_with_canary(kept) == []
+    assert files_with_canary(server.root) == []
     sessions = list(temporary.glob("mtcon-ray-*/ray/session_2*"))
     assert sessions
     assert [p for s in sessions for p in files_with_canary(s)] == []

@@ -59,16 +59,6 @@ def test_a_whole_run_is_made_written_and_ended_in_three_calls(
     assert sweep.steps("trial-0000", "m99") == list(range(1, 9))
 
 
-def test_more_metrics_than_a_batch_holds_are_several(sweep: Sweep, calls: list[str]) -> None:
-    sweep.begin()
-    sent(sweep, calls)
-    trial = sweep.begin("trial-0000")
-    for epoch in range(1, 10):
-        trial.append(Reported(epoch=epoch, metrics={f"m{i}": i + epoch for i in range(100)}))
-    assert sent(sweep, calls) == ["create_run", "log_batch", "log_batch"]
-    assert sweep.steps("trial-0000", "m99") == list(range(1, 10))
-
-
 def test_what_came_after_an_end_is_written_after_it(sweep: Sweep, calls: list[str]) -> None:
     """A trial was interrupted and resumed while the server was down."""
     sweep.begin()
@@ -88,23 +78,3 @@ def test_what_came_after_an_end_is_written_after_it(sweep: Sweep, calls: list[st
     assert run.info.status == "FINISHED"
     assert "mtcon.interrupted" not in run.data.tags
     assert sweep.steps("trial-0000") == [1, 2]
-
-
-def test_a_refused_parameter_costs_no_report_and_no_end(sweep: Sweep) -> None:
-    sweep.begin()
-    trial = sweep.spool("trial-0000")
-    trial.append(Started(params={"bad\nname": 1}, tags={}))
-    trial.append(Reported(epoch=1, metrics={"loss": 2.0}))
-    trial.append(Ended(status="FINISHED", tags={}))
-    sender = sweep.send()
-    assert [r.split("'")[0] for r in sender.refused] == ["trial-0000: param "]
-    assert sweep.run("trial-0000").info.status == "FINISHED"
-    assert sweep.steps("trial-0000") == [1]
-
-
-def test_a_long_parameter_is_cut_to_what_every_server_takes(sweep: Sweep) -> None:
-    sweep.begin()
-    sweep.spool("trial-0000").append(Started(params={"data.tasks": "x" * 10_000}, tags={}))
-    sender = sweep.send()
-    assert sender.refused == []
-    assert sweep.run("trial-0000").data.params == {"data.tasks": "x" * 5000}

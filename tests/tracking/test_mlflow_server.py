@@ -34,19 +34,11 @@ ROOT = Path("/data/mtcon")
 
 def test_spec_wins_over_environment_and_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(URI_VARIABLE, "http://b:2/")
-    assert tracking_uri("http://a:1", ROOT) == "http://a:1"
+    for uri in ("http://a:1", "postgresql://u:p@h/db", "sqlite:////a/b.db", "databricks"):
+        assert tracking_uri(uri, ROOT) == uri
     assert tracking_uri(None, ROOT) == "http://b:2"
     monkeypatch.setenv(URI_VARIABLE, "")
     assert tracking_uri(None, ROOT) == "sqlite:////data/mtcon/mlflow.db"
-    monkeypatch.delenv(URI_VARIABLE)
-    assert tracking_uri(None, ROOT) == "sqlite:////data/mtcon/mlflow.db"
-
-
-@pytest.mark.parametrize(
-    "uri", ["postgresql://u:p@h/db", "mysql+pymysql://u:p@h/db", "sqlite:////a/b.db", "databricks"]
-)
-def test_absolute_places_are_taken_as_they_are(uri: str) -> None:
-    assert tracking_uri(uri, ROOT) == uri
 
 
 @pytest.mark.parametrize(
@@ -58,12 +50,6 @@ def test_relative_places_and_files_are_refused(uri: str, monkeypatch: pytest.Mon
     monkeypatch.setenv(URI_VARIABLE, uri)
     with pytest.raises(SpecError, match=r"^MLFLOW_TRACKING_URI must .*; give sqlite:////"):
         tracking_uri(None, ROOT)
-
-
-def test_artifacts_go_under_the_root_unless_a_server_has_them() -> None:
-    assert artifact_location("sqlite:////x/y.db", ROOT) == "file:///data/mtcon/mlartifacts"
-    assert artifact_location("postgresql://h/db", ROOT) == "file:///data/mtcon/mlartifacts"
-    assert artifact_location("https://h", ROOT) is None
 
 
 @pytest.mark.parametrize(
@@ -119,6 +105,8 @@ def test_masking_takes_time_in_proportion_to_the_text(part: str) -> None:
 def test_only_characters_of_a_uri_are_quoted(name: str, database: str) -> None:
     root = Path("/r") / name
     assert own_database(root) == tracking_uri(None, root) == database
+    assert artifact_location(database, ROOT) == "file:///data/mtcon/mlartifacts"
+    assert artifact_location("https://h", ROOT) is None
     command = sync_command(root / "sweeps" / "shoes-1")
     words = ["audit", "shoes-1", "--repair", "--root", str(root)]
     assert shlex.split(command.strip("`"))[1:] == words

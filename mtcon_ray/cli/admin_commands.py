@@ -24,10 +24,12 @@ from mtcon_ray.errors import SweepError, UserError
 from mtcon_ray.records.recorded import read_recorded
 from mtcon_ray.records.stored import find_network, find_sweep
 from mtcon_ray.tracking.exporter import ExportedRun, export_runs
-from mtcon_ray.tracking.model_registry import TrackedRun, find_run, register_model
+from mtcon_ray.tracking.model_registry import find_run, register_model
 from mtcon_ray.training.uploads import NETWORKS
 
 if TYPE_CHECKING:
+    from mlflow.entities import Run
+
     from mtcon_ray.records.results import SweepResults
 
 
@@ -103,8 +105,9 @@ def export(
             callbacks=console,
         )
     say(f"{out}: {', '.join(sorted(entry.name for entry in out.iterdir()))}")
-    if register is not None and run is not None:
-        say(f"registered: models:/{register}/{register_model(out, register, run)}")
+    if register is not None and run is not None and sweep is not None:
+        version = register_model(out, register, options.uri_of(sweep.spec, root), run)
+        say(f"registered: models:/{register}/{version}")
 
 
 def _export_trials(folder: Path, out: Path | None) -> str:
@@ -221,7 +224,7 @@ def audit(name: str, root: Path, as_json: bool, repair: bool, no_mlflow: bool) -
         sys.exit(1)
 
 
-def _run_of(register: str, model: str, root: Path, sweep: "SweepResults | None") -> TrackedRun:
+def _run_of(register: str, model: str, root: Path, sweep: "SweepResults | None") -> "Run":
     """Returns the winner's run in MLflow. Raises SweepError if the model is not a sweep."""
     if sweep is None:
         raise SweepError(f"--register needs a sweep in place of {model!r}: give its name")

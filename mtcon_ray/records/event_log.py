@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
-from io import FileIO
-from itertools import islice
+from io import BytesIO, FileIO
 from pathlib import Path
 
 from mtcon_ray.base.paths import is_trial
@@ -141,20 +140,14 @@ def by_trial(events: Iterable[Event]) -> dict[str | None, list[Event]]:
     return found
 
 
-def tail(path: Path, offset: int = 0, *, most: int | None = None) -> list[tuple[Event, int]]:
+def tail(path: Path, offset: int = 0) -> list[tuple[Event, int]]:
     """Returns complete events from a byte offset on, each with the offset of the byte after it.
 
-    With `most` at most so many. Returns no events if the file does not exist. Raises SweepError for
-    a complete line that is not an event of this version.
+    Returns no events if the file does not exist. Raises SweepError for a complete line that is not
+    an event of this version.
     """
-    try:
-        with open(path, "rb", opener=below) as file:
-            file.seek(offset)
-            lines = list(islice(file, most))
-    except FileNotFoundError:
-        return []
     events = []
-    for line in lines:
+    for line in BytesIO(_read(path, offset)):
         if not line.endswith(b"\n"):
             break  # it is incomplete
         try:

@@ -5,7 +5,6 @@ it. A `.pt2` file gets no description: MLflow's torch flavour would trace the mo
 own shapes, and pyfunc could not use several outputs.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from mtcon_ray.tracking import mlflow_server as server
 from mtcon_ray.tracking.login import check_place
 
 if TYPE_CHECKING:
+    from mlflow.entities import Run
     from mlflow.types import TensorSpec
     from onnx import ValueInfoProto
 
@@ -25,18 +25,7 @@ EXPORTS = "export"  # the folder of exported models among the artifacts of a run
 ONNX_FILE = "model.onnx"
 
 
-@dataclass(frozen=True)
-class TrackedRun:
-    """The MLflow run of a sweep's trial, on a server with a model registry."""
-
-    uri: str
-    run_id: str
-    artifact_uri: str
-    sweep: str
-    trial: str
-
-
-def find_run(name: str, *, uri: str, experiment: str, folder: Path, trial: str) -> TrackedRun:
+def find_run(name: str, *, uri: str, experiment: str, folder: Path, trial: str) -> "Run":
     """Returns the run of a sweep's trial after checking that its model can be registered as `name`.
 
     Only reads from the server. Raises TrackingError if the server does not answer, has no such run,
@@ -66,27 +55,26 @@ def find_run(name: str, *, uri: str, experiment: str, folder: Path, trial: str) 
             f"cannot register the model of {sweep}/{trial}: experiment {experiment!r} has no run "
             f"of it on the tracking server; {server.sync_command(folder)} sends it"
         )
-    place = runs[0].info.artifact_uri
-    check_place(place, uri, EXPORTS)
-    return TrackedRun(uri, runs[0].info.run_id, place, sweep, trial)
+    check_place(runs[0].info.artifact_uri, uri, EXPORTS)
+    return runs[0]
 
 
-def register_model(files: Path, name: str, run: TrackedRun) -> str:
+def register_model(files: Path, name: str, uri: str, run: "Run") -> str:
     """Uploads `files` as artifacts of the run, registers them and returns the version number.
 
     Raises TrackingError if the server rejects the files or the version.
     """
-    client = server.open_client(run.uri)
+    client = server.open_client(uri)
     from mlflow.exceptions import MlflowException
 
     with server.tracking_errors(f"the model {name!r} was not registered"):
         # A new path per registration, because a version must not overwrite earlier versions.
         place = f"{EXPORTS}/{uuid4().hex[:8]}"
-        client.log_artifacts(run.run_id, str(files), place)
+        client.log_artifacts(run.info.run_id, str(files), place)
         if (files / ONNX_FILE).exists():
             with TemporaryDirectory() as folder:
                 describe(files / ONNX_FILE, Path(folder, "model"))
-                client.log_artifacts(run.run_id, str(Path(folder, "model")), place)
+                client.log_artifacts(run.info.run_id, str(Path(folder, "model")), place)
         try:
             client.create_registered_model(name)
         except MlflowException as error:
@@ -94,9 +82,9 @@ def register_model(files: Path, name: str, run: TrackedRun) -> str:
                 raise
         version = client.create_model_version(
             name,
-            f"{run.artifact_uri}/{place}",
-            run.run_id,
-            tags={"mtcon.sweep": run.sweep, "mtcon.trial": run.trial},
+            f"{run.info.artifact_uri}/{place}",
+            run.info.run_id,
+            tags={name: run.data.tags[name] for name in ("mtcon.sweep", "mtcon.trial")},
             description=(files / "README.md").read_text(encoding="utf-8"),
         )
     return str(version.version)

@@ -86,16 +86,11 @@ def check_same_data(folder: Path, fingerprint: str) -> None:
         )
 
 
-def command_line(arguments: list[str]) -> str:
-    """Returns a command line in shell syntax, with secrets replaced by ***."""
-    return masked(shlex.join(arguments))
-
-
 def _origin() -> dict[str, str]:
     program = Path(sys.argv[0])
     script = program.parent.name if program.name == "__main__.py" else program.name
     tags = {
-        "mtcon.command": command_line(sys.argv),
+        "mtcon.command": masked(shlex.join(sys.argv)),
         "mlflow.source.name": script,
         "mlflow.source.type": "LOCAL",
     }

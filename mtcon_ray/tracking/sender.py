@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.5
 FIRST_DELAY, LONGEST_DELAY, DRAIN_DELAY = 0.5, 30.0, 1.0
 METRICS_AT_ONCE = 800  # of the 1,000 entries of a batch, with room for parameters and tags
-EVENTS_AT_ONCE = 10_000  # events in memory: more are read when these are sent
 # Time at the end to send the remaining events to the tracking server.
 DRAIN_SECONDS = 120.0
 ALL = ""  # name in `held` if nothing can be sent
@@ -175,35 +174,28 @@ class Sender:
             self._runs, self._in_doubt = self._connected(), False
         if (runs := self._runs) is None:
             return
-        while self._read():
-            if self._restarts(runs):
-                continue
-            for name in sorted(self._unsent, key=lambda n: (n in self._failed, n != PARENT, n)):
-                # A child run's tag mlflow.parentRunId needs the id of the parent.
-                if (name == PARENT or PARENT in runs.ids) and name not in self.held:
-                    self._send_run(runs, name, self._unsent[name])
-            self._unsent = {name: left for name, left in self._unsent.items() if left}
-            self._save()
-            if any(name not in self.held for name in self._unsent):
-                break
+        self._read()
+        if self._lacks(runs):
+            self._unsent, self._read_to, self._saved_to = {}, 0, 0
+            self._read()
+        for name in sorted(self._unsent, key=lambda n: (n in self._failed, n != PARENT, n)):
+            # A child run's tag mlflow.parentRunId needs the id of the parent.
+            if (name == PARENT or PARENT in runs.ids) and name not in self.held:
+                self._send_run(runs, name, self._unsent[name])
+        self._unsent = {name: left for name, left in self._unsent.items() if left}
+        self._save()
         self.last_error = None
         self._delay = 0.0
 
-    def _read(self) -> bool:
-        """Reads new events, unless many are unsent. Returns True if any can be sent."""
-        waiting = (len(left) for name, left in self._unsent.items() if name not in self.held)
-        if sum(waiting) < EVENTS_AT_ONCE:
-            begin, limit = self._read_to, self.limit()
-            for event, end in tail(self._log, begin, most=EVENTS_AT_ONCE):
-                if end > limit:
-                    break
-                if not isinstance(event, Lost | Earlier):  # not for MLflow
-                    self._unsent.setdefault(event.trial or PARENT, deque()).append((event, begin))
-                begin = end
-            self._read_to = begin
-            if not self._unsent:
-                self._save()
-        return any(name not in self.held for name in self._unsent)
+    def _read(self) -> None:
+        begin, limit = self._read_to, self.limit()
+        for event, end in tail(self._log, begin):
+            if end > limit:
+                break
+            if not isinstance(event, Lost | Earlier):  # not for MLflow
+                self._unsent.setdefault(event.trial or PARENT, deque()).append((event, begin))
+            begin = end
+        self._read_to = begin
 
     def _connected(self) -> "Runs | None":
         """Returns the folder's runs, identified by the sweep's first event, None before it."""
@@ -214,14 +206,11 @@ class Sender:
             return None
         return Runs(self.uri, self.experiment, self.folder, identity(self._log), begun)
 
-    def _restarts(self, runs: "Runs") -> bool:
-        """Returns True if all events are to be sent again: the server no longer has some runs."""
+    def _lacks(self, runs: "Runs") -> bool:
+        """Returns True if the server no longer has some runs, so that all is sent again."""
         firsts = (left[0][0] for name, left in self._unsent.items() if name not in runs.ids)
-        lacks = PARENT not in runs.ids or not all(isinstance(each, Started) for each in firsts)
-        if not lacks or not self._saved_to:
-            return False
-        self._unsent, self._read_to, self._saved_to = {}, 0, 0
-        return True
+        is_whole = PARENT in runs.ids and all(isinstance(each, Started) for each in firsts)
+        return bool(self._unsent and self._saved_to and not is_whole)
 
     def _send_run(self, runs: "Runs", name: str, unsent: Unsent) -> None:
         # If this run raises, it is sent last in the next attempt, because it must not block others.

@@ -1,6 +1,7 @@
 """Registration of an exported folder in MLflow's registry, and its download from there."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,7 +13,7 @@ from mtcon_ray.errors import SweepError, TrackingError
 from mtcon_ray.records.event_log import EventLog, identity
 from mtcon_ray.records.events import Started
 from mtcon_ray.tracking.mlflow_server import artifact_location, open_client
-from mtcon_ray.tracking.model_registry import TrackedRun, find_run, register_model
+from mtcon_ray.tracking.model_registry import find_run, register_model
 
 pytestmark = [
     pytest.mark.mlflow,
@@ -51,10 +52,10 @@ def test_a_model_is_registered_beside_its_run(root: Path, monkeypatch: pytest.Mo
     (files / "model.pt2").write_bytes(b"weights")
     onnx.save(mean_of_pixels(), files / "model.onnx")
 
-    def find(trial: str, name: str = "shoes") -> TrackedRun:
+    def find(trial: str, name: str = "shoes") -> Any:
         return find_run(name, uri=uri, experiment="mine", folder=folder, trial=trial)
 
-    versions = [register_model(files, "shoes", find("trial-0002")) for _ in range(2)]
+    versions = [register_model(files, "shoes", uri, find("trial-0002")) for _ in range(2)]
     assert versions == ["1", "2"]
     version = client.get_model_version("shoes", "1")
     assert version.run_id == run_id

@@ -2,12 +2,13 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from mtcon_ray.spec.run_spec import parse_spec
-from mtcon_ray.tracking.provenance import command_line, fixed_settings, provenance
+from mtcon_ray.tracking.provenance import fixed_settings, provenance
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -42,18 +43,17 @@ def test_outside_git_nothing_is_claimed(tmp_path: Path, monkeypatch: pytest.Monk
     assert not [t for t in provenance(tmp_path) if ".git." in t]
 
 
-def test_versions_and_hardware_as_short_strings(tmp_path: Path) -> None:
+def test_versions_and_hardware_as_short_strings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["sweep", "a b", "--set", "tracking.uri=http://u:pw@h"])
     tags = provenance(tmp_path)
+    assert tags["mtcon.command"] == "sweep 'a b' --set tracking.uri=http://u:***@h"
     assert tags["mtcon.version.torch"].startswith("2.")
     assert int(tags["mtcon.cpus"]) >= 1
     assert float(tags["mtcon.memory_gib"]) > 0
     assert all(isinstance(value, str) and value for value in tags.values())
     assert tags["mlflow.source.type"] == "LOCAL"
-
-
-def test_secrets_leave_the_command_line() -> None:
-    line = command_line(["mtcon-ray", "sweep", "a b.yaml", "--set", "tracking.uri=http://u:pw@h"])
-    assert line == "mtcon-ray sweep 'a b.yaml' --set tracking.uri=http://u:***@h"
 
 
 def test_settings_are_those_that_are_not_searched() -> None:

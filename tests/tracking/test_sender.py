@@ -2,10 +2,12 @@
 
 import math
 import time
+from typing import Any
 
 import pytest
 
 from mtcon_ray.records.events import Artifact, Earlier, Ended, Lost, Reopened, Reported, Started
+from mtcon_ray.tracking.mlflow_server import open_client
 from mtcon_ray.tracking.sender import Sender
 from tests.tracking.conftest import MLFLOW, Sweep
 from tests.waiting import PATIENCE_SECONDS
@@ -45,6 +47,46 @@ def test_parent_and_child_are_nested_and_complete(sweep: Sweep) -> None:
     assert sweep.steps("trial-0000") == [1, 2]
     stored = list((sweep.folder.parents[1] / "mlartifacts").rglob("checkpoints/model.pt"))
     assert [p.read_bytes() for p in stored] == [b"weights"]
+
+
+class Counted:
+    """MLflow's client with a list of the names of its calls, in order."""
+
+    def __init__(self, client: Any, calls: list[str]) -> None:
+        self._client, self._calls = client, calls
+
+    def __getattr__(self, name: str) -> Any:
+        self._calls.append(name)
+        return getattr(self._client, name)
+
+
+def test_what_waits_is_written_in_few_calls_and_in_order(
+    sweep: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call is a round trip. The trial was interrupted and resumed while the server was away."""
+    calls: list[str] = []
+    monkeypatch.setattr(
+        "mtcon_ray.tracking.mlflow_server.open_client", lambda uri: Counted(open_client(uri), calls)
+    )
+    sweep.begin()
+    sender = Sender(sweep.folder, sweep.uri, sweep.experiment)
+    sender.attempt()
+    calls.clear()
+    trial = sweep.begin("trial-0000")
+    for epoch in range(1, 9):
+        trial.append(Reported(epoch=epoch, metrics={f"m{i}": i + epoch for i in range(100)}))
+    trial.append(Ended(status="KILLED", tags={"mtcon.interrupted": "true"}))
+    trial.append(Reopened())
+    trial.append(Reported(epoch=9, metrics={"m99": 1.0}))
+    trial.append(Ended(status="FINISHED", tags={}))
+    sender.attempt()
+    assert calls == [
+        *("create_run", "log_batch", "set_terminated"),
+        *("get_run", "delete_tag", "update_run"),
+        *("log_batch", "set_terminated"),
+    ]
+    assert sweep.run("trial-0000").info.status == "FINISHED"
+    assert sweep.steps("trial-0000", "m99") == list(range(1, 10))
 
 
 @pytest.mark.parametrize(

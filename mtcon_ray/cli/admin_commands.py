@@ -8,7 +8,7 @@ from dataclasses import asdict
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.filesize import decimal
@@ -28,8 +28,6 @@ from mtcon_ray.tracking.model_registry import find_run, register_model
 from mtcon_ray.training.uploads import NETWORKS
 
 if TYPE_CHECKING:
-    from mlflow.entities import Run
-
     from mtcon_ray.records.results import SweepResults
 
 
@@ -224,7 +222,7 @@ def audit(name: str, root: Path, as_json: bool, repair: bool, no_mlflow: bool) -
         sys.exit(1)
 
 
-def _run_of(register: str, model: str, root: Path, sweep: "SweepResults | None") -> "Run":
+def _run_of(register: str, model: str, root: Path, sweep: "SweepResults | None") -> Any:
     """Returns the winner's run in MLflow. Raises SweepError if the model is not a sweep."""
     if sweep is None:
         raise SweepError(f"--register needs a sweep in place of {model!r}: give its name")

@@ -10,7 +10,6 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from ipaddress import ip_address
 from netrc import NetrcParseError, netrc
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -23,6 +22,7 @@ URI_VARIABLE = "MLFLOW_TRACKING_URI"
 TRUST_VARIABLE = "MTCON_RAY_TRUST_TRACKING"
 TRUST_OPTION = "--trust-tracking"
 SERVERS = ("http", "https")
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 PORTS = {"http": 80, "https": 443}
 # Variables with which MLflow's client (3.17.2) sends a login to a server.
 LOGINS = tuple(
@@ -171,12 +171,7 @@ def _login_files(host: str) -> Iterator[str]:
 
 def _in_clear_text(uri: str) -> bool:
     """Returns True for plain HTTP to another machine."""
-    if _scheme(uri) != "http":
-        return False
-    host = urlsplit(uri).hostname or ""
-    with suppress(ValueError):
-        return not ip_address(host).is_loopback
-    return host != "localhost"
+    return _scheme(uri) == "http" and urlsplit(uri).hostname not in LOOPBACK
 
 
 def masked(text: str) -> str:

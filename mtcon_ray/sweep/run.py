@@ -112,8 +112,7 @@ def run_sweep(
         driver = Driver(folder, spec, record, callbacks, max_concurrent=most)
         sweep = _Sweep(driver, plan, uri, lifecycle, sets, store, device)
         if store:
-            if lifecycle.sender:
-                lifecycle.sender.limit = store.done
+            lifecycle.limit(store.done)
             store.on_lost = sweep.halt
         with on_signals(sweep.halt):
             return sweep.run(again=retry_failed)

@@ -3,6 +3,7 @@
 At the end the remaining events are sent, and a line reports if MLflow lacks any.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 from mtcon_ray.base.callbacks import Callbacks
@@ -30,6 +31,11 @@ class Lifecycle:
         self.sender = None if tracking.offline else Sender(folder, uri, tracking.experiment)
         self._callbacks = callbacks
         self._is_closing = False
+
+    def limit(self, limit: Callable[[], float]) -> None:
+        """Sends only as many bytes of the event log as `limit` returns, see `Sender`."""
+        if self.sender:
+            self.sender.limit = limit
 
     def begin(self, plan: Plan) -> None:
         """Starts the sender, after the start of the sweep is in the event log."""

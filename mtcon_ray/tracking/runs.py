@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException
-from mlflow.store.tracking import SEARCH_MAX_RESULTS_THRESHOLD
 
 from mtcon_ray.base.paths import stored_url
 from mtcon_ray.data.objects import Objects
@@ -21,6 +20,7 @@ from mtcon_ray.training.uploads import file_of
 
 NOTE = "mlflow.note.content"
 ENDING_TAGS = ("mtcon.pruned", "mtcon.interrupted", "mtcon.reason")
+MAX_RUNS = 50_000  # in an answer of every server
 MAX_VALUE = 5000  # maximum length of a tag or parameter on every server
 
 # Without this tag MLflow's UI opens the experiment in its view of language-model evaluations.
@@ -288,7 +288,7 @@ def find_runs(client: MlflowClient, experiment_id: str, identity: str) -> list[R
         f"tags.`{server.IDENTITY}` = '{identity}'",
         run_view_type=ViewType.ALL,
         order_by=["attributes.start_time ASC"],
-        max_results=SEARCH_MAX_RESULTS_THRESHOLD,
+        max_results=MAX_RUNS,
     )
     return sorted(runs, key=lambda run: run.info.lifecycle_stage != "active")
 

@@ -17,7 +17,7 @@ from mtcon_ray.methods import METHODS, Method
 from mtcon_ray.models.encoders.weights import fetched
 from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.plan.local import choose_device
-from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
+from mtcon_ray.spec.run_spec import RunSpec, with_values
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.device import pick_autocast
 
@@ -116,19 +116,23 @@ def load_method(path: Path) -> Method:
 def _load(path: Path) -> tuple[RunSpec, Method, dict[str, Any]]:
     """Returns a checkpoint's spec, its method as at the start, and its content."""
     state = checkpoint.load(path)
-    raw = checkpoint.spec_in(path, state)
-    checkpoint.check_types(path, state, {"sizes": dict, "network": dict})
-    spec = parse_spec(raw, where=str(path))
-    # Sizes from the checkpoint, not from data, which may have other classes by now.
-    return spec, METHODS[spec.method.name](spec.method, spec.problem(state["sizes"])), state
+    spec = checkpoint.spec_in(path, state)
+    with checkpoint.reading(path):
+        # Sizes from the checkpoint, not from data, which may have other classes by now.
+        problem = spec.problem(dict(state["sizes"]))
+        state["network"] = dict(state["network"])
+    return spec, METHODS[spec.method.name](spec.method, problem), state
 
 
 def _fill(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
     """Copies a checkpoint's tensors to a module. Raises CheckpointError if they do not fit."""
     try:
+        if any(isinstance(tensor, Tensor) and tensor.is_complex() for tensor in tensors.values()):
+            # A layer would take their real parts.
+            raise RuntimeError("its tensors must be of real numbers")
         module.load_state_dict(tensors)
     except RuntimeError as error:
-        first = str(error).splitlines()[1].strip()  # the line before it names the class
+        first = str(error).splitlines()[:2][-1].strip()  # torch's first line names the class
         raise CheckpointError(
             f"checkpoint {path} does not fit the network of its spec: {first}; read it with the "
             "version of mtcon-ray that wrote it"

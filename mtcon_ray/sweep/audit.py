@@ -17,7 +17,6 @@ from mtcon_ray.records.event_log import by_trial, first_event, read_events
 from mtcon_ray.records.events import Ended, Event, Reported, last_change
 from mtcon_ray.records.recorded import load_recorded
 from mtcon_ray.records.results import TrialResult, load_sweep, objective_values
-from mtcon_ray.spec.run_spec import dump_spec, parse_spec
 from mtcon_ray.tracking.mlflow_server import PARENT
 from mtcon_ray.tracking.provenance import CACHE, FINGERPRINT
 from mtcon_ray.tracking.sender import DRAIN_SECONDS, Sender, forget_sent, num_unsent
@@ -118,9 +117,10 @@ class Audit:
     def _model_problems(self, path: Path, trial: TrialResult) -> Iterator[Finding]:
         """Yields findings. Raises CheckpointError for an unreadable or another trial's network."""
         state = checkpoint.load(path)
-        checkpoint.check_types(path, state, {"fingerprint": str, "epoch": int, "value": float})
+        with checkpoint.reading(path):
+            written, saved = int(state["epoch"]), float(state["value"])
+            fingerprint = state["fingerprint"]
         values, epoch = objective_values(trial.reports), trial.model_epoch
-        written, saved = state["epoch"], state["value"]
         # A kill before the report leaves a newer network. Workers of a distributed trial can leave
         # it too, as they train while Tune stops the trial.
         late = self.spec.resources.worker_range[1] > 1 and trial.status is Status.PRUNED
@@ -132,11 +132,9 @@ class Audit:
                 f"it is of epoch {written} with {saved:.4f}; the event log ends at epoch "
                 f"{trial.last_epoch} and selects epoch {epoch or 'none'}",
             )
-        whole = parse_spec(checkpoint.spec_in(path, state), where=str(path))
         same = self.spec.trial(trial.params, trial.seed - self.spec.seed)
-        data, fingerprint = "data fingerprint", state["fingerprint"]
-        now = {**dump_spec(same), data: self._tags.get(FINGERPRINT) or fingerprint}
-        checkpoint.check_same_training(path, {**dump_spec(whole), data: fingerprint}, now)
+        now = self._tags.get(FINGERPRINT) or fingerprint
+        checkpoint.check_same_training(path, state, same, now)
 
     def _at(self, path: Path) -> str:
         return str(path.relative_to(self.folder))

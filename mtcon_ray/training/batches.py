@@ -1,7 +1,6 @@
 """The global batches of a training, a pure function of seed and step."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
 
 import numpy as np
@@ -14,7 +13,7 @@ from mtcon_ray.data.sampling import Examples, balanced_order, epoch_order, step_
 from mtcon_ray.data.to_device import send
 from mtcon_ray.data.views import Views, draw_parameters
 from mtcon_ray.errors import SpecError
-from mtcon_ray.spec.views import ViewsSpec
+from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.training.device import ImageFeed
 from mtcon_ray.training.distributed import Ranks
 
@@ -26,28 +25,21 @@ class Batches:
     """The global batches of a training by step. Each rank computes the views of its own items.
 
     A batch is a pure function of seed and step: examples come from the epoch's permutation, without
-    its last incomplete batch, and views from the step's generator. With the tasks `balance`
-    examples come from `balanced_order` instead, in as many batches. `share` is the training's
-    fraction of the device. Raises SpecError without a whole batch.
+    its last incomplete batch, and views from the step's generator. With `train.balance` examples
+    come from `balanced_order` instead, in as many batches. Raises SpecError without a whole batch.
     """
 
     def __init__(
         self,
         dataset: Dataset,
         examples: Examples,
-        views: ViewsSpec,
+        spec: RunSpec,
         *,
-        batch_size: int,
-        seed: int,
         device: torch.device,
         ranks: Ranks,
-        balance: Sequence[str] = (),
-        share: float = 1.0,
     ) -> None:
-        self.views = views
-        self.batch_size = batch_size
-        self.seed = seed
-        self.ranks = ranks
+        self.views, self.seed, self.ranks = spec.views, spec.seed, ranks
+        self.batch_size = batch_size = spec.train.batch_size
         self._examples = examples
         self.steps_per_epoch = len(examples) // batch_size
         if self.steps_per_epoch == 0:
@@ -56,17 +48,18 @@ class Batches:
                 f"({len(examples)}), got {batch_size}"
             )
         self._source_size = dataset.images.shape[1]
-        self._feed = ImageFeed(dataset.images, np.unique(examples.rows_EP), device, share=share)
+        rows, share = np.unique(examples.rows_EP), spec.resources.gpu_share
+        self._feed = ImageFeed(dataset.images, rows, device, share=share)
         table = dataset.table
         numbers = {task: table.standardised(task).astype(np.float32) for task in table.continuous}
         self._columns = [
             {t: torch.from_numpy(column[t]).to(device) for t in dataset.tasks if t in column}
             for column in (table.labels, table.multi_hot, numbers)
         ]
-        order = partial(epoch_order, np.arange(len(examples)), seed)
-        if balance:
-            labels = [table.labels[task][examples.rows_EP[:, 0]] for task in balance]
-            order = partial(balanced_order, labels, batch_size, self.steps_per_epoch, seed)
+        order = partial(epoch_order, np.arange(len(examples)), self.seed)
+        if tasks := spec.train.balance:
+            labels = [table.labels[task][examples.rows_EP[:, 0]] for task in tasks]
+            order = partial(balanced_order, labels, batch_size, self.steps_per_epoch, self.seed)
         # Two epochs: the first images of the next are prefetched in an epoch's last step.
         self._order = lru_cache(2)(order)
 
@@ -106,11 +99,11 @@ class Batches:
             {task: values_N[rows_B] for task, values_N in column.items()}
             for column in self._columns
         )
-        batch = Batch(labels, len(rows), sets, numbers)
-        if self._examples.condition_E is None:
-            return batch
-        condition_B = torch.from_numpy(self._examples.condition_E[chosen])
-        return replace(batch, condition=send(condition_B, device))
+        condition_E = self._examples.condition_E
+        if condition_E is None:
+            return Batch(labels, len(rows), sets, numbers)
+        condition_B = send(torch.from_numpy(condition_E[chosen]), device)
+        return Batch(labels, len(rows), sets, numbers, condition_B)
 
     def seed_of(self, step: int) -> int:
         """Returns a seed for randomness in the network, different on each rank."""

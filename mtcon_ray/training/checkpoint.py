@@ -77,58 +77,24 @@ def load(path: Path) -> dict[str, Any]:
         removed = path.parent / REMOVED_FILE
         if not removed.exists():
             raise CheckpointError(f"checkpoint {path} does not exist") from None
+        reason = root_files.read_small(removed).decode(errors="replace").strip()
         raise CheckpointError(
-            f"checkpoint {path} was removed by {_reason_in(removed)}; the scores of its trial are "
-            "kept"
+            f"checkpoint {path} was removed by {reason}; the scores of its trial are kept"
         ) from None
     except Exception as error:  # torch's reader raises errors of many types on foreign files
-        reason = load_problem(error)
         raise CheckpointError(
-            f"checkpoint {path} is not a whole file written by this program: {reason}"
+            f"checkpoint {path} is not a whole file written by this program: {_problem(error)}"
         ) from None
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         found = state.get("format") if isinstance(state, dict) else type(state).__name__
         raise CheckpointError(f"checkpoint {path} must have format {FORMAT}, got {found!r}")
-    if any(tensor.is_complex() for tensor in _tensors(state)):
-        # A layer would take their real parts.
-        raise _foreign(path, "it holds complex numbers")
     return state
 
 
-def _reason_in(removed: Path) -> str:
-    with open(removed, encoding="utf-8", errors="replace", opener=root_files.below) as file:
-        return file.read(200).strip()
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    """Yields the tensors in nested dicts, lists and tuples, which may contain themselves."""
-    left, seen = [value], set[int]()
-    while left:
-        one = left.pop()
-        if isinstance(one, torch.Tensor):
-            yield one
-        elif isinstance(one, dict | list | tuple) and id(one) not in seen:
-            seen.add(id(one))
-            left += one.values() if isinstance(one, dict) else one
-
-
-def check_types(path: Path, state: Mapping[str, Any], types: Mapping[str, type]) -> None:
-    """Raises CheckpointError for the first of these values that is absent or of another type."""
-    for name, kind in types.items():
-        if not isinstance(state.get(name), kind):
-            raise _foreign(path, f"its {name} is {state.get(name)!r:.100}")
-
-
-def spec_in(path: Path, state: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the spec in a checkpoint's content as plain data. Raises CheckpointError."""
-    check_types(path, state, {"spec": str})
-    try:
-        raw = json.loads(state["spec"])
-    except (ValueError, RecursionError) as error:
-        raise _foreign(path, f"its spec is not JSON: {error}") from None
-    if not isinstance(raw, dict):
-        raise _foreign(path, f"its spec is a {type(raw).__name__}")
-    return raw
+def spec_in(path: Path, state: Mapping[str, Any]) -> RunSpec:
+    """Returns the spec in a checkpoint's content. Raises CheckpointError and SpecError."""
+    with reading(path):
+        return parse_spec(json.loads(state["spec"]), where=str(path))
 
 
 @contextmanager
@@ -139,11 +105,18 @@ def reading(path: Path) -> Iterator[None]:
     except (torch.AcceleratorError, torch.OutOfMemoryError):
         raise  # errors of the device, not of the file
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise _foreign(path, load_problem(error)) from None
+        raise CheckpointError(
+            f"checkpoint {path} was not written by this program: {_problem(error)}"
+        ) from None
 
 
-def _foreign(path: Path, problem: str) -> CheckpointError:
-    return CheckpointError(f"checkpoint {path} was not written by this program: {problem}")
+def _problem(error: Exception) -> str:
+    """Returns torch's reason in one line, without its advice to load the file unsafely."""
+    if isinstance(error, pickle.UnpicklingError):
+        return "it holds something other than tensors and plain values"
+    if isinstance(error, KeyError):
+        return f"it lacks {error}"
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 class Resumed(NamedTuple):
@@ -173,10 +146,11 @@ def load_newest(folder: Path, *, with_model: bool = False) -> Resumed:
             state = load(path)
             if with_model and state.get("best") is not None:
                 kept = load(folder / MODEL_FILE)
-                check_types(folder / MODEL_FILE, kept, {"epoch": int, "value": float})
+                with reading(folder / MODEL_FILE):
+                    epoch, value = int(kept["epoch"]), float(kept["value"])
                 with reading(path):
-                    if kept["epoch"] > state.get("best_epoch", 0):
-                        state |= {"best": kept["value"], "best_epoch": kept["epoch"]}
+                    if epoch > state.get("best_epoch", 0):
+                        state |= {"best": value, "best_epoch": epoch}
             return Resumed(state, path, "; ".join(damaged) or None)
         except CheckpointError as error:
             damaged.append(str(error))
@@ -193,10 +167,7 @@ def discard_resume_state(folder: Path) -> None:
 def discard_other_training(folder: Path, spec: RunSpec) -> None:
     """Removes the resume state of a training with another spec. Raises StorageError."""
     state, path, _ = load_newest(folder)
-    if state is None or path is None:
-        return
-    whole = parse_spec(spec_in(path, state), where=str(path))
-    if dump_spec(whole) != dump_spec(spec):
+    if state is not None and path is not None and spec_in(path, state) != spec:
         discard_resume_state(folder)
 
 
@@ -225,23 +196,18 @@ def _remove(paths: Iterable[Path]) -> None:
             raise StorageError.of(path, error) from error
 
 
-def load_problem(error: Exception) -> str:
-    """Returns torch's reason in one line, without its advice to load the file unsafely."""
-    if isinstance(error, pickle.UnpicklingError):
-        return "it holds something other than tensors and plain values"
-    if isinstance(error, KeyError):
-        return f"it lacks {error}"
-    return str(error).partition("\n")[0] or type(error).__name__
-
-
-def check_same_training(path: Path, saved: dict[str, Any], current: dict[str, Any]) -> None:
+def check_same_training(
+    path: Path, state: Mapping[str, Any], spec: RunSpec, fingerprint: str
+) -> None:
     """Raises CheckpointError naming every field that determines the training and differs.
 
-    Both are whole specs as plain data, with `data fingerprint` as an additional field.
+    `state` is the content of a checkpoint, `fingerprint` is that of the data.
     """
+    data = "data fingerprint"
+    saved = {**dump_spec(spec_in(path, state)), data: state.get("fingerprint")}
     changed = [
         f"{field} was {then!r}, is {now!r}"
-        for field, then, now in differences(saved, current)
+        for field, then, now in differences(saved, {**dump_spec(spec), data: fingerprint})
         if field.startswith(DECISIVE)
     ]
     if changed:

@@ -1,7 +1,6 @@
 """Precision, memory and library settings of a device, and the images kept on it."""
 
 import ctypes
-import logging
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -9,7 +8,6 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 from torch import Tensor
-from torch.amp import GradScaler
 
 from mtcon_ray.data.to_device import send
 from mtcon_ray.errors import MemoryTakenError, OutOfMemoryError, SpecError
@@ -25,8 +23,6 @@ FULL = (
     "CUDNN_STATUS_ALLOC_FAILED", "unable to find an engine", HOST_FULL,
 )  # fmt: skip
 CHUNK_ROWS = 4096
-
-log = logging.getLogger(__name__)
 
 # Constants of glibc's malloc.h.
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
@@ -52,16 +48,8 @@ def pick_autocast(precision: str, device: torch.device) -> torch.dtype | None:
             )
     else:
         fast = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-    if precision == "auto":
-        # Not float16: a training may diverge in float16 and in neither of the other two.
-        chosen, why = ("bfloat16", "has fast") if fast else ("float32", "has no fast")
-        log.info("train.precision auto: %s, %s %s bfloat16", chosen, device_name(device), why)
+    # Not float16: a training may diverge in float16 and in neither of the other two.
     return torch.bfloat16 if fast or precision == "bfloat16" else None
-
-
-def make_scaler(autocast_dtype: torch.dtype | None, device: torch.device) -> GradScaler | None:
-    """Returns the loss scaler if float16 needs it against underflowing gradients, else None."""
-    return GradScaler(device.type) if autocast_dtype == torch.float16 else None
 
 
 def device_name(device: torch.device) -> str:

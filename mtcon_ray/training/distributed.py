@@ -1,5 +1,6 @@
 """Several workers with one loss: each computes its slice of the rows and the whole loss."""
 
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -125,18 +126,12 @@ def any_rank(flag: bool, ranks: Ranks, device: torch.device) -> bool:
     return bool(flags.item())
 
 
-def same_on_all(value: int, ranks: Ranks, device: torch.device) -> bool:
-    """Returns whether every rank passes the same number, the same on every rank."""
-    if ranks.world == 1:
-        return True
-    extremes = torch.tensor([value, -value], device=device)
-    dist.all_reduce(extremes, op=dist.ReduceOp.MAX)
-    return bool(extremes[0] == -extremes[1])
-
-
 def check_same(step: int, folder: Path, ranks: Ranks, device: torch.device) -> None:
     """Raises ResourceError if the ranks have read checkpoints of different steps in a folder."""
-    if not same_on_all(step, ranks, device):
+    extremes = torch.tensor([step, -step], device=device)
+    if ranks.world > 1:
+        dist.all_reduce(extremes, op=dist.ReduceOp.MAX)
+    if extremes[0] != -extremes[1]:
         raise ResourceError(
             f"the workers read different checkpoints in {folder}; put storage.root on a file "
             "system that all nodes share"
@@ -152,7 +147,7 @@ class Agreement:
 
     def __init__(self, question: Callable[[], bool], *, ranks: Ranks, device: torch.device) -> None:
         self._question, self._ranks, self._device = question, ranks, device
-        self._began: float | None = None  # time of the last exchange
+        self._began = -math.inf  # time of the last exchange
         self._steps = 0  # since the last exchange
         self._interval = 1  # in steps, the same on all ranks
 
@@ -166,17 +161,12 @@ class Agreement:
         self._steps += 1
         if self._steps < self._interval:
             return False
-        # The slowest rank's rate holds, because the ranks must agree on the next exchange.
-        answers = [int(self._question()), -self._steps_to_next()]
-        exchanged = torch.tensor(answers, device=self._device)
-        dist.all_reduce(exchanged, op=dist.ReduceOp.MAX)
-        answer, interval = exchanged.tolist()
-        self._began, self._steps, self._interval = perf_counter(), 0, -interval
-        return bool(answer)
-
-    def _steps_to_next(self) -> int:
-        """Returns the number of steps in EXCHANGE_SECONDS, or 1 before the first is timed."""
-        if self._began is None:
-            return 1
+        # The slowest rank's rate holds, because the ranks must agree on the next exchange. The
+        # first exchange follows after one step, because the rate is not known before.
         seconds = max(perf_counter() - self._began, 1e-9)
-        return max(1, int(self._steps * EXCHANGE_SECONDS / seconds))
+        interval = max(1, int(self._steps * EXCHANGE_SECONDS / seconds))
+        exchanged = torch.tensor([int(self._question()), -interval], device=self._device)
+        dist.all_reduce(exchanged, op=dist.ReduceOp.MAX)
+        answer, longest = exchanged.tolist()
+        self._began, self._steps, self._interval = perf_counter(), 0, -longest
+        return bool(answer)

@@ -19,11 +19,10 @@ from mtcon_ray.errors import DivergedError
 from mtcon_ray.methods.base import Method, MethodOutput
 from mtcon_ray.models.batch_norm import running_moments_kept
 from mtcon_ray.models.network import Network, build_network
-from mtcon_ray.spec.encoders import ModelSpec
-from mtcon_ray.spec.train import TrainSpec
+from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.training import distributed
 from mtcon_ray.training.batches import Chunks
-from mtcon_ray.training.device import make_scaler, pick_autocast, seed_generators
+from mtcon_ray.training.device import pick_autocast, seed_generators
 from mtcon_ray.training.nonfinite import Watch
 from mtcon_ray.training.optimizer import make_optimizer, match_strides, set_lr, start_momentum
 
@@ -83,18 +82,17 @@ class Learner:
 
 def make_learner(
     method: Method,
-    model: ModelSpec,
-    train: TrainSpec,
-    seed: int,
+    spec: RunSpec,
     *,
     device: torch.device,
     ranks: distributed.Ranks,
     store: Path | None = None,
 ) -> Learner:
     """Returns the state before the first step, on the device. `store` has published weights."""
-    network = build_network(model, method.make_network, seed, store=store).to(device)
+    train = spec.train
+    network = build_network(spec.model, method.make_network, spec.seed, store=store).to(device)
     network = network.to(memory_format=torch.channels_last)
-    network, forward = distributed.parallelise(network, ranks, batch_norm=model.batch_norm)
+    network, forward = distributed.parallelise(network, ranks, batch_norm=spec.model.batch_norm)
     dtype = pick_autocast(train.precision, device)
     return Learner(
         network=network,
@@ -105,7 +103,7 @@ def make_learner(
         autocast_dtype=dtype,
         max_grad_norm=train.max_grad_norm,
         teacher=None if method.momentum is None else deepcopy(network).requires_grad_(False),
-        scaler=make_scaler(dtype, device),
+        scaler=GradScaler(device.type) if dtype == torch.float16 else None,
     )
 
 
@@ -127,18 +125,11 @@ class Tally:
     seconds: float = 0.0
     losses: Tensor | None = None  # float64 [1 + heads]: objective, then each head's loss
 
-    @classmethod
-    def restored(cls, state: Mapping[str, Any], device: torch.device) -> "Tally":
-        """Returns a tally with the saved fields, on the device."""
-        tally = cls(**state)
-        if tally.losses is not None:
-            tally.losses = tally.losses.to(device)
-        return tally
-
     def add(self, done: Update) -> None:
         """Adds an update."""
         losses = torch.stack([done.objective, *done.output.losses.values()]).double()
-        self.losses = losses if self.losses is None else self.losses + losses
+        # The sums of a checkpoint are on the CPU.
+        self.losses = losses if self.losses is None else self.losses.to(losses.device) + losses
         self.num_steps += 1
 
     def means(self) -> list[float]:

@@ -18,7 +18,7 @@ from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import Network
-from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec
+from mtcon_ray.spec.run_spec import RunSpec, dump_spec
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.batches import Batches
 from mtcon_ray.training.device import device_name, explain_out_of_memory, seed_generators, settle
@@ -106,20 +106,9 @@ class Trainer:
         with self._memory_check():
             problem = spec.problem(dataset.sizes)
             method = METHODS[spec.method.name](spec.method, problem).to(device)
-            self._batches = Batches(
-                dataset,
-                method.examples(dataset, spec.seed),
-                spec.views,
-                batch_size=spec.train.batch_size,
-                seed=spec.seed,
-                device=device,
-                ranks=ranks,
-                balance=spec.train.balance,
-                share=spec.resources.gpu_share,
-            )
-            self.learner = make_learner(
-                method, spec.model, spec.train, spec.seed, device=device, ranks=ranks, store=store
-            )
+            examples = method.examples(dataset, spec.seed)
+            self._batches = Batches(dataset, examples, spec, device=device, ranks=ranks)
+            self.learner = make_learner(method, spec, device=device, ranks=ranks, store=store)
         self._graph = make_graph(self.learner, spec.train, device)
         self.num_steps = spec.train.epochs * self._batches.steps_per_epoch
 
@@ -320,10 +309,7 @@ class Trainer:
         self._save_seconds = self._saved_at - begin
 
     def _restore(self, path: Path, state: dict[str, Any]) -> None:
-        recorded = parse_spec(checkpoint.spec_in(path, state), where=str(path))
-        saved = {**dump_spec(recorded), "data fingerprint": state.get("fingerprint")}
-        current = {**dump_spec(self.spec), "data fingerprint": self.dataset.fingerprint}
-        checkpoint.check_same_training(path, saved, current)
+        checkpoint.check_same_training(path, state, self.spec, self.dataset.fingerprint)
         with checkpoint.reading(path):
             self.learner.restore(state)
             self.step = int(state["step"])
@@ -331,4 +317,4 @@ class Trainer:
             self.last = None if state["last"] is None else Progress(**state["last"])
             self.lines = list(map(str, state["lines"]))
             self._at_plateau = self.last is not None and self.last.done
-            self._tally = Tally.restored(state["tally"], self.device)
+            self._tally = Tally(**state["tally"])

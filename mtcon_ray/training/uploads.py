@@ -44,17 +44,22 @@ log = logging.getLogger(__name__)
 
 def newest(names: Iterable[str]) -> dict[str, str]:
     """Returns the object behind each file of a trial's folder, from the names of its objects."""
-    found = sorted(name for name in names if NAME.fullmatch(name))
-    by_kind = {kind: [n for n in found if file_of(n) == kind] for kind in KINDS}
-    files = {kind: of_kind[-1] for kind, of_kind in by_kind.items() if of_kind}
-    if len(states := by_kind[LAST_FILE]) > 1:
-        files[PREVIOUS_FILE] = states[-2]
-    return files | ({REMOVED_FILE: REMOVED_FILE} if REMOVED_FILE in names else {})
+    files = {REMOVED_FILE: REMOVED_FILE} if REMOVED_FILE in names else {}
+    for name in sorted(name for name in names if NAME.fullmatch(name)):
+        kind = file_of(name)
+        if kind == LAST_FILE and kind in files:
+            files[PREVIOUS_FILE] = files[kind]
+        files[kind] = name
+    return files
 
 
 def file_of(name: str) -> str:
     """Returns the name of the file in a trial's folder of which an object is a version."""
     return name.partition("-")[0] + Path(name).suffix
+
+
+def _is_version(name: str, files: Collection[str]) -> bool:
+    return NAME.fullmatch(name) is not None and file_of(name) in files
 
 
 def fetch_files(
@@ -64,29 +69,26 @@ def fetch_files(
 
     Raises StorageError. A file counts as equal if it has the size and the time of its object.
     """
-    files, missing = newest(found), {}
+    files, missing = newest(found), dict[str, tuple[Path, int]]()
     for name in wanted:
-        path, info = folder / name, found.get(files.get(name, ""))
-        if info is None:
+        path = folder / name
+        if name not in files:
             remove(path)
-        elif not path.exists() or _stamp(path) != (info.size, info.mtime_ns):
+            continue
+        info = found[files[name]]
+        stat = path.stat() if path.exists() else None
+        if stat is None or (stat.st_size, stat.st_mtime_ns) != (info.size, info.mtime_ns):
             missing[files[name]] = path, info.size
     objects.fetch(missing)
     for name, (path, _) in missing.items():
         os.utime(path, ns=(found[name].mtime_ns,) * 2)
 
 
-def _stamp(path: Path) -> tuple[int, int]:
-    info = path.stat()
-    return info.st_size, info.st_mtime_ns
-
-
 def discard_objects(url: str, files: Collection[str]) -> None:
     """Removes the objects behind files of a trial."""
     objects = Objects(url)
     found = patiently(objects.list)
-    doomed = [n for n in found if NAME.fullmatch(n) and file_of(n) in files]
-    patiently(lambda: objects.delete(doomed))
+    patiently(lambda: objects.delete(n for n in found if _is_version(n, files)))
 
 
 def kept_files(folder: Path) -> list[str]:
@@ -94,8 +96,8 @@ def kept_files(folder: Path) -> list[str]:
 
     Returns no paths without the network. Raises StorageError.
     """
-    names = (MODEL_FILE, PREDICTIONS_FILE)
-    if url := stored_url(folder):
+    url, names = stored_url(folder), (MODEL_FILE, PREDICTIONS_FILE)
+    if url:
         objects = newest(patiently(Objects(url).list))
         found = {name: f"{url}/{objects[name]}" for name in names if name in objects}
     else:
@@ -115,17 +117,12 @@ class StoredTrial:
     ) -> None:
         self._objects, self._folder, self._attempt = Objects(url), folder, attempt
         self._check, self._lazy = check, lazy
-        self._names: set[str] = set()
         self._left: dict[str, int] = {}  # files to be uploaded, with their numbers
 
     def fetch(self) -> None:
         """Downloads the newest files of earlier attempts. Raises StorageError."""
-        patiently(self._fetch)
-
-    def _fetch(self) -> None:
-        found = self._objects.list()
-        self._names = set(found)
-        fetch_files(self._objects, found, self._folder, NETWORKS)
+        objects = self._objects
+        patiently(lambda: fetch_files(objects, objects.list(), self._folder, NETWORKS))
 
     def put(self, path: Path, number: int, *, must: bool) -> None:
         """Uploads a new version of a file, with its step or epoch as the number.
@@ -146,15 +143,10 @@ class StoredTrial:
     def _put_all(self) -> None:
         self._check()
         for kind in [kind for kind in KINDS if kind in self._left]:
-            self._upload(kind, self._left[kind])
+            number, suffix = self._left[kind], Path(kind).suffix
+            name = f"{Path(kind).stem}-{self._attempt}-{number:09d}{suffix}"
+            self._objects.upload(self._folder / kind, name)
             del self._left[kind]
-
-    def _upload(self, kind: str, number: int) -> None:
-        stem, suffix = Path(kind).stem, Path(kind).suffix
-        name = f"{stem}-{self._attempt}-{number:09d}{suffix}"
-        self._objects.upload(self._folder / kind, name)
-        self._names.add(name)
-        same = sorted(n for n in self._names if NAME.fullmatch(n) and file_of(n) == kind)
-        with suppress(StorageError):  # they are removed with the next
-            self._objects.delete(outdated := same[: -KINDS[kind]])
-            self._names -= set(outdated)
+            with suppress(StorageError):  # outdated objects are removed with the next
+                same = sorted(n for n in self._objects.list() if _is_version(n, [kind]))
+                self._objects.delete(same[: -KINDS[kind]])

@@ -56,10 +56,8 @@ def test_second_views_are_the_same_on_several_workers_and_in_chunks(tmp_path: Pa
     examples = items(dataset.table.rows("train"), 2)
 
     def views(spec: dict[str, object], ranks: Ranks) -> Tensor:
-        make = Batches(
-            dataset, examples, ViewsSpec.model_validate(spec), batch_size=8, seed=0, device=CPU,
-            ranks=ranks,
-        )  # fmt: skip
+        given = parse_spec({"name": "second", "views": spec, "train": {"batch_size": 8}})
+        make = Batches(dataset, examples, given, device=CPU, ranks=ranks)
         chunks, _ = make.chunks(1, size=3)
         return torch.cat([chunk() for chunk in chunks])
 

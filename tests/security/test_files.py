@@ -86,7 +86,7 @@ def test_a_checkpoint_that_unpacks_without_end_is_refused(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "state", [{}, {"spec": 5}, {"spec": "[" * 5000}, {"spec": "{}", "sizes": 1}]
+    "state", [{}, {"spec": 5}, {"spec": "[" * 5000}, {"spec": '{"name": "a"}', "sizes": 1}]
 )
 def test_a_checkpoint_without_its_parts_is_refused(tmp_path: Path, state: dict[str, Any]) -> None:
     torch.save({"format": 1, **state}, tmp_path / "odd.pt")

@@ -97,7 +97,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str, str]] = {
     ),
     "spec of another kind": (
         lambda folder: foreign(folder, spec="[1]"), NETWORK,
-        "not written by this program: its spec is a list",
+        "not written by this program: 'list' object",
+    ),
+    "value of another kind": (
+        lambda folder: foreign(folder, value={}), NETWORK,
+        "not written by this program: float() argument",
     ),
     "no network": (lambda folder: (folder / NETWORK).unlink(), NETWORK, "the network is lost"),
     "flipped network": (

@@ -2,29 +2,30 @@
 
 import torch
 from torch import Tensor, nn
+from torch.amp import GradScaler
 
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sampling import items
 from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.models.network import build_network
 from mtcon_ray.spec.encoders import ModelSpec
+from mtcon_ray.spec.run_spec import parse_spec, with_values
 from mtcon_ray.spec.train import TrainSpec
-from mtcon_ray.spec.views import ViewsSpec
 from mtcon_ray.training.batches import Batches
-from mtcon_ray.training.device import make_scaler
 from mtcon_ray.training.distributed import ALONE, Ranks
 from mtcon_ray.training.optimizer import make_optimizer
 from mtcon_ray.training.step import Learner
 from tests.problems import problem
 
 CPU = torch.device("cpu")
-VIEWS = ViewsSpec(size=16)
+SPEC = parse_spec({"name": "steps", "views": {"size": 16}})
 
 
 def batches(dataset: Dataset, ranks: Ranks = ALONE, batch_size: int = 8) -> Batches:
     """Returns batches on the CPU."""
-    examples = items(dataset.table.rows("train"), VIEWS.num_views)
-    return Batches(dataset, examples, VIEWS, batch_size=batch_size, seed=0, device=CPU, ranks=ranks)
+    spec = with_values(SPEC, {"train.batch_size": batch_size})
+    examples = items(dataset.table.rows("train"), spec.views.num_views)
+    return Batches(dataset, examples, spec, device=CPU, ranks=ranks)
 
 
 def learner(*, max_grad_norm: float | None = None, autocast: torch.dtype | None = None) -> Learner:
@@ -33,7 +34,7 @@ def learner(*, max_grad_norm: float | None = None, autocast: torch.dtype | None 
     method = MTCon(MTCon.Spec(), problem("shape", "colour", head_dim=8))
     network = build_network(spec, method.make_network, seed=0)
     optimizer = make_optimizer(network, method, TrainSpec(momentum=0, weight_decay=0))
-    scaler = make_scaler(autocast, CPU)
+    scaler = GradScaler("cpu") if autocast == torch.float16 else None
     return Learner(
         network, network, method, optimizer, ALONE, autocast, max_grad_norm, scaler=scaler
     )

@@ -45,10 +45,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 def make(dataset: Dataset, balance: Sequence[str], ranks: Ranks = ALONE) -> Batches:
     """Returns the batches of a training."""
     examples = items(dataset.table.rows("train"), 2)
-    return Batches(
-        dataset, examples, spec().views, batch_size=16, seed=0, device=CPU, ranks=ranks,
-        balance=balance,
-    )  # fmt: skip
+    return Batches(dataset, examples, spec(balance=balance), device=CPU, ranks=ranks)
 
 
 def counts_of(batches: Batches, step: int, dataset: Dataset) -> torch.Tensor:

@@ -18,6 +18,7 @@ from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.errors import DivergedError
 from mtcon_ray.losses.weighting import LOG_VARIANCE_BOUND
 from mtcon_ray.methods.base import MethodOutput
+from mtcon_ray.spec.run_spec import with_values
 from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.training import step as steps
 from mtcon_ray.training.batches import Batches
@@ -25,7 +26,7 @@ from mtcon_ray.training.device import ImageFeed
 from mtcon_ray.training.distributed import ALONE, Ranks
 from mtcon_ray.training.optimizer import make_optimizer
 from tests.some import some
-from tests.training.learners import CPU, VIEWS, batches, learner, snapshot
+from tests.training.learners import CPU, SPEC, batches, learner, snapshot
 
 
 def rows_of(make: Batches, step: int) -> np.ndarray:
@@ -217,7 +218,8 @@ def test_examples_of_several_pictures_become_rows_in_their_order(dataset: Datase
     """Triplets are such examples: one view of each image, and the condition in the batch."""
     rows_EP = np.array([[3, 1, 2], [5, 9, 4], [7, 8, 6]])
     examples = Examples(rows_EP, 1, condition_E=np.array([2, 0, 1]))
-    make = Batches(dataset, examples, VIEWS, batch_size=3, seed=0, device=CPU, ranks=ALONE)
+    spec = with_values(SPEC, {"train.batch_size": 3})
+    make = Batches(dataset, examples, spec, device=CPU, ranks=ALONE)
     x_NCHW, batch = make(0)
     chosen = make._chosen(0)
     assert x_NCHW.shape == (9, 3, 16, 16)

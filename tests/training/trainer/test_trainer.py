@@ -133,6 +133,11 @@ def test_a_checkpoint_without_its_methods_parameters_is_refused(
     with pytest.raises(CheckpointError, match="lacks learned parameters of its method"):
         load_method(tmp_path / "model.pt")
     load_network(tmp_path / "model.pt")
+    first = next(iter(state["network"]))
+    state["network"][first] = state["network"][first] + 0j
+    checkpoint.save(tmp_path / "model.pt", state)
+    with pytest.raises(CheckpointError, match="must be of real numbers"):
+        load_network(tmp_path / "model.pt")
 
 
 @pytest.mark.parametrize(("every", "left"), [(STEPS_PER_EPOCH, STEPS_PER_EPOCH), (5, 0)])

@@ -93,21 +93,6 @@ def test_the_databases_password_is_copied_to_memory_alone() -> None:
     assert '-p "${PRIVATE:-' in (DOCKER / "mlflow.sh").read_text(encoding="utf-8")
 
 
-def test_services_wait_until_what_they_need_is_healthy() -> None:
-    needed = {name: s.get("depends_on", {}) for name, s in SERVICES.items()}
-    assert {name: set(n) for name, n in needed.items()} == {
-        "head": {"mlflow"},
-        "worker": {"head"},
-        "mlflow": {"postgres", "s3"},
-        "postgres": set(),
-        "s3": set(),
-    }
-    conditions = [n["condition"] for group in needed.values() for n in group.values()]
-    assert set(conditions) == {"service_healthy"}
-    for name in ("postgres", "s3"):
-        assert SERVICES[name]["healthcheck"]["test"][0] == "CMD"
-
-
 def test_each_service_has_only_the_secrets_that_it_needs_by_their_paths() -> None:
     assert {name: s["secrets"] for name, s in SERVICES.items()} == {
         "head": ["ray_token"],

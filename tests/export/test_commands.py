@@ -2,7 +2,6 @@
 
 import json
 import re
-import stat
 import subprocess
 import sys
 import tarfile
@@ -30,27 +29,6 @@ SAVE = {
     "pt2": 'embedding, labels = found["embedding"], found["labels"]',
     "onnx": "labels = dict(zip([o.name[7:] for o in session.get_outputs()[1:]], labels))",
 }
-# Program of a user who has torchvision, the weights and model.json.
-WEIGHTS = """
-import json, safetensors.torch, torch, torchvision
-about = json.load(open("model.json"))["preprocessing"]
-weights = safetensors.torch.load_file("weights.safetensors")
-net = torchvision.models.resnet18()
-missing = net.load_state_dict(weights, strict=False)
-assert missing == (["fc.weight", "fc.bias"], []), missing
-net.fc = torch.nn.Identity()
-stored, size = about["stored_size"], about["size"]
-assert about["resize"].startswith("the central square of the shorter side to stored_size")
-left, top = (image.width - min(image.size)) // 2, (image.height - min(image.size)) // 2
-x = image.convert("RGB").crop((left, top, left + min(image.size), top + min(image.size)))
-x = x.resize((stored, x.height), PIL.Image.Resampling.BILINEAR)
-x = x.resize((stored, stored), PIL.Image.Resampling.BILINEAR)
-x = torch.from_numpy(numpy.array(x)).permute(2, 0, 1)[None] / 255
-x = torch.nn.functional.interpolate(x, (size, size), mode="bilinear", antialias=True)
-x = torchvision.transforms.functional.normalize(x, about["mean"], about["std"])
-with torch.no_grad():
-    embedding, labels = net.eval()(x), {}
-"""
 
 
 def command(*words: str | Path) -> str:
@@ -171,21 +149,3 @@ def test_three_lines_give_a_photographs_features(
         for name, values in found.items():
             assert values.shape == (1, len(about["labels"][name]["classes"]))
             assert values.sum() == pytest.approx(1)
-
-
-def test_the_weights_alone_fill_another_packages_network(
-    root: Path, tmp_path: Path, pictures: list[Path]
-) -> None:
-    """The weights fit torchvision's ResNet-18 by name, with the preprocessing of model.json.
-
-    All exported files have the same permissions.
-    """
-    best = root / "sweeps/shoes-1/checkpoints/trial-0000/model.pt"
-    command("export", best, "--out", tmp_path / "out", "--root", root)
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "out").iterdir()}
-    assert len(modes) == 5
-    assert len(set(modes.values())) == 1, modes
-    for picture in pictures:
-        found = read(tmp_path / "out", picture, "", WEIGHTS)
-        expected, _ = own_features(root, picture)
-        assert_same(found["embedding"], expected)

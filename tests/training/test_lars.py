@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.training.lars import Lars
-from mtcon_ray.training.nonfinite import Watch
-from mtcon_ray.training.optimizer import make_optimizer, peak_lr, set_lr, start_momentum
+from mtcon_ray.training.optimizer import make_optimizer, peak_lr, set_lr
 from tests.pages import DOCS
 from tests.problems import problem
 from tests.some import some
@@ -82,29 +81,6 @@ def test_weights_or_gradients_of_zero_take_a_plain_step(zero: str) -> None:
     weight.grad = torch.ones(2, 2) if zero == "weights" else torch.zeros(2, 2)
     Lars([{"params": [weight], "adapted_decay": 0.0}], lr=0.5).step()
     assert weight.tolist() == [[-0.5 if zero == "weights" else 1.0] * 2] * 2
-
-
-def test_a_step_with_a_bad_gradient_changes_nothing() -> None:
-    """Neither parameters nor momenta change, nor in the good steps after it."""
-    network, method, optimizer = make()
-    parameters, watch = named(network, method), Watch()
-    for step in range(3):
-        draw_gradients(parameters, step)
-        if step == 1:
-            gradient = some(parameters["0.weight"].grad)
-            gradient[0, 0, 0, 0] = math.inf
-        norm = torch.stack([p.grad.norm() for p in parameters.values() if p.grad is not None]).sum()
-        watch.see(norm, norm, {}, lr=1.0, step=step)
-        start_momentum(optimizer)
-        watch.guard(optimizer)
-        set_lr(optimizer, 1.0)
-        before = {name: p.detach().clone() for name, p in parameters.items()}
-        momenta = [optimizer.state[p]["momentum_buffer"].clone() for p in parameters.values()]
-        optimizer.step()
-        after = [optimizer.state[p]["momentum_buffer"] for p in parameters.values()]
-        for name, parameter in parameters.items():
-            assert torch.equal(parameter, before[name]) == (step > 0), name
-        assert all(torch.equal(a, b) for a, b in zip(momenta, after, strict=True)) == (step > 0)
 
 
 def test_the_settings_shown_are_simclr_s() -> None:

@@ -160,7 +160,7 @@ def test_clipping_scales_the_whole_gradient(dataset: Dataset) -> None:
     assert moved.item() == pytest.approx(2e-3, rel=1e-2)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "lars"])
 @pytest.mark.parametrize("where", ["weight", "log variance"])
 def test_divergence_changes_no_parameter(dataset: Dataset, where: str, optimizer: str) -> None:
     """Network and weighting stay unchanged, later too; the error names the first bad step."""

@@ -1,6 +1,5 @@
 """Tests of the plan: exact counts, times, and specs that could never run."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import torch
 from PIL import Image
 from torchvision.models import resnet18
 
-from mtcon_ray.base.paths import prepare_root
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.errors import CheckpointError, DataError, ResourceError, SpecError
 from mtcon_ray.evaluation.baseline import majority_shares
@@ -53,22 +51,11 @@ def test_counts_are_exact() -> None:
     assert plan.device_hours is None
 
 
-def test_majority_shares_are_those_of_the_test_split() -> None:
-    """The baseline of classes is the largest class's share; of a set, the mean positive share.
-
-    Numbers have none.
-    """
+def test_a_plan_has_the_shares_of_the_largest_classes_and_the_objective() -> None:
     data = {"kind": "synthetic", "num_items": 300, "tasks": ["shape", "attributes"]}
     spec = spec_of(data={**data, "held_out": ["size"]})
     plan = plan_on(spec)
-    table = labels_of(spec.data)
-    test = table.rows("test")
-    shapes = table.labels["shape"][test].tolist()
-    share = max(map(shapes.count, shapes)) / len(shapes)
-    assert plan.majority == {
-        "shape": pytest.approx(share),
-        "attributes": pytest.approx(table.multi_hot["attributes"][test].mean()),
-    }
+    assert plan.majority == majority_shares(labels_of(spec.data), ["shape", "attributes"])
     assert plan.objective == "val/score"
     assert plan_on(spec_of()).objective == "val/accuracy"
 
@@ -265,18 +252,6 @@ def test_a_batch_larger_than_the_training_split_is_refused() -> None:
 def test_what_no_node_can_ever_give_is_refused(resources: dict[str, Any], message: str) -> None:
     with pytest.raises(ResourceError, match=message):
         plan_on(spec_of(resources=resources))
-
-
-def test_a_root_is_private(tmp_path: Path) -> None:
-    prepare_root(tmp_path / "a" / "b")
-    assert os.stat(tmp_path / "a" / "b").st_mode & 0o777 == 0o700
-    assert list((tmp_path / "a" / "b").iterdir()) == []
-
-
-def test_a_root_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(ResourceError, match="the root must be a folder that can be written"):
-        prepare_root(tmp_path / "file" / "below")
 
 
 def test_unknown_labels_count_in_no_majority() -> None:

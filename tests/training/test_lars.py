@@ -1,20 +1,16 @@
 """LARS against a plain implementation of its equations."""
 
 import math
-import re
 
 import pytest
 import torch
-import yaml
 from torch import Tensor, nn
 
 from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.training.lars import Lars
-from mtcon_ray.training.optimizer import make_optimizer, peak_lr, set_lr
-from tests.pages import DOCS
+from mtcon_ray.training.optimizer import make_optimizer, set_lr
 from tests.problems import problem
-from tests.some import some
 
 SPEC = TrainSpec.model_validate({"optimizer": "lars", "momentum": 0.8, "weight_decay": 0.05})
 
@@ -81,14 +77,3 @@ def test_weights_or_gradients_of_zero_take_a_plain_step(zero: str) -> None:
     weight.grad = torch.ones(2, 2) if zero == "weights" else torch.zeros(2, 2)
     Lars([{"params": [weight], "adapted_decay": 0.0}], lr=0.5).step()
     assert weight.tolist() == [[-0.5 if zero == "weights" else 1.0] * 2] * 2
-
-
-def test_the_settings_shown_are_simclr_s() -> None:
-    """Chen et al. 2020 give a rate of 4.8 for batches of 4,096 (section 2.1)."""
-    found = some(
-        re.search(r"^train: (\{optimizer: lars.*\})$", (DOCS / "methods.md").read_text(), re.M)
-    )
-    shown = yaml.safe_load(found[1])
-    spec = TrainSpec.model_validate({**shown, "batch_size": 4096, "epochs": 100})
-    assert peak_lr(spec) == pytest.approx(4.8)
-    assert (spec.weight_decay, spec.warmup) == (1e-6, 10)

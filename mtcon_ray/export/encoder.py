@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from mtcon_ray.base.regular_file import open_regular
 from mtcon_ray.data.dataset import store_size
-from mtcon_ray.data.decoding import decode_image
+from mtcon_ray.data.decoding import decode_image, make_square
 from mtcon_ray.export.model import ExportedModel
 from mtcon_ray.export.trained_network import load_network
 
@@ -61,14 +61,12 @@ class TrainedEncoder(nn.Module):
         if isinstance(image, str | Path):
             with open_regular(image) as file:
                 return torch.tensor(decode_image(file.read(), self.size, self.resize))
-        if isinstance(image, Image.Image):
-            image = np.asarray(image.convert("RGB"))
-        # A copy, since Pillow's arrays are read-only.
-        pixels = torch.tensor(image) if isinstance(image, np.ndarray) else torch.as_tensor(image)
-        if pixels.dtype != torch.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
-            raise ValueError(
-                "an image must be a path, a PIL image or an array uint8 [H, W, 3], got "
-                f"{pixels.dtype} {list(pixels.shape)}"
-            )
-        stored_1SSC: Tensor = self.model.resize(pixels[None].to(next(self.buffers()).device))
-        return stored_1SSC[0].to(torch.uint8)
+        if not isinstance(image, Image.Image):
+            pixels = np.asarray(image)
+            if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
+                raise ValueError(
+                    "an image must be a path, a PIL image or an array uint8 [H, W, 3], got "
+                    f"{pixels.dtype} {list(pixels.shape)}"
+                )
+            image = Image.fromarray(pixels)
+        return torch.tensor(np.asarray(make_square(image.convert("RGB"), self.size, self.resize)))

@@ -1,7 +1,5 @@
 """Detection of losses and gradients that are not finite, without a device synchronisation."""
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
@@ -17,32 +15,22 @@ class Watch:
     """
 
     def __init__(self) -> None:
-        # float64: 1 if the step is bad, step, lr, norm, losses (first bad step, else last).
+        # float64: 1 if the step is bad, step, norm of the gradient (first bad step, else last).
         self._numbers: Tensor | None = None
-        self._heads: tuple[str, ...] = ()
 
     def see(
-        self,
-        norm: Tensor,
-        objective: Tensor,
-        losses: Mapping[str, Tensor],
-        *,
-        lr: float | Tensor,
-        step: float | Tensor,
-        is_scaled: bool = False,
+        self, norm: Tensor, objective: Tensor, *, step: float | Tensor, is_scaled: bool = False
     ) -> None:
         """Records the scalars of a step, counted from 0. Call it before the optimizer's step.
 
         The gradient of a scaled loss may overflow, and its scaler then skips the step. In a CUDA
-        graph rate and step are tensors on the device, and their values change between replays.
+        graph the step is a tensor on the device, and its value changes between replays.
         """
         watched = objective if is_scaled else norm + objective
-        bad = watched.isfinite().logical_not().double()
-        wide = norm.double()
+        bad, wide = watched.isfinite().logical_not().double(), norm.double()
         # Filled on the device: a copy from the host would be a device synchronisation.
-        when = (x.double() if isinstance(x, Tensor) else wide.new_full((), x) for x in (step, lr))
-        numbers = torch.stack([bad, *when, wide, *(loss.double() for loss in losses.values())])
-        self._heads = tuple(losses)
+        when = step.double() if isinstance(step, Tensor) else wide.new_full((), step)
+        numbers = torch.stack([bad, when, wide])
         if self._numbers is None:
             self._numbers = numbers
         else:
@@ -59,9 +47,8 @@ class Watch:
         """Raises DivergedError naming the first bad step, if a step was bad."""
         if self._numbers is None or not self._numbers[0].item():
             return
-        _, step, lr, norm, *values = self._numbers.tolist()
-        losses = ", ".join(f"{h} {v:.4g}" for h, v in zip(self._heads, values, strict=True))
+        _, step, norm = self._numbers.tolist()
         raise DivergedError(
-            f"gradient and loss must be finite, got norm {norm:.4g} at step {step + 1:.0f} with lr "
-            f"{lr:.4g} and losses {losses}; lower train.lr or lengthen train.warmup_epochs"
+            f"gradient and loss must be finite, got a gradient of norm {norm:.4g} at step "
+            f"{step + 1:.0f}; lower train.lr or lengthen train.warmup_epochs"
         )

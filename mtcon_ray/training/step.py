@@ -262,21 +262,16 @@ def update(
     """
     learner.network.progress = learner.method.progress = step / num_steps
     set_lr(learner.optimizer, lr, learner.method.lr_scales())
-    return make_step(learner, views, batch, lr=lr, step=step)
+    return make_step(learner, views, batch, step)
 
 
 def make_step(
-    learner: Learner,
-    views: Tensor | Chunks,
-    batch: Batch,
-    *,
-    lr: float | Tensor,
-    step: float | Tensor,
+    learner: Learner, views: Tensor | Chunks, batch: Batch, step: float | Tensor
 ) -> Update:
     """Makes the step of `update` at the optimizer's own learning rates.
 
-    It depends on three values of the host: lr and step, which are recorded, and the network's
-    phase. So with tensors for lr and step a CUDA graph can contain it.
+    It depends on two values of the host: the step, which is recorded, and the network's phase. So
+    with a tensor for the step a CUDA graph can contain it.
     """
     optimizer, scaler = learner.optimizer, learner.scaler
     done = compute_gradients(learner, views, batch)
@@ -284,9 +279,7 @@ def make_step(
         scaler.unscale_(optimizer)
     trained = [p for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
     norm = get_total_norm([p.grad for p in trained])
-    learner.watch.see(
-        norm, done.objective, done.output.losses, lr=lr, step=step, is_scaled=scaler is not None
-    )
+    learner.watch.see(norm, done.objective, step=step, is_scaled=scaler is not None)
     match_strides(trained)
     start_momentum(optimizer)
     if learner.max_grad_norm is not None:

@@ -121,8 +121,8 @@ class StepGraph:
         self._steps += 1
         if self._steps <= WARM_UP:
             with self._recorder.beside():
-                return make_step(learner, views(), batch, lr=lr, step=step)
-        given = Inputs.of(views, batch, learner.optimizer, lr=lr, step=step)
+                return make_step(learner, views(), batch, step)
+        given = Inputs.of(views, batch, learner.optimizer, step)
         if self._inputs is None:
             self._inputs = given
         else:
@@ -148,8 +148,7 @@ class StepGraph:
 
     def _capture(self, inputs: "Inputs") -> None:
         def step() -> Update:
-            lr, number = inputs.numbers.unbind()
-            return make_step(self._learner, inputs.views, inputs.batch, lr=lr, step=number)
+            return make_step(self._learner, inputs.views, inputs.batch, inputs.step)
 
         with rates_from(inputs.rates, self._learner.optimizer):
             self._replay, self._done = self._recorder.record(step)
@@ -161,24 +160,22 @@ class Inputs:
 
     views: Tensor
     batch: Batch
-    numbers: Tensor
-    """Learning rate and step, float64 [2]."""
+    step: Tensor
+    """Number of the step, float64."""
     rates: Tensor
     """Learning rate of each group of the optimizer, float32."""
 
     @classmethod
-    def of(
-        cls, views: Views, batch: Batch, optimizer: Optimizer, *, lr: float, step: int
-    ) -> "Inputs":
+    def of(cls, views: Views, batch: Batch, optimizer: Optimizer, step: int) -> "Inputs":
         """Returns a step's values, with the optimizer's learning rates."""
-        numbers = torch.tensor([lr, step], dtype=torch.float64)
+        number = torch.tensor(step, dtype=torch.float64)
         rates = torch.tensor([group["lr"] for group in optimizer.param_groups])
-        numbers, rates = send_together([numbers, rates], views.images.device)
-        return cls(views(), batch, numbers, rates)
+        number, rates = send_together([number, rates], views.images.device)
+        return cls(views(), batch, number, rates)
 
     def tensors(self) -> list[Tensor]:
         """Returns all values, in a fixed order."""
-        return [self.views, *self.batch.tensors(), self.numbers, self.rates]
+        return [self.views, *self.batch.tensors(), self.step, self.rates]
 
 
 @contextmanager

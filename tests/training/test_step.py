@@ -172,7 +172,7 @@ def test_divergence_changes_no_parameter(dataset: Dataset, where: str, optimizer
         with torch.no_grad():
             poisoned.copy_(kept)
         before = snapshot(one.network) | snapshot(one.method)
-    with pytest.raises(DivergedError, match=r"got norm nan at step 12 with lr 0\.5"):
+    with pytest.raises(DivergedError, match="got a gradient of norm nan at step 12;"):
         one.check()
 
 

@@ -17,9 +17,8 @@ class TrainSpec(Spec):
     patience: int | None = Field(
         None,
         ge=1,
-        description="epochs without a new best validation value after which a training ends with "
-        "its test evaluation. null: never. Checked at validation probes. The learning rate is "
-        "scheduled for all epochs",
+        description="epochs without a new best validation value after which a training ends. null: "
+        "never. The learning rate is scheduled for all epochs",
     )
     warmup_epochs: float | None = Field(
         None,
@@ -30,9 +29,8 @@ class TrainSpec(Spec):
     chunk_size: int | None = Field(
         None,
         ge=1,
-        description="gradient caching: examples per worker in the network at a time, for a "
-        "batch larger than memory, at a third more time. null: all. With batch norm each chunk "
-        "has its own moments, and model.batch_norm must be local",
+        description="gradient caching: examples per worker in the network at a time, for a batch "
+        "larger than memory. null: all. With batch norm model.batch_norm must be local",
     )
     balance: tuple[str, ...] = Field(
         (),
@@ -65,14 +63,12 @@ class TrainSpec(Spec):
     precision: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto",
         description="auto: bfloat16 autocast if the device computes it fast, else float32. "
-        "float16: for GPUs without bfloat16, the loss is scaled. float32 on a GPU: convolutions in "
-        "TF32, torch's default",
+        "float16: for GPUs without bfloat16, the loss is scaled",
     )
     compile: Literal["none", "graphs"] = Field(
         "none",
         description="graphs: on one GPU each step is a CUDA graph, several times as fast with "
-        "small images and batches. Without a GPU, with several workers, chunk_size or float16, "
-        "training runs as with none and the reason is logged",
+        "small images and batches. Where a graph is impossible, trains as with none and logs it",
     )
     checkpoint_seconds: float | None = Field(
         None,
@@ -80,8 +76,7 @@ class TrainSpec(Spec):
         le=86_400,
         description="seconds of training between two checkpoints, at most this much is trained "
         "again after a kill. null: 30, or 300 if the root is a URL. Longer if saving would take "
-        "more than 5 % of the time. With evaluate.select best or train.patience each validated "
-        "epoch has a checkpoint too",
+        "more than 5 % of the time",
     )
 
     @property

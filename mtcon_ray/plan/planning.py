@@ -145,7 +145,6 @@ def make_plan(
             *table.warnings,
             *labels.warnings,
             *warnings,
-            *_balance_warnings(spec, table),
             *_few_labels(spec, table),
             *_noise_warnings(spec, table, worst, num_scored),
         ),
@@ -172,18 +171,6 @@ def _hours(
         "device_hours": num_trials * mean / 3600,
         "wall_hours": wall / 3600 if wall else None,
     }
-
-
-def _balance_warnings(spec: RunSpec, table: LabelTable) -> Iterator[str]:
-    """Yields a warning for each balanced task without labels on some training items."""
-    train = table.rows("train")
-    for task in dict.fromkeys(spec.train.balance):
-        missing = len(train) - int(table.known(task)[train].sum())
-        if missing:
-            yield (
-                f"train.balance {task!r} draws no image without that label: {missing:,} of "
-                f"{len(train):,} training images are left out in its steps"
-            )
 
 
 def _few_labels(spec: RunSpec, table: LabelTable) -> Iterator[str]:

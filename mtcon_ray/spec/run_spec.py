@@ -79,7 +79,6 @@ class RunSpec(registry.Spec):
         self.method.check(problem)
         self.search.check_objective(self.data.tasks, self.data.held_out)
         self.views.check_second(1 if self.method.images_per_example > 1 else self.views.num_views)
-        self.train.check_balance(problem.kinds, self.method.images_per_example)
         self._check_chunks()
         fewest, most = self.resources.worker_range
         for workers in range(fewest, most + 1):

@@ -1,13 +1,10 @@
 """The `train` section."""
 
-from collections.abc import Mapping
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from mtcon_ray.base.metrics import Kind
 from mtcon_ray.base.registry import Spec
-from mtcon_ray.errors import nearest
 
 
 class TrainSpec(Spec):
@@ -31,11 +28,6 @@ class TrainSpec(Spec):
         ge=1,
         description="gradient caching: examples per worker in the network at a time, for a batch "
         "larger than memory. null: all. With batch norm model.batch_norm must be local",
-    )
-    balance: tuple[str, ...] = Field(
-        (),
-        description="tasks with equally frequent classes in each batch. Several tasks take turns, "
-        "step by step. Images of rare classes then repeat within an epoch",
     )
     lr: float = Field(0.2, gt=0, le=1000, description="peak learning rate, after warm-up")
     lr_scaling: Literal["none", "linear", "sqrt"] = Field(
@@ -92,21 +84,6 @@ class TrainSpec(Spec):
     def is_plateau(self, epochs: int) -> bool:
         """Returns True if so many epochs without a new best value are enough to end a training."""
         return self.patience is not None and epochs >= self.patience
-
-    def check_balance(self, kinds: Mapping[str, Kind], images_per_example: int) -> None:
-        """Raises ValueError if `balance` names no task of classes, or examples are triplets."""
-        if self.balance and images_per_example > 1:
-            raise ValueError(
-                "train.balance must be [] for a method that trains on triplets, because the "
-                f"method draws them from each class, got {list(self.balance)}"
-            )
-        known = [task for task, kind in kinds.items() if kind == "classes"]
-        for task in self.balance:
-            if task not in known:
-                raise ValueError(
-                    f"train.balance must name tasks of classes in data.tasks {known}, got "
-                    f"{task!r}{nearest(task, known)}"
-                )
 
     @model_validator(mode="after")
     def _warmup_ends(self) -> Self:

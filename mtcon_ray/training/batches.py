@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.data.sampling import Examples, balanced_order, epoch_order, step_generator
+from mtcon_ray.data.sampling import Examples, epoch_order, step_generator
 from mtcon_ray.data.to_device import send
 from mtcon_ray.data.views import Views, draw_parameters
 from mtcon_ray.errors import SpecError
@@ -25,8 +25,8 @@ class Batches:
     """The global batches of a training by step. Each rank computes the views of its own items.
 
     A batch is a pure function of seed and step: examples come from the epoch's permutation, without
-    its last incomplete batch, and views from the step's generator. With `train.balance` examples
-    come from `balanced_order` instead, in as many batches. Raises SpecError without a whole batch.
+    its last incomplete batch, and views from the step's generator. Raises SpecError without a whole
+    batch.
     """
 
     def __init__(
@@ -57,9 +57,6 @@ class Batches:
             for column in (table.labels, table.multi_hot, numbers)
         ]
         order = partial(epoch_order, np.arange(len(examples)), self.seed)
-        if tasks := spec.train.balance:
-            labels = [table.labels[task][examples.rows_EP[:, 0]] for task in tasks]
-            order = partial(balanced_order, labels, batch_size, self.steps_per_epoch, self.seed)
         # Two epochs: the first images of the next are prefetched in an epoch's last step.
         self._order = lru_cache(2)(order)
 

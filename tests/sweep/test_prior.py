@@ -72,11 +72,11 @@ def test_finished_trials_give_the_fields_that_are_shared_and_inside(tmp_path: Pa
 
 
 def test_listed_values_are_taken_as_optuna_takes_them(tmp_path: Path) -> None:
-    space = {"train.balance": {"grid": [[], ["shape"]]}}
+    space = {"views.crop_scale": {"grid": [[0.2, 1.0], [0.5, 1.0]]}}
     old = spec_of(space)
-    write_sweep(tmp_path, "old", old, ({"train.balance": '["shape"]'}, 0.5, "FINISHED"))
+    write_sweep(tmp_path, "old", old, ({"views.crop_scale": "[0.5, 1.0]"}, 0.5, "FINISHED"))
     found = earlier_trials(spec_of(space, start_from=["old"]), tmp_path)
-    assert seen(found) == [({"train.balance": '["shape"]'}, 0.5)]
+    assert seen(found) == [({"views.crop_scale": "[0.5, 1.0]"}, 0.5)]
 
 
 def test_a_gaussian_process_gets_trials_with_all_fields(tmp_path: Path) -> None:

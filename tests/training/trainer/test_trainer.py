@@ -205,9 +205,8 @@ def test_a_batch_larger_than_the_data_is_refused(
         {"train.optimizer": "lars", "train.lr": 20},
         {"train.precision": "float16"},
         {"train.chunk_size": 6, "model.batch_norm": "local"},
-        {"train.balance": ["shape", "colour"]},
     ],
-    ids=["adam", "lars", "float16", "chunks", "balance"],
+    ids=["adam", "lars", "float16", "chunks"],
 )
 def test_a_cut_training_with_other_state_ends_bit_equal(
     spec: RunSpec, start: Start, tmp_path: Path, changes: dict[str, Any]

@@ -103,13 +103,9 @@ def load_method(path: Path) -> Method:
     Raises CheckpointError if the file cannot be read or does not hold these parameters.
     """
     _, method, state = _load(path)
-    learned = {name for name, _ in method.named_parameters()}
-    kept = state.get("method")
-    if not isinstance(kept, dict) or not learned <= kept.keys():
-        raise CheckpointError(
-            f"checkpoint {path} lacks learned parameters of its method; train again"
-        )
-    _fill(method, method.state_dict() | {name: kept[name] for name in learned}, path)
+    with checkpoint.reading(path):
+        learned = {name: state["method"][name] for name, _ in method.named_parameters()}
+    _fill(method, method.state_dict() | learned, path)
     return method
 
 

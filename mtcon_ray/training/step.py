@@ -225,12 +225,14 @@ def _backward_in_chunks(learner: Learner, chunks: Chunks, batch: Batch) -> Updat
     its rows' part of the gradient to the parameters.
     """
     seeds = chunk_seeds(len(chunks))
-    found = []
+
+    def views_of(i: int) -> Tensor:
+        x_NCHW = chunks[i]()
+        seed_generators(seeds[i], x_NCHW.device)
+        return x_NCHW
+
     with torch.no_grad():
-        for seed, make_views in zip(seeds, chunks, strict=True):
-            x_NCHW = make_views()
-            seed_generators(seed, x_NCHW.device)
-            found.append(encode(learner, x_NCHW))
+        found = [encode(learner, views_of(i)) for i in range(len(chunks))]
     whole = {head: torch.cat([z[head] for z in found]).requires_grad_() for head in found[0]}
     done = backward(learner, whole, batch)
     # Each head has a gradient, even a head without a loss, because `gather` joins them.
@@ -238,9 +240,8 @@ def _backward_in_chunks(learner: Learner, chunks: Chunks, batch: Batch) -> Updat
     end = 0
     # The first encoding has updated the running moments. The second must not do so again.
     with running_moments_kept(learner.network):
-        for i, (seed, make_views) in enumerate(zip(seeds, chunks, strict=True)):
-            x_NCHW = make_views()
-            seed_generators(seed, x_NCHW.device)
+        for i in range(len(chunks)):
+            x_NCHW = views_of(i)
             with distributed.exchange_gradients(learner.forward, i == len(chunks) - 1):
                 again = encode(learner, x_NCHW, teach=False)
                 # Joined, because a head may be without gradient in a phase of training.

@@ -25,10 +25,6 @@ from mtcon_ray.export.trained_network import open_checkpoint
 pytestmark = [pytest.mark.photos, pytest.mark.slow]
 
 SIZE, STORED = 24, 30
-SAVE = {
-    "pt2": 'embedding, labels = found["embedding"], found["labels"]',
-    "onnx": "labels = dict(zip([o.name[7:] for o in session.get_outputs()[1:]], labels))",
-}
 
 
 def command(*words: str | Path) -> str:
@@ -101,10 +97,10 @@ def assert_same(found: np.ndarray, expected: Tensor) -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * largest)
 
 
-def read(folder: Path, picture: Path, load: str, save: str) -> dict[str, np.ndarray]:
+def read(folder: Path, picture: Path, load: str) -> dict[str, np.ndarray]:
     """Returns the outputs of a process that cannot import this package.
 
-    It runs the README's code that reads an image, then `load` and `save`.
+    It runs the README's code that reads an image, then `load`.
     """
     page = (folder / "README.md").read_text(encoding="utf-8")
     _, opening = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
@@ -113,8 +109,7 @@ def read(folder: Path, picture: Path, load: str, save: str) -> dict[str, np.ndar
             'import sys; sys.modules["mtcon_ray"] = None',
             opening.replace("photograph.jpg", str(picture)),
             load,
-            save,
-            "numpy.savez(sys.argv[1], embedding=embedding, **labels)",
+            'numpy.savez(sys.argv[1], embedding=found["embedding"], **found["labels"])',
         ]
     )
     found = picture.with_suffix(".npz")
@@ -126,23 +121,18 @@ def read(folder: Path, picture: Path, load: str, save: str) -> dict[str, np.ndar
     return dict(np.load(found))
 
 
-@pytest.mark.parametrize("kind", ["pt2", "onnx"])
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:onnxscript.*")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.onnx.*")
 def test_three_lines_give_a_photographs_features(
-    root: Path, tmp_path: Path, pictures: list[Path], kind: str
+    root: Path, tmp_path: Path, pictures: list[Path]
 ) -> None:
     """The three lines are those of the exported README.md."""
-    if kind == "onnx":
-        pytest.importorskip("onnxruntime")
-    told = command("export", "shoes-1", "--out", tmp_path / "out", "--to", kind, "--root", root)
-    assert f"README.md, model.json, model.{kind}, probes.safetensors, weights.safetensors" in told
+    told = command("export", "shoes-1", "--out", tmp_path / "out", "--root", root)
+    assert "README.md, model.json, model.pt2, probes.safetensors, weights.safetensors" in told
     lines = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     three = lines.split("```python\n")[1].split("```")[0]
     assert three.count("\n") == 3
     about = json.loads((tmp_path / "out" / "model.json").read_text(encoding="utf-8"))
     for picture in pictures:
-        found = read(tmp_path / "out", picture, three, SAVE[kind])
+        found = read(tmp_path / "out", picture, three)
         expected, names = own_features(root, picture)
         assert_same(found.pop("embedding"), expected)
         assert list(found) == names == ["category", "gender", "brand"]

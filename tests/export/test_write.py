@@ -159,7 +159,9 @@ def test_what_is_exported_is_what_was_evaluated(
 def test_a_folder_says_what_it_holds_and_nothing_of_its_maker(root: Path, tmp_path: Path) -> None:
     export(root, tmp_path / "out", title="mine-1")
     names = ["README.md", "model.json", "model.pt2", "probes.safetensors", "weights.safetensors"]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
+    written = sorted((tmp_path / "out").iterdir())
+    assert [path.name for path in written] == names
+    assert len({path.stat().st_mode for path in written}) == 1
     text = (tmp_path / "out" / "model.json").read_text()
     facts = json.loads(text)
     page = (tmp_path / "out" / "README.md").read_text()

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torchvision.models import resnet18
 
 from mtcon_ray.data.labels import LabelTable
@@ -71,18 +70,6 @@ def test_triplets_make_the_epochs_of_triplet_methods(method: str) -> None:
     spec = spec_of(method={"name": method, "num_triplets": 1000})
     rated = plan_on(spec, rates=Rates(100.0, 0.0, 0.0))
     assert rated.device_hours == pytest.approx(31 * 32 * 4 * 3 / 100 / 3600)
-
-
-@pytest.mark.parametrize(
-    ("num_triplets", "space"),
-    [(31, {}), (100, {"train.batch_size": {"choice": [32, 128]}})],
-)
-def test_a_batch_larger_than_the_number_of_triplets_is_refused(
-    num_triplets: int, space: dict[str, Any]
-) -> None:
-    method = {"name": "csn", "num_triplets": num_triplets}
-    with pytest.raises(SpecError, match=r"num_triplets must be at least train\.batch_size, got"):
-        spec_of(method=method, search={"space": space})
 
 
 @pytest.mark.parametrize(
@@ -161,24 +148,6 @@ def test_what_was_not_measured_has_no_wall_clock(
     plan = plan_on(spec_of(resources=resources), view, rates=RATES)
     assert plan.device_hours is not None
     assert plan.wall_hours is None
-
-
-def test_missing_images_are_warned_of_and_not_counted(tmp_path: Path) -> None:
-    lines = ["image,split,kind"]
-    for i in range(40):
-        Image.new("RGB", (4, 4)).save(tmp_path / f"{i}.png")
-        lines.append(f"{i}.png,{('train', 'train', 'val', 'test')[i % 4]},{'ab'[i // 4 % 2]}")
-    (tmp_path / "7.png").unlink()
-    (tmp_path / "labels.csv").write_text("\n".join(lines))
-    data = {
-        "kind": "table", "csv": str(tmp_path / "labels.csv"), "images": str(tmp_path),
-        "tasks": ["kind"], "max_bad_images": 0.05,
-    }  # fmt: skip
-    plan = plan_of(spec_of(data=data, train={"batch_size": 8}), tmp_path / "root", ONE)
-    assert plan.warnings == (
-        "1 images cannot be read and are left out, first row 9, 7.png: no such file",
-    )
-    assert plan.num_items == {"train": 20, "val": 10, "test": 9}
 
 
 def resnet(weights: Path | str | None) -> RunSpec:

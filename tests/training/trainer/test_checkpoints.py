@@ -14,7 +14,6 @@ from mtcon_ray.errors import CheckpointError
 from mtcon_ray.evaluation.predictions import load_predictions
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.export.trained_network import load_network
-from mtcon_ray.spec.evaluate import selected_epoch
 from mtcon_ray.spec.run_spec import RunSpec, with_values
 from mtcon_ray.training import checkpoint, trainer
 from mtcon_ray.training.distributed import Ranks
@@ -22,7 +21,14 @@ from mtcon_ray.training.step import Update
 from mtcon_ray.training.trainer import Trainer
 from tests.some import some
 from tests.training.trainer.conftest import Start
-from tests.training.trainer.cuts import CPU, STEPS_PER_EPOCH, check_same_end, stop_before, untimed
+from tests.training.trainer.cuts import (
+    CPU,
+    STEPS_PER_EPOCH,
+    assert_same,
+    check_same_end,
+    stop_before,
+    untimed,
+)
 
 
 def test_the_kept_network_is_of_the_last_epoch(whole: Trainer) -> None:
@@ -32,28 +38,7 @@ def test_the_kept_network_is_of_the_last_epoch(whole: Trainer) -> None:
     assert (kept["epoch"], kept["value"]) == (3, value)
     assert kept["classes"].keys() == {"shape", "colour", "mark"}
     assert kept["fingerprint"] == whole.dataset.fingerprint
-    for name, value in whole.network.state_dict().items():
-        assert torch.equal(kept["network"][name], value), name
-
-
-@pytest.mark.slow
-def test_with_best_value_report_and_kept_network_are_of_the_first_of_highest_value(
-    start: Start, spec: RunSpec, tmp_path: Path
-) -> None:
-    """The run is interrupted before its last epoch, so that the best value must be restored."""
-    best = {"evaluate.select": "best", "train.epochs": 6, "search.objective": "colour"}
-    spec = with_values(spec, best)
-    cut = start(tmp_path, spec, should_stop=stop_before(5 * STEPS_PER_EPOCH))
-    epochs = list(cut)
-    run = start(tmp_path, spec)
-    values = {p.epoch: p.metrics["val/accuracy/colour"] for p in [*epochs, *run]}
-    kept = checkpoint.load(tmp_path / "model.pt")
-    assert kept["epoch"] == selected_epoch(values, "best") == min(values, key=lambda e: -values[e])
-    assert kept["value"] == max(values.values())
-    assert some(run.last).metrics["val/best"] == kept["value"]
-    assert kept["epoch"] != 6, "the last epoch is the best one: the test shows nothing"
-    again = evaluate(tmp_path / "model.pt", run.dataset)
-    assert run.report() == pytest.approx(again)
+    assert_same(kept["network"], whole.network.state_dict())
 
 
 @pytest.mark.parametrize("select", ["last", "best"])
@@ -74,6 +59,7 @@ def test_the_stored_predictions_are_those_of_the_reported_accuracies(
         assert (run.dataset.table.labels[label][each.rows] == each.truth).all()
         correct = (each.predicted == each.truth).mean()
         assert correct == pytest.approx(values[f"{split}/accuracy/{label}"])
+    assert values == pytest.approx(evaluate(tmp_path / "model.pt", run.dataset))
 
 
 def evaluate(path: Path, dataset: Dataset) -> dict[str, float]:

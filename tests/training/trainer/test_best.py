@@ -1,8 +1,10 @@
-"""Resumes of trainings whose epochs get other values when they are trained again, as on a GPU.
+"""Trainings with given values: ends at a plateau, and resumes.
 
-The event log keeps the first value of an epoch, so the network in model.pt must belong to that.
+Epochs may get other values when they are trained again, as on a GPU. The event log keeps the first
+value of an epoch, so the network in model.pt must belong to that.
 """
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from mtcon_ray.training.trainer import Progress, Trainer
 from tests.some import some
 from tests.training.trainer.conftest import Start
 
-VALUE = "val/accuracy"
+NAN, VALUE = math.nan, "val/accuracy"
 
 
 class Resumed:
@@ -46,7 +48,7 @@ class Resumed:
         return run
 
     def _record(self, progress: Progress) -> None:
-        if progress.epoch > max(self.log, default=0):
+        if progress.evaluated and progress.epoch > max(self.log, default=0):
             self.log[progress.epoch] = progress.metrics[VALUE]
 
     def check(self) -> None:
@@ -77,6 +79,36 @@ def test_between_two_checkpoints_model_and_value_stay_of_one_network(
     assert resumed.train(again, **BEST).done
     assert sorted(resumed.log) == [1, 2, 3, 4, 5, 6]
     resumed.check()
+
+
+@pytest.mark.parametrize(
+    ("patience", "every", "values", "epochs"),
+    [
+        (None, 1, (0.5, 0.4), 6),
+        (1, 1, (0.5, 0.4), 2),
+        (2, 1, (0.2, 0.5, 0.4, 0.5), 4),  # an equal value is no new best one
+        (2, 1, (0.2, 0.1, 0.3, 0.2, 0.4, 0.3), 6),
+        (2, 1, (NAN, NAN), 2),
+        (2, 1, (0.2, NAN, 0.3, NAN, NAN), 5),
+        (1, 2, (0.2, 0.3, 0.1), 6),
+        (3, 2, (0.2, 0.1, 0.1), 6),  # 2 epochs at the probe of epoch 4
+        (2, 2, (0.2, 0.1), 4),
+    ],
+)
+def test_a_training_ends_after_so_many_epochs_without_a_new_best_value(
+    resumed: Resumed, patience: int | None, every: int, values: tuple[float, ...], epochs: int
+) -> None:
+    run = resumed.train(*values, **{"train.patience": patience, "evaluate.every": every})
+    last = some(run.last)
+    assert (last.epoch, last.done, run.done, run.interrupted) == (epochs, True, True, False)
+
+
+def test_killed_at_its_plateau_it_trains_no_more(resumed: Resumed) -> None:
+    """The checkpoint is written before the epoch is yielded; the caller records it later."""
+    resumed.train(0.5, 0.4, 0.3, epochs=3, **PATIENT)
+    run = resumed.train(0.9, **PATIENT)
+    assert some(run.last).done
+    assert sorted(resumed.log) == [1, 2, 3]
 
 
 def test_a_plateau_counts_the_values_that_are_recorded(resumed: Resumed) -> None:

@@ -54,10 +54,9 @@ def export_checkpoint(
     """
     if to.exists():
         raise UserError(f"--out must name a new folder, got {to}, which exists already")
-    missing = [package for package in ("onnx", "onnxscript") if find_spec(package) is None]
-    if format == "onnx" and missing:
+    if format == "onnx" and find_spec("onnxscript") is None:
         raise UserError(
-            f"--to onnx needs the package {missing[0]}; install 'mtcon-ray[onnx]', or take --to pt2"
+            "--to onnx needs the package onnxscript; install 'mtcon-ray[onnx]', or take --to pt2"
         )
     opened = open_checkpoint(path, root=root, overrides=overrides, callbacks=callbacks)
     callbacks.on_note("fitting a probe for each label")

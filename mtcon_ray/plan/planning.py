@@ -67,12 +67,12 @@ def make_plan(
     num_items = {s: len(table.rows(s)) for s in SPLITS}
     num_examples = spec.method.num_examples(num_items["train"])
     batch = spec.train.batch_size
-    for size in (batch, numbers_of(spec, "train.batch_size", batch)[-1]):
-        if size > num_examples:
-            raise DataError(
-                f"train.batch_size must be at most the training split's {num_examples} examples, "
-                f"got {size}; the last incomplete batch is dropped, so nothing would be trained"
-            )
+    largest = max(batch, numbers_of(spec, "train.batch_size", batch)[-1])
+    if largest > num_examples:
+        raise DataError(
+            f"train.batch_size must be at most the training split's {num_examples} examples, got "
+            f"{largest}; the last incomplete batch is dropped, so nothing would be trained"
+        )
     total, scheduler, labels = spec.search.num_planned_trials, spec.scheduler, spec.labels
     counts = _counts(spec, num_items["train"])
     worst, num_scored = fewest_labels(

@@ -130,17 +130,14 @@ def explain_out_of_memory(what: str, way_out: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if not isinstance(error, torch.OutOfMemoryError) and not any(w in str(error) for w in FULL):
-            raise
-        is_host = HOST_FULL in str(error)
-        if not is_host:
-            _check_share_is_free()
         sentences = str(error).split(". ")
-        matching = (one for one in sentences if any(w in one for w in FULL))
-        reason, memory = next(matching, sentences[0]), "machine's" if is_host else "device's"
-        raise OutOfMemoryError(
-            f"{what} does not fit the {memory} memory: {reason}; {way_out}"
-        ) from None
+        full = [one for one in sentences if any(words in one for words in FULL)]
+        if not full and not isinstance(error, torch.OutOfMemoryError):
+            raise
+        if HOST_FULL not in str(error):
+            _check_share_is_free()
+        reason = (full or sentences)[0]
+        raise OutOfMemoryError(f"{what} does not fit the memory: {reason}; {way_out}") from None
 
 
 def _check_share_is_free() -> None:

@@ -14,14 +14,13 @@ from mtcon_ray.errors import DivergedError, OutOfMemoryError
 from mtcon_ray.methods.base import MethodOutput
 from mtcon_ray.spec.run_spec import RunSpec, with_values
 from mtcon_ray.spec.train import TrainSpec
+from mtcon_ray.testing import start
 from mtcon_ray.training.distributed import Ranks
 from mtcon_ray.training.step_graph import WARM_UP, StepGraph, make_graph
 from mtcon_ray.training.testing_graph import CpuRecorder, as_on_a_gpu, check_step_graph, state_of
 from mtcon_ray.training.trainer import Trainer
-from tests.methods.cases import EACH, WITH_OWN_STATE, make_data, make_spec
+from tests.methods.cases import EACH, WITH_OWN_STATE, make_spec
 from tests.training.learners import learner
-
-CPU = torch.device("cpu")
 
 
 @pytest.fixture(autouse=True)
@@ -33,9 +32,7 @@ def gpu() -> Iterator[None]:
 def training(
     spec: RunSpec, folder: Path, name: str, *, graph: bool = False, **options: Any
 ) -> Trainer:
-    data = make_data(spec, folder / "store")
-    run = Trainer(spec, data, folder / name, device=CPU, **options)
-    run.resume()
+    run = start(spec, folder / "store", folder / name, **options)
     if graph:
         run._graph = StepGraph(run.learner, CpuRecorder())
     return run

@@ -81,6 +81,10 @@ class TrainSpec(Spec):
         """Epochs of warm-up: `warmup_epochs`, or its default if it is omitted."""
         return min(1, self.epochs - 1) if self.warmup_epochs is None else self.warmup_epochs
 
+    def is_plateau(self, epochs: int) -> bool:
+        """Returns True if so many epochs without a new best value are enough to end a training."""
+        return self.patience is not None and epochs >= self.patience
+
     @model_validator(mode="after")
     def _warmup_ends(self) -> Self:
         if self.warmup >= self.epochs:

@@ -226,7 +226,7 @@ class Trainer:
                 # model.pt is a killed process's network of this epoch, so its value is used too.
                 values[objective] = self.best
             self._keep(epoch, values[objective])
-            self._at_plateau = epoch - self.best_epoch >= (self.spec.train.patience or math.inf)
+            self._at_plateau = self.spec.train.is_plateau(epoch - self.best_epoch)
             if self.spec.evaluate.select == "best" and self.best is not None:
                 values[metrics.BEST] = self.best
         self.last = Progress(epoch, values, evaluated, self.done)

@@ -62,11 +62,6 @@ class Labels(NamedTuple):
     weights: Mapping[str, float] | None = None
 
     @property
-    def task_kinds(self) -> frozenset[Kind]:
-        """The kinds of the tasks."""
-        return frozenset(self.kinds[task] for task in self.tasks)
-
-    @property
     def shares(self) -> dict[str, float]:
         """The share of each task that counts in the objective. The sum of all shares is 1."""
         weights = self.weights or dict.fromkeys(self.tasks, 1.0)
@@ -79,28 +74,17 @@ class Labels(NamedTuple):
         return slugs((*self.tasks, *self.held_out))
 
     @property
-    def warnings(self) -> list[str]:
-        """A warning for each label with a numbered or a shortened name in its metrics."""
-        found = []
-        for column, name in self.slugs.items():
-            shown = f"{column[:SHOWN]!r}{'...' * (len(column) > SHOWN)}"
-            says = f"the metrics of label {shown} have the name {name!r}, because"
-            if name != slug(column):
-                found.append(f"{says} another label has it without the number")
-            elif name != whole_slug(column):
-                found.append(f"{says} MLflow takes {MAX_NAME} characters of a metric's name")
-        return found
-
-    @property
     def objective(self) -> str:
         """The name of the objective among an epoch's metrics."""
-        return OBJECTIVE if self.weights else objective_name(self.task_kinds)
+        return (
+            OBJECTIVE if self.weights else objective_name(self.kinds[task] for task in self.tasks)
+        )
 
     @property
     def objective_title(self) -> str:
         """A description of the objective for people, as `objective_title` for the mean."""
         if not self.weights:
-            return objective_title(self.task_kinds)
+            return objective_title(self.kinds[task] for task in self.tasks)
         titles = {task: f"{TITLES[self.kinds[task]]} of {task}" for task in self.weights}
         if len(titles) == 1:
             return next(iter(titles.values()))
@@ -246,7 +230,6 @@ def temperature_at(bound: Literal["min", "max"], head: str) -> str:
 MAX_NAME = 250
 MAX_SLUG = MAX_NAME - len(average_precision("heldout", ""))
 NUM_DIGEST = 8
-SHOWN = 60
 
 
 def slug(column: str) -> str:
@@ -258,18 +241,13 @@ def slug(column: str) -> str:
     >>> slug("Heel height (cm)"), slug("Größe")
     ('heel-height-cm', 'größe')
     """
-    name = whole_slug(column)
+    # Composed, because MLflow refuses an accent as a character of its own.
+    text = unicodedata.normalize("NFC", column.lower())
+    name = re.sub(r"\W+", "-", text).strip("-") or "label"
     if len(name) <= MAX_SLUG:
         return name
     digest = sha256(column.encode(errors="backslashreplace")).hexdigest()[:NUM_DIGEST]
     return f"{name[: MAX_SLUG - NUM_DIGEST - 1]}-{digest}"
-
-
-def whole_slug(column: str) -> str:
-    """Returns the slug of a label column of any length."""
-    # Composed, because MLflow refuses an accent as a character of its own.
-    text = unicodedata.normalize("NFC", column.lower())
-    return re.sub(r"\W+", "-", text).strip("-") or "label"
 
 
 def slugs(columns: Iterable[str]) -> dict[str, str]:

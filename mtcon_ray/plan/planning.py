@@ -143,7 +143,6 @@ def make_plan(
         first_configurations=first_configurations,
         warnings=(
             *table.warnings,
-            *labels.warnings,
             *warnings,
             *_few_labels(spec, table),
             *_noise_warnings(spec, table, worst, num_scored),

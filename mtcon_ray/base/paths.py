@@ -20,17 +20,15 @@ from itertools import pairwise
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from mtcon_ray.base.registry import URL, writable_url
+from mtcon_ray.base.registry import STORES, URL, checked_url, expanded
 from mtcon_ray.base.root_files import SWEEPS, TOP, check_no_links
 from mtcon_ray.errors import ResourceError, SweepError, UserError, nearest
 
 DEFAULT_ROOT = Path("~/mtcon-ray")
 DEFAULT_LOCAL = "~/.cache/mtcon-ray"
 ROOTS, SEEN = "roots", "seen"
-MAX_QUOTED = 200  # a file system's limit for a name is 255
 TRIAL = re.compile(r"trial-[0-9]+")
 # Names become folders, MLflow run names and parts of commands.
-STORES = ("s3://", "gs://")
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 SPEC_FILE = "spec.yaml"
 PLAN_FILE = "plan.json"
@@ -38,17 +36,6 @@ PREDICTIONS_FILE = "predictions.npz"
 MODEL_FILE, LAST_FILE, PREVIOUS_FILE = "model.pt", "last.pt", "last.previous.pt"
 # Stands in place of a network removed by `storage.keep`.
 REMOVED_FILE = "removed.txt"
-
-
-def expanded(path: str | Path) -> Path:
-    """Returns the path with ~ or ~user replaced. Raises UserError for an unknown home."""
-    try:
-        return Path(path).expanduser()
-    except RuntimeError:
-        raise UserError(
-            f"the home folder at the beginning of {str(path)!r} is unknown on this machine; write "
-            "the path from / on"
-        ) from None
 
 
 def choose_root(chosen: str | None, local: str | None = None) -> Path:
@@ -60,11 +47,9 @@ def choose_root(chosen: str | None, local: str | None = None) -> Path:
     if not chosen or not URL.match(str(chosen)):
         return expanded(chosen or DEFAULT_ROOT).absolute()
     try:
-        quoted = _quoted(writable_url(chosen.rstrip("/") + "/").rstrip("/"))
+        quoted = _quoted(checked_url(chosen.rstrip("/") + "/").rstrip("/"))
     except ValueError as error:
         raise UserError(f"a root that is no folder {error}") from None
-    if len(quoted) > MAX_QUOTED:
-        raise UserError(f"the URL of a root must be shorter, got {len(quoted)} characters")
     return expanded(local or DEFAULT_LOCAL).absolute() / ROOTS / quoted
 
 
@@ -82,7 +67,7 @@ def stored_url(path: Path) -> str | None:
     parts = path.parts
     for at, (above, name) in enumerate(pairwise(parts), 2):
         url = unquote(name.replace("+", "://", 1).replace("+", "/"))
-        if above == ROOTS and url.startswith(STORES) and _quoted(url) == name:
+        if above == ROOTS and url.startswith(tuple(STORES)) and _quoted(url) == name:
             below = parts[at:]
             return "/".join([url, *below[below[:1] == (SEEN,) :]])
     return None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeVar, cast, get_args, get_origin
+from typing import Annotated, Any, Generic, Self, TypeVar, cast, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -19,12 +19,13 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
+    ModelWrapValidatorHandler,
     ValidationInfo,
     model_validator,
 )
 from pydantic_core import CoreSchema, core_schema
 
-from mtcon_ray.errors import SpecError, nearest
+from mtcon_ray.errors import SpecError, UserError, nearest
 
 
 class Spec(BaseModel):
@@ -37,43 +38,16 @@ class Spec(BaseModel):
     # defined. This took a third of the time of `mtcon-ray validate` without the import of torch.
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _without_booleans(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        # All fields in one call: a validator of each field makes validation three times slower.
-        found = {name: given[name] for name in _number_fields(cls) if name in given}
-        marked = {n: _marked(v) for n, v in found.items() if type(v) in _MAY_HOLD}
-        return given | marked if marked else given
-
-
-_MAY_HOLD = (bool, list, tuple, dict)
-
-
-def _marked(value: Any) -> Any:
-    """Returns a value of a spec with each boolean as a text, which is not read as a number."""
-    match value:
-        case bool():
-            return str(value).lower()
-        case list() | tuple():
-            return [_marked(each) for each in value]
-        case dict():
-            return {key: _marked(each) for key, each in value.items()}
-    return value
-
-
-@cache
-def _number_fields(section: type[Spec]) -> frozenset[str]:
-    """Returns the names, as users write them, of the fields with numbers but no booleans."""
-    fields = section.model_fields.items()
-    parts = {field.alias or name: list(_parts(field.annotation)) for name, field in fields}
-    return frozenset(
-        name
-        for name, types in parts.items()
-        # The 1 of Literal[1] is a number, too.
-        if bool not in types and any(t in (int, float) or type(t) is int for t in types)
-    )
+    def _without_booleans(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        section = validate(given)
+        if isinstance(given, dict):
+            for name, field in cls.model_fields.items():
+                was_boolean = isinstance(given.get(field.alias or name), bool)
+                if was_boolean and not isinstance(getattr(section, name), bool):
+                    raise ValueError(f"{name} must be a number, got true or false")
+        return section
 
 
 # Types of fields with bounds.
@@ -88,29 +62,60 @@ Inside = Annotated[float, Field(gt=0, lt=1)]
 Weight = Annotated[float, Field(ge=0, le=1000)]
 
 
-def beside_the_spec(value: str, info: ValidationInfo) -> str:
-    """Returns a path. A relative path in a spec file starts at the file's folder."""
-    scheme, separator, _ = value.partition("://")
-    if separator and "/" not in scheme:
-        # Shows only the scheme, because a login may follow it.
-        raise ValueError(f"must be a path of this machine, got a URL that begins with {scheme}://")
-    folder = (info.context or {}).get("folder")
-    try:
-        path = Path(value).expanduser()
-    except RuntimeError:
-        raise ValueError(
-            f"must not begin with a home folder that is unknown on this machine, got {value!r}; "
-            "write the path from / on"
-        ) from None
-    return str(Path(folder) / path) if folder is not None else str(path)
-
-
 class PathMark:
     """Annotation of the fields with paths. See `path_fields`."""
 
 
-LocalPath = Annotated[Text, AfterValidator(beside_the_spec), PathMark()]
-"""A path; where a spec is read from a file, a relative one starts at that file's folder."""
+# Also matches the path of a URL after `Path` has merged its two slashes.
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+HUB = "hf://"  # of Hugging Face, which is only read
+# The form of a URL by its scheme.
+STORES = {"s3://": "s3://bucket/name", "gs://": "gs://bucket/name"}
+OBJECT_STORES = {**STORES, HUB: "hf://datasets/user/name/"}
+# Allows only the bucket's name before the first slash, so no login. Allows no query, because it
+# may be a signature.
+_URL = re.compile(r"(?:(?:s3|gs)://[A-Za-z0-9][\w.-]*|hf://datasets)/[^?#\\\x00-\x1f]*")
+
+
+def expanded(path: str | Path) -> Path:
+    """Returns the path with ~ or ~user replaced. Raises UserError for an unknown home."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise UserError(
+            f"the home folder at the beginning of {str(path)!r} is unknown on this machine; write "
+            "the path from / on"
+        ) from None
+
+
+def beside_the_spec(value: str, info: ValidationInfo) -> str:
+    """Returns a path. A relative path in a spec file starts at the file's folder."""
+    if URL.match(value):
+        # Shows only the scheme, because a login may follow it.
+        scheme = value.partition("/")[0]
+        raise ValueError(f"must be a path of this machine, got a URL that begins with {scheme}/")
+    folder = (info.context or {}).get("folder")
+    return str(Path(folder or "") / expanded(value))
+
+
+def checked_url(value: str, forms: Mapping[str, str] = STORES) -> str:
+    """Returns the URL of a place in an object store. Raises ValueError for anything else."""
+    form = next((form for scheme, form in forms.items() if value.startswith(scheme)), None)
+    if form is None:
+        raise ValueError(f"must begin with {', '.join(forms)}, got {value.partition('/')[0]}/")
+    if not _URL.fullmatch(value) or {"..", "."} & set(value.split("/")):
+        raise ValueError(
+            f"must read {form}, without a login, a query or '..', because specs are logged; keys "
+            "come from the environment or the machine's role"
+        )
+    return value
+
+
+def _path_or_url(forms: Mapping[str, str]) -> AfterValidator:
+    def check(value: str, info: ValidationInfo) -> str:
+        return checked_url(value, forms) if URL.match(value) else beside_the_spec(value, info)
+
+    return AfterValidator(check)
 
 
 def is_word(value: str) -> bool:
@@ -118,64 +123,18 @@ def is_word(value: str) -> bool:
     return "/" not in value and "\\" not in value and not Path(value).suffix
 
 
-# Also matches the path of a URL after `Path` has merged its two slashes.
-URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-HUB = "hf://"  # of Hugging Face, which is only read
-# The form of a URL by its scheme.
-OBJECT_STORES = {
-    "s3://": "s3://bucket/name",
-    "gs://": "gs://bucket/name",
-    HUB: "hf://datasets/user/name/",
-}
-# Allows only the bucket's name before the first slash, so no login. Allows no query, because it
-# may be a signature.
-_URL = re.compile(r"(?:(?:s3|gs)://[A-Za-z0-9][\w.-]*|hf://datasets)/[^?#\\\x00-\x1f]*")
-
-
 def is_url(place: str) -> bool:
     """Returns True if a `PathOrUrl` is the URL of an object store."""
     return place.startswith(tuple(OBJECT_STORES))
 
 
-def _path_or_url(value: str, info: ValidationInfo) -> str:
-    scheme, separator, _ = value.partition("://")
-    if not separator or "/" in scheme:
-        return beside_the_spec(value, info)
-    if not is_url(value):
-        raise ValueError(
-            f"must be a path or begin with {', '.join(OBJECT_STORES)}, got {scheme}://"
-        )
-    return _checked_url(value)
+LocalPath = Annotated[Text, AfterValidator(beside_the_spec), PathMark()]
+"""A path; where a spec is read from a file, a relative one starts at that file's folder."""
 
-
-def writable_url(value: str) -> str:
-    """Returns the URL of a place in an object store. Raises ValueError for anything else."""
-    stores = [scheme for scheme in OBJECT_STORES if scheme != HUB]
-    if not value.startswith(tuple(stores)):
-        # Shows only the scheme, because a login may follow it.
-        raise ValueError(f"must begin with {', '.join(stores)}, got {value.partition('://')[0]!r}")
-    return _checked_url(value)
-
-
-def _checked_url(value: str) -> str:
-    scheme = next(scheme for scheme in OBJECT_STORES if value.startswith(scheme))
-    if not _URL.fullmatch(value) or {"..", "."} & set(value.split("/")):
-        raise ValueError(
-            f"must read {OBJECT_STORES[scheme]}, without a login, a query or '..', because "
-            "specs are logged; keys come from the environment or the machine's role"
-        )
-    return value
-
-
-PathOrUrl = Annotated[Text, AfterValidator(_path_or_url), PathMark()]
+PathOrUrl = Annotated[Text, _path_or_url(OBJECT_STORES), PathMark()]
 """A `LocalPath`, or a URL of an object store."""
 
-
-def _writable(value: str, info: ValidationInfo) -> str:
-    return writable_url(value) if URL.match(value) else beside_the_spec(value, info)
-
-
-WritablePathOrUrl = Annotated[str, AfterValidator(_writable), PathMark()]
+WritablePathOrUrl = Annotated[str, _path_or_url(STORES), PathMark()]
 """A `LocalPath`, or a URL of an object store that is written to."""
 
 T = TypeVar("T")

@@ -7,7 +7,8 @@ from typing import Any
 
 from rich.filesize import decimal
 
-from mtcon_ray.base.paths import cache_folder, expanded
+from mtcon_ray.base.paths import cache_folder
+from mtcon_ray.base.registry import expanded
 from mtcon_ray.base.safe_yaml import dump_yaml
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.data.sources import SOURCES

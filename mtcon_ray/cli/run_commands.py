@@ -100,7 +100,7 @@ def _sweep(
     retry_failed: bool = False, goes_on: bool = False, once: bool = False, **given: bool,
 ) -> int:  # fmt: skip
     def load() -> tuple["RunSpec", Path, bool]:
-        run_spec = load_spec(spec, overrides, with_search=not once)
+        run_spec = load_spec(spec, overrides)
         where = options.root_of(root, run_spec.storage)
         return run_spec, where, _is_there(where, name) if goes_on else resume or retry_failed
 

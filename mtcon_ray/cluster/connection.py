@@ -17,7 +17,7 @@ from typing import Any
 import ray
 
 from mtcon_ray.base.cpus import usable_cpus
-from mtcon_ray.base.paths import expanded
+from mtcon_ray.base.registry import expanded
 from mtcon_ray.base.root_files import check_no_links, make_folder
 from mtcon_ray.base.signals import own_signals
 from mtcon_ray.cluster.cluster_file import view_of_file

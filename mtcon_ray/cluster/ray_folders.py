@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from mtcon_ray.base.paths import expanded
+from mtcon_ray.base.registry import expanded
 from mtcon_ray.cluster.environment import restored_environment, working_directory
 from mtcon_ray.errors import MtconError, UserError
 

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, ValidationInfo, model_validator
 
 from mtcon_ray.base import metrics, registry
-from mtcon_ray.base.paths import expanded
 from mtcon_ray.base.plugins import MODULE, import_installed, import_named
 from mtcon_ray.base.safe_yaml import parse_yaml, read_yaml
 from mtcon_ray.errors import SpecError
@@ -190,10 +189,9 @@ def not_comparable() -> dict[str, str]:
     }
 
 
-def load_spec(path: Path, overrides: Iterable[str] = (), *, with_search: bool = True) -> RunSpec:
+def load_spec(path: Path, overrides: Iterable[str] = ()) -> RunSpec:
     """Returns the spec in a YAML file with `a.b=value` overrides applied.
 
-    Without `with_search`, for a training, only the objective of `search` is read.
     Raises SpecError with file, field, rule, value and the nearest valid key.
     """
     raw, folder = read_yaml(path), path.resolve().parent
@@ -201,10 +199,6 @@ def load_spec(path: Path, overrides: Iterable[str] = (), *, with_search: bool = 
     import_plugins(raw, where=str(path), folder=folder)
     for override in overrides:
         apply_override(raw, override)
-    if not with_search:
-        search = raw.pop("search", None)
-        if isinstance(search, dict) and "objective" in search:
-            raw["search"] = {"objective": search["objective"]}
     return parse_spec(raw, where=str(path), folder=folder)
 
 
@@ -304,7 +298,7 @@ def apply_override(raw: dict[str, Any], override: str) -> None:
         and isinstance(value, str)
         and not registry.is_url(value)
     ):
-        file = expanded(value).absolute()
+        file = registry.expanded(value).absolute()
         # These weights may be a name, such as imagenet. The encoder refuses an unknown name.
         is_name = path == "model.encoder.weights" and registry.is_word(value) and not file.exists()
         value = value if is_name else str(file)

@@ -30,10 +30,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "spec.yaml"
 
 
-@pytest.mark.parametrize("with_search", [True, False])
-def test_it_can_be_trained_for_a_single_epoch(path: Path, with_search: bool) -> None:
-    small = ["train.epochs=1", "train.batch_size=8", "search.repeats=3"]
-    spec = load_spec(path, small, with_search=with_search)
+def test_it_can_be_trained_for_a_single_epoch(path: Path) -> None:
+    spec = load_spec(path, ["train.epochs=1", "train.batch_size=8", "search.repeats=3"])
     plan = plan_of(spec, path.parent, ANYWHERE)
     assert (plan.epochs, plan.rung_epochs) == (1, ())
 

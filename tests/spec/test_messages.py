@@ -1,6 +1,5 @@
 """Tests of the messages about invalid specs, and of other tools' names for fields."""
 
-import re
 from typing import Any
 
 import pytest
@@ -81,22 +80,17 @@ def test_a_temperature_that_float32_cannot_use_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("section", "field", "value"),
+    "raw",
     [
-        ("train", "lr", True),
-        ("model", "encoder", {"name": "small", "width": True}),
-        ("method", "temperature_by_task", {"shape": True}),
-        ("search", "space", {"train.lr": {"loguniform": [0.1, True]}}),
-        ("search", "space", {"train.lr": {"choice": [True]}}),
+        {"version": True},
+        {"train": {"lr": True}},
+        {"resources": {"gpus": False}},
+        {"search": {"space": {"train.lr": {"choice": [True]}}}},
     ],
 )
-def test_a_boolean_is_no_number(section: str, field: str, value: Any) -> None:
-    (line,) = refused({section: {field: value}})
-    assert re.search("(a number|an integer).*, got .*(true|false)", line)
-
-
-def test_a_boolean_is_no_version() -> None:
-    assert refused({"version": True}) == ["version must be 1, got 'true'"]
+def test_a_boolean_is_no_number(raw: dict[str, Any]) -> None:
+    (line,) = refused(raw)
+    assert "must be a number, got true or false" in line
 
 
 def test_only_the_first_problems_are_listed() -> None:

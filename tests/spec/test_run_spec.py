@@ -8,7 +8,6 @@ import pytest
 from mtcon_ray.errors import SpecError
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, load_spec, parse_spec, with_values
 from mtcon_ray.spec.schedulers import ASHA
-from mtcon_ray.spec.search import SearchSpec
 
 MINIMAL: dict[str, Any] = {"name": "x"}
 
@@ -153,17 +152,6 @@ def test_a_bare_name_stands_for_its_section(tmp_path: Path) -> None:
     )
     with pytest.raises(SpecError, match=r"method\.name: unknown name 'supcn'.* 'supcon'\?"):
         load_spec(path, ["method=supcn"])
-
-
-def test_a_spec_can_be_loaded_without_its_search(tmp_path: Path) -> None:
-    path = tmp_path / "spec.yaml"
-    path.write_text("name: x\nsearch: {space: {train.lrr: {grid: [-1]}}, scheduler: 7}\n")
-    with pytest.raises(SpecError, match="search"):
-        load_spec(path)
-    spec = load_spec(path, ["search.num_trials=x", "train.lr=0.3"], with_search=False)
-    assert (spec.search, spec.train.lr) == (SearchSpec(), 0.3)
-    with pytest.raises(SpecError, match=r"train\.lr"):
-        load_spec(path, ["train.lr=-1"], with_search=False)
 
 
 def test_a_trial_has_its_values_its_seed_and_no_search() -> None:

@@ -20,7 +20,6 @@ failed, why, and a solution. Bugs of this package are `AssertionError` and keep 
 """
 
 import errno
-import shutil
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
@@ -72,12 +71,9 @@ class StorageError(MtconError):
 
     @classmethod
     def of(cls, path: Path, error: BaseException) -> Self:
-        """Returns an error with the path, the reason and the free space of its disk."""
+        """Returns an error with the path and the reason."""
         reason = getattr(error, "strerror", None) or error
-        return cls(
-            f"cannot write {path}: {reason}, with {_free_space(path)}; free disk space or make the "
-            "folder writable"
-        )
+        return cls(f"cannot write {path}: {reason}; free disk space or make the folder writable")
 
 
 def file_error(error: BaseException) -> MtconError | None:
@@ -90,27 +86,6 @@ def file_error(error: BaseException) -> MtconError | None:
         return disk
     if isinstance(error, OSError) and isinstance(error.filename, str):
         return MtconError(f"cannot use the file {error.filename}: {error.strerror}")
-    return None
-
-
-def limit_error(error: BaseException) -> MtconError | None:
-    """Returns the error for too little memory or too few processes, else None.
-
-    A library that does not fit below `ulimit -v` is an ImportError.
-    """
-    text = f"{type(error).__name__}: {error}".removesuffix(": ")
-    no_room = isinstance(error, ImportError) and "failed to map segment" in text
-    if no_room or isinstance(error, MemoryError):
-        return MtconError(
-            f"out of memory: {text}; raise the limit on this process's address space "
-            "(`ulimit -v`), or free memory"
-        )
-    no_thread = isinstance(error, RuntimeError) and "can't start new thread" in text
-    if no_thread or isinstance(error, BlockingIOError):
-        return MtconError(
-            f"cannot start another thread or process: {text}; raise the limit on their number "
-            "(`ulimit -u`), or end other processes of this user"
-        )
     return None
 
 
@@ -152,15 +127,6 @@ class DivergedError(TrialError):
 
 class OutOfMemoryError(TrialError):
     """The device has too little memory for this configuration."""
-
-
-def _free_space(path: Path) -> str:
-    there = next(p for p in (path, *path.absolute().parents) if p.exists())
-    try:
-        free = shutil.disk_usage(there).free
-    except OSError as error:
-        return f"an unknown free space ({error.strerror})"
-    return f"{free / 1e6:,.1f} MB free on its disk"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from mtcon_ray.base.paths import expanded
+from mtcon_ray.base.registry import expanded
 from mtcon_ray.cli.infer_labels import Texts, guess_labels
 from mtcon_ray.cli.spec_template import Draft, spec_name
 from mtcon_ray.data.cells import WORDS_FOR_NOTHING, texts_of

@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from mtcon_ray.base.paths import expanded
+from mtcon_ray.base.registry import expanded
 from mtcon_ray.cli.spec_template import Draft, spec_name
 from mtcon_ray.data.sources.class_folders import FolderSource, folders_of
 from mtcon_ray.errors import DataError

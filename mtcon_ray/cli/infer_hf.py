@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pyarrow.types import is_floating
 
-from mtcon_ray.base.paths import expanded
+from mtcon_ray.base.registry import expanded
 from mtcon_ray.cli.infer_labels import guess_labels
 from mtcon_ray.cli.spec_template import Draft, spec_name
 from mtcon_ray.data.cells import texts_of

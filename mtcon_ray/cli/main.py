@@ -19,7 +19,7 @@ from mtcon_ray.cli.options import INTERRUPTED, Session, verbosity
 from mtcon_ray.cluster.environment import working_directory
 from mtcon_ray.display.presentation import abridged, hanging, printable
 from mtcon_ray.display.terminal import drop_unwritten, open_closed_streams, say
-from mtcon_ray.errors import MtconError, file_error, limit_error
+from mtcon_ray.errors import MtconError, file_error
 from mtcon_ray.tracking.login import masked
 from mtcon_ray.version import __version__
 
@@ -80,7 +80,7 @@ class Script(click.Command):
         except BrokenPipeError:  # the reader of the output has ended
             code = 1
         except Exception as error:
-            known = file_error(error) or limit_error(error)
+            known = file_error(error)
             code = _record(error) if known is None else _explain(known, session)
         drop_unwritten()
         sys.exit(code if isinstance(code, int) else 0)

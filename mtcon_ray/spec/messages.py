@@ -12,33 +12,12 @@ from mtcon_ray.spec.space import FORMS
 
 Location = tuple[int | str, ...]
 
-# Words of other tools by our names, unless the words are similar to the names.
-OTHER_WORDS = {
-    "num_trials": "num_samples n_trials run_cap", "first_points": "points_to_evaluate",
-    "max_concurrent": "max_concurrent_trials n_jobs", "max_hours": "timeout time_budget_s",
-    "sampler": "search_alg", "scheduler": "pruner early_terminate", "objective": "metric monitor",
-    "grace": "grace_period", "reduction": "eta", "lr": "learning_rate base_lr",
-    "weight_decay": "wd", "patience": "early_stopping_patience",
-    "batch_size": "per_device_train_batch_size", "max_grad_norm": "gradient_clip_val clip_grad",
-    "encoder": "backbone arch model_name", "head_dim": "projection_dim proj_dim",
-    "temperature": "tau", "size": "image_size img_size", "cpus": "cpus_per_trial",
-    "gpus": "gpus_per_trial", "root": "storage_path", "uri": "tracking_uri",
-    "bfloat16": "bf16 bf16-mixed", "float32": "fp32 32 32-true",
-}  # fmt: skip
-OURS = {word: name for name, words in OTHER_WORDS.items() for word in words.split()}
-# Kinds of values, by the first word of pydantic's error types, as in int_parsing.
-KINDS = {
-    "int": "an integer",
-    "float": "a number",
-    "bool": "true or false",
-    "string": "a text",
-    "tuple": "a list",
-    "list": "a list",
-    "dict": "a mapping",
-    "model": "a mapping of fields",
-}
 # The member of a union, as pydantic appends it to a location.
 MEMBER = re.compile(r"int|float|str|bool|(constrained-|tuple\[|dict\[).*")
+# pydantic's words, such as "Input should be a valid integer, unable to parse string as an integer".
+RULE = re.compile(
+    r"\w+ should (.+?)(?:, (?:unable|got) .*| or instance of .*| after validation.*)?"
+)
 MAX_SHOWN = 200
 MAX_LINES = 20
 
@@ -102,12 +81,8 @@ def _rule(problem: Any) -> str | None:
             return "be a mapping of fields or the name of a kind"
         case "invalid_key":
             return "have a text as its key"
-    first, _, rest = problem["type"].partition("_")
-    if first in KINDS and rest in ("type", "parsing", "from_float"):
-        return f"be {KINDS[first]}"
-    # pydantic's words, such as "Tuple should have at most 2 items after validation, not 3".
-    rule = re.fullmatch(r"\w+ should (.+?)(?: after validation.*)?", problem["msg"])
-    return rule[1] if rule else None
+    rule = RULE.fullmatch(problem["msg"])
+    return rule[1].replace("tuple", "list") if rule else None
 
 
 def _way_out(problem: Any) -> str:
@@ -118,8 +93,6 @@ def _way_out(problem: Any) -> str:
             return f"; write [{value}]"
         case "string_type" if isinstance(value, int | float):
             return "; put it in quotes"
-        case "literal_error" if f"'{OURS.get(str(value))}'" in problem["msg"]:
-            return f"; did you mean {OURS[str(value)]!r}?"
         case _:
             return ""
 
@@ -139,18 +112,14 @@ def _near_key(location: Location, model: type[Spec]) -> str:
     else:
         inside = [path.split(".") for path in paths]
         beside = [names[-1] for names in inside if names[:-1] == [*map(str, place)]]
-    ours = OURS.get(key, key)
-    if ours in beside:
-        return f"; did you mean {ours!r}?"
-    if key not in OURS and get_close_matches(key, beside, n=1):
+    if get_close_matches(key, beside, n=1):
         return nearest(key, beside)
     if choice:
         owners = [name for name in choice.table if key in _names(choice.table.spec(name))]
         if owners:
             return f"; it belongs to {choice.key} {' or '.join(map(repr, owners))}"
     # Sections and fields below the first level.
-    last = {path: path.rpartition(".")[2] for path in paths if "." in path}
-    elsewhere = [path for path, name in last.items() if name == ours]
+    elsewhere = [path for path in paths if path.rpartition(".")[2] == key and "." in path]
     shown = sorted(elsewhere, key=lambda path: path.count("."))[:3]
     return f"; did you mean {' or '.join(map(repr, shown))}?" if shown else nearest(key, beside)
 

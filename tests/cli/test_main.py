@@ -107,26 +107,6 @@ def test_a_bug_is_told_with_its_trace_and_without_secrets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "limit"),
-    [
-        (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "ulimit -v"),
-        (MemoryError(), "ulimit -v"),
-        (RuntimeError("can't start new thread"), "ulimit -u"),
-        (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), "ulimit -u"),
-    ],
-    ids=["library", "memory", "thread", "fork"],
-)
-def test_a_limit_of_the_process_is_named(error: Exception, limit: str) -> None:
-    result = CliRunner().invoke(program_raising(error), ["fail"])
-    assert result.exit_code == 1
-    failed = "out of memory" if limit == "ulimit -v" else "cannot start another thread or process"
-    reason = ": ".join(filter(None, (type(error).__name__, str(error))))
-    assert result.stderr.startswith(f"error: {failed}: {reason}; ")
-    assert f"(`{limit}`)" in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize(
     ("words", "verbosity"), [("-q look", -1), ("look -q", -1), ("look", 0), ("-v look -v", 2)]
 )
 def test_verbosity_is_taken_before_and_after_the_command(words: str, verbosity: int) -> None:

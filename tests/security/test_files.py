@@ -119,7 +119,7 @@ def test_ampersands_and_stars_in_text_are_no_anchors(tmp_path: Path) -> None:
         ("x: " + "[" * 5000 + "]" * 5000, "at most 50 levels"),
         ("x: " + "{a: " * 5000 + "1" + "}" * 5000, "at most 50 levels"),
         ("seed: " + "9" * 5000, "4300 digits"),
-        ("seed: 2020-99-99", "must be an integer"),
+        ("seed: 2020-99-99", "must be a valid integer"),
         ("x: !!python/object/apply:os.mkdir [ran]", "must not use YAML tags"),
     ],
     ids=["lists", "mappings", "number", "date", "object"],

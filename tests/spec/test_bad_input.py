@@ -125,7 +125,7 @@ def test_the_shop_itself_is_valid(shop: Shop) -> None:
     ("setting", "says"),
     [
         ("method.temperatur=1", ("method.temperatur: unknown key", "'temperature'?")),
-        ("train.epochs=many", ("train.epochs must be an integer", "'many'")),
+        ("train.epochs=many", ("train.epochs must be a valid integer", "'many'")),
         ("train.lr=-0.5", ("train.lr", "greater than 0", "-0.5")),
     ],
     ids=["unknown key", "type", "range"],

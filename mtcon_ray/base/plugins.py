@@ -46,7 +46,7 @@ def allowed_folders() -> list[str] | None:
 def import_installed() -> None:
     """Imports the plugins of all installed packages.
 
-    Raises SpecError with the name of a package if its plugin cannot be imported.
+    Raises SpecError if a plugin cannot be imported.
     """
     for plugin in installed_plugins():
         try:
@@ -55,8 +55,8 @@ def import_installed() -> None:
         # not a subclass of Exception. Uncaught, the command would exit with success.
         except (Exception, SystemExit) as error:
             raise SpecError(
-                f"cannot import the installed plugin {plugin.value!r} of {_distribution(plugin)}: "
-                f"{type(error).__name__}: {error}; repair or uninstall the package"
+                f"cannot import the installed plugin {plugin.value!r}: {type(error).__name__}: "
+                f"{error}; repair or uninstall its package"
             ) from error
 
 
@@ -93,17 +93,6 @@ def import_named(names: object, where: str, folder: Path | None) -> bool:
     return bool(new)
 
 
-def outside(names: Iterable[str], folder: Path) -> list[str]:
-    """Returns the imported modules among `names` that are neither installed nor below `folder`."""
-    files = {name: Path(sys.modules[name].__file__ or "").resolve() for name in names}
-    beside = [Path(each) for each in _folders]
-    return [
-        name
-        for name, file in files.items()
-        if any(each in file.parents for each in beside) and folder.resolve() not in file.parents
-    ]
-
-
 def versions() -> dict[str, str]:
     """Returns what identifies each plugin in use: a package's version, or a file's digest."""
     found = {}
@@ -122,10 +111,6 @@ def installed_plugins() -> list["EntryPoint"]:
     from importlib.metadata import entry_points  # 25 ms, which most commands need not spend
 
     return [plugin for group in GROUPS for plugin in entry_points(group=group)]
-
-
-def _distribution(plugin: "EntryPoint") -> str:
-    return "an unknown package" if plugin.dist is None else plugin.dist.name
 
 
 def _look_in(folder: str) -> None:

@@ -95,12 +95,10 @@ def check_no_links(path: Path, *, itself: bool = True) -> None:
     Checks the paths opened by libraries.
     """
     if link := _first_link(path, itself=itself):
-        way_out = "to keep results elsewhere, name that folder with --root or storage.root"
-        if link.name == "store":  # another root would lack the sweeps
-            way_out = "to keep images elsewhere, mount that folder there with `mount --bind`"
         raise SweepError(
             f"{link} is a link to {os.readlink(link)}, and nothing is written through links below "
-            f"the root; remove the link; {way_out}"
+            "the root; remove the link; to keep results elsewhere, name that folder with --root or "
+            "storage.root"
         )
 
 

@@ -213,11 +213,6 @@ def _beginnings(target: Path, overrides: tuple[str, ...]) -> tuple[str, str | No
             f"storage.root must lie outside the folder that is uploaded, got {root}; give an "
             "absolute path on the cluster, because a job's copy of the folder is deleted"
         )
-    if outside := plugins.outside(spec.plugins, Path.cwd()):
-        raise SpecError(
-            f"plugins must lie in the folder that is uploaded, {Path.cwd()}, or be installed on "
-            f"the cluster, got {', '.join(outside)}; cd to a folder that has spec and plugins"
-        )
     return spec.name, root
 
 

@@ -34,8 +34,7 @@ def view_of_file(path: Path) -> ClusterView:
     except (OSError, ValueError, yaml.YAMLError, LookupError, TypeError, AttributeError) as error:
         raise ResourceError(
             f"cannot read a cluster from {path} ({type(error).__name__}: {one_line(str(error))}); "
-            "give a Ray cluster YAML with available_node_types, or a file with one RayCluster, "
-            "RayJob or RayService of KubeRay"
+            "give a Ray cluster YAML with available_node_types, or a file with one RayCluster"
         ) from None
 
 
@@ -44,19 +43,11 @@ def _cluster_in(documents: list[Any]) -> dict[str, Any]:
 
     Raises ValueError if no cluster or several clusters are found.
     """
-    specs = []
-    for document in documents:
-        match document.get("kind"):
-            case "RayCluster":
-                specs.append(document["spec"])
-            # A RayJob on another RayCluster has no cluster of its own.
-            case "RayJob" | "RayService" as kind:
-                field = "rayClusterSpec" if kind == "RayJob" else "rayClusterConfig"
-                specs += [found] if (found := document["spec"].get(field)) else []
-    if len(specs) == 1:
-        return _of_kuberay(specs[0])
-    if specs or len(documents) != 1:
-        raise ValueError(f"{len(specs)} clusters in {len(documents)} documents")
+    clusters = [each["spec"] for each in documents if each.get("kind") == "RayCluster"]
+    if len(clusters) == 1:
+        return _of_kuberay(clusters[0])
+    if clusters or len(documents) != 1:
+        raise ValueError(f"{len(clusters)} clusters in {len(documents)} documents")
     return dict(documents[0])
 
 
@@ -92,10 +83,10 @@ def _quantity(given: str | float) -> int:
 
 
 def _scaling_view(where: str, raw: dict[str, Any]) -> ClusterView:
-    most, kinds, heads = _max_workers(raw), [], 0
+    most, kinds, heads = raw.get("max_workers"), [], 0
     for name, kind in raw["available_node_types"].items():
         head = name == raw.get("head_node_type")
-        limits = [n for n in (_max_workers(kind), most) if n is not None]
+        limits = [n for n in (kind.get("max_workers"), most) if n is not None]
         count = 1 if head else min(limits, default=None)
         cpus, gpus = _size(kind.get("resources") or {})
         if cpus == ANY_SIZE and count:
@@ -123,14 +114,4 @@ def _size(resources: dict[str, Any]) -> tuple[float, float]:
     Without CPUs the size is unknown. On AWS Ray takes it from the type of the machine.
     """
     unknown = ANY_SIZE if "CPU" not in resources else 0
-    cpus, gpus = (float(resources.get(name, unknown)) for name in ("CPU", "GPU"))
-    if not (math.isfinite(cpus) and math.isfinite(gpus) and min(cpus, gpus) >= 0):
-        raise ValueError(f"CPU and GPU must be finite and at least 0, got {cpus:g} and {gpus:g}")
-    return cpus, gpus
-
-
-def _max_workers(section: dict[str, Any]) -> int | None:
-    most = section.get("max_workers")
-    if most is None or (isinstance(most, int) and most >= 0):
-        return most
-    raise ValueError(f"max_workers must be an integer of at least 0, got {most!r}")
+    return float(resources.get("CPU", unknown)), float(resources.get("GPU", unknown))

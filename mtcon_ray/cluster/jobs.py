@@ -1,6 +1,5 @@
 """Sweeps as jobs of a Ray cluster, by Ray's client: naming, submission, logs and stopping."""
 
-import asyncio
 import logging
 import os
 import shlex
@@ -67,7 +66,9 @@ class Jobs:
         from ray.job_submission import JobSubmissionClient
 
         address = address or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
-        self.address = checked_address(address)
+        self.address = (address if "://" in address else f"http://{address}").rstrip("/")
+        if not self.address.startswith("http"):
+            raise UserError(f"--address must be http://HEAD:8265, the dashboard's, got {address!r}")
         # The client prefers this variable to its argument.
         os.environ[ADDRESS_VARIABLE] = self.address
         again, seconds = "Failed to connect", START_SECONDS if patient else 0
@@ -87,18 +88,13 @@ class Jobs:
         With a name, the job resumes the sweep of this name or starts it. Without a name, the sweep
         gets a new name `<stem>-<n>`, unused by the jobs of the cluster and, as far as the root is
         visible from here, in the root. The job fails if the name exists on its machine. The driver
-        runs on the cluster's head, in this runtime environment. Raises SweepError while the sweep
-        is running.
+        runs on the cluster's head, in this runtime environment. A second job of a running sweep
+        fails, because the first one holds the sweep's lock.
         """
         known = self.known()
         goes_on = ["--continue"] if name else []
         name = sweep_folder(root, name or _new_name(stem, root, known)).name
         before = [job for job in known if job.sweep == name]
-        if running := next((job.id for job in before if job.running), None):
-            raise SweepError(
-                f"sweep {name!r} is already running as job {running}; follow it with "
-                f"`mtcon-ray logs {running} -f`, or stop it first"
-            )
         job_id = f"{name}-{len(before) + 1}"
 
         def submit() -> str:
@@ -143,19 +139,14 @@ class Jobs:
         exit code.
         """
         seen = 0
-
-        async def tail() -> None:
-            nonlocal seen
-            place = 0  # each connection gets the log from its beginning
-            async for text in self._client.tail_job_logs(job_id):
-                write(text[max(0, seen - place) :])
-                place += len(text)
-                seen = max(seen, place)
-
-        while (job := self.job(job_id)).running:
-            self._ask(lambda: asyncio.run(tail()))
-            time.sleep(0.5)
-        write(self.logs(job_id)[seen:])
+        while True:
+            job = self.job(job_id)
+            text = self.logs(job_id)
+            write(text[seen:])
+            seen = len(text)
+            if not job.running:
+                break
+            time.sleep(1)
         if job.status == "FAILED" and job.exit_code is None:
             reason = "\n  ".join((job.message or "no reason").strip().splitlines()[-REASON_LINES:])
             raise MtconError(
@@ -182,7 +173,6 @@ class Jobs:
 
     def _ask(self, call: Callable[[], T], hint: str = START_HINT) -> T:
         """Returns the client's answer. Hides its log lines and converts its errors to ours."""
-        from aiohttp import ClientError
         from ray.exceptions import AuthenticationError
         from requests.exceptions import InvalidHeader
 
@@ -197,7 +187,7 @@ class Jobs:
             ) from None
         except InvalidHeader:  # its text is the token
             raise UserError(f"the cluster's token must be one line; {TOKEN_HINT}") from None
-        except (OSError, ClientError, RuntimeError, ValueError, LookupError, TypeError) as error:
+        except (OSError, RuntimeError, ValueError, LookupError, TypeError) as error:
             if isinstance(error, OSError) and error.filename:  # of the uploaded folder
                 raise
             raise MtconError(
@@ -217,17 +207,6 @@ def _retried(call: Callable[[], T], text: str, seconds: float) -> T:
             if text not in str(error) or time.monotonic() >= deadline:
                 raise
         time.sleep(1)
-
-
-def checked_address(address: str) -> str:
-    """Returns the dashboard's URL, with http:// if no scheme is given."""
-    url = address if "://" in address else f"http://{address}"
-    if not url.startswith(("http://", "https://")):
-        raise UserError(
-            f"--address must be the dashboard's, as http://head:8265, got {url!r}; jobs go "
-            "neither through Ray's client port nor through its GCS"
-        )
-    return url.rstrip("/")
 
 
 def _new_name(stem: str, root: Path, known: list[Job]) -> str:

@@ -93,20 +93,12 @@ KINDS = NodeKind("headgroup", 0, 0, 1), NodeKind("gpu", 8, 2, 3)
 NODE_TYPES = NodeKind("head", 4, 0, 1), KINDS[1], NodeKind("spot", 8, 0, 6)
 
 
-def within(kind: str, field: str) -> str:
-    """Returns a document of KubeRay's that contains the cluster in a field of its spec."""
-    spec = RAY_CLUSTER.partition("spec:\n")[2].replace("\n", "\n  ")
-    return f"kind: {kind}\nspec:\n  {field}:\n  {spec}"
-
-
 @pytest.mark.parametrize(
     ("text", "kinds"),
     [
         (AUTOSCALING, NODE_TYPES),
         (RAY_CLUSTER, KINDS),
         (f"---{OTHER}---{RAY_CLUSTER}---\n", KINDS),
-        (f"{within('RayJob', 'rayClusterSpec')}{OTHER}", KINDS),
-        (within("RayService", "rayClusterConfig"), KINDS),
         (HEAD, KINDS[:1]),
         (f"{HEAD}  workerGroupSpecs:\n", KINDS[:1]),
         (
@@ -132,17 +124,11 @@ def test_the_sizes_are_those_of_the_only_cluster_in_the_file(
         (f"a: 1{OTHER}", "0 clusters in 2 documents"),
         ("", "0 clusters in 0 documents"),
         (HEAD.partition("template")[0] + "template: {spec: {containers: []}}", "IndexError"),
-        ("kind: RayJob\nspec: {clusterSelector: {a: b}}", "KeyError: 'available_node_types'"),
         ("a: 1", ""),
         (TYPES + "{} #" + "#" * 1_000_000, ""),
         ("- 1", ""),
         (TYPES + "{x: 3}", ""),
         ("{", ""),
-        (TYPES + "{x: {resources: {CPU: .nan}}}", ""),
-        (TYPES + "{x: {resources: {CPU: 4, GPU: .inf}}}", ""),
-        (TYPES + "{x: {resources: {CPU: -1}}}", ""),
-        (TYPES + "{x: {resources: {CPU: 4}, max_workers: 1.5}}", ""),
-        (TYPES + "{x: {resources: {CPU: 4}}}\nmax_workers: -1", ""),
     ],
 )
 def test_a_file_without_exactly_one_cluster_is_refused(text: str, found: str, view: View) -> None:

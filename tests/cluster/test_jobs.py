@@ -3,12 +3,11 @@
 import json
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from click.testing import CliRunner
 
 from mtcon_ray.cli.main import program
 from mtcon_ray.cluster import jobs
-from mtcon_ray.cluster.jobs import Job, Jobs, checked_address
+from mtcon_ray.cluster.jobs import Job, Jobs
 from mtcon_ray.errors import MtconError, UserError
 
 pytestmark = pytest.mark.ray
@@ -131,29 +130,16 @@ def test_jobs_are_listed(dashboard: str) -> None:
     assert told.stdout.splitlines()[1].split()[:1] == ["by-hand"]
 
 
-@pytest.mark.parametrize(
-    ("given", "url"),
-    [
-        ("head:8265", "http://head:8265"),
-        ("http://head:8265/", "http://head:8265"),
-        ("https://ray.example", "https://ray.example"),
-    ],
-)
-def test_an_address_is_a_dashboard(given: str, url: str) -> None:
-    assert checked_address(given) == url
-
-
-@pytest.mark.parametrize("given", ["ray://head:10001", "anyscale://x"])
-def test_other_addresses_are_refused(given: str) -> None:
-    with pytest.raises(UserError, match=r"must be the dashboard's, as http://head:8265"):
-        Jobs(given)
-
-
 @pytest.mark.parametrize("given", ["127.0.0.1:9", "http://[", "head:port"])
 def test_no_cluster_is_told(given: str) -> None:
     """The argument wins over RAY_API_SERVER_ADDRESS, which Ray itself would prefer."""
     with pytest.raises(MtconError, match=r"no Ray cluster takes jobs at http://.*start one as"):
         Jobs(given)
+
+
+def test_ray_s_client_port_is_no_dashboard() -> None:
+    with pytest.raises(UserError, match=r"must be http://HEAD:8265, .* got 'ray://head:10001'"):
+        Jobs("ray://head:10001")
 
 
 def test_a_head_that_has_just_been_started_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,26 +176,20 @@ def test_a_job_without_an_exit_code_says_why(dashboard: str) -> None:
         ({"status": "FAILED", "driver_exit_code": 3}, 3),
     ],
 )
-def test_a_log_is_passed_on_once_over_broken_connections(
+def test_a_log_is_passed_on_once(
     end: dict[str, Any], code: int, dashboard: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     details = [{"status": "PENDING"}, {"status": "RUNNING"}, end]
-    pieces = [["one\n", "tw"], ["one\ntwo\n"]]
-
-    async def tail(job_id: str) -> AsyncIterator[str]:
-        for piece in pieces.pop(0):
-            yield piece
-
+    texts = ["", "one\ntw", "one\ntwo\nthree\n"]
+    monkeypatch.setattr("mtcon_ray.cluster.jobs.time.sleep", lambda seconds: None)
     known = Jobs(dashboard)
-    client = SimpleNamespace(tail_job_logs=tail, get_job_logs=lambda job: "one\ntwo\nthree\n")
-    monkeypatch.setattr(known, "_client", client)
+    monkeypatch.setattr(known, "logs", lambda job: texts.pop(0))
     monkeypatch.setattr(
         known, "job", lambda job: Job.model_validate({"submission_id": job, **details.pop(0)})
     )
     written: list[str] = []
     assert known.follow("small-1-1", written.append) == code
     assert "".join(written) == "one\ntwo\nthree\n"
-    assert pieces == []
 
 
 @pytest.mark.parametrize("way", ["option", "spec"])

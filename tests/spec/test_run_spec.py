@@ -217,7 +217,7 @@ def test_overrides_are_yaml_values_at_paths(tmp_path: Path) -> None:
         ("- a", "must hold a mapping of sections, got list"),
         ("a: &a [1]\nb: [*a, *a]", "must not use YAML anchors"),
         ("name: !!python/object/apply:os.system ['true']", "must not use YAML tags"),
-        ("# " + "x" * 1_100_000, "at most 1,000,000 bytes"),
+        ("# " + "x" * 1_100_000, "at most 1,000,000 are read"),
     ],
 )
 def test_a_file_that_is_no_spec_is_refused(tmp_path: Path, text: str, message: str) -> None:

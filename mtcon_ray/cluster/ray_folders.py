@@ -83,10 +83,10 @@ def name_token() -> None:
 
 
 def not_writable(error: OSError) -> MtconError:
-    """Returns the message about a file that Ray cannot write."""
+    """Returns the message about a file that Ray cannot write, or a path too long for a socket."""
     return MtconError(
-        f"Ray cannot write its sessions: {error.strerror} for {error.filename}; set RAY_TMPDIR to "
-        "a folder that can be written (without it, Ray takes TMPDIR on Linux, then /tmp)"
+        f"Ray cannot use the folder of its sessions: {error}; set RAY_TMPDIR to a short path that "
+        "can be written (without it, Ray takes TMPDIR on Linux, then /tmp)"
     )
 
 

@@ -20,8 +20,7 @@ from mtcon_ray.errors import MtconError
 
 # Seconds in which a Ray of this machine must start, with all tries.
 START_LIMIT = 150
-# No try begins with less time than a start takes.
-TRIES, LEAST_TRY_SECONDS = 4, 20
+TRIES = 4
 LOOK_SECONDS = 1.0
 
 # The raylet and the GCS of the Ray that this process has started last, by name.
@@ -36,7 +35,7 @@ def start_local_ray(options: Mapping[str, Any]) -> None:
     deadline, num_tries = time.monotonic() + START_LIMIT, 0
     while loss := _start(deadline, options):
         num_tries += 1
-        if num_tries == TRIES or deadline - time.monotonic() < LEAST_TRY_SECONDS:
+        if num_tries == TRIES:
             raise MtconError(
                 f"{loss} as it started, in {num_tries} tries; {_logs()}; repeat the command when "
                 "the machine is less busy"
@@ -51,15 +50,14 @@ def _start(deadline: float, options: Mapping[str, Any]) -> str | None:
         with patient_start(deadline, free_ports(), _processes, agents), own_signals():
             ray.init(**options)
             _await_agents(agents, deadline)
-    except Exception as error:
+    except BaseException as error:
         died = lost_process(_processes)
         _end()
+        if not isinstance(error, Exception):  # a signal
+            raise
         if died is None:
             raise _not_started(error) from error
         return died
-    except BaseException:  # a signal
-        _end()
-        raise
     return None
 
 
@@ -133,12 +131,7 @@ def _logs() -> str:
 
 def _not_started(error: Exception) -> MtconError:
     text = str(error)
-    if isinstance(error, OSError) and "AF_UNIX" in text:
-        return MtconError(
-            f"Ray cannot open a socket in the folder of its sessions, {sessions_folder()}, because "
-            "the path is too long; set RAY_TMPDIR=/tmp or to another short path"
-        )
-    if isinstance(error, OSError) and isinstance(error.filename, str):
+    if isinstance(error, OSError) and (error.filename or "AF_UNIX" in text):
         return not_writable(error)
     if "timed out" in text.lower():
         return MtconError(

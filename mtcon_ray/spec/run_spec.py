@@ -32,6 +32,8 @@ from mtcon_ray.spec.views import ViewsSpec
 
 # Sections outside of a trial's configuration.
 NOT_SEARCHABLE = ("version", "name", "plugins", "search", "resources", "tracking", "storage")
+# Fields with incomparable values within a sweep, in addition to all kinds of a section.
+NOT_COMPARABLE = {"data.tasks", "data.held_out", "seed", "evaluate.select"}
 # A sweep without `search.scheduler` uses ASHA if it has at least this many trials.
 MIN_ASHA_TRIALS = 10
 
@@ -170,25 +172,6 @@ class RunSpec(registry.Spec):
         return trial.model_copy(update={"train": train})
 
 
-def not_comparable() -> dict[str, str]:
-    """Returns the fields with incomparable values within a sweep, and what to do instead."""
-    return {
-        **{
-            ".".join(map(str, path)): "each kind has fields of its own; `mtcon-ray compare` trains "
-            "several kinds under one budget"
-            for place, choice in registry.choice_fields(RunSpec).items()
-            for path in (place, (*place, choice.key))
-        },
-        **dict.fromkeys(
-            ("data.tasks", "data.held_out"),
-            "means over other labels cannot be compared; `mtcon-ray compare` trains each choice "
-            "under one budget",
-        ),
-        "seed": "it is no setting; search.repeats trains each configuration with several seeds",
-        "evaluate.select": "it says by which epoch trials are compared; set it for the whole sweep",
-    }
-
-
 def load_spec(path: Path, overrides: Iterable[str] = ()) -> RunSpec:
     """Returns the spec in a YAML file with `a.b=value` overrides applied.
 
@@ -267,10 +250,17 @@ def check_space(spec: RunSpec, where: str = "spec") -> None:
 
     Raises SpecError otherwise.
     """
+    kinds = registry.choice_fields(RunSpec).items()
+    fixed = {".".join(map(str, place)) for place, _ in kinds} | NOT_COMPARABLE
+    fixed |= {".".join(map(str, (*place, choice.key))) for place, choice in kinds}
     for path, dimension in spec.search.space.items():
         place = f"{where}: search.space.{path}"
-        if reason := not_comparable().get(path):
-            raise SpecError(f"{place} must not be searched, because {reason}")
+        if path in fixed:
+            raise SpecError(
+                f"{place} must not be searched, because trials that differ in it cannot be "
+                "compared; `mtcon-ray compare` trains each choice under one budget, and "
+                "search.repeats each configuration with several seeds"
+            )
         if path.split(".")[0] in NOT_SEARCHABLE:
             raise SpecError(f"{place} must not be searched, because it is the same for all trials")
         for value in dimension.extremes:
@@ -293,15 +283,11 @@ def apply_override(raw: dict[str, Any], override: str) -> None:
         raise SpecError(f"--set must read path=value, got {override!r}")
     value = parse_yaml(text, f"--set {path}")
     path = path.strip()
-    if (
-        path in registry.path_fields(RunSpec)
-        and isinstance(value, str)
-        and not registry.is_url(value)
-    ):
+    is_path = path in registry.path_fields(RunSpec) and isinstance(value, str)
+    if is_path and not registry.is_url(value):
         file = registry.expanded(value).absolute()
-        # These weights may be a name, such as imagenet. The encoder refuses an unknown name.
-        is_name = path == "model.encoder.weights" and registry.is_word(value) and not file.exists()
-        value = value if is_name else str(file)
+        # A word may be the name of weights, such as imagenet.
+        value = str(file) if file.exists() or not registry.is_word(value) else value
     set_value(raw, path, value)
 
 

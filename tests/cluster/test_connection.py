@@ -211,8 +211,8 @@ TOO_LONG = OSError(
         ("ray://head:10001", "no call", "must be a head's HOST:6379 or `auto`, got 'ray://head"),
         ("", "no socket at /tmp/token-401/x", "started on this machine: no socket .*; its logs"),
         ("local", "no socket", "started on this machine: no socket"),
-        (None, READ_ONLY, "Read-only file system for /tmp/auth_token; set RAY_TMPDIR to a"),
-        (None, TOO_LONG, "cannot open a socket in .* too long; set RAY_TMPDIR=/tmp"),
+        (None, READ_ONLY, "Read-only file system: '/tmp/auth_token'; set RAY_TMPDIR to a"),
+        (None, TOO_LONG, "AF_UNIX path length .*; set RAY_TMPDIR to a short path"),
     ],
 )
 def test_a_token_is_missed_by_a_cluster_alone_and_unusable_folders_have_their_variable(

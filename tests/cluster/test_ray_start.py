@@ -118,15 +118,6 @@ def test_the_agents_are_waited_for(monkeypatch: pytest.MonkeyPatch, folder: Path
     assert missing == []
 
 
-def test_no_try_begins_without_the_time_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = starts(monkeypatch, lambda: -9)
-    monkeypatch.setattr(ray_start, "START_LIMIT", 19)
-    monkeypatch.setattr(ray, "init", fail)
-    with pytest.raises(MtconError, match=f"{GCS_DIED} .*, in 1 tries; its logs are below"):
-        start_local_ray({})
-    assert limits == ["19"]
-
-
 @pytest.mark.parametrize(
     ("error", "told"),
     [

@@ -70,28 +70,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.path.is_relative_to(TESTS) and UNMEASURED & {*item.path.relative_to(TESTS).parts}:
             item.add_marker(pytest.mark.no_cover)
-    items[:] = spread(items, getattr(config, "workerinput", {}).get("workercount", 1))
-
-
-def spread(items: list[pytest.Item], num_workers: int) -> list[pytest.Item]:
-    """Returns the items with those files first that start Ray, in half of the workers' shares.
-
-    Each worker begins with a share of successive items. The files that start Ray take minutes, most
-    of it waiting. They would otherwise come last and leave the other workers without work.
-    """
-    files: dict[Path, list[pytest.Item]] = {}
-    for item in items:
-        files.setdefault(item.path, []).append(item)
-    long = [f for f, found in files.items() if any(i.get_closest_marker("ray") for i in found)]
-    rest = [item for item in items if item.path not in long]
-    first_share, first_shares = len(items) // num_workers, (num_workers + 1) // 2
-    ordered: list[pytest.Item] = []
-    for number in range(first_shares):
-        own = [item for file in long[number::first_shares] for item in files[file]]
-        room = max(0, first_share - len(own))
-        ordered += [*own, *rest[:room]]
-        del rest[:room]
-    return [*ordered, *rest]
+    # Files that start Ray take minutes, most of it waiting. At the end they would leave the other
+    # workers without work.
+    of_ray = {item.path for item in items if item.get_closest_marker("ray")}
+    items.sort(key=lambda item: item.path not in of_ray)
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ import yaml
 from mtcon_ray.cli.main import COMMANDS, command_named, program
 from mtcon_ray.methods import METHODS
 from mtcon_ray.spec.run_spec import parse_spec
-from tests.pages import DOCS, PAGES, Block, blocks
+from tests.pages import DOCS, PAGES, REPOSITORY, Block, blocks
 
 METHODS_TEXT = (DOCS / "methods.md").read_text(encoding="utf-8")
 SNIPPETS = sorted(
@@ -124,7 +124,9 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-LINKED = [*PAGES, DOCS.parent / "CONTRIBUTING.md", DOCS.parent / "SECURITY.md"]
+FOLDERS = "benchmarks|cluster|docker|docs|examples|experiments|mtcon_ray|tests"
+PATH = re.compile(rf"`((?:{FOLDERS})/[\w./-]*)`")
+LINKED = [*PAGES, REPOSITORY / "CONTRIBUTING.md", REPOSITORY / "SECURITY.md"]
 
 
 @pytest.mark.parametrize("page", LINKED, ids=lambda page: f"{page.parent.name}/{page.name}")
@@ -136,6 +138,12 @@ def test_links_lead_somewhere(page: Path) -> None:
         file = (page.parent / place).resolve() if place else page
         assert file.exists(), target
         assert not anchor or anchor in anchors(file), target
+
+
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: f"{page.parent.name}/{page.name}")
+def test_every_path_in_backticks_exists(page: Path) -> None:
+    found = set(re.findall(PATH, page.read_text("utf-8"))) - {"docker/secrets/"}
+    assert [p for p in found if "NAME" not in p and not (REPOSITORY / p).exists()] == []
 
 
 def test_every_page_is_listed() -> None:

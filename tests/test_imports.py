@@ -21,7 +21,7 @@ import importlib, sys
 
 class Blocker:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {"ray", "mlflow", "optuna"}:
+        if name in {"ray", "mlflow", "optuna"}:
             raise ModuleNotFoundError(f"{name} is blocked", name=name)
 
 sys.meta_path.insert(0, Blocker())
@@ -37,8 +37,19 @@ def module_name(path: Path) -> str:
 
 
 @pytest.mark.slow
-def test_core_imports_without_ray_mlflow_and_optuna() -> None:
-    run_python("-c", BLOCKED_IMPORTS, *map(module_name, PURE))
+@pytest.mark.parametrize(
+    ("blocked", "modules"),
+    [
+        ('{"ray", "mlflow", "optuna"}', [*map(module_name, PURE), "mtcon_ray.cli.main"]),
+        ('{"ray"}', ["mtcon_ray.sweep.driver", "mtcon_ray.sweep.here"]),
+        # They take twice as long as all others, and `mtcon-ray list` needs none of them.
+        ('{"pandas", "torch._dynamo", "torchvision"}', [*map(module_name, PURE)]),
+    ],
+    ids=["core", "driver", "slow"],
+)
+def test_modules_import_without_these_packages(blocked: str, modules: list[str]) -> None:
+    code = BLOCKED_IMPORTS.replace('{"ray", "mlflow", "optuna"}', blocked)
+    run_python("-c", code, *modules)
 
 
 def test_importing_the_package_loads_its_version_only() -> None:
@@ -52,33 +63,8 @@ print(json.dumps([name for name in new if name.partition(".")[0] not in sys.stdl
     assert json.loads(run_python("-c", code).stdout) == ["mtcon_ray", "mtcon_ray.version"]
 
 
-def test_the_command_line_starts_without_ray_mlflow_and_optuna() -> None:
-    """These imports take seconds, which `mtcon-ray validate` and shell completion cannot afford."""
-    run_python("-c", BLOCKED_IMPORTS, "mtcon_ray.cli.main")
-
-
-@pytest.mark.slow
-def test_what_takes_long_to_load_is_loaded_where_it_is_used() -> None:
-    """These packages take twice as long as all others, and `mtcon-ray list` needs none of them."""
-    slow = ("pandas", "torch._dynamo", "torchvision")
-    code = """
-import importlib, json, sys
-for module in sys.argv[1:]:
-    importlib.import_module(module)
-print(json.dumps(sorted(sys.modules)))
-"""
-    loaded = run_python("-c", code, *map(module_name, PURE)).stdout
-    assert not set(slow) & set(json.loads(loaded))
-
-
 def test_no_module_of_the_current_folder_is_run(tmp_path: Path) -> None:
     """`python -m` puts the folder first on the path of modules, before installed packages."""
     for name in ("click", "pydantic", "yaml"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('a stranger s module ran')")
     assert run_python("-m", "mtcon_ray", "schema", cwd=tmp_path).stderr == ""
-
-
-@pytest.mark.slow
-def test_the_driver_and_the_executor_without_ray_do_not_import_ray() -> None:
-    without_ray = BLOCKED_IMPORTS.replace('{"ray", "mlflow", "optuna"}', '{"ray"}')
-    run_python("-c", without_ray, "mtcon_ray.sweep.driver", "mtcon_ray.sweep.here")

@@ -1,9 +1,8 @@
-"""The Kubernetes files as kustomize renders them, checked with schemas and Ray's own reader."""
+"""The files of cluster/kuberay/, checked with Kubernetes' schemas and our reader of clusters."""
 
+import json
 import re
-import shutil
-import subprocess
-from pathlib import PurePath
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
@@ -13,38 +12,52 @@ import yaml
 import mtcon_ray
 from mtcon_ray.plan.capacity import check_cluster
 from mtcon_ray.spec.run_spec import parse_spec
-from tests.cluster.kuberay import FOLDER, REPOSITORY, only, pods, rendered
+from tests.pages import REPOSITORY
 
+FOLDER = REPOSITORY / "cluster" / "kuberay"
 KUBERNETES = "1.33"
 
 
-def test_kustomize_makes_the_same_of_the_files() -> None:
-    if shutil.which("kubectl") is None:
-        pytest.skip("needs kubectl, for kustomize; no cluster")
-    done = subprocess.run(
-        ["kubectl", "kustomize", str(FOLDER)], capture_output=True, text=True, check=True
-    )
-    made = list(yaml.safe_load_all(done.stdout))
-    assert len(made) == len(rendered())
-    assert all(document in made for document in rendered())
+def read(name: str) -> list[dict[str, Any]]:
+    """Returns the documents of a file with YAML anchors expanded."""
+    loaded = yaml.safe_load_all((FOLDER / name).read_text(encoding="utf-8"))
+    return [json.loads(json.dumps(document)) for document in loaded]
+
+
+(KUSTOMIZATION,) = read("kustomization.yaml")
+DOCUMENTS = [document for name in KUSTOMIZATION["resources"] for document in read(name)]
+(CLUSTER,) = (document for document in DOCUMENTS if document["kind"] == "RayCluster")
+# Every pod template, by the name of the group or object that contains it.
+PODS: dict[str, Any] = {
+    "head": CLUSTER["spec"]["headGroupSpec"]["template"],
+    **{group["groupName"]: group["template"] for group in CLUSTER["spec"]["workerGroupSpecs"]},
+    **{d["metadata"]["name"]: d["spec"]["template"] for d in DOCUMENTS
+       if "template" in d.get("spec", {})},
+}  # fmt: skip
 
 
 def test_kubernetes_kinds_and_all_pods_fit_its_strict_schemas() -> None:
     """Each pod of a RayCluster is put into a Deployment, whose schema rejects unknown fields."""
-    options = only("RayCluster", "mtcon-ray")["spec"]["autoscalerOptions"]
+    options = CLUSTER["spec"]["autoscalerOptions"]
     given = {key: options[key] for key in ("env", "resources", "securityContext")}
     autoscaler = {"spec": {"containers": [{"name": "autoscaler", "image": "head", **given}]}}
-    documents = [d for d in rendered() if not d["apiVersion"].startswith("ray.io/")]
-    for name, template in [*pods(rendered()), ("autoscaler", autoscaler)]:
-        labelled = {**template, "metadata": {"labels": {"app": name}}}
-        labelled["spec"] = {**template["spec"], "restartPolicy": "Always"}
-        spec = {"selector": {"matchLabels": {"app": name}}, "template": labelled}
-        metadata = {"name": name, "namespace": "mtcon-ray"}
+    documents = [d for d in DOCUMENTS if not d["apiVersion"].startswith("ray.io/")]
+    for name, template in [*PODS.items(), ("autoscaler", autoscaler)]:
+        labels = {"app": name}
+        pod = {
+            "metadata": {"labels": labels},
+            "spec": {**template["spec"], "restartPolicy": "Always"},
+        }
+        spec = {"selector": {"matchLabels": labels}, "template": pod}
         documents.append(
-            {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
+            {
+                "apiVersion": "apps/v1",
+                "kind": "Deployment",
+                "metadata": {"name": name},
+                "spec": spec,
+            }
         )
     for document in documents:
-        assert document["kind"] == "Namespace" or document["metadata"]["namespace"] == "mtcon-ray"
         kubernetes_validate.validate(document, KUBERNETES, strict=True)
     documents[-1]["spec"]["template"]["spec"]["restartpolicy"] = "Never"
     with pytest.raises(kubernetes_validate.ValidationError):
@@ -52,28 +65,25 @@ def test_kubernetes_kinds_and_all_pods_fit_its_strict_schemas() -> None:
 
 
 def test_the_job_runs_on_the_cluster() -> None:
-    job: dict[str, Any] = yaml.safe_load((FOLDER / "sweep.yaml").read_text(encoding="utf-8"))
-    cluster = only("RayCluster", "mtcon-ray")
-    assert cluster["apiVersion"] == job["apiVersion"] == "ray.io/v1"
-    assert job["spec"]["clusterSelector"] == {"ray.io/cluster": cluster["metadata"]["name"]}
+    (job,) = read("sweep.yaml")
+    assert CLUSTER["apiVersion"] == job["apiVersion"] == "ray.io/v1"
+    assert job["spec"]["clusterSelector"] == {"ray.io/cluster": CLUSTER["metadata"]["name"]}
     assert yaml.safe_load(job["spec"]["runtimeEnvYAML"])["env_vars"]
     # The first process collects orphans, so that jobs leave none.
-    assert dict(pods(rendered()))["head"]["spec"]["shareProcessNamespace"] is True
+    assert PODS["head"]["spec"]["shareProcessNamespace"] is True
 
 
 @pytest.mark.ray
 def test_a_sweep_learns_on_the_head_how_far_the_cluster_may_grow() -> None:
-    """The sizes come from the file, by Ray's own reader: the head has no CPU."""
     from mtcon_ray.cluster.connection import FILE_VARIABLE, view_of
 
-    spec = dict(pods(rendered()))["head"]["spec"]
+    spec = PODS["head"]["spec"]
     (container,) = spec["containers"]
-    (named,) = (e["value"] for e in container["env"] if e["name"] == FILE_VARIABLE)
-    folder, file = PurePath(named).parent, PurePath(named).name
-    (mount,) = (m for m in container["volumeMounts"] if m["mountPath"] == str(folder))
+    (named,) = (Path(e["value"]) for e in container["env"] if e["name"] == FILE_VARIABLE)
+    (mount,) = (m for m in container["volumeMounts"] if m["mountPath"] == str(named.parent))
     (volume,) = (v for v in spec["volumes"] if v["name"] == mount["name"])
-    text = only("ConfigMap", volume["configMap"]["name"])["data"][file]
-    assert text == (FOLDER / "cluster.yaml").read_text("utf-8")
+    (made,) = KUSTOMIZATION["configMapGenerator"]
+    assert (volume["configMap"]["name"], named.name) == (made["name"], made["files"][0])
     view = view_of(str(FOLDER / "cluster.yaml"))
     sizes = {kind.name: (kind.cpus, kind.gpus, kind.count) for kind in view.kinds}
     assert sizes == {"headgroup": (0, 0, 1), "gpu-spot": (8, 1, 8), "gpu-on-demand": (8, 1, 4)}
@@ -83,27 +93,25 @@ def test_a_sweep_learns_on_the_head_how_far_the_cluster_may_grow() -> None:
 
 def test_versions_and_images_come_from_one_place() -> None:
     pins = (REPOSITORY / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    (ray,) = (line.removeprefix("ray==") for line in pins if line.startswith("ray=="))
-    assert only("RayCluster", "mtcon-ray")["spec"]["rayVersion"] == ray
-    images = {c["image"] for _, pod in pods(rendered()) for c in pod["spec"]["containers"]}
-    ours = {
-        f"REGISTRY-EDIT/mtcon-ray-{name}:{mtcon_ray.__version__}" for name in ("node", "mlflow")
-    }
+    assert f"ray=={CLUSTER['spec']['rayVersion']}" in pins
+    used = {c["image"] for pod in PODS.values() for c in pod["spec"]["containers"]}
+    tags = {image["name"]: image["newTag"] for image in KUSTOMIZATION["images"]}
     compose = yaml.safe_load((REPOSITORY / "docker" / "compose.yaml").read_text("utf-8"))
-    assert images == {*ours, compose["services"]["postgres"]["image"]}
+    postgres = compose["services"]["postgres"]["image"].partition(":")[2]
+    ours = dict.fromkeys(("mtcon-ray-node", "mtcon-ray-mlflow"), mtcon_ray.__version__)
+    assert tags == {**ours, "postgres": postgres}
+    assert used == tags.keys()
 
 
 def test_no_pod_runs_as_root_or_gains_rights() -> None:
     users = {}
-    for name, template in pods(rendered()):
+    for name, template in PODS.items():
         spec = template["spec"]
         assert spec["securityContext"]["runAsNonRoot"] is True
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         for container in spec["containers"]:
-            assert container["securityContext"] == {
-                "allowPrivilegeEscalation": False,
-                "capabilities": {"drop": ["ALL"]},
-            }
+            least = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+            assert container["securityContext"] == least
             assert container["resources"]["limits"]["memory"]
         if name != "head":  # the head's autoscaler creates pods through the Kubernetes API
             assert spec["automountServiceAccountToken"] is False
@@ -114,39 +122,35 @@ def test_no_pod_runs_as_root_or_gains_rights() -> None:
 
 def test_secrets_are_referred_to_and_never_written() -> None:
     """The operator gives the token to Ray's pods; the only other secret is the database's."""
-    holders = {n for n, pod in pods(rendered()) if re.search("'secret(KeyRef|Name)'", str(pod))}
+    holders = {n for n, pod in PODS.items() if re.search("'secret(KeyRef|Name)'", str(pod))}
     assert holders == {"mlflow", "postgres"}
-    assert not [d for d in rendered() if d["kind"] == "Secret"]
-    assert only("RayCluster", "mtcon-ray")["spec"]["authOptions"] == {"mode": "token"}
-    for _, template in pods(rendered()):
-        for container in template["spec"]["containers"]:
-            for variable in container.get("env", []):
-                secret = variable["name"].endswith(("PASSWORD", "TOKEN", "KEY"))
-                assert ("value" not in variable) or not secret
+    assert not [d for d in DOCUMENTS if d["kind"] == "Secret"]
+    assert CLUSTER["spec"]["authOptions"] == {"mode": "token"}
+    containers = [c for template in PODS.values() for c in template["spec"]["containers"]]
+    for variable in [v for c in containers for v in c.get("env", [])]:
+        secret = variable["name"].endswith(("PASSWORD", "TOKEN", "KEY"))
+        assert ("value" not in variable) or not secret
 
 
 def test_all_pods_of_the_cluster_open_the_bucket_and_share_no_volume() -> None:
-    account = only("ServiceAccount", "bucket")["metadata"]["name"]
-    templates = {n: t for n, t in pods(rendered()) if n in ("head", "gpu-spot", "gpu-on-demand")}
-    for template in templates.values():
-        spec = template["spec"]
-        assert spec["serviceAccountName"] == account
+    (account,) = (d for d in DOCUMENTS if d["kind"] == "ServiceAccount")
+    for name in ("head", "gpu-spot", "gpu-on-demand"):
+        spec = PODS[name]["spec"]
+        assert spec["serviceAccountName"] == account["metadata"]["name"]
         assert {"name": "home", "emptyDir": {}} in spec["volumes"]
         assert not any("persistentVolumeClaim" in volume for volume in spec["volumes"])
         (container,) = spec["containers"]
         assert {"name": "home", "mountPath": "/data"} in container["volumeMounts"]
         assert {"name": "HOME", "value": "/data"} in container["env"]
     root = {"name": "MTCON_RAY_ROOT", "value": "s3://BUCKET-EDIT/mtcon-ray"}
-    assert root in templates["head"]["spec"]["containers"][0]["env"]
-    assert "ReadWriteMany" not in str(rendered())
+    assert root in PODS["head"]["spec"]["containers"][0]["env"]
 
 
 def test_mlflow_alone_reaches_the_database_and_nothing_enters_from_outside() -> None:
     """Policies are additive: a single other policy would open what one seems to close."""
-    found = {d["metadata"]["name"]: d["spec"] for d in rendered() if d["kind"] == "NetworkPolicy"}
-    selected = {name: policy["podSelector"] for name, policy in found.items()}
+    found = {d["metadata"]["name"]: d["spec"] for d in DOCUMENTS if d["kind"] == "NetworkPolicy"}
     but_database = [{"key": "app", "operator": "NotIn", "values": ["postgres"]}]
-    assert selected == {
+    assert {name: policy["podSelector"] for name, policy in found.items()} == {
         "closed": {"matchExpressions": but_database},
         "operator-to-head": {"matchLabels": {"ray.io/node-type": "head"}},
         "database": {"matchLabels": {"app": "postgres"}},
@@ -158,5 +162,5 @@ def test_mlflow_alone_reaches_the_database_and_nothing_enters_from_outside() -> 
     (source,) = rule["from"]
     assert source["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "kuberay-operator"}
     assert rule["ports"] == [{"port": 8265}]
-    services = [d for d in rendered() if d["kind"] in ("Service", "Ingress")]
+    services = [d for d in DOCUMENTS if d["kind"] in ("Service", "Ingress")]
     assert {s["spec"].get("type", "ClusterIP") for s in services} == {"ClusterIP"}

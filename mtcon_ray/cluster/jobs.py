@@ -88,13 +88,18 @@ class Jobs:
         With a name, the job resumes the sweep of this name or starts it. Without a name, the sweep
         gets a new name `<stem>-<n>`, unused by the jobs of the cluster and, as far as the root is
         visible from here, in the root. The job fails if the name exists on its machine. The driver
-        runs on the cluster's head, in this runtime environment. A second job of a running sweep
-        fails, because the first one holds the sweep's lock.
+        runs on the cluster's head, in this runtime environment. Raises SweepError while the sweep
+        is running.
         """
         known = self.known()
         goes_on = ["--continue"] if name else []
         name = sweep_folder(root, name or _new_name(stem, root, known)).name
         before = [job for job in known if job.sweep == name]
+        if running := next((job.id for job in before if job.running), None):
+            raise SweepError(
+                f"sweep {name!r} is already running as job {running}; follow it with "
+                f"`mtcon-ray logs {running} -f`, or stop it first"
+            )
         job_id = f"{name}-{len(before) + 1}"
 
         def submit() -> str:

@@ -120,27 +120,13 @@ def test_ctrl_c_ends_the_following_alone(cluster: Cluster, interrupted: Ended) -
 
 @pytest.mark.usefixtures("interrupted")
 def test_a_second_driver_and_a_wrong_token_are_refused(cluster: Cluster) -> None:
-    """A second driver is rejected by the list of jobs, or else by the lock."""
     user = cluster.user
-    raw = (
-        "ray", "job", "submit", "--address", cluster.address, "--working-dir", ".", "--",
-        "python", "-m", "mtcon_ray", "sweep", "spec.yaml", "--name", "small-1", "--continue",
-        "--allow-plugins",
-    )  # fmt: skip
-    # All at once: each takes long to import Ray.
-    again, locked, wrong = map(
-        ended,
-        [
-            user.begin("submit", "spec.yaml", "--name", "small-1", "--allow-plugins"),
-            user.begin_program(*raw, RAY_AUTH_MODE="token"),
-            user.begin("list", "--cluster", RAY_AUTH_TOKEN="0" * 64, RAY_AUTH_TOKEN_PATH=""),
-        ],
-    )
-    assert again.code == 2
-    assert "'small-1' is already running as job small-1-1; follow it with" in again.printed
-    assert "'small-1' is already running" in locked.printed
-    assert wrong.code == 2
-    assert "refused: Authentication failed" in wrong.printed
+    again = user.begin("submit", "spec.yaml", "--name", "small-1", "--allow-plugins")
+    wrong = user.begin("list", "--cluster", RAY_AUTH_TOKEN="0" * 64, RAY_AUTH_TOKEN_PATH="")
+    refused, unknown = ended(again), ended(wrong)
+    assert (refused.code, unknown.code) == (2, 2)
+    assert "'small-1' is already running as job small-1-1; follow it with" in refused.printed
+    assert "refused: Authentication failed" in unknown.printed
 
 
 def test_a_sweep_is_stopped_with_its_checkpoints(stopped: Stopped) -> None:

@@ -52,7 +52,9 @@ def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
         match node:
             case ast.Import(names=names):
                 yield from ((node.lineno, alias.name) for alias in names)
-            case ast.ImportFrom(module=str(source), names=names, level=0):
+            case ast.ImportFrom(module=source, names=names, level=level):
+                assert source is not None
+                assert not level, "a relative import hides the layer"
                 # In `from mtcon_ray import metrics` the imported name is a module.
                 yield from (
                     (node.lineno, f"{source}.{alias.name}" if source == "mtcon_ray" else source)

@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 import sys
 import tomllib
 from importlib.metadata import EntryPoint
@@ -22,7 +21,6 @@ from mtcon_ray.records.recorded import load_recorded
 from mtcon_ray.records.results import load_sweep
 from tests.processes import run_python
 from tests.stored_sweep import copy_stored
-from tests.waiting import PATIENCE_SECONDS
 
 REPOSITORY = Path(__file__).parents[2]
 PAGE = (REPOSITORY / "docs" / "extending.md").read_text("utf-8")
@@ -94,31 +92,14 @@ def write_spec(folder: Path, **changes: object) -> Path:
     return path
 
 
-def command(
-    folder: Path, *words: str, site: Path | None = None, **variables: str
-) -> tuple[int, str]:
-    """Runs mtcon-ray in a folder; returns exit code and output."""
-    paths = [str(site)] if site else []
-    environment = {
-        **{name: value for name, value in os.environ.items() if name != CONSENT},
-        "PYTHONPATH": os.pathsep.join([*paths, str(REPOSITORY)]),
-        **variables,
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "mtcon_ray", *words],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS,
-    )  # fmt: skip
-    return done.returncode, done.stdout + done.stderr
-
-
 @pytest.mark.slow
 def test_an_installed_package_is_known_everywhere(tmp_path: Path, installed: Path) -> None:
     write_spec(tmp_path)
-    code, text = command(tmp_path, "plan", "spec.yaml", site=installed)
-    assert code == 0, text
+    path = f"{installed}{os.pathsep}{REPOSITORY}"
+    text = run_python("-m", "mtcon_ray", "plan", "spec.yaml", cwd=tmp_path, PYTHONPATH=path).stdout
     assert "flat" in text
     assert "patience" in text
-    code, text = command(tmp_path, "schema", site=installed)
+    text = run_python("-m", "mtcon_ray", "schema", PYTHONPATH=path).stdout
     assert all(f'"{name}"' in text for name in ("blend", "flat", "arrays", "patience"))
     unknown = CliRunner().invoke(program, ["validate", str(tmp_path / "spec.yaml")])
     assert unknown.exit_code == 2
@@ -148,11 +129,11 @@ def test_modules_beside_a_spec_need_consent(
     told = f"plugins need your consent, because their code runs on this machine: {first}"
     assert told in refused.stderr
     assert "--allow-plugins" in refused.stderr
-    assert command(elsewhere, "validate", spec, MTCON_RAY_ALLOW_PLUGINS="1")[0] == 0
+    words = ("-m", "mtcon_ray", "validate", spec)
+    run_python(*words, cwd=elsewhere, MTCON_RAY_ALLOW_PLUGINS="1")
     (tmp_path / "blend.py").write_text("raise RuntimeError('not today')")
-    code_, text = command(elsewhere, "validate", spec, "--allow-plugins")
-    assert code_ == 2
-    assert "cannot import the plugin 'blend': RuntimeError: not today" in text
+    done = run_python(*words, "--allow-plugins", cwd=elsewhere, code=2)
+    assert "cannot import the plugin 'blend': RuntimeError: not today" in done.stderr
 
 
 @pytest.mark.slow
@@ -220,8 +201,8 @@ def test_results_are_shown_without_the_plugins(tmp_path: Path) -> None:
 @pytest.mark.mlflow
 def test_trials_import_the_plugins_of_a_sweep(tmp_path: Path) -> None:
     spec, elsewhere = write_project(tmp_path)
-    code_, text = command(elsewhere, "sweep", spec, "--allow-plugins", "--name", "own")
-    assert code_ == 0, text
+    words = ("-m", "mtcon_ray", "sweep", spec, "--allow-plugins", "--name", "own")
+    run_python(*words, cwd=elsewhere)
     folder = sweep_folder(tmp_path / "root", "own")
     trials = load_sweep(folder).trials
     assert trials[0].status == "FINISHED"

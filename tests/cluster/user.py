@@ -40,16 +40,13 @@ class User:
         self.folder = folder
         self.environment = {**environment, "PYTHONPATH": str(REPOSITORY)}
 
-    def begin_program(self, *command: str, **variables: str) -> subprocess.Popen[str]:
-        """Starts a program in the background, with further environment variables."""
+    def begin(self, *command: str, **variables: str) -> subprocess.Popen[str]:
+        """Starts a command of mtcon-ray in the background, with further environment variables."""
         return subprocess.Popen(
-            command, env={**self.environment, **variables}, cwd=self.folder, text=True,
+            [sys.executable, "-m", "mtcon_ray", *command],
+            env={**self.environment, **variables}, cwd=self.folder, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
-
-    def begin(self, *command: str, **variables: str) -> subprocess.Popen[str]:
-        """Starts a command of mtcon-ray in the background."""
-        return self.begin_program(sys.executable, "-m", "mtcon_ray", *command, **variables)
 
     def run(self, *command: str) -> Ended:
         """Runs a command of mtcon-ray to its end."""

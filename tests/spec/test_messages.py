@@ -27,23 +27,13 @@ def refused(raw: dict[str, Any]) -> list[str]:
             {"data": {"kind": "table", "csv": "a", "images": "b", "tasks": [1]}},
             "data.tasks.0 must be a valid string, got 1; put it",
         ),
-        ({"views": {"crop_scale": 0.3}}, "views.crop_scale must be a valid list, got 0.3"),
+        (
+            {"method": {"name": "mtcon", "temperature_by_task": {"shape": 1e-7}}},
+            "method.temperature_by_task.shape must be greater than or equal to 0.000001, got ",
+        ),
         ({"views": {"mean": [1, 2]}}, "views.mean.2: is required"),
-        ({"views": None}, "views must be a valid dictionary, got null"),
         ({"train": {"lr": "fast"}}, "train.lr must be a valid number, got 'fast'"),
-        (
-            {"tracking": {"offline": "perhaps"}},
-            "tracking.offline must be a valid boolean, got 'perhaps'",
-        ),
-        (
-            {"storage": {"keep": 3}, "tracking": {"checkpoints": "all"}},
-            "storage.keep 3 and tracking.checkpoints all exclude each other; tracking.",
-        ),
         ({"tracking": {"experiment": ""}}, "tracking.experiment must not be empty, got ''"),
-        (
-            {"model": {"encoder": {"name": "vit", "width": 9}}},
-            "width must be a multiple of 4, got 9",
-        ),
         (
             {"model": {"encoder": 3}},
             "model.encoder must be a mapping of fields or the name of a kind",
@@ -60,21 +50,6 @@ def test_a_problem_says_field_rule_value_and_way_out(raw: dict[str, Any], messag
     (line,) = refused(raw)
     assert message in line
     assert "Input" not in line
-
-
-@pytest.mark.parametrize(
-    ("method", "field"),
-    [
-        ({"name": "mtcon", "temperature": 1e-30}, "temperature"),
-        ({"name": "mtcon", "temperature_by_task": {"shape": 1e-7}}, "temperature_by_task.shape"),
-        ({"name": "amcl", "tau_min": 1e-30}, "tau_min"),
-    ],
-)
-def test_a_temperature_that_float32_cannot_use_is_refused(
-    method: dict[str, Any], field: str
-) -> None:
-    (line,) = refused({"method": method})
-    assert line.startswith(f"method.{field} must be greater than or equal to 0.000001, got ")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +78,6 @@ def test_only_the_first_problems_are_listed() -> None:
         ({"log_uniform": [0.1, 1]}, f"train.lr.log_uniform: unknown key; write {FORMS}"),
         ([0.1, 0.5], f"search.space.train.lr must be one of {FORMS}"),
         ({"grid": 0.1}, "search.space.train.lr.grid must be a valid list, got 0.1"),
-        ({"int": [0.1, 2]}, "search.space.train.lr.int.0 must be a valid integer, got 0.1"),
         (
             {"grid": [{"a": 1}]},
             "grid.0: a value must be a finite number, a text, true, false, null",
@@ -120,21 +94,12 @@ def test_a_problem_of_a_dimension_shows_the_kinds(dimension: Any, message: str) 
     [
         ({"train": {"weight_deca": 3}}, "did you mean 'weight_decay'?"),
         ({"lr": 3}, "lr: unknown key; did you mean 'train.lr' or 'evaluate."),
-        ({"encoder": "vit"}, "did you mean 'model.encoder'?"),
         ({"train": {"temperature": 3}}, "did you mean 'method.temperature'?"),
-        (
-            {"model": {"encoder": {"name": "vit", "stagez": 3}}},
-            "stagez: unknown key; known: depth,",
-        ),
         (
             {"model": {"encoder": {"name": "vit", "stages": 3}}},
             "stages: unknown key; it belongs to name 'resnet18'",
         ),
         ({"qqq": 3}, "qqq: unknown key; known: data, evaluate,"),
-        (
-            {"evaluate": {"probe": {"lr": 0.1}}},
-            "evaluate.probe.lr: unknown key; it belongs to solver 'sgd'",
-        ),
     ],
 )
 def test_an_unknown_key_names_the_field_that_is_meant(raw: dict[str, Any], message: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mtcon_ray.errors import SpecError
-from mtcon_ray.spec.run_spec import RunSpec, dump_spec, load_spec, parse_spec, with_values
+from mtcon_ray.spec.run_spec import RunSpec, dump_spec, load_spec, parse_spec
 from mtcon_ray.spec.schedulers import ASHA
 
 MINIMAL: dict[str, Any] = {"name": "x"}
@@ -25,25 +25,17 @@ def refused(raw: dict[str, Any]) -> str:
         ({"method": {"name": "mtcn"}}, "method.name: unknown name 'mtcn'; did you mean 'mtcon'?"),
         ({"data": {"csv": "a.csv"}}, "data.kind: is required"),
         ({"train": {"lr": float("nan")}}, "train.lr must be a finite number, got nan"),
-        ({"name": "A b"}, "name must match pattern '^[a-z0-9]"),
-        ({"data": {"kind": "cifar10", "root": "x", "tasks": []}}, "data.tasks must not be empty"),
         (
             {"data": {"kind": "synthetic", "tasks": ["shape"], "held_out": ["shape"]}},
             "must not repeat a column, got ['shape'] twice",
         ),
-        ({"views": {"crop_scale": [0.5, 0.2]}}, "crop_scale must satisfy 0 < low <= high"),
         ({"train": {"epochs": 2, "warmup_epochs": 2}}, "warmup_epochs must be below epochs"),
         ({"evaluate": {"every": 50}}, "evaluate.every must be at most train.epochs, got 50 and 20"),
-        (
-            {"resources": {"workers": 3}},
-            "train.batch_size must be divisible by every number of resources.workers, got 64 and 3",
-        ),
         ({"resources": {"workers": [1, 4]}}, "every number of resources.workers, got 64 and 3"),
         (
             {"tracking": {"uri": "postgresql://me:hunter2@db/runs"}},
             "tracking.uri must hold no password",
         ),
-        ({"resources": {"gpus": 1.5}}, "gpus must be whole above 1, got 1.5"),
         (
             {"evaluate": {"label_sets": {"loss": "asymmetric"}}},
             "evaluate.label_sets must have loss bce and no ema with evaluate.probe.solver lbfgs, "
@@ -68,17 +60,11 @@ def test_what_breaks_a_rule_is_named_with_its_rule(raw: dict[str, Any], message:
             "search.space.method.temprature: the field refuses 0.1 of uniform: "
             "method.temprature: unknown key; did you mean 'temperature'?",
         ),
-        (
-            {"method.temperature": {"uniform": [-0.1, 1]}},
-            "search.space.method.temperature: the field refuses -0.1 of uniform: "
-            "method.temperature must be greater than or equal to 0.000001, got -0.1",
-        ),
         ({"resources.gpus": {"choice": [0, 1]}}, "resources.gpus must not be searched"),
         (
             {"method.name": {"choice": ["mtcon", "simclr"]}},
             "method.name must not be searched, because trials that differ in it cannot be compared",
         ),
-        ({"evaluate.select": {"choice": ["last"]}}, "evaluate.select must not be searched"),
         ({"seed": {"grid": [0, 1]}}, "seed must not be searched"),
         ({"evaluate.probe.solver": {"choice": ["sgd"]}}, "probe.solver must not be searched"),
         ({"views.crop_scale": {"grid": [[0.2, 0.1]]}}, "the field refuses [0.2, 0.1] of grid"),
@@ -171,32 +157,17 @@ def test_a_trial_has_its_values_its_seed_and_no_search() -> None:
     assert trial.data.seed == spec.data.seed
 
 
-def test_changed_values_are_validated_as_a_whole() -> None:
-    written = parse_spec({**MINIMAL, "train": {"warmup_epochs": 1}})
-    with pytest.raises(SpecError, match="warmup_epochs must be below epochs"):
-        with_values(written, {"train.epochs": 1})
-
-
 def test_overrides_are_yaml_values_at_paths(tmp_path: Path) -> None:
     path = tmp_path / "spec.yaml"
     path.write_text(
         "name: x\ndata: {kind: synthetic}\nsearch: {space: {train.lr: {uniform: [0.1, 1]}}}\n"
     )
-    spec = load_spec(
-        path,
-        [
-            "train.lr=1e-3",
-            "method.temperature=0.3",
-            "data.tasks=[shape, colour]",
-            "search.space.method.temperature={grid: [0.1, 0.2]}",
-            "search.num_trials=null",
-        ],
-    )
-    assert (spec.train.lr, spec.method.name, spec.method.model_dump()["temperature"]) == (
-        0.001,
-        "mtcon",
-        0.3,
-    )
+    given = (
+        "train.lr=1e-3", "method.temperature=0.3", "data.tasks=[shape, colour]",
+        "search.space.method.temperature={grid: [0.1, 0.2]}", "search.num_trials=null",
+    )  # fmt: skip
+    spec = load_spec(path, given)
+    assert (spec.train.lr, spec.method.model_dump()["temperature"]) == (0.001, 0.3)
     assert spec.data.tasks == ("shape", "colour")
     assert set(spec.search.space) == {"train.lr", "method.temperature"}
     for override, message in (

@@ -1,6 +1,8 @@
 """Shell blocks of the documentation, and the tests that run them."""
 
+import os
 import re
+import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,3 +48,22 @@ def run_by(test: str) -> list[Block]:
     found = [block for page in PAGES for block in blocks(page) if f"run by {test}" in block.above]
     assert found, f"no page names {test}"
     return found
+
+
+def own_environment(home: Path) -> dict[str, str]:
+    """Returns variables of a user who has no repository, with pip's settings and cache of here."""
+    own = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    folders = {"XDG_CONFIG_HOME": ".config", "XDG_CACHE_HOME": ".cache"}
+    settings = {name: str(Path.home() / folder) for name, folder in folders.items()}
+    return {**settings, **own, "HOME": str(home)}
+
+
+def run_shell(code: str, folder: Path, environment: dict[str, str], *alone: str) -> str:
+    """Returns the output of commands; fails with the name of the one that failed."""
+    trap = "trap 'echo \"failed: $BASH_COMMAND\" >&2' ERR"
+    done = subprocess.run(
+        [*alone, "bash", "-euo", "pipefail", "-c", f"{trap}\n{code}"],
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=3000,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout

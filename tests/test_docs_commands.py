@@ -12,7 +12,17 @@ import pytest
 import yaml
 from PIL import Image
 
-from tests.pages import NOT_RUN, PAGES, REPOSITORY, RUN_BY, Block, blocks, run_by
+from tests.pages import (
+    NOT_RUN,
+    PAGES,
+    REPOSITORY,
+    RUN_BY,
+    Block,
+    blocks,
+    own_environment,
+    run_by,
+    run_shell,
+)
 
 
 def name_of(page: Path) -> str:
@@ -160,20 +170,9 @@ def test_every_block_of_commands_runs(page: Path, tmp_path: Path) -> None:
     code = commands(page)
     alone = in_a_namespace() if "ray start" in code else []
     own = {k: v for k, v in os.environ.items() if not k.startswith("RAY_") or not alone}
-    run([*alone, "bash"], (PREPARE if alone else "") + code, work, {**own, "HOME": str(home)})
-
-
-def run(shell: list[str], code: str, folder: Path, environment: dict[str, str]) -> str:
-    """Returns the output of the commands; fails with the name of the one that failed."""
-    trap = "trap 'echo \"failed: $BASH_COMMAND\" >&2' ERR"
-    done = subprocess.run(
-        [*shell, "-euo", "pipefail", "-c", f"{trap}\n{code}"],
-        cwd=folder, capture_output=True, text=True, timeout=1800,
-        env={**environment, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1",
-             "RAY_USAGE_STATS_ENABLED": "0"},
-    )  # fmt: skip
-    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    return done.stdout
+    quiet = {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(REPOSITORY)}
+    environment = {**own, **quiet, "HOME": str(home)}
+    run_shell((PREPARE if alone else "") + code, work, environment, *alone)
 
 
 INSTALLED = run_by("tests/test_docs_commands.py::test_a_fresh_checkout_becomes_an_environment")
@@ -187,18 +186,9 @@ def test_a_fresh_checkout_becomes_an_environment(block: Block, tmp_path: Path) -
     """The commands run unchanged in a copy of the repository, including a full training."""
     ignored = shutil.ignore_patterns(".*", "_build", "__pycache__", "secrets", "*.egg-info")
     shutil.copytree(REPOSITORY, tmp_path / "copy", ignore=ignored)
-    home = Path.home()
-    own = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    environment = {
-        "XDG_CONFIG_HOME": str(home / ".config"), "XDG_CACHE_HOME": str(home / ".cache"),
-        **own, "HOME": str(tmp_path),
-    }  # fmt: skip
+    code = f"{block.code}\n.venv/bin/mtcon-ray --version"
     try:
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", f"{block.code}\n.venv/bin/mtcon-ray --version"],
-            cwd=tmp_path / "copy", env=environment, capture_output=True, text=True, timeout=900,
-        )  # fmt: skip
+        printed = run_shell(code, tmp_path / "copy", own_environment(tmp_path))
     finally:
         shutil.rmtree(tmp_path / "copy" / ".venv", ignore_errors=True)
-    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    assert ("winner: trial-" in done.stdout) == ("sweep_temperature.py" in block.code)
+    assert ("winner: trial-" in printed) == ("sweep_temperature.py" in block.code)

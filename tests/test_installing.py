@@ -1,16 +1,14 @@
 """The package as others install it: from a wheel, and with the core's packages alone."""
 
-import os
 import re
 import shutil
-import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
-from tests.pages import DOCS, REPOSITORY, run_by
+from tests.pages import DOCS, REPOSITORY, own_environment, run_by, run_shell
 
 PAGE = (DOCS / "installing.md").read_text(encoding="utf-8")
 # The demo is run whole; the sweep of its spec is made smaller.
@@ -37,29 +35,16 @@ def core_packages() -> list[str]:
     return wanted
 
 
-def own_environment(home: Path) -> dict[str, str]:
-    """Returns variables of a user who has no repository, with pip's settings and cache of here."""
-    own = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    folders = {"XDG_CONFIG_HOME": ".config", "XDG_CACHE_HOME": ".cache"}
-    settings = {name: str(Path.home() / folder) for name, folder in folders.items()}
-    return {**settings, **own, "HOME": str(home)}
-
-
 def run_blocks(test: str, folder: Path, more: str) -> str:
     """Runs the page's commands for a test and `more` in a folder; returns what they print."""
     blocks = run_by(f"tests/test_installing.py::{test}")
     code = "".join(block.code for block in blocks).replace("CHECKOUT", str(REPOSITORY))
     code = code.replace("sweep spec.yaml", f"sweep spec.yaml --name mine {SMALL}")
     try:
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", code.replace("NAME", "mine") + more],
-            cwd=folder, env=own_environment(folder), capture_output=True, text=True, timeout=3000,
-        )  # fmt: skip
+        return run_shell(code.replace("NAME", "mine") + more, folder, own_environment(folder))
     finally:
         for environment in (".venv", "core"):
             shutil.rmtree(folder / environment, ignore_errors=True)  # gigabytes
-    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    return done.stdout
 
 
 def write_page(folder: Path) -> None:

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection
@@ -23,15 +22,6 @@ def environment_of(home: Path) -> dict[str, str]:
     quiet = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "MLFLOW_", "OMP_"))}
     path = f"{Path(sys.executable).parent}:{quiet['PATH']}"
     return {**quiet, "HOME": str(home), "PATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
-
-
-@pytest.fixture
-def untraced_threads() -> Iterator[None]:
-    """A traced thread of CPython 3.11 stands still while another one's exception is under way."""
-    tracer = threading.gettrace()
-    threading.settrace(None)
-    yield
-    threading.settrace(tracer)
 
 
 @pytest.fixture

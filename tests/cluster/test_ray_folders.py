@@ -80,15 +80,6 @@ def test_a_folder_that_is_not_ours_is_refused(
         private_folder()
 
 
-def test_a_folder_that_cannot_be_made_is_told_with_its_variable(
-    base: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (base / "file").touch()
-    monkeypatch.setenv("RAY_TMPDIR", str(base / "file"))
-    with pytest.raises(MtconError, match=r"sessions: .*Not a directory: .*set RAY_TMPDIR"):
-        private_folder()
-
-
 def test_ray_is_used_from_an_empty_folder(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(base)
     with away():

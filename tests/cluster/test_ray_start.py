@@ -1,10 +1,10 @@
 """The start of a Ray of this machine whose processes die or come late, without a Ray."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import ray
@@ -18,71 +18,63 @@ from mtcon_ray.cluster.ray_start import start_local_ray
 from mtcon_ray.errors import MtconError
 from tests.processes import run_python
 
-LATE = "did not start within 150 s; its logs are below /"
-GCS_DIED = "the GCS of Ray on this machine was ended by signal 9"
+GCS, LATE = "GCS", "did not start within 150 s; its logs are below /"
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+class Fake:
+    """Ray's functions that start processes. `codes` has the exit codes of ended processes."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.codes: dict[str, int] = {}
+        self.killed: list[str] = []
+        self.limits: list[str] = []
+        monkeypatch.setattr(services, "start_gcs_server", self._start_gcs)
+        monkeypatch.setattr(
+            services, "start_raylet", lambda session_dir, node_id, **ports: self._info("raylet")
+        )
+
+    def _start_gcs(self) -> SimpleNamespace:
+        self.limits.append(os.environ[GCS_VARIABLE])
+        return self._info(GCS)
+
+    def _info(self, name: str) -> SimpleNamespace:
+        kill = partial(self.killed.append, name)
+        return SimpleNamespace(
+            process=SimpleNamespace(poll=lambda: self.codes.get(name), kill=kill)
+        )
+
+    def start(self, *names: str) -> None:
+        """Starts these processes as `ray.init` does."""
+        if GCS in names:
+            services.start_gcs_server()  # type: ignore[call-arg]
+        if "raylet" in names:
+            services.start_raylet(session_dir=self.folder, node_id="node")  # type: ignore
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     monkeypatch.setattr(ray_start, "_processes", {})
     with restored_environment():
-        yield tmp_path
-
-
-def info(code: Callable[[], int | None], killed: list[int]) -> SimpleNamespace:
-    """Returns a process with this exit code, as Ray's functions return it."""
-    return SimpleNamespace(process=SimpleNamespace(poll=code, kill=lambda: killed.append(1)))
-
-
-def starts(
-    monkeypatch: pytest.MonkeyPatch, code: Callable[[], int | None], killed: list[int] | None = None
-) -> list[str | None]:
-    """Lets the GCS have this exit code; returns the limits of its starts, as they come."""
-    limits: list[str | None] = []
-
-    def start_gcs() -> SimpleNamespace:
-        limits.append(os.environ.get(GCS_VARIABLE))
-        return info(code, [] if killed is None else killed)
-
-    monkeypatch.setattr(services, "start_gcs_server", start_gcs)
-    return limits
-
-
-def start_gcs() -> None:
-    services.start_gcs_server()  # type: ignore[call-arg]
-
-
-def fail(*_: Any) -> None:
-    start_gcs()
-    raise RuntimeError("no answer")
-
-
-def unknown(*_: str) -> None:
-    raise RuntimeError("this node is unknown")
+        yield Fake(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("waits_for", ["the node", "the agents"])
-@pytest.mark.parametrize(
-    ("name", "start"), [("raylet", "start_raylet"), ("GCS", "start_gcs_server")]
-)
+@pytest.mark.parametrize("name", ["raylet", GCS])
 def test_a_ray_that_loses_a_process_while_it_starts_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, start: str, waits_for: str
+    monkeypatch: pytest.MonkeyPatch, fake: Fake, name: str, waits_for: str
 ) -> None:
-    starts: list[int] = []
-    process = info(lambda: -9 if name == "raylet" else None, [])
-    other = info(lambda: -9 if name == "GCS" else None, [])
-    monkeypatch.setattr(services, "start_raylet", lambda session_dir, node_id, **ports: process)
-    monkeypatch.setattr(services, "start_gcs_server", lambda: other)
-    monkeypatch.setattr(services, "get_node", unknown)
+    def unknown(*_: str) -> None:
+        raise RuntimeError("this node is unknown")
 
     def init() -> None:
-        starts.append(1)
-        start_gcs()
-        services.start_raylet(folder, "node")  # type: ignore[call-arg, arg-type]
+        fake.start(GCS, "raylet")
+        fake.codes[name] = -9
         if waits_for == "the node":
             services.get_node("here", "node")
 
+    monkeypatch.setattr(services, "get_node", unknown)
     monkeypatch.setattr(ray, "init", init)
     with pytest.raises(MtconError) as error:
         start_local_ray({})
@@ -90,30 +82,29 @@ def test_a_ray_that_loses_a_process_while_it_starts_is_not_waited_for(
         f"the {name} of Ray on this machine was ended by signal 9 as it started, in 4 tries; its "
         f"logs are below {sessions_folder()}; repeat the command when the machine is less busy"
     )
-    assert len(starts) == 4
+    assert len(fake.limits) == 4
 
 
-def test_a_ray_that_dies_once_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    codes = [-9, None]
-    limits = starts(monkeypatch, lambda: codes[len(limits) - 1])
-    monkeypatch.setattr(ray, "init", lambda: fail() if not limits else start_gcs())
+def test_a_ray_that_dies_once_is_started_again(monkeypatch: pytest.MonkeyPatch, fake: Fake) -> None:
+    def init() -> None:
+        fake.start(GCS)
+        if len(fake.limits) == 1:
+            fake.codes[GCS] = -9
+            raise RuntimeError("no answer")
+        fake.codes.clear()
+
+    monkeypatch.setattr(ray, "init", init)
     monkeypatch.setenv(GCS_VARIABLE, "3")
     start_local_ray({})
-    assert limits[0] == "150", "the GCS has all the time, whatever holds for a cluster"
-    assert len(limits) == 2
+    assert fake.limits[0] == "150", "the GCS has all the time, whatever holds for a cluster"
+    assert len(fake.limits) == 2
 
 
-def test_the_agents_are_waited_for(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    alive = info(lambda: None, [])
-    monkeypatch.setattr(services, "start_raylet", lambda session_dir, node_id, **ports: alive)
-    missing = [f"{name}_node" for name in AGENT_FILES]
-    clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: (folder / missing.pop()).touch())
+def test_the_agents_are_waited_for(monkeypatch: pytest.MonkeyPatch, fake: Fake) -> None:
+    missing = [fake.folder / f"{name}_node" for name in AGENT_FILES]
+    clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: missing.pop().touch())
     monkeypatch.setattr(ray_start, "time", clock)
-    monkeypatch.setattr(
-        ray,
-        "init",
-        lambda: services.start_raylet(folder, "node"),  # type: ignore
-    )
+    monkeypatch.setattr(ray, "init", lambda: fake.start("raylet"))
     start_local_ray({})
     assert missing == []
 
@@ -128,21 +119,19 @@ def test_the_agents_are_waited_for(monkeypatch: pytest.MonkeyPatch, folder: Path
     ],
 )
 def test_nothing_is_left_of_a_ray_that_does_not_start(
-    monkeypatch: pytest.MonkeyPatch, error: BaseException, told: str
+    monkeypatch: pytest.MonkeyPatch, fake: Fake, error: BaseException, told: str
 ) -> None:
     """No process has died, but all of them would stay."""
-    killed: list[int] = []
-    limits = starts(monkeypatch, lambda: None, killed)
 
     def init() -> None:
-        start_gcs()
+        fake.start(GCS)
         raise error
 
     monkeypatch.setattr(ray, "init", init)
     with pytest.raises((MtconError, KeyboardInterrupt), match=told):
         start_local_ray({})
-    assert len(limits) == 1
-    assert killed == [1]
+    assert len(fake.limits) == 1
+    assert fake.killed == [GCS]
 
 
 LOST = """

@@ -13,8 +13,6 @@ with copies of what the machine needs, and in addition
 
 import os
 import re
-import shlex
-from collections.abc import Callable
 from errno import EPERM
 from itertools import pairwise
 from pathlib import Path
@@ -78,11 +76,10 @@ def shown(path: Path) -> str:
     return stored_url(path) or str(path)
 
 
-def prepare_root(root: Path, warn: Callable[[str], None] = lambda text: None) -> None:
+def prepare_root(root: Path) -> None:
     """Creates the root, readable by its owner only. Raises ResourceError if it is not writable.
 
-    The permissions of an existing root stay as they are, because a team may share it: `warn` is
-    called with a text if others can read it.
+    The permissions of an existing root stay as they are, because a team may share it.
     """
     try:
         if stored_url(root):
@@ -99,13 +96,6 @@ def prepare_root(root: Path, warn: Callable[[str], None] = lambda text: None) ->
             f"the root must be a folder that can be written, got {root} ({error.strerror}); "
             "name another with --root or storage.root"
         ) from None
-    mode = root.stat().st_mode & 0o777
-    # If other users cannot search a folder above the root, the root is protected as well.
-    if mode & 0o077 and all(each.stat().st_mode & 0o011 for each in root.resolve().parents):
-        warn(
-            f"warning: the root {root} has mode {mode:o}, so other users may read what is in it; "
-            f"`chmod 700 {shlex.quote(str(root))}` makes it yours alone"
-        )
 
 
 def sweeps_folder(root: Path) -> Path:
@@ -203,11 +193,6 @@ def next_attempt(folder: Path) -> int:
     there = tune_folder(folder).glob("attempt-*")
     numbers = (each.name.removeprefix("attempt-") for each in there)
     return 1 + max((int(number) for number in numbers if number.isdigit()), default=-1)
-
-
-def train_folder(folder: Path) -> Path:
-    """Returns Train's working folder of a sweep if trials have several workers."""
-    return tune_folder(folder) / "train"
 
 
 def kept_model(folder: Path) -> Path:

@@ -123,11 +123,6 @@ def is_word(value: str) -> bool:
     return "/" not in value and "\\" not in value and not Path(value).suffix
 
 
-def is_url(place: str) -> bool:
-    """Returns True if a `PathOrUrl` is the URL of an object store."""
-    return place.startswith(tuple(OBJECT_STORES))
-
-
 LocalPath = Annotated[Text, AfterValidator(beside_the_spec), PathMark()]
 """A path; where a spec is read from a file, a relative one starts at that file's folder."""
 

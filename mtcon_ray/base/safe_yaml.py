@@ -72,17 +72,17 @@ def parse_yaml(text: str, where: str) -> Any:
     depth = 0
     try:
         for event in yaml.parse(text, Loader=_Loader):
+            line = event.start_mark.line + 1
             if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-                line = event.start_mark.line + 1 if event.start_mark else "?"
                 raise SpecError(
                     f"must not use YAML anchors (& or *), got one in line {line}; "
                     "write the values out, or quote the text"
                 )
             # PyYAML's constructors raise any error for a text that does not fit the tag.
-            if (tag := getattr(event, "tag", None)) not in (None, "!"):
+            if getattr(event, "tag", None) not in (None, "!"):
                 raise SpecError(
-                    f"must not use YAML tags (!), got {tag!r}; write plain values, or quote the "
-                    "text"
+                    f"must not use YAML tags (!), got one in line {line}; write plain values, or "
+                    "quote the text"
                 )
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)

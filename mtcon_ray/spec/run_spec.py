@@ -284,7 +284,7 @@ def apply_override(raw: dict[str, Any], override: str) -> None:
     value = parse_yaml(text, f"--set {path}")
     path = path.strip()
     is_path = path in registry.path_fields(RunSpec) and isinstance(value, str)
-    if is_path and not registry.is_url(value):
+    if is_path and not registry.URL.match(value):
         file = registry.expanded(value).absolute()
         # A word may be the name of weights, such as imagenet.
         value = str(file) if file.exists() or not registry.is_word(value) else value

@@ -65,7 +65,7 @@ def run_sweep(
     Raises MtconError, or Interrupted after a signal.
     """
     device = choose_device(spec) if here else None
-    paths.prepare_root(root, callbacks.on_note)
+    paths.prepare_root(root)
     if paths.stored_url(root):
         callbacks.on_phase(f"looking at {paths.stored_url(root)}")
         stored.refresh_names(root)

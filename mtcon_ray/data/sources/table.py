@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path, PureWindowsPath
 from unicodedata import normalize
 
-from mtcon_ray.base.registry import is_url
+from mtcon_ray.base.registry import URL
 from mtcon_ray.data.image_archive import open_files
 from mtcon_ray.data.image_files import ImageFiles
 from mtcon_ray.data.sources.columns import ColumnsSource
@@ -87,7 +87,7 @@ class TableSource(ColumnsSource):
 
     @cached_property
     def files(self) -> ImageFiles:
-        if is_url(self.spec.images):
+        if URL.match(self.spec.images):
             return ImageFiles(Path(self.spec.images))  # not downloaded yet
         return open_files(Path(self.spec.images))
 
@@ -99,7 +99,7 @@ class TableSource(ColumnsSource):
         return hashlib.sha256(self.table.rows.tobytes()).hexdigest()
 
     def check_images(self, size: int) -> tuple[dict[int, str], str]:
-        if is_url(self.spec.images):
+        if URL.match(self.spec.images):
             return {}, ""  # not downloaded yet
         return super().check_images(size)
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from mtcon_ray.base.metrics import Kind
-from mtcon_ray.base.registry import BelowOne, Seed, Share, Spec, Table, is_url
+from mtcon_ray.base.registry import URL, BelowOne, Seed, Share, Spec, Table
 
 SOURCES: Table[Any] = Table("kind of data")
 Split = Literal["train", "val", "test"]
@@ -60,7 +60,7 @@ class DataSpec(Spec):
 
     def urls(self) -> dict[str, str]:
         """Returns the URLs of object stores in the spec, by field."""
-        return {name: v for name, v in self if isinstance(v, str) and is_url(v)}
+        return {name: v for name, v in self if isinstance(v, str) and URL.match(v)}
 
     @model_validator(mode="after")
     def _labels_are_consistent(self) -> Self:

@@ -63,7 +63,7 @@ def import_installed() -> None:
 def import_named(names: object, where: str, folder: Path | None) -> bool:
     """Imports the modules named in a spec's field `plugins`. Returns True if a module is new.
 
-    They are searched among the installed packages, then in `folder`, then in the working
+    They are searched among the installed packages, then in `folder`, by default the working
     directory. Anything but a list of module names is rejected later, when the spec is validated.
     Raises SpecError without consent, and if a module cannot be imported. `where` begins its
     message.
@@ -77,9 +77,7 @@ def import_named(names: object, where: str, folder: Path | None) -> bool:
             f"{', '.join(modules)}; if you trust them, give --allow-plugins or set "
             "MTCON_RAY_ALLOW_PLUGINS=1"
         )
-    for place in (folder, Path.cwd()):
-        if place is not None:
-            _look_in(str(place.resolve()))
+    _look_in(str((folder or Path.cwd()).resolve()))
     new = [name for name in modules if name not in _imported]
     for name in new:
         try:

@@ -185,7 +185,7 @@ WRITES_A_PATH = re.compile(
     r"|\bos\.(?:replace|rename|remove|unlink|mkdir|makedirs|rmdir|truncate|symlink|link|chmod)\("
     # Without `opener=below`.
     r"|\bopen\((?!.*below)(?:[^,()]|\([^()]*\))*, \"[rbt]*[wax+]"
-    r"|\.(?:rename|replace)\([^,()]*\)|\.open\(\"[rbt]*[wax+]|\bos\.open\((?!.*O_RDONLY)"
+    r"|\.(?:rename|replace)\([^,()=]*\)|\.open\(\"[rbt]*[wax+]|\bos\.open\((?!.*O_RDONLY)"
 )
 
 

@@ -32,14 +32,6 @@ def test_first_signal_asks_second_interrupts(number: signal.Signals) -> None:
     assert asked == [number.name]
 
 
-def test_handlers_are_restored() -> None:
-    before = [signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGHUP)]
-    with on_signals(lambda name: None):
-        assert signal.getsignal(signal.SIGTERM) is not before[0]
-        os.kill(os.getpid(), signal.SIGHUP)
-    assert [signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGHUP)] == before
-
-
 def test_a_closed_terminal_interrupts_once() -> None:
     """Its shell signals the job, and then the kernel the group in its foreground."""
     asked: list[str] = []

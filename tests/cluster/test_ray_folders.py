@@ -81,9 +81,12 @@ def test_a_folder_that_is_not_ours_is_refused(
 
 
 def test_ray_is_used_from_an_empty_folder(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray lets processes on all nodes look for modules in a folder of this path."""
     monkeypatch.chdir(base)
+    monkeypatch.setenv("HOME", str(base / "home"))
     with away():
         here = Path.cwd()
+        assert here == base / "home/.cache/mtcon-ray/empty"
         assert list(here.iterdir()) == []
         assert here.stat().st_mode & 0o777 == 0o700
         with away():
@@ -91,16 +94,6 @@ def test_ray_is_used_from_an_empty_folder(base: Path, monkeypatch: pytest.Monkey
             assert Path.cwd() == here
         assert working_folder() == base
     assert (Path.cwd(), working_folder()) == (base, base)
-
-
-def test_the_empty_folder_is_where_nobody_else_can_make_it(
-    base: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ray lets processes on all nodes look for modules in a folder of this path."""
-    monkeypatch.setenv("HOME", str(base / "home"))
-    with away():
-        assert Path.cwd() == base / "home/.cache/mtcon-ray/empty"
-        assert Path.cwd().stat().st_mode & 0o777 == 0o700
     (base / "file").touch()
     monkeypatch.setenv("HOME", str(base / "file"))
     with away():

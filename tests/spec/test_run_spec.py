@@ -86,21 +86,17 @@ def test_early_stopping_needs_a_probe_before_the_last_rung() -> None:
     named = {**raw, "search": {**raw["search"], "scheduler": {"name": "asha"}}}
     told = "evaluate.every 15 leaves no probe before the scheduler's last rung (0.5 of 20 epochs); "
     assert f"{told}probe more often or set search.scheduler.name to none" in refused(named)
-    shortest = {"search": named["search"], "train": {"epochs": 1}}
-    assert "train more epochs or set search.scheduler.name to none" in refused(shortest)
     without = {**raw["search"], "scheduler": {"name": "none"}}
     parse_spec({**MINIMAL, **raw, "search": without})
     assert parse_spec({**MINIMAL, **raw}).scheduler.name == "none"
 
 
-def test_a_single_epoch_has_no_warm_up_unless_it_is_given(tmp_path: Path) -> None:
+def test_a_single_epoch_has_no_warm_up_unless_it_is_given() -> None:
     assert parse_spec({**MINIMAL, "train": {"epochs": 1}}).train.warmup == 0
     assert parse_spec({**MINIMAL, "train": {"epochs": 2}}).train.warmup == 1
     assert parse_spec(MINIMAL).train.warmup == 1
     message = refused({"train": {"epochs": 1, "warmup_epochs": 1}})
     assert "warmup_epochs must be below epochs" in message
-    (tmp_path / "spec.yaml").write_text("name: x\n")
-    assert load_spec(tmp_path / "spec.yaml", ["train.epochs=1"]).train.warmup == 0
 
 
 @pytest.mark.parametrize("epochs", [{"int": [1, 30]}, {"grid": [1, 8]}])
@@ -119,19 +115,14 @@ def test_a_bare_name_stands_for_its_section(tmp_path: Path) -> None:
         "name: x\ndata: synthetic\nmodel: {encoder: small}\nmethod: simclr\n"
         "search: {scheduler: asha}\n"
     )
-    settings = (
-        "data.num_items=300", "model.encoder.width=8", "method.temperature=0.3",
-        "search.scheduler.grace=0.5",
-    )  # fmt: skip
-    spec = load_spec(path, settings)
+    spec = load_spec(path, ["model.encoder.width=8", "search.scheduler.grace=0.5"])
     whole = {
-        "data": {"kind": "synthetic", "num_items": 300},
+        "data": {"kind": "synthetic"},
         "model": {"encoder": {"name": "small", "width": 8}},
-        "method": {"name": "simclr", "temperature": 0.3},
+        "method": {"name": "simclr"},
         "search": {"scheduler": {"name": "asha", "grace": 0.5}},
     }
     assert spec == parse_spec({**MINIMAL, **whole})
-    assert load_spec(path, ["search.scheduler=null"]).search.scheduler is None
     assert load_spec(path, ["search.scheduler=null", "search.scheduler.grace=0.5"]).scheduler == (
         ASHA.Spec(grace=0.5)
     )

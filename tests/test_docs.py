@@ -25,9 +25,7 @@ SNIPPETS = sorted(
 
 
 def test_every_method_is_shown() -> None:
-    assert {yaml.safe_load(s.split(" \\|")[0].rstrip("}") + "}")["name"] for s in SNIPPETS} == set(
-        METHODS
-    )
+    assert set(re.findall(r"\{name: (\w+)", " ".join(SNIPPETS))) == set(METHODS)
 
 
 @pytest.mark.parametrize("snippet", SNIPPETS)

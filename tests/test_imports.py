@@ -61,10 +61,3 @@ new = sorted(set(sys.modules) - before)
 print(json.dumps([name for name in new if name.partition(".")[0] not in sys.stdlib_module_names]))
 """
     assert json.loads(run_python("-c", code).stdout) == ["mtcon_ray", "mtcon_ray.version"]
-
-
-def test_no_module_of_the_current_folder_is_run(tmp_path: Path) -> None:
-    """`python -m` puts the folder first on the path of modules, before installed packages."""
-    for name in ("click", "pydantic", "yaml"):
-        (tmp_path / f"{name}.py").write_text("raise SystemExit('a stranger s module ran')")
-    assert run_python("-m", "mtcon_ray", "schema", cwd=tmp_path).stderr == ""

@@ -10,7 +10,6 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from mtcon_ray.cli.example_files import FOLDERS
 from mtcon_ray.comparison.comparison_spec import load_comparison
 from mtcon_ray.spec.run_spec import load_spec
 
@@ -99,17 +98,3 @@ def test_one_command_runs_every_comparison(photos: Path) -> None:
     assert set(script["COMPARISONS"]) == {path.name for path in COMPARISONS}
     for folder, files in script["COMPARISONS"].values():
         assert [name for name in files.values() if not (photos / folder / name).exists()] == []
-
-
-def test_every_build_has_the_example_files() -> None:
-    """A wheel, an archive of the sources, and the image of docker/."""
-    text = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
-    targets = tomllib.loads(text)["tool"]["hatch"]["build"]["targets"]
-    assert targets["wheel"]["sources"] == {n: f"mtcon_ray/example_files/{n}" for n in FOLDERS}
-    assert {"mtcon_ray", *FOLDERS} == set(targets["wheel"]["only-include"])
-    assert {"mtcon_ray", *FOLDERS} <= set(targets["sdist"]["include"])
-    docker = REPOSITORY / "docker"
-    build = (docker / "Dockerfile").read_text(encoding="utf-8").partition("uv build --wheel")[0]
-    sent = (docker / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
-    assert [name for name in FOLDERS if f"\nCOPY {name} {name}\n" not in build] == []
-    assert {f"!{name}" for name in FOLDERS} <= set(sent)

@@ -72,7 +72,7 @@ def parse_yaml(text: str, where: str) -> Any:
     depth = 0
     try:
         for event in yaml.parse(text, Loader=_Loader):
-            line = event.start_mark.line + 1
+            line = event.start_mark.line + 1  # type: ignore[union-attr]  # each event has one
             if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
                 raise SpecError(
                     f"must not use YAML anchors (& or *), got one in line {line}; "

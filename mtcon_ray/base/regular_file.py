@@ -24,8 +24,6 @@ def open_regular(
     if stat.S_ISREG(found.st_mode) and (most is None or found.st_size <= most):
         return os.fdopen(descriptor, "rb")
     os.close(descriptor)
-    if stat.S_ISDIR(found.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     size = f"it has {found.st_size:,} bytes, and at most {most:,} are read"

@@ -32,8 +32,5 @@ def test_a_quota_counts(
     for name, text in files.items():
         (tmp_path / name).write_text(f"{text}\n")
     assert usable_cpus() == expected
-
-
-def test_the_affinity_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3})
     assert usable_cpus() == 1

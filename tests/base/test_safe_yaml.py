@@ -48,7 +48,7 @@ def test_what_is_written_is_read_back_by_readers_of_both_versions(value: dict[st
 def test_neither_pipe_nor_device_is_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
-        with pytest.raises(SpecError, match=f"{path} must be a readable YAML file: (it|Is)"):
+        with pytest.raises(SpecError, match=f"{path} must be a readable YAML file: it is"):
             read_yaml(path)
 
 

@@ -90,7 +90,7 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path, kind: str) -
             path.symlink_to("/dev/zero")
         else:
             path.mkdir()
-        message = "Is a directory" if kind == "folder" else "not a regular file"
+        message = "not a regular file"
         with pytest.raises(DataError, match=message):
             read_table_file(path)
         with pytest.raises(DataError, match=message):

@@ -262,12 +262,10 @@ def list_folders(folder: Path) -> list[Path]:
 
     A folder counts if it has a recorded spec. The spec's modification time gives the order.
     """
-    entries = folder.iterdir() if folder.is_dir() else ()
-    named = [e for e in entries if NAME.fullmatch(e.name) and (e / SPEC_FILE).is_file()]
+    named = [e for e in folder.glob("*") if NAME.fullmatch(e.name) and (e / SPEC_FILE).is_file()]
     return sorted(named, key=lambda e: ((e / SPEC_FILE).stat().st_mtime, e.name))
 
 
 def _numbers(folder: Path, stem: str) -> list[int]:
-    entries = folder.iterdir() if folder.is_dir() else ()
-    matches = (re.fullmatch(rf"{re.escape(stem)}-([1-9]\d*)", e.name) for e in entries)
+    matches = (re.fullmatch(rf"{re.escape(stem)}-([1-9]\d*)", e.name) for e in folder.glob("*"))
     return [int(match[1]) for match in matches if match]

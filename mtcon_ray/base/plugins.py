@@ -9,7 +9,8 @@ consent.
 import hashlib
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,15 +50,8 @@ def import_installed() -> None:
     Raises SpecError if a plugin cannot be imported.
     """
     for plugin in installed_plugins():
-        try:
-            plugin.load()
-        # Any exception of the package is caught, because its kind is unknown here. SystemExit is
-        # not a subclass of Exception. Uncaught, the command would exit with success.
-        except (Exception, SystemExit) as error:
-            raise SpecError(
-                f"cannot import the installed plugin {plugin.value!r}: {type(error).__name__}: "
-                f"{error}; repair or uninstall its package"
-            ) from error
+        what = f"cannot import the installed plugin {plugin.value!r}"
+        _load(plugin.load, what, "repair or uninstall its package")
 
 
 def import_named(names: object, where: str, folder: Path | None) -> bool:
@@ -80,13 +74,8 @@ def import_named(names: object, where: str, folder: Path | None) -> bool:
     _look_in(str((folder or Path.cwd()).resolve()))
     new = [name for name in modules if name not in _imported]
     for name in new:
-        try:
-            import_module(name)
-        except (Exception, SystemExit) as error:
-            raise SpecError(
-                f"{where}: cannot import the plugin {name!r}: {type(error).__name__}: {error}; "
-                f"looked for it among the installed packages and in {', '.join(_folders)}"
-            ) from error
+        way_out = f"looked for it among the installed packages and in {', '.join(_folders)}"
+        _load(partial(import_module, name), f"{where}: cannot import the plugin {name!r}", way_out)
         _imported.append(name)
     return bool(new)
 
@@ -109,6 +98,15 @@ def installed_plugins() -> list["EntryPoint"]:
     from importlib.metadata import entry_points  # 25 ms, which most commands need not spend
 
     return [plugin for group in GROUPS for plugin in entry_points(group=group)]
+
+
+def _load(load: Callable[[], object], what: str, way_out: str) -> None:
+    try:
+        load()
+    # Any exception of a plugin is caught, because its kind is unknown here. SystemExit is not a
+    # subclass of Exception. Uncaught, the command would exit with success.
+    except (Exception, SystemExit) as error:
+        raise SpecError(f"{what}: {type(error).__name__}: {error}; {way_out}") from error
 
 
 def _look_in(folder: str) -> None:

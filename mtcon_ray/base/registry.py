@@ -211,7 +211,10 @@ class Choice:
         union = core_schema.tagged_union_schema(choices, discriminator=self.key)
 
         def validate(value: Any, union: Any, info: ValidationInfo) -> Any:
-            value = self._with_key(value)
+            if isinstance(value, str):
+                value = {self.key: value}
+            if isinstance(value, dict) and self.default is not None:
+                value = {self.key: self.default, **value}
             is_recorded = (info.context or {}).get("recorded") and isinstance(value, dict)
             # Only the kinds of a common base class may come from plugins.
             if is_recorded and isinstance(source, type):
@@ -227,13 +230,6 @@ class Choice:
     ) -> dict[str, Any]:
         sections = handler(schema)
         return {"anyOf": [sections, {"type": "string", "enum": list(self.table)}]}
-
-    def _with_key(self, value: Any) -> Any:
-        if isinstance(value, str):
-            value = {self.key: value}
-        if isinstance(value, dict) and self.default is not None:
-            return {self.key: self.default, **value}
-        return value
 
 
 def _open_section(common: type[Spec]) -> type[Spec]:

@@ -57,11 +57,10 @@ def _line(problem: Any, location: Location, model: type[Spec]) -> str:
             choice, tag = choice_fields(model)[location], problem["ctx"]["tag"]
             message = f"unknown {choice.key} {tag!r}{nearest(tag, choice.table)}"
             location = (*location, choice.key)
-        case "union_tag_not_found":
+        case "missing" | "union_tag_not_found" as kind:
             message = "is required"
-            location = (*location, choice_fields(model)[location].key)
-        case "missing":
-            message = "is required"
+            if kind != "missing":
+                location = (*location, choice_fields(model)[location].key)
         case "value_error":
             message = problem["msg"].removeprefix("Value error, ")
         case _:

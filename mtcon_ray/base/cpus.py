@@ -12,7 +12,7 @@ GROUPS = Path("/sys/fs/cgroup")
 
 def usable_cpus() -> int:
     """Returns the number of CPUs of this process's affinity and quota, at least 1."""
-    has_affinity = hasattr(os, "sched_getaffinity")
+    has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS
     cpus = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     return max(1, int(min(cpus, _quota())))
 

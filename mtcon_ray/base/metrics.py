@@ -76,9 +76,8 @@ class Labels(NamedTuple):
     @property
     def objective(self) -> str:
         """The name of the objective among an epoch's metrics."""
-        return (
-            OBJECTIVE if self.weights else objective_name(self.kinds[task] for task in self.tasks)
-        )
+        kinds = [self.kinds[task] for task in self.tasks]
+        return OBJECTIVE if self.weights else objective_name(kinds)
 
     @property
     def objective_title(self) -> str:

@@ -82,13 +82,9 @@ def import_named(names: object, where: str, folder: Path | None) -> bool:
 
 def versions() -> dict[str, str]:
     """Returns what identifies each plugin in use: a package's version, or a file's digest."""
-    found = {}
-    for plugin in installed_plugins():
-        if plugin.dist is not None:
-            found[plugin.dist.name] = plugin.dist.version
+    found = {p.dist.name: p.dist.version for p in installed_plugins() if p.dist is not None}
     for name in _imported:
-        file = sys.modules[name].__file__
-        if file is not None:
+        if file := sys.modules[name].__file__:
             found[name] = f"sha256:{hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]}"
     return found
 

@@ -72,17 +72,13 @@ def parse_yaml(text: str, where: str) -> Any:
     depth = 0
     try:
         for event in yaml.parse(text, Loader=_Loader):
-            line = event.start_mark.line + 1  # type: ignore[union-attr]  # each event has one
-            if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-                raise SpecError(
-                    f"must not use YAML anchors (& or *), got one in line {line}; "
-                    "write the values out, or quote the text"
-                )
+            has_anchor = isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None)
             # PyYAML's constructors raise any error for a text that does not fit the tag.
-            if getattr(event, "tag", None) not in (None, "!"):
+            if has_anchor or getattr(event, "tag", None) not in (None, "!"):
+                line = event.start_mark.line + 1  # type: ignore[union-attr]  # each event has one
                 raise SpecError(
-                    f"must not use YAML tags (!), got one in line {line}; write plain values, or "
-                    "quote the text"
+                    f"must not use YAML anchors (& or *) or tags (!), got one in line {line}; "
+                    "write plain values, or quote the text"
                 )
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)

@@ -178,13 +178,13 @@ class Jobs:
         logging.disable(logging.WARNING)
         try:
             return call()
-        except AuthenticationError as error:
+        except (AuthenticationError, InvalidHeader) as error:
             reason = str(error).partition("\n")[0]
+            if isinstance(error, InvalidHeader):  # its text is the token
+                reason = "the token must be one line"
             raise UserError(
                 f"the Ray cluster at {self.address} refused: {reason}; {TOKEN_HINT}"
             ) from None
-        except InvalidHeader:  # its text is the token
-            raise UserError(f"the cluster's token must be one line; {TOKEN_HINT}") from None
         except (OSError, RuntimeError, ValueError, LookupError, TypeError) as error:
             if isinstance(error, OSError) and error.filename:  # of the uploaded folder
                 raise

@@ -68,15 +68,17 @@ def look(marker: str) -> tuple[str, dict[str, str]]:
 
     `marker` is a file on all nodes, or the URL of a folder to write to.
     """
-    if "://" not in marker:
-        return "" if os.path.exists(marker) else "it is not there", versions()
-    objects, name = Objects(marker), f"nodes/{uuid4().hex}"
-    try:
-        objects.write(name, b"")
-        objects.delete([name])
-    except StorageError as error:
-        return str(error), versions()
-    return "", versions()
+    problem = ""
+    if "://" in marker:
+        objects, name = Objects(marker), f"nodes/{uuid4().hex}"
+        try:
+            objects.write(name, b"")
+            objects.delete([name])
+        except StorageError as error:
+            problem = str(error)
+    elif not os.path.exists(marker):
+        problem = "it is not there"
+    return problem, versions()
 
 
 def _answer(call: "ray.ObjectRef[tuple[str, dict[str, str]]]") -> tuple[str, dict[str, str]]:

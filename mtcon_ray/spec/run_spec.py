@@ -255,14 +255,12 @@ def check_space(spec: RunSpec, where: str = "spec") -> None:
     fixed |= {".".join(map(str, (*place, choice.key))) for place, choice in kinds}
     for path, dimension in spec.search.space.items():
         place = f"{where}: search.space.{path}"
-        if path in fixed:
+        if path in fixed or path.split(".")[0] in NOT_SEARCHABLE:
             raise SpecError(
                 f"{place} must not be searched, because trials that differ in it cannot be "
                 "compared; `mtcon-ray compare` trains each choice under one budget, and "
                 "search.repeats each configuration with several seeds"
             )
-        if path.split(".")[0] in NOT_SEARCHABLE:
-            raise SpecError(f"{place} must not be searched, because it is the same for all trials")
         for value in dimension.extremes:
             try:
                 with_values(spec, {path: value, "search": {}})

@@ -103,7 +103,7 @@ def test_aliases_are_refused_before_they_grow(tmp_path: Path, anchor: str) -> No
     (tmp_path / "s.yaml").write_text(BASE + "\n".join(lines))
     told = within(5, lambda: load_spec(tmp_path / "s.yaml"))
     assert isinstance(told, SpecError)
-    assert "must not use YAML anchors (& or *), got one in line 3" in str(told)
+    assert "must not use YAML anchors (& or *) or tags (!), got one in line 3" in str(told)
     with pytest.raises(SpecError, match="--set seed must not use YAML anchors"):
         apply_override({}, f"seed=[{anchor}0 [1], {star}0 ]")
 
@@ -120,7 +120,7 @@ def test_ampersands_and_stars_in_text_are_no_anchors(tmp_path: Path) -> None:
         ("x: " + "{a: " * 5000 + "1" + "}" * 5000, "at most 50 levels"),
         ("seed: " + "9" * 5000, "4300 digits"),
         ("seed: 2020-99-99", "must be a valid integer"),
-        ("x: !!python/object/apply:os.mkdir [ran]", "must not use YAML tags"),
+        ("x: !!python/object/apply:os.mkdir [ran]", "must not use YAML anchors"),
     ],
     ids=["lists", "mappings", "number", "date", "object"],
 )

@@ -98,7 +98,8 @@ def test_between_two_checkpoints_model_and_value_stay_of_one_network(
 def test_a_training_ends_after_so_many_epochs_without_a_new_best_value(
     resumed: Resumed, patience: int | None, every: int, values: tuple[float, ...], epochs: int
 ) -> None:
-    run = resumed.train(*values, **{"train.patience": patience, "evaluate.every": every})
+    fields: dict[str, Any] = {"train.patience": patience, "evaluate.every": every}
+    run = resumed.train(*values, **fields)
     last = some(run.last)
     assert (last.epoch, last.done, run.done, run.interrupted) == (epochs, True, True, False)
 

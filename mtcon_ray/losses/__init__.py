@@ -2,11 +2,9 @@
 
 `z` is [B, V, D] with unit rows: B items in V views. Labels are integers [B], -1 where unknown.
 Label sets are [B, L]. Losses are in nats. A temperature is a number, or a tensor with one element,
-which may need a gradient. All functions but `amcl` take these options:
-
-reduction: "mean" or "sum" over the anchors gives a scalar. "none" gives the loss of each anchor,
-    [B, V], which is 0 for an anchor without positives.
-average_over: a mean divides by the number of anchors with positives ("valid") or of all ("all").
+which may need a gradient. All functions but `amcl` take an option `reduction`: "mean" or "sum" over
+the anchors with positives gives a scalar. "none" gives the loss of each anchor, [B, V], which is 0
+for an anchor without positives.
 
 Every function raises ValueError for wrong shapes, embeddings with nan or inf, labels below -1 and
 temperatures that are not positive. The message names the argument and its value.
@@ -22,7 +20,7 @@ from mtcon_ray.losses.amcl import amcl
 from mtcon_ray.losses.contrastive import Contrast, contrast, contrast_by_head
 from mtcon_ray.losses.learned_temperature import TemperatureNet
 from mtcon_ray.losses.numeric import check_floating, check_rows
-from mtcon_ray.losses.positives import EqualLabel, OwnView
+from mtcon_ray.losses.positives import EqualLabel, OwnView, Relation
 from mtcon_ray.losses.soft_positives import LabelSets, is_known
 from mtcon_ray.losses.weighting import penalty_terms
 from mtcon_ray.spec.problem import MISSING
@@ -32,9 +30,7 @@ __all__ = ["TemperatureNet", "amcl", "mtcon", "multisupcon", "nt_xent", "supcon"
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
-def nt_xent(
-    z: Tensor, *, temperature: float | Tensor, reduction: str = "mean", average_over: str = "valid"
-) -> Tensor:
+def nt_xent(z: Tensor, *, temperature: float | Tensor, reduction: str = "mean") -> Tensor:
     """Returns NT-Xent, averaged over the V - 1 positives of each anchor, its other views.
 
     z is [B, V, D] with unit rows. Chen et al. 2020, arXiv:2002.05709, eq. 1.
@@ -43,9 +39,7 @@ def nt_xent(
     >>> round(nt_xent(z, temperature=0.5).item(), 4)  # log(e^2 + 2) - 2
     0.2395
     """
-    check_floating(z)
-    temperature = _positive(temperature)
-    return _finite(contrast([z], OwnView(), temperature, reduction, average_over))[0]
+    return _in_one_space(z, OwnView(), temperature, reduction)
 
 
 def supcon(
@@ -54,24 +48,19 @@ def supcon(
     *,
     temperature: float | Tensor,
     reduction: str = "mean",
-    average_over: str = "valid",
-    missing: str = "skip",
 ) -> Tensor:
     """Returns the supervised contrastive loss in the "out" form.
 
     z is [B, V, D] with unit rows, labels are [B]. Positives are all other rows with the anchor's
-    label. Rows without label stay in every denominator and are never positives of another item.
-    Their own positives are none with missing="skip", and the other views of their item with
-    "self_only". Khosla et al. 2020, arXiv:2004.11362, eq. 2.
+    label. Rows without label stay in every denominator, have no positives and are none. Khosla et
+    al. 2020, arXiv:2004.11362, eq. 2.
 
     >>> z = torch.eye(2)[:, None].expand(2, 2, 2)
     >>> round(supcon(z, torch.tensor([0, 0]), temperature=0.5).item(), 4)
     1.5729
     """
-    relation = _equal_label(labels, z, missing)
-    check_floating(z)
-    temperature = _positive(temperature)
-    return _finite(contrast([z], relation, temperature, reduction, average_over))[0]
+    relation = _equal_label(labels, z)
+    return _in_one_space(z, relation, temperature, reduction)
 
 
 def mtcon(
@@ -81,8 +70,6 @@ def mtcon(
     temperature: float | Tensor | Mapping[str, float | Tensor],
     log_variance: Mapping[str, Tensor] | None = None,
     reduction: str = "mean",
-    average_over: str = "valid",
-    missing: str = "skip",
 ) -> Tensor | dict[str, Tensor]:
     """Returns MTCon's loss: the sum over tasks of exp(-s) L + s, or of L without log variances s.
 
@@ -119,12 +106,10 @@ def mtcon(
                     "use .squeeze() if it has one element"
                 )
     # Labels of all tasks are checked before the first loss is computed, so errors come at once.
-    relations = {
-        task: _equal_label(labels_by_task[task], z, missing) for task, z in z_by_task.items()
-    }
+    relations = {task: _equal_label(labels_by_task[task], z) for task, z in z_by_task.items()}
     for z in z_by_task.values():
         check_floating(z)
-    groups = contrast_by_head(z_by_task, relations, temperature, reduction, average_over)
+    groups = contrast_by_head(z_by_task, relations, temperature, reduction)
     losses = [(tasks, _finite(found)) for tasks, found in groups]
     if reduction == "none":
         by_task = {task: loss for tasks, of in losses for task, loss in zip(tasks, of, strict=True)}
@@ -145,20 +130,17 @@ def multisupcon(
     temperature: float | Tensor,
     threshold: float,
     reduction: str = "mean",
-    average_over: str = "valid",
-    missing: str = "skip",
 ) -> Tensor:
     """Returns MultiSupCon's loss: positives overlap by `threshold` at least and weigh as much.
 
-    z is [B, V, D] with unit rows. label_sets is [B, L] with 0 and 1, or with counts. Unknown
-    entries are 255 in uint8 and -1 in any other dtype. The overlap of two sets is their Jaccard
-    index, or weighted Jaccard index for counts (sum of minima over sum of maxima), on the labels
+    z is [B, V, D] with unit rows. label_sets is [B, L] with 0 and 1. Unknown entries are 255 in
+    uint8 and -1 in any other dtype. The overlap of two sets is their Jaccard index on the labels
     known in both. It is 1 if both sets are empty there. An item without known labels is treated
     like an item without label in `supcon`. The loss of an anchor is divided by the number of its
     positives, not by the sum of their weights.
 
     Zaigrajew and Zieba, code at github.com/WolodjaZ/MultiSupContrast. Raises ValueError also for
-    a threshold outside [0, 1] and for negative or infinite entries of label_sets.
+    a threshold outside [0, 1] and for other entries of label_sets.
 
     >>> z = torch.eye(2)[:, None].expand(2, 2, 2)
     >>> sets = torch.tensor([[1, 1, 0], [1, 0, 0]])  # they overlap by a half
@@ -170,14 +152,19 @@ def multisupcon(
     if label_sets.ndim != 2 or len(label_sets) != len(z):
         raise ValueError(f"label_sets must have shape [{len(z)}, L], got {list(label_sets.shape)}")
     known = label_sets[is_known(label_sets)]
-    bad = known[~(known >= 0) | known.isinf()]
+    bad = known[(known != 0) & (known != 1)]
     if len(bad):
-        raise ValueError(f"label_sets must hold 0, 1, counts or what is unknown, got {bad[0]}")
-    counts = bool((known > 1).any())
-    relation = LabelSets(label_sets, threshold=threshold, counts=counts, missing=missing)
+        raise ValueError(f"label_sets must hold 0, 1 or what is unknown, got {bad[0]}")
+    relation = LabelSets(label_sets, threshold=threshold)
+    return _in_one_space(z, relation, temperature, reduction)
+
+
+def _in_one_space(
+    z: Tensor, relation: Relation, temperature: float | Tensor, reduction: str
+) -> Tensor:
+    """Returns the contrastive loss of z."""
     check_floating(z)
-    temperature = _positive(temperature)
-    return _finite(contrast([z], relation, temperature, reduction, average_over))[0]
+    return _finite(contrast([z], relation, _positive(temperature), reduction))[0]
 
 
 def _finite(found: Contrast) -> Tensor:
@@ -211,7 +198,7 @@ def _positive(temperature: float | Tensor, name: str = "temperature") -> float |
     return temperature
 
 
-def _equal_label(labels: Tensor, z: Tensor, missing: str) -> EqualLabel:
+def _equal_label(labels: Tensor, z: Tensor) -> EqualLabel:
     """Returns the positives of one task.
 
     Raises ValueError for labels of a wrong shape, dtype, device or value.
@@ -231,7 +218,7 @@ def _equal_label(labels: Tensor, z: Tensor, missing: str) -> EqualLabel:
             f"labels must be at least -1 (-1 is unknown), got {int(labels.min())} at item "
             f"{int(labels.argmin())}"
         )
-    return EqualLabel(labels, missing=missing)
+    return EqualLabel(labels)
 
 
 def _check_tasks(name: str, given: Mapping[str, object], z_by_task: Mapping[str, Tensor]) -> None:

@@ -90,20 +90,18 @@ def contrast(
     relation: Relation,
     temperature: float | Tensor,
     reduction: str = "mean",
-    average_over: str = "valid",
 ) -> Contrast:
     """Computes the loss in each of H spaces, z_BVD each. Half precision is computed in float32.
 
-    reduction is "mean", "sum" or "none". An anchor without a positive has loss 0. The mean leaves
-    it out with average_over="valid" and counts it with "all". If no anchor has a positive the loss
-    is 0 and differentiable. The temperature may be a tensor, a scalar or [H], and then has a
-    gradient. All z_BVD have the same shape and dtype.
+    reduction is "mean", "sum" or "none". An anchor without a positive has loss 0, and the mean
+    leaves it out. If no anchor has a positive the loss is 0 and differentiable. The temperature may
+    be a tensor, a scalar or [H], and then has a gradient. All z_BVD have the same shape and dtype.
 
-    Raises ValueError for unknown values of reduction and average_over, a temperature that is not
-    positive, another shape than [B, V, D], and a single row (no other row to compare it with). The
-    value of a tensor as temperature is not checked.
+    Raises ValueError for an unknown reduction, a temperature that is not positive, another shape
+    than [B, V, D], and a single row (no other row to compare it with). The value of a tensor as
+    temperature is not checked.
     """
-    _check(z_by_space[0], temperature, reduction, average_over)
+    _check(z_by_space[0], temperature, reduction)
     with full_precision(z_by_space[0].device):
         rows = [at_least_float32(z) for z in z_by_space]
         z_BVD = rows[0]
@@ -114,7 +112,7 @@ def contrast(
         is_small = small_batch.is_small(H * (B * V) ** 2, z_BVD.device)
         if reduction != "none" and is_small:
             pull_HNN, push_HN, num_valid_H = relation.pairs(z_BVD)
-            scale = _scale(num_valid_H, B * V, reduction, average_over)
+            scale = _scale(num_valid_H, reduction)
             loss = small_batch.SmallBatchSum.apply(inverse, pull_HNN, push_HN, scale, *rows)
         else:
             z_HBVD = torch.stack(rows)
@@ -122,18 +120,14 @@ def contrast(
             degrees = relation.degrees(z_HBVD)
             loss = _AnchorLoss.apply(z_HBVD, inverse_H, relation, degrees)
             if reduction != "none":
-                scale = _scale(degrees.num_valid_H(V), B * V, reduction, average_over)
+                scale = _scale(degrees.num_valid_H(V), reduction)
                 loss = loss.sum(dim=(1, 2)) * scale
         return Contrast(loss, relation, rows, inverse)
 
 
-def _scale(num_valid_H: Tensor, num_rows: int, reduction: str, average_over: str) -> float | Tensor:
+def _scale(num_valid_H: Tensor, reduction: str) -> float | Tensor:
     """Returns the factor of each anchor's loss in the reduced loss, a number or [H]."""
-    if reduction == "sum":
-        return 1.0
-    if average_over == "all":
-        return 1 / num_rows
-    return num_valid_H.clamp(min=1).reciprocal()
+    return 1.0 if reduction == "sum" else num_valid_H.clamp(min=1).reciprocal()
 
 
 def contrast_by_head(
@@ -141,7 +135,6 @@ def contrast_by_head(
     relation_by_head: Mapping[str, Relation],
     temperature_by_head: Mapping[str, float | Tensor],
     reduction: str = "mean",
-    average_over: str = "valid",
 ) -> Iterator[tuple[list[str], Contrast]]:
     """Yields groups of heads, z_BVD each, with their losses from a joint computation.
 
@@ -154,7 +147,7 @@ def contrast_by_head(
         if isinstance(relation, OwnView | EqualLabel):
             z_BVD, t = z_by_head[head], temperature_by_head[head]
             fixed = None if isinstance(t, Tensor) else t
-            kind = type(relation), relation.missing, z_BVD.shape, z_BVD.dtype, fixed
+            kind = type(relation), z_BVD.shape, z_BVD.dtype, fixed
         heads_by_kind.setdefault(kind, []).append(head)
     for heads in heads_by_kind.values():
         rows = [z_by_head[head] for head in heads]
@@ -163,11 +156,11 @@ def contrast_by_head(
         relation, temperature = relations[0], temperatures[0]
         labels = [each.labels_HB for each in relations if isinstance(each, EqualLabel)]
         if labels:
-            relation = EqualLabel(torch.cat(labels), missing=relation.missing)
+            relation = EqualLabel(torch.cat(labels))
         learned = [t for t in temperatures if isinstance(t, Tensor)]
         if learned:
             temperature = torch.stack(learned)
-        yield heads, contrast(rows, relation, temperature, reduction, average_over)
+        yield heads, contrast(rows, relation, temperature, reduction)
 
 
 class _AnchorLoss(torch.autograd.Function):
@@ -214,11 +207,9 @@ class _AnchorLoss(torch.autograd.Function):
         return on_z_HND.view_as(z_HBVD), on_inverse_H, None, None
 
 
-def _check(z_BVD: Tensor, temperature: float | Tensor, reduction: str, average_over: str) -> None:
+def _check(z_BVD: Tensor, temperature: float | Tensor, reduction: str) -> None:
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
-    if average_over not in ("valid", "all"):
-        raise ValueError(f"average_over must be 'valid' or 'all', got {average_over!r}")
     if z_BVD.ndim != 3:
         raise ValueError(f"z must have shape [B, V, D], got {list(z_BVD.shape)}")
     if z_BVD.shape[0] * z_BVD.shape[1] < 2:

@@ -50,14 +50,8 @@ class Pairs(NamedTuple):
 class Relation(ABC):
     """The positives among the B items of a batch, each with V views.
 
-    `missing` says what the positives of an item without label are: none with "skip", its own other
-    views with "self_only". Raises ValueError for another value.
+    An item without label has no positives.
     """
-
-    def __init__(self, missing: str = "skip") -> None:
-        if missing not in ("skip", "self_only"):
-            raise ValueError(f"missing must be 'skip' or 'self_only', got {missing!r}")
-        self.missing = missing
 
     @abstractmethod
     def degrees(self, z_HBVD: Tensor) -> Degrees:
@@ -117,13 +111,11 @@ class OwnView(Relation):
 class EqualLabel(Relation):
     """Positives are all other rows with the anchor's label: SupCon (arXiv:2004.11362).
 
-    labels_HB is int64, MISSING where unknown, or [B] for a single space. A row without a label is
-    not a positive of another item. With missing="skip" it has no positive itself, with "self_only"
-    its positives are its own other views.
+    labels_HB is int64, MISSING where unknown, or [B] for a single space. A row without a label has
+    no positive and is none.
     """
 
-    def __init__(self, labels_HB: Tensor, *, missing: str = "skip") -> None:
-        super().__init__(missing)
+    def __init__(self, labels_HB: Tensor) -> None:
         self.labels_HB = labels_HB if labels_HB.ndim == 2 else labels_HB.unsqueeze(0)
 
     @cached_property
@@ -131,21 +123,14 @@ class EqualLabel(Relation):
         return self.labels_HB != MISSING
 
     @cached_property
-    def _class_HB(self) -> Tensor:
-        """The label, or for an item without a label a unique negative number."""
-        B = self.labels_HB.shape[1]
-        alone_B = torch.arange(MISSING - 1, MISSING - 1 - B, -1, device=self.labels_HB.device)
-        return torch.where(self._is_known_HB, self.labels_HB, alone_B)
-
-    @cached_property
     def _group_HB(self) -> Tensor:
-        """The class as an index into H * B slots. A single index_add_ then serves all spaces.
+        """The label as an index into H * B slots. A single index_add_ then serves all spaces.
 
-        It is the rank of the class among the classes of its space, plus B times the space.
+        It is the rank of the label among the labels of its space, plus B times the space.
         """
         H, B = self.labels_HB.shape
         # Not torch.unique: its output's size depends on values, which is a device synchronisation.
-        sorted_HB, order_HB = self._class_HB.sort(dim=1)
+        sorted_HB, order_HB = self.labels_HB.sort(dim=1)
         rank_HB = torch.zeros_like(sorted_HB)
         torch.cumsum(sorted_HB[:, 1:] != sorted_HB[:, :-1], dim=1, out=rank_HB[:, 1:])
         rank_HB = torch.empty_like(rank_HB).scatter_(1, order_HB, rank_HB)
@@ -154,8 +139,7 @@ class EqualLabel(Relation):
     def degrees(self, z_HBVD: Tensor) -> Degrees:
         V = z_HBVD.shape[2]
         count_HB = self._sizes(z_HBVD)[self._group_HB].mul_(V).sub_(1)
-        alone = V - 1 if self.missing == "self_only" else 0
-        count_HB = torch.where(self._is_known_HB, count_HB, alone)
+        count_HB = torch.where(self._is_known_HB, count_HB, 0)
         return Degrees(count_HB, count_HB)
 
     def sums(self, x_HBVD: Tensor) -> Tensor:
@@ -167,12 +151,11 @@ class EqualLabel(Relation):
 
     def pairs(self, z_BVD: Tensor) -> Pairs:
         (H, B), V = self.labels_HB.shape, z_BVD.shape[1]
-        class_HN = self._class_HB[:, :, None].expand(H, B, V).reshape(H, B * V)
-        pull_HNN = (class_HN[:, :, None] == class_HN[:, None]).to(z_BVD.dtype)
+        label_HN = self.labels_HB[:, :, None].expand(H, B, V).reshape(H, B * V)
+        pull_HNN = (label_HN[:, :, None] == label_HN[:, None]).to(z_BVD.dtype)
         pull_HNN.diagonal(dim1=1, dim2=2).zero_()
         count_HN = pull_HNN.sum(dim=2)
-        if self.missing == "skip":
-            count_HN.view(H, B, V).mul_(self._is_known_HB[:, :, None])
+        count_HN.view(H, B, V).mul_(self._is_known_HB[:, :, None])
         push_HN = count_HN.clamp(max=1)
         # Both sides of a pair have equally many positives, so no average is needed.
         pull_HNN.mul_((push_HN / count_HN.clamp(min=1))[:, :, None])

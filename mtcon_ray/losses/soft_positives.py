@@ -14,8 +14,6 @@ from mtcon_ray.spec.problem import MISSING, UNKNOWN_BIT
 
 # A pair exactly at the threshold is a positive, in spite of rounding.
 TOLERANCE = 1e-6
-# Elements of the [B, B, L] minima of counts that are computed at a time.
-MOST_AT_ONCE = 2**24
 # A pair with a kernel weight below this is not a positive: numbers 3.03 bandwidths apart.
 LEAST_WEIGHT = 0.01
 # Sums of weights below this are rounding of 0, because a sum above 0 has a weight of a positive.
@@ -38,26 +36,23 @@ class Weights(NamedTuple):
 class ByDegree(Relation):
     """A relation with soft positives. Its weights are computed once, at the first call."""
 
-    def __init__(self, missing: str) -> None:
-        super().__init__(missing)
-        self._found: Weights | None = None
+    _found: Weights | None = None
 
     @abstractmethod
     def weights(self, dtype: torch.dtype) -> Weights:
         """Returns the weights, of this dtype. Weights of unknown items are not used."""
 
     def degrees(self, z_HBVD: Tensor) -> Degrees:
-        found, (H, _, V, _) = self._weights(z_HBVD), z_HBVD.shape
-        alone = V - 1 if self.missing == "self_only" else 0
+        found, H = self._weights(z_HBVD), len(z_HBVD)
         weight_HB, count_HB = (
             # Minus 1, because the rows include the anchor, with weight 1.
-            torch.where(found.is_known_B, found.totals(x_BB, z_HBVD) - 1, alone).expand(H, -1)
+            torch.where(found.is_known_B, found.totals(x_BB, z_HBVD) - 1, 0).expand(H, -1)
             for x_BB in (found.weight_BB, found.is_positive_BB)
         )
         return Degrees(weight_HB, count_HB)
 
     def sums(self, x_HBVD: Tensor) -> Tensor:
-        """Returns every row's weighted sum of positives. Unknown items sum their other views."""
+        """Returns every row's weighted sum of positives."""
         return (self._weights(x_HBVD).weight_BB @ x_HBVD.sum(dim=2))[:, :, None] - x_HBVD
 
     def pairs(self, z_BVD: Tensor) -> Pairs:
@@ -76,54 +71,38 @@ class ByDegree(Relation):
     def _weights(self, x_HBVD: Tensor) -> Weights:
         if self._found is None:
             found = self.weights(x_HBVD.dtype)
-            known_B, weight_BB = found.is_known_B, found.weight_BB
-            # An unknown item has weight 1 with itself alone.
-            itself_BB = torch.eye(len(known_B), dtype=weight_BB.dtype, device=weight_BB.device)
-            weight_BB = torch.where(known_B[:, None] & known_B, weight_BB, itself_BB)
-            self._found = found._replace(weight_BB=weight_BB)
+            both_BB = found.is_known_B[:, None] & found.is_known_B
+            self._found = found._replace(weight_BB=found.weight_BB.where(both_BB, 0.0))
         return self._found
 
 
 class LabelSets(ByDegree):
     """Positives have label sets that overlap by at least `threshold`. The weight is the overlap.
 
-    This is MultiSupCon. The overlap is the Jaccard index, for counts the weighted Jaccard index,
-    the sum of minima over the sum of maxima. sets_BL holds 0 and 1, or counts with counts=True. An
-    unknown entry is 255 in uint8, -1 in any other dtype. A pair is compared on the labels known in
-    both. If both sets are empty there, the overlap is 1. Without a label known in both, the pair is
-    not positive. A row without any known label is not a positive of another item. With
-    missing="skip" it has no positive itself, with "self_only" its positives are its own other
-    views. similarity_weights=False gives each positive the weight 1.
+    This is MultiSupCon. The overlap is the Jaccard index. sets_BL holds 0 and 1. An unknown entry
+    is 255 in uint8, -1 in any other dtype. A pair is compared on the labels known in both. If both
+    sets are empty there, the overlap is 1. Without a label known in both, the pair is not positive.
+    A row without any known label has no positive and is none.
     """
 
-    def __init__(
-        self,
-        sets_BL: Tensor,
-        *,
-        threshold: float,
-        counts: bool = False,
-        similarity_weights: bool = True,
-        missing: str = "skip",
-    ) -> None:
-        super().__init__(missing)
+    def __init__(self, sets_BL: Tensor, *, threshold: float) -> None:
         if not 0 <= threshold <= 1:
             raise ValueError(f"threshold must lie in [0, 1], got {threshold}")
         self.sets_BL = sets_BL
         self.threshold = threshold
-        self.counts = counts
-        self.similarity_weights = similarity_weights
 
     def weights(self, dtype: torch.dtype) -> Weights:
         is_known_BL = is_known(self.sets_BL)
         y_BL = torch.where(is_known_BL, self.sets_BL, 0).to(dtype)
         known_BL = is_known_BL.to(dtype)
-        inter_BB, union_BB = (_overlap_of_counts if self.counts else _overlap)(y_BL, known_BL)
+        inter_BB = y_BL @ y_BL.T
+        size_BB = y_BL @ known_BL.T
+        union_BB = size_BB + size_BB.T - inter_BB
         similarity_BB = torch.where(union_BB > 0, inter_BB / union_BB.where(union_BB > 0, 1), 1.0)
         # inter and union are exact whole numbers. Their products with the threshold need float64.
         is_positive_BB = inter_BB.double() >= self.threshold * union_BB.double() - TOLERANCE
         is_positive_BB &= known_BL @ known_BL.T > 0
-        weight_BB = similarity_BB if self.similarity_weights else torch.ones_like(similarity_BB)
-        return Weights(weight_BB * is_positive_BB, is_positive_BB, is_known_BL.any(dim=1))
+        return Weights(similarity_BB * is_positive_BB, is_positive_BB, is_known_BL.any(dim=1))
 
 
 class Near(ByDegree):
@@ -131,11 +110,10 @@ class Near(ByDegree):
 
     The weight at distance d is exp(-d^2 / (2 h^2)) with the bandwidth h in the unit of the numbers,
     which training standardises. Below LEAST_WEIGHT a pair is not positive. numbers_B is NaN where
-    unknown. `missing` is as in LabelSets.
+    unknown.
     """
 
-    def __init__(self, numbers_B: Tensor, *, bandwidth: float, missing: str = "skip") -> None:
-        super().__init__(missing)
+    def __init__(self, numbers_B: Tensor, *, bandwidth: float) -> None:
         self.numbers_B = numbers_B
         self.bandwidth = bandwidth
 
@@ -150,25 +128,3 @@ class Near(ByDegree):
 def is_known(sets_BL: Tensor) -> Tensor:
     """Returns a mask of the known entries, bool in the shape of `sets_BL`."""
     return sets_BL != (UNKNOWN_BIT if sets_BL.dtype == torch.uint8 else MISSING)
-
-
-def _overlap(y_BL: Tensor, known_BL: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns sizes of intersections and unions of sets of 0 and 1, over labels known in both."""
-    inter_BB = y_BL @ y_BL.T
-    size_BB = y_BL @ known_BL.T
-    return inter_BB, size_BB + size_BB.T - inter_BB
-
-
-def _overlap_of_counts(y_BL: Tensor, known_BL: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns sums of minima and sums of maxima over the labels known in both."""
-    minima_BB = y_BL.new_zeros(len(y_BL), len(y_BL))
-    maxima_BB = minima_BB.clone()
-    # As many labels at a time as have MOST_AT_ONCE elements in all pairs of items.
-    num_labels = max(1, MOST_AT_ONCE // len(y_BL) ** 2)
-    for y_BK, known_BK in zip(
-        y_BL.split(num_labels, 1), known_BL.split(num_labels, 1), strict=True
-    ):
-        both_BBK = known_BK[:, None] * known_BK
-        minima_BB += (torch.minimum(y_BK[:, None], y_BK) * both_BBK).sum(dim=2)
-        maxima_BB += (torch.maximum(y_BK[:, None], y_BK) * both_BBK).sum(dim=2)
-    return minima_BB, maxima_BB

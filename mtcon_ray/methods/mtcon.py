@@ -48,13 +48,10 @@ class MTCon(ContrastiveMethod):
         return fixed
 
     def relation(self, head: str, batch: Batch) -> Relation:
-        spec = self.spec
         match self.problem.kinds[head]:
             case "classes":
-                return EqualLabel(batch.labels[head], missing=spec.missing)
+                return EqualLabel(batch.labels[head])
             case "set":
-                sets_BL = batch.label_sets[head]
-                return LabelSets(sets_BL, threshold=spec.threshold, missing=spec.missing)
+                return LabelSets(batch.label_sets[head], threshold=self.spec.threshold)
             case "number":
-                numbers_B = batch.numbers[head]
-                return Near(numbers_B, bandwidth=spec.bandwidth, missing=spec.missing)
+                return Near(batch.numbers[head], bandwidth=self.spec.bandwidth)

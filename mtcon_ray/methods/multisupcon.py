@@ -31,12 +31,8 @@ class MultiSupCon(ContrastiveMethod):
 
     def relation(self, head: str, batch: Batch) -> Relation:
         of_classes = self.spec.sets_from == "classes"
-        return LabelSets(
-            self._sets_of_classes(batch) if of_classes else batch.label_sets[head],
-            threshold=self.spec.threshold,
-            similarity_weights=self.spec.pair_weights == "similarity",
-            missing=self.spec.missing,
-        )
+        sets_BL = self._sets_of_classes(batch) if of_classes else batch.label_sets[head]
+        return LabelSets(sets_BL, threshold=self.spec.threshold)
 
     def _sets_of_classes(self, batch: Batch) -> Tensor:
         """Returns each item's classes in all tasks as a label set, uint8 [B, sum of classes].

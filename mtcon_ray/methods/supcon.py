@@ -17,4 +17,4 @@ class SupCon(ContrastiveMethod):
         return (self.spec.task,)
 
     def relation(self, head: str, batch: Batch) -> Relation:
-        return EqualLabel(batch.labels[head], missing=self.spec.missing)
+        return EqualLabel(batch.labels[head])

@@ -22,9 +22,7 @@ def random_labels(B: int, seed: int) -> Tensor:
     return torch.tensor([-1, 0, 7, 40])[torch.randint(0, 4, (B,), generator=generator)]
 
 
-def as_loops(
-    z_BVD: Tensor, labels: list[int] | None, tau: float, missing: str
-) -> list[float | None]:
+def as_loops(z_BVD: Tensor, labels: list[int] | None, tau: float) -> list[float | None]:
     """Returns the loss of each anchor, None for anchors without positives.
 
     Khosla et al. 2020, arXiv:2004.11362, eq. 2, written as loops. With labels None, positives are
@@ -37,13 +35,10 @@ def as_loops(
     for i in rows:
         others = [a for a in rows if a != i]
         logit = {a: sum(p * q for p, q in zip(z[i], z[a], strict=True)) / tau for a in others}
-        own = [a for a in others if a[0] == i[0]]
         if labels is None:
-            partners = own
-        elif labels[i[0]] == -1:
-            partners = own if missing == "self_only" else []
+            partners = [a for a in others if a[0] == i[0]]
         else:
-            partners = [a for a in others if labels[a[0]] == labels[i[0]]]
+            partners = [a for a in others if labels[a[0]] == labels[i[0]] != -1]
         top = max(logit.values())
         log_sum = top + math.log(sum(math.exp(x - top) for x in logit.values()))
         terms = [log_sum - logit[p] for p in partners]
@@ -51,30 +46,22 @@ def as_loops(
     return losses
 
 
-def positives_of(labels: list[int] | None, B: int, V: int, missing: str) -> Tensor:
+def positives_of(labels: list[int] | None, B: int, V: int) -> Tensor:
     """Returns the mask [N, N] of positives, with the diagonal."""
-    item_N = torch.arange(B).repeat_interleave(V)
-    is_own_NN = item_N[:, None] == item_N
-    if labels is None:
-        return is_own_NN
-    label_N = torch.tensor(labels).repeat_interleave(V)
-    is_known_N1 = (label_N != -1)[:, None]
-    is_equal_NN = (label_N[:, None] == label_N) & is_known_N1
-    return is_equal_NN | (is_own_NN & ~is_known_N1) if missing == "self_only" else is_equal_NN
+    label_B = torch.arange(B) if labels is None else torch.tensor(labels)
+    label_N = label_B.repeat_interleave(V)
+    return (label_N[:, None] == label_N) & (label_N != -1)
 
 
 def test_case_b_anchors_without_partner_count_zero_and_leave_the_mean() -> None:
     z_BVD = at_angles(VALUES["B"]["angles"])
     relation = EqualLabel(torch.tensor(VALUES["B"]["labels"]))
 
-    def value(reduction: str, average_over: str = "valid") -> Tensor:
-        return contrastive(
-            z_BVD, relation, temperature=0.1, reduction=reduction, average_over=average_over
-        )
+    def value(reduction: str) -> Tensor:
+        return contrastive(z_BVD, relation, temperature=0.1, reduction=reduction)
 
     assert value("none").flatten().tolist() == pytest.approx(VALUES["B"]["per_anchor"], rel=1e-6)
     assert value("mean").item() == pytest.approx(VALUES["B"]["mean_valid"], rel=1e-6)
-    assert value("mean", "all").item() == pytest.approx(VALUES["B"]["mean_all"], rel=1e-6)
     assert value("sum").item() == pytest.approx(VALUES["B"]["sum"], rel=1e-6)
 
 
@@ -85,24 +72,23 @@ def test_case_b_anchors_without_partner_count_zero_and_leave_the_mean() -> None:
     D=st.integers(1, 5),
     seed=st.integers(0, 10_000),
     tau=temperatures,
-    missing=st.sampled_from(["skip", "self_only"]),
 )
 def test_agrees_with_the_equation_as_loops_as_does_the_reference(
-    B: int, V: int, D: int, seed: int, tau: float, missing: str
+    B: int, V: int, D: int, seed: int, tau: float
 ) -> None:
     z_BVD, labels_B = random_rows(B, V, D, seed=seed), random_labels(B, seed)
     known_values: list[int] = labels_B.tolist()
     cases: list[tuple[Relation, list[int] | None]] = [
-        (EqualLabel(labels_B, missing=missing), known_values),
+        (EqualLabel(labels_B), known_values),
         (OwnView(), None),
     ]
     for relation, labels in cases:
-        expected = as_loops(z_BVD, labels, tau, missing)
+        expected = as_loops(z_BVD, labels, tau)
         valid = [x for x in expected if x is not None]
         loss_BV = contrastive(z_BVD, relation, temperature=tau, reduction="none")
         per_anchor = [0.0 if x is None else x for x in expected]
         assert loss_BV.flatten().tolist() == pytest.approx(per_anchor, rel=1e-9, abs=1e-9)
-        is_positive_1NN = positives_of(labels, B, V, missing)[None]
+        is_positive_1NN = positives_of(labels, B, V)[None]
         referred_1N = reference(
             z_BVD.flatten(0, 1)[None],
             is_positive_1NN,
@@ -110,19 +96,15 @@ def test_agrees_with_the_equation_as_loops_as_does_the_reference(
             z_BVD.new_tensor([tau]),
         )
         assert referred_1N[0].tolist() == pytest.approx(per_anchor, rel=1e-9, abs=1e-9)
-        for average_over, count in (("valid", max(len(valid), 1)), ("all", B * V)):
-            mean = contrastive(z_BVD, relation, temperature=tau, average_over=average_over)
-            assert mean.item() == pytest.approx(sum(valid) / count, rel=1e-9, abs=1e-9)
+        mean = contrastive(z_BVD, relation, temperature=tau).item()
+        assert mean == pytest.approx(sum(valid) / max(len(valid), 1), rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize("V", [1, 2])
-@pytest.mark.parametrize("average_over", ["valid", "all"])
-def test_a_batch_without_any_partner_gives_zero_and_zero_gradient(
-    V: int, average_over: str
-) -> None:
+def test_a_batch_without_any_partner_gives_zero_and_zero_gradient(V: int) -> None:
     z_BVD = random_rows(3, V, 4, seed=0).requires_grad_()
     labels_B = torch.full((3,), -1) if V == 2 else torch.arange(3)
-    loss = contrastive(z_BVD, EqualLabel(labels_B), temperature=0.1, average_over=average_over)
+    loss = contrastive(z_BVD, EqualLabel(labels_B), temperature=0.1)
     loss.backward()
     assert loss.item() == 0
     assert z_BVD.grad is not None
@@ -163,9 +145,6 @@ def test_autocast_reaches_neither_loss_nor_gradient(
         assert torch.equal(one, other)
 
 
-def test_bad_arguments_raise() -> None:
-    z_BVD = torch.ones(2, 2, 2)
+def test_an_unknown_reduction_raises() -> None:
     with pytest.raises(ValueError, match=r"reduction must be .* got 'average'"):
-        contrastive(z_BVD, OwnView(), temperature=0.1, reduction="average")
-    with pytest.raises(ValueError, match=r"average_over must be .* got 'some'"):
-        contrastive(z_BVD, OwnView(), temperature=0.1, average_over="some")
+        contrastive(torch.ones(2, 2, 2), OwnView(), temperature=0.1, reduction="average")

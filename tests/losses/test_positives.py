@@ -18,15 +18,14 @@ def test_labels_that_no_float_tells_apart_are_no_partners(labels: list[int]) -> 
 
 
 def test_spaces_of_a_kind_width_and_temperature_are_computed_together() -> None:
-    """Stacked heads keep their labels. Another kind, width or `missing` makes another group.
+    """Stacked heads keep their labels. Another kind or width makes another group.
 
     So does another temperature, unless both are tensors.
     """
-    z_by_head = {name: torch.randn(4, 2, 3) for name in "abcdefghi"}
+    z_by_head = {name: torch.randn(4, 2, 3) for name in "abdefghi"}
     z_by_head |= {"wide": torch.randn(4, 2, 5)}
     labels = {"a": [0, 0, 1, -1], "b": [5, 4, 4, 5], "wide": [0, 0, 0, 0]}
     relations: dict[str, Relation] = {h: EqualLabel(torch.tensor(y)) for h, y in labels.items()}
-    relations |= {"c": EqualLabel(torch.tensor([0, -1, 0, 1]), missing="self_only")}
     relations |= {"d": OwnView(), "e": OwnView()}
     near = Near(torch.tensor([0.0, 1.0, 2.0, 3.0]), bandwidth=1.0)
     relations |= {"f": near, "g": near}
@@ -35,7 +34,7 @@ def test_spaces_of_a_kind_width_and_temperature_are_computed_together() -> None:
     temperatures |= {"d": torch.tensor(0.1), "e": torch.tensor(0.2), "h": 0.2, "i": 0.3}
     found = contrast_by_head(z_by_head, relations, temperatures)
     groups = {tuple(heads): each.relation for heads, each in found}
-    alone = [("wide",), ("c",), ("d", "e"), ("f",), ("g",), ("h",), ("i",)]
+    alone = [("wide",), ("d", "e"), ("f",), ("g",), ("h",), ("i",)]
     assert list(groups) == [("a", "b"), *alone]
     both = groups["a", "b"]
     x_HBVD = torch.stack([z_by_head["a"], z_by_head["b"]])

@@ -142,7 +142,6 @@ def bad(z: Tensor | None = None, labels: Tensor | None = None, **options: Any) -
             "labels must be on z's device cpu, got meta",
         ),
         ({"labels": torch.tensor([0, -2])}, r"labels must be at least -1 .* got -2 at item 1"),
-        ({"missing": "drop"}, "missing must be 'skip' or 'self_only', got 'drop'"),
         ({"temperature": 0}, "temperature must be positive, got 0"),
         ({"temperature": -1.0}, r"temperature must be positive, got -1\.0"),
         ({"temperature": math.inf}, "temperature must be positive, got inf"),

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mtcon_ray.losses import multisupcon, soft_positives
+from mtcon_ray.losses import multisupcon
 from mtcon_ray.losses.positives import Relation
 from mtcon_ray.losses.soft_positives import LEAST_WEIGHT, LabelSets, Near
 from tests.losses.cases import VALUES, at_angles, contrastive, random_rows, reference_of_pairs
@@ -39,9 +39,7 @@ def pair_of_numbers(a: float, b: float, bandwidth: float) -> Pair:
     return (weight if weight >= LEAST_WEIGHT else 0.0), weight >= LEAST_WEIGHT
 
 
-def pair_loss(
-    z_BVD: Tensor, pairs: list[list[Pair]], known: list[bool], missing: str
-) -> list[float]:
+def pair_loss(z_BVD: Tensor, pairs: list[list[Pair]], known: list[bool]) -> list[float]:
     """Returns the reference's loss of each row; a row without positives has loss 0."""
     assume(z_BVD.shape[0] * z_BVD.shape[1] > 1)
 
@@ -49,7 +47,7 @@ def pair_loss(
         if known[i] and known[j]:
             weight, is_partner = pairs[i][j]
             return weight if is_partner else None
-        return 1.0 if missing == "self_only" and i == j else None
+        return None
 
     loss_1N, _ = reference_of_pairs(z_BVD[None], weight_of, z_BVD.new_tensor([0.2]))
     return [float(loss) for loss in loss_1N[0]]
@@ -73,9 +71,6 @@ def test_case_c(tau: str, c: str) -> None:
     assert total.item() == pytest.approx(known["sum"], rel=1e-6)
     assert none.shape == (4, 2)
     assert none.sum().item() == pytest.approx(known["sum"], rel=1e-6)
-    ones = LabelSets(SETS, threshold=float(c), similarity_weights=False)
-    loss = contrastive(z_BVD, ones, temperature=float(tau))
-    assert loss.item() == pytest.approx(known["ones_mean"], rel=1e-6)
 
 
 @exhaustively
@@ -85,37 +80,14 @@ def test_case_c(tau: str, c: str) -> None:
     ),
     V=st.integers(1, 3),
     percent=st.sampled_from([0, 10, 30, 50, 67, 100]),
-    missing=st.sampled_from(["skip", "self_only"]),
 )
-def test_sets_lose_what_the_equation_says(
-    sets: list[list[int]], V: int, percent: int, missing: str
-) -> None:
+def test_sets_lose_what_the_equation_says(sets: list[list[int]], V: int, percent: int) -> None:
     z_BVD = random_rows(len(sets), V, 3, seed=0)
     pairs = [[pair_of_sets(a, b, percent) for b in sets] for a in sets]
     known = [any(x != -1 for x in a) for a in sets]
-    expected = pair_loss(z_BVD, pairs, known, missing)
-    threshold = percent / 100
+    expected = pair_loss(z_BVD, pairs, known)
     for coded in (torch.tensor(sets), torch.tensor(sets).to(torch.uint8)):  # -1 becomes 255
-        relation = LabelSets(coded, threshold=threshold, missing=missing)
-        assert_rows_lose(z_BVD, relation, expected)
-    counted = LabelSets(torch.tensor(sets), threshold=threshold, counts=True, missing=missing)
-    assert_rows_lose(z_BVD, counted, expected)
-
-
-@exhaustively
-@given(
-    sets=st.lists(st.lists(st.integers(-1, 4), min_size=3, max_size=3), min_size=2, max_size=5),
-    percent=st.sampled_from([0, 30, 50, 100]),
-)
-def test_counts_lose_what_the_equation_says(sets: list[list[int]], percent: int) -> None:
-    z_BVD = random_rows(len(sets), 2, 3, seed=0)
-    pairs = [[pair_of_sets(a, b, percent) for b in sets] for a in sets]
-    known = [any(x != -1 for x in a) for a in sets]
-    expected = sum(pair_loss(z_BVD, pairs, known, "skip"))
-    loss = multisupcon(
-        z_BVD, torch.tensor(sets), temperature=0.2, threshold=percent / 100, reduction="sum"
-    )
-    assert loss.item() == pytest.approx(expected, rel=1e-9, abs=1e-9)
+        assert_rows_lose(z_BVD, LabelSets(coded, threshold=percent / 100), expected)
 
 
 @exhaustively
@@ -123,28 +95,14 @@ def test_counts_lose_what_the_equation_says(sets: list[list[int]], percent: int)
     numbers=st.lists(st.sampled_from([math.nan, 0.0, 0.4, 0.4, 1.5, 9.0]), min_size=1, max_size=6),
     V=st.integers(1, 3),
     bandwidth=st.sampled_from([0.3, 1.0]),
-    missing=st.sampled_from(["skip", "self_only"]),
 )
-def test_numbers_lose_what_the_kernel_says(
-    numbers: list[float], V: int, bandwidth: float, missing: str
-) -> None:
+def test_numbers_lose_what_the_kernel_says(numbers: list[float], V: int, bandwidth: float) -> None:
     z_BVD = random_rows(len(numbers), V, 3, seed=0)
     pairs = [[pair_of_numbers(a, b, bandwidth) for b in numbers] for a in numbers]
     known = [not math.isnan(a) for a in numbers]
-    expected = pair_loss(z_BVD, pairs, known, missing)
+    expected = pair_loss(z_BVD, pairs, known)
     column = torch.tensor(numbers, dtype=torch.float64)
-    assert_rows_lose(z_BVD, Near(column, bandwidth=bandwidth, missing=missing), expected)
-
-
-def test_counts_are_compared_in_blocks_of_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    sets = torch.tensor([[1, 1, 0], [0, 0, 0], [2, 1, 0], [-1, -1, -1], [-1, 1, 0], [-1, -1, -1]])
-    z_HBVD = random_rows(6, 2, 3, seed=0)[None]
-    whole = LabelSets(sets, threshold=0.3, counts=True).degrees(z_HBVD)
-    monkeypatch.setattr(soft_positives, "MOST_AT_ONCE", 2 * 36)
-    for one, other in zip(
-        whole, LabelSets(sets, threshold=0.3, counts=True).degrees(z_HBVD), strict=True
-    ):
-        torch.testing.assert_close(one, other)
+    assert_rows_lose(z_BVD, Near(column, bandwidth=bandwidth), expected)
 
 
 @pytest.mark.parametrize("L", [3, 50, 1000])
@@ -160,10 +118,9 @@ def test_every_fraction_of_a_union_is_compared_as_whole_numbers(L: int) -> None:
     "relation",
     [
         LabelSets(SETS, threshold=0.3),
-        LabelSets(SETS * 2, threshold=0.3, counts=True),
         Near(torch.tensor([0.0, 0.3, math.nan, 0.5]), bandwidth=0.5),
     ],
-    ids=["sets", "counts", "numbers"],
+    ids=["sets", "numbers"],
 )
 def test_gradients_are_those_of_finite_differences(relation: Relation) -> None:
     z_BVD = random_rows(4, 2, 3, seed=0).requires_grad_()
@@ -198,10 +155,9 @@ def test_half_precision_is_computed_in_float32() -> None:
         ({"threshold": -0.1}, r"threshold must lie in \[0, 1\], got -0.1"),
         ({"threshold": 1.5}, r"threshold must lie in \[0, 1\], got 1.5"),
         ({"temperature": 0.0}, "temperature must be positive, got 0.0"),
-        ({"missing": "drop"}, "missing must be 'skip' or 'self_only', got 'drop'"),
         ({"label_sets": SETS[:3]}, r"label_sets must have shape \[4, L\], got \[3, 6\]"),
         ({"label_sets": SETS[0]}, r"label_sets must have shape \[4, L\], got \[6\]"),
-        ({"label_sets": SETS - 3}, "label_sets must hold 0, 1, counts or what is unknown, got -"),
+        ({"label_sets": SETS * 2}, "label_sets must hold 0, 1 or what is unknown, got 2"),
         ({"label_sets": SETS * math.nan}, "label_sets must hold .* got nan"),
     ],
 )

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
-from mtcon_ray.losses import multisupcon, nt_xent, small_batch, supcon
+from mtcon_ray.losses import multisupcon, small_batch, supcon
 from mtcon_ray.losses.soft_positives import Near
 from mtcon_ray.losses.weighting import LearnedTemperature
 from mtcon_ray.methods.mtcon import MTCon
@@ -69,19 +69,6 @@ def test_heads_of_different_kinds_have_their_own_relations() -> None:
     }
     assert losses == expected
     assert all(loss > 0.1 for loss in losses.values())
-
-
-def test_each_kind_may_keep_its_own_views_where_nothing_is_known() -> None:
-    z_by_head, batch = mixed()
-    batch.labels["shape"][:] = -1
-    batch.label_sets["looks"][:] = 255
-    batch.numbers["price"][:] = math.nan
-    of_kinds = problem(*KINDS, kinds=KINDS)
-    skipped = MTCon(MTCon.Spec(), of_kinds)(z_by_head, batch).losses
-    kept = MTCon(MTCon.Spec(missing="self_only"), of_kinds)(z_by_head, batch).losses
-    for head, z_BVD in z_by_head.items():
-        assert skipped[head].item() == 0
-        torch.testing.assert_close(kept[head], nt_xent(z_BVD, temperature=0.1))
 
 
 @pytest.mark.parametrize("most_pairs", [0, 2**20])

@@ -1,13 +1,10 @@
 """The method MultiSupCon: one head, trained on one label set."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
-from mtcon_ray.losses import nt_xent
 from mtcon_ray.methods.multisupcon import MultiSupCon
 from mtcon_ray.spec.problem import Problem
 from tests.losses.cases import VALUES, at_angles
@@ -27,24 +24,11 @@ def case_c() -> tuple[dict[str, Tensor], Batch]:
     return {"looks": z_BVD}, Batch({}, num_items=4, label_sets=sets)
 
 
-@pytest.mark.parametrize(("weights", "key"), [("similarity", "mean"), ("one", "ones_mean")])
-def test_has_the_values_of_case_c(weights: Any, key: str) -> None:
-    spec = MultiSupCon.Spec(temperature=0.5, threshold=0.3, pair_weights=weights)
+def test_has_the_values_of_case_c() -> None:
+    spec = MultiSupCon.Spec(temperature=0.5, threshold=0.3)
     losses = MultiSupCon(spec, sets_problem("looks"))(*case_c()).losses
-    expected = VALUES["C_tau0.5_c0.3"][key]
+    expected = VALUES["C_tau0.5_c0.3"]["mean"]
     assert losses["looks"].item() == pytest.approx(expected, rel=1e-6)
-
-
-def test_the_spec_chooses_what_a_missing_set_means() -> None:
-    z_by_head, batch = case_c()
-    batch.label_sets["looks"][:] = 255
-    for missing, expected in (
-        ("skip", 0.0),
-        ("self_only", nt_xent(z_by_head["looks"], temperature=0.1).item()),
-    ):
-        spec = MultiSupCon.Spec.model_validate({"missing": missing})
-        loss = MultiSupCon(spec, sets_problem("looks"))(z_by_head, batch).losses["looks"]
-        assert loss.item() == pytest.approx(expected, rel=1e-12)
 
 
 def test_its_head_is_the_only_set_or_the_one_it_names() -> None:

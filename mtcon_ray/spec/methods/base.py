@@ -1,7 +1,7 @@
 """The `method` section: fields common to several methods, and the table of all methods."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -71,16 +71,6 @@ class ContrastiveSpec(SeveralViewsSpec):
     """Fields common to the contrastive methods."""
 
     temperature: Temperature = Field(0.1, description="divides every similarity")
-
-
-class SupervisedSpec(ContrastiveSpec):
-    """Fields common to the contrastive methods with positives by label."""
-
-    missing: Literal["skip", "self_only"] = Field(
-        "skip",
-        description="positives of an item without label: none (skip), or its own other views "
-        "(self_only)",
-    )
 
 
 def check_task(task: str | None, problem: Problem, kind: Kind = "classes") -> None:

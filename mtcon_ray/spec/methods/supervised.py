@@ -6,12 +6,18 @@ from pydantic import Field
 
 from mtcon_ray.base.registry import Share
 from mtcon_ray.errors import nearest
-from mtcon_ray.spec.methods.base import METHODS, MethodSpec, SupervisedSpec, Temperature, check_task
+from mtcon_ray.spec.methods.base import (
+    METHODS,
+    ContrastiveSpec,
+    MethodSpec,
+    Temperature,
+    check_task,
+)
 from mtcon_ray.spec.problem import Problem
 
 
 @METHODS.declare("supcon", "mtcon_ray.methods.supcon:SupCon")
-class SupConSpec(SupervisedSpec):
+class SupConSpec(ContrastiveSpec):
     """A single supervised contrastive head. The other tasks are only probed."""
 
     name: Literal["supcon"] = "supcon"
@@ -23,7 +29,7 @@ class SupConSpec(SupervisedSpec):
 
 
 @METHODS.declare("mtcon", "mtcon_ray.methods.mtcon:MTCon")
-class MTConSpec(SupervisedSpec):
+class MTConSpec(ContrastiveSpec):
     """A contrastive head per task, supervised by its classes, label sets or numbers."""
 
     name: Literal["mtcon"] = "mtcon"
@@ -67,7 +73,7 @@ class MTConSpec(SupervisedSpec):
 
 
 @METHODS.declare("multisupcon", "mtcon_ray.methods.multisupcon:MultiSupCon")
-class MultiSupConSpec(SupervisedSpec):
+class MultiSupConSpec(ContrastiveSpec):
     """A single head for a label set. The other tasks are only probed."""
 
     name: Literal["multisupcon"] = "multisupcon"
@@ -80,9 +86,6 @@ class MultiSupConSpec(SupervisedSpec):
         "all tasks of classes (classes)",
     )
     threshold: Share = Field(0.3, description="lowest Jaccard overlap of positives (0: all items)")
-    pair_weights: Literal["similarity", "one"] = Field(
-        "similarity", description="weight of a positive: its overlap, or 1"
-    )
 
     def check(self, problem: Problem) -> None:
         super().check(problem)

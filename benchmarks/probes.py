@@ -175,9 +175,7 @@ def peer_accuracy(encoded: Encoded, dataset: Dataset, task: str, recipe: SGDProb
     classifier = nn.Linear(width, dataset.table.size_of(task), dtype=encoded["train"].dtype)
     nn.init.zeros_(classifier.weight)
     nn.init.zeros_(classifier.bias)
-    optimizer = torch.optim.SGD(
-        classifier.parameters(), lr=recipe.rates[0], momentum=recipe.momentum
-    )
+    optimizer = torch.optim.SGD(classifier.parameters(), lr=recipe.lr, momentum=recipe.momentum)
     generator = torch.Generator().manual_seed(SEED)
     best = (-1.0, 0.0)
     for _ in range(recipe.epochs):

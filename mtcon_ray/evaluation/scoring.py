@@ -55,8 +55,8 @@ class Measurement:
             found = fit(train, num_classes, self.recipe.penalties, val=self.val)
         else:
             assert self.val is not None, "SGD chooses its epoch on val"
-            sgd = self.recipe, self.spec.label_sets
-            found = Fit(train_probes(train, num_classes, *sgd, seed=self.seed, val=self.val), None)
+            probes = train_probes(train, num_classes, self.recipe, seed=self.seed, val=self.val)
+            found = Fit(probes, None)
         for label in numbers:
             penalties = self.spec.numbers.penalties
             found.probes[label] = train_number_probe(label, self.train, penalties, val=self.val)

@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from mtcon_ray.base.registry import BelowOne, Choice, Positive, Spec, Table
 
@@ -65,32 +65,12 @@ class SGDProbeSpec(Spec):
         20, ge=1, description="passes over the training split. The best pass on val is used"
     )
     batch_size: int = Field(64, ge=1, description="items per step")
-    lr: Positive | Annotated[tuple[Positive, ...], Field(min_length=1, max_length=20)] = Field(
-        0.1, description="learning rate, or several: the best on val is used for each label"
-    )
+    lr: Positive = Field(0.1, description="learning rate")
     momentum: BelowOne = Field(0.0, description="of the steps")
     weight_decay: float = Field(0.0, ge=0, description="of the weights")
 
-    @property
-    def rates(self) -> tuple[float, ...]:
-        """All learning rates to be tried."""
-        return self.lr if isinstance(self.lr, tuple) else (self.lr,)
-
 
 ProbeSpec = ConvergedProbeSpec | SGDProbeSpec
-
-
-class LabelSetsSpec(Spec):
-    """Fields for the probe of a label set alone, with `probe.solver: sgd`."""
-
-    loss: Literal["bce", "asymmetric"] = Field(
-        "bce", description="binary cross-entropy, or asymmetric with gamma 4 and 0, clip 0.05"
-    )
-    ema: BelowOne | None = Field(
-        None,
-        description="decay of a moving average of the weights (MultiSupCon: 0.9997). The better of "
-        "average and weights on val is used",
-    )
 
 
 class NumbersSpec(Spec):
@@ -118,7 +98,6 @@ class EvaluateSpec(Spec):
     probe: Annotated[ProbeSpec, Choice(SOLVERS, "solver", "lbfgs")] = ConvergedProbeSpec(
         solver="lbfgs"
     )
-    label_sets: LabelSetsSpec = LabelSetsSpec()
     numbers: NumbersSpec = NumbersSpec()
     bootstrap: int = Field(
         1000, ge=10, le=1_000_000, description="bootstrap resamples for standard deviations"
@@ -127,16 +106,6 @@ class EvaluateSpec(Spec):
         20, ge=1, description="nearest training items that vote in the k-nearest-neighbour accuracy"
     )
     batch_size: int = Field(256, ge=1, description="images per forward pass of the encoder")
-
-    @model_validator(mode="after")
-    def _sets_fit_the_solver(self) -> Self:
-        if self.probe.solver == "lbfgs" and self.label_sets != LabelSetsSpec():
-            raise ValueError(
-                "evaluate.label_sets must have loss bce and no ema with evaluate.probe.solver "
-                f"lbfgs, got loss {self.label_sets.loss} and ema {self.label_sets.ema}; set "
-                "evaluate.probe.solver to sgd"
-            )
-        return self
 
 
 def selected_epoch(values: Mapping[int, float], select: Select) -> int | None:

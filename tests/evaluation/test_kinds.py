@@ -92,7 +92,7 @@ def test_thresholds_of_f1_are_chosen_on_val(network: Network, dataset: Dataset) 
     by_sgd = SPEC.model_copy(update={"probe": SGD})
     for spec, probe in (
         (SPEC, fit(train, {}, PENALTIES, val=val).probes["Looks"]),
-        (by_sgd, train_probes(train, {}, SGD, SPEC.label_sets, seed=7, val=val)["Looks"]),
+        (by_sgd, train_probes(train, {}, SGD, seed=7, val=val)["Looks"]),
     ):
         assert isinstance(probe, SetProbe)
         thresholds = best_thresholds(probe.scores(val.features), val.labels["Looks"])

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from mtcon_ray.errors import DivergedError
 from mtcon_ray.evaluation.probe import LabelledFeatures, LinearProbe, Probe
 from mtcon_ray.evaluation.sgd import train_probes
-from mtcon_ray.spec.evaluate import LabelSetsSpec, SGDProbeSpec
+from mtcon_ray.spec.evaluate import SGDProbeSpec
 
 NUM_CLASSES = {"shape": 3, "colour": 5, "brand": 2, "origin": 4}
 RECIPE = SGDProbeSpec(
@@ -32,7 +32,7 @@ def make_data(seed: int, n: int = 70, dtype: torch.dtype = torch.float64) -> Lab
 def trained(
     train: LabelledFeatures, recipe: SGDProbeSpec, *, seed: int, val: LabelledFeatures
 ) -> dict[str, LinearProbe]:
-    return train_probes(train, NUM_CLASSES, recipe, LabelSetsSpec(), seed=seed, val=val)
+    return train_probes(train, NUM_CLASSES, recipe, seed=seed, val=val)
 
 
 def alone_with_torch(
@@ -45,7 +45,7 @@ def alone_with_torch(
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
     optimizer = torch.optim.SGD(
-        layer.parameters(), recipe.rates[0], recipe.momentum, weight_decay=recipe.weight_decay
+        layer.parameters(), recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay
     )
     generator = torch.Generator().manual_seed(seed)
     weights: list[Tensor] = []
@@ -84,29 +84,6 @@ def test_each_probe_is_what_training_it_alone_gives(dtype: torch.dtype, momentum
         epochs.add(epoch)
     assert len(epochs) > 1, "the labels must differ in their best epoch, or nothing is tested"
     assert epochs != {recipe.epochs}
-
-
-def test_of_several_rates_each_label_gets_the_best_of_those_trained_alone() -> None:
-    """Ties go to the earlier epoch, then to the first rate; a rate that diverges is skipped."""
-    train, val = make_data(0), make_data(1)
-    rates = (0.05, 1e308, 0.4, 3.0)
-    several = RECIPE.model_copy(update={"lr": rates})
-    found = trained(train, several, seed=3, val=val)
-    taken = set()
-    for label in NUM_CLASSES:
-        known, tried = val.known(label), []
-        for rate in (0.05, 0.4, 3.0):
-            one = RECIPE.model_copy(update={"lr": rate})
-            weights = alone_with_torch(train, label, one, seed=3)
-            right = [float(Probe(label, w, "").correct(known).double().mean()) for w in weights]
-            tried += [(-value, epoch, rate) for epoch, value in enumerate(right, 1)]
-        _, epoch, rate = min(tried)
-        one = RECIPE.model_copy(update={"lr": rate})
-        expected = alone_with_torch(train, label, one, seed=3)[epoch - 1]
-        assert found[label].made == f"after {epoch} epochs"
-        torch.testing.assert_close(found[label].weight, expected, rtol=1e-6, atol=1e-6)
-        taken.add(rate)
-    assert len(taken) > 1, "the labels must differ in their best rate, or little is tested"
 
 
 def test_seed_decides_the_order_and_nothing_else_does() -> None:

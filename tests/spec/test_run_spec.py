@@ -37,11 +37,6 @@ def refused(raw: dict[str, Any]) -> str:
             "tracking.uri must hold no password",
         ),
         (
-            {"evaluate": {"label_sets": {"loss": "asymmetric"}}},
-            "evaluate.label_sets must have loss bce and no ema with evaluate.probe.solver lbfgs, "
-            "got loss asymmetric and ema None; set evaluate.probe.solver to sgd",
-        ),
-        (
             {"method": {"name": "supcon", "task": "shap"}},
             "task must be a column of classes in data.tasks ['shape', 'colour', 'texture'], "
             "got 'shap'; did you mean 'shape'?",

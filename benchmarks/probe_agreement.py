@@ -29,8 +29,8 @@ from benchmarks.machine import describe_machine
 from benchmarks.table import markdown
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.evaluation.logistic import fit
-from mtcon_ray.evaluation.probe import LabelledFeatures, Probe
-from mtcon_ray.evaluation.scoring import Measurement
+from mtcon_ray.evaluation.probe import LabelledFeatures, LinearProbe
+from mtcon_ray.evaluation.protocol import Measurement
 from mtcon_ray.export.trained_network import open_checkpoint
 from mtcon_ray.spec.evaluate import ConvergedProbeSpec
 
@@ -118,10 +118,11 @@ def compare(measurement: Measurement, num_classes: Counts) -> dict[str, tuple[fl
     return found
 
 
-def probes(train: LabelledFeatures, val: LabelledFeatures, num_classes: Counts) -> dict[str, Probe]:
+def probes(
+    train: LabelledFeatures, val: LabelledFeatures, num_classes: Counts
+) -> dict[str, LinearProbe]:
     """Returns our probes of the class labels."""
-    fitted = fit(train.of(num_classes), num_classes, PENALTIES, val=val).probes
-    return {label: probe for label, probe in fitted.items() if isinstance(probe, Probe)}
+    return fit(train.of(num_classes), num_classes, PENALTIES, val=val).probes
 
 
 def rows_of(data: LabelledFeatures, order: torch.Tensor) -> LabelledFeatures:

@@ -154,7 +154,7 @@ def check_same_accuracies(network: Network, dataset: Dataset, spec: RunSpec) -> 
     }
     train, val, test = exact.values()
     checked = replace(measured, train=train, val=val, measured=test, recipe=CHECKED_SGD)
-    accuracies = checked.scores(dataset.table)
+    accuracies = checked.scores()
     features: Encoded = {split: part.features for split, part in exact.items()}
     for task in dataset.tasks:
         found = accuracies[metrics.score("classes", "test", metrics.slug(task))]

@@ -24,8 +24,7 @@ from mtcon_ray.base.paths import LAST_FILE, MODEL_FILE
 from mtcon_ray.data.to_device import send
 from mtcon_ray.errors import OutOfMemoryError
 from mtcon_ray.evaluation.probe import LabelledFeatures
-from mtcon_ray.evaluation.protocol import Evaluation
-from mtcon_ray.evaluation.scoring import Measurement
+from mtcon_ray.evaluation.protocol import Evaluation, Measurement
 from mtcon_ray.training import step_graph
 from mtcon_ray.training.trainer import Trainer
 

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from mtcon_ray.base.metrics import Kind
-from mtcon_ray.evaluation.average_precision import weighted_average_precision
-from mtcon_ray.evaluation.r_squared import weighted_r_squared
+from mtcon_ray.evaluation.scores import weighted_average_precision, weighted_r_squared
 
 # Largest number of counts in memory at once: 4 bytes each, and 8 more while they are drawn.
 MOST_COUNTS = 2**23

@@ -23,7 +23,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcon_ray.evaluation.probe import Fit, LabelledFeatures, LinearProbe, Probe, SetProbe, finite
+from mtcon_ray.base.metrics import Kind
+from mtcon_ray.evaluation.probe import Fit, LabelledFeatures, LinearProbe, finite
 from mtcon_ray.spec.evaluate import CONVERGED
 from mtcon_ray.spec.problem import MISSING, UNKNOWN_BIT
 
@@ -78,7 +79,7 @@ class Objective:
 
     def __init__(self, label: str, y: Tensor, num_classes: int | None) -> None:
         self.label = label
-        self.probe_type = SetProbe if num_classes is None else Probe
+        self.kind: Kind = "set" if num_classes is None else "classes"
         if num_classes is None:
             known, y_NC = y != UNKNOWN_BIT, y == 1
         else:
@@ -89,7 +90,7 @@ class Objective:
 
     def __call__(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the value, and its gradient by logits [N, C]."""
-        if self.probe_type is SetProbe:
+        if self.kind == "set":
             # softplus(x) - y x is the binary cross-entropy without overflow for large |x|.
             value = (F.softplus(logits) * self._share - logits * self.target_NC).sum()
             p_NC = logits.sigmoid()
@@ -101,7 +102,7 @@ class Objective:
 
     def curvature(self, logits: Tensor) -> Tensor:
         """Returns the mean second derivative by each column of logits, p (1 - p): [C]."""
-        p_NC = logits.sigmoid() if self.probe_type is SetProbe else logits.softmax(dim=1)
+        p_NC = logits.sigmoid() if self.kind == "set" else logits.softmax(dim=1)
         return (p_NC * (1 - p_NC) * self._share).sum(dim=0)
 
 
@@ -211,10 +212,11 @@ class Regression:
             optimizer.step(closure)
         return weight
 
-    def probe(self, weight: Tensor, penalty: float) -> Probe | SetProbe:
+    def probe(self, weight: Tensor, penalty: float) -> LinearProbe:
         """Returns the label's probe with these weights, as a function of the original features."""
-        make, label = self.objective.probe_type, self.objective.label
-        return make(label, self._design.on_features(weight), f"with penalty {penalty:g}")
+        kind, label = self.objective.kind, self.objective.label
+        on_features = self._design.on_features(weight)
+        return LinearProbe(kind, label, on_features, f"with penalty {penalty:g}")
 
     def gradient_left(self, weight: Tensor, penalty: float) -> float:
         """Returns the norm of the gradient at `weight`, relative to its norm at zero weights."""

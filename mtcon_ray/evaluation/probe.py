@@ -1,18 +1,16 @@
 """Linear probes on fixed features, and the items for their training and scores."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from mtcon_ray.base.metrics import Kind
 from mtcon_ray.errors import DivergedError
-from mtcon_ray.evaluation.average_precision import mean_average_precision
 from mtcon_ray.evaluation.bootstrap import score_std
-from mtcon_ray.evaluation.r_squared import r_squared
+from mtcon_ray.evaluation.scores import mean_average_precision, r_squared
 from mtcon_ray.spec.problem import MISSING, UNKNOWN_BIT
 
 
@@ -52,14 +50,14 @@ class LabelledFeatures:
 
 
 @dataclass(frozen=True)
-class LinearProbe(ABC):
+class LinearProbe:
     """Linear layer of a label: weight [D + 1, C]. The last row is the offset.
 
-    `made` describes the training for messages, such as "after 3 epochs".
+    For classes it is a softmax layer, for a label set a layer of sigmoids, for a number a linear
+    function. `made` describes the training for messages, such as "after 3 epochs".
     """
 
-    kind: ClassVar[Kind]
-
+    kind: Kind
     label: str
     weight: Tensor
     made: str
@@ -77,61 +75,42 @@ class LinearProbe(ABC):
         return logits_NC
 
     def predicted(self, data: LabelledFeatures) -> Tensor:
-        """Returns the predictions. Raises as `scores`."""
-        return self.scores(data.features)
+        """Returns the predictions. Raises as `scores`.
 
-    @abstractmethod
+        These are the classes with the highest logit, the logits of a label set, or numbers,
+        standardised as the labels were.
+        """
+        scores_NC = self.scores(data.features)
+        match self.kind:
+            case "classes":
+                return scores_NC.argmax(dim=1)
+            case "set":
+                return scores_NC
+            case "number":
+                return scores_NC[:, 0]
+
+    def correct(self, data: LabelledFeatures) -> Tensor:
+        """Returns True for each correctly predicted class, bool [n]. Raises as `scores`."""
+        return self.predicted(data) == data.labels[self.label]
+
     def score(self, data: LabelledFeatures) -> float:
-        """Returns the score on the items with a known value. Raises as `scores`."""
+        """Returns the score on the items with a known value. Raises as `scores`.
+
+        This is the accuracy, the mean average precision of a label set, or R^2 of a number.
+        """
+        match self.kind:
+            case "classes":
+                return self.correct(data.known(self.label)).double().mean().item()
+            case "set":
+                return mean_average_precision(self.predicted(data), data.labels[self.label])
+            case "number":
+                return r_squared(self.predicted(data), data.labels[self.label])
 
     def score_std(self, data: LabelledFeatures, resamples: int, seed: int) -> float:
         """Returns the bootstrap standard deviation of `score`. Raises as `scores`."""
         known = data.known(self.label)
         truth = known.labels[self.label]
         return score_std(self.kind, self.predicted(known), truth, resamples, seed)
-
-
-class Probe(LinearProbe):
-    """Softmax layer over the classes of a label. Predicts the class with the highest logit."""
-
-    kind = "classes"
-
-    def predicted(self, data: LabelledFeatures) -> Tensor:
-        return self.scores(data.features).argmax(dim=1)
-
-    def correct(self, data: LabelledFeatures) -> Tensor:
-        """Returns True for each correct prediction, bool [n], and False for a MISSING label.
-
-        Raises DivergedError if a logit is not finite.
-        """
-        return self.predicted(data) == data.labels[self.label]
-
-    def score(self, data: LabelledFeatures) -> float:
-        """Returns the accuracy."""
-        return self.correct(data.known(self.label)).double().mean().item()
-
-
-class SetProbe(LinearProbe):
-    """Layer of sigmoids for the C labels of a set. Predicts their logits."""
-
-    kind = "set"
-
-    def score(self, data: LabelledFeatures) -> float:
-        """Returns the mean average precision."""
-        return mean_average_precision(self.scores(data.features), data.labels[self.label])
-
-
-class NumberProbe(LinearProbe):
-    """Linear function of the features. Predicts numbers, standardised as the labels were."""
-
-    kind = "number"
-
-    def predicted(self, data: LabelledFeatures) -> Tensor:
-        return self.scores(data.features)[:, 0]
-
-    def score(self, data: LabelledFeatures) -> float:
-        """Returns R^2."""
-        return r_squared(self.predicted(data), data.labels[self.label])
 
 
 class Fit(NamedTuple):

@@ -6,21 +6,18 @@ every scale.
 
 import torch
 
-from mtcon_ray.evaluation.probe import LabelledFeatures, NumberProbe, finite
+from mtcon_ray.evaluation.probe import LabelledFeatures, LinearProbe, finite
 
+PENALTIES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 ROUNDING, TINY = 1e-12, 1e-300
 
 
 def train_number_probe(
-    label: str,
-    train: LabelledFeatures,
-    penalties: tuple[float, ...],
-    *,
-    val: LabelledFeatures | None = None,
-) -> NumberProbe:
+    label: str, train: LabelledFeatures, *, val: LabelledFeatures | None = None
+) -> LinearProbe:
     """Returns the ridge regression with the penalty of highest R^2 on `val`.
 
-    Without `val` the middle entry of `penalties` is used. A penalty is a share of the features'
+    Without `val` the middle entry of PENALTIES is used. A penalty is a share of the features'
     mean variance, and therefore independent of their scale. The offset is not penalised.
 
     Raises DivergedError if a feature or a prediction is not finite.
@@ -35,11 +32,11 @@ def train_number_probe(
     scale = covariance_DD.diagonal().mean() + ROUNDING * x_ND.square().mean() + TINY
     unit_DD = torch.eye(len(slope_D), dtype=torch.float64, device=x_ND.device)
 
-    def fit(penalty: float) -> NumberProbe:
+    def fit(penalty: float) -> LinearProbe:
         weight_D = torch.linalg.solve(covariance_DD / scale + penalty * unit_DD, slope_D / scale)
         weight = torch.cat([weight_D, (mean - mean_D @ weight_D)[None]])[:, None]
-        return NumberProbe(label, weight, f"with penalty {penalty:g}")
+        return LinearProbe("number", label, weight, f"with penalty {penalty:g}")
 
     if val is None:
-        return fit(penalties[len(penalties) // 2])
-    return max(map(fit, penalties), key=lambda probe: probe.score(val))
+        return fit(PENALTIES[len(PENALTIES) // 2])
+    return max(map(fit, PENALTIES), key=lambda probe: probe.score(val))

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcon_ray.evaluation.probe import LabelledFeatures, LinearProbe, Probe, SetProbe
+from mtcon_ray.base.metrics import Kind
+from mtcon_ray.evaluation.probe import LabelledFeatures, LinearProbe
 from mtcon_ray.spec.evaluate import SGDProbeSpec
 from mtcon_ray.spec.problem import UNKNOWN_BIT
 
@@ -43,9 +44,9 @@ def train_probes(
     probes: dict[str, LinearProbe] = {}
     for label in train.labels:
         known, size = train.known(label), num_classes.get(label)
-        probe_type = SetProbe if size is None else Probe
+        kind: Kind = "set" if size is None else "classes"
         epochs = (
-            probe_type(label, weight, f"after {epoch} epochs")
+            LinearProbe(kind, label, weight, f"after {epoch} epochs")
             for epoch, weight in enumerate(_epochs(known, label, size, recipe, seed), start=1)
         )
         probes[label] = max(epochs, key=lambda probe: probe.score(val))

@@ -61,7 +61,7 @@ def export_checkpoint(
     opened = open_checkpoint(path, root=root, overrides=overrides, callbacks=callbacks)
     callbacks.on_note("fitting a probe for each label")
     measurement = opened.evaluation().full_measurement()
-    probes = measurement.fit(opened.dataset.table).probes
+    probes = measurement.fit().probes
     facts = card(
         opened.spec,
         opened.dataset,

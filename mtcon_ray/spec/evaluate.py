@@ -73,16 +73,6 @@ class SGDProbeSpec(Spec):
 ProbeSpec = ConvergedProbeSpec | SGDProbeSpec
 
 
-class NumbersSpec(Spec):
-    """The ridge regression for probes of numbers."""
-
-    penalties: Penalties = Field(
-        (1e-5, 1e-4, 1e-3, 1e-2, 1e-1),
-        description="ridge penalties, as shares of the features' mean variance. The best on val is "
-        "used, during training the middle penalty",
-    )
-
-
 class EvaluateSpec(Spec):
     """Schedule and settings of the probes of the frozen encoder."""
 
@@ -98,7 +88,6 @@ class EvaluateSpec(Spec):
     probe: Annotated[ProbeSpec, Choice(SOLVERS, "solver", "lbfgs")] = ConvergedProbeSpec(
         solver="lbfgs"
     )
-    numbers: NumbersSpec = NumbersSpec()
     bootstrap: int = Field(
         1000, ge=10, le=1_000_000, description="bootstrap resamples for standard deviations"
     )

@@ -9,7 +9,7 @@ import torch
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.evaluation.features import extract_features
-from mtcon_ray.evaluation.probe import Fit, LabelledFeatures, Probe
+from mtcon_ray.evaluation.probe import LabelledFeatures
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.models.encoders.small import Small
 from mtcon_ray.models.network import Network, build_network, projections
@@ -75,13 +75,6 @@ def run_report(
     network: Network, dataset: Dataset, spec: EvaluateSpec = SPEC, seed: int = 7
 ) -> dict[str, float]:
     return Evaluation(network, dataset, spec, VIEWS, CPU, seed).report()
-
-
-def probe_of(found: Fit, label: str) -> Probe:
-    """Returns the probe of a label of classes."""
-    probe = found.probes[label]
-    assert isinstance(probe, Probe)
-    return probe
 
 
 def features_of(network: Network, dataset: Dataset, split: Any) -> LabelledFeatures:

@@ -6,12 +6,12 @@ import torch
 from sklearn.metrics import average_precision_score
 from torch import Tensor
 
-from mtcon_ray.evaluation.average_precision import (
+from mtcon_ray.evaluation.bootstrap import resampled_counts, score_std
+from mtcon_ray.evaluation.scores import (
     mean_average_precision,
     tie_aware_average_precision,
     weighted_average_precision,
 )
-from mtcon_ray.evaluation.bootstrap import resampled_counts, score_std
 
 UNKNOWN = 255
 

@@ -5,7 +5,7 @@ import torch
 from sklearn.metrics import f1_score
 from torch import Tensor
 
-from mtcon_ray.evaluation.f_score import best_thresholds, f1_scores
+from mtcon_ray.evaluation.scores import best_thresholds, f1_scores
 
 UNKNOWN = 255
 

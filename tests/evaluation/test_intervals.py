@@ -9,10 +9,9 @@ import torch
 from scipy import stats
 
 from mtcon_ray.evaluation import intervals
-from mtcon_ray.evaluation.average_precision import tie_aware_average_precision
 from mtcon_ray.evaluation.bootstrap import resampled_counts
 from mtcon_ray.evaluation.predictions import LabelPredictions
-from mtcon_ray.evaluation.r_squared import r_squared
+from mtcon_ray.evaluation.scores import r_squared, tie_aware_average_precision
 from tests.some import some
 
 

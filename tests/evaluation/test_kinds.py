@@ -7,11 +7,11 @@ import pytest
 
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.errors import DataError
-from mtcon_ray.evaluation.f_score import best_thresholds, f1_scores
+from mtcon_ray.evaluation import regression
 from mtcon_ray.evaluation.logistic import fit
-from mtcon_ray.evaluation.probe import SetProbe
 from mtcon_ray.evaluation.probe_data import full_probe_rows
 from mtcon_ray.evaluation.protocol import Evaluation
+from mtcon_ray.evaluation.scores import best_thresholds, f1_scores
 from mtcon_ray.evaluation.sgd import train_probes
 from mtcon_ray.models.network import Network
 from tests.evaluation.conftest import (
@@ -68,7 +68,7 @@ def test_every_kind_is_measured_by_its_own_score(network: Network, dataset: Data
 
 
 def test_the_objective_is_the_mean_of_scores_none_below_zero(
-    network: Network, dataset: Dataset
+    network: Network, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mixed = replace(of_every_kind(dataset), tasks=("colour", "Looks", "price"))
     values = run_validate(network, mixed)
@@ -77,7 +77,8 @@ def test_the_objective_is_the_mean_of_scores_none_below_zero(
     assert scores[2] > 0
     noise = np.random.default_rng(2).normal(size=NUM_ITEMS)
     hopeless = replace(mixed, table=replace(mixed.table, continuous={"price": noise}))
-    values = run_validate(network, hopeless, numbers={"penalties": [1e-9]})
+    monkeypatch.setattr(regression, "PENALTIES", [1e-9])
+    values = run_validate(network, hopeless)
     assert values["val/r2/price"] < 0
     assert values["val/score"] == pytest.approx(sum(scores[:2]) / 3)
     assert "val/accuracy" not in values
@@ -94,7 +95,6 @@ def test_thresholds_of_f1_are_chosen_on_val(network: Network, dataset: Dataset) 
         (SPEC, fit(train, {}, PENALTIES, val=val).probes["Looks"]),
         (by_sgd, train_probes(train, {}, SGD, seed=7, val=val)["Looks"]),
     ):
-        assert isinstance(probe, SetProbe)
         thresholds = best_thresholds(probe.scores(val.features), val.labels["Looks"])
         expected = f1_scores(probe.scores(test.features), test.labels["Looks"], thresholds)
         values = run_report(network, replace(mixed, tasks=("Looks",), held_out=()), spec)

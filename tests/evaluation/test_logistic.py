@@ -10,12 +10,10 @@ from torch import Tensor
 
 from mtcon_ray.errors import DivergedError
 from mtcon_ray.evaluation import logistic
-from mtcon_ray.evaluation.average_precision import mean_average_precision
 from mtcon_ray.evaluation.logistic import fit
-from mtcon_ray.evaluation.probe import Fit, LabelledFeatures, LinearProbe, Probe, SetProbe
+from mtcon_ray.evaluation.probe import Fit, LabelledFeatures, LinearProbe
 from mtcon_ray.spec.evaluate import CONVERGED
 from mtcon_ray.spec.problem import MISSING, UNKNOWN_BIT
-from tests.evaluation.conftest import probe_of
 from tests.some import some
 
 NUM_CLASSES = {"shape": 5, "colour": 3}
@@ -122,13 +120,7 @@ def test_each_label_has_the_penalty_that_is_best_on_val(
     for label, found in fitted.probes.items():
         scores = {}
         for penalty in PENALTIES:
-            probe = fit(train, NUM_CLASSES, [penalty]).probes[label]
-            if isinstance(probe, Probe):
-                scores[penalty] = probe.correct(val.known(label)).double().mean().item()
-            else:
-                scores[penalty] = mean_average_precision(
-                    probe.scores(val.features), val.labels[label]
-                )
+            scores[penalty] = fit(train, NUM_CLASSES, [penalty]).probes[label].score(val)
         best = max(PENALTIES, key=lambda p: scores[p])
         assert found.made == f"with penalty {best:g}", (label, scores)
 
@@ -150,12 +142,8 @@ def test_a_probe_that_has_not_converged_says_so(
 
 
 def predictions(found: Fit, data: LabelledFeatures) -> Tensor:
-    columns = []
-    for label in ("shape", "colour"):
-        columns.append(probe_of(found, label).predicted(data))
-    sets = found.probes["looks"]
-    assert isinstance(sets, SetProbe)
-    return torch.stack([*columns, *(sets.scores(data.features) > 0).long().unbind(1)])
+    shape, colour, looks = (found.probes[t].predicted(data) for t in ("shape", "colour", "looks"))
+    return torch.stack([shape, colour, *(looks > 0).long().unbind(1)])
 
 
 def test_neither_order_nor_scale_nor_threads_move_a_prediction(
@@ -197,13 +185,13 @@ def test_constant_and_repeated_features_add_nothing(train: LabelledFeatures) -> 
             logits_of(found.probes[label], wide), logits_of(expected.probes[label], train)
         )
     collapsed = LabelledFeatures(torch.ones(300, 4), train.labels)
-    probe = probe_of(fit(collapsed, NUM_CLASSES, [0.01]), "shape")
+    probe = fit(collapsed, NUM_CLASSES, [0.01]).probes["shape"]
     assert (probe.predicted(collapsed) == train.labels["shape"].mode().values).all()
 
 
 def test_a_class_without_items_is_never_predicted(train: LabelledFeatures) -> None:
     few = fit(train, {**NUM_CLASSES, "shape": 9}, [1e-3])
-    assert probe_of(few, "shape").predicted(train).max() <= 4
+    assert few.probes["shape"].predicted(train).max() <= 4
     one = LabelledFeatures(train.features, {"shape": torch.zeros(300, dtype=torch.int64)})
     alone = fit(one, {"shape": 1}, [1e-3], val=one)
     assert math.isfinite(some(alone.gradient))

@@ -10,7 +10,7 @@ import torch
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.errors import StorageError
 from mtcon_ray.evaluation import predictions as stored
-from mtcon_ray.evaluation.probe import LabelledFeatures, LinearProbe, NumberProbe, Probe, SetProbe
+from mtcon_ray.evaluation.probe import LabelledFeatures, LinearProbe
 from tests.some import some
 
 TABLE = LabelTable(
@@ -30,10 +30,10 @@ SPLIT_OF = {"Colour": "test", "tags": "test", "height": "heldout"}
 def predictions() -> stored.Predictions:
     """Returns the predictions of probes with weights given here."""
     identity = torch.cat([torch.eye(2), torch.zeros(1, 2)])
-    probes: dict[str, LinearProbe] = {
-        "Colour": Probe("Colour", identity, ""),
-        "tags": SetProbe("tags", identity, ""),
-        "height": NumberProbe("height", torch.tensor([[1.0], [1.0], [0.0]]).double(), ""),
+    probes = {
+        "Colour": LinearProbe("classes", "Colour", identity, ""),
+        "tags": LinearProbe("set", "tags", identity, ""),
+        "height": LinearProbe("number", "height", torch.tensor([[1.0], [1], [0]]).double(), ""),
     }
     measured = LabelledFeatures(FEATURES, {})
     found = stored.predict(probes, measured, TABLE.rows("test"), SPLIT_OF, TABLE)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtcon_ray.evaluation.probe import LabelledFeatures, Probe
+from mtcon_ray.evaluation.probe import LabelledFeatures, LinearProbe
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,6 @@ def test_known_keeps_items_with_a_value(labels: Tensor, known: list[object]) -> 
 
 
 def test_correct_takes_the_highest_logit_with_its_bias() -> None:
-    probe = Probe("a", torch.tensor([[1.0, 0.0], [0.0, 0.5]]), made="by hand")
+    probe = LinearProbe("classes", "a", torch.tensor([[1.0, 0.0], [0.0, 0.5]]), "by hand")
     data = LabelledFeatures(torch.tensor([[1.0], [0.0]]), {"a": torch.tensor([0, 0])})
     assert probe.correct(data).tolist() == [True, False]

@@ -44,7 +44,7 @@ def test_validate_gives_the_mean_of_the_short_probe(network: Network, dataset: D
     found = fit(train.of(conftest.TASKS), conftest.NUM_CLASSES, [0.03])
     accuracies = []
     for task, slug in zip(conftest.TASKS, ("heel-height", "colour"), strict=True):
-        correct = conftest.probe_of(found, task).correct(val)
+        correct = found.probes[task].correct(val)
         accuracies.append(correct.double().mean().item())
         assert values.pop(f"val/accuracy/{slug}") == accuracies[-1]
         assert values.pop(f"val/accuracy_std/{slug}") == accuracy_std(correct, 200, seed=7)
@@ -127,7 +127,7 @@ def test_report_gives_the_full_protocol(network: Network, dataset: Dataset) -> N
     found = fit(train, conftest.NUM_CLASSES, conftest.PENALTIES, val=val)
     assert len({probe.made for probe in found.probes.values()}) > 1, "or no penalty is chosen"
     for label, (split, slug) in NAMES.items():
-        correct = conftest.probe_of(found, label).correct(test.known(label))
+        correct = found.probes[label].correct(test.known(label))
         assert values.pop(f"{split}/accuracy/{slug}") == correct.double().mean().item()
         assert values.pop(f"{split}/accuracy_std/{slug}") == accuracy_std(correct, 200, seed=7)
         near = neighbours_correct(label, train, test, conftest.NUM_CLASSES[label], k=7)

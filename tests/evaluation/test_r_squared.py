@@ -6,7 +6,7 @@ import torch
 from sklearn.metrics import r2_score
 
 from mtcon_ray.evaluation.bootstrap import score_std
-from mtcon_ray.evaluation.r_squared import r_squared
+from mtcon_ray.evaluation.scores import r_squared
 
 
 def test_r_squared_is_sklearn_s() -> None:

@@ -7,7 +7,8 @@ import torch
 from sklearn.linear_model import Ridge
 
 from mtcon_ray.errors import DivergedError
-from mtcon_ray.evaluation.probe import LabelledFeatures, NumberProbe
+from mtcon_ray.evaluation import regression
+from mtcon_ray.evaluation.probe import LabelledFeatures, LinearProbe
 from mtcon_ray.evaluation.regression import train_number_probe
 
 
@@ -18,9 +19,10 @@ def data(n: int = 80, seed: int = 0, noise: float = 0.5) -> LabelledFeatures:
     return LabelledFeatures(x, {"price": y.double()})
 
 
-def test_is_sklearn_s_ridge() -> None:
+def test_is_sklearn_s_ridge(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regression, "PENALTIES", (0.03,))
     train = data()
-    probe = train_number_probe("price", train, (0.03,))
+    probe = train_number_probe("price", train)
     x = train.features.double().numpy()
     penalty = 0.03 * x.var(axis=0).mean() * len(x)
     exact = Ridge(alpha=penalty).fit(x, train.labels["price"].numpy())
@@ -31,20 +33,25 @@ def test_is_sklearn_s_ridge() -> None:
     assert probe.predicted(test).tolist() == pytest.approx(expected.tolist(), rel=1e-6)
 
 
-def test_the_penalty_is_chosen_on_val_and_else_the_middle_one() -> None:
+def test_the_penalty_is_chosen_on_val_and_else_the_middle_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     train, val = data(8, noise=5), data(200, seed=1, noise=5)
-    penalties = (1e-6, 1e-2, 1.0, 100.0)
-    each = [train_number_probe("price", train, (p,)) for p in penalties]
+    each = []
+    for penalty in (penalties := (1e-6, 1e-2, 1.0, 100.0)):
+        monkeypatch.setattr(regression, "PENALTIES", (penalty,))
+        each.append(train_number_probe("price", train))
+    monkeypatch.setattr(regression, "PENALTIES", penalties)
     values = [p.score(val) for p in each]
-    chosen = train_number_probe("price", train, penalties, val=val)
+    chosen = train_number_probe("price", train, val=val)
     assert torch.equal(chosen.weight, each[values.index(max(values))].weight)
-    assert torch.equal(train_number_probe("price", train, penalties).weight, each[2].weight)
+    assert torch.equal(train_number_probe("price", train).weight, each[2].weight)
     assert values.index(max(values)) != 2
 
 
 def test_constant_features_predict_the_mean() -> None:
     flat = LabelledFeatures(torch.full((9, 4), 0.1), {"price": torch.arange(9).double()})
-    probe = train_number_probe("price", flat, (1e-5,))
+    probe = train_number_probe("price", flat)
     assert probe.predicted(flat).tolist() == pytest.approx([4.0] * 9, abs=1e-6)
 
 
@@ -52,7 +59,7 @@ def test_features_that_are_not_finite_are_named() -> None:
     train = data()
     broken = LabelledFeatures(train.features * math.nan, train.labels)
     with pytest.raises(DivergedError, match="features must be finite"):
-        train_number_probe("price", broken, (0.1,))
-    probe = NumberProbe("price", torch.ones(7, 1, dtype=torch.float64), "")
+        train_number_probe("price", broken)
+    probe = LinearProbe("number", "price", torch.ones(7, 1, dtype=torch.float64), "")
     with pytest.raises(DivergedError, match=r"outputs of the probe of 'price' .*must be finite"):
         probe.predicted(broken)

@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from mtcon_ray.data.labels import LabelTable
+from mtcon_ray.evaluation import regression
 from mtcon_ray.evaluation.probe import LabelledFeatures
+from mtcon_ray.evaluation.protocol import Measurement
 from mtcon_ray.evaluation.regression import train_number_probe
-from mtcon_ray.evaluation.scoring import Measurement
 from mtcon_ray.spec.evaluate import ConvergedProbeSpec, EvaluateSpec, ProbeSpec, SGDProbeSpec
 from tests.evaluation.test_regression import data as numbers
 
@@ -52,20 +53,19 @@ TRAIN, VAL, TEST = (items(seed) for seed in range(3))
 
 
 def measurement(recipe: ProbeSpec, spec: EvaluateSpec) -> Measurement:
-    return Measurement(TRAIN, VAL, TEST, SPLIT_OF, recipe, spec, seed=5)
+    return Measurement(TABLE, TRAIN, VAL, TEST, SPLIT_OF, recipe, spec, seed=5)
 
 
-def test_the_penalty_of_a_number_is_not_chosen_on_the_test_split() -> None:
+def test_the_penalty_of_a_number_is_not_chosen_on_the_test_split(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Val and test prefer different penalties here."""
     train, val, test = numbers(8, noise=5), numbers(200, seed=1, noise=5), numbers(8, noise=5)
     table = LabelTable((), {}, {}, np.zeros(0, np.int8), continuous={"price": np.zeros(0)})
-    spec = EvaluateSpec.model_validate({"numbers": {"penalties": [1e-6, 1e-2, 1.0, 100.0]}})
-    penalties = spec.numbers.penalties
-    on_val, on_test = (
-        train_number_probe("price", train, penalties, val=split).made for split in (val, test)
-    )
+    monkeypatch.setattr(regression, "PENALTIES", (1e-6, 1e-2, 1.0, 100.0))
+    on_val, on_test = (train_number_probe("price", train, val=split).made for split in (val, test))
     assert on_val != on_test
-    found = Measurement(train, val, test, {"price": "test"}, spec.probe, spec, 0).fit(table)
+    found = Measurement(table, train, val, test, {"price": "test"}, LBFGS, EvaluateSpec(), 0).fit()
     assert found.probes["price"].made == on_val
 
 
@@ -73,7 +73,7 @@ def test_the_penalty_of_a_number_is_not_chosen_on_the_test_split() -> None:
 def test_an_unknown_value_neither_teaches_nor_is_scored(recipe: ProbeSpec) -> None:
     """Scores are finite, and those of `brand` do not change if its unknown items are removed."""
     spec = EvaluateSpec(probe=recipe, bootstrap=50)
-    found = measurement(recipe, spec).scores(TABLE)
+    found = measurement(recipe, spec).scores()
     assert {name.rsplit("/", 1)[1] for name in found} == set(SPLIT_OF)
     assert all(np.isfinite(value) for value in found.values())
     assert found["test/accuracy/colour"] > 1 / 3 + 0.1
@@ -81,14 +81,14 @@ def test_an_unknown_value_neither_teaches_nor_is_scored(recipe: ProbeSpec) -> No
     assert found["heldout/r2/price"] > 0.3
     known = TEST.labels["brand"] != -1
     only = LabelledFeatures(TEST.features[known], {k: v[known] for k, v in TEST.labels.items()})
-    again = Measurement(TRAIN, VAL, only, SPLIT_OF, recipe, spec, seed=5).scores(TABLE)
+    again = Measurement(TABLE, TRAIN, VAL, only, SPLIT_OF, recipe, spec, seed=5).scores()
     assert again["test/accuracy/brand"] == found["test/accuracy/brand"]
     assert again["test/accuracy/colour"] != found["test/accuracy/colour"]
 
 
 def test_numbers_alone_have_nothing_left_to_converge() -> None:
-    alone = Measurement(TRAIN, VAL, TEST, {"price": "test"}, LBFGS, EvaluateSpec(), seed=5)
-    probes, gradient = alone.fit(TABLE)
+    alone = Measurement(TABLE, TRAIN, VAL, TEST, {"price": "test"}, LBFGS, EvaluateSpec(), seed=5)
+    probes, gradient = alone.fit()
     assert list(probes) == ["price"]
     assert gradient == 0
-    assert alone.neighbours(TABLE) == {}
+    assert alone.neighbours() == {}

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtcon_ray.evaluation.probe import LabelledFeatures, SetProbe
+from mtcon_ray.evaluation.probe import LabelledFeatures, LinearProbe
 from mtcon_ray.evaluation.sgd import train_probes
 from mtcon_ray.spec.evaluate import SGDProbeSpec
 
@@ -24,10 +24,8 @@ def data(n: int = 200, seed: int = 0, L: int = 3) -> LabelledFeatures:
 
 def trained(
     train: LabelledFeatures, recipe: SGDProbeSpec = RECIPE, *, val: LabelledFeatures, seed: int = 0
-) -> SetProbe:
-    probe = train_probes(train, {}, recipe, seed=seed, val=val)["looks"]
-    assert isinstance(probe, SetProbe)
-    return probe
+) -> LinearProbe:
+    return train_probes(train, {}, recipe, seed=seed, val=val)["looks"]
 
 
 def with_bits(features: LabelledFeatures, bits: Tensor) -> LabelledFeatures:
@@ -38,7 +36,7 @@ def with_bits(features: LabelledFeatures, bits: Tensor) -> LabelledFeatures:
 def last_is_best(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes each epoch score higher on val than the one before, so that the last is chosen."""
     rising = count()
-    monkeypatch.setattr(SetProbe, "score", lambda *_: next(rising))
+    monkeypatch.setattr(LinearProbe, "score", lambda *_: next(rising))
 
 
 def steps_with_torch(train: LabelledFeatures, recipe: SGDProbeSpec, seed: int) -> list[Tensor]:

@@ -16,7 +16,6 @@ from safetensors.torch import load_file, save_file
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.errors import CheckpointError, UserError
 from mtcon_ray.evaluation.features import extract_features
-from mtcon_ray.evaluation.probe import NumberProbe, Probe, SetProbe
 from mtcon_ray.export.model import ExportedModel
 from mtcon_ray.export.trained_network import Opened, load_network, open_checkpoint
 from mtcon_ray.export.write import _states, export_checkpoint
@@ -109,16 +108,17 @@ def read_about(path: Path) -> dict[str, Any]:
 def own_values(opened: Opened, features_ND: torch.Tensor) -> dict[str, torch.Tensor]:
     """Returns the outputs of the evaluation's probes for these features, by label."""
     table = opened.dataset.table
-    probes = opened.evaluation().full_measurement().fit(table).probes
+    probes = opened.evaluation().full_measurement().fit().probes
     values: dict[str, torch.Tensor] = {}
     for label, probe in probes.items():
-        match probe:
-            case NumberProbe():
+        match probe.kind:
+            case "number":
                 mean, deviation = table.moments(label)
                 values[label] = probe.scores(features_ND) * deviation + mean
-            case SetProbe():
+            case "set":
                 values[label] = probe.scores(features_ND).sigmoid()
-            case Probe(weight=weight):
+            case "classes":
+                weight = probe.weight
                 logits_NC = torch.addmm(weight[-1], features_ND.to(weight.dtype), weight[:-1])
                 values[label] = logits_NC.softmax(dim=1)
     return values

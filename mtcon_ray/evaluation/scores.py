@@ -1,7 +1,7 @@
-"""Mean average precision of multi-label predictions.
+"""Scores of predictions: mean average precision and F1 of label sets, R^2 of numbers.
 
-In all functions scores_NL are real scores and bits_NL uint8 of 0 and 1, UNKNOWN_BIT where unknown.
-For each label only the items where it is known are ranked.
+In the functions on label sets, scores_NL are real scores and bits_NL uint8 of 0 and 1, UNKNOWN_BIT
+where unknown. For each label only the items where it is known are ranked.
 """
 
 import torch
@@ -77,3 +77,68 @@ def _weighted_label(scores_N: Tensor, bits_N: Tensor, weight_NK: Tensor) -> Tens
     total_PK = weight_NK[rows].cumsum(dim=0)[end_N[place_P]]
     precision_PK = hits_PK[last_P] / total_PK.clamp(min=1)
     return (precision_PK * hit_PK).sum(dim=0) / hit_PK.sum(dim=0).clamp(min=EPSILON)
+
+
+def best_thresholds(scores_NL: Tensor, bits_NL: Tensor) -> Tensor:
+    """Returns the decision threshold with the highest F1 on these items for each label, [L].
+
+    A threshold is half way between two successive scores, or the lowest score if all items are
+    to be predicted positive. A label without positives gets 0, a probability of 0.5.
+    """
+    # The number of predicted positives is the rank of the last predicted positive.
+    sorted_NL, has_NL, rank_NL = ranked(scores_NL, bits_NL)
+    f1_NL = 2 * has_NL.cumsum(dim=0) / (rank_NL + has_NL.sum(dim=0))
+    next_NL = torch.cat([sorted_NL[1:], torch.full_like(sorted_NL[:1], -torch.inf)])
+    f1_NL = f1_NL.masked_fill(sorted_NL == next_NL, -1)  # no threshold separates equal scores
+    cut_1L = f1_NL.argmax(dim=0, keepdim=True)
+    above_L, below_L = sorted_NL.gather(0, cut_1L)[0], next_NL.gather(0, cut_1L)[0]
+    middle_L = torch.where(below_L.isinf(), above_L, (above_L + below_L) / 2)
+    return torch.where(has_NL.sum(dim=0) > 0, middle_L, 0)
+
+
+def f1_scores(scores_NL: Tensor, bits_NL: Tensor, threshold_L: Tensor) -> dict[str, float]:
+    """Returns F1 over all decisions (micro), averaged over labels (macro) and items (sample).
+
+    threshold_L are logits. A score equal to its threshold is a positive prediction. F1 is 0 where
+    there is neither a positive nor a positive prediction, as in scikit-learn. Items without a
+    known label are left out.
+    """
+    is_known_NL = bits_NL != UNKNOWN_BIT
+    predicted_NL = (scores_NL >= threshold_L) & is_known_NL
+    has_NL = bits_NL == 1
+    right_NL = predicted_NL & has_NL
+    either_NL = predicted_NL.double() + has_NL.double()
+    items = is_known_NL.any(dim=1)
+
+    def f1(dim: tuple[int, ...]) -> Tensor:
+        return 2 * right_NL[items].sum(dim) / either_NL[items].sum(dim).clamp(min=1)
+
+    return {
+        "micro": f1((0, 1)).item(),
+        "macro": f1((0,)).mean().item(),
+        "sample": f1((1,)).mean().item(),
+    }
+
+
+def r_squared(predicted_N: Tensor, y_N: Tensor) -> float:
+    """Returns R^2 = 1 - sum (y - prediction)^2 / sum (y - mean y)^2, or 0 if y is constant.
+
+    Items with y = NaN are left out.
+    """
+    known_N = ~y_N.isnan()
+    predicted_N, y_N = predicted_N[known_N], y_N[known_N]
+    return weighted_r_squared(predicted_N, y_N, torch.ones_like(y_N)[:, None]).item()
+
+
+def weighted_r_squared(predicted_N: Tensor, y_N: Tensor, counts_NK: Tensor) -> Tensor:
+    """Returns R^2 under K weightings of the items, float64 [K].
+
+    counts_NK is how often each item counts in each weighting. y_N holds no NaN.
+    """
+    share_NK = counts_NK.double() / counts_NK.double().sum(dim=0)
+    error_K = (predicted_N - y_N).square() @ share_NK
+    centred_N = y_N - y_N.mean()
+    spread_K = centred_N.square() @ share_NK - (centred_N @ share_NK).square()
+    # A resample may hold a single value of y. Its spread is then rounding only.
+    varies_K = spread_K > 1e-12 * centred_N.square().max()
+    return torch.where(varies_K, 1 - error_K / spread_K.where(varies_K, 1), 0)

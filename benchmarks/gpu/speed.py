@@ -243,12 +243,12 @@ def _probes(bench: Bench) -> str:
 
     for _ in range(2):  # the first one chooses algorithms
         encoding = seconds(lambda: run.evaluate(encode))
-    there, table = found[-1], run.dataset.table
+    there = found[-1]
     assert there.val is not None
     train, val, measured = map(on_host, (there.train, there.val, there.measured))
     here = replace(there, train=train, val=val, measured=measured)
-    there.fit(table)
-    on_device, on_cpu = seconds(partial(there.fit, table)), seconds(partial(here.fit, table))
+    there.fit()
+    on_device, on_cpu = seconds(there.fit), seconds(here.fit)
     width = there.train.features.shape[1]
     return (
         f"encoded in {encoding:.2f} s; {len(there.split_of)} probes of {width} features fitted in "

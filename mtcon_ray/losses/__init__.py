@@ -16,9 +16,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from mtcon_ray.losses.amcl import amcl
+from mtcon_ray.losses.amcl import TemperatureNet, amcl
 from mtcon_ray.losses.contrastive import Contrast, contrast, contrast_by_head
-from mtcon_ray.losses.learned_temperature import TemperatureNet
 from mtcon_ray.losses.numeric import check_floating, check_rows
 from mtcon_ray.losses.positives import EqualLabel, OwnView, Relation
 from mtcon_ray.losses.soft_positives import LabelSets, is_known
@@ -26,8 +25,6 @@ from mtcon_ray.losses.weighting import penalty_terms
 from mtcon_ray.spec.problem import MISSING
 
 __all__ = ["TemperatureNet", "amcl", "mtcon", "multisupcon", "nt_xent", "supcon"]
-
-_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def nt_xent(z: Tensor, *, temperature: float | Tensor, reduction: str = "mean") -> Tensor:
@@ -201,17 +198,14 @@ def _positive(temperature: float | Tensor, name: str = "temperature") -> float |
 def _equal_label(labels: Tensor, z: Tensor) -> EqualLabel:
     """Returns the positives of one task.
 
-    Raises ValueError for labels of a wrong shape, dtype, device or value.
+    Raises ValueError for labels of a wrong shape, dtype or value.
     """
     if labels.shape != z.shape[:1]:
         raise ValueError(f"labels must have shape {[len(z)]}, got {list(labels.shape)}")
-    if labels.dtype not in _INTEGERS:
-        known = ", ".join(map(str, _INTEGERS))
+    if labels.is_floating_point() or labels.dtype == torch.bool:
         raise ValueError(
-            f"labels must be of an integer dtype ({known}), got {labels.dtype}; use labels.long()"
+            f"labels must be of an integer dtype, got {labels.dtype}; use labels.long()"
         )
-    if labels.device != z.device:
-        raise ValueError(f"labels must be on z's device {z.device}, got {labels.device}")
     labels = labels.long()  # in uint8 -1 (unknown) would be 255, which may be a label
     if labels.numel() and int(labels.min()) < MISSING:
         raise ValueError(

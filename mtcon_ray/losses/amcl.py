@@ -1,9 +1,16 @@
 """AMCL's losses: a learned temperature for every pair of embeddings, in five forms.
 
 Wang et al. 2023, arXiv:2310.05615. Equations 1.1 to 2.4 are numbered as on the authors' poster at
-ECCV 2024. All heads and all terms share a temperature network. The regulariser beta * Omega
-is added for positives and subtracted for negatives. The logsumexp over the negatives is replaced
-by their largest term, or by the mean of the top_k largest.
+ECCV 2024. The temperature of a pair and its regulariser are, by eq. 3,
+
+    tau(z, z') = tau_min + (tau_max - tau_min) / (1 + exp(phi(z) . phi(z')))
+    Omega(tau) = d'/2 log tau + 1/tau
+
+phi is the temperature network, which all heads and all terms share, and d' the width of the
+embeddings. beta * Omega is added for positives and subtracted for negatives. The logsumexp over the
+negatives is replaced by their largest term, or by the mean of the top_k largest. With beta = 1,
+-cos / tau + Omega is the negative log-likelihood of a Gaussian of variance tau around the positive,
+up to a constant.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,14 +19,60 @@ from typing import NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
 
-from mtcon_ray.losses.learned_temperature import Adaptive, omega
+from mtcon_ray.base.registry import Weight
 from mtcon_ray.losses.numeric import check_rows, in_full_precision
 from mtcon_ray.losses.self_supervised import cross_correlations, off_diagonal_sum, other_views
-from mtcon_ray.spec.methods.adaptive import TAU_MAX, TAU_MIN, Form, Regulariser, num_hardest
+from mtcon_ray.spec.methods.adaptive import TAU_MAX, TAU_MIN, Form, TopK
+from mtcon_ray.spec.methods.base import Temperature
 
 FORMS: tuple[Form, ...] = get_args(Form)
+
+
+class TemperatureNet(nn.Sequential):
+    """The temperature network phi, [..., width] to [..., width]: Linear-ReLU-Linear."""
+
+    def __init__(self, width: int, *, hidden: int = 128) -> None:
+        super().__init__(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, width))
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """The temperature network with the settings of AMCL's losses.
+
+    In the forms simclr, moco and infonce, an anchor is repelled by the mean over its `top_k`
+    candidates of largest cosine (or all candidates, if there are fewer).
+
+    If beta is below the cosine of a positive pair, the loss of the pair increases with tau. Its
+    best temperature is then tau_min, and its loss about -cosine / tau_min. A tau_min of 0.05 or a
+    beta of 1 is safer.
+
+    Raises ValueError unless tau_min < tau_max, and for values that the fields of the spec refuse.
+    """
+
+    temperature_net: Callable[[Tensor], Tensor]
+    beta: Weight = 1e-4
+    tau_min: Temperature = TAU_MIN
+    tau_max: Temperature = TAU_MAX
+    top_k: TopK = 1
+
+    def __post_init__(self) -> None:
+        if self.tau_min >= self.tau_max:
+            raise ValueError(
+                f"tau_min must be below tau_max, got {self.tau_min} and {self.tau_max}"
+            )
+
+    def temperature(self, score: Tensor) -> Tensor:
+        """Returns tau of scores phi . phi, of any shape: near tau_min for high, tau_max for low."""
+        # sigmoid(-score) is 1 / (1 + exp(score)) without overflow of the exponential.
+        return self.tau_min + (self.tau_max - self.tau_min) * torch.sigmoid(-score)
+
+
+def omega(tau: Tensor, width: int) -> Tensor:
+    """Returns width/2 log tau + 1/tau, with the minimum at tau = 2 / width."""
+    return width / 2 * tau.log() + 1 / tau
 
 
 class Pairs(NamedTuple):
@@ -44,8 +97,7 @@ def amcl(
     beta: float,
     tau_min: float = TAU_MIN,
     tau_max: float = TAU_MAX,
-    top_k: int | None = None,
-    regulariser: Regulariser = "printed",
+    top_k: int = 1,
     queue_by_head: Mapping[str, Tensor] | None = None,
     off_diagonal: float = 5e-3,
 ) -> Tensor:
@@ -77,7 +129,7 @@ def amcl(
     queues = queue_by_head or {}
     if form == "moco" and not z_by_head.keys() <= queues.keys():
         raise ValueError("queue_by_head must hold a queue [K, D] for each head in the form 'moco'")
-    adaptive = Adaptive(temperature_net, beta, tau_min, tau_max, top_k, regulariser)
+    adaptive = Adaptive(temperature_net, beta=beta, tau_min=tau_min, tau_max=tau_max, top_k=top_k)
     losses = []
     for head, z in z_by_head.items():
         check_rows(z, f"z_by_head[{head!r}]")
@@ -207,13 +259,10 @@ def _contrast(
     """
     tau_NP = adaptive.temperature(positives.score_NP)
     attract_NP = adaptive.beta * omega(tau_NP, width) - positives.similarity_NP / tau_NP
-    top_k = min(num_hardest(adaptive.top_k, adaptive.regulariser), available)
+    top_k = min(adaptive.top_k, available)
     similarity_NK, index_NK = candidates.similarity_NP.topk(top_k, dim=1)
     tau_NK = adaptive.temperature(candidates.score_NP.gather(1, index_NK))
-    if adaptive.regulariser == "printed":
-        omega_N = omega(tau_NK, width).mean(dim=1)
-    else:
-        omega_N = omega(tau_NK, 2).sum(dim=1)  # log tau + 1/tau, independent of the width
+    omega_N = omega(tau_NK, width).mean(dim=1)
     repel_N = (similarity_NK / tau_NK).mean(dim=1) - adaptive.beta * omega_N
     temperatures = torch.cat([tau_NP.detach().flatten(), tau_NK.detach().flatten()])
     return Adapted(attract_NP.mean() + repel_N.mean(), temperatures)

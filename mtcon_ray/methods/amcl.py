@@ -5,18 +5,23 @@ plain InfoNCE.
 """
 
 from collections.abc import Mapping
+from functools import partial
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mtcon_ray.base import metrics
 from mtcon_ray.data.batch import Batch
-from mtcon_ray.losses.learned_temperature import Adaptive
-from mtcon_ray.methods.adaptive import adapt_heads, seeded_temperature_net
-from mtcon_ray.methods.base import MethodOutput
-from mtcon_ray.methods.self_supervised import KeyQueues, SelfSupervisedMethod
+from mtcon_ray.losses.amcl import Adaptive, TemperatureNet, adapt
+from mtcon_ray.methods.base import MethodOutput, compare
+from mtcon_ray.methods.self_supervised import SelfSupervisedMethod
 from mtcon_ray.models.batch_norm_heads import BatchNormProjector, SimSiamHead
-from mtcon_ray.spec.methods.adaptive import AMCLSpec
+from mtcon_ray.spec.methods.adaptive import AMCLSpec, Form
 from mtcon_ray.spec.problem import Problem
+
+# A temperature within this relative distance of a bound counts as being at the bound.
+NEAR = 0.01
 
 
 class AMCL(SelfSupervisedMethod):
@@ -36,13 +41,9 @@ class AMCL(SelfSupervisedMethod):
         self.temperature_net = seeded_temperature_net(width, problem.seed)
         default_beta = 1e-6 if spec.form == "barlow" else 1e-4
         beta = default_beta if spec.beta is None else spec.beta
-        self.adaptive = Adaptive(
-            self._phi, beta, spec.tau_min, spec.tau_max, spec.top_k, spec.regulariser
-        )
-        self.queues: KeyQueues | None = None
+        self.adaptive = Adaptive(self._phi, beta, spec.tau_min, spec.tau_max, spec.top_k)
         if spec.form == "moco":
-            self.momentum = spec.teacher_momentum
-            self.queues = KeyQueues(len(self.heads), spec.queue_size, width, seed=problem.seed)
+            self.add_queues(spec)
 
     def make_head(self, head: str, width: int) -> nn.Module:
         dims = {"dim": self.spec.dim, "hidden": self.spec.hidden}
@@ -58,21 +59,56 @@ class AMCL(SelfSupervisedMethod):
             z_by_head,
             self.adaptive,
             form=self.spec.form,
-            queue_HKD=None if self.queues is None else self.queues.rows,
+            queue_HKD=None if self.momentum is None else self.queues.rows,
             off_diagonal=self.spec.off_diagonal,
         )
-
-    def after_step(self, output: MethodOutput) -> None:
-        """Appends the step's keys to the queues.
-
-        Not done in `forward`: a query would find its own key among the negatives.
-        """
-        super().after_step(output)
-        if self.queues is not None:
-            self.queues.push(output.compared)
 
     def _phi(self, x: Tensor) -> Tensor:
         if self.spec.form == "barlow" and self.spec.unit_columns:
             x = F.normalize(x, dim=-1)
         phi: Tensor = self.temperature_net(x)
         return phi
+
+
+def seeded_temperature_net(width: int, seed: int) -> TemperatureNet:
+    """Returns a network with weights from the seed. Keeps the caller's random state."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return TemperatureNet(width)
+
+
+def adapt_heads(
+    z_by_head: Mapping[str, Tensor],
+    adaptive: Adaptive,
+    *,
+    form: Form,
+    queue_HKD: Tensor | None = None,
+    off_diagonal: float = 5e-3,
+) -> MethodOutput:
+    """Returns the scalar loss of each head. z_by_head[head] is z_BVD as in `losses.amcl`.
+
+    The details are the shares of each head's temperatures within 1 % of the two bounds.
+    """
+    losses, compared, temperatures = {}, {}, {}
+    for i, (head, z_BVD) in enumerate(z_by_head.items()):
+        is_two_sided = form in ("moco", "simsiam")
+        query_BVD, key_BVD = z_BVD.chunk(2, dim=2) if is_two_sided else (z_BVD, z_BVD)
+        compared[head] = compare(query_BVD, key_BVD)
+        queue = None if queue_HKD is None else queue_HKD[i].to(z_BVD.dtype)
+        losses[head], temperatures[head] = adapt(
+            z_BVD, adaptive, form=form, queue=queue, off_diagonal=off_diagonal
+        )
+    shares = partial(bound_shares, temperatures, adaptive.tau_min, adaptive.tau_max)
+    return MethodOutput(losses, compared, details=shares)
+
+
+def bound_shares(
+    tau_by_head: Mapping[str, Tensor], tau_min: float, tau_max: float
+) -> dict[str, Tensor]:
+    """Returns by metric name the shares of each head's temperatures [P] within NEAR of a bound."""
+    shares, names = {}, metrics.slugs(tau_by_head)
+    for head, tau_P in tau_by_head.items():
+        low, high = tau_P <= tau_min * (1 + NEAR), tau_P >= tau_max * (1 - NEAR)
+        shares[metrics.temperature_at("min", names[head])] = low.float().mean()
+        shares[metrics.temperature_at("max", names[head])] = high.float().mean()
+    return shares

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from mtcon_ray.losses.amcl import Adaptive
 from mtcon_ray.losses.contrastive import contrast
-from mtcon_ray.losses.learned_temperature import Adaptive
 from mtcon_ray.losses.positives import OwnView
-from mtcon_ray.methods.adaptive import adapt_heads, seeded_temperature_net
+from mtcon_ray.methods.amcl import adapt_heads, seeded_temperature_net
 from mtcon_ray.methods.base import Method, MethodOutput, compare
 from mtcon_ray.methods.self_supervised import number_heads
 from mtcon_ray.models.encoders import Encoder

@@ -8,7 +8,7 @@ from torch import Tensor
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses.self_supervised import moco, other_views
 from mtcon_ray.methods.base import MethodOutput, compare
-from mtcon_ray.methods.self_supervised import KeyQueues, SelfSupervisedMethod
+from mtcon_ray.methods.self_supervised import SelfSupervisedMethod
 from mtcon_ray.spec.methods.self_supervised import MoCoSpec
 from mtcon_ray.spec.problem import Problem
 
@@ -25,9 +25,7 @@ class MoCo(SelfSupervisedMethod):
 
     def __init__(self, spec: MoCoSpec, problem: Problem) -> None:
         super().__init__(spec, problem)
-        self.momentum = spec.teacher_momentum
-        num_heads, width = spec.num_heads, problem.head_dim
-        self.queues = KeyQueues(num_heads, spec.queue_size, width, seed=problem.seed)
+        self.add_queues(spec)
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
         """Returns each head's loss in nats. z_by_head[head] is z_BVD, unit rows [query | key]."""
@@ -41,11 +39,3 @@ class MoCo(SelfSupervisedMethod):
             terms = [moco(query_ND, key_ND, queue_KD, temperature=temperature) for key_ND in keys]
             losses[head] = torch.stack(terms).mean()
         return MethodOutput(losses, compared)
-
-    def after_step(self, output: MethodOutput) -> None:
-        """Appends the step's keys to the queues.
-
-        Not done in `forward`: a query would find its own key among the negatives.
-        """
-        super().after_step(output)
-        self.queues.push(output.compared)

@@ -27,31 +27,28 @@ class SCENet(TripletMethod):
         super().__init__(spec, problem)
         num_concepts = spec.num_concepts or len(self.conditions)
         self.beta = nn.Parameter(random_masks(num_concepts, problem.head_dim, problem.seed))
-        num_images = 3 if spec.weights_from == "triplet" else 2
         # Initial weights follow from the seed alone, and the caller's random state is kept.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(problem.seed)
             self.branch = nn.Sequential(
-                nn.Linear(num_images * problem.head_dim, HIDDEN),
+                nn.Linear(3 * problem.head_dim, HIDDEN),
                 nn.ReLU(),
                 nn.Linear(HIDDEN, num_concepts),
             )
 
     def concept_weights(self, z_B3D: Tensor) -> Tensor:
-        """Returns softmax weights [B, 2, K] of the pairs (anchor, far) and (anchor, close)."""
+        """Returns softmax weights [B, 2, K] of the pairs (anchor, far) and (anchor, close).
+
+        Both pairs have the same weights, from all three images, as in the authors' code.
+        """
         with torch.autocast(z_B3D.device.type, enabled=False):
-            unit_B3D = unit_rows(z_B3D)
-            if self.spec.weights_from == "triplet":
-                input_B2D = unit_B3D.flatten(1)[:, None].expand(-1, 2, -1)
-            else:
-                anchor_B2D = unit_B3D[:, :1].expand(-1, 2, -1)
-                input_B2D = torch.cat([anchor_B2D, unit_B3D[:, 1:]], dim=2)
+            input_B2D = unit_rows(z_B3D).flatten(1)[:, None].expand(-1, 2, -1)
             weight_B2K: Tensor = self.branch(input_B2D).softmax(dim=2)
             return weight_B2K
 
     def distances(self, z_B3D: Tensor, batch: Batch) -> Tensor:
         return fused_distances(z_B3D, self.beta.relu(), self.concept_weights(z_B3D))
 
-    def mask_size(self, batch: Batch) -> Tensor | None:
+    def mask_size(self, batch: Batch) -> Tensor:
         """Returns the mean over all concepts of a mask's sum, independent of the triplets."""
         return mask_size(self.beta.relu())

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtcon_ray.losses.numeric import Compared
-from mtcon_ray.methods.base import Method
-from mtcon_ray.spec.methods.self_supervised import SelfSupervisedSpec
+from mtcon_ray.methods.base import Method, MethodOutput
+from mtcon_ray.spec.methods.self_supervised import QueueSpec, SelfSupervisedSpec
 
 
 def number_heads(count: int) -> tuple[str, ...]:
@@ -20,9 +20,25 @@ class SelfSupervisedMethod(Method):
     """Base of methods with a loss between views of an item in each of `num_heads` heads."""
 
     spec: SelfSupervisedSpec
+    queues: "KeyQueues"  # only with a teacher, see `add_queues`
 
     def name_heads(self) -> tuple[str, ...]:
         return number_heads(self.spec.num_heads)
+
+    def add_queues(self, spec: QueueSpec) -> None:
+        """Adds a teacher and a queue of its keys for each head."""
+        self.momentum = spec.teacher_momentum
+        width, seed = self.problem.head_dim, self.problem.seed
+        self.queues = KeyQueues(len(self.heads), spec.queue_size, width, seed=seed)
+
+    def after_step(self, output: MethodOutput) -> None:
+        """Appends the step's keys to the queues, if there are any.
+
+        Not done in `forward`: a query would find its own key among the negatives.
+        """
+        super().after_step(output)
+        if self.momentum is not None:
+            self.queues.push(output.compared)
 
 
 class KeyQueues(nn.Module):

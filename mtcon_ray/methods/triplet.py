@@ -30,8 +30,8 @@ class TripletMethod(Method):
     """A hinge on masked distances and two regularisers, as in the authors' code of CSN.
 
     Code: github.com/andreasveit/conditional-similarity-networks. The embedding, model.head_dim
-    wide, is not normalised. The losses are named `triplet`, `embedding` and, if masks are learned,
-    `mask`. Penalties are included in `embedding` and `mask`.
+    wide, is not normalised. The losses are named `triplet`, `embedding` and `mask`. Penalties are
+    included in `embedding` and `mask`.
     """
 
     spec: TripletSpec
@@ -45,7 +45,7 @@ class TripletMethod(Method):
 
     def make_network(self, encoder: Encoder) -> Network:
         head = nn.Linear(encoder.width, self.problem.head_dim)
-        return Network(encoder, {HEAD: head}, probed=HEAD if self.spec.probed == HEAD else None)
+        return Network(encoder, {HEAD: head}, probed=HEAD)
 
     def examples(self, dataset: Dataset, seed: int) -> Examples:
         return triplets(dataset.table, self.conditions, number=self.spec.num_triplets, seed=seed)
@@ -55,8 +55,8 @@ class TripletMethod(Method):
         """Returns the distances of each triplet's anchor to far and to close, [B, 2]."""
 
     @abstractmethod
-    def mask_size(self, batch: Batch) -> Tensor | None:
-        """Returns the factor of the mask penalty, a scalar, or None if no mask is learned."""
+    def mask_size(self, batch: Batch) -> Tensor:
+        """Returns the factor of the mask penalty, a scalar."""
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
         """Returns the hinge and the weighted regularisers. z_by_head["embedding"] is [B, 3, D]."""
@@ -65,10 +65,8 @@ class TripletMethod(Method):
         losses = {
             "triplet": triplet_hinge(distance_B2, margin=self.spec.margin),
             "embedding": self.spec.embedding_penalty * embedding_size(z_B3D),
+            "mask": self.spec.mask_penalty * self.mask_size(batch),
         }
-        mask_size = self.mask_size(batch)
-        if mask_size is not None:
-            losses["mask"] = self.spec.mask_penalty * mask_size
         return MethodOutput(losses, details=partial(accuracy, distance_B2.detach()))
 
 
@@ -81,16 +79,3 @@ def random_masks(num_masks: int, dim: int, seed: int) -> Tensor:
     """Returns CSN's initial masks, [num_masks, dim]: normal, mean 0.9, standard deviation 0.7."""
     generator = torch.Generator().manual_seed(seed)
     return 0.9 + 0.7 * torch.randn(num_masks, dim, generator=generator, device="cpu")
-
-
-def disjoint_masks(num_masks: int, dim: int, *, outside: float) -> Tensor:
-    """Returns masks [num_masks, dim]: each 1 on its own run of dimensions, `outside` elsewhere.
-
-    The runs are disjoint, cover all dimensions and differ in length by at most 1.
-
-    >>> disjoint_masks(2, 5, outside=0.0)
-    tensor([[1., 1., 1., 0., 0.],
-            [0., 0., 0., 1., 1.]])
-    """
-    owner_D = torch.arange(dim, device="cpu") * num_masks // dim
-    return torch.where(owner_D == torch.arange(num_masks, device="cpu")[:, None], 1.0, outside)

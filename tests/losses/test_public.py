@@ -135,12 +135,8 @@ def bad(z: Tensor | None = None, labels: Tensor | None = None, **options: Any) -
     ("arguments", "message"),
     [
         ({"labels": torch.zeros(4).long()}, r"labels must have shape \[2\], got \[4\]"),
-        ({"labels": torch.zeros(2)}, r"an integer dtype \(torch.int64, .*, got torch.float32; use"),
-        ({"labels": torch.ones(2) > 0}, r"an integer dtype \(torch.int64, .*, got torch.bool; use"),
-        (
-            {"labels": torch.zeros(2, dtype=torch.long, device="meta")},
-            "labels must be on z's device cpu, got meta",
-        ),
+        ({"labels": torch.zeros(2)}, r"an integer dtype, got torch.float32; use labels.long"),
+        ({"labels": torch.ones(2) > 0}, r"an integer dtype, got torch.bool; use labels.long"),
         ({"labels": torch.tensor([0, -2])}, r"labels must be at least -1 .* got -2 at item 1"),
         ({"temperature": 0}, "temperature must be positive, got 0"),
         ({"temperature": -1.0}, r"temperature must be positive, got -1\.0"),

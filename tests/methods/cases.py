@@ -17,7 +17,6 @@ SMALL = {"dim": 16, "hidden": 16, "predictor_hidden": 8, "queue_size": 80}
 VARIANTS: dict[str, dict[str, Any]] = {
     # With the paper's tau_min of 1e-5, losses without negatives change by 1e4 from step to step.
     **{f"amcl-{form}": {"name": "amcl", "form": form, "tau_min": 0.05} for form in FORMS},
-    "amcl-released": {"name": "amcl", "regulariser": "released"},
     "simclr-heads": {"name": "simclr", "num_heads": 3},
     **{
         f"{name}-amcl": {"name": name, "contrast": "amcl", "tau_min": 0.05, "num_heads": 2}
@@ -29,8 +28,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "mtcon-mixed": {"name": "mtcon", "weighting": "calibrated"},
     "multisupcon-classes": {"name": "multisupcon", "sets_from": "classes"},
     "xent-kendall": {"name": "xent", "weighting": "kendall"},
-    "csn-fixed": {"name": "csn", "masks": "fixed_disjoint"},
-    "scenet-pair": {"name": "scenet", "weights_from": "pair"},
 }
 # Tasks of all kinds in one training.
 TASKS_OF = {"mtcon-mixed": (("shape", "attributes", "size"),)}

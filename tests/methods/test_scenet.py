@@ -69,21 +69,6 @@ def test_weights_are_the_equation_written_out() -> None:
         torch.testing.assert_close(weight_2K, expected.expand(2, 3))
 
 
-def test_pairs_are_weighed_without_sight_of_the_third_image() -> None:
-    """With weights_from=pair, exchanging far and close exchanges the distances exactly."""
-    z = embeddings()
-    turned = z[:, [0, 2, 1]]
-    pair, whole = method_of(weights_from="pair"), method_of()
-    torch.testing.assert_close(
-        pair.distances(turned, batch_of(5)), pair.distances(z, batch_of(5)).flip(1)
-    )
-    differs = whole.distances(turned, batch_of(5)) - whole.distances(z, batch_of(5)).flip(1)
-    assert (differs.abs() > 1e-4).any()
-    moved = z.clone()
-    moved[:, 2] += 1
-    torch.testing.assert_close(pair.concept_weights(moved)[:, 0], pair.concept_weights(z)[:, 0])
-
-
 def test_a_start_follows_the_seed_alone() -> None:
     torch.manual_seed(1)
     state = torch.get_rng_state()

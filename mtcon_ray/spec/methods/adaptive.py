@@ -1,6 +1,6 @@
 """Sections of AMCL and of the methods that may use its temperatures, CAN and LGP."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -14,32 +14,16 @@ from mtcon_ray.spec.methods.self_supervised import (
 )
 from mtcon_ray.spec.problem import Problem
 
-Regulariser = Literal["printed", "released"]
 TAU_MIN, TAU_MAX = 1e-5, 2.0  # the paper's bounds
-RELEASED_TOP_K = 100  # default of the authors' code
+TopK = Annotated[int, Field(ge=1, le=1_000_000)]
 Form = Literal["simclr", "moco", "simsiam", "barlow", "infonce"]
-
-
-def num_hardest(top_k: int | None, regulariser: Regulariser) -> int:
-    """Returns the number of candidates per anchor. None is 1 as printed, 100 as released."""
-    return top_k or (1 if regulariser == "printed" else RELEASED_TOP_K)
-
-
 DECODER_HEADS = 4
-
-
-def top_k_warning(top_k: int | None, regulariser: Regulariser = "printed") -> dict[str, str]:
-    """Returns a warning by field name if AMCL has one negative per anchor, else an empty mapping.
-
-    With one negative per anchor AMCL collapses.
-    """
-    if num_hardest(top_k, regulariser) > 1:
-        return {}
-    return {
-        "top_k": "method.top_k must be well above 1 for AMCL to tell images apart, got "
-        f"{'null, which is 1' if top_k is None else top_k}; with one negative per anchor the heads "
-        f"collapse (cosine/random reaches cosine/positive); set it to {RELEASED_TOP_K}, as released"
-    }
+# With one negative per anchor AMCL collapses.
+ONE_NEGATIVE = {
+    "top_k": "method.top_k must be well above 1 for AMCL to tell images apart, got 1; with one "
+    "negative per anchor the heads collapse (cosine/random reaches cosine/positive); set it to "
+    "100, as released"
+}
 
 
 class AdaptiveSpec(SelfSupervisedSpec):
@@ -51,12 +35,10 @@ class AdaptiveSpec(SelfSupervisedSpec):
         "up to 1 / tau_min, so 0.05, or train.max_grad_norm 1, is safer than the paper's 1e-5",
     )
     tau_max: Temperature = Field(TAU_MAX, description="highest temperature of AMCL")
-    top_k: int | None = Field(
-        None,
-        ge=1,
-        le=1_000_000,
+    top_k: TopK = Field(
+        1,
         description="number of AMCL's hardest negatives per anchor in the loss, at most as many as "
-        "there are (null: 1 as printed, 100 as released)",
+        "there are (1 as printed, 100 in the released code)",
     )
 
     def check(self, problem: Problem) -> None:
@@ -87,12 +69,6 @@ class AMCLSpec(AdaptiveSpec, QueueSpec, PredictorSpec, RedundancySpec):
         "barlow 1e-6). If beta is below the similarity of a pair, the pair's best temperature "
         "is a bound. A beta of 1 is safer",
     )
-    regulariser: Regulariser = Field(
-        "printed",
-        description="regulariser of the negatives' temperatures: "
-        "beta (d'/2 log tau + 1/tau), a mean over top_k (printed), or beta (log tau + 1/tau), "
-        "a sum over top_k (released)",
-    )
     unit_columns: bool = Field(
         False,
         description="Barlow Twins: scale columns to length 1 before the temperature network. "
@@ -105,7 +81,7 @@ class AMCLSpec(AdaptiveSpec, QueueSpec, PredictorSpec, RedundancySpec):
 
     def warnings(self) -> dict[str, str]:
         has_negatives = self.form not in ("simsiam", "barlow")
-        return top_k_warning(self.top_k, self.regulariser) if has_negatives else {}
+        return ONE_NEGATIVE if has_negatives and self.top_k == 1 else {}
 
     def check(self, problem: Problem) -> None:
         super().check(problem)
@@ -127,7 +103,7 @@ class AutoencodingSpec(AdaptiveSpec, ContrastiveSpec):
     beta: Weight = Field(1e-4, description="AMCL: weight of the regulariser of temperatures")
 
     def warnings(self) -> dict[str, str]:
-        return top_k_warning(self.top_k) if self.contrast == "amcl" else {}
+        return ONE_NEGATIVE if self.contrast == "amcl" and self.top_k == 1 else {}
 
     def check(self, problem: Problem) -> None:
         super().check(problem)

@@ -28,9 +28,6 @@ class TripletSpec(MethodSpec):
     mask_penalty: float = Field(
         5e-4, ge=0, le=100, description="weight of the mean sum of a learned mask"
     )
-    probed: Literal["embedding", "encoder"] = Field(
-        "embedding", description="features for the probes: the embedding, or the encoder's"
-    )
 
     def check(self, problem: Problem) -> None:
         super().check(problem)
@@ -50,21 +47,6 @@ class CSNSpec(TripletSpec):
     """A triplet loss with a mask per task, on the tasks with classes."""
 
     name: Literal["csn"] = "csn"
-    masks: Literal["learned", "learned_disjoint", "fixed_disjoint"] = Field(
-        "learned",
-        description="learned from normal values of mean 0.9 and deviation 0.7 (learned), or "
-        "from 1 on disjoint dimensions and 0.1 elsewhere (learned_disjoint), or fixed at 1 on "
-        "disjoint dimensions and 0 elsewhere (fixed_disjoint)",
-    )
-
-    def check(self, problem: Problem) -> None:
-        super().check(problem)
-        num_masks = len(problem.of_kind("classes"))
-        if self.masks != "learned" and problem.head_dim < num_masks:
-            raise ValueError(
-                f"model.head_dim must give each of {num_masks} disjoint masks a dimension, "
-                f"got {problem.head_dim}"
-            )
 
 
 @METHODS.declare("scenet", "mtcon_ray.methods.scenet:SCENet")
@@ -74,10 +56,4 @@ class SCENetSpec(TripletSpec):
     name: Literal["scenet"] = "scenet"
     num_concepts: int | None = Field(
         None, ge=1, le=1024, description="masks (null: the number of tasks with classes)"
-    )
-    weights_from: Literal["triplet", "pair"] = Field(
-        "triplet",
-        description="images from which concept weights are computed: all three, which reveals "
-        "their order, as in the authors' code (triplet), or the compared pair, as in the paper "
-        "(pair)",
     )

@@ -24,8 +24,7 @@ def of_classes(right: Any) -> intervals.Scores:
 def scored(truth: Any, predicted: Any, resamples: int = 400) -> intervals.Scores:
     rows = np.arange(len(truth)) * 2
     by_seed = {s: LabelPredictions(rows, truth, each) for s, each in enumerate(predicted)}
-    found = some(intervals.resampled_scores(by_seed, resamples))
-    return found
+    return some(intervals.resampled_scores(by_seed, resamples))
 
 
 def simulated(

@@ -2,14 +2,18 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import Ridge
 
+from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.errors import DivergedError
 from mtcon_ray.evaluation import regression
 from mtcon_ray.evaluation.probe import LabelledFeatures, LinearProbe
+from mtcon_ray.evaluation.protocol import Measurement
 from mtcon_ray.evaluation.regression import train_number_probe
+from mtcon_ray.spec.evaluate import EvaluateSpec
 
 
 def data(n: int = 80, seed: int = 0, noise: float = 0.5) -> LabelledFeatures:
@@ -63,3 +67,18 @@ def test_features_that_are_not_finite_are_named() -> None:
     probe = LinearProbe("number", "price", torch.ones(7, 1, dtype=torch.float64), "")
     with pytest.raises(DivergedError, match=r"outputs of the probe of 'price' .*must be finite"):
         probe.predicted(broken)
+
+
+def test_the_penalty_is_not_chosen_on_the_test_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Val and test prefer different penalties here. Numbers have nothing to converge."""
+    train, val, test = data(8, noise=5), data(200, seed=1, noise=5), data(8, noise=5)
+    table = LabelTable((), {}, {}, np.zeros(0, np.int8), continuous={"price": np.zeros(0)})
+    monkeypatch.setattr(regression, "PENALTIES", (1e-6, 1e-2, 1.0, 100.0))
+    on_val, on_test = (train_number_probe("price", train, val=split).made for split in (val, test))
+    assert on_val != on_test
+    spec = EvaluateSpec()
+    measurement = Measurement(table, train, val, test, {"price": "test"}, spec.probe, spec, seed=0)
+    probes, gradient = measurement.fit()
+    assert {label: probe.made for label, probe in probes.items()} == {"price": on_val}
+    assert gradient == 0
+    assert measurement.neighbours() == {}

@@ -75,23 +75,10 @@ def test_the_ceiling_is_the_loss_of_equal_embeddings(tau: float) -> None:
         assert loss.item() == pytest.approx(math.log(9), rel=1e-12)
 
 
-def excess(loss: float, bounds: Range) -> float:
-    return (loss - bounds.floor.item()) / (bounds.ceiling - bounds.floor).item()
-
-
-def drawn_numbers(num_items: int) -> Tensor:
-    return torch.randn(num_items, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-
-
-def drawn_sets(num_items: int, num_labels: int, share: float = 0.4) -> Tensor:
-    generator = torch.Generator().manual_seed(2)
-    return (torch.rand(num_items, num_labels, generator=generator) < share).long()
-
-
 @pytest.mark.parametrize("relation", [
     EqualLabel(torch.arange(12) % 3),
-    Near(drawn_numbers(12), bandwidth=0.5),
-    LabelSets(drawn_sets(12, 4), threshold=0.3),
+    Near(random_rows(12, seed=1), bandwidth=0.2),
+    LabelSets((random_rows(12, 4, seed=2) > 0.1).long(), threshold=0.3),
 ])  # fmt: skip
 def test_a_streamed_loss_has_the_range_of_one_in_memory(
     relation: Relation, monkeypatch: pytest.MonkeyPatch

@@ -111,13 +111,6 @@ def test_a_batch_without_any_partner_gives_zero_and_zero_gradient(V: int) -> Non
     assert torch.equal(z_BVD.grad, torch.zeros_like(z_BVD))
 
 
-def test_one_item_with_two_views_gives_zero() -> None:
-    z_BVD = random_rows(1, 2, 4, seed=0)
-    relations: list[Relation] = [OwnView(), EqualLabel(torch.tensor([3]))]
-    for relation in relations:
-        assert contrastive(z_BVD, relation, temperature=0.1).item() == pytest.approx(0, abs=1e-12)
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
     z_BVD = random_rows(5, 2, 8, seed=0).to(dtype)

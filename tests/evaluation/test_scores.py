@@ -1,0 +1,153 @@
+"""Tests of scores and their bootstrap deviations against scikit-learn, loops and resampling."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import average_precision_score, f1_score, r2_score
+from torch import Tensor
+
+from mtcon_ray.evaluation.bootstrap import accuracy_std, resampled_counts, score_std
+from mtcon_ray.evaluation.scores import (
+    best_thresholds,
+    f1_scores,
+    mean_average_precision,
+    r_squared,
+    tie_aware_average_precision,
+    weighted_average_precision,
+)
+
+UNKNOWN = 255
+
+
+def drawn(n: int = 60, L: int = 5, *, ties: bool, unknown: bool = False) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(n + L)
+    bits = (torch.rand(n, L, generator=generator) < 0.3).to(torch.uint8)
+    scores = bits + torch.randn(n, L, generator=generator)
+    if ties:
+        scores = scores.round()
+    if unknown:
+        bits[torch.rand(n, L, generator=generator) < 0.3] = UNKNOWN
+    return scores, bits
+
+
+def looped(scores: list[float], bits: list[int]) -> float:
+    """Returns one label's average precision by its definition, as in MultiSupCon's code.
+
+    Equal scores are ranked in the items' order.
+    """
+    ranked = sorted(range(len(scores)), key=lambda i: -scores[i])
+    ranked = [i for i in ranked if bits[i] != UNKNOWN]
+    hits, total = 0, 0.0
+    for rank, i in enumerate(ranked, 1):
+        if bits[i] == 1:
+            hits += 1
+            total += hits / rank
+    return total / (hits + 1e-8)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("unknown", [False, True])
+def test_average_precisions_are_the_definition_s_and_sklearn_s(ties: bool, unknown: bool) -> None:
+    scores, bits = drawn(ties=ties, unknown=unknown)
+    each = [looped(s, b) for s, b in zip(scores.T.tolist(), bits.T.tolist(), strict=True)]
+    assert mean_average_precision(scores, bits) == pytest.approx(np.mean(each), rel=1e-12)
+    expected = [
+        average_precision_score(bits[known, j].numpy(), scores[known, j].numpy())
+        for j, known in enumerate((bits != UNKNOWN).T)
+    ]
+    assert tie_aware_average_precision(scores, bits).tolist() == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_label_that_no_item_has_scores_nothing() -> None:
+    scores = torch.tensor([[3.0, 1.0], [2.0, 2.0], [1.0, 3.0]])
+    bits = torch.tensor([[1, 0], [0, 0], [0, UNKNOWN]], dtype=torch.uint8)
+    assert mean_average_precision(scores, bits) == pytest.approx(0.5, abs=1e-7)
+    assert tie_aware_average_precision(scores, bits).tolist() == [1.0, 0.0]
+    unknown = torch.full((3, 2), UNKNOWN, dtype=torch.uint8)
+    assert mean_average_precision(scores, unknown) == 0
+    assert score_std("set", scores, unknown, 10, seed=0) == 0
+
+
+@pytest.mark.parametrize("threshold", [-5.0, 0.0, 0.5, 1.0, 9.0])
+def test_f1_is_sklearn_s(threshold: float) -> None:
+    scores, bits = drawn(ties=True)
+    found = f1_scores(scores, bits, torch.full((5,), threshold))
+    truth, predicted = bits.numpy(), (scores >= threshold).numpy()
+    for mean, sklearns in (("micro", "micro"), ("macro", "macro"), ("sample", "samples")):
+        expected = f1_score(truth, predicted, average=sklearns, zero_division=0)
+        assert found[mean] == pytest.approx(expected, rel=1e-12)
+
+
+def test_what_is_unknown_counts_neither_way_for_f1() -> None:
+    """Unknown bits change neither F1 nor thresholds; items without known bits are ignored."""
+    scores, bits = drawn(40, 1, ties=True)
+    known = torch.arange(40) % 3 > 0
+    partly = bits.masked_fill(~known[:, None], UNKNOWN)
+    zero = torch.zeros(1)
+    assert f1_scores(scores, partly, zero) == f1_scores(scores[known], bits[known], zero)
+    assert torch.equal(best_thresholds(scores, partly), best_thresholds(scores[known], bits[known]))
+
+
+def test_thresholds_give_the_best_f1_that_a_cut_can_give() -> None:
+    scores, bits = drawn(ties=True)
+    chosen = best_thresholds(scores, bits)
+    for j in range(5):
+        one = (scores[:, [j]], bits[:, [j]])
+        best = max(f1_scores(*one, cut[None])["macro"] for cut in torch.arange(-4, 5, 0.25))
+        assert f1_scores(*one, chosen[[j]])["macro"] == pytest.approx(best, rel=1e-12)
+
+
+def test_r_squared_is_sklearn_s_and_zero_for_a_constant() -> None:
+    generator = torch.Generator().manual_seed(0)
+    y = torch.randn(50, generator=generator, dtype=torch.float64) + 7
+    predicted = y + torch.randn(50, generator=generator, dtype=torch.float64)
+    assert r_squared(predicted, y) == pytest.approx(r2_score(y.numpy(), predicted.numpy()))
+    assert r_squared(predicted + 100, y) < -1000
+    constant = torch.full((5,), 0.1, dtype=torch.float64)
+    assert r_squared(constant + 1, constant) == 0
+    assert score_std("number", constant + 1, constant, 20, seed=0) == 0
+
+
+def test_each_resample_of_numbers_has_its_own_mean() -> None:
+    """The deviation equals that over all 27 equally likely resamples of three items."""
+    y = torch.tensor([0.0, 1.0, 5.0], dtype=torch.float64)
+    predicted = torch.tensor([0.5, 0.5, 4.0], dtype=torch.float64)
+    draws = torch.cartesian_prod(*[torch.arange(3)] * 3)
+    values = [r_squared(predicted[rows], y[rows]) for rows in draws]
+    found = score_std("number", predicted, y, 50_000, seed=0)
+    assert found == pytest.approx(np.std(values), rel=0.02)
+
+
+@pytest.mark.parametrize(("n", "right"), [(5000, 4000), (100, 30), (7, 1)])
+def test_the_deviation_of_an_accuracy_tends_to_the_binomial(n: int, right: int) -> None:
+    correct = torch.arange(n) < right
+    p = right / n
+    expected = math.sqrt(p * (1 - p) / n)
+    assert accuracy_std(correct, 50_000, seed=0) == pytest.approx(expected, rel=0.015)
+    assert accuracy_std(correct, 50, seed=1) == accuracy_std(correct, 50, seed=1)
+    assert accuracy_std(correct, 50, seed=1) != accuracy_std(correct, 50, seed=2)
+
+
+def test_a_resample_counts_copies_as_equal_ranks() -> None:
+    """Weighting items by counts equals repeating them."""
+    scores, bits = drawn(n=30, L=2, ties=True)
+    (counts,) = resampled_counts(30, 1, seed=3)
+    rows = torch.repeat_interleave(torch.arange(30), counts[:, 0].long())
+    weighted = weighted_average_precision(scores, bits, counts.double())[:, 0]
+    torch.testing.assert_close(weighted, tie_aware_average_precision(scores[rows], bits[rows]))
+
+
+def test_resamples_are_whole_follow_their_seed_and_fit_into_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (counts,) = resampled_counts(50, 200, seed=0)
+    assert counts.shape == (50, 200)
+    assert (counts.sum(dim=0) == 50).all()
+    assert counts.var(dim=0).mean() == pytest.approx(1, abs=0.05)
+    assert torch.equal(counts, next(resampled_counts(50, 200, seed=0)))
+    assert not torch.equal(counts, next(resampled_counts(50, 200, seed=1)))
+    monkeypatch.setattr("mtcon_ray.evaluation.bootstrap.MOST_COUNTS", 50 * 80)
+    portions = list(resampled_counts(50, 200, seed=0))
+    assert [portion.shape[1] for portion in portions] == [80, 80, 40]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mtcon_ray.losses import multisupcon
 from mtcon_ray.losses.positives import Relation
-from mtcon_ray.losses.soft_positives import LEAST_WEIGHT, LabelSets, Near
+from mtcon_ray.losses.soft_positives import LabelSets, Near
 from tests.losses.cases import VALUES, at_angles, contrastive, random_rows, reference_of_pairs
 
 SETS = torch.tensor(
@@ -32,11 +32,6 @@ def pair_of_sets(a: list[int], b: list[int], percent: int) -> Pair:
     is_partner = comparable and 100 * inter >= percent * union
     weight = 1.0 if union == 0 else inter / union
     return (weight if is_partner else 0.0), is_partner
-
-
-def pair_of_numbers(a: float, b: float, bandwidth: float) -> Pair:
-    weight = math.exp(-((a - b) ** 2) / (2 * bandwidth**2))
-    return (weight if weight >= LEAST_WEIGHT else 0.0), weight >= LEAST_WEIGHT
 
 
 def pair_loss(z_BVD: Tensor, pairs: list[list[Pair]], known: list[bool]) -> list[float]:
@@ -90,21 +85,6 @@ def test_sets_lose_what_the_equation_says(sets: list[list[int]], V: int, percent
         assert_rows_lose(z_BVD, LabelSets(coded, threshold=percent / 100), expected)
 
 
-@exhaustively
-@given(
-    numbers=st.lists(st.sampled_from([math.nan, 0.0, 0.4, 0.4, 1.5, 9.0]), min_size=1, max_size=6),
-    V=st.integers(1, 3),
-    bandwidth=st.sampled_from([0.3, 1.0]),
-)
-def test_numbers_lose_what_the_kernel_says(numbers: list[float], V: int, bandwidth: float) -> None:
-    z_BVD = random_rows(len(numbers), V, 3, seed=0)
-    pairs = [[pair_of_numbers(a, b, bandwidth) for b in numbers] for a in numbers]
-    known = [not math.isnan(a) for a in numbers]
-    expected = pair_loss(z_BVD, pairs, known)
-    column = torch.tensor(numbers, dtype=torch.float64)
-    assert_rows_lose(z_BVD, Near(column, bandwidth=bandwidth), expected)
-
-
 @pytest.mark.parametrize("L", [3, 50, 1000])
 def test_every_fraction_of_a_union_is_compared_as_whole_numbers(L: int) -> None:
     whole = torch.ones(1, L, dtype=torch.uint8)
@@ -112,19 +92,6 @@ def test_every_fraction_of_a_union_is_compared_as_whole_numbers(L: int) -> None:
         part = (torch.arange(L) < size).to(torch.uint8)[None]
         relation = LabelSets(torch.cat([whole, part]), threshold=size / L)
         assert relation.degrees(random_rows(2, 1, 3, seed=0)[None]).count_HB.tolist() == [[1, 1]]
-
-
-@pytest.mark.parametrize(
-    "relation",
-    [
-        LabelSets(SETS, threshold=0.3),
-        Near(torch.tensor([0.0, 0.3, math.nan, 0.5]), bandwidth=0.5),
-    ],
-    ids=["sets", "numbers"],
-)
-def test_gradients_are_those_of_finite_differences(relation: Relation) -> None:
-    z_BVD = random_rows(4, 2, 3, seed=0).requires_grad_()
-    assert torch.autograd.gradcheck(lambda z: contrastive(z, relation, temperature=0.3), z_BVD)
 
 
 def test_nothing_known_is_a_loss_of_zero_with_a_gradient() -> None:

@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mtcon_ray.losses import mtcon, small_batch, tiled_logsumexp
-from mtcon_ray.losses.positives import EqualLabel
+from mtcon_ray.losses import mtcon, tiled_logsumexp
 from mtcon_ray.losses.tiled_logsumexp import log_sums, rows_gradient
-from tests.losses.cases import contrastive, random_rows
+from tests.losses.cases import random_rows
 
 NO_ROOM = {torch.float32: 0.0, torch.float64: 0.0}
 
@@ -76,24 +75,6 @@ def test_rows_that_are_longer_than_units_have_room_or_are_shifted_row_by_row() -
     found = log_sums(z_HND, rate_H)
     torch.testing.assert_close(found.logsumexp_HN, plainly(z_HND, rate_H))
     assert not found.fits
-
-
-def test_a_learned_temperature_gets_its_gradient_in_every_way(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    z_BVD = random_rows(5, 2, 3, seed=0).requires_grad_()
-    tau = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
-    relation = EqualLabel(torch.tensor([0, 0, 1, 1, -1]))
-    for most_pairs, room in (
-        (2**20, tiled_logsumexp.ROOM),
-        (0, tiled_logsumexp.ROOM),
-        (0, NO_ROOM),
-    ):
-        monkeypatch.setattr(small_batch, "MOST_PAIRS", most_pairs)
-        monkeypatch.setattr(tiled_logsumexp, "ROOM", room)
-        assert torch.autograd.gradcheck(
-            lambda z, t: contrastive(z, relation, temperature=t), (z_BVD, tau)
-        )
 
 
 @pytest.mark.parametrize("room", [tiled_logsumexp.ROOM, NO_ROOM], ids=["tiles", "strips"])

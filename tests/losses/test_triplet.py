@@ -80,18 +80,6 @@ def test_hinge_and_regularisers_are_the_equations_written_as_loops(seed: int) ->
     assert triplet.mask_size(masks).item() == pytest.approx(mean, rel=1e-12)
 
 
-def test_gradients_are_those_of_finite_differences() -> None:
-    z, masks, weight = (x.requires_grad_() for x in drawn(3))
-    mask = (torch.rand(z[:, 0].shape, dtype=torch.float64) + 0.1).requires_grad_()
-
-    def csn(z: Tensor, mask: Tensor) -> Tensor:
-        hinge = triplet.triplet_hinge(triplet.masked_distances(z, mask), margin=5.0)
-        return hinge + triplet.embedding_size(z) + triplet.mask_size(mask)
-
-    assert torch.autograd.gradcheck(csn, (z, mask))
-    assert torch.autograd.gradcheck(triplet.fused_distances, (z, masks.detach() + 0.1, weight))
-
-
 def test_equal_and_zero_embeddings_have_finite_gradients() -> None:
     """Equal embeddings (duplicate images), zero embeddings, and masks of zeros."""
     for scale, masks in (

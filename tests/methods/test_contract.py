@@ -23,7 +23,6 @@ GOLDEN = Path(__file__).with_name("golden")
 # Learning rates. A learned temperature may fall, which makes gradients larger.
 RATES = {"mtcon-temperature": 0.01}
 
-STATELESS = [name for name in VARIANTS if name not in STATEFUL]
 each = pytest.mark.parametrize("name", EACH)
 
 
@@ -108,16 +107,6 @@ def test_chunks_give_the_gradient_of_one_graph_through_all_of_them(run: Trainer)
 @each
 def test_batch_norm_is_known_before_a_network_is_built(run: Trainer) -> None:
     testing.check_batch_norm(run)
-
-
-@pytest.mark.parametrize("name", STATELESS)
-def test_variants_that_are_not_trained_add_nothing_to_a_checkpoint(
-    name: str, run: Trainer, store: Path, tmp_path: Path
-) -> None:
-    """Whole trainings of their class therefore test their checkpoints, too."""
-    plain = testing.start(make_spec(run.spec.method.name), store, tmp_path / "plain")
-    assert run.learner.method.state_dict().keys() <= plain.learner.method.state_dict().keys()
-    assert (run.learner.teacher is None) == (plain.learner.teacher is None)
 
 
 @pytest.mark.parametrize("name", [*TRAINED, *slow(VARIANTS)])

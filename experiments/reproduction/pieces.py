@@ -1,9 +1,10 @@
 """Trainings of a piece until the minutes of a call are over, without Ray and MLflow."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from time import monotonic
@@ -17,7 +18,7 @@ from experiments.reproduction.retrieval import query_scores, retrieval
 from mtcon_ray.base.paths import PREDICTIONS_FILE, cache_folder
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.display.terminal import say
-from mtcon_ray.evaluation.features import extract_features, extract_projections
+from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.evaluation.intervals import Scores, resampled_scores
 from mtcon_ray.evaluation.predictions import load_predictions
 from mtcon_ray.plan.local import choose_device
@@ -262,15 +263,10 @@ def spaces(trainer: Trainer, rows: np.ndarray) -> dict[str, Tensor]:
     """
     network, images, spec = trainer.network, trainer.dataset.images, trainer.spec
 
-    def read(extract: Callable[..., Any]) -> Any:
-        size, device = spec.evaluate.batch_size, trainer.device
-        return extract(network, images, rows, spec.views, batch_size=size, device=device)
-
-    found: dict[str, Tensor] = {ENCODER: read(extract_features)}
-    if not network.names:
-        return found
-    heads = read(extract_projections)
-    found |= {f"{HEAD} {name}": z_nD for name, z_nD in heads.items()}
+    size, device = spec.evaluate.batch_size, trainer.device
+    given = network, images, rows, spec.views
+    read = partial(extract_features, *given, batch_size=size, device=device)
+    found = {ENCODER: read()} | {f"{HEAD} {name}": read(head=name) for name in network.names}
     if getattr(spec.method, "head", None) == "hidden":
         for name, head in zip(network.names, network.heads, strict=True):
             assert isinstance(head, nn.Sequential)

@@ -1,5 +1,6 @@
 """Networks of finished trainings with their heads, and the images to look at them with."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import checkpoint_folder, kept_model
 from mtcon_ray.comparison.row import Row
-from mtcon_ray.evaluation.features import extract_projections
+from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.export.trained_network import Opened, open_checkpoint
 from mtcon_ray.records.results import TrialResult
 from mtcon_ray.spec.data.base import Split
@@ -39,12 +40,8 @@ def choose_items(opened: Opened, split: Split, limit: int) -> np.ndarray:
 
 def head_spaces(opened: Opened, rows: np.ndarray) -> dict[str, np.ndarray]:
     """Returns the output of every head for these items, float32 [N, D], by head."""
-    found = extract_projections(
-        opened.network,
-        opened.dataset.images,
-        rows,
-        opened.spec.views,
-        batch_size=opened.spec.evaluate.batch_size,
-        device=opened.device,
-    )
-    return {head: z_ND.numpy() for head, z_ND in found.items()}
+    images, spec = opened.dataset.images, opened.spec
+    size, device = spec.evaluate.batch_size, opened.device
+    given = opened.network, images, rows, spec.views
+    read = partial(extract_features, *given, batch_size=size, device=device)
+    return {head: read(head=head).numpy() for head in opened.network.names}

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mtcon_ray.data.views import evaluation_views
-from mtcon_ray.evaluation.features import extract_features, extract_projections
+from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.models.encoders.small import Small
 from mtcon_ray.models.network import Network, build_network, projections
 from mtcon_ray.spec.encoders import ModelSpec
@@ -40,14 +40,16 @@ def images(tmp_path: Path) -> np.ndarray:
 def test_rows_in_the_order_asked_for_whatever_the_batch(
     network: Network, images: np.ndarray, batch_size: int
 ) -> None:
-    features_ND = extract_features(network, images, ROWS, VIEWS, batch_size=batch_size, device=CPU)
-    heads = extract_projections(network, images, ROWS, VIEWS, batch_size=batch_size, device=CPU)
+    features_ND, *heads = (
+        extract_features(network, images, ROWS, VIEWS, batch_size=batch_size, device=CPU, head=head)
+        for head in (None, "shape", "tilt")
+    )
     network.eval()
     with torch.no_grad():
         x_NCHW = evaluation_views(torch.from_numpy(images[ROWS]), VIEWS)
         expected, rows = network.features(x_NCHW), network(x_NCHW)
     torch.testing.assert_close(features_ND, expected, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(heads, rows, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(heads, list(rows.values()), rtol=1e-5, atol=1e-5)
     assert not features_ND.is_inference()
 
 

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.errors import DataError
 from mtcon_ray.evaluation import regression
-from mtcon_ray.evaluation.probe_data import full_probe_rows
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.evaluation.scores import best_thresholds, f1_scores
 from mtcon_ray.evaluation.sgd import train_probes
@@ -95,15 +93,3 @@ def test_thresholds_of_f1_are_chosen_on_val(network: Network, dataset: Dataset) 
     values = run_report(network, replace(mixed, tasks=("Looks",), held_out=()), by_sgd)
     for mean, value in expected.items():
         assert values[f"test/f1_{mean}/looks"] == pytest.approx(value)
-
-
-def test_a_set_or_number_that_a_split_lacks_is_named(dataset: Dataset) -> None:
-    mixed = of_every_kind(dataset)
-    bits, price = mixed.table.multi_hot["Looks"].copy(), mixed.table.continuous["price"].copy()
-    bits[mixed.table.rows("val")] = 255
-    price[mixed.table.rows("test")] = np.nan
-    table = replace(mixed.table, multi_hot={"Looks": bits}, continuous={"price": price})
-    with pytest.raises(DataError, match=r"label 'Looks' is unknown .* split 'val'"):
-        full_probe_rows(table, ("Looks",))
-    with pytest.raises(DataError, match=r"label 'price' is unknown .* split 'test'"):
-        full_probe_rows(table, ("colour", "price"))

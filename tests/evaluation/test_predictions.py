@@ -60,18 +60,6 @@ def test_each_kind_has_its_known_items_truth_and_prediction(
     assert tags.predicted.dtype == np.float32
 
 
-def test_the_file_is_of_plain_arrays(predictions: stored.Predictions, tmp_path: Path) -> None:
-    stored.save_predictions(tmp_path / "p.npz", predictions)
-    with np.load(tmp_path / "p.npz", allow_pickle=False) as file:
-        assert sorted(file.files) == [
-            "fingerprint",
-            *(f"heldout/height/{part}" for part in ("predicted", "rows", "truth")),
-            *(f"test/colour/{part}" for part in ("predicted", "rows", "truth")),
-            *(f"test/tags/{part}" for part in ("rows", "scores", "truth")),
-        ]
-        assert all(file[name].dtype.kind in "iufU" for name in file.files)
-
-
 def test_a_folder_that_cannot_be_written_is_named_and_the_old_file_stays(
     predictions: stored.Predictions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,10 +11,9 @@ from mtcon_ray.errors import DataError
 from mtcon_ray.evaluation.bootstrap import accuracy_std
 from mtcon_ray.evaluation.logistic import fit
 from mtcon_ray.evaluation.neighbours import neighbours_correct
-from mtcon_ray.evaluation.probe_data import short_probe_rows
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.models.network import Network
-from mtcon_ray.spec.evaluate import CONVERGED, EvaluateSpec, ShortProbeSpec
+from mtcon_ray.spec.evaluate import CONVERGED, EvaluateSpec
 from tests.evaluation import conftest
 
 NAMES = {
@@ -158,11 +157,3 @@ def test_a_label_that_a_split_lacks_is_named(network: Network, dataset: Dataset)
     conftest.run_validate(network, no_test)
     with pytest.raises(DataError, match=r"label 'brand' is unknown .* split 'test'"):
         conftest.run_report(network, no_test)
-
-
-def test_a_sparse_label_outside_the_short_probes_items_is_named(dataset: Dataset) -> None:
-    train = dataset.table.rows("train")
-    table = with_labels(dataset, "colour", train[1:], -1).table
-    spec = EvaluateSpec(short_probe=ShortProbeSpec(max_items=2))
-    with pytest.raises(DataError, match=r"'colour' .* all 2 .*; raise evaluate.short_probe.max_"):
-        short_probe_rows(table, conftest.TASKS, spec, seed=0)

@@ -119,10 +119,3 @@ def test_few_operations_serve_all_heads() -> None:
 def test_logits_up_to_65_need_not_be_shifted() -> None:
     """A shift by the row maximum takes more operations."""
     assert num_events(3, 1 / 64) == num_events(3, 0.1) < num_events(3, 1 / 67)
-
-
-def test_a_gpu_materialises_more_pairs() -> None:
-    """Three tasks of a batch of 512 images with two views."""
-    num_pairs = 3 * 1024**2
-    assert small_batch.is_small(num_pairs, torch.device("cuda"))
-    assert not small_batch.is_small(num_pairs, torch.device("cpu"))

@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from mtcon_ray import testing
-from mtcon_ray.methods.base import ContrastiveMethod
 from mtcon_ray.training.step import update
 from mtcon_ray.training.trainer import Trainer
-from tests.methods.cases import EACH, STATEFUL, TRAINED, VARIANTS, class_of, make_spec
+from tests.methods.cases import EACH, STATEFUL, TRAINED, VARIANTS, make_spec
 
 # Heads of which no loss compares rows by cosine.
 NOT_CONTRASTED = {"embedding", "reconstruction", "noise"}
@@ -72,25 +71,6 @@ def test_cosines_of_positive_and_random_pairs_are_gauged(run: Trainer) -> None:
     for name, gauge in gauges.items():
         assert -1 <= gauge.item() <= 1
         assert not gauge.requires_grad, name
-
-
-@pytest.mark.parametrize("name", [n for n in EACH if issubclass(class_of(n), ContrastiveMethod)])
-def test_temperature_divides_the_similarities(name: str, run: Trainer) -> None:
-    """Half the temperature gives the same loss as twice the similarities.
-
-    The other methods have no temperature that divides all similarities.
-    """
-    method = run.learner.method
-    assert isinstance(method, ContrastiveMethod)
-    spec = make_spec(name, temperature=method.spec.temperature / 2).method
-    sharper = type(method)(spec, method.problem)
-    z_by_head, batch = testing.rows_of(run)
-    longer = {head: z * 2**0.5 for head, z in z_by_head.items()}
-    expected = method(longer, batch).losses
-    found = sharper(z_by_head, batch).losses
-    assert found.keys() == expected.keys() != set()
-    for head, loss in expected.items():
-        torch.testing.assert_close(found[head], loss)
 
 
 @pytest.mark.slow

@@ -138,8 +138,8 @@ class EqualLabel(Relation):
 
     def degrees(self, z_HBVD: Tensor) -> Degrees:
         V = z_HBVD.shape[2]
-        count_HB = self._sizes(z_HBVD)[self._group_HB].mul_(V).sub_(1)
-        count_HB = torch.where(self._is_known_HB, count_HB, 0)
+        # Not below 0, for items without label, which no slot counts.
+        count_HB = self._sizes(z_HBVD)[self._group_HB].mul_(V).sub_(1).clamp_(min=0)
         return Degrees(count_HB, count_HB)
 
     def sums(self, x_HBVD: Tensor) -> Tensor:

@@ -9,7 +9,6 @@ from torch.nn.functional import normalize
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses import nt_xent
-from mtcon_ray.losses.amcl import amcl
 from mtcon_ray.methods.lgp import LGP
 from mtcon_ray.models.encoders.vit import ViT
 from mtcon_ray.models.network import Network
@@ -74,16 +73,6 @@ def test_each_phase_has_its_own_loss() -> None:
         "instance": nt_xent(z_by_head["instance"], temperature=0.2),
         "reconstruction": 0.0,
     }
-
-
-def test_amcl_s_term_takes_the_place_of_infonce() -> None:
-    """In the second phase; the first phase has no contrastive loss."""
-    method, _ = make(contrast="amcl", beta=0.3)
-    method.double().progress = 0.9
-    z_by_head = rows()
-    net = method.temperature_net
-    expected = amcl({"a": z_by_head["instance"]}, form="infonce", temperature_net=net, beta=0.3)
-    torch.testing.assert_close(method(z_by_head, BATCH).losses["instance"], expected)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.errors import CheckpointError, SpecError
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.methods import METHODS, Method
-from mtcon_ray.models.encoders.weights import fetched
 from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.plan.local import choose_device
 from mtcon_ray.spec.run_spec import RunSpec, with_values
@@ -48,7 +47,7 @@ def open_checkpoint(
     Raises CheckpointError if the checkpoint cannot be read, SpecError if an override is invalid,
     DataError or ResourceError if the data or a device cannot be used.
     """
-    spec, network = load_network(path, store=cache_folder(root))
+    spec, network = load_network(path)
     changes = dict(map(_parsed, overrides))
     if any(path.split(".")[0] == "data" for path in changes):
         # Other data may lack the objective's tasks. It is not needed: the network is chosen.
@@ -80,17 +79,15 @@ def evaluate_checkpoint(
     return opened.evaluation(autocast_dtype).report()
 
 
-def load_network(path: Path, *, store: Path | None = None) -> tuple[RunSpec, Network]:
+def load_network(path: Path) -> tuple[RunSpec, Network]:
     """Returns the spec and the network of a checkpoint (model.pt or last.pt), on the CPU.
 
-    The description of an encoder of the Hugging Face hub is taken from `store` if `store` has it,
-    else from the library's cache or the hub. Raises CheckpointError if the file cannot be read or
-    its network does not fit its spec.
+    The description of an encoder of the Hugging Face hub is read from the library's cache or the
+    hub. Raises CheckpointError if the file cannot be read or its network does not fit its spec.
     """
     spec, method, state = _load(path)
     # The training's initial weights need not exist any more.
-    encoder = fetched(spec.model.encoder, store)
-    model = spec.model.model_copy(update={"encoder": encoder.without_weights()})
+    model = spec.model.model_copy(update={"encoder": spec.model.encoder.without_weights()})
     network = build_network(model, method.make_network, spec.seed)
     _fill(network, state["network"], path)
     return spec, network

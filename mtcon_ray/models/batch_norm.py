@@ -13,10 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
-
-_TINY = torch.finfo(torch.float32).tiny
 
 
 def make_global(module: nn.Module) -> nn.Module:
@@ -62,18 +59,24 @@ class GlobalBatchNorm(_BatchNorm):
         """
         if not self.training or not dist.is_initialized() or dist.get_world_size() == 1:
             return super().forward(input)
-        count, mean_C, var_C = _moments_over_ranks(input.detach())
+        x = input.to(torch.promote_types(input.dtype, torch.float32))
+        count, mean_C, var_C = _moments_over_ranks(x)
         if self.track_running_stats:
             assert self.momentum is not None
             self.get_buffer("num_batches_tracked").add_(1)
             unbiased_C = var_C * count / (count - 1)
             for name, now_C in (("running_mean", mean_C), ("running_var", unbiased_C)):
                 running_C = self.get_buffer(name)
-                running_C.lerp_(now_C.to(running_C.dtype), self.momentum)
-        output: Tensor = _Normalised.apply(
-            input, self.weight, self.bias, count, mean_C, var_C, self.eps
-        )
-        return output
+                running_C.lerp_(now_C.detach().to(running_C.dtype), self.momentum)
+        by_channel = (1, -1) + (1,) * (x.ndim - 2)
+        inverse_C = (var_C + self.eps).rsqrt().to(x.dtype)
+        if self.affine:
+            inverse_C = inverse_C * self.weight
+        # Subtracted first: products with a large mean would cancel in float32.
+        y = (x - mean_C.to(x.dtype).view(by_channel)) * inverse_C.view(by_channel)
+        if self.affine:
+            y = y + self.bias.view(by_channel)
+        return y.to(input.dtype)
 
     def _check_input_dim(self, input: Tensor) -> None:
         """Accepts rows and images. torch's modules accept only rows or only images."""
@@ -81,69 +84,29 @@ class GlobalBatchNorm(_BatchNorm):
 
 def _moments_over_ranks(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Returns count, mean and biased variance per channel in float64, with a single all-reduce."""
-    # torch's fused kernel computes both moments together. Its normalised output is discarded.
-    # It is given running moments (unused_C) because without them it returns the moments of
-    # bfloat16 input in bfloat16. eps keeps 1 / deviation finite where the deviation is 0.
-    unused_C = x.new_zeros(x.shape[1], dtype=torch.promote_types(x.dtype, torch.float32))
-    _, mean_C, inverse_C = torch.native_batch_norm(
-        x, None, None, unused_C, unused_C.clone(), training=True, momentum=0.0, eps=_TINY
-    )
-    mean_C, var_C = mean_C.double(), inverse_C.double().pow(-2)
+    axes = [axis for axis in range(x.ndim) if axis != 1]
+    var_C, mean_C = (each.double() for each in torch.var_mean(x, axes, correction=0))
     # Raw sums of squares would cancel in float32. Sums of local moments in float64 do not.
     count = mean_C.new_full((1,), x.numel() // x.shape[1])
-    total = torch.cat([count, count * mean_C, count * (var_C + mean_C.square())])
-    dist.all_reduce(total)
+    local = torch.cat([count, count * mean_C, count * (var_C + mean_C.square())])
+    total: Tensor = _SumOverRanks.apply(local)
     count, sum_C, square_C = total.split([1, len(mean_C), len(mean_C)])
     mean_C = sum_C / count
-    return count, mean_C, (square_C / count - mean_C.square()).clamp(min=0)
+    return count.detach(), mean_C, (square_C / count - mean_C.square()).clamp(min=0)
 
 
-class _Normalised(torch.autograd.Function):
-    """Normalisation by moments, with gradients through the moments to all ranks' inputs.
-
-    With n items of all ranks, normalised input h and gradient g of the output, the gradient of the
-    input is weight / deviation * (g - sum(g) / n - h * sum(g * h) / n), where the sums run over the
-    items of all ranks. Only the input is saved for the backward, not h.
-    """
+class _SumOverRanks(torch.autograd.Function):
+    """Sum over all ranks. The gradient is the sum of the ranks' gradients."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        weight_C: Tensor | None,
-        bias_C: Tensor | None,
-        count: Tensor,
-        mean_C: Tensor,
-        var_C: Tensor,
-        eps: float,
-    ) -> Tensor:
-        dtype = torch.promote_types(x.dtype, torch.float32)
-        inverse_C = (var_C + eps).rsqrt().to(dtype)
-        ctx.save_for_backward(x, weight_C, count.to(dtype), mean_C.to(dtype), inverse_C)
-        return F.batch_norm(x, mean_C.to(dtype), var_C.to(dtype), weight_C, bias_C, eps=eps)
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        total = x.clone()
+        dist.all_reduce(total)
+        return total
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (g,) = gradients
-        x, weight_C, count, mean_C, inverse_C = ctx.saved_tensors
-        # Only the sums over this rank's items are used. They do not depend on the weight argument,
-        # for which inverse_C is a placeholder of the right shape.
-        _, sum_gh_C, sum_g_C = torch.ops.aten.native_batch_norm_backward(
-            g, x, inverse_C, None, None, mean_C, inverse_C, True, 0.0, [False, True, True]
-        )
-        grad_x = None
-        if ctx.needs_input_grad[0]:
-            # grad_x = g * scale + x * by_x + rest: the formula above, expanded in x, in two passes.
-            sums = torch.cat([sum_gh_C, sum_g_C])
-            dist.all_reduce(sums)
-            all_gh_C, all_g_C = (sums / count).chunk(2)
-            scale_C = inverse_C if weight_C is None else inverse_C * weight_C
-            by_x_C = -scale_C * inverse_C * all_gh_C
-            rest_C = -scale_C * all_g_C - by_x_C * mean_C
-            by_channel = (1, -1) + (1,) * (x.ndim - 2)
-            scale, by_x, rest = (each.view(by_channel) for each in (scale_C, by_x_C, rest_C))
-            grad_x = torch.addcmul(rest, x, by_x).addcmul_(g, scale).to(x.dtype)
-        grad_weight = sum_gh_C if ctx.needs_input_grad[1] else None
-        grad_bias = sum_g_C if ctx.needs_input_grad[2] else None
-        return grad_x, grad_weight, grad_bias, None, None, None, None
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        total = gradients[0].clone()
+        dist.all_reduce(total)
+        return total

@@ -8,10 +8,7 @@ import torch
 
 from mtcon_ray.errors import SpecError
 from mtcon_ray.methods import METHODS
-from mtcon_ray.models.encoders import ENCODERS
-from mtcon_ray.models.encoders.weights import keep_copy
 from mtcon_ray.models.network import build_network
-from mtcon_ray.spec.encoders import WeightsSpec
 from mtcon_ray.spec.run_spec import RunSpec, with_values
 
 
@@ -52,17 +49,3 @@ def count_parameters(
         with suppress(SpecError):
             found += [count(with_values(spec, {**values, "search": {}}))] if values else []
     return found or counts[:1]
-
-
-def fetch_weights(specs: Iterable[RunSpec], store: Path, *, copies: bool = False) -> None:
-    """Downloads the named weights of the specs' encoders into the store.
-
-    Trials on all nodes read them there. With `copies` also copies the files of weights there.
-    Raises SpecError if they cannot be downloaded, ResourceError if the store cannot be written.
-    """
-    for encoder in (spec.model.encoder for spec in specs):
-        ENCODERS[encoder.name].fetch_weights(encoder, store)
-        if not copies or not isinstance(encoder, WeightsSpec) or encoder.weights is None:
-            continue
-        if not encoder.is_name(encoder.weights):
-            keep_copy(store, encoder.weights)

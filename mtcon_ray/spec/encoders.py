@@ -1,7 +1,6 @@
 """The `model` section: the fields of all encoders, and the projection heads."""
 
 import re
-from abc import abstractmethod
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -88,6 +87,11 @@ class WeightsSpec(EncoderSpec):
         return value in cls.names
 
     @property
+    def source(self) -> str:
+        """Text that identifies the weights of a name, and names their folder in the store."""
+        return f"{self.name} {self.weights}"
+
+    @property
     def is_random(self) -> bool:
         return self.weights is None
 
@@ -134,16 +138,7 @@ class ViTSpec(WeightsSpec):
             )
 
 
-class PublishedSpec(WeightsSpec):
-    """Fields common to encoders with weights that a library publishes by name."""
-
-    @property
-    @abstractmethod
-    def source(self) -> str:
-        """Text that identifies the published weights and names the stored file."""
-
-
-class TorchvisionWeightsSpec(PublishedSpec):
+class TorchvisionWeightsSpec(WeightsSpec):
     """Fields common to encoders with initial weights of torchvision's `network`."""
 
     weights: Weights = Field(
@@ -226,7 +221,7 @@ class TorchvisionSpec(TorchvisionWeightsSpec):
 
 
 @ENCODERS.declare("timm", "mtcon_ray.models.encoders.timm:Timm")
-class TimmSpec(PublishedSpec):
+class TimmSpec(WeightsSpec):
     """A backbone of timm. Needs the extra `timm`."""
 
     names: ClassVar[tuple[str, ...]] = (PRETRAINED,)
@@ -249,7 +244,7 @@ class TimmSpec(PublishedSpec):
 
     @property
     def source(self) -> str:
-        return f"timm {self.model} {self.weights if self.weights == PRETRAINED else None}"
+        return f"timm {self.model} {self.weights}"
 
 
 class ModelSpec(Spec):

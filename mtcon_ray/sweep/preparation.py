@@ -41,7 +41,7 @@ def prepare(
     The last result names the data sets of all trials. Raises MtconError for every problem that
     would end the training at its start.
     """
-    from mtcon_ray.plan.networks import fetch_weights  # imports torch, which takes seconds
+    from mtcon_ray.models.encoders.weights import fetch_weights  # imports torch, in seconds
 
     root, tracking, is_stored = folder.parents[1], spec.tracking, stored_url(folder) is not None
     store = cache_folder(root)
@@ -62,7 +62,8 @@ def prepare(
     plan = make_plan(spec, root, cluster, table, **given)
     asked = None if tracking.offline else ServerCheck(uri, tracking.experiment, root)
     if not kept:
-        fetch_weights(with_each_encoder(spec), weights, copies=is_stored)
+        for each in with_each_encoder(spec):
+            fetch_weights(each.model.encoder, weights, copies=is_stored)
         if (folder / prepared.WEIGHTS).exists():
             prepared.upload_folder(folder / prepared.WEIGHTS)
     opened = {}

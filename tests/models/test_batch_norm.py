@@ -8,9 +8,8 @@ from torch.multiprocessing.spawn import spawn
 
 from mtcon_ray.models.batch_norm import GlobalBatchNorm, make_global
 
-SPLITS = ([3, 5], [4, 4])
+CASES = ((torch.float64, [3, 5]), (torch.float32, [4, 4]))
 OFFSET = 100.0
-WEIGHT_NCHW = torch.arange(600.0).sin().view(8, 3, 5, 5)
 
 
 def network(dtype: torch.dtype = torch.float64) -> nn.Sequential:
@@ -47,27 +46,11 @@ def step(net: nn.Module, x_NCHW: Tensor, weight_NCHW: Tensor) -> dict[str, Tenso
     return {"y": y_NCHW.detach(), "grad x": x_NCHW.grad, **gradients, **buffers}
 
 
-def one_norm(norm: nn.Module, x_NCHW: Tensor, weight_NCHW: Tensor) -> dict[str, Tensor]:
-    """Returns the results of a step of one norm; neither images nor bias need a gradient."""
-    y_NCHW = norm(x_NCHW)
-    (y_NCHW.float() * weight_NCHW).sum().backward()
-    grad = {} if x_NCHW.grad is None else {"grad x": x_NCHW.grad}
-    assert norm.bias.grad is None
-    return {"y": y_NCHW.detach(), **grad, "grad weight": norm.weight.grad}
-
-
-def half_precision(x_NCHW: Tensor) -> Tensor:
+def half_precision() -> Tensor:
     """Channels last, the first channel the same everywhere, so that it has no deviation."""
-    x_NCHW = x_NCHW.to(torch.bfloat16, memory_format=torch.channels_last).clone()
+    x_NCHW = batch()[0].to(torch.bfloat16, memory_format=torch.channels_last)
     x_NCHW[:, 0] = 3.0
     return x_NCHW
-
-
-def learnt_scale() -> nn.BatchNorm2d:
-    """A norm in float32 whose scale alone is trained."""
-    norm = nn.BatchNorm2d(3)
-    norm.bias.requires_grad_(False)
-    return norm
 
 
 def run_rank(rank: int, folder: str) -> None:
@@ -75,14 +58,11 @@ def run_rank(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", f"file://{folder}/init", rank=rank, world_size=2)
     results = []
-    for dtype in (torch.float64, torch.float32):
-        for split in SPLITS:
-            x_NCHW, weight_NCHW = (part.split(split)[rank] for part in batch(dtype))
-            results.append(step(make_global(network(dtype)), x_NCHW, weight_NCHW))
-    images_NCHW, weight_NCHW = (part.split([3, 5])[rank] for part in (batch()[0], WEIGHT_NCHW))
-    x_NCHW = half_precision(images_NCHW)
-    for x in (x_NCHW.clone().requires_grad_(), x_NCHW):
-        results.append(one_norm(make_global(learnt_scale()), x, weight_NCHW))
+    for dtype, split in CASES:
+        x_NCHW, weight_NCHW = (part.split(split)[rank] for part in batch(dtype))
+        results.append(step(make_global(network(dtype)), x_NCHW, weight_NCHW))
+    x_NCHW = half_precision().split([3, 5])[rank]
+    results.append(step(make_global(nn.BatchNorm2d(3)), x_NCHW, x_NCHW.float().sin()))
     torch.save(results, f"{folder}/rank-{rank}.pt")
     dist.destroy_process_group()
 
@@ -96,10 +76,10 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, T
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", range(4), ids=["3+5", "4+4", "3+5 float32", "4+4 float32"])
+@pytest.mark.parametrize("case", range(len(CASES)), ids=["float64, 3+5", "float32, 4+4"])
 def test_two_ranks_equal_one_process(case: int, two_ranks: list[list[dict[str, Tensor]]]) -> None:
-    dtype = torch.float64 if case < 2 else torch.float32
-    tolerance = 1e-10 if case < 2 else 1e-3
+    dtype, _ = CASES[case]
+    tolerance = 1e-10 if dtype == torch.float64 else 1e-3
     expected = step(network(), *batch())
     parts = [two_ranks[rank][case] for rank in range(2)]
     assert set(parts[0]) == set(expected)
@@ -116,22 +96,17 @@ def test_two_ranks_equal_one_process(case: int, two_ranks: list[list[dict[str, T
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [4, 5], ids=["with the images' gradient", "without"])
-def test_half_precision_is_normalised_in_float32(
-    case: int, two_ranks: list[list[dict[str, Tensor]]]
-) -> None:
-    x_NCHW = half_precision(batch()[0]).requires_grad_(case == 4)
-    expected = one_norm(learnt_scale(), x_NCHW, WEIGHT_NCHW)
-    parts = [two_ranks[rank][case] for rank in range(2)]
-    assert all(set(part) == set(expected) for part in parts)
-    assert ("grad x" in expected) == (case == 4)
-    for name in set(expected) - {"grad weight"}:
+def test_half_precision_is_normalised_in_float32(two_ranks: list[list[dict[str, Tensor]]]) -> None:
+    x_NCHW = half_precision()
+    expected = step(nn.BatchNorm2d(3), x_NCHW, x_NCHW.float().sin())
+    parts = [two_ranks[rank][-1] for rank in range(2)]
+    for name in ("y", "grad x"):
         ours = torch.cat([part[name] for part in parts])
         assert ours.dtype == torch.bfloat16
         assert all(part[name].is_contiguous(memory_format=torch.channels_last) for part in parts)
-        assert torch.allclose(ours.float(), expected[name].float(), 1e-2, 1e-2), name
+        assert torch.allclose(ours.float(), expected[name].float(), 2e-2, 2e-2), name
     total = parts[0]["grad weight"] + parts[1]["grad weight"]
-    assert torch.allclose(total, expected["grad weight"], 1e-3, 1e-3)
+    assert torch.allclose(total, expected["grad weight"], 1e-2, 1e-2)
 
 
 def test_alone_it_is_batch_norm_itself() -> None:

@@ -1,10 +1,10 @@
 """Base class of the encoders, which map an image to a pooled feature vector."""
 
 from abc import ABC, abstractmethod
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 
 from mtcon_ray.base.registry import Table
 from mtcon_ray.spec.encoders import ENCODERS as SPECS
@@ -44,17 +44,12 @@ class Encoder(nn.Module, ABC):
         return {key: key.removeprefix("net.") for key in self.state_dict()}
 
     @classmethod
-    def fetch_weights(cls, spec: Any, store: Path) -> None:
-        """Downloads the initial parameters into the store if the spec asks for a download.
+    def download(cls, spec: Any) -> Mapping[str, Tensor]:
+        """Returns the parameters named by `spec.weights`, by the keys of files.
 
-        Called once by the driver, before processes on other nodes build the encoder. Raises
-        SpecError if the download fails, ResourceError if the store cannot be written.
+        Reads the library's own cache where it has them. Raises SpecError if the download fails.
         """
-
-    @classmethod
-    def with_fetched(cls, spec: SpecT, store: Path) -> SpecT:
-        """Returns the section with the paths of the downloads stored by `fetch_weights`."""
-        return spec
+        raise NotImplementedError
 
     def check_images(self, view_size: int) -> None:
         """Raises SpecError if the encoder refuses images with sides of `view_size` pixels.

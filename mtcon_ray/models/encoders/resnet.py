@@ -32,7 +32,7 @@ class _ResNet(TorchvisionEncoder):
             if isinstance(module, nn.Conv2d | nn.BatchNorm2d):
                 module.reset_parameters()
         draw_convolutions(net)
-        load_weights(self, spec, lambda: self.download(spec))
+        load_weights(self, spec)
 
 
 class ResNet18(_ResNet):

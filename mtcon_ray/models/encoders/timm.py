@@ -3,26 +3,17 @@
 TResNet: Ridnik et al. 2020, arXiv:2003.13630.
 """
 
-import json
-from difflib import get_close_matches
 from functools import partial
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import nn
 
-from mtcon_ray.base.root_files import write
 from mtcon_ray.errors import SpecError
-from mtcon_ray.models.encoders.base import SpecT
 from mtcon_ray.models.encoders.library import LibraryEncoder, build
-from mtcon_ray.models.encoders.weights import State, keep, kept, load_weights, write_state
+from mtcon_ray.models.encoders.weights import State, load_weights
 from mtcon_ray.spec.encoders import PRETRAINED, TimmSpec
-
-HUB = "hf-hub:"
-# timm's name for the description of a model of the hub or of a folder.
-CONFIG_FILE = "config.json"
 
 
 class Timm(LibraryEncoder):
@@ -47,36 +38,9 @@ class Timm(LibraryEncoder):
         state: State = net.state_dict()
         return state
 
-    @classmethod
-    def fetch_weights(cls, spec: TimmSpec, store: Path) -> None:
-        def fill(folder: Path) -> None:
-            if spec.model.startswith(HUB):
-                write(folder / CONFIG_FILE, json.dumps(_config(spec)))
-            if spec.weights == PRETRAINED:
-                write_state(cls.download(spec), folder)
-
-        if spec.weights == PRETRAINED or spec.model.startswith(HUB):
-            keep(store, spec.source, fill)
-
-    @classmethod
-    def with_fetched(cls, spec: SpecT, store: Path) -> SpecT:
-        assert isinstance(spec, TimmSpec)
-        local = super().with_fetched(spec, store)
-        folder = kept(store, spec.source)
-        if not (folder / CONFIG_FILE).exists():
-            return local
-        return local.model_copy(update={"model": f"local-dir:{folder}"})
-
     def __init__(self, spec: TimmSpec) -> None:
         super().__init__(spec)
-        timm = _timm()
-        if ":" not in spec.model and not timm.is_model(spec.model):
-            near = get_close_matches(spec.model, timm.list_models())
-            raise SpecError(
-                f"model.encoder.model must be a model of timm {timm.__version__}, got "
-                f"{spec.model!r}; near it: {', '.join(near) or 'none'} (timm.list_models())"
-            )
-        make = partial(timm.create_model, spec.model, num_classes=0)
+        make = partial(_timm().create_model, spec.model, num_classes=0)
         net = _from_library(lambda: build(make), spec)
         config = net.pretrained_cfg
         sources = ("hf_hub_id", "url", "file")
@@ -90,7 +54,7 @@ class Timm(LibraryEncoder):
         self.left_out = tuple(f"{name}." for name in names)
         self.net = _split(net)
         self.width: int = net.head_hidden_size
-        load_weights(self, spec, lambda: self.download(spec))
+        load_weights(self, spec)
 
     def file_keys(self) -> dict[str, str]:
         """Returns timm's keys, in which split layers are a single layer."""
@@ -133,14 +97,6 @@ def _timm() -> ModuleType:
     return module
 
 
-def _config(spec: TimmSpec) -> dict[str, Any]:
-    """Returns the description of a model of the hub, from which timm builds it."""
-    load = _timm().models.load_model_config_from_hf
-    hub_id = spec.model.removeprefix(HUB)
-    config, name, arguments = _from_library(lambda: load(hub_id), spec)
-    return {"architecture": name, "model_args": arguments, "pretrained_cfg": config}
-
-
 def _from_library(act: Any, spec: TimmSpec) -> Any:
     """Returns the result of `act`. Errors of timm, the network and the disk become SpecError."""
     try:
@@ -151,6 +107,6 @@ def _from_library(act: Any, spec: TimmSpec) -> Any:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise SpecError(
             f"model.encoder: timm cannot provide model {spec.model} with weights {spec.weights}: "
-            f"{reason}; write one of timm.list_models() or {HUB}OWNER/NAME, with a connection to "
+            f"{reason}; write one of timm.list_models() or hf-hub:OWNER/NAME, with a connection to "
             "the hub or the files in its cache, or set weights to the path of a file"
         ) from error

@@ -3,14 +3,13 @@
 torchvision is imported only where a network is built or downloaded: the import takes seconds.
 """
 
-from difflib import get_close_matches
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import nn
 
-from mtcon_ray.errors import SpecError
+from mtcon_ray.errors import SpecError, nearest
 from mtcon_ray.models.encoders.library import LibraryEncoder, build
 from mtcon_ray.models.encoders.weights import State, load_weights
 from mtcon_ray.spec import encoders
@@ -60,20 +59,18 @@ class Torchvision(TorchvisionEncoder):
     def __init__(self, spec: encoders.TorchvisionSpec) -> None:
         super().__init__(spec)
         library = published()
-        models = [m for m in library.list_models(module=library) if m not in AUXILIARY]
+        models = {*library.list_models(module=library)}.difference(AUXILIARY)
         if spec.model not in models:
-            near = get_close_matches(spec.model, models)
             raise SpecError(
                 f"model.encoder.model must be a network of torchvision with one classifier, got "
-                f"{spec.model!r}; near it: {', '.join(near) or 'none'} "
-                "(torchvision.models.list_models(torchvision.models))"
+                f"{spec.model!r}{nearest(spec.model, models)}"
             )
         if spec.weights is not None and spec.is_name(spec.weights):
             _published(spec.model, spec.weights)
         self.net = build(lambda: library.get_model(spec.model, weights=None))
         self.width, classifier = _remove_classifier(self.net)
         self.left_out = (f"{classifier}.",)
-        load_weights(self, spec, lambda: self.download(spec))
+        load_weights(self, spec)
 
 
 def _remove_classifier(net: nn.Module) -> tuple[int, str]:

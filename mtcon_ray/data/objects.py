@@ -1,6 +1,8 @@
-"""The objects below a URL of an object store that is written to: the root of sweeps.
+"""The objects below a URL of an object store: the root of sweeps, or data.
 
 Names are relative to the URL. An upload that the store does not take whole leaves no object.
+pyarrow and huggingface_hub find credentials in the environment variables and files of each store's
+own programs, or in the machine's role.
 """
 
 import time
@@ -8,13 +10,16 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from threading import Event
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
+from mtcon_ray.base.registry import HUB
 from mtcon_ray.base.root_files import below, make_folder
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.data.image_files import leads_outside
-from mtcon_ray.errors import DataError, StorageError
+from mtcon_ray.errors import DISK_ERRORS, MtconError, StorageError
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
@@ -27,8 +32,14 @@ GIVE_UP_SECONDS, RETRY_SECONDS = 600.0, 1.0
 # claim, and writes a summary, after the next two. A trial saves after the last by default.
 LAG_SECONDS, RENEW_SECONDS, SUMMARY_SECONDS, SAVE_SECONDS = 5.0, 10.0, 20.0, 300.0
 CHUNK_BYTES = 16 << 20  # each read of an object is a request
-FAILURE = "cannot use the root"
+GOOGLE_SECONDS = 30  # Google's client repeats a request for so long, by default for 15 minutes
 AS_IT_IS: dict[str, Any] = {"compression": None}  # by default a name in .gz means compression
+# The sources of credentials, by the start of a URL.
+KEYS = {
+    "s3://": "keys come from AWS's own variables and files, or from the machine's role",
+    "gs://": "keys come from Google's own variables and files, or from the machine's role",
+    HUB: "a token comes from HF_TOKEN or `hf auth login`",
+}
 
 
 T = TypeVar("T")
@@ -50,48 +61,69 @@ def patiently(work: Callable[[], T], seconds: float | None = None) -> T:
 
 
 class Objects:
-    """The objects below a URL. Each method raises StorageError if the store fails."""
+    """The objects below a URL. Each method raises `error` if the store fails.
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    Its message begins with `failure`, such as "cannot read data.csv", and has no credentials.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        failure: str = "cannot use the root",
+        error: type[MtconError] = StorageError,
+    ) -> None:
+        self.url, self.failure, self.error = url, failure, error
 
     @contextmanager
-    def _opened(self) -> Iterator[tuple["FileSystem", str]]:
-        """Yields the store and the URL's path in it."""
-        from mtcon_ray.data.remote import store_errors  # imports pyarrow, as below
-
+    def opened(self) -> Iterator[tuple["FileSystem", str]]:
+        """Yields the store and the URL's path in it. Errors of this disk are raised unchanged."""
         try:
-            with store_errors(self.url, FAILURE):
-                bucket, path = "/".join(self.url.split("/")[:3]), self.url.partition("://")[2]
-                yield _open(bucket), path
-        except DataError as error:
-            raise StorageError(str(error)) from None
+            # Only the bucket: an object key may contain characters with a meaning in a URI.
+            store = _hub() if self.url.startswith(HUB) else _open("/".join(self.url.split("/")[:3]))
+            yield store, self.url.partition("://")[2]
+        except Exception as error:
+            # Base classes of pyarrow's errors, and its error where it is built without a kind of
+            # store. huggingface_hub passes on errors of its HTTP library.
+            known = isinstance(error, OSError | ValueError | ImportError)
+            known |= self.url.startswith(HUB) and not isinstance(error, MtconError)
+            if not known or getattr(error, "errno", None) in DISK_ERRORS:
+                raise
+            keys = next(text for scheme, text in KEYS.items() if self.url.startswith(scheme))
+            raise self.error(
+                f"{self.failure} at {self.url}: {' '.join(str(error).split())[:300]}; {keys}"
+            ) from None
+
+    def itself(self) -> dict[str, "FileInfo"]:
+        """Returns the object at the URL itself, by the name "", if it exists."""
+        with self.opened() as (files, base):
+            info = files.get_file_info(base)
+        return {"": info} if info.is_file else {}
 
     def list(self, folder: str = "", *, deep: bool = True) -> dict[str, "FileInfo"]:
         """Returns the objects below a folder by their names. With `deep=False` also its folders.
 
-        Raises StorageError for a name that leads elsewhere: a bucket may be of another author.
+        Raises `error` for a name that leads elsewhere: a bucket may be of another author.
         """
-        from pyarrow.fs import FileSelector, FileType
+        from pyarrow.fs import FileSelector
 
         # A list of gs:// has no folders.
         all_below = deep or self.url.startswith("gs:")
-        with self._opened() as (files, base):
+        with self.opened() as (files, base):
             place = f"{base}/{folder}".rstrip("/")
             select = FileSelector(place, allow_not_found=True, recursive=all_below)
             found = files.get_file_info(select)
         named = {info.path.removeprefix(base).strip("/"): info for info in found}
         if wrong := [name for name in named if leads_outside(name)]:
-            raise StorageError(f"{FAILURE} at {self.url}: it has an object {wrong[0]!r}")
+            raise self.error(f"{self.failure} at {self.url}: it has an object {wrong[0]!r}")
         if all_below and not deep:
             depth = 1 + len(Path(folder).parts)
             return {"/".join(name.split("/")[:depth]): info for name, info in named.items()}
-        return {n: info for n, info in named.items() if info.type == FileType.File or not deep}
+        return {name: info for name, info in named.items() if info.is_file or not deep}
 
     def read(self, name: str) -> bytes | None:
         """Returns the content of an object, None without the object."""
         with (
-            self._opened() as (files, base),
+            self.opened() as (files, base),
             suppress(FileNotFoundError),
             files.open_input_file(f"{base}/{name}") as stream,
         ):
@@ -100,56 +132,76 @@ class Objects:
 
     def write(self, name: str, data: bytes) -> None:
         """Creates or replaces an object."""
-        with (
-            self._opened() as (files, base),
-            files.open_output_stream(f"{base}/{name}", **AS_IT_IS) as stream,
-        ):
-            stream.write(data)
+        self._put(name, BytesIO(data))
 
     def upload(self, path: Path, name: str) -> None:
         """Creates or replaces an object with the content of a file."""
+        with open(path, "rb", opener=below) as file:
+            self._put(name, file)
+
+    def _put(self, name: str, file: IO[bytes]) -> None:
         with (
-            open(path, "rb", opener=below) as file,
-            self._opened() as (files, base),
+            self.opened() as (files, base),
             files.open_output_stream(f"{base}/{name}", **AS_IT_IS) as stream,
         ):
             # An error of this disk would store the part before it. Readers check their files.
             while data := file.read(CHUNK_BYTES):
                 stream.write(data)
 
-    def download(self, name: str, path: Path, size: int) -> None:
-        """Writes an object of this size to a file, whole or not at all. Raises StorageError."""
+    def download(
+        self, name: str, path: Path, size: int, tell: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """Writes an object of this size to a file, whole or not at all.
+
+        Calls `tell` with the number of bytes of each part.
+        """
         make_folder(path.parent)
-        with whole_file(path) as file, self._opened() as (files, base):
-            with files.open_input_stream(f"{base}/{name}", **AS_IT_IS) as stream:
+        with whole_file(path) as file, self.opened() as (files, base):
+            place = f"{base}/{name}".rstrip("/")
+            with files.open_input_stream(place, **AS_IT_IS) as stream:
                 while data := stream.read(CHUNK_BYTES):
-                    file.write(data)
+                    tell(file.write(data))
             if file.tell() != size:
-                raise StorageError(
-                    f"{self.url}/{name} has {file.tell()} bytes instead of {size}; try again, "
-                    "because another process may be writing it"
+                raise self.error(
+                    f"{self.failure} at {self.url}: {name or 'it'} has {file.tell()} bytes instead "
+                    f"of {size}; try again, because another process may be writing it"
                 )
 
     def delete(self, names: Iterable[str]) -> None:
         """Removes objects, also some that do not exist."""
         for name in names:
-            with self._opened() as (files, base), suppress(FileNotFoundError):
+            with self.opened() as (files, base), suppress(FileNotFoundError):
                 files.delete_file(f"{base}/{name}")
 
     def remove(self, folder: str = "") -> None:
         """Removes all objects below a folder, in a few requests."""
-        with self._opened() as (files, base), suppress(FileNotFoundError):
+        with self.opened() as (files, base), suppress(FileNotFoundError):
             files.delete_dir(f"{base}/{folder}".rstrip("/"))
 
-    def fetch(self, wanted: dict[str, tuple[Path, int]]) -> None:
-        """Downloads objects to paths, given their sizes. Several at a time."""
+    def fetch(
+        self, wanted: dict[str, tuple[Path, int]], tell: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """Downloads objects to paths, given their sizes, several at a time.
+
+        Calls `tell` with the number of bytes of each part, in any thread.
+        """
+        stopping = Event()
+
+        def check(num_bytes: int) -> None:
+            if stopping.is_set():
+                raise self.error(f"{self.failure} at {self.url}: the download was stopped")
+            tell(num_bytes)
+
+        def one(item: tuple[str, tuple[Path, int]]) -> None:
+            name, (path, size) = item
+            self.download(name, path, size, check)
+
         with ThreadPoolExecutor(MAX_THREADS) as pool:
-            tasks = [pool.submit(self.download, n, *place) for n, place in wanted.items()]
             try:
-                for task in tasks:
-                    task.result()
-            finally:
-                pool.shutdown(cancel_futures=True)
+                for _ in pool.map(one, wanted.items()):
+                    pass
+            finally:  # after an error or a KeyboardInterrupt threads would otherwise download on
+                stopping.set()
 
 
 _keys: dict[str, str] = {}
@@ -168,11 +220,10 @@ def _open(bucket: str) -> "FileSystem":
 
     By default a request of pyarrow to S3 may take 100 s, and a process waits for it at its end.
     """
-    from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
+    from pyarrow.fs import AwsStandardS3RetryStrategy, FileSystem, S3FileSystem
 
-    from mtcon_ray.data.remote import open_store
-
-    files, _ = open_store(bucket, "storage.root")
+    options = f"?retry_limit_seconds={GOOGLE_SECONDS}" if bucket.startswith("gs:") else ""
+    files, _ = FileSystem.from_uri(bucket + options)
     if not isinstance(files, S3FileSystem):
         return files
     # Only a URL gives the variables' endpoint, and only the constructor takes limits.
@@ -187,3 +238,16 @@ def _open(bucket: str) -> "FileSystem":
         retry_strategy=AwsStandardS3RetryStrategy(max_attempts=2),
         **_keys,
     )
+
+
+def _hub() -> "FileSystem":
+    """Returns the hub of Hugging Face."""
+    from pyarrow.fs import FSSpecHandler, PyFileSystem
+
+    try:
+        from huggingface_hub import HfFileSystem
+    except ImportError:
+        raise ImportError(
+            "the package huggingface-hub is missing; install it with `pip install 'mtcon-ray[hf]'`"
+        ) from None
+    return PyFileSystem(FSSpecHandler(HfFileSystem(skip_instance_cache=True)))

@@ -67,7 +67,7 @@ def test_keys_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_an_object_of_another_size_is_no_file(store: FolderStore, tmp_path: Path) -> None:
     Objects(URL).write("x", b"abc")
-    with pytest.raises(StorageError, match=r"a b/x has 3 bytes instead of 4; try again"):
+    with pytest.raises(StorageError, match=r"a b: x has 3 bytes instead of 4; try again"):
         Objects(URL).download("x", tmp_path / "x", 4)
     assert not (tmp_path / "x").exists()
 

@@ -2,15 +2,16 @@
 
 import re
 import warnings
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from io import BytesIO
+from threading import Lock, Semaphore
 
 import numpy as np
 from PIL import Image, ImageOps, PngImagePlugin, UnidentifiedImageError
 
 from mtcon_ray.data.image_files import UnreadableImageError
 from mtcon_ray.data.image_names import FORMATS
-from mtcon_ray.data.memory import Room
 from mtcon_ray.spec.data.base import Resize
 
 EIGHT_BIT = {"1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr"}
@@ -25,18 +26,11 @@ NOT_READ = {
 # Bytes of an ICC profile or of a text after decompression. Pillow's default of 1 MB refuses images
 # of some scanners and editors. Without a bound a small file would fill the memory.
 PngImagePlugin.MAX_TEXT_CHUNK = 2**24
-# The memory of images decoded at a time. Without this bound eight threads with the largest images
-# would take 10 GB. A single image may take more.
-DECODING_ROOM = Room(2**30)
-# glibc returns freed blocks above 32 MiB at once. It keeps smaller blocks for the same thread: with
-# Pillow's blocks of 16 MiB eight threads kept 2 GB.
-Image.core.set_block_size(2**26)  # type: ignore[attr-defined]
-# Largest memory per pixel while an image is decoded and resized, bytes, as measured with Pillow 12:
-# for opaque images, for transparent images, and for formats with copies kept by their libraries.
-OPAQUE_BYTES, TRANSPARENT_BYTES = 8, 16
-COPIED_BYTES = {"WEBP": 25, "AVIF": 20, "JPEG2000": 25}
-# A progressive JPEG keeps its coefficients, even if it is decoded at a reduced scale.
-PROGRESSIVE_BYTES = 6
+# Millions of pixels decoded at a time. A pixel takes 8 bytes in opaque images, 16 in transparent
+# images, and up to 25 where the format's library keeps copies, as measured with Pillow 12. Without
+# this bound eight threads with the largest images would take 10 GB. A single image may have more.
+MILLIONS = 64
+_ROOM, _TURN = Semaphore(MILLIONS), Lock()
 # A decompression bomb is a small file with a decoded image too large for the memory. Pillow warns
 # above 89 million pixels. Turned into an error, the warning makes `decode_image` refuse the file.
 warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -64,11 +58,13 @@ def decode_image(
         with Image.open(BytesIO(data), formats=tuple(FORMATS)) as image:
             if image.mode not in EIGHT_BIT:
                 raise ValueError(f"mode {image.mode} must be 8 bits a channel")
-            num_bytes = PROGRESSIVE_BYTES * image.width * image.height * _is_progressive(image)
+            whole_size = image.size
             # JPEG only: decodes at a reduced scale, at least twice the target size.
             image.draft("RGB", (2 * size, 2 * size))
+            # A progressive JPEG keeps its coefficients, even if it is decoded at a reduced scale.
+            width, height = whole_size if "progressive" in image.info else image.size
             # Pillow's own `with` closes the file alone, and keeps the pixels.
-            with DECODING_ROOM.taken(num_bytes + _memory(image)), closing(image):
+            with _room(width * height), closing(image):
                 _set_upright(image)
                 return np.asarray(make_square(_on_white(image), size, resize))
     except MemoryError:  # a lack of memory says nothing about the image
@@ -77,14 +73,18 @@ def decode_image(
         raise UnreadableImageError(_reason(data, error)) from None
 
 
-def _is_progressive(image: Image.Image) -> bool:
-    return image.format == "JPEG" and "progressive" in image.info
-
-
-def _memory(image: Image.Image) -> int:
-    """Returns the memory for decoding and resizing an opened image, bytes."""
-    plain = TRANSPARENT_BYTES if image.has_transparency_data else OPAQUE_BYTES
-    return image.width * image.height * COPIED_BYTES.get(image.format or "", plain)
+@contextmanager
+def _room(num_pixels: int) -> Iterator[None]:
+    """Waits until an image with this number of pixels may be decoded."""
+    millions = min(1 + num_pixels // 10**6, MILLIONS)
+    # A single thread waits at a time: otherwise small images could always overtake a large one.
+    with _TURN:
+        for _ in range(millions):
+            _ROOM.acquire()
+    try:
+        yield
+    finally:
+        _ROOM.release(millions)
 
 
 def _reason(data: bytes, error: Exception) -> str:

@@ -11,7 +11,7 @@ import tempfile
 import weakref
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -20,7 +20,7 @@ from typing import IO
 from unicodedata import normalize
 
 from mtcon_ray.data import image_files
-from mtcon_ray.data.image_names import IMAGE_ENDINGS, is_hidden
+from mtcon_ray.data.image_names import is_hidden, is_image
 from mtcon_ray.errors import DataError, ResourceError
 from mtcon_ray.spec.data.own import ARCHIVES
 
@@ -41,9 +41,8 @@ class ImageArchive(image_files.ImageFiles):
 
     def names(self, *, whole: bool = True) -> Iterator[str]:
         for name, target in self._index[2].items():
-            if target is None:
-                if image_files.is_utf_8(name, self.root):
-                    yield name
+            if not target:
+                yield image_files.check_utf_8(name, self.root)
             elif whole and not is_hidden(name):
                 raise DataError(
                     f"{self.root} must hold folders, not links to folders, got {name!r}, a link to "
@@ -55,7 +54,7 @@ class ImageArchive(image_files.ImageFiles):
         stamps = [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
         total = hashlib.sha256(f"{os.path.realpath(self.root)}\0{stamps}".encode())
         total.update("\0".join(names).encode())
-        return total.hexdigest() if image_files.is_settled(max(stamps[2:])) else None
+        return total.hexdigest()
 
     def digest(self, names: Sequence[str]) -> str:
         try:
@@ -66,20 +65,18 @@ class ImageArchive(image_files.ImageFiles):
         total.update("\0".join(names).encode())
         return total.hexdigest()
 
-    @contextmanager
-    def loaded(self, name: str) -> Iterator[bytes]:
+    def read(self, name: str) -> bytes:
         with self._opening:
             place = self._place(name)
         if place is None:
             raise image_files.UnreadableImageError("no plain file of this name in the archive")
         start, size = place
         image_files.refuse_large(size)
-        with image_files.FILE_ROOM.taken(size):
-            # pread has no file position, so threads share the descriptor without a lock.
-            data = os.pread(self._index[0], size, start)
-            if len(data) < size:
-                raise image_files.UnreadableImageError("the archive ends within this file")
-            yield data
+        # pread has no file position, so threads share the descriptor without a lock.
+        data = os.pread(self._index[0], size, start)
+        if len(data) < size:
+            raise image_files.UnreadableImageError("the archive ends within this file")
+        return data
 
     def _place(self, name: str) -> tuple[int, int] | None:
         """Returns the offset and the size of a regular file in bytes, None without such a file.
@@ -101,12 +98,16 @@ class ImageArchive(image_files.ImageFiles):
         return found
 
     @cached_property
-    def _index(self) -> tuple[int, dict[str, tuple[int, int]], dict[str, str | None]]:
-        """File descriptor of the uncompressed tar, `_places` and `_targets` of its members."""
+    def _index(self) -> tuple[int, dict[str, tuple[int, int]], dict[str, str]]:
+        """File descriptor of the uncompressed tar, `_places` and `_links` of its members."""
         try:
             with self._unzipped() as file:
                 with tarfile.open(fileobj=file, mode="r:") as tar:
-                    members = [member for member in tar if not member.isdir()]
+                    members = {
+                        str(PurePosixPath(member.name)): member
+                        for member in tar
+                        if not member.isdir()
+                    }
                 descriptor = os.dup(file.fileno())
         except OSError as error:
             if error.errno != errno.ENOSPC:
@@ -120,7 +121,7 @@ class ImageArchive(image_files.ImageFiles):
             raise DataError(f"data.images {self.root} is not a whole tar: {error}") from None
         weakref.finalize(self, os.close, descriptor)
         places = _places(members)
-        return descriptor, places, _targets(members, places)
+        return descriptor, places, _links(members, places)
 
     @contextmanager
     def _unzipped(self) -> Iterator[IO[bytes]]:
@@ -143,14 +144,13 @@ class ImageArchive(image_files.ImageFiles):
             yield plain
 
 
-def _places(members: Sequence[tarfile.TarInfo]) -> dict[str, tuple[int, int]]:
+def _places(members: Mapping[str, tarfile.TarInfo]) -> dict[str, tuple[int, int]]:
     """Returns the offset and the size in bytes of each regular file, by name.
 
     A hard link has the offset and the size of its target, an earlier member.
     """
     found: dict[str, tuple[int, int]] = {}
-    for member in members:
-        name = str(PurePosixPath(member.name))
+    for name, member in members.items():
         if member.isreg() and not member.issparse() and member.size >= 0:
             found[name] = member.offset_data, member.size
         elif member.islnk() and (first := found.get(str(PurePosixPath(member.linkname)))):
@@ -158,20 +158,13 @@ def _places(members: Sequence[tarfile.TarInfo]) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _targets(
-    members: Sequence[tarfile.TarInfo], places: dict[str, tuple[int, int]]
-) -> dict[str, str | None]:
-    """Returns the name of each member, with the target of a link that may stand for a folder.
-
-    All other members have None: files, links to files of the tar, and members never read.
-    """
-    found: dict[str, str | None] = {}
-    for member in members:
-        name, target = str(PurePosixPath(member.name)), None
-        if member.issym() and not name.lower().endswith(IMAGE_ENDINGS):
-            end = posixpath.normpath(posixpath.join(posixpath.dirname(name), member.linkname))
-            target = None if end in places else member.linkname
-        found[name] = target
+def _links(members: Mapping[str, tarfile.TarInfo], places: Container[str]) -> dict[str, str]:
+    """Returns the target of each link that may stand for a folder, and "" for other members."""
+    found = dict.fromkeys(members, "")
+    for name, member in members.items():
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(name), member.linkname))
+        if member.issym() and not is_image(name) and target not in places:
+            found[name] = member.linkname
     return found
 
 

@@ -2,12 +2,11 @@
 
 <store>/<key>/images.npy   uint8 [N, size, size, 3]
 <store>/<key>/bad.json     {row: reason} of undecodable images, which are black
-<store>/<key>/meta.json    format, number of items, size and content key
 <store>/<key>/checksums.json   of the files above, see data/checksums.py
 <store>/<key>.lock         held while <key>.building is filled and renamed to <key>
 <store>/<key>.building/    the same while it is incomplete, and
                            .decoded.json  [number of rows in images.npy, bad.json so far]
-<store>/keys/<signature>   the content key of the source with this signature
+<store>/keys/<signature>.<content key>   of a source, an empty file
 <store>/remote/            downloads, see data/remote.py
 """
 
@@ -20,12 +19,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
-from uuid import uuid4
 
 import numpy as np
 
 from mtcon_ray.base.cpus import usable_cpus
-from mtcon_ray.base.root_files import below, check_no_links, make_folder, move, remove, write
+from mtcon_ray.base.root_files import below, check_no_links, make_folder, remove, touch, write
 from mtcon_ray.data.checksums import write_checksums
 from mtcon_ray.data.disk import build_folder, bytes_built, check_disk, whole_file, writable_store
 from mtcon_ray.data.sources.base import DataSource
@@ -79,20 +77,18 @@ def open_image_cache(
     shape = (num_items, size, size, 3)
     with writable_store(store):
         make_folder(store)
-        content = _content_key(source, size, store)
+        content = _content_key(source, store)
         folder = _folder(store, size, content)
 
         def fill(building: Path) -> None:
             bad = _decode_all(source, shape, building, progress)
             write(building / "bad.json", json.dumps(bad, indent=1))
-            meta = {"format": FORMAT, "num_items": num_items, "size": size, "content": content}
-            write(building / "meta.json", json.dumps(meta, indent=1))
             write_checksums(building)
             # Last: without this file all images would be decoded again after a kill.
             remove(building / PROGRESS)
 
         build_folder(folder, num_bytes(num_items, size), fill, resumable=True)
-    return _load(folder, shape, content)
+    return _load(folder, num_items, size, content)
 
 
 def check_room(
@@ -106,11 +102,11 @@ def check_room(
     Raises ResourceError if the disk is too small, StorageError as `open_image_cache` does.
     """
     needed = num_bytes(num_items, size) + downloads
-    content = _known_content(_key_file(source, store), size, store)
+    content = _recorded_content(source.signature(), store)
     if content is not None:
         folder = _folder(store, size, content)
         if folder.exists():
-            return _load(folder, (num_items, size, size, 3), content)
+            return _load(folder, num_items, size, content)
         needed -= bytes_built(folder)
     check_disk(needed, store)
     return None
@@ -120,38 +116,21 @@ def _folder(store: Path, size: int, content: str) -> Path:
     return store / hashlib.sha256(f"{FORMAT} {size} {content}".encode()).hexdigest()[:32]
 
 
-def _key_file(source: DataSource, store: Path) -> Path | None:
-    """Returns the path of the source's cached content key, None without a signature."""
+def _recorded_content(signature: str | None, store: Path) -> str | None:
+    """Returns the content key of the source with this signature, None if none is recorded."""
+    found = next((store / "keys").glob(f"{signature}.*"), None)
+    return None if found is None else found.suffix.removeprefix(".")
+
+
+def _content_key(source: DataSource, store: Path) -> str:
+    """Returns the content key of a source, and records it if the source has a signature."""
     signature = source.signature()
-    return None if signature is None else store / "keys" / signature
-
-
-def _known_content(known: Path | None, size: int, store: Path) -> str | None:
-    """Returns the content key in the file `known` if its images exist or are begun, else None.
-
-    The file is not trusted if images are missing: a damaged file would name another cache, and a
-    sweep would refuse its own data.
-    """
-    if known is None or not known.exists():
-        return None
-    content = known.read_text(errors="replace")
-    folder = _folder(store, size, content)
-    return content if folder.exists() or folder.with_suffix(".building").exists() else None
-
-
-def _content_key(source: DataSource, size: int, store: Path) -> str:
-    """Returns the source's content key: the recorded key if `_known_content` finds it, else new."""
-    path = _key_file(source, store)
-    known = _known_content(path, size, store)
-    if known is not None:
-        return known
-    content = source.content_key()
-    if path is not None:
-        make_folder(path.parent)
-        # A name of its own, because several processes may write this file at once.
-        unfinished = path.with_name(f"{path.name}.{uuid4().hex}")
-        write(unfinished, content)
-        move(unfinished, path)
+    content = _recorded_content(signature, store)
+    if content is None:
+        content = source.content_key()
+        if signature is not None:
+            make_folder(store / "keys")
+            touch(store / "keys" / f"{signature}.{content}")
     return content
 
 
@@ -168,7 +147,7 @@ def _decode_all(
     num_items, size, *_ = shape
     path, saved = building / "images.npy", building / PROGRESS
     check_no_links(path)
-    done, bad = _decoded_before(path, saved, shape)
+    done, bad = _decoded_before(building, num_items, size)
     # Writes the header only: np.save would need the whole array in memory.
     mode: Literal["r+", "w+"] = "r+" if done else "w+"
     start = np.lib.format.open_memmap(path, mode, np.uint8, shape).offset
@@ -191,76 +170,53 @@ def _decode_all(
             done = min(done + ROWS_PER_TASK, num_items)
             if task % TASKS_PER_SAVE == 0 or done == num_items:
                 # First the images: after a power cut they must not be missing from the file.
-                _flush(path)
-                with whole_file(saved) as file:
-                    file.write(json.dumps((done, bad)).encode())
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+                with whole_file(saved) as record:
+                    record.write(json.dumps((done, bad)).encode())
             if progress is not None:
                 progress(done, num_items)
     return bad
 
 
-def _decoded_before(
-    path: Path, saved: Path, shape: tuple[int, int, int, int]
-) -> tuple[int, dict[int, str]]:
+def _decoded_before(building: Path, num_items: int, size: int) -> tuple[int, dict[int, str]]:
     """Returns the number of rows decoded by an earlier process (0 if damaged), and its bad rows."""
     try:
-        _map_images(path, shape)
-        done, reasons = json.loads(saved.read_text(encoding="utf-8"))
+        map_images(building, num_items, size)
+        done, reasons = json.loads((building / PROGRESS).read_text(encoding="utf-8"))
         bad = {int(row): str(why) for row, why in reasons.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (StorageError, OSError, ValueError, TypeError, AttributeError):
         return 0, {}
-    return (done, bad) if done in range(shape[0] + 1) else (0, {})
+    return (done, bad) if done in range(num_items + 1) else (0, {})
 
 
-def _flush(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
-def _load(folder: Path, shape: tuple[int, int, int, int], content: str) -> CachedImages:
+def _load(folder: Path, num_items: int, size: int, content: str) -> CachedImages:
+    images = map_images(folder, num_items, size)
     with _damage(folder):
-        images = _map_images(folder / "images.npy", shape)
-        bad = _read_bad(folder / "bad.json", len(images))
+        reasons = json.loads((folder / "bad.json").read_text(encoding="utf-8"))
+        bad = {int(row): str(why) for row, why in reasons.items()}
     return CachedImages(images, bad, content, folder.name)
 
 
-def map_cached(folder: Path, num_items: int) -> np.ndarray:
-    """Returns the images in a folder of the store, as a memory map. Raises StorageError."""
+def map_images(folder: Path, num_items: int, size: int | None = None) -> np.ndarray:
+    """Returns the images in a folder of the store, by default of any size, as a memory map.
+
+    Raises StorageError if the file has other or no images.
+    """
     with _damage(folder):
-        size = int(json.loads((folder / "meta.json").read_text(encoding="utf-8"))["size"])
-        return _map_images(folder / "images.npy", (num_items, size, size, 3))
+        # Not np.load, which also opens zip files and takes other files for pickles.
+        images = np.lib.format.open_memmap(folder / "images.npy", mode="r")
+        side = images.shape[1] if size is None else size
+        if images.shape != (num_items, side, side, 3) or images.dtype != np.uint8:
+            raise ValueError(f"its images are {images.dtype} {images.shape}")
+        return images
 
 
 @contextmanager
 def _damage(folder: Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except Exception as error:  # numpy parses the header as Python: TokenError, SyntaxError, ...
         raise StorageError(
             f"the image store {folder} is damaged: {error}; delete it, and it is made again"
         ) from None
-
-
-def _map_images(path: Path, shape: tuple[int, int, int, int]) -> np.ndarray:
-    """Returns a memory map. Raises OSError or ValueError if the file has other or no images."""
-    try:
-        # Not np.load, which also opens zip files and takes other files for pickles.
-        images = np.lib.format.open_memmap(path, mode="r")
-    except OSError:
-        raise
-    except Exception as error:  # numpy parses the header as Python: TokenError, SyntaxError, ...
-        raise ValueError(f"{path.name} is not an array ({error})") from None
-    if images.shape != shape or images.dtype != np.uint8 or not images.flags.c_contiguous:
-        raise ValueError(f"its images are {images.dtype} {images.shape} instead of uint8 {shape}")
-    return images
-
-
-def _read_bad(path: Path, num_items: int) -> dict[int, str]:
-    """Returns the reasons of bad rows. Raises ValueError if the file holds something else."""
-    raw = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(raw, dict):
-        raise ValueError(f"{path.name} holds a {type(raw).__name__} instead of an object")
-    bad = {int(row): str(why) for row, why in raw.items()}
-    if bad and not 0 <= min(bad) <= max(bad) < num_items:
-        raise ValueError(f"{path.name} has rows {min(bad)} to {max(bad)} of {num_items}")
-    return bad

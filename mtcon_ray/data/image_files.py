@@ -4,11 +4,10 @@ import errno
 import hashlib
 import os
 import posixpath
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from io import BufferedReader
 from itertools import accumulate
@@ -16,30 +15,21 @@ from pathlib import Path
 from unicodedata import normalize
 
 from mtcon_ray.base.regular_file import open_regular
-from mtcon_ray.data.image_names import IMAGE_ENDINGS, ROW_ENDINGS, is_hidden
-from mtcon_ray.data.memory import Room
+from mtcon_ray.data.image_names import is_hidden, is_image
 from mtcon_ray.errors import DISK_ERRORS, DataError, ResourceError
 
 # Decoded images have at most 89 million pixels, which take 358 MB without compression.
 MAX_IMAGE_BYTES = 2**29
 # Errors of a disk, or of too many open files. They say nothing about the file.
 PASSING_ERRORS = DISK_ERRORS | {errno.EMFILE, errno.ENFILE}
-# A file changed this recently can change again without a new time stamp, because file systems
-# record modification times in clock ticks (of 2 seconds on FAT).
-SETTLED_SECONDS = 2
 
 
 class UnreadableImageError(Exception):
     """A missing or corrupt image. The message is the reason."""
 
 
-# The files in memory at a time. Without this bound eight threads could read eight huge files.
-FILE_ROOM = Room(MAX_IMAGE_BYTES)
-
-
 def leads_outside(name: str) -> bool:
     """Returns True for an absolute name, or a name with a part `..` or a null byte."""
-    # By hand: with PurePosixPath the names of 200,000 images took a second longer.
     return name.startswith("/") or ".." in name.split("/") or "\0" in name
 
 
@@ -48,9 +38,6 @@ def shortest(name: str) -> str:
 
     Absolute names and names leading outside are returned unchanged.
     """
-    # A look at each character costs less than normpath, which changes few names.
-    if not (name.startswith(("./", "../")) or "//" in name or "/." in name) or name[0] == "/":
-        return name
     normal = posixpath.normpath(name)
     return name if leads_outside(normal) else normal
 
@@ -63,22 +50,16 @@ def refuse_large(num_bytes: int) -> None:
         )
 
 
-def is_utf_8(name: str, root: Path) -> bool:
-    """Returns False for an unneeded file with a name outside UTF-8.
-
-    No spec or table can hold such a name. Raises DataError if the file is needed: an image or a
-    file of rows, unless it is hidden.
-    """
+def check_utf_8(name: str, root: Path) -> str:
+    """Returns a name of a file. Raises DataError if no spec or table can hold it."""
     try:
         name.encode()
     except UnicodeEncodeError:
-        if is_hidden(name) or not name.lower().endswith((*IMAGE_ENDINGS, *ROW_ENDINGS)):
-            return False
         raise DataError(
             f"files in {root} must have names in UTF-8, got {os.fsencode(name)!r}; rename them, "
             "for example with the program convmv"
         ) from None
-    return True
+    return name
 
 
 class ImageFiles:
@@ -115,7 +96,7 @@ class ImageFiles:
         return True
 
     def names(self, *, whole: bool = True) -> Iterator[str]:
-        """Yields the names of all files for which `is_utf_8` is True. Raises DataError as it does.
+        """Yields the names of all files. Raises DataError for a name outside of UTF-8.
 
         With `whole` it also raises DataError for a folder that cannot be listed and for a link to a
         folder, because files would be missing from the list. Such folders and links are skipped if
@@ -124,10 +105,7 @@ class ImageFiles:
         return iter(())
 
     def signature(self, names: Sequence[str]) -> str | None:
-        """Returns a hex digest of names, sizes and time stamps, without reading contents.
-
-        None if a file changed less than SETTLED_SECONDS ago.
-        """
+        """Returns a hex digest of names, sizes and time stamps, without reading contents."""
         return None
 
     def digest(self, names: Sequence[str]) -> str:
@@ -135,12 +113,7 @@ class ImageFiles:
         raise NotImplementedError
 
     def read(self, name: str) -> bytes:
-        """Returns the content of a file. Raises UnreadableImageError as `loaded` does."""
-        with self.loaded(name) as data:
-            return data
-
-    def loaded(self, name: str) -> AbstractContextManager[bytes]:
-        """Yields the content of a file, which counts in FILE_ROOM. Safe in several threads.
+        """Returns the content of a file. Safe in several threads.
 
         Raises UnreadableImageError if the file is missing, too large or cannot be read.
         """
@@ -221,22 +194,6 @@ class ImageFolder(ImageFiles):
         # Only names beyond ASCII have several forms, so few folders are listed here.
         return [n if n.isascii() or leads_outside(n) else spelled(n) for n in names]
 
-    def find_absent(self, names: Sequence[str]) -> list[int]:
-        # List each folder once: on network file systems one call per file takes minutes.
-        @cache
-        def listed(folder: str) -> set[str]:
-            with suppress(OSError), os.scandir(self.root / folder) as entries:
-                return {entry.name for entry in entries if entry.is_file()}
-            return set()  # the folder is absent or may not be read
-
-        def is_there(name: str) -> bool:
-            folder, _, file = name.rpartition("/")
-            # Ask again for each: a file system that ignores letter case or normalises Unicode may
-            # accept a name but list it in another form.
-            return file in listed(folder) or self.exists(name)
-
-        return [index for index, name in enumerate(names) if not is_there(name)]
-
     def exists(self, name: str) -> bool:
         return not leads_outside(name) and os.path.isfile(self.root / name)
 
@@ -258,9 +215,8 @@ class ImageFolder(ImageFiles):
                 name = posixpath.join(folder, entry.name)
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(name)
-                elif not _may_be_folder(entry):
-                    if is_utf_8(name, self.root):
-                        yield name
+                elif not entry.is_symlink() or entry.is_file() or is_image(name):
+                    yield check_utf_8(name, self.root)
                 elif whole and not is_hidden(name):
                     raise DataError(
                         f"{self.root} must hold folders, not links to folders, got {name!r}, a "
@@ -270,17 +226,15 @@ class ImageFolder(ImageFiles):
 
     def signature(self, names: Sequence[str]) -> str | None:
         total = hashlib.sha256(os.path.realpath(self.root).encode())
-        latest = 0
         for name in names:
             try:
                 found = os.stat(self.root / name)
             except OSError:
                 total.update(f"{name}\0absent\0".encode())
                 continue
-            latest = max(latest, found.st_mtime_ns, found.st_ctime_ns)
             stamps = f"{found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
             total.update(f"{name}\0{stamps}\0".encode())
-        return total.hexdigest() if is_settled(latest) else None
+        return total.hexdigest()
 
     def digest(self, names: Sequence[str]) -> str:
         total = hashlib.sha256()
@@ -297,16 +251,12 @@ class ImageFolder(ImageFiles):
         except UnreadableImageError:
             return "absent"
 
-    @contextmanager
-    def loaded(self, name: str) -> Iterator[bytes]:
-        with ExitStack() as stack:
-            with self._open(name) as file:
-                # Before it is read: a sparse file has any size on a small disk.
-                size = os.fstat(file.fileno()).st_size
-                refuse_large(size)
-                stack.enter_context(FILE_ROOM.taken(size))
-                data = file.read(size)
-            yield data
+    def read(self, name: str) -> bytes:
+        with self._open(name) as file:
+            # Before it is read: a sparse file has any size on a small disk.
+            size = os.fstat(file.fileno()).st_size
+            refuse_large(size)
+            return file.read(size)
 
     @contextmanager
     def _open(self, name: str) -> Iterator[BufferedReader]:
@@ -326,17 +276,3 @@ class ImageFolder(ImageFiles):
                     "command when the images can be read"
                 ) from error
             raise UnreadableImageError(error.strerror or str(error)) from None
-
-
-def _may_be_folder(entry: os.DirEntry[str]) -> bool:
-    """Returns True for a link to a folder, or a broken link without the name of an image."""
-    if not entry.is_symlink():
-        return False
-    return entry.is_dir() or not (
-        entry.is_file() or entry.name.lower().endswith(IMAGE_ENDINGS) or os.path.exists(entry.path)
-    )
-
-
-def is_settled(latest_ns: int) -> bool:
-    """Returns True if a time stamp is old enough for a later change to have another stamp."""
-    return time.time_ns() - latest_ns > SETTLED_SECONDS * 10**9

@@ -22,7 +22,7 @@ from mtcon_ray.base.paths import stored_url
 from mtcon_ray.base.root_files import below, make_folder, remove_folder
 from mtcon_ray.data.dataset import Dataset, store_size
 from mtcon_ray.data.disk import build_folder, writable_store
-from mtcon_ray.data.image_cache import map_cached
+from mtcon_ray.data.image_cache import map_images
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.objects import Objects, patiently
 from mtcon_ray.errors import StorageError
@@ -86,7 +86,7 @@ def open_set(spec: DataSpec, store: Path, cache: str, fingerprint: str) -> Datas
         raise StorageError(
             f"the labels in {folder} are damaged: {error}; delete it, and it is made again"
         ) from None
-    images = map_cached(store / cache, len(table))
+    images = map_images(store / cache, len(table))
     return Dataset(images, table, spec.tasks, spec.held_out, fingerprint, cache=cache)
 
 

@@ -142,8 +142,7 @@ class RowFiles(ImageFiles):
     def digest(self, names: Sequence[str]) -> str:
         return ImageFolder(self.root).digest([*self.split_of])
 
-    @contextmanager
-    def loaded(self, name: str) -> Iterator[bytes]:
+    def read(self, name: str) -> bytes:
         split, _, number = name.rpartition(" ")
         file, place = "", int(number)
         for file in (f for f, word in self.split_of.items() if word == split):
@@ -160,7 +159,7 @@ class RowFiles(ImageFiles):
         data = data["bytes"] if isinstance(data, dict) else data
         if not isinstance(data, bytes):
             raise UnreadableImageError("the row has no bytes of an image")
-        yield data
+        return data
 
 
 def _import_datasets() -> Any:

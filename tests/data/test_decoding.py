@@ -1,6 +1,9 @@
 """Tests of the decoding of image files to upright squares."""
 
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
+from threading import Lock
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,6 @@ from PIL.PngImagePlugin import PngInfo
 from mtcon_ray.data import decoding
 from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.data.image_files import UnreadableImageError
-from mtcon_ray.data.memory import Room
 from mtcon_ray.spec.data.base import Resize
 
 ORIENTATION, MAKER = 0x0112, 0x010F
@@ -79,20 +81,14 @@ def test_a_damaged_exif_block_costs_no_image(place: int, value: bytes) -> None:
     assert (decode_image(damaged, 16) == decode_image(data, 16)).all()
 
 
-def test_crop_keeps_the_middle() -> None:
+def test_crop_keeps_the_middle_and_pad_keeps_all_on_white() -> None:
     pixels = np.full((10, 40, 3), 255, dtype=np.uint8)
     pixels[:, 15:25] = 7
     data = encoded(Image.fromarray(pixels))
-    assert (decode_image(data, 10, "crop") == 7).all()
-    assert (decode_image(data, 20, "crop") == 7).all()
-
-
-def test_pad_keeps_all_on_white() -> None:
-    data = encoded(Image.new("RGB", (40, 10), (1, 2, 3)))
-    found = decode_image(data, 16, "pad")
+    assert all((decode_image(data, size, "crop") == 7).all() for size in (10, 20))
+    found = decode_image(encoded(Image.new("RGB", (40, 10), (1, 2, 3))), 16, "pad")
     assert (found[6:10] == [1, 2, 3]).all()
-    assert (found[:6] == 255).all()
-    assert (found[10:] == 255).all()
+    assert (np.delete(found, range(6, 10), axis=0) == 255).all()
 
 
 @pytest.mark.parametrize("resize", ["crop", "pad"])
@@ -146,23 +142,22 @@ def test_files_that_are_not_read_are_told_apart(data: bytes, reason: str) -> Non
 def test_the_memory_of_images_that_are_decoded_together_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each image takes its memory before its pixels are decoded, JPEGs that of their scale."""
-    taken = []
+    """Two PNGs of 24 million pixels are decoded at a time, JPEGs at a reduced scale together."""
+    lock, most, running = Lock(), [0], [0]
 
-    class Counted(Room):
-        def taken(self, num_bytes: int) -> Any:
-            taken.append(num_bytes)
-            return super().taken(num_bytes)
+    def make_square(whole: Image.Image, size: int, resize: Resize) -> Image.Image:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        sleep(0.2)
+        with lock:
+            running[0] -= 1
+        return whole.resize((size, size))
 
-    monkeypatch.setattr(decoding, "DECODING_ROOM", Counted(2**30))
-    large, opaque = picture().resize((800, 800)), 800 * 800
-    images = {
-        encoded(large): 8 * opaque,
-        encoded(large.convert("RGBA")): 16 * opaque,
-        encoded(large, "WEBP"): 25 * opaque,
-        encoded(large, "JPEG"): 8 * opaque // 64,
-        encoded(large, "JPEG", progressive=True): 6 * opaque + 8 * opaque // 64,
-    }
-    for data in images:
-        decode_image(data, 16)
-    assert taken == list(images.values())
+    monkeypatch.setattr(decoding, "make_square", make_square)
+    for kind, expected in (("PNG", 2), ("JPEG", 4)):
+        most[0] = 0
+        data = encoded(Image.new("L", (6000, 4000)), kind)
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(decode_image, [data] * 4, [8] * 4))
+        assert most == [expected]

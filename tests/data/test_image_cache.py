@@ -1,22 +1,22 @@
 """Tests of the image store: decoded once, atomic, and checked for disk space."""
 
 import errno
-import os
+import io
 import shutil
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from mtcon_ray.data import image_cache
-from mtcon_ray.data.image_cache import check_room, open_image_cache
+from mtcon_ray.data.image_cache import PROGRESS, check_room, open_image_cache
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources import SOURCES, DataSource
-from mtcon_ray.errors import ResourceError
+from mtcon_ray.errors import ResourceError, StorageError
 
 
 class CountingSource(DataSource):
@@ -47,17 +47,13 @@ class CountingSource(DataSource):
         return images, {row: f"row {row + 2}: broken" for row in rows if row in self.bad}
 
 
-class Usage(NamedTuple):
-    """Stand-in for the result of shutil.disk_usage."""
-
-    total: int
-    used: int
-    free: int
+def free_disk(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
 
 
 def test_images_are_decoded_once_in_order_and_read_only(tmp_path: Path) -> None:
     """150 rows are decoded in three tasks; opening the store again decodes nothing."""
-    source, seen = CountingSource(), []
+    source, seen = CountingSource(bad=(70, 2)), []
     stored = open_image_cache(
         source, 150, 8, tmp_path, lambda done, total: seen.append((done, total))
     )
@@ -68,7 +64,9 @@ def test_images_are_decoded_once_in_order_and_read_only(tmp_path: Path) -> None:
     assert sorted(source.decoded) == list(range(150))
     assert len(seen) == 3
     assert seen[-1] == (150, 150)
-    assert (open_image_cache(source, 150, 8, tmp_path, None).images == stored.images).all()
+    again = open_image_cache(source, 150, 8, tmp_path, None)
+    assert (again.images == stored.images).all()
+    assert list(again.bad.items()) == [(2, "row 4: broken"), (70, "row 72: broken")]
     assert len(source.decoded) == 150
 
 
@@ -79,14 +77,6 @@ def test_content_is_hashed_once_per_signature(tmp_path: Path) -> None:
         source.stamp = stamp
         open_image_cache(source, 3, 8, tmp_path, None)
         assert source.hashed == hashed
-
-
-def test_bad_rows_are_remembered(tmp_path: Path) -> None:
-    """Bad rows and their reasons are stored, ascending, and read by later openings."""
-    source = CountingSource(bad=(70, 2))
-    for _ in range(2):
-        stored = open_image_cache(source, 100, 8, tmp_path, None)
-        assert list(stored.bad.items()) == [(2, "row 4: broken"), (70, "row 72: broken")]
 
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,26 +112,8 @@ def test_interrupted_decoding_continues_where_it_was_saved(
     assert seen == [150]
     assert (stored.images[:, 3, 3, 1] == np.arange(150)).all()
     assert stored.bad == {70: "row 72: broken", 140: "row 142: broken"}
-    (folder,) = [path for path in tmp_path.iterdir() if path.is_dir()]
-    names = sorted(path.name for path in folder.iterdir())
-    assert names == ["bad.json", "checksums.json", "images.npy", "meta.json"]
-
-
-def test_images_are_flushed_before_their_number_is_saved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After a power cut a saved number must not count images that never reached the disk."""
-    flush, flushed = os.fsync, []
-
-    def watched(descriptor: int) -> None:
-        flushed.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
-        flush(descriptor)
-
-    monkeypatch.setattr(image_cache, "TASKS_PER_SAVE", 1)
-    monkeypatch.setattr(os, "fsync", watched)
-    open_image_cache(CountingSource(), 150, 8, tmp_path, None)
-    files = [name for name in flushed if name in ("images.npy", f".{image_cache.PROGRESS}.partial")]
-    assert files == ["images.npy", f".{image_cache.PROGRESS}.partial"] * 3
+    names = sorted(path.name for path in the_folder(tmp_path).iterdir())
+    assert names == ["bad.json", "checksums.json", "images.npy"]
 
 
 def test_room_is_needed_only_for_what_is_not_decoded(
@@ -157,21 +129,11 @@ def test_room_is_needed_only_for_what_is_not_decoded(
 
     with pytest.raises(KeyboardInterrupt):
         open_image_cache(source, 200, 316, tmp_path, stop)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, 45_000_000))
+    free_disk(monkeypatch, 45_000_000)
     with pytest.raises(ResourceError, match="GB free"):
         check_room(source, 200, 317, tmp_path)
     assert check_room(source, 200, 316, tmp_path) is None
     assert len(open_image_cache(source, 200, 316, tmp_path, None).images) == 200
-
-
-def test_what_a_killed_process_left_is_swept_away(tmp_path: Path) -> None:
-    """A partial folder that does not say which rows it has is filled from the first row."""
-    open_image_cache(CountingSource(), 3, 8, tmp_path, None)
-    (folder,) = [path for path in tmp_path.iterdir() if path.is_dir()]
-    folder.rename(folder.with_suffix(".building"))
-    (folder.with_suffix(".building") / "images.npy").write_bytes(b"half")
-    assert len(open_image_cache(CountingSource(), 3, 8, tmp_path, None).images) == 3
-    assert not folder.with_suffix(".building").exists()
 
 
 def test_two_at_once_decode_once(tmp_path: Path) -> None:
@@ -195,11 +157,11 @@ def test_a_disk_too_small_is_refused_before_writing(
 ) -> None:
     """100 images of 8 x 8 pixels need 19,200 free bytes; 19,199 are refused."""
     source = CountingSource()
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, 19_199))
+    free_disk(monkeypatch, 19_199)
     with pytest.raises(ResourceError, match=r"needs 1\.92e-05 GB, .* has 1\.92e-05 GB free"):
         open_image_cache(source, 100, 8, tmp_path, None)
     assert source.decoded == []
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, 19_200))
+    free_disk(monkeypatch, 19_200)
     assert len(open_image_cache(source, 100, 8, tmp_path, None).images) == 100
 
 
@@ -208,3 +170,52 @@ def test_a_store_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ResourceError, match=r"cannot write the image store .* set storage.root"):
         open_image_cache(CountingSource(), 3, 8, tmp_path / "file" / "store", None)
+
+
+def the_folder(store: Path) -> Path:
+    (folder,) = [path for path in store.iterdir() if path.is_dir()]
+    return folder
+
+
+def saved(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "why"),
+    [
+        ("images.npy", b"", "magic string"),
+        ("images.npy", b"\x93NUMPY\x01\x00\x76\x00{'descr': ((", "header"),
+        ("images.npy", b"PK\x03\x04", "magic string"),
+        ("images.npy", saved(np.zeros((3, 8, 8, 3), np.uint8))[:-1], "length is greater than file"),
+        ("images.npy", saved(np.zeros((2, 8, 8, 3), np.uint8)), r"uint8 \(2, 8, 8, 3\)"),
+        ("images.npy", saved(np.zeros((3, 8, 8, 3), np.int8)), "images are int8"),
+        ("images.npy", None, "No such file"),
+        ("bad.json", b"[]", "no attribute 'items'"),
+        ("bad.json", b"\xff", "can't decode"),
+        ("bad.json", b"", "Expecting value"),
+    ],
+)
+def test_damage_is_named(tmp_path: Path, name: str, data: bytes | None, why: str) -> None:
+    """The error is not the user's fault, and names the folder to delete."""
+    open_image_cache(CountingSource(), 3, 8, tmp_path, None)
+    folder = the_folder(tmp_path)
+    (folder / name).unlink()
+    if data is not None:
+        (folder / name).write_bytes(data)
+    with pytest.raises(StorageError, match=f"{folder} is damaged: .*{why}.*; delete it"):
+        open_image_cache(CountingSource(), 3, 8, tmp_path, None)
+    shutil.rmtree(folder)
+    assert len(open_image_cache(CountingSource(), 3, 8, tmp_path, None).images) == 3
+
+
+@pytest.mark.parametrize("damage", [b"", b"[]", b"{", b"[64]", b"[999, {}]", b'["64", {}]'])
+def test_decoding_whose_progress_is_damaged_begins_anew(tmp_path: Path, damage: bytes) -> None:
+    open_image_cache(CountingSource(), 100, 8, tmp_path, None)
+    building = the_folder(tmp_path).rename(the_folder(tmp_path).with_suffix(".building"))
+    (building / PROGRESS).write_bytes(damage)
+    source = CountingSource()
+    assert len(open_image_cache(source, 100, 8, tmp_path, None).images) == 100
+    assert len(source.decoded) == 100

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mtcon_ray.data import image_files
 from mtcon_ray.data.dataset import check_dataset, open_dataset
 from mtcon_ray.data.sources import DataSpec
 from mtcon_ray.data.sources.files import SAMPLE, FilesSource, evenly
@@ -101,7 +100,6 @@ def test_too_many_corrupt_images_are_decoded_once(
     files: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No corrupt image is in the sample. The message shows twenty; a higher limit decodes none."""
-    monkeypatch.setattr(image_files, "SETTLED_SECONDS", -1)
     many(files, 300)
     for row in np.setdiff1d(np.arange(300), evenly(300, SAMPLE))[:30]:
         (files.images / f"{row}.jpg").write_bytes(b"")
@@ -125,7 +123,6 @@ def test_an_error_of_the_disk_is_no_corrupt_image(
     files: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """It stops the reading. The store remembers no image as corrupt for it."""
-    monkeypatch.setattr(image_files, "SETTLED_SECONDS", -1)
     spec, real = files.spec(), os.open
 
     def fail(path: Any, *args: Any, **options: Any) -> int:

@@ -15,28 +15,17 @@ from mtcon_ray.errors import DataError
 
 
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize(
-    ("name", "is_refused"),
-    [(b"B\xf8rn.jpg", True), (b"\xf8.Arrow", True), (b"B\xf8rn.txt", False), (b".\xf8.jpg", False)],
-)
-def test_names_that_are_not_utf_8_are_refused(
-    tmp_path: Path, name: bytes, is_refused: bool, packed: bool
-) -> None:
-    """Neither a spec nor a report nor the hash of the names could hold them. Junk is passed by."""
-    folder = tmp_path / "images"
+def test_names_that_are_not_utf_8_are_refused(tmp_path: Path, packed: bool) -> None:
+    """Neither a spec nor a report nor the hash of the names could hold them."""
+    folder, name = tmp_path / "images", b"B\xf8rn.jpg"
     (folder / "a").mkdir(parents=True)
     Path(os.fsdecode(os.fsencode(folder) + b"/a/" + name)).touch()
     if packed:
         with tarfile.open(tmp_path / "images.tar", "w") as tar:
             tar.add(folder, "images")
     files = open_files(tmp_path / "images.tar" if packed else folder)
-    if is_refused:
-        with pytest.raises(
-            DataError, match=f"must have names in UTF-8.*{re.escape(str(name)[2:])}"
-        ):
-            [*files.names()]
-    else:
-        assert [*files.names()] == []
+    with pytest.raises(DataError, match=f"must have names in UTF-8.*{re.escape(str(name)[2:])}"):
+        [*files.names()]
 
 
 def test_a_sparse_file_is_not_read(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_each_node_downloads_a_set_once(
     assert_equal(data, other)
     names = [path.rpartition("/")[2] for path in gets]
     assert sorted(names) == [
-        "bad.json", "checksums.json", "images.npy", "labels.npz", "meta.json", "names.json",
+        "bad.json", "checksums.json", "images.npy", "labels.npz", "names.json",
     ]  # fmt: skip
 
 

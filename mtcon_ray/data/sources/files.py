@@ -112,8 +112,8 @@ class FilesSource(DataSource):
         reasons = {}
         for place, row in enumerate(rows):
             try:
-                with self.files.loaded(self.names[row]) as data:
-                    images[place] = self.decode_file(row, data, size)
+                data = self.files.read(self.names[row])
+                images[place] = self.decode_file(row, data, size)
             except UnreadableImageError as error:
                 reasons[row] = f"{self.describe(row)}: {error}"
         return images, reasons

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from mtcon_ray.base.paths import stored_url
-from mtcon_ray.base.root_files import below, make_folder, remove_folder
+from mtcon_ray.base.root_files import below, make_folder, remove_folder, write
 from mtcon_ray.data.dataset import Dataset, store_size
 from mtcon_ray.data.disk import build_folder, writable_store
 from mtcon_ray.data.image_cache import map_images
@@ -52,13 +52,10 @@ def keep_set(dataset: Dataset, store: Path) -> None:
     table, folder = dataset.table, store / SETS / dataset.fingerprint
 
     def fill(building: Path) -> None:
-        arrays = [(kind, column) for kind in ARRAYS for column in getattr(table, kind)]
-        values = {f"a{i}": getattr(table, kind)[name] for i, (kind, name) in enumerate(arrays)}
+        arrays = {f"{kind}/{k}": v for kind in ARRAYS for k, v in getattr(table, kind).items()}
         with open(building / "labels.npz", "wb", opener=below) as file:
-            np.savez(file, split=table.split, **values)
-        names = {name: getattr(table, name) for name in NAMES}
-        with open(building / "names.json", "w", encoding="utf-8", opener=below) as file:
-            json.dump({"arrays": arrays, **names}, file)
+            np.savez(file, split=table.split, **arrays)
+        write(building / "names.json", json.dumps({name: getattr(table, name) for name in NAMES}))
 
     with writable_store(store):
         make_folder(folder.parent)
@@ -81,7 +78,7 @@ def open_set(spec: DataSpec, store: Path, cache: str, fingerprint: str) -> Datas
     try:
         names = json.loads((folder / "names.json").read_text(encoding="utf-8"))
         with np.load(folder / "labels.npz", allow_pickle=False) as file:
-            table = LabelTable(split=file["split"], **_fields(names, file))
+            table = LabelTable(**_fields(names, file))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise StorageError(
             f"the labels in {folder} are damaged: {error}; delete it, and it is made again"
@@ -92,16 +89,16 @@ def open_set(spec: DataSpec, store: Path, cache: str, fingerprint: str) -> Datas
 
 def _fields(names: dict[str, Any], file: Any) -> dict[str, Any]:
     """Returns the fields of a table of labels, with tuples in place of JSON's lists."""
-    listed = names.pop("arrays")
-    found = {
-        name: {k: tuple(v) for k, v in value.items()} if isinstance(value, dict)
-        else tuple(value) if isinstance(value, list) else value
-        for name, value in names.items()
-    }  # fmt: skip
-    arrays: dict[str, dict[str, Any]] = {kind: {} for kind in ARRAYS}
-    for i, (kind, column) in enumerate(listed):
-        arrays[kind][column] = file[f"a{i}"]
-    return {**found, **arrays}
+    found: dict[str, Any] = {kind: {} for kind in ARRAYS}
+    for name, value in names.items():
+        if isinstance(value, dict):
+            value = {key: tuple(listed) for key, listed in value.items()}
+        found[name] = tuple(value) if isinstance(value, list) else value
+    for key in file.files:
+        kind, _, column = key.partition("/")
+        if column:
+            found[kind][column] = file[key]
+    return {**found, "split": file["split"]}
 
 
 def upload_folder(folder: Path) -> None:

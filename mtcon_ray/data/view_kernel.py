@@ -23,7 +23,7 @@ RED, GREEN, BLUE = (tl.constexpr(weight) for weight in GRAY)
 NUM_BLENDS = tl.constexpr(6)
 HUE_TURN = tl.constexpr(3)  # blends before the hue
 # Pixels of a view computed by a program at a time, and its warps.
-AT_ONCE, WARPS = 512, 8
+AT_ONCE, WARPS = tl.constexpr(512), 8
 
 
 def coloured_crops(
@@ -62,9 +62,7 @@ def coloured_crops(
             size=size,
             num_taps=math.ceil(2 * max(1.0, S / size)),
             channel_stride=x_RCHW.stride(1),
-            row_stride=x_RCHW.stride(2),
             column_stride=x_RCHW.stride(3),
-            at_once=AT_ONCE,
             num_warps=WARPS,
             enable_fp_fusion=True,
         )
@@ -78,19 +76,14 @@ def try_kernel(device: torch.device) -> None:
     coloured_crops(images, box_14, torch.zeros(1, device=device) > 0, size=8)
 
 
-# Not specialised on alignments: amounts packed into a buffer may have any alignment. A CUDA graph
-# must find the kernel compiled in the steps before its capture, which cannot compile anything.
+# Amounts packed into a buffer may have any alignment. A CUDA graph must find the kernel compiled in
+# the steps before its capture, which cannot compile anything.
+UNALIGNED = ["box", "flip", "blend", "shift", "gray", "threshold", "moments"]
+
+
 @triton.jit(
     do_not_specialize=["num_rows"],
-    do_not_specialize_on_alignment=[
-        "box",
-        "flip",
-        "blend",
-        "shift",
-        "gray",
-        "threshold",
-        "moments",
-    ],
+    do_not_specialize_on_alignment=UNALIGNED,
 )
 def kernel(
     images: tl.tensor,
@@ -108,9 +101,7 @@ def kernel(
     size: tl.constexpr,
     num_taps: tl.constexpr,
     channel_stride: tl.constexpr,
-    row_stride: tl.constexpr,
     column_stride: tl.constexpr,
-    at_once: tl.constexpr,
 ) -> None:
     """Computes the view of a row. An operation without amounts is not compiled."""
     row = tl.program_id(0).to(tl.int64)
@@ -118,11 +109,10 @@ def kernel(
     view = out + row * 3 * size * size
     mean = 0.0
     if blend is not None:
-        total = tl.zeros([at_once], tl.float32)
-        for start in range(0, size * size, at_once):
-            pixel = start + tl.arange(0, at_once)
-            is_there = pixel < size * size
-            at = view + pixel // size * row_stride + pixel % size * column_stride
+        total = tl.zeros([AT_ONCE], tl.float32)
+        for start in range(0, size * size, AT_ONCE):
+            pixel = start + tl.arange(0, AT_ONCE)
+            is_there, at = pixel < size * size, view + pixel * column_stride
             red, green, blue = _crop(image, box, flip, row, pixel, source_size, size, num_taps)
             tl.store(at, red, mask=is_there)
             tl.store(at + channel_stride, green, mask=is_there)
@@ -133,10 +123,9 @@ def kernel(
         mean = tl.sum(total) / (size * size)
         # Another thread of the program may read the values stored by this thread.
         tl.debug_barrier()
-    for start in range(0, size * size, at_once):
-        pixel = start + tl.arange(0, at_once)
-        is_there = pixel < size * size
-        at = view + pixel // size * row_stride + pixel % size * column_stride
+    for start in range(0, size * size, AT_ONCE):
+        pixel = start + tl.arange(0, AT_ONCE)
+        is_there, at = pixel < size * size, view + pixel * column_stride
         if blend is not None:
             red = tl.load(at, mask=is_there, other=0.0)
             green = tl.load(at + channel_stride, mask=is_there, other=0.0)

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from mtcon_ray.base.registry import Choice, PathMark, Spec, Table, Text, beside_the_spec, is_word
 
 ENCODERS: Table[Any] = Table("encoder")
-FILES = "a state-dict or safetensors file, a model.pt of this program, or an export's folder"
+FILES = "a state-dict or safetensors file, or a model.pt of this program"
 Weights = Annotated[str, PathMark()] | None
 # A second name of the first weights of each network.
 IMAGENET = "imagenet"

@@ -86,7 +86,7 @@ def test_a_set_that_is_nowhere_is_named(
         open_set(rich(files), place, name, "../../x")
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b'{"arrays": [["labels", "a"]]}', b"\xff"])
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"names": 5}', b"\xff"])
 def test_damaged_labels_are_named(files: TableFiles, tmp_path: Path, content: bytes) -> None:
     spec = rich(files)
     data = open_dataset(spec, view_size=8, store=tmp_path)

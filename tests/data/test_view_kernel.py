@@ -73,8 +73,8 @@ def test_it_compiles_for_a_gpu(
     types = {"images": "*u8", "box": "*i64", "flip": "*i1", "out": "*fp32", "num_rows": "i32"}
     drawn = {"blend": "*fp32", "shift": "*fp32", "gray": "*i1", "threshold": "*fp32"}
     drawn["moments"] = "*fp32"
-    sizes = {"views_per_image": 2, "source_size": 30, "size": 24, "num_taps": 3, "at_once": 512}
-    strides = {"channel_stride": 1, "row_stride": 72, "column_stride": 3}
+    sizes = {"views_per_image": 2, "source_size": 30, "size": 24, "num_taps": 3}
+    strides = {"channel_stride": 1, "column_stride": 3}
     constants = {**sizes, **strides, **({} if all_drawn else dict.fromkeys(drawn))}
     signature = {**types, **drawn, **dict.fromkeys(constants, "constexpr")}
     source = ASTSource(kernel, {n: signature[n] for n in kernel.arg_names}, constexprs=constants)

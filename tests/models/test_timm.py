@@ -142,7 +142,6 @@ def test_a_file_with_timms_own_keys_fits(published: nn.Module, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"model": f"{TINY}.b", "weights": "pretrained"}, "must have published weights where"),
         ({"model": f"{TINY}.c"}, r"Invalid pretrained tag \(c\)"),
         ({"model": "ftp:x/y"}, "Unknown model source 'ftp'"),
         ({"model": "resnet19"}, "Unknown model"),
@@ -153,3 +152,5 @@ def test_what_timm_lacks_is_refused_before_a_download(
 ) -> None:
     with torch.device("meta"), pytest.raises(SpecError, match=problem):
         Timm(Timm.Spec.model_validate(fields))
+    with pytest.raises(SpecError, match="No pretrained weights exist"):
+        Timm.download(Timm.Spec(model=f"{TINY}.b", weights="pretrained"))

@@ -13,7 +13,7 @@ from torch import nn
 from mtcon_ray.errors import SpecError
 from mtcon_ray.models.encoders.library import LibraryEncoder, build
 from mtcon_ray.models.encoders.weights import State, load_weights
-from mtcon_ray.spec.encoders import PRETRAINED, TimmSpec
+from mtcon_ray.spec.encoders import TimmSpec
 
 
 class Timm(LibraryEncoder):
@@ -22,8 +22,8 @@ class Timm(LibraryEncoder):
     Layers that combine batch norm and activation are split in two. Their batch norm is then
     torch's own: several workers can share its moments.
 
-    Raises SpecError if timm is not installed, has no such model or no weights of it, or if the
-    description of a model of the hub cannot be downloaded.
+    Raises SpecError if timm is not installed or has no such model, or if the description of a model
+    of the hub cannot be downloaded.
     """
 
     Spec = TimmSpec
@@ -42,14 +42,7 @@ class Timm(LibraryEncoder):
         super().__init__(spec)
         make = partial(_timm().create_model, spec.model, num_classes=0)
         net = _from_library(lambda: build(make), spec)
-        config = net.pretrained_cfg
-        sources = ("hf_hub_id", "url", "file")
-        if spec.weights == PRETRAINED and not any(config.get(source) for source in sources):
-            raise SpecError(
-                f"model.encoder.model must have published weights where weights is {PRETRAINED}, "
-                f"got {spec.model}; take one of timm.list_pretrained(), or weights: null"
-            )
-        classifiers = config.get("classifier") or ()
+        classifiers = net.pretrained_cfg.get("classifier") or ()
         names = (classifiers,) if isinstance(classifiers, str) else classifiers
         self.left_out = tuple(f"{name}." for name in names)
         self.net = _split(net)
@@ -58,13 +51,13 @@ class Timm(LibraryEncoder):
 
     def file_keys(self) -> dict[str, str]:
         """Returns timm's keys, in which split layers are a single layer."""
-        split = [name for name, module in self.named_modules() if isinstance(module, NormAct)]
-        keys = super().file_keys()
-        for key in keys:
-            for name in split:
-                if key.startswith(f"{name}.0."):
-                    keys[key] = f"{name}.{key.removeprefix(f'{name}.0.')}".removeprefix("net.")
-        return keys
+        split = {name for name, module in self.named_modules() if isinstance(module, NormAct)}
+
+        def theirs(key: str) -> str:
+            layer, _, parameter = key.rpartition(".0.")
+            return f"{layer}.{parameter}" if layer in split else key
+
+        return {key: theirs(key).removeprefix("net.") for key in self.state_dict()}
 
 
 class NormAct(nn.Sequential):

@@ -17,7 +17,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from mtcon_ray.base.paths import MODEL_FILE
 from mtcon_ray.base.regular_file import open_regular
 from mtcon_ray.base.root_files import make_folder, write
 from mtcon_ray.data.disk import build_folder, writable_store
@@ -27,8 +26,6 @@ from mtcon_ray.spec.encoders import EncoderSpec, WeightsSpec
 
 State = Mapping[str, Tensor]
 FETCHED_FILE = "model.safetensors"
-# Files with an encoder in a folder: of an export, of the Hugging Face hub, of a training.
-FOLDER_FILES = ("weights.safetensors", FETCHED_FILE, MODEL_FILE)
 # Keys of a checkpoint's encoder begin with this.
 ENCODER = "encoder."
 
@@ -37,8 +34,8 @@ def fetch_weights(spec: EncoderSpec, store: Path, *, copies: bool = False) -> No
     """Downloads the initial parameters into the store if the spec asks for a download.
 
     Called once by the driver, before processes on other nodes build the encoder. With `copies` also
-    copies a file of weights there. Raises SpecError if a download fails, CheckpointError if a
-    folder has no weights, ResourceError if the store cannot be written.
+    copies a file of weights there. Raises SpecError if a download fails, ResourceError if the store
+    cannot be written.
     """
     if not isinstance(spec, WeightsSpec) or spec.weights is None:
         return
@@ -48,7 +45,7 @@ def fetch_weights(spec: EncoderSpec, store: Path, *, copies: bool = False) -> No
         if is_name:
             write_state(ENCODERS[spec.name].download(spec), folder)
         else:
-            write(folder / Path(weights).name, _file_in(Path(weights)).read_bytes())
+            write(folder / Path(weights).name, Path(weights).read_bytes())
 
     if is_name or copies:
         folder = _stored(spec, store).parent
@@ -117,12 +114,11 @@ def load_weights(encoder: Encoder, spec: WeightsSpec) -> None:
 
 
 def read_weights(path: Path) -> State:
-    """Returns an encoder's tensors in a file or folder of any format.
+    """Returns an encoder's tensors in a file of any format.
 
     The keys are the encoder's `file_keys`, and in checkpoints the keys of its state dict. No code
     of the file is run. Raises CheckpointError if the file is of no known format.
     """
-    path = _file_in(path)
     try:
         open_regular(path).close()
     except OSError as error:
@@ -146,15 +142,6 @@ def read_weights(path: Path) -> State:
         raise _refused(f"{path} holds something other than tensors by name")
     found: State = state
     return found
-
-
-def _file_in(path: Path) -> Path:
-    if not path.is_dir():
-        return path
-    there = [path / name for name in FOLDER_FILES if (path / name).is_file()]
-    if not there:
-        raise _refused(f"{path} is a folder without {', '.join(FOLDER_FILES)}")
-    return there[0]
 
 
 def _refused(problem: str) -> CheckpointError:

@@ -71,7 +71,8 @@ class ImageArchive(image_files.ImageFiles):
         if place is None:
             raise image_files.UnreadableImageError("no plain file of this name in the archive")
         start, size = place
-        image_files.refuse_large(size)
+        if size > image_files.MAX_IMAGE_BYTES:
+            raise image_files.UnreadableImageError(f"it has {size:,} bytes, too many for an image")
         # pread has no file position, so threads share the descriptor without a lock.
         data = os.pread(self._index[0], size, start)
         if len(data) < size:

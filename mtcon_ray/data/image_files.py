@@ -42,14 +42,6 @@ def shortest(name: str) -> str:
     return name if leads_outside(normal) else normal
 
 
-def refuse_large(num_bytes: int) -> None:
-    """Raises UnreadableImageError for a file too large for an image."""
-    if num_bytes > MAX_IMAGE_BYTES:
-        raise UnreadableImageError(
-            f"a file of {num_bytes:,} bytes; an image may have {MAX_IMAGE_BYTES:,}"
-        )
-
-
 def check_utf_8(name: str, root: Path) -> str:
     """Returns a name of a file. Raises DataError if no spec or table can hold it."""
     try:
@@ -252,20 +244,18 @@ class ImageFolder(ImageFiles):
             return "absent"
 
     def read(self, name: str) -> bytes:
-        with self._open(name) as file:
-            # Before it is read: a sparse file has any size on a small disk.
-            size = os.fstat(file.fileno()).st_size
-            refuse_large(size)
-            return file.read(size)
+        with self._open(name, MAX_IMAGE_BYTES) as file:
+            return file.read()
 
     @contextmanager
-    def _open(self, name: str) -> Iterator[BufferedReader]:
+    def _open(self, name: str, most: int | None = None) -> Iterator[BufferedReader]:
         """Yields a regular file. Raises UnreadableImageError, also if reading it fails.
 
-        Raises ResourceError if the file may be readable another time.
+        `most` bounds its size in bytes, because a sparse file has any size on a small disk. Raises
+        ResourceError if the file may be readable another time.
         """
         try:
-            with open_regular(self.root / name) as file:
+            with open_regular(self.root / name, most) as file:
                 yield file
         except FileNotFoundError:
             raise UnreadableImageError("no such file") from None

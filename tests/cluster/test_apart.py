@@ -171,7 +171,7 @@ def test_a_sweep_goes_on_after_the_loss_of_the_head_and_its_disk(
     told = resumed(nodes, "head-2")
     assert "decoding" not in told
     assert_whole(tmp_path, 3)
-    assert sum(f"PUT /photos/{images} " in line for line in store.log.lines) == 1
+    assert store.requests.count(("PUT", f"/photos/{images}")) == 1
 
 
 def test_workers_of_a_trial_on_different_nodes(

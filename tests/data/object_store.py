@@ -1,6 +1,5 @@
 """In-memory S3 server for tests, found by the environment variables of AWS."""
 
-import logging
 import socket
 import time
 import urllib.request
@@ -37,8 +36,6 @@ class ObjectStore:
             "AWS_DEFAULT_REGION": "us-east-1",
             "AWS_EC2_METADATA_DISABLED": "true",
         }
-        self.log = _Requests()
-        logging.getLogger("werkzeug").addHandler(self.log)
         self._client = boto3.client(
             "s3",
             endpoint_url=self.variables["AWS_ENDPOINT_URL"],
@@ -87,7 +84,7 @@ class ObjectStore:
 
     def reads(self, key: str) -> int:
         """Returns the number of GET requests for an object."""
-        return sum(f"GET /{BUCKET}/{key} " in line for line in self.log.lines)
+        return self.requests.count(("GET", f"/{BUCKET}/{key}"))
 
     @contextmanager
     def away(self) -> Iterator[None]:
@@ -106,7 +103,6 @@ class ObjectStore:
 
     def stop(self) -> None:
         """Stops the server."""
-        logging.getLogger("werkzeug").removeHandler(self.log)
         self._end()
 
     def _end(self) -> None:
@@ -114,15 +110,6 @@ class ObjectStore:
         self._server.stop()
         assert server is not None
         server.server_close()  # moto leaves the port open, which then accepts and never answers
-
-
-class _Requests(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
 
 
 @contextmanager

@@ -89,44 +89,32 @@ def test_crop_keeps_the_middle_and_pad_keeps_all_on_white() -> None:
     found = decode_image(encoded(Image.new("RGB", (40, 10), (1, 2, 3))), 16, "pad")
     assert (found[6:10] == [1, 2, 3]).all()
     assert (np.delete(found, range(6, 10), axis=0) == 255).all()
+    # A square of this line's length would take 12 GB.
+    line = encoded(Image.new("RGB", (65_000, 1), (9, 9, 9)))
+    assert all((decode_image(line, 8, resize) == 9).any() for resize in ("crop", "pad"))
 
 
-@pytest.mark.parametrize("resize", ["crop", "pad"])
-def test_a_line_fills_no_memory(resize: Resize) -> None:
-    """A 65,000 x 1 image is decoded without a square of its length, which would take 12 GB."""
-    data = encoded(Image.new("RGB", (65_000, 1), (9, 9, 9)))
-    assert (decode_image(data, 8, resize) == 9).any()
-
-
-@pytest.mark.parametrize("name", ["icc_profile", "pnginfo"])
-def test_a_large_profile_or_text_costs_no_image(name: str) -> None:
-    text = PngInfo()
+def test_a_large_profile_or_text_costs_no_image() -> None:
+    """A text that would fill the memory is refused."""
+    expected, text, huge = decode_image(encoded(picture()), 16), PngInfo(), PngInfo()
     text.add_text("Comment", 3_000_000 * "x", zip=True)
-    given: Any = {"icc_profile": bytes(3_000_000), "pnginfo": text}[name]
-    data = encoded(picture(), **{name: given})
-    assert (decode_image(data, 16) == decode_image(encoded(picture()), 16)).all()
-
-
-def test_a_text_that_would_fill_the_memory_is_refused() -> None:
-    text = PngInfo()
-    text.add_text("Comment", 20_000_000 * "x", zip=True)
+    huge.add_text("Comment", 20_000_000 * "x", zip=True)
+    for options in ({"icc_profile": bytes(3_000_000)}, {"pnginfo": text}):
+        assert (decode_image(encoded(picture(), **options), 16) == expected).all()
     with pytest.raises(UnreadableImageError, match="too large"):
-        decode_image(encoded(picture(), pnginfo=text), 16)
+        decode_image(encoded(picture(), pnginfo=huge), 16)
 
 
 def test_lab_images_are_converted() -> None:
     grey = Image.new("LAB", (8, 8), (128, 128, 128))
-    assert np.ptp(decode_image(encoded(grey, "TIFF"), 8).astype(int)) <= 2
-    assert abs(int(decode_image(encoded(grey, "TIFF"), 8)[0, 0, 0]) - 119) < 4
+    assert np.abs(decode_image(encoded(grey, "TIFF"), 8).astype(int) - 119).max() < 4
 
 
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
         (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "HEIC is not read; convert it to JPEG or PNG"),
-        (b"\0\0\0\x18ftypmif1\0\0\0\0mif1heic", "HEIC is not read; convert it to JPEG or PNG"),
         (b"\xff\x0a\xff\xff", "JPEG XL is not read; convert it to JPEG or PNG"),
-        (b"\0\0\0\x0cJXL \r\n\x87\n", "JPEG XL is not read; convert it to JPEG or PNG"),
         (128 * b"\n" + b"DICM", "DICOM is not read; convert it to PNG with 8 bits a channel"),
         (b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS; `git lfs pull`"),
         (b"<html>", "not an image"),

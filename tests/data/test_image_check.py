@@ -216,15 +216,8 @@ def test_another_kind_of_archive_is_refused(files: Any, tmp_path: Path) -> None:
 def test_one_image_has_one_name(files: Any, tmp_path: Path) -> None:
     """Repeats and leaks are found in any spelling of a path; each image counts once."""
     again = files.frame.iloc[:6].copy()
-    again["image"] = [
-        "./0.jpg",
-        "a/../1.jpg",
-        ".//2.jpg",
-        f"{files.images}/3.jpg",
-        "4.jpg",
-        "5.jpg",
-    ]
-    again["split"] = ["test", "val", "train", "val", "test", "val"]
+    names = "./0.jpg", "a/../1.jpg", ".//2.jpg", f"{files.images}/3.jpg", "4.jpg", "5.jpg"
+    again["image"], again["split"] = names, ("test", "val", "train", "val", "test", "val")
     third = again.iloc[:1].assign(split="val")
     (files.images / "a").mkdir()
     files.frame = pd.concat([files.frame, again, third], ignore_index=True)

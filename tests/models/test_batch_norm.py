@@ -114,30 +114,21 @@ def test_alone_it_is_batch_norm_itself() -> None:
     assert all(torch.equal(ours[name], expected[name]) for name in expected)
 
 
-def test_parameters_names_and_mode_stay() -> None:
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_parameters_names_and_mode_stay(on_gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU it is torch's own. Chosen by the device alone; its values only GPUs can show."""
     before = network().eval()
     parameters, keys = list(before.parameters()), list(before.state_dict())
     before[0].train()
+    monkeypatch.setattr(nn.Parameter, "is_cuda", on_gpu, raising=False)
     after = make_global(before)
     assert list(after.state_dict()) == keys
     assert all(a is b for a, b in zip(after.parameters(), parameters, strict=True))
-    norms = [m for m in after.modules() if isinstance(m, GlobalBatchNorm)]
+    norms = [m for m in after.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    assert [type(m) for m in norms] == [nn.SyncBatchNorm if on_gpu else GlobalBatchNorm] * 4
     assert [(m.training, m.eps, m.momentum, m.affine) for m in norms] == [
         (True, 1e-3, 0.1, True),
         (False, 1e-5, 0.3, True),
         (False, 1e-5, 0.1, True),
         (False, 1e-5, 0.1, False),
     ]
-    after.load_state_dict(network().state_dict())
-
-
-def test_on_a_gpu_it_is_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chosen by the device alone; what it computes only GPUs can show."""
-    before = network()
-    parameters, keys = list(before.parameters()), list(before.state_dict())
-    monkeypatch.setattr(nn.Parameter, "is_cuda", True, raising=False)
-    after = make_global(before)
-    norms = [m for m in after.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-    assert [type(m) for m in norms] == [nn.SyncBatchNorm] * 4
-    assert list(after.state_dict()) == keys
-    assert all(a is b for a, b in zip(after.parameters(), parameters, strict=True))

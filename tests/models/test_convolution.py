@@ -9,8 +9,8 @@ from mtcon_ray.models.network import build_network, projections
 from mtcon_ray.spec.encoders import ModelSpec
 
 # kernel, stride, padding, height and width of the input
-AFFECTED = [(3, 2, 1, 1, 1), (3, 3, 1, 2, 2), (2, 4, 1, 3, 3), (5, 2, 2, 2, 1), (7, 2, 3, 1, 1)]
-OTHERS = [(3, 1, 1, 1, 1), (3, 2, 1, 2, 2), (1, 1, 0, 1, 1), (3, 2, 1, 7, 7)]
+AFFECTED = [(3, 2, 1, 1, 1), (2, 4, 1, 3, 3), (5, 2, 2, 2, 1)]
+OTHERS = [(3, 1, 1, 1, 1), (3, 2, 1, 2, 2), (1, 1, 0, 1, 1)]
 
 
 def values_and_gradients(conv: nn.Conv2d, shape: tuple[int, int], *, half: bool) -> list[Tensor]:
@@ -34,46 +34,35 @@ def pair_of(kernel: int, stride: int, padding: int) -> tuple[nn.Conv2d, nn.Conv2
     return plain, guarded[0]
 
 
-@pytest.mark.parametrize(("kernel", "stride", "padding", "height", "width"), AFFECTED)
-def test_inputs_shorter_than_the_stride_have_the_gradients_of_float32(
+@pytest.mark.parametrize(("kernel", "stride", "padding", "height", "width"), AFFECTED + OTHERS)
+def test_gradients_are_right_and_those_of_other_inputs_torchs_own(
     kernel: int, stride: int, padding: int, height: int, width: int
 ) -> None:
     plain, guarded = pair_of(kernel, stride, padding)
     expected = values_and_gradients(plain, (height, width), half=False)
-    found = values_and_gradients(guarded, (height, width), half=True)
-    for one, other in zip(found, expected, strict=True):
+    found = values_and_gradients(guarded, (height, width), half=False)
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+    half = values_and_gradients(guarded, (height, width), half=True)
+    if (kernel, stride, padding, height, width) in OTHERS:
+        theirs = values_and_gradients(plain, (height, width), half=True)
+        assert all(torch.equal(one, other) for one, other in zip(half, theirs, strict=True))
+    for one, other in zip(half, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=2**-6, atol=2**-5)
 
 
 @pytest.mark.parametrize("channels", [4, 8])
-@pytest.mark.parametrize("size", [8, 32, 33])
-def test_narrow_convolutions_with_a_stride_leave_memory_alone(channels: int, size: int) -> None:
+def test_narrow_convolutions_with_a_stride_leave_memory_alone(channels: int) -> None:
     """On AVX2 torch's own with 4 channels ends the process after some of these steps."""
     conv = nn.Conv2d(channels, 6, 1, 2).to(memory_format=torch.channels_last)
     guard_convolutions(conv)
     for seed in range(30):
-        x_NCHW = torch.randn(
-            16, channels, size, size, generator=torch.Generator().manual_seed(seed)
-        )
+        x_NCHW = torch.randn(16, channels, 33, 33, generator=torch.Generator().manual_seed(seed))
         y_NCHW = conv(x_NCHW.contiguous(memory_format=torch.channels_last))
         (found,) = torch.autograd.grad(y_NCHW.square().sum(), conv.weight)
     expected = torch.einsum("nohw,nchw->oc", 2 * y_NCHW, x_NCHW[..., ::2, ::2])
     torch.testing.assert_close(
         found[..., 0, 0], expected, rtol=1e-4, atol=1e-3 * expected.abs().max().item()
     )
-
-
-@pytest.mark.parametrize(
-    ("case", "half"), [*((each, True) for each in OTHERS), *((each, False) for each in AFFECTED)]
-)
-def test_other_inputs_and_float32_are_torchs_own(
-    case: tuple[int, int, int, int, int], half: bool
-) -> None:
-    kernel, stride, padding, *shape = case
-    plain, guarded = pair_of(kernel, stride, padding)
-    expected = values_and_gradients(plain, (shape[0], shape[1]), half=half)
-    found = values_and_gradients(guarded, (shape[0], shape[1]), half=half)
-    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
 @pytest.mark.parametrize("name", ["resnet18", "small"])

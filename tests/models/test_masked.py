@@ -24,18 +24,6 @@ def parts() -> tuple[ViT, dict[str, nn.Module], Decoder]:
     return encoder, heads, Decoder(encoder, width=16, depth=1, levels=True)
 
 
-def can(noise_level: float = 0.5, mask_ratio: float = 0.5) -> MaskedNetwork:
-    return MaskedNetwork(*parts(), mask_ratio=mask_ratio, noise_level=noise_level)
-
-
-def lgp(progress: float) -> MaskedNetwork:
-    encoder, heads, _ = parts()
-    decoder = Decoder(encoder, width=16, depth=1)
-    network = MaskedNetwork(encoder, heads, decoder, mask_ratio=0.75, masked_share=0.5)
-    network.progress = progress
-    return network
-
-
 def graded(network: nn.Module, loss: Tensor) -> set[str]:
     """Returns the names of the modules whose parameters get a gradient."""
     network.zero_grad()
@@ -87,16 +75,13 @@ def test_the_decoder_puts_each_seen_patch_in_its_place() -> None:
 
 
 class Oracle(nn.Module):
-    """Decoder stub: returns given values for hidden and for seen patches, and stores its input."""
+    """Decoder stub: returns given values for hidden and for seen patches."""
 
     def __init__(self, hidden_NPK: Tensor, seen_NPK: Tensor) -> None:
         super().__init__()
-        self.hidden_NPK = hidden_NPK
-        self.seen_NPK = seen_NPK
-        self.seen: Seen | None = None
+        self.hidden_NPK, self.seen_NPK = hidden_NPK, seen_NPK
 
     def forward(self, seen: Seen, grid: tuple[int, int], level_N: Tensor | None) -> Tensor:
-        self.seen = seen
         return torch.where(seen.hidden_NP[:, :, None], self.hidden_NPK, self.seen_NPK)
 
 
@@ -105,7 +90,7 @@ def test_hidden_patches_are_compared_with_clean_pixels_and_seen_ones_with_the_no
     swapped: bool,
 ) -> None:
     x_NCHW = images()
-    network = can(noise_level=1.0)
+    network = MaskedNetwork(*parts(), mask_ratio=0.5, noise_level=1.0)
     torch.manual_seed(5)
     torch.rand(5)
     pixels, noise = standardise(patches(x_NCHW, 4)), patches(torch.randn_like(x_NCHW), 4)
@@ -119,7 +104,10 @@ def test_hidden_patches_are_compared_with_clean_pixels_and_seen_ones_with_the_no
 
 
 def test_a_graft_trains_the_auto_encoder_first_and_the_heads_then() -> None:
-    network = lgp(0.49)
+    encoder, heads, _ = parts()
+    decoder = Decoder(encoder, width=16, depth=1)
+    network = MaskedNetwork(encoder, heads, decoder, mask_ratio=0.75, masked_share=0.5)
+    network.progress = 0.49
     rows = network(images())
     assert list(rows) == ["a", "reconstruction"]
     assert not rows["a"].requires_grad

@@ -120,17 +120,10 @@ def test_a_damaged_file_is_refused(
         make("small", path)
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (nn.Linear(2, 2), "is not a whole file of plain tensors"),
-        ([torch.ones(1)], "holds something other than tensors by name"),
-        ({"model": {}}, "holds something other than tensors by name"),
-    ],
-)
-def test_a_file_of_something_else_is_refused(content: object, problem: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [nn.Linear(2, 2), [torch.ones(1)], {"model": {}}])
+def test_a_file_of_something_else_is_refused(content: object, tmp_path: Path) -> None:
     torch.save(content, tmp_path / "a.pt")
-    with pytest.raises(CheckpointError, match=problem):
+    with pytest.raises(CheckpointError, match="whole file of plain tensors|than tensors by name"):
         make("small", tmp_path / "a.pt")
 
 
@@ -204,18 +197,14 @@ def test_what_torchvision_lacks_is_refused_before_a_download(
         *(("maxvit_t", 512), ("mobilenet_v3_small", 1024), ("squeezenet1_1", 512)),
     ],
 )
-def test_classifiers_of_torchvision_are_removed(model: str, width: int) -> None:
+def test_classifiers_of_torchvision_are_removed_and_sizes_checked(model: str, width: int) -> None:
     with torch.device("meta"):
         encoder = Torchvision(Torchvision.Spec(model=model))
         encoder.check_images(224)
-        assert encoder.eval()(torch.empty(2, 3, 224, 224)).shape == (2, encoder.width) == (2, width)
-
-
-def test_a_size_that_the_model_does_not_take_is_refused() -> None:
-    with torch.device("meta"):
-        encoder = Torchvision(Torchvision.Spec(model="vit_b_32"))
-        with pytest.raises(SpecError, match=r"views\.size must be .* got 64: .*Expected 224"):
-            encoder.check_images(64)
+        assert encoder(torch.empty(2, 3, 224, 224)).shape == (2, encoder.width) == (2, width)
+        if model.startswith("vit"):
+            with pytest.raises(SpecError, match=r"views\.size .* got 64: .*Expected 224"):
+                encoder.check_images(64)
 
 
 def test_a_classifier_in_a_file_is_not_used(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_a_damaged_file_is_refused(
 @pytest.mark.parametrize("content", [nn.Linear(2, 2), [torch.ones(1)], {"model": {}}])
 def test_a_file_of_something_else_is_refused(content: object, tmp_path: Path) -> None:
     torch.save(content, tmp_path / "a.pt")
-    with pytest.raises(CheckpointError, match="whole file of plain tensors|than tensors by name"):
+    with pytest.raises(CheckpointError, match="tensors"):
         make("small", tmp_path / "a.pt")
 
 

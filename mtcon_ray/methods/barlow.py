@@ -8,7 +8,7 @@ from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses.self_supervised import barlow_twins
 from mtcon_ray.methods.base import MethodOutput, compare
 from mtcon_ray.methods.self_supervised import SelfSupervisedMethod
-from mtcon_ray.models.batch_norm_heads import BatchNormProjector
+from mtcon_ray.models.heads import BatchNormProjector
 from mtcon_ray.spec.methods.self_supervised import BarlowTwinsSpec
 
 

@@ -6,8 +6,8 @@ from torch import nn
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.methods.simsiam import SimSiam
-from mtcon_ray.models.batch_norm_heads import SimSiamHead
 from mtcon_ray.models.encoders.small import Small
+from mtcon_ray.models.heads import SimSiamHead
 from tests.losses.cases import VALUES, simsiam_views
 from tests.problems import problem
 

@@ -3,7 +3,6 @@
 TResNet: Ridnik et al. 2020, arXiv:2003.13630.
 """
 
-from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 from torch import nn
 
 from mtcon_ray.errors import SpecError
-from mtcon_ray.models.encoders.library import LibraryEncoder, build
+from mtcon_ray.models.encoders.library import LibraryEncoder
 from mtcon_ray.models.encoders.weights import State, load_weights
 from mtcon_ray.spec.encoders import TimmSpec
 
@@ -30,18 +29,16 @@ class Timm(LibraryEncoder):
 
     @classmethod
     def download(cls, spec: TimmSpec) -> State:
-        timm = _timm()
         # Drawing random parameters must not change the parameters of the heads.
         with torch.random.fork_rng(devices=[]):
-            net = _from_library(lambda: timm.create_model(spec.model, pretrained=True), spec)
+            net = _create(spec, pretrained=True)
         net.reset_classifier(0)
         state: State = net.state_dict()
         return state
 
     def __init__(self, spec: TimmSpec) -> None:
         super().__init__(spec)
-        make = partial(_timm().create_model, spec.model, num_classes=0)
-        net = _from_library(lambda: build(make), spec)
+        net = _create(spec, num_classes=0)
         classifiers = net.pretrained_cfg.get("classifier") or ()
         names = (classifiers,) if isinstance(classifiers, str) else classifiers
         self.left_out = tuple(f"{name}." for name in names)
@@ -90,10 +87,10 @@ def _timm() -> ModuleType:
     return module
 
 
-def _from_library(act: Any, spec: TimmSpec) -> Any:
-    """Returns the result of `act`. Errors of timm, the network and the disk become SpecError."""
+def _create(spec: TimmSpec, **options: Any) -> Any:
+    """Returns timm's model. Errors of timm, the network and the disk become SpecError."""
     try:
-        return act()
+        return _timm().create_model(spec.model, **options)
     # Unknown tags and damaged files are RuntimeErrors, unknown prefixes and names of the hub
     # ValueErrors, descriptions without a needed field KeyErrors.
     except (OSError, RuntimeError, ValueError, KeyError) as error:

@@ -2,7 +2,7 @@
 
 import torch
 
-from mtcon_ray.models.batch_norm_heads import BatchNormProjector, SimSiamHead
+from mtcon_ray.models.heads import BatchNormProjector, SimSiamHead
 
 
 def test_a_projector_ends_in_columns_of_mean_zero_and_variance_one() -> None:

@@ -12,6 +12,9 @@ from PIL import Image, ImageChops, ImageDraw
 
 VERSION = 3
 SUPERSAMPLING = 4
+# Number of blobs behind an object, probability of a bar over it, and standard deviation of pixel
+# noise, a share of full brightness.
+NUISANCES = CLUTTER, OCCLUSION, NOISE = 1, 0.05, 0.04
 # Augmentation must not change labels: tilts stay distinct under a flip and a change of the aspect
 # ratio by 4/3, hues under a shift of 0.1. The sign of a tilt is random, so 30 also means -30.
 FACTORS = {
@@ -38,22 +41,11 @@ Colour = tuple[int, int, int]
 Point = tuple[float, float]
 
 
-def draw(
-    factors: dict[str, str],
-    size: int,
-    seed: list[int],
-    clutter: int = 0,
-    occlusion: float = 0.0,
-    noise: float = 0.0,
-) -> np.ndarray:
-    """Returns an image, uint8 [size, size, 3], as a pure function of the arguments.
-
-    `clutter` is the number of blobs, `occlusion` the probability of a bar, `noise` the standard
-    deviation of pixel noise, a share of full brightness.
-    """
+def draw(factors: dict[str, str], size: int, seed: list[int]) -> np.ndarray:
+    """Returns an image, uint8 [size, size, 3], as a pure function of the arguments."""
     rng = np.random.default_rng(seed)
     side = size * SUPERSAMPLING
-    canvas, centre, length = _begin(rng, side, clutter)
+    canvas, centre, length = _begin(rng, side)
     turn = math.radians(float(factors["tilt"]) + rng.uniform(-6, 6)) * rng.choice([-1, 1])
     body = _body(factors["shape"], centre, length, turn, side)
     hue = HUES[factors["colour"]] + rng.uniform(-0.06, 0.06)
@@ -62,25 +54,23 @@ def draw(
     pattern = ImageChops.multiply(_texture(factors["texture"], centre, rng, side), body)
     canvas.paste(_colour(rng.random(), rng.uniform(0.3, 1), rng.uniform(0.1, 0.4)), mask=pattern)
     _mark(canvas, factors["mark"], centre, rng)
-    if rng.random() < occlusion:
+    if rng.random() < OCCLUSION:
         _occlude(canvas, centre, rng)
     pixels = np.asarray(canvas.reduce(SUPERSAMPLING), dtype=np.float32)
-    pixels = pixels + rng.standard_normal(pixels.shape, dtype=np.float32) * (255 * noise)
+    pixels = pixels + rng.standard_normal(pixels.shape, dtype=np.float32) * (255 * NOISE)
     return pixels.clip(0, 255).astype(np.uint8)
 
 
-def object_size(seed: list[int], clutter: int) -> float:
+def object_size(seed: list[int]) -> float:
     """Returns half the object's length as a share of the image's side, in [0.36, 0.44)."""
     # The canvas is minimal: `_begin` only runs to bring the generator to the object's length.
-    return _begin(np.random.default_rng(seed), SUPERSAMPLING, clutter)[2]
+    return _begin(np.random.default_rng(seed), SUPERSAMPLING)[2]
 
 
-def _begin(
-    rng: np.random.Generator, side: int, clutter: int
-) -> tuple[Image.Image, np.ndarray, float]:
+def _begin(rng: np.random.Generator, side: int) -> tuple[Image.Image, np.ndarray, float]:
     """Returns the background with clutter, the object's centre [2] and half its length."""
     canvas = _background(rng, side)
-    for _ in range(clutter):
+    for _ in range(CLUTTER):
         _blob(canvas, rng)
     return canvas, rng.uniform(0.36, 0.64, 2), rng.uniform(0.36, 0.44)
 

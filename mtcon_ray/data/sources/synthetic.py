@@ -9,7 +9,15 @@ import numpy as np
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.base import DataSource
 from mtcon_ray.data.splits import drawn_split
-from mtcon_ray.data.synthetic_images import ATTRIBUTES, FACTORS, LARGE, VERSION, draw, object_size
+from mtcon_ray.data.synthetic_images import (
+    ATTRIBUTES,
+    FACTORS,
+    LARGE,
+    NUISANCES,
+    VERSION,
+    draw,
+    object_size,
+)
 from mtcon_ray.spec.data.base import SPLIT_FRACTIONS
 from mtcon_ray.spec.data.own import NUMBER, SET, SyntheticSpec
 
@@ -51,9 +59,8 @@ class SyntheticSource(DataSource):
     @cached_property
     def _sizes(self) -> np.ndarray:
         """Size of every item's object, float64 [N], from each image's own random generator."""
-        spec = self.spec
-        seeds = ([spec.seed, 0, row] for row in range(spec.num_items))
-        return np.array([object_size(seed, spec.clutter) for seed in seeds])
+        seeds = ([self.spec.seed, 0, row] for row in range(self.spec.num_items))
+        return np.array([object_size(seed) for seed in seeds])
 
     @cached_property
     def _codes(self) -> dict[str, np.ndarray]:
@@ -65,8 +72,7 @@ class SyntheticSource(DataSource):
         }
 
     def content_key(self) -> str:
-        spec = self.spec
-        scene = (spec.num_items, spec.seed, spec.clutter, spec.occlusion, spec.noise)
+        scene = (self.spec.num_items, self.spec.seed, *NUISANCES)
         # This word is part of the key of each cache. Another word would discard all caches.
         return hashlib.sha256(f"drawn {VERSION} {scene}".encode()).hexdigest()
 
@@ -74,11 +80,9 @@ class SyntheticSource(DataSource):
         return self.content_key()
 
     def decode(self, rows: Sequence[int], size: int) -> tuple[np.ndarray, dict[int, str]]:
-        spec = self.spec
-        nuisances = spec.clutter, spec.occlusion, spec.noise
         images = np.empty((len(rows), size, size, 3), dtype=np.uint8)
         for place, row in enumerate(rows):
             factors = {column: FACTORS[column][self._codes[column][row]] for column in FACTORS}
             # Seeds beginning with (seed, 0) are for images, all other seeds for factors.
-            images[place] = draw(factors, size, [spec.seed, 0, row], *nuisances)
+            images[place] = draw(factors, size, [self.spec.seed, 0, row])
         return images, {}

@@ -5,7 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from mtcon_ray.base.metrics import Kind
-from mtcon_ray.base.registry import LocalPath, PathOrUrl, Share, Text
+from mtcon_ray.base.registry import LocalPath, PathOrUrl, Text
 from mtcon_ray.spec.data.base import MAX_LABELS, SOURCES, DataSpec, DrawnSplitSpec
 
 LIST_SEPARATOR = "|"  # unless the spec names another
@@ -140,11 +140,6 @@ class SyntheticSpec(DataSpec):
         ("tilt",), description="label columns never trained on, probed once at the end"
     )
     num_items: int = Field(4000, ge=10, le=10**7, description="number of images")
-    clutter: int = Field(1, ge=0, le=100, description="distracting blobs behind the object")
-    occlusion: Share = Field(0.05, description="probability of a bar over the object")
-    noise: Share = Field(
-        0.04, description="standard deviation of pixel noise, a share of full brightness"
-    )
 
     def kind_of(self, name: str) -> Kind:
         if name == SET:

@@ -3,19 +3,17 @@
 import re
 import warnings
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from io import BytesIO
 from threading import Lock, Semaphore
 
 import numpy as np
-from PIL import Image, ImageOps, PngImagePlugin, UnidentifiedImageError
+from PIL import Image, ImageMode, ImageOps, PngImagePlugin, UnidentifiedImageError
 
 from mtcon_ray.data.image_files import UnreadableImageError
 from mtcon_ray.data.image_names import FORMATS
 from mtcon_ray.spec.data.base import Resize
 
-EIGHT_BIT = {"1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr"}
-EIGHT_BIT |= {"HSV", "LAB"}
 # Files often mistaken for images, by their first bytes, with the advice for the user.
 NOT_READ = {
     rb".{4}ftyp(hei[cfmsx]|hev[cmsx]|mif1|msf1)": "HEIC is not read; convert it to JPEG or PNG",
@@ -56,7 +54,7 @@ def decode_image(
         data += JPEG_END
     try:
         with Image.open(BytesIO(data), formats=tuple(FORMATS)) as image:
-            if image.mode not in EIGHT_BIT:
+            if ImageMode.getmode(image.mode).typestr not in ("|b1", "|u1"):
                 raise ValueError(f"mode {image.mode} must be 8 bits a channel")
             whole_size = image.size
             # JPEG only: decodes at a reduced scale, at least twice the target size.
@@ -99,14 +97,10 @@ def _reason(data: bytes, error: Exception) -> str:
 
 def _set_upright(image: Image.Image) -> None:
     """Transposes the image in place by its EXIF orientation. Ignores a damaged EXIF block."""
-    image.load()  # outside of `try`: damaged pixels are an error
-    try:
-        ImageOps.exif_transpose(image, in_place=True)
-    except MemoryError:
-        raise
+    image.load()  # damaged pixels are an error
     # Pillow's reader and writer of EXIF raise almost anything on damaged bytes.
-    except Exception:
-        pass
+    with suppress(Exception):
+        ImageOps.exif_transpose(image, in_place=True)
 
 
 def make_square(whole: Image.Image, size: int, resize: Resize) -> Image.Image:

@@ -49,10 +49,16 @@ def build_folder(
     With `resumable` the temporary directory stays if `fill` is killed, interrupted or fails, and
     the next `fill` is called with it. An error of this disk, which may be full, removes it.
 
-    Raises ResourceError if fewer than `needed` bytes are free.
+    Raises ResourceError if fewer than `needed` bytes are free, or if the disk cannot be written.
     """
     if folder.exists():
         return
+    with writable_store(folder.parent):
+        make_folder(folder.parent)
+        _build(folder, needed, fill, resumable=resumable)
+
+
+def _build(folder: Path, needed: int, fill: Callable[[Path], None], *, resumable: bool) -> None:
     with open(folder.with_suffix(".lock"), "w", opener=below) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if folder.exists():  # another process may have built it meanwhile
@@ -77,6 +83,17 @@ def bytes_built(folder: Path) -> int:
     files = building.iterdir() if building.exists() else ()
     # In blocks of 512 bytes: a file filled piece by piece has its full length from the start.
     return sum(file.stat().st_blocks * 512 for file in files)
+
+
+@contextmanager
+def damage(what: str, folder: Path) -> Iterator[None]:
+    """Turns each error of reading a complete folder into a StorageError naming it."""
+    try:
+        yield
+    except Exception as error:  # of any class, for content of any kind
+        raise StorageError(
+            f"{what} {folder} is damaged: {error}; delete it, and it is made again"
+        ) from None
 
 
 @contextmanager

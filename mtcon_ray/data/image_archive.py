@@ -11,8 +11,8 @@ import tempfile
 import weakref
 import zlib
 from collections import defaultdict
-from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from threading import Lock
@@ -34,14 +34,18 @@ class ImageArchive(image_files.ImageFiles):
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
-        self._opening = Lock()
+        self._opening, self._opened = Lock(), ExitStack()
+        weakref.finalize(self, self._opened.close)
 
     def exists(self, name: str) -> bool:
         return self._place(name) is not None
 
     def names(self, *, whole: bool = True) -> Iterator[str]:
-        for name, target in self._index[2].items():
-            if not target:
+        _, places, links = self._index
+        for name in places:
+            target = links.get(name, "")
+            end = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
+            if not target or places.get(end):
                 yield image_files.check_utf_8(name, self.root)
             elif whole and not is_hidden(name):
                 raise DataError(
@@ -88,28 +92,22 @@ class ImageArchive(image_files.ImageFiles):
         name, places = str(PurePosixPath(name)), self._index[1]
         if name in places or name.isascii():
             return places.get(name)
-        same = self._by_composed_name[normalize("NFC", name)]
-        return places[same[0]] if len(same) == 1 else None
+        same = self._by_composed_name.get(normalize("NFC", name), [])
+        return same[0] if len(same) == 1 else None
 
     @cached_property
-    def _by_composed_name(self) -> dict[str, list[str]]:
+    def _by_composed_name(self) -> dict[str, list[tuple[int, int] | None]]:
         found = defaultdict(list)
-        for name in self._index[1]:
-            found[normalize("NFC", name)].append(name)
+        for name, place in self._index[1].items():
+            found[normalize("NFC", name)].append(place)
         return found
 
     @cached_property
-    def _index(self) -> tuple[int, dict[str, tuple[int, int]], dict[str, str]]:
-        """File descriptor of the uncompressed tar, `_places` and `_links` of its members."""
+    def _index(self) -> tuple[int, dict[str, tuple[int, int] | None], dict[str, str]]:
+        """File descriptor of the uncompressed tar, and what `_members` returns."""
         try:
-            with self._unzipped() as file:
-                with tarfile.open(fileobj=file, mode="r:") as tar:
-                    members = {
-                        str(PurePosixPath(member.name)): member
-                        for member in tar
-                        if not member.isdir()
-                    }
-                descriptor = os.dup(file.fileno())
+            file = self._opened.enter_context(self._unzipped())
+            return file.fileno(), *_members(file)
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise DataError(f"cannot read data.images: {error}") from None
@@ -120,9 +118,6 @@ class ImageArchive(image_files.ImageFiles):
         # tarfile raises ValueError and RecursionError on maliciously crafted headers.
         except (tarfile.TarError, EOFError, zlib.error, ValueError, RecursionError) as error:
             raise DataError(f"data.images {self.root} is not a whole tar: {error}") from None
-        weakref.finalize(self, os.close, descriptor)
-        places = _places(members)
-        return descriptor, places, _links(members, places)
 
     @contextmanager
     def _unzipped(self) -> Iterator[IO[bytes]]:
@@ -135,38 +130,35 @@ class ImageArchive(image_files.ImageFiles):
                 yield file
             return
         room = int(SHARE_OF_DISK * shutil.disk_usage(tempfile.gettempdir()).free)
-        with tempfile.TemporaryFile() as plain:
-            with gzip.open(self.root) as packed:
-                while piece := packed.read(COPIED_BYTES):
-                    room -= plain.write(piece)
-                    if room < 0:
-                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        with tempfile.TemporaryFile() as plain, gzip.open(self.root) as packed:
+            while piece := packed.read(COPIED_BYTES):
+                room -= plain.write(piece)
+                if room < 0:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             plain.seek(0)
             yield plain
 
 
-def _places(members: Mapping[str, tarfile.TarInfo]) -> dict[str, tuple[int, int]]:
+def _members(file: IO[bytes]) -> tuple[dict[str, tuple[int, int] | None], dict[str, str]]:
     """Returns the offset and the size in bytes of each regular file, by name.
 
-    A hard link has the offset and the size of its target, an earlier member.
+    A hard link has the offset and the size of its target, an earlier member. Other members except
+    folders have None. The second result has the targets of links that may stand for a folder.
     """
-    found: dict[str, tuple[int, int]] = {}
-    for name, member in members.items():
-        if member.isreg() and not member.issparse() and member.size >= 0:
-            found[name] = member.offset_data, member.size
-        elif member.islnk() and (first := found.get(str(PurePosixPath(member.linkname)))):
-            found[name] = first
-    return found
-
-
-def _links(members: Mapping[str, tarfile.TarInfo], places: Container[str]) -> dict[str, str]:
-    """Returns the target of each link that may stand for a folder, and "" for other members."""
-    found = dict.fromkeys(members, "")
-    for name, member in members.items():
-        target = posixpath.normpath(posixpath.join(posixpath.dirname(name), member.linkname))
-        if member.issym() and not is_image(name) and target not in places:
-            found[name] = member.linkname
-    return found
+    places: dict[str, tuple[int, int] | None] = {}
+    links = {}
+    with tarfile.open(fileobj=file, mode="r:") as tar:
+        for member in tar:
+            name, place = str(PurePosixPath(member.name)), None
+            if member.isreg() and not member.issparse() and member.size >= 0:
+                place = member.offset_data, member.size
+            elif member.islnk():
+                place = places.get(str(PurePosixPath(member.linkname)))
+            elif member.issym() and not is_image(name):
+                links[name] = member.linkname
+            if not member.isdir():
+                places[name] = place
+    return places, links
 
 
 def open_files(root: Path) -> image_files.ImageFiles:

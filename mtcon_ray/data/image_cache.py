@@ -13,9 +13,8 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -25,7 +24,14 @@ import numpy as np
 from mtcon_ray.base.cpus import usable_cpus
 from mtcon_ray.base.root_files import below, check_no_links, make_folder, remove, touch, write
 from mtcon_ray.data.checksums import write_checksums
-from mtcon_ray.data.disk import build_folder, bytes_built, check_disk, whole_file, writable_store
+from mtcon_ray.data.disk import (
+    build_folder,
+    bytes_built,
+    check_disk,
+    damage,
+    whole_file,
+    writable_store,
+)
 from mtcon_ray.data.sources.base import DataSource
 from mtcon_ray.errors import StorageError
 
@@ -76,18 +82,17 @@ def open_image_cache(
     """
     shape = (num_items, size, size, 3)
     with writable_store(store):
-        make_folder(store)
         content = _content_key(source, store)
-        folder = _folder(store, size, content)
+    folder = _folder(store, size, content)
 
-        def fill(building: Path) -> None:
-            bad = _decode_all(source, shape, building, progress)
-            write(building / "bad.json", json.dumps(bad, indent=1))
-            write_checksums(building)
-            # Last: without this file all images would be decoded again after a kill.
-            remove(building / PROGRESS)
+    def fill(building: Path) -> None:
+        bad = _decode_all(source, shape, building, progress)
+        write(building / "bad.json", json.dumps(bad, indent=1))
+        write_checksums(building)
+        # Last: without this file all images would be decoded again after a kill.
+        remove(building / PROGRESS)
 
-        build_folder(folder, num_bytes(num_items, size), fill, resumable=True)
+    build_folder(folder, num_bytes(num_items, size), fill, resumable=True)
     return _load(folder, num_items, size, content)
 
 
@@ -192,7 +197,7 @@ def _decoded_before(building: Path, num_items: int, size: int) -> tuple[int, dic
 
 def _load(folder: Path, num_items: int, size: int, content: str) -> CachedImages:
     images = map_images(folder, num_items, size)
-    with _damage(folder):
+    with damage("the image store", folder):
         reasons = json.loads((folder / "bad.json").read_text(encoding="utf-8"))
         bad = {int(row): str(why) for row, why in reasons.items()}
     return CachedImages(images, bad, content, folder.name)
@@ -203,20 +208,10 @@ def map_images(folder: Path, num_items: int, size: int | None = None) -> np.ndar
 
     Raises StorageError if the file has other or no images.
     """
-    with _damage(folder):
+    with damage("the image store", folder):
         # Not np.load, which also opens zip files and takes other files for pickles.
         images = np.lib.format.open_memmap(folder / "images.npy", mode="r")
         side = images.shape[1] if size is None else size
         if images.shape != (num_items, side, side, 3) or images.dtype != np.uint8:
             raise ValueError(f"its images are {images.dtype} {images.shape}")
         return images
-
-
-@contextmanager
-def _damage(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # numpy parses the header as Python: TokenError, SyntaxError, ...
-        raise StorageError(
-            f"the image store {folder} is damaged: {error}; delete it, and it is made again"
-        ) from None

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from mtcon_ray.base.paths import stored_url
-from mtcon_ray.base.root_files import below, make_folder, remove_folder, write
+from mtcon_ray.base.root_files import below, remove_folder, write
 from mtcon_ray.data.dataset import Dataset, store_size
-from mtcon_ray.data.disk import build_folder, writable_store
+from mtcon_ray.data.disk import build_folder, damage
 from mtcon_ray.data.image_cache import map_images
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.objects import Objects, patiently
@@ -57,9 +57,7 @@ def keep_set(dataset: Dataset, store: Path) -> None:
             np.savez(file, split=table.split, **arrays)
         write(building / "names.json", json.dumps({name: getattr(table, name) for name in NAMES}))
 
-    with writable_store(store):
-        make_folder(folder.parent)
-        build_folder(folder, 0, fill)
+    build_folder(folder, 0, fill)
     for each in (folder, store / dataset.cache):
         upload_folder(each)
 
@@ -75,14 +73,10 @@ def open_set(spec: DataSpec, store: Path, cache: str, fingerprint: str) -> Datas
     folder = store / SETS / fingerprint
     for each in (folder, store / cache):
         fetch_folder(each)
-    try:
+    with damage("the data set", folder):
         names = json.loads((folder / "names.json").read_text(encoding="utf-8"))
         with np.load(folder / "labels.npz", allow_pickle=False) as file:
             table = LabelTable(**_fields(names, file))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StorageError(
-            f"the labels in {folder} are damaged: {error}; delete it, and it is made again"
-        ) from None
     images = map_images(store / cache, len(table))
     return Dataset(images, table, spec.tasks, spec.held_out, fingerprint, cache=cache)
 
@@ -137,9 +131,7 @@ def fetch_folder(folder: Path, *, must: bool = True) -> None:
         wanted = {name: (building / name, info.size) for name, info in found.items()}
         patiently(lambda: objects.fetch(wanted))
 
-    with writable_store(folder.parent):
-        make_folder(folder.parent)
-        build_folder(folder, sum(info.size for info in found.values()), fill)
+    build_folder(folder, sum(info.size for info in found.values()), fill)
 
 
 def discard_unused(root: Path) -> None:

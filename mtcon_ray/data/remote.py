@@ -15,8 +15,7 @@ from pathlib import Path, PurePosixPath
 from threading import Lock
 
 from mtcon_ray.base.registry import HUB
-from mtcon_ray.base.root_files import make_folder
-from mtcon_ray.data.disk import build_folder, writable_store
+from mtcon_ray.data.disk import build_folder
 from mtcon_ray.data.objects import Objects
 from mtcon_ray.errors import DataError
 
@@ -86,11 +85,8 @@ def fetch(
             if report is not None:
                 report(done, total)
 
-    with writable_store(store):
-        for each in missing:
-            folder = each.place(store).parent
-            make_folder(folder.parent)
-            build_folder(folder, each.num_bytes, partial(_download, each, tell))
+    for each in missing:
+        build_folder(each.place(store).parent, each.num_bytes, partial(_download, each, tell))
     return {field: str(f.place(store)) for field, f in found.items()}
 
 

@@ -92,7 +92,7 @@ def test_damaged_labels_are_named(files: TableFiles, tmp_path: Path, content: by
     data = open_dataset(spec, view_size=8, store=tmp_path)
     keep_set(data, tmp_path)
     (tmp_path / "sets" / data.fingerprint / "names.json").write_bytes(content)
-    with pytest.raises(StorageError, match=r"the labels in .* are damaged: .*; delete it"):
+    with pytest.raises(StorageError, match=r"the data set .* is damaged: .*; delete it"):
         open_set(spec, tmp_path, data.cache, data.fingerprint)
 
 

@@ -18,8 +18,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from mtcon_ray.base.regular_file import open_regular
-from mtcon_ray.base.root_files import make_folder, write
-from mtcon_ray.data.disk import build_folder, writable_store
+from mtcon_ray.base.root_files import write
+from mtcon_ray.data.disk import build_folder
 from mtcon_ray.errors import CheckpointError
 from mtcon_ray.models.encoders.base import ENCODERS, Encoder, SpecT
 from mtcon_ray.spec.encoders import EncoderSpec, WeightsSpec
@@ -48,10 +48,7 @@ def fetch_weights(spec: EncoderSpec, store: Path, *, copies: bool = False) -> No
             write(folder / Path(weights).name, Path(weights).read_bytes())
 
     if is_name or copies:
-        folder = _stored(spec, store).parent
-        with writable_store(store):
-            make_folder(folder.parent)
-            build_folder(folder, 0, fill)
+        build_folder(_stored(spec, store).parent, 0, fill)
 
 
 def fetched(spec: SpecT, store: Path | None) -> SpecT:

@@ -5,7 +5,7 @@ import hashlib
 import os
 import posixpath
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -112,31 +112,26 @@ class ImageFiles:
         raise NotImplementedError
 
 
-def _cached_realpath() -> Callable[[str], str]:
-    """Returns a `realpath` resolving each directory and each link once.
-
-    Without the cache each call would be a round trip on a network file system.
-    """
-    resolved: Callable[[str], str] = cache(os.path.realpath)
-
-    def real(path: str) -> str:
-        place = path if os.path.islink(path) else os.path.dirname(path)
-        return resolved(place) + path.removeprefix(place)
-
-    return real
-
-
 class ImageFolder(ImageFiles):
     """A folder on disk. Symbolic links must lead to places inside it."""
 
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        # Each folder once: more calls would be round trips on a network file system.
+        self._resolved = cache(os.path.realpath)
+
+    def _below(self, name: str) -> str | None:
+        """Returns a name without links in it, None if it leads outside the folder."""
+        root = os.path.join(self._resolved(self.root), "")
+        path = os.path.join(root, name)
+        place = path if os.path.islink(path) else os.path.dirname(path)
+        real = self._resolved(place) + path.removeprefix(place)
+        inside = os.path.join(real, "").startswith(root)
+        return real.removeprefix(root).lstrip("/") if inside else None
+
     def find_outside(self, names: Sequence[str]) -> int | None:
-        real_root, real = os.path.join(os.path.realpath(self.root), ""), _cached_realpath()
-        for index, name in enumerate(names):
-            if leads_outside(name):
-                return index
-            if not os.path.join(real(os.path.join(real_root, name)), "").startswith(real_root):
-                return index
-        return None
+        found = (i for i, n in enumerate(names) if leads_outside(n) or self._below(n) is None)
+        return next(found, None)
 
     def why_outside(self, name: str) -> str:
         parts = [] if leads_outside(name) else name.split("/")
@@ -149,14 +144,11 @@ class ImageFolder(ImageFiles):
         return ""
 
     def relative(self, names: Sequence[str]) -> list[str]:
-        real_root, real = os.path.join(os.path.realpath(self.root), ""), _cached_realpath()
-
         def below(name: str) -> str:
             if "\0" in name or not (name.startswith("/") or ".." in name.split("/")):
                 return shortest(name)
             # A symbolic link, or "..", may lead into the root from elsewhere.
-            path = real(os.path.join(real_root, name))
-            return path.removeprefix(real_root).lstrip("/") if path.startswith(real_root) else name
+            return self._below(name) or name
 
         return self._as_spelled([below(name) for name in names])
 

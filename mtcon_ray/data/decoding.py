@@ -17,8 +17,7 @@ from mtcon_ray.spec.data.base import Resize
 # Files often mistaken for images, by their first bytes, with the advice for the user.
 NOT_READ = {
     rb".{4}ftyp(hei[cfmsx]|hev[cmsx]|mif1|msf1)": "HEIC is not read; convert it to JPEG or PNG",
-    rb"\xff\x0a|\0\0\0\x0cJXL ": "JPEG XL is not read; convert it to JPEG or PNG",
-    rb".{128}DICM": "DICOM is not read; convert it to PNG with 8 bits a channel",
+    rb"\xff\x0a|\0{3}\x0cJXL |.{128}DICM": "JPEG XL and DICOM are not read; convert it to PNG",
     rb"version https://git-lfs": "a pointer of Git LFS; `git lfs pull` fetches the image",
 }
 # Bytes of an ICC profile or of a text after decompression. Pillow's default of 1 MB refuses images

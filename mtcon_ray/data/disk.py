@@ -55,26 +55,26 @@ def build_folder(
         return
     with writable_store(folder.parent):
         make_folder(folder.parent)
-        _build(folder, needed, fill, resumable=resumable)
+        with open(folder.with_suffix(".lock"), "w", opener=below) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            # Another process may have built it meanwhile.
+            if not folder.exists():
+                _fill(folder, needed, fill, resumable)
 
 
-def _build(folder: Path, needed: int, fill: Callable[[Path], None], *, resumable: bool) -> None:
-    with open(folder.with_suffix(".lock"), "w", opener=below) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if folder.exists():  # another process may have built it meanwhile
-            return
-        building = folder.with_suffix(".building")
-        if not resumable:
-            remove_folder(building, ignore_errors=True)  # left by a killed process
-        check_disk(needed - bytes_built(folder), folder.parent)
-        make_folder(building)
-        try:
-            fill(building)
-            move(building, folder)
-        except BaseException as error:
-            if not resumable or isinstance(error, OSError | StorageError):
-                remove_folder(building, ignore_errors=True)
-            raise
+def _fill(folder: Path, needed: int, fill: Callable[[Path], None], resumable: bool) -> None:
+    building = folder.with_suffix(".building")
+    if not resumable:
+        remove_folder(building, ignore_errors=True)  # left by a killed process
+    check_disk(needed - bytes_built(folder), folder.parent)
+    make_folder(building)
+    try:
+        fill(building)
+        move(building, folder)
+    except BaseException as error:
+        if not resumable or isinstance(error, OSError | StorageError):
+            remove_folder(building, ignore_errors=True)
+        raise
 
 
 def bytes_built(folder: Path) -> int:

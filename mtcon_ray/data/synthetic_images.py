@@ -14,7 +14,7 @@ VERSION = 3
 SUPERSAMPLING = 4
 # Number of blobs behind an object, probability of a bar over it, and standard deviation of pixel
 # noise, a share of full brightness.
-NUISANCES = CLUTTER, OCCLUSION, NOISE = 1, 0.05, 0.04
+CLUTTER, OCCLUSION, NOISE = 1, 0.05, 0.04
 # Augmentation must not change labels: tilts stay distinct under a flip and a change of the aspect
 # ratio by 4/3, hues under a shift of 0.1. The sign of a tilt is random, so 30 also means -30.
 FACTORS = {
@@ -59,6 +59,11 @@ def draw(factors: dict[str, str], size: int, seed: list[int]) -> np.ndarray:
     pixels = np.asarray(canvas.reduce(SUPERSAMPLING), dtype=np.float32)
     pixels = pixels + rng.standard_normal(pixels.shape, dtype=np.float32) * (255 * NOISE)
     return pixels.clip(0, 255).astype(np.uint8)
+
+
+def key_of(num_items: int, seed: int) -> str:
+    """Returns the key of a data set of images. Another word in it would discard all caches."""
+    return f"drawn {VERSION} {(num_items, seed, CLUTTER, OCCLUSION, NOISE)}"
 
 
 def object_size(seed: list[int]) -> float:

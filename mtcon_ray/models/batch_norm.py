@@ -70,12 +70,10 @@ class GlobalBatchNorm(_BatchNorm):
                 running_C.lerp_(now_C.detach().to(running_C.dtype), self.momentum)
         by_channel = (1, -1) + (1,) * (x.ndim - 2)
         inverse_C = (var_C + self.eps).rsqrt().to(x.dtype)
-        if self.affine:
-            inverse_C = inverse_C * self.weight
         # Subtracted first: products with a large mean would cancel in float32.
         y = (x - mean_C.to(x.dtype).view(by_channel)) * inverse_C.view(by_channel)
         if self.affine:
-            y = y + self.bias.view(by_channel)
+            y = torch.addcmul(self.bias.view(by_channel), y, self.weight.view(by_channel))
         return y.to(input.dtype)
 
     def _check_input_dim(self, input: Tensor) -> None:

@@ -111,8 +111,8 @@ def test_lab_images_are_converted() -> None:
     ("data", "reason"),
     [
         (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "HEIC is not read; convert it to JPEG or PNG"),
-        (b"\xff\x0a\xff\xff", "JPEG XL is not read; convert it to JPEG or PNG"),
-        (128 * b"\n" + b"DICM", "DICOM is not read; convert it to PNG with 8 bits a channel"),
+        (b"\xff\x0a\xff\xff", "JPEG XL and DICOM are not read; convert it to PNG"),
+        (128 * b"\n" + b"DICM", "JPEG XL and DICOM are not read; convert it to PNG"),
         (b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS; `git lfs pull`"),
         (b"<html>", "not an image"),
         (b"", "empty file"),

@@ -223,7 +223,7 @@ def test_boxes_are_distributed_as_torchvision_draws_them(
         ("second", {"blurr": 0.1}, "Extra inputs are not permitted"),
         ("second", {"solarise": 1.1}, "less than or equal to 1"),
         ("solarise_threshold", 0.0, "greater than 0"),
-        ("std", (1.0, 0.0, 1.0), "std must be positive"),
+        ("std", (1.0, 0.0, 1.0), "greater than 0"),
         ("hue", 0.6, "less than or equal to 0.5"),
     ],
 )

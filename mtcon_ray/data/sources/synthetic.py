@@ -9,15 +9,7 @@ import numpy as np
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.base import DataSource
 from mtcon_ray.data.splits import drawn_split
-from mtcon_ray.data.synthetic_images import (
-    ATTRIBUTES,
-    FACTORS,
-    LARGE,
-    NUISANCES,
-    VERSION,
-    draw,
-    object_size,
-)
+from mtcon_ray.data.synthetic_images import ATTRIBUTES, FACTORS, LARGE, draw, key_of, object_size
 from mtcon_ray.spec.data.base import SPLIT_FRACTIONS
 from mtcon_ray.spec.data.own import NUMBER, SET, SyntheticSpec
 
@@ -72,9 +64,8 @@ class SyntheticSource(DataSource):
         }
 
     def content_key(self) -> str:
-        scene = (self.spec.num_items, self.spec.seed, *NUISANCES)
-        # This word is part of the key of each cache. Another word would discard all caches.
-        return hashlib.sha256(f"drawn {VERSION} {scene}".encode()).hexdigest()
+        key = key_of(self.spec.num_items, self.spec.seed)
+        return hashlib.sha256(key.encode()).hexdigest()
 
     def signature(self) -> str:
         return self.content_key()

@@ -19,9 +19,7 @@ from mtcon_ray.data import view_kernel, views
 def check(size, source_size, **fields):
     spec = views.ViewsSpec(size=size, **fields)
     generator = torch.Generator().manual_seed(0)
-    images = torch.randint(
-        0, 256, (2, source_size, source_size, 3), dtype=torch.uint8, generator=generator
-    )
+    images = torch.randint(0, 256, (2, source_size, source_size, 3), generator=generator).byte()
     parameters = views.draw_parameters(4, source_size, spec, generator)
     expected = views.make_views(images, parameters, spec)
     given, without = [], views.view_kernel
@@ -42,10 +40,8 @@ usual = {"blend_3R6", "shift_R", "gray_R", "moments_2C"}
 assert check(24, 30) == usual  # more pixels than are computed at a time
 assert check(9, 30, crop_scale=(0.05, 1.0)) == usual
 assert check(9, 30, blur=0.5, solarise=0.5) == usual - {"moments_2C"}
-assert check(9, 12, jitter=0.0, grayscale=0.0) == {"moments_2C"}
-assert check(9, 12, jitter=0.0, grayscale=0.0, second={"solarise": 0.5}) == {
-    "moments_2C", "threshold_R"
-}
+plain = {"jitter": 0.0, "grayscale": 0.0, "second": {"solarise": 0.5}}
+assert check(9, 12, **plain) == {"moments_2C", "threshold_R"}
 assert check(9, 12, jitter=1.0, hue=0.0, solarise=1.0) == usual - {"shift_R"} | {"threshold_R"}
 view_kernel.try_kernel(torch.device("cpu"))
 print("checked")

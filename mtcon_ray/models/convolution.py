@@ -23,8 +23,10 @@ class GuardedConv2d(nn.Conv2d):
         """[N, C, H, W] to [N, C', H', W']."""
         if input.device.type != "cpu":
             return super().forward(input)
-        if self._skips_pixels():
-            rows, columns = self.stride
+        rows, columns = self.stride
+        # Strided, 1 by 1, of few channels and without padding.
+        is_narrow = self.in_channels < LANES and self.kernel_size == (1, 1)
+        if is_narrow and self.padding == (0, 0) and max(self.stride) > 1:
             kept = input[..., ::rows, ::columns]
             return functional.conv2d(kept, self.weight, self.bias, groups=self.groups)
         is_affected = any(s < t for s, t in zip(input.shape[-2:], self.stride, strict=True))
@@ -33,11 +35,6 @@ class GuardedConv2d(nn.Conv2d):
             return super().forward(input)
         with torch.autocast("cpu", enabled=False):
             return super().forward(input.float()).to(torch.get_autocast_dtype("cpu"))
-
-    def _skips_pixels(self) -> bool:
-        """Returns True for a strided 1 by 1 convolution of few channels, without padding."""
-        is_narrow = self.in_channels < LANES and self.kernel_size == (1, 1)
-        return is_narrow and self.padding == (0, 0) and max(self.stride) > 1
 
 
 def guard_convolutions(module: nn.Module) -> None:

@@ -83,15 +83,11 @@ def load_weights(encoder: Encoder, spec: WeightsSpec) -> None:
     With `weights: null` nothing happens. Raises CheckpointError if a file cannot be read or does
     not fit, SpecError if a download fails.
     """
-    if spec.weights is None:
+    weights, device = spec.weights, next(encoder.parameters()).device
+    is_name = weights is not None and spec.is_name(weights)
+    if weights is None or (is_name and device.type == "meta"):
         return
-    device = next(encoder.parameters()).device
-    if not spec.is_name(spec.weights):
-        found = read_weights(Path(spec.weights))
-    elif device.type == "meta":
-        return
-    else:
-        found = encoder.download(spec)
+    found = encoder.download(spec) if is_name else read_weights(Path(weights))
     own = {theirs: ours for ours, theirs in encoder.file_keys().items()}
     state = {
         own.get(key, key): value.to(device)
@@ -104,7 +100,7 @@ def load_weights(encoder: Encoder, spec: WeightsSpec) -> None:
         # Each line lists missing or unexpected keys, or a key of another shape.
         problems = [shorten(line, 200) for line in str(error).splitlines()[1:4]]
         raise CheckpointError(
-            f"model.encoder.weights: {spec.weights} does not fit the encoder: "
+            f"model.encoder.weights: {weights} does not fit the encoder: "
             f"{'; '.join(problems)}; choose the encoder name and settings that the file was made "
             "with"
         ) from error
@@ -116,16 +112,15 @@ def read_weights(path: Path) -> State:
     The keys are the encoder's `file_keys`, and in checkpoints the keys of its state dict. No code
     of the file is run. Raises CheckpointError if the file is of no known format.
     """
-    try:
-        open_regular(path).close()
-    except OSError as error:
-        raise _refused(f"{path} cannot be read: {error.strerror}") from error
     state: Any
     try:
+        open_regular(path).close()
         if path.suffix == ".safetensors":
             state = load_file(path)
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise _refused(f"{path} cannot be read: {error.strerror or error}") from error
     # Both raise many kinds of errors for files of other formats. torch's own message is left out:
     # it suggests weights_only=False, which runs the file's code.
     except Exception as error:

@@ -3,7 +3,6 @@
 TResNet: Ridnik et al. 2020, arXiv:2003.13630.
 """
 
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -63,34 +62,29 @@ class NormAct(nn.Sequential):
 
 def _split(module: nn.Module) -> nn.Module:
     """Returns the module, with each BatchNormAct2d replaced by a batch norm and the activation."""
-    combined = _timm().layers.BatchNormAct2d
     for name, child in module.named_children():
-        if not isinstance(child, combined):
+        layer: Any = child
+        if not (isinstance(child, nn.BatchNorm2d) and hasattr(child, "act")):
             _split(child)
             continue
-        norm = nn.BatchNorm2d(child.num_features, child.eps, child.momentum)
+        norm = nn.BatchNorm2d(layer.num_features, layer.eps, layer.momentum)
         # The same parameters, because their initial values are timm's.
-        norm.weight, norm.bias = child.weight, child.bias
-        module.add_module(name, NormAct(norm, child.drop, child.act))
-    return module
-
-
-def _timm() -> ModuleType:
-    try:
-        import timm
-    except ImportError as error:
-        raise SpecError(
-            f"model.encoder.name timm needs the package timm, which cannot be imported: "
-            f"{error}; install it with: pip install 'mtcon-ray[timm]'"
-        ) from error
-    module: ModuleType = timm
+        norm.weight, norm.bias = layer.weight, layer.bias
+        module.add_module(name, NormAct(norm, layer.drop, layer.act))
     return module
 
 
 def _create(spec: TimmSpec, **options: Any) -> Any:
     """Returns timm's model. Errors of timm, the network and the disk become SpecError."""
     try:
-        return _timm().create_model(spec.model, **options)
+        import timm
+
+        return timm.create_model(spec.model, **options)
+    except ImportError as error:
+        raise SpecError(
+            f"model.encoder.name timm needs the package timm, which cannot be imported: "
+            f"{error}; install it with: pip install 'mtcon-ray[timm]'"
+        ) from error
     # Unknown tags and damaged files are RuntimeErrors, unknown prefixes and names of the hub
     # ValueErrors, descriptions without a needed field KeyErrors.
     except (OSError, RuntimeError, ValueError, KeyError) as error:

@@ -1,25 +1,18 @@
 """Makes the bucket that is named, unless it exists: `make_bucket.py NAME`.
 
-Keys come from AWS_SHARED_CREDENTIALS_FILE, the address from MLFLOW_S3_ENDPOINT_URL.
+Keys come from AWS_SHARED_CREDENTIALS_FILE, the address from AWS_ENDPOINT_URL.
 """
 
-import os
 import sys
 
-import boto3
-from botocore.exceptions import ClientError
-
-THERE = {"BucketAlreadyOwnedByYou", "BucketAlreadyExists"}
+from pyarrow.fs import FileSystem
 
 
 def main() -> None:
     """Ask the store to make it."""
-    store = boto3.client("s3", endpoint_url=os.environ["MLFLOW_S3_ENDPOINT_URL"])
-    try:
-        store.create_bucket(Bucket=sys.argv[1])
-    except ClientError as error:
-        if error.response["Error"]["Code"] not in THERE:
-            raise
+    name = sys.argv[1]
+    store, _ = FileSystem.from_uri(f"s3://{name}?allow_bucket_creation=true")
+    store.create_dir(name)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ export PYTHONPATH=$here/mlflow_plugin${PYTHONPATH:+:$PYTHONPATH}
 if (($#)); then
     exec "$@"
 fi
-python "$here/make_bucket.py" "$bucket"
+AWS_ENDPOINT_URL=$MLFLOW_S3_ENDPOINT_URL python "$here/make_bucket.py" "$bucket"
 # A sender that pauses for uvicorn's own 5 s would write into a connection that is being closed.
 exec mlflow server --uvicorn-opts --timeout-keep-alive=75 \
     --backend-store-uri "$STORE" \

@@ -13,6 +13,8 @@ shift
 
 case $role in
 head)
+    # The bucket of the root, unless it exists.
+    [[ -z ${BUCKET:-} ]] || python "$(dirname "$0")/make_bucket.py" "$BUCKET"
     # No trials here, so that the sweeps' drivers keep their CPU.
     exec ray start --head --block --num-cpus=0 --dashboard-host=0.0.0.0 "$@"
     ;;

@@ -17,14 +17,18 @@ make() { # NAME CONTENT: in one step, and never over a secret that is in use
 
 make ray_token "$(random)"
 make postgres_password "$(random)"
-# The same keys twice: as the server reads them, and as its client does. They open one bucket.
-if [[ ! -e $folder/s3_server.json || ! -e $folder/s3_client ]]; then
-    access=$(random) secret=$(random)
-    rm -f "$folder/s3_server.json" "$folder/s3_client"
-    make s3_server.json "{\"identities\": [{\"name\": \"mlflow\", \"actions\": [\"Admin:mlflow\"], \
-        \"credentials\": [{\"accessKey\": \"$access\", \"secretKey\": \"$secret\"}]}]}"
-    make s3_client "[default]
+# Each key twice: as the server reads it, and as its client does. It opens one bucket.
+if [[ ! -e $folder/s3_server.json || ! -e $folder/s3_mlflow || ! -e $folder/s3_nodes ]]; then
+    rm -f "$folder"/s3_*
+    identities=()
+    for client in mlflow:mlflow nodes:mtcon-ray; do
+        access=$(random) secret=$(random)
+        make "s3_${client%:*}" "[default]
 aws_access_key_id = $access
 aws_secret_access_key = $secret
 "
+        identities+=("{\"name\": \"${client%:*}\", \"actions\": [\"Admin:${client#*:}\"], \
+            \"credentials\": [{\"accessKey\": \"$access\", \"secretKey\": \"$secret\"}]}")
+    done
+    make s3_server.json "{\"identities\": [${identities[0]}, ${identities[1]}]}"
 fi

@@ -81,10 +81,16 @@ def join_attributes(table: TableFile, images: np.ndarray, path: Path) -> TableFi
     """Returns the table with a column added for each attribute of a file in CelebA's format.
 
     `images`, object [N] of str, are the table's image paths, matched by file name. Images absent
-    from the file get "". Raises DataError as `read_attributes` does.
+    from the file get "". Raises DataError as `read_attributes` does, and if an attribute has the
+    name of a column, or the file has an image twice.
     """
     names, values = read_attributes(path)
     row_of = {name: row for row, name in enumerate(names)}
+    twice = next((name for row, name in enumerate(names) if row_of[name] != row), None)
+    if twice is not None:
+        raise DataError(f"{path} must list an image once, got {twice!r} twice")
+    if taken := sorted(table.columns.keys() & values.keys()):
+        raise DataError(f"{path} must name other attributes than columns, got {taken[0]!r}")
     # The row -1 of an absent image is the added last entry.
     rows = [row_of.get(str(image).rpartition("/")[2], -1) for image in images]
     columns = {

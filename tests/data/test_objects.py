@@ -6,10 +6,11 @@ import pytest
 from pyarrow.fs import FileInfo, FileType
 
 from mtcon_ray.data import objects
-from mtcon_ray.data.objects import Objects
+from mtcon_ray.data.objects import Objects, _open
 from mtcon_ray.errors import StorageError
 from tests.data.folder_store import FolderStore, folder_store
 from tests.data.object_store import object_store
+from tests.data.signed_store import READER, signed_store
 
 URL = "s3://photos/lab/a b"
 
@@ -44,6 +45,23 @@ def test_objects_of_a_real_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         rule = r"cannot use the root at s3://.*keys come from AWS's own variables"
         with server.away(), pytest.raises(StorageError, match=rule) as error:
             store.write("y", b"")
+        assert "canary" not in str(error.value)
+
+
+def test_keys_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server verifies signatures."""
+    with signed_store(monkeypatch):
+        Objects(URL).write("x", b"content")
+        for name, key in READER.items():
+            monkeypatch.setenv(name, key)
+        _open.cache_clear()
+        assert Objects(URL).read("x") == b"content"
+        with pytest.raises(StorageError, match=r"(?i)access.?denied"):
+            Objects(URL).write("x", b"changed")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong-canary")
+        _open.cache_clear()
+        with pytest.raises(StorageError, match="SIGNATURE") as error:
+            Objects(URL).list()
         assert "canary" not in str(error.value)
 
 

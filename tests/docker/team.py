@@ -63,7 +63,7 @@ class Team:
             "PATH": path,
             "POSTGRES_PASSWORD_FILE": str(self.secrets / "postgres_password"),
             "POSTGRES_ADDRESS": f"127.0.0.1:{self.postgres.port}",
-            "AWS_SHARED_CREDENTIALS_FILE": str(self.secrets / "s3_client"),
+            "AWS_SHARED_CREDENTIALS_FILE": str(self.secrets / "s3_mlflow"),
             "AWS_DEFAULT_REGION": "us-east-1",
             "MLFLOW_S3_ENDPOINT_URL": f"http://{host}:{port}",
             "BUCKET": BUCKET,

@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
+from mtcon_ray.data.objects import Objects
+from tests.data.signed_store import signed_store
+
 DOCKER = Path(__file__).parents[2] / "docker"
 TOOLS = Path(sys.executable).parent
 SCRIPTS = sorted(DOCKER.glob("*.sh"))
@@ -65,7 +68,9 @@ def test_ports_are_this_machines_alone() -> None:
     assert ports.keys() == {"head", "mlflow"}
     assert all(port.startswith("127.0.0.1:") for group in ports.values() for port in group)
     assert COMPOSE["networks"]["store"] == {"internal": True}
-    assert SERVICES["worker"]["networks"] == ["work"]
+    assert COMPOSE["networks"]["objects"] == {"internal": True}
+    assert SERVICES["worker"]["networks"] == ["work", "objects"]
+    assert SERVICES["postgres"]["networks"] == ["store"]
 
 
 def test_no_service_has_rights_that_it_does_not_need() -> None:
@@ -95,9 +100,9 @@ def test_the_databases_password_is_copied_to_memory_alone() -> None:
 
 def test_each_service_has_only_the_secrets_that_it_needs_by_their_paths() -> None:
     assert {name: s["secrets"] for name, s in SERVICES.items()} == {
-        "head": ["ray_token"],
-        "worker": ["ray_token"],
-        "mlflow": ["postgres_password", "s3_client"],
+        "head": ["ray_token", "s3_nodes"],
+        "worker": ["ray_token", "s3_nodes"],
+        "mlflow": ["postgres_password", "s3_mlflow"],
         "postgres": ["postgres_password"],
         "s3": ["s3_server"],
     }
@@ -113,13 +118,14 @@ def test_secrets_are_made_once_and_closed_to_others(tmp_path: Path) -> None:
     first = {p.name: p.read_text() for p in folder.iterdir()}
     assert run(DOCKER / "secrets.sh", folder).returncode == 0
     assert {p.name: p.read_text() for p in folder.iterdir()} == first
-    assert len(set(first.values())) == 4
+    assert len(set(first.values())) == 5
     assert first.keys() == {Path(each["file"]).name for each in COMPOSE["secrets"].values()}
     assert re.fullmatch("[0-9a-f]{48}", first["ray_token"])
-    key = first["s3_client"].split("aws_secret_access_key = ")[1].strip()
-    [client] = json.loads(first["s3_server.json"])["identities"]
-    assert client["credentials"][0]["secretKey"] == key
-    assert client["actions"] == ["Admin:mlflow"]
+    clients = json.loads(first["s3_server.json"])["identities"]
+    assert [c["actions"] for c in clients] == [["Admin:mlflow"], ["Admin:mtcon-ray"]]
+    for client in clients:
+        key = first[f"s3_{client['name']}"].split("aws_secret_access_key = ")[1].strip()
+        assert client["credentials"][0]["secretKey"] == key
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
@@ -144,3 +150,25 @@ def test_a_node_starts_with_the_token(tmp_path: Path, role: str, expected: str) 
         refused = subprocess.run(command, env=environment, capture_output=True, text=True)
         assert refused.returncode == 1
         assert "token" in refused.stderr
+
+
+def test_nodes_write_into_the_bucket_of_the_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store checks signatures. The key comes from a file like the secret of the nodes."""
+    node = SERVICES["head"]["environment"]
+    assert run(DOCKER / "secrets.sh", tmp_path).returncode == 0
+    key_file = tmp_path / "s3_nodes"
+    lines = key_file.read_text().splitlines()
+    with signed_store(monkeypatch) as store:
+        for at, name in ((1, "AWS_ACCESS_KEY_ID"), (2, "AWS_SECRET_ACCESS_KEY")):
+            lines[at] = f"{lines[at].split(' = ')[0]} = {store.variables[name]}"
+            monkeypatch.delenv(name)
+        key_file.write_text("\n".join(lines))
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(key_file))
+        for _ in range(2):  # at each start of the head
+            done = run(sys.executable, DOCKER / "make_bucket.py", node["BUCKET"])
+            assert done.returncode == 0, done.stderr
+        root = Objects(node["MTCON_RAY_ROOT"])
+        root.write("sweeps/x", b"content")
+        assert root.read("sweeps/x") == b"content"

@@ -83,7 +83,7 @@ def test_no_secret_is_in_an_environment_a_command_line_or_the_log(team: Team) ->
     values = [team.postgres.password.encode()]
     values += [
         line.split(" = ")[1].encode()
-        for line in (team.secrets / "s3_client").read_text().splitlines()
+        for line in (team.secrets / "s3_mlflow").read_text().splitlines()
         if " = " in line
     ]
     assert len(values) == 3

@@ -73,6 +73,12 @@ class DataSpec(Spec):
                 raise ValueError(
                     f"label_noise must name tasks with classes, got {task!r}; tasks: {self.tasks}"
                 )
+        kinds = {self.kind_of(column) for column in self.held_out}
+        if self.held_out_top_k is not None and kinds and "classes" not in kinds:
+            raise ValueError(
+                "held_out_top_k must go with a held-out column of classes, got "
+                f"{self.held_out_top_k} with columns of {sorted(kinds)}; leave it out"
+            )
         return self
 
 

@@ -38,6 +38,12 @@ class ColumnsSpec(DrawnSplitSpec):
     )
     continuous: tuple[str, ...] = Field((), max_length=MAX_LABELS, description="columns of numbers")
 
+    @model_validator(mode="after")
+    def _kinds_are_consistent(self) -> Self:
+        if both := sorted(set(self.multi_hot) & set(self.continuous)):
+            raise ValueError(f"multi_hot and continuous must not share a name, got {both[0]!r}")
+        return self
+
     def kind_of(self, name: str) -> Kind:
         if name in self.multi_hot:
             return "set"
@@ -109,6 +115,8 @@ class FolderSpec(DrawnSplitSpec):
 
     @model_validator(mode="after")
     def _labels_are_levels(self) -> Self:
+        if len(set(self.level_names)) < len(self.level_names):
+            raise ValueError(f"levels must not repeat a name, got {list(self.level_names)}")
         for name in (*self.tasks, *self.held_out):
             if name not in self.level_names:
                 raise ValueError(

@@ -29,6 +29,9 @@ class Callbacks:
     def on_decode(self, done: int, total: int) -> None:
         """Called with the number of images decoded so far, and their total."""
 
+    def on_embed(self, done: int, total: int) -> None:
+        """Called with the number of images embedded so far, and their total."""
+
     def on_start(self, name: str, folder: Path, plan: Any) -> None:
         """Called when a sweep starts. `plan` is a `mtcon_ray.plan.plan.Plan`."""
 

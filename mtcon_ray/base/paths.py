@@ -32,6 +32,7 @@ SPEC_FILE = "spec.yaml"
 PLAN_FILE = "plan.json"
 PREDICTIONS_FILE = "predictions.npz"
 MODEL_FILE, LAST_FILE, PREVIOUS_FILE = "model.pt", "last.pt", "last.previous.pt"
+CARD_FILE = "model.json"  # of an exported folder
 # Stands in place of a network removed by `storage.keep`.
 REMOVED_FILE = "removed.txt"
 

@@ -85,6 +85,11 @@ def open_dataset(
     return Dataset(stored.images, table, spec.tasks, spec.held_out, digest, stored.key)
 
 
+def open_source(spec: DataSpec, store: Path) -> DataSource:
+    """Returns the source of a data section. Downloads URLs below `store` if needed."""
+    return _source(spec, fetch(_find(spec), store))
+
+
 def store_size(spec: DataSpec, view_size: int) -> int:
     """Returns the side of the decoded images in pixels.
 

@@ -1,12 +1,15 @@
 """Builder of a sweep's report: a self-contained HTML page."""
 
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from jinja2 import Environment, StrictUndefined
+from PIL import Image
 
 from mtcon_ray.base import paths
 from mtcon_ray.base.root_files import make_folder
@@ -15,6 +18,7 @@ from mtcon_ray.display import page
 from mtcon_ray.display import presentation as show
 from mtcon_ray.display.figures import epochs_figure, parameters_figure
 from mtcon_ray.display.results_table import leaderboard
+from mtcon_ray.export.search import Neighbour
 from mtcon_ray.records.results import SweepResults
 
 
@@ -93,3 +97,33 @@ def fill(template: str, **values: Any) -> str:
     )
     style = files(__package__).joinpath("page.css").read_text("utf-8")
     return environment.from_string(template).render(style=style, **values)
+
+
+def neighbours_page(
+    queries: Sequence[str],
+    query_images: Sequence[np.ndarray],
+    found: Sequence[Sequence[Neighbour]],
+    images: np.ndarray,
+) -> str:
+    """Returns a page of each query and its nearest images, with their similarity and path.
+
+    Each image is uint8 [S, S, 3]. `images` are the found ones, query after query.
+    """
+    uris = map(_picture, images)
+    shown = [
+        {
+            "name": show.printable(name),
+            "image": _picture(image),
+            "found": [{**each._asdict(), "image": next(uris)} for each in group],
+        }
+        for name, image, group in zip(queries, query_images, found, strict=True)
+    ]
+    template = files(__package__).joinpath("neighbours.html").read_text("utf-8")
+    return fill(template, queries=shown)
+
+
+def _picture(image: np.ndarray) -> str:
+    """Returns an image, uint8 [S, S, 3], as a data URI."""
+    buffer = BytesIO()
+    Image.fromarray(image).save(buffer, "JPEG", quality=85)
+    return f"data:image/jpeg;base64,{b64encode(buffer.getvalue()).decode()}"

@@ -84,6 +84,10 @@ class Console(Callbacks, AbstractContextManager["Console"]):
         """Shows the images decoded so far."""
         self._show_data("decoding images", done, total, f"{done}/{total}")
 
+    def on_embed(self, done: int, total: int) -> None:
+        """Shows the images embedded so far."""
+        self._show_data("embedding images", done, total, f"{done}/{total}")
+
     def _show_data(self, doing: str, done: int, total: int, amount: str) -> None:
         self._preparing = f"{doing}: {amount}"
         if done == total or self._is_time(DATA_SECONDS):

@@ -71,6 +71,7 @@ def card(
         },
         "data": {"fingerprint": dataset.fingerprint, "trained_on": checkpoint["fingerprint"]},
         "spec": _public(spec),
+        "sizes": checkpoint["sizes"],
         "versions": {
             "mtcon-ray": __version__,
             "python": platform.python_version(),

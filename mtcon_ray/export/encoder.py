@@ -1,9 +1,9 @@
 """A trained encoder for use in other programs: images in, features out."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,8 +13,12 @@ from torch import Tensor, nn
 from mtcon_ray.base.regular_file import open_regular
 from mtcon_ray.data.dataset import store_size
 from mtcon_ray.data.decoding import decode_image, make_square
+from mtcon_ray.data.image_files import UnreadableImageError
 from mtcon_ray.export.model import ExportedModel
 from mtcon_ray.export.trained_network import load_network
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 BATCH_SIZE = 256
 
@@ -25,12 +29,14 @@ class TrainedEncoder(nn.Module):
     `width` is the number of features, the same as for the probes.
     """
 
-    def __init__(self, checkpoint: Path) -> None:
+    def __init__(self, checkpoint: Path) -> None:  # or an export's model.json
         super().__init__()
         spec, network = load_network(checkpoint)
-        self.resize = spec.data.made_square
+        self.data, self.resize = spec.data, spec.data.made_square
         self.size = store_size(spec.data, spec.views.size)
         self.model = ExportedModel(network, {}, spec.views, self.size, self.resize)
+        # The heads of a method by name, as `project` returns their outputs.
+        self.names, self.heads = network.names, network.heads
         self.eval().requires_grad_(False)
         with torch.inference_mode():
             blank = torch.zeros(1, self.size, self.size, 3, dtype=torch.uint8)
@@ -48,19 +54,58 @@ class TrainedEncoder(nn.Module):
         uint8 [H, W, 3], which may differ in size. Raises UnreadableImageError if a file is not an
         image, ValueError for arrays of another shape or type.
         """
-        device = next(self.buffers()).device
-        stored = (self._stored(image) for image in images)
-        found = []
-        with torch.inference_mode():
-            while batch := list(islice(stored, BATCH_SIZE)):
-                found.append(self(torch.stack(batch).to(device)).cpu())
+        found = [rows["embedding"] for rows in self._batches(images)]
         return torch.cat(found).numpy() if found else np.zeros((0, self.width), np.float32)
+
+    def embed(self, paths: Sequence[str | Path]) -> "DataFrame":
+        """Returns the table of `mtcon-ray embed`, a row per image file.
+
+        Its columns are `path`, `embedding` and `heads/<name>` of each head of the method, with an
+        array per image. Raises UnreadableImageError if a file is not an image.
+        """
+        import pandas as pd
+
+        columns: dict[str, list[Any]] = {"path": [str(path) for path in paths]}
+        for rows in self._batches(paths):
+            for name, values in rows.items():
+                columns.setdefault(name, []).extend(values.numpy())
+        return pd.DataFrame(columns)
+
+    def project(self, stored_NSSC: Tensor) -> dict[str, Tensor]:
+        """Returns the columns `embedding` and `heads/<name>`, float32 [N, width] on the CPU.
+
+        Images are uint8 [N, size, size, 3], as the training stores them.
+        """
+        device = next(self.buffers()).device
+        with torch.inference_mode():
+            h_ND = self.model.encoder(self.model.view(stored_NSSC.to(device).float()))
+            found = {
+                f"heads/{n}": head(h_ND) for n, head in zip(self.names, self.heads, strict=True)
+            }
+            projection = self.model.projection
+            found = {"embedding": h_ND if projection is None else projection(h_ND), **found}
+            return {name: rows.float().cpu() for name, rows in found.items()}
+
+    def _batches(self, images: Iterable[Any]) -> Iterator[dict[str, Tensor]]:
+        remaining = iter(images)
+        while batch := list(islice(remaining, BATCH_SIZE)):
+            yield self.project(self.stored(batch))
+
+    def stored(self, images: Iterable[Any]) -> Tensor:
+        """Returns images as the training stores them, uint8 [N, size, size, 3].
+
+        Takes images and raises errors as `transform` does.
+        """
+        return torch.stack([self._stored(image) for image in images])
 
     def _stored(self, image: Any) -> Tensor:
         """Returns an image as the cache stores it, uint8 [size, size, 3]."""
         if isinstance(image, str | Path):
             with open_regular(image) as file:
-                return torch.tensor(decode_image(file.read(), self.size, self.resize))
+                try:
+                    return torch.tensor(decode_image(file.read(), self.size, self.resize))
+                except UnreadableImageError as error:
+                    raise UnreadableImageError(f"{image}: {error}") from None
         if not isinstance(image, Image.Image):
             pixels = np.asarray(image)
             if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:

@@ -1,14 +1,18 @@
 """Test evaluation of a checkpoint, on its own or on other data."""
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from mtcon_ray.base.callbacks import Callbacks
-from mtcon_ray.base.paths import cache_folder, prepare_root
+from mtcon_ray.base.paths import CARD_FILE, cache_folder, prepare_root
+from mtcon_ray.base.regular_file import open_regular
 from mtcon_ray.base.safe_yaml import parse_yaml
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.errors import CheckpointError, SpecError
@@ -16,9 +20,13 @@ from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.methods import METHODS, Method
 from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.plan.local import choose_device
-from mtcon_ray.spec.run_spec import RunSpec, with_values
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.device import pick_autocast
+
+# Further files of an export.
+WEIGHTS_FILE, HEADS_FILE = "weights.safetensors", "heads.safetensors"
+MAX_CARD_BYTES = 2**26
 
 
 class Opened(NamedTuple):
@@ -82,15 +90,37 @@ def evaluate_checkpoint(
 def load_network(path: Path) -> tuple[RunSpec, Network]:
     """Returns the spec and the network of a checkpoint (model.pt or last.pt), on the CPU.
 
+    `path` may be the model.json of an exported folder. Its network lacks what projects nothing,
+    such as a decoder.
+
     The description of an encoder of the Hugging Face hub is read from the library's cache or the
     hub. Raises CheckpointError if the file cannot be read or its network does not fit its spec.
     """
-    spec, method, state = _load(path)
+    is_export = path.name == CARD_FILE
+    spec, method, state = _read_export(path) if is_export else _load(path)
     # The training's initial weights need not exist any more.
-    model = spec.model.model_copy(update={"encoder": spec.model.encoder.without_weights()})
+    encoder = spec.model.encoder.without_weights()
+    if is_export and hasattr(encoder, "weights"):
+        encoder = encoder.model_copy(update={"weights": str(path.parent / WEIGHTS_FILE)})
+    model = spec.model.model_copy(update={"encoder": encoder})
     network = build_network(model, method.make_network, spec.seed)
-    _fill(network, state["network"], path)
+    _fill(network.heads if is_export else network, state["network"], path)
     return spec, network
+
+
+def _read_export(path: Path) -> tuple[RunSpec, Method, dict[str, Any]]:
+    """Returns the spec, the method and the heads of an exported folder by its model.json."""
+    try:
+        with open_regular(path, MAX_CARD_BYTES) as file:
+            about = json.load(file)
+        spec = parse_spec(about["spec"], where=str(path))
+        problem = spec.problem({str(name): int(n) for name, n in about["sizes"].items()})
+        heads = load_file(path.parent / HEADS_FILE)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:
+        raise CheckpointError(
+            f"{path.parent} is no complete export of this version: {error}; export again"
+        ) from None
+    return spec, METHODS[spec.method.name](spec.method, problem), {"network": heads}
 
 
 def load_method(path: Path) -> Method:

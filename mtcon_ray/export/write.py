@@ -2,6 +2,7 @@
 
 model.pt2 or model.onnx   the model, from images to the embedding and all labels' predictions
 weights.safetensors       the encoder's parameters by name (for torchvision and timm: their names)
+heads.safetensors         the parameters of the method's heads
 probes.safetensors        the other parameters by name, for other frameworks
 model.json                classes, preprocessing, scores, spec and fingerprint of the data
 README.md                 the same for people, and how to load the model
@@ -21,12 +22,18 @@ from torch import Tensor
 from torch.export import Dim
 
 from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.paths import CARD_FILE
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.errors import ResourceError, UserError
 from mtcon_ray.evaluation.probe import LinearProbe
 from mtcon_ray.export.card import card, card_text
 from mtcon_ray.export.model import ExportedModel, Head
-from mtcon_ray.export.trained_network import Opened, open_checkpoint
+from mtcon_ray.export.trained_network import (
+    HEADS_FILE,
+    WEIGHTS_FILE,
+    Opened,
+    open_checkpoint,
+)
 from mtcon_ray.training import checkpoint
 
 Format = Literal["pt2", "onnx"]
@@ -70,7 +77,8 @@ def export_checkpoint(
         file=f"model.{format}",
         checkpoint=checkpoint.load(path),
     )
-    _write(build_model(opened, probes), facts, to, format)
+    heads = opened.network.cpu().heads.state_dict()
+    _write(build_model(opened, probes), heads, facts, to, format)
     return facts
 
 
@@ -94,20 +102,26 @@ def _head(probe: LinearProbe, table: LabelTable) -> Head:
     return Head(weight[:-1], weight[-1], "softmax" if probe.kind == "classes" else "sigmoid")
 
 
-def _write(model: ExportedModel, facts: dict[str, Any], to: Path, format: Format) -> None:
+def _write(
+    model: ExportedModel,
+    heads: dict[str, Tensor],
+    facts: dict[str, Any],
+    to: Path,
+    format: Format,
+) -> None:
     building = to.with_name(f".{to.name}.partial")
     try:
         shutil.rmtree(building, ignore_errors=True)
         building.mkdir(parents=True)
         about = {part: json.dumps(facts[part]) for part in ("labels", "preprocessing")}
         _save(model, building / facts["model"]["file"], format, about)
-        for file, state in _states(model).items():
+        for file, state in ({HEADS_FILE: heads} | _states(model)).items():
             # safetensors refuses tensors that are not contiguous, such as channels_last tensors.
             tensors = {name: tensor.contiguous() for name, tensor in state.items()}
             # Not with safetensors' `save_file`: its files are readable by the owner only.
             (building / file).write_bytes(save(tensors, {"format": "pt", **about}))
         text = json.dumps(facts, indent=1, ensure_ascii=False)
-        (building / "model.json").write_text(text + "\n", encoding="utf-8")
+        (building / CARD_FILE).write_text(text + "\n", encoding="utf-8")
         (building / "README.md").write_text(card_text(facts), encoding="utf-8")
         os.rename(building, to)
     except OSError as error:
@@ -122,7 +136,7 @@ def _states(model: ExportedModel) -> dict[str, dict[str, Tensor]]:
     keys = model.encoder.file_keys()
     rest = {k: v for k, v in model.state_dict().items() if not k.startswith("encoder.")}
     return {
-        "weights.safetensors": {keys[key]: value for key, value in encoder.items()},
+        WEIGHTS_FILE: {keys[key]: value for key, value in encoder.items()},
         "probes.safetensors": rest,
     }
 

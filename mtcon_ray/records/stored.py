@@ -306,10 +306,13 @@ def summaries(root: Path, name: str | None = None) -> Path:
 def find_network(name: str, root: Path) -> tuple[Path, SweepResults | None]:
     """Returns the checkpoint of a sweep's winner, or at a path, and any sweep.
 
+    Of an exported folder returns its model.json.
+
     Raises SweepError for an unknown name, MtconError if a sweep has no winner yet.
     """
-    if Path(name).is_file():
-        return Path(name), None
+    for file in (Path(name), Path(name) / paths.CARD_FILE):
+        if file.is_file():
+            return file, None
     sweep = load_sweep(find_sweep(root, name))
     winner = sweep.required_winner()
     fetch_trials(sweep.folder, [paths.MODEL_FILE, paths.REMOVED_FILE], winner.name)

@@ -1,0 +1,134 @@
+"""Commands on images with a trained encoder: embed, neighbours."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import click
+import torch
+
+from mtcon_ray.base.paths import cache_folder
+from mtcon_ray.cli import options
+from mtcon_ray.data.decoding import decode_image
+from mtcon_ray.data.image_files import UnreadableImageError
+from mtcon_ray.display.build import neighbours_page
+from mtcon_ray.display.console import Console
+from mtcon_ray.display.presentation import one_line
+from mtcon_ray.display.tables import Table
+from mtcon_ray.display.terminal import Terminal, say, warn
+from mtcon_ray.errors import UserError, nearest
+from mtcon_ray.export.embed import data_at, embed_images, embedded_images, open_images
+from mtcon_ray.export.encoder import TrainedEncoder
+from mtcon_ray.export.search import search
+from mtcon_ray.records.stored import find_network
+
+PARQUET = ".parquet"
+THUMBNAIL = 128  # pixels
+
+model_argument = click.argument("model", metavar="NAME|CHECKPOINT|EXPORT")
+file_type = click.Path(path_type=Path)
+
+
+@click.command()
+@model_argument
+@click.argument("images", type=file_type)
+@click.option(
+    "--to", type=file_type, required=True, metavar="FILE.parquet", help="The file to write."
+)
+@click.option(
+    "--images", "folder", type=file_type,
+    help="Folder of the images that a table names.  [default: the table's folder]",
+)  # fmt: skip
+@click.option("--column", help="Column of a table with names of images.  [default: image]")
+@options.root_folder
+def embed(
+    model: str, images: Path, to: Path, folder: Path | None, column: str | None, root: Path
+) -> None:
+    """Write an embedding of each image to a Parquet file.
+
+    IMAGES is a folder, a .tar, a .csv or .parquet with a row per image, or a spec with a section
+    `data`. The file has a row per image: its path, its features, and the output of each head. A
+    killed command continues when it is repeated.
+    """
+    if to.suffix != PARQUET:
+        raise UserError(f"--to must end in {PARQUET}, got {to}")
+    encoder, digest = _opened(model, root)
+    with Console(Terminal.of(), quiet=options.session().quiet) as console:
+        found = open_images(data_at(images, folder, column), encoder, cache_folder(root))
+        unreadable = embed_images(encoder, found, to.absolute(), digest, console)
+    if unreadable:
+        first = next(iter(unreadable.values()))
+        warn(f"{len(unreadable)} of {len(found.names)} images were not read, the first: {first}")
+    say(f"{to}: {len(found.names)} rows")
+
+
+@click.command()
+@model_argument
+@click.argument("queries", metavar="IMAGE...", nargs=-1, required=True, type=file_type)
+@click.option(
+    "--among", type=file_type,
+    help="Folder, .tar or spec of images, or a file written by `embed`.  [default: all images of "
+    "the training's data]",
+)  # fmt: skip
+@click.option("--head", help="Compare the outputs of this head, such as a task's.")
+@click.option(
+    "-k", "count", type=click.IntRange(1), default=10, show_default=True,
+    help="Number of images for each IMAGE.",
+)  # fmt: skip
+@click.option("--html", type=file_type, metavar="FILE", help="Write a page that shows the images.")
+@options.root_folder
+@options.as_json
+def neighbours(
+    model: str,
+    queries: tuple[Path, ...],
+    among: Path | None,
+    head: str | None,
+    count: int,
+    html: Path | None,
+    root: Path,
+    as_json: bool,
+) -> None:
+    """Find the images nearest to each IMAGE, by cosine similarity of the features."""
+    encoder, digest = _opened(model, root)
+    if head is not None and head not in encoder.names:
+        raise UserError(f"--head: the model has no head {head!r}{nearest(head, encoder.names)}")
+    try:
+        rows_by_column = encoder.project(encoder.stored(queries))
+    except UnreadableImageError as error:
+        raise UserError(f"an IMAGE cannot be read: {error}") from None
+    column = f"heads/{head}" if head else "embedding"
+    images, file = None, among
+    if among is None or among.suffix != PARQUET:
+        quiet = options.session().quiet or as_json
+        with Console(Terminal.of(), quiet=quiet) as console:
+            spec = encoder.data if among is None else data_at(among)
+            images = open_images(spec, encoder, store := cache_folder(root))
+            file = embedded_images(encoder, images, store, digest, console)
+    elif html is not None:
+        raise UserError("--html needs the images: give --among their folder")
+    assert file is not None
+    found = search(file, column, rows_by_column[column], count)
+    if html is not None and images is not None:
+        pictures, _ = images.decoded([n.row for group in found for n in group], THUMBNAIL)
+        shown = [decode_image(path.read_bytes(), THUMBNAIL, encoder.resize) for path in queries]
+        page = neighbours_page([*map(str, queries)], shown, found, pictures)
+        html.write_text(page, encoding="utf-8", errors="replace")
+    if as_json:
+        groups = ([n._asdict() for n in group] for group in found)
+        say(json.dumps(dict(zip(map(str, queries), groups, strict=True)), indent=1))
+        return
+    for query, group in zip(queries, found, strict=True):
+        table = Table(
+            ["similarity", "image"], [[f"{n.similarity:.4f}", n.path] for n in group], right=[0]
+        )
+        say("\n".join([one_line(str(query)), *table.lines(Terminal.of().columns)]))
+
+
+def _opened(model: str, root: Path) -> tuple[TrainedEncoder, str]:
+    """Returns a model's encoder, on a GPU if there is one, and the digest of its file."""
+    path = find_network(*options.located(model, root))[0]
+    encoder = TrainedEncoder(path)
+    digest = hashlib.sha256(f"{encoder.size} {encoder.resize}".encode())
+    for name, tensor in encoder.state_dict().items():
+        digest.update(name.encode() + tensor.numpy().tobytes())
+    return encoder.to("cuda" if torch.cuda.is_available() else "cpu"), digest.hexdigest()

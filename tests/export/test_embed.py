@@ -1,0 +1,193 @@
+"""Tests of files of embeddings, and of the search for nearest images in them."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import torch
+from click.testing import CliRunner
+from PIL import Image
+
+from mtcon_ray.api import load_encoder
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.cli.main import program
+from mtcon_ray.errors import CheckpointError, DataError
+from mtcon_ray.export import embed
+from mtcon_ray.export.embed import data_at, embed_images, open_images
+from mtcon_ray.export.encoder import TrainedEncoder
+from mtcon_ray.export.search import search
+from mtcon_ray.spec.run_spec import parse_spec
+from mtcon_ray.sweep.run import train_once
+from tests import specs
+
+NUM = 12
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns a root with the training `one`, and a folder `photos` of NUM images beside it."""
+    folder = tmp_path_factory.mktemp("embed")
+    spec = parse_spec({**specs.TINY, "name": "one", "train": {"epochs": 1, "batch_size": 16}})
+    train_once(spec, name="one", root=folder / "root", callbacks=Callbacks())
+    (folder / "photos" / "b").mkdir(parents=True)
+    generator = np.random.default_rng(0)
+    for i in range(NUM):
+        image = generator.integers(0, 256, (20 + i, 25, 3), dtype=np.uint8)
+        Image.fromarray(image).save(folder / "photos" / ("b" if i % 2 else ".") / f"{i:02}.png")
+    return folder / "root"
+
+
+def run(root: Path, *words: str | Path, code: int = 0) -> str:
+    done = CliRunner().invoke(program, ["-q", *map(str, words), "--root", str(root)])
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def test_a_file_has_the_rows_of_the_python_interface(root: Path, tmp_path: Path) -> None:
+    photos, file = root.parent / "photos", tmp_path / "out.parquet"
+    assert f"{file}: {NUM} rows" in run(root, "embed", "one", photos, "--to", file)
+    found = pd.read_parquet(file)
+    assert list(found["path"]) == sorted(
+        p.relative_to(photos).as_posix() for p in photos.rglob("*.png")
+    )
+    assert {"embedding", "heads/shape", "heads/colour", "heads/texture"} < set(found.columns)
+    expected = load_encoder("one", root=root).embed([photos / name for name in found["path"]])
+    assert list(expected.columns) == list(found.columns)
+    for column in found.columns[1:]:
+        np.testing.assert_allclose(
+            np.stack([*found[column]]), np.stack([*expected[column]]), atol=1e-5
+        )
+    assert [p.name for p in tmp_path.iterdir()] == ["out.parquet"]
+
+
+def test_an_exported_folder_gives_the_same_file(root: Path, tmp_path: Path) -> None:
+    exported, files = tmp_path / "exported", [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    run(root, "export", "one", "--out", exported)
+    for model, file in (("one", files[0]), (str(exported), files[1])):
+        run(root, "embed", model, root.parent / "photos", "--to", file)
+    assert files[0].read_bytes() == files[1].read_bytes()
+    (exported / "model.json").write_text('{"spec": []}')
+    with pytest.raises(CheckpointError, match="no complete export"):
+        load_encoder(exported, root=root)
+
+
+def test_tables_and_specs_name_images_too(root: Path, tmp_path: Path) -> None:
+    photos, file = root.parent / "photos", tmp_path / "out.parquet"
+    (tmp_path / "t.csv").write_text("photo,x\nb/01.png,1\n00.png,2\n")
+    run(
+        root, "embed", "one", tmp_path / "t.csv", "--images", photos, "--column", "photo",
+        "--to", file,
+    )  # fmt: skip
+    assert pq.read_table(file)["path"].to_pylist() == ["b/01.png", "00.png"]
+    (tmp_path / "s.yaml").write_text(json.dumps({**specs.TINY, "version": 1, "name": "more"}))
+    run(root, "embed", "one", tmp_path / "s.yaml", "--to", file)
+    assert pq.read_table(file)["path"].to_pylist() == [str(i) for i in range(120)]
+
+
+class Stop(Callbacks):
+    """Ends the embedding after some blocks, as a killed process does."""
+
+    def __init__(self) -> None:
+        self.blocks = 0
+
+    def on_embed(self, done: int, total: int) -> None:
+        self.blocks += 1
+        if self.blocks == 2:
+            raise KeyboardInterrupt
+
+
+def test_a_stopped_embedding_continues(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embed, "BATCH_SIZE", 4)
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for i in range(NUM):
+        Image.new("RGB", (20, 20), (i * 20, 0, 0)).save(photos / f"{i:02}.png")
+    (photos / "03.png").write_bytes(b"no image")
+    encoder = load_encoder("one", root=root)
+    images = open_images(data_at(photos), encoder, tmp_path)
+    whole, stopped = tmp_path / "whole.parquet", tmp_path / "stopped.parquet"
+    bad = embed_images(encoder, images, whole, "model", Callbacks())
+    assert bad.keys() == {3}
+    assert pq.read_table(whole)["embedding"].null_count == 1
+    with pytest.raises(KeyboardInterrupt):
+        embed_images(encoder, images, stopped, "model", Stop())
+    made: list[int] = []
+    rows = encoder.project
+
+    def counted(x: torch.Tensor) -> dict[str, torch.Tensor]:
+        made.append(len(x))
+        return rows(x)
+
+    monkeypatch.setattr(encoder, "project", counted)
+    assert embed_images(encoder, images, stopped, "model", Callbacks()) == bad
+    assert made == [4]
+    assert stopped.read_bytes() == whole.read_bytes()
+    with pytest.raises(KeyboardInterrupt):
+        embed_images(encoder, images, stopped, "model", Stop())
+    made.clear()
+    embed_images(encoder, images, stopped, "another model", Callbacks())
+    assert made == [4, 4, 4]
+
+
+def test_the_nearest_images_are_those_of_all_pairs(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtcon_ray.export.search.BLOCK", 5)
+    photos, file = root.parent / "photos", tmp_path / "out.parquet"
+    run(root, "embed", "one", photos, "--to", file)
+    frame = pd.read_parquet(file)
+    x = torch.nn.functional.normalize(torch.tensor(np.stack([*frame["heads/shape"]])).double())
+    expected = (x @ x.T).argsort(dim=1, descending=True, stable=True)[:, :7]
+    found = search(file, "heads/shape", x, 7)
+    assert [[n.row for n in group] for group in found] == expected.tolist()
+    assert [[n.path for n in group] for group in found] == [
+        [frame["path"][i] for i in rows] for rows in expected.tolist()
+    ]
+    with pytest.raises(
+        DataError, match=r"no column 'heads/shap' of embeddings; did you mean 'heads/shape'\?"
+    ):
+        search(file, "heads/shap", x, 1)
+    with pytest.raises(DataError, match="must hold 3 numbers a row"):
+        search(file, "heads/shape", x[:, :3], 1)
+    (tmp_path / "no.parquet").write_text("x")
+    with pytest.raises(DataError, match="make it with `mtcon-ray embed`"):
+        search(tmp_path / "no.parquet", "embedding", x, 1)
+
+
+def test_neighbours_as_a_table_json_and_a_page(root: Path, tmp_path: Path) -> None:
+    photos, page = root.parent / "photos", tmp_path / "near.html"
+    query = photos / "b" / "05.png"
+    lines = run(root, "neighbours", "one", query, "--among", photos, "-k", "3").splitlines()
+    assert lines[:2] == [str(query), "similarity  image"]
+    assert lines[2].split() == ["1.0000", "b/05.png"]
+    assert len(lines) == 5
+    told = run(
+        root, "neighbours", "one", query, photos / "00.png", "--head", "colour", "--json",
+        "--html", page,
+    )  # fmt: skip
+    groups = json.loads(told)
+    assert list(groups) == [str(query), str(photos / "00.png")]
+    assert [len(group) for group in groups.values()] == [10, 10]  # of the training's own images
+    html = page.read_text()
+    assert html.count('src="data:image/jpeg;base64,') == 22
+    assert "default-src 'none'" in html
+    (tmp_path / "no.png").write_text("no image")
+    refused = run(root, "neighbours", "one", tmp_path / "no.png", code=2)
+    assert re.search("an IMAGE cannot be read: .*no.png: not an image", refused)
+    assert "did you mean 'colour'" in run(
+        root, "neighbours", "one", query, "--head", "colours", code=2
+    )
+
+
+def test_an_encoder_of_a_head_embeds_what_is_probed(root: Path) -> None:
+    encoder = load_encoder("one", root=root)
+    assert isinstance(encoder, TrainedEncoder)
+    pixels = np.zeros((2, encoder.size, encoder.size, 3), np.uint8)
+    rows = encoder.project(torch.from_numpy(pixels))
+    np.testing.assert_array_equal(rows["embedding"].numpy(), encoder.transform(pixels))

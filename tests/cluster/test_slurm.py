@@ -89,7 +89,8 @@ class Slurm:
         log = self.folder / "root" / "sweeps" / f"slurm-{job}" / "events.jsonl"
         if not log.exists():
             return []
-        return [(str(e.trial), e.epoch) for e in read_events(log) if isinstance(e, Reported)]
+        own = (e for e in read_events(log) if isinstance(e, Reported) and e.trial)
+        return [(str(e.trial), e.epoch) for e in own]
 
 
 @pytest.fixture(scope="module")

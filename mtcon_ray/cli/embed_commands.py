@@ -88,7 +88,7 @@ def neighbours(
     root: Path,
     as_json: bool,
 ) -> None:
-    """Find the images nearest to each IMAGE, by cosine similarity of the features."""
+    """Find the images nearest to each IMAGE, by cosine similarity."""
     encoder, digest = _opened(model, root)
     if head is not None and head not in encoder.names:
         raise UserError(f"--head: the model has no head {head!r}{nearest(head, encoder.names)}")

@@ -42,7 +42,7 @@ COMMANDS = {
     "best": ("result", "Show a sweep's winner, its scores and its checkpoint."),
     "export": ("admin", "Export an encoder, or a sweep's metrics or trials."),
     "embed": ("embed", "Write an embedding of each image to a Parquet file."),
-    "neighbours": ("embed", "Find the images nearest to each IMAGE."),
+    "neighbours": ("embed", "Find the images nearest to each IMAGE, by cosine similarity."),
     "audit": ("admin", "Compare the records of a sweep."),
     "clean": ("admin", "Show a sweep's disk usage, or remove it."),
     "submit": ("job", "Run a sweep as a job of a Ray cluster and follow it."),

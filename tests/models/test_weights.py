@@ -92,7 +92,7 @@ def test_counters_of_batch_norm_may_be_missing(tmp_path: Path) -> None:
     [
         (None, "cannot be read: No such file"),
         ("pipe", "cannot be read: it is not a regular file"),
-        ("folder", "cannot be read: Is a directory"),
+        ("folder", "cannot be read: it is not a regular file"),
         (b"", "is not a whole file of plain tensors"),
         (b"{}", "is not a whole file of plain tensors"),
     ],

@@ -41,8 +41,6 @@ def prepare(
     The last result names the data sets of all trials. Raises MtconError for every problem that
     would end the training at its start.
     """
-    from mtcon_ray.models.encoders.weights import fetch_weights  # imports torch, in seconds
-
     root, tracking, is_stored = folder.parents[1], spec.tracking, stored_url(folder) is not None
     store = cache_folder(root)
     if not tracking.offline:
@@ -62,10 +60,7 @@ def prepare(
     plan = make_plan(spec, root, cluster, table, **given)
     asked = None if tracking.offline else ServerCheck(uri, tracking.experiment, root)
     if not kept:
-        for each in with_each_encoder(spec):
-            fetch_weights(each.model.encoder, weights, copies=is_stored)
-        if (folder / prepared.WEIGHTS).exists():
-            prepared.upload_folder(folder / prepared.WEIGHTS)
+        _keep_weights(spec, weights, is_stored=is_stored)
     opened = {}
     if checked:
         opened = _opened(spec, store, checked, callbacks, is_stored=is_stored)
@@ -81,6 +76,16 @@ def prepare(
         prepared.keep_set(data, store)
     found = {key: (data.cache, data.fingerprint) for key, data in opened.items()}
     return plan, dataset, found or kept
+
+
+def _keep_weights(spec: RunSpec, folder: Path, *, is_stored: bool) -> None:
+    """Puts the initial weights of all searched encoders into a folder, and into its store."""
+    from mtcon_ray.models.encoders.weights import fetch_weights  # imports torch, in seconds
+
+    for each in with_each_encoder(spec):
+        fetch_weights(each.model.encoder, folder, copies=is_stored)
+    if is_stored and (folder / prepared.WEIGHTS).exists():
+        prepared.upload_folder(folder / prepared.WEIGHTS)
 
 
 def _kept_sets(folder: Path) -> prepared.Sets:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -15,6 +16,7 @@ from PIL import Image
 from mtcon_ray.api import load_encoder
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.cli.main import program
+from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.errors import CheckpointError, DataError
 from mtcon_ray.export import embed
 from mtcon_ray.export.embed import data_at, embed_images, open_images
@@ -73,6 +75,16 @@ def test_an_exported_folder_gives_the_same_file(root: Path, tmp_path: Path) -> N
     (exported / "model.json").write_text('{"spec": []}')
     with pytest.raises(CheckpointError, match="no complete export"):
         load_encoder(exported, root=root)
+
+
+def test_images_are_made_square_as_in_the_training(root: Path, tmp_path: Path) -> None:
+    encoder = load_encoder("one", root=root)
+    encoder.resize = "crop"
+    images = open_images(data_at(root.parent / "photos"), encoder, tmp_path)
+    pixels, _ = images.decoded([0], encoder.size)
+    (file,) = (root.parent / "photos").glob(images.names[0])
+    assert (pixels[0] == encoder.stored([file])[0].numpy()).all()
+    assert (pixels[0] != decode_image(file.read_bytes(), encoder.size)).any()
 
 
 def test_tables_and_specs_name_images_too(root: Path, tmp_path: Path) -> None:
@@ -144,6 +156,14 @@ def test_the_nearest_images_are_those_of_all_pairs(
     frame = pd.read_parquet(file)
     x = torch.nn.functional.normalize(torch.tensor(np.stack([*frame["heads/shape"]])).double())
     expected = (x @ x.T).argsort(dim=1, descending=True, stable=True)[:, :7]
+    table = pq.read_table(file)
+    unread = pa.array([[], None], table["heads/shape"].type).slice(1)
+    nothing = table.slice(0, 1).set_column(2, "heads/shape", unread)
+    assert table.column_names[2] == "heads/shape"
+    pq.write_table(pa.concat_tables([nothing, table, table]), tmp_path / "twice.parquet")
+    twice = search(tmp_path / "twice.parquet", "heads/shape", x[:1], 4)[0]
+    first, second = expected[0, :2].tolist()
+    assert [n.row for n in twice] == [1 + first, 1 + NUM + first, 1 + second, 1 + NUM + second]
     found = search(file, "heads/shape", x, 7)
     assert [[n.row for n in group] for group in found] == expected.tolist()
     assert [[n.path for n in group] for group in found] == [

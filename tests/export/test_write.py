@@ -158,7 +158,14 @@ def test_what_is_exported_is_what_was_evaluated(
 @pytest.mark.slow
 def test_a_folder_says_what_it_holds_and_nothing_of_its_maker(root: Path, tmp_path: Path) -> None:
     export(root, tmp_path / "out", title="mine-1")
-    names = ["README.md", "model.json", "model.pt2", "probes.safetensors", "weights.safetensors"]
+    names = [
+        "README.md",
+        "heads.safetensors",
+        "model.json",
+        "model.pt2",
+        "probes.safetensors",
+        "weights.safetensors",
+    ]
     written = sorted((tmp_path / "out").iterdir())
     assert [path.name for path in written] == names
     assert len({path.stat().st_mode for path in written}) == 1
@@ -179,7 +186,7 @@ def test_a_folder_says_what_it_holds_and_nothing_of_its_maker(root: Path, tmp_pa
 def test_an_export_is_a_start_for_another_training(root: Path, tmp_path: Path) -> None:
     export(root, tmp_path / "out")
     network = load_network(root / MODEL)[1]
-    for weights in (tmp_path / "out", (root / MODEL).parent, root / MODEL):
+    for weights in (tmp_path / "out" / "weights.safetensors", root / MODEL):
         encoder = Small(Small.Spec(width=4, weights=str(weights)))
         for key, value in encoder.state_dict().items():
             assert torch.equal(value, network.encoder.state_dict()[key]), (weights, key)

@@ -28,7 +28,7 @@ storage: {root: output}
 search: {space: {method.temperature: {grid: [0.1, 0.5]}}, sampler: grid}
 """
 # Files that a refused command may leave in the root: a complete image store, its locks and keys.
-WHOLE = r"output|output/store(/keys(/\w+)?|/\w{32}(\.lock|/(images\.npy|\w+\.json))?)?"
+WHOLE = r"output|output/store(/keys(/\w+\.\w+)?|/\w{32}(\.lock|/(images\.npy|\w+\.json))?)?"
 PLAN, SWEEP = (pytest.param(name, marks=pytest.mark.ray) for name in ("plan", "sweep"))
 COMMANDS = ["validate", "train", PLAN, SWEEP]
 DRIVERS = ["train", SWEEP]

@@ -29,6 +29,23 @@ def refused(raw: dict[str, Any]) -> str:
             {"data": {"kind": "synthetic", "tasks": ["shape"], "held_out": ["shape"]}},
             "must not repeat a column, got ['shape'] twice",
         ),
+        (
+            {"data": {"kind": "synthetic", "held_out": ["size"], "held_out_top_k": 3}},
+            "held_out_top_k must go with a held-out column of classes, got 3 with columns of",
+        ),
+        (
+            {
+                "data": {
+                    "kind": "table",
+                    "csv": "a.csv",
+                    "images": "i",
+                    "tasks": ["a"],
+                    "multi_hot": {"a": "a"},
+                    "continuous": ["a"],
+                }
+            },
+            "multi_hot and continuous must not share a name, got 'a'",
+        ),
         ({"train": {"epochs": 2, "warmup_epochs": 2}}, "warmup_epochs must be below epochs"),
         ({"evaluate": {"every": 50}}, "evaluate.every must be at most train.epochs, got 50 and 20"),
         ({"resources": {"workers": [1, 4]}}, "every number of resources.workers, got 64 and 3"),

@@ -172,6 +172,7 @@ def test_images_at_another_depth_are_refused(tmp_path: Path, folders: list[str],
     ("fields", "rule"),
     [
         ({"levels": ["genus"]}, r"levels must name all .* got \['genus'\] without 'shape'"),
+        ({"levels": ["shape", "shape"]}, "levels must not repeat a name"),
         ({"split_fractions": [0.5, 0.5, 0.5]}, "positive and sum to 1"),
     ],
 )

@@ -195,6 +195,8 @@ def test_attributes_in_the_celeba_format_are_joined_by_file_name(files: Any) -> 
         ("3\n", "has no line of names below its first line"),
         ("1\nShiny Soft\n0.jpg 1\n", "just 3 fields in each line after the first 2, got: "),
         ("2\nShiny Soft\n0.jpg 1 1\n", "lists 1 images, but its first line says '2'; the file may"),
+        ("2\nShiny Soft\n0.jpg 1 1\n0.jpg 1 0\n", "must list an image once, got '0.jpg' twice"),
+        ("1\nShiny kind\n0.jpg 1 1\n", "must name other attributes than columns, got 'kind'"),
         ("1\nShiny Soft\n0.jpg 1 2\n", "column 'Soft' .* hold 0 and 1, .* or nothing, got '2'"),
         (None, "as text in UTF-8"),
     ],

@@ -44,10 +44,17 @@ class Spec(BaseModel):
         section = validate(given)
         if isinstance(given, dict):
             for name, field in cls.model_fields.items():
-                was_boolean = isinstance(given.get(field.alias or name), bool)
-                if was_boolean and not isinstance(getattr(section, name), bool):
+                was_boolean = _may_have_boolean(given.get(field.alias or name))
+                if was_boolean and not _may_have_boolean(getattr(section, name)):
                     raise ValueError(f"{name} must be a number, got true or false")
         return section
+
+
+def _may_have_boolean(value: Any) -> bool:
+    """Returns True for a boolean, for sections, which check themselves, and for lists of both."""
+    if isinstance(value, list | tuple | dict):
+        return any(map(_may_have_boolean, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, bool | BaseModel)
 
 
 # Types of fields with bounds.
@@ -95,7 +102,10 @@ def beside_the_spec(value: str, info: ValidationInfo) -> str:
         scheme = value.partition("/")[0]
         raise ValueError(f"must be a path of this machine, got a URL that begins with {scheme}/")
     folder = (info.context or {}).get("folder")
-    return str(Path(folder or "") / expanded(value))
+    try:
+        return str(Path(folder or "") / expanded(value))
+    except UserError as error:
+        raise ValueError(str(error)) from None
 
 
 def checked_url(value: str, forms: Mapping[str, str] = STORES) -> str:

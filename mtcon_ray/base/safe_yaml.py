@@ -37,6 +37,12 @@ class _Dumper(yaml.SafeDumper):
     """PyYAML's safe dumper. It quotes strings that YAML 1.1 or YAML 1.2 reads as a number."""
 
 
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    # PyYAML escapes rare line breaks in double quotes alone. Elsewhere they are read as blanks.
+    style = '"' if re.search("[\x85\u2028\u2029]", value) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style)
+
+
 def _whole(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
     text = str(node.value)
     return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
@@ -59,6 +65,7 @@ for _kind in (_Loader, _Dumper):
     for _name, _form in _NUMBERS.items():
         _tag, _pattern = f"tag:yaml.org,2002:{_name}", re.compile(rf"(?:{_form})\Z")
         _kind.add_implicit_resolver(_tag, _pattern, list("-+.0123456789"))
+_Dumper.add_representer(str, _text)
 _Loader.add_constructor("tag:yaml.org,2002:int", _whole)
 
 

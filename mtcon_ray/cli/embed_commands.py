@@ -90,6 +90,8 @@ def neighbours(
 ) -> None:
     """Find the images nearest to each IMAGE, by cosine similarity."""
     encoder, digest = _opened(model, root)
+    if among is None and encoder.is_export:  # it has no paths
+        raise UserError("an exported folder needs --among, which names the images to search")
     if head is not None and head not in encoder.names:
         raise UserError(f"--head: the model has no head {head!r}{nearest(head, encoder.names)}")
     try:

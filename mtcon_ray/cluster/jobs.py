@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from pydantic import AliasPath, BaseModel, Field
 
 from mtcon_ray.base.paths import new_name, sweep_folder
+from mtcon_ray.cluster.job_package import STOP_SECONDS
 from mtcon_ray.cluster.ray_folders import has_token
 from mtcon_ray.display.presentation import resume_line
 from mtcon_ray.errors import MtconError, SweepError, UserError
@@ -162,10 +163,16 @@ class Jobs:
     def stop(self, job_id: str) -> str:
         """Sends the job SIGTERM and waits for its end. Returns the job's status.
 
-        The job has `job_package.STOP_SECONDS` to save its checkpoints, then Ray kills it.
+        The job has STOP_SECONDS to save its checkpoints, then Ray kills it.
         """
         self._ask(lambda: self._client.stop_job(job_id))
+        deadline = time.monotonic() + STOP_SECONDS + 30
         while (job := self.job(job_id)).running:
+            if time.monotonic() > deadline:
+                raise SweepError(
+                    f"job {job_id} is still running; see `mtcon-ray logs {job_id}`, and stop it "
+                    "again"
+                )
             time.sleep(0.5)
         return job.status
 

@@ -3,7 +3,7 @@
 import re
 import warnings
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from io import BytesIO
 from threading import Lock, Semaphore
 
@@ -97,9 +97,12 @@ def _reason(data: bytes, error: Exception) -> str:
 def _set_upright(image: Image.Image) -> None:
     """Transposes the image in place by its EXIF orientation. Ignores a damaged EXIF block."""
     image.load()  # damaged pixels are an error
-    # Pillow's reader and writer of EXIF raise almost anything on damaged bytes.
-    with suppress(Exception):
+    try:
         ImageOps.exif_transpose(image, in_place=True)
+    except MemoryError:  # it says nothing about the block
+        raise
+    except Exception:  # Pillow's reader and writer of EXIF raise almost anything on damaged bytes
+        return
 
 
 def make_square(whole: Image.Image, size: int, resize: Resize) -> Image.Image:

@@ -32,6 +32,7 @@ GIVE_UP_SECONDS, RETRY_SECONDS = 600.0, 1.0
 # claim, and writes a summary, after the next two. A trial saves after the last by default.
 LAG_SECONDS, RENEW_SECONDS, SUMMARY_SECONDS, SAVE_SECONDS = 5.0, 10.0, 20.0, 300.0
 CHUNK_BYTES = 16 << 20  # each read of an object is a request
+DATA_ATTEMPTS = 6  # of each request for data, with growing pauses
 GOOGLE_SECONDS = 30  # Google's client repeats a request for so long, by default for 15 minutes
 AS_IT_IS: dict[str, Any] = {"compression": None}  # by default a name in .gz means compression
 # The sources of credentials, by the start of a URL.
@@ -79,7 +80,7 @@ class Objects:
         """Yields the store and the URL's path in it. Errors of this disk are raised unchanged."""
         try:
             # Only the bucket: an object key may contain characters with a meaning in a URI.
-            store = _hub() if self.url.startswith(HUB) else _open("/".join(self.url.split("/")[:3]))
+            store = _hub() if self.url.startswith(HUB) else self._open()
             yield store, self.url.partition("://")[2]
         except Exception as error:
             # Base classes of pyarrow's errors, and its error where it is built without a kind of
@@ -92,6 +93,11 @@ class Objects:
             raise self.error(
                 f"{self.failure} at {self.url}: {' '.join(str(error).split())[:300]}; {keys}"
             ) from None
+
+    def _open(self) -> "FileSystem":
+        # A driver asks its root again by itself, and must not wait long for an answer.
+        attempts = 2 if self.error is StorageError else DATA_ATTEMPTS
+        return _open("/".join(self.url.split("/")[:3]), attempts)
 
     def itself(self) -> dict[str, "FileInfo"]:
         """Returns the object at the URL itself, by the name "", if it exists."""
@@ -194,7 +200,11 @@ class Objects:
 
         def one(item: tuple[str, tuple[Path, int]]) -> None:
             name, (path, size) = item
-            self.download(name, path, size, check)
+            try:
+                self.download(name, path, size, check)
+            except BaseException:  # the others stop too
+                stopping.set()
+                raise
 
         with ThreadPoolExecutor(MAX_THREADS) as pool:
             try:
@@ -215,7 +225,7 @@ def keep_keys(keys: dict[str, str]) -> None:
 
 
 @cache
-def _open(bucket: str) -> "FileSystem":
+def _open(bucket: str, attempts: int) -> "FileSystem":
     """Returns the store of a bucket, with short limits of each request if it is S3.
 
     By default a request of pyarrow to S3 may take 100 s, and a process waits for it at its end.
@@ -235,7 +245,7 @@ def _open(bucket: str) -> "FileSystem":
         connect_timeout=3,
         request_timeout=4,
         allow_delayed_open=True,  # a single request for a small object, not three
-        retry_strategy=AwsStandardS3RetryStrategy(max_attempts=2),
+        retry_strategy=AwsStandardS3RetryStrategy(max_attempts=attempts),
         **_keys,
     )
 

@@ -82,8 +82,10 @@ def _read_columns(path: Path, names: Sequence[str]) -> pa.Table:
         refuse_rows(path, found.num_rows)
         leaves = [schema.column(place) for place in range(len(schema))]
         for group in map(found.row_group, range(found.num_row_groups)):
-            cells += sum(group.column(place).num_values for place in range(group.num_columns))
-            unpacked += group.total_byte_size
+            read = (group.column(place) for place in range(group.num_columns))
+            chunks = [chunk for chunk in read if _is_of(chunk.path_in_schema, {*names})]
+            cells += sum(chunk.num_values for chunk in chunks)
+            unpacked += sum(chunk.total_uncompressed_size for chunk in chunks)
     _refuse_more(path, cells, max(MAX_CELLS, CELLS_PER_BYTE * size), "values")
     _refuse_more(path, unpacked, most, "bytes")
     texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
@@ -93,6 +95,12 @@ def _read_columns(path: Path, names: Sequence[str]) -> pa.Table:
     # The texts in lists are joined row by row.
     _refuse_more(path, sum(map(_joined_size, table.columns)), most, "bytes of lists")
     return table
+
+
+def _is_of(path: str, names: set[str]) -> bool:
+    """Returns True if a leaf is a column of `names` or lies in it. Names may have dots."""
+    parts = path.split(".")
+    return any(".".join(parts[: end + 1]) in names for end in range(len(parts)))
 
 
 def _refuse_more(path: Path, count: int, most: int, what: str) -> None:

@@ -18,7 +18,7 @@ from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.cpus import usable_cpus
 from mtcon_ray.base.root_files import make_folder, remove_folder, write
 from mtcon_ray.data.dataset import open_source
-from mtcon_ray.data.disk import whole_file
+from mtcon_ray.data.disk import build_folder, whole_file
 from mtcon_ray.data.image_names import ROW_ENDINGS
 from mtcon_ray.data.sources import DataSource
 from mtcon_ray.data.sources.files import FilesSource
@@ -27,7 +27,7 @@ from mtcon_ray.spec.data.base import DataSpec, FilesSpec
 from mtcon_ray.spec.data.own import FolderSpec, TableSpec
 from mtcon_ray.spec.run_spec import load_spec
 
-KEY_FILE = "key"
+KEY_FILE, ROWS_FILE = "key", "rows.parquet"
 REASON = "reason"  # a column of the parts alone
 ROWS_PER_TASK = 16
 TABLES = (".csv", *ROW_ENDINGS)
@@ -42,6 +42,8 @@ class Images:
 
     def decoded(self, rows: Sequence[int], size: int) -> tuple[np.ndarray, dict[int, str]]:
         """Returns the images of these rows as `DataSource.decode` does, decoded by all cores."""
+        if not rows:
+            return np.zeros((0, size, size, 3), np.uint8), {}
         tasks = [rows[at : at + ROWS_PER_TASK] for at in range(0, len(rows), ROWS_PER_TASK)]
         with ThreadPoolExecutor(usable_cpus()) as pool:
             parts = list(pool.map(lambda task: self.source.decode(task, size), tasks))
@@ -87,11 +89,13 @@ def embedded_images(
     encoder: TrainedEncoder, images: Images, store: Path, model: str, callbacks: Callbacks
 ) -> Path:
     """Returns a file of `embed_images` below `store`, which is written if it does not exist."""
-    file = store / "embeddings" / f"{images.key(model)}.parquet"
-    if not file.is_file():
-        make_folder(file.parent)
-        embed_images(encoder, images, file, model, callbacks)
-    return file
+    folder = store / "embeddings" / images.key(model)
+
+    def fill(building: Path) -> None:
+        embed_images(encoder, images, building / ROWS_FILE, model, callbacks)
+
+    build_folder(folder, 0, fill, resumable=True)
+    return folder / ROWS_FILE
 
 
 def embed_images(

@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from mtcon_ray.base.paths import CARD_FILE
 from mtcon_ray.base.regular_file import open_regular
 from mtcon_ray.data.dataset import store_size
 from mtcon_ray.data.decoding import decode_image, make_square
@@ -33,6 +34,7 @@ class TrainedEncoder(nn.Module):
         super().__init__()
         spec, network = load_network(checkpoint)
         self.data, self.resize = spec.data, spec.data.made_square
+        self.is_export = checkpoint.name == CARD_FILE
         self.size = store_size(spec.data, spec.views.size)
         self.model = ExportedModel(network, {}, spec.views, self.size, self.resize)
         # The heads of a method by name, as `project` returns their outputs.
@@ -107,7 +109,7 @@ class TrainedEncoder(nn.Module):
                 except UnreadableImageError as error:
                     raise UnreadableImageError(f"{image}: {error}") from None
         if not isinstance(image, Image.Image):
-            pixels = np.asarray(image)
+            pixels = np.asarray(image.cpu() if isinstance(image, Tensor) else image)
             if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
                 raise ValueError(
                     "an image must be a path, a PIL image or an array uint8 [H, W, 3], got "

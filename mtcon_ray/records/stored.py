@@ -306,14 +306,18 @@ def summaries(root: Path, name: str | None = None) -> Path:
 def find_network(name: str, root: Path) -> tuple[Path, SweepResults | None]:
     """Returns the checkpoint of a sweep's winner, or at a path, and any sweep.
 
-    Of an exported folder returns its model.json.
+    Of an exported folder returns its model.json, unless a sweep has the folder's name.
 
     Raises SweepError for an unknown name, MtconError if a sweep has no winner yet.
     """
-    for file in (Path(name), Path(name) / paths.CARD_FILE):
-        if file.is_file():
-            return file, None
-    sweep = load_sweep(find_sweep(root, name))
+    if Path(name).is_file():
+        return Path(name), None
+    try:
+        sweep = load_sweep(find_sweep(root, name))
+    except SweepError:
+        if (card := Path(name) / paths.CARD_FILE).is_file():
+            return card, None
+        raise
     winner = sweep.required_winner()
     fetch_trials(sweep.folder, [paths.MODEL_FILE, paths.REMOVED_FILE], winner.name)
     return paths.kept_model(sweep.folder_of(winner)), sweep

@@ -81,7 +81,8 @@ def _rule(problem: Any) -> str | None:
         case "invalid_key":
             return "have a text as its key"
     rule = RULE.fullmatch(problem["msg"])
-    return rule[1].replace("tuple", "list") if rule else None
+    words = rule[1].replace("tuple", "list") if rule else None
+    return words and words.replace("valid dictionary", "mapping").replace("valid string", "text")
 
 
 def _way_out(problem: Any) -> str:

@@ -284,8 +284,9 @@ def apply_override(raw: dict[str, Any], override: str) -> None:
     is_path = path in registry.path_fields(RunSpec) and isinstance(value, str)
     if is_path and not registry.URL.match(value):
         file = registry.expanded(value).absolute()
-        # A word may be the name of weights, such as imagenet.
-        value = str(file) if file.exists() or not registry.is_word(value) else value
+        # These weights may be a name, such as imagenet.
+        is_name = path == "model.encoder.weights" and registry.is_word(value) and not file.exists()
+        value = value if is_name else str(file)
     set_value(raw, path, value)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from mtcon_ray.errors import SpecError
 from mtcon_ray.spec import schedulers
 
 # The trained share of a trial's epochs is rounded, and must not miss a rung by a rounding error.
@@ -27,12 +28,20 @@ class Stopping:
 
 
 def make_stopping(spec: schedulers.SchedulerSpec) -> Stopping:
-    """Returns the early stopping of a spec's section `search.scheduler`."""
+    """Returns the early stopping of a spec's section `search.scheduler`.
+
+    Raises SpecError for a plugin's scheduler that would never stop a trial.
+    """
     if isinstance(spec, schedulers.ASHA.Spec):
         return Rungs(spec)
     if isinstance(spec, schedulers.NoScheduler.Spec | schedulers.Halving.Spec):
         return Stopping()
     rule: Any = schedulers.SCHEDULERS[spec.name]
+    if not issubclass(rule, schedulers.StoppingRule):
+        raise SpecError(
+            "search.scheduler must be none, asha, halving, or a class derived from StoppingRule, "
+            f"got {spec.name!r}"
+        )
     return Rule(rule(spec))
 
 

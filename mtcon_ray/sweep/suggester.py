@@ -5,6 +5,7 @@ the trials. Therefore a resumed sweep suggests the same as an uninterrupted swee
 stored: the study of tpe and gp lives in memory and is made for each suggestion.
 """
 
+import logging
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +25,7 @@ from mtcon_ray.records.events import Earlier
 from mtcon_ray.spec.search import SearchSpec
 from mtcon_ray.spec.space import Dimension, Point, Space, grid_points, with_lists
 from mtcon_ray.sweep.record import Trial
+from mtcon_ray.sweep.stopping import make_stopping
 
 # Repeated configurations of the sampler before random draws, and draws before the space counts as
 # exhausted. TPE tends to repeat the best listed value.
@@ -33,6 +35,9 @@ MAX_DRAWS = 100_000
 NUM_PREVIEWED = 5
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
+# Without the package greenlet, importing Optuna's Gaussian process logs a message in the middle of
+# a sweep's display.
+logging.getLogger("optuna._gp.batched_lbfgsb").setLevel(logging.ERROR)
 
 
 def distribution(dimension: Dimension) -> kinds.BaseDistribution:
@@ -164,9 +169,11 @@ def preview(
 ) -> tuple[Point, ...]:
     """Returns at most `count` first configurations, which do not depend on results.
 
-    They may depend on `earlier`, the trials of earlier sweeps. `plan` and the driver both call this
-    function before anything starts.
+    They may depend on `earlier`, the trials of earlier sweeps. Raises SpecError for an unsupported
+    scheduler. `plan` and the driver both call this function before anything starts.
     """
+    if search.scheduler is not None:
+        make_stopping(search.scheduler)
     independent = search.num_configurations
     if search.sampler in ("tpe", "gp"):
         independent = max(1, num_startup(search) - len(earlier), len(search.first_points))

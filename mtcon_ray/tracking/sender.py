@@ -71,7 +71,7 @@ class Sender:
         self._unsent: dict[str, Unsent] = {}  # by run
         self._runs: Runs | None = None
         # True from a failure to the next connection: a request may or may not have arrived.
-        self._in_doubt = False
+        self._in_doubt = self._failed_once = False
         self._failed: set[str] = set()
         self._delay = 0.0
         self._next_held = 0.0  # time of the next attempt at held runs, monotonic seconds
@@ -136,7 +136,7 @@ class Sender:
         except HeldError as error:
             self._hold(ALL, error)
         except Exception as error:  # an error of the server must not stop the training
-            self._in_doubt = True
+            self._in_doubt = self._failed_once = True
             self._delay = min(max(FIRST_DELAY, 2 * self._delay), self._longest_delay)
             message = first_line(error)
             if message != self.last_error:
@@ -150,6 +150,10 @@ class Sender:
             self.cpu_seconds = time.thread_time() - begin
             self._wake.wait(self._delay or POLL_SECONDS)
             self._wake.clear()
+        if self._failed_once:
+            # A request without an answer may have created a run late. A new connection deletes it.
+            self._in_doubt = True
+            self.attempt()
 
     def _hold(self, name: str, error: HeldError) -> None:
         self.held[name] = text = str(error)

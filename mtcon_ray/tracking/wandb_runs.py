@@ -10,7 +10,7 @@ os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
 import wandb
 
 from mtcon_ray.base.root_files import check_no_links, remove_folder
-from mtcon_ray.errors import TrackingError
+from mtcon_ray.errors import TrackingError, UserError
 from mtcon_ray.spec.run_spec import set_value
 from mtcon_ray.tracking.exporter import ExportedRun
 from mtcon_ray.tracking.mlflow_server import first_line
@@ -24,8 +24,14 @@ SETTINGS: dict[str, Any] = {
 
 
 def is_offline() -> bool:
-    """Returns True if W&B only writes files, which `wandb sync` can upload."""
-    return str(wandb.setup().settings.mode) == "offline"
+    """Returns True if W&B only writes files, which `wandb sync` can upload.
+
+    Raises UserError if W&B is disabled.
+    """
+    mode = str(wandb.setup().settings.mode)
+    if mode == "disabled":
+        raise UserError("WANDB_MODE must be online or offline to export runs, got disabled")
+    return mode == "offline"
 
 
 def write_run(out: Path, project: str, run: ExportedRun) -> None:

@@ -51,5 +51,5 @@ class FolderStore(SubTreeFileSystem):  # type: ignore[misc]
 def folder_store(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FolderStore:
     """Returns an object store that has the objects of all URLs in this process."""
     made = FolderStore(folder)
-    monkeypatch.setattr(objects, "_open", lambda bucket: made)
+    monkeypatch.setattr(objects, "_open", lambda bucket, attempts: made)
     return made

@@ -52,14 +52,17 @@ def test_images_are_turned_as_exif_says(kind: str, orientation: int) -> None:
         assert found[:, 24:, 0].mean() > 200, "what was above lies to the right"
 
 
-def test_a_full_memory_is_no_fault_of_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bad images are remembered."""
+@pytest.mark.parametrize("place", ["Image.open", "ImageOps.exif_transpose"])
+def test_a_full_memory_is_no_fault_of_the_image(
+    monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Bad images are remembered, and an image whose orientation is ignored is another one."""
 
     def fail(*args: Any, **options: Any) -> None:
         raise MemoryError
 
     data = encoded(picture())
-    monkeypatch.setattr("PIL.Image.open", fail)
+    monkeypatch.setattr(f"PIL.{place}", fail)
     with pytest.raises(MemoryError):
         decode_image(data, 32)
 

@@ -159,3 +159,18 @@ def test_an_object_that_was_replaced_is_downloaded_anew(
     second = fetched(spec, store)
     assert first["images"] == second["images"]
     assert (labels_of(spec.model_copy(update=second)).labels["kind"] != kinds).all()
+
+
+def test_a_store_that_fails_for_a_moment_is_asked_again(
+    s3: ObjectStore, spec: DataSpec, tmp_path: Path
+) -> None:
+    failed: dict[str, int] = {}
+
+    def fault(method: str, path: str) -> int | None:
+        failed[path] = failed.get(path, 0) + 1
+        return 503 if failed[path] in (2, 3) else None
+
+    s3.fault = fault
+    places = fetched(spec, tmp_path / "store")
+    assert Path(places["csv"]).read_bytes() == s3.content("shoes/labels.csv")
+    assert max(failed.values()) > 3

@@ -1,8 +1,10 @@
 """Tests of files of embeddings, and of the search for nearest images in them."""
 
 import json
+import math
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,6 +24,7 @@ from mtcon_ray.export import embed
 from mtcon_ray.export.embed import data_at, embed_images, open_images
 from mtcon_ray.export.encoder import TrainedEncoder
 from mtcon_ray.export.search import search
+from mtcon_ray.records.stored import find_network
 from mtcon_ray.spec.run_spec import parse_spec
 from mtcon_ray.sweep.run import train_once
 from tests import specs
@@ -66,12 +69,20 @@ def test_a_file_has_the_rows_of_the_python_interface(root: Path, tmp_path: Path)
     assert [p.name for p in tmp_path.iterdir()] == ["out.parquet"]
 
 
-def test_an_exported_folder_gives_the_same_file(root: Path, tmp_path: Path) -> None:
+def test_an_exported_folder_gives_the_same_file(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     exported, files = tmp_path / "exported", [tmp_path / "a.parquet", tmp_path / "b.parquet"]
     run(root, "export", "one", "--out", exported)
     for model, file in (("one", files[0]), (str(exported), files[1])):
         run(root, "embed", model, root.parent / "photos", "--to", file)
     assert files[0].read_bytes() == files[1].read_bytes()
+    query = root.parent / "photos" / "00.png"
+    assert "needs --among" in run(root, "neighbours", exported, query, code=2)
+    monkeypatch.chdir(tmp_path)
+    exported.rename("one")
+    assert find_network("one", root)[1] is not None, "a sweep has precedence"
+    exported = (tmp_path / "one").rename(tmp_path / "other")
     (exported / "model.json").write_text('{"spec": []}')
     with pytest.raises(CheckpointError, match="no complete export"):
         load_encoder(exported, root=root)
@@ -169,15 +180,42 @@ def test_the_nearest_images_are_those_of_all_pairs(
     assert [[n.path for n in group] for group in found] == [
         [frame["path"][i] for i in rows] for rows in expected.tolist()
     ]
-    with pytest.raises(
-        DataError, match=r"no column 'heads/shap' of embeddings; did you mean 'heads/shape'\?"
-    ):
+    with pytest.raises(DataError, match=r"a column 'heads/shap' .*; did you mean 'heads/shape'\?"):
         search(file, "heads/shap", x, 1)
     with pytest.raises(DataError, match="must hold 3 numbers a row"):
         search(file, "heads/shape", x[:, :3], 1)
-    (tmp_path / "no.parquet").write_text("x")
-    with pytest.raises(DataError, match="make it with `mtcon-ray embed`"):
-        search(tmp_path / "no.parquet", "embedding", x, 1)
+
+
+LISTS = pa.list_(pa.float32())
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"path": [1], "embedding": pa.array([[0.1, 0.2]], LISTS)}, "must have a column path"),
+        ({"path": ["a"], "embedding": pa.array([[1, 2]])}, "a column 'embedding' of embeddings"),
+        (
+            {"path": ["a", "b"], "embedding": pa.array([[1.0], [1.0, 2.0, 3.0]], LISTS)},
+            "must hold 2 numbers a row",
+        ),
+        (None, "make it with `mtcon-ray embed`"),
+    ],
+)
+def test_other_files_are_refused(table: Any, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    file.write_text("x") if table is None else pq.write_table(pa.table(table), file)
+    with pytest.raises(DataError, match=message):
+        search(file, "embedding", torch.ones(1, 2), 1)
+
+
+def test_rows_without_finite_numbers_are_left_out(tmp_path: Path) -> None:
+    rows = [[math.nan, 1.0], None, [None, 1.0], [1.0, 0.0]]
+    table = {"path": ["a", "b", None, "d"], "embedding": pa.array(rows, LISTS)}
+    pq.write_table(pa.table(table), tmp_path / "a.parquet")
+    (found,) = search(tmp_path / "a.parquet", "embedding", torch.tensor([[1.0, 0.0]]), 9)
+    assert [tuple(each) for each in found] == [(3, "d", 1.0)]
+    pq.write_table(pa.table(table).slice(0, 3), tmp_path / "a.parquet")
+    assert search(tmp_path / "a.parquet", "embedding", torch.ones(1, 2), 9) == [[]]
 
 
 def test_neighbours_as_a_table_json_and_a_page(root: Path, tmp_path: Path) -> None:

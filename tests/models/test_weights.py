@@ -86,6 +86,15 @@ def test_counters_of_batch_norm_may_be_missing(tmp_path: Path) -> None:
     assert torch.equal(features(ours), features(theirs))
 
 
+def test_complex_numbers_are_refused(tmp_path: Path) -> None:
+    """Layers would take their real parts, with a warning of torch."""
+    encoder, path = make("small"), tmp_path / "weights.pt"
+    state = encoder.state_dict()
+    torch.save(state | {"stem.0.weight": state["stem.0.weight"] * 1j}, path)
+    with pytest.raises(CheckpointError, match="must hold real numbers"):
+        make("small", path)
+
+
 @pytest.mark.parametrize("name", ["a.safetensors", "a.pt"])
 @pytest.mark.parametrize(
     ("content", "problem"),

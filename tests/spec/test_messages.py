@@ -25,7 +25,7 @@ def refused(raw: dict[str, Any]) -> list[str]:
         ),
         (
             {"data": {"kind": "table", "csv": "a", "images": "b", "tasks": [1]}},
-            "data.tasks.0 must be a valid string, got 1; put it",
+            "data.tasks.0 must be a text, got 1; put it",
         ),
         (
             {"method": {"name": "mtcon", "temperature_by_task": {"shape": 1e-7}}},
@@ -42,7 +42,7 @@ def refused(raw: dict[str, Any]) -> list[str]:
             {"resources": {"workers": "x"}},
             "resources.workers must be a valid integer or be a valid list, got 'x'",
         ),
-        ({"search": {"space": [1]}}, "search.space must be a valid dictionary, got [1]"),
+        ({"search": {"space": [1]}}, "search.space must be a mapping, got [1]"),
         ({"train": {"lr_schedule": "cosin"}}, "must be 'cosine' or 'exponential', got 'cosin'"),
     ],
 )
@@ -59,6 +59,8 @@ def test_a_problem_says_field_rule_value_and_way_out(raw: dict[str, Any], messag
         {"train": {"lr": True}},
         {"resources": {"gpus": False}},
         {"search": {"space": {"train.lr": {"choice": [True]}}}},
+        {"search": {"space": {"train.lr": {"uniform": [True, 2]}}}},
+        {"resources": {"workers": [True, 2]}},
     ],
 )
 def test_a_boolean_is_no_number(raw: dict[str, Any]) -> None:

@@ -47,7 +47,7 @@ def test_an_objective_gives_each_task_its_share(
         ({"shape": 0}, "greater than 0, got 0"),
         ({"shape": 2, "colour": -1}, "greater than 0, got -1"),
         ({"shape": float("nan")}, "finite"),
-        (["shape"], "must be a valid string or be a valid dict"),
+        (["shape"], "must be a text or be a mapping"),
     ],
 )
 def test_an_objective_of_no_task_or_no_weight_is_refused(objective: Any, message: str) -> None:

@@ -173,6 +173,8 @@ def test_overrides_are_yaml_values_at_paths(tmp_path: Path) -> None:
     assert (spec.train.lr, spec.method.model_dump()["temperature"]) == (0.001, 0.3)
     assert spec.data.tasks == ("shape", "colour")
     assert set(spec.search.space) == {"train.lr", "method.temperature"}
+    changed = load_spec(path, ["storage.root=results"])
+    assert changed.storage.root == str(Path.cwd() / "results"), "whether it exists or not"
     for override, message in (
         ("train.lr", "--set must read path=value"),
         ("train.lrr=1", "did you mean 'lr'?"),

@@ -7,8 +7,11 @@ from typing import Any, Literal
 import pytest
 from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
 
+from mtcon_ray.errors import SpecError
 from mtcon_ray.spec import schedulers
+from mtcon_ray.spec.search import SearchSpec
 from mtcon_ray.sweep.stopping import Rungs, Stopping, make_stopping
+from mtcon_ray.sweep.suggester import preview
 
 
 def asha(**fields: float) -> Rungs:
@@ -89,6 +92,19 @@ def test_a_stopping_rule_sees_its_trial_and_all_others(monkeypatch: pytest.Monke
     assert not stopping.stops("old", 2 / 4, 0.6), "it fell, but no other trial is better"
     assert not stopping.stops("other", 1 / 4, 0.9)
     assert stopping.stops("old", 3 / 4, 0.5)
+
+
+def test_a_scheduler_that_stops_nothing_is_refused_by_the_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Mine(schedulers.Scheduler):
+        Spec = Falling.Spec
+
+    monkeypatch.setitem(schedulers.SCHEDULERS._specs, "falling", Falling.Spec)
+    monkeypatch.setitem(schedulers.SCHEDULERS._classes, "falling", Mine)
+    search = SearchSpec().model_copy(update={"scheduler": Falling.Spec()})
+    with pytest.raises(SpecError, match="class derived from StoppingRule, got 'falling'"):
+        preview(search, 0)
 
 
 @pytest.mark.parametrize("name", list(schedulers.SCHEDULERS))

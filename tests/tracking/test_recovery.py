@@ -5,9 +5,10 @@ import re
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,6 +105,28 @@ def test_a_run_that_was_made_twice_is_reduced_to_the_first(sweep: Sweep) -> None
     trial.append(Reported(epoch=1, metrics={"loss": 1.0}))
     sweep.send()
     assert sweep.run("trial-0000").info.run_id == first.info.run_id
+    assert sweep.steps("trial-0000") == [1]
+
+
+def test_a_run_that_a_late_request_makes_is_deleted_at_the_end(
+    sweep: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first request failed for the client. The server carried it out after all was sent."""
+    from mlflow import MlflowClient
+
+    sweep.begin_both(1)
+    create, late = MlflowClient.create_run, list[Callable[[], object]]()
+
+    def fails_once(client: MlflowClient, *args: Any, **options: Any) -> Any:
+        if options.get("run_name") == "trial-0000" and not late:
+            late.append(lambda: create(client, *args, **options))
+            raise ConnectionError("no answer")
+        return create(client, *args, **options)
+
+    monkeypatch.setattr(MlflowClient, "create_run", fails_once)
+    with sweep.sending() as sender:
+        wait_until(lambda: not sender.pending(), "all events in MLflow")
+        late[0]()
     assert sweep.steps("trial-0000") == [1]
 
 

@@ -95,6 +95,9 @@ def load_weights(encoder: Encoder, spec: WeightsSpec) -> None:
         if not key.startswith(encoder.left_out)
     }
     try:
+        if any(value.is_complex() for value in state.values()):
+            # A layer would take their real parts.
+            raise RuntimeError("weights\nthe file must hold real numbers, got complex ones")
         encoder.load_state_dict(state)
     except RuntimeError as error:
         # Each line lists missing or unexpected keys, or a key of another shape.

@@ -4,7 +4,6 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from mtcon_ray.base.registry import LocalPath, open_fields, path_fields
-from mtcon_ray.errors import UserError
 from mtcon_ray.spec.resources import StorageSpec
 from mtcon_ray.spec.run_spec import RunSpec
 
@@ -20,7 +19,9 @@ def test_paths_and_mappings_with_free_keys_are_found_by_type_in_every_registered
 
 
 def test_the_home_of_an_unknown_user_is_refused() -> None:
-    with pytest.raises(UserError, match="the beginning of '~no-such-user/x' is unknown on this"):
+    with pytest.raises(
+        ValidationError, match="the beginning of '~no-such-user/x' is unknown on this"
+    ):
         LOCAL.validate_python("~no-such-user/x")
 
 

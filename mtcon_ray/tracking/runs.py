@@ -281,6 +281,8 @@ class Runs:
 def find_runs(client: MlflowClient, experiment_id: str, identity: str) -> list[Run]:
     """Returns the runs of a folder, active runs first, each part in the order of their starts.
 
+    Of runs with the same start the run with most data comes first.
+
     Deleted runs are included, because a run deleted by the user must not be created again.
     """
     runs = client.search_runs(
@@ -290,7 +292,13 @@ def find_runs(client: MlflowClient, experiment_id: str, identity: str) -> list[R
         order_by=["attributes.start_time ASC"],
         max_results=MAX_RUNS,
     )
-    return sorted(runs, key=lambda run: run.info.lifecycle_stage != "active")
+
+    def rank(run: Run) -> tuple[bool, int, int]:
+        # A duplicate has the same start. The run that was written to has more data.
+        size = len(run.data.metrics) + len(run.data.params) + len(run.data.tags)
+        return run.info.lifecycle_stage != "active", run.info.start_time, -size
+
+    return sorted(runs, key=rank)
 
 
 def _params(start: Started) -> dict[str, str]:

@@ -40,7 +40,7 @@ REMOVED_FILE = "removed.txt"
 def choose_root(chosen: str | None, local: str | None = None) -> Path:
     """Returns the absolute root: `chosen`, or ~/mtcon-ray with None or "".
 
-    Of a URL returns this machine's root below `local`, by default ~/.cache/mtcon-ray. Raises
+    For a URL it returns this machine's root below `local`, by default ~/.cache/mtcon-ray. Raises
     UserError for a URL of another form.
     """
     if not chosen or not URL.match(str(chosen)):

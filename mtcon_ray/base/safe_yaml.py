@@ -82,7 +82,7 @@ def parse_yaml(text: str, where: str) -> Any:
             has_anchor = isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None)
             # PyYAML's constructors raise any error for a text that does not fit the tag.
             if has_anchor or getattr(event, "tag", None) not in (None, "!"):
-                line = event.start_mark.line + 1  # type: ignore[union-attr]  # each event has one
+                line = event.start_mark.line + 1 if event.start_mark else "?"
                 raise SpecError(
                     f"must not use YAML anchors (& or *) or tags (!), got one in line {line}; "
                     "write plain values, or quote the text"

@@ -45,7 +45,7 @@ def data_key(spec: DataSpec, view_size: int) -> str:
 
 
 def keep_set(dataset: Dataset, store: Path) -> None:
-    """Writes the labels of a data set to the store, unless they are there.
+    """Writes the labels of a data set to the store, unless it has them.
 
     With a root in an object store also uploads its folders. Raises ResourceError and StorageError.
     """
@@ -96,7 +96,7 @@ def _fields(names: dict[str, Any], file: Any) -> dict[str, Any]:
 
 
 def upload_folder(folder: Path) -> None:
-    """Uploads a folder of the store, whose files never change. Files that are there stay.
+    """Uploads a folder of the store, whose files never change. Existing files stay.
 
     Does nothing for a root on a path. Raises StorageError.
     """

@@ -90,9 +90,9 @@ class SweepProgress:
         return "; ".join(parts)
 
     def _epochs_left(self) -> float:
-        """Returns the epochs of trials that run, that a resume continues, or that have not begun.
+        """Returns the remaining epochs of running, interrupted and future trials.
 
-        The last are taken to have as many epochs as the trials that are over.
+        A future trial counts with the mean number of epochs of ended trials.
         """
         trials = self._all
         over = [t.epoch for t in trials if t.status in (Status.FINISHED, Status.PRUNED)]

@@ -43,10 +43,8 @@ def parameters_figure(results: SweepResults) -> bytes:
     """Draws the trials' values against each searched field, at least one. Returns a PNG."""
     labels, space = results.labels, results.spec.search.space
     trials = [t for t in results.trials if t.value is not None and math.isfinite(t.value)]
-    by_standing = {
-        kind: [t for t in trials if plotting.standing(t, results.winner) == kind]
-        for kind in STANDINGS
-    }
+    winner = results.winner
+    by_standing = {k: [t for t in trials if plotting.standing(t, winner) == k] for k in STANDINGS}
     with plotting.styled():
         figure, grid = plotting.panels(len(space), height=2.75)
         for axes, path in zip(grid, space, strict=True):

@@ -67,10 +67,10 @@ style: .venv/ready
 types: .venv/ready
 	$(BIN)/mypy
 
-docs: .venv/ready  ## the pages, in docs/_build
+docs: .venv/ready  ## the pages: docs/_build/docs/index.html
 	$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[docs]'
 	$(BIN)/python docs/reference.py
-	$(BIN)/sphinx-build --fail-on-warning --nitpicky --keep-going --quiet docs docs/_build
+	$(BIN)/sphinx-build --fail-on-warning --nitpicky --keep-going --quiet -c docs . docs/_build
 
 clean:  ## the environment and caches; results under ~/mtcon-ray stay
 	rm -rf .venv build dist docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*

@@ -124,7 +124,8 @@ def anchors(page: Path) -> set[str]:
 
 FOLDERS = "benchmarks|cluster|docker|docs|examples|experiments|mtcon_ray|tests"
 PATH = re.compile(rf"`((?:{FOLDERS})/[\w./-]*)`")
-LINKED = [*PAGES, REPOSITORY / "CONTRIBUTING.md", REPOSITORY / "SECURITY.md"]
+OTHERS = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "benchmarks/README.md")
+LINKED = [*PAGES, *(REPOSITORY / name for name in OTHERS)]
 
 
 @pytest.mark.parametrize("page", LINKED, ids=lambda page: f"{page.parent.name}/{page.name}")

@@ -1,4 +1,4 @@
-"""Example specs, scripts and cluster files, of an installed wheel as of a checkout."""
+"""Documents, example specs, scripts and cluster files, of an installed wheel as of a checkout."""
 
 import shutil
 from pathlib import Path
@@ -7,7 +7,7 @@ from mtcon_ray.errors import ResourceError, SweepError
 
 PACKAGE = Path(__file__).parents[1]
 # The build copies these folders of a checkout's top into the package (pyproject.toml).
-FOLDERS = ("cluster", "examples", "experiments")
+FOLDERS = ("cluster", "docs", "examples", "experiments")
 SYNTHETIC = "experiments/temperature.yaml"
 
 
@@ -40,7 +40,7 @@ def copy_examples(target: Path) -> list[Path]:
             )
     try:
         for source, copy in zip(sources, copies, strict=True):
-            shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__", "_build"))
     except OSError as error:
         raise ResourceError(f"FOLDER must be writable, got {target}: {error}") from None
     return copies

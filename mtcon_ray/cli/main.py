@@ -28,7 +28,7 @@ HELP = {"help_option_names": ["-h", "--help"]}
 COMMANDS = {
     "demo": ("run", "Run a temperature sweep on synthetic images."),
     "init": ("spec", "Write a commented spec for a CSV and its IMAGES."),
-    "examples": ("spec", "Copy the example specs, scripts and cluster files."),
+    "examples": ("spec", "Copy the documents, example specs, scripts and cluster files."),
     "prepare": ("spec", "Check a published data set, decode it, print a spec."),
     "validate": ("spec", "Check a spec, its labels and its images; start nothing."),
     "plan": ("spec", "Show a sweep's trials, data, resources; start nothing."),
@@ -125,7 +125,10 @@ def run_script(script: Script, arguments: Sequence[str] | None, name: str) -> No
 @click.version_option(__version__, message="%(prog)s %(version)s")
 @verbosity
 def program() -> None:
-    """Sweeps over multi-task contrastive training: plan, run, resume, report."""
+    """Sweeps over multi-task contrastive training: plan, run, resume, report.
+
+    `mtcon-ray examples FOLDER` copies the documents, which begin with FOLDER/docs/index.md.
+    """
 
 
 def _explain(error: MtconError, session: Session) -> int:

@@ -73,7 +73,10 @@ def _draft(csv: Path, images: Path | None) -> Draft:
 @click.command()
 @click.argument("folder", type=options.PATH)
 def examples(folder: Path) -> None:
-    """Copy the example specs, scripts and cluster files."""
+    """Copy the documents, example specs, scripts and cluster files.
+
+    The documents begin with FOLDER/docs/index.md.
+    """
     copies = copy_examples(folder)
     if not options.session().quiet:
         say("\n  ".join(["wrote", *map(str, copies)]))

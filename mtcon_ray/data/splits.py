@@ -45,19 +45,15 @@ def named_split(table: TableFile, column: str) -> np.ndarray:
     Raises DataError if the column is absent, has an empty cell, or a value without a split's name.
     """
     cells = table.column(column, "data.split_column; null draws a split")
-    table.refuse(
-        np.array([not cell.strip() for cell in cells]),
-        column,
-        "name a split in each row (take rows of no split out of the file)",
-    )
-    names = split_names(cells, column)
+    names = split_names({cell for cell in cells if cell.strip()}, column)
     code = {value: SPLITS.index(name) for value, name in names.items()}
     split = np.array([code.get(cell, LEFT_OUT) for cell in cells], dtype=np.int8)
     table.refuse(
         split < 0,
         column,
-        "hold train, val or test, or names for these (training, validation, valid, dev, testing, "
-        "eval; 0, 1 and 2 in a column whose name says split, partition or set)",
+        "name a split in each row: train, val, test, or names for these (training, validation, "
+        "valid, dev, testing, eval; 0, 1 and 2 in a column whose name says split, partition or "
+        "set; take rows of no split out of the file)",
     )
     return split
 
@@ -120,11 +116,10 @@ def published_split(
 
 def common(strata: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """Returns the most frequent stratum of each item's group. Ties go to the first by name."""
-    best: dict[str, tuple[str, int]] = {}
-    for (group, stratum), count in sorted(Counter(zip(groups, strata, strict=True)).items()):
-        if group not in best or count > best[group][1]:
-            best[group] = stratum, count
-    return np.array([best[group][0] for group in groups], dtype=object)
+    counts = Counter(zip(groups, strata, strict=True))
+    ordered = sorted(counts, key=lambda pair: (-counts[pair], pair))
+    best = dict(reversed(ordered))  # of equal keys the last one stays
+    return np.array([best[group] for group in groups], dtype=object)
 
 
 def num_straddling(groups: np.ndarray, split: np.ndarray) -> int:

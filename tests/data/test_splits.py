@@ -43,8 +43,10 @@ def test_an_empty_cell_of_the_split_column_is_refused(files: Any, names: str) ->
     with pytest.raises(DataError) as caught:
         labels_of(files.spec())
     assert str(caught.value) == (
-        f"column 'split' of {files.csv} must name a split in each row (take rows of no "
-        "split out of the file), got '' in row 6 and 1 more such rows"
+        f"column 'split' of {files.csv} must name a split in each row: train, val, test, or names "
+        "for these (training, validation, valid, dev, testing, eval; 0, 1 and 2 in a column whose "
+        "name says split, partition or set; take rows of no split out of the file), got '' in row "
+        "6 and 1 more such rows"
     )
 
 

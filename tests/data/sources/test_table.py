@@ -67,7 +67,7 @@ def test_multi_hot_and_continuous_columns_are_kept(files: Any) -> None:
         ({"split_column": None, "group_column": "x"}, "must have the column 'x'; known: image"),
         ({"continuous": ["kind"]}, "column 'kind' .* finite numbers .* 'b' in row 2 and 19 more"),
         ({"multi_hot": {"m": ["kind"]}}, "column 'kind' .* hold 0 and 1, .* or nothing, got 'b'"),
-        ({"split_column": "kind"}, r"hold train, val or test, .*, got 'b' in row 2"),
+        ({"split_column": "kind"}, r"name a split in each row: .*, got 'b' in row 2"),
         ({"images": "nowhere"}, "data.images not found: nowhere does not exist"),
         ({"csv": "nowhere.csv"}, "cannot read data.csv nowhere.csv: No such file"),
     ],

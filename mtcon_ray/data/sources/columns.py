@@ -61,8 +61,12 @@ class ColumnsSource(FilesSource):
         if column is not None and (column != SPLIT_COLUMN or column in table.columns):
             self.refuse_strata(f"column {column!r} of {table.path}")
             return splits.named_split(table, column), f"column {column!r}"
-        rows = np.arange(len(table.rows))
-        return self.draw(rows, spec.split_fractions), self.draw_words()
+        words = f"drawn at random from seed {spec.seed}"
+        if spec.group_column is not None:
+            words += f", whole groups of {spec.group_column!r}"
+        if spec.stratify:
+            words += f", the same shares in each class of {', '.join(spec.stratify)}"
+        return self.draw(np.arange(len(table.rows)), spec.split_fractions), words
 
     def refuse_strata(self, given: str) -> None:
         """Raises DataError if `stratify` is set although the splits come from `given`."""
@@ -86,27 +90,14 @@ class ColumnsSource(FilesSource):
         strata = np.array(["\0".join(cells) for cells in zip(*columns, strict=True)], dtype=object)
         return splits.stratified_split(splits.common(strata, groups), groups, fractions, spec.seed)
 
-    def draw_words(self) -> str:
-        """Returns a description of the splits made by `draw`."""
-        spec = self.spec
-        words = f"drawn at random from seed {spec.seed}"
-        if spec.group_column is not None:
-            words += f", whole groups of {spec.group_column!r}"
-        if spec.stratify:
-            words += f", the same shares in each class of {', '.join(spec.stratify)}"
-        return words
-
     def doubts(self, split: np.ndarray) -> list[str]:
         """Returns warnings of images listed twice, and of images or groups in several splits."""
-        names = np.array(self.names, dtype=object)
-        found = []
-        repeats = len(names) - len(set(names))
-        if repeats:
+        names, group, found = np.array(self.names, dtype=object), self.spec.group_column, []
+        if repeats := len(names) - len({*names}):
             found.append(f"{repeats} rows of {self.table.path} repeat the image of another row")
         columns = {"images": names}
-        if self.spec.group_column is not None:
-            groups = self.table.column(self.spec.group_column)
-            columns[f"groups of {self.spec.group_column!r}"] = groups
+        if group is not None:
+            columns[f"groups of {group!r}"] = self.table.column(group)
         for what, values in columns.items():
             if count := splits.num_straddling(values, split):
                 found.append(

@@ -3,23 +3,22 @@
 A column is given by its texts: the number of its cells with each text, without empty cells.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from mtcon_ray.data.cells import MINUS_ONE, are_decimals, are_whole, as_bits, parts_of, separator_of
-from mtcon_ray.data.labels import LabelTable
-from mtcon_ray.data.splits import SPLITS
+from mtcon_ray.data.cells import LARGEST_NUMBER, MINUS_ONE, bit_of, is_printed_list, parts_of
+from mtcon_ray.data.labels import LabelTable, check_label
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.base import MAX_LABELS
 from mtcon_ray.spec.data.own import LIST_SEPARATOR
-from mtcon_ray.spec.problem import MISSING
 
 Texts = Mapping[str, int]
 
+SEPARATORS = (LIST_SEPARATOR, ";", ",")
+DECIMAL = re.compile(r"[-+]?\d+\.\d+([eE][-+]?\d+)?")
 # Columns with fewer rows per class are no labels.
 LEAST_ROWS_PER_CLASS = 5
 HELD_OUT_CLASSES = 20
@@ -119,7 +118,7 @@ def guess_labels(
     `certain` columns are known to be classes, `floats` to be numbers. Lists are separated by
     `separator`, or by the separator of the first column of lists.
     """
-    lists = {c: found for c, texts in columns.items() if (found := _lists(texts))}
+    lists = {c: found for c, texts in columns.items() if (found := separator_of(texts))}
     separator = separator or next(iter(lists.values()), LIST_SEPARATOR)
     sets: dict[str, list[str] | str] = {c: c for c, own in lists.items() if own == separator}
     if bits := _columns_of_bits(columns):
@@ -141,21 +140,32 @@ def _columns_of_bits(columns: Mapping[str, Texts]) -> list[str]:
     found: dict[frozenset[int], list[str]] = {frozenset({0, 1}): [], frozenset({MINUS_ONE, 1}): []}
     for column, texts in columns.items():
         if len(texts) <= MAX_BIT_TEXTS:
-            codes = frozenset(as_bits(np.array([*texts], dtype=object)).tolist())
+            codes = frozenset(map(bit_of, texts))
             if codes in found:
                 found[codes].append(column)
     most = max(found.values(), key=len)
     return most if len(most) >= MANY_BITS else []
 
 
-def _lists(texts: Texts) -> str | None:
-    """Returns the separator of a column of lists if its names repeat, else None."""
-    separator = separator_of(texts)
-    if separator is None:
-        return None
-    count = sum(n * len(parts_of(text, separator)) for text, n in texts.items())
-    names = {name for text in texts for name in parts_of(text, separator)}
-    return separator if count >= LEAST_ROWS_PER_CLASS * len(names) else None
+def separator_of(texts: Texts) -> str | None:
+    """Returns the separator of a column of lists, such as | for Mass|Edema, else None.
+
+    Such a column has at most as many different names as different lists, and its names repeat.
+    Names of classes with a comma, sentences, lists in brackets, and numbers with a decimal comma
+    are not lists.
+    """
+    for separator in SEPARATORS:
+        if not any(separator in text for text in texts):
+            continue
+        if any(is_printed_list(text, separator) for text in texts):
+            return None
+        lists = {text: parts_of(text, separator) for text in texts}
+        names = {name for parts in lists.values() for name in parts}
+        is_decimal_comma = separator == "," and all(map(str.isdecimal, names))
+        if 2 <= len(names) <= len(texts) and not is_decimal_comma:
+            count = sum(number * len(lists[text]) for text, number in texts.items())
+            return separator if count >= LEAST_ROWS_PER_CLASS * len(names) else None
+    return None
 
 
 def _repeats(texts: Texts) -> bool:
@@ -167,17 +177,17 @@ def _is_measure(texts: Texts) -> bool:
 
     pandas writes few whole classes such as 1.0, too, if some cells are empty.
     """
-    is_class = len(texts) <= MAX_WHOLE and are_whole(texts)
-    return bool(texts) and are_decimals(texts) and not is_class
+    if not texts or not all(map(DECIMAL.fullmatch, texts)):
+        return False
+    numbers = [*map(float, texts)]
+    is_class = len(numbers) <= MAX_WHOLE and all(map(float.is_integer, numbers))
+    return not is_class and max(map(abs, numbers)) <= LARGEST_NUMBER
 
 
 def can_be_learnt(table: LabelTable, label: str) -> bool:
     """Returns True if each split has labels, and the train split two classes."""
-    known = table.known(label)
-    if not all(known[table.rows(split)].any() for split in SPLITS):
+    try:
+        check_label(table, label)
+    except DataError:
         return False
-    train = table.rows("train")
-    if label in table.multi_hot:
-        bits = table.multi_hot[label][train]
-        return bool(((bits == 0).any(axis=0) & (bits == 1).any(axis=0)).any())
-    return len({*np.unique(table.labels[label][train])} - {MISSING}) > 1
+    return True

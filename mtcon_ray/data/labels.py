@@ -1,7 +1,7 @@
 """The labels of all items, and their checks. No image is read here."""
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -11,12 +11,11 @@ import numpy as np
 from mtcon_ray.base.metrics import Kind
 from mtcon_ray.data.splits import LEFT_OUT, SPLITS
 from mtcon_ray.errors import DataError
-from mtcon_ray.spec.data.base import Split
+from mtcon_ray.spec.data.base import DataSpec, Split
 from mtcon_ray.spec.problem import MISSING, UNKNOWN_BIT
 
 if TYPE_CHECKING:
     from mtcon_ray.data.sources.base import DataSource
-    from mtcon_ray.spec.data.base import DataSpec
 
 # Reasons of bad images in an error message.
 MAX_SHOWN = 20
@@ -116,8 +115,7 @@ def read_table(source: "DataSource") -> LabelTable:
                 table = _keep_most_frequent(table, column, spec.held_out_top_k)
     table = _code_seen_classes_first(table)
     _check(table, spec)
-    found = *_unseen_classes(table), *_without_positives(table)
-    table = replace(table, warnings=(*table.warnings, *found))
+    table = replace(table, warnings=(*table.warnings, *_absences(table)))
     # Last, because noise draws from the remaining classes and must not hide bad labels above.
     return add_label_noise(table, spec.label_noise, spec.seed)
 
@@ -182,7 +180,7 @@ def _code_seen_classes_first(table: LabelTable) -> LabelTable:
     return replace(table, labels=labels, classes=classes, unseen=unseen)
 
 
-def _check(table: LabelTable, spec: "DataSpec") -> None:
+def _check(table: LabelTable, spec: DataSpec) -> None:
     """Raises DataError if a split is empty, or a label has no values in a split or is constant."""
     sizes = {split: len(table.rows(split)) for split in SPLITS}
     for split, size in sizes.items():
@@ -190,14 +188,7 @@ def _check(table: LabelTable, spec: "DataSpec") -> None:
             counts = ", ".join(f"{name} {number}" for name, number in sizes.items())
             raise DataError(f"the {split} split has no images ({counts}); each split needs images")
     for name in (*spec.tasks, *spec.held_out):
-        what = f"{_WHAT[table.kind_of(name)]} {name!r}"
-        known = table.known(name)
-        if not known.any():
-            raise DataError(f"{what} must have labels, got only empty cells")
-        _check_varies(table, name, what)
-        for split in SPLITS:
-            if not known[table.rows(split)].any():
-                raise DataError(f"{what} must have labels in the {split} split, got none")
+        check_label(table, name)
 
 
 _WHAT = {"classes": "label column", "set": "label set", "number": "column of numbers"}
@@ -208,64 +199,67 @@ _VARIES = {
 }
 
 
-def _check_varies(table: LabelTable, name: str, what: str) -> None:
-    """Raises DataError if a label is constant in the train split."""
-    train = table.rows("train")
-    values = train[table.known(name)[train]]
-    kind = table.kind_of(name)
-    if not len(values):
-        varies, got = False, "no label"
-    elif kind == "set":
-        bits = table.multi_hot[name][values]
-        varies = bool(((bits == 0).any(axis=0) & (bits == 1).any(axis=0)).any())
-        got = "the same in all items"
-    else:
-        column, classes = table.labels | table.continuous, table.classes.get(name)
-        found = np.unique(column[name][values])
-        varies = len(found) > 1
-        got = f"only {classes[found[0]]!r}" if classes else f"only {found[0]:g}"
-    if not varies:
+def check_label(table: LabelTable, name: str) -> None:
+    """Raises DataError if a label has no values in a split or is constant in the train split."""
+    kind, known = table.kind_of(name), table.known(name)
+    what = f"{_WHAT[kind]} {name!r}"
+    if not known.any():
+        raise DataError(f"{what} must have labels, got only empty cells")
+    if constant := _constant(table, name):
         raise DataError(
-            f"{what} must have {_VARIES[kind]} in the train split, got {got}; take it out of "
+            f"{what} must have {_VARIES[kind]} in the train split, got {constant}; take it out of "
             "data.tasks and data.held_out"
         )
+    for split in SPLITS:
+        if not known[table.rows(split)].any():
+            raise DataError(f"{what} must have labels in the {split} split, got none")
 
 
-def _unseen_classes(table: LabelTable) -> list[str]:
-    """Returns a warning for each column or set with classes or labels absent from train."""
+def _constant(table: LabelTable, name: str) -> str:
+    """Returns the constant value of a label in the train split in words, "" if it varies."""
     train = table.rows("train")
-    warnings = []
-    for name, classes in (table.classes | table.multi_hot_names).items():
-        names = (*classes, *table.unseen.get(name, ()))
-        if name in table.labels:
-            kind, seen = "classes", table.labels[name][train]
-        else:
-            kind, seen = "labels", np.flatnonzero((table.multi_hot[name][train] == 1).any(axis=0))
-        absent = [names[code] for code in np.setdiff1d(np.arange(len(names)), seen)]
-        if absent:
-            warnings.append(
-                f"{_WHAT[table.kind_of(name)]} {name!r}: {len(absent)} of {len(names)} {kind} are "
-                f"not in the train split and cannot be predicted ({_shown(absent)})"
-            )
-    return warnings
+    rows = train[table.known(name)[train]]
+    if not len(rows):
+        return "no label"
+    if name in table.multi_hot:
+        bits = table.multi_hot[name][rows]
+        varies = ((bits == 0).any(axis=0) & (bits == 1).any(axis=0)).any()
+        return "" if varies else "the same in all items"
+    found = np.unique((table.labels | table.continuous)[name][rows])
+    if len(found) > 1:
+        return ""
+    if name in table.classes:
+        return f"only {table.classes[name][found[0]]!r}"
+    return f"only {found[0]:g}"
 
 
-def _without_positives(table: LabelTable) -> Iterator[str]:
-    """Yields a warning for each set and split with labels counted as 0 in its mAP."""
-    for name, names in table.multi_hot_names.items():
-        for split in SPLITS[1:]:
-            has_positive = (table.multi_hot[name][table.rows(split)] == 1).any(axis=0)
-            absent = [names[code] for code in np.flatnonzero(~has_positive)]
-            if absent:
-                yield (
-                    f"label set {name!r}: {len(absent)} of {len(names)} labels have no positive in "
-                    f"the {split} split and count as 0 in its mAP ({_shown(absent)}); leave them "
-                    "out of data.multi_hot, or split otherwise"
+def _absences(table: LabelTable) -> Iterator[str]:
+    """Yields warnings of classes absent from train, and of a set's labels without a positive.
+
+    A label without a positive in val or test counts as 0 in the mAP of the split.
+    """
+    for name, known in (table.classes | table.multi_hot_names).items():
+        names, is_set = (*known, *table.unseen.get(name, ())), name in table.multi_hot
+        for split in SPLITS if is_set else SPLITS[:1]:
+            rows = table.rows(split)
+            if is_set:
+                seen = np.flatnonzero((table.multi_hot[name][rows] == 1).any(axis=0))
+            else:
+                seen = table.labels[name][rows]
+            absent = [names[code] for code in np.setdiff1d(np.arange(len(names)), seen)]
+            if not absent:
+                continue
+            shown = ", ".join(absent[:5]) + (", ..." if len(absent) > 5 else "")
+            fault = f"are not in the train split and cannot be predicted ({shown})"
+            if split != "train":
+                fault = (
+                    f"have no positive in the {split} split and count as 0 in its mAP ({shown}); "
+                    "leave them out of data.multi_hot, or split otherwise"
                 )
-
-
-def _shown(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+            yield (
+                f"{_WHAT[table.kind_of(name)]} {name!r}: {len(absent)} of {len(names)} "
+                f"{'labels' if is_set else 'classes'} {fault}"
+            )
 
 
 def add_label_noise(table: LabelTable, share_by_task: dict[str, float], seed: int) -> LabelTable:

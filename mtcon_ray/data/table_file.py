@@ -111,7 +111,7 @@ def encode_classes(cells: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
 
 
 def read_bits(table: TableFile, columns: Sequence[str]) -> np.ndarray:
-    """Returns L columns of yes and no as `as_bits` reads them: uint8 [N, L] of 0 and 1.
+    """Returns L columns of yes and no as `bit_of` reads them: uint8 [N, L] of 0 and 1.
 
     UNKNOWN_BIT where empty. -1 is 0 where no column of the set holds 0, as in CelebA.
 
@@ -119,7 +119,9 @@ def read_bits(table: TableFile, columns: Sequence[str]) -> np.ndarray:
     """
     bits = np.empty((len(table.rows), len(columns)), dtype=np.uint8)
     for place, column in enumerate(columns):
-        bits[:, place] = meaning.as_bits(table.column(column))
+        codes, texts = encode_classes(table.column(column))
+        # MISSING, -1, selects the last entry.
+        bits[:, place] = np.array([*map(meaning.bit_of, texts), UNKNOWN_BIT])[codes]
         rule = "hold 0 and 1, -1 and 1, true and false, yes and no, or nothing"
         table.refuse(bits[:, place] == meaning.NO_BIT, column, rule)
     with_no = np.flatnonzero((bits == 0).any(axis=0))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mtcon_ray.cli.infer_labels import guess_labels
+from mtcon_ray.cli.infer_labels import guess_labels, separator_of
 from mtcon_ray.data.sources.table import TableSource
 from mtcon_ray.errors import DataError
 
@@ -61,6 +61,28 @@ def test_columns_of_few_rows_per_class_are_no_labels_unless_they_are_certain() -
     texts = {"a": 4, "b": 4}
     assert guess_labels({"dish": texts}).classes == {}
     assert guess_labels({"dish": texts}, certain=["dish"]).classes == {"dish": 2}
+
+
+@pytest.mark.parametrize(
+    ("texts", "separator"),
+    [
+        (("Mass", "Mass|Edema", "Edema"), "|"),
+        (("a;b", "a", "b; a", ""), ";"),
+        (("Black, White", "Black", "White"), ","),
+        (("1|2", "1", "2"), "|"),
+        (("tench, Tinca tinca", "goldfish, Carassius auratus"), None),
+        (("0,5", "1,5", "2,5", "1"), None),
+        (tuple(f"[{a}, {b}] " for a in "123" for b in "123"), None),
+        ((*(f"('{a}', '{b}')" for a in "xyz" for b in "xyz"), ""), None),
+        (tuple(f'{{"a": {a}, "b": {b}}}' for a in "123" for b in "123"), None),
+        (tuple(f"[[{a}], [{b}]]" for a in "123" for b in "123"), None),
+        (("(a)|(b)", "(b)", "(a)"), "|"),
+        (("a", "b"), None),
+        ((), None),
+    ],
+)
+def test_separators_of_lists(texts: tuple[str, ...], separator: str | None) -> None:
+    assert separator_of(dict.fromkeys(texts, 5)) == separator
 
 
 @pytest.mark.parametrize("separator", ["|", ";", ","])

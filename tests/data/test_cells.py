@@ -70,32 +70,7 @@ def test_class_names_that_stand_for_a_missing_label(names: str, found: str) -> N
 
 
 def test_numbers_whose_squares_overflow_are_refused() -> None:
-    assert read_numbers(table(a="1e150 _ -2.5"), "a")[[0, 2]].tolist() == [
-        1e150,
-        -2.5,
-    ]
+    assert read_numbers(table(a="1e150 _ -2.5"), "a")[[0, 2]].tolist() == [1e150, -2.5]
     for cell in ("1e300", "-1e151", "inf", "x"):
         with pytest.raises(DataError, match=r"at most 1e\+150, got .* in row 3"):
             read_numbers(table(a=f"1 {cell}"), "a")
-
-
-@pytest.mark.parametrize(
-    ("texts", "separator"),
-    [
-        (("Mass", "Mass|Edema", "Edema"), "|"),
-        (("a;b", "a", "b; a", ""), ";"),
-        (("Black, White", "Black", "White"), ","),
-        (("1|2", "1", "2"), "|"),
-        (("tench, Tinca tinca", "goldfish, Carassius auratus"), None),
-        (("0,5", "1,5", "2,5", "1"), None),
-        (tuple(f"[{a}, {b}] " for a in "123" for b in "123"), None),
-        ((*(f"('{a}', '{b}')" for a in "xyz" for b in "xyz"), ""), None),
-        (tuple(f'{{"a": {a}, "b": {b}}}' for a in "123" for b in "123"), None),
-        (tuple(f"[[{a}], [{b}]]" for a in "123" for b in "123"), None),
-        (("(a)|(b)", "(b)", "(a)"), "|"),
-        (("a", "b"), None),
-        ((), None),
-    ],
-)
-def test_separators_of_lists(texts: tuple[str, ...], separator: str | None) -> None:
-    assert cells.separator_of(texts) == separator

@@ -10,8 +10,7 @@ from mtcon_ray.cli.spec_template import Draft, spec_name
 from mtcon_ray.data.cells import WORDS_FOR_NOTHING, texts_of
 from mtcon_ray.data.image_archive import open_files
 from mtcon_ray.data.image_names import IMAGE_ENDINGS
-from mtcon_ray.data.sources.files import evenly
-from mtcon_ray.data.sources.table import TableSource
+from mtcon_ray.data.sources.table import TableSource, columns_of_files
 from mtcon_ray.data.splits import SPLITS, split_names
 from mtcon_ray.data.table_file import TableFile, read_table_file
 from mtcon_ray.errors import DataError
@@ -24,7 +23,6 @@ GROUP_NAMES = re.compile(
 )
 # A random split of fewer groups may have an empty part.
 LEAST_GROUPS = 10
-NUM_TRIED = 20
 # With a larger share of missing images the paths are probably wrong.
 MAX_ABSENT = 0.1
 DEFAULT_BAD = 0.01
@@ -36,10 +34,7 @@ def infer_columns(csv: Path, images: Path) -> Draft:
     Raises DataError if no column has images, none could be a task, or labels cannot be read.
     """
     csv, images = expanded(csv).absolute(), expanded(images).absolute()
-    if not images.exists():
-        raise DataError(
-            f"IMAGES not found: {images} does not exist; give a folder, .tar or .tar.gz"
-        )
+    open_files(images)  # refuses another path before the table is read
     table = read_table_file(csv)
     image, images = _image_column(table, images)
     texts = {c: texts_of(cells) for c, cells in table.columns.items() if c != image}
@@ -69,11 +64,8 @@ def _image_column(table: TableFile, images: Path) -> tuple[str, Path]:
     without such a column.
     """
     for place in [images, images.parent] if images.is_dir() else [images]:
-        files = open_files(place)
-        for column, cells in table.columns.items():
-            tried = files.relative(cells[evenly(len(cells), NUM_TRIED)])
-            if sum(map(files.exists, tried)) > len(tried) / 2:
-                return column, place
+        for column in columns_of_files(table, open_files(place)):
+            return column, place
     for column, cells in table.columns.items():
         if str(cells[0]).lower().endswith(IMAGE_ENDINGS):
             return column, images

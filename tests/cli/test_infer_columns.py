@@ -177,7 +177,7 @@ def test_no_image_column_is_an_error_with_a_hint(tmp_path: Path) -> None:
 
 
 def test_images_must_exist(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"IMAGES not found: .*none does not"):
+    with pytest.raises(DataError, match=r"data.images not found: .*none does not"):
         infer_columns(tmp_path / "labels.csv", tmp_path / "none")
 
 

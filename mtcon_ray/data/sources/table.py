@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from functools import cached_property
 from itertools import islice
@@ -59,10 +59,8 @@ class TableSource(ColumnsSource):
         The cause is another column of the table with names of files, or an existing file with a
         name that differs only in folders, letter case or ending.
         """
-        files = self.files
-        for other, cells in self.table.columns.items():
-            names = files.relative(cells[evenly(len(cells), NUM_TRIED)])
-            if other != self.spec.image_column and sum(map(files.exists, names)) > len(names) / 2:
+        for other in columns_of_files(self.table, self.files):
+            if other != self.spec.image_column:
                 return f"\ndid you mean image_column: {other!r}?"
         return self.same_file(absent, self.spec.image_column)
 
@@ -102,6 +100,14 @@ class TableSource(ColumnsSource):
         if URL.match(self.spec.images):
             return {}, ""  # not downloaded yet
         return super().check_images(size)
+
+
+def columns_of_files(table: TableFile, files: ImageFiles) -> Iterator[str]:
+    """Yields each column that names existing files in more than half of a sample of its rows."""
+    for column, cells in table.columns.items():
+        names = files.relative(cells[evenly(len(cells), NUM_TRIED)])
+        if sum(map(files.exists, names)) > len(names) / 2:
+            yield column
 
 
 def _stem(name: str) -> str:

@@ -71,27 +71,22 @@ def _lines(path: Path) -> list[str]:
         try:
             with TextIOWrapper(file, encoding=encoding) as text:
                 first = text.readline(MAX_HEADER)
-                _refuse_others(path, first)
+                if not first:
+                    raise DataError(f"{path} is empty; a table has a header and rows")
+                if "\0" in first:
+                    raise UnicodeError("null bytes, as in UTF-16 without a byte order mark")
+                if JSON_START.match(first):
+                    raise DataError(
+                        f"{path} must be a CSV or a Parquet file, got JSON; convert it, for "
+                        "example by `pandas.read_json(FILE).to_csv('labels.csv', index=False)`, "
+                        "with lines=True if each line is an object"
+                    )
                 return [first, *text]
         except UnicodeError as error:
             raise DataError(
                 f"{path} must be UTF-8 text, got {error}; unpack a compressed file, and save a "
                 "table of another program as 'CSV UTF-8' there"
             ) from None
-
-
-def _refuse_others(path: Path, first: str) -> None:
-    """Raises DataError or UnicodeError if a CSV cannot have this first line."""
-    if not first:
-        raise DataError(f"{path} is empty; a table has a header and rows")
-    if "\0" in first:
-        raise UnicodeError("null bytes, as in UTF-16 without a byte order mark")
-    if JSON_START.match(first):
-        raise DataError(
-            f"{path} must be a CSV or a Parquet file, got JSON; convert it, for example by "
-            "`pandas.read_json(FILE).to_csv('labels.csv', index=False)`, with lines=True if each "
-            "line is an object"
-        )
 
 
 def _separator(head: Sequence[str]) -> str:

@@ -73,12 +73,7 @@ class FolderSource(FilesSource):
             warnings += doubtful_names(level, classes[level], labels[level], self.names, "image")
         split, origin = self._read_split()
         return LabelTable(
-            names=tuple(self.names),
-            labels=labels,
-            classes=classes,
-            split=split,
-            split_origin=origin,
-            warnings=tuple(warnings),
+            tuple(self.names), labels, classes, split, split_origin=origin, warnings=(*warnings,)
         )
 
     def _read_split(self) -> tuple[np.ndarray, str]:

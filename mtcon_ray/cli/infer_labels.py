@@ -137,13 +137,10 @@ def guess_labels(
 
 def _columns_of_bits(columns: Mapping[str, Texts]) -> list[str]:
     """Returns the columns of 0 and 1, or of -1 and 1 if there are more of them, [] if few."""
-    found: dict[frozenset[int], list[str]] = {frozenset({0, 1}): [], frozenset({MINUS_ONE, 1}): []}
-    for column, texts in columns.items():
-        if len(texts) <= MAX_BIT_TEXTS:
-            codes = frozenset(map(bit_of, texts))
-            if codes in found:
-                found[codes].append(column)
-    most = max(found.values(), key=len)
+    few = {c: texts for c, texts in columns.items() if len(texts) <= MAX_BIT_TEXTS}
+    codes = {c: {*map(bit_of, texts)} for c, texts in few.items()}
+    found = ([c for c in codes if codes[c] == pair] for pair in ({0, 1}, {MINUS_ONE, 1}))
+    most = max(found, key=len)
     return most if len(most) >= MANY_BITS else []
 
 

@@ -57,7 +57,7 @@ def test_minus_one_beside_zero_is_refused(columns: dict[str, str], says: str) ->
 @pytest.mark.parametrize(
     ("names", "found"),
     [
-        ("a b", ""),
+        ("a b nano", ""),
         ("a ? - Unknown missing NaN", "? - Unknown missing NaN"),
         ("0 1 2 -1", "-1"),
         ("-1.0 a", "-1.0"),

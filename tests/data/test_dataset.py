@@ -134,13 +134,9 @@ def test_the_fingerprint_follows_images_labels_splits_and_size(files: Any, tmp_p
     seen.append(fingerprint(held_out=["tone"]))
     files.frame["shiny"], files.frame["price"] = ["0", "1"] * 10, [str(i) for i in range(20)]
     seen.append(fingerprint(**sets))
-    for column, value, fields in (
-        ("shiny", "1", sets),
-        ("price", "0.5", sets),
-        ("split", "val", {}),
-    ):
+    for column, value in (("shiny", "1"), ("price", "0.5"), ("split", "val")):
         files.frame.loc[0, column] = value
-        seen.append(fingerprint(**fields))
+        seen.append(fingerprint(**({} if column == "split" else sets)))
     files.frame["kind"] = files.frame["kind"].replace("a", "c")
     seen.append(fingerprint())
     (files.images / "0.jpg").write_bytes((files.images / "1.jpg").read_bytes())
@@ -153,12 +149,8 @@ def of_every_kind(files: Any, **fields: Any) -> DataSpec:
     files.frame["shiny"] = [str(row % 2) for row in range(20)]
     files.frame["soft"] = [str(row % 3 % 2) for row in range(20)]
     files.frame["price"] = [str(10 + row) for row in range(20)]
-    given = {
-        "tasks": ["kind", "looks", "price"],
-        "multi_hot": {"looks": ["shiny", "soft"]},
-        "continuous": ["price"],
-    }
-    spec: DataSpec = files.spec(**(given | fields))
+    given = {"tasks": ["kind", "looks", "price"], "continuous": ["price"]} | fields
+    spec: DataSpec = files.spec(multi_hot={"looks": ["shiny", "soft"]}, **given)
     return spec
 
 
@@ -170,10 +162,8 @@ def rewritten(files: Any, spec: DataSpec) -> LabelTable:
 
 def test_what_is_known_of_a_set_is_one_bit_at_least(files: Any) -> None:
     spec = of_every_kind(files)
-    files.frame.loc[[0, 1], "shiny"] = ""
-    files.frame.loc[[1, 2], "soft"] = ""
-    files.frame.loc[3, "price"] = ""
-    files.frame.loc[4, "kind"] = ""
+    for column, rows in {"shiny": [0, 1], "soft": [1, 2], "price": [3], "kind": [4]}.items():
+        files.frame.loc[rows, column] = ""
     table = rewritten(files, spec)
     for name, unknown in (("looks", 1), ("price", 3), ("kind", 4)):
         assert np.flatnonzero(~table.known(name)).tolist() == [unknown]

@@ -18,44 +18,35 @@ def write(path: Path, **columns: Any) -> Path:
     return path
 
 
+# The values of each column and its cells, None for a column that is left out.
+COLUMNS: dict[str, tuple[Any, list[str] | None]] = {
+    "image": (["a.jpg", "b.jpg", "c.jpg"], ["a.jpg", "b.jpg", "c.jpg"]),
+    "kind": (["x", None, "NA"], ["x", "", "NA"]),
+    "count": ([1, 2, 3], ["1", "2", "3"]),
+    "gap": ([1.0, None, 3.0], ["1", "", "3"]),
+    "price": ([0.5, float("nan"), 2.0], ["0.5", "", "2.0"]),
+    "flag": ([True, False, None], ["1", "0", ""]),
+    "tags": ([["u", "v"], [], None], ["u|v", "", ""]),
+    "level": (pd.Categorical(["low", "high", None]), ["low", "high", ""]),
+    "pixels": ([b"1", b"2", b"3"], None),
+    "nested": ([{"bytes": b"1"}, {"bytes": b"2"}, None], None),
+    "half": (np.array([1, 2.5, np.nan], np.float16), ["1.0", "2.5", ""]),
+    "embedding": ([[0.5, 1.0], [], None], None),
+    "boxes": ([[[1, 2]], [], None], None),
+    "crops": ([[b"1"], [], None], None),
+    "digest": (pd.Series([b"1", b"2", None], dtype=pd.ArrowDtype(pa.binary(1))), None),
+    "icon": (pd.Categorical([b"1", b"2", None]), None),
+    "day": ([date(2026, 1, 2), None, None], ["2026-01-02", "", ""]),
+    "nothing": ([None, None, None], ["", "", ""]),
+    "a.b": ([1, 2, 3], ["1", "2", "3"]),
+}
+
+
 def test_cells_are_those_of_a_csv(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "labels.parquet",
-        image=["a.jpg", "b.jpg", "c.jpg"],
-        kind=["x", None, "NA"],
-        count=[1, 2, 3],
-        gap=[1.0, None, 3.0],
-        price=[0.5, float("nan"), 2.0],
-        flag=[True, False, None],
-        tags=[["u", "v"], [], None],
-        level=pd.Categorical(["low", "high", None]),
-        pixels=[b"1", b"2", b"3"],
-        nested=[{"bytes": b"1"}, {"bytes": b"2"}, None],
-        half=np.array([1, 2.5, np.nan], np.float16),
-        embedding=[[0.5, 1.0], [], None],
-        boxes=[[[1, 2]], [], None],
-        crops=[[b"1"], [], None],
-        digest=pd.Series([b"1", b"2", None], dtype=pd.ArrowDtype(pa.binary(1))),
-        icon=pd.Categorical([b"1", b"2", None]),
-        day=[date(2026, 1, 2), None, None],
-        nothing=[None, None, None],
-        **{"a.b": [1, 2, 3]},
-    )
-    table = read_table_file(path)
-    assert {name: cells.tolist() for name, cells in table.columns.items()} == {
-        "image": ["a.jpg", "b.jpg", "c.jpg"],
-        "kind": ["x", "", "NA"],
-        "count": ["1", "2", "3"],
-        "gap": ["1", "", "3"],
-        "price": ["0.5", "", "2.0"],
-        "flag": ["1", "0", ""],
-        "tags": ["u|v", "", ""],
-        "level": ["low", "high", ""],
-        "half": ["1.0", "2.5", ""],
-        "day": ["2026-01-02", "", ""],
-        "nothing": ["", "", ""],
-        "a.b": ["1", "2", "3"],
-    }
+    values = {name: given for name, (given, _) in COLUMNS.items()}
+    table = read_table_file(write(tmp_path / "labels.parquet", **values))
+    cells = {name: found.tolist() for name, found in table.columns.items()}
+    assert cells == {name: kept for name, (_, kept) in COLUMNS.items() if kept}
     assert table.rows.tolist() == [1, 2, 3]
 
 

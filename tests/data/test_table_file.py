@@ -16,9 +16,8 @@ def test_the_separator_is_that_of_the_header(tmp_path: Path, separator: str) -> 
     path = tmp_path / "labels.csv"
     rows = [["image", '"price, net; gross\t"', "kind"], ["0.jpg", '"1,5;2\t"', "a"]]
     path.write_text("\ufeff" + "\r\n".join(separator.join(cells) for cells in rows))
-    table = read_table_file(path)
-    assert list(table.columns) == ["image", "price, net; gross\t", "kind"]
-    assert [cells[0] for cells in table.columns.values()] == ["0.jpg", "1,5;2\t", "a"]
+    found = {name: [*cells] for name, cells in read_table_file(path).columns.items()}
+    assert found == {"image": ["0.jpg"], "price, net; gross\t": ["1,5;2\t"], "kind": ["a"]}
 
 
 @pytest.mark.parametrize("row", ["0.jpg,a;b", "a;0.jpg,", "0.jpg,", '"0;1.jpg",a', ""])
@@ -41,10 +40,7 @@ BROKEN: dict[str, tuple[str | bytes, str]] = {
     "two readings": ('a,b\n1.png,"x\n2.png,y"\n3,"u\nv"\n', "2 lines in a quoted cell of row 2"),
     "quoted separator": ('a,b,c\n1,2,3\n4,"x,y" \n5,6,7\n', "a quote at its start .* in row 3"),
     "doubled quotes": ('a,b,c\n1,"x ""y"",z"\n', "got 2 cells in place of 3 in row 2"),
-    "workbook": (
-        b"PK\x03\x04\x14\0\0\0\x08\0",
-        "UTF-8 text, got null bytes, .* as 'CSV UTF-8'",
-    ),
+    "workbook": (b"PK\x03\x04\x14\0\0\0\x08\0", "UTF-8 text, got null .* as 'CSV UTF-8'"),
     "old workbook": (b"\xd0\xcf\x11\xe0\xa1", "must be UTF-8 text, got .*; unpack a compressed"),
     "UTF-16": ("a,b\n1,2\n".encode("utf-16-le"), "UTF-8 text, got null bytes, as in UTF-16 with"),
     "JSON": ('[{"image": "1.jpg", "kind": 0}]', "a CSV or a Parquet file, got JSON; convert it"),
@@ -148,9 +144,3 @@ def test_lists_that_are_too_large_or_in_brackets_are_refused(
     files.frame["tags"] = tags + names
     with pytest.raises(DataError, match=message):
         labels_of(files.spec(multi_hot={"looks": "tags"}))
-
-
-def test_plain_labels_are_not_warned_of(files: Any) -> None:
-    files.frame["kind"] = ["nano" if row % 2 else "b" for row in range(20)]
-    files.frame.loc[0, "kind"] = ""
-    assert labels_of(files.spec()).warnings == ()

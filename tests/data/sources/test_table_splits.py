@@ -26,6 +26,8 @@ def test_without_a_column_of_that_name_the_default_draws_a_split(files: Any) -> 
     table = labels_of(files.spec())
     assert (table.split == labels_of(files.spec(split_column=None)).split).all()
     assert table.split_origin == "drawn at random from seed 0"
+    # The data have a seed of their own, because all repeats share the test images.
+    assert (labels_of(files.spec(seed=1)).split != table.split).any()
 
 
 def test_a_drawn_split_may_have_the_same_shares_of_each_class(files: Any) -> None:
@@ -37,13 +39,6 @@ def test_a_drawn_split_may_have_the_same_shares_of_each_class(files: Any) -> Non
     for column in ("kind", "tone"):
         shares = pd.crosstab(files.frame[column], both.split)
         assert (shares[0] >= 6).all()
-
-
-def test_drawn_split_follows_the_seed_of_the_data(files: Any) -> None:
-    """The data have a seed of their own, so that all repeats share the test images."""
-    first = labels_of(files.spec(split_column=None)).split
-    assert (labels_of(files.spec(split_column=None)).split == first).all()
-    assert (labels_of(files.spec(split_column=None, seed=1)).split != first).any()
 
 
 def test_a_column_of_splits_is_not_stratified(files: Any) -> None:

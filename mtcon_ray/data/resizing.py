@@ -34,7 +34,7 @@ def random_boxes(
     area_share_RK, ratio_share_RK, *corner_shares = draws_4RK
     low, high = crop_scale
     area_RK = source_size**2 * (low + (high - low) * area_share_RK)
-    low, high = math.log(crop_ratio[0]), math.log(crop_ratio[1])
+    low, high = map(math.log, crop_ratio)
     ratio_RK = np.exp(low + (high - low) * ratio_share_RK)
     sides_2RK = np.rint(np.sqrt([area_RK / ratio_RK, area_RK * ratio_RK]))
     corner_2RK = np.floor(corner_shares * (source_size + 1 - sides_2RK))
@@ -42,16 +42,12 @@ def random_boxes(
     first_R = fits_RK.argmax(axis=1)
     tried_4RK = np.concatenate([corner_2RK, sides_2RK])
     box_R4 = tried_4RK[:, np.arange(len(first_R)), first_R].T.astype(np.int64)
-    box_R4[~fits_RK.any(axis=1)] = _central_box(source_size, crop_ratio)
+    # The largest crop with an allowed aspect ratio.
+    height = round(source_size / max(1, crop_ratio[0]))
+    width = round(source_size * min(1, crop_ratio[1]))
+    top, left = (source_size - height) // 2, (source_size - width) // 2
+    box_R4[~fits_RK.any(axis=1)] = top, left, height, width
     return box_R4
-
-
-def _central_box(source_size: int, crop_ratio: tuple[float, float]) -> tuple[int, int, int, int]:
-    """Returns the largest central crop with an allowed aspect ratio: top, left, height, width."""
-    narrowest, widest = crop_ratio
-    height = round(source_size / narrowest) if narrowest > 1 else source_size
-    width = round(source_size * widest) if widest < 1 else source_size
-    return (source_size - height) // 2, (source_size - width) // 2, height, width
 
 
 def crop_by_taps(
@@ -63,9 +59,7 @@ def crop_by_taps(
     sums columns, should gather contiguous memory too.
     """
     B, S = images.shape[:2]
-    R = len(box_R4)
-    assert images.shape[1:] == (S, S, 3), images.shape
-    assert R % B == 0, (R, B)
+    views_per_image = len(box_R4) // B
     row_FT = images.view(B * S, S * 3).float()
     at_once = max(1, AT_WORK * torch.get_num_threads() // (3 * S * size))
     parts = []
@@ -81,7 +75,7 @@ def crop_by_taps(
             size,
             S,
         )
-        source_NHK = pixel_2NUK[:N] + (order_N // (R // B) * S).int()[:, None, None]
+        source_NHK = pixel_2NUK[:N] + (order_N // views_per_image * S).int()[:, None, None]
         x_NHSC = _weighted_sums(row_FT, source_NHK, weight_2NUK[:N]).view(N, size, S, 3)
         column_GH = x_NHSC.permute(0, 3, 2, 1).reshape(N * 3 * S, size)
         first_N3 = torch.arange(0, N * 3 * S, S, dtype=torch.int32, device=images.device)

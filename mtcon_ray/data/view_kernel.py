@@ -8,9 +8,12 @@ reads the stored pixels and applies all operations.
 
 Triton compiles the kernel at its first launch, in seconds, and keeps the result on disk. It needs
 a C compiler with Python's headers for its own start.
+
+The functions below `kernel` are compiled, too. `rgb` is a tuple of the three channels of some
+pixels. Only compile-time constants have types, because Triton reads no others.
 """
 
-import math
+# mypy: allow-untyped-defs
 
 import torch
 import triton
@@ -24,43 +27,33 @@ NUM_BLENDS = tl.constexpr(6)
 HUE_TURN = tl.constexpr(3)  # blends before the hue
 # Pixels of a view computed by a program at a time, and its warps.
 AT_ONCE, WARPS = tl.constexpr(512), 8
+# The amounts of the operations. Packed into a buffer they may have any alignment. A CUDA graph must
+# find the kernel compiled in the steps before its capture, which cannot compile anything.
+AMOUNTS = ["box", "flip", "blend", "shift", "gray", "threshold", "moments"]
 
 
-def coloured_crops(
-    images: Tensor,
-    box_R4: Tensor,
-    flip_R: Tensor,
-    *,
-    size: int,
-    blend_3R6: Tensor | None = None,
-    shift_R: Tensor | None = None,
-    gray_R: Tensor | None = None,
-    threshold_R: Tensor | None = None,
-    moments_2C: Tensor | None = None,
-) -> Tensor:
+def coloured_crops(images: Tensor, size: int, **amounts: Tensor) -> Tensor:
     """Returns crops after each operation with given amounts, float32 [R, 3, size, size].
 
-    images is uint8 [B, S, S, 3]. blend_3R6 comes from `blends_of_all`. A threshold of infinity
-    changes nothing. If moments are given, the result is normalised and in channels_last.
+    images is uint8 [B, S, S, 3]. The amounts are named as in AMOUNTS. box [R, 4] and flip [R] must
+    be given, blend [3, R, 6] comes from `blends_of_all`, and shift, gray and threshold are [R]. A
+    threshold of infinity changes nothing. If moments [2, 3] are given, the result is normalised and
+    in channels_last.
     """
-    B, S = images.shape[:2]
-    R = len(box_R4)
-    assert images.shape[1:] == (S, S, 3), images.shape
-    assert R % B == 0, (R, B)
-    amounts = (box_R4, flip_R, blend_3R6, shift_R, gray_R, threshold_R, moments_2C)
-    given = (images.contiguous(), *amounts)
-    assert all(each is None or each.is_contiguous() for each in given)
-    layout = torch.contiguous_format if moments_2C is None else torch.channels_last
+    S, R = images.shape[1], len(amounts["box"])
+    assert all(each.is_contiguous() for each in amounts.values())
+    layout = torch.channels_last if "moments" in amounts else torch.contiguous_format
     x_RCHW = torch.empty((R, 3, size, size), device=images.device, memory_format=layout)
     with torch.cuda.device_of(images):  # Triton launches on the current device
         kernel[(R,)](
-            *given,
+            images.contiguous(),
+            *map(amounts.get, AMOUNTS),
             x_RCHW,
             R,
-            views_per_image=R // B,
+            views_per_image=R // len(images),
             source_size=S,
             size=size,
-            num_taps=math.ceil(2 * max(1.0, S / size)),
+            num_taps=triton.cdiv(2 * max(S, size), size),
             channel_stride=x_RCHW.stride(1),
             column_stride=x_RCHW.stride(3),
             num_warps=WARPS,
@@ -73,36 +66,15 @@ def try_kernel(device: torch.device) -> None:
     """Compiles and launches the smallest kernel. Raises Triton's error if it fails."""
     images = torch.zeros((1, 8, 8, 3), dtype=torch.uint8, device=device)
     box_14 = torch.tensor([[0, 0, 8, 8]], device=device)
-    coloured_crops(images, box_14, torch.zeros(1, device=device) > 0, size=8)
+    coloured_crops(images, 8, box=box_14, flip=torch.zeros(1, device=device) > 0)
 
 
-# Amounts packed into a buffer may have any alignment. A CUDA graph must find the kernel compiled in
-# the steps before its capture, which cannot compile anything.
-UNALIGNED = ["box", "flip", "blend", "shift", "gray", "threshold", "moments"]
-
-
-@triton.jit(
-    do_not_specialize=["num_rows"],
-    do_not_specialize_on_alignment=UNALIGNED,
-)
+@triton.jit(do_not_specialize=["num_rows"], do_not_specialize_on_alignment=AMOUNTS)
 def kernel(
-    images: tl.tensor,
-    box: tl.tensor,
-    flip: tl.tensor,
-    blend: tl.tensor,
-    shift: tl.tensor,
-    gray: tl.tensor,
-    threshold: tl.tensor,
-    moments: tl.tensor,
-    out: tl.tensor,
-    num_rows: tl.tensor,
-    views_per_image: tl.constexpr,
-    source_size: tl.constexpr,
-    size: tl.constexpr,
-    num_taps: tl.constexpr,
-    channel_stride: tl.constexpr,
-    column_stride: tl.constexpr,
-) -> None:
+    images, box, flip, blend, shift, gray, threshold, moments, out, num_rows,
+    views_per_image: tl.constexpr, source_size: tl.constexpr, size: tl.constexpr,
+    num_taps: tl.constexpr, channel_stride: tl.constexpr, column_stride: tl.constexpr,
+):  # fmt: skip
     """Computes the view of a row. An operation without amounts is not compiled."""
     row = tl.program_id(0).to(tl.int64)
     image = images + row // views_per_image * source_size * source_size * 3
@@ -113,12 +85,10 @@ def kernel(
         for start in range(0, size * size, AT_ONCE):
             pixel = start + tl.arange(0, AT_ONCE)
             is_there, at = pixel < size * size, view + pixel * column_stride
-            red, green, blue = _crop(image, box, flip, row, pixel, source_size, size, num_taps)
-            tl.store(at, red, mask=is_there)
-            tl.store(at + channel_stride, green, mask=is_there)
-            tl.store(at + 2 * channel_stride, blue, mask=is_there)
+            rgb = _crop(image, box, flip, row, pixel, source_size, size, num_taps)
+            _store(at, channel_stride, rgb, is_there)
             # The colours after the contrast are wrong without its mean, but are not read.
-            _, _, _, luma = _jitter(red, green, blue, blend, shift, row, num_rows, 0.0)
+            _, luma = _jitter(rgb, blend, shift, row, num_rows, 0.0)
             total += tl.where(is_there, luma, 0.0)
         mean = tl.sum(total) / (size * size)
         # Another thread of the program may read the values stored by this thread.
@@ -127,42 +97,38 @@ def kernel(
         pixel = start + tl.arange(0, AT_ONCE)
         is_there, at = pixel < size * size, view + pixel * column_stride
         if blend is not None:
-            red = tl.load(at, mask=is_there, other=0.0)
-            green = tl.load(at + channel_stride, mask=is_there, other=0.0)
-            blue = tl.load(at + 2 * channel_stride, mask=is_there, other=0.0)
-            red, green, blue, _ = _jitter(red, green, blue, blend, shift, row, num_rows, mean)
+            places = (at, at + channel_stride, at + 2 * channel_stride)
+            rgb = [tl.load(place, mask=is_there, other=0.0) for place in places]
+            rgb, _ = _jitter(rgb, blend, shift, row, num_rows, mean)
         else:
-            red, green, blue = _crop(image, box, flip, row, pixel, source_size, size, num_taps)
+            rgb = _crop(image, box, flip, row, pixel, source_size, size, num_taps)
         if gray is not None:
-            is_gray, luma = tl.load(gray + row), _gray(red, green, blue)
-            red = tl.where(is_gray, luma, red)
-            green = tl.where(is_gray, luma, green)
-            blue = tl.where(is_gray, luma, blue)
+            is_gray, luma = tl.load(gray + row), _gray(rgb)
+            rgb = [tl.where(is_gray, luma, channel) for channel in rgb]
         if threshold is not None:
             limit = tl.load(threshold + row)
-            red = tl.where(red < limit, red, 1 - red)
-            green = tl.where(green < limit, green, 1 - green)
-            blue = tl.where(blue < limit, blue, 1 - blue)
+            rgb = [tl.where(channel < limit, channel, 1 - channel) for channel in rgb]
         if moments is not None:
-            red = (red - tl.load(moments)) / tl.load(moments + 3)
-            green = (green - tl.load(moments + 1)) / tl.load(moments + 4)
-            blue = (blue - tl.load(moments + 2)) / tl.load(moments + 5)
-        tl.store(at, red, mask=is_there)
-        tl.store(at + channel_stride, green, mask=is_there)
-        tl.store(at + 2 * channel_stride, blue, mask=is_there)
+            red, green, blue = rgb
+            pairs = ((red, moments), (green, moments + 1), (blue, moments + 2))
+            rgb = [(channel - tl.load(first)) / tl.load(first + 3) for channel, first in pairs]
+        _store(at, channel_stride, rgb, is_there)
+
+
+@triton.jit
+def _store(at, channel_stride: tl.constexpr, rgb, is_there):
+    """Stores the pixels in place."""
+    red, green, blue = rgb
+    tl.store(at, red, mask=is_there)
+    tl.store(at + channel_stride, green, mask=is_there)
+    tl.store(at + 2 * channel_stride, blue, mask=is_there)
 
 
 @triton.jit
 def _crop(
-    image: tl.tensor,
-    box: tl.tensor,
-    flip: tl.tensor,
-    row: tl.tensor,
-    pixel: tl.tensor,
-    source_size: tl.constexpr,
-    size: tl.constexpr,
-    num_taps: tl.constexpr,
-) -> tuple[tl.tensor, ...]:
+    image, box, flip, row, pixel,
+    source_size: tl.constexpr, size: tl.constexpr, num_taps: tl.constexpr,
+):  # fmt: skip
     """Returns the pixels' channels in [0, 1]: means of the stored pixels, weighted as by `taps`."""
     top, left = tl.load(box + 4 * row), tl.load(box + 4 * row + 1)
     height, width = tl.load(box + 4 * row + 2), tl.load(box + 4 * row + 3)
@@ -186,9 +152,7 @@ def _crop(
 
 
 @triton.jit
-def _centre(
-    at: tl.tensor, length: tl.tensor, is_flipped: tl.tensor, size: tl.constexpr
-) -> tuple[tl.tensor, ...]:
+def _centre(at, length, is_flipped, size: tl.constexpr):
     """Returns an output pixel's centre in the crop, its first tap and its taps' half-width."""
     scale = length.to(tl.float32) / size
     widest = tl.maximum(scale, 1.0)
@@ -198,9 +162,7 @@ def _centre(
 
 
 @triton.jit
-def _tap(
-    place: tl.tensor, centre: tl.tensor, widest: tl.tensor, length: tl.tensor
-) -> tuple[tl.tensor, ...]:
+def _tap(place, centre, widest, length):
     """Returns the pixel of a tap, at most the crop's last pixel, and its weight."""
     last = length.to(tl.float32) - 1
     weight = tl.maximum(widest - tl.abs(place - centre), 0.0)
@@ -208,46 +170,35 @@ def _tap(
 
 
 @triton.jit
-def _jitter(
-    red: tl.tensor,
-    green: tl.tensor,
-    blue: tl.tensor,
-    blend: tl.tensor,
-    shift: tl.tensor,
-    row: tl.tensor,
-    num_rows: tl.tensor,
-    mean: tl.tensor,
-) -> tuple[tl.tensor, ...]:
+def _jitter(rgb, blend, shift, row, num_rows, mean):
     """Returns the channels as `jitter_` changes them, and the luma at the turn of the contrast.
 
     mean is the view's mean of this luma, which is 0 without a contrast.
     """
-    at_contrast = tl.zeros(red.shape, tl.float32)
+    at_contrast = tl.zeros(rgb[0].shape, tl.float32)
     for turn in tl.static_range(NUM_BLENDS):
         if turn == HUE_TURN and shift is not None:
-            red, green, blue = _shift_hue(red, green, blue, tl.load(shift + row))
+            rgb = _shift_hue(rgb, tl.load(shift + row))
         at, part = blend + row * NUM_BLENDS + turn, num_rows.to(tl.int64) * NUM_BLENDS
         keep, to_gray, to_mean = tl.load(at), tl.load(at + part), tl.load(at + 2 * part)
-        luma = _gray(red, green, blue)
+        luma = _gray(rgb)
         at_contrast += tl.where(to_mean != 0, luma, 0.0)
         other = to_gray * luma + to_mean * mean
-        red = tl.clamp(keep * red + other, 0.0, 1.0)
-        green = tl.clamp(keep * green + other, 0.0, 1.0)
-        blue = tl.clamp(keep * blue + other, 0.0, 1.0)
-    return red, green, blue, at_contrast
+        rgb = [tl.clamp(keep * channel + other, 0.0, 1.0) for channel in rgb]
+    return rgb, at_contrast
 
 
 @triton.jit
-def _gray(red: tl.tensor, green: tl.tensor, blue: tl.tensor) -> tl.tensor:
+def _gray(rgb):
     """Returns the luma."""
+    red, green, blue = rgb
     return red * RED + green * GREEN + blue * BLUE
 
 
 @triton.jit
-def _shift_hue(
-    red: tl.tensor, green: tl.tensor, blue: tl.tensor, shift: tl.tensor
-) -> tuple[tl.tensor, ...]:
+def _shift_hue(rgb, shift):
     """Returns the channels with the hue shifted by a fraction of the circle, as in `jitter_`."""
+    red, green, blue = rgb
     top = tl.maximum(tl.maximum(red, green), blue)
     bottom = tl.minimum(tl.minimum(red, green), blue)
     chroma = top - bottom
@@ -261,6 +212,6 @@ def _shift_hue(
 
 
 @triton.jit
-def _distance(hue: tl.tensor, middle: tl.constexpr) -> tl.tensor:
+def _distance(hue, middle: tl.constexpr):
     """Returns the distance in sectors from the middle of a channel's trapezoid, within [1, 2]."""
     return tl.clamp(tl.abs(hue - middle), 1.0, 2.0)

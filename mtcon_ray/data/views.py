@@ -118,6 +118,9 @@ def make_views(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> T
     images is uint8 [B, S, S, 3]. Row b * V + v of the parameters gives view v of item b. On a GPU
     the views are made by a single kernel if Triton runs, see `view_kernel`.
     """
+    B, S = images.shape[:2]
+    assert images.shape[1:] == (S, S, 3), images.shape
+    assert len(parameters.box_R4) % B == 0, (len(parameters.box_R4), B)
     kernel = view_kernel(images.device)
     with torch.autocast(images.device.type, enabled=False):
         if kernel is None:
@@ -154,32 +157,30 @@ def _views_by_kernel(
 ) -> Tensor:
     """Computes `make_views` with `coloured_crops`.
 
-    None stands for an operation never drawn by the spec. Triton compiles the kernel once for each
+    Operations never drawn by the spec get no amounts. Triton compiles the kernel once for each
     combination of operations.
     """
 
     def drawn(name: str) -> bool:
         return any(getattr(each, name) > 0 for each in (spec, spec.second_view or spec))
 
-    p, jitter, is_blurred = parameters, drawn("jitter"), drawn("blur")
-    given = {
-        "box_R4": p.box_R4,
-        "flip_R": p.flip_R,
-        "blend_3R6": ops.blends_of_all(p.order_R4, p.factor_R4) if jitter else None,
-        "shift_R": p.factor_R4[:, ops.HUE].contiguous() if jitter and drawn("hue") else None,
-        "gray_R": p.grayscale_R if drawn("grayscale") else None,
-        "moments_2C": torch.tensor([spec.mean, spec.std]),
-    }
+    p, is_blurred = parameters, drawn("blur")
+    given = {"box": p.box_R4, "flip": p.flip_R, "moments": torch.tensor([spec.mean, spec.std])}
+    if drawn("jitter"):
+        given["blend"] = ops.blends_of_all(p.order_R4, p.factor_R4)
+        if drawn("hue"):
+            given["shift"] = p.factor_R4[:, ops.HUE].contiguous()
+    if drawn("grayscale"):
+        given["gray"] = p.grayscale_R
     if drawn("solarise") and not is_blurred:
-        given["threshold_R"] = p.solarise_R.where(p.solarise_R > 0, torch.inf)
-    named = {name: each for name, each in given.items() if each is not None}
-    sent = send_together(list(named.values()), images.device)
-    amounts = dict(zip(named, sent, strict=True))
+        given["threshold"] = p.solarise_R.where(p.solarise_R > 0, torch.inf)
+    sent = send_together(list(given.values()), images.device)
+    amounts = dict(zip(given, sent, strict=True))
     if not is_blurred:
-        return kernel(images, size=spec.size, **amounts)
+        return kernel(images, spec.size, **amounts)
     # A blurred pixel needs its neighbours with their colours changed.
-    moments_2C = amounts.pop("moments_2C")
-    x_RCHW = kernel(images, size=spec.size, **amounts)
+    moments_2C = amounts.pop("moments")
+    x_RCHW = kernel(images, spec.size, **amounts)
     ops.apply_(x_RCHW, p.blur_R, ops.blur)
     ops.apply_(x_RCHW, p.solarise_R, ops.solarise)
     return ops.normalise_(x_RCHW, moments_2C)

@@ -98,19 +98,6 @@ def _parameters(
     }
 
 
-@dataclass(frozen=True)
-class Views:
-    """Views of images, made by a call. Every call makes equal views."""
-
-    images: Tensor
-    parameters: ViewParameters
-    spec: ViewsSpec
-
-    def __call__(self) -> Tensor:
-        """Returns `make_views` of the fields."""
-        return make_views(self.images, self.parameters, self.spec)
-
-
 @torch.no_grad()
 def make_views(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> Tensor:
     """Returns augmented, normalised views, float32 [B * V, 3, size, size] in channels_last.

@@ -11,7 +11,7 @@ from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sampling import Examples, epoch_order, step_generator
 from mtcon_ray.data.to_device import send
-from mtcon_ray.data.views import Views, draw_parameters
+from mtcon_ray.data.views import draw_parameters, make_views
 from mtcon_ray.errors import SpecError
 from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.training.device import ImageFeed
@@ -68,7 +68,7 @@ class Batches:
         (make_all,), batch = self.chunks(step, self.batch_size)
         return make_all(), batch
 
-    def chunks(self, step: int, size: int) -> tuple[list[Views], Batch]:
+    def chunks(self, step: int, size: int) -> tuple[Chunks, Batch]:
         """Returns the same as a call, but this rank's views in chunks of `size` examples.
 
         The last chunk may be smaller. Concatenated, they are the views of a call.
@@ -84,7 +84,7 @@ class Batches:
         images = self._feed(rows_BP[share].reshape(-1), later=later_BP[share].reshape(-1))
         own = parameters.rows(slice(share.start * V, share.stop * V))
         chunks = [
-            Views(part, own.rows(slice(i * size * V, (i + 1) * size * V)), self.views)
+            partial(make_views, part, own.rows(slice(i * size * V, (i + 1) * size * V)), self.views)
             for i, part in enumerate(images.split(size * rows_BP.shape[1]))
         ]
         return chunks, self._batch(chosen, rows_BP[:, 0])

@@ -11,7 +11,7 @@ State for the next step is changed in place.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -22,8 +22,8 @@ from torch.optim import Optimizer
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.to_device import send_together
-from mtcon_ray.data.views import Views
 from mtcon_ray.spec.train import TrainSpec
+from mtcon_ray.training.batches import Chunks
 from mtcon_ray.training.optimizer import set_lr
 from mtcon_ray.training.step import Learner, Update, make_step, update
 
@@ -106,10 +106,10 @@ class StepGraph:
         self._works = True
 
     def __call__(
-        self, chunks: Sequence[Views], batch: Batch, *, lr: float, step: int, num_steps: int
+        self, chunks: Chunks, batch: Batch, *, lr: float, step: int, num_steps: int
     ) -> Update:
         """Makes a step, as `update` does with the same arguments. There must be one chunk."""
-        learner, (views,) = self._learner, chunks
+        learner, (make_views,) = self._learner, chunks
         if not self._works:
             return update(learner, chunks, batch, lr=lr, step=step, num_steps=num_steps)
         learner.network.progress = learner.method.progress = step / num_steps
@@ -121,8 +121,8 @@ class StepGraph:
         self._steps += 1
         if self._steps <= WARM_UP:
             with self._recorder.beside():
-                return make_step(learner, views(), batch, step)
-        given = Inputs.of(views, batch, learner.optimizer, step)
+                return make_step(learner, make_views(), batch, step)
+        given = Inputs.of(make_views(), batch, learner.optimizer, step)
         if self._inputs is None:
             self._inputs = given
         else:
@@ -166,12 +166,12 @@ class Inputs:
     """Learning rate of each group of the optimizer, float32."""
 
     @classmethod
-    def of(cls, views: Views, batch: Batch, optimizer: Optimizer, step: int) -> "Inputs":
+    def of(cls, views: Tensor, batch: Batch, optimizer: Optimizer, step: int) -> "Inputs":
         """Returns a step's values, with the optimizer's learning rates."""
         number = torch.tensor(step, dtype=torch.float64)
         rates = torch.tensor([group["lr"] for group in optimizer.param_groups])
-        number, rates = send_together([number, rates], views.images.device)
-        return cls(views(), batch, number, rates)
+        number, rates = send_together([number, rates], views.device)
+        return cls(views, batch, number, rates)
 
     def tensors(self) -> list[Tensor]:
         """Returns all values, in a fixed order."""

@@ -21,19 +21,18 @@ NO_JITTER = (1.0, 1.0, 1.0, 0.0)  # factors and shift without an effect on an im
 
 
 class Turns(NamedTuple):
-    """Row order for `jitter_`, and the number of rows with the hue as their k-th operation."""
+    """Row order for `jitter_`, and the number of rows with the hue as k-th operation or later."""
 
     order_R: Tensor
-    num_by_turn: tuple[int, int, int, int]
+    num_from_turn: list[int]
 
 
 def jitter_turns(order_R4: Tensor, factor_R4: Tensor) -> Turns:
     """Sorts rows by the turn of their hue, the fourth turn first, rows without jitter last."""
     turn_R = (order_R4.numpy() == HUE).argmax(axis=1)
     key_R = np.where((factor_R4.numpy() == np.array(NO_JITTER, np.float32)).all(axis=1), -1, turn_R)
-    _, first, second, third, fourth = np.bincount(key_R + 1, minlength=5).tolist()
-    order_R = torch.from_numpy((-key_R).argsort(kind="stable"))
-    return Turns(order_R, (first, second, third, fourth))
+    num_from_turn = [int((key_R >= turn).sum()) for turn in range(4)]
+    return Turns(torch.from_numpy((-key_R).argsort(kind="stable")), num_from_turn)
 
 
 def jitter_(x_RCHW: Tensor, amount_3R4: Tensor, shift_R: Tensor, turns: Turns) -> None:
@@ -45,20 +44,19 @@ def jitter_(x_RCHW: Tensor, amount_3R4: Tensor, shift_R: Tensor, turns: Turns) -
     are contiguous, so no row is gathered or copied.
     """
     x_RCP = x_RCHW.flatten(2)
-    first, second, third, fourth = turns.num_by_turn
-    num_jittered = sum(turns.num_by_turn)
+    num_jittered, *ends = turns.num_from_turn
 
     def blend(start: int, stop: int, turn: int) -> None:
         if start < stop:
             _blend_(x_RCP[start:stop], *amount_3R4[:, start:stop, turn, None].unbind(0))
 
     # Before the hue: blend k is for rows with a hue later than k.
-    for turn, stop in enumerate((fourth + third + second, fourth + third, fourth)):
+    for turn, stop in enumerate(ends):
         blend(0, stop, turn)
     if len(shift_R) > 0:
         _shift_hue_(x_RCP[:num_jittered], shift_R)
     # After the hue: blend k is for rows with a hue earlier than k.
-    for turn, start in enumerate((num_jittered - first, fourth + third, fourth), start=1):
+    for turn, start in enumerate(ends, start=1):
         blend(start, num_jittered, turn)
 
 
@@ -86,7 +84,7 @@ def blends_of_all(order_R4: Tensor, factor_R4: Tensor) -> Tensor:
 
 def hue_shifts(factor_R4: Tensor, turns: Turns) -> Tensor:
     """Returns the shifts of all jittered rows in the order of `turns`, none if all are 0."""
-    shift_R = factor_R4[: sum(turns.num_by_turn), HUE]
+    shift_R = factor_R4[: turns.num_from_turn[0], HUE]
     return shift_R if shift_R.any() else shift_R[:0]
 
 

@@ -26,17 +26,11 @@ def send_together(values: Sequence[Tensor], device: torch.device) -> list[Tensor
         return [send(each, device) for each in values]
     # The widest first: a value must begin at a multiple of its element's size.
     order = sorted(range(len(values)), key=lambda i: -values[i].element_size())
-    packed = torch.empty(sum(each.nbytes for each in values), dtype=torch.uint8)
-    for i, place in zip(order, _places(packed, values, order), strict=True):
-        place.copy_(values[i])
-    found = dict(zip(order, _places(send(packed, device), values, order), strict=True))
+    given = [values[i].clone(memory_format=torch.contiguous_format) for i in order]
+    packed = send(torch.cat([each.flatten().view(torch.uint8) for each in given]), device)
+    pieces = packed.split([each.nbytes for each in given])
+    found = {
+        i: piece.view(each.dtype).view(each.shape)
+        for i, piece, each in zip(order, pieces, given, strict=True)
+    }
     return [found[i] for i in range(len(values))]
-
-
-def _places(packed: Tensor, values: Sequence[Tensor], order: Sequence[int]) -> list[Tensor]:
-    """Returns the part of the bytes for each value, in this order, with the value's shape."""
-    pieces = packed.split([values[i].nbytes for i in order])
-    return [
-        piece.view(values[i].dtype).view(values[i].shape)
-        for i, piece in zip(order, pieces, strict=True)
-    ]

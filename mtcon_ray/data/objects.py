@@ -7,15 +7,16 @@ own programs, or in the machine's role.
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from functools import cache
 from io import BytesIO
 from pathlib import Path
 from threading import Event
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mtcon_ray.base.registry import HUB
+from mtcon_ray.base.regular_file import open_regular
 from mtcon_ray.base.root_files import below, make_folder
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.data.image_files import leads_outside
@@ -112,19 +113,19 @@ class Objects:
         """
         from pyarrow.fs import FileSelector
 
-        # A list of gs:// has no folders.
-        all_below = deep or self.url.startswith("gs:")
         with self.opened() as (files, base):
             place = f"{base}/{folder}".rstrip("/")
+            # A list of gs:// has no folders.
+            all_below = deep or self.url.startswith("gs:")
             select = FileSelector(place, allow_not_found=True, recursive=all_below)
             found = files.get_file_info(select)
         named = {info.path.removeprefix(base).strip("/"): info for info in found}
         if wrong := [name for name in named if leads_outside(name)]:
             raise self.error(f"{self.failure} at {self.url}: it has an object {wrong[0]!r}")
-        if all_below and not deep:
-            depth = 1 + len(Path(folder).parts)
-            return {"/".join(name.split("/")[:depth]): info for name, info in named.items()}
-        return {name: info for name, info in named.items() if info.is_file or not deep}
+        if deep:
+            return {name: info for name, info in named.items() if info.is_file}
+        depth = 1 + len(Path(folder).parts)
+        return {"/".join(name.split("/")[:depth]): info for name, info in named.items()}
 
     def read(self, name: str) -> bytes | None:
         """Returns the content of an object, None without the object."""
@@ -136,23 +137,17 @@ class Objects:
             return bytes(stream.read(stream.size()))  # else a request for each 256 KiB
         return None
 
-    def write(self, name: str, data: bytes) -> None:
-        """Creates or replaces an object."""
-        self._put(name, BytesIO(data))
-
-    def upload(self, path: Path, name: str) -> None:
-        """Creates or replaces an object with the content of a file."""
-        with open(path, "rb", opener=below) as file:
-            self._put(name, file)
-
-    def _put(self, name: str, file: IO[bytes]) -> None:
+    def write(self, name: str, data: bytes | Path) -> None:
+        """Creates or replaces an object with these bytes, or with the content of a file."""
+        given = BytesIO(data) if isinstance(data, bytes) else open_regular(data, opener=below)
         with (
+            given as file,
             self.opened() as (files, base),
             files.open_output_stream(f"{base}/{name}", **AS_IT_IS) as stream,
         ):
             # An error of this disk would store the part before it. Readers check their files.
-            while data := file.read(CHUNK_BYTES):
-                stream.write(data)
+            while part := file.read(CHUNK_BYTES):
+                stream.write(part)
 
     def download(
         self, name: str, path: Path, size: int, tell: Callable[[int], None] = lambda _: None
@@ -198,20 +193,14 @@ class Objects:
                 raise self.error(f"{self.failure} at {self.url}: the download was stopped")
             tell(num_bytes)
 
-        def one(item: tuple[str, tuple[Path, int]]) -> None:
-            name, (path, size) = item
-            try:
-                self.download(name, path, size, check)
-            except BaseException:  # the others stop too
-                stopping.set()
-                raise
-
         with ThreadPoolExecutor(MAX_THREADS) as pool:
+            tasks = [pool.submit(self.download, n, *place, check) for n, place in wanted.items()]
             try:
-                for _ in pool.map(one, wanted.items()):
-                    pass
+                for task in as_completed(tasks):
+                    task.result()
             finally:  # after an error or a KeyboardInterrupt threads would otherwise download on
                 stopping.set()
+                pool.shutdown(cancel_futures=True)
 
 
 _keys: dict[str, str] = {}

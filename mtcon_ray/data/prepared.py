@@ -106,7 +106,7 @@ def upload_folder(folder: Path) -> None:
         for file in sorted(path for path in folder.rglob("*") if path.is_file()):
             name = file.relative_to(folder).as_posix()
             if file.suffix != ".lock" and there.get(name) != file.stat().st_size:
-                objects.upload(file, name)
+                objects.write(name, file)
 
 
 def fetch_folder(folder: Path, *, must: bool = True) -> None:

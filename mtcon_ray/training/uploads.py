@@ -145,7 +145,7 @@ class StoredTrial:
         for kind in [kind for kind in KINDS if kind in self._left]:
             number, suffix = self._left[kind], Path(kind).suffix
             name = f"{Path(kind).stem}-{self._attempt}-{number:09d}{suffix}"
-            self._objects.upload(self._folder / kind, name)
+            self._objects.write(name, self._folder / kind)
             del self._left[kind]
             with suppress(StorageError):  # outdated objects are removed with the next
                 same = sorted(n for n in self._objects.list() if _is_version(n, [kind]))

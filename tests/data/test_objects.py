@@ -1,6 +1,8 @@
 """Tests of objects below a URL that is written to."""
 
 from pathlib import Path
+from threading import Event
+from time import sleep
 
 import pytest
 from pyarrow.fs import FileInfo, FileType
@@ -27,7 +29,7 @@ def test_objects_of_a_real_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert store.read("x/1") is None
         store.write("x/1", b"one")
         path.write_bytes(bytes(12_000_000))  # in several parts
-        store.upload(path, "x/2")
+        store.write("x/2", path)
         assert {n: info.size for n, info in store.list().items()} == {"x/1": 3, "x/2": 12_000_000}
         assert set(store.list("x")) == {"x/1", "x/2"}
         assert set(store.list(deep=False)) == {"x"}
@@ -72,6 +74,32 @@ def test_an_object_of_another_size_is_no_file(store: FolderStore, tmp_path: Path
     assert not (tmp_path / "x").exists()
 
 
+def test_a_failed_download_stops_the_others(
+    store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, heard = Event(), list[int]()
+
+    def before(request: str, path: str) -> None:
+        if request == "GET" and path.endswith("bad"):
+            assert begun.wait(10)
+            raise OSError("away")
+
+    def tell(num_bytes: int) -> None:
+        heard.append(num_bytes)
+        begun.set()
+        sleep(0.005)
+
+    wanted = {name: (tmp_path / name, 400) for name in ("good", "bad")}
+    for name in wanted:
+        Objects(URL).write(name, bytes(400))
+    monkeypatch.setattr(objects, "CHUNK_BYTES", 1)
+    store.before = before
+    with pytest.raises(StorageError, match="away"):
+        Objects(URL).fetch(wanted, tell)
+    assert len(heard) < 400
+    assert not (tmp_path / "good").exists()
+
+
 def test_folders_of_a_store_whose_lists_have_none(store: FolderStore) -> None:
     google = Objects("gs://bucket/lab")
     for name in ("sweeps/a/spec.yaml", "sweeps/a/log/1", "sweeps/b", "store/x"):
@@ -100,7 +128,7 @@ def test_a_store_that_fails_leaves_no_part(
         Objects(URL).write("x", b"before")
         server.fault = lambda method, path: fault if method == "PUT" else None
         with pytest.raises(StorageError, match="cannot use the root"):
-            Objects(URL).upload(tmp_path / "file", "x")
+            Objects(URL).write("x", tmp_path / "file")
         server.fault = lambda method, path: None
         assert Objects(URL).read("x") == b"before"
         assert len(server.requests) < 30

@@ -74,25 +74,22 @@ def open_set(spec: DataSpec, store: Path, cache: str, fingerprint: str) -> Datas
     for each in (folder, store / cache):
         fetch_folder(each)
     with damage("the data set", folder):
-        names = json.loads((folder / "names.json").read_text(encoding="utf-8"))
+        text = (folder / "names.json").read_text(encoding="utf-8")
+        fields: dict[str, Any] = {kind: {} for kind in ARRAYS}
+        fields |= json.loads(text, object_hook=_with_tuples)
         with np.load(folder / "labels.npz", allow_pickle=False) as file:
-            table = LabelTable(**_fields(names, file))
+            for key in file.files:
+                kind, _, column = key.partition("/")
+                if column:
+                    fields[kind][column] = file[key]
+            table = LabelTable(**fields, split=file["split"])
     images = map_images(store / cache, len(table))
     return Dataset(images, table, spec.tasks, spec.held_out, fingerprint, cache=cache)
 
 
-def _fields(names: dict[str, Any], file: Any) -> dict[str, Any]:
-    """Returns the fields of a table of labels, with tuples in place of JSON's lists."""
-    found: dict[str, Any] = {kind: {} for kind in ARRAYS}
-    for name, value in names.items():
-        if isinstance(value, dict):
-            value = {key: tuple(listed) for key, listed in value.items()}
-        found[name] = tuple(value) if isinstance(value, list) else value
-    for key in file.files:
-        kind, _, column = key.partition("/")
-        if column:
-            found[kind][column] = file[key]
-    return {**found, "split": file["split"]}
+def _with_tuples(section: dict[str, Any]) -> dict[str, Any]:
+    """Returns an object of JSON with tuples in place of lists."""
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in section.items()}
 
 
 def upload_folder(folder: Path) -> None:

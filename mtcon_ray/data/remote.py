@@ -25,11 +25,11 @@ class Found:
     """The objects at a URL.
 
     sizes has each object's size in bytes, by its name relative to the URL ("" for the URL itself).
-    what is the spec field, for messages. key is the <key> of the module's docstring.
+    key is the <key> of the module's docstring.
     """
 
     url: str
-    what: str
+    objects: Objects
     key: str
     sizes: dict[str, int]
 
@@ -42,6 +42,11 @@ class Found:
         """Returns the local path of the download, which need not exist yet."""
         return store / "remote" / self.key / PurePosixPath(self.url).name
 
+    def download(self, tell: Callable[[int], None], folder: Path) -> None:
+        """Downloads all objects into a folder. Calls `tell` with the bytes of each part."""
+        top = folder / PurePosixPath(self.url).name
+        self.objects.fetch({name: (top / name, size) for name, size in self.sizes.items()}, tell)
+
 
 def look(url: str, what: str) -> Found:
     """Returns the current objects at a URL. A URL ending in / is a folder.
@@ -49,21 +54,21 @@ def look(url: str, what: str) -> Found:
     `what` is the spec field, for messages. Raises DataError if the URL has no objects or cannot be
     read.
     """
-    store = _store(url, what)
-    infos = store.list() if url.endswith("/") else store.itself()
+    objects = Objects(url.rstrip("/"), f"cannot read {what}", DataError)
+    infos = objects.list() if url.endswith("/") else objects.itself()
     if not infos:
         raise DataError(f"{what} not found: nothing is stored at {url}")
     stamps = {name: str(info.mtime_ns) for name, info in infos.items()}
     if url.startswith(HUB):
         # The hub's listings have no times, but a hash of each file's content.
-        with store.opened() as (files, _):
+        with objects.opened() as (files, _):
             raw = files.handler.fs
             stamps = {name: str(raw.info(info.path)["blob_id"]) for name, info in infos.items()}
     total = hashlib.sha256(url.encode())
     for name, info in sorted(infos.items()):
         total.update(f"\0{name}\0{info.size}\0{stamps[name]}".encode())
     sizes = {name: info.size for name, info in infos.items()}
-    return Found(url, what, total.hexdigest()[:32], sizes)
+    return Found(url, objects, total.hexdigest()[:32], sizes)
 
 
 def fetch(
@@ -86,16 +91,5 @@ def fetch(
                 report(done, total)
 
     for each in missing:
-        build_folder(each.place(store).parent, each.num_bytes, partial(_download, each, tell))
+        build_folder(each.place(store).parent, each.num_bytes, partial(each.download, tell))
     return {field: str(f.place(store)) for field, f in found.items()}
-
-
-def _download(found: Found, tell: Callable[[int], None], folder: Path) -> None:
-    """Downloads all objects into a folder. Calls `tell` with the bytes of each part."""
-    top = folder / PurePosixPath(found.url).name
-    wanted = {name: (top / name, size) for name, size in found.sizes.items()}
-    _store(found.url, found.what).fetch(wanted, tell)
-
-
-def _store(url: str, what: str) -> Objects:
-    return Objects(url.rstrip("/"), f"cannot read {what}", DataError)

@@ -16,6 +16,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -80,18 +81,10 @@ def open_image_cache(
     Raises ResourceError if the disk is too small, not writable or not readable, and StorageError if
     the files of decoded images are incomplete or damaged.
     """
-    shape = (num_items, size, size, 3)
     with writable_store(store):
         content = _content_key(source, store)
     folder = _folder(store, size, content)
-
-    def fill(building: Path) -> None:
-        bad = _decode_all(source, shape, building, progress)
-        write(building / "bad.json", json.dumps(bad, indent=1))
-        write_checksums(building)
-        # Last: without this file all images would be decoded again after a kill.
-        remove(building / PROGRESS)
-
+    fill = partial(_decode_all, source, num_items, size, progress)
     build_folder(folder, num_bytes(num_items, size), fill, resumable=True)
     return _load(folder, num_items, size, content)
 
@@ -140,22 +133,15 @@ def _content_key(source: DataSource, store: Path) -> str:
 
 
 def _decode_all(
-    source: DataSource,
-    shape: tuple[int, int, int, int],
-    building: Path,
-    progress: ReportProgress | None,
-) -> dict[int, str]:
-    """Writes all images to a single .npy file, from the first missing row on.
-
-    Returns the reasons of bad rows, ascending by row.
-    """
-    num_items, size, *_ = shape
+    source: DataSource, num_items: int, size: int, progress: ReportProgress | None, building: Path
+) -> None:
+    """Writes the files of a folder of the store, all images from the first missing row on."""
     path, saved = building / "images.npy", building / PROGRESS
     check_no_links(path)
     done, bad = _decoded_before(building, num_items, size)
     # Writes the header only: np.save would need the whole array in memory.
     mode: Literal["r+", "w+"] = "r+" if done else "w+"
-    start = np.lib.format.open_memmap(path, mode, np.uint8, shape).offset
+    start = np.lib.format.open_memmap(path, mode, np.uint8, (num_items, size, size, 3)).offset
 
     def decode(first: int) -> dict[int, str]:
         rows = range(first, min(first + ROWS_PER_TASK, num_items))
@@ -181,7 +167,10 @@ def _decode_all(
                     record.write(json.dumps((done, bad)).encode())
             if progress is not None:
                 progress(done, num_items)
-    return bad
+    write(building / "bad.json", json.dumps(bad, indent=1))
+    write_checksums(building)
+    # Last: without this file all images would be decoded again after a kill.
+    remove(saved)
 
 
 def _decoded_before(building: Path, num_items: int, size: int) -> tuple[int, dict[int, str]]:

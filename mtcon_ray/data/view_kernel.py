@@ -206,12 +206,7 @@ def _shift_hue(rgb, shift):
     sector = tl.where(top == red, green - blue, beside)
     turns = shift + 1 + sector / (6 * tl.maximum(chroma, 1e-12))
     hue = 6 * (turns - tl.floor(turns))
-    red = bottom + (_distance(hue, 3.0) - 1) * chroma
-    green = top - (_distance(hue, 2.0) - 1) * chroma
-    return red, green, top - (_distance(hue, 4.0) - 1) * chroma
-
-
-@triton.jit
-def _distance(hue, middle: tl.constexpr):
-    """Returns the distance in sectors from the middle of a channel's trapezoid, within [1, 2]."""
-    return tl.clamp(tl.abs(hue - middle), 1.0, 2.0)
+    # The distance in sectors from the middle of each channel's trapezoid, within [1, 2].
+    near = [tl.clamp(tl.abs(hue - middle), 1.0, 2.0) for middle in (3.0, 2.0, 4.0)]
+    red, green, blue = [(distance - 1) * chroma for distance in near]
+    return bottom + red, top - green, top - blue

@@ -208,7 +208,7 @@ class ImageFolder(ImageFiles):
                         "(`cp -rL` copies it), or remove the link"
                     )
 
-    def signature(self, names: Sequence[str]) -> str | None:
+    def signature(self, names: Sequence[str]) -> str:
         total = hashlib.sha256(os.path.realpath(self.root).encode())
         for name in names:
             try:

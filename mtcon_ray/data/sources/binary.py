@@ -37,7 +37,6 @@ class BinarySource(DownloadSource):
     turns an image's [3, first axis, second axis] into [rows, columns, 3].
     """
 
-    Spec: ClassVar[type[BinarySpec]]
     archive: ClassVar[str]
     folder_name: ClassVar[str]
     num_images: ClassVar[Mapping[str, int]]
@@ -65,9 +64,7 @@ class BinarySource(DownloadSource):
 
     @cached_property
     def names(self) -> list[str]:
-        return [
-            f"{name} {row}" for name, count in self.used_images().items() for row in range(count)
-        ]
+        return [f"{name} {row}" for name, n in self.used_images().items() for row in range(n)]
 
     @cached_property
     def _codes(self) -> np.ndarray:
@@ -124,16 +121,14 @@ class BinarySource(DownloadSource):
             file, _, number = self.names[row].partition(" ")
             planes = self._files[file][int(number), -3 * side**2 :].reshape(3, side, side)
             pixels = np.ascontiguousarray(planes.transpose(self.axes))
-            image = make_square(Image.fromarray(pixels), size, self.spec.made_square)
-            images[place] = np.asarray(image)
+            images[place] = make_square(Image.fromarray(pixels), size, self.spec.made_square)
         return images, {}
 
     def content_key(self) -> str:
         return self._keyed(ImageFolder(Path(self.spec.root)).digest(self._places()))
 
-    def signature(self) -> str | None:
-        stamps = ImageFolder(Path(self.spec.root)).signature(self._places())
-        return None if stamps is None else self._keyed(stamps)
+    def signature(self) -> str:
+        return self._keyed(ImageFolder(Path(self.spec.root)).signature(self._places()))
 
     def _places(self) -> list[str]:
         """Returns the paths of the files of images below the root."""

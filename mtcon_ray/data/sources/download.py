@@ -2,10 +2,10 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,7 @@ from mtcon_ray.spec.data.base import SPLIT_FRACTIONS
 from mtcon_ray.spec.data.published import DownloadSpec, PhotosSpec
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """A file or folder of a download: the first existing path of `places`, below the root.
 
     `origin` names the archive of the part, and the archive's page.
@@ -42,7 +41,6 @@ class DownloadSource(DataSource):
     the number is fixed need no num_items.
     """
 
-    Spec: ClassVar[type[DownloadSpec]]
     page: ClassVar[str]
     num_items: ClassVar[int | None] = None
     spec: DownloadSpec
@@ -102,10 +100,10 @@ class DownloadSource(DataSource):
 
     def path(self, what: str) -> Path:
         """Returns the path of a part. Raises DataError, with its origin, if the part is missing."""
-        found, root = self.find(what), self.spec.root
-        if found is None:
-            part = self.parts()[what]
-            raise DataError(f"{what} ({part}) not found in data.root {root}")
+        if (found := self.find(what)) is None:
+            raise DataError(
+                f"{what} ({self.parts()[what]}) not found in data.root {self.spec.root}"
+            )
         return found
 
     def missing(self) -> list[str]:
@@ -123,7 +121,6 @@ class DownloadSource(DataSource):
 class PhotosSource(FilesSource, DownloadSource):
     """Base class of the published data sets with images as files in the part "images"."""
 
-    Spec: ClassVar[type[PhotosSpec]]
     spec: PhotosSpec
 
     @cached_property

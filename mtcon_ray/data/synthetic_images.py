@@ -38,7 +38,6 @@ LARGE = 0.4  # the middle of the range of `object_size`
 HUES = {"red": 0, "yellow": 1 / 6, "green": 2 / 6, "cyan": 3 / 6, "blue": 4 / 6, "magenta": 5 / 6}
 
 Colour = tuple[int, int, int]
-Point = tuple[float, float]
 
 
 def draw(factors: dict[str, str], size: int, seed: list[int]) -> np.ndarray:
@@ -113,7 +112,7 @@ def _body(shape: str, centre: np.ndarray, length: float, turn: float, side: int)
     cos, sin = math.cos(turn), math.sin(turn)
     points = (outline @ np.array([[cos, sin], [-sin, cos]]) + centre) * side
     mask = Image.new("L", (side, side), 0)
-    ImageDraw.Draw(mask).polygon([(float(x), float(y)) for x, y in points], fill=255)
+    ImageDraw.Draw(mask).polygon(points.ravel().tolist(), fill=255)
     return mask
 
 
@@ -180,13 +179,13 @@ def _occlude(canvas: Image.Image, centre: np.ndarray, rng: np.random.Generator) 
     along = np.array([math.cos(angle), math.sin(angle)]) * 2
     through = centre + rng.uniform(-0.2, 0.2, 2)
     ends = np.stack([through - along, through + along]) * side
-    line = [(float(x), float(y)) for x, y in ends]
+    line = ends.ravel().tolist()
     ImageDraw.Draw(canvas).line(line, _any_colour(rng, 0.5), round(rng.uniform(0.04, 0.1) * side))
 
 
 _ARM = 0.3  # half the width of the cross's arms
 _REACH = 0.45  # half the side of the square covered by a pattern
-_OUTLINES: dict[str, list[Point]] = {
+_OUTLINES: dict[str, list[tuple[float, float]]] = {
     "cross": [
         (1, _ARM), (_ARM, _ARM), (_ARM, 1), (-_ARM, 1), (-_ARM, _ARM), (-1, _ARM),
         (-1, -_ARM), (-_ARM, -_ARM), (-_ARM, -1), (_ARM, -1), (_ARM, -_ARM), (1, -_ARM),

@@ -65,11 +65,7 @@ def num_bytes(num_items: int, size: int) -> int:
 
 
 def open_image_cache(
-    source: DataSource,
-    num_items: int,
-    size: int,
-    store: Path,
-    progress: ReportProgress | None,
+    source: DataSource, num_items: int, size: int, store: Path, progress: ReportProgress | None
 ) -> CachedImages:
     """Returns a source's images, decoded to `size` pixels now if no process has done so.
 

@@ -69,10 +69,7 @@ class Objects:
     """
 
     def __init__(
-        self,
-        url: str,
-        failure: str = "cannot use the root",
-        error: type[MtconError] = StorageError,
+        self, url: str, failure: str = "cannot use the root", error: type[MtconError] = StorageError
     ) -> None:
         self.url, self.failure, self.error = url, failure, error
 
@@ -81,7 +78,10 @@ class Objects:
         """Yields the store and the URL's path in it. Errors of this disk are raised unchanged."""
         try:
             # Only the bucket: an object key may contain characters with a meaning in a URI.
-            store = _hub() if self.url.startswith(HUB) else self._open()
+            bucket = "/".join(self.url.split("/")[:3])
+            # A driver asks its root again by itself, and must not wait long for an answer.
+            attempts = 2 if self.error is StorageError else DATA_ATTEMPTS
+            store = _hub() if self.url.startswith(HUB) else _open(bucket, attempts)
             yield store, self.url.partition("://")[2]
         except Exception as error:
             # Base classes of pyarrow's errors, and its error where it is built without a kind of
@@ -94,11 +94,6 @@ class Objects:
             raise self.error(
                 f"{self.failure} at {self.url}: {' '.join(str(error).split())[:300]}; {keys}"
             ) from None
-
-    def _open(self) -> "FileSystem":
-        # A driver asks its root again by itself, and must not wait long for an answer.
-        attempts = 2 if self.error is StorageError else DATA_ATTEMPTS
-        return _open("/".join(self.url.split("/")[:3]), attempts)
 
     def itself(self) -> dict[str, "FileInfo"]:
         """Returns the object at the URL itself, by the name "", if it exists."""

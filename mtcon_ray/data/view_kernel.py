@@ -49,7 +49,6 @@ def coloured_crops(images: Tensor, size: int, **amounts: Tensor) -> Tensor:
             images.contiguous(),
             *map(amounts.get, AMOUNTS),
             x_RCHW,
-            R,
             views_per_image=R // len(images),
             source_size=S,
             size=size,
@@ -69,9 +68,9 @@ def try_kernel(device: torch.device) -> None:
     coloured_crops(images, 8, box=box_14, flip=torch.zeros(1, device=device) > 0)
 
 
-@triton.jit(do_not_specialize=["num_rows"], do_not_specialize_on_alignment=AMOUNTS)
+@triton.jit(do_not_specialize_on_alignment=AMOUNTS)
 def kernel(
-    images, box, flip, blend, shift, gray, threshold, moments, out, num_rows,
+    images, box, flip, blend, shift, gray, threshold, moments, out,
     views_per_image: tl.constexpr, source_size: tl.constexpr, size: tl.constexpr,
     num_taps: tl.constexpr, channel_stride: tl.constexpr, column_stride: tl.constexpr,
 ):  # fmt: skip
@@ -88,7 +87,7 @@ def kernel(
             rgb = _crop(image, box, flip, row, pixel, source_size, size, num_taps)
             _store(at, channel_stride, rgb, is_there)
             # The colours after the contrast are wrong without its mean, but are not read.
-            _, luma = _jitter(rgb, blend, shift, row, num_rows, 0.0)
+            _, luma = _jitter(rgb, blend, shift, row, 0.0)
             total += tl.where(is_there, luma, 0.0)
         mean = tl.sum(total) / (size * size)
         # Another thread of the program may read the values stored by this thread.
@@ -99,7 +98,7 @@ def kernel(
         if blend is not None:
             places = (at, at + channel_stride, at + 2 * channel_stride)
             rgb = [tl.load(place, mask=is_there, other=0.0) for place in places]
-            rgb, _ = _jitter(rgb, blend, shift, row, num_rows, mean)
+            rgb, _ = _jitter(rgb, blend, shift, row, mean)
         else:
             rgb = _crop(image, box, flip, row, pixel, source_size, size, num_taps)
         if gray is not None:
@@ -170,7 +169,7 @@ def _tap(place, centre, widest, length):
 
 
 @triton.jit
-def _jitter(rgb, blend, shift, row, num_rows, mean):
+def _jitter(rgb, blend, shift, row, mean):
     """Returns the channels as `jitter_` changes them, and the luma at the turn of the contrast.
 
     mean is the view's mean of this luma, which is 0 without a contrast.
@@ -179,7 +178,7 @@ def _jitter(rgb, blend, shift, row, num_rows, mean):
     for turn in tl.static_range(NUM_BLENDS):
         if turn == HUE_TURN and shift is not None:
             rgb = _shift_hue(rgb, tl.load(shift + row))
-        at, part = blend + row * NUM_BLENDS + turn, num_rows.to(tl.int64) * NUM_BLENDS
+        at, part = blend + row * NUM_BLENDS + turn, tl.num_programs(0).to(tl.int64) * NUM_BLENDS
         keep, to_gray, to_mean = tl.load(at), tl.load(at + part), tl.load(at + 2 * part)
         luma = _gray(rgb)
         at_contrast += tl.where(to_mean != 0, luma, 0.0)

@@ -66,7 +66,7 @@ def test_it_compiles_for_a_gpu(
     from mtcon_ray.data.view_kernel import kernel
 
     monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
-    types = {"images": "*u8", "box": "*i64", "flip": "*i1", "out": "*fp32", "num_rows": "i32"}
+    types = {"images": "*u8", "box": "*i64", "flip": "*i1", "out": "*fp32"}
     drawn = {"blend": "*fp32", "shift": "*fp32", "gray": "*i1", "threshold": "*fp32"}
     drawn["moments"] = "*fp32"
     sizes = {"views_per_image": 2, "source_size": 30, "size": 24, "num_taps": 3}

@@ -1,4 +1,4 @@
-"""Fixture of a small table of JPEGs that a test may modify."""
+"""Fixtures: a small table of JPEGs that a test may modify, and an object store."""
 
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from mtcon_ray.data.sources import SOURCES, DataSpec
+from tests.data.folder_store import FolderStore, folder_store
 
 SPLIT = ("train", "train", "train", "val", "test")
 
@@ -44,3 +45,9 @@ class TableFiles:
 def files(tmp_path: Path) -> TableFiles:
     """Returns 20 images of 8 x 12 pixels, of grey level 12 x row, with two label columns."""
     return TableFiles(tmp_path)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderStore:
+    """Returns an object store in which any URL may be written."""
+    return folder_store(tmp_path / "store", monkeypatch)

@@ -29,24 +29,19 @@ class ObjectStore:
         self.fault: Callable[[str, str], str | float | None] = lambda method, path: None
         self._start("127.0.0.1", 0)
         host, port = self._server.get_host_and_port()
+        url = f"http://{host}:{port}"
         self.variables = {
-            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+            "AWS_ENDPOINT_URL": url,
             "AWS_ACCESS_KEY_ID": "canary-key",
             "AWS_SECRET_ACCESS_KEY": "canary-secret",
             "AWS_DEFAULT_REGION": "us-east-1",
             "AWS_EC2_METADATA_DISABLED": "true",
         }
-        self._client = boto3.client(
-            "s3",
-            endpoint_url=self.variables["AWS_ENDPOINT_URL"],
-            aws_access_key_id="canary-key",
-            aws_secret_access_key="canary-secret",
-            region_name="us-east-1",
-        )
+        session = boto3.Session("canary-key", "canary-secret", region_name="us-east-1")
+        self._client = session.client("s3", endpoint_url=url)
         # moto keeps one state per process: empty the buckets of earlier servers.
-        urllib.request.urlopen(
-            urllib.request.Request(f"http://{host}:{port}/moto-api/reset", method="POST")
-        ).close()
+        reset = urllib.request.Request(f"{url}/moto-api/reset", method="POST")
+        urllib.request.urlopen(reset).close()
         self._client.create_bucket(Bucket=BUCKET)
 
     def _start(self, host: str, port: int) -> None:
@@ -90,7 +85,7 @@ class ObjectStore:
     def away(self) -> Iterator[None]:
         """Refuses connections; afterwards answers at the same address, with the same objects."""
         host, port = self._server.get_host_and_port()
-        self._end()
+        self.stop()
         try:
             yield
         finally:
@@ -103,9 +98,6 @@ class ObjectStore:
 
     def stop(self) -> None:
         """Stops the server."""
-        self._end()
-
-    def _end(self) -> None:
         server = self._server._server
         self._server.stop()
         assert server is not None

@@ -10,16 +10,11 @@ from pyarrow.fs import FileInfo, FileType
 from mtcon_ray.data import objects
 from mtcon_ray.data.objects import Objects, _open
 from mtcon_ray.errors import StorageError
-from tests.data.folder_store import FolderStore, folder_store
+from tests.data.folder_store import FolderStore
 from tests.data.object_store import object_store
 from tests.data.signed_store import READER, signed_store
 
 URL = "s3://photos/lab/a b"
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderStore:
-    return folder_store(tmp_path / "store", monkeypatch)
 
 
 def test_objects_of_a_real_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,12 +14,7 @@ from mtcon_ray.data.prepared import discard_unused, keep_set, open_set
 from mtcon_ray.errors import StorageError
 from mtcon_ray.spec.data.base import DataSpec
 from tests.data.conftest import TableFiles
-from tests.data.folder_store import FolderStore, folder_store
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderStore:
-    return folder_store(tmp_path / "store", monkeypatch)
+from tests.data.folder_store import FolderStore
 
 
 def rich(files: TableFiles) -> DataSpec:

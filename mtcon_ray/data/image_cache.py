@@ -24,15 +24,8 @@ import numpy as np
 
 from mtcon_ray.base.cpus import usable_cpus
 from mtcon_ray.base.root_files import below, check_no_links, make_folder, remove, touch, write
+from mtcon_ray.data import disk
 from mtcon_ray.data.checksums import write_checksums
-from mtcon_ray.data.disk import (
-    build_folder,
-    bytes_built,
-    check_disk,
-    damage,
-    whole_file,
-    writable_store,
-)
 from mtcon_ray.data.sources.base import DataSource
 from mtcon_ray.errors import StorageError
 
@@ -77,11 +70,11 @@ def open_image_cache(
     Raises ResourceError if the disk is too small, not writable or not readable, and StorageError if
     the files of decoded images are incomplete or damaged.
     """
-    with writable_store(store):
+    with disk.writable_store(store):
         content = _content_key(source, store)
     folder = _folder(store, size, content)
     fill = partial(_decode_all, source, num_items, size, progress)
-    build_folder(folder, num_bytes(num_items, size), fill, resumable=True)
+    disk.build_folder(folder, num_bytes(num_items, size), fill, resumable=True)
     return _load(folder, num_items, size, content)
 
 
@@ -101,8 +94,8 @@ def check_room(
         folder = _folder(store, size, content)
         if folder.exists():
             return _load(folder, num_items, size, content)
-        needed -= bytes_built(folder)
-    check_disk(needed, store)
+        needed -= disk.bytes_built(folder)
+    disk.check_disk(needed, store)
     return None
 
 
@@ -159,7 +152,7 @@ def _decode_all(
                 # First the images: after a power cut they must not be missing from the file.
                 with path.open("rb") as file:
                     os.fsync(file.fileno())
-                with whole_file(saved) as record:
+                with disk.whole_file(saved) as record:
                     record.write(json.dumps((done, bad)).encode())
             if progress is not None:
                 progress(done, num_items)
@@ -182,7 +175,7 @@ def _decoded_before(building: Path, num_items: int, size: int) -> tuple[int, dic
 
 def _load(folder: Path, num_items: int, size: int, content: str) -> CachedImages:
     images = map_images(folder, num_items, size)
-    with damage("the image store", folder):
+    with disk.damage("the image store", folder):
         reasons = json.loads((folder / "bad.json").read_text(encoding="utf-8"))
         bad = {int(row): str(why) for row, why in reasons.items()}
     return CachedImages(images, bad, content, folder.name)
@@ -193,7 +186,7 @@ def map_images(folder: Path, num_items: int, size: int | None = None) -> np.ndar
 
     Raises StorageError if the file has other or no images.
     """
-    with damage("the image store", folder):
+    with disk.damage("the image store", folder):
         # Not np.load, which also opens zip files and takes other files for pickles.
         images = np.lib.format.open_memmap(folder / "images.npy", mode="r")
         side = images.shape[1] if size is None else size

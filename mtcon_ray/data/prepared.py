@@ -32,8 +32,8 @@ SETS, SETS_TAG = "sets", "mtcon.data_sets"  # a folder of the store, and a tag o
 ARRAYS = ("labels", "multi_hot", "continuous")
 NAMES = ("names", "classes", "multi_hot_names", "warnings", "split_origin", "unseen")
 WEIGHTS = "weights"  # a folder of a sweep in an object store, see `models/encoders/weights.py`
+# Folder of images and fingerprint of each prepared data set, by `data_key`.
 Sets = Mapping[str, tuple[str, str]]
-"""Folder of images and fingerprint of each prepared data set, by `data_key`."""
 DIGEST = re.compile("[0-9a-f]{32,64}")
 UNUSED_SECONDS = 30 * 86_400
 

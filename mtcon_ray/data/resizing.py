@@ -16,25 +16,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mtcon_ray.spec.views import ViewsSpec
+
 # Elements computed at a time between the two passes, per thread: 4 MiB, for the cache.
 AT_WORK = 2**20
 
 
-def random_boxes(
-    draws_4RK: np.ndarray,
-    source_size: int,
-    crop_scale: tuple[float, float],
-    crop_ratio: tuple[float, float],
-) -> np.ndarray:
+def random_boxes(draws_4RK: np.ndarray, source_size: int, spec: ViewsSpec) -> np.ndarray:
     """Returns RandomResizedCrop's boxes, int64 [R, 4]: top, left, height and width.
 
     The draws in [0, 1) give K tries per box. The box is the first try within the image, or the
     central crop if all tries fail.
     """
     area_share_RK, ratio_share_RK, *corner_shares = draws_4RK
-    low, high = crop_scale
+    low, high = spec.crop_scale
     area_RK = source_size**2 * (low + (high - low) * area_share_RK)
-    low, high = map(math.log, crop_ratio)
+    low, high = map(math.log, spec.crop_ratio)
     ratio_RK = np.exp(low + (high - low) * ratio_share_RK)
     sides_2RK = np.rint(np.sqrt([area_RK / ratio_RK, area_RK * ratio_RK]))
     corner_2RK = np.floor(corner_shares * (source_size + 1 - sides_2RK))
@@ -43,8 +40,8 @@ def random_boxes(
     tried_4RK = np.concatenate([corner_2RK, sides_2RK])
     box_R4 = tried_4RK[:, np.arange(len(first_R)), first_R].T.astype(np.int64)
     # The largest crop with an allowed aspect ratio.
-    height = round(source_size / max(1, crop_ratio[0]))
-    width = round(source_size * min(1, crop_ratio[1]))
+    height = round(source_size / max(1, spec.crop_ratio[0]))
+    width = round(source_size * min(1, spec.crop_ratio[1]))
     top, left = (source_size - height) // 2, (source_size - width) // 2
     box_R4[~fits_RK.any(axis=1)] = top, left, height, width
     return box_R4

@@ -31,22 +31,25 @@ DRAWS = (4 * CROP_TRIES, 1, 4, 1, 1, 4, 1, 1, 1)
 
 @dataclass(frozen=True)
 class ViewParameters:
-    """The random parameters of R views, CPU tensors."""
+    """The random parameters of R views, CPU tensors.
+
+    box_R4 is the crop in the stored image, int64: top, left, height, width.
+    flip_R is True for a view mirrored left to right, grayscale_R for a view without colours, bool.
+    order_R4 has the colour operations in order of application, int64: 0..3 as in factor_R4's
+    columns.
+    factor_R4 has factors of brightness, contrast and saturation, and a shift of hue in turns,
+    float32. 1, 1, 1 and 0 stand for none.
+    blur_R is the sigma of the Gaussian in pixels, float32, 0 for none.
+    solarise_R is the threshold in (0, 1) from which values are inverted, float32, 0 for none.
+    """
 
     box_R4: Tensor
-    """Crop in the stored image, int64: top, left, height, width."""
     flip_R: Tensor
-    """Mirrored left to right, bool."""
     order_R4: Tensor
-    """Colour operations in order of application, int64: 0..3 as in factor_R4's columns."""
     factor_R4: Tensor
-    """Factors of brightness, contrast, saturation and shift of hue in turns; 1, 1, 1, 0: none."""
     grayscale_R: Tensor
-    """All colour lost, bool."""
     blur_R: Tensor
-    """Sigma of the Gaussian in pixels, float32; 0: none."""
     solarise_R: Tensor
-    """Threshold in (0, 1) from which values are inverted, float32; 0: none."""
 
     def rows(self, index: slice | Tensor) -> "ViewParameters":
         """Returns the parameters of the selected rows."""
@@ -86,9 +89,7 @@ def _parameters(
     low, high = spec.blur_sigma
     threshold_R = np.where(solarise_R < spec.solarise, spec.solarise_threshold, 0)
     return {
-        "box_R4": random_boxes(
-            box.reshape(4, num_rows, CROP_TRIES), source_size, spec.crop_scale, spec.crop_ratio
-        ),
+        "box_R4": random_boxes(box.reshape(4, num_rows, CROP_TRIES), source_size, spec),
         "flip_R": flip_R < spec.flip,
         "order_R4": order.reshape(num_rows, 4).argsort(axis=1),
         "factor_R4": (ops.NO_JITTER + is_jittered_R1 * deviation_R4).astype(np.float32),

@@ -43,8 +43,8 @@ KEYS = {
     HUB: "a token comes from HF_TOKEN or `hf auth login`",
 }
 
-
 T = TypeVar("T")
+Tell = Callable[[int], None]  # called with the number of bytes of each part
 
 
 def patiently(work: Callable[[], T], seconds: float | None = None) -> T:
@@ -144,9 +144,7 @@ class Objects:
             while part := file.read(CHUNK_BYTES):
                 stream.write(part)
 
-    def download(
-        self, name: str, path: Path, size: int, tell: Callable[[int], None] = lambda _: None
-    ) -> None:
+    def download(self, name: str, path: Path, size: int, tell: Tell = lambda _: None) -> None:
         """Writes an object of this size to a file, whole or not at all.
 
         Calls `tell` with the number of bytes of each part.
@@ -174,9 +172,7 @@ class Objects:
         with self.opened() as (files, base), suppress(FileNotFoundError):
             files.delete_dir(f"{base}/{folder}".rstrip("/"))
 
-    def fetch(
-        self, wanted: dict[str, tuple[Path, int]], tell: Callable[[int], None] = lambda _: None
-    ) -> None:
+    def fetch(self, wanted: dict[str, tuple[Path, int]], tell: Tell = lambda _: None) -> None:
         """Downloads objects to paths, given their sizes, several at a time.
 
         Calls `tell` with the number of bytes of each part, in any thread.

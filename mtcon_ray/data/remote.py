@@ -16,7 +16,7 @@ from threading import Lock
 
 from mtcon_ray.base.registry import HUB
 from mtcon_ray.data.disk import build_folder
-from mtcon_ray.data.objects import Objects
+from mtcon_ray.data.objects import Objects, Tell
 from mtcon_ray.errors import DataError
 
 
@@ -42,7 +42,7 @@ class Found:
         """Returns the local path of the download, which need not exist yet."""
         return store / "remote" / self.key / PurePosixPath(self.url).name
 
-    def download(self, tell: Callable[[int], None], folder: Path) -> None:
+    def download(self, tell: Tell, folder: Path) -> None:
         """Downloads all objects into a folder. Calls `tell` with the bytes of each part."""
         top = folder / PurePosixPath(self.url).name
         self.objects.fetch({name: (top / name, size) for name, size in self.sizes.items()}, tell)

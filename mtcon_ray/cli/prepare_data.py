@@ -49,7 +49,7 @@ def prepare_data(spec: RunSpec, root: Path, *, quiet: bool) -> Iterator[str]:
     The cache of decoded images lies below `root`. Unless quiet, progress is shown on standard
     error. Raises DataError if a part is missing or unusable.
     """
-    data = spec.data
+    data, store = spec.data, cache_folder(root)
     source = SOURCES[data.kind](data)
     assert isinstance(source, DownloadSource)
     if missing := source.missing():
@@ -69,13 +69,11 @@ def prepare_data(spec: RunSpec, root: Path, *, quiet: bool) -> Iterator[str]:
         dataset = open_dataset(
             data,
             view_size=spec.views.size,
-            store=cache_folder(root),
+            store=store,
             progress=console.on_decode,
             checked=checked,
         )
     yield from (f"warning: {line}" for line in dataset.table.warnings if line not in known)
     side, size = dataset.images.shape[1], decimal(dataset.images.nbytes)
-    yield (
-        f"  {'images':<10}{len(labels):,} of {side} x {side} pixels are decoded, {size} in "
-        f"{cache_folder(root)}"
-    )
+    decoded = f"{len(labels):,} of {side} x {side} pixels are decoded"
+    yield f"  {'images':<10}{decoded}, {size} in {store}"

@@ -26,13 +26,12 @@ class CelebaSource(PhotosSource):
 
     def parts(self) -> dict[str, Part]:
         # As the archives unpack, as the official folders are, and as Kaggle packs them.
-        images = Part(
-            (f"{IMAGES}/{IMAGES}", IMAGES, f"Img/{IMAGES}"), f"{IMAGES}.zip of {self.page}"
-        )
-        return {"images": images} | {
-            what: Part((f"{n}.txt", f"{folder}/{n}.txt", f"{n}.csv"), f"{n}.txt of {self.page}")
-            for what, folder, n in (("attributes", "Anno", ATTRIBUTES), ("splits", "Eval", SPLIT))
-        }
+        places = (f"{IMAGES}/{IMAGES}", IMAGES, f"Img/{IMAGES}")
+        found = {"images": Part(places, f"{IMAGES}.zip of {self.page}")}
+        for what, folder, n in (("attributes", "Anno", ATTRIBUTES), ("splits", "Eval", SPLIT)):
+            places = (f"{n}.txt", f"{folder}/{n}.txt", f"{n}.csv")
+            found[what] = Part(places, f"{n}.txt of {self.page}")
+        return found
 
     @cached_property
     def _table(self) -> tuple[np.ndarray, tuple[str, ...], np.ndarray]:

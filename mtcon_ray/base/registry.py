@@ -70,7 +70,7 @@ Weight = Annotated[float, Field(ge=0, le=1000)]
 
 
 class PathMark:
-    """Annotation of the fields with paths. See `path_fields`."""
+    """Annotation of the fields with paths. See `fields_with`."""
 
 
 # Also matches the path of a URL after `Path` has merged its two slashes.
@@ -133,14 +133,11 @@ def is_word(value: str) -> bool:
     return "/" not in value and "\\" not in value and not Path(value).suffix
 
 
-LocalPath = Annotated[Text, AfterValidator(beside_the_spec), PathMark()]
-"""A path; where a spec is read from a file, a relative one starts at that file's folder."""
-
-PathOrUrl = Annotated[Text, _path_or_url(OBJECT_STORES), PathMark()]
-"""A `LocalPath`, or a URL of an object store."""
-
-WritablePathOrUrl = Annotated[str, _path_or_url(STORES), PathMark()]
-"""A `LocalPath`, or a URL of an object store that is written to."""
+# A path. In a spec file, a relative path starts at the file's folder.
+LocalPath = Annotated[Text, AfterValidator(beside_the_spec), PathMark]
+# A `LocalPath`, or a URL of an object store, to read or to write.
+PathOrUrl = Annotated[Text, _path_or_url(OBJECT_STORES), PathMark]
+WritablePathOrUrl = Annotated[str, _path_or_url(STORES), PathMark]
 
 T = TypeVar("T")
 S = TypeVar("S", bound=type[Spec])
@@ -160,27 +157,29 @@ class Table(Generic[T]):
         self._specs: dict[str, Any] = {}
         self._classes: dict[str, type[T] | str] = {}
 
-    def declare(self, name: str, place: str = "") -> Callable[[S], S]:
-        """Returns a decorator of the section for the class at `place`, "module:Class", if any."""
+    def declare(self, name: str, cls: type[T] | str = "") -> Callable[[S], S]:
+        """Returns a decorator of the section for a class or its place "module:Class", if any.
+
+        The name must be unused.
+        """
 
         def add(section: S) -> S:
-            self._add(name, section, place)
+            assert name not in self._specs, (
+                f"{name!r} is claimed by {self._classes[name]} and {cls}"
+            )
+            self._specs[name], self._classes[name] = section, cls
             return section
 
         return add
 
     def register(self, name: str) -> Callable[[type[T]], type[T]]:
-        """Returns a decorator of a class with a nested `Spec`, for a name that must be unused."""
+        """Returns a decorator of a class with a nested `Spec`."""
 
         def add(cls: type[T]) -> type[T]:
-            self._add(name, cls.Spec, cls)  # type: ignore[attr-defined]
+            self.declare(name, cls)(cls.Spec)  # type: ignore[attr-defined]
             return cls
 
         return add
-
-    def _add(self, name: str, section: Any, cls: type[T] | str) -> None:
-        assert name not in self._specs, f"{name!r} is claimed by {self._classes[name]} and {cls}"
-        self._specs[name], self._classes[name] = section, cls
 
     def spec(self, name: str) -> Any:
         """Returns the section of this name, a class. Imports nothing."""
@@ -227,10 +226,12 @@ class Choice:
                 value = {self.key: self.default, **value}
             is_recorded = (info.context or {}).get("recorded") and isinstance(value, dict)
             # Only the kinds of a common base class may come from plugins.
-            if is_recorded and isinstance(source, type):
-                kind = value.get(self.key)
-                if isinstance(kind, str) and kind not in set(self.table):
-                    return _open_section(source).model_validate(value)
+            if is_recorded and isinstance(source, type) and value.get(self.key) not in self.table:
+
+                class Unknown(source, extra="allow"):  # type: ignore[misc]
+                    """The fields common to all kinds, and any others."""
+
+                return Unknown.model_validate(value)
             return union(value)
 
         return core_schema.with_info_wrap_validator_function(validate, union)
@@ -240,15 +241,6 @@ class Choice:
     ) -> dict[str, Any]:
         sections = handler(schema)
         return {"anyOf": [sections, {"type": "string", "enum": list(self.table)}]}
-
-
-def _open_section(common: type[Spec]) -> type[Spec]:
-    """Returns the section with the fields common to all kinds, and with any others."""
-
-    class Unknown(common):  # type: ignore[misc, valid-type]
-        model_config = ConfigDict(extra="allow")
-
-    return Unknown
 
 
 @cache
@@ -268,23 +260,19 @@ def field_paths(section: type[Spec]) -> list[str]:
 
 
 @cache
-def path_fields(section: type[Spec]) -> frozenset[str]:
-    """Returns the dotted paths of all fields with paths, of every kind of each section."""
-    found = _fields(section)
-    return frozenset(path for path, parts in found if any(isinstance(p, PathMark) for p in parts))
+def fields_with(section: type[Spec], mark: type[Any]) -> frozenset[str]:
+    """Returns the dotted paths of all fields with a type or an annotation, of every kind.
 
-
-@cache
-def open_fields(section: type[Spec]) -> frozenset[str]:
-    """Returns the dotted paths of all mappings with keys chosen by the user."""
-    return frozenset(path for path, parts in _fields(section) if dict in parts)
+    `PathMark` marks paths, `dict` mappings with keys chosen by the user.
+    """
+    return frozenset(path for path, parts in _fields(section) if mark in parts)
 
 
 def rebuild(*sections: type[Spec]) -> None:
     """Rebuilds sections, inner sections first, after kinds were added to their tables."""
     for section in sections:
         section.model_rebuild(force=True)
-    for cached in (choice_fields, path_fields, open_fields):
+    for cached in (choice_fields, fields_with):
         cached.cache_clear()
 
 

@@ -12,7 +12,7 @@ import torch
 from jinja2 import Environment, StrictUndefined
 
 from mtcon_ray.base import metrics
-from mtcon_ray.base.registry import path_fields
+from mtcon_ray.base.registry import PathMark, fields_with
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec
 from mtcon_ray.version import __version__
@@ -97,7 +97,7 @@ def _label(name: str, dataset: Dataset, scores: Mapping[str, float]) -> dict[str
 
 def _public(spec: RunSpec) -> dict[str, Any]:
     sections = {key: value for key, value in dump_spec(spec).items() if key not in PRIVATE}
-    for path in path_fields(RunSpec):
+    for path in fields_with(RunSpec, PathMark):
         *keys, last = path.split(".")
         section = reduce(lambda found, key: found.get(key) or {}, keys, sections)
         if section.get(last):

@@ -10,7 +10,7 @@ from mtcon_ray.base.registry import Choice, PathMark, Spec, Table, Text, beside_
 
 ENCODERS: Table[Any] = Table("encoder")
 FILES = "a state-dict or safetensors file, or a model.pt of this program"
-Weights = Annotated[str, PathMark()] | None
+Weights = Annotated[str, PathMark] | None
 # A second name of the first weights of each network.
 IMAGENET = "imagenet"
 FIRST = "IMAGENET1K_V1"

@@ -281,7 +281,7 @@ def apply_override(raw: dict[str, Any], override: str) -> None:
         raise SpecError(f"--set must read path=value, got {override!r}")
     value = parse_yaml(text, f"--set {path}")
     path = path.strip()
-    is_path = path in registry.path_fields(RunSpec) and isinstance(value, str)
+    is_path = path in registry.fields_with(RunSpec, registry.PathMark) and isinstance(value, str)
     if is_path and not registry.URL.match(value):
         file = registry.expanded(value).absolute()
         # These weights may be a name, such as imagenet.
@@ -296,7 +296,7 @@ def set_value(raw: dict[str, Any], path: str, value: Any) -> None:
     Raises SpecError if a field on the path is not a section.
     """
     # A key of these mappings may contain dots, so the rest of a path is a single key.
-    open_keys = registry.open_fields(RunSpec)
+    open_keys = registry.fields_with(RunSpec, dict)
     open_key = next((o for o in open_keys if path.startswith(f"{o}.")), None)
     keys = [*open_key.split("."), path[len(open_key) + 1 :]] if open_key else path.split(".")
     node = raw

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from mtcon_ray.base.registry import LocalPath, open_fields, path_fields
+from mtcon_ray.base.registry import LocalPath, PathMark, fields_with
 from mtcon_ray.spec.resources import StorageSpec
 from mtcon_ray.spec.run_spec import RunSpec
 
@@ -11,11 +11,10 @@ LOCAL = TypeAdapter(LocalPath)
 
 
 def test_paths_and_mappings_with_free_keys_are_found_by_type_in_every_registered_kind() -> None:
-    assert {"data.csv", "data.folder", "model.encoder.weights", "storage.root"} < path_fields(
-        RunSpec
-    )
-    assert {"data.label_noise", "search.space"} < open_fields(RunSpec)
-    assert not path_fields(RunSpec) & open_fields(RunSpec)
+    paths, mappings = fields_with(RunSpec, PathMark), fields_with(RunSpec, dict)
+    assert {"data.csv", "data.folder", "model.encoder.weights", "storage.root"} < paths
+    assert {"data.label_noise", "search.space"} < mappings
+    assert not paths & mappings
 
 
 def test_the_home_of_an_unknown_user_is_refused() -> None:

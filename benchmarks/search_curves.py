@@ -42,7 +42,7 @@ def measure() -> str:
     rows = []
     rows.append(_row("halving", sets, [[halve(curves)] for curves in sets], sizes))
     for name, setting in ASHAS.items():
-        spec = ASHA.Spec.model_validate(setting)
+        spec = ASHA.model_validate(setting)
         found = [[asha(curves, spec, seed) for seed in SEARCH_SEEDS] for curves in sets]
         rows.append(_row(f"{name}, median of {len(SEARCH_SEEDS)} orders", sets, found, sizes))
     lost = [by_chance(curves) for curves in sets]
@@ -73,7 +73,7 @@ def agreement(recorded: Mapping[str, list[Curves]]) -> str:
 def halve(curves: Curves) -> Found:
     """Returns the number of epochs in a sweep over the whole grid, and the best temperature."""
     (length,) = set(map(len, curves.values()))
-    spec = Halving.Spec()
+    spec = Halving()
     (rung,) = spec.rung_epochs(length, 1)
     ranked = sorted(curves, key=lambda t: -curves[t][rung - 1])
     alive = ranked[: spec.survivors(len(curves))]
@@ -81,7 +81,7 @@ def halve(curves: Curves) -> Found:
     return Found(epochs, max(alive, key=lambda t: curves[t][-1]))
 
 
-def asha(curves: Curves, spec: ASHA.Spec, seed: int) -> Found:
+def asha(curves: Curves, spec: ASHA, seed: int) -> Found:
     """Returns the result of a sweep with ASHA, trial by trial in a random order.
 
     The winner is the best among the trials trained to their end.

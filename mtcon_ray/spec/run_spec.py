@@ -129,8 +129,8 @@ class RunSpec(registry.Spec):
         """The scheduler of the sweep: `search.scheduler`, or the default if it is omitted."""
         # With fewer trials ASHA compares each trial with one or two others, by noisy probes.
         many = self.search.num_planned_trials >= MIN_ASHA_TRIALS
-        is_asha = many and self._is_probed_before_last_rung(ASHA.Spec())
-        return self.search.scheduler or (ASHA.Spec() if is_asha else NoScheduler.Spec())
+        is_asha = many and self._is_probed_before_last_rung(ASHA())
+        return self.search.scheduler or (ASHA() if is_asha else NoScheduler())
 
     def _check_chunks(self) -> None:
         """Raises ValueError for global batch norm with chunks.

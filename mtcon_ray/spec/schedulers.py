@@ -7,7 +7,7 @@ The driver decides: ASHA and rules in `mtcon_ray/sweep/stopping.py`, halving in
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import ceil
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -29,7 +29,7 @@ class SchedulerSpec(Spec):
 
         `epochs` is the length of the trial. Probes are every `every` epochs and at the end.
 
-        >>> ASHA.Spec(grace=0.25, reduction=2).rung_epochs(10, every=1)
+        >>> ASHA(grace=0.25, reduction=2).rung_epochs(10, every=1)
         (3, 5)
         """
         # share * epochs may exceed the intended whole number by a rounding error.
@@ -41,22 +41,16 @@ class SchedulerSpec(Spec):
         return None
 
 
-class Scheduler:
-    """A named scheduler with a nested `Spec`, registered in SCHEDULERS."""
-
-    Spec: ClassVar[type[SchedulerSpec]]
-
-
 # A trial's probes so far: the percentage of its own epochs completed, ascending, and the
 # objective.
 History = list[tuple[float, float]]
 
 
-class StoppingRule(Scheduler, ABC):
+class StoppingRule(ABC):
     """Base of plugins' schedulers. Their decisions follow from the trials' values alone.
 
     After each probe of a trial it decides whether the trial stops. It keeps no state. Therefore
-    a resumed sweep decides as an uninterrupted sweep.
+    a resumed sweep decides as an uninterrupted sweep. The section is the nested class `Spec`.
     """
 
     def __init__(self, spec: SchedulerSpec) -> None:
@@ -67,72 +61,62 @@ class StoppingRule(Scheduler, ABC):
         """Returns True to stop the trial now. `others` are all other trials, ended or not."""
 
 
-SCHEDULERS: Table[Scheduler] = Table("scheduler")
+# The classes are those of plugins.
+SCHEDULERS: Table[StoppingRule] = Table("scheduler")
 
 
-@SCHEDULERS.register("none")
-class NoScheduler(Scheduler):
-    """No early stopping: every trial trains to its end."""
+@SCHEDULERS.declare("none")
+class NoScheduler(SchedulerSpec):
+    """No early stopping."""
 
-    class Spec(SchedulerSpec):
-        """No early stopping."""
+    name: Literal["none"] = "none"
 
-        name: Literal["none"] = "none"
-
-        def epochs_known(self, num_trials: int, epochs: int, every: int) -> int | None:
-            return num_trials * epochs
+    def epochs_known(self, num_trials: int, epochs: int, every: int) -> int | None:
+        return num_trials * epochs
 
 
-@SCHEDULERS.register("asha")
-class ASHA(Scheduler):
-    """Asynchronous successive halving (Li et al. 2020, arXiv:1810.05934), stopping variant.
+@SCHEDULERS.declare("asha")
+class ASHA(SchedulerSpec):
+    """ASHA: at each rung, a trial continues if it is among the best 1/reduction so far.
 
-    Rungs are fractions of the trial's own epochs. This keeps comparisons of trials fair if the
-    number of epochs is searched.
+    Asynchronous successive halving, stopping variant (Li et al. 2020, arXiv:1810.05934). Rungs are
+    shares of the trial's own epochs, so trials compare fairly if the number of epochs is searched.
     """
 
-    class Spec(SchedulerSpec):
-        """ASHA: at each rung, a trial continues if it is among the best 1/reduction so far."""
+    name: Literal["asha"] = "asha"
+    grace: Inside = Field(0.25, description="first rung, as a share of the trial's own epochs")
+    reduction: float = Field(
+        2.0, gt=1, le=10, description="ratio of successive rungs. The best 1/reduction continue"
+    )
 
-        name: Literal["asha"] = "asha"
-        grace: Inside = Field(0.25, description="first rung, as a share of the trial's own epochs")
-        reduction: float = Field(
-            2.0, gt=1, le=10, description="ratio of successive rungs. The best 1/reduction continue"
-        )
-
-        @property
-        def rungs(self) -> tuple[float, ...]:
-            shares = [self.grace]
-            while shares[-1] * self.reduction < 1:
-                shares.append(shares[-1] * self.reduction)
-            return tuple(shares)
+    @property
+    def rungs(self) -> tuple[float, ...]:
+        shares = [self.grace]
+        while shares[-1] * self.reduction < 1:
+            shares.append(shares[-1] * self.reduction)
+        return tuple(shares)
 
 
-@SCHEDULERS.register("halving")
-class Halving(Scheduler):
-    """Synchronous successive halving (Jamieson and Talwalkar 2016, arXiv:1502.07943).
+@SCHEDULERS.declare("halving")
+class Halving(SchedulerSpec):
+    """Halving: when all trials have trained a third of their epochs, the best third continue.
 
-    Trials are compared at a rung when all trials have reached it. Therefore neither their order
-    nor the number of concurrent trials changes which trials continue.
+    Synchronous successive halving (Jamieson and Talwalkar 2016, arXiv:1502.07943): neither the
+    order of trials nor the number of concurrent trials changes which of them continue. In 12 of 12
+    recorded grids this found the best temperature (benchmarks/README.md). Two rungs at a ninth and
+    a third of the epochs found it in 4 of 12.
     """
 
-    class Spec(SchedulerSpec):
-        """Halving: when all trials have trained a third of their epochs, the best third continue.
+    name: Literal["halving"] = "halving"
 
-        In 12 of 12 recorded grids this found the best temperature (benchmarks/README.md). Two rungs
-        at a ninth and a third of the epochs found it in 4 of 12.
-        """
+    @property
+    def rungs(self) -> tuple[float, ...]:
+        return (1 / 3,)
 
-        name: Literal["halving"] = "halving"
+    def survivors(self, num_trials: int) -> int:
+        """Returns the number of trials trained to their end, at least 1."""
+        return max(1, num_trials // 3)
 
-        @property
-        def rungs(self) -> tuple[float, ...]:
-            return (1 / 3,)
-
-        def survivors(self, num_trials: int) -> int:
-            """Returns the number of trials trained to their end, at least 1."""
-            return max(1, num_trials // 3)
-
-        def epochs_known(self, num_trials: int, epochs: int, every: int) -> int | None:
-            (rung,) = self.rung_epochs(epochs, every)
-            return num_trials * rung + self.survivors(num_trials) * (epochs - rung)
+    def epochs_known(self, num_trials: int, epochs: int, every: int) -> int | None:
+        (rung,) = self.rung_epochs(epochs, every)
+        return num_trials * rung + self.survivors(num_trials) * (epochs - rung)

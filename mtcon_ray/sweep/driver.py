@@ -72,7 +72,7 @@ class Driver:
         self._suggester = Suggester(spec.search, spec.seed, record.earlier)
         self._stopping: Stopping = make_stopping(spec.scheduler)
         self._rung: Rung | None = None
-        if isinstance(spec.scheduler, Halving.Spec):
+        if isinstance(spec.scheduler, Halving):
             self._rung = Rung(spec.scheduler, self.num_trials, spec.evaluate.every)
         self._queue: list[Trial] = []  # to be trained before new trials
         self._live: dict[str, int | None] = {}  # by name: the epoch of the rung

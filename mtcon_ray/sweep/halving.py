@@ -16,7 +16,7 @@ from mtcon_ray.sweep.record import Trial
 class Rung:
     """The rung of a sweep of `num_trials` trials. Two probes are `every` epochs apart."""
 
-    def __init__(self, spec: Halving.Spec, num_trials: int, every: int) -> None:
+    def __init__(self, spec: Halving, num_trials: int, every: int) -> None:
         self._spec = spec
         self._survivors = spec.survivors(num_trials)
         self._every = every

@@ -32,9 +32,9 @@ def make_stopping(spec: schedulers.SchedulerSpec) -> Stopping:
 
     Raises SpecError for a plugin's scheduler that would never stop a trial.
     """
-    if isinstance(spec, schedulers.ASHA.Spec):
+    if isinstance(spec, schedulers.ASHA):
         return Rungs(spec)
-    if isinstance(spec, schedulers.NoScheduler.Spec | schedulers.Halving.Spec):
+    if isinstance(spec, schedulers.NoScheduler | schedulers.Halving):
         return Stopping()
     rule: Any = schedulers.SCHEDULERS[spec.name]
     if not issubclass(rule, schedulers.StoppingRule):
@@ -52,7 +52,7 @@ class Rungs(Stopping):
     values that were at the rung before.
     """
 
-    def __init__(self, spec: schedulers.ASHA.Spec) -> None:
+    def __init__(self, spec: schedulers.ASHA) -> None:
         self._quantile = 100 * (1 - 1 / spec.reduction)
         self._rungs: list[tuple[float, dict[str, float]]] = [(r, {}) for r in spec.rungs[::-1]]
 

@@ -136,7 +136,7 @@ def test_a_bare_name_stands_for_its_section(tmp_path: Path) -> None:
     }
     assert spec == parse_spec({**MINIMAL, **whole})
     assert load_spec(path, ["search.scheduler=null", "search.scheduler.grace=0.5"]).scheduler == (
-        ASHA.Spec(grace=0.5)
+        ASHA(grace=0.5)
     )
     with pytest.raises(SpecError, match=r"method\.name: unknown name 'supcn'.* 'supcon'\?"):
         load_spec(path, ["method=supcn"])

@@ -11,13 +11,13 @@ from mtcon_ray.spec.schedulers import ASHA, Halving, NoScheduler, SchedulerSpec
 @pytest.mark.parametrize(
     ("spec", "epochs", "every", "rungs"),
     [
-        (Halving.Spec(), 18, 1, (6,)),
-        (Halving.Spec(), 20, 4, (8,)),  # where a probe is
-        (Halving.Spec(), 9, 1, (3,)),
-        (ASHA.Spec(grace=0.25, reduction=4), 3, 2, (2,)),
-        (ASHA.Spec(grace=0.25, reduction=2), 10, 2, (4, 6)),
-        (ASHA.Spec(grace=0.1, reduction=3), 10, 1, (1, 3, 9)),  # its shares are not exact
-        (NoScheduler.Spec(), 9, 1, ()),
+        (Halving(), 18, 1, (6,)),
+        (Halving(), 20, 4, (8,)),  # where a probe is
+        (Halving(), 9, 1, (3,)),
+        (ASHA(grace=0.25, reduction=4), 3, 2, (2,)),
+        (ASHA(grace=0.25, reduction=2), 10, 2, (4, 6)),
+        (ASHA(grace=0.1, reduction=3), 10, 1, (1, 3, 9)),  # its shares are not exact
+        (NoScheduler(), 9, 1, ()),
     ],
 )
 def test_rungs_of_a_trial(
@@ -27,10 +27,10 @@ def test_rungs_of_a_trial(
 
 
 def test_epochs_are_known_beforehand_unless_they_depend_on_values() -> None:
-    assert [Halving.Spec().survivors(number) for number in (12, 2)] == [4, 1]
-    assert Halving.Spec().epochs_known(12, 18, every=1) == 12 * 6 + 4 * 12
-    assert NoScheduler.Spec().epochs_known(12, 18, every=1) == 216
-    assert ASHA.Spec().epochs_known(12, 18, every=1) is None
+    assert [Halving().survivors(number) for number in (12, 2)] == [4, 1]
+    assert Halving().epochs_known(12, 18, every=1) == 12 * 6 + 4 * 12
+    assert NoScheduler().epochs_known(12, 18, every=1) == 216
+    assert ASHA().epochs_known(12, 18, every=1) is None
 
 
 @pytest.mark.parametrize(

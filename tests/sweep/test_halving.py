@@ -104,7 +104,7 @@ def test_a_sweep_that_grows_gives_new_trials_the_new_places(tmp_path: Path) -> N
 
 
 def test_a_trial_of_one_epoch_trains_to_its_end() -> None:
-    rung = Rung(Halving.Spec(), 6, every=1)
+    rung = Rung(Halving(), 6, every=1)
     assert rung.until(Trial("trial-0000", 0, {}, 0, epochs=1)) is None
 
 
@@ -115,4 +115,4 @@ def test_no_place_is_left_once_the_survivors_are_beyond_the_rung() -> None:
 
     late = trial(5, Status.RUNNING, 2)
     survivors = [trial(number, Status.FINISHED, EPOCHS) for number in (0, 1)]
-    assert Rung(Halving.Spec(), 6, every=1).settled([*survivors, late], {}) == ([], [late])
+    assert Rung(Halving(), 6, every=1).settled([*survivors, late], {}) == ([], [late])

@@ -15,7 +15,7 @@ from mtcon_ray.sweep.suggester import preview
 
 
 def asha(**fields: float) -> Rungs:
-    return Rungs(schedulers.ASHA.Spec.model_validate({"grace": 0.25, "reduction": 2, **fields}))
+    return Rungs(schedulers.ASHA.model_validate({"grace": 0.25, "reduction": 2, **fields}))
 
 
 def test_rungs_are_shares_of_a_trials_own_epochs() -> None:
@@ -97,11 +97,8 @@ def test_a_stopping_rule_sees_its_trial_and_all_others(monkeypatch: pytest.Monke
 def test_a_scheduler_that_stops_nothing_is_refused_by_the_plan(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Mine(schedulers.Scheduler):
-        Spec = Falling.Spec
-
     monkeypatch.setitem(schedulers.SCHEDULERS._specs, "falling", Falling.Spec)
-    monkeypatch.setitem(schedulers.SCHEDULERS._classes, "falling", Mine)
+    monkeypatch.setitem(schedulers.SCHEDULERS._classes, "falling", object)
     search = SearchSpec().model_copy(update={"scheduler": Falling.Spec()})
     with pytest.raises(SpecError, match="class derived from StoppingRule, got 'falling'"):
         preview(search, 0)
@@ -110,6 +107,6 @@ def test_a_scheduler_that_stops_nothing_is_refused_by_the_plan(
 @pytest.mark.parametrize("name", list(schedulers.SCHEDULERS))
 def test_a_registered_scheduler_with_rungs_can_stop_trials(name: str) -> None:
     """By early stopping, or by waiting at rungs."""
-    spec = schedulers.SCHEDULERS[name].Spec()  # type: ignore[call-arg]
+    spec = schedulers.SCHEDULERS.spec(name)()
     acts = type(make_stopping(spec)) is not Stopping
-    assert (acts or isinstance(spec, schedulers.Halving.Spec)) is bool(spec.rungs)
+    assert (acts or isinstance(spec, schedulers.Halving)) is bool(spec.rungs)

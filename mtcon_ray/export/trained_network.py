@@ -98,10 +98,11 @@ def load_network(path: Path) -> tuple[RunSpec, Network]:
     """
     is_export = path.name == CARD_FILE
     spec, method, state = _read_export(path) if is_export else _load(path)
-    # The training's initial weights need not exist any more.
-    encoder = spec.model.encoder.without_weights()
-    if is_export and hasattr(encoder, "weights"):
-        encoder = encoder.model_copy(update={"weights": str(path.parent / WEIGHTS_FILE)})
+    encoder = spec.model.encoder
+    if hasattr(encoder, "weights"):
+        # The training's initial weights need not exist any more.
+        weights = str(path.parent / WEIGHTS_FILE) if is_export else None
+        encoder = encoder.model_copy(update={"weights": weights})
     model = spec.model.model_copy(update={"encoder": encoder})
     network = build_network(model, method.make_network, spec.seed)
     _fill(network.heads if is_export else network, state["network"], path)

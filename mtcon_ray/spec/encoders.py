@@ -10,11 +10,9 @@ from mtcon_ray.base.registry import Choice, PathMark, Spec, Table, Text, beside_
 
 ENCODERS: Table[Any] = Table("encoder")
 FILES = "a state-dict or safetensors file, or a model.pt of this program"
-Weights = Annotated[str, PathMark] | None
 # A second name of the first weights of each network.
 IMAGENET = "imagenet"
 FIRST = "IMAGENET1K_V1"
-PRETRAINED = "pretrained"
 
 
 class EncoderSpec(Spec):
@@ -30,7 +28,7 @@ class EncoderSpec(Spec):
     @property
     def is_random(self) -> bool:
         """True if the features before training depend on the seed."""
-        return True
+        return getattr(self, "weights", None) is None
 
     @property
     def is_checked_by_building(self) -> bool:
@@ -39,10 +37,6 @@ class EncoderSpec(Spec):
 
     def check(self, view_size: int) -> None:
         """Raises ValueError if views with sides of `view_size` pixels cannot be encoded."""
-
-    def without_weights(self) -> Self:
-        """Returns the section of the same encoder with random initial parameters."""
-        return self
 
 
 @ENCODERS.declare("handcrafted", "mtcon_ray.models.encoders.handcrafted:Handcrafted")
@@ -61,12 +55,18 @@ class HandcraftedSpec(EncoderSpec):
 class WeightsSpec(EncoderSpec):
     """Fields common to all encoders with parameters.
 
-    `names` are the values of `weights` for a download.
+    `names` are the values of `weights` for a download, from `library`.
     """
 
+    library: ClassVar[str] = ""
     names: ClassVar[tuple[str, ...]] = ()
 
-    weights: Weights = Field(None, description=f"random (null) or the path of {FILES}")
+    weights: Annotated[str, PathMark] | None = Field(
+        None,
+        description=f"random (null), the path of {FILES}, or published weights, downloaded once "
+        "before training starts: IMAGENET1K_V1 (imagenet) or another name for a network of "
+        "torchvision, pretrained for a model of timm or the hub",
+    )
 
     @field_validator("weights")
     @classmethod
@@ -87,20 +87,20 @@ class WeightsSpec(EncoderSpec):
         return value in cls.names
 
     @property
-    def source(self) -> str:
-        """Text that identifies the weights of a name, and names their folder in the store."""
-        return f"{self.name} {self.weights}"
+    def network(self) -> str:
+        """The library's name of the network."""
+        return str(getattr(self, "model", self.name))
 
     @property
-    def is_random(self) -> bool:
-        return self.weights is None
+    def source(self) -> str:
+        """Text that identifies the weights of a name, and names their folder in the store."""
+        weights = FIRST if self.weights == IMAGENET else self.weights
+        return f"{self.library} {self.network} {weights}".lstrip()
 
     @property
     def is_checked_by_building(self) -> bool:
-        return self.weights is not None
-
-    def without_weights(self) -> Self:
-        return self.model_copy(update={"weights": None})
+        # A library may lack the model named by the spec.
+        return self.weights is not None or hasattr(self, "model")
 
 
 @ENCODERS.declare("small", "mtcon_ray.models.encoders.small:Small")
@@ -138,27 +138,10 @@ class ViTSpec(WeightsSpec):
             )
 
 
-class TorchvisionWeightsSpec(WeightsSpec):
-    """Fields common to encoders with initial weights of torchvision's `network`."""
-
-    weights: Weights = Field(
-        None,
-        description="random (null), torchvision's IMAGENET1K_V1 (imagenet) or a name of its "
-        f"weights, downloaded once before training starts, or the path of {FILES}",
-    )
-
-    @property
-    def network(self) -> str:
-        """torchvision's name of the network."""
-        return self.name
-
-    @property
-    def source(self) -> str:
-        return f"torchvision {self.network} {FIRST if self.weights == IMAGENET else self.weights}"
-
-
-class ResNetSpec(TorchvisionWeightsSpec):
+class ResNetSpec(WeightsSpec):
     """Fields common to both ResNets."""
+
+    library: ClassVar[str] = "torchvision"
 
     stem: Literal["imagenet", "small"] = Field(
         "imagenet", description="small: 3x3 of stride 1 and no pooling, for images below 64 pixels"
@@ -196,9 +179,10 @@ class ResNet50Spec(ResNetSpec):
 
 
 @ENCODERS.declare("torchvision", "mtcon_ray.models.encoders.torchvision:Torchvision")
-class TorchvisionSpec(TorchvisionWeightsSpec):
+class TorchvisionSpec(WeightsSpec):
     """A classification network of torchvision, such as ConvNeXt, Swin or another ResNet."""
 
+    library: ClassVar[str] = "torchvision"
     names: ClassVar[tuple[str, ...]] = (IMAGENET, FIRST, "another name of torchvision's")
 
     name: Literal["torchvision"] = "torchvision"
@@ -211,20 +195,13 @@ class TorchvisionSpec(TorchvisionWeightsSpec):
     def is_name(cls, value: str) -> bool:
         return value == IMAGENET or re.fullmatch(r"IMAGENET1K_\w+|DEFAULT", value) is not None
 
-    @property
-    def is_checked_by_building(self) -> bool:
-        return True
-
-    @property
-    def network(self) -> str:
-        return self.model
-
 
 @ENCODERS.declare("timm", "mtcon_ray.models.encoders.timm:Timm")
 class TimmSpec(WeightsSpec):
     """A backbone of timm. Needs the extra `timm`."""
 
-    names: ClassVar[tuple[str, ...]] = (PRETRAINED,)
+    library: ClassVar[str] = "timm"
+    names: ClassVar[tuple[str, ...]] = ("pretrained",)
 
     name: Literal["timm"] = "timm"
     model: Text = Field(
@@ -232,19 +209,6 @@ class TimmSpec(WeightsSpec):
         description="timm's name of a model for images of views.size, such as "
         "resnet18.a1_in1k, or hf-hub:OWNER/NAME for a model of the Hugging Face hub",
     )
-    weights: Weights = Field(
-        None,
-        description="random (null), the weights published for the model by timm or the hub, "
-        f"downloaded once before training starts (pretrained), or the path of {FILES}",
-    )
-
-    @property
-    def is_checked_by_building(self) -> bool:
-        return True
-
-    @property
-    def source(self) -> str:
-        return f"timm {self.model} {self.weights}"
 
 
 class ModelSpec(Spec):

@@ -31,7 +31,7 @@ class TorchvisionEncoder(LibraryEncoder):
     """Base class of the networks of torchvision."""
 
     @classmethod
-    def download(cls, spec: encoders.TorchvisionWeightsSpec) -> State:
+    def download(cls, spec: encoders.WeightsSpec) -> State:
         found = _published(spec.network, str(spec.weights))
         try:
             # The network and not the file, since keys of old files are renamed on loading. It draws

@@ -81,14 +81,16 @@ class Labels(NamedTuple):
 
     @property
     def objective_title(self) -> str:
-        """A description of the objective for people, as `objective_title` for the mean."""
-        if not self.weights:
-            return objective_title(self.kinds[task] for task in self.tasks)
-        titles = {task: f"{TITLES[self.kinds[task]]} of {task}" for task in self.weights}
-        if len(titles) == 1:
-            return next(iter(titles.values()))
-        each = (f"{share:.0%} {titles[task]}" for task, share in self.shares.items())
-        return f"weighted mean: {', '.join(each)}"
+        """A description of the objective for people: the names of the averaged scores."""
+        if not self.tasks:
+            return "RankMe of the features, as a share of their width"
+        if self.weights:
+            titles = [f"{TITLES[self.kinds[task]]} of {task}" for task in self.weights]
+            each = map("{:.0%} {}".format, self.shares.values(), titles)
+            return titles[0] if len(titles) == 1 else f"weighted mean: {', '.join(each)}"
+        kinds = {self.kinds[task] for task in self.tasks}
+        titles = [text for kind, text in TITLES.items() if kind in kinds]
+        return titles[0] if len(titles) == 1 else f"mean of {', '.join(titles)}"
 
 
 def objective_name(kinds: Iterable[str]) -> str:
@@ -105,21 +107,6 @@ def objective_name(kinds: Iterable[str]) -> str:
     if not kinds:
         return RANK
     return MEAN_ACCURACY if kinds == {"classes"} else MEAN_SCORE
-
-
-def objective_title(kinds: Iterable[str]) -> str:
-    """Returns a description of the mean over tasks: the names of the averaged scores.
-
-    Without tasks it describes the rank of the features.
-
-    >>> objective_title(["classes"]), objective_title(["number", "set", "classes"])
-    ('accuracy', 'mean of accuracy, mAP, R²')
-    """
-    present = set(kinds)
-    if not present:
-        return "RankMe of the features, as a share of their width"
-    titles = [text for kind, text in TITLES.items() if kind in present]
-    return titles[0] if len(titles) == 1 else f"mean of {', '.join(titles)}"
 
 
 def objective(values: Mapping[str, float]) -> float | None:
@@ -257,15 +244,12 @@ def slugs(columns: Iterable[str]) -> dict[str, str]:
     >>> slugs(["A+", "A-"])
     {'A+': 'a', 'A-': 'a-2'}
     """
-    names: dict[str, str] = {}
-    used: set[str] = set()
+    owners: dict[str, str] = {}
     for column in dict.fromkeys(columns):
         name = whole = slug(column)
-        for number in count(2):
-            if name not in used:
-                break
-            suffix = f"-{number}"
+        numbers = count(2)
+        while name in owners:
+            suffix = f"-{next(numbers)}"
             name = whole[: MAX_SLUG - len(suffix)] + suffix
-        names[column] = name
-        used.add(name)
-    return names
+        owners[name] = column
+    return {column: name for name, column in owners.items()}

@@ -19,39 +19,30 @@ def test_a_reading_finds_the_score_that_was_tracked(kind: str, name: str) -> Non
     assert metrics.reading(values, "test", "looks") == (None, None)
 
 
-@pytest.mark.parametrize(
-    ("kinds", "name", "title"),
-    [
-        (["classes"], "val/accuracy", "accuracy"),
-        (["set", "set"], "val/score", "mAP"),
-        (["set", "number", "classes"], "val/score", "mean of accuracy, mAP, R²"),
-        ([], "val/rankme", "RankMe of the features, as a share of their width"),
-    ],
-)
-def test_only_the_mean_of_accuracies_is_called_accuracy(
-    kinds: list[str], name: str, title: str
-) -> None:
-    assert metrics.objective_name(iter(kinds)) == name
-    assert metrics.objective_title(iter(kinds)) == title
+KINDS: dict[str, metrics.Kind] = {"shape": "classes", "looks": "set", "price": "number"}
 
 
 @pytest.mark.parametrize(
-    ("weights", "name", "title"),
+    ("tasks", "weights", "name", "title"),
     [
-        (None, "val/score", "mean of accuracy, mAP"),
-        ({"looks": 2.0}, "val/objective", "mAP of looks"),
+        ("shape", {}, "val/accuracy", "accuracy"),
+        ("looks", {}, "val/score", "mAP"),
+        ("looks price shape", {}, "val/score", "mean of accuracy, mAP, R²"),
+        ("", {}, "val/rankme", "RankMe of the features, as a share of their width"),
+        ("shape looks", {"looks": 2.0}, "val/objective", "mAP of looks"),
         (
+            "shape looks",
             {"looks": 3.0, "shape": 1.0},
             "val/objective",
             "weighted mean: 75% mAP of looks, 25% accuracy of shape",
         ),
     ],
 )
-def test_the_objective_of_a_spec_has_its_own_name(
-    weights: dict[str, float] | None, name: str, title: str
+def test_the_objective_is_named_by_its_scores(
+    tasks: str, weights: dict[str, float], name: str, title: str
 ) -> None:
-    kinds: dict[str, metrics.Kind] = {"shape": "classes", "looks": "set"}
-    labels = metrics.Labels(tuple(kinds), (), kinds, weights)
+    """Only a mean of accuracies is called accuracy."""
+    labels = metrics.Labels(tuple(tasks.split()), (), KINDS, weights)
     assert (labels.objective, labels.objective_title) == (name, title)
 
 

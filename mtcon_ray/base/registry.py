@@ -59,6 +59,7 @@ def _may_have_boolean(value: Any) -> bool:
 
 # Types of fields with bounds.
 Text = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 UpTo64 = Annotated[int, Field(ge=1, le=64)]
 Width = Annotated[int, Field(ge=2, le=65536)]

@@ -164,9 +164,7 @@ class ResNet18Spec(ResNetSpec):
     names: ClassVar[tuple[str, ...]] = ("imagenet", "IMAGENET1K_V1")
 
     name: Literal["resnet18"] = "resnet18"
-    stages: Literal[3, 4] = Field(
-        4, description="3: end after the third stage with 256 features, as CSN does"
-    )
+    stages: Literal[3, 4] = Field(4, description="3: end after stage 3 with 256 features, as CSN")
 
 
 @ENCODERS.declare("resnet50", "mtcon_ray.models.encoders.resnet:ResNet50")
@@ -187,8 +185,7 @@ class TorchvisionSpec(WeightsSpec):
 
     name: Literal["torchvision"] = "torchvision"
     model: Text = Field(
-        "resnet34",
-        description="torchvision's name of a classification network, such as convnext_tiny",
+        "resnet34", description="torchvision's name of a classifier, such as convnext_tiny"
     )
 
     @classmethod

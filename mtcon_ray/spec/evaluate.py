@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from mtcon_ray.base.registry import BelowOne, Choice, Positive, Spec, Table
+from mtcon_ray.base.registry import BelowOne, Choice, Count, Positive, Spec, Table
 
 # Version of the evaluation protocol. Increase it whenever scores are measured differently: scores
 # of different versions are never compared.
@@ -32,9 +32,7 @@ class ShortProbeSpec(Spec):
     penalty: Penalty = Field(
         1e-2, description="L2 penalty: half the penalty times the squared weight norm is added"
     )
-    max_items: int = Field(
-        800, ge=2, description="at most this many training and as many validation items"
-    )
+    max_items: int = Field(800, ge=2, description="most training items, and most validation items")
 
 
 @SOLVERS.declare("lbfgs")
@@ -61,10 +59,8 @@ class SGDProbeSpec(Spec):
     """
 
     solver: Literal["sgd"]
-    epochs: int = Field(
-        20, ge=1, description="passes over the training split. The best pass on val is used"
-    )
-    batch_size: int = Field(64, ge=1, description="items per step")
+    epochs: Count = Field(20, description="passes over train. The best pass on val is used")
+    batch_size: Count = Field(64, description="items per step")
     lr: Positive = Field(0.1, description="learning rate")
     momentum: BelowOne = Field(0.0, description="of the steps")
     weight_decay: float = Field(0.0, ge=0, description="of the weights")
@@ -76,8 +72,8 @@ ProbeSpec = ConvergedProbeSpec | SGDProbeSpec
 class EvaluateSpec(Spec):
     """Schedule and settings of the probes of the frozen encoder."""
 
-    every: int = Field(
-        1, ge=1, description="epochs between validation probes. The last epoch is always probed"
+    every: Count = Field(
+        1, description="epochs between probes of val. The last epoch is probed too"
     )
     select: Select = Field(
         "last",
@@ -89,12 +85,12 @@ class EvaluateSpec(Spec):
         solver="lbfgs"
     )
     bootstrap: int = Field(
-        1000, ge=10, le=1_000_000, description="bootstrap resamples for standard deviations"
+        1000, ge=10, le=1_000_000, description="resamples for standard deviations"
     )
-    neighbours: int = Field(
-        20, ge=1, description="nearest training items that vote in the k-nearest-neighbour accuracy"
+    neighbours: Count = Field(
+        20, description="training items that vote in the k-nearest-neighbour accuracy"
     )
-    batch_size: int = Field(256, ge=1, description="images per forward pass of the encoder")
+    batch_size: Count = Field(256, description="images per forward pass of the encoder")
 
 
 def selected_epoch(values: Mapping[int, float], select: Select) -> int | None:

@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 from pydantic import Field, model_validator
 
-from mtcon_ray.base.registry import Spec, WritablePathOrUrl
+from mtcon_ray.base.registry import Count, Spec, WritablePathOrUrl
 from mtcon_ray.base.status import Status
 
 # A password or a token in the authority part of a URI, or a secret in its query. A database's URI
@@ -57,9 +57,7 @@ class TrackingSpec(Spec):
         None, description="MLflow server. null: MLFLOW_TRACKING_URI, else SQLite under the root"
     )
     experiment: str = Field("mtcon-ray", min_length=1, max_length=250)
-    offline: bool = Field(
-        False, description="do not send events to MLflow. `audit --repair` sends them later"
-    )
+    offline: bool = Field(False, description="send no events to MLflow until `audit --repair`")
     checkpoints: Literal["none", "kept", "all"] = Field(
         "kept",
         description="trials with networks and predictions as artifacts: no trial, finished trials "
@@ -102,9 +100,8 @@ class StorageSpec(Spec):
         description="for a root with a URL: absolute folder on each node's own disk, for data and "
         "for files before their upload. null: ~/.cache/mtcon-ray",
     )
-    keep: int | None = Field(
+    keep: Count | None = Field(
         None,
-        ge=1,
         description="number of best trials with networks kept on disk. The networks of worse "
         "trials are removed when they have ended. null: all",
     )

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from mtcon_ray.base.paths import NAME
-from mtcon_ray.base.registry import Choice, Positive, Spec
+from mtcon_ray.base.registry import Choice, Count, Positive, Spec
 from mtcon_ray.errors import nearest
 from mtcon_ray.spec.schedulers import SCHEDULERS, SchedulerSpec
 from mtcon_ray.spec.space import Dimension, Point
@@ -38,10 +38,7 @@ class SearchSpec(Spec):
         "results) or random. grid: every combination of listed values",
     )
     num_trials: int | None = Field(
-        None,
-        ge=1,
-        le=MAX_TRIALS,
-        description="configurations to try. null: the whole grid, else 12",
+        None, ge=1, le=MAX_TRIALS, description="configurations. null: the whole grid, else 12"
     )
     first_points: tuple[Point, ...] = Field(
         (), description="known-good configurations to try first: path to value"
@@ -52,8 +49,8 @@ class SearchSpec(Spec):
         "(tpe or gp) starts from their finished trials",
     )
     repeats: int = Field(1, ge=1, le=100, description="seeds per configuration: seed, seed+1, ...")
-    max_concurrent: int | None = Field(
-        None, ge=1, description="trials at a time. null: as many as the cluster has room for"
+    max_concurrent: Count | None = Field(
+        None, description="trials at a time. null: as many as the cluster has room for"
     )
     max_failures: int = Field(
         1,

@@ -47,9 +47,7 @@ class Dimension(Spec):
 
     loguniform: tuple[float, float] | None = Field(None, description="[low, high], log scale")
     uniform: tuple[float, float] | None = Field(None, description="[low, high]")
-    int_: tuple[Bound, Bound] | None = Field(
-        None, alias="int", description="[low, high], inclusive"
-    )
+    int_: tuple[Bound, Bound] | None = Field(None, alias="int", description="[low, high] inclusive")
     logint: tuple[Bound, Bound] | None = Field(None, description="the same, log scale")
     choice: tuple[Value, ...] | None = Field(None, min_length=1, description="listed values")
     grid: tuple[Value, ...] | None = Field(None, min_length=1, description="each of these")

@@ -4,28 +4,24 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from mtcon_ray.base.registry import Spec
+from mtcon_ray.base.registry import BelowOne, Count, Positive, Share, Spec
 
 
 class TrainSpec(Spec):
     """Length, batches, learning rate and precision of a training."""
 
     epochs: int = Field(20, ge=1, le=100_000, description="passes over the training split")
-    patience: int | None = Field(
+    patience: Count | None = Field(
         None,
-        ge=1,
         description="epochs without a new best validation value after which a training ends. null: "
         "never. The learning rate is scheduled for all epochs",
     )
     warmup_epochs: float | None = Field(
-        None,
-        ge=0,
-        description="linear rise of the rate from 0, in epochs. null: 1, but 0 if epochs is 1",
+        None, ge=0, description="linear rise of the rate, in epochs. null: 1, but 0 if epochs is 1"
     )
     batch_size: int = Field(64, ge=2, description="examples per step, over all workers")
-    chunk_size: int | None = Field(
+    chunk_size: Count | None = Field(
         None,
-        ge=1,
         description="gradient caching: examples per worker in the network at a time, for a batch "
         "larger than memory. null: all. With batch norm model.batch_norm must be local",
     )
@@ -36,22 +32,17 @@ class TrainSpec(Spec):
     lr_schedule: Literal["cosine", "exponential"] = Field(
         "cosine", description="how the rate falls after warm-up. exponential: 1 is constant"
     )
-    lr_final: float = Field(
-        0.001, ge=0, le=1, description="the schedule ends at this share of the peak rate"
-    )
+    lr_final: Share = Field(0.001, description="the schedule ends at this share of the peak rate")
     optimizer: Literal["sgd", "adam", "adamw", "lars"] = Field(
         "sgd",
         description="with momentum. lars: SGD for very large batches, with steps relative to "
         "each layer's weights",
     )
-    momentum: float = Field(0.9, ge=0, lt=1, description="of SGD and LARS, of Adam's first moment")
-    weight_decay: float = Field(
-        1e-4,
-        ge=0,
-        le=1,
-        description="of weight matrices and kernels. Biases, norms and log variances have none",
+    momentum: BelowOne = Field(0.9, description="of SGD and LARS, of Adam's first moment")
+    weight_decay: Share = Field(
+        1e-4, description="of weight matrices and kernels, not of biases, norms and log variances"
     )
-    max_grad_norm: float | None = Field(None, gt=0, description="clip the gradient. null: no")
+    max_grad_norm: Positive | None = Field(None, description="clip the gradient. null: no")
     precision: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto",
         description="auto: bfloat16 autocast if the device computes it fast, else float32. "

@@ -48,12 +48,8 @@ class ViewsSpec(AugmentationSpec):
 
     size: int = Field(64, ge=8, le=1024, description="side of a view, pixels")
     num_views: int = Field(2, ge=1, le=16, description="augmented views of an image in a step")
-    crop_scale: Range = Field(
-        (0.2, 1.0), description="random crop: least and greatest share of the area"
-    )
-    crop_ratio: Range = Field(
-        (3 / 4, 4 / 3), description="random crop: least and greatest width over height"
-    )
+    crop_scale: Range = Field((0.2, 1.0), description="random crop: range of its share of the area")
+    crop_ratio: Range = Field((3 / 4, 4 / 3), description="random crop: range of width over height")
     flip: Share = Field(0.5, description="probability of a left-right flip")
     jitter: Share = Field(0.8, description="probability of the colour jitter")
     brightness: Share = Field(0.4, description="factor within 1 ± this")

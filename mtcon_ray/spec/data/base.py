@@ -1,7 +1,7 @@
 """The `data` section: fields common to several kinds of data, and the table of all kinds."""
 
 from collections import Counter
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -14,24 +14,24 @@ Split = Literal["train", "val", "test"]
 Resize = Literal["squash", "crop", "pad"]
 SPLIT_FRACTIONS = (0.7, 0.1, 0.2)  # shares of train, val and test in a random split
 MAX_LABELS = 1_000  # columns in a list of a spec
+Label = TypeVar("Label", bound=str)
+Columns = Annotated[tuple[Label, ...], Field(max_length=MAX_LABELS)]
+HeldOut = Annotated[
+    Columns[Label], Field(description="labels never trained on, probed once at the end")
+]
 
 
 class DataSpec(Spec):
     """Spec fields common to all kinds of data. Each kind adds its own fields."""
 
     kind: str
-    tasks: tuple[str, ...] = Field(
-        max_length=MAX_LABELS,
+    tasks: Columns[str] = Field(
         description="labels to train on: columns of classes, sets or numbers ([] for a method "
         "without labels)",
     )
-    held_out: tuple[str, ...] = Field(
-        (), max_length=MAX_LABELS, description="labels never trained on, probed once at the end"
-    )
+    held_out: HeldOut[str] = ()
     seed: Seed = Field(
-        0,
-        description="seed of random splits, label noise and synthetic images, the same for all "
-        "repeats",
+        0, description="of random splits, label noise and synthetic images, in all repeats alike"
     )
     held_out_top_k: int | None = Field(
         None, ge=2, description="keep the k most frequent held-out classes (others become missing)"
@@ -86,13 +86,9 @@ class FilesSpec(DataSpec):
     """Spec fields common to all kinds of data with images as files."""
 
     resize: Resize = Field(
-        "squash",
-        description="how images become square: squash both sides, crop the middle, or pad "
-        "with white",
+        "squash", description="to a square: squash both sides, crop the middle, or pad with white"
     )
-    max_bad_images: BelowOne = Field(
-        0.01, description="tolerated share of missing or corrupt images"
-    )
+    max_bad_images: BelowOne = Field(0.01, description="tolerated share of missing or bad images")
 
     @property
     def made_square(self) -> Resize:

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from mtcon_ray.base.metrics import Kind
 from mtcon_ray.base.registry import LocalPath, PathOrUrl, Text
-from mtcon_ray.spec.data.base import MAX_LABELS, SOURCES, DataSpec, DrawnSplitSpec
+from mtcon_ray.spec.data.base import MAX_LABELS, SOURCES, Columns, DataSpec, DrawnSplitSpec, HeldOut
 
 LIST_SEPARATOR = "|"  # unless the spec names another
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
@@ -33,10 +33,9 @@ class ColumnsSpec(DrawnSplitSpec):
         description="label set's name to its columns of 0 and 1, or to a column of lists",
     )
     multi_hot_separator: Text = Field(
-        LIST_SEPARATOR,
-        description="separator of names within a cell of a column of lists",
+        LIST_SEPARATOR, description="separator of names within a cell of a column of lists"
     )
-    continuous: tuple[str, ...] = Field((), max_length=MAX_LABELS, description="columns of numbers")
+    continuous: Columns[str] = Field((), description="columns of numbers")
 
     @model_validator(mode="after")
     def _kinds_are_consistent(self) -> Self:
@@ -55,15 +54,11 @@ class TableSpec(ColumnsSpec):
     """A CSV and its images."""
 
     kind: Literal["table"] = "table"
-    images: PathOrUrl = Field(
-        description="path or URL of the folder, .tar or .tar.gz of the images"
-    )
+    images: PathOrUrl = Field(description="path or URL of a folder, .tar or .tar.gz of images")
     csv: PathOrUrl = Field(
         description="path or URL of a UTF-8 CSV with a header, or a .parquet, a row per image",
     )
-    image_column: str = Field(
-        "image", description="column with paths of images, relative to `images`"
-    )
+    image_column: str = Field("image", description="column of image paths, relative to `images`")
     attributes: PathOrUrl | None = Field(
         None, description="further columns of 1 and -1 in CelebA's format, by image file name"
     )
@@ -144,9 +139,7 @@ class SyntheticSpec(DataSpec):
     tasks: tuple[SyntheticLabel, ...] = Field(
         ("shape", "colour", "texture"), description="label columns to train on"
     )
-    held_out: tuple[SyntheticLabel, ...] = Field(
-        ("tilt",), description="label columns never trained on, probed once at the end"
-    )
+    held_out: HeldOut[SyntheticLabel] = ("tilt",)
     num_items: int = Field(4000, ge=10, le=10**7, description="number of images")
 
     def kind_of(self, name: str) -> Kind:

@@ -1,18 +1,14 @@
 """Sections of the published data sets."""
 
-from typing import Annotated, ClassVar, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from mtcon_ray.base.metrics import Kind
 from mtcon_ray.base.registry import Inside, LocalPath
-from mtcon_ray.spec.data.base import SOURCES, DataSpec, FilesSpec
+from mtcon_ray.spec.data.base import SOURCES, DataSpec, FilesSpec, HeldOut, Label
 
-Label = TypeVar("Label", bound=str)
 Tasks = Annotated[tuple[Label, ...], Field(min_length=1, description="labels to train on")]
-HeldOut = Annotated[
-    tuple[Label, ...], Field(description="labels never trained on, probed once at the end")
-]
 
 
 class DownloadSpec(DataSpec):
@@ -35,9 +31,7 @@ class BinarySpec(DownloadSpec):
 
     native_size: ClassVar[int]
     val_share: Inside = Field(
-        0.1,
-        description="share of each class of the published training images in the val split, drawn "
-        "by seed",
+        0.1, description="share of each class of the training images drawn for val, by seed"
     )
 
 

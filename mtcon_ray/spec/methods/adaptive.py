@@ -60,9 +60,7 @@ class AMCLSpec(AdaptiveSpec, QueueSpec, PredictorSpec, RedundancySpec):
 
     name: Literal["amcl"] = "amcl"
     form: Form = Field("simclr", description="system whose loss gets learned temperatures")
-    num_heads: UpTo64 = Field(
-        3, description="projection heads, alike except for their initial weights"
-    )
+    num_heads: UpTo64 = Field(3, description="projection heads, differing in their initial weights")
     beta: Weight | None = Field(
         None,
         description="weight of the regulariser of temperatures (null: as released, 1e-4, for "
@@ -135,9 +133,7 @@ class LGPSpec(AutoencodingSpec):
 
     name: Literal["lgp"] = "lgp"
     mask_ratio: Inside = Field(0.75, description="share of hidden patches")
-    masked_share: Inside = Field(
-        0.5, description="share of the steps in the first phase, auto-encoding"
-    )
+    masked_share: Inside = Field(0.5, description="share of the steps in phase 1, auto-encoding")
     lr_by_depth: tuple[Share, Share, Share] = Field(
         (0.1, 0.1, 1.0),
         description="share of train.lr in the contrastive phase, for each third of the blocks "

@@ -13,9 +13,7 @@ class SelfSupervisedSpec(SeveralViewsSpec):
     """Fields of methods with a loss between views of an item, in one or several heads."""
 
     uses_labels: ClassVar[bool] = False
-    num_heads: UpTo64 = Field(
-        1, description="projection heads, alike except for their initial weights"
-    )
+    num_heads: UpTo64 = Field(1, description="projection heads, differing in their initial weights")
 
 
 class QueueSpec(SelfSupervisedSpec):
@@ -63,17 +61,13 @@ class ProjectorSpec(SelfSupervisedSpec):
 class PredictorSpec(ProjectorSpec):
     """Fields of methods with a predictor on each projector."""
 
-    predictor_hidden: Width = Field(
-        512, description="SimSiam: width of the predictor's hidden layer"
-    )
+    predictor_hidden: Width = Field(512, description="SimSiam: hidden width of the predictor")
 
 
 class RedundancySpec(ProjectorSpec):
     """Fields of methods with a loss on cross-correlations."""
 
-    off_diagonal: Weight = Field(
-        5e-3, description="Barlow Twins: lambda, weight of off-diagonal correlations"
-    )
+    off_diagonal: Weight = Field(5e-3, description="Barlow Twins: lambda, weight off the diagonal")
 
 
 @METHODS.declare("simclr", "mtcon_ray.methods.simclr:SimCLR")

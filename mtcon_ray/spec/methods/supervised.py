@@ -77,9 +77,7 @@ class MultiSupConSpec(ContrastiveSpec):
     """A single head for a label set. The other tasks are only probed."""
 
     name: Literal["multisupcon"] = "multisupcon"
-    task: str | None = Field(
-        None, description="task with the label sets (null: the only such task)"
-    )
+    task: str | None = Field(None, description="task with the label sets (null: the only one)")
     sets_from: Literal["task", "classes"] = Field(
         "task",
         description="label set of an item: its set in the field task (task), or its classes in "

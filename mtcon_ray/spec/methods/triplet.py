@@ -14,10 +14,7 @@ class TripletSpec(MethodSpec):
     images_per_example: ClassVar[int] = 3
 
     num_triplets: int = Field(
-        10_000,
-        ge=1,
-        le=10_000_000,
-        description="triplets of an epoch, drawn once from the training labels",
+        10_000, ge=1, le=10_000_000, description="triplets of an epoch, drawn once by label"
     )
     margin: float = Field(
         0.2, gt=0, le=100, description="the negative must be farther than the positive by this"

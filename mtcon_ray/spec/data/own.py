@@ -10,6 +10,8 @@ from mtcon_ray.spec.data.base import MAX_LABELS, SOURCES, Columns, DataSpec, Dra
 
 LIST_SEPARATOR = "|"  # unless the spec names another
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
+# Ends of URLs by field. Any other URL is that of a file.
+ENDS = {"images": (*ARCHIVES, "/"), "folder": ("/",)}
 SPLIT_COLUMN = "split"
 
 
@@ -38,9 +40,15 @@ class ColumnsSpec(DrawnSplitSpec):
     continuous: Columns[str] = Field((), description="columns of numbers")
 
     @model_validator(mode="after")
-    def _kinds_are_consistent(self) -> Self:
+    def _fields_are_consistent(self) -> Self:
         if both := sorted(set(self.multi_hot) & set(self.continuous)):
             raise ValueError(f"multi_hot and continuous must not share a name, got {both[0]!r}")
+        for name, url in self.urls().items():
+            ends = ENDS.get(name)
+            if ends and not url.endswith(ends):
+                raise ValueError(f"{name} must end in {', '.join(ends)} (/: a folder), got {url}")
+            if not ends and url.endswith("/"):
+                raise ValueError(f"{name} must be one file, got the folder {url}")
         return self
 
     def kind_of(self, name: str) -> Kind:
@@ -63,17 +71,6 @@ class TableSpec(ColumnsSpec):
         None, description="further columns of 1 and -1 in CelebA's format, by image file name"
     )
 
-    @model_validator(mode="after")
-    def _urls_are_files(self) -> Self:
-        for name, url in self.urls().items():
-            if name == "images" and not url.endswith((*ARCHIVES, "/")):
-                raise ValueError(
-                    f"images must end in {', '.join(ARCHIVES)}, or in / for a folder, got {url}"
-                )
-            if name != "images" and url.endswith("/"):
-                raise ValueError(f"{name} must be one file, got the folder {url}")
-        return self
-
 
 @SOURCES.declare("hf", "mtcon_ray.data.sources.hf:HuggingFaceSource")
 class HuggingFaceSpec(ColumnsSpec):
@@ -87,13 +84,6 @@ class HuggingFaceSpec(ColumnsSpec):
     image_column: str | None = Field(
         None, description="column of the images (null: the only column of images)"
     )
-
-    @model_validator(mode="after")
-    def _urls_are_folders(self) -> Self:
-        for name, url in self.urls().items():
-            if not url.endswith("/"):
-                raise ValueError(f"{name} must end in /, because it is a folder, got {url}")
-        return self
 
 
 @SOURCES.declare("folder", "mtcon_ray.data.sources.class_folders:FolderSource")

@@ -19,7 +19,7 @@ from mtcon_ray.spec.data.own import SyntheticSpec
 from mtcon_ray.spec.encoders import ModelSpec
 from mtcon_ray.spec.evaluate import EvaluateSpec
 from mtcon_ray.spec.messages import explain
-from mtcon_ray.spec.methods.base import METHODS, MethodSpec, check_labels, one_epoch_if_untrained
+from mtcon_ray.spec.methods.base import METHODS, MethodSpec, one_epoch_if_untrained
 from mtcon_ray.spec.methods.supervised import MTConSpec
 from mtcon_ray.spec.problem import Problem
 from mtcon_ray.spec.recipes import with_recipe_defaults
@@ -75,9 +75,7 @@ class RunSpec(registry.Spec):
         if info.context and info.context.get("recorded"):
             return self  # checked when it was begun, and it may have kinds that only plugins know
         self.model.encoder.check(self.views.size)
-        check_labels(self.method, self.data.tasks)
-        problem = self.problem({})
-        self.method.check(problem)
+        self.method.check(self.problem({}))
         self.search.check_objective(self.data.tasks, self.data.held_out)
         self.views.check_second(1 if self.method.images_per_example > 1 else self.views.num_views)
         self._check_chunks()

@@ -1,6 +1,5 @@
 """The `method` section: fields common to several methods, and the table of all methods."""
 
-from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -32,6 +31,12 @@ class MethodSpec(Spec):
 
         Called before labels are read, so `problem.sizes` may be empty.
         """
+        if not problem.tasks and self.uses_labels:
+            free = [name for name in METHODS if not METHODS.spec(name).uses_labels]
+            raise ValueError(
+                f"data.tasks must name a label for method {self.name}, got none; methods that need "
+                f"no labels are {', '.join(free)}"
+            )
 
     def warnings(self) -> dict[str, str]:
         """Returns warnings of allowed but risky values, by field name. `plan` shows them."""
@@ -83,16 +88,6 @@ def check_task(task: str | None, problem: Problem, kind: Kind = "classes") -> No
         raise ValueError(
             f"task must be {what} in data.tasks {list(columns)}, got "
             f"{task!r}{nearest(task, columns)}"
-        )
-
-
-def check_labels(method: MethodSpec, tasks: Sequence[str]) -> None:
-    """Raises ValueError if there are no tasks and the method needs labels."""
-    if not tasks and method.uses_labels:
-        free = [name for name in METHODS if not METHODS.spec(name).uses_labels]
-        raise ValueError(
-            f"data.tasks must name a label for method {method.name}, got none; methods that need "
-            f"no labels are {', '.join(free)}"
         )
 
 

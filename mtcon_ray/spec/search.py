@@ -76,7 +76,7 @@ class SearchSpec(Spec):
     )
 
     @model_validator(mode="after")
-    def _points_fit_the_space(self) -> Self:
+    def _fields_fit_the_space(self) -> Self:
         num_values = sum(len(dimension.extremes) for dimension in self.space.values())
         if num_values > MAX_VALUES:
             raise ValueError(
@@ -91,10 +91,6 @@ class SearchSpec(Spec):
                         f"first_points[{i}].{path} must lie inside a dimension of space, got "
                         f"{value!r}"
                     )
-        return self
-
-    @model_validator(mode="after")
-    def _sampler_fits_the_space(self) -> Self:
         for path, dimension in self.space.items():
             if self.sampler == "grid" and dimension.values is None:
                 raise ValueError(

@@ -62,33 +62,28 @@ class Dimension(Spec):
                 "a dimension must have exactly one of loguniform, uniform, int, logint, choice, "
                 f"grid, got {named}"
             )
-        bounds = self.bounds
-        if bounds and not bounds[0] < bounds[1]:
-            raise ValueError(f"{self.kind} must satisfy low < high, got {list(bounds)}")
-        if bounds and math.isinf(bounds[1] - bounds[0]):
-            raise ValueError(f"{self.kind} must span a finite range, got {list(bounds)}")
-        if bounds and self.is_log and bounds[0] <= 0:
-            raise ValueError(f"{self.kind} must have a positive low, got {list(bounds)}")
+        low, high = self.bounds or (0, 1)
+        if not low < high:
+            raise ValueError(f"{self.kind} must satisfy low < high, got {[low, high]}")
+        if math.isinf(high - low):
+            raise ValueError(f"{self.kind} must span a finite range, got {[low, high]}")
+        if self.is_log and low <= 0:
+            raise ValueError(f"{self.kind} must have a positive low, got {[low, high]}")
         if self.step is not None:
-            self._check_step(self.step)
+            if self.uniform is None and self.int_ is None:
+                raise ValueError(f"step must come with uniform or int, got it with {self.kind}")
+            count, is_broken = (high - low) / self.step, self.int_ and not self.step.is_integer()
+            if count > MAX_INTEGER or not _is_whole(count) or is_broken:
+                raise ValueError(
+                    "step must lead from low to high in whole steps, for int through integers, got "
+                    f"{self.step:g} for [{low:g}, {high:g}]"
+                )
         # The categories must be distinct too: Optuna gets a list as its JSON text, which may equal
         # a listed string.
         distinct = [set(map(_key, values)) for values in (self.values or (), self.categories)]
         if self.values and min(map(len, distinct)) < len(self.values):
             raise ValueError(f"{self.kind} must not repeat a value, got {list(self.values)}")
         return self
-
-    def _check_step(self, step: float) -> None:
-        """Raises ValueError if no step is allowed, or high - low is not a whole number of steps."""
-        if self.uniform is None and self.int_ is None:
-            raise ValueError(f"step must come with uniform or int, got it with {self.kind}")
-        low, high = self.bounds or (0, 0)
-        count = (high - low) / step
-        if count > MAX_INTEGER or not _is_whole(count) or (self.int_ and not step.is_integer()):
-            raise ValueError(
-                "step must lead from low to high in whole steps, for int through integers, got "
-                f"{step:g} for [{low:g}, {high:g}]"
-            )
 
     @property
     def _kinds(self) -> list[str]:

@@ -73,16 +73,8 @@ class Plan(Spec):
     def count_text(self, field: str) -> str:
         """Returns a count of a trial, "16 to 32" if trials differ in it."""
         most = getattr(self, field)
-        return range_text(self.least.get(field, most), most)
-
-
-def range_text(least: int, most: int) -> str:
-    """Returns both numbers, or a single number if they are equal.
-
-    >>> range_text(16, 32), range_text(5000, 5000)
-    ('16 to 32', '5,000')
-    """
-    return f"{least:,} to {most:,}" if least < most else f"{most:,}"
+        least = self.least.get(field, most)
+        return f"{least:,} to {most:,}" if least < most else f"{most:,}"
 
 
 def read_plan(path: Path) -> Plan | None:

@@ -33,14 +33,15 @@ LEAST_LABELLED = 5
 
 @dataclass(frozen=True)
 class Rates:
-    """Measured rates of a worker, with its share of the batch, alone on the machine."""
+    """Measured rates of a worker, with its share of the batch, alone on the machine.
+
+    The throughput of training counts each image once, whatever its number of views. The other
+    rates are durations: of a validation probe, and of the test evaluation after the last epoch.
+    """
 
     images_per_second: float
-    """Training throughput; each image counts once, whatever its number of views."""
     probe_seconds: float
-    """Duration of one validation probe, including its views."""
     test_seconds: float
-    """Duration of the test evaluation after the last epoch."""
 
 
 def make_plan(
@@ -104,12 +105,6 @@ def make_plan(
     num_probes = math.ceil(epochs / spec.evaluate.every)
     images = most["images_per_trial"]
     hours = _hours(rates, images, num_probes, total, share, at_a_time) if rates else {}
-    # Without the method's warnings about searched fields.
-    warnings = [
-        text
-        for field, text in spec.method.warnings().items()
-        if f"method.{field}" not in spec.search.space
-    ]
     return Plan(
         name=spec.name,
         root=shown(root),
@@ -143,7 +138,12 @@ def make_plan(
         first_configurations=first_configurations,
         warnings=(
             *table.warnings,
-            *warnings,
+            # Without the method's warnings about searched fields.
+            *(
+                text
+                for field, text in spec.method.warnings().items()
+                if f"method.{field}" not in spec.search.space
+            ),
             *_few_labels(spec, table),
             *_noise_warnings(spec, table, worst, num_scored),
         ),
@@ -195,13 +195,11 @@ def _noise_warnings(spec: RunSpec, table: LabelTable, worst: str, num_scored: in
     val = table.rows("val")
     known = int(table.known(worst)[val].sum())
     of = f" with a label of {worst!r}" if known < len(val) else ""
-    fields = [f"val has {known:,}{of}"] if known < needed else []
-    fields += [f"evaluate.short_probe.max_items is {max_items:,}"] if max_items < needed else []
-    fields = fields or [f"a probe reads {max_items:,}, {num_scored:,} of them{of}"]
     yield (
         f"{spec.labels.objective} must have a standard error of at most {MAX_STANDARD_ERROR:g} to "
         f"tell close configurations apart, got up to {math.sqrt(0.25 / num_scored):.3f}; that "
-        f"needs {needed:,} validation items, {' and '.join(fields)}"
+        f"needs {needed:,} validation items, and a probe has {num_scored:,}: val has "
+        f"{known:,}{of}, and evaluate.short_probe.max_items is {max_items:,}"
     )
 
 

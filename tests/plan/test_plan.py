@@ -95,13 +95,16 @@ def test_probes_of_few_items_are_warned_of_where_configurations_are_compared() -
     num_val = noisy.num_items["val"]
     assert noisy.standard_error == pytest.approx((0.25 / num_val) ** 0.5)
     (warning,) = noisy.warnings
-    assert f"that needs 625 validation items, val has {num_val}" in warning
+    assert (
+        f"that needs 625 validation items, and a probe has {num_val}: val has {num_val}," in warning
+    )
     assert plan_on(spec_of()).warnings == ()
     large = {"kind": "synthetic", "num_items": 7000}
     limited = {"short_probe": {"max_items": 400}}
     (warning,) = plan_on(spec_of(data=large, search=search, evaluate=limited)).warnings
     assert warning.endswith(
-        "got up to 0.025; that needs 625 validation items, evaluate.short_probe.max_items is 400"
+        "got up to 0.025; that needs 625 validation items, and a probe has 400: val has 700, and "
+        "evaluate.short_probe.max_items is 400"
     )
     assert plan_on(spec_of(data=large, search=search)).warnings == ()
 

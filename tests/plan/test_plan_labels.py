@@ -36,7 +36,7 @@ def test_the_standard_error_is_that_of_the_task_with_the_fewest_labels(tmp_path:
         "'rare' has a label in 1 of the items of the test split: with fewer than 5, a score and "
         "its deviation say nothing"
     )
-    assert noise.endswith("needs 625 validation items, val has 10 with a label of 'rare'")
+    assert "and a probe has 10: val has 10 with a label of 'rare', and" in noise
     search = {"space": {"train.lr": {"uniform": [0.1, 1]}}, "objective": "often"}
     plan = partly_labelled(tmp_path, evaluate=rare, search=search)
     assert plan.standard_error == pytest.approx(0.5 / 1500**0.5)

@@ -201,14 +201,9 @@ def kept_model(folder: Path) -> Path:
     return folder / MODEL_FILE
 
 
-def log_folder(folder: Path) -> Path:
-    """Returns the folder of the output of Ray and the trials."""
-    return folder / "log"
-
-
 def ray_log(folder: Path) -> Path:
     """Returns the file of Ray's own messages in a sweep."""
-    return log_folder(folder) / "ray.log"
+    return folder / "log" / "ray.log"
 
 
 def new_name(root: Path, stem: str) -> str:

@@ -21,9 +21,7 @@ class ResourcesSpec(Spec):
     """Resources of a trial in the cluster."""
 
     workers: int | tuple[int, int] = Field(
-        1,
-        description="processes of a trial, or [least, most] for an elastic trial. Each number "
-        "from least to most must divide train.batch_size",
+        1, description="processes, or [least, most] if elastic. Each must divide train.batch_size"
     )
     cpus: int = Field(1, ge=1, le=4096, description="per worker, also torch's threads")
     gpus: float = Field(0, ge=0, le=1024, description="per worker. A GPU is shared if below 1")
@@ -101,7 +99,5 @@ class StorageSpec(Spec):
         "for files before their upload. null: ~/.cache/mtcon-ray",
     )
     keep: Count | None = Field(
-        None,
-        description="number of best trials with networks kept on disk. The networks of worse "
-        "trials are removed when they have ended. null: all",
+        None, description="best trials with networks kept on disk. Others lose theirs. null: all"
     )

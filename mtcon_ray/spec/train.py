@@ -34,9 +34,7 @@ class TrainSpec(Spec):
     )
     lr_final: Share = Field(0.001, description="the schedule ends at this share of the peak rate")
     optimizer: Literal["sgd", "adam", "adamw", "lars"] = Field(
-        "sgd",
-        description="with momentum. lars: SGD for very large batches, with steps relative to "
-        "each layer's weights",
+        "sgd", description="lars: SGD for very large batches, steps relative to a layer's weights"
     )
     momentum: BelowOne = Field(0.9, description="of SGD and LARS, of Adam's first moment")
     weight_decay: Share = Field(

@@ -26,8 +26,7 @@ class DataSpec(Spec):
 
     kind: str
     tasks: Columns[str] = Field(
-        description="labels to train on: columns of classes, sets or numbers ([] for a method "
-        "without labels)",
+        description="labels to train on: classes, sets or numbers ([] for a method without labels)"
     )
     held_out: HeldOut[str] = ()
     seed: Seed = Field(

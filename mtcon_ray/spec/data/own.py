@@ -19,9 +19,7 @@ class ColumnsSpec(DrawnSplitSpec):
     """Spec fields common to all kinds of data with labels in the columns of a table."""
 
     split_column: str | None = Field(
-        SPLIT_COLUMN,
-        description="column of train, val or test (null: a random split, as with the default "
-        "if the table has no such column)",
+        SPLIT_COLUMN, description="of train, val or test (null, or no column split: at random)"
     )
     group_column: str | None = Field(
         None, description="column of groups: a random split keeps equal values together"

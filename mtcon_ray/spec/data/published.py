@@ -65,11 +65,7 @@ class Stl10Spec(BinarySpec):
     kind: Literal["stl10"] = "stl10"
     tasks: Tasks[Literal["class"]] = ("class",)
     unlabeled: int = Field(
-        0,
-        ge=0,
-        le=100_000,
-        description="number of unlabeled images in the train split, taken from the start of "
-        "the file, with missing labels",
+        0, ge=0, le=100_000, description="unlabeled images of train, from the start of the file"
     )
 
 

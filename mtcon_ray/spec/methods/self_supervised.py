@@ -23,10 +23,7 @@ class QueueSpec(SelfSupervisedSpec):
         0.99, description="MoCo: momentum m of the teacher, m * teacher + (1 - m) * net"
     )
     queue_size: int = Field(
-        4096,
-        ge=2,
-        le=10_000_000,
-        description="MoCo: keys in the queue of each head, at least the keys of a step",
+        4096, ge=2, le=10_000_000, description="MoCo: keys in a head's queue, at least a step's"
     )
 
     def check_queue(self, problem: Problem) -> None:
@@ -43,14 +40,10 @@ class ProjectorSpec(SelfSupervisedSpec):
     """Fields of methods with projectors of three layers with batch norm."""
 
     dim: Width = Field(
-        2048,
-        description="SimSiam, Barlow Twins: width of the projector's output. It replaces "
-        "model.head_dim",
+        2048, description="SimSiam, Barlow Twins: projector's output width (not model.head_dim)"
     )
     hidden: Width = Field(
-        2048,
-        description="SimSiam, Barlow Twins: width of the projector's hidden layers. It replaces "
-        "model.head_hidden",
+        2048, description="SimSiam, Barlow Twins: projector's hidden width (not model.head_hidden)"
     )
 
     @property

@@ -229,7 +229,7 @@ class Choice:
             # Only the kinds of a common base class may come from plugins.
             if is_recorded and isinstance(source, type) and value.get(self.key) not in self.table:
 
-                class Unknown(source, extra="allow"):  # type: ignore[misc]
+                class Unknown(source, extra="allow"):  # type: ignore[misc, call-arg]
                     """The fields common to all kinds, and any others."""
 
                 return Unknown.model_validate(value)

@@ -1,7 +1,7 @@
 """Base class of all spec sections, and registries of sections selected by name in a spec.
 
 Each kind of a section (a method, an encoder, a kind of data) has a class of its own. A field of the
-spec selects a kind and is annotated with `Choice(TABLE, "name")`. pydantic turns it into a
+spec selects a kind and is annotated with `Choice(TABLE)`. pydantic turns it into a
 discriminated union over the table's content when the schema is built.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Generic, Self, TypeVar, cast, get_args, get_origin
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar, cast, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -21,6 +21,7 @@ from pydantic import (
     GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
     ValidationInfo,
+    create_model,
     model_validator,
 )
 from pydantic_core import CoreSchema, core_schema
@@ -150,11 +151,13 @@ class Table(Generic[T]):
     `table.declare` registers a section of this package with the place of its class, which
     `table["name"]` imports. So a spec is validated without torch. `table.register` registers a
     plugin's class with its nested `Spec`. An unknown name raises SpecError with the nearest name.
-    Iteration yields the sorted names. `what` names the kind of class in messages.
+    Iteration yields the sorted names. `what` names the kind of class in messages. `key` is the
+    field with the name, which a section gets if it has none of its own.
     """
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, key: str = "name") -> None:
         self.what = what
+        self.key = key
         self._specs: dict[str, Any] = {}
         self._classes: dict[str, type[T] | str] = {}
 
@@ -168,6 +171,11 @@ class Table(Generic[T]):
             assert name not in self._specs, (
                 f"{name!r} is claimed by {self._classes[name]} and {cls}"
             )
+            if self.key not in section.__annotations__:
+                fields: Any = {self.key: (Literal[name], name)}
+                base, doc = section, section.__doc__
+                section = cast(S, create_model(base.__name__, __base__=base, __doc__=doc, **fields))
+                section.__module__ = base.__module__
             self._specs[name], self._classes[name] = section, cls
             return section
 
@@ -201,16 +209,16 @@ class Table(Generic[T]):
 
 
 class Choice:
-    """Annotation of a spec field with one of a table's `Spec`s as section, selected by `key`.
+    """Annotation of a spec field with one of a table's `Spec`s as section.
 
     A section without the key means `default`, if a default exists. A bare string stands for the
     section with this name and defaults for all other fields. A recorded spec (`recorded` in the
     validation's context) may have a kind that only a plugin knows: its common fields are read.
     """
 
-    def __init__(self, table: Table[Any], key: str, default: str | None = None) -> None:
+    def __init__(self, table: Table[Any], default: str | None = None) -> None:
         self.table = table
-        self.key = key
+        self.key = table.key
         self.default = default
 
     def __get_pydantic_core_schema__(

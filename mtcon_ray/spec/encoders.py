@@ -23,7 +23,7 @@ class EncoderSpec(Spec):
 
     has_batch_norm: ClassVar[bool] = True
 
-    name: str
+    name: str = ""
 
     @property
     def is_random(self) -> bool:
@@ -44,8 +44,6 @@ class HandcraftedSpec(EncoderSpec):
     """Fixed image features, for `method: {name: none}` or for a trained head on them."""
 
     has_batch_norm: ClassVar[bool] = False
-
-    name: Literal["handcrafted"] = "handcrafted"
 
     @property
     def is_random(self) -> bool:
@@ -107,7 +105,6 @@ class WeightsSpec(EncoderSpec):
 class SmallSpec(WeightsSpec):
     """A small residual network: 8 * width features."""
 
-    name: Literal["small"] = "small"
     width: int = Field(32, ge=4, le=512, description="channels of the first stage")
     blocks: int = Field(1, ge=1, le=16, description="residual blocks in each of four stages")
 
@@ -118,7 +115,6 @@ class ViTSpec(WeightsSpec):
 
     has_batch_norm: ClassVar[bool] = False
 
-    name: Literal["vit"] = "vit"
     patch: int = Field(8, ge=1, le=64, description="side of a patch in pixels")
     width: int = Field(192, ge=8, le=4096, multiple_of=4, description="features of a patch")
     depth: int = Field(6, ge=1, le=64, description="transformer blocks")
@@ -163,7 +159,6 @@ class ResNet18Spec(ResNetSpec):
 
     names: ClassVar[tuple[str, ...]] = ("imagenet", "IMAGENET1K_V1")
 
-    name: Literal["resnet18"] = "resnet18"
     stages: Literal[3, 4] = Field(4, description="3: end after stage 3 with 256 features, as CSN")
 
 
@@ -173,8 +168,6 @@ class ResNet50Spec(ResNetSpec):
 
     names: ClassVar[tuple[str, ...]] = ("imagenet", "IMAGENET1K_V1", "IMAGENET1K_V2")
 
-    name: Literal["resnet50"] = "resnet50"
-
 
 @ENCODERS.declare("torchvision", "mtcon_ray.models.encoders.torchvision:Torchvision")
 class TorchvisionSpec(WeightsSpec):
@@ -183,7 +176,6 @@ class TorchvisionSpec(WeightsSpec):
     library: ClassVar[str] = "torchvision"
     names: ClassVar[tuple[str, ...]] = (IMAGENET, FIRST, "another name of torchvision's")
 
-    name: Literal["torchvision"] = "torchvision"
     model: Text = Field(
         "resnet34", description="torchvision's name of a classifier, such as convnext_tiny"
     )
@@ -200,7 +192,6 @@ class TimmSpec(WeightsSpec):
     library: ClassVar[str] = "timm"
     names: ClassVar[tuple[str, ...]] = ("pretrained",)
 
-    name: Literal["timm"] = "timm"
     model: Text = Field(
         "tresnet_m",
         description="timm's name of a model for images of views.size, such as "
@@ -211,7 +202,7 @@ class TimmSpec(WeightsSpec):
 class ModelSpec(Spec):
     """The shared encoder, and the projection heads on it."""
 
-    encoder: Annotated[EncoderSpec, Choice(ENCODERS, "name", "resnet18")] = ResNet18Spec()
+    encoder: Annotated[EncoderSpec, Choice(ENCODERS, "resnet18")] = ResNet18Spec()
     head_dim: int = Field(32, ge=2, le=4096, description="width of a projection head's output")
     head_hidden: int | None = Field(
         None, ge=2, le=65536, description="width of a head's hidden layer (null: the encoder's)"

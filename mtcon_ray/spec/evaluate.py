@@ -17,7 +17,7 @@ CONVERGED = 1e-4
 Select = Literal["last", "best"]
 Penalty = Annotated[float, Field(gt=0, le=1e6)]
 # Ways to train the probe of the test evaluation.
-SOLVERS: Table[Any] = Table("solver")
+SOLVERS: Table[Any] = Table("solver", "solver")
 Penalties = Annotated[tuple[Penalty, ...], Field(min_length=1, max_length=20)]
 
 
@@ -81,9 +81,7 @@ class EvaluateSpec(Spec):
         "the last epoch, or the epoch with the best value",
     )
     short_probe: ShortProbeSpec = ShortProbeSpec()
-    probe: Annotated[ProbeSpec, Choice(SOLVERS, "solver", "lbfgs")] = ConvergedProbeSpec(
-        solver="lbfgs"
-    )
+    probe: Annotated[ProbeSpec, Choice(SOLVERS, "lbfgs")] = ConvergedProbeSpec(solver="lbfgs")
     bootstrap: int = Field(
         1000, ge=10, le=1_000_000, description="resamples for standard deviations"
     )

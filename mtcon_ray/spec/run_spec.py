@@ -54,10 +54,10 @@ class RunSpec(registry.Spec):
         description="modules with further methods, encoders, kinds of data or schedulers, in the "
         "spec's folder or installed. Needs --allow-plugins",
     )
-    data: Annotated[DataSpec, registry.Choice(SOURCES, "kind")] = SyntheticSpec()
+    data: Annotated[DataSpec, registry.Choice(SOURCES)] = SyntheticSpec()
     views: ViewsSpec = ViewsSpec()
     model: ModelSpec = ModelSpec()
-    method: Annotated[MethodSpec, registry.Choice(METHODS, "name", "mtcon")] = MTConSpec()
+    method: Annotated[MethodSpec, registry.Choice(METHODS, "mtcon")] = MTConSpec()
     train: TrainSpec = TrainSpec()
     evaluate: EvaluateSpec = EvaluateSpec()
     search: SearchSpec = SearchSpec()

@@ -7,7 +7,6 @@ The driver decides: ASHA and rules in `mtcon_ray/sweep/stopping.py`, halving in
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import ceil
-from typing import Literal
 
 from pydantic import Field
 
@@ -17,7 +16,7 @@ from mtcon_ray.base.registry import Inside, Spec, Table
 class SchedulerSpec(Spec):
     """Base of every scheduler's section."""
 
-    name: str
+    name: str = ""
 
     @property
     def rungs(self) -> tuple[float, ...]:
@@ -69,8 +68,6 @@ SCHEDULERS: Table[StoppingRule] = Table("scheduler")
 class NoScheduler(SchedulerSpec):
     """No early stopping."""
 
-    name: Literal["none"] = "none"
-
     def epochs_known(self, num_trials: int, epochs: int, every: int) -> int | None:
         return num_trials * epochs
 
@@ -83,7 +80,6 @@ class ASHA(SchedulerSpec):
     shares of the trial's own epochs, so trials compare fairly if the number of epochs is searched.
     """
 
-    name: Literal["asha"] = "asha"
     grace: Inside = Field(0.25, description="first rung, as a share of the trial's own epochs")
     reduction: float = Field(
         2.0, gt=1, le=10, description="ratio of successive rungs. The best 1/reduction continue"
@@ -106,8 +102,6 @@ class Halving(SchedulerSpec):
     recorded grids this found the best temperature (benchmarks/README.md). Two rungs at a ninth and
     a third of the epochs found it in 4 of 12.
     """
-
-    name: Literal["halving"] = "halving"
 
     @property
     def rungs(self) -> tuple[float, ...]:

@@ -69,7 +69,7 @@ class SearchSpec(Spec):
         description="hours after which no more trials start, from each start of the sweep. "
         "Running trials are finished. null: no limit",
     )
-    scheduler: Annotated[SchedulerSpec, Choice(SCHEDULERS, "name", "asha")] | None = Field(
+    scheduler: Annotated[SchedulerSpec, Choice(SCHEDULERS, "asha")] | None = Field(
         None,
         description="early stopping. null: asha from 10 trials on, if a probe comes before its "
         "last rung, else none",

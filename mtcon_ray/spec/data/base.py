@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from mtcon_ray.base.metrics import Kind
 from mtcon_ray.base.registry import URL, BelowOne, Seed, Share, Spec, Table
 
-SOURCES: Table[Any] = Table("kind of data")
+SOURCES: Table[Any] = Table("kind of data", "kind")
 Split = Literal["train", "val", "test"]
 # Ways to make an image square, described in `decode_image`.
 Resize = Literal["squash", "crop", "pad"]
@@ -24,7 +24,7 @@ HeldOut = Annotated[
 class DataSpec(Spec):
     """Spec fields common to all kinds of data. Each kind adds its own fields."""
 
-    kind: str
+    kind: str = ""
     tasks: Columns[str] = Field(
         description="labels to train on: classes, sets or numbers ([] for a method without labels)"
     )

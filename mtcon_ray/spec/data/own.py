@@ -59,7 +59,6 @@ class ColumnsSpec(DrawnSplitSpec):
 class TableSpec(ColumnsSpec):
     """A CSV and its images."""
 
-    kind: Literal["table"] = "table"
     images: PathOrUrl = Field(description="path or URL of a folder, .tar or .tar.gz of images")
     csv: PathOrUrl = Field(
         description="path or URL of a UTF-8 CSV with a header, or a .parquet, a row per image",
@@ -74,7 +73,6 @@ class TableSpec(ColumnsSpec):
 class HuggingFaceSpec(ColumnsSpec):
     """A folder written by `save_to_disk`, or a folder of Parquet or Arrow files."""
 
-    kind: Literal["hf"] = "hf"
     folder: PathOrUrl = Field(
         description="folder written by save_to_disk, or folder of Parquet or Arrow files: a "
         "path, or a URL such as hf://datasets/user/name/",
@@ -88,7 +86,6 @@ class HuggingFaceSpec(ColumnsSpec):
 class FolderSpec(DrawnSplitSpec):
     """Images in folders named after their classes."""
 
-    kind: Literal["folder"] = "folder"
     images: LocalPath = Field(description="folder, .tar or .tar.gz of the images")
     levels: tuple[str, ...] | None = Field(
         None,
@@ -123,7 +120,6 @@ SyntheticLabel = Literal["shape", "colour", "texture", "tilt", "mark", "attribut
 class SyntheticSpec(DataSpec):
     """Synthetic images. Labels: shape, colour, texture, tilt, mark, attributes, size."""
 
-    kind: Literal["synthetic"] = "synthetic"
     tasks: tuple[SyntheticLabel, ...] = Field(
         ("shape", "colour", "texture"), description="label columns to train on"
     )

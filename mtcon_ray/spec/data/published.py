@@ -40,7 +40,6 @@ class Cifar10Spec(BinarySpec):
     """CIFAR-10, the binary version. The only label is class."""
 
     native_size = 32
-    kind: Literal["cifar10"] = "cifar10"
     tasks: Tasks[Literal["class"]] = ("class",)
 
 
@@ -52,7 +51,6 @@ class Cifar100Spec(BinarySpec):
     """CIFAR-100, the binary version. Labels: fine, and coarse, which follows from fine."""
 
     native_size = 32
-    kind: Literal["cifar100"] = "cifar100"
     tasks: Tasks[CifarLabel] = ("fine",)
     held_out: HeldOut[CifarLabel] = ("coarse",)
 
@@ -62,7 +60,6 @@ class Stl10Spec(BinarySpec):
     """STL-10, the binary version. The only label is class."""
 
     native_size = 96
-    kind: Literal["stl10"] = "stl10"
     tasks: Tasks[Literal["class"]] = ("class",)
     unlabeled: int = Field(
         0, ge=0, le=100_000, description="unlabeled images of train, from the start of the file"
@@ -84,7 +81,6 @@ CelebaLabel = Literal[
 class CelebaSpec(PhotosSpec):
     """CelebA's aligned faces. Labels: attributes (the set of all 40), and each attribute."""
 
-    kind: Literal["celeba"] = "celeba"
     tasks: Tasks[CelebaLabel] = ("attributes",)
     held_out: HeldOut[CelebaLabel] = ()
     sets = ("attributes",)
@@ -103,7 +99,6 @@ CubLabel = Literal[
 class CubSpec(PhotosSpec):
     """CUB-200-2011. Labels: the 28 groups of attributes, and the species."""
 
-    kind: Literal["cub200"] = "cub200"
     tasks: Tasks[CubLabel] = ("size", "shape", "primary_color")
     held_out: HeldOut[CubLabel] = ("species",)
     labels: Literal["image", "species"] = Field(
@@ -123,7 +118,6 @@ class MedicSpec(PhotosSpec):
     Truncated JPEGs are used, with grey for the missing part.
     """
 
-    kind: Literal["medic"] = "medic"
     tasks: Tasks[MedicLabel] = ("damage_severity", "informative", "humanitarian", "disaster_types")
     held_out: HeldOut[MedicLabel] = ()
 
@@ -135,7 +129,6 @@ UcMercedLabel = Literal["labels", "land_use"]
 class UcMercedSpec(PhotosSpec):
     """UC Merced, split 70/10/20. Labels: labels (a set of 17), land_use (21 classes)."""
 
-    kind: Literal["ucmerced"] = "ucmerced"
     tasks: Tasks[UcMercedLabel] = ("labels",)
     held_out: HeldOut[UcMercedLabel] = ("land_use",)
     sets = ("labels",)
@@ -151,7 +144,6 @@ ZapposLabel = Literal[
 class ZapposSpec(PhotosSpec):
     """UT Zappos50K. A cell with several values is a label only if a single value is listed."""
 
-    kind: Literal["zappos50k"] = "zappos50k"
     tasks: Tasks[ZapposLabel] = ("category", "closure", "gender")
     held_out: HeldOut[ZapposLabel] = ("brand",)
     held_out_top_k: int | None = Field(

@@ -58,7 +58,6 @@ class AMCLSpec(AdaptiveSpec, QueueSpec, PredictorSpec, RedundancySpec):
     authors' code has 1).
     """
 
-    name: Literal["amcl"] = "amcl"
     form: Form = Field("simclr", description="system whose loss gets learned temperatures")
     num_heads: UpTo64 = Field(3, description="projection heads, differing in their initial weights")
     beta: Weight | None = Field(
@@ -116,7 +115,6 @@ class AutoencodingSpec(AdaptiveSpec, ContrastiveSpec):
 class CANSpec(AutoencodingSpec):
     """Contrastive heads and a denoising masked auto-encoder."""
 
-    name: Literal["can"] = "can"
     noise_level: float = Field(
         0.05, gt=0, le=1, description="largest deviation of the noise on normalised pixels"
     )
@@ -131,7 +129,6 @@ class CANSpec(AutoencodingSpec):
 class LGPSpec(AutoencodingSpec):
     """A masked auto-encoder first, then contrastive heads."""
 
-    name: Literal["lgp"] = "lgp"
     mask_ratio: Inside = Field(0.75, description="share of hidden patches")
     masked_share: Inside = Field(0.5, description="share of the steps in phase 1, auto-encoding")
     lr_by_depth: tuple[Share, Share, Share] = Field(

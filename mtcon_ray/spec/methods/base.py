@@ -24,7 +24,7 @@ class MethodSpec(Spec):
     uses_labels: ClassVar[bool] = True
     images_per_example: ClassVar[int] = 1
 
-    name: str
+    name: str = ""
 
     def check(self, problem: Problem) -> None:
         """Raises ValueError if the method cannot be trained on this problem.

@@ -1,6 +1,6 @@
 """Sections of the methods that compare views of an image: SimCLR, MoCo, SimSiam, Barlow Twins."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -70,14 +70,10 @@ class SimCLRSpec(ContrastiveSpec, SelfSupervisedSpec):
     Several heads are AMCL's architecture with a fixed temperature.
     """
 
-    name: Literal["simclr"] = "simclr"
-
 
 @METHODS.declare("moco", "mtcon_ray.methods.moco:MoCo")
 class MoCoSpec(QueueSpec, ContrastiveSpec):
     """Momentum contrast. Task labels are used by the probes alone."""
-
-    name: Literal["moco"] = "moco"
 
     def check(self, problem: Problem) -> None:
         super().check(problem)
@@ -88,11 +84,7 @@ class MoCoSpec(QueueSpec, ContrastiveSpec):
 class SimSiamSpec(PredictorSpec):
     """A projector and a predictor per head. Task labels are used by the probes alone."""
 
-    name: Literal["simsiam"] = "simsiam"
-
 
 @METHODS.declare("barlow", "mtcon_ray.methods.barlow:BarlowTwins")
 class BarlowTwinsSpec(RedundancySpec):
     """Barlow Twins with a projector per head. Task labels are used by the probes alone."""
-
-    name: Literal["barlow"] = "barlow"

@@ -20,7 +20,6 @@ from mtcon_ray.spec.problem import Problem
 class SupConSpec(ContrastiveSpec):
     """A single supervised contrastive head. The other tasks are only probed."""
 
-    name: Literal["supcon"] = "supcon"
     task: str = Field(description="task in data.tasks with the labels to train on")
 
     def check(self, problem: Problem) -> None:
@@ -32,7 +31,6 @@ class SupConSpec(ContrastiveSpec):
 class MTConSpec(ContrastiveSpec):
     """A contrastive head per task, supervised by its classes, label sets or numbers."""
 
-    name: Literal["mtcon"] = "mtcon"
     weighting: Literal["learned", "equal", "calibrated", "temperature"] = Field(
         "learned",
         description="weights of the tasks: 1/sigma^2, as MTCon (learned), all equal, as "
@@ -76,7 +74,6 @@ class MTConSpec(ContrastiveSpec):
 class MultiSupConSpec(ContrastiveSpec):
     """A single head for a label set. The other tasks are only probed."""
 
-    name: Literal["multisupcon"] = "multisupcon"
     task: str | None = Field(None, description="task with the label sets (null: the only one)")
     sets_from: Literal["task", "classes"] = Field(
         "task",
@@ -105,7 +102,6 @@ class MultiSupConSpec(ContrastiveSpec):
 class XEntSpec(MethodSpec):
     """Classifiers on the shared encoder, discarded after training."""
 
-    name: Literal["xent"] = "xent"
     task: str | None = Field(None, description="task to classify (null: every task with classes)")
     weighting: Literal["none", "kendall"] = Field(
         "none",
@@ -134,5 +130,3 @@ class NoTrainingSpec(MethodSpec):
 
     trains: ClassVar[bool] = False
     uses_labels: ClassVar[bool] = False
-
-    name: Literal["none"] = "none"

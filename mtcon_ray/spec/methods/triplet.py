@@ -1,6 +1,6 @@
 """Sections of the methods that train on triplets, CSN and SCE-Net."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -43,14 +43,11 @@ class TripletSpec(MethodSpec):
 class CSNSpec(TripletSpec):
     """A triplet loss with a mask per task, on the tasks with classes."""
 
-    name: Literal["csn"] = "csn"
-
 
 @METHODS.declare("scenet", "mtcon_ray.methods.scenet:SCENet")
 class SCENetSpec(TripletSpec):
     """A triplet loss under learned concepts: masks that belong to no task."""
 
-    name: Literal["scenet"] = "scenet"
     num_concepts: int | None = Field(
         None, ge=1, le=1024, description="masks (null: the number of tasks with classes)"
     )

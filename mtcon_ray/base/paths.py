@@ -240,15 +240,11 @@ def checked_name(name: str) -> str:
     Raises SweepError unless it matches NAME, and for the names by which `root_files` finds the root
     of a path.
     """
-    if name in TOP:
-        raise SweepError(
-            f"a name must not be one of {', '.join(TOP)}, which are folders of the root, got "
-            f"{name!r}; rename an existing folder of this name"
-        )
-    if not NAME.fullmatch(name):
+    if name in TOP or not NAME.fullmatch(name):
         raise SweepError(
             "a name must be lower case letters, digits, '.', '_' and '-', beginning with a letter "
-            f"or digit, got {name!r}"
+            f"or digit, and none of {', '.join(TOP)}, which are folders of the root, got {name!r}; "
+            "rename an existing folder of this name"
         )
     return name
 

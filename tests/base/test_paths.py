@@ -56,11 +56,27 @@ def test_files_of_an_object_store_lie_where_only_their_owner_writes(tmp_path: Pa
 
 
 @pytest.mark.parametrize("place", [paths.sweep_folder, paths.comparison_folder, paths.find_folder])
-@pytest.mark.parametrize("name", ["store", "sweeps", "mlartifacts"])
-def test_a_name_is_no_folder_of_the_root(
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "..",
+        ".hidden",
+        "a/b",
+        "A",
+        "-x",
+        "x" * 101,
+        "a\n",
+        "../a",
+        "store",
+        "sweeps",
+        "mlartifacts",
+    ],
+)
+def test_other_names_and_folders_of_the_root_are_refused(
     tmp_path: Path, place: Callable[[Path, str], Path], name: str
 ) -> None:
-    with pytest.raises(SweepError, match=rf"must not be one of .* got '{name}'"):
+    with pytest.raises(SweepError, match=r"a name must be .* none of sweeps"):
         place(tmp_path, name)
 
 
@@ -72,19 +88,11 @@ def test_new_names_count_on_from_the_highest(tmp_path: Path) -> None:
     assert paths.last_name(tmp_path, "shoes") == "shoes-10"
 
 
-@pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "A", "-x", "x" * 101, "a\n"])
-def test_names_that_are_no_folder_names_are_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(SweepError, match="a name must be"):
-        paths.sweep_folder(tmp_path, name)
-
-
 def test_find_suggests_a_similar_name(tmp_path: Path) -> None:
     sweep = make(paths.sweep_folder(tmp_path, "shoes-1"))
     assert paths.find_folder(tmp_path, "shoes-1") == sweep
     with pytest.raises(SweepError, match="did you mean 'shoes-1'"):
         paths.find_folder(tmp_path, "shoe-1")
-    with pytest.raises(SweepError, match="a name must be"):
-        paths.find_folder(tmp_path, "../shoes-1")
 
 
 def test_only_whole_folders_are_listed(tmp_path: Path) -> None:

@@ -41,10 +41,8 @@ class ResourcesSpec(Spec):
         low, high = self.worker_range
         if not 1 <= low <= high <= 4096:
             raise ValueError(f"workers must satisfy 1 <= least <= most <= 4096, got {self.workers}")
-        if self.gpus > 1 and self.gpus != int(self.gpus):
-            raise ValueError(f"gpus must be whole above 1, got {self.gpus}")
-        if high > 1 and self.gpus not in (0, int(self.gpus)):
-            raise ValueError(f"gpus must be whole with several workers, got {self.gpus}")
+        if (self.gpus > 1 or high > 1) and self.gpus != int(self.gpus):
+            raise ValueError(f"gpus must be whole above 1 or with several workers, got {self.gpus}")
         return self
 
 

@@ -95,14 +95,11 @@ class FolderSpec(DrawnSplitSpec):
 
     @model_validator(mode="after")
     def _labels_are_levels(self) -> Self:
-        if len(set(self.level_names)) < len(self.level_names):
-            raise ValueError(f"levels must not repeat a name, got {list(self.level_names)}")
-        for name in (*self.tasks, *self.held_out):
-            if name not in self.level_names:
-                raise ValueError(
-                    f"levels must name all tasks and held-out labels, got "
-                    f"{list(self.level_names)} without {name!r}"
-                )
+        names, labels = list(self.level_names), [*self.tasks, *self.held_out]
+        if len(set(names)) < len(names) or not set(labels) <= set(names):
+            raise ValueError(
+                f"levels must have names of their own, and all of {labels}, got {names}"
+            )
         return self
 
     @property

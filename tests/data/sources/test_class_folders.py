@@ -173,8 +173,8 @@ def test_images_at_another_depth_are_refused(tmp_path: Path, folders: list[str],
 @pytest.mark.parametrize(
     ("fields", "rule"),
     [
-        ({"levels": ["genus"]}, r"levels must name all .* got \['genus'\] without 'shape'"),
-        ({"levels": ["shape", "shape"]}, "levels must not repeat a name"),
+        ({"levels": ["genus"]}, r"levels .* and all of \['shape'.*\], got \['genus'\]"),
+        ({"levels": ["shape", "shape"]}, "levels must have names of their own"),
         ({"split_fractions": [0.5, 0.5, 0.5]}, "positive and sum to 1"),
     ],
 )

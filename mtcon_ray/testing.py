@@ -136,7 +136,6 @@ def check_spec(spec: RunSpec) -> None:
     """Checks a round trip of the section, its refusal of unknown keys, and its descriptions."""
     method = spec.method
     kind = METHODS[method.name].Spec
-    assert kind.model_validate(method.model_dump()) == method
     assert kind.model_validate_json(method.model_dump_json()) == method
     assert kind.model_config.get("extra") == "forbid", "an unknown key must be refused"
     fields = {name: field for name, field in kind.model_fields.items() if name != "name"}

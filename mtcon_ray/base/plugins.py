@@ -13,12 +13,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from mtcon_ray.errors import SpecError
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
 
 GROUPS = ("mtcon_ray.methods", "mtcon_ray.encoders", "mtcon_ray.data", "mtcon_ray.schedulers")
 MODULE = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
@@ -89,7 +86,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def installed_plugins() -> list["EntryPoint"]:
+def installed_plugins() -> list[Any]:
     """Returns the entry points of all installed packages in GROUPS."""
     from importlib.metadata import entry_points  # 25 ms, which most commands need not spend
 

@@ -7,7 +7,7 @@ discriminated union over the table's content when the schema is built.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar, cast, get_args, get_origin
@@ -123,11 +123,8 @@ def checked_url(value: str, forms: Mapping[str, str] = STORES) -> str:
     return value
 
 
-def _path_or_url(forms: Mapping[str, str]) -> AfterValidator:
-    def check(value: str, info: ValidationInfo) -> str:
-        return checked_url(value, forms) if URL.match(value) else beside_the_spec(value, info)
-
-    return AfterValidator(check)
+def _path_or_url(value: str, info: ValidationInfo, forms: Mapping[str, str] = STORES) -> str:
+    return checked_url(value, forms) if URL.match(value) else beside_the_spec(value, info)
 
 
 def is_word(value: str) -> bool:
@@ -138,8 +135,8 @@ def is_word(value: str) -> bool:
 # A path. In a spec file, a relative path starts at the file's folder.
 LocalPath = Annotated[Text, AfterValidator(beside_the_spec), PathMark]
 # A `LocalPath`, or a URL of an object store, to read or to write.
-PathOrUrl = Annotated[Text, _path_or_url(OBJECT_STORES), PathMark]
-WritablePathOrUrl = Annotated[str, _path_or_url(STORES), PathMark]
+PathOrUrl = Annotated[Text, AfterValidator(partial(_path_or_url, forms=OBJECT_STORES)), PathMark]
+WritablePathOrUrl = Annotated[str, AfterValidator(_path_or_url), PathMark]
 
 T = TypeVar("T")
 S = TypeVar("S", bound=type[Spec])

@@ -119,5 +119,4 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def dump_yaml(value: Any) -> str:
     """Returns plain values as a YAML text, from which `parse_yaml` returns equal values."""
-    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
-    return text
+    return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True))

@@ -50,8 +50,7 @@ def measure_rates(spec: RunSpec, root: Path) -> Rates:
     enough = stopwatch(device, times)
     with tempfile.TemporaryDirectory() as folder:
         run = Trainer(base, dataset, Path(folder), device=device, should_stop=enough, store=store)
-        for _ in run:
-            pass
+        list(run)
 
     def seconds(measure: Callable[[Evaluation], dict[str, float]]) -> float:
         begun = time.perf_counter()

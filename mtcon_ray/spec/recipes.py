@@ -23,27 +23,20 @@ def _mscon(size: int, encoder: str, head_dim: int) -> dict[str, Any]:
     }
 
 
-def _amcl(size: int) -> dict[str, Any]:
-    """Returns the settings of AMCL's released code with SimCLR on images of `size` pixels.
-
-    Wang et al. 2023, arXiv:2310.05615.
-    """
-    return {
-        "views.size": size,
-        "views.crop_scale": [0.08, 1.0],
-        "model.encoder": {"name": "resnet18", "stem": "small"},
-        "model.head_dim": 128,
-        "method": {"name": "amcl", "form": "simclr", "top_k": 100},
-        "train.epochs": 1000,
-        "train.batch_size": 512,
-        "train.lr": 0.06,
-        "train.warmup_epochs": 0,
-        "train.lr_final": 0,
-        "train.weight_decay": 5e-4,
-        "train.max_grad_norm": 1,
-    }
-
-
+# AMCL's released code with SimCLR. Wang et al. 2023, arXiv:2310.05615.
+_AMCL: dict[str, Any] = {
+    "views.crop_scale": [0.08, 1.0],
+    "model.encoder": {"name": "resnet18", "stem": "small"},
+    "model.head_dim": 128,
+    "method": {"name": "amcl", "form": "simclr", "top_k": 100},
+    "train.epochs": 1000,
+    "train.batch_size": 512,
+    "train.lr": 0.06,
+    "train.warmup_epochs": 0,
+    "train.lr_final": 0,
+    "train.weight_decay": 5e-4,
+    "train.max_grad_norm": 1,
+}
 # Values of other sections of the spec by dotted path, by kind of data.
 RECIPES: Mapping[str, Mapping[str, Any]] = {
     # MultiSupCon (Zaigrajew and Zieba) has TResNet-M, which needs the package timm, and no batch
@@ -57,11 +50,11 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
         "train.batch_size": 128,
         "train.lr": 0.5,
     },
-    "cifar10": _amcl(32),
-    "cifar100": _amcl(32),
+    "cifar10": {"views.size": 32, **_AMCL},
+    "cifar100": {"views.size": 32, **_AMCL},
     "cub200": _mscon(224, "resnet50", 64),
     "medic": _mscon(224, "resnet50", 64),
-    "stl10": _amcl(96),
+    "stl10": {"views.size": 96, **_AMCL},
     # No paper of the methods here trains on these images alone: a recipe for 1,470 images.
     "ucmerced": {
         "views.size": 128,

@@ -17,6 +17,7 @@ from mtcon_ray.base.paths import sweep_folder
 from mtcon_ray.cli.main import program
 from mtcon_ray.errors import SpecError
 from mtcon_ray.records.recorded import load_recorded
+from tests import specs
 from tests.processes import run_python
 from tests.stored_sweep import copy_stored
 
@@ -60,19 +61,16 @@ def write_spec(folder: Path, **changes: object) -> Path:
     images = np.random.default_rng(0).integers(0, 255, (120, 16, 16, 3), dtype=np.uint8)
     np.savez(folder / "toy.npz", images=images, shape=shapes)
     spec = {
+        **specs.TINY,
         "name": "own",
         "data": {"kind": "arrays", "file": "toy.npz", "tasks": ["shape"]},
-        "views": {"size": 12},
         "model": {"encoder": {"name": "flat", "width": 16}, "head_dim": 8},
         "method": "blend",
-        "train": {"epochs": 1, "warmup_epochs": 0, "batch_size": 16},
-        "evaluate": {"bootstrap": 10},
         "search": {
+            **specs.GRID,
             "space": {"train.epochs": {"grid": [1, 4]}},
-            "sampler": "grid",
             "scheduler": {"name": "patience", "probes": 1},
         },
-        "tracking": {"offline": True},
         "storage": {"root": "root"},
     }
     path = folder / "spec.yaml"
@@ -126,13 +124,16 @@ def test_the_contract_runs_on_a_plugin_s_method(tmp_path: Path, installed: Path)
     assert len(re.findall(r"^test_blend.py::TestBlend::\w+ PASSED", done.stdout, re.M)) == 8
 
 
-def test_a_spec_s_modules_are_found_beside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plugins, "_folders", [])
-    monkeypatch.setattr(plugins, "_imported", [])
-    monkeypatch.setattr(plugins, "_consent", True)
+@pytest.fixture
+def trusting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets a test import plugins, and leaves nothing of it behind."""
+    for name, value in (("_folders", []), ("_imported", []), ("_consent", True)):
+        monkeypatch.setattr(plugins, name, value)
     monkeypatch.setattr(sys, "path", [*sys.path])
+
+
+@pytest.mark.usefixtures("trusting")
+def test_a_spec_s_modules_are_found_beside_it(tmp_path: Path) -> None:
     spec = tmp_path / "spec"
     spec.mkdir()
     (spec / "only_here.py").write_text("")
@@ -143,14 +144,12 @@ def test_a_spec_s_modules_are_found_beside_it(
     del sys.modules["only_here"]
 
 
+@pytest.mark.usefixtures("trusting")
 def test_a_plugin_that_ends_the_program_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else each command would end with exit code 0 and do nothing."""
     (tmp_path / "quits.py").write_text("import sys\nsys.exit()")
-    monkeypatch.setattr(plugins, "_consent", True)
-    monkeypatch.setattr(plugins, "_folders", [])
-    monkeypatch.setattr(sys, "path", [*sys.path])
     with pytest.raises(SpecError, match=r"spec: cannot import the plugin 'quits': SystemExit"):
         plugins.import_named(["quits"], "spec", tmp_path)
     entry = EntryPoint("quits", "quits", plugins.GROUPS[0])

@@ -58,6 +58,15 @@ def opened(mode: str) -> Callable[[Path], object]:
     return lambda path: open(path, mode, opener=below).close()
 
 
+def linked(folder: Path) -> tuple[Path, Path]:
+    """Returns another folder with a file, and the link to it in a sweep's folder."""
+    victims, link = folder.parents[1] / "victims", folder / "link"
+    (victims / "file").mkdir(parents=True)
+    (folder / "own").write_text("theirs")
+    link.symlink_to(victims)
+    return victims, link
+
+
 WRITES: dict[str, Callable[[Path], object]] = {
     "w": opened("w"), "a+": opened("a+"), "r+": opened("r+"), "x": opened("x"),
     "touch": touch, "check": check_no_links, "folder": make_folder, "remove folder": remove_folder,
@@ -86,10 +95,7 @@ def test_no_write_follows_a_link_to_a_file(folder: Path, name: str, dangling: bo
 
 @pytest.mark.parametrize("name", [*WRITES, *BESIDE])
 def test_no_write_follows_a_link_to_a_folder_above_the_file(folder: Path, name: str) -> None:
-    victims, link = folder.parents[1] / "victims", folder / "link"
-    (victims / "file").mkdir(parents=True)
-    (folder / "own").write_text("theirs")
-    link.symlink_to(victims)
+    victims, link = linked(folder)
     with pytest.raises(SweepError, match=rf"{link} is a link to .* --root or storage\.root"):
         (WRITES | BESIDE)[name](link / "file")
     assert [entry.name for entry in victims.iterdir()] == ["file"]
@@ -100,10 +106,7 @@ def test_no_write_follows_a_link_to_a_folder_above_the_file(folder: Path, name: 
 def test_a_link_that_is_made_after_the_check_is_not_followed(
     folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    victims, link = folder.parents[1] / "victims", folder / "link"
-    (victims / "file").mkdir(parents=True)
-    (folder / "own").write_text("theirs")
-    link.symlink_to(victims)
+    victims, link = linked(folder)
     monkeypatch.setattr("mtcon_ray.base.root_files.check_no_links", lambda path, itself=True: None)
     monkeypatch.setattr("mtcon_ray.base.root_files.check_own", lambda path: path)
     if name == "check":

@@ -45,7 +45,7 @@ def test_counts_are_exact() -> None:
     assert plan.images_per_trial == plan.steps_per_epoch * 32 * 4
     assert plan.images_total == 6 * plan.images_per_trial
     assert plan.views_per_step == 64
-    assert plan.rung_epochs == (1, 2)
+    assert (plan.scheduler, plan.rung_epochs) == ("asha", (1, 2))
     assert plan.concurrency == 2
     assert plan.device_hours is None
 
@@ -56,7 +56,10 @@ def test_a_plan_has_the_shares_of_the_largest_classes_and_the_objective() -> Non
     plan = plan_on(spec)
     assert plan.majority == majority_shares(labels_of(spec.data), ["shape", "attributes"])
     assert plan.objective == "val/score"
-    assert plan_on(spec_of()).objective == "val/accuracy"
+    plan = plan_on(spec_of())
+    assert plan.objective == "val/accuracy"
+    assert plan.scheduler == "none (the default; search.scheduler is omitted)"
+    assert plan.rung_epochs == ()
 
 
 @pytest.mark.parametrize("method", ["csn", "scenet"])
@@ -70,23 +73,6 @@ def test_triplets_make_the_epochs_of_triplet_methods(method: str) -> None:
     spec = spec_of(method={"name": method, "num_triplets": 1000})
     rated = plan_on(spec, rates=Rates(100.0, 0.0, 0.0))
     assert rated.device_hours == pytest.approx(31 * 32 * 4 * 3 / 100 / 3600)
-
-
-@pytest.mark.parametrize(
-    ("search", "scheduler"),
-    [
-        ({"num_trials": 9}, "none (the default; search.scheduler is omitted)"),
-        ({"num_trials": 10}, "asha (the default; search.scheduler is omitted)"),
-        ({"num_trials": 9, "scheduler": {"name": "asha"}}, "asha"),
-    ],
-)
-def test_a_plan_says_which_scheduler_and_whether_it_is_the_default(
-    search: dict[str, Any], scheduler: str
-) -> None:
-    space = {"train.lr": {"uniform": [0.1, 1]}}
-    plan = plan_on(spec_of(search={"space": space, **search}))
-    assert plan.scheduler == scheduler
-    assert plan.rung_epochs == ((1, 2) if "asha" in scheduler else ())
 
 
 def test_probes_of_few_items_are_warned_of_where_configurations_are_compared() -> None:

@@ -6,29 +6,30 @@ from typing import Any
 import pytest
 
 from mtcon_ray.errors import SpecError
-from mtcon_ray.spec.run_spec import dump_spec, load_spec, parse_spec
+from mtcon_ray.spec.run_spec import RunSpec, dump_spec, load_spec, parse_spec
 from mtcon_ray.spec.schedulers import ASHA
 
 MINIMAL: dict[str, Any] = {"name": "x"}
 
 
-def refused(raw: dict[str, Any]) -> str:
-    with pytest.raises(SpecError) as error:
-        parse_spec({**MINIMAL, **raw})
-    return str(error.value)
+SPACE: dict[str, Any] = {"space": {"train.lr": {"uniform": [0.1, 1]}}}
+
+
+def load(folder: Path, text: str, *overrides: str) -> RunSpec:
+    (folder / "spec.yaml").write_text(text)
+    return load_spec(folder / "spec.yaml", overrides)
 
 
 def test_early_stopping_needs_a_probe_before_the_last_rung() -> None:
-    raw: dict[str, Any] = {
-        "search": {"space": {"train.lr": {"uniform": [0.1, 1]}}},
-        "evaluate": {"every": 15},
-    }
-    named = {**raw, "search": {**raw["search"], "scheduler": {"name": "asha"}}}
-    told = "evaluate.every 15 leaves no probe before the scheduler's last rung (0.5 of 20 epochs); "
-    assert f"{told}probe more often or set search.scheduler.name to none" in refused(named)
-    without = {**raw["search"], "scheduler": {"name": "none"}}
-    parse_spec({**MINIMAL, **raw, "search": without})
-    assert parse_spec({**MINIMAL, **raw}).scheduler.name == "none"
+    raw = {**MINIMAL, "evaluate": {"every": 15}}
+    for scheduler in (None, "none"):
+        spec = parse_spec({**raw, "search": {**SPACE, "scheduler": scheduler}})
+        assert spec.scheduler.name == "none"
+    told = (
+        r"evaluate\.every 15 leaves no probe .* last rung \(0\.5 of 20 epochs\); probe more often"
+    )
+    with pytest.raises(SpecError, match=told):
+        parse_spec({**raw, "search": {**SPACE, "scheduler": "asha"}})
 
 
 def test_a_single_epoch_has_no_warm_up_unless_it_is_given() -> None:
@@ -42,18 +43,15 @@ def test_a_warm_up_that_is_omitted_follows_from_a_trial_s_epochs(epochs: dict[st
     search = {"space": {"train.epochs": epochs}}
     spec = parse_spec({**MINIMAL, "search": search})
     assert [spec.trial({"train.epochs": n}).train.warmup_epochs for n in (1, 8)] == [0, 1]
-    written = refused({"search": search, "train": {"warmup_epochs": 1}})
-    assert "the field refuses 1 of" in written
-    assert "warmup_epochs must be below epochs, got 1.0 and 1" in written
+    told = "the field refuses 1 of .* warmup_epochs must be below epochs, got 1.0 and 1"
+    with pytest.raises(SpecError, match=told):
+        parse_spec({**MINIMAL, "search": search, "train": {"warmup_epochs": 1}})
 
 
 def test_a_bare_name_stands_for_its_section(tmp_path: Path) -> None:
-    path = tmp_path / "spec.yaml"
-    path.write_text(
-        "name: x\ndata: synthetic\nmodel: {encoder: small}\nmethod: simclr\n"
-        "search: {scheduler: asha}\n"
-    )
-    spec = load_spec(path, ["model.encoder.width=8", "search.scheduler.grace=0.5"])
+    text = "{name: x, data: synthetic, model: {encoder: small}, search: {scheduler: asha}}"
+    grace = "search.scheduler.grace=0.5"
+    spec = load(tmp_path, text, "model.encoder.width=8", "method=simclr", grace)
     whole = {
         "data": {"kind": "synthetic"},
         "model": {"encoder": {"name": "small", "width": 8}},
@@ -61,17 +59,13 @@ def test_a_bare_name_stands_for_its_section(tmp_path: Path) -> None:
         "search": {"scheduler": {"name": "asha", "grace": 0.5}},
     }
     assert spec == parse_spec({**MINIMAL, **whole})
-    assert load_spec(path, ["search.scheduler=null", "search.scheduler.grace=0.5"]).scheduler == (
-        ASHA(grace=0.5)
-    )
+    assert load(tmp_path, text, "search.scheduler=null", grace).scheduler == ASHA(grace=0.5)
     with pytest.raises(SpecError, match=r"method\.name: unknown name 'supcn'.* 'supcon'\?"):
-        load_spec(path, ["method=supcn"])
+        load(tmp_path, text, "method=supcn")
 
 
 def test_a_trial_has_its_values_its_seed_and_no_search() -> None:
-    spec = parse_spec(
-        {**MINIMAL, "seed": 5, "search": {"space": {"train.lr": {"uniform": [0.1, 1]}}}}
-    )
+    spec = parse_spec({**MINIMAL, "seed": 5, "search": SPACE})
     trial = spec.trial({"train.lr": 0.3, "data.label_noise.shape": 0.5}, repeat=2)
     assert (trial.train.lr, trial.seed, trial.search.space) == (0.3, 7, {})
     assert trial.data.label_noise == {"shape": 0.5}
@@ -87,19 +81,16 @@ def test_a_trial_has_its_values_its_seed_and_no_search() -> None:
 
 
 def test_overrides_are_yaml_values_at_paths(tmp_path: Path) -> None:
-    path = tmp_path / "spec.yaml"
-    path.write_text(
-        "name: x\ndata: {kind: synthetic}\nsearch: {space: {train.lr: {uniform: [0.1, 1]}}}\n"
-    )
+    text = "{name: x, data: synthetic, search: {space: {train.lr: {uniform: [0.1, 1]}}}}"
     given = (
         "train.lr=1e-3", "method.temperature=0.3", "data.tasks=[shape, colour]",
         "search.space.method.temperature={grid: [0.1, 0.2]}", "search.num_trials=null",
     )  # fmt: skip
-    spec = load_spec(path, given)
+    spec = load(tmp_path, text, *given)
     assert (spec.train.lr, spec.method.model_dump()["temperature"]) == (0.001, 0.3)
     assert spec.data.tasks == ("shape", "colour")
     assert set(spec.search.space) == {"train.lr", "method.temperature"}
-    changed = load_spec(path, ["storage.root=results"])
+    changed = load(tmp_path, text, "storage.root=results")
     assert changed.storage.root == str(Path.cwd() / "results"), "whether it exists or not"
     for override, message in (
         ("train.lr", "--set must read path=value"),
@@ -108,7 +99,7 @@ def test_overrides_are_yaml_values_at_paths(tmp_path: Path) -> None:
         ("train.lr=[", "--set train.lr is not valid YAML"),
     ):
         with pytest.raises(SpecError, match=message):
-            load_spec(path, [override])
+            load(tmp_path, text, override)
 
 
 @pytest.mark.parametrize(
@@ -122,17 +113,12 @@ def test_overrides_are_yaml_values_at_paths(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_is_no_spec_is_refused(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "spec.yaml"
-    path.write_text(text)
     with pytest.raises(SpecError, match=message):
-        load_spec(path)
+        load(tmp_path, text)
 
 
 def test_relative_paths_start_at_the_specs_folder(tmp_path: Path) -> None:
-    path = tmp_path / "spec.yaml"
-    path.write_text(
-        "name: x\ndata: {kind: table, csv: a/labels.csv, images: /abs/images, tasks: [t]}\n"
-    )
-    data = dump_spec(load_spec(path))["data"]
+    text = "{name: x, data: {kind: table, csv: a/labels.csv, images: /abs/images, tasks: [t]}}"
+    data = dump_spec(load(tmp_path, text))["data"]
     assert data["csv"] == str(tmp_path / "a" / "labels.csv")
     assert data["images"] == "/abs/images"

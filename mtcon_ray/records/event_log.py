@@ -5,20 +5,18 @@ The driver alone writes it. Trials send their epochs to the driver.
 
 import errno
 import json
-import mmap
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
-from io import BytesIO, FileIO
+from io import BytesIO
 from pathlib import Path
 
-from mtcon_ray.base.paths import is_trial
 from mtcon_ray.base.root_files import below, make_folder
 from mtcon_ray.errors import StorageError, SweepError
-from mtcon_ray.records.events import Event, Started, from_json
+from mtcon_ray.records.events import Event, Started, from_line
 
 # Errors of a line that is not an event.
 NO_EVENT = (ValueError, RecursionError)
@@ -39,7 +37,7 @@ class EventLog:
         self.path = path
         self.lag = SYNC_SECONDS
         self._publish = publish
-        self.end = end_of_lines(path)
+        self.end = _read(path).rfind(b"\n") + 1
         self._is_dirty = False
         self._synced_at = time.monotonic()
 
@@ -70,37 +68,27 @@ class EventLog:
             self._write([], sync=True)
 
     def _write(self, lines: list[str], *, sync: bool) -> None:
+        """Appends lines to the first `end` bytes of the file, which only its user can read.
+
+        Bytes after `end` are left from a kill in the middle of a write, and are cut off. If the
+        lines do not fit on the disk, none are written. With `sync` they survive a power cut.
+        """
         data = "".join(f"{line}\n" for line in lines).encode()
-        append_whole(self.path, self.end, data, sync=sync)
+        try:
+            make_folder(self.path.parent)
+            with open(self.path, "ab", buffering=0, opener=below) as file:
+                file.truncate(self.end)
+                # A single write for all data, in which a short count means a full disk.
+                if file.write(data) < len(data):
+                    file.truncate(self.end)
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+                if sync:
+                    os.fsync(file.fileno())
+        except OSError as error:
+            raise StorageError.of(self.path, error) from error
         self.end += len(data)
         if sync:
             self._is_dirty, self._synced_at = False, time.monotonic()
-
-
-def append_whole(path: Path, end: int, data: bytes, *, sync: bool = True) -> None:
-    """Appends data to the first `end` bytes of a file, readable only by its user.
-
-    Bytes after `end` are left from a kill in the middle of a write, and are cut off. If the data do
-    not fit on the disk, none are written. With `sync` they survive a power cut. Raises
-    StorageError.
-    """
-    try:
-        with _opened(path) as file:
-            file.truncate(end)
-            # A single write for all data, in which a short count means a full disk.
-            if file.write(data) < len(data):
-                file.truncate(end)
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-            if sync:
-                os.fsync(file.fileno())
-    except OSError as error:
-        raise StorageError.of(path, error) from error
-
-
-def _opened(path: Path) -> FileIO:
-    """Opens a file for appending. Creates the file, readable only by its user, and its folder."""
-    make_folder(path.parent)
-    return open(path, "ab", buffering=0, opener=below)
 
 
 def first_event(path: Path) -> Started | None:
@@ -116,7 +104,7 @@ def first_event(path: Path) -> Started | None:
     if not line.endswith(b"\n") and len(line) < MAX_FIRST:
         return None
     with suppress(*NO_EVENT):
-        if isinstance(begun := _event(json.loads(line)), Started) and begun.trial is None:
+        if isinstance(begun := from_line(line), Started) and begun.trial is None:
             return begun
     raise SweepError(
         f"{path} is damaged: it does not begin with the sweep's start; restore it from a backup, "
@@ -151,7 +139,7 @@ def tail(path: Path, offset: int = 0) -> list[tuple[Event, int]]:
         if not line.endswith(b"\n"):
             break  # it is incomplete
         try:
-            event = _event(json.loads(line))
+            event = from_line(line)
         except NO_EVENT:
             raise SweepError(
                 f"{path} is damaged: its line at byte {offset} is not an event of this version; "
@@ -160,25 +148,6 @@ def tail(path: Path, offset: int = 0) -> list[tuple[Event, int]]:
         offset += len(line)
         events.append((event, offset))
     return events
-
-
-def _event(raw: Mapping[str, object]) -> Event:
-    event = from_json(raw)
-    # Names become parts of paths, so only names given by this package are accepted.
-    if event.trial is not None and not is_trial(event.trial):
-        raise ValueError(event.trial)
-    return event
-
-
-def end_of_lines(path: Path) -> int:
-    """Returns the offset after the last line break, 0 without any or without the file."""
-    if not path.exists() or not path.stat().st_size:
-        return 0
-    with (
-        open(path, "rb", opener=below) as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
-    ):
-        return content.rfind(b"\n") + 1
 
 
 def ends_line(path: Path, offset: int) -> bool:
@@ -191,7 +160,7 @@ def num_events(path: Path, offset: int) -> int:
     return _read(path, offset).count(b"\n")
 
 
-def _read(path: Path, offset: int, size: int = -1) -> bytes:
+def _read(path: Path, offset: int = 0, size: int = -1) -> bytes:
     """Returns a part of a log, empty if the file does not exist."""
     try:
         with open(path, "rb", opener=below) as file:

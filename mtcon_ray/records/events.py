@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, Strict, TypeAdapter
 from pydantic.dataclasses import dataclass
 
+from mtcon_ray.base.paths import is_trial
+
 Integer = Annotated[int, Strict()]
 
 
@@ -130,12 +132,15 @@ EVENT: TypeAdapter[Any] = TypeAdapter(
 )
 
 
-def from_json(raw: Mapping[str, Any]) -> Event:
+def from_line(line: str | bytes) -> Event:
     """Returns the event of a line of an event log, without the keys unknown to its class.
 
-    Raises ValueError if it is not an event of this version.
+    Raises ValueError or RecursionError if it is not an event of this version.
     """
-    event: Event = EVENT.validate_python(raw)
+    event: Event = EVENT.validate_python(json.loads(line))
+    # Names become parts of paths, so only names given by this package are accepted.
+    if event.trial is not None and not is_trial(event.trial):
+        raise ValueError(event.trial)
     return event
 
 

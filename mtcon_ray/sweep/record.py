@@ -4,7 +4,6 @@ The driver alone writes it. A resumed driver reads the log and each trial's chec
 else.
 """
 
-import json
 import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -173,7 +172,7 @@ class SweepRecord:
         fresh: dict[str, events.Reported] = {}
         last = trial.last_epoch
         for line in lines:
-            event = events.from_json(json.loads(line))
+            event = events.from_line(line)
             assert isinstance(event, events.Reported), f"a report is expected, got {line!r:.200}"
             if event.epoch > last and trial.is_open:
                 fresh[line], last = event, event.epoch

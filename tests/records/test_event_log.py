@@ -15,7 +15,6 @@ from mtcon_ray.records import event_log
 from mtcon_ray.records.event_log import (
     EventLog,
     by_trial,
-    end_of_lines,
     first_event,
     identity,
     num_events,
@@ -115,8 +114,9 @@ def test_a_torn_last_line_is_not_read_and_replaced(path: Path, kept: int) -> Non
     first, second, _ = path.read_bytes().split(b"\n")
     path.write_bytes(first + b"\n" + (second[:kept] if kept != -1 else second))
     assert len(read_events(path)) == num_events(path, 0) == 1
-    assert end_of_lines(path) == len(first) + 1
-    EventLog(path).append(report(1, loss=2.0))
+    log = EventLog(path)
+    assert log.end == len(first) + 1
+    log.append(report(1, loss=2.0))
     assert [e.to_json().get("metrics") for e in read_events(path)] == [None, {"loss": 2.0}]
 
 
@@ -131,12 +131,11 @@ def test_a_full_disk_leaves_no_part_of_an_event(
         def write(self, data: Any) -> int:
             return super().write(bytes(data)[:5])
 
-    opened = event_log._opened
-    monkeypatch.setattr(event_log, "_opened", lambda path: Full(path, "a"))
-    with pytest.raises(StorageError, match=os.strerror(errno.ENOSPC)):
-        log.append(report(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(event_log, "open", lambda *_, **__: Full(path, "a"), raising=False)
+        with pytest.raises(StorageError, match=os.strerror(errno.ENOSPC)):
+            log.append(report(1))
     assert path.read_bytes() == before
-    monkeypatch.setattr(event_log, "_opened", opened)
     log.append(report(1))
     assert len(read_events(path)) == 2
 

@@ -40,9 +40,7 @@ class Claim:
         self._own = f"{FOLDER}/{self.number:06d}-{uuid4().hex}"
         objects.write(self._own, self._content)
         there = _claims(objects)
-        now = there.pop(self._own)
-        fresh = [name for name, info in there.items() if _age(info, now) < FRESH_SECONDS]
-        held = [each for each in fresh if not each.endswith(ENDED)]
+        held = _held(there, now=there.pop(self._own).mtime_ns)
         if held and not take_over:
             objects.delete([self._own])
             holder = (objects.read(held[-1]) or b"another").decode(errors="replace")
@@ -57,12 +55,9 @@ class Claim:
         """Returns True if another driver has taken over. Raises StorageError."""
         return any(name > self._own for name in _claims(self._objects))
 
-    def renew(self) -> bool:
-        """Renews the claim, and returns False if another driver has taken over."""
-        if self.is_lost():
-            return False
+    def renew(self) -> None:
+        """Renews a claim that is not lost. Raises StorageError."""
         self._objects.write(self._own, self._content)
-        return True
 
     def end(self) -> None:
         """Gives up the claim. The next driver gets a higher number. Raises StorageError."""
@@ -72,9 +67,7 @@ class Claim:
 
 def is_held(objects: Objects) -> bool:
     """Returns True if a driver has a fresh claim, by this machine's clock. Raises StorageError."""
-    oldest = (time.time() - FRESH_SECONDS) * 1e9
-    found = _claims(objects).items()
-    return any(info.mtime_ns > oldest for name, info in found if not name.endswith(ENDED))
+    return bool(_held(_claims(objects), now=time.time_ns()))
 
 
 def is_taken(objects: Objects, driver: int) -> bool:
@@ -86,10 +79,12 @@ def _claims(objects: Objects) -> dict[str, "FileInfo"]:
     return {n: info for n, info in sorted(objects.list(FOLDER).items()) if NAME.fullmatch(n)}
 
 
+def _held(claims: dict[str, "FileInfo"], now: int) -> list[str]:
+    """Returns the fresh claims of drivers that have not ended, at a time in nanoseconds."""
+    oldest = now - FRESH_SECONDS * 1e9
+    fresh = [name for name, info in claims.items() if info.mtime_ns > oldest]
+    return [name for name in fresh if not name.endswith(ENDED)]
+
+
 def _number(name: str) -> int:
     return int(name.removeprefix(f"{FOLDER}/")[:6])
-
-
-def _age(claim: "FileInfo", now: "FileInfo") -> float:
-    """Returns the age of a claim in seconds, at the time of another object."""
-    return float((now.mtime_ns - claim.mtime_ns) / 1e9)

@@ -7,7 +7,7 @@ import errno
 import json
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -29,14 +29,12 @@ class EventLog:
     """Writer of a sweep's event log. Its process must hold `lock.driver_lock` of the folder.
 
     The constructor does not touch the file. A line left incomplete by a kill is cut off before the
-    next event is written. `end` is the number of bytes written. `publish` is called with it after
-    each `append`.
+    next event is written. `end` is the number of bytes written.
     """
 
-    def __init__(self, path: Path, publish: Callable[[int], None] | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self.lag = SYNC_SECONDS
-        self._publish = publish
         self.end = _read(path).rfind(b"\n") + 1
         self._is_dirty = False
         self._synced_at = time.monotonic()
@@ -48,8 +46,6 @@ class EventLog:
         """
         event = replace(event, time_ms=max(time.time_ns() // 1_000_000, event.time_ms))
         self._write([event.to_line()], sync=True)
-        if self._publish:
-            self._publish(self.end)
         return event
 
     def append_lines(self, lines: Iterable[str]) -> None:
@@ -162,12 +158,16 @@ def num_events(path: Path, offset: int) -> int:
 
 def _read(path: Path, offset: int = 0, size: int = -1) -> bytes:
     """Returns a part of a log, empty if the file does not exist."""
-    try:
-        with open(path, "rb", opener=below) as file:
-            file.seek(offset)
-            return file.read(size)
-    except FileNotFoundError:
-        return b""
+    with suppress(FileNotFoundError):
+        return read_part(path, offset, size)
+    return b""
+
+
+def read_part(path: Path, offset: int, size: int) -> bytes:
+    """Returns `size` bytes of a log from a byte offset on, all of them with -1."""
+    with open(path, "rb", opener=below) as file:
+        file.seek(offset)
+        return file.read(size)
 
 
 def identity(path: Path) -> str:

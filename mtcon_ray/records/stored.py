@@ -34,7 +34,6 @@ from mtcon_ray.data.objects import (
 )
 from mtcon_ray.errors import StorageError, SweepError, nearest
 from mtcon_ray.records.claim import Claim, is_held
-from mtcon_ray.records.event_log import EventLog
 from mtcon_ray.records.results import SweepResults, load_sweep
 from mtcon_ray.records.stored_log import StoredLog, read_log, read_summary, write_summary
 from mtcon_ray.training.uploads import fetch_files
@@ -64,8 +63,7 @@ class StoredSweep:
         self.on_lost: Callable[[str], None] = lambda reason: None
         self.patience = GIVE_UP_SECONDS
         self.claim = Claim(self._objects, folder.name, take_over=take_over)
-        self._log: EventLog | None = None
-        self._pushed: StoredLog | None = None
+        self._log: StoredLog | None = None
         self._lock = threading.Lock()  # of the upload of the log
         self._lost: str | None = None
         self._renewed = self._worked = time.monotonic()
@@ -76,36 +74,35 @@ class StoredSweep:
 
     def done(self) -> int:
         """Returns the number of bytes of the log in the store, -1 after the loss of the claim."""
-        return self._pushed.done if self._pushed and not self._lost else -1
+        return self._log.done if self._log and not self._lost else -1
 
-    def open_log(self) -> EventLog:
+    def open_log(self) -> StoredLog:
         """Returns the writer of the event log, which continues the log in the store.
 
         Raises StorageError and SweepError.
         """
         done = patiently(lambda: fetch_log(self._objects, self.folder))
-        path = paths.event_file(self.folder)
-        self._pushed = StoredLog(self._objects, path, self.claim.number, done)
-        self._log = EventLog(path, self._publish)
+        path, driver = paths.event_file(self.folder), self.claim.number
+        self._log = StoredLog(self._objects, path, driver, done, self._publish)
         for name in BEGINNINGS:
             patiently(partial(self._objects.upload, self.folder / name, name))
         return self._log
 
-    def _publish(self, end: int) -> None:
-        """Uploads the log up to a byte, and waits for a store that does not answer.
+    def _publish(self) -> None:
+        """Uploads the log, and waits for a store that does not answer.
 
         Raises StorageError after `patience` seconds, or if another driver has taken over.
         """
-        patiently(lambda: self._push(end), self.patience)
+        patiently(self._push, self.patience)
         if self._lost:
             raise StorageError(self._lost)
 
-    def _push(self, end: int) -> None:
+    def _push(self) -> None:
         with self._lock:
             if time.monotonic() - self._renewed > UNSURE_SECONDS and self.claim.is_lost():
                 self._lose()
-            if self._pushed and not self._lost:
-                self._pushed.push(end)
+            if self._log and not self._lost:
+                self._log.push()
 
     def _lose(self) -> None:
         self._lost = (
@@ -124,12 +121,12 @@ class StoredSweep:
                     self.on_lost(str(error))
 
     def _beat(self) -> None:
-        if self._log and self._pushed:
-            self._push(self._log.end)
+        self._push()
         if time.monotonic() - self._renewed >= RENEW_SECONDS:
-            if not self.claim.renew():
+            if self.claim.is_lost():
                 self._lose()
                 return
+            self.claim.renew()
             self._renewed = time.monotonic()
         if self._log and time.monotonic() >= self._next_summary:
             size = write_summary(self._objects, self.folder, self._pause)
@@ -147,9 +144,9 @@ class StoredSweep:
             patiently(self._end, END_SECONDS)
 
     def _end(self) -> None:
-        if self._log and self._pushed:
-            self._push(self._log.end)
-            self._pushed.join()
+        if self._log:
+            self._push()
+            self._log.join()
             write_summary(self._objects, self.folder, None)
         elif not self._objects.list("log"):
             self._objects.remove()

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
@@ -20,10 +21,10 @@ from typing import Any
 from mtcon_ray.base.lock import ELSEWHERE_FILE
 from mtcon_ray.base.metrics import objective
 from mtcon_ray.base.paths import PLAN_FILE, SPEC_FILE, event_file
-from mtcon_ray.base.root_files import below, make_folder, remove, replace, touch
+from mtcon_ray.base.root_files import make_folder, remove, replace, touch
 from mtcon_ray.data.objects import MAX_THREADS, Objects
 from mtcon_ray.errors import SweepError
-from mtcon_ray.records.event_log import read_events
+from mtcon_ray.records.event_log import EventLog, read_events, read_part
 from mtcon_ray.records.events import Event, Reported
 
 FOLDER, SUMMARY = "log", "summary.json.gz"
@@ -34,30 +35,37 @@ LATE_SECONDS = 60.0
 MAX_SUMMARY_BYTES = 1_000_000_000  # unpacked
 
 
-class StoredLog:
-    """Writer of a sweep's segments. `done` is the number of bytes that the store has."""
+class StoredLog(EventLog):
+    """Writer of a sweep's event log and of its segments.
 
-    def __init__(self, objects: Objects, path: Path, driver: int, done: int) -> None:
-        self._objects, self._path, self._driver, self.done = objects, path, driver, done
+    `done` is the number of bytes that the store has. `publish` is called after each `append`.
+    """
 
-    def push(self, end: int) -> None:
-        """Uploads the log up to a byte. Raises StorageError."""
-        if end > self.done:
-            name = f"{PARTS}/{self._driver:06d}-{self.done}"
-            self._objects.write(name, self._bytes(self.done, end))
+    def __init__(
+        self, objects: Objects, path: Path, driver: int, done: int, publish: Callable[[], None]
+    ) -> None:
+        super().__init__(path)
+        self._objects, self._driver, self.done, self._publish = objects, driver, done, publish
+
+    def append(self, event: Event) -> Event:
+        """Writes an event durably, also in the store, and returns it with its time."""
+        event = super().append(event)
+        self._publish()
+        return event
+
+    def push(self) -> None:
+        """Uploads all written lines. Raises StorageError."""
+        if (end := self.end) > self.done:
+            data = read_part(self.path, self.done, end - self.done)
+            self._objects.write(f"{PARTS}/{self._driver:06d}-{self.done}", data)
             self.done = end
 
     def join(self) -> None:
         """Writes the whole log as one object. Raises StorageError."""
         whole = f"{FOLDER}/{self._driver:06d}-0"
-        self._objects.write(whole, self._bytes(0, self.done))
+        self._objects.write(whole, read_part(self.path, 0, self.done))
         self._objects.remove(PARTS)
         self._objects.delete(set(self._objects.list(FOLDER)) - {whole})
-
-    def _bytes(self, begin: int, end: int) -> bytes:
-        with open(self._path, "rb", opener=below) as file:
-            file.seek(begin)
-            return file.read(end - begin)
 
 
 def read_log(objects: Objects) -> bytes:

@@ -18,15 +18,16 @@ URL = "s3://bucket/root/sweeps/a"
 
 
 def log_of(path: Path, driver: int, done: int = 0) -> StoredLog:
-    return StoredLog(Objects(URL), path, driver, done)
+    """Returns the writer of a log of which the store has the first bytes."""
+    return StoredLog(Objects(URL), path, driver, done, lambda: None)
 
 
-def pushed(path: Path, data: bytes, *ends: int) -> StoredLog:
-    """Returns the writer of a log that is in the store, in parts up to these bytes."""
-    path.write_bytes(data)
+def pushed(path: Path, lines: list[str]) -> StoredLog:
+    """Returns the writer of a log that is in the store, with a part for each line."""
     log = log_of(path, 1)
-    for end in ends:
-        log.push(end)
+    for line in lines:
+        log.append_lines([line])
+        log.push()
     return log
 
 
@@ -39,13 +40,8 @@ def segments(store: FolderStore) -> list[str]:
 
 
 def test_segments_are_joined_at_the_end(store: FolderStore, tmp_path: Path) -> None:
-    path = tmp_path / "events.jsonl"
-    log = log_of(path, 1)
-    for text in ("a\n", "bc\n", "d\n"):
-        with path.open("a") as file:
-            file.write(text)
-        log.push(path.stat().st_size)
-        log.push(path.stat().st_size)  # nothing new
+    log = pushed(tmp_path / "log", ["a", "bc", "d"])
+    log.push()  # nothing new
     assert segments(store) == [f"000001-{n}" for n in (0, 2, 5)]
     assert read() == b"a\nbc\nd\n"
     log.join()
@@ -56,39 +52,38 @@ def test_segments_are_joined_at_the_end(store: FolderStore, tmp_path: Path) -> N
 def test_what_an_earlier_driver_writes_later_does_not_count(
     store: FolderStore, tmp_path: Path
 ) -> None:
-    old, new = tmp_path / "old", tmp_path / "new"
-    old.write_bytes(b"a\nb\n")
-    first = log_of(old, 1)
-    first.push(2)
-    first.push(4)
-    new.write_bytes(b"a\nb\nNEW\n")
-    second = log_of(new, 2, done=4)
-    old.write_bytes(b"a\nb\nlate, and longer than the new one\n")
-    first.push(old.stat().st_size)
-    assert read() == old.read_bytes(), "nobody has taken over yet"
-    second.push(8)
-    assert read() == new.read_bytes()
+    first = pushed(tmp_path / "old", ["a", "b"])
+    (tmp_path / "new").write_bytes(b"a\nb\n")
+    second = log_of(tmp_path / "new", 2, done=4)
+    first.append_lines(["late, and longer than the new one"])
+    first.push()
+    assert read() == first.path.read_bytes(), "nobody has taken over yet"
+    second.append_lines(["NEW"])
+    second.push()
+    assert read() == b"a\nb\nNEW\n"
     second.join()
-    first.push(old.stat().st_size)
-    log_of(old, 1, done=30).push(old.stat().st_size)
-    assert read() == new.read_bytes()
+    for done in (first.done, 30):
+        first.append_lines(["later"])
+        first.done = done
+        first.push()
+        assert read() == b"a\nb\nNEW\n"
 
 
 def test_a_kill_between_the_whole_log_and_the_removal_changes_nothing(
     store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = pushed(tmp_path / "log", b"a\nb\nc\n", 2, 6)
+    log = pushed(tmp_path / "log", ["a", "b", "c"])
     monkeypatch.setattr(Objects, "remove", lambda self, folder: None)
     monkeypatch.setattr(Objects, "delete", lambda self, names: None)
     log.join()
-    assert len(segments(store)) == 3
+    assert len(segments(store)) == 4
     assert read() == b"a\nb\nc\n"
 
 
 def test_a_log_that_is_joined_while_it_is_read_is_read_again(
     store: FolderStore, tmp_path: Path
 ) -> None:
-    log = pushed(tmp_path / "log", b"a\nb\n", 2, 4)
+    log = pushed(tmp_path / "log", ["a", "b"])
 
     def join(request: str, name: str) -> None:
         if request == "GET":
@@ -100,7 +95,7 @@ def test_a_log_that_is_joined_while_it_is_read_is_read_again(
 
 
 def test_a_missing_segment_is_named(store: FolderStore, tmp_path: Path) -> None:
-    pushed(tmp_path / "log", b"a\nb\nc\n", 2, 4, 6)
+    pushed(tmp_path / "log", ["a", "b", "c"])
     Objects(URL).delete(["log/parts/000001-2"])
     with pytest.raises(SweepError, match=f"{URL} is damaged: .* from byte 2 to 4; restore"):
         read()

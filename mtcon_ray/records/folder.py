@@ -9,8 +9,8 @@ from mtcon_ray.base.lock import FILE, driver_lock
 from mtcon_ray.base.root_files import make_folder, remove_folder
 from mtcon_ray.data.disk import partial_of
 from mtcon_ray.errors import SweepError, nearest
-from mtcon_ray.records.event_log import first_event
 from mtcon_ray.records.recorded import check_evaluation, load_recorded
+from mtcon_ray.records.results import first_tags
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, with_scheduler
 from mtcon_ray.spec.search import LIMITS
 from mtcon_ray.training.checkpoint import differences
@@ -69,8 +69,7 @@ def _check_name(folder: Path) -> None:
     Runs in MLflow are found by the first event of a folder's records, so a copy and its original
     would write to the same runs.
     """
-    begun = first_event(paths.event_file(folder))
-    name = begun.tags.get("mtcon.sweep", folder.name) if begun else folder.name
+    name = first_tags(folder).get("mtcon.sweep", folder.name)
     if name != folder.name:
         raise SweepError(
             f"sweep {folder.name!r} was begun as {name!r} and would write to the runs of {name!r} "

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
@@ -261,13 +262,12 @@ def load_sweep(folder: Path) -> SweepResults:
     own = groups.pop(None, [])
     trials = [_trial(str(name), events, spec) for name, events in groups.items()]
     trials.sort(key=lambda trial: trial.number)
-    lost = tuple(lost_in(folder, own, groups, may_end_early=spec.may_end_early))
-    return SweepResults(folder.name, folder, spec, plan, tuple(trials), lost, tuple(own))
+    lost = lost_in(folder, trials, has_ended=trial_status(own)[0] is Status.FINISHED)
+    return SweepResults(folder.name, folder, spec, plan, tuple(trials), tuple(lost), tuple(own))
 
 
 def _trial(name: str, events: list[Event], spec: RunSpec) -> TrialResult:
-    start = started(events)
-    epochs, seed = budget_of(name, start)
+    start, epochs, seed = started(events)
     status, reason = trial_status(events)
     return TrialResult(
         name=name,
@@ -284,24 +284,19 @@ def _trial(name: str, events: list[Event], spec: RunSpec) -> TrialResult:
     )
 
 
-def started(events: Sequence[Event]) -> Started:
-    """Returns the first event of a trial. Raises SweepError unless it is a start."""
-    if isinstance(start := events[0], Started):
-        return start
-    raise _damaged(f"{start.trial} begins with {start.kind} instead of start")
+def started(events: Sequence[Event]) -> tuple[Started, int, int]:
+    """Returns the first event of a trial, with its epochs and its seed.
 
-
-def budget_of(name: str, start: Started) -> tuple[int, int]:
-    """Returns epochs and seed of a trial. Raises SweepError if its first event lacks them."""
-    try:
-        return int(start.tags["mtcon.epochs"]), int(start.tags["mtcon.seed"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise _damaged(f"the start of {name} lacks the epochs or the seed ({error})") from None
-
-
-def _damaged(problem: str) -> SweepError:
-    way_out = "restore the log, or remove the lines of this trial and lose its metrics"
-    return SweepError(f"the event log is damaged: {problem}; {way_out}")
+    Raises SweepError unless it is a start with both.
+    """
+    start = events[0]
+    with suppress(KeyError, ValueError):
+        if isinstance(start, Started):
+            return start, int(start.tags["mtcon.epochs"]), int(start.tags["mtcon.seed"])
+    raise SweepError(
+        f"the event log is damaged: {start.trial} does not begin with a start that has its epochs "
+        "and seed; restore the log, or remove the lines of this trial and lose its metrics"
+    )
 
 
 def objective_values(reports: Iterable[Report]) -> dict[int, float]:

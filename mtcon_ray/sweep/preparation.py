@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from mtcon_ray.base.callbacks import Callbacks
-from mtcon_ray.base.paths import cache_folder, event_file, prepare_root, stored_url
+from mtcon_ray.base.paths import cache_folder, prepare_root, stored_url
 from mtcon_ray.data import prepared
 from mtcon_ray.data.dataset import CheckedData, Dataset, check_dataset, open_dataset
 from mtcon_ray.errors import SpecError
 from mtcon_ray.plan.capacity import ClusterView
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.plan.planning import make_plan, with_each_encoder
-from mtcon_ray.records.event_log import first_event
+from mtcon_ray.records.results import first_tags
 from mtcon_ray.spec.run_spec import RunSpec, with_values
 from mtcon_ray.spec.space import grid_points
 from mtcon_ray.tracking.login import check_login
@@ -90,8 +90,7 @@ def _keep_weights(spec: RunSpec, folder: Path, *, is_stored: bool) -> None:
 
 def _kept_sets(folder: Path) -> prepared.Sets:
     """Returns the data sets of a sweep that has begun, as its first event names them."""
-    begun = first_event(event_file(folder))
-    found = json.loads(begun.tags.get(prepared.SETS_TAG, "{}")) if begun else {}
+    found = json.loads(first_tags(folder).get(prepared.SETS_TAG, "{}"))
     return {key: (str(cache), str(fingerprint)) for key, (cache, fingerprint) in found.items()}
 
 

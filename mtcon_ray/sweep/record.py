@@ -14,7 +14,7 @@ from mtcon_ray.base.paths import checkpoint_folder, event_file, stored_url, tria
 from mtcon_ray.base.status import Status
 from mtcon_ray.records import events
 from mtcon_ray.records.event_log import EventLog, read_events
-from mtcon_ray.records.results import TrialResult, budget_of, load_sweep, started, trial_status
+from mtcon_ray.records.results import TrialResult, load_sweep, started, trial_status
 from mtcon_ray.spec.evaluate import Select, selected_epoch, selected_value
 from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.spec.space import with_lists
@@ -51,10 +51,10 @@ class Trial:
     time_ms: int = 0
 
     @classmethod
-    def begun(cls, start: events.Event, select: Select) -> "Trial":
+    def begun(cls, first: events.Event, select: Select) -> "Trial":
         """Returns the trial of a first event. Raises SweepError if it is not a whole start."""
-        name, start = str(start.trial), started([start])
-        epochs, seed = budget_of(name, start)
+        start, epochs, seed = started([first])
+        name = str(start.trial)
         return cls(name, trial_number(name), dict(start.params), seed, epochs, select)
 
     @property

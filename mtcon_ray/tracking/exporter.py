@@ -42,7 +42,7 @@ def export_runs(folder: Path, write: Callable[[ExportedRun], None]) -> int:
     fixed = (begun and begun.settings) or {}
     trials = {name: found for name, found in by_trial(read_events(log)).items() if name}
     for name, events in trials.items():
-        start, last = started(events), last_change(events)
+        (start, _, _), last = started(events), last_change(events)
         run = ExportedRun(
             name=name,
             group=folder.name,

@@ -17,10 +17,9 @@ import torch
 
 from mtcon_ray.base import plugins
 from mtcon_ray.base.cpus import usable_cpus
-from mtcon_ray.base.paths import event_file
 from mtcon_ray.data.prepared import SETS_TAG
 from mtcon_ray.errors import SweepError
-from mtcon_ray.records.event_log import first_event
+from mtcon_ray.records.results import first_tags
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec
 from mtcon_ray.tracking.login import masked
 
@@ -78,8 +77,7 @@ def check_same_data(folder: Path, fingerprint: str) -> None:
 
     Accepts a missing or empty event log, and writes nothing. Raises SweepError if the data differ.
     """
-    begun = first_event(event_file(folder))
-    if begun is not None and begun.tags.get(FINGERPRINT, fingerprint) != fingerprint:
+    if first_tags(folder).get(FINGERPRINT, fingerprint) != fingerprint:
         raise SweepError(
             f"{folder.name!r} cannot be resumed: its images, labels or splits have changed since "
             "its start; restore them, or start again with another --name"

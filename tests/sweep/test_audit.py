@@ -132,9 +132,9 @@ def test_each_damage_is_found(folder: Path, kind: str) -> None:
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
-        (lambda folder: without(folder, FIRST, '"start"'), "trial-0000 begins with report instead"),
+        (lambda folder: without(folder, FIRST, '"start"'), "0000 does not begin with a start"),
         (lambda folder: event_file(folder).write_text("{}\n"), "is damaged: its line at byte 0"),
-        (lambda folder: replaced(folder, '"mtcon.epochs"', '"x"'), "lacks the epochs or the seed"),
+        (lambda folder: replaced(folder, '"mtcon.epochs"', '"x"'), "start that has its epochs"),
     ],
 )
 def test_a_log_that_cannot_be_read_is_an_error(

@@ -18,6 +18,7 @@ from mtcon_ray.tracking.exporter import export_runs
 from tests.run_log import RunLog
 
 LOSSES = {1: 3.0, 2: 2.0, 3: 1.0}
+TAGS = {"mtcon.epochs": "3", "mtcon.seed": "0"}
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
         Started(params={}, tags={}, settings={"method.name": "mtcon", "seed": 0})
     )
     for name, temperature in (("trial-0000", 0.1), ("trial-0001", 0.5)):
-        log(folder, name).append(Started(params={"method.temperature": temperature}, tags={}))
+        log(folder, name).append(Started(params={"method.temperature": temperature}, tags=TAGS))
         report(folder, name, 1)
     report(folder, "trial-0000", 2, 3)
     log(folder, "trial-0000").append(Ended(status="KILLED", tags={"mtcon.pruned": "true"}))
@@ -103,7 +104,7 @@ def test_tensorboard_drops_what_a_sweep_of_the_same_name_left(folder: Path, tmp_
     tensorboard(folder, tmp_path)
     new = tmp_path / "new" / "sweeps" / "shoes-1"
     for name in ("parent", "trial-0001"):
-        log(new, name).append(Started(params={"other": 1}, tags={}))
+        log(new, name).append(Started(params={"other": 1}, tags=TAGS))
     report(new, "trial-0001", 2)
     tensorboard(new, tmp_path)
     assert shown(EventAccumulator(str(tmp_path / "trial-0001"))) == [(2, 2.0)]

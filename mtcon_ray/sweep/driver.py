@@ -7,9 +7,8 @@ resumed driver decides as an uninterrupted driver.
 
 import math
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from mtcon_ray.base.callbacks import Callbacks
@@ -17,13 +16,11 @@ from mtcon_ray.base.paths import checkpoint_folder, trial_name
 from mtcon_ray.base.status import Status
 from mtcon_ray.records.events import Lost
 from mtcon_ray.records.results import SweepResults
-from mtcon_ray.spec.run_spec import RunSpec
-from mtcon_ray.spec.schedulers import Halving
 from mtcon_ray.sweep.halving import Rung
 from mtcon_ray.sweep.limits import Limits
 from mtcon_ray.sweep.record import SweepRecord, Trial
 from mtcon_ray.sweep.retention import removable_trials
-from mtcon_ray.sweep.stopping import Stopping, make_stopping
+from mtcon_ray.sweep.stopping import make_stopping
 from mtcon_ray.sweep.suggester import Suggester
 from mtcon_ray.training.checkpoint import discard_network
 
@@ -53,36 +50,22 @@ class Driver:
     Its methods raise StorageError if the event log cannot be written.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        spec: RunSpec,
-        record: SweepRecord,
-        callbacks: Callbacks,
-        *,
-        max_concurrent: int,
-        limits: Limits | None = None,
-    ) -> None:
-        self.folder, self.spec, self.record = folder, spec, record
-        self.callbacks = callbacks
+    def __init__(self, record: SweepRecord, callbacks: Callbacks, *, max_concurrent: int) -> None:
+        self.record, self.callbacks = record, callbacks
+        self.folder, self.spec = record.folder, record.spec
+        # The number of trials of the whole sweep: configurations times repeats.
+        self.num_trials = self.spec.search.num_planned_trials
         self.stop_reason: str | None = None
-        self._deadline = math.inf  # of a stop
-        self.limits = limits or Limits(spec)
+        self.deadline = math.inf  # of a stop: the end of the time for checkpoints
+        self.limits = Limits(self.spec)
         self._max_concurrent = max_concurrent
-        self._suggester = Suggester(spec.search, spec.seed, record.earlier)
-        self._stopping: Stopping = make_stopping(spec.scheduler)
-        self._rung: Rung | None = None
-        if isinstance(spec.scheduler, Halving):
-            self._rung = Rung(spec.scheduler, self.num_trials, spec.evaluate.every)
+        self._suggester = Suggester(self.spec.search, self.spec.seed, record.earlier)
+        self._stopping = make_stopping(self.spec.scheduler)
+        self._rung = Rung(self.spec.scheduler, self.num_trials, self.spec.evaluate.every)
         self._queue: list[Trial] = []  # to be trained before new trials
         self._live: dict[str, int | None] = {}  # by name: the epoch of the rung
         self._exhausted_space = False
         self._discarded: set[str] = set()  # trials whose networks `storage.keep` has removed
-
-    @property
-    def num_trials(self) -> int:
-        """The number of trials of the whole sweep: configurations times repeats."""
-        return self.spec.search.num_planned_trials
 
     @property
     def trials(self) -> list[Trial]:
@@ -93,11 +76,6 @@ class Driver:
     def stopping(self) -> bool:
         """True if the sweep must end: no trial is given out, running trials are interrupted."""
         return self.stop_reason is not None
-
-    @property
-    def is_overdue(self) -> bool:
-        """True once the time for checkpoints after a stop is over."""
-        return time.monotonic() > self._deadline
 
     @property
     def is_over(self) -> bool:
@@ -112,7 +90,7 @@ class Driver:
         """Returns True if a trial waits to be given out, or another will be suggested."""
         if self._queue or (len(self.record.trials) < self.num_trials and not self._exhausted_space):
             return True
-        return self._rung is not None and any(map(self._rung.waits, self.trials))
+        return any(map(self._rung.waits, self.trials))
 
     def begin(self, *, retry_failed: bool = False) -> None:
         """Takes over the trials of earlier drivers.
@@ -127,7 +105,7 @@ class Driver:
             elif trial.is_open and trial.name in stopped:
                 self._end(trial, Status.PRUNED)
             again = retry_failed and trial.status is Status.FAILED
-            if again or (trial.is_open and not self._waits(trial)):
+            if again or (trial.is_open and not self._rung.waits(trial)):
                 self._queue.append(trial)
             self._tell_known(trial)
         if failed := [trial.name for trial in self._queue if not trial.is_open]:
@@ -146,13 +124,10 @@ class Driver:
                 stopped.add(name)
         return stopped
 
-    def _waits(self, trial: Trial) -> bool:
-        return self._rung is not None and self._rung.waits(trial)
-
     def _tell_known(self, trial: Trial) -> None:
         status = trial.status
         if trial.is_open:
-            status = Status.WAITING if self._waits(trial) else Status.INTERRUPTED
+            status = Status.WAITING if self._rung.waits(trial) else Status.INTERRUPTED
         self.callbacks.on_known(
             trial.name, trial.params, status.name, trial.last_epoch, trial.epochs, trial.value,
             trial.reason,
@@ -168,7 +143,7 @@ class Driver:
         trial = self._next_trial()
         if trial is None:
             return None
-        until = self._rung.until(trial) if self._rung else None
+        until = self._rung.until(trial)
         self._live[trial.name] = until
         self.limits.progressed(trial.name)
         self.callbacks.on_suggest(trial.name, trial.params)
@@ -179,8 +154,6 @@ class Driver:
         if not self._queue:
             if trial := self._new_trial():
                 return trial
-            if self._rung is None:
-                return None
             self._queue, over = self._rung.settled(self.trials, self._live)
             for trial in over:
                 self._end(trial, Status.PRUNED)
@@ -257,7 +230,7 @@ class Driver:
         if self.stopping or not trial.is_open or self.record.is_done(trial):
             self.ended(name, Status.INTERRUPTED)
             return
-        if self._waits(trial):
+        if self._rung.waits(trial):
             self.ended(name, Status.WAITING)
             return
         if counts and trial.num_lost >= self.spec.search.max_failures:
@@ -278,7 +251,7 @@ class Driver:
         """Asks all trials to checkpoint and end. May be called in a signal handler."""
         if not self.stopping:
             self.stop_reason = reason
-            self._deadline = time.monotonic() + GRACE_SECONDS
+            self.deadline = time.monotonic() + GRACE_SECONDS
 
     def tick(self) -> None:
         """Makes reports durable. An executor calls it at least once per second."""
@@ -290,10 +263,10 @@ class Driver:
 
     def _tidy(self, trial: Trial) -> None:
         self.record.tidy(trial)
-        self._discard_networks(self._discarded)
+        self._discard_networks()
 
-    def _discard_networks(self, but: Set[str]) -> None:
-        """Removes the networks of all trials beyond `storage.keep`, except `but`."""
+    def _discard_networks(self) -> None:
+        """Removes the networks of all trials beyond `storage.keep`, each of them once."""
         keep = self.spec.storage.keep
         if keep is None:
             return
@@ -301,7 +274,7 @@ class Driver:
         trials = tuple(self.record.result(t) for t in self.trials if t.name not in self._live)
         results = SweepResults(self.folder.name, self.folder, self.spec, None, trials)
         for name in removable_trials(results, keep):
-            if name not in but:
+            if name not in self._discarded:
                 discard_network(checkpoint_folder(self.folder, name), f"storage.keep: {keep}")
                 self._discarded.add(name)
 
@@ -311,7 +284,8 @@ class Driver:
         Returns the reason if a limit has ended the sweep before all its trials were trained.
         """
         # All of them: workers of a distributed trial may have written a network once more.
-        self._discard_networks(frozenset())
+        self._discarded.clear()
+        self._discard_networks()
         for trial in self.trials:
             if not trial.is_open:
                 self.record.tidy(trial, at_end=True)

@@ -6,20 +6,23 @@ after a kill.
 """
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 
 from mtcon_ray.base.status import Status
-from mtcon_ray.spec.schedulers import Halving
+from mtcon_ray.spec.schedulers import Halving, SchedulerSpec
 from mtcon_ray.sweep.record import Trial
 
 
 class Rung:
-    """The rung of a sweep of `num_trials` trials. Two probes are `every` epochs apart."""
+    """The rung of a sweep of `num_trials` trials. Two probes are `every` epochs apart.
 
-    def __init__(self, spec: Halving, num_trials: int, every: int) -> None:
-        self._spec = spec
-        self._survivors = spec.survivors(num_trials)
-        self._every = every
+    Without halving no trial reaches it.
+    """
+
+    def __init__(self, spec: SchedulerSpec, num_trials: int, every: int) -> None:
+        self._spec, self._every = spec, every
+        self._survivors = spec.survivors(num_trials) if isinstance(spec, Halving) else 0
 
     def until(self, trial: Trial) -> int | None:
         """Returns the epoch at which the trial must wait, or None if it trains to its end."""
@@ -53,6 +56,8 @@ class Rung:
         return ranked[:free], ranked[free:]
 
     def _of(self, trial: Trial) -> int:
+        if not isinstance(self._spec, Halving):
+            return sys.maxsize
         (rung,) = self._spec.rung_epochs(trial.epochs, self._every)
         return rung
 

@@ -194,7 +194,7 @@ class TuneStopper(Stopper):
 
     def stop_all(self) -> bool:
         """Returns True to end all trials."""
-        return self._driver.is_overdue
+        return time.monotonic() > self._driver.deadline
 
     __reduce__ = _pickled_as(NoopStopper)
 

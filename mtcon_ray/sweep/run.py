@@ -109,7 +109,7 @@ def run_sweep(
             callbacks.on_note(text)
         record.begin(tags, [folder / paths.SPEC_FILE, folder / paths.PLAN_FILE], earlier)
         most = plan.concurrency or 1000
-        driver = Driver(folder, spec, record, callbacks, max_concurrent=most)
+        driver = Driver(record, callbacks, max_concurrent=most)
         sweep = _Sweep(driver, plan, uri, lifecycle, sets, store, device)
         if store:
             lifecycle.limit(store.done)

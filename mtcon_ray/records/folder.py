@@ -21,19 +21,16 @@ BEFORE_BEGIN = (FILE, "log", "weights", partial_of(Path(paths.SPEC_FILE)).name)
 FREE_ON_RESUME = ("resources", "tracking", "storage", *(f"search.{name}" for name in LIMITS))
 
 
-def choose_folder(
-    root: Path, spec: RunSpec, name: str | None, resume: bool, way_on: Callable[[str], str]
-) -> Path:
-    """Returns the folder of a sweep, which does not exist yet unless it is resumed.
+def check_folder(
+    folder: Path, spec: RunSpec, *, resume: bool, way_on: Callable[[str], str]
+) -> None:
+    """Checks that a sweep can begin in a folder, or be resumed there.
 
     `way_on` returns the command to resume a sweep by its name. Raises SweepError if a new name is
     taken. Raises SweepError if a resumed folder does not exist, began under another name, or has
     another spec, and for records without a spec.
     """
-    if name is None:
-        name = paths.last_name(root, spec.name) if resume else paths.new_name(root, spec.name)
-    folder, among = paths.sweep_folder(root, name), paths.sweeps_folder(root)
-    is_there = (folder / paths.SPEC_FILE).exists()
+    name, among, is_there = folder.name, folder.parent, (folder / paths.SPEC_FILE).exists()
     if lacking := _lacking(folder):
         raise SweepError(
             f"sweep {name!r} cannot continue: {folder} has records but no {lacking}; restore that "
@@ -45,14 +42,13 @@ def choose_folder(
                 f"sweep {name!r} exists already under {among}; to continue it: {way_on(name)}; "
                 "for a new one: give another --name"
             )
-        return folder
+        return
     if not is_there:
         known = [e.name for e in paths.list_folders(among) if (e / paths.SPEC_FILE).exists()]
         raise SweepError(f"no sweep {name!r} under {among} to resume{nearest(name, known)}")
     _check_name(folder)
     check_evaluation(folder)
     _check_resumable(load_recorded(folder / paths.SPEC_FILE), spec)
-    return folder
 
 
 def _lacking(folder: Path) -> str | None:

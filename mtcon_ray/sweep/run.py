@@ -30,7 +30,7 @@ from mtcon_ray.errors import MtconError, StorageError, storage_error
 from mtcon_ray.plan.local import choose_device, this_machine
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.records import stored
-from mtcon_ray.records.folder import choose_folder, claimed
+from mtcon_ray.records.folder import check_folder, claimed
 from mtcon_ray.records.recorded import load_recorded, write_beginnings
 from mtcon_ray.records.results import EXECUTOR, HERE, JOB, SweepResults, load_sweep
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, with_scheduler
@@ -66,14 +66,14 @@ def run_sweep(
     """
     device = choose_device(spec) if here else None
     paths.prepare_root(root)
-    if paths.stored_url(root):
-        callbacks.on_phase(f"looking at {paths.stored_url(root)}")
+    if url := paths.stored_url(root):
+        callbacks.on_phase(f"looking at {url}")
         stored.refresh_names(root)
-        name = name or (paths.last_name if resume else paths.new_name)(root, spec.name)
-        place = paths.sweep_folder(root, name)
-        if not stored.fetch_sweep(place) and not (resume or is_driven(place)):
-            remove_folder(place, ignore_errors=True)  # a copy of a sweep that is not there any more
-    folder = choose_folder(root, spec, name, resume, way_on=way_on)
+    name = name or (paths.last_name if resume else paths.new_name)(root, spec.name)
+    folder = paths.sweep_folder(root, name)
+    if not stored.fetch_sweep(folder) and not (resume or is_driven(folder)):
+        remove_folder(folder, ignore_errors=True)  # a copy of a sweep that is not there any more
+    check_folder(folder, spec, resume=resume, way_on=way_on)
     spec = with_scheduler(spec, load_recorded(folder / paths.SPEC_FILE) if resume else None)
     with ExitStack() as stack:
         stack.enter_context(claimed(folder))

@@ -12,7 +12,7 @@ from mtcon_ray.errors import SweepError
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
 from mtcon_ray.records.event_log import EventLog
 from mtcon_ray.records.events import Started
-from mtcon_ray.records.folder import choose_folder, claimed
+from mtcon_ray.records.folder import check_folder, claimed
 from mtcon_ray.records.recorded import write_beginnings
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_scheduler, with_values
 from tests.plans import plan_of
@@ -40,41 +40,34 @@ def begin(root: Path, spec: RunSpec, name: str) -> Path:
     return folder
 
 
-def choose(root: Path, spec: RunSpec, name: str | None, resume: bool) -> Path:
-    return choose_folder(root, spec, name, resume, way_on=lambda n: f"resume {n}")
-
-
-def test_without_a_name_the_next_number_is_taken(tmp_path: Path, spec: RunSpec) -> None:
-    assert choose(tmp_path, spec, None, False).name == "shoes-1"
-    begin(tmp_path, spec, "shoes-1")
-    assert choose(tmp_path, spec, None, False).name == "shoes-2"
+def check(folder: Path, spec: RunSpec, *, resume: bool = True) -> None:
+    check_folder(folder, spec, resume=resume, way_on=lambda n: f"resume {n}")
 
 
 def test_a_taken_name_is_refused_with_the_line_that_resumes(tmp_path: Path, spec: RunSpec) -> None:
-    begin(tmp_path, spec, "mine")
+    folder = begin(tmp_path, spec, "mine")
     ways = "to continue it: resume mine; for a new one: give another --name"
     with pytest.raises(SweepError, match=rf"exists already .* {ways}$"):
-        choose(tmp_path, spec, "mine", False)
+        check(folder, spec, resume=False)
 
 
 def test_a_resume_finds_its_sweep(tmp_path: Path, spec: RunSpec) -> None:
     folder = begin(tmp_path, spec, "shoes-7")
-    assert choose(tmp_path, spec, "shoes-7", True) == folder
-    assert choose(tmp_path, spec, None, True) == folder
+    check(folder, spec)
     with pytest.raises(SweepError, match=r"no sweep 'shoes-8' .* did you mean 'shoes-7'\?"):
-        choose(tmp_path, spec, "shoes-8", True)
+        check(folder.with_name("shoes-8"), spec)
 
 
 def test_a_copy_under_another_name_is_not_resumed(tmp_path: Path, spec: RunSpec) -> None:
     """Both would write to the same runs in MLflow."""
     folder = begin(tmp_path, spec, "first")
-    assert choose(tmp_path, spec, "first", True) == folder, "without an event it has no runs yet"
+    check(folder, spec)  # without an event it has no runs yet
     start = Started(params={}, tags={"mtcon.sweep": "first"})
     EventLog(event_file(folder)).append(start)
-    assert choose(tmp_path, spec, "first", True) == folder
-    shutil.copytree(folder, folder.with_name("copy"))
+    check(folder, spec)
+    copy = shutil.copytree(folder, folder.with_name("copy"))
     with pytest.raises(SweepError, match=r"^sweep 'copy' was begun as 'first'"):
-        choose(tmp_path, spec, "copy", True)
+        check(copy, spec)
 
 
 @pytest.mark.parametrize(
@@ -91,18 +84,19 @@ def test_a_resume_may_change_how_a_sweep_is_run(
     tmp_path: Path, spec: RunSpec, values: dict[str, Any]
 ) -> None:
     folder = begin(tmp_path, spec, "mine")
-    assert choose(tmp_path, with_values(spec, values), "mine", True) == folder
+    check(folder, with_values(spec, values))
 
 
 def test_a_sweep_keeps_its_scheduler_when_it_grows(tmp_path: Path, spec: RunSpec) -> None:
     """The default was chosen at the start, or the spec named a scheduler."""
     grown = with_values(spec, {"search.num_trials": 40})
     for name, scheduler in (("new", None), ("old", {"name": "asha"})):
-        begin(tmp_path, with_scheduler(with_values(spec, {"search.scheduler": scheduler})), name)
-        choose(tmp_path, grown, name, True)
+        given = with_scheduler(with_values(spec, {"search.scheduler": scheduler}))
+        folder = begin(tmp_path, given, name)
+        check(folder, grown)
     named = with_values(grown, {"search.scheduler": {"name": "halving"}})
     with pytest.raises(SweepError, match=r"search\.scheduler\.name: 'asha' then, 'halving' now"):
-        choose(tmp_path, named, "old", True)
+        check(folder, named)
 
 
 @pytest.mark.parametrize(
@@ -117,9 +111,9 @@ def test_a_sweep_keeps_its_scheduler_when_it_grows(tmp_path: Path, spec: RunSpec
 def test_a_resume_may_not_change_what_a_trial_is(
     tmp_path: Path, spec: RunSpec, values: dict[str, Any], shown: str
 ) -> None:
-    begin(tmp_path, spec, "mine")
+    folder = begin(tmp_path, spec, "mine")
     with pytest.raises(SweepError, match="the limits of search may change") as error:
-        choose(tmp_path, with_values(spec, values), "mine", True)
+        check(folder, with_values(spec, values))
     assert shown in str(error.value)
 
 
@@ -143,7 +137,7 @@ def test_records_without_a_spec_are_neither_removed_nor_continued(
     (folder / "events.jsonl").touch()
     for resume in (False, True):
         with pytest.raises(SweepError, match=r"no spec\.yaml; .* `mtcon-ray clean mine "):
-            choose(tmp_path, spec, "mine", resume)
+            check(folder, spec, resume=resume)
     with pytest.raises(ZeroDivisionError), claimed(folder):
         raise ZeroDivisionError
     assert (folder / "events.jsonl").exists()
@@ -155,9 +149,9 @@ def test_a_folder_without_a_spec_is_no_sweep(tmp_path: Path, spec: RunSpec) -> N
     (folder / "log").mkdir(parents=True)
     partial_of(folder / SPEC_FILE).write_text("half")
     with pytest.raises(SweepError, match=r"no sweep 'mine' under .* to resume$"):
-        choose(tmp_path, spec, "mine", True)
-    assert choose(tmp_path, spec, "mine", False) == folder
-    assert begin(tmp_path, spec, "mine") == choose(tmp_path, spec, "mine", True)
+        check(folder, spec)
+    check(folder, spec, resume=False)
+    check(begin(tmp_path, spec, "mine"), spec)
     assert not partial_of(folder / SPEC_FILE).exists()
 
 
@@ -165,4 +159,4 @@ def test_networks_without_an_event_log_are_not_trained_again(tmp_path: Path, spe
     folder = begin(tmp_path, spec, "mine")
     (folder / "checkpoints" / "trial-0000").mkdir(parents=True)
     with pytest.raises(SweepError, match=r"has records but no events\.jsonl; restore that file"):
-        choose(tmp_path, spec, "mine", True)
+        check(folder, spec)

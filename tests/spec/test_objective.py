@@ -7,7 +7,7 @@ import pytest
 
 from mtcon_ray.display.presentation import resume_line
 from mtcon_ray.errors import SpecError, SweepError
-from mtcon_ray.records.folder import choose_folder
+from mtcon_ray.records.folder import check_folder
 from mtcon_ray.records.recorded import write_beginnings
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec
 from tests.recorded import plan_with, recorded
@@ -63,6 +63,6 @@ def test_a_sweep_is_resumed_with_its_own_objective_alone(tmp_path: Path) -> None
     text = (folder / "spec.yaml").read_text()
     (folder / "spec.yaml").write_text(text.replace("  objective: null\n", "", 1))
     assert "objective" not in (folder / "spec.yaml").read_text()
-    assert choose_folder(tmp_path, spec_with(None), "x-1", True, resume_line) == folder
+    check_folder(folder, spec_with(None), resume=True, way_on=resume_line)
     with pytest.raises(SweepError, match=r"search\.objective: None then, .colour. now"):
-        choose_folder(tmp_path, spec_with("colour"), "x-1", True, resume_line)
+        check_folder(folder, spec_with("colour"), resume=True, way_on=resume_line)

@@ -93,33 +93,22 @@ class Suggester:
         random = Random(f"{self.seed}/{number}/{draw}")
         shares = [random.random() for _ in space]
         if space and draw < MAX_DUPLICATES and sampler in ("tpe", "gp"):
-            seed = random.getrandbits(31)
-            study = optuna.create_study(direction="maximize", sampler=RandomSampler(seed=seed))
-            self._fill(study, trials)
-            study.sampler = _sampler(self.search, seed)
+            chosen = _sampler(self.search, random.getrandbits(31))
+            study = optuna.create_study(direction="maximize", sampler=chosen)
+            # Ended trials first: the order of trials with one value changes what is drawn.
+            ordered = sorted(trials, key=lambda trial: trial.is_open)
+            study.add_trials([*self._earlier, *(frozen(trial, space) for trial in ordered)])
             return dict(study.ask(self.distributions).params)
         if space and draw < MAX_DUPLICATES and sampler == "qmc":
             shares = self._spread(number + draw * self.search.num_configurations)
         return {p: d.at(share) for (p, d), share in zip(space.items(), shares, strict=True)}
-
-    def _fill(self, study: optuna.Study, trials: Sequence[Trial]) -> None:
-        """Adds all trials to a study. Its sampler draws at random meanwhile."""
-        ended = (frozen(trial, self.search.space) for trial in trials if not trial.is_open)
-        study.add_trials([*self._earlier, *ended])
-        for trial in trials:
-            if trial.is_open:
-                study.enqueue_trial(trial.params)
-                handle = study.ask(self.distributions)
-                for epoch, value in sorted(trial.values.items()):
-                    handle.report(value, step=epoch)
 
     def _spread(self, index: int) -> list[float]:
         """Returns a point of the scrambled Sobol sequence of this seed, as a share by field."""
         from scipy.stats import qmc  # half as long as torch's import, for one sampler
 
         engine = qmc.Sobol(len(self.search.space), scramble=True, rng=self.seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # about the number of points
+        with warnings.catch_warnings(action="ignore", category=UserWarning):  # of their number
             shares: list[float] = engine.random(index + 1)[-1].tolist()
         return shares
 

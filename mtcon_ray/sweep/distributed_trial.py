@@ -109,7 +109,7 @@ def _train_as_worker(config: dict[str, Any]) -> None:
     work = Assignment.read(config)
     ranks = Ranks(context.get_world_rank(), context.get_world_size())
 
-    def open_data() -> Dataset:
+    def open_data(work: Assignment) -> Dataset:
         dataset = open_trial_data(work)
         # A barrier: ranks with cached images would else wait for others in a collective operation.
         ray.train.report(begun)

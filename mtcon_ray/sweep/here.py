@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Generator
-from functools import partial
 from typing import Any
 
 import torch
@@ -25,9 +24,7 @@ def run_here(
     open_data = OpenData()
     while not driver.is_over and (task := driver.next()) is not None:
         work = assignment(task)
-        results = reports(
-            work, partial(open_data, work), device=device, should_stop=lambda: driver.stopping
-        )
+        results = reports(work, open_data, device=device, should_stop=lambda: driver.stopping)
         _train(driver, task.trial, results)
 
 

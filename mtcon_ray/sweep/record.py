@@ -132,13 +132,11 @@ class SweepRecord:
             tags = {"mtcon.sweep": self.folder.name, **tags}
             settings = fixed_settings(self.spec)
             self.append(events.Started(params={}, tags=tags, note=note, settings=settings))
+            for event in earlier:
+                self.append(event)
         # Also after a resume, which may write other files. They replace MLflow's files.
         for file in files:
             self.append(events.Artifact(path=str(file), to=""))
-        known = {event.source for event in self.earlier}
-        for event in earlier:
-            if event.source not in known:
-                self.append(event)
 
     def start(self, name: str, params: dict[str, Any], configuration: int, repeat: int) -> Trial:
         """Writes the start of a new trial and returns the trial."""

@@ -39,4 +39,4 @@ class ReusedTrainable(Trainable):
     def _train(self, work: Assignment) -> Generator[dict[str, Any], None, None]:
         device = trial_device(work.spec.resources.gpus)
         line = Line(work.register, work.name, work.check_driver)
-        yield from reports(work, lambda: self._open(work), device=device, should_stop=line)
+        yield from reports(work, self._open, device=device, should_stop=line)

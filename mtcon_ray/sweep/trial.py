@@ -108,9 +108,11 @@ class Assignment:
         return stored
 
     def check_claim(self) -> None:
-        """Raises PreemptedError if a later driver has the claim of the sweep, StorageError."""
-        url = paths.stored_url(self.sweep)
-        if url and is_taken(Objects(url), self.driver):
+        """Raises PreemptedError if a later driver has the claim of the sweep, and StorageError.
+
+        The root must be in an object store.
+        """
+        if is_taken(Objects(paths.shown(self.sweep)), self.driver):
             raise self._taken_over()
 
     @property
@@ -179,7 +181,7 @@ class OpenData:
 
 def reports(
     work: Assignment,
-    open_data: Callable[[], Dataset],
+    open_data: Callable[[Assignment], Dataset],
     *,
     device: torch.device,
     should_stop: Callable[[], bool] = lambda: False,
@@ -273,7 +275,7 @@ def _tested(
 
 def _train(
     work: Assignment,
-    open_data: Callable[[], Dataset],
+    open_data: Callable[[Assignment], Dataset],
     device: torch.device,
     should_stop: Callable[[], bool],
     ranks: Ranks,
@@ -283,7 +285,7 @@ def _train(
     """Trains, as `reports` says. `lines` gets each epoch until it is sent."""
     check_device(work.spec.resources.gpus, device)
     begun = time.monotonic()
-    dataset, stamp = open_data(), Stamp(work.name)
+    dataset, stamp = open_data(work), Stamp(work.name)
     folder = work.checkpoints(ranks.rank)
     stored = work.fetched(folder)
 

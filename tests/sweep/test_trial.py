@@ -40,7 +40,7 @@ def assignment(folder: Path, **sections: Any) -> Assignment:
 
 def results_of(work: Assignment, make_run: Any, **options: Any) -> Iterator[dict[str, Any]]:
     """Returns a trial's results. Its data are never read."""
-    return reports(work, lambda: cast(Dataset, None), device=CPU, make_run=make_run, **options)
+    return reports(work, lambda _: cast(Dataset, None), device=CPU, make_run=make_run, **options)
 
 
 def failing(error: Exception) -> Any:
@@ -201,7 +201,7 @@ def trial(tmp_path: Path) -> Callable[..., Any]:
 
     def begin(name: str, until: int | None = None, logged: int = 0) -> Any:
         work = Assignment(name=name, spec=spec, sweep=tmp_path, until=until, logged=logged)
-        for result in reports(work, lambda: dataset, device=CPU):
+        for result in reports(work, lambda _: dataset, device=CPU):
             if result["lines"]:  # the network of the value is on disk
                 kept = checkpoint.load(work.checkpoints(0) / "model.pt")
                 assert kept["epoch"] == json.loads(result["lines"][-1])["epoch"]

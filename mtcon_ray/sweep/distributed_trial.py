@@ -165,22 +165,22 @@ class PlacementGroupCleanup(tune.Callback):
     """
 
     def __init__(self) -> None:
-        self._groups: dict[str, str] = {}
-        self._due: list[tuple[float, str]] = []
+        self._groups: dict[str, PlacementGroup] = {}
+        self._due: list[tuple[float, PlacementGroup]] = []
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
         """Stores the placement group of a trial's workers. A restarted trial has a new group."""
         if PLACEMENT_GROUP in result:
-            self._groups[trial.trial_id] = result[PLACEMENT_GROUP]
+            group = ray.PlacementGroupID(bytes.fromhex(result[PLACEMENT_GROUP]))
+            self._groups[trial.trial_id] = PlacementGroup(group)
 
     def on_trial_complete(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
     ) -> None:
         """Schedules the cleanup after a trial's end, early or not."""
-        group = self._groups.pop(trial.trial_id, None)
-        if group:
+        if (group := self._groups.pop(trial.trial_id, None)) is not None:
             self._due.append((time.monotonic() + REAP_SECONDS, group))
 
     on_trial_error = on_trial_complete
@@ -188,18 +188,14 @@ class PlacementGroupCleanup(tune.Callback):
     def waits(self, trial_id: str) -> bool:
         """Returns True if the workers of a trial have not begun or wait for a node."""
         group = self._groups.get(trial_id)
-        return group is None or placement_group_table(_group(group)).get("state") != "CREATED"
+        return group is None or placement_group_table(group).get("state") != "CREATED"
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         """Removes all groups due, once per iteration of Tune's loop."""
         while self._due and self._due[0][0] <= time.monotonic():
-            remove_placement_group(_group(self._due.pop(0)[1]))
+            remove_placement_group(self._due.pop(0)[1])
 
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
         """Removes the remaining groups at the end of the sweep."""
         for _, group in self._due:
-            remove_placement_group(_group(group))
-
-
-def _group(group: str) -> PlacementGroup:
-    return PlacementGroup(ray.PlacementGroupID(bytes.fromhex(group)))
+            remove_placement_group(group)

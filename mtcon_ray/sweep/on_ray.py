@@ -148,18 +148,18 @@ class TuneSearcher(Searcher):
         # Tune reports the loss of a process that has just got another trial twice.
         if (name := self._live.pop(trial_id, None)) is None:
             return
+        result = result or {}
         if result:
             take(self._driver, name, result)
-        if error or (result and "lost" in result):
-            reason, preempted = self._watch.loss_of(name, result or {})
+        if error or "lost" in result:
+            reason, preempted = self._watch.loss_of(name, result)
             text = f"{reason} (log: {ray_log(self._driver.folder)})"
             # Told to a driver that lives, the loss of the driver was only a late answer.
             is_false = PreemptedError.__name__ in reason
             self._driver.lost(name, text, counts=not (preempted or is_false))
             return
-        found = result or {}
-        outcome = Status(found.get("outcome", Status.RUNNING))
-        self._driver.ended(name, outcome, found.get("reason"))
+        outcome = Status(result.get("outcome", Status.RUNNING))
+        self._driver.ended(name, outcome, result.get("reason"))
 
     __reduce__ = _pickled_as(Searcher)
 
@@ -243,12 +243,9 @@ class Watch(Callback):
         return last_error(text.decode(errors="replace")), is_preempted(error)
 
     def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        """Keeps Tune's own list, which also has trials without a started process."""
-        self._trials = trials
-
-    def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         """Checks the progress of all trials, once per LOOK_SECONDS: each check reads all trials."""
-        now = self._clock()
+        # Tune's own list, which also has trials without a started process.
+        self._trials, now = trials, self._clock()
         if now < self._next_look:
             return
         self._next_look = now + LOOK_SECONDS
@@ -267,8 +264,8 @@ class Watch(Callback):
                 "does not give"
             )
         limits = self._driver.limits
-        for name in [_name(trial) for trial in waiting]:
-            limits.progressed(name)
+        for trial in waiting:
+            limits.progressed(_name(trial))
         stalled = set(limits.stalled())
         for trial in running:
             if (name := _name(trial)) not in stalled:

@@ -59,7 +59,6 @@ class Sweep(Callbacks):
         for _ in range(10):
             self.now += seconds / 10
             self.watch.on_step_begin(iteration=1, trials=list(trials))
-            self.watch.on_step_end(iteration=1, trials=list(trials))
 
     @property
     def statuses(self) -> list[tuple[Status, str | None]]:

@@ -53,7 +53,7 @@ def first_configurations(spec: RunSpec, earlier: Sequence[Earlier] = ()) -> tupl
     checked. Raises SpecError for a configuration refused by the spec, and as `preview` does.
     """
     search = spec.search
-    first = preview(search, spec.seed, earlier=earlier)
+    first = preview(search, spec.seed, earlier)
     count = min(MAX_CHECKED, search.num_configurations)
     for point in islice(grid_points(search.space), count) if search.sampler == "grid" else first:
         try:

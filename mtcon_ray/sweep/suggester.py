@@ -154,10 +154,8 @@ def _known_points(search: SearchSpec) -> list[Point]:
     return points
 
 
-def preview(
-    search: SearchSpec, seed: int, count: int = NUM_PREVIEWED, *, earlier: Sequence[Earlier] = ()
-) -> tuple[Point, ...]:
-    """Returns at most `count` first configurations, which do not depend on results.
+def preview(search: SearchSpec, seed: int, earlier: Sequence[Earlier] = ()) -> tuple[Point, ...]:
+    """Returns at most NUM_PREVIEWED first configurations, which do not depend on results.
 
     They may depend on `earlier`, the trials of earlier sweeps. Raises SpecError for an unsupported
     scheduler. `plan` and the driver both call this function before anything starts.
@@ -168,7 +166,7 @@ def preview(
     if search.sampler in ("tpe", "gp"):
         independent = max(1, num_startup(search) - len(earlier), len(search.first_points))
     suggester, trials = Suggester(search, seed, earlier), list[Trial]()
-    for number in range(min(count, independent)):
+    for number in range(min(NUM_PREVIEWED, independent)):
         if (point := suggester.configuration(number, trials)) is None:
             break
         name = trial_name(number)

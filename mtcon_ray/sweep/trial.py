@@ -115,11 +115,6 @@ class Assignment:
         if is_taken(Objects(paths.shown(self.sweep)), self.driver):
             raise self._taken_over()
 
-    @property
-    def store(self) -> Path:
-        """The folder of the encoder's initial weights on this node."""
-        return paths.cache_folder(self.root) if paths.stored_url(self.sweep) is None else self.sweep
-
     def check_driver(self) -> None:
         """Raises PreemptedError if a later driver has begun to give out the sweep's trials.
 
@@ -263,16 +258,6 @@ class Stamp:
         return event.to_line()
 
 
-def _tested(
-    run: Trainer, progress: Progress, predictions: Path, saved: Callable[[Path, int], None]
-) -> Progress:
-    """Returns the last epoch with its test scores, after their predictions are saved."""
-    tested = replace(progress, metrics={**progress.metrics, **run.report()})
-    if predictions.exists():
-        saved(predictions, progress.epoch)
-    return tested
-
-
 def _train(
     work: Assignment,
     open_data: Callable[[Assignment], Dataset],
@@ -300,7 +285,7 @@ def _train(
         device=device,
         ranks=ranks,
         should_stop=should_stop,
-        store=work.store,
+        store=work.sweep if stored else paths.cache_folder(work.root),
         until=work.until,
         to_line=stamp,
         saved=saved,
@@ -319,7 +304,10 @@ def _train(
         lines.clear()
     for progress in chain(whole, run):
         if progress.done and ranks.rank == 0:
-            lines.append(stamp(_tested(run, progress, folder / paths.PREDICTIONS_FILE, saved)))
+            tested = replace(progress, metrics={**progress.metrics, **run.report()})
+            if (predictions := folder / paths.PREDICTIONS_FILE).exists():
+                saved(predictions, progress.epoch)
+            lines.append(stamp(tested))
         elif ranks.rank == 0:
             lines.append(run.lines[-1])
         work.check_driver()

@@ -88,7 +88,9 @@ def test_all_points_of_a_finite_space_are_suggested(space: str, sampler: str) ->
 @pytest.mark.parametrize("sampler", ["random", "tpe", "qmc", "gp"])
 def test_the_preview_is_what_is_then_suggested(sampler: str) -> None:
     spec = search(sampler=sampler)
-    assert list(preview(spec, 5, 4)) == run(Suggester(spec, 5), 4)
+    first = list(preview(spec, 5))
+    assert len(first) >= 4
+    assert first == run(Suggester(spec, 5), len(first))
 
 
 def test_an_empty_space_is_one_training() -> None:

@@ -170,16 +170,12 @@ class Driver:
         if number >= self.num_trials or self._exhausted_space:
             return None
         configuration, repeat = divmod(number, self.spec.search.repeats)
-        if repeat:
-            repeats = self.spec.search.repeats
-            same = next(t for t in trials if t.number // repeats == configuration)
-            params = dict(same.params)
-        else:
-            point = self._suggester.configuration(configuration, trials)
-            if point is None:
-                self._exhausted_space = True
-                return None
-            params = point
+        suggest = self._suggester.configuration
+        # The seeds of a configuration are trials in succession.
+        params = trials[-1].params if repeat else suggest(configuration, trials)
+        if params is None:
+            self._exhausted_space = True
+            return None
         return self.record.start(trial_name(number), params, configuration, repeat)
 
     def reported(self, name: str, lines: list[str], *, done: bool = False) -> bool:

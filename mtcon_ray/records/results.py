@@ -260,14 +260,15 @@ def load_sweep(folder: Path) -> SweepResults:
     spec = read_recorded(path)
     groups = by_trial(read_events(paths.event_file(folder)))
     own = groups.pop(None, [])
-    trials = [_trial(str(name), events, spec) for name, events in groups.items()]
+    trials = [trial_of(events, spec) for events in groups.values()]
     trials.sort(key=lambda trial: trial.number)
     lost = lost_in(folder, trials, has_ended=trial_status(own)[0] is Status.FINISHED)
     return SweepResults(folder.name, folder, spec, plan, tuple(trials), tuple(lost), tuple(own))
 
 
-def _trial(name: str, events: list[Event], spec: RunSpec) -> TrialResult:
-    start, epochs, seed = started(events)
+def trial_of(events: list[Event], spec: RunSpec) -> TrialResult:
+    """Returns the trial with these events. Raises SweepError if the first is not a whole start."""
+    (start, epochs, seed), name = started(events), str(events[0].trial)
     status, reason = trial_status(events)
     return TrialResult(
         name=name,

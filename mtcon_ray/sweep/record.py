@@ -14,10 +14,9 @@ from mtcon_ray.base.paths import checkpoint_folder, event_file, stored_url, tria
 from mtcon_ray.base.status import Status
 from mtcon_ray.records import events
 from mtcon_ray.records.event_log import EventLog, read_events
-from mtcon_ray.records.results import TrialResult, load_sweep, started, trial_status
+from mtcon_ray.records.results import TrialResult, load_sweep, started, trial_of, trial_status
 from mtcon_ray.spec.evaluate import Select, selected_epoch, selected_value
 from mtcon_ray.spec.run_spec import RunSpec
-from mtcon_ray.spec.space import with_lists
 from mtcon_ray.sweep.description import describe_sweep
 from mtcon_ray.tracking.provenance import fixed_settings
 from mtcon_ray.training.checkpoint import discard_other_training, discard_resume_state
@@ -92,6 +91,7 @@ class SweepRecord:
         self.spec = spec
         self.log = log or EventLog(event_file(folder))
         self.trials: dict[str, Trial] = {}
+        self._begun: dict[str, TrialResult] = {}  # each trial as it began
         self.earlier: list[events.Earlier] = []
         self.reports: list[tuple[str, int]] = []  # trial and epoch of each probe, in order
         self.has_begun = False  # the log has an event of the sweep
@@ -112,6 +112,7 @@ class SweepRecord:
             return
         if event.trial not in self.trials:
             self.trials[event.trial] = Trial.begun(event, self.spec.evaluate.select)
+            self._begun[event.trial] = trial_of([event], self.spec)
         trial = self.trials[event.trial]
         trial.add(event)
         if isinstance(event, events.Reported) and event.epoch in trial.values:
@@ -239,15 +240,6 @@ class SweepRecord:
 
     def result(self, trial: Trial) -> TrialResult:
         """Returns a trial as a result with only its values."""
-        return TrialResult(
-            name=trial.name,
-            number=trial.number,
-            params=with_lists(self.spec.search.space, trial.params),
-            status=trial.status,
-            reason=trial.reason,
-            epochs=trial.epochs,
-            seed=trial.seed,
-            reports=tuple((e, {OBJECTIVE: v}) for e, v in trial.values.items()),
-            select=trial.select,
-            may_end_early=self.spec.may_end_early,
-        )
+        reports = tuple((epoch, {OBJECTIVE: value}) for epoch, value in trial.values.items())
+        begun = self._begun[trial.name]
+        return replace(begun, status=trial.status, reason=trial.reason, reports=reports)

@@ -48,7 +48,7 @@ def train_on_ray(
     """Trains the trials of a sweep until it is over or stopped.
 
     `common` gets the name of the register and returns the configuration of a new attempt, see
-    `trial.common_config`. `concurrency` is the number of trials that fit, None if it is unknown.
+    `Assignment.read`. `concurrency` is the number of trials that fit, None if it is unknown.
     After an unexpected error of Tune's loop, it ends all processes of the loop and enters it again.
     Raises the error after MAX_ENTRIES entries without an epoch, and StorageError if the event log
     cannot be written.

@@ -4,6 +4,7 @@ A killed sweep is resumed from its event log and the checkpoints of its trials. 
 is a pickle and is never loaded.
 """
 
+import json
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import ray
 import torch
 
-from mtcon_ray.base import paths
+from mtcon_ray.base import paths, plugins
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.lock import is_driven
 from mtcon_ray.base.root_files import make_folder, remove_folder
@@ -23,7 +24,7 @@ from mtcon_ray.cluster.job_package import in_job, way_on
 from mtcon_ray.cluster.nodes import check_nodes
 from mtcon_ray.cluster.ray_folders import working_folder
 from mtcon_ray.cluster.ray_start import ending_with_ray
-from mtcon_ray.data.prepared import Sets
+from mtcon_ray.data import prepared
 from mtcon_ray.display.build import build_report
 from mtcon_ray.display.presentation import resume_line
 from mtcon_ray.errors import MtconError, StorageError, storage_error
@@ -39,7 +40,7 @@ from mtcon_ray.sweep.here import run_here
 from mtcon_ray.sweep.preparation import prepare
 from mtcon_ray.sweep.prior import earlier_trials, first_configurations
 from mtcon_ray.sweep.record import SweepRecord
-from mtcon_ray.sweep.trial import Assignment, common_config
+from mtcon_ray.sweep.trial import Assignment
 from mtcon_ray.tracking.lifecycle import Lifecycle
 from mtcon_ray.tracking.mlflow_server import own_database, tracking_uri, ui_command
 from mtcon_ray.tracking.provenance import check_same_data, data_tags, provenance
@@ -108,9 +109,8 @@ def run_sweep(
         for text in load_sweep(folder).lost:
             callbacks.on_note(text)
         record.begin(tags, [folder / paths.SPEC_FILE, folder / paths.PLAN_FILE], earlier)
-        most = plan.concurrency or 1000
-        driver = Driver(record, callbacks, max_concurrent=most)
-        sweep = _Sweep(driver, plan, uri, lifecycle, sets, store, device)
+        driver = Driver(record, callbacks, max_concurrent=plan.concurrency or 1000)
+        sweep = _Sweep(folder, driver, plan, uri, lifecycle, sets, store, device)
         if store:
             lifecycle.limit(store.done)
             store.on_lost = sweep.halt
@@ -160,18 +160,14 @@ class _Sweep:
     `device` is the device of trials in this process, None if Ray Tune trains them.
     """
 
+    folder: Path
     driver: Driver
     plan: Plan
     uri: str
     lifecycle: Lifecycle
-    sets: Sets
+    sets: prepared.Sets
     store: stored.StoredSweep | None
     device: torch.device | None
-
-    @property
-    def folder(self) -> Path:
-        """The folder of the sweep."""
-        return self.driver.folder
 
     def halt(self, reason: str) -> None:
         """Asks all trials to checkpoint and end. Runs inside the handler of a signal."""
@@ -229,11 +225,21 @@ class _Sweep:
         run_here(self.driver, lambda task: Assignment.read(given | vars(task)), self.device)
 
     def _common(self, register: str) -> dict[str, Any]:
-        """Returns the configuration of all trials of a new attempt, see `common_config`."""
-        driver = self.store.claim.number if self.store else 0
+        """Returns the configuration of all trials of a new attempt, see `Assignment.read`."""
         attempt = paths.next_attempt(self.folder)
         make_folder(paths.attempt_folder(self.folder, attempt))
-        return common_config(self.driver.spec, self.folder, self.sets, attempt, driver, register)
+        return {
+            # As text: Tune copies the configuration for every trial, and copies share a string.
+            "spec": json.dumps(dump_spec(self.driver.spec)),
+            "sweep": self.folder.name,
+            "root": paths.shown(self.folder.parents[1]),
+            "sets": self.sets,
+            "weights": (self.folder / prepared.WEIGHTS).exists(),
+            "plugins": plugins.allowed_folders(),
+            "attempt": attempt,
+            "driver": self.store.claim.number if self.store else 0,
+            "register": register,
+        }
 
     def _finish(self) -> SweepResults:
         tags = {}

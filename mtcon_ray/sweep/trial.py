@@ -19,7 +19,7 @@ from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.data.objects import SAVE_SECONDS, Objects
 from mtcon_ray.records.claim import is_taken
 from mtcon_ray.records.events import Reported
-from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec
 from mtcon_ray.tracking.system_metrics import SystemMetrics
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.distributed import ALONE, Ranks, any_rank
@@ -29,25 +29,6 @@ from mtcon_ray.training.uploads import StoredTrial
 # Seconds between two results of a trial without a probe. Ray Tune takes some 70 results per second.
 RESULT_SECONDS = 1.0
 PATH_SAVE_SECONDS = 30.0  # between two saves of a trial by default, with a root on a path
-
-
-def common_config(
-    spec: RunSpec, sweep: Path, sets: prepared.Sets, attempt: int, driver: int, register: str
-) -> dict[str, Any]:
-    """Returns the part of the configuration shared by all trials of a driver."""
-    root = sweep.parents[1]
-    return {
-        # As text: Tune copies the configuration for every trial, and copies share a string.
-        "spec": json.dumps(dump_spec(spec)),
-        "sweep": sweep.name,
-        "root": paths.shown(root),
-        "sets": sets,
-        "weights": (sweep / prepared.WEIGHTS).exists(),
-        "plugins": plugins.allowed_folders(),
-        "attempt": attempt,
-        "driver": driver,
-        "register": register,
-    }
 
 
 @dataclass(frozen=True)
@@ -68,7 +49,7 @@ class Assignment:
 
     @classmethod
     def read(cls, config: dict[str, Any]) -> "Assignment":
-        """Reads a configuration: `common` from `common_config`, the rest from `Task`."""
+        """Reads a configuration: `common` is of all trials of an attempt, the rest is a `Task`."""
         common = config["common"]
         if common["plugins"] is not None:
             plugins.allow(common["plugins"])

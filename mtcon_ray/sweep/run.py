@@ -26,7 +26,6 @@ from mtcon_ray.cluster.ray_folders import working_folder
 from mtcon_ray.cluster.ray_start import ending_with_ray
 from mtcon_ray.data import prepared
 from mtcon_ray.display.build import build_report
-from mtcon_ray.display.presentation import resume_line
 from mtcon_ray.errors import MtconError, StorageError, storage_error
 from mtcon_ray.plan.local import choose_device, this_machine
 from mtcon_ray.plan.plan import Plan
@@ -244,8 +243,7 @@ class _Sweep:
     def _finish(self) -> SweepResults:
         tags = {}
         if reason := self.driver.finish():
-            line = resume_line(self.folder.name, submitted=in_job())
-            reason = f"{reason}; to continue: {line}"
+            reason = f"{reason}; to continue: {way_on(self.folder.name)}"
             self.driver.callbacks.on_note(reason)
             tags["mtcon.reason"] = reason
         stored.fetch_trials(self.folder, [paths.PREDICTIONS_FILE])
@@ -271,6 +269,5 @@ class _Sweep:
         saved = any(paths.checkpoints_folder(self.folder).rglob(paths.LAST_FILE))
         is_kept = saved or paths.stored_url(self.folder)
         state = "checkpoints are kept" if is_kept else "no trial has a checkpoint yet"
-        line = resume_line(self.folder.name, submitted=in_job())
-        text = f"{reason}; {state}; to continue: {line}"
+        text = f"{reason}; {state}; to continue: {way_on(self.folder.name)}"
         return Interrupted(f"stopped by {text}") if reason.startswith("SIG") else MtconError(text)

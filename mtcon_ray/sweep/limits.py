@@ -1,22 +1,20 @@
 """The limits of a sweep on its hours and on time without a new epoch."""
 
 import time
-from collections.abc import Callable
 
 from mtcon_ray.spec.run_spec import RunSpec
 
 
 class Limits:
-    """Clock of a driver. `clock` returns seconds."""
+    """Clock of a driver."""
 
-    def __init__(self, spec: RunSpec, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._search, self._clock = spec.search, clock
-        self._begun = clock()
+    def __init__(self, spec: RunSpec) -> None:
+        self._search, self._begun = spec.search, time.monotonic()
         self._progress: dict[str, float] = {}  # times of the last progress by the trial's name
 
     def progressed(self, name: str) -> None:
         """Counts a trial's time without a new epoch from now on."""
-        self._progress[name] = self._clock()
+        self._progress[name] = time.monotonic()
 
     def ended(self, name: str) -> None:
         """Stops counting the time of a trial, if it was counted."""
@@ -26,13 +24,13 @@ class Limits:
     def exceeded(self) -> str | None:
         """The reached limit in hours, in words, or None below the limit."""
         hours = self._search.max_hours
-        if hours is None or self._clock() - self._begun < 3600 * hours:
+        if hours is None or time.monotonic() - self._begun < 3600 * hours:
             return None
         return f"search.max_hours {hours:g} is reached"
 
     def stalled(self) -> list[str]:
         """Returns the trials without a new epoch for `search.stall_minutes`."""
-        minutes, now = self._search.stall_minutes, self._clock()
+        minutes, now = self._search.stall_minutes, time.monotonic()
         if minutes is None:
             return []
         return [name for name, since in self._progress.items() if now - since > 60 * minutes]

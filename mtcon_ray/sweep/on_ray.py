@@ -211,17 +211,9 @@ class Watch(Callback):
     trial's workers wait for their nodes.
     """
 
-    def __init__(
-        self,
-        driver: Driver,
-        register: Register,
-        waits: Callable[[str], bool],
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._driver, self._register = driver, register
-        self._waits, self._clock = waits, clock
-        self._last_running = self._next_look = clock()
+    def __init__(self, driver: Driver, register: Register, waits: Callable[[str], bool]) -> None:
+        self._driver, self._register, self._waits = driver, register, waits
+        self._last_running = self._next_look = time.monotonic()
         self._trials: list[Trial] = []
         self._reasons: dict[str, str] = {}  # of ended processes, by the trial's name
 
@@ -245,7 +237,7 @@ class Watch(Callback):
     def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         """Checks the progress of all trials, once per LOOK_SECONDS: each check reads all trials."""
         # Tune's own list, which also has trials without a started process.
-        self._trials, now = trials, self._clock()
+        self._trials, now = trials, time.monotonic()
         if now < self._next_look:
             return
         self._next_look = now + LOOK_SECONDS

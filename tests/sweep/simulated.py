@@ -14,7 +14,6 @@ from mtcon_ray.records.events import Reported
 from mtcon_ray.records.results import SweepResults, load_sweep
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec, with_scheduler, with_values
 from mtcon_ray.sweep.driver import Driver, Task
-from mtcon_ray.sweep.limits import Limits
 from mtcon_ray.sweep.record import SweepRecord
 
 
@@ -58,13 +57,11 @@ class Simulation:
         make_folder(folder)
         (folder / SPEC_FILE).write_text(dump_yaml(dump_spec(spec)))
 
-    def driver(self, callbacks: Callbacks | None = None, limits: Limits | None = None) -> Driver:
+    def driver(self, callbacks: Callbacks | None = None) -> Driver:
         """Returns a new driver of the sweep, as after a kill."""
         record = SweepRecord(self.folder, self.spec)
         record.begin({}, [], [])
-        driver = Driver(record, callbacks or Callbacks(), max_concurrent=self.most)
-        driver.limits = limits or driver.limits
-        return driver
+        return Driver(record, callbacks or Callbacks(), max_concurrent=self.most)
 
     def run(self, **options: Any) -> SweepResults:
         """Runs or resumes the sweep to its end."""

@@ -12,7 +12,6 @@ from mtcon_ray.records.event_log import read_events
 from mtcon_ray.records.events import Earlier, Ended, last_change
 from mtcon_ray.records.results import SweepResults
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
-from mtcon_ray.sweep.limits import Limits
 from mtcon_ray.sweep.run import run_sweep
 from tests.some import some
 from tests.sweep.simulated import Simulation, line, some_spec
@@ -28,10 +27,13 @@ SPEC = parse_spec(
 )
 
 
-def test_at_the_limit_running_trials_are_finished_and_no_other_begins(tmp_path: Path) -> None:
-    now, spec = 0.0, some_spec(max_hours=2)
-    limits = Limits(spec, clock=lambda: now)
-    driver = Simulation(sweep_folder(tmp_path, "s-1"), spec, most=2).driver(limits=limits)
+def test_at_the_limit_running_trials_are_finished_and_no_other_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("mtcon_ray.sweep.limits.time.monotonic", lambda: now)
+    spec = some_spec(max_hours=2)
+    driver = Simulation(sweep_folder(tmp_path, "s-1"), spec, most=2).driver()
     first = some(driver.next())
     now += 2 * 3600
     assert driver.next() is None
@@ -41,21 +43,6 @@ def test_at_the_limit_running_trials_are_finished_and_no_other_begins(tmp_path: 
     assert driver.is_over
     told = "search.max_hours 2 is reached: 1 of 4 trials have ended"
     assert driver.finish() == told
-
-
-def test_a_trial_without_a_new_epoch_has_stalled() -> None:
-    now = 0.0
-    limits = Limits(some_spec(stall_minutes=2), clock=lambda: now)
-    limits.progressed("a")
-    now += 120
-    assert limits.stalled() == []
-    now += 1
-    assert limits.stalled() == ["a"]
-    limits.progressed("a")
-    assert limits.stalled() == []
-    limits.ended("a")
-    now += 999
-    assert limits.stalled() == []
 
 
 @pytest.fixture

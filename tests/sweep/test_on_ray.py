@@ -2,6 +2,7 @@
 
 import errno
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -18,9 +19,9 @@ from mtcon_ray.base.status import Status
 from mtcon_ray.cluster.connection import sweep_environment
 from mtcon_ray.errors import PreemptedError
 from mtcon_ray.spec.run_spec import with_values
+from mtcon_ray.sweep import limits
 from mtcon_ray.sweep import on_ray as executor
 from mtcon_ray.sweep.driver import Driver
-from mtcon_ray.sweep.limits import Limits
 from mtcon_ray.sweep.record import SweepRecord
 from tests.some import some
 from tests.sweep.simulated import Simulation, line, some_spec
@@ -28,21 +29,25 @@ from tests.sweep.simulated import Simulation, line, some_spec
 MINUTES = 2
 
 
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (executor, limits):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: Sweep.now))
+
+
 class Sweep(Callbacks):
-    """A driver with Tune's objects and a clock that the test sets. Keeps notes."""
+    """A driver with Tune's objects. Keeps notes. `now` is the time of all sweeps."""
+
+    now = 1000.0
 
     def __init__(self, folder: Path, most: int = 2, **search: Any) -> None:
-        self.now, self.notes = 1000.0, list[str]()
-        spec = some_spec(3, **search)
-        limits = Limits(spec, clock=lambda: self.now)
-        simulation = Simulation(sweep_folder(folder, "s-1"), spec, most=most)
-        self.driver: Driver = simulation.driver(self, limits=limits)
+        self.notes: list[str] = []
+        simulation = Simulation(sweep_folder(folder, "s-1"), some_spec(3, **search), most=most)
+        self.driver: Driver = simulation.driver(self)
         self.driver.begin()
         self.register = register = Mock()
         self.waits = False  # for the nodes of its workers
-        self.watch = executor.Watch(
-            self.driver, register, lambda _: self.waits, clock=lambda: self.now
-        )
+        self.watch = executor.Watch(self.driver, register, lambda _: self.waits)
         self.searcher = executor.TuneSearcher(self.driver, self.watch)
         self.scheduler = executor.TuneScheduler(self.driver)
 
@@ -57,7 +62,7 @@ class Sweep(Callbacks):
     def wait(self, seconds: float, *trials: Trial) -> None:
         """Lets time pass in ten steps of Tune's loop."""
         for _ in range(10):
-            self.now += seconds / 10
+            Sweep.now += seconds / 10
             self.watch.on_step_begin(iteration=1, trials=list(trials))
 
     @property

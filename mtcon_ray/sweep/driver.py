@@ -203,7 +203,6 @@ class Driver:
         """Records that a trial is not in training any more. Its processes must have ended."""
         trial = self.record.trials[name]
         self._live.pop(name, None)
-        self.limits.ended(name)
         # A process may be ended between two reports.
         if outcome is Status.RUNNING or (self.stopping and outcome is Status.WAITING):
             outcome = Status.INTERRUPTED
@@ -234,7 +233,6 @@ class Driver:
             return
         self.callbacks.on_note(f"{name}: {reason}; it is tried again from its last checkpoint")
         self._live.pop(name, None)
-        self.limits.ended(name)
         self.record.append(Lost(trial=name, reason=reason[:4000], counts=counts))
         self._queue.append(trial)
 

@@ -16,10 +16,6 @@ class Limits:
         """Counts a trial's time without a new epoch from now on."""
         self._progress[name] = time.monotonic()
 
-    def ended(self, name: str) -> None:
-        """Stops counting the time of a trial, if it was counted."""
-        self._progress.pop(name, None)
-
     @property
     def exceeded(self) -> str | None:
         """The reached limit in hours, in words, or None below the limit."""
@@ -28,12 +24,10 @@ class Limits:
             return None
         return f"search.max_hours {hours:g} is reached"
 
-    def stalled(self) -> list[str]:
-        """Returns the trials without a new epoch for `search.stall_minutes`."""
-        minutes, now = self._search.stall_minutes, time.monotonic()
-        if minutes is None:
-            return []
-        return [name for name, since in self._progress.items() if now - since > 60 * minutes]
+    def has_stalled(self, name: str) -> bool:
+        """Returns True if a trial in training has no new epoch for `search.stall_minutes`."""
+        minutes = self._search.stall_minutes
+        return minutes is not None and time.monotonic() - self._progress[name] > 60 * minutes
 
     @property
     def stall_reason(self) -> str:

@@ -258,9 +258,8 @@ class Watch(Callback):
         limits = self._driver.limits
         for trial in waiting:
             limits.progressed(_name(trial))
-        stalled = set(limits.stalled())
         for trial in running:
-            if (name := _name(trial)) not in stalled:
+            if not limits.has_stalled(name := _name(trial)):
                 continue
             limits.progressed(name)
             if not self._waits(trial.trial_id):

@@ -94,8 +94,6 @@ class SweepRecord:
         self._begun: dict[str, TrialResult] = {}  # each trial as it began
         self.earlier: list[events.Earlier] = []
         self.reports: list[tuple[str, int]] = []  # trial and epoch of each probe, in order
-        self.has_begun = False  # the log has an event of the sweep
-        self._num_scores = 0  # of winners
         for event in read_events(self.log.path):
             self._add(event)
 
@@ -103,10 +101,7 @@ class SweepRecord:
         if isinstance(event, events.Earlier):
             self.earlier.append(event)
         if event.trial is None:
-            self.has_begun = True
-            if isinstance(event, events.Reported):
-                self._num_scores = event.epoch
-            elif isinstance(event, events.Reopened):
+            if isinstance(event, events.Reopened):
                 for trial in self.trials.values():
                     trial.num_lost = 0
             return
@@ -126,7 +121,7 @@ class SweepRecord:
 
     def begin(self, tags: dict[str, str], files: list[Path], earlier: list[events.Earlier]) -> None:
         """Writes the start or the resume of the sweep, with the files that describe it."""
-        if self.has_begun:
+        if self.log.end:
             self.append(events.Reopened())
         else:
             note = describe_sweep(load_sweep(self.folder), ended=False)
@@ -216,7 +211,8 @@ class SweepRecord:
             scores = {name: v for name, v in known.items() if name.startswith(OF_THE_WINNER)}
             scores[results.labels.objective] = winner.value
             # With a step of its own: MLflow keeps the first value of a step.
-            self.append(events.Reported(epoch=self._num_scores + 1, metrics=scores))
+            step = 1 + sum(isinstance(event, events.Reported) for event in results.events)
+            self.append(events.Reported(epoch=step, metrics=scores))
             if report:
                 tags |= {"mtcon.winner": winner.name, "mtcon.winner.value": f"{winner.value:.4f}"}
         note = describe_sweep(results, ended=report is not None)

@@ -213,12 +213,11 @@ def find_sweep(root: Path, name: str, files: Iterable[str] = ()) -> Path:
     With a root in an object store it is a copy. Raises SweepError if there is no such sweep, with
     similar names, and StorageError.
     """
-    if paths.stored_url(root):
-        folder = paths.sweep_folder(root, name)
-        if not fetch_sweep(folder):
-            known = nearest(name, _names(str(paths.stored_url(root))))
-            raise SweepError(f"no sweep {name!r} under {paths.shown(root)}{known}")
-        fetch_trials(folder, files)
+    folder = paths.sweep_folder(root, name)
+    if not fetch_sweep(folder):
+        url = paths.shown(root)
+        raise SweepError(f"no sweep {name!r} under {url}{nearest(name, _names(url))}")
+    fetch_trials(folder, files)
     return paths.find_folder(root, name)
 
 

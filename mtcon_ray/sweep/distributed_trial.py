@@ -54,15 +54,12 @@ def distributed_trial(config: dict[str, Any]) -> None:
     work = Assignment.read(config)
     try:
         _trainer(work, config).fit()
-        return
     except ray.train.TrainingFailedError as error:
-        end = _ending_of(error)
+        tune.report(_ending_of(error))
     except OSError as error:
-        found = ending(error)
-        if found is None:
+        if (end := ending(error)) is None:
             raise
-        end = found
-    tune.report(end)
+        tune.report(end)
 
 
 def _trainer(work: Assignment, config: dict[str, Any]) -> TorchTrainer:

@@ -101,9 +101,6 @@ class SweepRecord:
         if isinstance(event, events.Earlier):
             self.earlier.append(event)
         if event.trial is None:
-            if isinstance(event, events.Reopened):
-                for trial in self.trials.values():
-                    trial.num_lost = 0
             return
         if event.trial not in self.trials:
             self.trials[event.trial] = Trial.begun(event, self.spec.evaluate.select)
@@ -123,6 +120,8 @@ class SweepRecord:
         """Writes the start or the resume of the sweep, with the files that describe it."""
         if self.log.end:
             self.append(events.Reopened())
+            for trial in self.trials.values():
+                trial.num_lost = 0
         else:
             note = describe_sweep(load_sweep(self.folder), ended=False)
             tags = {"mtcon.sweep": self.folder.name, **tags}

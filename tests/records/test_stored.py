@@ -41,7 +41,7 @@ def root_of(tmp_path: Path, machine: str) -> Path:
 @pytest.fixture
 def drive(tmp_path: Path, store: FolderStore) -> Iterator[Callable[..., StoredSweep]]:
     """Returns a function that begins a driver of the sweep on a machine."""
-    begun: list[StoredSweep] = []
+    drivers: list[StoredSweep] = []
 
     def drive(machine: str = "one", *, take_over: bool = False) -> StoredSweep:
         folder = sweep_folder(root_of(tmp_path, machine), "a")
@@ -49,12 +49,12 @@ def drive(tmp_path: Path, store: FolderStore) -> Iterator[Callable[..., StoredSw
             write_sweep(folder)
             event_file(folder).unlink()
         (folder / "plan.json").write_text("{}")
-        begun.append(StoredSweep(folder, SWEEP, take_over=take_over))
-        return begun[-1]
+        drivers.append(StoredSweep(folder, SWEEP, take_over=take_over))
+        return drivers[-1]
 
     yield drive
     store.before = lambda request, path: None
-    for each in begun:
+    for each in drivers:
         each.close()
 
 
@@ -74,6 +74,13 @@ def local(log: EventLog) -> bytes:
     return log.path.read_bytes()
 
 
+def begun(sweep: StoredSweep) -> EventLog:
+    """Returns the log of a driver, which has the start of the sweep."""
+    log = sweep.open_log()
+    log.append(start())
+    return log
+
+
 def always(request: str, path: str) -> None:
     raise OSError("503 Slow Down")
 
@@ -82,8 +89,7 @@ def test_a_start_is_in_the_store_at_once_and_reports_soon(
     drive: Callable[..., StoredSweep],
 ) -> None:
     sweep = drive()
-    log = sweep.open_log()
-    log.append(start())
+    log = begun(sweep)
     assert there() == local(log)
     assert sweep.done() == log.end
     log.append_lines([line(1), line(2)])
@@ -117,8 +123,7 @@ def test_a_driver_whose_sweep_was_taken_writes_nothing_more(
 ) -> None:
     first, told = drive(), list[str]()
     first.on_lost = told.append
-    log = first.open_log()
-    log.append(start())
+    log = begun(first)
     second = drive("two", take_over=True)
     wait_until(lambda: bool(told), "the first driver to notice")
     assert "another driver has taken over a" in told[0]
@@ -140,9 +145,7 @@ def test_a_driver_whose_sweep_was_taken_writes_nothing_more(
 def test_a_driver_that_could_not_renew_its_claim_looks_before_it_writes(
     drive: Callable[..., StoredSweep], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = drive()
-    log = first.open_log()
-    log.append(start())
+    log = begun(drive())
     monkeypatch.setattr(stored, "RENEW_SECONDS", 1e6)
     monkeypatch.setattr(stored, "UNSURE_SECONDS", -1.0)
     drive("two", take_over=True)
@@ -154,8 +157,7 @@ def test_the_next_driver_continues_the_log_after_the_loss_of_the_disk(
     drive: Callable[..., StoredSweep], tmp_path: Path
 ) -> None:
     first = drive()
-    log = first.open_log()
-    log.append(start())
+    log = begun(first)
     log.append_lines([line(1)])
     before = local(log)
     first.close()
@@ -175,8 +177,7 @@ def test_lines_of_this_machine_that_the_store_lacks_stay(
     drive: Callable[..., StoredSweep], store: FolderStore
 ) -> None:
     first, told = drive(), list[str]()
-    log = first.open_log()
-    log.append(start())
+    log = begun(first)
     store.before = always
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stored, "END_SECONDS", 0.1)
@@ -204,7 +205,7 @@ def test_other_machines_see_a_running_sweep(
     drive: Callable[..., StoredSweep], tmp_path: Path
 ) -> None:
     sweep = drive()
-    sweep.open_log().append(start())
+    begun(sweep)
     root = root_of(tmp_path, "other")
     wait_until(lambda: bool(Objects(SWEEP).read("summary.json.gz")), "the summary")
     assert is_driven(find_sweep(root, "a"))
@@ -218,7 +219,7 @@ def test_a_sweep_without_a_summary_is_listed(
     drive: Callable[..., StoredSweep], tmp_path: Path
 ) -> None:
     sweep = drive()
-    sweep.open_log().append(start())
+    begun(sweep)
     sweep.close()
     Objects(SWEEP).delete(["summary.json.gz", "plan.json"])
     root = summaries(root_of(tmp_path, "other"))
@@ -244,7 +245,7 @@ def test_a_list_of_sweeps_needs_two_requests_of_each(
 def test_sweeps_that_cannot_be_read_hide_no_others(
     drive: Callable[..., StoredSweep], tmp_path: Path
 ) -> None:
-    drive().open_log().append(start())
+    begun(drive())
     Objects(f"{URL}/sweeps/begins").write("claims/x", b"")
     Objects(f"{URL}/sweeps/cut").write("spec.yaml", b"")
     Objects(f"{URL}/sweeps/cut").write("log/parts/000001-7", b"")
@@ -258,7 +259,7 @@ def test_sweeps_that_cannot_be_read_hide_no_others(
 def test_an_unknown_sweep_is_refused_with_similar_names(
     drive: Callable[..., StoredSweep], tmp_path: Path
 ) -> None:
-    drive().open_log().append(start())
+    begun(drive())
     root = root_of(tmp_path, "other")
     with pytest.raises(SweepError, match=f"no sweep 'aa' under {URL}; did you mean 'a'"):
         find_sweep(root, "aa")

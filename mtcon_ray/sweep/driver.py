@@ -98,7 +98,8 @@ class Driver:
         Ends trials that were killed between their last epoch, or the decision to stop them, and the
         record of their end. With `retry_failed` failed trials are trained again, from their start.
         """
-        stopped = self._replay()
+        # Of open trials, those whose driver was killed before their end was in the log.
+        stopped = {name for name, epoch in self.record.reports if self._stops(name, epoch)}
         for trial in self.trials:
             if trial.is_open and self.record.is_done(trial):
                 self._end(trial, Status.FINISHED)
@@ -111,18 +112,10 @@ class Driver:
         if failed := [trial.name for trial in self._queue if not trial.is_open]:
             self.callbacks.on_note(f"trained again: {', '.join(failed)}")
 
-    def _replay(self) -> set[str]:
-        """Feeds the log's probes to early stopping. Returns the trials that it stops.
-
-        An open trial among them was stopped by a driver that was killed before the trial's end was
-        in the log.
-        """
-        stopped: set[str] = set()
-        for name, epoch in self.record.reports:
-            trial = self.record.trials[name]
-            if self._stopping.stops(name, epoch / trial.epochs, trial.values[epoch]):
-                stopped.add(name)
-        return stopped
+    def _stops(self, name: str, epoch: int) -> bool:
+        """Tells early stopping the value of a probe. Returns True if the trial stops at it."""
+        trial = self.record.trials[name]
+        return self._stopping.stops(name, epoch / trial.epochs, trial.values[epoch])
 
     def _tell_known(self, trial: Trial) -> None:
         status = trial.status
@@ -190,8 +183,7 @@ class Driver:
         for report in fresh:
             self.limits.progressed(name)
             if report.epoch in trial.values:
-                share = report.epoch / trial.epochs
-                stops = self._stopping.stops(name, share, trial.values[report.epoch]) or stops
+                stops = self._stops(name, report.epoch) or stops
         if fresh:
             last = fresh[-1]
             self.callbacks.on_report(name, last.epoch, trial.epochs, dict(last.metrics))
@@ -210,11 +202,10 @@ class Driver:
             outcome = Status.FINISHED
         if trial.is_open and outcome is not Status.WAITING:
             self._end(trial, outcome, reason)
-        if trial.is_open:
-            if outcome is Status.WAITING:
-                self.callbacks.on_end(name, outcome.name, trial.value, None)
-        else:
+        if not trial.is_open:
             self._tidy(trial)
+        elif outcome is Status.WAITING:
+            self.callbacks.on_end(name, outcome.name, trial.value, None)
 
     def lost(self, name: str, reason: str, *, counts: bool = True) -> None:
         """Records that a trial's process was lost. The trial is tried again, or fails.

@@ -1,7 +1,8 @@
 """The driver of a sweep: it chooses the next trial, stops trials, and writes the record.
 
 An executor trains the trials: `sweep/here.py` in this process, `sweep/on_ray.py` by Ray Tune. It
-makes three calls: `next`, `reported` and `ended`. All decisions follow from the event log, so a
+makes three calls: `next`, `reported` and `ended`. It calls `tick` of the event log at least once
+per second, or sets its `lag` to 0. All decisions follow from the event log, so a
 resumed driver decides as an uninterrupted driver.
 """
 
@@ -237,10 +238,6 @@ class Driver:
         if not self.stopping:
             self.stop_reason = reason
             self.deadline = time.monotonic() + GRACE_SECONDS
-
-    def tick(self) -> None:
-        """Makes reports durable. An executor calls it at least once per second."""
-        self.record.log.tick()
 
     def _end(self, trial: Trial, outcome: Status, reason: str | None = None) -> None:
         self.record.end_trial(trial, outcome, reason)

@@ -241,7 +241,7 @@ class Watch(Callback):
         if now < self._next_look:
             return
         self._next_look = now + LOOK_SECONDS
-        self._driver.tick()
+        self._driver.record.log.tick()
         if self._driver.stopping:
             self._register.stop()
         waiting = [trial for trial in trials if trial.status == Trial.PENDING]

@@ -1,9 +1,9 @@
 """The driver of a sweep: it chooses the next trial, stops trials, and writes the record.
 
 An executor trains the trials: `sweep/here.py` in this process, `sweep/on_ray.py` by Ray Tune. It
-makes three calls: `next`, `reported` and `ended`. It calls `tick` of the event log at least once
-per second, or sets its `lag` to 0. All decisions follow from the event log, so a
-resumed driver decides as an uninterrupted driver.
+makes three calls: `next`, `reported` and `ended`. It also calls `tick` of the event log at least
+once per second, or sets its `lag` to 0. All decisions follow from the event log, so a resumed
+driver decides as an uninterrupted driver.
 """
 
 import math

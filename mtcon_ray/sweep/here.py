@@ -1,29 +1,28 @@
 """The executor without Ray: trains one trial after another in this process."""
 
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Any
 
 import torch
 
 from mtcon_ray.base.status import Status
-from mtcon_ray.sweep.driver import Driver, Task
+from mtcon_ray.sweep.driver import Driver
 from mtcon_ray.sweep.trial import Assignment, OpenData, reports
 
 log = logging.getLogger(__name__)
 
 
-def run_here(
-    driver: Driver, assignment: Callable[[Task], Assignment], device: torch.device
-) -> None:
+def run_here(driver: Driver, common: dict[str, Any], device: torch.device) -> None:
     """Trains the trials of a sweep until it is over or stopped.
 
-    Raises StorageError if the event log cannot be written.
+    `common` is the configuration of all trials, see `Assignment.read`. Raises StorageError if the
+    event log cannot be written.
     """
     driver.record.log.lag = 0.0  # during an epoch nobody calls `tick`
     open_data = OpenData()
     while not driver.is_over and (task := driver.next()) is not None:
-        work = assignment(task)
+        work = Assignment.read({"common": common, **vars(task)})
         results = reports(work, open_data, device=device, should_stop=lambda: driver.stopping)
         _train(driver, task.trial, results)
 

@@ -39,7 +39,6 @@ from mtcon_ray.sweep.here import run_here
 from mtcon_ray.sweep.preparation import prepare
 from mtcon_ray.sweep.prior import earlier_trials, first_configurations
 from mtcon_ray.sweep.record import SweepRecord
-from mtcon_ray.sweep.trial import Assignment
 from mtcon_ray.tracking.lifecycle import Lifecycle
 from mtcon_ray.tracking.mlflow_server import own_database, tracking_uri, ui_command
 from mtcon_ray.tracking.provenance import check_same_data, data_tags, provenance
@@ -220,8 +219,7 @@ class _Sweep:
             with ending_with_ray(self._tell_end):
                 train_on_ray(self.driver, self._common, self.plan.concurrency)
             return
-        given = {"common": self._common("")}
-        run_here(self.driver, lambda task: Assignment.read(given | vars(task)), self.device)
+        run_here(self.driver, self._common(""), self.device)
 
     def _common(self, register: str) -> dict[str, Any]:
         """Returns the configuration of all trials of a new attempt, see `Assignment.read`."""

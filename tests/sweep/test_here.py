@@ -11,7 +11,7 @@ import torch
 from mtcon_ray.base.paths import sweep_folder
 from mtcon_ray.base.status import Status
 from mtcon_ray.errors import StorageError
-from mtcon_ray.sweep.driver import Driver, Task
+from mtcon_ray.sweep.driver import Driver
 from mtcon_ray.sweep.here import run_here
 from mtcon_ray.sweep.trial import Assignment, OpenData
 from tests.sweep.simulated import Simulation, line, some_spec
@@ -29,11 +29,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         monkeypatch.setattr(
             "mtcon_ray.sweep.here.reports", lambda work, *_, **__: results(work.name)
         )
-
-        def assignment(task: Task) -> Assignment:
-            return Assignment(task.trial, spec, tmp_path)
-
-        run_here(driver, assignment, torch.device("cpu"))
+        monkeypatch.setattr(
+            Assignment, "read", lambda config: Assignment(config["trial"], spec, tmp_path)
+        )
+        run_here(driver, {}, torch.device("cpu"))
         return driver
 
     return run

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from mtcon_ray.base import paths
 from mtcon_ray.base.lock import ELSEWHERE_FILE, driver_lock, is_driven
-from mtcon_ray.base.root_files import SWEEPS, make_folder, remove, remove_folder, touch, write
+from mtcon_ray.base.root_files import SWEEPS, make_folder, remove, remove_folder, touch
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.data.objects import (
     GIVE_UP_SECONDS,
@@ -277,15 +277,9 @@ def summaries(root: Path, name: str | None = None) -> Path:
     names = [name] if name else _names(url)
 
     def fetch(of: str) -> None:
-        to = paths.sweep_folder(seen, of)
         try:
-            if read_summary(Objects(f"{url}/{SWEEPS}/{of}"), to):
-                return
-            whole = find_sweep(root, of)
-            make_folder(to)
-            for path in (*(whole / name for name in BEGINNINGS), paths.event_file(whole)):
-                if path.exists():
-                    write(to / path.name, path.read_bytes())
+            if not read_summary(Objects(f"{url}/{SWEEPS}/{of}"), paths.sweep_folder(seen, of)):
+                find_sweep(seen, of)
         except SweepError as error:
             if name:
                 raise

@@ -22,7 +22,7 @@ from mtcon_ray.base.root_files import check_no_links, make_folder
 from mtcon_ray.base.signals import own_signals
 from mtcon_ray.cluster.cluster_file import view_of_file
 from mtcon_ray.cluster.environment import cluster_address, restored_environment
-from mtcon_ray.cluster.ray_folders import away, name_token, sessions_folder
+from mtcon_ray.cluster.ray_folders import away, give_token, sessions_folder
 from mtcon_ray.cluster.ray_private import GCS_VARIABLE, log_errors_of_nodes
 from mtcon_ray.cluster.ray_start import start_local_ray
 from mtcon_ray.data.objects import keep_keys
@@ -55,7 +55,6 @@ AWS_KEYS = {
     "AWS_SECRET_ACCESS_KEY": "secret_key",
     "AWS_SESSION_TOKEN": "session_token",
 }
-RAY_LOGGERS = ("ray", "ray.tune", "ray.train")
 
 # True while `connected` holds its own session. Any other session belongs to the caller.
 _is_ours = False
@@ -70,24 +69,23 @@ def view_of(
     before connecting to a cluster. Raises ResourceError for a missing file or a file without a
     cluster, MtconError if no cluster answers.
     """
-    if ray.is_initialized() and not _is_ours and not cluster:
-        return connected_view()
-    if cluster == LOCAL or not (cluster or cluster_address()):
-        return this_machine()
-    if cluster and Path(cluster).exists():
-        return view_of_file(Path(cluster))
-    if cluster and FILE_NAME.search(cluster):
-        raise ResourceError(
-            f"--cluster: no file at {cluster!r}; correct the path of the Ray cluster YAML, or give "
-            "an address or `local`"
-        )
-    if cluster:
+    is_callers = ray.is_initialized() and not _is_ours
+    if cluster and cluster != LOCAL:
+        if Path(cluster).exists():
+            return view_of_file(Path(cluster))
+        if FILE_NAME.search(cluster):
+            raise ResourceError(
+                f"--cluster: no file at {cluster!r}; correct the path of the Ray cluster YAML, or "
+                "give an address or `local`"
+            )
         os.environ["RAY_ADDRESS"] = cluster
+    elif cluster or not (cluster_address() or is_callers):
+        return this_machine()
     if ray.is_initialized():
         return connected_view()
     on_phase(f"connecting to Ray at {cluster_address()}")
     with away():
-        _init(log_to_driver=False, logging_level=logging.ERROR)
+        _connect(log_to_driver=False, logging_level=logging.ERROR)
         try:
             return connected_view()
         finally:
@@ -172,7 +170,7 @@ def hidden_aws_keys() -> Iterator[None]:
 @contextmanager
 def _logging_to(log: Path) -> Iterator[None]:
     """Sends Ray's own messages to the `log` file. Afterwards its loggers are as before."""
-    loggers = [logging.getLogger(name) for name in RAY_LOGGERS]
+    loggers = [logging.getLogger(name) for name in ("ray", "ray.tune", "ray.train")]
     before = [(each, each.handlers, each.propagate) for each in loggers]
     log_errors_of_nodes()
     check_no_links(log)
@@ -193,24 +191,24 @@ def _logging_to(log: Path) -> Iterator[None]:
 
 
 def _open_session(environment: Mapping[str, str]) -> None:
-    address = cluster_address()
     options: dict[str, Any] = {
         "log_to_driver": False,
         # With configure_logging=False Ray would drop our handler and write on the terminal.
         "logging_format": LOG_FORMAT,
         "runtime_env": {"env_vars": environment},
     }
-    if address is None:
-        options |= {"address": "local", "num_cpus": usable_cpus(), "include_dashboard": False}
-        options["_temp_dir"] = str(sessions_folder())
-        name_token()
+    if cluster_address():
+        _connect(**options)
+        return
+    options |= {"address": "local", "num_cpus": usable_cpus(), "include_dashboard": False}
+    options["_temp_dir"] = str(sessions_folder())
+    give_token()
     # Ray's logs lie outside the root. The umask keeps them readable by the user alone.
-    umask = os.umask(0o077) if address is None else None
+    umask = os.umask(0o077)
     try:
-        _init(**options)
+        start_local_ray(options)
     finally:
-        if umask is not None:
-            os.umask(umask)
+        os.umask(umask)
 
 
 def sweep_environment(threads: int) -> dict[str, str]:
@@ -255,12 +253,9 @@ def await_port(address: str, seconds: float) -> None:
         time.sleep(0.5)
 
 
-def _init(**options: Any) -> None:
-    """Starts a local Ray or connects to a cluster. Raises MtconError for a failure."""
-    address = cluster_address()
-    if address is None:
-        start_local_ray(options)
-        return
+def _connect(**options: Any) -> None:
+    """Connects to the cluster of RAY_ADDRESS. Raises MtconError for a failure."""
+    address = os.environ["RAY_ADDRESS"]
     if "://" in address:  # Ray's client knows neither a job's configuration nor all drivers
         raise ResourceError(
             f"the cluster must be a head's HOST:6379 or `auto`, got {address!r}; run the command "

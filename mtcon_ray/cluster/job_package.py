@@ -17,14 +17,9 @@ from mtcon_ray.version import __version__
 STOP_SECONDS = 60
 # Addresses of the tracking server and of object stores, never their keys.
 PLACES = (
-    "MLFLOW_TRACKING_URI",
-    TRUST_VARIABLE,
-    "MLFLOW_S3_ENDPOINT_URL",
-    "AWS_ENDPOINT_URL",
-    "AWS_ENDPOINT_URL_S3",
-    "AWS_REGION",
-    "AWS_DEFAULT_REGION",
-)
+    "MLFLOW_TRACKING_URI", TRUST_VARIABLE, "MLFLOW_S3_ENDPOINT_URL", "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION",
+)  # fmt: skip
 # Patterns of .gitignore for modules, and for the folders in which Python looks for entry points.
 CODE = [f"*{end}" for end in (*all_suffixes(), ".dist-info", ".egg-info")]
 VERSIONS_VARIABLE = "MTCON_RAY_VERSIONS"

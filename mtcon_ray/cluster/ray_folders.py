@@ -2,7 +2,6 @@
 
 <RAY_TMPDIR, else on Linux TMPDIR, else /tmp>/mtcon-ray-<user id>/
     ray/     sessions: sockets, logs and the processes' working directories
-    token    of these Rays, if the user has no token
 """
 
 import errno
@@ -28,6 +27,9 @@ PATH_VARIABLES = {
 }  # fmt: skip
 
 TOKEN_VARIABLES = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
+
+# One for all Rays of this process, because Ray's client keeps the first that it reads.
+_TOKEN = secrets.token_hex(32)
 
 _left: Path | None = None  # the working directory before `away`
 
@@ -59,27 +61,14 @@ def has_token() -> bool:
     return bool(TOKEN_VARIABLES & os.environ.keys()) or (Path.home() / ".ray/auth_token").exists()
 
 
-def name_token() -> None:
-    """Names a token of these Rays in the environment, unless the user has a token or wants none.
+def give_token() -> None:
+    """Gives a local Ray a token in the environment, unless the user has a token or wants none.
 
     Ray would write a token to ~/.ray/auth_token. After this `ray start --head` requires a token,
-    which `ray job submit` does not send. Raises MtconError if the file cannot be written.
+    which `ray job submit` does not send.
     """
-    if has_token() or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
-        return
-    path = private_folder() / "token"
-    made = path.with_name(f"token-{os.getpid()}")
-    try:
-        if not path.exists():
-            made.touch(mode=0o600)
-            made.write_text(secrets.token_hex(32), encoding="ascii")
-            # In one step, because another Ray that starts at the same time reads it too.
-            with suppress(FileExistsError):
-                path.hardlink_to(made)
-            made.unlink()
-    except OSError as error:
-        raise not_writable(error) from None
-    os.environ["RAY_AUTH_TOKEN_PATH"] = str(path)
+    if not has_token() and os.environ.get("RAY_AUTH_MODE", "token").lower() == "token":
+        os.environ["RAY_AUTH_TOKEN"] = _TOKEN
 
 
 def not_writable(error: OSError) -> MtconError:
@@ -101,13 +90,11 @@ def _empty_folder() -> Path:
     On another node nobody else can make the same folder there, but anybody can make one in /tmp.
     """
     try:
-        return _made(expanded("~/.cache/mtcon-ray/empty"))
+        folder = expanded("~/.cache/mtcon-ray/empty")
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except (OSError, UserError):  # no home, or not writable
-        return _made(private_folder() / "empty")
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = private_folder() / "empty"
+        folder.mkdir(mode=0o700, exist_ok=True)
     return folder
 
 

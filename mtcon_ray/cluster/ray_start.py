@@ -22,6 +22,7 @@ from mtcon_ray.errors import MtconError
 START_LIMIT = 150
 TRIES = 4
 LOOK_SECONDS = 1.0
+BUSY = "; repeat the command when the machine is less busy"
 
 # The raylet and the GCS of the Ray that this process has started last, by name.
 _processes: dict[str, Popen[bytes]] = {}
@@ -30,35 +31,27 @@ _processes: dict[str, Popen[bytes]] = {}
 def start_local_ray(options: Mapping[str, Any]) -> None:
     """Calls `ray.init` with these options until a Ray runs. Raises MtconError if none does.
 
-    A Ray that fails to start leaves no processes.
+    A Ray that fails to start leaves no processes. It is started again if one of them has died.
     """
-    deadline, num_tries = time.monotonic() + START_LIMIT, 0
-    while loss := _start(deadline, options):
-        num_tries += 1
-        if num_tries == TRIES:
-            raise MtconError(
-                f"{loss} as it started, in {num_tries} tries; {_logs()}; repeat the command when "
-                "the machine is less busy"
-            )
-
-
-def _start(deadline: float, options: Mapping[str, Any]) -> str | None:
-    """Starts a local Ray. Returns which of its processes has died, None if it runs."""
-    agents: list[Path] = []
-    _processes.clear()
-    try:
-        with patient_start(deadline, free_ports(), _processes, agents), own_signals():
-            ray.init(**options)
-            _await_agents(agents, deadline)
-    except BaseException as error:
-        died = lost_process(_processes)
-        _end()
-        if not isinstance(error, Exception):  # a signal
-            raise
-        if died is None:
-            raise _not_started(error) from error
-        return died
-    return None
+    deadline = time.monotonic() + START_LIMIT
+    for _ in range(TRIES):
+        agents: list[Path] = []
+        _processes.clear()
+        try:
+            with patient_start(deadline, free_ports(), _processes, agents), own_signals():
+                ray.init(**options)
+                _await_agents(agents, deadline)
+            return
+        except BaseException as error:
+            died = lost_process(_processes)
+            ray.shutdown()
+            for process in _processes.values():
+                process.kill()  # the others follow
+            if not isinstance(error, Exception):  # a signal
+                raise
+            if died is None:
+                raise _not_started(error) from error
+    raise _failure(f"{died} as it started, in {TRIES} tries", BUSY)
 
 
 def free_ports() -> Iterator[int]:
@@ -91,13 +84,6 @@ def lost_process(processes: Mapping[str, Popen[bytes]]) -> str | None:
     return None
 
 
-def _end() -> None:
-    """Ends the raylet and the GCS of a Ray after a failed start. Its other processes follow."""
-    ray.shutdown()
-    for process in _processes.values():
-        process.kill()
-
-
 @contextmanager
 def ending_with_ray(tell: Callable[[str], None]) -> Iterator[None]:
     """Ends this process with code 1 if the raylet or the GCS of its local Ray ends meanwhile.
@@ -125,17 +111,14 @@ def ending_with_ray(tell: Callable[[str], None]) -> Iterator[None]:
         left.set()
 
 
-def _logs() -> str:
-    return f"its logs are below {sessions_folder()}"
-
-
 def _not_started(error: Exception) -> MtconError:
     text = str(error)
     if isinstance(error, OSError) and (error.filename or "AF_UNIX" in text):
         return not_writable(error)
     if "timed out" in text.lower():
-        return MtconError(
-            f"a Ray of this machine did not start within {START_LIMIT} s; {_logs()}; repeat the "
-            "command when the machine is less busy"
-        )
-    return MtconError(f"no Ray could be started on this machine: {text}; {_logs()}")
+        return _failure(f"a Ray of this machine did not start within {START_LIMIT} s", BUSY)
+    return _failure(f"no Ray could be started on this machine: {text}")
+
+
+def _failure(what: str, way_out: str = "") -> MtconError:
+    return MtconError(f"{what}; its logs are below {sessions_folder()}{way_out}")

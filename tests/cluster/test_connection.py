@@ -216,7 +216,7 @@ def test_a_token_is_missed_by_a_cluster_alone_and_unusable_folders_have_their_va
     if address is not None:
         monkeypatch.setenv("RAY_ADDRESS", address)
     with restored_environment(), pytest.raises(MtconError, match=told):
-        connect._init()
+        connect._open_session({})
 
 
 def test_variables_of_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mtcon_ray.base.paths import event_file
 from mtcon_ray.records.event_log import EventLog, by_trial, read_events
-from mtcon_ray.records.events import Event
+from mtcon_ray.records.events import Event, Reported
 
 
 class RunLog:
@@ -17,6 +17,11 @@ class RunLog:
 
     def append(self, event: Event) -> None:
         EventLog(self.path).append(replace(event, trial=self.trial))
+
+    def report(self, *epochs: int, **metrics: float) -> None:
+        """Appends the reports of epochs, by default with a loss of 1."""
+        for epoch in epochs:
+            self.append(Reported(epoch=epoch, metrics=metrics or {"loss": 1.0}))
 
     def events(self) -> list[Event]:
         return by_trial(read_events(self.path)).get(self.trial, [])

@@ -74,7 +74,7 @@ class Audit:
         found = [Finding("MLflow", problem)] if problem else []
         for trial, events in by_trial(read_events(self.log)).items():
             run = runs.get(trial or PARENT)
-            if not (problem and run and run.restore):  # it was deleted with the experiment
+            if not (problem and run and not run.num_runs):  # it was deleted with the experiment
                 found += _run_problems(trial or PARENT, events, run)
         yield from found
         # Such as the files of the report. The driver's machine alone knows what it has sent.
@@ -148,7 +148,7 @@ def _has_state(folder: Path) -> bool:
 def _run_problems(name: str, events: list[Event], run: Tracked | None) -> Iterator[Finding]:
     """Yields differences of a run in MLflow from its events."""
     where = f"MLflow, run {name}"
-    if run is None or run.restore:
+    if run is None or not run.num_runs:
         way = run and f"it is deleted; restore it with {run.restore}, then `audit --repair`"
         yield Finding(where, way or "it is missing", None if way else SENT)
         return
@@ -160,7 +160,7 @@ def _run_problems(name: str, events: list[Event], run: Tracked | None) -> Iterat
     if run.status not in expected:
         yield Finding(where, f"it is {run.status} here and {expected[0]} in the event log", SENT)
     steps = [e.epoch for e in events if isinstance(e, Reported) and LOSS in e.metrics]
-    if sorted(run.steps) != steps:
+    if run.steps != steps:
         lost, doubled = len(set(steps) - set(run.steps)), len(run.steps) - len(set(run.steps))
         what = f"of the steps of {LOSS} {lost} are missing, {doubled} doubled"
         yield Finding(where, what, SENT if lost else None)

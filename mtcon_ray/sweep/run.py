@@ -110,7 +110,7 @@ def run_sweep(
         driver = Driver(record, callbacks, max_concurrent=plan.concurrency or 1000)
         sweep = _Sweep(folder, driver, plan, uri, lifecycle, sets, store, device)
         if store:
-            lifecycle.limit(store.done)
+            lifecycle.sender.limit = store.done
             store.on_lost = sweep.halt
         with on_signals(sweep.halt):
             return sweep.run(again=retry_failed)

@@ -3,7 +3,6 @@
 At the end the remaining events are sent, and a line reports if MLflow lacks any.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
 from mtcon_ray.base.callbacks import Callbacks
@@ -19,27 +18,22 @@ STOPPED_DRAIN_SECONDS = 10.0
 
 
 class Lifecycle:
-    """The sender of a sweep, and its messages to the user.
+    """The sender of a sweep, and its messages to the user. With `tracking.offline` it never starts.
 
-    `sender` is None with `tracking.offline`.
+    See `Sender` for `sender.limit`.
     """
 
     def __init__(
         self, folder: Path, tracking: TrackingSpec, uri: str, callbacks: Callbacks
     ) -> None:
         self.folder = folder
-        self.sender = None if tracking.offline else Sender(folder, uri, tracking.experiment)
+        self.sender = Sender(folder, uri, tracking.experiment)
+        self._offline = tracking.offline
         self._callbacks = callbacks
-        self._is_closing = False
-
-    def limit(self, limit: Callable[[], float]) -> None:
-        """Sends only as many bytes of the event log as `limit` returns, see `Sender`."""
-        if self.sender:
-            self.sender.limit = limit
 
     def begin(self, plan: Plan) -> None:
         """Starts the sender, after the start of the sweep is in the event log."""
-        if self.sender:
+        if not self._offline:
             self.sender.start()
         self._callbacks.on_start(self.folder.name, self.folder, plan)
         for warning in plan.warnings:
@@ -47,15 +41,12 @@ class Lifecycle:
 
     def stop(self) -> None:
         """Shortens the sending at the end, for signal handlers."""
-        if self.sender and self._is_closing:
-            self.sender.hurry(STOPPED_DRAIN_SECONDS)
+        self.sender.hurry(STOPPED_DRAIN_SECONDS)
 
     def close(self, *, stopped: bool) -> None:
         """Sends the remaining events, for a shorter time after a stop, and ends the sender."""
-        self._is_closing = True
         try:
-            if self.sender:
-                self.sender.close(STOPPED_DRAIN_SECONDS if stopped else DRAIN_SECONDS)
+            self.sender.close(STOPPED_DRAIN_SECONDS if stopped else DRAIN_SECONDS)
         finally:  # also after a second signal
             self._tell()
 
@@ -64,7 +55,7 @@ class Lifecycle:
 
         Shows a line if the server does not answer. Raises UserError as `check_login` does.
         """
-        if not self.sender or not (left := self.sender.pending()):
+        if self._offline or not (left := self.sender.pending()):
             return
         self._callbacks.on_phase("sending to MLflow")
         try:
@@ -80,15 +71,13 @@ class Lifecycle:
 
     def _tell(self) -> None:
         """Shows the records refused by MLflow, and the command to send the rest."""
-        left, why = 1, "tracking.offline is set"
-        if self.sender:
-            left, why = self.sender.pending(), self.sender.reason
-            if refused := self.sender.refused:
-                self._callbacks.on_note(
-                    f"MLFLOW REFUSED {len(refused)} records ({refused[0]}); "
-                    f"they stay in {event_file(self.folder)}"
-                )
-        if left:
+        if refused := self.sender.refused:
+            self._callbacks.on_note(
+                f"MLFLOW REFUSED {len(refused)} records ({refused[0]}); "
+                f"they stay in {event_file(self.folder)}"
+            )
+        if self.sender.pending():
+            why = "tracking.offline is set" if self._offline else self.sender.reason
             self._callbacks.on_note(
                 f"NOT ALL IS IN MLFLOW ({why}); nothing is lost: send the rest with "
                 f"{sync_command(self.folder)}"

@@ -21,13 +21,10 @@ from mtcon_ray.errors import UserError
 URI_VARIABLE = "MLFLOW_TRACKING_URI"
 TRUST_VARIABLE = "MTCON_RAY_TRUST_TRACKING"
 TRUST_OPTION = "--trust-tracking"
-SERVERS = ("http", "https")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-PORTS = {"http": 80, "https": 443}
+PORTS = {"http": 80, "https": 443}  # of servers, by scheme
 # Variables with which MLflow's client (3.17.2) sends a login to a server.
-LOGINS = tuple(
-    f"MLFLOW_TRACKING_{name}" for name in ("TOKEN", "PASSWORD", "AUTH", "CLIENT_CERT_PATH")
-)
+LOGINS = [f"MLFLOW_TRACKING_{name}" for name in ("TOKEN", "PASSWORD", "AUTH", "CLIENT_CERT_PATH")]
 SIGNS = "MLFLOW_TRACKING_AWS_SIGV4"
 SECRET_WORDS = (
     r"(?i:password|passwd|pwd|token|secret|api[-_]?key|access[-_]?key|credentials?)"
@@ -37,10 +34,11 @@ SECRET_WORDS = (
 
 def is_server(uri: str) -> bool:
     """Returns True if the URI names a tracking server rather than a database."""
-    return _scheme(uri) in (*SERVERS, "databricks")
+    return scheme_of(uri) in (*PORTS, "databricks")
 
 
-def _scheme(uri: str) -> str:
+def scheme_of(uri: str) -> str:
+    """Returns the scheme of a URI without a driver: postgresql of postgresql+psycopg://..."""
     return uri.partition(":")[0].partition("+")[0].lower()
 
 
@@ -59,7 +57,7 @@ def address(uri: str, name: str = "tracking.uri") -> str:
     >>> address("HTTPS://me@Host/path"), address("postgresql+psycopg://h/d?host=other")
     ('https://host:443', 'postgresql+psycopg://h/d?host=other')
     """
-    if (scheme := _scheme(uri)) not in SERVERS:
+    if (scheme := scheme_of(uri)) not in PORTS:
         return uri.rstrip("/")
     try:
         parts = urlsplit(uri)
@@ -89,17 +87,18 @@ def check_login(uri: str, name: str = "tracking.uri") -> None:
     A login goes over plain HTTP to another machine only with `--trust-tracking`. Every database but
     SQLite needs consent: its driver finds logins in more places than can be listed.
     """
-    scheme = _scheme(uri)
+    scheme = scheme_of(uri)
     if scheme in ("sqlite", "databricks"):  # a profile of Databricks names its own host
         return
     is_own = _own() == (where := address(uri, name))
     what = "a login that its driver may find"
-    if scheme in SERVERS:
+    if scheme in PORTS:
         login = next(_logins(uri), None)
         if login is None:
             return
         what = f"the login in {login}"
-    if where in _trusted() or (is_own and not _in_clear_text(uri)):
+    is_plain = scheme == "http" and urlsplit(uri).hostname not in LOOPBACK
+    if where in _trusted() or (is_own and not is_plain):
         return
     why = f"neither {URI_VARIABLE} nor {TRUST_OPTION} names that address"
     if is_own:
@@ -118,9 +117,9 @@ def check_place(location: str, uri: str, name: str = "") -> None:
     parts = urlsplit(location)
     if parts.scheme == "mlflow-artifacts":  # the tracking server itself, or another host
         if parts.netloc:
-            check_login(f"{_scheme(uri)}://{parts.netloc}", "the artifact URI")
+            check_login(f"{scheme_of(uri)}://{parts.netloc}", "the artifact URI")
         return
-    if parts.scheme in SERVERS:
+    if parts.scheme in PORTS:
         check_login(location, "the artifact URI")
     folder = Path(unquote(parts.path))
     # Only in this spelling, because MLflow reads other spellings differently.
@@ -129,7 +128,7 @@ def check_place(location: str, uri: str, name: str = "") -> None:
         if root / below[0] == mlflow_artifacts(root):
             return check_no_links(folder / name)
     named = {_own(), *_trusted()} - {""}
-    if _scheme(uri) != "databricks" and not named & {address(uri), address(location)}:
+    if scheme_of(uri) != "databricks" and not named & {address(uri), address(location)}:
         raise UserError(
             f"the files of a run are not sent to {masked(location)}: only the tracking server "
             f"{masked(address(uri))} names that place. {_consent(address(uri))}"
@@ -153,25 +152,15 @@ def _logins(uri: str) -> Iterator[str]:
     parts = urlsplit(uri)
     if parts.username:
         yield URI_VARIABLE  # a spec with a login is refused
-    yield from _login_files(parts.hostname or "")
-    yield from (name for name in LOGINS if os.environ.get(name))
-
-
-def _login_files(host: str) -> Iterator[str]:
-    """Yields files with a login for a server: MLflow's own, and netrc files of requests."""
     with suppress(OSError, UnicodeDecodeError, RuntimeError):
         if "mlflow_tracking_password" in Path("~/.mlflow/credentials").expanduser().read_text():
             yield "~/.mlflow/credentials"
     for name in filter(None, (os.environ.get("NETRC"), "~/.netrc", "~/_netrc")):
         # The library requests also ignores unreadable files.
         with suppress(OSError, NetrcParseError, UnicodeDecodeError, RuntimeError):
-            if netrc(Path(name).expanduser()).authenticators(host):
+            if netrc(Path(name).expanduser()).authenticators(parts.hostname or ""):
                 yield name
-
-
-def _in_clear_text(uri: str) -> bool:
-    """Returns True for plain HTTP to another machine."""
-    return _scheme(uri) == "http" and urlsplit(uri).hostname not in LOOPBACK
+    yield from (name for name in LOGINS if os.environ.get(name))
 
 
 def masked(text: str) -> str:

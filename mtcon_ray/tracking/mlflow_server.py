@@ -53,11 +53,11 @@ def tracking_uri(spec_uri: str | None, root: Path) -> str:
         return own_database(root)
     name = "tracking.uri" if spec_uri else login.URI_VARIABLE
     uri = str(spec_uri or environ_uri).rstrip("/")
-    scheme = uri.partition(":")[0].partition("+")[0].lower()
+    scheme = login.scheme_of(uri)
     way_out = f"; give sqlite:////absolute/path.db or http://host:port, or unset {name}"
     if scheme == "databricks":
         return uri
-    if scheme not in login.SERVERS + DATABASES or "://" not in uri:
+    if scheme not in (*login.PORTS, *DATABASES) or "://" not in uri:
         rule = "be a database or a server, MLflow refuses files"
         raise SpecError(f"{name} must {rule}, got {login.masked(uri)!r}{way_out}")
     if scheme == "sqlite" and not re.match(r"sqlite(\+\w+)?:////[^/]", uri):
@@ -96,7 +96,10 @@ def check_experiment(experiment: "Experiment", uri: str, root: Path) -> None:
         raise HeldError(
             f"experiment {name!r} is deleted in MLflow; restore it with {command}, or {way_out}"
         )
-    if (folder := _stray_artifacts(experiment.artifact_location, uri, root)) is not None:
+    parts, own = urlsplit(experiment.artifact_location), mlflow_artifacts(root)
+    folder = Path(unquote(parts.path))
+    is_of_a_root = parts.scheme in ("", "file") and folder.name == own.name
+    if uri == own_database(root) and is_of_a_root and folder.resolve() != own.resolve():
         raise HeldError(
             f"experiment {name!r} keeps its files in {folder}, not below the root {root}, which "
             f"was moved, renamed or copied; move it back, make {folder.parent} a symbolic link "
@@ -111,15 +114,6 @@ def check_files(location: str, uri: str, name: str = "") -> None:
         login.check_place(location, uri, name)
     except UserError as error:
         raise HeldError(str(error)) from None
-
-
-def _stray_artifacts(location: str, uri: str, root: Path) -> Path | None:
-    """Returns the artifact folder of an experiment in a root's database, if of another root."""
-    parts, own = urlsplit(location), mlflow_artifacts(root)
-    folder = Path(unquote(parts.path))
-    if uri != own_database(root) or parts.scheme not in ("", "file") or folder.name != own.name:
-        return None
-    return None if folder.resolve() == own.resolve() else folder
 
 
 def restore_command(uri: str, *arguments: str) -> str:
@@ -207,12 +201,12 @@ def tracking_errors(what: str) -> Iterator[None]:
         raise TrackingError(f"{what}: {first_line(error)}") from error
 
 
-def check_server(uri: str, timeout: float = 10, *, way_out: str = OFFLINE) -> None:
-    """Raises TrackingError if the server does not answer a request within `timeout` seconds.
+def check_server(uri: str, timeout: float = 10, *, way_out: str = OFFLINE) -> "MlflowClient":
+    """Returns a client of a server that has answered a request.
 
-    SQLite has no timeout.
+    Raises TrackingError without an answer within `timeout` seconds. SQLite has no timeout.
     """
-    ServerCheck(uri).answer(timeout, way_out)
+    return ServerCheck(uri).answer(timeout, way_out)
 
 
 class ServerCheck:
@@ -225,11 +219,11 @@ class ServerCheck:
     def __init__(self, uri: str, experiment: str | None = None, root: Path = Path()) -> None:
         login.check_login(uri)
         self._uri, self._experiment, self._root = uri, experiment, root
-        self._answer: Future[None] = Future()
+        self._answer: Future[MlflowClient] = Future()
         threading.Thread(target=self._ask, daemon=True, name="mtcon-tracking-check").start()
 
-    def answer(self, timeout: float = 10, way_out: str = OFFLINE) -> None:
-        """Waits for the answer as `check_server` does."""
+    def answer(self, timeout: float = 10, way_out: str = OFFLINE) -> "MlflowClient":
+        """Waits for the answer as `check_server` does. Returns its client."""
         import_quietly()  # else the seconds of the import would count as the server's
         try:
             return self._answer.result(None if self._uri.startswith("sqlite") else timeout)
@@ -251,7 +245,7 @@ class ServerCheck:
             named = self._experiment and client.get_experiment_by_name(self._experiment)
             if named:
                 check_experiment(named, self._uri, self._root)
-            self._answer.set_result(None)
+            self._answer.set_result(client)
         except Exception as error:
             self._answer.set_exception(error)
 

@@ -34,11 +34,9 @@ def find_run(name: str, *, uri: str, experiment: str, folder: Path, trial: str) 
     """
     if first_event(event_file(folder)) is None:
         raise SweepError(f"{folder.name!r} has no event log, by which its runs are found")
-    server.check_server(uri, way_out="or leave out --register")
-    client = server.open_client(uri)
+    client = server.check_server(uri, way_out="or leave out --register")
     from mlflow.exceptions import MlflowException
 
-    sweep = folder.name
     with server.tracking_errors("cannot register a model with the tracking server"):
         try:  # MLflow also checks the name
             client.get_registered_model(name)
@@ -52,8 +50,8 @@ def find_run(name: str, *, uri: str, experiment: str, folder: Path, trial: str) 
         runs = client.search_runs([found.experiment_id], chosen, max_results=1) if found else []
     if not runs:
         raise TrackingError(
-            f"cannot register the model of {sweep}/{trial}: experiment {experiment!r} has no run "
-            f"of it on the tracking server; {server.sync_command(folder)} sends it"
+            f"cannot register the model of {folder.name}/{trial}: experiment {experiment!r} has no "
+            f"run of it on the tracking server; {server.sync_command(folder)} sends it"
         )
     check_place(runs[0].info.artifact_uri, uri, EXPORTS)
     return runs[0]

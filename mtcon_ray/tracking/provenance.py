@@ -5,12 +5,12 @@ import json
 import os
 import platform
 import shlex
-import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from subprocess import DEVNULL, SubprocessError, check_output
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -44,7 +44,27 @@ def provenance(folder: Path) -> dict[str, str]:
     They name the git state of `folder`, versions, plugins, hardware and the command. Unknown tags
     (no git, no GPU) are omitted.
     """
-    return _git(folder) | _versions() | _hardware() | _origin()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    program = Path(sys.argv[0])
+    script = program.parent.name if program.name == "__main__.py" else program.name
+    tags = {
+        "mtcon.version.python": platform.python_version(),
+        "mtcon.platform": platform.platform(),
+        "mtcon.cpus": str(usable_cpus()),
+        "mtcon.memory_gib": f"{memory / 2**30:.1f}",
+        "mtcon.command": masked(shlex.join(sys.argv)),
+        "mlflow.source.name": script,
+        "mlflow.source.type": "LOCAL",
+        **{f"mtcon.plugin.{name}": found for name, found in plugins.versions().items()},
+    }
+    for package in PACKAGES:
+        with suppress(PackageNotFoundError):
+            tags[f"mtcon.version.{package}"] = version(package)
+    if gpus := [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]:
+        tags["mtcon.gpus"] = ", ".join(gpus)
+    with suppress(KeyError, OSError):  # a container's user id may have no entry in /etc/passwd
+        tags["mlflow.user"] = getpass.getuser()
+    return tags | _git(folder)
 
 
 def data_tags(dataset: "Dataset", sets: Mapping[str, tuple[str, str]]) -> dict[str, str]:
@@ -84,46 +104,11 @@ def check_same_data(folder: Path, fingerprint: str) -> None:
         )
 
 
-def _origin() -> dict[str, str]:
-    program = Path(sys.argv[0])
-    script = program.parent.name if program.name == "__main__.py" else program.name
-    tags = {
-        "mtcon.command": masked(shlex.join(sys.argv)),
-        "mlflow.source.name": script,
-        "mlflow.source.type": "LOCAL",
-    }
-    with suppress(KeyError, OSError):  # a container's user id may have no entry in /etc/passwd
-        tags["mlflow.user"] = getpass.getuser()
-    return tags
-
-
 def _git(folder: Path) -> dict[str, str]:
     # The folder may be a stranger's. This command of git runs no program of its `.git/config`.
     command = ["git", "-C", str(folder), "rev-parse", "HEAD"]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=GIT_SECONDS)
-    except (OSError, subprocess.TimeoutExpired):
+        commit = check_output(command, stderr=DEVNULL, text=True, timeout=GIT_SECONDS).strip()
+    except (OSError, SubprocessError):
         return {}
-    commit = answer.stdout.strip()
-    tags = {"mtcon.git.commit": commit, "mlflow.source.git.commit": commit}
-    return {} if answer.returncode else tags
-
-
-def _versions() -> dict[str, str]:
-    tags = {"mtcon.version.python": platform.python_version()}
-    for package in PACKAGES:
-        with suppress(PackageNotFoundError):
-            tags[f"mtcon.version.{package}"] = version(package)
-    tags |= {f"mtcon.plugin.{name}": found for name, found in plugins.versions().items()}
-    return tags
-
-
-def _hardware() -> dict[str, str]:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    tags = {
-        "mtcon.platform": platform.platform(),
-        "mtcon.cpus": str(usable_cpus()),
-        "mtcon.memory_gib": f"{memory / 2**30:.1f}",
-    }
-    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return tags | ({"mtcon.gpus": ", ".join(gpus)} if gpus else {})
+    return {"mtcon.git.commit": commit, "mlflow.source.git.commit": commit}

@@ -4,7 +4,7 @@ All methods must be called by a single thread at a time.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
@@ -40,7 +40,6 @@ class Runs:
         self, uri: str, experiment: str, folder: Path, identity: str, begun: Started
     ) -> None:
         self.ids: dict[str, str] = {}
-        self.open: set[str] = set()
         self._found: dict[str, Run] = {}
         self._steps: dict[tuple[str, str], set[int]] = {}  # by run and metric
         self._bad_metrics: set[str] = set()  # names refused by MLflow
@@ -54,8 +53,6 @@ class Runs:
             name, run_id = run.data.tags.get("mtcon.trial", server.PARENT), run.info.run_id
             if name not in self.ids:
                 self.ids[name], self._found[name] = run_id, run
-                if (run.info.status, run.info.lifecycle_stage) == ("RUNNING", "active"):
-                    self.open.add(name)
             elif run.info.lifecycle_stage == "active":
                 self._client.delete_run(run_id)
 
@@ -71,13 +68,11 @@ class Runs:
             self._delete_other(name, _params(events[0]))
         if name not in self.ids and (refused := self._tried(name, self._create, events[0])):
             return refused
-        match events[0]:
-            case Artifact() as artifact:
-                return self._artifact(name, artifact)
-            case Reopened():
-                return self._tried(name, self._reopen)
-            case _:
-                return self._log(name, events)
+        if isinstance(events[0], Artifact):
+            return self._artifact(name, events[0])
+        if isinstance(events[0], Reopened):
+            return self._tried(name, self._reopen)
+        return self._log(name, events)
 
     def _tried(self, name: str, write: Callable[..., object], *arguments: object) -> list[str]:
         """Calls `write` with a run's name, and returns the reason if MLflow refuses the request.
@@ -106,10 +101,11 @@ class Runs:
             raise server.HeldError(f"run {name} is deleted in MLflow; restore it with {command}")
 
     def mark_killed(self) -> None:
-        """Sets the open runs to KILLED, up to the first call without an answer."""
+        """Sets the running runs to KILLED, up to the first call without an answer."""
+        own = f"tags.`{server.IDENTITY}` = '{self._identity}' and attributes.status = 'RUNNING'"
         with suppress(Exception):  # a resume corrects the status
-            while self.open:
-                self._client.set_terminated(self.ids[self.open.pop()], "KILLED")
+            for run in self._client.search_runs([self.experiment_id], own, max_results=MAX_RUNS):
+                self._client.set_terminated(run.info.run_id, "KILLED")
 
     def _experiment(self, name: str) -> str:
         root = self._folder.parents[1]
@@ -138,7 +134,6 @@ class Runs:
             if found.info.lifecycle_stage == "active":
                 self._client.delete_run(found.info.run_id)
             del self.ids[name], self._found[name]
-            self.open.discard(name)
 
     def _has(self, name: str, key: str, step: int) -> bool:
         """Returns True if a run had a metric at a step before this start of the driver.
@@ -165,7 +160,6 @@ class Runs:
             self.experiment_id, start_time=event.time_ms, tags=tags, run_name=title
         )
         self.ids[name] = run.info.run_id
-        self.open.add(name)
 
     def _log(self, name: str, events: list[Event]) -> list[str]:
         """Writes a group of a run's events: its start, reports and end, if present.
@@ -230,31 +224,28 @@ class Runs:
 
     def _terminate(self, name: str, event: Ended) -> None:
         self._client.set_terminated(self.ids[name], event.status, event.time_ms)
-        self.open.discard(name)
 
     def _artifact(self, name: str, event: Artifact) -> list[str]:
+        path, to, home = self._own_file(event.path), event.to, self._folder
         url = stored_url(self._folder)
-        if url and event.path.startswith(f"{url}/"):
-            with TemporaryDirectory() as place:
+        with ExitStack() as stack:
+            if url and event.path.startswith(f"{url}/"):
+                home = Path(stack.enter_context(TemporaryDirectory()))
                 objects, of = Objects(url), event.path.removeprefix(f"{url}/")
-                size = objects.list(str(PurePosixPath(of).parent)).get(of)
-                if size is None:
-                    return [f"{event.path} is not there any more"]
-                path = Path(place, file_of(PurePosixPath(of).name))
-                objects.download(of, path, size.size)
-                return self._tried(name, self._upload, path, event.to)
-        path, to = self._own_file(event.path), event.to
-        if not path.exists():
-            return [f"{path} is not there any more"]
-        # log_artifact uploads a directory whole and follows its symbolic links out of the folder.
-        if not path.is_file() or not path.resolve().is_relative_to(self._folder.resolve()):
-            return [f"{path} is no file of {self._folder}"]
-        # MLflow's clients differ in which paths with ".." or a leading dot they reject.
-        if to and not to.isidentifier():
-            return [f"{to!r} is no place for the artifact {path}"]
-        place = self._client.get_run(self.ids[name]).info.artifact_uri
-        server.check_files(place, self._uri, str(Path(to, path.name)))
-        return self._tried(name, self._upload, path, to)
+                path = home / file_of(PurePosixPath(of).name)
+                if found := objects.list(str(PurePosixPath(of).parent)).get(of):
+                    objects.download(of, path, found.size)
+            if not path.exists():
+                return [f"{event.path} is not there any more"]
+            # log_artifact uploads a directory whole and follows its symbolic links out of it.
+            if not path.is_file() or not path.resolve().is_relative_to(home.resolve()):
+                return [f"{path} is no file of {home}"]
+            # MLflow's clients differ in which paths with ".." or a leading dot they reject.
+            if to and not to.isidentifier():
+                return [f"{to!r} is no place for the artifact {event.path}"]
+            place = self._client.get_run(self.ids[name]).info.artifact_uri
+            server.check_files(place, self._uri, str(Path(to, path.name)))
+            return self._tried(name, self._upload, path, to)
 
     def _upload(self, name: str, path: Path, to: str) -> None:
         self._client.log_artifact(self.ids[name], str(path), to or None)
@@ -275,7 +266,6 @@ class Runs:
             if tag in tags:
                 self._client.delete_tag(run_id, tag)
         self._client.update_run(run_id, "RUNNING")
-        self.open.add(name)
 
 
 def find_runs(client: MlflowClient, experiment_id: str, identity: str) -> list[Run]:
@@ -285,13 +275,8 @@ def find_runs(client: MlflowClient, experiment_id: str, identity: str) -> list[R
 
     Deleted runs are included, because a run deleted by the user must not be created again.
     """
-    runs = client.search_runs(
-        [experiment_id],
-        f"tags.`{server.IDENTITY}` = '{identity}'",
-        run_view_type=ViewType.ALL,
-        order_by=["attributes.start_time ASC"],
-        max_results=MAX_RUNS,
-    )
+    own = f"tags.`{server.IDENTITY}` = '{identity}'"
+    runs = client.search_runs([experiment_id], own, ViewType.ALL, max_results=MAX_RUNS)
 
     def rank(run: Run) -> tuple[bool, int, int]:
         # A duplicate has the same start. The run that was written to has more data.

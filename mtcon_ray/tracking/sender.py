@@ -64,8 +64,7 @@ class Sender:
         # A digest of the server and experiment, since the URI may hold a password.
         self._place = sha256(f"{uri}\n{experiment}".encode()).hexdigest()[:32]
         place, offset = _saved(folder)
-        self._read_to = offset if place == self._place else 0
-        self._saved_to = self._read_to
+        self._read_to = self._saved_to = offset if place == self._place else 0
         if not self._read_to:  # else a log that was cut could grow to a saved offset again
             forget_sent(folder)
         self._unsent: dict[str, Unsent] = {}  # by run
@@ -79,7 +78,7 @@ class Sender:
         self._told: set[str] = set()
         self._wake = threading.Event()
         self._stopping = threading.Event()
-        self._draining = False
+        self._longest_delay = LONGEST_DELAY
         self._thread = threading.Thread(target=self._work, daemon=True, name="mtcon-tracking")
 
     def start(self) -> None:
@@ -87,8 +86,9 @@ class Sender:
         self._thread.start()
 
     def hurry(self, timeout: float) -> None:
-        """Makes `close` end after at most `timeout` seconds, for signal handlers."""
-        self._deadline = min(self._deadline, time.monotonic() + timeout)
+        """Makes a running `close` end after at most `timeout` seconds, for signal handlers."""
+        if self._deadline < math.inf:
+            self._deadline = min(self._deadline, time.monotonic() + timeout)
 
     def close(self, timeout: float) -> int:
         """Sends for at most `timeout` seconds, ends the thread and returns the events left.
@@ -96,8 +96,8 @@ class Sender:
         Held runs are tried once more and not waited for. Runs without an end event become KILLED,
         because a full disk takes no end event.
         """
-        self.hurry(timeout)
-        self._draining = True
+        self._deadline = time.monotonic() + timeout
+        self._longest_delay = DRAIN_DELAY
         self.held.clear()
         self._wake.set()
         try:
@@ -107,8 +107,7 @@ class Sender:
             self._stopping.set()
             self._wake.set()
         if self._thread.is_alive():
-            rest = 0.0 if self._waits() else self._deadline - time.monotonic()
-            self._thread.join(max(0.1, rest))
+            self._thread.join(max(0.1, self._deadline - time.monotonic()))
         if self._runs and not self._thread.is_alive() and self.limit() >= 0:
             self._runs.mark_killed()
         return self.pending()
@@ -123,11 +122,6 @@ class Sender:
     def reason(self) -> str:
         """The reason for unsent events, as a single line."""
         return shown(list(self.held.values()), 2) or self.last_error or "no answer in time"
-
-    def run_ids(self) -> dict[str, str]:
-        """Returns MLflow's run ids by name ("parent", "trial-0003") for existing runs."""
-        runs = self._runs
-        return {} if runs is None else dict(runs.ids)
 
     def attempt(self) -> None:
         """Sends all new events in the calling thread, and stores an error in `last_error`."""
@@ -172,12 +166,12 @@ class Sender:
     def _send_all(self) -> None:
         if self.held and time.monotonic() >= self._next_held:
             self.held.clear()
-        if ALL in self.held:
+        if ALL in self.held or (begun := first_event(self._log)) is None:
             return
         if self._runs is None or self._in_doubt:
-            self._runs, self._in_doubt = self._connected(), False
-        if (runs := self._runs) is None:
-            return
+            self._runs = self._connected(begun)
+            self._in_doubt = False
+        runs = self._runs
         self._read()
         if self._lacks(runs):
             self._unsent, self._read_to, self._saved_to = {}, 0, 0
@@ -201,13 +195,11 @@ class Sender:
             begin = end
         self._read_to = begin
 
-    def _connected(self) -> "Runs | None":
-        """Returns the folder's runs, identified by the sweep's first event, None before it."""
+    def _connected(self, begun: Started) -> "Runs":
+        """Returns the folder's runs, identified by the sweep's first event."""
         import_quietly()
         from mtcon_ray.tracking.runs import Runs
 
-        if (begun := first_event(self._log)) is None:
-            return None
         return Runs(self.uri, self.experiment, self.folder, identity(self._log), begun)
 
     def _lacks(self, runs: "Runs") -> bool:
@@ -229,10 +221,6 @@ class Sender:
         except HeldError as error:
             self._hold(name, error)
         self._failed.discard(name)
-
-    @property
-    def _longest_delay(self) -> float:
-        return DRAIN_DELAY if self._draining else LONGEST_DELAY
 
     def _save(self) -> None:
         """Saves the offset before which all events are sent.

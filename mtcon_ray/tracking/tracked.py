@@ -13,14 +13,14 @@ from mtcon_ray.tracking import mlflow_server as server
 class Tracked:
     """The runs of a trial or sweep: the number of active runs, and status and steps of the first.
 
-    `steps` has the steps of a single metric in the order of time. `restore` is the command to
-    restore the run if all runs are deleted.
+    `steps` has the steps of a single metric, in order. `restore` is the command to restore the
+    first run. It is deleted if `num_runs` is 0.
     """
 
     num_runs: int
-    restore: str | None
+    restore: str
     status: str
-    steps: tuple[int, ...]
+    steps: list[int]
 
 
 def tracked_runs(
@@ -31,8 +31,7 @@ def tracked_runs(
     `steps` belong to `metric`. The second result is the problem of the whole experiment, if any.
     Only reads. Raises TrackingError if the server does not answer.
     """
-    server.check_server(uri, way_out="or leave MLflow out with --no-mlflow")
-    client = server.open_client(uri)
+    client = server.check_server(uri, way_out="or leave MLflow out with --no-mlflow")
     from mtcon_ray.tracking.runs import find_runs
 
     found: dict[str, list[Any]] = {}
@@ -49,16 +48,12 @@ def tracked_runs(
             found.setdefault(run.data.tags.get("mtcon.trial", server.PARENT), []).append(run)
         tracked = {}
         for name, runs in found.items():
-            active = [run for run in runs if run.info.lifecycle_stage == "active"]
-            first = (active or runs)[0]
-            run_id = first.info.run_id
-            command = server.restore_command(uri, "runs", "restore", "--run-id", run_id)
-            history = client.get_metric_history(run_id, metric)
-            steps = tuple(m.step for m in sorted(history, key=lambda m: (m.timestamp, m.step)))
+            info = runs[0].info  # of an active run, if there is any
+            history = client.get_metric_history(info.run_id, metric)
             tracked[name] = Tracked(
-                num_runs=len(active),
-                restore=None if active else command,
-                status=first.info.status,
-                steps=steps,
+                num_runs=sum(run.info.lifecycle_stage == "active" for run in runs),
+                restore=server.restore_command(uri, "runs", "restore", "--run-id", info.run_id),
+                status=info.status,
+                steps=sorted(entry.step for entry in history),
             )
     return tracked, problem

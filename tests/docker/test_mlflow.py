@@ -29,17 +29,14 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
 
 def test_artifacts_go_through_the_server(team: Team, tmp_path: Path) -> None:
     """The client uploads and downloads without knowing the store or its keys."""
-    from mlflow import MlflowClient
     from mlflow.artifacts import download_artifacts
 
     sweep = Sweep(tmp_path / "sweeps" / "artifacts", team.uri)
     parent = sweep.begin()
     (sweep.folder / "model.pt").write_bytes(b"weights" * 1000)
     parent.append(Artifact(path=str(sweep.folder / "model.pt"), to="checkpoints"))
-    with sweep.sending() as sender:
-        pass
-    assert not sender.refused
-    run = MlflowClient(team.uri).get_run(sender.run_ids()["parent"])
+    assert not sweep.send().refused
+    run = sweep.run()
     assert run.info.artifact_uri.startswith("mlflow-artifacts:/")
     back = download_artifacts(
         run_id=run.info.run_id,

@@ -25,8 +25,9 @@ def test_deleted_is_not_missing(root: Path, what: str, monkeypatch: pytest.Monke
     sender = Sender(folder, uri, "mtcon-ray")
     sender.start()
     assert sender.close(60) == 0
-    client, run = MlflowClient(uri), sender.run_ids()["trial-0001"]
-    experiment = client.get_run(run).info.experiment_id
+    client = MlflowClient(uri)
+    experiment = client.search_experiments(filter_string="name = 'mtcon-ray'")[0].experiment_id
+    run = client.search_runs([experiment], "tags.`mtcon.trial` = 'trial-0001'")[0].info.run_id
     delete, restore, given, way = {
         "run": (client.delete_run, client.restore_run, run, "runs restore --run-id"),
         "experiment": (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mtcon_ray.records.events import Reported, Started
+from mtcon_ray.records.events import Started
 from mtcon_ray.tracking.sender import Sender
 from tests.run_log import RunLog
 from tests.waiting import PATIENCE_SECONDS
@@ -53,14 +53,17 @@ class Sweep:
         """Writes the starts of the parent and of a trial with these epochs; returns its log."""
         self.begin()
         trial = self.begin("trial-0000")
-        for epoch in epochs:
-            trial.append(Reported(epoch=epoch, metrics={"loss": 1.0}))
+        trial.report(*epochs)
         return trial
+
+    def sender(self) -> Sender:
+        """Returns a new sender, which is not started."""
+        return Sender(self.folder, self.uri, self.experiment)
 
     @contextmanager
     def sending(self, left: int = 0) -> Iterator[Sender]:
         """Runs a sender; asserts at the end that all events but `left` were sent."""
-        sender = Sender(self.folder, self.uri, self.experiment)
+        sender = self.sender()
         sender.start()
         try:
             yield sender
@@ -72,26 +75,32 @@ class Sweep:
         with self.sending(left) as sender:
             return sender
 
-    def run(self, name: str = "parent", sweep: str | None = None) -> "Run":
-        """Returns the only MLflow run of that name; fails if there are several."""
+    def runs(self, name: str = "parent") -> "list[Run]":
+        """Returns the sweep's MLflow runs of that name."""
         from mlflow import MlflowClient
 
         client = MlflowClient(self.uri)
         experiment = client.get_experiment_by_name(self.experiment)
         assert experiment is not None
-        runs = list(client.search_runs([experiment.experiment_id]))
+        own = f"tags.`mtcon.sweep` = '{self.folder.name}'"
         title = self.folder.name if name == "parent" else name
-        if sweep:
-            runs = [r for r in runs if r.data.tags["mtcon.sweep"] == sweep]
-        [run] = [r for r in runs if r.info.run_name == title]
+        runs = client.search_runs([experiment.experiment_id], own)
+        return [run for run in runs if run.info.run_name == title]
+
+    def run(self, name: str = "parent") -> "Run":
+        """Returns the only MLflow run of that name; fails if there are several."""
+        (run,) = self.runs(name)
         return run
 
-    def steps(self, name: str, metric: str = "loss", sweep: str | None = None) -> list[int]:
+    def id(self, name: str = "parent") -> str:
+        """Returns the id of that run."""
+        return str(self.run(name).info.run_id)
+
+    def steps(self, name: str, metric: str = "loss") -> list[int]:
         """Returns the steps of a metric's history in the order of time, duplicates included."""
         from mlflow import MlflowClient
 
-        run_id = self.run(name, sweep).info.run_id
-        history = MlflowClient(self.uri).get_metric_history(run_id, metric)
+        history = MlflowClient(self.uri).get_metric_history(self.id(name), metric)
         return [m.step for m in sorted(history, key=lambda m: (m.timestamp, m.step))]
 
 

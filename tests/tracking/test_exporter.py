@@ -25,14 +25,14 @@ TAGS = {"mtcon.epochs": "3", "mtcon.seed": "0"}
 def folder(tmp_path: Path) -> Path:
     """Returns a sweep's folder with a trial that has ended and one that still trains."""
     folder = tmp_path / "sweeps" / "shoes-1"
-    log(folder, "parent").append(
+    RunLog(folder, "parent").append(
         Started(params={}, tags={}, settings={"method.name": "mtcon", "seed": 0})
     )
     for name, temperature in (("trial-0000", 0.1), ("trial-0001", 0.5)):
-        log(folder, name).append(Started(params={"method.temperature": temperature}, tags=TAGS))
+        RunLog(folder, name).append(Started(params={"method.temperature": temperature}, tags=TAGS))
         report(folder, name, 1)
     report(folder, "trial-0000", 2, 3)
-    log(folder, "trial-0000").append(Ended(status="KILLED", tags={"mtcon.pruned": "true"}))
+    RunLog(folder, "trial-0000").append(Ended(status="KILLED", tags={"mtcon.pruned": "true"}))
     return folder
 
 
@@ -43,14 +43,10 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     wandb.teardown()
 
 
-def log(folder: Path, name: str) -> RunLog:
-    return RunLog(folder, name)
-
-
 def report(folder: Path, name: str, *epochs: int) -> None:
     for epoch in epochs:
         values = {"loss": LOSSES[epoch], "val/accuracy": math.nan}
-        log(folder, name).append(Reported(epoch=epoch, metrics=values))
+        RunLog(folder, name).append(Reported(epoch=epoch, metrics=values))
 
 
 def tensorboard(folder: Path, out: Path) -> int:
@@ -73,8 +69,8 @@ def test_tensorboard_shows_epochs_once_however_often_and_when_they_are_exported(
     assert tensorboard(folder, tmp_path) == 2
     assert shown(readers[0]) == list(LOSSES.items())
     assert shown(readers[1]) == [(1, 3.0)]
-    log(folder, "trial-0001").append(Ended(status="KILLED", tags={}))
-    log(folder, "trial-0001").append(Reopened())
+    RunLog(folder, "trial-0001").append(Ended(status="KILLED", tags={}))
+    RunLog(folder, "trial-0001").append(Reopened())
     report(folder, "trial-0001", 2, 3)
     for _ in range(2):
         tensorboard(folder, tmp_path)
@@ -84,7 +80,7 @@ def test_tensorboard_shows_epochs_once_however_often_and_when_they_are_exported(
     assert len(list(own.parent.iterdir())) == 1 + 2  # the third command had nothing to write
     (_, nan), *_ = shown(readers[1], "val/accuracy")
     assert math.isnan(nan)
-    events = log(folder, "trial-0001").events()
+    events = RunLog(folder, "trial-0001").events()
     assert readers[1].Scalars("loss")[0].wall_time == events[1].time_ms / 1000
 
 
@@ -104,7 +100,7 @@ def test_tensorboard_drops_what_a_sweep_of_the_same_name_left(folder: Path, tmp_
     tensorboard(folder, tmp_path)
     new = tmp_path / "new" / "sweeps" / "shoes-1"
     for name in ("parent", "trial-0001"):
-        log(new, name).append(Started(params={"other": 1}, tags=TAGS))
+        RunLog(new, name).append(Started(params={"other": 1}, tags=TAGS))
     report(new, "trial-0001", 2)
     tensorboard(new, tmp_path)
     assert shown(EventAccumulator(str(tmp_path / "trial-0001"))) == [(2, 2.0)]
@@ -151,7 +147,7 @@ def test_wandb_has_a_run_for_each_trial_and_continues_one_that_is_on_its_server(
     assert given["config"] == {"method": {"name": "mtcon", "temperature": 0.1}, "seed": 0}
     assert given["resume"] == (None if mode == "offline" else "allow")
     assert [row["step"] for row in first.rows] == ([1, 2, 3] if mode == "offline" else [3])
-    events = log(folder, "trial-0000").events()
+    events = RunLog(folder, "trial-0000").events()
     assert first.rows[-1]["_timestamp"] == events[3].time_ms / 1000
     assert (first.summary, first.tags) == ({"status": "KILLED", "code": "0"}, ("stopped early",))
     assert (second.summary, second.tags) == ({"status": "RUNNING", "code": "0"}, ())

@@ -30,7 +30,6 @@ class Notes(Callbacks):
 def test_what_mlflow_refused_is_said_at_the_end(tmp_path: Path) -> None:
     notes, folder = Notes(), tmp_path / "sweeps" / "shoes-1"
     lifecycle = Lifecycle(folder, TrackingSpec(), f"sqlite:///{tmp_path}/mlflow.db", notes)
-    assert lifecycle.sender is not None
     lifecycle.sender.refused.append("parent, event 3: too long")
     lifecycle.close(stopped=False)
     (text,) = notes.texts

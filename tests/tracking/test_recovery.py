@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mtcon_ray.records.events import Artifact, Ended, Reported, Started
+from mtcon_ray.records.events import Artifact, Ended, Started
 from mtcon_ray.tracking.sender import Sender
 from tests.tracking.conftest import MLFLOW, Sweep
 from tests.tracking.mlflow_server import Server
@@ -24,23 +24,20 @@ pytestmark = MLFLOW
 def test_killed_between_sending_and_remembering(sweep: Sweep) -> None:
     """With an old cursor file every event is sent twice, and MLflow has each once."""
     trial = sweep.begin_both()
-    trial.append(Reported(epoch=1, metrics={"loss": math.nan, "lr": 0.1}))
+    trial.report(1, loss=math.nan, lr=0.1)
     sweep.send()
     cursors = sweep.folder / "sent.json"
     old = cursors.read_bytes()
-    trial.append(Reported(epoch=2, metrics={"loss": 2.0, "lr": 0.1}))
-    trial.append(Reported(epoch=3, metrics={"loss": 2.0, "lr": 0.1}))
+    trial.report(2, 3, loss=2.0, lr=0.1)
     trial.append(Ended(status="KILLED", tags={"mtcon.pruned": "true"}))
     sweep.send()
     before = sweep.run("trial-0000")
-    for state in (old, b"{torn", None):
-        if state is None:
-            cursors.unlink()
-        else:
-            cursors.write_bytes(state)
+    for state in (old, b"{torn"):
+        cursors.write_bytes(state)
         sweep.send()
-    assert sweep.steps("trial-0000") == [1, 2, 3]
-    assert sweep.steps("trial-0000", "lr") == [1, 2, 3]
+    cursors.unlink()
+    sweep.send()
+    assert sweep.steps("trial-0000") == sweep.steps("trial-0000", "lr") == [1, 2, 3]
     assert sweep.run("trial-0000").to_dictionary() == before.to_dictionary()
 
 
@@ -54,9 +51,8 @@ def test_a_log_that_was_cut_for_a_repair_is_sent_again(sweep: Sweep, later: int)
     sweep.send()
     lines = trial.path.read_bytes().splitlines(keepends=True)
     trial.path.write_bytes(b"".join(lines[:4]))
-    again = sweep.spool("trial-0000")
-    again.append(Ended(status="FAILED", tags={"mtcon.reason": "x" * later}))
-    assert Sender(sweep.folder, sweep.uri, sweep.experiment).pending() == 5
+    trial.append(Ended(status="FAILED", tags={"mtcon.reason": "x" * later}))
+    assert sweep.sender().pending() == 5
     sweep.send()
     assert sweep.steps("trial-0000") == [1, 2, 3]
     assert sweep.run("trial-0000").info.status == "FAILED"
@@ -65,13 +61,13 @@ def test_a_log_that_was_cut_for_a_repair_is_sent_again(sweep: Sweep, later: int)
 def test_a_position_behind_a_cut_counts_no_more_once_a_driver_has_begun(sweep: Sweep) -> None:
     """The driver was killed before it sent anything, and its log ends where the old one did."""
     trial = sweep.begin()
-    trial.append(Reported(epoch=1, metrics={"loss": 2.0}))
+    trial.report(1, loss=2.0)
     sweep.send()
     whole = trial.path.read_bytes()
     trial.path.write_bytes(whole[: whole.index(b"\n") + 1])
-    Sender(sweep.folder, sweep.uri, sweep.experiment)
+    sweep.sender()
     trial.path.write_bytes(whole.replace(b'"loss": 2.0', b'"loss": 3.0'))
-    assert Sender(sweep.folder, sweep.uri, sweep.experiment).pending() == 2
+    assert sweep.sender().pending() == 2
 
 
 def test_a_copy_below_another_root_sends_its_own_files(sweep: Sweep, root: Path) -> None:
@@ -99,12 +95,11 @@ def test_a_run_that_was_made_twice_is_reduced_to_the_first(sweep: Sweep) -> None
     trial = sweep.begin_both()
     sweep.send()
     first = sweep.run("trial-0000")
-    MlflowClient(sweep.uri).create_run(
-        first.info.experiment_id, tags=first.data.tags, run_name=first.info.run_name
-    )
-    trial.append(Reported(epoch=1, metrics={"loss": 1.0}))
+    again = {"tags": first.data.tags, "run_name": first.info.run_name}
+    MlflowClient(sweep.uri).create_run(first.info.experiment_id, **again)
+    trial.report(1)
     sweep.send()
-    assert sweep.run("trial-0000").info.run_id == first.info.run_id
+    assert sweep.id("trial-0000") == first.info.run_id
     assert sweep.steps("trial-0000") == [1]
 
 
@@ -134,28 +129,26 @@ def test_a_server_wiped_while_it_sends_gets_everything_anew(sweep: Sweep) -> Non
     trial = sweep.begin_both(1)
     with sweep.sending() as sender:
         wait_until(lambda: not sender.pending(), "the first epoch in MLflow")
-        old = sender.run_ids()
+        old = sweep.id()
         with closing(sqlite3.connect(sweep.uri.removeprefix("sqlite:///"))) as database:
             tables = ("metrics", "latest_metrics", "params", "tags", "runs", "experiment_tags")
             for table in tables:
                 database.execute(f"DELETE FROM {table}")
             database.execute("DELETE FROM experiments WHERE name = ?", [sweep.experiment])
             database.commit()
-        trial.append(Reported(epoch=2, metrics={"loss": 1.0}))
-    assert old.keys() == sender.run_ids().keys()
-    assert not set(old.values()) & set(sender.run_ids().values())
-    assert sweep.run("trial-0000").data.tags["mlflow.parentRunId"] == sender.run_ids()["parent"]
+        trial.report(2)
+    assert sweep.run("trial-0000").data.tags["mlflow.parentRunId"] == sweep.id() != old
     assert sweep.steps("trial-0000") == [1, 2]
 
 
 def test_a_second_sweep_of_the_same_name_has_runs_of_its_own(sweep: Sweep) -> None:
     """The folder was deleted and created again, or it is another user's on the same server."""
     sweep.begin()
-    first = sweep.send()
+    sweep.send()
     shutil.rmtree(sweep.folder)
     sweep.begin()
-    second = sweep.send()
-    assert first.run_ids()["parent"] != second.run_ids()["parent"]
+    sweep.send()
+    assert len(sweep.runs()) == 2
 
 
 def test_another_experiment_on_resume_gets_everything(sweep: Sweep) -> None:
@@ -163,7 +156,7 @@ def test_another_experiment_on_resume_gets_everything(sweep: Sweep) -> None:
     trial = sweep.begin_both(1)
     sweep.send()
     sweep.experiment = "elsewhere"
-    trial.append(Reported(epoch=2, metrics={"loss": 1.0}))
+    trial.report(2)
     sweep.send()
     assert sweep.steps("trial-0000") == [1, 2]
     sweep.experiment = "tests"
@@ -183,26 +176,25 @@ def test_another_configuration_of_a_name_gets_a_run_of_its_own(
 
     trial = sweep.begin_both(1, 2)
     trial.append(Ended(status="FINISHED", tags={}))
-    first = sweep.send()
+    sweep.send()
+    parent, first = sweep.id(), sweep.id("trial-0000")
     (sweep.folder / "sent.json").unlink()
-    same = sweep.send()
-    assert same.run_ids() == first.run_ids()
+    sweep.send()
+    assert (sweep.id(), sweep.id("trial-0000")) == (parent, first)
     trial.remove()
-    again = sweep.spool("trial-0000")
-    again.append(Started(params={"method.temperature": 0.5}, tags={}))
-    again.append(Reported(epoch=1, metrics={"loss": 3.0}))
+    trial.append(Started(params={"method.temperature": 0.5}, tags={}))
+    trial.report(1, loss=3.0)
     if was_killed:
-        MlflowClient(sweep.uri).delete_run(first.run_ids()["trial-0000"])
+        MlflowClient(sweep.uri).delete_run(first)
     for _ in range(2):
         (sweep.folder / "sent.json").unlink()
-        other = sweep.send()
-        assert other.refused == []
+        assert sweep.send().refused == []
         run = sweep.run("trial-0000")
-        assert run.info.run_id == other.run_ids()["trial-0000"] != first.run_ids()["trial-0000"]
+        assert run.info.run_id != first
         assert run.data.params == {"method.temperature": "0.5"}
         assert run.data.metrics == {"loss": 3.0}
         assert sweep.steps("trial-0000") == [1]
-    assert other.run_ids()["parent"] == first.run_ids()["parent"]
+    assert sweep.id() == parent
 
 
 def test_an_artifact_store_that_is_away_holds_up_the_logs_with_artifacts_alone(
@@ -214,9 +206,9 @@ def test_an_artifact_store_that_is_away_holds_up_the_logs_with_artifacts_alone(
     (sweep.folder / "report.html").write_text("report")
     parent.append(Artifact(path=str(sweep.folder / "report.html"), to="report"))
     parent.append(Ended(status="FINISHED", tags={}))
-    sender = Sender(sweep.folder, sweep.uri, sweep.experiment)
+    sender = sweep.sender()
     sender.attempt()
-    sweep.begin("trial-0000").append(Reported(epoch=1, metrics={"loss": 1.0}))
+    sweep.begin("trial-0000").report(1)
     sender.attempt()
     assert sweep.steps("trial-0000") == [1]
     assert sender.last_error is not None
@@ -237,41 +229,36 @@ def test_what_the_user_deletes_is_held_back_until_it_is_restored(
     sweep.begin()
     trial, other = sweep.begin("trial-0000"), sweep.begin("trial-0001")
     client = MlflowClient(sweep.uri)
-    ids, experiment = sweep.send().run_ids(), sweep.run().info.experiment_id
-    sender = Sender(sweep.folder, sweep.uri, sweep.experiment)
+    sweep.send()
+    run_id, experiment = sweep.id("trial-0000"), sweep.run().info.experiment_id
+    sender = sweep.sender()
     sender.start()
-    if what == "run":
-        client.delete_run(ids["trial-0000"])
-    else:
-        client.delete_experiment(experiment)
-    for epoch in range(1, 4):
-        trial.append(Reported(epoch=epoch, metrics={"loss": 1.0}))
+    delete, restore, given, num_left = {
+        "run": (client.delete_run, client.restore_run, run_id, 4),
+        "experiment": (client.delete_experiment, client.restore_experiment, experiment, 5),
+    }[what]
+    delete(given)
+    trial.report(1, 2, 3)
     wait_until(lambda: "trial-0000" in sender.held, "a held run")
     trial.append(Ended(status="FINISHED", tags={}))
-    other.append(Reported(epoch=1, metrics={"loss": 1.0}))
+    other.report(1)
     begin = time.monotonic()
     left = sender.close(PATIENCE_SECONDS)
     assert time.monotonic() - begin < PATIENCE_SECONDS / 4, "a held run is not waited for"
-    words = f"runs restore --run-id {ids['trial-0000']}"
-    if what == "experiment":
-        words = f"experiments restore -x {experiment}"
-    command = f"MLFLOW_TRACKING_URI={sweep.uri} mlflow {words}"
-    assert command in sender.reason
+    command = f"MLFLOW_TRACKING_URI={sweep.uri} mlflow {what}s restore"
+    assert re.search(rf"{command} (--run-id|-x) {given}`", sender.reason)
     assert sender.refused == []
     assert sum(command in record.message for record in caplog.records) == 1
     # The events of other runs behind the first held event are sent again, without effect.
     assert command in sweep.send(left=left).reason
+    assert left == num_left
     if what == "run":
-        assert left == 4
         assert sweep.steps("trial-0001") == [1]
-        client.restore_run(ids["trial-0000"])
-    else:
-        assert left == 5
-        client.restore_experiment(experiment)
+    restore(given)
     sweep.send()
     assert sweep.steps("trial-0000") == [1, 2, 3]
     assert sweep.steps("trial-0001") == [1]
-    assert sweep.run("trial-0000").info.run_id == ids["trial-0000"]
+    assert sweep.id("trial-0000") == run_id
     assert sweep.run("trial-0000").info.status == "FINISHED"
 
 
@@ -294,19 +281,16 @@ def test_server_killed_and_restarted_in_mid_sweep(server: Server, sweep: Sweep) 
     first = sweep.begin("trial-0000")
     sender = Sender(sweep.folder, server.uri, sweep.experiment)
     sender.start()
-    for epoch in range(1, 4):
-        first.append(Reported(epoch=epoch, metrics={"loss": 1.0, "lr": 0.1}))
+    first.report(1, 2, 3)
     wait_until(lambda: not sender.pending(), "the first epochs in MLflow")
-    ids = sender.run_ids()
+    ids = sweep.id(), sweep.id("trial-0000")
 
-    for epoch in range(4, 7):  # the kill falls between these epochs and the next events
-        first.append(Reported(epoch=epoch, metrics={"loss": 1.0, "lr": 0.1}))
+    first.report(4, 5, 6)  # the kill falls between these epochs and the next events
     server.kill()
     begin = time.monotonic()
     first.append(Ended(status="KILLED", tags={"mtcon.pruned": "true"}))
     second = sweep.begin("trial-0001")
-    for epoch in range(1, 6):
-        second.append(Reported(epoch=epoch, metrics={"loss": float("nan"), "lr": 0.1}))
+    second.report(1, 2, 3, 4, 5, loss=math.nan)
     parent.append(Artifact(path=str(report), to="report"))
     wait_until(lambda: sender.last_error is not None, "a failed attempt")
     assert sender.pending() >= 8
@@ -322,11 +306,9 @@ def test_server_killed_and_restarted_in_mid_sweep(server: Server, sweep: Sweep) 
     sweep.uri = server.uri
     assert sweep.steps("trial-0000") == [1, 2, 3, 4, 5, 6]
     assert sweep.steps("trial-0001") == [1, 2, 3, 4, 5]
-    assert sweep.run("trial-0000").info.run_id == ids["trial-0000"]
-    assert sweep.run("trial-0000").info.status == "KILLED"
+    assert (sweep.id(), sweep.id("trial-0000")) == ids
     assert sweep.run("trial-0000").data.tags["mtcon.pruned"] == "true"
-    assert sweep.run("trial-0001").info.status == "FINISHED"
-    assert sweep.run("trial-0001").data.tags["mlflow.parentRunId"] == ids["parent"]
-    assert sweep.run().info.status == "FINISHED"
-    stored = list((server.root / "server-artifacts").rglob("report/report.html"))
-    assert len(stored) == 1
+    assert sweep.run("trial-0001").data.tags["mlflow.parentRunId"] == sweep.id()
+    names = ("trial-0000", "trial-0001", "parent")
+    assert [sweep.run(name).info.status for name in names] == ["KILLED", "FINISHED", "FINISHED"]
+    assert len(list((server.root / "server-artifacts").rglob("report/report.html"))) == 1

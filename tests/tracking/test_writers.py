@@ -38,5 +38,5 @@ def test_four_writers_never_find_sqlite_locked(root: Path) -> None:
         results = pool.starmap(write_and_send, [(folder, uri) for folder in folders], chunksize=1)
     assert results == [(0, None)] * WRITERS
     for folder in folders:
-        steps = Sweep(folder, uri).steps("trial-0000", "m19", sweep=folder.name)
+        steps = Sweep(folder, uri).steps("trial-0000", "m19")
         assert steps == list(range(1, EPOCHS + 1))

@@ -4,7 +4,6 @@ import logging
 import os
 import re
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,13 +15,12 @@ from typing import Any
 
 import ray
 
-from mtcon_ray.base.cpus import usable_cpus
 from mtcon_ray.base.registry import expanded
 from mtcon_ray.base.root_files import check_no_links, make_folder
 from mtcon_ray.base.signals import own_signals
 from mtcon_ray.cluster.cluster_file import view_of_file
-from mtcon_ray.cluster.environment import cluster_address, restored_environment
-from mtcon_ray.cluster.ray_folders import away, give_token, sessions_folder
+from mtcon_ray.cluster.environment import TOKEN_HINT, away, cluster_address, restored_environment
+from mtcon_ray.cluster.jobs import retried
 from mtcon_ray.cluster.ray_private import GCS_VARIABLE, log_errors_of_nodes
 from mtcon_ray.cluster.ray_start import start_local_ray
 from mtcon_ray.data.objects import keep_keys
@@ -199,16 +197,8 @@ def _open_session(environment: Mapping[str, str]) -> None:
     }
     if cluster_address():
         _connect(**options)
-        return
-    options |= {"address": "local", "num_cpus": usable_cpus(), "include_dashboard": False}
-    options["_temp_dir"] = str(sessions_folder())
-    give_token()
-    # Ray's logs lie outside the root. The umask keeps them readable by the user alone.
-    umask = os.umask(0o077)
-    try:
+    else:
         start_local_ray(options)
-    finally:
-        os.umask(umask)
 
 
 def sweep_environment(threads: int) -> dict[str, str]:
@@ -242,15 +232,9 @@ def await_port(address: str, seconds: float) -> None:
     seconds.
     """
     host, _, port = address.rpartition(":")
-    deadline = time.monotonic() + seconds
-    while port.isdecimal() and "://" not in address:
-        try:
-            create_connection((host.strip("[]"), int(port)), timeout=5).close()
-            return
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(0.5)
+    if port.isdecimal():
+        place = host.strip("[]"), int(port)
+        retried(lambda: create_connection(place, timeout=5).close(), seconds)
 
 
 def _connect(**options: Any) -> None:
@@ -269,9 +253,7 @@ def _connect(**options: Any) -> None:
     except Exception as error:
         if REFUSED.search(str(error)):
             raise MtconError(
-                f"the Ray cluster at {address} wants its token (401): set RAY_AUTH_MODE=token here "
-                "and give the head's token in RAY_AUTH_TOKEN or ~/.ray/auth_token; "
-                "cluster/README.md says how"
+                f"the Ray cluster at {address} wants its token (401): {TOKEN_HINT}"
             ) from error
         raise MtconError(
             f"no Ray could be reached at {address}: {error}; start it, or unset RAY_ADDRESS for a "

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from pydantic import AliasPath, BaseModel, Field
 
 from mtcon_ray.base.paths import new_name, sweep_folder
+from mtcon_ray.cluster.environment import TOKEN_HINT, has_token
 from mtcon_ray.cluster.job_package import STOP_SECONDS
-from mtcon_ray.cluster.ray_folders import has_token
 from mtcon_ray.display.presentation import resume_line
 from mtcon_ray.errors import MtconError, SweepError, UserError
 
@@ -27,10 +27,6 @@ INTERRUPTED = 130
 START_HINT = "start one as cluster/README.md says, or name its dashboard with --address"
 # The limit of Ray's dashboard for a zip, which stores the files uncompressed.
 UPLOAD_HINT = "the upload may have 100 MB; name in .rayignore what the job does not need"
-TOKEN_HINT = (
-    "set RAY_AUTH_MODE=token and put the head's token into ~/.ray/auth_token or RAY_AUTH_TOKEN; "
-    "cluster/README.md says how"
-)
 T = TypeVar("T")
 
 
@@ -72,7 +68,7 @@ class Jobs:
         # The client prefers this variable to its argument.
         os.environ[ADDRESS_VARIABLE] = self.address
         again, seconds = "Failed to connect", START_SECONDS if patient else 0
-        self._client = self._ask(lambda: _retried(JobSubmissionClient, again, seconds))
+        self._client = self._ask(lambda: retried(JobSubmissionClient, seconds, again))
 
     def submit(
         self,
@@ -111,7 +107,7 @@ class Jobs:
                 entrypoint_resources={"node:__internal_head__": 0.001},
             )
 
-        self._ask(lambda: _retried(submit, "No available agent", START_SECONDS), UPLOAD_HINT)
+        self._ask(lambda: retried(submit, START_SECONDS, "No available agent"), UPLOAD_HINT)
         return self.job(job_id)
 
     def known(self) -> list[Job]:
@@ -202,16 +198,16 @@ class Jobs:
             logging.disable(before)
 
 
-def _retried(call: Callable[[], T], text: str, seconds: float) -> T:
-    """Repeats a call after a failure with this text, as on a head right after its start."""
+def retried(call: Callable[[], T], seconds: float, text: str = "") -> T:
+    """Repeats a call for this time while it fails with this text, as right after a start."""
     deadline = time.monotonic() + seconds
     while True:
         try:
             return call()
-        except (ConnectionError, RuntimeError) as error:
+        except (OSError, RuntimeError) as error:
             if text not in str(error) or time.monotonic() >= deadline:
                 raise
-        time.sleep(1)
+        time.sleep(0.5)
 
 
 def _new_name(stem: str, root: Path, known: list[Job]) -> str:

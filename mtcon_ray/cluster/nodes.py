@@ -40,14 +40,12 @@ def check_nodes(folder: Path) -> list[str]:
     finally:
         remove(own)
     if blind := [f"{node} ({problem})" for node, (problem, _) in answers if problem]:
+        way_out = "name a folder on a file system that all nodes share with --root or storage.root"
         if url:
-            raise ResourceError(
-                f"all nodes must be able to write below {url}, which fails on {'; '.join(blind)}; "
-                "give each node a role or AWS's own files with the right to write"
-            )
+            way_out = "give each node a role or AWS's own files with the right to write"
         raise ResourceError(
-            f"the root must be on a file system that all nodes share, got {root}, which is not "
-            f"seen by {', '.join(blind)}; name a shared folder with --root or storage.root"
+            f"all nodes must reach the root, got {url or root}, which fails on "
+            f"{'; '.join(blind)}; {way_out}"
         )
     here = versions()
     lines = [

@@ -13,8 +13,9 @@ from typing import Any
 
 import ray
 
+from mtcon_ray.base.cpus import usable_cpus
 from mtcon_ray.base.signals import own_signals
-from mtcon_ray.cluster.ray_folders import not_writable, sessions_folder
+from mtcon_ray.cluster.environment import give_token, not_writable, sessions_folder
 from mtcon_ray.cluster.ray_private import patient_start
 from mtcon_ray.errors import MtconError
 
@@ -29,11 +30,23 @@ _processes: dict[str, Popen[bytes]] = {}
 
 
 def start_local_ray(options: Mapping[str, Any]) -> None:
-    """Calls `ray.init` with these options until a Ray runs. Raises MtconError if none does.
+    """Starts a Ray of this machine with these options of `ray.init`, and without a dashboard.
 
     A Ray that fails to start leaves no processes. It is started again if one of them has died.
+    Raises MtconError if none runs in the end.
     """
+    give_token()
+    given = {**options, "num_cpus": usable_cpus(), "_temp_dir": str(sessions_folder())}
     deadline = time.monotonic() + START_LIMIT
+    # Ray's logs lie outside the root. The umask keeps them readable by the user alone.
+    umask = os.umask(0o077)
+    try:
+        _start(deadline, {**given, "address": "local", "include_dashboard": False})
+    finally:
+        os.umask(umask)
+
+
+def _start(deadline: float, options: Mapping[str, Any]) -> None:
     for _ in range(TRIES):
         agents: list[Path] = []
         _processes.clear()

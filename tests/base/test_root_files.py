@@ -176,7 +176,7 @@ ELSEWHERE = {
     "cli/embed_commands.py": "the page of --html, at the path that the user names",
     "cli/example_files.py": "examples are copied to a folder that the user names",
     "display/terminal.py": "/dev/null",
-    "cluster/ray_folders.py": "the folder of Ray's sessions, which it checks itself",
+    "cluster/environment.py": "the folder of Ray's sessions, which it checks itself",
     "cluster/ray_private.py": "the session folder of Ray",
     "export/write.py": "a new folder that the user names with --to",
 }

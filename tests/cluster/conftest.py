@@ -24,6 +24,12 @@ def environment_of(home: Path) -> dict[str, str]:
     return {**quiet, "HOME": str(home), "PATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
 
 
+def make_token(environment: dict[str, str]) -> None:
+    """Makes a token in the home folder of an environment."""
+    command = ["ray", "get-auth-token", "--generate"]
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+
+
 @pytest.fixture
 def home(tmp_path: Path) -> dict[str, str]:
     """The environment of a user with an empty home folder."""

@@ -4,10 +4,11 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
+
+from tests.cluster.conftest import environment_of
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -19,16 +20,10 @@ class Machines:
         self._stack = stack
         self.folder = Path(tempfile.mkdtemp(prefix="mtcon-", dir="/tmp"))
         stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
-        own = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "MLFLOW_"))}
         self.environment = {
-            **own,
-            "HOME": str(self.folder),
-            "PATH": f"{Path(sys.executable).parent}:{own['PATH']}",
-            "PYTHONPATH": str(REPOSITORY),
+            **environment_of(self.folder), "PYTHONPATH": str(REPOSITORY), "RAY_ADDRESS": address,
             "RAY_AUTH_MODE": "token",
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_ADDRESS": address,
-        }
+        }  # fmt: skip
 
     def begin(self, *command: str, log: str) -> subprocess.Popen[bytes]:
         """Starts a process, whose output is added to a file of the folder."""

@@ -131,10 +131,10 @@ def test_a_head_that_has_just_been_started_is_waited_for(monkeypatch: pytest.Mon
         return str(answer)
 
     monkeypatch.setattr("mtcon_ray.cluster.jobs.time.sleep", lambda seconds: None)
-    assert jobs._retried(submit, "No available agent", 60) == "small-1-1"
+    assert jobs.retried(submit, 60, "No available agent") == "small-1-1"
     answers.append(RuntimeError("another reason"))
     with pytest.raises(RuntimeError, match="another reason"):
-        jobs._retried(submit, "No available agent", 60)
+        jobs.retried(submit, 60, "No available agent")
 
 
 def test_a_job_without_an_exit_code_says_why(dashboard: str) -> None:

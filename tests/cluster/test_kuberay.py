@@ -42,21 +42,13 @@ def test_kubernetes_kinds_and_all_pods_fit_its_strict_schemas() -> None:
     given = {key: options[key] for key in ("env", "resources", "securityContext")}
     autoscaler = {"spec": {"containers": [{"name": "autoscaler", "image": "head", **given}]}}
     documents = [d for d in DOCUMENTS if not d["apiVersion"].startswith("ray.io/")]
-    for name, template in [*PODS.items(), ("autoscaler", autoscaler)]:
-        labels = {"app": name}
-        pod = {
-            "metadata": {"labels": labels},
-            "spec": {**template["spec"], "restartPolicy": "Always"},
-        }
-        spec = {"selector": {"matchLabels": labels}, "template": pod}
-        documents.append(
-            {
-                "apiVersion": "apps/v1",
-                "kind": "Deployment",
-                "metadata": {"name": name},
-                "spec": spec,
-            }
-        )
+    kind = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "pod"}}
+    labels = {"app": "pod"}
+    for template in [*PODS.values(), autoscaler]:
+        pod = {**template["spec"], "restartPolicy": "Always"}
+        whole = {"metadata": {"labels": labels}, "spec": pod}
+        spec = {"selector": {"matchLabels": labels}, "template": whole}
+        documents.append({**kind, "spec": spec})
     for document in documents:
         kubernetes_validate.validate(document, KUBERNETES, strict=True)
     documents[-1]["spec"]["template"]["spec"]["restartpolicy"] = "Never"

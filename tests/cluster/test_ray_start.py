@@ -11,8 +11,7 @@ import ray
 from ray._private import services
 
 from mtcon_ray.cluster import ray_start
-from mtcon_ray.cluster.environment import restored_environment
-from mtcon_ray.cluster.ray_folders import sessions_folder
+from mtcon_ray.cluster.environment import restored_environment, sessions_folder
 from mtcon_ray.cluster.ray_private import AGENT_FILES, GCS_VARIABLE
 from mtcon_ray.cluster.ray_start import start_local_ray
 from mtcon_ray.errors import MtconError
@@ -69,7 +68,7 @@ def test_a_ray_that_loses_a_process_while_it_starts_is_not_waited_for(
     def unknown(*_: str) -> None:
         raise RuntimeError("this node is unknown")
 
-    def init() -> None:
+    def init(**_: object) -> None:
         fake.start(GCS, "raylet")
         fake.codes[name] = -9
         if waits_for == "the node":
@@ -87,7 +86,7 @@ def test_a_ray_that_loses_a_process_while_it_starts_is_not_waited_for(
 
 
 def test_a_ray_that_dies_once_is_started_again(monkeypatch: pytest.MonkeyPatch, fake: Fake) -> None:
-    def init() -> None:
+    def init(**_: object) -> None:
         fake.start(GCS)
         if len(fake.limits) == 1:
             fake.codes[GCS] = -9
@@ -105,7 +104,7 @@ def test_the_agents_are_waited_for(monkeypatch: pytest.MonkeyPatch, fake: Fake) 
     missing = [fake.folder / f"{name}_node" for name in AGENT_FILES]
     clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: missing.pop().touch())
     monkeypatch.setattr(ray_start, "time", clock)
-    monkeypatch.setattr(ray, "init", lambda: fake.start("raylet"))
+    monkeypatch.setattr(ray, "init", lambda **_: fake.start("raylet"))
     start_local_ray({})
     assert missing == []
 
@@ -124,7 +123,7 @@ def test_nothing_is_left_of_a_ray_that_does_not_start(
 ) -> None:
     """No process has died, but all of them would stay."""
 
-    def init() -> None:
+    def init(**_: object) -> None:
         fake.start(GCS)
         raise error
 

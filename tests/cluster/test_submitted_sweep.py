@@ -7,7 +7,6 @@ fixtures of later tests stop and resume the sweep that the earlier tests find ru
 import json
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +15,7 @@ import pytest
 import yaml
 
 from mtcon_ray.records.results import load_sweep
-from tests.cluster.conftest import environment_of, head_of
+from tests.cluster.conftest import environment_of, head_of, make_token
 from tests.cluster.user import SPEC, Ended, User, ended
 from tests.waiting import wait_until
 
@@ -55,9 +54,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Yields a cluster whose head has another home folder than its client."""
     home = tmp_path_factory.mktemp("head")
     environment = environment_of(home)
-    subprocess.run(
-        ["ray", "get-auth-token", "--generate"], env=environment, check=True, capture_output=True
-    )
+    make_token(environment)
     with head_of(environment) as start:
         address = start()
         client = home / "client"

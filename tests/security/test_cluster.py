@@ -14,6 +14,7 @@ import grpc
 import psutil
 import pytest
 
+from tests.cluster.conftest import make_token
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.ray
@@ -49,9 +50,7 @@ def answer(url: str, token: str | None = None, job: str | None = None) -> int:
 
 @pytest.fixture
 def token(tmp_path: Path, home: dict[str, str]) -> str:
-    subprocess.run(
-        ["ray", "get-auth-token", "--generate"], env=home, check=True, capture_output=True
-    )
+    make_token(home)
     return (tmp_path / ".ray" / "auth_token").read_text().strip()
 
 

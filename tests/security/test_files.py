@@ -214,18 +214,3 @@ def test_only_formats_of_photographs_are_tried() -> None:
             decode_image(data, 32)
     for kind in ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000"):
         assert decode_image(encoded(kind, 8, "RGB"), 4).shape == (4, 4, 3)
-
-
-@pytest.mark.parametrize(
-    "uri",
-    [
-        "https://me:a/b@host",
-        "https://me:a@b@host",
-        "postgresql://host/db?user=me&password=x",
-        "https://host?access=1&token=x",
-    ],
-)
-def test_a_spec_holds_no_password_however_it_is_written(tmp_path: Path, uri: str) -> None:
-    (tmp_path / "s.yaml").write_text(f'{BASE}tracking: {{uri: "{uri}"}}')
-    with pytest.raises(SpecError, match=r"tracking\.uri|tracking: tracking\.uri"):
-        load_spec(tmp_path / "s.yaml")

@@ -20,7 +20,7 @@ from mtcon_ray.base.paths import (
 )
 from mtcon_ray.records.results import load_sweep
 from tests import specs
-from tests.cluster.conftest import environment_of, head_of
+from tests.cluster.conftest import environment_of, head_of, make_token
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow, pytest.mark.slow]
 
@@ -146,8 +146,7 @@ def test_no_job_of_a_spec_runs_a_stranger_s_module(tmp_path: Path) -> None:
     """By `mtcon-ray submit` in the stranger's folder, and by Ray's own command."""
     stranger = Stranger(tmp_path)
     environment = {**environment_of(tmp_path), "MTCON_RAY_ROOT": str(stranger.root)}
-    token = [RAY, "get-auth-token", "--generate"]
-    subprocess.run(token, env=environment, check=True, capture_output=True)
+    make_token(environment)
     with head_of(environment) as start:
         client = {
             "HOME": str(tmp_path),

@@ -1,4 +1,4 @@
-"""The folder of local Rays, which only its user enters, and the empty working directory."""
+"""The folder of local Rays, which only its user enters, their token, and the empty directory."""
 
 import os
 import sys
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from mtcon_ray.cluster.environment import restored_environment
-from mtcon_ray.cluster.ray_folders import (
+from mtcon_ray.cluster.environment import (
     away,
     give_token,
     private_folder,
+    restored_environment,
     sessions_folder,
     working_folder,
 )

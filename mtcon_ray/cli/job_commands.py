@@ -11,6 +11,7 @@ import click
 
 from mtcon_ray.base import paths, plugins
 from mtcon_ray.base.registry import URL
+from mtcon_ray.base.signals import Interrupted
 from mtcon_ray.cli import options
 from mtcon_ray.cli.run_commands import (
     RETRY_FAILED,
@@ -225,7 +226,7 @@ def _follow(known: "Jobs", job_id: str) -> int:
             f"`mtcon-ray stop {job_id}` ends it",
             err=True,
         )
-        return options.INTERRUPTED
+        return Interrupted.exit_code
 
 
 def _print(text: str) -> None:

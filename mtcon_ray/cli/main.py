@@ -14,10 +14,10 @@ from typing import Any
 
 import click
 
-from mtcon_ray.base.signals import interrupt_on_signals
-from mtcon_ray.cli.options import INTERRUPTED, Session, verbosity
+from mtcon_ray.base.signals import Interrupted, interrupt_on_signals
+from mtcon_ray.cli.options import Session, verbosity
 from mtcon_ray.cluster.environment import working_directory
-from mtcon_ray.display.presentation import abridged, hanging, printable
+from mtcon_ray.display.presentation import abridged, hanging
 from mtcon_ray.display.terminal import drop_unwritten, open_closed_streams, say
 from mtcon_ray.errors import MtconError, file_error
 from mtcon_ray.tracking.login import masked
@@ -74,16 +74,13 @@ class Script(click.Command):
         except click.ClickException as error:
             error.show()
             code = error.exit_code
-        except MtconError as error:
-            code = _explain(error, session)
         except (click.Abort, KeyboardInterrupt):
             say("stopped", err=True)
-            code = INTERRUPTED
+            code = Interrupted.exit_code
         except BrokenPipeError:  # the reader of the output has ended
             code = 1
         except Exception as error:
-            known = file_error(error)
-            code = _record(error) if known is None else _explain(known, session)
+            code = _explain(error, session)
         drop_unwritten()
         sys.exit(code if isinstance(code, int) else 0)
 
@@ -131,16 +128,11 @@ def program() -> None:
     """
 
 
-def _explain(error: MtconError, session: Session) -> int:
-    if session.verbose:
+def _explain(error: Exception, session: Session) -> int:
+    """Prints an error, with its trace if it is unexpected or with -v. Returns its exit code."""
+    known = error if isinstance(error, MtconError) else file_error(error)
+    if known is None or session.verbosity > 0:
         say(masked("".join(traceback.format_exception(error))), err=True)
-    say(abridged(hanging(masked(f"error: {error}"))), err=True)
-    return error.exit_code
-
-
-def _record(error: Exception) -> int:
-    """Prints an unexpected error with its trace."""
-    say(masked("".join(traceback.format_exception(error))), err=True)
-    first = masked(f"{type(error).__name__}: {error}".splitlines()[0])
-    say(f"error: unexpected {abridged(printable(first))}", err=True)
-    return 1
+    first = f"unexpected {type(error).__name__}: {error}".splitlines()[0]
+    say(abridged(hanging(masked(f"error: {known or first}"))), err=True)
+    return known.exit_code if known else 1

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from mtcon_ray.plan.capacity import ClusterView
     from mtcon_ray.spec.run_spec import RunSpec
 
-INTERRUPTED = 130  # the exit code after a signal
 ALLOW_PLUGINS = "--allow-plugins"
 PATH = click.Path(path_type=Path)
 DEFAULT_ROOT = f"{ROOT_VARIABLE}, else ~/mtcon-ray"
@@ -30,7 +29,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass
 class Session:
-    """State of an invocation."""
+    """State of an invocation. With a `verbosity` above 0 all errors are printed with a trace."""
 
     verbosity: int = 0
 
@@ -38,11 +37,6 @@ class Session:
     def quiet(self) -> bool:
         """True if only results and errors are printed."""
         return self.verbosity < 0
-
-    @property
-    def verbose(self) -> bool:
-        """True if errors are printed with their trace."""
-        return self.verbosity > 0
 
     def say_phase(self, what: str) -> None:
         """Prints that a long preparation begins, on stderr."""

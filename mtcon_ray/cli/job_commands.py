@@ -5,7 +5,6 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -15,24 +14,22 @@ from mtcon_ray.base.signals import Interrupted
 from mtcon_ray.cli import options
 from mtcon_ray.cli.run_commands import (
     RETRY_FAILED,
+    is_there,
     name_option,
     retry_option,
     run,
     take_over_option,
 )
 from mtcon_ray.cluster.job_package import job_environment, job_variables
+from mtcon_ray.cluster.jobs import Jobs
 from mtcon_ray.display.presentation import NOTHING, duration_text, printable, resume_line
 from mtcon_ray.display.tables import Table
 from mtcon_ray.display.terminal import say
 from mtcon_ray.errors import SpecError, StorageError, SweepError, nearest
 from mtcon_ray.records.recorded import load_recorded
 from mtcon_ray.records.results import EXECUTOR, HERE, JOB, first_tags
-from mtcon_ray.records.stored import fetch_sweep, refresh_names
+from mtcon_ray.records.stored import refresh_names
 from mtcon_ray.spec.run_spec import load_spec
-
-if TYPE_CHECKING:
-    from mtcon_ray.cluster.jobs import Jobs
-    from mtcon_ray.spec.run_spec import RunSpec
 
 address_option = click.option(
     "--address", metavar="URL",
@@ -89,7 +86,7 @@ def submit(
         Path.cwd(), job_variables(dict(os.environ), command), requirements,
         has_code=is_script or has_plugins,
     )  # fmt: skip
-    known = _jobs(address, patient=True)
+    known = Jobs(address, patient=True)
     root = root or storage
     where = paths.choose_root(root)
     with suppress(StorageError):  # this machine may have no keys of the cluster's store
@@ -109,9 +106,7 @@ def submit(
 @take_over_option
 @options.root_folder
 @options.trust_tracking
-def resume(
-    name: str, overrides: tuple[str, ...], retry_failed: bool, take_over: bool, root: Path
-) -> int:
+def resume(name: str, overrides: tuple[str, ...], root: Path, **given: bool) -> int:
     """Resume a sweep of this machine with its recorded spec.
 
     A sweep that began without Ray continues without Ray.
@@ -120,27 +115,24 @@ def resume(
     """
     name, root = options.located(name.removeprefix("sweeps/"), root)
     folder = paths.sweep_folder(root, name)
-    if not fetch_sweep(folder) or not (folder / paths.SPEC_FILE).exists():
+    if not is_there(root, name):
         known = [entry.name for entry in paths.list_folders(folder.parent)]
         raise SweepError(
             f"no sweep {name!r} under {paths.shown(root)}{nearest(name, known)}; to resume a "
             f"sweep of a cluster's job: {resume_line(name, submitted=True)}"
         )
-    elif JOB in first_tags(folder) and not paths.stored_url(folder):
+    begun = first_tags(folder)
+    if JOB in begun and not paths.stored_url(folder):
         raise SweepError(
             f"a job of a cluster began sweep {name!r}; {resume_line(name, submitted=True)}"
         )
-
-    def load() -> tuple["RunSpec", Path, bool]:
-        return load_recorded(folder / paths.SPEC_FILE, overrides), folder.parents[1], True
-
-    here = first_tags(folder).get(EXECUTOR) == HERE
-    return run(load, folder.name, retry_failed=retry_failed, here=here, take_over=take_over)
+    spec = load_recorded(folder / paths.SPEC_FILE, overrides)
+    return run(spec, root, name=name, resume=True, here=begun.get(EXECUTOR) == HERE, **given)
 
 
 def list_jobs(address: str | None, *, as_json: bool) -> None:
     """Prints the jobs of a cluster, oldest first."""
-    found = _jobs(address).known()
+    found = Jobs(address).known()
     if as_json:
         keys = {"id", "sweep", "status", "start_ms", "end_ms"}
         say(json.dumps([job.model_dump(include=keys) for job in found], indent=1))
@@ -160,7 +152,7 @@ def list_jobs(address: str | None, *, as_json: bool) -> None:
 @click.option("-f", "--follow", is_flag=True, help="Print until the job ends.")
 def logs(job: str, address: str | None, follow: bool) -> int:
     """Print the log of a JOB, or of a sweep's newest job."""
-    known = _jobs(address)
+    known = Jobs(address)
     found = known.find(job)
     if follow:
         return _follow(known, found.id)
@@ -176,7 +168,7 @@ def stop(job: str, address: str | None) -> None:
 
     Waits until the job has ended. `submit --name` continues the sweep.
     """
-    known = _jobs(address)
+    known = Jobs(address)
     found = known.find(job)
     if not found.running:
         say(f"{found.id} has ended already: {found.status.lower()}")
@@ -185,12 +177,6 @@ def stop(job: str, address: str | None) -> None:
     ended = known.stop(found.id).lower()
     how = f"; to continue: {resume_line(found.sweep or 'NAME', submitted=True)}"
     say(f"{found.id} {ended}{'' if ended == 'succeeded' else how}")
-
-
-def _jobs(address: str | None, *, patient: bool = False) -> "Jobs":
-    from mtcon_ray.cluster.jobs import Jobs
-
-    return Jobs(address, patient=patient)
 
 
 def _inside(target: Path) -> Path:
@@ -217,7 +203,7 @@ def _beginnings(target: Path, overrides: tuple[str, ...]) -> tuple[str, str | No
     return spec.name, root
 
 
-def _follow(known: "Jobs", job_id: str) -> int:
+def _follow(known: Jobs, job_id: str) -> int:
     try:
         return known.follow(job_id, _print)
     except KeyboardInterrupt:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -17,13 +17,10 @@ from mtcon_ray.display.results_table import leaderboard_lines, winner_lines
 from mtcon_ray.display.terminal import Terminal, say
 from mtcon_ray.errors import SweepError
 from mtcon_ray.records.claim import TAKE_OVER
+from mtcon_ray.records.results import SweepResults
 from mtcon_ray.records.stored import fetch_sweep
-from mtcon_ray.spec.run_spec import load_spec
+from mtcon_ray.spec.run_spec import RunSpec, load_spec
 from mtcon_ray.tracking.mlflow_server import tracking_uri, ui_command
-
-if TYPE_CHECKING:
-    from mtcon_ray.records.results import SweepResults
-    from mtcon_ray.spec.run_spec import RunSpec
 
 RETRY_FAILED = "--retry-failed"
 
@@ -96,44 +93,34 @@ def demo(**given: Any) -> int:
 
 
 def _sweep(
-    spec: Path, *, overrides: tuple[str, ...], name: str | None, root: str | None, resume: bool,
-    retry_failed: bool = False, goes_on: bool = False, once: bool = False, **given: bool,
-) -> int:  # fmt: skip
-    def load() -> tuple["RunSpec", Path, bool]:
-        run_spec = load_spec(spec, overrides)
-        where = options.root_of(root, run_spec.storage)
-        return run_spec, where, _is_there(where, name) if goes_on else resume or retry_failed
-
-    own = given if once else {"retry_failed": retry_failed, **given}
-    return run(load, name, once=once, **own)
-
-
-def run(
-    load: Callable[[], tuple["RunSpec", Path, bool]],
-    name: str | None,
-    *,
-    once: bool = False,
-    **given: bool,
+    spec: Path, *, overrides: tuple[str, ...], root: str | None, goes_on: bool = False, **given: Any
 ) -> int:
+    if goes_on and not given["name"]:
+        raise SweepError("--continue needs --name, the name of the sweep to start or continue")
+    run_spec = load_spec(spec, overrides)
+    where = options.root_of(root, run_spec.storage)
+    again = given["resume"] or given.get("retry_failed", False)
+    given["resume"] = is_there(where, given["name"]) if goes_on else again
+    return run(run_spec, where, **given)
+
+
+def run(spec: RunSpec, root: Path, *, once: bool = False, **given: Any) -> int:
     """Runs or resumes a sweep and shows its leaderboard. Returns the exit code.
 
-    With `once` it trains once, as a sweep of one trial. `load` returns the spec, the root and
-    whether the sweep is resumed, while the display runs. `given` are options of `run_sweep`.
+    With `once` it trains once, as a sweep of one trial. `given` are options of `run_sweep`.
     """
-    session, terminal = options.session(), Terminal.of()
-    with Console(terminal, quiet=session.quiet) as console:
-        run_spec, where, resume = load()
-
+    terminal = Terminal.of()
+    with Console(terminal, quiet=options.session().quiet) as console:
         # Before imports that may fail with other versions of the packages.
         check_versions(os.environ.get(VERSIONS_VARIABLE))
 
         from mtcon_ray.sweep.run import run_sweep, train_once
 
         start: Callable[..., SweepResults] = train_once if once else run_sweep
-        results = start(run_spec, root=where, name=name, resume=resume, callbacks=console, **given)
+        results = start(spec, root=root, callbacks=console, **given)
     lines = ["", *leaderboard_lines(results, columns=terminal.columns), "", *winner_lines(results)]
     lines.append(f"report: {paths.report_page(results.folder)}")
-    lines.append(f"MLflow: {ui_command(tracking_uri(run_spec.tracking.uri, where))}")
+    lines.append(f"MLflow: {ui_command(tracking_uri(spec.tracking.uri, root))}")
     terminal.write(printable("\n".join([*lines, ""])))
     return 0 if results.winner else 1
 
@@ -176,9 +163,7 @@ def compare(
     return 0 if all(row.finished for row in rows) else 1
 
 
-def _is_there(root: Path, name: str | None) -> bool:
-    """Returns True if the sweep is below the root."""
-    if not name:
-        raise SweepError("--continue needs --name, the name of the sweep to start or continue")
+def is_there(root: Path, name: str) -> bool:
+    """Returns True if the sweep is below the root. Copies its record from an object store."""
     folder = paths.sweep_folder(root, name)
     return fetch_sweep(folder) and (folder / paths.SPEC_FILE).exists()

@@ -40,10 +40,11 @@ def test_demo_sweeps_the_spec_that_init_writes(
     assert done.stdout.startswith(f"wrote {path}\n  items ")
     assert load_spec(path) == load_spec(REPOSITORY / SYNTHETIC)
     started = []
-    monkeypatch.setattr(run_commands, "run", lambda load, name, **_: started.append((load(), name)))
+    monkeypatch.setattr(run_commands, "run", lambda *where, **given: started.append((where, given)))
     words = ("--set", "train.epochs=5", "--root", tmp_path, "--name", "mine", "--resume")
     assert invoke("demo", *words).exit_code == 0
-    assert started == [((load_spec(path, ["train.epochs=5"]), tmp_path, True), "mine")]
+    where = (load_spec(path, ["train.epochs=5"]), tmp_path)
+    assert started == [(where, {"name": "mine", "resume": True})]
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_a_spec_is_submitted_and_its_log_controls_no_terminal(
             write(LOG)
             return 3
 
-    monkeypatch.setattr("mtcon_ray.cluster.jobs.Jobs", Cluster)
+    monkeypatch.setattr("mtcon_ray.cli.job_commands.Jobs", Cluster)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "spec.yaml").write_text(SPEC)
     changes = ["--set", "train.lr=0.1", "--root", "/data/results"]

@@ -1,8 +1,6 @@
 """Commands on results: export, audit, clean."""
 
-import json
 import shlex
-import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -18,8 +16,7 @@ from mtcon_ray.base.lock import ELSEWHERE_FILE, driver_lock, is_driven
 from mtcon_ray.base.root_files import make_folder, move, remove_folder
 from mtcon_ray.cli import options
 from mtcon_ray.data.objects import Objects
-from mtcon_ray.display.console import Console
-from mtcon_ray.display.terminal import Terminal, say
+from mtcon_ray.display.terminal import say
 from mtcon_ray.errors import SweepError, UserError
 from mtcon_ray.records.recorded import read_recorded
 from mtcon_ray.records.stored import find_network, find_sweep
@@ -35,7 +32,7 @@ PROGRAMS = ("tensorboard", "wandb")
 
 
 @click.command()
-@click.argument("model", metavar="CHECKPOINT|NAME")
+@click.argument("model", metavar="CHECKPOINT|NAME", callback=options.located)
 @click.option(
     "--to",
     "kind",
@@ -77,14 +74,12 @@ def export(
     is_encoder = kind in ("pt2", "onnx")
     if (register is not None or overrides) and not is_encoder:
         raise UserError(f"--register and --set are for encoders, got --to {kind}")
-    model, root = options.located(model, root)
     if not is_encoder:
         folder = find_sweep(root, model)
         told = (
             _export_trials(folder, out) if kind == "optuna" else _export_metrics(folder, kind, out)
         )
-        if not options.session().quiet:
-            say(told)
+        options.session().say(told)
         return
     if out is None:
         raise UserError(f"--to {kind} needs --out, a new folder")
@@ -92,7 +87,7 @@ def export(
 
     path, sweep = find_network(model, root)
     run = _run_of(register, model, root, sweep) if register is not None else None
-    with Console(Terminal.of(), quiet=options.session().quiet) as console:
+    with options.display() as console:
         export_checkpoint(
             path,
             out,
@@ -154,7 +149,8 @@ def clean(name: str, root: Path, yes: bool) -> None:
     if url:
         size = sum(info.size for info in Objects(url).list().values())
         say(f"{decimal(size)} in {url}")
-    say(f"{decimal(_bytes(folder))} in {folder}")
+    size = sum(file.lstat().st_size for file in folder.rglob("*") if not file.is_dir())
+    say(f"{decimal(size)} in {folder}")
     say(f"not touched: its runs in MLflow, and decoded images in {paths.cache_folder(root)}")
     if not yes:
         say("nothing removed; --yes removes it")
@@ -181,7 +177,7 @@ def clean(name: str, root: Path, yes: bool) -> None:
 @options.trust_tracking
 @click.option("--repair", is_flag=True, help="Correct a record from another one.")
 @click.option("--no-mlflow", is_flag=True, help="Leave out the runs in MLflow.")
-def audit(name: str, root: Path, as_json: bool, repair: bool, no_mlflow: bool) -> None:
+def audit(name: str, root: Path, as_json: bool, repair: bool, no_mlflow: bool) -> int:
     """Compare the records of a sweep.
 
     The records are the event log, networks and checkpoints, and the runs in MLflow. The exit code
@@ -207,19 +203,15 @@ def audit(name: str, root: Path, as_json: bool, repair: bool, no_mlflow: bool) -
             records.repair(options.uri_of(records.spec, root))
             before, (_, found) = found, look()
             repaired = [finding for finding in before if finding not in found]
-    if as_json:
-        told = {"repaired": [*map(asdict, repaired)], "found": [*map(asdict, found)]}
-        say(json.dumps({"name": folder.name, **told}, indent=1))
-    else:
-        for finding in repaired:
-            say(f"repaired: {finding.where}: {finding.problem}")
-        for finding in found:
-            way = f"; --repair: {finding.repair}" if finding.repair else ""
-            say(f"{finding.where}: {finding.problem}{way}")
-        if not found:
-            say(f"{folder.name}: all records agree")
-    if found:
-        sys.exit(1)
+    told = {"repaired": [*map(asdict, repaired)], "found": [*map(asdict, found)]}
+    lines = [f"repaired: {finding.where}: {finding.problem}" for finding in repaired]
+    for finding in found:
+        way = f"; --repair: {finding.repair}" if finding.repair else ""
+        lines.append(f"{finding.where}: {finding.problem}{way}")
+    if not found:
+        lines.append(f"{folder.name}: all records agree")
+    options.tell({"name": folder.name, **told}, lines, as_json=as_json)
+    return 1 if found else 0
 
 
 def _run_of(register: str, model: str, root: Path, sweep: "SweepResults | None") -> Any:
@@ -230,7 +222,3 @@ def _run_of(register: str, model: str, root: Path, sweep: "SweepResults | None")
         register, uri=options.uri_of(sweep.spec, root), experiment=sweep.spec.tracking.experiment,
         folder=sweep.folder, trial=sweep.required_winner().name,
     )  # fmt: skip
-
-
-def _bytes(path: Path) -> int:
-    return sum(file.lstat().st_size for file in path.rglob("*") if not file.is_dir())

@@ -1,7 +1,6 @@
 """Commands on images with a trained encoder: embed, neighbours."""
 
 import hashlib
-import json
 from pathlib import Path
 
 import click
@@ -9,10 +8,10 @@ import torch
 
 from mtcon_ray.base.paths import cache_folder
 from mtcon_ray.cli import options
+from mtcon_ray.cli.options import PATH
 from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.data.image_files import UnreadableImageError
 from mtcon_ray.display.build import neighbours_page
-from mtcon_ray.display.console import Console
 from mtcon_ray.display.presentation import one_line
 from mtcon_ray.display.tables import Table
 from mtcon_ray.display.terminal import Terminal, say, warn
@@ -25,18 +24,15 @@ from mtcon_ray.records.stored import find_network
 PARQUET = ".parquet"
 THUMBNAIL = 128  # pixels
 
-model_argument = click.argument("model", metavar="NAME|CHECKPOINT|EXPORT")
-file_type = click.Path(path_type=Path)
+model_argument = click.argument("model", metavar="NAME|CHECKPOINT|EXPORT", callback=options.located)
 
 
 @click.command()
 @model_argument
-@click.argument("images", type=file_type)
+@click.argument("images", type=PATH)
+@click.option("--to", type=PATH, required=True, metavar="FILE.parquet", help="The file to write.")
 @click.option(
-    "--to", type=file_type, required=True, metavar="FILE.parquet", help="The file to write."
-)
-@click.option(
-    "--images", "folder", type=file_type,
+    "--images", "folder", type=PATH,
     help="Folder of the images that a table names.  [default: the table's folder]",
 )  # fmt: skip
 @click.option("--column", help="Column of a table with names of images.  [default: image]")
@@ -53,7 +49,7 @@ def embed(
     if to.suffix != PARQUET:
         raise UserError(f"--to must end in {PARQUET}, got {to}")
     encoder, digest = _opened(model, root)
-    with Console(Terminal.of(), quiet=options.session().quiet) as console:
+    with options.display() as console:
         found = open_images(data_at(images, folder, column), encoder, cache_folder(root))
         unreadable = embed_images(encoder, found, to.absolute(), digest, console)
     if unreadable:
@@ -64,9 +60,9 @@ def embed(
 
 @click.command()
 @model_argument
-@click.argument("queries", metavar="IMAGE...", nargs=-1, required=True, type=file_type)
+@click.argument("queries", metavar="IMAGE...", nargs=-1, required=True, type=PATH)
 @click.option(
-    "--among", type=file_type,
+    "--among", type=PATH,
     help="Folder, .tar or spec of images, or a file written by `embed`.  [default: all images of "
     "the training's data]",
 )  # fmt: skip
@@ -75,7 +71,7 @@ def embed(
     "-k", "count", type=click.IntRange(1), default=10, show_default=True,
     help="Number of images for each IMAGE.",
 )  # fmt: skip
-@click.option("--html", type=file_type, metavar="FILE", help="Write a page that shows the images.")
+@click.option("--html", type=PATH, metavar="FILE", help="Write a page that shows the images.")
 @options.root_folder
 @options.as_json
 def neighbours(
@@ -99,10 +95,9 @@ def neighbours(
     except UnreadableImageError as error:
         raise UserError(f"an IMAGE cannot be read: {error}") from None
     column = f"heads/{head}" if head else "embedding"
-    images, file = None, among
+    names, images, file = [*map(str, queries)], None, among
     if among is None or among.suffix != PARQUET:
-        quiet = options.session().quiet or as_json
-        with Console(Terminal.of(), quiet=quiet) as console:
+        with options.display(quiet=as_json) as console:
             spec = encoder.data if among is None else data_at(among)
             images = open_images(spec, encoder, store := cache_folder(root))
             file = embedded_images(encoder, images, store, digest, console)
@@ -113,23 +108,20 @@ def neighbours(
     if html is not None and images is not None:
         pictures, _ = images.decoded([n.row for group in found for n in group], THUMBNAIL)
         shown = [decode_image(path.read_bytes(), THUMBNAIL, encoder.resize) for path in queries]
-        page = neighbours_page([*map(str, queries)], shown, found, pictures)
+        page = neighbours_page(names, shown, found, pictures)
         html.write_text(page, encoding="utf-8", errors="replace")
-    if as_json:
-        groups = ([n._asdict() for n in group] for group in found)
-        say(json.dumps(dict(zip(map(str, queries), groups, strict=True)), indent=1))
-        return
-    for query, group in zip(queries, found, strict=True):
-        table = Table(
-            ["similarity", "image"], [[f"{n.similarity:.4f}", n.path] for n in group], right=[0]
-        )
-        say("\n".join([one_line(str(query)), *table.lines(Terminal.of().columns)]))
+    lines, data = [], {}
+    for query, group in zip(names, found, strict=True):
+        rows = [[f"{n.similarity:.4f}", n.path] for n in group]
+        table = Table(["similarity", "image"], rows, right=[0])
+        lines += [one_line(query), *table.lines(Terminal.of().columns)]
+        data[query] = [n._asdict() for n in group]
+    options.tell(data, lines, as_json=as_json)
 
 
 def _opened(model: str, root: Path) -> tuple[TrainedEncoder, str]:
     """Returns a model's encoder, on a GPU if there is one, and the digest of its file."""
-    path = find_network(*options.located(model, root))[0]
-    encoder = TrainedEncoder(path)
+    encoder = TrainedEncoder(find_network(model, root)[0])
     digest = hashlib.sha256(f"{encoder.size} {encoder.resize}".encode())
     for name, tensor in encoder.state_dict().items():
         digest.update(name.encode() + tensor.numpy().tobytes())

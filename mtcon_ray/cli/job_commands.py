@@ -1,6 +1,5 @@
 """Commands for a cluster: submit, resume, logs, stop."""
 
-import json
 import os
 import time
 from contextlib import suppress
@@ -71,7 +70,7 @@ def submit(
     Everything is written on the cluster: below --root, else storage.root, else ~/mtcon-ray there.
     A SCRIPT passes its arguments to mtcon_ray, as experiments/sweep_*.py do.
     """
-    target, quiet = _inside(target), options.session().quiet
+    target, session = _inside(target), options.session()
     stem, storage = _beginnings(target, overrides)
     if root and not (root.startswith(("/", "~")) or URL.match(root)):
         raise SpecError(f"--root must be absolute, as a path of the cluster, got {root!r}")
@@ -81,7 +80,7 @@ def submit(
     command += ["--root", root] if root else []
     command += [RETRY_FAILED] * retry_failed + [options.ALLOW_PLUGINS] * has_plugins
     # The log is passed on as it is, so the job itself has to print less.
-    command += ["-q"] * (quiet and not no_follow)
+    command += ["-q"] * (session.quiet and not no_follow)
     environment = job_environment(
         Path.cwd(), job_variables(dict(os.environ), command), requirements,
         has_code=is_script or has_plugins,
@@ -92,15 +91,14 @@ def submit(
     with suppress(StorageError):  # this machine may have no keys of the cluster's store
         refresh_names(where)
     job = known.submit(stem, command, name=name, root=where, environment=environment)
-    say(job.id if quiet else f"job {job.id}")
-    if not quiet:
-        say(f"results: {root or paths.DEFAULT_ROOT}, as the cluster's head sees it")
-        say(f"dashboard: {known.address}/#/jobs/{job.id}")
+    say(job.id if session.quiet else f"job {job.id}")
+    session.say(f"results: {root or paths.DEFAULT_ROOT}, as the cluster's head sees it")
+    session.say(f"dashboard: {known.address}/#/jobs/{job.id}")
     return 0 if no_follow else _follow(known, job.id)
 
 
 @click.command()
-@click.argument("name", metavar="NAME|URL")
+@click.argument("name", metavar="NAME|URL", callback=options.located)
 @options.overrides
 @retry_option
 @take_over_option
@@ -113,7 +111,7 @@ def resume(name: str, overrides: tuple[str, ...], root: Path, **given: bool) -> 
     --set search.num_trials=N adds trials. `submit --name NAME` resumes a sweep of a cluster's job.
     With the URL of a sweep in an object store, ROOT/sweeps/NAME, it continues on this machine.
     """
-    name, root = options.located(name.removeprefix("sweeps/"), root)
+    name = name.removeprefix("sweeps/")
     folder = paths.sweep_folder(root, name)
     if not is_there(root, name):
         known = [entry.name for entry in paths.list_folders(folder.parent)]
@@ -133,17 +131,15 @@ def resume(name: str, overrides: tuple[str, ...], root: Path, **given: bool) -> 
 def list_jobs(address: str | None, *, as_json: bool) -> None:
     """Prints the jobs of a cluster, oldest first."""
     found = Jobs(address).known()
-    if as_json:
-        keys = {"id", "sweep", "status", "start_ms", "end_ms"}
-        say(json.dumps([job.model_dump(include=keys) for job in found], indent=1))
-        return
     rows = []
     for job in found:
         end_ms = job.end_ms or int(time.time() * 1000)
         seconds = max(0, end_ms - job.start_ms) / 1000 if job.start_ms else 0
         rows.append([job.id, job.sweep or NOTHING, job.status.lower(), duration_text(seconds)])
     header = ["job", "sweep", "status", "time"]
-    say("\n".join(Table(header, rows, right=[3]).lines()) if rows else "no jobs")
+    lines = Table(header, rows, right=[3]).lines() if rows else ["no jobs"]
+    keys = {"id", "sweep", "status", "start_ms", "end_ms"}
+    options.tell([job.model_dump(include=keys) for job in found], lines, as_json=as_json)
 
 
 @click.command()

@@ -1,8 +1,8 @@
 """Options shared by several commands, and the verbosity of all."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,7 +13,8 @@ from mtcon_ray.base import plugins
 from mtcon_ray.base.paths import choose_root, list_folders, shown, sweeps_folder
 from mtcon_ray.cluster.environment import ROOT_VARIABLE, cluster_address
 from mtcon_ray.cluster.environment import root_of as root_of
-from mtcon_ray.display.terminal import say
+from mtcon_ray.display.console import Console
+from mtcon_ray.display.terminal import Terminal, say
 from mtcon_ray.tracking.login import TRUST_OPTION, TRUST_VARIABLE, trust
 from mtcon_ray.tracking.mlflow_server import tracking_uri
 
@@ -38,15 +39,29 @@ class Session:
         """True if only results and errors are printed."""
         return self.verbosity < 0
 
+    def say(self, text: str, *, err: bool = False) -> None:
+        """Prints a text unless quiet."""
+        if not self.quiet:
+            say(text, err=err)
+
     def say_phase(self, what: str) -> None:
         """Prints that a long preparation begins, on stderr."""
-        if not self.quiet:
-            say(f"preparing: {what}", err=True)
+        self.say(f"preparing: {what}", err=True)
 
 
 def session() -> Session:
     """Returns the state of the invocation of the running command."""
     return click.get_current_context().ensure_object(Session)
+
+
+def display(*, quiet: bool = False) -> Console:
+    """Returns a display of progress, which shows notes only with -q or `quiet`."""
+    return Console(Terminal.of(), quiet=quiet or session().quiet)
+
+
+def tell(data: object, lines: Iterable[str], *, as_json: bool) -> None:
+    """Prints data as JSON for programs, else lines for people."""
+    say(json.dumps(data, indent=1) if as_json else "\n".join(lines))
 
 
 def cluster_view(cluster: str | None) -> "ClusterView":
@@ -84,12 +99,16 @@ def uri_of(spec: "RunSpec", root: Path) -> str:
     return tracking_uri(spec.tracking.uri, choose_root(shown(root), spec.storage.local))
 
 
-def located(name: str, root: Path) -> tuple[str, Path]:
-    """Returns name and root of a sweep. The name may be a URL, ROOT/sweeps/NAME or ROOT/NAME."""
-    if "://" not in name:
-        return name, root
-    url, _, name = name.rstrip("/").rpartition("/")
-    return name, root_of(url.removesuffix("/sweeps"))
+def located(context: click.Context, parameter: click.Parameter, given: str) -> str:
+    """Returns the name of a sweep in its URL, ROOT/sweeps/NAME or ROOT/NAME, and sets the root.
+
+    Returns any other text itself. It is the callback of an argument beside `root_folder`.
+    """
+    if "://" not in given:
+        return given
+    url, _, name = given.rstrip("/").rpartition("/")
+    context.params["root"] = root_of(url.removesuffix("/sweeps"))
+    return name
 
 
 def _names(
@@ -125,19 +144,16 @@ trust_tracking = click.option(
     f"which has no TLS; may be repeated.  [env var: {TRUST_VARIABLE}]",
 )  # fmt: skip
 root = root_option(f"storage.root, else {DEFAULT_ROOT}")
-# As an absolute path, for commands that read no `storage.root` from a spec.
-root_folder = root_option(DEFAULT_ROOT, callback=lambda context, parameter, given: root_of(given))
+# As an absolute path, for commands that read no `storage.root` from a spec. It is eager, because
+# `located` may replace it.
+root_folder = root_option(
+    DEFAULT_ROOT, is_eager=True, callback=lambda context, parameter, given: root_of(given)
+)
 
 
-def recorded(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds NAME and `--root` of a sweep. The command gets its name and root if NAME is a URL."""
-
-    @wraps(command)
-    def call(name: str, root: Path, **given: Any) -> Any:
-        name, root = located(name, root)
-        return command(name=name, root=root, **given)
-
-    return click.argument("name", shell_complete=_names)(root_folder(call))
+def recorded(command: Command) -> Command:
+    """Adds NAME and `--root` of a sweep, whose URL may stand in place of NAME."""
+    return click.argument("name", shell_complete=_names, callback=located)(root_folder(command))
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")

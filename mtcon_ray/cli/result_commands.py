@@ -1,6 +1,6 @@
 """Commands on results: evaluate, report, list, status, best."""
 
-import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ from mtcon_ray.base.lock import is_driven
 from mtcon_ray.base.status import Status
 from mtcon_ray.cli import options
 from mtcon_ray.cli.job_commands import address_option, list_jobs
-from mtcon_ray.display.console import Console
 from mtcon_ray.display.presentation import (
     NOTHING,
     accuracy_text,
@@ -41,13 +40,10 @@ def evaluate(checkpoint: Path, overrides: tuple[str, ...], root: Path, as_json: 
     """Measure test and held-out scores of a checkpoint."""
     from mtcon_ray.export.trained_network import evaluate_checkpoint
 
-    with Console(Terminal.of(), quiet=options.session().quiet or as_json) as console:
+    with options.display(quiet=as_json) as console:
         values = evaluate_checkpoint(checkpoint, root=root, overrides=overrides, callbacks=console)
-    if as_json:
-        say(json.dumps(values, indent=1))
-        return
-    for key in sorted(values):
-        say(f"{key:<40} {values[key]:.4f}")
+    lines = (f"{key:<40} {values[key]:.4f}" for key in sorted(values))
+    options.tell(values, lines, as_json=as_json)
 
 
 @click.command()
@@ -74,12 +70,6 @@ def list_names(root: Path, as_json: bool, cluster: bool, address: str | None) ->
     found = [
         _overview(folder) for folder in paths.list_folders(paths.sweeps_folder(summaries(root)))
     ]
-    if as_json:
-        say(json.dumps(found, indent=1))
-        return
-    if not found:
-        say(f"nothing under {paths.shown(root)} yet")
-        return
     table = {
         "name": [each["name"] for each in found],
         "state": [each["state"] for each in found],
@@ -88,7 +78,10 @@ def list_names(root: Path, as_json: bool, cluster: bool, address: str | None) ->
         "epoch": [str(each["model_epoch"] or NOTHING) for each in found],
         "best": [configuration_text(each["params"]) if each["params"] else "" for each in found],
     }
-    say("\n".join(Table.of(table).lines(Terminal.of().columns)))
+    lines = Table.of(table).lines(Terminal.of().columns)
+    if not found:
+        lines = [f"nothing under {paths.shown(root)} yet"]
+    options.tell(found, lines, as_json=as_json)
 
 
 @click.command()
@@ -100,30 +93,35 @@ def status(name: str, root: Path, as_json: bool, as_csv: bool) -> None:
     if as_json and as_csv:
         raise click.UsageError("--json and --csv must not be given together")
 
-    results = _loaded(folder := paths.find_folder(summaries(root, name), name))
-    state, total = _state(results), results.num_trials
+    results = _loaded(paths.find_folder(summaries(root, name), name))
     if as_csv:
         say(csv_text(results.to_frame()).rstrip())
         return
-    if as_json:
-        trials = [trial_record(results, trial) for trial in results.trials]
-        record = {"name": folder.name, "state": state, "num_trials": total, "trials": trials}
-        say(json.dumps(record, indent=1))
-        return
-    say(f"{folder.name}: {state}, {len(results.trials)} of {total} trials started")
+    record = {
+        "name": results.name,
+        "state": _state(results),
+        "num_trials": results.num_trials,
+        "trials": [trial_record(results, trial) for trial in results.trials],
+    }
+    options.tell(record, _status_lines(results), as_json=as_json)
+
+
+def _status_lines(results: SweepResults) -> Iterator[str]:
+    folder, state = results.folder, _state(results)
+    yield f"{results.name}: {state}, {len(results.trials)} of {results.num_trials} trials started"
     if state != "running" and (reason := results.status[1]):
-        say(f"ended early: {reason}")
+        yield f"ended early: {reason}"
     columns = Terminal.of().columns
     lines = [hanging(f"warning: {text}") for text in results.plan_warnings]
     lines += leaderboard_lines(results, limit=None, columns=columns and columns - len(INDENT))
-    say("\n".join(INDENT + line for line in lines))
+    yield from (INDENT + line for line in lines)
     # In a copy of a sweep nothing says what MLflow has.
-    unknown = state == "running" or results.spec.tracking.offline or paths.stored_url(root)
-    left = 0 if unknown else num_unsent(folder)
-    if left:
-        say(f"{left} events are not in MLflow yet: {sync_command(folder)}")
+    unknown = state == "running" or results.spec.tracking.offline or paths.stored_url(folder)
+    if left := 0 if unknown else num_unsent(folder):
+        yield f"{left} events are not in MLflow yet: {sync_command(folder)}"
     if state in ("interrupted", "stopped"):
-        say(f"to continue: {resume_line(folder.name, submitted=JOB in first_tags(folder))}")
+        line = resume_line(results.name, submitted=JOB in first_tags(folder))
+        yield f"to continue: {line}"
 
 
 @click.command()
@@ -133,10 +131,7 @@ def best(name: str, root: Path, as_json: bool) -> None:
     """Show a sweep's winner, its scores and its checkpoint."""
     results = _loaded(paths.find_folder(summaries(root, name), name))
     winner = results.required_winner()
-    if as_json:
-        say(json.dumps(trial_record(results, winner), indent=1))
-    else:
-        say("\n".join(winner_lines(results)))
+    options.tell(trial_record(results, winner), winner_lines(results), as_json=as_json)
 
 
 def _overview(folder: Path) -> dict[str, Any]:

@@ -109,8 +109,7 @@ def run(spec: RunSpec, root: Path, *, once: bool = False, **given: Any) -> int:
 
     With `once` it trains once, as a sweep of one trial. `given` are options of `run_sweep`.
     """
-    terminal = Terminal.of()
-    with Console(terminal, quiet=options.session().quiet) as console:
+    with options.display() as console:
         # Before imports that may fail with other versions of the packages.
         check_versions(os.environ.get(VERSIONS_VARIABLE))
 
@@ -118,6 +117,7 @@ def run(spec: RunSpec, root: Path, *, once: bool = False, **given: Any) -> int:
 
         start: Callable[..., SweepResults] = train_once if once else run_sweep
         results = start(spec, root=root, callbacks=console, **given)
+    terminal = Terminal.of()
     lines = ["", *leaderboard_lines(results, columns=terminal.columns), "", *winner_lines(results)]
     lines.append(f"report: {paths.report_page(results.folder)}")
     lines.append(f"MLflow: {ui_command(tracking_uri(spec.tracking.uri, root))}")
@@ -154,9 +154,8 @@ def compare(
     from mtcon_ray.comparison.summary import markdown
 
     def watch(title: str) -> Console:
-        if not session.quiet:
-            say(f"\n{title}")
-        return Console(Terminal.of(), quiet=session.quiet)
+        session.say(f"\n{title}")
+        return options.display()
 
     rows, folder = run_comparison(comparison, root=where, watch=watch, on_phase=session.say_phase)
     say(f"\n{markdown(rows, comparison.claims)}\ntable and picture: {folder}")

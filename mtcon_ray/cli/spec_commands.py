@@ -44,16 +44,11 @@ def init(csv: Path | None, images: Path | None, synthetic: bool, output: Path | 
     found = _draft(csv, images) if csv else None
     text = found.spec_text() if found else example_file(SYNTHETIC).read_text(encoding="utf-8")
     spec = parse_spec(parse_yaml(text, "spec"))
-    plan = _plan_anywhere(spec)
+    _, lines = _checked(spec)
     path = output or Path(f"{spec.name}.yaml")
     write_new(path, text)
-    for warning in plan.warnings:
-        warn(warning)
-    if not options.session().quiet:
-        commands = [f"mtcon-ray {command} {path}" for command in ("validate", "plan", "sweep")]
-        say(f"wrote {path}")
-        _say_data(spec, plan)
-        say("\n  ".join(["next:", *commands]))
+    commands = [f"  mtcon-ray {command} {path}" for command in ("validate", "plan", "sweep")]
+    options.session().say("\n".join([f"wrote {path}", *lines, "next:", *commands]))
 
 
 def _draft(csv: Path, images: Path | None) -> Draft:
@@ -78,8 +73,7 @@ def examples(folder: Path) -> None:
     The documents begin with FOLDER/docs/index.md.
     """
     copies = copy_examples(folder)
-    if not options.session().quiet:
-        say("\n  ".join(["wrote", *map(str, copies)]))
+    options.session().say("\n  ".join(["wrote", *map(str, copies)]))
 
 
 @click.command()
@@ -100,8 +94,7 @@ def prepare(kind: str, download: Path, overrides: tuple[str, ...]) -> None:
     root = options.root_of(None, run_spec.storage)
     session = options.session()
     for line in prepare_data(run_spec, root, quiet=session.quiet):
-        if not session.quiet:
-            say(hanging(line), err=True)
+        session.say(hanging(line), err=True)
     say(raw.rstrip())
 
 
@@ -110,27 +103,23 @@ def prepare(kind: str, download: Path, overrides: tuple[str, ...]) -> None:
 @options.overrides
 def validate(spec: Path, overrides: tuple[str, ...]) -> None:
     """Check a spec, its labels and its images; start nothing."""
-    run_spec = load_spec(spec, overrides)
-    plan = _plan_anywhere(run_spec)
-    for warning in plan.warnings:
-        warn(warning)
-    if not options.session().quiet:
-        epochs = plan.count_text("epochs")
-        say(f"{spec} is valid: {counted(plan.num_trials, 'trial')} of {epochs} epochs")
-        _say_data(run_spec, plan)
+    plan, lines = _checked(load_spec(spec, overrides))
+    size = f"{counted(plan.num_trials, 'trial')} of {plan.count_text('epochs')} epochs"
+    options.session().say("\n".join([f"{spec} is valid: {size}", *lines]))
 
 
-def _say_data(spec: RunSpec, plan: Plan) -> None:
-    for label, text in data_lines(spec.data, plan.num_items, plan.classes, plan.split_origin):
-        say(hanging(f"  {label:<10}{text}"))
+def _checked(spec: RunSpec) -> tuple[Plan, list[str]]:
+    """Returns the plan of a spec on a cluster of unlimited size, and lines on its data.
 
-
-def _plan_anywhere(spec: RunSpec) -> Plan:
-    """Returns the plan of a spec on a cluster of unlimited size. Raises UserError."""
+    Prints the plan's warnings. Raises UserError.
+    """
     anywhere = ClusterView("any cluster", (NodeKind("any node", 1e9, 1e9, None),))
     root = options.root_of(None, spec.storage)
-    table = check_data(spec, root).table
-    return make_plan(spec, root, anywhere, table, count_parameters=False)
+    plan = make_plan(spec, root, anywhere, check_data(spec, root).table, count_parameters=False)
+    for warning in plan.warnings:
+        warn(warning)
+    rows = data_lines(spec.data, plan.num_items, plan.classes, plan.split_origin)
+    return plan, [hanging(f"  {label:<10}{text}") for label, text in rows]
 
 
 @click.command()

@@ -1,10 +1,10 @@
 """Display of a running sweep: lines of its events, and a last line that is redrawn."""
 
 import math
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from rich.filesize import decimal
@@ -32,17 +32,10 @@ class Console(Callbacks, AbstractContextManager["Console"]):
     On exit the cursor is restored. `quiet` shows notes only.
     """
 
-    def __init__(
-        self,
-        terminal: Terminal,
-        *,
-        quiet: bool = False,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, terminal: Terminal, *, quiet: bool = False) -> None:
         self._terminal = terminal
-        self._clock = clock
-        self._started = clock()
         self._quiet = quiet
+        self._started = monotonic()
         self._preparing = "starting…"
         self._progress: SweepProgress | None = None
         self._live: Live | None = None
@@ -95,9 +88,7 @@ class Console(Callbacks, AbstractContextManager["Console"]):
 
     def on_start(self, name: str, folder: Path, plan: Any) -> None:
         """Prints the sweep's size and folder."""
-        self._progress = SweepProgress(
-            name, plan.num_trials, plan.epochs, plan.objective, plan.select
-        )
+        self._progress = SweepProgress(name, plan)
         trials = f"{plan.num_trials} trial{'s' * (plan.num_trials > 1)}"
         text = f"{name}: {trials} of {plan.count_text('epochs')} epochs"
         if plan.num_trials > 1 and plan.concurrency:
@@ -107,7 +98,7 @@ class Console(Callbacks, AbstractContextManager["Console"]):
     def on_suggest(self, trial: str, params: Mapping[str, Any]) -> None:
         """Shows a trial that starts or resumes."""
         text = show.configuration_text(params)
-        epochs = int(params.get("train.epochs", self._sweep.epochs))
+        epochs = int(params.get("train.epochs", self._sweep.plan.epochs))
         self._sweep.start(trial, text, epochs, self._elapsed)
         self._log(f"{trial} started: {text}")
 
@@ -143,17 +134,17 @@ class Console(Callbacks, AbstractContextManager["Console"]):
 
     @property
     def _elapsed(self) -> float:
-        return self._clock() - self._started
+        return monotonic() - self._started
 
     def _score(self, value: float | None) -> str:
         if value is None:
             return ""
-        return f", {self._sweep.objective} {show.accuracy_text(value)}"
+        return f", {self._sweep.plan.objective} {show.accuracy_text(value)}"
 
     def _log(self, text: str, *, always: bool = False) -> None:
         if self._quiet and not always:
             return
-        self._last_line = self._clock()
+        self._last_line = monotonic()
         line = f"[{show.duration_text(self._elapsed):>5}] {show.hanging(text)}"
         if self._live:
             self._live.console.print(cell(line), soft_wrap=True)
@@ -161,15 +152,11 @@ class Console(Callbacks, AbstractContextManager["Console"]):
             self._terminal.write(f"{line}\n")
 
     def _is_time(self, seconds: float) -> bool:
-        return self._clock() - self._last_line >= seconds
+        return monotonic() - self._last_line >= seconds
 
     def _frame(self) -> Text:
         """Returns the last line: what is prepared, or the sweep, which is shortened to fit."""
-        if self._progress is None:
+        if (sweep := self._progress) is None:
             return cell(self._preparing, shortened=True)
-        parts = (
-            self._progress.name,
-            show.duration_text(self._elapsed),
-            self._progress.standing_text(),
-        )
+        parts = (sweep.name, show.duration_text(self._elapsed), sweep.standing_text())
         return cell(" · ".join(parts), shortened=True)

@@ -209,22 +209,6 @@ def label_title(labels: Labels, label: str) -> str:
     return label if title == "accuracy" else f"{label} ({title})"
 
 
-def training_warnings(values: Mapping[str, float]) -> list[str]:
-    """Returns what an epoch's metrics say against their training: see also `gauge_warnings`.
-
-    The probes may not have converged.
-    """
-    from mtcon_ray.spec.evaluate import CONVERGED  # imports pydantic, which `--help` does not need
-
-    gradient = values.get(metrics.PROBE_GRADIENT, 0.0)
-    found = gauge_warnings(values)
-    if gradient > CONVERGED:
-        shown = f"{gradient:.0e}".replace("e-0", "e-")
-        text = f"the probes have not converged (gradient {shown} of its start); "
-        found.append(text + "accuracies may be too low")
-    return found
-
-
 def gauge_warnings(values: Mapping[str, float]) -> list[str]:
     """Returns a warning if a method's own gauges in an epoch show no learning.
 

@@ -8,6 +8,7 @@ from mtcon_ray.base.paths import REMOVED_FILE, kept_model, stored_url
 from mtcon_ray.display import presentation as show
 from mtcon_ray.display.tables import Table
 from mtcon_ray.records.results import SweepResults, TrialResult
+from mtcon_ray.spec.evaluate import CONVERGED
 
 NUM_LEADERS = 10
 WORDS = {"test": "test", "heldout": "held out"}
@@ -85,10 +86,24 @@ def score_columns(results: SweepResults, values: Mapping[str, float]) -> dict[st
     return table
 
 
+def training_warnings(values: Mapping[str, float]) -> list[str]:
+    """Returns what an epoch's metrics say against their training: see also `gauge_warnings`.
+
+    The probes may not have converged.
+    """
+    found = show.gauge_warnings(values)
+    gradient = values.get(metrics.PROBE_GRADIENT, 0.0)
+    if gradient > CONVERGED:
+        shown = f"{gradient:.0e}".replace("e-0", "e-")
+        text = f"the probes have not converged (gradient {shown} of its start); "
+        found.append(text + "accuracies may be too low")
+    return found
+
+
 def score_lines(results: SweepResults, values: Mapping[str, float]) -> list[str]:
-    """Returns the table of `score_columns`. A warning follows if the probes have not converged."""
+    """Returns the table of `score_columns`, and the training's warnings below it."""
     table = Table.of(score_columns(results, values), right=[2])
-    warnings = [f"warning: {text}" for text in show.training_warnings(values)]
+    warnings = [f"warning: {text}" for text in training_warnings(values)]
     return table.lines() + warnings if table.rows else []
 
 

@@ -1,14 +1,14 @@
 """The state of a running sweep: its trials, the best trial and the time left."""
 
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import TYPE_CHECKING
 
-from mtcon_ray.base.metrics import MEAN_ACCURACY
 from mtcon_ray.base.status import Status
 from mtcon_ray.display.presentation import accuracy_text, duration_text
 
 if TYPE_CHECKING:
-    from mtcon_ray.spec.evaluate import Select
+    from mtcon_ray.plan.plan import Plan
 
 
 @dataclass
@@ -30,10 +30,7 @@ class SweepProgress:
     """
 
     name: str
-    num_trials: int
-    epochs: int
-    objective: str = MEAN_ACCURACY
-    select: "Select" = "last"
+    plan: "Plan"
     trials: dict[str, TrialProgress] = field(default_factory=dict)
     trained: int = 0
     began: float | None = None
@@ -51,7 +48,7 @@ class SweepProgress:
         self.trained += max(0, epoch - trial.epoch)
         trial.epoch, trial.epochs, self.last = epoch, epochs, now
         if value is not None:
-            best = trial.value if self.select == "best" else None
+            best = trial.value if self.plan.select == "best" else None
             trial.value = value if best is None else max(best, value)
 
     def end(self, name: str, status: Status, value: float | None) -> TrialProgress:
@@ -62,44 +59,35 @@ class SweepProgress:
         return trial
 
     @property
-    def num_done(self) -> int:
-        """Number of trials that need no more training."""
-        return sum(trial.status.is_final for trial in self._all)
-
-    @property
     def best(self) -> TrialProgress | None:
         """The best trial among the finished trials, else among all, None without a value."""
         valued = [trial for trial in self._all if trial.value is not None]
         return max(valued, key=lambda t: (t.status == Status.FINISHED, t.value), default=None)
 
     def seconds_left(self) -> float | None:
-        """Returns the time left at the pace of this command so far, None where unknown."""
-        left = self._epochs_left()
+        """Returns the time left at the pace of this command so far, None where unknown.
+
+        A future trial counts with the mean number of epochs of ended trials.
+        """
+        trials = self._all
+        over = [t.epoch for t in trials if t.status in (Status.FINISHED, Status.PRUNED)]
+        begun = [t for t in trials if t.status in (Status.RUNNING, Status.INTERRUPTED)]
+        left = max(0, self.plan.num_trials - len(trials)) * fmean(over or [self.plan.epochs])
+        left += sum(max(0, t.epochs - t.epoch) for t in begun)
         if self.began is None or not self.trained or not left:
             return None
         return left * (self.last - self.began) / self.trained
 
     def standing_text(self) -> str:
         """Returns how many trials are done, the best value and the time left."""
-        parts, best, left = [f"{self.num_done}/{self.num_trials} done"], self.best, None
-        if best is not None:
+        done = sum(trial.status.is_final for trial in self._all)
+        parts = [f"{done}/{self.plan.num_trials} done"]
+        if (best := self.best) is not None:
             brackets = f" ({best.configuration})" if best.configuration else ""
             parts.append(f"best {accuracy_text(best.value)}{brackets}")
-        if self.num_done < self.num_trials and (left := self.seconds_left()) is not None:
+        if done < self.plan.num_trials and (left := self.seconds_left()) is not None:
             parts.append(f"about {duration_text(left)} left")
         return "; ".join(parts)
-
-    def _epochs_left(self) -> float:
-        """Returns the remaining epochs of running, interrupted and future trials.
-
-        A future trial counts with the mean number of epochs of ended trials.
-        """
-        trials = self._all
-        over = [t.epoch for t in trials if t.status in (Status.FINISHED, Status.PRUNED)]
-        usual = sum(over) / len(over) if over else self.epochs
-        begun = [t for t in trials if t.status in (Status.RUNNING, Status.INTERRUPTED)]
-        left = sum(max(0, t.epochs - t.epoch) for t in begun)
-        return left + max(0, self.num_trials - len(trials)) * usual
 
     @property
     def _all(self) -> list[TrialProgress]:
@@ -108,4 +96,4 @@ class SweepProgress:
 
     def _trial(self, name: str) -> TrialProgress:
         # A resumed sweep may end a trial not started by this command.
-        return self.trials.setdefault(name, TrialProgress(epochs=self.epochs))
+        return self.trials.setdefault(name, TrialProgress(epochs=self.plan.epochs))

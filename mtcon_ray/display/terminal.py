@@ -31,11 +31,6 @@ class Terminal:
         return cls(stream, stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb"))
 
     @property
-    def encoding(self) -> str:
-        """The stream's encoding. A stream without an encoding takes all characters."""
-        return getattr(self.stream, "encoding", None) or "utf-8"
-
-    @property
     def columns(self) -> int | None:
         """Columns of the terminal as they are now, None where output is not a terminal."""
         return get_terminal_size().columns if self.live else None
@@ -43,10 +38,12 @@ class Terminal:
     def write(self, text: str) -> int:
         """Writes and flushes text, with "?" for characters that the stream's encoding lacks.
 
-        Ignores errors: a closed terminal must not end a sweep.
+        A stream without an encoding takes all characters. Ignores errors: a closed terminal must
+        not end a sweep.
         """
+        encoding = getattr(self.stream, "encoding", None) or "utf-8"
         with suppress(OSError):
-            self.stream.write(text.encode(self.encoding, "replace").decode(self.encoding))
+            self.stream.write(text.encode(encoding, "replace").decode(encoding))
             self.stream.flush()
         return len(text)
 

@@ -49,25 +49,19 @@ def watch(console: Console, clock: Clock) -> None:
     console.on_end("trial-0002", "FAILED", None, "Diverged: loss is nan")
 
 
-def plain(encoding: str = "utf-8") -> tuple[io.TextIOWrapper, Terminal]:
-    """A stream that is no terminal, in an encoding."""
-    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    return stream, Terminal.of(stream)
-
-
-def text_of(stream: io.TextIOWrapper) -> str:
-    """Returns the text that was written to such a stream."""
-    buffer = stream.buffer
-    assert isinstance(buffer, io.BytesIO)
-    return buffer.getvalue().decode(stream.encoding)
-
-
-def test_plain_lines_tell_each_event_once() -> None:
-    stream, terminal = plain()
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Returns the clock of all displays."""
     clock = Clock()
-    with Console(terminal, clock=clock) as console:
+    monkeypatch.setattr("mtcon_ray.display.console.monotonic", clock)
+    return clock
+
+
+def test_plain_lines_tell_each_event_once(clock: Clock) -> None:
+    stream = io.StringIO()
+    with Console(Terminal.of(stream)) as console:
         watch(console, clock)
-    lines = text_of(stream).splitlines()
+    lines = stream.getvalue().splitlines()
     assert lines[0] == "[ 0:00] starting"
     assert lines[1] == "[ 0:00] shoes-1: 3 trials of 2 to 4 epochs, 2 at a time, in /sweeps/shoes-1"
     assert "[ 0:00] trial-0001 started: temperature=0.03162" in lines
@@ -80,20 +74,20 @@ def test_plain_lines_tell_each_event_once() -> None:
     assert "[ 0:40] trial-0001 stopped early after epoch 1/4, val/accuracy 0.900; 2/3" in lines[-4]
     assert "trial-0002 failed (Diverged: loss is nan); 3/3 done" in lines[-2]
     assert lines[-1] == ("[ 0:40] shoes-1 ended: 3/3 done; best 0.540 (temperature=0.1)")
-    assert "\x1b" not in text_of(stream)
+    assert "\x1b" not in stream.getvalue()
 
 
-def test_plain_lines_of_preparations_and_of_a_resumed_sweep() -> None:
-    stream, terminal = plain()
-    clock, plan = Clock(), SimpleNamespace(**{**vars(PLAN), "objective": "val/score"})
-    with Console(terminal, clock=clock) as console:
+def test_plain_lines_of_preparations_and_of_a_resumed_sweep(clock: Clock) -> None:
+    stream = io.StringIO()
+    plan = SimpleNamespace(**{**vars(PLAN), "objective": "val/score", "select": "best"})
+    with Console(Terminal.of(stream)) as console:
         console.on_phase("connecting to Ray")
         for done in range(0, 93_000_001, 3_000_000):
             clock.now += 0.5
             console.on_download(done, 93_000_000)
         console.on_decode(10, 10)
         clock.now = 3725
-        console.on_start("s-1", Path("/s"), SimpleNamespace(**{**vars(plan), "select": "best"}))
+        console.on_start("s-1", Path("/s"), plan)
         params = {"method.temperature": 0.3, "data.tasks": ["a b", "c\n\x1b[2J"]}
         console.on_known("trial-0000", params, "FAILED", 2, 4, 0.3, "Error: one\n  two")
         console.on_known("trial-0001", {}, "WAITING", 2, 4, None, None)
@@ -102,7 +96,7 @@ def test_plain_lines_of_preparations_and_of_a_resumed_sweep() -> None:
         console.on_report("trial-0002", 7, 8, {"loss": 2.0})
         console.on_report("trial-0002", 8, 8, {"val/score": 0.5, "loss": 2.0})
         console.on_end("trial-0002", "INTERRUPTED", None, "one\ntwo")
-    assert text_of(stream).splitlines() == [
+    assert stream.getvalue().splitlines() == [
         "[ 0:00] starting",
         "[ 0:00] preparing: connecting to Ray",
         "[ 0:05] downloading data: 27.0 MB of 93.0 MB",
@@ -119,11 +113,10 @@ def test_plain_lines_of_preparations_and_of_a_resumed_sweep() -> None:
     ]
 
 
-def test_a_long_training_is_not_silent() -> None:
+def test_a_long_training_is_not_silent(clock: Clock) -> None:
     """A line a minute of all trials; here are ten epochs a minute of each, and no probe."""
-    stream, terminal = plain()
-    clock = Clock()
-    with Console(terminal, clock=clock) as console:
+    stream = io.StringIO()
+    with Console(Terminal.of(stream)) as console:
         many = SimpleNamespace(**{**vars(PLAN), "num_trials": 99, "concurrency": 9})
         console.on_start("s-1", Path("/s"), many)
         for trial in range(9):
@@ -132,54 +125,54 @@ def test_a_long_training_is_not_silent() -> None:
             clock.now += 6
             for trial in range(9):
                 console.on_report(f"trial-{trial}", epoch, 1000, {"loss": 2.0})
-    told = [line for line in text_of(stream).splitlines() if " epoch " in line]
+    told = [line for line in stream.getvalue().splitlines() if " epoch " in line]
     assert len(told) == 59
     assert told[-1].endswith("/1000, loss 2.000")
-    assert "trial-0 started: epochs=1000" in text_of(stream)
+    assert "trial-0 started: epochs=1000" in stream.getvalue()
 
 
-def test_quiet_says_only_notes() -> None:
-    stream, terminal = plain()
-    clock = Clock()
-    with Console(terminal, quiet=True, clock=clock) as console:
+def test_quiet_says_only_notes(clock: Clock) -> None:
+    stream = io.StringIO()
+    with Console(Terminal.of(stream), quiet=True) as console:
         watch(console, clock)
         console.on_note("the tracking server is away; events are kept")
-    assert text_of(stream) == "[ 0:40] the tracking server is away; events are kept\n"
+    assert stream.getvalue() == "[ 0:40] the tracking server is away; events are kept\n"
 
 
 def test_an_error_that_ends_the_process_stands_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream, terminal = plain()
-    Console(terminal, quiet=True, clock=Clock()).on_abort("Ray has ended")
-    assert text_of(stream) == "error: Ray has ended\n"
+    stream = io.StringIO()
+    Console(Terminal.of(stream), quiet=True).on_abort("Ray has ended")
+    assert stream.getvalue() == "error: Ray has ended\n"
     monkeypatch.setenv("TERM", "xterm")
     tty = Tty()
-    with Console(Terminal.of(tty), clock=Clock()) as console:
+    with Console(Terminal.of(tty)) as console:
         console.on_abort("Ray has ended")
         assert tty.getvalue().endswith("error: Ray has ended\n"), "below the display"
 
 
 def test_characters_that_a_stream_lacks_are_replaced() -> None:
-    stream, terminal = plain("ascii")
-    terminal.write("0.5 ±0.1\n")
-    assert text_of(stream) == "0.5 ?0.1\n"
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    Terminal.of(stream).write("0.5 ±0.1\n")
+    stream.seek(0)
+    assert stream.read() == "0.5 ?0.1\n"
 
 
 def test_the_last_line_of_a_terminal_has_the_standing_and_goes_at_the_end(
-    monkeypatch: pytest.MonkeyPatch,
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same lines as in a log stand above it. It is never wider than the terminal."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "60")
-    stream, clock, (log, terminal) = Tty(), Clock(), plain()
-    for shown in (Terminal.of(stream), terminal):
+    stream, log = Tty(), io.StringIO()
+    for shown in (stream, log):
         clock.now = 0
-        with Console(shown, clock=clock) as console:
+        with Console(Terminal.of(shown)) as console:
             console.on_decode(5, 10)
             watch(console, clock)
             console.on_note("the tracking server is away; events are kept")
     drawn = re.split(r"[\r\n]|\x1b\[2K", stream.getvalue())
     drawn = [re.sub(r"\x1b\[\S*?[A-Za-z]", "", line) for line in drawn]
-    lines = text_of(log).splitlines()
+    lines = log.getvalue().splitlines()
     assert [line for line in drawn if line.startswith("[")] == lines
     last = [line for line in drawn if line.startswith("shoes-1 ")]
     assert last[-1] == "shoes-1 · 0:40 · 3/3 done; best 0.540 (temperature=0.1)"
@@ -188,14 +181,14 @@ def test_the_last_line_of_a_terminal_has_the_standing_and_goes_at_the_end(
     assert SHOW_CURSOR in stream.getvalue()
 
 
-def test_terminal_that_has_gone_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_that_has_gone_ends_nothing(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
 
     class Gone(Tty):
         def write(self, text: str) -> int:
             raise BrokenPipeError(32, "Broken pipe")
 
-    terminal, clock = Terminal.of(Gone()), Clock()
-    with Console(terminal, clock=clock) as console:
+    terminal = Terminal.of(Gone())
+    with Console(terminal) as console:
         watch(console, clock)
     terminal.write("x")

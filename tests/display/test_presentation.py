@@ -4,7 +4,8 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from mtcon_ray.display.presentation import commands, gauge_warnings, training_warnings
+from mtcon_ray.display.presentation import commands, gauge_warnings
+from mtcon_ray.display.results_table import training_warnings
 from mtcon_ray.spec.run_spec import load_spec
 from tests.display.conftest import MakeSweep
 

@@ -5,18 +5,19 @@ import pytest
 from mtcon_ray.base.status import Status
 from mtcon_ray.display.sweep_progress import SweepProgress, TrialProgress
 from mtcon_ray.spec.evaluate import Select
+from tests.recorded import plan_with
 
 
 def sweep_of(num_trials: int, epochs: int, *trials: str) -> SweepProgress:
     """A sweep in which these trials have begun."""
-    sweep = SweepProgress("s", num_trials, epochs)
+    sweep = SweepProgress("s", plan_with(num_trials=num_trials, epochs=epochs))
     for trial in trials:
         sweep.start(trial, "lr=0.1", epochs, now=0)
     return sweep
 
 
 def report(sweep: SweepProgress, trial: str, epoch: int, now: float, value: float | None) -> None:
-    sweep.report(trial, epoch, sweep.epochs, value, now)
+    sweep.report(trial, epoch, sweep.plan.epochs, value, now)
 
 
 def test_leader_has_its_full_budget() -> None:
@@ -30,7 +31,7 @@ def test_leader_has_its_full_budget() -> None:
 
 @pytest.mark.parametrize(("select", "value"), [("last", 0.4), ("best", 0.7)])
 def test_a_trials_value_is_of_the_selected_epoch(select: Select, value: float) -> None:
-    sweep = SweepProgress("s", 2, 4, select=select)
+    sweep = SweepProgress("s", plan_with(select=select))
     for epoch, probed in enumerate((0.5, 0.7, None, 0.4), 1):
         report(sweep, "a", epoch, epoch, probed)
     assert sweep.trials["a"].value == value
@@ -59,7 +60,7 @@ def test_a_trial_that_is_resumed_keeps_what_it_had() -> None:
     sweep = sweep_of(2, 8)
     sweep.trials["a"] = TrialProgress("lr=0.1", 6, 8, 0.3, Status.INTERRUPTED)
     sweep.trials["b"] = TrialProgress("lr=0.2", 0, 8, None, Status.INTERRUPTED)
-    assert sweep.num_done == 0
+    assert sweep.standing_text().startswith("0/2 done")
     sweep.start("a", "lr=0.1", 8, now=2)
     trial = sweep.trials["a"]
     assert (trial.epoch, trial.epochs, trial.value) == (6, 8, 0.3)

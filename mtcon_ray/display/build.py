@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jinja2 import Environment, StrictUndefined
@@ -22,68 +22,49 @@ from mtcon_ray.export.search import Neighbour
 from mtcon_ray.records.results import SweepResults
 
 
-class Drawn(NamedTuple):
-    """A figure of the page: title, caption, and PNG bytes."""
-
-    title: str
-    caption: str
-    png: bytes
-
-    @property
-    def uri(self) -> str:
-        """Returns the figure as a data URI."""
-        return f"data:image/png;base64,{b64encode(self.png).decode()}"
-
-
-def build_report(results: SweepResults, *, ui_command: str | None) -> Path:
+def build_report(results: SweepResults, *, ui_command: str) -> Path:
     """Writes <sweep>/report/index.html, which contains its figures. Returns its path.
 
     Replaces an earlier report. `ui_command` is the command line to open the tracking UI.
     """
     target = paths.report_page(results.folder)
     make_folder(target.parent)
-    html = render(results, list(draw(results)), ui_command)
+    html = fill(
+        files(__package__).joinpath("page.html").read_text("utf-8"),
+        page=page,
+        show=show,
+        results=results,
+        labels=results.labels,
+        figures=draw(results),
+        leaderboard=leaderboard(results),
+        accuracies=page.accuracies(results),
+        commands=show.commands(results, results.folder / paths.SPEC_FILE),
+        ui_command=ui_command,
+    )
     with whole_file(target) as file:
         # A failure reason may quote a file name with invalid UTF-8.
         file.write(html.encode(errors="replace"))
     return target
 
 
-def draw(results: SweepResults) -> Iterator[Drawn]:
-    """Yields the figures with data, in the order of the page."""
+def draw(results: SweepResults) -> Iterator[tuple[str, str, str]]:
+    """Yields title, caption and data URI of each figure with data, in the order of the page."""
     labels = results.labels
     bars = "Bars: ± one bootstrap deviation. " if labels.tasks else ""
     probed = [t for t in results.trials if t.probe_values]
     if results.spec.search.space and any(t.value is not None for t in probed):
-        yield Drawn(
+        yield (
             f"{labels.objective} against the searched fields",
             f"The value of each trial's network. {bars}"
             "Hollow points had less than their full budget and cannot win.",
-            parameters_figure(results),
+            _data_uri("png", parameters_figure(results)),
         )
     if probed:
-        yield Drawn(
+        yield (
             f"{labels.objective} while training",
             "Of every trial by epoch, the winner on top.",
-            epochs_figure(results),
+            _data_uri("png", epochs_figure(results)),
         )
-
-
-def render(results: SweepResults, figures: list[Drawn], ui_command: str | None) -> str:
-    """Returns the page as HTML."""
-    template = files(__package__).joinpath("page.html").read_text("utf-8")
-    return fill(
-        template,
-        page=page,
-        show=show,
-        results=results,
-        labels=results.labels,
-        figures=figures,
-        leaderboard=leaderboard(results),
-        accuracies=page.accuracies(results),
-        commands=show.commands(results, results.folder / paths.SPEC_FILE),
-        ui_command=ui_command,
-    )
 
 
 def fill(template: str, **values: Any) -> str:
@@ -126,4 +107,8 @@ def _picture(image: np.ndarray) -> str:
     """Returns an image, uint8 [S, S, 3], as a data URI."""
     buffer = BytesIO()
     Image.fromarray(image).save(buffer, "JPEG", quality=85)
-    return f"data:image/jpeg;base64,{b64encode(buffer.getvalue()).decode()}"
+    return _data_uri("jpeg", buffer.getvalue())
+
+
+def _data_uri(kind: str, content: bytes) -> str:
+    return f"data:image/{kind};base64,{b64encode(content).decode()}"

@@ -45,6 +45,6 @@ class Page(HTMLParser):
             self.words.append(data)
 
 
-def built(results: SweepResults, ui: str | None = "mlflow ui") -> Page:
+def built(results: SweepResults, ui: str = "mlflow ui") -> Page:
     """Builds the report and returns its parsed page."""
     return Page(build_report(results, ui_command=ui))

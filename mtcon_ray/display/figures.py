@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from mtcon_ray.base import metrics
 from mtcon_ray.display import plotting
@@ -58,10 +57,13 @@ def parameters_figure(results: SweepResults) -> bytes:
                 xs = [t.params[path] for t in shown]
                 if scale == "categorical":
                     xs = [plotting.shortened(value_text(x), 18) for x in xs]
-                stds = [deviation(t, labels) or 0.0 for t in shown]
+                stds = [deviation(t, labels) for t in shown]
                 ys = np.array([t.value for t in shown], dtype=float)
                 axes.errorbar(xs, ys, stds, linestyle="", **STANDINGS[kind])
-            set_axis(axes, scale, values)
+            if scale == "log":
+                plotting.log_axis(axes)
+            elif scale == "linear" and all(value == round(value) for value in values):
+                plotting.count_axis(axes)
         plotting.legend(figure, {k: STANDINGS[k] for k, shown in by_standing.items() if shown})
         return plotting.png(figure)
 
@@ -72,11 +74,3 @@ def axis_scale(values: Sequence[Any]) -> str:
     if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
         return "categorical"
     return "log" if 0 < LOG_RATIO * min(values) <= max(values) else "linear"
-
-
-def set_axis(axes: Axes, scale: str, values: Sequence[Any]) -> None:
-    """Sets the scale and the ticks of an x axis with these values."""
-    if scale == "log":
-        plotting.log_axis(axes)
-    elif scale == "linear" and all(value == round(value) for value in values):
-        plotting.count_axis(axes)

@@ -86,8 +86,7 @@ def accuracies(results: SweepResults) -> Table:
     values = results.winner.last_metrics if results.winner else {}
     columns, places = score_columns(results, values), measured(results.labels, values)
     stored = [resampled(results, each.trials) for each in results.configurations()[:2]]
-    first = stored[0] if stored else {}
-    second = stored[1] if len(stored) > 1 else {}
+    first, second = [*stored, {}, {}][:2]
     if results.spec.search.repeats > 1:
         means = [mean_interval(first[at]) if at in first else None for at in places.values()]
         columns["over the winner's seeds"] = list(map(show.interval_text, means))

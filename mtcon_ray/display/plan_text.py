@@ -15,7 +15,6 @@ Row = tuple[str, str]
 
 def plan_lines(spec: RunSpec, plan: Plan) -> list[str]:
     """Returns the plan as a two-column table, warnings last. `make_plan` must have counted all."""
-    assert plan.parameters is not None
     rows = [*_training_rows(spec, plan)]
     rows += data_lines(spec.data, plan.num_items, plan.classes, plan.split_origin)
     if spec.data.tasks:

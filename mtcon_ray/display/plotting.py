@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
+from mtcon_ray.display.presentation import abridged
 from mtcon_ray.records.results import TrialResult
 
 # The palette of Okabe and Ito 2008 without its yellow, which is hard to see on white.
@@ -83,9 +84,7 @@ def shortened(text: str, limit: int = MAX_NAME) -> str:
     >>> shortened("a rather long name", 9)
     'a ra…name'
     """
-    text = " ".join(text.split())
-    tail = (limit - 1) // 2
-    return text if len(text) <= limit else f"{text[: limit - 1 - tail]}…{text[-tail:]}"
+    return abridged(" ".join(text.split()), limit)
 
 
 def standing(trial: TrialResult, winner: TrialResult | None) -> str:

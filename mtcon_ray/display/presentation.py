@@ -62,18 +62,18 @@ def one_line(text: str) -> str:
     return " / ".join(line.strip() for line in text.splitlines())
 
 
-def abridged(text: str) -> str:
-    """Returns the text with lines of at most MAX_LINE characters, cutting the middle of others.
+def abridged(text: str, limit: int = MAX_LINE) -> str:
+    """Returns the text with "…" for the middle of each line longer than `limit`.
 
-    >>> len(abridged("cell 'x" + 100_000 * "x" + "' in row 2"))
-    1000
+    >>> abridged("cell 'x" + 100_000 * "x" + "' in row 2", 21)
+    "cell 'xxxx…' in row 2"
     """
-    half = (MAX_LINE - 5) // 2
-    lines = (
-        line if len(line) <= MAX_LINE else f"{line[: half + 1]} ... {line[-half:]}"
-        for line in text.split("\n")
+    tail = (limit - 1) // 2
+    lines = text.split("\n")
+    return "\n".join(
+        line if len(line) <= limit else f"{line[: limit - 1 - tail]}…{line[-tail:]}"
+        for line in lines
     )
-    return "\n".join(lines)
 
 
 def csv_text(table: "pd.DataFrame") -> str:

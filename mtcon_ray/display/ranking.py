@@ -45,10 +45,10 @@ def resampled(
     return {place: found for place, found in scores.items() if found is not None}
 
 
-def deviation(trial: TrialResult, labels: metrics.Labels) -> float | None:
-    """Returns the bootstrap deviation of a trial's value, None if a task's deviation is missing.
+def deviation(trial: TrialResult, labels: metrics.Labels) -> float:
+    """Returns the bootstrap deviation of a trial's value, NaN if a task's deviation is missing.
 
-    Returns None without tasks, too.
+    Returns NaN without tasks, too.
 
     Treats the errors of the tasks as independent. They are measured on the same items and may be
     correlated, so the true deviation can be up to sqrt(num tasks) times as large.
@@ -57,8 +57,7 @@ def deviation(trial: TrialResult, labels: metrics.Labels) -> float | None:
     for task, share in labels.shares.items():
         std = metrics.reading(trial.probe_values, "val", names[task]).std
         parts.append(math.nan if std is None else share * std)
-    whole = math.hypot(*parts)
-    return whole if parts and math.isfinite(whole) else None
+    return math.hypot(*parts) if parts else math.nan
 
 
 def margin(results: SweepResults) -> Margin | None:
@@ -67,17 +66,13 @@ def margin(results: SweepResults) -> Margin | None:
     if len(best) < 2:
         return None
     gap = best[0].value - best[1].value
-    unit = math.hypot(*(_mean_deviation(c, results.labels) for c in best))
+    # All seeds are probed on mostly the same validation items, so averaging over seeds does not
+    # reduce the error from the choice of items.
+    means = [fmean(deviation(t, results.labels) for t in c.trials) for c in best]
+    unit = math.hypot(*means)
     usable = math.isfinite(unit) and unit > 0
     competing = {t.configuration for t in results.trials if t.value is not None}
     return Margin(best[1], gap, gap / unit if usable else None, len(competing))
-
-
-def _mean_deviation(configuration: Configuration, labels: metrics.Labels) -> float:
-    # All seeds are probed on mostly the same validation items, so averaging over seeds does not
-    # reduce the error from the choice of items.
-    each = [deviation(t, labels) for t in configuration.trials]
-    return fmean(math.nan if d is None else d for d in each)
 
 
 def verdict(margin: Margin) -> str:

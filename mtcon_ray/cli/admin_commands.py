@@ -6,7 +6,6 @@ from dataclasses import asdict
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 from rich.filesize import decimal
@@ -24,11 +23,7 @@ from mtcon_ray.tracking.exporter import ExportedRun, export_runs
 from mtcon_ray.tracking.model_registry import find_run, register_model
 from mtcon_ray.training.uploads import NETWORKS
 
-if TYPE_CHECKING:
-    from mtcon_ray.records.results import SweepResults
-
-
-PROGRAMS = ("tensorboard", "wandb")
+ENCODERS = ("pt2", "onnx")
 
 
 @click.command()
@@ -36,7 +31,7 @@ PROGRAMS = ("tensorboard", "wandb")
 @click.option(
     "--to",
     "kind",
-    type=click.Choice(["pt2", "onnx", *PROGRAMS, "optuna"]),
+    type=click.Choice([*ENCODERS, "tensorboard", "wandb", "optuna"]),
     default="pt2",
     show_default=True,
     help="pt2, onnx: the encoder, for torch.export or ONNX. tensorboard, wandb: the metrics of a "
@@ -71,22 +66,22 @@ def export(
     In exported metrics each trial is a run, and each epoch a step. The export of metrics may be
     repeated, also while the sweep runs. For W&B, WANDB_MODE decides between upload and files.
     """
-    is_encoder = kind in ("pt2", "onnx")
-    if (register is not None or overrides) and not is_encoder:
-        raise UserError(f"--register and --set are for encoders, got --to {kind}")
-    if not is_encoder:
-        folder = find_sweep(root, model)
-        told = (
-            _export_trials(folder, out) if kind == "optuna" else _export_metrics(folder, kind, out)
-        )
-        options.session().say(told)
+    if kind not in ENCODERS:
+        if register is not None or overrides:
+            raise UserError(f"--register and --set are for encoders, got --to {kind}")
+        options.session().say(_export_sweep(find_sweep(root, model), kind, out))
         return
     if out is None:
         raise UserError(f"--to {kind} needs --out, a new folder")
     from mtcon_ray.export.write import export_checkpoint
 
     path, sweep = find_network(model, root)
-    run = _run_of(register, model, root, sweep) if register is not None else None
+    if register is not None:
+        if sweep is None:
+            raise SweepError(f"--register needs a sweep in place of {model!r}: give its name")
+        uri, experiment = options.uri_of(sweep.spec, root), sweep.spec.tracking.experiment
+        winner = sweep.required_winner().name
+        run = find_run(register, uri=uri, experiment=experiment, folder=sweep.folder, trial=winner)
     with options.display() as console:
         export_checkpoint(
             path,
@@ -98,22 +93,19 @@ def export(
             callbacks=console,
         )
     say(f"{out}: {', '.join(sorted(entry.name for entry in out.iterdir()))}")
-    if register is not None and run is not None and sweep is not None:
-        version = register_model(out, register, options.uri_of(sweep.spec, root), run)
+    if register is not None:
+        version = register_model(out, register, uri, run)
         say(f"registered: models:/{register}/{version}")
 
 
-def _export_trials(folder: Path, out: Path | None) -> str:
-    """Writes a sweep's trials as an Optuna study. Returns how to open it."""
-    from mtcon_ray.sweep.optuna_study import write_study
+def _export_sweep(folder: Path, program: str, out: Path | None) -> str:
+    """Writes a sweep's trials for Optuna, or its metrics. Returns how to show them."""
+    if program == "optuna":
+        from mtcon_ray.sweep.optuna_study import write_study
 
-    target = (out or folder / "optuna.journal").absolute()
-    count = write_study(folder, read_recorded(folder / paths.SPEC_FILE), target)
-    return f"{count} trials exported: optuna-dashboard {shlex.quote(str(target))}"
-
-
-def _export_metrics(folder: Path, program: str, out: Path | None) -> str:
-    """Writes a sweep's metrics for TensorBoard or W&B. Returns how to show them."""
+        target = (out or folder / "optuna.journal").absolute()
+        count = write_study(folder, read_recorded(folder / paths.SPEC_FILE), target)
+        return f"{count} trials exported: optuna-dashboard {shlex.quote(str(target))}"
     if find_spec(program) is None:
         raise UserError(
             f"--to {program} needs the package {program}; install 'mtcon-ray[{program}]'"
@@ -164,8 +156,7 @@ def clean(name: str, root: Path, yes: bool) -> None:
         Objects(url).remove()
     # Renamed first: an interrupted removal must leave no incomplete sweep under its name.
     doomed = folder.with_name(f".removing-{folder.name}")
-    if doomed.exists():  # an earlier removal was interrupted
-        remove_folder(doomed)
+    remove_folder(doomed, ignore_errors=True)  # of an earlier removal that was interrupted
     move(folder, doomed)
     remove_folder(doomed)
     say(f"removed {folder}")
@@ -212,13 +203,3 @@ def audit(name: str, root: Path, as_json: bool, repair: bool, no_mlflow: bool) -
         lines.append(f"{folder.name}: all records agree")
     options.tell({"name": folder.name, **told}, lines, as_json=as_json)
     return 1 if found else 0
-
-
-def _run_of(register: str, model: str, root: Path, sweep: "SweepResults | None") -> Any:
-    """Returns the winner's run in MLflow. Raises SweepError if the model is not a sweep."""
-    if sweep is None:
-        raise SweepError(f"--register needs a sweep in place of {model!r}: give its name")
-    return find_run(
-        register, uri=options.uri_of(sweep.spec, root), experiment=sweep.spec.tracking.experiment,
-        folder=sweep.folder, trial=sweep.required_winner().name,
-    )  # fmt: skip

@@ -11,14 +11,7 @@ from mtcon_ray.base import paths, plugins
 from mtcon_ray.base.registry import URL
 from mtcon_ray.base.signals import Interrupted
 from mtcon_ray.cli import options
-from mtcon_ray.cli.run_commands import (
-    RETRY_FAILED,
-    is_there,
-    name_option,
-    retry_option,
-    run,
-    take_over_option,
-)
+from mtcon_ray.cli.run_commands import is_there, run
 from mtcon_ray.cluster.job_package import job_environment, job_variables
 from mtcon_ray.cluster.jobs import Jobs
 from mtcon_ray.display.presentation import NOTHING, duration_text, printable, resume_line
@@ -39,8 +32,8 @@ address_option = click.option(
 @click.command()
 @click.argument("target", metavar="SPEC|SCRIPT", type=options.PATH)
 @options.overrides
-@name_option
-@retry_option
+@options.sweep_name
+@options.retry_failed
 @options.root_option("storage.root, else ~/mtcon-ray, on the cluster")
 @address_option
 @click.option("--no-follow", is_flag=True, help="Return at once; `logs -f` follows the job later.")
@@ -78,7 +71,7 @@ def submit(
     command = ["python", "-u"] if is_script else ["python", "-m", "mtcon_ray", "sweep"]
     command += [str(target), *(word for each in overrides for word in ("--set", each))]
     command += ["--root", root] if root else []
-    command += [RETRY_FAILED] * retry_failed + [options.ALLOW_PLUGINS] * has_plugins
+    command += [options.RETRY_FAILED] * retry_failed + [options.ALLOW_PLUGINS] * has_plugins
     # The log is passed on as it is, so the job itself has to print less.
     command += ["-q"] * (session.quiet and not no_follow)
     environment = job_environment(
@@ -100,8 +93,8 @@ def submit(
 @click.command()
 @click.argument("name", metavar="NAME|URL", callback=options.located)
 @options.overrides
-@retry_option
-@take_over_option
+@options.retry_failed
+@options.take_over
 @options.root_folder
 @options.trust_tracking
 def resume(name: str, overrides: tuple[str, ...], root: Path, **given: bool) -> int:
@@ -177,12 +170,13 @@ def stop(job: str, address: str | None) -> None:
 
 def _inside(target: Path) -> Path:
     """Returns the target's path within the uploaded folder."""
-    here = Path.cwd()
-    if not target.is_file():
-        raise SpecError(f"{target} not found in {here}; give a spec or a script")
-    if here not in target.resolve().parents:
-        raise SpecError(f"{target} is not in {here}, the folder that is uploaded; cd to its folder")
-    return target.resolve().relative_to(here)
+    here, path = Path.cwd(), target.resolve()
+    if not path.is_file() or here not in path.parents:
+        raise SpecError(
+            f"SPEC or SCRIPT must be a file in {here}, the folder that is uploaded, got {target}; "
+            "cd to its folder"
+        )
+    return path.relative_to(here)
 
 
 def _beginnings(target: Path, overrides: tuple[str, ...]) -> tuple[str, str | None]:

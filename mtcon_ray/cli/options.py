@@ -15,6 +15,7 @@ from mtcon_ray.cluster.environment import ROOT_VARIABLE, cluster_address
 from mtcon_ray.cluster.environment import root_of as root_of
 from mtcon_ray.display.console import Console
 from mtcon_ray.display.terminal import Terminal, say
+from mtcon_ray.records.claim import TAKE_OVER
 from mtcon_ray.tracking.login import TRUST_OPTION, TRUST_VARIABLE, trust
 from mtcon_ray.tracking.mlflow_server import tracking_uri
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from mtcon_ray.plan.capacity import ClusterView
     from mtcon_ray.spec.run_spec import RunSpec
 
-ALLOW_PLUGINS = "--allow-plugins"
+ALLOW_PLUGINS, RETRY_FAILED = "--allow-plugins", "--retry-failed"
 PATH = click.Path(path_type=Path)
 DEFAULT_ROOT = f"{ROOT_VARIABLE}, else ~/mtcon-ray"
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -156,4 +157,12 @@ def recorded(command: Command) -> Command:
     return click.argument("name", shell_complete=_names, callback=located)(root_folder(command))
 
 
+sweep_name = click.option("--name", help="Name of the sweep.  [default: <spec.name>-<n>]")
+retry_failed = click.option(
+    RETRY_FAILED, is_flag=True, help="Resume, and train failed trials again from their start."
+)
+take_over = click.option(
+    TAKE_OVER, is_flag=True,
+    help="With a root in an object store: take the sweep from a lost driver at once.",
+)  # fmt: skip
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")

@@ -16,33 +16,19 @@ from mtcon_ray.display.presentation import printable
 from mtcon_ray.display.results_table import leaderboard_lines, winner_lines
 from mtcon_ray.display.terminal import Terminal, say
 from mtcon_ray.errors import SweepError
-from mtcon_ray.records.claim import TAKE_OVER
 from mtcon_ray.records.results import SweepResults
 from mtcon_ray.records.stored import fetch_sweep
 from mtcon_ray.spec.run_spec import RunSpec, load_spec
 from mtcon_ray.tracking.mlflow_server import tracking_uri, ui_command
 
-RETRY_FAILED = "--retry-failed"
-
-
-name_option = click.option("--name", help="Name of the sweep.  [default: <spec.name>-<n>]")
 resume_option = click.option(
     "--resume", is_flag=True, help="Resume --name, or the newest of this spec."
 )
-retry_option = click.option(
-    RETRY_FAILED, is_flag=True, help="Resume, and train failed trials again from their start."
-)
-
-
-take_over_option = click.option(
-    TAKE_OVER, is_flag=True,
-    help="With a root in an object store: take the sweep from a lost driver at once.",
-)  # fmt: skip
 
 
 def starting(command: options.Command) -> options.Command:
     """Adds `--set`, `--name` and `--resume`."""
-    return options.overrides(name_option(resume_option(command)))
+    return options.overrides(options.sweep_name(resume_option(command)))
 
 
 def places(command: options.Command) -> options.Command:
@@ -53,7 +39,7 @@ def places(command: options.Command) -> options.Command:
 @click.command()
 @options.spec_file
 @starting
-@take_over_option
+@options.take_over
 @places
 def train(spec: Path, **given: Any) -> int:
     """Train once, as a sweep of one trial.
@@ -66,7 +52,7 @@ def train(spec: Path, **given: Any) -> int:
 @click.command()
 @options.spec_file
 @starting
-@retry_option
+@options.retry_failed
 @click.option(
     "--continue", "goes_on", is_flag=True,
     help="Start --name, or resume it if it exists; for services that restart a sweep.",
@@ -74,7 +60,7 @@ def train(spec: Path, **given: Any) -> int:
 @click.option(
     "--here", is_flag=True, help="Train one trial after another in this process, without Ray."
 )
-@take_over_option
+@options.take_over
 @places
 def sweep(spec: Path, **given: Any) -> int:
     """Run or resume a sweep and show its leaderboard."""

@@ -35,9 +35,7 @@ def copy_examples(target: Path) -> list[Path]:
     copies = [target / source.name for source in sources]
     for copy in copies:
         if copy.exists():
-            raise SweepError(
-                f"{copy} exists already; remove it or name another folder than {target}"
-            )
+            raise SweepError(f"{copy} exists already; remove it or choose another FOLDER")
     try:
         for source, copy in zip(sources, copies, strict=True):
             shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__", "_build"))

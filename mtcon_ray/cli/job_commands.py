@@ -105,18 +105,16 @@ def resume(name: str, overrides: tuple[str, ...], root: Path, **given: bool) -> 
     With the URL of a sweep in an object store, ROOT/sweeps/NAME, it continues on this machine.
     """
     name = name.removeprefix("sweeps/")
-    folder = paths.sweep_folder(root, name)
+    folder, again = paths.sweep_folder(root, name), resume_line(name, submitted=True)
     if not is_there(root, name):
         known = [entry.name for entry in paths.list_folders(folder.parent)]
         raise SweepError(
             f"no sweep {name!r} under {paths.shown(root)}{nearest(name, known)}; to resume a "
-            f"sweep of a cluster's job: {resume_line(name, submitted=True)}"
+            f"sweep of a cluster's job: {again}"
         )
     begun = first_tags(folder)
     if JOB in begun and not paths.stored_url(folder):
-        raise SweepError(
-            f"a job of a cluster began sweep {name!r}; {resume_line(name, submitted=True)}"
-        )
+        raise SweepError(f"a job of a cluster began sweep {name!r}; {again}")
     spec = load_recorded(folder / paths.SPEC_FILE, overrides)
     return run(spec, root, name=name, resume=True, here=begun.get(EXECUTOR) == HERE, **given)
 

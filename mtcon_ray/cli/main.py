@@ -94,8 +94,7 @@ class Program(Script, click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Returns a command, or None if there is none of this name."""
-        added = super().get_command(ctx, cmd_name)
-        return command_named(cmd_name) if cmd_name in COMMANDS else added
+        return command_named(cmd_name) if cmd_name in COMMANDS else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the short helps, without the import of any command."""

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from mtcon_ray.base import plugins
 from mtcon_ray.base.paths import choose_root, list_folders, shown, sweeps_folder
@@ -80,8 +79,7 @@ def verbosity(command: Command) -> Command:
     """Adds `-v` and `-q`, which are accepted before and after the name of a command."""
 
     def change(context: click.Context, parameter: click.Parameter, given: bool) -> None:
-        step = 1 if parameter.name == "verbose" else -1
-        context.ensure_object(Session).verbosity += step * given
+        context.ensure_object(Session).verbosity += given if parameter.name == "verbose" else -given
 
     options: dict[str, Any] = {"is_flag": True, "expose_value": False, "callback": change}
     add_v = click.option("-v", "--verbose", help="Show traces.", **options)
@@ -92,7 +90,8 @@ def verbosity(command: Command) -> Command:
 def root_option(default: str, **options: Any) -> Callable[[Command], Command]:
     """Returns the option `--root`, with the default in its help."""
     help_text = f"Folder of all results, or its s3:// or gs:// URL.  [default: {default}]"
-    return click.option("--root", metavar="FOLDER|URL", help=help_text, **options)
+    # Eager, because `located` may replace it.
+    return click.option("--root", metavar="FOLDER|URL", is_eager=True, help=help_text, **options)
 
 
 def uri_of(spec: "RunSpec", root: Path) -> str:
@@ -112,12 +111,10 @@ def located(context: click.Context, parameter: click.Parameter, given: str) -> s
     return name
 
 
-def _names(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
+def _names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     root = root_of(context.params.get("root"))
     folders = list_folders(sweeps_folder(root))
-    return [CompletionItem(f.name) for f in folders if f.name.startswith(incomplete)]
+    return [folder.name for folder in folders if folder.name.startswith(incomplete)]
 
 
 spec_file = click.argument("spec", type=PATH)
@@ -145,11 +142,8 @@ trust_tracking = click.option(
     f"which has no TLS; may be repeated.  [env var: {TRUST_VARIABLE}]",
 )  # fmt: skip
 root = root_option(f"storage.root, else {DEFAULT_ROOT}")
-# As an absolute path, for commands that read no `storage.root` from a spec. It is eager, because
-# `located` may replace it.
-root_folder = root_option(
-    DEFAULT_ROOT, is_eager=True, callback=lambda context, parameter, given: root_of(given)
-)
+# As an absolute path, for commands that read no `storage.root` from a spec.
+root_folder = root_option(DEFAULT_ROOT, callback=lambda context, parameter, given: root_of(given))
 
 
 def recorded(command: Command) -> Command:

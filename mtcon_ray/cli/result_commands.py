@@ -11,14 +11,7 @@ from mtcon_ray.base.lock import is_driven
 from mtcon_ray.base.status import Status
 from mtcon_ray.cli import options
 from mtcon_ray.cli.job_commands import address_option, list_jobs
-from mtcon_ray.display.presentation import (
-    NOTHING,
-    accuracy_text,
-    configuration_text,
-    csv_text,
-    hanging,
-    resume_line,
-)
+from mtcon_ray.display import presentation as show
 from mtcon_ray.display.results_table import leaderboard_lines, trial_record, winner_lines
 from mtcon_ray.display.tables import Table
 from mtcon_ray.display.terminal import Terminal, say, warn
@@ -67,16 +60,17 @@ def list_names(root: Path, as_json: bool, cluster: bool, address: str | None) ->
         list_jobs(address, as_json=as_json)
         return
 
-    found = [
-        _overview(folder) for folder in paths.list_folders(paths.sweeps_folder(summaries(root)))
-    ]
+    folders = paths.list_folders(paths.sweeps_folder(summaries(root)))
+    found = [_overview(folder) for folder in folders]
     table = {
         "name": [each["name"] for each in found],
         "state": [each["state"] for each in found],
         "done": [f"{each['num_done']}/{each['num_trials']}" for each in found],
-        "value": [accuracy_text(each["value"]) for each in found],
-        "epoch": [str(each["model_epoch"] or NOTHING) for each in found],
-        "best": [configuration_text(each["params"]) if each["params"] else "" for each in found],
+        "value": [show.accuracy_text(each["value"]) for each in found],
+        "epoch": [str(each["model_epoch"] or show.NOTHING) for each in found],
+        "best": [
+            show.configuration_text(each["params"]) if each["params"] else "" for each in found
+        ],
     }
     lines = Table.of(table).lines(Terminal.of().columns)
     if not found:
@@ -95,7 +89,7 @@ def status(name: str, root: Path, as_json: bool, as_csv: bool) -> None:
 
     results = _loaded(paths.find_folder(summaries(root, name), name))
     if as_csv:
-        say(csv_text(results.to_frame()).rstrip())
+        say(show.csv_text(results.to_frame()).rstrip())
         return
     record = {
         "name": results.name,
@@ -112,7 +106,7 @@ def _status_lines(results: SweepResults) -> Iterator[str]:
     if state != "running" and (reason := results.status[1]):
         yield f"ended early: {reason}"
     columns = Terminal.of().columns
-    lines = [hanging(f"warning: {text}") for text in results.plan_warnings]
+    lines = [show.hanging(f"warning: {text}") for text in results.plan_warnings]
     lines += leaderboard_lines(results, limit=None, columns=columns and columns - len(INDENT))
     yield from (INDENT + line for line in lines)
     # In a copy of a sweep nothing says what MLflow has.
@@ -120,7 +114,7 @@ def _status_lines(results: SweepResults) -> Iterator[str]:
     if left := 0 if unknown else num_unsent(folder):
         yield f"{left} events are not in MLflow yet: {sync_command(folder)}"
     if state in ("interrupted", "stopped"):
-        line = resume_line(results.name, submitted=JOB in first_tags(folder))
+        line = show.resume_line(results.name, submitted=JOB in first_tags(folder))
         yield f"to continue: {line}"
 
 

@@ -37,10 +37,8 @@ def init(csv: Path | None, images: Path | None, synthetic: bool, output: Path | 
     it is a data set of Hugging Face's `datasets`, whose columns have the labels.
     Nothing is written if `validate` would refuse the spec.
     """
-    if synthetic and csv:
-        raise click.UsageError(f"--synthetic reads no files; leave out --synthetic or {csv}")
-    if not (synthetic or csv):
-        raise click.UsageError("give CSV and IMAGES, IMAGES alone, or --synthetic")
+    if synthetic == bool(csv):
+        raise click.UsageError("give CSV and IMAGES, IMAGES alone, or --synthetic without files")
     found = _draft(csv, images) if csv else None
     text = found.spec_text() if found else example_file(SYNTHETIC).read_text(encoding="utf-8")
     spec = parse_spec(parse_yaml(text, "spec"))

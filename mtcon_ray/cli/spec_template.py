@@ -42,9 +42,7 @@ def write_new(path: Path, text: str) -> None:
         with path.open("xb") as file:
             file.write(content)
     except FileExistsError:
-        raise SweepError(
-            f"{path} exists already; remove it or write another with --output"
-        ) from None
+        raise SweepError(f"{path} exists already; remove it or choose another --output") from None
     except (OSError, UnicodeEncodeError) as error:
         raise ResourceError(f"--output must be writable, got {path}: {error}") from None
 

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from mtcon_ray.base import metrics
 from mtcon_ray.display import plotting
 from mtcon_ray.display.plotting import STANDINGS
 from mtcon_ray.display.presentation import value_text
 from mtcon_ray.display.ranking import deviation
-from mtcon_ray.records.results import SweepResults
+from mtcon_ray.records.results import SweepResults, objective_values
 
 # A range of values that is wider has a logarithmic axis.
 LOG_RATIO = 10
@@ -23,14 +22,14 @@ def epochs_figure(results: SweepResults) -> bytes:
     with plotting.styled():
         figure, (axes,) = plotting.panels(1, height=3.9)
         for trial in sorted(results.trials, key=lambda t: t is winner):
-            found = [(epoch, metrics.objective(values)) for epoch, values in trial.reports]
-            points = [(epoch, v) for epoch, v in found if v is not None and math.isfinite(v)]
+            values = objective_values(trial.reports)
+            points = {epoch: v for epoch, v in values.items() if math.isfinite(v)}
             kind = plotting.standing(trial, winner)
             if points:
                 present.add(kind)
                 width = 2.4 if trial is winner else 1.3
                 look = STANDINGS[kind] | {"marker": "", "linewidth": width}
-                axes.plot(*zip(*points, strict=True), **look)
+                axes.plot([*points], [*points.values()], **look)
         axes.set_xlabel("epoch")
         axes.set_ylabel(f"{results.labels.objective} (fraction)")
         plotting.count_axis(axes)

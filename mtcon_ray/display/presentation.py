@@ -239,9 +239,8 @@ def commands(results: "SweepResults", spec_path: Path) -> list[tuple[str, str]]:
     path, winner = shlex.quote(str(spec_path)), results.winner
     found = [("The whole sweep", f"mtcon-ray sweep {path}")]
     if winner is not None:
-        values = dict(winner.params)
-        if winner.seed != results.spec.seed:
-            values["seed"] = winner.seed
+        seed = {} if winner.seed == results.spec.seed else {"seed": winner.seed}
+        values = {**winner.params, **seed}
         settings = [f"{field}={json.dumps(value)}" for field, value in values.items()]
         sets = "".join(f" \\\n  --set {shlex.quote(setting)}" for setting in settings)
         found.append(("The winner alone", f"mtcon-ray train {path}{sets}"))

@@ -2,19 +2,32 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from mtcon_ray.cli.main import program
+from tests import specs
 
 Invoke = Callable[..., Result]
+# A sweep of three trials of two epochs each.
+SPEC: dict[str, Any] = {
+    **specs.TINY,
+    "name": "tiny",
+    "data": {"kind": "synthetic", "num_items": 120, "tasks": ["shape"], "held_out": ["mark"]},
+    "search": {"space": {"method.temperature": {"grid": [0.1, 0.5, 1.0]}}, "sampler": "grid"},
+}
+
+
+def run(*words: object) -> Result:
+    """Runs a command line in this process."""
+    return CliRunner().invoke(program, list(map(str, words)))
 
 
 @pytest.fixture
 def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
-    """Returns a function that runs a command line in this process with a temporary home folder."""
+    """Returns `run`, with a temporary home folder."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    runner = CliRunner()
-    return lambda *arguments: runner.invoke(program, list(map(str, arguments)))
+    return run

@@ -3,14 +3,14 @@
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from mtcon_ray.base.paths import event_file
-from mtcon_ray.cli.main import program
 from mtcon_ray.records.event_log import EventLog
 from mtcon_ray.records.events import Artifact, Ended, Started
 from mtcon_ray.records.recorded import write_beginnings
 from mtcon_ray.spec.run_spec import parse_spec
+from tests.cli.conftest import run
 from tests.recorded import plan_with
 
 
@@ -25,8 +25,7 @@ def test_repair_sends_the_events_of_an_offline_sweep_to_the_last(tmp_path: Path)
     log.append(Ended(status="FINISHED", tags={}))
 
     def audit(*options: str) -> Result:
-        words = ["audit", "a-1", "--root", str(tmp_path), *options]
-        return CliRunner().invoke(program, words)
+        return run("audit", "a-1", "--root", tmp_path, *options)
 
     agree = "a-1: all records agree\n"
     assert audit().stdout == agree

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from mtcon_ray.base.paths import SPEC_FILE, sweep_folder
-from mtcon_ray.cli.main import program
+from tests.cli.conftest import run
 
 
 def make(folder: Path) -> Path:
@@ -15,7 +15,7 @@ def make(folder: Path) -> Path:
 
 
 def clean(root: Path, *options: str) -> Result:
-    return CliRunner().invoke(program, ["clean", "shoes-1", "--root", str(root), *options])
+    return run("clean", "shoes-1", "--root", root, *options)
 
 
 def test_a_link_is_refused_before_anything_is_renamed(tmp_path: Path) -> None:

@@ -3,18 +3,13 @@
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from mtcon_ray.cli import example_files, run_commands
 from mtcon_ray.cli.example_files import FOLDERS, SYNTHETIC, example_file
-from mtcon_ray.cli.main import program
 from mtcon_ray.spec.run_spec import load_spec
+from tests.cli.conftest import run
 
 REPOSITORY = Path(__file__).parents[2]
-
-
-def invoke(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(program, list(map(str, arguments)))
 
 
 def test_a_wheel_s_files_come_before_those_beside_the_package(
@@ -22,7 +17,7 @@ def test_a_wheel_s_files_come_before_those_beside_the_package(
 ) -> None:
     assert example_file(SYNTHETIC) == REPOSITORY / SYNTHETIC
     monkeypatch.setattr(example_files, "PACKAGE", tmp_path / "mtcon_ray")
-    done = invoke("demo")
+    done = run("demo")
     assert done.exit_code == 2
     assert f"lacks the example files: there is no {SYNTHETIC}" in done.stderr
     beside, inside = tmp_path / SYNTHETIC, tmp_path / "mtcon_ray" / "example_files" / SYNTHETIC
@@ -36,13 +31,13 @@ def test_demo_sweeps_the_spec_that_init_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "spec.yaml"
-    done = invoke("init", "--synthetic", "-o", path)
+    done = run("init", "--synthetic", "-o", path)
     assert done.stdout.startswith(f"wrote {path}\n  items ")
     assert load_spec(path) == load_spec(REPOSITORY / SYNTHETIC)
     started = []
     monkeypatch.setattr(run_commands, "run", lambda *where, **given: started.append((where, given)))
     words = ("--set", "train.epochs=5", "--root", tmp_path, "--name", "mine", "--resume")
-    assert invoke("demo", *words).exit_code == 0
+    assert run("demo", *words).exit_code == 0
     where = (load_spec(path, ["train.epochs=5"]), tmp_path)
     assert started == [(where, {"name": "mine", "resume": True})]
 
@@ -54,14 +49,14 @@ def test_init_describes_files_or_the_demo(
     arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = invoke("init", *arguments)
+    done = run("init", *arguments)
     assert list(tmp_path.iterdir()) == []
     assert done.exit_code == 2
     assert "--synthetic" in done.stderr
 
 
 def test_examples_are_copied_once(tmp_path: Path) -> None:
-    done = invoke("examples", tmp_path / "new")
+    done = run("examples", tmp_path / "new")
     assert done.exit_code == 0
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(FOLDERS)
     for name in ("cluster/kuberay/cluster.yaml", "examples/training_loop.py", SYNTHETIC):
@@ -69,9 +64,9 @@ def test_examples_are_copied_once(tmp_path: Path) -> None:
         assert str(tmp_path / "new" / name.partition("/")[0]) in done.stdout
     assert not list(tmp_path.rglob("__pycache__"))
     (tmp_path / "new" / "cluster" / "README.md").write_text("mine")
-    done = invoke("examples", tmp_path / "new")
+    done = run("examples", tmp_path / "new")
     assert done.exit_code == 2
     assert f"{tmp_path / 'new' / 'cluster'} exists already" in done.stderr
     assert (tmp_path / "new" / "cluster" / "README.md").read_text() == "mine"
     (tmp_path / "file").touch()
-    assert "FOLDER must be writable" in invoke("examples", tmp_path / "file").stderr
+    assert "FOLDER must be writable" in run("examples", tmp_path / "file").stderr

@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from mtcon_ray.cli.main import program
+from tests.cli.conftest import run
 
 ELSEWHERE = "~no-such-user/x"
 
@@ -22,7 +21,7 @@ ELSEWHERE = "~no-such-user/x"
     ids=" ".join,
 )
 def test_the_home_of_an_unknown_user_is_told(words: list[str]) -> None:
-    told = CliRunner().invoke(program, words)
+    told = run(*words)
     assert told.exit_code == 2, told.output
     assert f"the home folder at the beginning of '{ELSEWHERE}" in told.stderr
 
@@ -34,6 +33,6 @@ def test_a_working_directory_that_is_gone_is_told_before_anything_else(
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    result = CliRunner().invoke(program, command)
+    result = run(*command)
     assert result.exit_code == 2
     assert result.stderr.startswith("error: the working directory was removed or moved")

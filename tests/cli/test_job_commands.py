@@ -6,18 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+import yaml
 
-from mtcon_ray.cli.main import program
 from mtcon_ray.errors import SweepError
 from mtcon_ray.records.results import JOB
+from tests.cli.conftest import SPEC, run
 
-SPEC = """\
-version: 1
-name: small
-data: {kind: synthetic, num_items: 300}
-search: {space: {method.temperature: {uniform: [0.1, 1.0]}}, num_trials: 3}
-"""
 LOG = "[ 0:00] starting\x1b[2J\n\tno event [red]äß…[/red]\n"
 
 
@@ -45,11 +39,9 @@ def test_a_spec_is_submitted_and_its_log_controls_no_terminal(
 
     monkeypatch.setattr("mtcon_ray.cli.job_commands.Jobs", Cluster)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "spec.yaml").write_text(SPEC)
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(SPEC))
     changes = ["--set", "train.lr=0.1", "--root", "/data/results"]
-    result = CliRunner().invoke(
-        program, ["submit", "spec.yaml", *changes, "--retry-failed", "--name", "a", *options]
-    )
+    result = run("submit", "spec.yaml", *changes, "--retry-failed", "--name", "a", *options)
     assert result.exit_code == (3 if followed else 0), result.output
     quiet = ["-q"] * ("-q" in options and followed)
     command = ["python", "-m", "mtcon_ray", "sweep", "spec.yaml", *changes, "--retry-failed"]
@@ -76,10 +68,10 @@ def test_failed_trials_are_retried_by_a_resume(
     folder = tmp_path / "sweeps" / "small-1"
     folder.mkdir(parents=True)
     for path in (tmp_path, folder):
-        (path / "spec.yaml").write_text(SPEC)
+        (path / "spec.yaml").write_text(yaml.safe_dump(SPEC))
     monkeypatch.setattr("mtcon_ray.sweep.run.run_sweep", run_sweep)
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(program, [*words, "--retry-failed", "--root", str(tmp_path)])
+    result = run(*words, "--retry-failed", "--root", tmp_path)
     assert result.exit_code == 2, result.output
     assert (given["name"], given["resume"], given["retry_failed"]) == ("small-1", True, True)
 
@@ -96,8 +88,8 @@ def test_a_sweep_of_a_job_and_a_misspelt_sweep_are_not_resumed(
 ) -> None:
     folder = tmp_path / "sweeps" / "small-1"
     folder.mkdir(parents=True)
-    (folder / "spec.yaml").write_text(SPEC)
+    (folder / "spec.yaml").write_text(yaml.safe_dump(SPEC))
     monkeypatch.setattr("mtcon_ray.cli.job_commands.first_tags", lambda folder: {JOB: "true"})
-    result = CliRunner().invoke(program, ["resume", name, "--root", str(tmp_path)])
+    result = run("resume", name, "--root", tmp_path)
     assert result.exit_code == 2
     assert result.stderr.startswith("error: " + told.format(tmp_path))

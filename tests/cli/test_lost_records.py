@@ -6,11 +6,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from mtcon_ray.base.paths import event_file
-from mtcon_ray.cli.main import program
 from mtcon_ray.records.events import Ended
+from tests.cli.conftest import run
 from tests.recorded import plan_with
 from tests.run_log import RunLog
 from tests.sweep.written_sweep import write_sweep
@@ -33,7 +33,7 @@ def folder(written: Path, tmp_path: Path) -> Path:
 
 
 def ask(folder: Path, *words: str) -> Result:
-    return CliRunner().invoke(program, [*words, "--root", str(folder.parents[1])])
+    return run(*words, "--root", folder.parents[1])
 
 
 def states(folder: Path) -> dict[str, str]:

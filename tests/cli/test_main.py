@@ -7,47 +7,34 @@ from pathlib import Path
 
 import click
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from mtcon_ray.base.signals import Interrupted
 from mtcon_ray.cli import options
-from mtcon_ray.cli.main import COMMANDS, Program, command_named
+from mtcon_ray.cli.main import COMMANDS, Script, command_named
 from mtcon_ray.errors import MtconError, SpecError
 from mtcon_ray.spec.run_spec import RunSpec
-from tests.cli.conftest import Invoke
-
-REPOSITORY = Path(__file__).parent.parent.parent
-TINY = """
-version: 1
-name: tiny
-data: {kind: synthetic, num_items: 120}
-views: {size: 16}
-model: {encoder: {name: small, width: 4}, head_dim: 8}
-train: {epochs: 3, warmup_epochs: 1, batch_size: 16, lr: 0.1}
-evaluate: {bootstrap: 20}
-tracking: {offline: true}
-search: {space: {method.temperature: {grid: [0.1, 0.5]}}, sampler: grid}
-"""
+from tests.cli.conftest import SPEC, Invoke
 
 
 @pytest.fixture
 def spec(tmp_path: Path) -> Path:
     """Writes a small spec on synthetic images; returns its path."""
     path = tmp_path / "tiny.yaml"
-    path.write_text(TINY)
+    path.write_text(yaml.safe_dump(SPEC))
     return path
 
 
-def program_raising(error: BaseException) -> Program:
-    """Returns a program whose only command raises `error`."""
-    group = Program("mtcon-ray")
+def failing(error: BaseException) -> Script:
+    """Returns a command that raises `error`."""
 
-    @group.command()
     @options.verbosity
+    @click.command(cls=Script)
     def fail() -> None:
         raise error
 
-    return group
+    return fail
 
 
 @pytest.mark.parametrize(
@@ -75,7 +62,7 @@ def program_raising(error: BaseException) -> Program:
 def test_each_error_has_its_code_and_no_trace(
     error: BaseException, code: int, message: str
 ) -> None:
-    result = CliRunner().invoke(program_raising(error), ["fail"])
+    result = CliRunner().invoke(failing(error))
     assert result.exit_code == code
     assert message in result.stderr
     assert not re.search("Traceback|unexpected", result.output)
@@ -86,19 +73,18 @@ def test_a_closed_terminal_keeps_the_exit_code(monkeypatch: pytest.MonkeyPatch) 
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr("mtcon_ray.display.terminal.click.echo", refuse)
-    failing = program_raising(Interrupted("stopped by SIGHUP"))
-    assert CliRunner().invoke(failing, ["fail"]).exit_code == 130
+    assert CliRunner().invoke(failing(Interrupted("stopped by SIGHUP"))).exit_code == 130
 
 
 def test_verbose_shows_the_trace() -> None:
-    result = CliRunner().invoke(program_raising(SpecError("wrong")), ["fail", "-v"])
+    result = CliRunner().invoke(failing(SpecError("wrong")), ["-v"])
     assert "Traceback" in result.stderr
     assert result.exit_code == 2
 
 
 def test_a_bug_is_told_with_its_trace_and_without_secrets() -> None:
     error = RuntimeError("cannot reach postgresql://me:hunter2@host/db")
-    result = CliRunner().invoke(program_raising(error), ["fail"])
+    result = CliRunner().invoke(failing(error))
     assert result.exit_code == 1
     *trace, last = result.stderr.splitlines()
     assert last == "error: unexpected RuntimeError: cannot reach postgresql://me:***@host/db"
@@ -110,7 +96,7 @@ def test_a_bug_is_told_with_its_trace_and_without_secrets() -> None:
     ("words", "verbosity"), [("-q look", -1), ("look -q", -1), ("look", 0), ("-v look -v", 2)]
 )
 def test_verbosity_is_taken_before_and_after_the_command(words: str, verbosity: int) -> None:
-    group = options.verbosity(Program("mtcon-ray", callback=lambda: None))
+    group = options.verbosity(click.Group(callback=lambda: None))
 
     @group.command()
     @options.verbosity
@@ -126,7 +112,7 @@ def test_validate_accepts_and_names_what_is_wrong(invoke: Invoke, spec: Path) ->
     assert good.exit_code == 0
     assert good.stderr.startswith("warning: val/accuracy must have a standard error of at most")
     assert good.stderr.count("\n") == 1
-    assert ": 2 trials of 3 epochs" in good.stdout
+    assert ": 3 trials of 2 epochs" in good.stdout
     bad = invoke("validate", spec, "--set", "train.lrr=1")
     assert bad.exit_code == 2
     assert "train.lrr: unknown key; did you mean 'lr'?" in bad.stderr
@@ -148,13 +134,13 @@ def test_schema_describes_every_method(invoke: Invoke) -> None:
 def test_plan_prints_the_plan_and_its_json(invoke: Invoke, spec: Path, tmp_path: Path) -> None:
     text = invoke("plan", spec, "--cluster", "local")
     assert text.exit_code == 0
-    assert "trials          2 configurations\n" in text.stdout
+    assert "trials          3 configurations\n" in text.stdout
     assert "1 worker with 1 CPU, on local" in text.stdout
     assert "rate unknown" in text.stdout
     assert "temperature=0.5" in text.stdout
     plan = json.loads(invoke("plan", spec, "--cluster", "local", "--json").stdout)
-    assert plan["num_trials"] == 2
-    assert plan["first_configurations"] == [{"method.temperature": t} for t in (0.1, 0.5)]
+    assert plan["num_trials"] == 3
+    assert plan["first_configurations"] == [{"method.temperature": t} for t in (0.1, 0.5, 1.0)]
     assert not (tmp_path / "mtcon-ray").exists()
 
 

@@ -2,42 +2,28 @@
 
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import optuna
 import pandas as pd
 import pytest
 import yaml
-from click.testing import CliRunner, Result
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from mtcon_ray.base.lock import driver_lock
 from mtcon_ray.base.paths import event_file
-from mtcon_ray.cli.main import program
 from mtcon_ray.display.presentation import csv_text
 from mtcon_ray.records.events import Ended, Reopened, Reported, Started
-from tests import specs
+from tests.cli.conftest import SPEC, Invoke, run
 from tests.recorded import plan_with
 from tests.run_log import RunLog
-
-REPOSITORY = Path(__file__).parents[2]
-SPEC: dict[str, Any] = {
-    **specs.TINY,
-    "name": "tiny",
-    "data": {"kind": "synthetic", "num_items": 120, "tasks": ["shape"], "held_out": ["mark"]},
-    "search": {"space": {"method.temperature": {"grid": [0.1, 0.5, 1.0]}}, "sampler": "grid"},
-}
-Invoke = Callable[..., Result]
 
 
 @pytest.fixture
 def invoke(tmp_path: Path) -> Invoke:
     """Returns a function that runs a command with a temporary root."""
-    runner = CliRunner()
-    return lambda *words: runner.invoke(program, [*map(str, words), "--root", str(tmp_path)])
+    return lambda *words: run(*words, "--root", tmp_path)
 
 
 @pytest.fixture
@@ -50,11 +36,10 @@ def sweep(tmp_path: Path) -> Path:
     plan = plan_with(num_trials=3, classes=classes, majority=majority)
     (folder / "plan.json").write_text(plan.model_dump_json())
     RunLog(folder).append(Started(params={}, tags={}))
-    for i, temperature in enumerate((0.1, 0.5, 1.0)):
-        spool = RunLog(folder, f"trial-{i:04d}")
+    first, second, third = logs = [RunLog(folder, f"trial-{i:04d}") for i in range(3)]
+    for log, temperature in zip(logs, (0.1, 0.5, 1.0), strict=True):
         tags = {"mtcon.epochs": "2", "mtcon.seed": "0"}
-        spool.append(Started(params={"method.temperature": temperature}, tags=tags))
-    first, second, third = (RunLog(folder, f"trial-{i:04d}") for i in range(3))
+        log.append(Started(params={"method.temperature": temperature}, tags=tags))
     first.append(Reported(epoch=1, metrics={"val/accuracy": 0.3}))
     final = {
         "val/accuracy": 0.4,

@@ -4,14 +4,14 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from PIL import Image
 
 from mtcon_ray.cli.infer_columns import infer_columns
-from mtcon_ray.cli.main import program
 from mtcon_ray.cli.spec_template import write_new
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
 from mtcon_ray.spec.run_spec import load_spec
+from tests.cli.conftest import run
 from tests.plans import plan_of
 
 ANYWHERE = ClusterView("any cluster", (NodeKind("any node", 2, 0, None),))
@@ -57,8 +57,7 @@ def test_names_of_columns_may_have_characters_that_yaml_forbids(path: Path, char
 def run_init(folder: Path, table: str, images: str, name: str = "labels") -> Result:
     csv = folder / f"{name}.csv"
     csv.write_text(table, encoding="utf-8")
-    arguments = [str(csv), str(folder / images), "-o", str(folder / "new.yaml")]
-    return CliRunner().invoke(program, ["init", *arguments])
+    return run("init", csv, folder / images, "-o", folder / "new.yaml")
 
 
 def rows_of(image: str = "{i}.png", splits: str = "train test", count: int = 100) -> str:

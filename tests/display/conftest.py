@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from mtcon_ray.base import metrics
 from mtcon_ray.base.status import Status
 from mtcon_ray.records.results import SweepResults
-from mtcon_ray.spec.run_spec import RunSpec, parse_spec
+from mtcon_ray.spec.run_spec import parse_spec
 from tests.recorded import plan_with, recorded, trial_of
 
 TEMPERATURES = (0.03, 0.05, 0.07, 0.1, 0.2, 0.5, 1.0)
@@ -41,14 +42,6 @@ def reports(
     return tuple(found)
 
 
-def make_spec(tasks: Sequence[str], held_out: Sequence[str], search: Mapping[str, Any]) -> RunSpec:
-    """Returns a spec on a table that need not exist."""
-    files = {"kind": "table", "csv": "labels.csv", "images": "images", "image_column": "image"}
-    data = {**files, "tasks": list(tasks), "held_out": list(held_out)}
-    raw = {"name": "shoes-temperature", "data": data, "search": dict(search)}
-    return parse_spec({**raw, "method": {"name": "mtcon"}})
-
-
 def make_sweep(
     folder: Path, *, points: Sequence[Mapping[str, Any]] = POINTS,
     search: Mapping[str, Any] | None = None, statuses: Mapping[int, str] | None = None,
@@ -58,7 +51,10 @@ def make_sweep(
 ) -> SweepResults:  # fmt: skip
     """Returns a sweep with one trial per point and seed; `statuses` default to FINISHED."""
     space = {"method.temperature": {"grid": list(TEMPERATURES)}} if search is None else search
-    spec = make_spec(tasks, held_out, {"space": space, "repeats": repeats})
+    files = {"kind": "table", "csv": "labels.csv", "images": "images", "image_column": "image"}
+    data = {**files, "tasks": list(tasks), "held_out": list(held_out)}
+    sections = {"data": data, "search": {"space": space, "repeats": repeats}}
+    spec = parse_spec({"name": "shoes-temperature", **sections, "method": "mtcon"})
     tops = dict(zip(tasks, (0.76, 0.87, 0.66, 0.7, 0.6, 0.5, 0.8), strict=False))
     trials = []
     for number in range(len(points) * repeats):
@@ -81,8 +77,4 @@ def make_sweep(
 @pytest.fixture
 def sweep(tmp_path: Path) -> MakeSweep:
     """Returns a function that makes the results of a sweep in a temporary folder."""
-
-    def make(**options: Any) -> SweepResults:
-        return make_sweep(tmp_path / "sweeps" / "shoes-temperature-1", **options)
-
-    return make
+    return partial(make_sweep, tmp_path / "sweeps" / "shoes-temperature-1")

@@ -1,15 +1,17 @@
 """The report page of every kind of sweep."""
 
-import dataclasses
 import html
 import re
+from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
+from mtcon_ray.base import metrics
 from mtcon_ray.display import plotting
 from mtcon_ray.records.events import Started
+from mtcon_ray.spec.run_spec import dump_spec, parse_recorded
 from tests.display.built_page import built
 from tests.display.conftest import MakeSweep
 from tests.recorded import plan_with
@@ -76,22 +78,16 @@ def test_every_kind_of_sweep_has_a_page(
 def test_names_and_reasons_are_text_never_markup(sweep: MakeSweep) -> None:
     """Labels, values and reasons may contain HTML, mathematics and scripts without a glyph."""
     tasks = [HTML_NAME, "price $\\frac{$", "色_{x}"]
-    points = [{"data.label_noise.<b>": 0.1}, {"data.label_noise.<b>": 0.2}]
+    noise = "data.label_noise.price $\\frac{$"
     results = sweep(
         tasks=tasks,
         held_out=["<i>brand"],
         statuses={1: "FAILED"},
         reason=f"line 1\n{HTML_NAME}\udc80",
-        points=points,
-        search={"data.label_noise.price $\\frac{$": {"choice": [0.1, 0.2]}},
+        points=[{noise: 0.1}, {noise: 0.2}],
+        search={noise: {"choice": [0.1, 0.2]}},
     )
-    trials = [
-        dataclasses.replace(
-            t, params={"data.label_noise.price $\\frac{$": p["data.label_noise.<b>"]}
-        )
-        for t, p in zip(results.trials, points, strict=True)
-    ]
-    page = built(dataclasses.replace(results, trials=tuple(trials)), ui="mlflow <ui>")
+    page = built(results, ui="mlflow <ui>")
     assert page.tags.isdisjoint({"script", "b", "i", "ui"})
     assert html.escape(HTML_NAME, quote=False).replace('"', "&#34;") in page.source
     assert "mlflow <ui>" in page.text
@@ -121,8 +117,8 @@ def test_repeats_times_and_provenance_are_told(sweep: MakeSweep) -> None:
     """The headline has the configuration's mean, a table each mean and the winner's test scores."""
     results = sweep(points=({"method.temperature": 0.1}, {"method.temperature": 0.5}), repeats=3)
     start = Started(params={}, tags={"mtcon.git_commit": "3f9c2d1"})
-    trials = tuple(dataclasses.replace(trial, seconds=60.0) for trial in results.trials)
-    page = built(dataclasses.replace(results, trials=trials, events=(start,)))
+    trials = tuple(replace(trial, seconds=60.0) for trial in results.trials)
+    page = built(replace(results, trials=trials, events=(start,)))
     for words in (
         "(mean and deviation over 3 seeds)", "over the winner's seeds", "Time 6:00",
         "Seeds 3 of each configuration, from 0", "git_commit 3f9c2d1",
@@ -136,5 +132,22 @@ def test_warnings_about_the_data_stand_above_the_results(sweep: MakeSweep) -> No
     results = sweep()
     assert "Warnings" not in built(results).text
     warnings = ["16 images stand in train and test: <b>accuracies</b> will flatter", "1 is missing"]
-    page = built(dataclasses.replace(results, plan=plan_with(warnings=warnings)))
+    page = built(replace(results, plan=plan_with(warnings=warnings)))
     assert f"Warnings {' '.join(warnings)} Trials 7" in page.text
+
+
+def test_trials_without_tasks_are_compared_by_rank(sweep: MakeSweep) -> None:
+    results = sweep(tasks=["kind"])
+    raw = dump_spec(results.spec)
+    raw |= {"method": {"name": "simclr"}, "data": {**raw["data"], "tasks": [], "held_out": []}}
+    trials = tuple(
+        replace(
+            t, reports=tuple((e, {metrics.RANK: v[metrics.MEAN_ACCURACY]}) for e, v in t.reports)
+        )
+        for t in results.trials
+    )
+    page = built(replace(results, spec=parse_recorded(raw), trials=trials))
+    assert "won with val/rankme 0." in page.text
+    assert "Without bootstrap deviations nothing can be said" in page.text
+    assert "A trial's value is RankMe of its network" in page.text
+    assert "±" not in page.text

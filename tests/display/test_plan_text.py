@@ -45,21 +45,14 @@ def rows_of(spec: RunSpec, root: Path, **options: Any) -> dict[str, str]:
     return {line[2:18].strip(): line[18:] for line in plan_lines(spec, plan)}
 
 
-@pytest.mark.parametrize(
-    ("path", "values", "expected"),
-    [
-        ("epochs", [1, 2, 100], "1 to 100 of 43 steps, 128 views a step; 103 epochs in all"),
-        (
-            "batch_size",
-            [8, 16, 600],
-            "20 of 4 to 350 steps, 16 to 1,200 views a step; 60 epochs in all",
-        ),
-    ],
-)
-def test_searched_sizes_are_told_for_all_trials(
-    tmp_path: Path, path: str, values: list[Any], expected: str
-) -> None:
-    assert rows_of(searching({f"train.{path}": {"grid": values}}), tmp_path)["epochs"] == expected
+def test_searched_sizes_are_told_for_all_trials(tmp_path: Path) -> None:
+    def told(path: str, *values: int) -> str:
+        return rows_of(searching({path: {"grid": [*values]}}), tmp_path)["epochs"]
+
+    epochs = "1 to 100 of 43 steps, 128 views a step; 103 epochs in all"
+    assert told("train.epochs", 1, 2, 100) == epochs
+    sizes = "20 of 4 to 350 steps, 16 to 1,200 views a step; 60 epochs in all"
+    assert told("train.batch_size", 8, 16, 600) == sizes
 
 
 @pytest.mark.parametrize(

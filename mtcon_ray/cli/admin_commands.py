@@ -1,7 +1,6 @@
 """Commands on results: export, audit, clean."""
 
 import shlex
-from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from importlib.util import find_spec
@@ -19,7 +18,7 @@ from mtcon_ray.display.terminal import say
 from mtcon_ray.errors import SweepError, UserError
 from mtcon_ray.records.recorded import read_recorded
 from mtcon_ray.records.stored import find_network, find_sweep
-from mtcon_ray.tracking.exporter import ExportedRun, export_runs
+from mtcon_ray.tracking.exporter import export_runs
 from mtcon_ray.tracking.model_registry import find_run, register_model
 from mtcon_ray.training.uploads import NETWORKS
 
@@ -110,7 +109,6 @@ def _export_sweep(folder: Path, program: str, out: Path | None) -> str:
         raise UserError(
             f"--to {program} needs the package {program}; install 'mtcon-ray[{program}]'"
         )
-    write: Callable[[ExportedRun], None]
     if program == "tensorboard":
         from mtcon_ray.tracking import tensorboard_files
 

@@ -31,14 +31,13 @@ def copy_examples(target: Path) -> list[Path]:
     Raises SweepError before copying if a folder with such a name already exists, ResourceError if
     `target` cannot be written.
     """
-    sources = [example_file(name) for name in FOLDERS]
-    copies = [target / source.name for source in sources]
-    for copy in copies:
+    copies = {example_file(name): target / name for name in FOLDERS}
+    for copy in copies.values():
         if copy.exists():
             raise SweepError(f"{copy} exists already; remove it or choose another FOLDER")
     try:
-        for source, copy in zip(sources, copies, strict=True):
+        for source, copy in copies.items():
             shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__", "_build"))
     except OSError as error:
         raise ResourceError(f"FOLDER must be writable, got {target}: {error}") from None
-    return copies
+    return [*copies.values()]

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import IO, Any, cast
 
+from rich.console import Console as RichConsole
 from rich.filesize import decimal
 from rich.live import Live
 from rich.text import Text
@@ -43,7 +44,17 @@ class Console(Callbacks, AbstractContextManager["Console"]):
 
     def __enter__(self) -> "Console":
         if self._terminal.live and not self._quiet:
-            self._live = self._terminal.last_line(self._frame)
+            file = cast(IO[str], self._terminal)
+            # Redirected streams would outlive the line in libraries imported meanwhile, and
+            # standard error may be a file.
+            self._live = Live(
+                console=RichConsole(file=file, force_terminal=True, color_system=None),
+                get_renderable=self._frame,
+                refresh_per_second=2,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
             self._live.start(refresh=True)
         self._log("starting")
         return self

@@ -50,8 +50,8 @@ def parameters_figure(results: SweepResults) -> bytes:
             axes.margins(x=0.07)
             values = [t.params[path] for t in trials]
             scale = axis_scale(values)
-            name = plotting.shortened(path, 40)
-            axes.set_xlabel(name + (", log scale" if scale == "log" else ""))
+            shown_path = plotting.shortened(path, 40)
+            axes.set_xlabel(f"{shown_path}, log scale" if scale == "log" else shown_path)
             for kind, shown in by_standing.items():
                 xs = [t.params[path] for t in shown]
                 if scale == "categorical":

@@ -88,14 +88,12 @@ def accuracies(results: SweepResults) -> Table:
     stored = [resampled(results, each.trials) for each in results.configurations()[:2]]
     first, second = [*stored, {}, {}][:2]
     if results.spec.search.repeats > 1:
-        means = [mean_interval(first[at]) if at in first else None for at in places.values()]
-        columns["over the winner's seeds"] = list(map(show.interval_text, means))
-    leads = [
-        difference(first[at], second[at]) if at in first and at in second else None
-        for at in places.values()
-    ]
-    if any(leads):
-        shown = [show.interval_text(lead, signed=True) for lead in leads]
+        means = {at: mean_interval(scores) for at, scores in first.items()}
+        shown = [show.interval_text(means.get(at)) for at in places.values()]
+        columns["over the winner's seeds"] = shown
+    leads = {at: difference(first[at], second[at]) for at in first.keys() & second.keys()}
+    if any(leads.get(at) for at in places.values()):
+        shown = [show.interval_text(leads.get(at), signed=True) for at in places.values()]
         columns["lead over the runner-up"] = shown
     return Table.of(columns, range(2, len(columns)))
 

@@ -58,12 +58,6 @@ class SweepProgress:
         trial.status = status
         return trial
 
-    @property
-    def best(self) -> TrialProgress | None:
-        """The best trial among the finished trials, else among all, None without a value."""
-        valued = [trial for trial in self._all if trial.value is not None]
-        return max(valued, key=lambda t: (t.status == Status.FINISHED, t.value), default=None)
-
     def seconds_left(self) -> float | None:
         """Returns the time left at the pace of this command so far, None where unknown.
 
@@ -79,10 +73,15 @@ class SweepProgress:
         return left * (self.last - self.began) / self.trained
 
     def standing_text(self) -> str:
-        """Returns how many trials are done, the best value and the time left."""
+        """Returns how many trials are done, the best value and the time left.
+
+        The best value is among the finished trials, else among all.
+        """
         done = sum(trial.status.is_final for trial in self._all)
         parts = [f"{done}/{self.plan.num_trials} done"]
-        if (best := self.best) is not None:
+        valued = [trial for trial in self._all if trial.value is not None]
+        best = max(valued, key=lambda t: (t.status == Status.FINISHED, t.value), default=None)
+        if best is not None:
             brackets = f" ({best.configuration})" if best.configuration else ""
             parts.append(f"best {accuracy_text(best.value)}{brackets}")
         if done < self.plan.num_trials and (left := self.seconds_left()) is not None:

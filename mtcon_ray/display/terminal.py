@@ -2,16 +2,12 @@
 
 import os
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from shutil import get_terminal_size
-from typing import IO, TextIO, cast
+from typing import TextIO
 
 import click
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from mtcon_ray.display.presentation import hanging, printable
 from mtcon_ray.errors import MtconError
@@ -49,22 +45,6 @@ class Terminal:
 
     def flush(self) -> None:
         """Does nothing: `write` flushes."""
-
-    def last_line(self, text: Callable[[], Text]) -> Live:
-        """Returns a last line of the terminal for redrawing, not started yet."""
-        console = Console(
-            file=cast(IO[str], self), force_terminal=True, color_system=None, highlight=False
-        )
-        # Redirected streams would outlive the line in libraries imported meanwhile, and
-        # standard error may be a file.
-        return Live(
-            console=console,
-            get_renderable=text,
-            refresh_per_second=2,
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
 
 
 def say(text: object, *, err: bool = False) -> None:

@@ -24,9 +24,9 @@ def test_leader_has_its_full_budget() -> None:
     sweep = sweep_of(2, 4, "a", "b")
     report(sweep, "a", 1, 1, 0.9)
     report(sweep, "b", 4, 1, 0.5)
-    assert sweep.best is sweep.trials["a"]
+    assert "; best 0.900 (lr=0.1)" in sweep.standing_text()
     sweep.end("b", Status.FINISHED, 0.5)
-    assert sweep.best is sweep.trials["b"]
+    assert "; best 0.500 (lr=0.1)" in sweep.standing_text()
 
 
 @pytest.mark.parametrize(("select", "value"), [("last", 0.4), ("best", 0.7)])

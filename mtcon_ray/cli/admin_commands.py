@@ -135,8 +135,7 @@ def clean(name: str, root: Path, yes: bool) -> None:
     folder = find_sweep(root, name)
     if is_driven(folder):
         raise SweepError(f"{folder.name!r} is running; stop it before it is removed")
-    url = paths.stored_url(folder)
-    if url:
+    if url := paths.stored_url(folder):
         size = sum(info.size for info in Objects(url).list().values())
         say(f"{decimal(size)} in {url}")
     size = sum(file.lstat().st_size for file in folder.rglob("*") if not file.is_dir())

@@ -68,16 +68,15 @@ def submit(
     if root and not (root.startswith(("/", "~")) or URL.match(root)):
         raise SpecError(f"--root must be absolute, as a path of the cluster, got {root!r}")
     is_script, has_plugins = target.suffix == ".py", plugins.allowed_folders() is not None
+    has_code = is_script or has_plugins
     command = ["python", "-u"] if is_script else ["python", "-m", "mtcon_ray", "sweep"]
     command += [str(target), *(word for each in overrides for word in ("--set", each))]
     command += ["--root", root] if root else []
     command += [options.RETRY_FAILED] * retry_failed + [options.ALLOW_PLUGINS] * has_plugins
     # The log is passed on as it is, so the job itself has to print less.
     command += ["-q"] * (session.quiet and not no_follow)
-    environment = job_environment(
-        Path.cwd(), job_variables(dict(os.environ), command), requirements,
-        has_code=is_script or has_plugins,
-    )  # fmt: skip
+    variables = job_variables(dict(os.environ), command)
+    environment = job_environment(Path.cwd(), variables, requirements, has_code=has_code)
     known = Jobs(address, patient=True)
     root = root or storage
     where = paths.choose_root(root)
@@ -127,8 +126,8 @@ def list_jobs(address: str | None, *, as_json: bool) -> None:
         end_ms = job.end_ms or int(time.time() * 1000)
         seconds = max(0, end_ms - job.start_ms) / 1000 if job.start_ms else 0
         rows.append([job.id, job.sweep or NOTHING, job.status.lower(), duration_text(seconds)])
-    header = ["job", "sweep", "status", "time"]
-    lines = Table(header, rows, right=[3]).lines() if rows else ["no jobs"]
+    table = Table(["job", "sweep", "status", "time"], rows, right=[3])
+    lines = table.lines() if rows else ["no jobs"]
     keys = {"id", "sweep", "status", "start_ms", "end_ms"}
     options.tell([job.model_dump(include=keys) for job in found], lines, as_json=as_json)
 

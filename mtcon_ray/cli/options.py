@@ -112,8 +112,7 @@ def located(context: click.Context, parameter: click.Parameter, given: str) -> s
 
 
 def _names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    root = root_of(context.params.get("root"))
-    folders = list_folders(sweeps_folder(root))
+    folders = list_folders(sweeps_folder(root_of(context.params.get("root"))))
     return [folder.name for folder in folders if folder.name.startswith(incomplete)]
 
 

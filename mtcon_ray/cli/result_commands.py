@@ -91,17 +91,14 @@ def status(name: str, root: Path, as_json: bool, as_csv: bool) -> None:
     if as_csv:
         say(show.csv_text(results.to_frame()).rstrip())
         return
-    record = {
-        "name": results.name,
-        "state": _state(results),
-        "num_trials": results.num_trials,
-        "trials": [trial_record(results, trial) for trial in results.trials],
-    }
-    options.tell(record, _status_lines(results), as_json=as_json)
+    name, state, total = results.name, _state(results), results.num_trials
+    trials = [trial_record(results, trial) for trial in results.trials]
+    record = {"name": name, "state": state, "num_trials": total, "trials": trials}
+    options.tell(record, _status_lines(results, state), as_json=as_json)
 
 
-def _status_lines(results: SweepResults) -> Iterator[str]:
-    folder, state = results.folder, _state(results)
+def _status_lines(results: SweepResults, state: str) -> Iterator[str]:
+    folder = results.folder
     yield f"{results.name}: {state}, {len(results.trials)} of {results.num_trials} trials started"
     if state != "running" and (reason := results.status[1]):
         yield f"ended early: {reason}"

@@ -152,10 +152,8 @@ def plan(
 
         measure = partial(measure_rates, run_spec, where)
     resolved = plan_sweep(run_spec, where, options.cluster_view(cluster), measure)
-    if as_json:
-        say(resolved.model_dump_json(indent=1))
-        return
-    say(hanging("\n".join(plan_lines(run_spec, resolved))))
+    lines = hanging("\n".join(plan_lines(run_spec, resolved)))
+    say(resolved.model_dump_json(indent=1) if as_json else lines)
 
 
 @click.command()

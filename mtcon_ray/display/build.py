@@ -51,8 +51,8 @@ def draw(results: SweepResults) -> Iterator[tuple[str, str, str]]:
     """Yields title, caption and data URI of each figure with data, in the order of the page."""
     labels = results.labels
     bars = "Bars: ± one bootstrap deviation. " if labels.tasks else ""
-    probed = [t for t in results.trials if t.probe_values]
-    if results.spec.search.space and any(t.value is not None for t in probed):
+    probed = any(trial.probe_values for trial in results.trials)
+    if probed and results.spec.search.space:
         yield (
             f"{labels.objective} against the searched fields",
             f"The value of each trial's network. {bars}"

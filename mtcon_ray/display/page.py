@@ -84,16 +84,15 @@ def accuracies(results: SweepResults) -> Table:
     of both.
     """
     values = results.winner.last_metrics if results.winner else {}
-    columns, places = score_columns(results, values), measured(results.labels, values)
+    columns, places = score_columns(results, values), measured(results.labels, values).values()
     stored = [resampled(results, each.trials) for each in results.configurations()[:2]]
     first, second = [*stored, {}, {}][:2]
     if results.spec.search.repeats > 1:
         means = {at: mean_interval(scores) for at, scores in first.items()}
-        shown = [show.interval_text(means.get(at)) for at in places.values()]
-        columns["over the winner's seeds"] = shown
+        columns["over the winner's seeds"] = [show.interval_text(means.get(at)) for at in places]
     leads = {at: difference(first[at], second[at]) for at in first.keys() & second.keys()}
-    if any(leads.get(at) for at in places.values()):
-        shown = [show.interval_text(leads.get(at), signed=True) for at in places.values()]
+    if any(leads.get(at) for at in places):
+        shown = [show.interval_text(leads.get(at), signed=True) for at in places]
         columns["lead over the runner-up"] = shown
     return Table.of(columns, range(2, len(columns)))
 

@@ -69,10 +69,9 @@ def abridged(text: str, limit: int = MAX_LINE) -> str:
     "cell 'xxxx…' in row 2"
     """
     tail = (limit - 1) // 2
-    lines = text.split("\n")
     return "\n".join(
-        line if len(line) <= limit else f"{line[: limit - 1 - tail]}…{line[-tail:]}"
-        for line in lines
+        line if len(line) <= limit else f"{line[: limit // 2]}…{line[-tail:]}"
+        for line in text.split("\n")
     )
 
 

@@ -69,14 +69,12 @@ def score_columns(results: SweepResults, values: Mapping[str, float]) -> dict[st
     sizes, majority = (plan.classes, plan.majority) if plan else ({}, {})
     found = measured(labels, values)
     units = {"classes": "", "set": " labels"}
-    kinds = {label: labels.kinds[label] for label in found}
+    kinds = {label: labels.kinds[label] for label in found if label in sizes}
+    extents = {c: f"{sizes[c]}{units[kind]}" for c, kind in kinds.items() if kind in units}
     table = {
         "": [WORDS[split] for split, _ in found.values()],
         "label": [show.label_title(labels, label) for label in found],
-        "classes": [
-            f"{sizes[label]}{units[kind]}" if label in sizes and kind in units else show.NOTHING
-            for label, kind in kinds.items()
-        ],
+        "classes": [extents.get(label, show.NOTHING) for label in found],
         "baseline": [show.accuracy_text(majority.get(label)) for label in found],
         "accuracy": [show.accuracy_text(*metrics.reading(values, *at)) for at in found.values()],
     }

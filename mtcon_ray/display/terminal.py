@@ -31,7 +31,7 @@ class Terminal:
         """Columns of the terminal as they are now, None where output is not a terminal."""
         return get_terminal_size().columns if self.live else None
 
-    def write(self, text: str) -> int:
+    def write(self, text: str) -> None:
         """Writes and flushes text, with "?" for characters that the stream's encoding lacks.
 
         A stream without an encoding takes all characters. Ignores errors: a closed terminal must
@@ -41,7 +41,6 @@ class Terminal:
         with suppress(OSError):
             self.stream.write(text.encode(encoding, "replace").decode(encoding))
             self.stream.flush()
-        return len(text)
 
     def flush(self) -> None:
         """Does nothing: `write` flushes."""

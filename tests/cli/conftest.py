@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from mtcon_ray.cli.main import program
@@ -23,6 +24,21 @@ SPEC: dict[str, Any] = {
 def run(*words: object) -> Result:
     """Runs a command line in this process."""
     return CliRunner().invoke(program, list(map(str, words)))
+
+
+def refused(*words: object) -> str:
+    """Returns the error of a command line with wrong input."""
+    done = run(*words)
+    assert done.exit_code == 2, done.output
+    return done.stderr
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    """Returns the file of SPEC."""
+    path = tmp_path / "spec.yaml"
+    path.write_text(yaml.safe_dump(SPEC))
+    return path
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import yaml
 
 from mtcon_ray.errors import SweepError
 from mtcon_ray.records.results import JOB
-from tests.cli.conftest import SPEC, run
+from tests.cli.conftest import SPEC, refused, run
 
 LOG = "[ 0:00] starting\x1b[2J\n\tno event [red]äß…[/red]\n"
 
@@ -19,7 +19,7 @@ LOG = "[ 0:00] starting\x1b[2J\n\tno event [red]äß…[/red]\n"
     ("options", "followed"), [([], True), (["-q"], True), (["-q", "--no-follow"], False)]
 )
 def test_a_spec_is_submitted_and_its_log_controls_no_terminal(
-    options: list[str], followed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: list[str], followed: bool, spec: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: dict[str, Any] = {}
 
@@ -38,8 +38,7 @@ def test_a_spec_is_submitted_and_its_log_controls_no_terminal(
             return 3
 
     monkeypatch.setattr("mtcon_ray.cli.job_commands.Jobs", Cluster)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(SPEC))
+    monkeypatch.chdir(spec.parent)
     changes = ["--set", "train.lr=0.1", "--root", "/data/results"]
     result = run("submit", "spec.yaml", *changes, "--retry-failed", "--name", "a", *options)
     assert result.exit_code == (3 if followed else 0), result.output
@@ -71,8 +70,7 @@ def test_failed_trials_are_retried_by_a_resume(
         (path / "spec.yaml").write_text(yaml.safe_dump(SPEC))
     monkeypatch.setattr("mtcon_ray.sweep.run.run_sweep", run_sweep)
     monkeypatch.chdir(tmp_path)
-    result = run(*words, "--retry-failed", "--root", tmp_path)
-    assert result.exit_code == 2, result.output
+    assert "enough" in refused(*words, "--retry-failed", "--root", tmp_path)
     assert (given["name"], given["resume"], given["retry_failed"]) == ("small-1", True, True)
 
 
@@ -90,6 +88,5 @@ def test_a_sweep_of_a_job_and_a_misspelt_sweep_are_not_resumed(
     folder.mkdir(parents=True)
     (folder / "spec.yaml").write_text(yaml.safe_dump(SPEC))
     monkeypatch.setattr("mtcon_ray.cli.job_commands.first_tags", lambda folder: {JOB: "true"})
-    result = run("resume", name, "--root", tmp_path)
-    assert result.exit_code == 2
-    assert result.stderr.startswith("error: " + told.format(tmp_path))
+    error = refused("resume", name, "--root", tmp_path)
+    assert error.startswith("error: " + told.format(tmp_path))

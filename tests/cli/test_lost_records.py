@@ -18,18 +18,13 @@ from tests.sweep.written_sweep import write_sweep
 NAME = "shoes-1"
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
     """Returns the folder of a sweep whose trials have finished, been pruned and interrupted."""
-    folder = tmp_path_factory.mktemp("root") / "sweeps" / NAME
+    folder = tmp_path / "sweeps" / NAME
     write_sweep(folder)
     (folder / "plan.json").write_text(plan_with(num_trials=3).model_dump_json())
     return folder
-
-
-@pytest.fixture
-def folder(written: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(written, tmp_path / "sweeps" / NAME))
 
 
 def ask(folder: Path, *words: str) -> Result:

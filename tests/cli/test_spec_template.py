@@ -7,8 +7,6 @@ import pytest
 from click.testing import Result
 from PIL import Image
 
-from mtcon_ray.cli.infer_columns import infer_columns
-from mtcon_ray.cli.spec_template import write_new
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
 from mtcon_ray.spec.run_spec import load_spec
 from tests.cli.conftest import run
@@ -25,8 +23,7 @@ def path(tmp_path: Path) -> Path:
     for i in range(100):
         Image.new("RGB", (8, 8)).save(tmp_path / "images" / f"{i}.png")
     (tmp_path / "labels.csv").write_text("\n".join(["image,colour", *rows]) + "\n")
-    found = infer_columns(tmp_path / "labels.csv", tmp_path / "images")
-    write_new(tmp_path / "spec.yaml", found.spec_text())
+    run("init", tmp_path / "labels.csv", tmp_path / "images", "-o", tmp_path / "spec.yaml")
     return tmp_path / "spec.yaml"
 
 
@@ -84,11 +81,7 @@ def rows_of(image: str = "{i}.png", splits: str = "train test", count: int = 100
         ("{i}.PNG", "train val test", "images", "exists as '0.png'"),
         ("{i}.png", "train val test", "images.zip", "must be a folder or end in .tar"),
     ],
-    ids=[
-        "no val", "words", "absolute", "dots", "link", "tar", "absolute and tar", "outside",
-        "letter case", "zip",
-    ],
-)  # fmt: skip
+)
 def test_what_it_writes_is_valid(
     path: Path, image: str, splits: str, images: str, refused: str | None
 ) -> None:

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from mtcon_ray.base import metrics
-from mtcon_ray.display.ranking import deviation, margin, verdict
+from mtcon_ray.display.ranking import Margin, deviation, margin, verdict
 from mtcon_ray.records.results import SweepResults, TrialResult
 from tests.display.conftest import MakeSweep
 from tests.some import some
@@ -26,9 +26,14 @@ def with_values(results: SweepResults, values: list[float | None], std: float) -
     return dataclasses.replace(results, trials=trials)
 
 
+def lead(results: SweepResults, *values: float) -> Margin:
+    """Returns the winner's lead if the trials have these values, each with deviation 0.01."""
+    return some(margin(with_values(results, [*values], 0.01)))
+
+
 def test_lead_in_deviations_of_the_difference_by_hand(sweep: MakeSweep) -> None:
     """0.74 against 0.70, each with deviation 0.01: the lead is 0.04 / (0.01 sqrt 2)."""
-    found = some(margin(with_values(sweep(points=POINTS, tasks=["kind"]), [0.6, 0.74, 0.7], 0.01)))
+    found = lead(sweep(points=POINTS, tasks=["kind"]), 0.6, 0.74, 0.7)
     assert found.runner_up.params == {"method.temperature": 0.5}
     assert found.gap == pytest.approx(0.04)
     assert found.deviations == pytest.approx(4 / math.sqrt(2))
@@ -52,9 +57,8 @@ def test_deviation_of_a_value_by_hand(sweep: MakeSweep) -> None:
 
     assert deviation(trial, labels("ab")) == pytest.approx(0.025)
     assert math.isnan(deviation(trial, labels("abc")))
-    assert deviation(trial, labels("ab", {"a": 3, "b": 1})) == pytest.approx(
-        math.hypot(0.0225, 0.01)
-    )
+    weighted = deviation(trial, labels("ab", {"a": 3, "b": 1}))
+    assert weighted == pytest.approx(math.hypot(0.0225, 0.01))
     assert deviation(trial, labels("abc", {"b": 1})) == pytest.approx(0.04)
 
 
@@ -73,9 +77,7 @@ def test_no_deviation_leaves_the_lead_uncounted(sweep: MakeSweep) -> None:
 )
 def test_words_follow_the_lead(sweep: MakeSweep, second: float, words: str) -> None:
     """With deviations of 0.01 the leads are 0.35, 1.98, 2.05 and 7 deviations of the difference."""
-    found = some(
-        margin(with_values(sweep(points=POINTS, tasks=["kind"]), [0.1, 0.7, second], 0.01))
-    )
+    found = lead(sweep(points=POINTS, tasks=["kind"]), 0.1, 0.7, second)
     assert verdict(found).startswith("This measurement cannot tell") == (words == "cannot tell")
     assert words in verdict(found)
     assert "best of 3 configurations" in verdict(found)
@@ -98,6 +100,6 @@ def test_seeds_of_a_configuration_are_one_competitor(sweep: MakeSweep) -> None:
 def test_survivor_of_early_stopping_comes_after_complete_configurations(sweep: MakeSweep) -> None:
     """A mean over the remaining seeds is too optimistic, and the verdict says so."""
     few = sweep(points=POINTS[:2], tasks=["kind"], repeats=2, statuses={1: "FAILED"})
-    found = some(margin(with_values(few, [0.8, 0.6, 0.75, 0.73], 0.01)))
+    found = lead(few, 0.8, 0.6, 0.75, 0.73)
     assert found.gap < 0
     assert "flatters" in verdict(found)

@@ -1,23 +1,29 @@
 """Leaderboard, winner and accuracies as lines of text."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
 
 from mtcon_ray.base.status import Status
 from mtcon_ray.display.results_table import leaderboard_lines, score_lines, winner_lines
-from mtcon_ray.spec.run_spec import load_spec, parse_spec
+from mtcon_ray.spec.run_spec import RunSpec, load_spec, parse_spec
 from tests.recorded import plan_with, results_of, trial_of
 
 REPOSITORY = Path(__file__).parents[2]
 
 
+def spec_of(tasks: list[str], held_out: Sequence[str] = (), **sections: Any) -> RunSpec:
+    data = {"kind": "synthetic", "tasks": tasks, "held_out": [*held_out]}
+    return parse_spec({"name": "mixed", "data": data, **sections})
+
+
 def test_a_set_and_a_number_stand_with_their_own_scores() -> None:
-    data = {"kind": "synthetic", "tasks": ["attributes", "shape"], "held_out": ["size"]}
-    spec = parse_spec({"name": "mixed", "data": data, "evaluate": {"neighbours": 7}})
+    spec = spec_of(["attributes", "shape"], ["size"], evaluate={"neighbours": 7})
     values = {
         "test/map/attributes": 0.61,
         "test/map_std/attributes": 0.02,
@@ -40,26 +46,22 @@ def test_a_set_and_a_number_stand_with_their_own_scores() -> None:
 
 @pytest.mark.parametrize(("gradient", "shown"), [(3.4e-4, "3e-4"), (0.02, "2e-2"), (1e-4, None)])
 def test_probes_that_have_not_converged_are_warned_of(gradient: float, shown: str | None) -> None:
-    spec = parse_spec(
-        {"name": "x", "data": {"kind": "synthetic", "tasks": ["shape"], "held_out": []}}
-    )
-    lines = score_lines(results_of(spec), {"test/accuracy/shape": 0.7, "probe/gradient": gradient})
+    results = results_of(spec_of(["shape"]))
+    lines = score_lines(results, {"test/accuracy/shape": 0.7, "probe/gradient": gradient})
     warning = f"warning: the probes have not converged (gradient {shown} of its start); "
     assert lines[2:] == ([warning + "accuracies may be too low"] if shown else [])
 
 
 def test_a_score_of_several_kinds_is_explained_below_the_table_and_by_the_winner() -> None:
-    data = {"kind": "synthetic", "tasks": ["attributes", "shape"], "held_out": ["size"]}
-    trial = trial_of(0, 3, {"val/score": 0.5})
-    spec = parse_spec({"name": "mixed", "data": data})
-    results = results_of(spec, trial)
+    tasks, trial = ["attributes", "shape"], trial_of(0, 3, {"val/score": 0.5})
+    results = results_of(spec_of(tasks), trial)
     lines = leaderboard_lines(results)
     assert "val/score" in lines[0].split()
     assert lines[-1] == "val/score: mean of accuracy, mAP"
     winner = next(winner_lines(results))
     assert winner.endswith("val/score 0.500 (mean of accuracy, mAP), network of epoch 3 of 3")
     values = {"val/score": 0.5, "val/objective": 0.25}
-    spec = parse_spec({"name": "mixed", "data": data, "search": {"objective": "shape"}})
+    spec = spec_of(tasks, search={"objective": "shape"})
     results = results_of(spec, replace(trial, reports=((3, values),)))
     assert leaderboard_lines(results)[-1] == "val/objective: accuracy of shape"
     assert "val/objective 0.250 (accuracy of shape), network" in next(winner_lines(results))
@@ -91,7 +93,6 @@ def test_the_readmes_leaderboard_is_what_a_sweep_prints() -> None:
 def test_a_narrow_leaderboard_shows_everything(columns: int) -> None:
     """Texts wrap, also where their characters are wide. Values stay on one line."""
     params = {"method.temperature": 0.07336, "train.lr": 0.02536, "data.tasks": ["色", "素材と形"]}
-    spec = parse_spec({"name": "first", "data": {"kind": "synthetic", "tasks": ["shape"]}})
     values = {"val/accuracy": 0.3, "test/accuracy/shape": 0.1}
     reason = "画像: [b]loss[/b] is nan at step 312"
     ends = {Status.FINISHED: None, Status.PRUNED: None, Status.FAILED: reason}
@@ -99,7 +100,7 @@ def test_a_narrow_leaderboard_shows_everything(columns: int) -> None:
         trial_of(number, 12, values, params=params, status=status, reason=why)
         for number, (status, why) in enumerate(ends.items())
     )
-    results = results_of(spec, *trials)
+    results = results_of(spec_of(["shape"]), *trials)
     lines = leaderboard_lines(results, columns=columns)
     assert max(map(cell_len, lines)) <= max(columns, 90)
     text = "\n".join(lines)

@@ -177,15 +177,16 @@ class _AnchorLoss(torch.autograd.Function):
         ctx: Any, z_HBVD: Tensor, inverse_H: Tensor, relation: Relation, degrees: Degrees
     ) -> Tensor:
         z_HND = z_HBVD.flatten(1, 2)
-        found = log_sums(z_HND, inverse_H)
+        logsumexp_HN = log_sums(z_HND, inverse_H)
         positive_sum_HND = relation.sums(z_HBVD).flatten(1, 2)
         similarity_HN = (z_HND * positive_sum_HND).sum(dim=2)
         ctx.save_for_backward(z_HBVD, inverse_H, positive_sum_HND, similarity_HN)
         V = z_HBVD.shape[2]
         weight_HN = degrees.weight_HB.repeat_interleave(V, dim=1)
         share_HN = degrees.share_HB().repeat_interleave(V, dim=1)
-        ctx.found, ctx.relation, ctx.weight_HN, ctx.share_HN = found, relation, weight_HN, share_HN
-        loss_HN = weight_HN * found.logsumexp_HN - inverse_H[:, None] * similarity_HN
+        ctx.relation, ctx.logsumexp_HN = relation, logsumexp_HN
+        ctx.weight_HN, ctx.share_HN = weight_HN, share_HN
+        loss_HN = weight_HN * logsumexp_HN - inverse_H[:, None] * similarity_HN
         return (share_HN * loss_HN).view(z_HBVD.shape[:3])
 
     @staticmethod
@@ -194,7 +195,7 @@ class _AnchorLoss(torch.autograd.Function):
         z_HBVD, inverse_H, positive_sum_HND, similarity_HN = ctx.saved_tensors
         z_HND = z_HBVD.flatten(1, 2)
         share_HN = ctx.share_HN * gradient_HBV.flatten(1, 2)
-        push_HND = rows_gradient(z_HND, inverse_H, ctx.found, share_HN * ctx.weight_HN)
+        push_HND = rows_gradient(z_HND, inverse_H, ctx.logsumexp_HN, share_HN * ctx.weight_HN)
         pull_HN1 = (share_HN * inverse_H[:, None])[:, :, None]
         # A row is pulled as an anchor by its positives' sum, and as a positive by its anchors.
         anchors_HBVD = ctx.relation.sums((pull_HN1 * z_HND).view_as(z_HBVD))

@@ -15,7 +15,6 @@ small temperatures on a CPU, every row is shifted by its own maximum, in strips 
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,31 +29,22 @@ LOG2_E = 1 / math.log(2)
 ROOM = {torch.float32: 65.0, torch.float64: 600.0}
 
 
-class LogSums(NamedTuple):
-    """logsumexp_HN, detached, and whether the exponents fit the dtype's range unshifted."""
-
-    logsumexp_HN: Tensor
-    fits: bool
-
-
-def log_sums(z_HND: Tensor, inverse_temperature_H: Tensor) -> LogSums:
-    """Computes every row's logsumexp, in float32 or float64, for N of at least 2."""
+def log_sums(z_HND: Tensor, inverse_temperature_H: Tensor) -> Tensor:
+    """Returns every row's logsumexp, [H, N], in float32 or float64, for N of at least 2."""
     x_HND = z_HND * inverse_temperature_H.sqrt()[:, None, None]
-    fits = exponents_fit(x_HND.square().sum(dim=2))
-    return LogSums(_by_tiles(x_HND) if fits else _by_strips(x_HND), fits)
+    fit = exponents_fit(x_HND.square().sum(dim=2))
+    return _by_tiles(x_HND) if fit else _by_strips(x_HND)
 
 
 def rows_gradient(
-    z_HND: Tensor, inverse_temperature_H: Tensor, found: LogSums, u_HN: Tensor
+    z_HND: Tensor, inverse_temperature_H: Tensor, logsumexp_HN: Tensor, u_HN: Tensor
 ) -> Tensor:
     """Returns the gradient on z_HND, W z / t as above, of a gradient u_HN on logsumexp_HN."""
     root_H11 = inverse_temperature_H.sqrt()[:, None, None]
     x_HND = z_HND * root_H11
-    if found.fits:
-        gradient_HND = _gradient_by_tiles(x_HND, u_HN * torch.exp(-found.logsumexp_HN))
-    else:
-        gradient_HND = _gradient_by_strips(x_HND, found.logsumexp_HN, u_HN)
-    return gradient_HND * root_H11
+    if exponents_fit(x_HND.square().sum(dim=2)):
+        return _gradient_by_tiles(x_HND, u_HN * torch.exp(-logsumexp_HN)) * root_H11
+    return _gradient_by_strips(x_HND, logsumexp_HN, u_HN) * root_H11
 
 
 def is_sync_free(x: Tensor) -> bool:

@@ -15,7 +15,7 @@ up to a constant.
 
 from collections.abc import Callable, Mapping
 from itertools import combinations
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -28,7 +28,8 @@ from mtcon_ray.losses.self_supervised import cross_correlations, off_diagonal_su
 from mtcon_ray.spec.methods.adaptive import TAU_MAX, TAU_MIN, Form, TopK
 from mtcon_ray.spec.methods.base import Temperature
 
-FORMS: tuple[Form, ...] = get_args(Form)
+# Forms with rows of two parts: [query | key] or [prediction | projection].
+TWO_SIDED = ("moco", "simsiam")
 
 
 class TemperatureNet(nn.Sequential):
@@ -42,8 +43,9 @@ class TemperatureNet(nn.Sequential):
 class Adaptive:
     """The temperature network with the settings of AMCL's losses.
 
-    In the forms simclr, moco and infonce, an anchor is repelled by the mean over its `top_k`
-    candidates of largest cosine (or all candidates, if there are fewer).
+    `form` and `off_diagonal` are as in `amcl`. In the forms simclr, moco and infonce, an anchor is
+    repelled by the mean over its `top_k` candidates of largest cosine (or all candidates, if there
+    are fewer).
 
     If beta is below the cosine of a positive pair, the loss of the pair increases with tau. Its
     best temperature is then tau_min, and its loss about -cosine / tau_min. A tau_min of 0.05 or a
@@ -57,6 +59,8 @@ class Adaptive:
     tau_min: Temperature = TAU_MIN
     tau_max: Temperature = TAU_MAX
     top_k: TopK = 1
+    form: Form = "simclr"
+    off_diagonal: float = 5e-3
 
     def __post_init__(self) -> None:
         if self.tau_min >= self.tau_max:
@@ -122,48 +126,41 @@ def amcl(
     >>> round(loss.item(), 4)  # twice -1 / tau(z, z): its score is 1
     -3.7182
     """
-    if form not in FORMS:
-        raise ValueError(f"form must be one of {list(FORMS)}, got {form!r}")
+    bounds = {"tau_min": tau_min, "tau_max": tau_max}
+    adaptive = Adaptive(
+        temperature_net, beta=beta, **bounds, top_k=top_k, form=form, off_diagonal=off_diagonal
+    )
     if not z_by_head:
         raise ValueError("z_by_head must hold at least one head, got none")
     queues = queue_by_head or {}
     if form == "moco" and not z_by_head.keys() <= queues.keys():
         raise ValueError("queue_by_head must hold a queue [K, D] for each head in the form 'moco'")
-    adaptive = Adaptive(temperature_net, beta=beta, tau_min=tau_min, tau_max=tau_max, top_k=top_k)
     losses = []
     for head, z in z_by_head.items():
         check_rows(z, f"z_by_head[{head!r}]")
-        queue = queues.get(head)
         if form == "moco":
             check_rows(queues[head], f"queue_by_head[{head!r}]")
-        losses.append(adapt(z, adaptive, form=form, queue=queue, off_diagonal=off_diagonal).loss)
+        losses.append(adapt(z, adaptive, queue=queues.get(head)).loss)
     return torch.stack(losses).sum()
 
 
 @in_full_precision
-def adapt(
-    z_BVD: Tensor,
-    adaptive: Adaptive,
-    *,
-    form: Form,
-    queue: Tensor | None = None,
-    off_diagonal: float = 5e-3,
-) -> Adapted:
+def adapt(z_BVD: Tensor, adaptive: Adaptive, *, queue: Tensor | None = None) -> Adapted:
     """Returns the loss and temperatures of a head. z and the errors are as in `amcl`."""
-    is_two_sided = form in ("moco", "simsiam")
+    is_two_sided = adaptive.form in TWO_SIDED
     if z_BVD.ndim != 3:
         raise ValueError(f"z must have shape [B, V, D], got {list(z_BVD.shape)}")
     least, shape = 1 if is_two_sided else 2, list(z_BVD.shape)
     if shape[0] < least or shape[1] < 2:
         raise ValueError(f"z must hold at least {least} item(s) in two views, got shape {shape}")
-    if form == "barlow":
-        return adapt_barlow(z_BVD, adaptive, off_diagonal=off_diagonal)
+    if adaptive.form == "barlow":
+        return adapt_barlow(z_BVD, adaptive)
     if not is_two_sided:
-        return adapt_views(z_BVD, adaptive, positive_is_candidate=form == "infonce")
+        return adapt_views(z_BVD, adaptive)
     if shape[2] % 2:
         raise ValueError(f"z must have shape [B, V, 2D] in this form, got {shape}")
     first_BVD, second_BVD = z_BVD.chunk(2, dim=2)
-    if form == "simsiam":
+    if adaptive.form == "simsiam":
         return adapt_simsiam(first_BVD, second_BVD, adaptive)
     assert queue is not None
     D = shape[2] // 2
@@ -172,18 +169,18 @@ def adapt(
     return adapt_moco(first_BVD, second_BVD, queue, adaptive)
 
 
-def adapt_views(z_BVD: Tensor, adaptive: Adaptive, *, positive_is_candidate: bool) -> Adapted:
+def adapt_views(z_BVD: Tensor, adaptive: Adaptive) -> Adapted:
     """Returns eq. 2.1 within a batch (simclr), or eq. 2.4 (infonce).
 
-    z_BVD has unit rows. Every row is an anchor, its positives are its other views. With
-    `positive_is_candidate` (eq. 2.4) positives are also among the candidates for repulsion.
+    z_BVD has unit rows. Every row is an anchor, its positives are its other views. In eq. 2.4
+    positives are also among the candidates for repulsion.
     """
     B, V, D = z_BVD.shape
     phi_BVD = adaptive.temperature_net(z_BVD)
     positives = _aligned(z_BVD, other_views(z_BVD), phi_BVD, other_views(phi_BVD))
     z_ND, phi_ND = z_BVD.flatten(0, 1), phi_BVD.flatten(0, 1)
     # At -inf a row itself, and in eq. 2.1 its positives, cannot be among the hardest candidates.
-    num_excluded = 1 if positive_is_candidate else V
+    num_excluded = 1 if adaptive.form == "infonce" else V
     block_N = torch.arange(B * V, device=z_BVD.device) // num_excluded
     is_excluded_NN = block_N[:, None] == block_N
     candidates = Pairs((z_ND @ z_ND.T).masked_fill(is_excluded_NN, -torch.inf), phi_ND @ phi_ND.T)
@@ -221,7 +218,7 @@ def adapt_simsiam(prediction_BVD: Tensor, projection_BVD: Tensor, adaptive: Adap
     return Adapted((penalty_NP - similarity_NP / tau_NP).mean(), tau_NP.detach().flatten())
 
 
-def adapt_barlow(z_BVD: Tensor, adaptive: Adaptive, *, off_diagonal: float = 5e-3) -> Adapted:
+def adapt_barlow(z_BVD: Tensor, adaptive: Adaptive) -> Adapted:
     """Returns eq. 2.3, averaged over pairs of views, with `off_diagonal` as in `barlow_twins`.
 
     A temperature belongs to a pair of columns, which are vectors over the B items. phi gets the
@@ -237,7 +234,7 @@ def adapt_barlow(z_BVD: Tensor, adaptive: Adaptive, *, off_diagonal: float = 5e-
         on = (1 - c_DD.diagonal() / tau_DD.diagonal()).square().sum()
         off = off_diagonal_sum(c_DD.square() / tau_DD)
         penalty = omega_DD.diagonal().sum() - off_diagonal_sum(omega_DD)
-        losses.append(on + off_diagonal * off + adaptive.beta * penalty)
+        losses.append(on + adaptive.off_diagonal * off + adaptive.beta * penalty)
         temperatures.append(tau_DD.detach().flatten())
     return Adapted(torch.stack(losses).mean(), torch.cat(temperatures))
 

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from mtcon_ray.base import metrics
 from mtcon_ray.data.batch import Batch
-from mtcon_ray.losses.amcl import Adaptive, TemperatureNet, adapt
+from mtcon_ray.losses.amcl import TWO_SIDED, Adaptive, TemperatureNet, adapt
 from mtcon_ray.methods.base import MethodOutput, compare
 from mtcon_ray.methods.self_supervised import SelfSupervisedMethod
 from mtcon_ray.models.heads import BatchNormProjector, SimSiamHead
-from mtcon_ray.spec.methods.adaptive import AMCLSpec, Form
+from mtcon_ray.spec.methods.adaptive import AMCLSpec
 from mtcon_ray.spec.problem import Problem
 
 # A temperature within this relative distance of a bound counts as being at the bound.
@@ -41,7 +41,8 @@ class AMCL(SelfSupervisedMethod):
         self.temperature_net = seeded_temperature_net(width, problem.seed)
         default_beta = 1e-6 if spec.form == "barlow" else 1e-4
         beta = default_beta if spec.beta is None else spec.beta
-        self.adaptive = Adaptive(self._phi, beta, spec.tau_min, spec.tau_max, spec.top_k)
+        bounds = spec.tau_min, spec.tau_max
+        self.adaptive = Adaptive(self._phi, beta, *bounds, spec.top_k, spec.form, spec.off_diagonal)
         if spec.form == "moco":
             self.add_queues(spec)
 
@@ -55,13 +56,8 @@ class AMCL(SelfSupervisedMethod):
         return super().make_head(head, width)
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
-        return adapt_heads(
-            z_by_head,
-            self.adaptive,
-            form=self.spec.form,
-            queue_HKD=None if self.momentum is None else self.queues.rows,
-            off_diagonal=self.spec.off_diagonal,
-        )
+        queue_HKD = None if self.momentum is None else self.queues.rows
+        return adapt_heads(z_by_head, self.adaptive, queue_HKD)
 
     def _phi(self, x: Tensor) -> Tensor:
         if self.spec.form == "barlow" and self.spec.unit_columns:
@@ -78,12 +74,7 @@ def seeded_temperature_net(width: int, seed: int) -> TemperatureNet:
 
 
 def adapt_heads(
-    z_by_head: Mapping[str, Tensor],
-    adaptive: Adaptive,
-    *,
-    form: Form,
-    queue_HKD: Tensor | None = None,
-    off_diagonal: float = 5e-3,
+    z_by_head: Mapping[str, Tensor], adaptive: Adaptive, queue_HKD: Tensor | None = None
 ) -> MethodOutput:
     """Returns the scalar loss of each head. z_by_head[head] is z_BVD as in `losses.amcl`.
 
@@ -91,13 +82,11 @@ def adapt_heads(
     """
     losses, compared, temperatures = {}, {}, {}
     for i, (head, z_BVD) in enumerate(z_by_head.items()):
-        is_two_sided = form in ("moco", "simsiam")
+        is_two_sided = adaptive.form in TWO_SIDED
         query_BVD, key_BVD = z_BVD.chunk(2, dim=2) if is_two_sided else (z_BVD, z_BVD)
         compared[head] = compare(query_BVD, key_BVD)
         queue = None if queue_HKD is None else queue_HKD[i].to(z_BVD.dtype)
-        losses[head], temperatures[head] = adapt(
-            z_BVD, adaptive, form=form, queue=queue, off_diagonal=off_diagonal
-        )
+        losses[head], temperatures[head] = adapt(z_BVD, adaptive, queue=queue)
     shares = partial(bound_shares, temperatures, adaptive.tau_min, adaptive.tau_max)
     return MethodOutput(losses, compared, details=shares)
 

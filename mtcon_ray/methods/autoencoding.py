@@ -31,7 +31,7 @@ class AutoencodingMethod(Method):
         if spec.contrast == "amcl":
             self.temperature_net = seeded_temperature_net(problem.head_dim, problem.seed)
             self.adaptive = Adaptive(
-                self.temperature_net, spec.beta, spec.tau_min, spec.tau_max, spec.top_k
+                self.temperature_net, spec.beta, spec.tau_min, spec.tau_max, spec.top_k, "infonce"
             )
 
     @property
@@ -60,7 +60,7 @@ class AutoencodingMethod(Method):
         """
         rows = {head: z_by_head[head] for head in self.instance_heads}
         if self.adaptive is not None:
-            return adapt_heads(rows, self.adaptive, form="infonce")
+            return adapt_heads(rows, self.adaptive)
         loss_H = contrast(list(rows.values()), OwnView(), self.spec.temperature).loss
         compared = {head: compare(z_BVD) for head, z_BVD in rows.items()}
         return MethodOutput(dict(zip(rows, loss_H.unbind(), strict=True)), compared)

@@ -65,7 +65,8 @@ def test_contrastive_forms_are_their_equations(
     queue = random_rows(5, D, seed=seed + 1)
     torch.manual_seed(seed)
     net = TemperatureNet(D).double()
-    adaptive = Adaptive(net, beta, 0.05, 2.0, k)
+    simclr = Adaptive(net, beta, 0.05, 2.0, k)
+    infonce = Adaptive(net, beta, 0.05, 2.0, k, "infonce")
     loops = Loops(net, beta, k, D)
     rows = [(b, v) for b in range(B) for v in range(V)]
     expected: dict[str, list[float]] = {"simclr": [], "infonce": [], "moco": []}
@@ -77,9 +78,9 @@ def test_contrastive_forms_are_their_equations(
         expected["infonce"].append(loops.anchor(z[b, v], own, others))
         expected["moco"].append(loops.anchor(z[b, v], own_keys, list(queue)))
     ours = {
-        "simclr": adapt_views(z, adaptive, positive_is_candidate=False),
-        "infonce": adapt_views(z, adaptive, positive_is_candidate=True),
-        "moco": adapt_moco(z, keys, queue, adaptive),
+        "simclr": adapt_views(z, simclr),
+        "infonce": adapt_views(z, infonce),
+        "moco": adapt_moco(z, keys, queue, simclr),
     }
     for form, terms in expected.items():
         assert ours[form].loss.item() == pytest.approx(math.fsum(terms) / len(terms), rel=1e-9)
@@ -113,5 +114,5 @@ def test_simsiam_and_barlow_forms_are_their_equations(
                 term = (1 - c / tau) ** 2 if i == j else 0.01 * c**2 / tau
                 loss += term + beta * loops.omega(tau) * (1 if i == j else -1)
         terms.append(loss)
-    ours = adapt_barlow(p, Adaptive(column_net, beta, 0.05), off_diagonal=0.01)
+    ours = adapt_barlow(p, Adaptive(column_net, beta, 0.05, off_diagonal=0.01))
     assert ours.loss.item() == pytest.approx(math.fsum(terms) / len(terms), rel=1e-8, abs=1e-9)

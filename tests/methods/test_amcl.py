@@ -1,7 +1,7 @@
 """The method AMCL in all forms: heads, the shared temperature network, queues, warnings."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses import amcl
-from mtcon_ray.losses.amcl import FORMS
 from mtcon_ray.methods.amcl import AMCL, bound_shares
 from mtcon_ray.methods.base import MethodOutput
 from mtcon_ray.models.encoders.small import Small
@@ -22,6 +21,7 @@ from tests.losses.cases import random_rows
 from tests.plans import plan_of
 from tests.problems import problem
 
+FORMS = get_args(Form)
 B, D = 6, 4
 BATCH = Batch({}, B)
 HEADS = ("instance-1", "instance-2", "instance-3")

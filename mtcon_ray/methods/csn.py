@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from mtcon_ray.data.batch import Batch
-from mtcon_ray.losses.triplet import mask_size, masked_distances
+from mtcon_ray.losses.triplet import masked_distances
 from mtcon_ray.methods.triplet import TripletMethod, random_masks
 from mtcon_ray.spec.methods.triplet import CSNSpec
 from mtcon_ray.spec.problem import Problem
@@ -20,14 +20,10 @@ class CSN(TripletMethod):
         super().__init__(spec, problem)
         self.beta = nn.Parameter(random_masks(len(self.conditions), problem.head_dim, problem.seed))
 
-    def masks_of(self, batch: Batch) -> Tensor:
+    def masks(self, batch: Batch) -> Tensor:
         """Returns ReLU(beta) of each triplet's condition, [B, D]."""
         assert batch.condition is not None
-        masks_BD: Tensor = self.beta.relu()[batch.condition]
-        return masks_BD
+        return self.beta.relu()[batch.condition]
 
     def distances(self, z_B3D: Tensor, batch: Batch) -> Tensor:
-        return masked_distances(z_B3D, self.masks_of(batch))
-
-    def mask_size(self, batch: Batch) -> Tensor:
-        return mask_size(self.masks_of(batch))
+        return masked_distances(z_B3D, self.masks(batch))

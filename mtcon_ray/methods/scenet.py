@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from mtcon_ray.data.batch import Batch
-from mtcon_ray.losses.triplet import fused_distances, mask_size, unit_rows
+from mtcon_ray.losses.triplet import fused_distances, unit_rows
 from mtcon_ray.methods.triplet import TripletMethod, random_masks
 from mtcon_ray.spec.methods.triplet import SCENetSpec
 from mtcon_ray.spec.problem import Problem
@@ -31,9 +31,7 @@ class SCENet(TripletMethod):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(problem.seed)
             self.branch = nn.Sequential(
-                nn.Linear(3 * problem.head_dim, HIDDEN),
-                nn.ReLU(),
-                nn.Linear(HIDDEN, num_concepts),
+                nn.Linear(3 * problem.head_dim, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, num_concepts)
             )
 
     def concept_weights(self, z_B3D: Tensor) -> Tensor:
@@ -47,8 +45,8 @@ class SCENet(TripletMethod):
             return weight_B2K
 
     def distances(self, z_B3D: Tensor, batch: Batch) -> Tensor:
-        return fused_distances(z_B3D, self.beta.relu(), self.concept_weights(z_B3D))
+        return fused_distances(z_B3D, self.masks(batch), self.concept_weights(z_B3D))
 
-    def mask_size(self, batch: Batch) -> Tensor:
-        """Returns the mean over all concepts of a mask's sum, independent of the triplets."""
-        return mask_size(self.beta.relu())
+    def masks(self, batch: Batch) -> Tensor:
+        """Returns the masks of all concepts, [K, D], independent of the triplets."""
+        return self.beta.relu()

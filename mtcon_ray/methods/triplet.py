@@ -16,7 +16,7 @@ from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sampling import Examples
 from mtcon_ray.data.triplets import triplets
-from mtcon_ray.losses.triplet import embedding_size, triplet_hinge
+from mtcon_ray.losses.triplet import embedding_size, mask_size, triplet_hinge
 from mtcon_ray.methods.base import Method, MethodOutput
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.network import Network
@@ -55,8 +55,8 @@ class TripletMethod(Method):
         """Returns the distances of each triplet's anchor to far and to close, [B, 2]."""
 
     @abstractmethod
-    def mask_size(self, batch: Batch) -> Tensor:
-        """Returns the factor of the mask penalty, a scalar."""
+    def masks(self, batch: Batch) -> Tensor:
+        """Returns the masks in the mask penalty, [..., D]."""
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
         """Returns the hinge and the weighted regularisers. z_by_head["embedding"] is [B, 3, D]."""
@@ -65,7 +65,7 @@ class TripletMethod(Method):
         losses = {
             "triplet": triplet_hinge(distance_B2, margin=self.spec.margin),
             "embedding": self.spec.embedding_penalty * embedding_size(z_B3D),
-            "mask": self.spec.mask_penalty * self.mask_size(batch),
+            "mask": self.spec.mask_penalty * mask_size(self.masks(batch)),
         }
         return MethodOutput(losses, details=partial(accuracy, distance_B2.detach()))
 

@@ -40,11 +40,7 @@ def nt_xent(z: Tensor, *, temperature: float | Tensor, reduction: str = "mean") 
 
 
 def supcon(
-    z: Tensor,
-    labels: Tensor,
-    *,
-    temperature: float | Tensor,
-    reduction: str = "mean",
+    z: Tensor, labels: Tensor, *, temperature: float | Tensor, reduction: str = "mean"
 ) -> Tensor:
     """Returns the supervised contrastive loss in the "out" form.
 

@@ -119,10 +119,6 @@ class EqualLabel(Relation):
         self.labels_HB = labels_HB if labels_HB.ndim == 2 else labels_HB.unsqueeze(0)
 
     @cached_property
-    def _is_known_HB(self) -> Tensor:
-        return self.labels_HB != MISSING
-
-    @cached_property
     def _group_HB(self) -> Tensor:
         """The label as an index into H * B slots. A single index_add_ then serves all spaces.
 
@@ -155,7 +151,7 @@ class EqualLabel(Relation):
         pull_HNN = (label_HN[:, :, None] == label_HN[:, None]).to(z_BVD.dtype)
         pull_HNN.diagonal(dim1=1, dim2=2).zero_()
         count_HN = pull_HNN.sum(dim=2)
-        count_HN.view(H, B, V).mul_(self._is_known_HB[:, :, None])
+        count_HN.view(H, B, V).mul_((self.labels_HB != MISSING)[:, :, None])
         push_HN = count_HN.clamp(max=1)
         # Both sides of a pair have equally many positives, so no average is needed.
         pull_HNN.mul_((push_HN / count_HN.clamp(min=1))[:, :, None])
@@ -167,7 +163,7 @@ class EqualLabel(Relation):
 
     def _sizes(self, z_HBVD: Tensor) -> Tensor:
         """Returns the number of known items in each of the H * B slots."""
-        known_F = self._is_known_HB.to(z_HBVD.dtype).flatten()
+        known_F = (self.labels_HB != MISSING).to(z_HBVD.dtype).flatten()
         return torch.zeros_like(known_F).index_add_(0, self._group_HB.flatten(), known_F)
 
 

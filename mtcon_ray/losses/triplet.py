@@ -27,8 +27,7 @@ def masked_distances(z: Tensor, mask: Tensor) -> Tensor:
     """
     masked = z * mask[:, None]
     # pairwise_distance adds its default eps, 1e-6, to every component.
-    distances: Tensor = F.pairwise_distance(masked[:, :1], masked[:, 1:])
-    return distances
+    return F.pairwise_distance(masked[:, :1], masked[:, 1:])
 
 
 @in_full_precision
@@ -42,8 +41,7 @@ def fused_distances(z: Tensor, masks: Tensor, weight: Tensor) -> Tensor:
     unit = unit_rows(z[:, :, None] * masks)
     weight = weight[..., None]
     anchor = (weight * unit[:, :1]).sum(dim=2)
-    distances: Tensor = F.pairwise_distance(anchor, (weight * unit[:, 1:]).sum(dim=2))
-    return distances
+    return F.pairwise_distance(anchor, (weight * unit[:, 1:]).sum(dim=2))
 
 
 def unit_rows(z: Tensor) -> Tensor:

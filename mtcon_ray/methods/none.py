@@ -14,8 +14,6 @@ class NoTraining(Method):
 
     Spec = NoTrainingSpec
 
-    spec: NoTrainingSpec
-
     def name_heads(self) -> tuple[str, ...]:
         return ()
 

@@ -17,8 +17,6 @@ class SimSiam(SelfSupervisedMethod):
 
     Spec = SimSiamSpec
 
-    spec: SimSiamSpec
-
     def make_head(self, head: str, width: int) -> SimSiamHead:
         dims = self.spec.model_dump(include={"dim", "hidden", "predictor_hidden"})
         return SimSiamHead(width, **dims)

@@ -244,7 +244,7 @@ def _graphs(bench: Bench, name: str, changes: dict[str, Any]) -> str:
             run.learner.watch.check()
     graph = runs[1]._graph
     assert graph is not None
-    assert graph._replay is not None, "capturing failed"
+    assert graph._recorded is not None, "capturing failed"
     expected, loss = (torch.tensor(run._tally.means()) for run in runs)
     losses = check("losses", error_of(loss, expected), TRAINED)
     error = f"{losses}, {check('parameters', error_of(all_of(runs[1]), all_of(runs[0])), TRAINED)}"

@@ -16,20 +16,20 @@ from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
 
-def make_global(module: nn.Module) -> nn.Module:
-    """Returns the module with its batch norms' training moments taken over all ranks.
+def make_global(network: nn.Module) -> None:
+    """Makes a network's batch norms take their training moments over all ranks.
 
-    Replaces BatchNorm1d of rows and BatchNorm2d: on CUDA by torch's SyncBatchNorm, on a CPU by
-    GlobalBatchNorm. Parameters, buffers and their names stay, so checkpoints fit both kinds.
+    Replaces BatchNorm1d of rows and BatchNorm2d below the network: on CUDA by torch's
+    SyncBatchNorm, on a CPU by GlobalBatchNorm. Parameters, buffers and their names stay, so
+    checkpoints fit both kinds.
     """
-    if any(tensor.is_cuda for tensor in chain(module.parameters(), module.buffers())):
-        on_cuda: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(module)
-        return on_cuda
-    for child in module.modules():
+    if any(tensor.is_cuda for tensor in chain(network.parameters(), network.buffers())):
+        nn.SyncBatchNorm.convert_sync_batchnorm(network)
+        return
+    for child in network.modules():
         if type(child) in (nn.BatchNorm1d, nn.BatchNorm2d):
             # Not a new module: parameters, buffers and settings stay as they are.
             child.__class__ = GlobalBatchNorm
-    return module
 
 
 @contextmanager

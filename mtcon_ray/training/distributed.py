@@ -74,22 +74,20 @@ def gather_rows(z_local: Tensor, ranks: Ranks) -> Tensor:
     return gathered
 
 
-def parallelise(network: Network, ranks: Ranks, *, batch_norm: str) -> tuple[Network, nn.Module]:
-    """Returns the network, with global batch norm if requested, and the module to call in training.
+def parallelise(network: Network, ranks: Ranks, *, batch_norm: str) -> nn.Module:
+    """Gives the network global batch norm if requested, and returns the module to call in training.
 
-    The latter is the network itself, and on several workers DistributedDataParallel around it. The
+    This is the network itself, and on several workers DistributedDataParallel around it. The
     network keeps the names of its parameters and buffers, so a checkpoint fits any number of
     workers.
     """
     if ranks.world > 1 and batch_norm == "global":
-        replaced = make_global(network)
-        assert isinstance(replaced, Network)
-        network = replaced
+        make_global(network)
     has_parameters = any(p.requires_grad for p in network.parameters())
     if ranks.world == 1 or not has_parameters:
-        return network, network
+        return network
     device = next(network.parameters()).device
-    return network, DistributedDataParallel(
+    return DistributedDataParallel(
         network,
         device_ids=[device.index] if device.type == "cuda" else None,
         gradient_as_bucket_view=True,

@@ -53,11 +53,6 @@ class Learner:
     scaler: GradScaler | None = None
     watch: Watch = field(default_factory=Watch)
 
-    @property
-    def precision(self) -> str:
-        """The precision of the network's forward pass: float32, bfloat16 or float16."""
-        return str(self.autocast_dtype or torch.float32).removeprefix("torch.")
-
     def state(self) -> dict[str, Any]:
         """Returns what a resumed training needs, as tensors and plain values."""
         parts = {name: getattr(self, name) for name in PARTS}
@@ -92,11 +87,10 @@ def make_learner(
     train = spec.train
     network = build_network(spec.model, method.make_network, spec.seed, store=store).to(device)
     network = network.to(memory_format=torch.channels_last)
-    network, forward = distributed.parallelise(network, ranks, batch_norm=spec.model.batch_norm)
     dtype = pick_autocast(train.precision, device)
     return Learner(
         network=network,
-        forward=forward,
+        forward=distributed.parallelise(network, ranks, batch_norm=spec.model.batch_norm),
         method=method,
         optimizer=make_optimizer(network, method, train),
         ranks=ranks,
@@ -135,8 +129,7 @@ class Tally:
     def means(self) -> list[float]:
         """Returns the means of objective and each head's loss. Synchronises with the device."""
         assert self.losses is not None
-        means: list[float] = (self.losses / self.num_steps).tolist()
-        return means
+        return (self.losses / self.num_steps).tolist()
 
 
 def epoch_metrics(tally: Tally, last: Update, *, lr: float, num_images: int) -> dict[str, float]:
@@ -213,8 +206,7 @@ def chunk_seeds(num_chunks: int) -> list[int]:
 
     A chunk is encoded twice in a step and must get the same random numbers both times.
     """
-    seeds: list[int] = torch.randint(2**62, (num_chunks,), device="cpu").tolist()
-    return seeds
+    return torch.randint(2**62, (num_chunks,), device="cpu").tolist()
 
 
 def _backward_in_chunks(learner: Learner, chunks: Chunks, batch: Batch) -> Update:
@@ -261,15 +253,20 @@ def update(
     parameter changes. With a scaler only the non-finite steps change none. `learner.check` then
     raises an error. Call it before anything is saved.
     """
+    prepare(learner, lr=lr, step=step, num_steps=num_steps)
+    return make_step(learner, views, batch, step)
+
+
+def prepare(learner: Learner, *, lr: float, step: int, num_steps: int) -> None:
+    """Sets the progress of training and the learning rates for a step."""
     learner.network.progress = learner.method.progress = step / num_steps
     set_lr(learner.optimizer, lr, learner.method.lr_scales())
-    return make_step(learner, views, batch, step)
 
 
 def make_step(
     learner: Learner, views: Tensor | Chunks, batch: Batch, step: float | Tensor
 ) -> Update:
-    """Makes the step of `update` at the optimizer's own learning rates.
+    """Makes the step of `update` after `prepare`.
 
     It depends on two values of the host: the step, which is recorded, and the network's phase. So
     with a tensor for the step a CUDA graph can contain it.

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -24,8 +25,7 @@ from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.to_device import send_together
 from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.training.batches import Chunks
-from mtcon_ray.training.optimizer import set_lr
-from mtcon_ray.training.step import Learner, Update, make_step, update
+from mtcon_ray.training.step import Learner, Update, make_step
 
 log = logging.getLogger(__name__)
 
@@ -89,47 +89,38 @@ def make_graph(learner: Learner, train: TrainSpec, device: torch.device) -> "Ste
 
 
 class StepGraph:
-    """Makes the steps of `update`, from the fourth on by replaying a CUDA graph.
+    """Makes steps as `make_step` does, from the fourth on by replaying a CUDA graph.
 
-    Each phase of the network has a graph of its own. If capturing fails, `update` itself makes all
-    further steps, and the reason is logged. A step overwrites the result of the previous step.
+    Each phase of the network has a graph of its own. If capturing fails, `make_step` itself makes
+    all further steps, and the reason is logged. A step overwrites the result of the previous step.
     """
 
     def __init__(self, learner: Learner, recorder: Recorder) -> None:
-        self._learner = learner
-        self._recorder = recorder
+        self._learner, self._recorder = learner, recorder
         self._phase = learner.network.phase
         self._steps = 0  # of this phase
         self._inputs: Inputs | None = None
-        self._replay: Callable[[], None] | None = None
-        self._done: Update | None = None
+        self._recorded: tuple[Callable[[], None], Update] | None = None
         self._works = True
 
-    def __call__(
-        self, chunks: Chunks, batch: Batch, *, lr: float, step: int, num_steps: int
-    ) -> Update:
-        """Makes a step, as `update` does with the same arguments. There must be one chunk."""
-        learner, (make_views,) = self._learner, chunks
-        if not self._works:
-            return update(learner, chunks, batch, lr=lr, step=step, num_steps=num_steps)
-        learner.network.progress = learner.method.progress = step / num_steps
+    def __call__(self, chunks: Chunks, batch: Batch, step: int) -> Update:
+        """Makes a step after `prepare`. There must be one chunk."""
+        learner, (views,) = self._learner, chunks
         if learner.network.phase != self._phase:
-            self._phase, self._steps = learner.network.phase, 0
-            # Freed now, not when they are replaced: the next graph may need the memory.
-            self._replay, self._done = None, None
-        set_lr(learner.optimizer, lr, learner.method.lr_scales())
+            # Freed now, not when it is replaced: the next graph may need the memory.
+            self._phase, self._steps, self._recorded = learner.network.phase, 0, None
         self._steps += 1
-        if self._steps <= WARM_UP:
+        if not self._works or self._steps <= WARM_UP:
             with self._recorder.beside():
-                return make_step(learner, make_views(), batch, step)
-        given = Inputs.of(make_views(), batch, learner.optimizer, step)
+                return make_step(learner, chunks, batch, step)
+        given = Inputs.of(views(), batch, learner.optimizer, step)
         if self._inputs is None:
             self._inputs = given
         else:
             torch._foreach_copy_(self._inputs.tensors(), given.tensors())
-        if self._replay is None:
+        if self._recorded is None:
             try:
-                self._capture(self._inputs)
+                self._recorded = self._capture(self._inputs)
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError as error:
@@ -140,18 +131,15 @@ class StepGraph:
                     reason,
                 )
                 self._works = False
-                return self(chunks, batch, lr=lr, step=step, num_steps=num_steps)
-        assert self._replay is not None
-        assert self._done is not None
-        self._replay()
-        return self._done
+                return self(chunks, batch, step)
+        replay, done = self._recorded
+        replay()
+        return done
 
-    def _capture(self, inputs: "Inputs") -> None:
-        def step() -> Update:
-            return make_step(self._learner, inputs.views, inputs.batch, inputs.step)
-
+    def _capture(self, inputs: "Inputs") -> tuple[Callable[[], None], Update]:
+        step = partial(make_step, self._learner, inputs.views, inputs.batch, inputs.step)
         with rates_from(inputs.rates, self._learner.optimizer):
-            self._replay, self._done = self._recorder.record(step)
+            return self._recorder.record(step)
 
 
 @dataclass(frozen=True)

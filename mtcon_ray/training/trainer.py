@@ -24,7 +24,7 @@ from mtcon_ray.training.batches import Batches
 from mtcon_ray.training.device import device_name, explain_out_of_memory, seed_generators, settle
 from mtcon_ray.training.distributed import ALONE, Agreement, Ranks, any_rank, check_same
 from mtcon_ray.training.optimizer import lr_at
-from mtcon_ray.training.step import Tally, Update, epoch_metrics, make_learner, update
+from mtcon_ray.training.step import Tally, Update, epoch_metrics, make_learner, make_step, prepare
 from mtcon_ray.training.step_graph import make_graph
 
 # Steps between two checks for non-finite values. Each check synchronises with the device.
@@ -120,7 +120,8 @@ class Trainer:
     @property
     def place(self) -> dict[str, str]:
         """The device's model and the precision. Trials and attempts may differ in both."""
-        return {"device": device_name(self.device), "precision": self.learner.precision}
+        dtype = self.learner.autocast_dtype or torch.float32
+        return {"device": device_name(self.device), "precision": str(dtype).removeprefix("torch.")}
 
     @property
     def done(self) -> bool:
@@ -202,8 +203,9 @@ class Trainer:
             size = self.spec.train.chunk_size or self.spec.train.batch_size
             chunks, batch = self._batches.chunks(self.step, size)
             seed_generators(self._batches.seed_of(self.step), self.device)
-            make = self._graph or partial(update, self.learner)
-            done = make(chunks, batch, lr=self._lr, step=self.step, num_steps=self.num_steps)
+            prepare(self.learner, lr=self._lr, step=self.step, num_steps=self.num_steps)
+            make = self._graph or partial(make_step, self.learner)
+            done = make(chunks, batch, self.step)
         self._tally.add(done)
         self.step += 1
         if self.step % CHECK_EVERY == 0:

@@ -38,7 +38,7 @@ def make(case: str, ranks: Ranks) -> Learner:
     kind = METHODS[raw["name"]]
     method = kind(kind.Spec.model_validate(raw), problem("shape", batch_size=NUM_ITEMS)).double()
     network = build_network(spec, method.make_network, seed=0).double()
-    network, forward = parallelise(network, ranks, batch_norm="global")
+    forward = parallelise(network, ranks, batch_norm="global")
     teacher = None if method.momentum is None else deepcopy(network).requires_grad_(False)
     optimizer = make_optimizer(network, method, TrainSpec())
     return Learner(network, forward, method, optimizer, ranks, teacher=teacher)

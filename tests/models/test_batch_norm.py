@@ -53,6 +53,11 @@ def half_precision() -> Tensor:
     return x_NCHW
 
 
+def shared(net: nn.Module) -> nn.Module:
+    make_global(net)
+    return net
+
+
 def run_rank(rank: int, folder: str) -> None:
     """One of two processes: writes what `step` gives on its part of each split."""
     torch.set_num_threads(1)
@@ -60,9 +65,9 @@ def run_rank(rank: int, folder: str) -> None:
     results = []
     for dtype, split in CASES:
         x_NCHW, weight_NCHW = (part.split(split)[rank] for part in batch(dtype))
-        results.append(step(make_global(network(dtype)), x_NCHW, weight_NCHW))
+        results.append(step(shared(network(dtype)), x_NCHW, weight_NCHW))
     x_NCHW = half_precision().split([3, 5])[rank]
-    results.append(step(make_global(nn.BatchNorm2d(3)), x_NCHW, x_NCHW.float().sin()))
+    results.append(step(shared(nn.BatchNorm2d(3)), x_NCHW, x_NCHW.float().sin()))
     torch.save(results, f"{folder}/rank-{rank}.pt")
     dist.destroy_process_group()
 
@@ -110,7 +115,7 @@ def test_half_precision_is_normalised_in_float32(two_ranks: list[list[dict[str, 
 
 
 def test_alone_it_is_batch_norm_itself() -> None:
-    expected, ours = step(network(), *batch()), step(make_global(network()), *batch())
+    expected, ours = step(network(), *batch()), step(shared(network()), *batch())
     assert all(torch.equal(ours[name], expected[name]) for name in expected)
 
 
@@ -121,7 +126,7 @@ def test_parameters_names_and_mode_stay(on_gpu: bool, monkeypatch: pytest.Monkey
     parameters, keys = list(before.parameters()), list(before.state_dict())
     before[0].train()
     monkeypatch.setattr(nn.Parameter, "is_cuda", on_gpu, raising=False)
-    after = make_global(before)
+    after = shared(before)
     assert list(after.state_dict()) == keys
     assert all(a is b for a, b in zip(after.parameters(), parameters, strict=True))
     norms = [m for m in after.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]

@@ -46,7 +46,7 @@ def make(case: str, ranks: Ranks = ALONE, encoder: Any = VIT) -> Learner:
     method = kind(spec, known).double()
     model = ModelSpec.model_validate({"encoder": encoder, "head_dim": 4})
     network = build_network(model, method.make_network, seed=0).double()
-    network, forward = parallelise(network, ranks, batch_norm="local")
+    forward = parallelise(network, ranks, batch_norm="local")
     teacher = None
     if method.momentum is not None:
         teacher = build_network(model, method.make_network, seed=1).double().requires_grad_(False)

@@ -51,7 +51,7 @@ def make(ranks: Ranks) -> tuple[Learner, Tensor, Batch]:
     spec = ModelSpec.model_validate({"encoder": encoder, "head_dim": 8})
     method = MTCon(MTCon.Spec(temperature=0.2), problem(*LABELS, head_dim=8)).double()
     network = build_network(spec, method.make_network, seed=0).double()
-    network, forward = parallelise(network, ranks, batch_norm="global")
+    forward = parallelise(network, ranks, batch_norm="global")
     learner = Learner(network, forward, method, make_optimizer(network, method, TrainSpec()), ranks)
     generator = torch.Generator().manual_seed(1)
     x_NCHW = torch.randn(NUM_ITEMS * NUM_VIEWS, 3, 16, 16, generator=generator, dtype=torch.float64)

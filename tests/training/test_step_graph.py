@@ -120,7 +120,7 @@ def test_what_cannot_be_captured_is_logged_and_trained_without(
         "permitted when stream is capturing: _local_scalar_dense"
     )
     assert run._graph is not None
-    assert run._graph._replay is None
+    assert run._graph._recorded is None
     run.learner.check()
 
 

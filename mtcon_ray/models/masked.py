@@ -120,7 +120,11 @@ class MaskedNetwork(Network):
 
         The names are `reconstruction` and, if noise is added, `noise`.
         """
-        noisy_NCHW, noise_NCHW, level_N = self._add_noise(x_NCHW)
+        noisy_NCHW, noise_NCHW, level_N = x_NCHW, None, None
+        if self.noise_level is not None:
+            level_N = torch.rand(len(x_NCHW), device=x_NCHW.device) * self.noise_level
+            noise_NCHW = torch.randn_like(x_NCHW)  # of variance 1 before scaling
+            noisy_NCHW = x_NCHW + level_N.to(x_NCHW.dtype)[:, None, None, None] * noise_NCHW
         seen = see_some(self.encoder, noisy_NCHW, self.mask_ratio)
         value_NPK = self.decoder(seen, self.encoder.grid(x_NCHW), level_N)
         pixels_NPK = standardise(patches(x_NCHW, self.encoder.patch))
@@ -130,15 +134,6 @@ class MaskedNetwork(Network):
             noise_NPK = patches(noise_NCHW, self.encoder.patch)
             errors[NOISE] = patch_error(value_NPK, noise_NPK, ~seen.hidden_NP)[:, None]
         return seen.encoded_NKD.mean(dim=1), errors
-
-    def _add_noise(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Returns noisy images, their noise of variance 1 before scaling, and its level [N]."""
-        if self.noise_level is None:
-            return x_NCHW, None, None
-        level_N = torch.rand(len(x_NCHW), device=x_NCHW.device) * self.noise_level
-        noise_NCHW = torch.randn_like(x_NCHW)
-        noisy_NCHW = x_NCHW + level_N.to(x_NCHW.dtype)[:, None, None, None] * noise_NCHW
-        return noisy_NCHW, noise_NCHW, level_N
 
 
 def see_some(vit: ViT, x_NCHW: Tensor, mask_ratio: float) -> Seen:

@@ -49,14 +49,14 @@ class Handcrafted(Encoder):
 
     def gradients(self, x_NCHW: Tensor) -> Tensor:
         """Returns each block's histograms, [N, 4 * orientations, blocks], of length at most 1."""
-        num_bins = ORIENTATIONS
         grey_N1HW = F.pad(x_NCHW.mean(dim=1, keepdim=True), (1, 1, 1, 1), mode="replicate")
         dx_NHW, dy_NHW = F.conv2d(grey_N1HW, self.sobel.to(grey_N1HW.dtype)).unbind(dim=1)
         length_NHW = (dx_NHW.square() + dy_NHW.square()).sqrt()
-        turn_NHW = torch.atan2(dy_NHW, dx_NHW) * (num_bins / math.pi)  # unsigned modulo num_bins
-        bins_O11 = torch.arange(num_bins, device=x_NCHW.device, dtype=x_NCHW.dtype)[:, None, None]
-        away = (turn_NHW[:, None] - bins_O11).remainder(num_bins)
-        share_NOHW = (1 - torch.minimum(away, num_bins - away)).clamp(min=0)
+        # Unsigned modulo ORIENTATIONS.
+        turn_NHW = torch.atan2(dy_NHW, dx_NHW) * (ORIENTATIONS / math.pi)
+        bin_O = torch.arange(ORIENTATIONS, device=x_NCHW.device, dtype=x_NCHW.dtype)
+        away = (turn_NHW[:, None] - bin_O[:, None, None]).remainder(ORIENTATIONS)
+        share_NOHW = (1 - torch.minimum(away, ORIENTATIONS - away)).clamp(min=0)
         cells_NOCC = F.adaptive_avg_pool2d(share_NOHW * length_NHW[:, None], CELLS)
         blocks_NKL = F.unfold(cells_NOCC, kernel_size=2)
         # eps keeps a flat block near 0: its gradients are rounding errors.
@@ -67,10 +67,9 @@ class Handcrafted(Encoder):
 
         In each channel a pixel is shared linearly by its two nearest bins.
         """
-        num_bins = COLOURS
-        level_NCP = (x_NCHW.flatten(2) - DARKEST) / (BRIGHTEST - DARKEST) * (num_bins - 1)
-        bins_B1 = torch.arange(num_bins, device=x_NCHW.device, dtype=x_NCHW.dtype)[:, None]
-        away = (level_NCP.clamp(0, num_bins - 1)[:, :, None] - bins_B1).abs()
+        level_NCP = (x_NCHW.flatten(2) - DARKEST) / (BRIGHTEST - DARKEST) * (COLOURS - 1)
+        bins_B1 = torch.arange(COLOURS, device=x_NCHW.device, dtype=x_NCHW.dtype)[:, None]
+        away = (level_NCP.clamp(0, COLOURS - 1)[:, :, None] - bins_B1).abs()
         red_NBP, green_NBP, blue_NBP = (1 - away).clamp(min=0).unbind(dim=1)
         pairs_NBBP = red_NBP[:, :, None] * green_NBP[:, None]
         joint_NKB = torch.bmm(pairs_NBBP.flatten(1, 2), blue_NBP.mT)

@@ -1,27 +1,10 @@
 """Base class of encoders with the model of another library."""
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from mtcon_ray.errors import SpecError
 from mtcon_ray.models.encoders.base import Encoder
-
-
-def build(make: Callable[[], Any]) -> Any:
-    """Returns the model built by `make`, on torch's default device.
-
-    Some models, such as RegNet, read tensors while they are built. The meta device does not allow
-    this, so these models are built on the CPU and moved.
-    """
-    try:
-        return make()
-    except NotImplementedError:
-        with torch.device("cpu"):
-            model = make()
-        return model.to(torch.get_default_device())
 
 
 class LibraryEncoder(Encoder):

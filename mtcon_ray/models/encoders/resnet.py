@@ -14,7 +14,6 @@ from mtcon_ray.spec.encoders import ResNet18Spec, ResNet50Spec, ResNetSpec
 
 class _ResNet(TorchvisionEncoder):
     def __init__(self, spec: ResNetSpec) -> None:
-
         super().__init__(spec)
         device = torch.get_default_device()
         # On the meta device no weights are drawn, so removed layers do not change a seed's weights.

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from mtcon_ray.errors import SpecError, nearest
-from mtcon_ray.models.encoders.library import LibraryEncoder, build
+from mtcon_ray.models.encoders.library import LibraryEncoder
 from mtcon_ray.models.encoders.weights import State, load_weights
 from mtcon_ray.spec import encoders
 
@@ -67,7 +67,14 @@ class Torchvision(TorchvisionEncoder):
             )
         if spec.weights is not None and spec.is_name(spec.weights):
             _published(spec.model, spec.weights)
-        self.net = build(lambda: library.get_model(spec.model, weights=None))
+        try:
+            net = library.get_model(spec.model)
+        except NotImplementedError:
+            # Some models, such as RegNet, read tensors while they are built. The meta device does
+            # not allow this.
+            with torch.device("cpu"):
+                net = library.get_model(spec.model)
+        self.net = net.to(torch.get_default_device())
         self.width, classifier = _remove_classifier(self.net)
         self.left_out = (f"{classifier}.",)
         load_weights(self, spec)

@@ -50,13 +50,7 @@ def transformer_blocks(width: int, depth: int, heads: int) -> nn.Sequential:
     """Returns pre-norm blocks on [N, P, width]: GELU, hidden width 4 * width, no dropout."""
     blocks = [
         nn.TransformerEncoderLayer(
-            width,
-            heads,
-            4 * width,
-            dropout=0.0,
-            activation="gelu",
-            batch_first=True,
-            norm_first=True,
+            width, heads, 4 * width, dropout=0, activation="gelu", batch_first=True, norm_first=True
         )
         for _ in range(depth)
     ]

@@ -43,7 +43,10 @@ def fetch_weights(spec: EncoderSpec, store: Path, *, copies: bool = False) -> No
 
     def fill(folder: Path) -> None:
         if is_name:
-            write_state(ENCODERS[spec.name].download(spec), folder)
+            state = ENCODERS[spec.name].download(spec)
+            # Copies, because safetensors refuses tensors that share memory or are not contiguous.
+            whole = {k: v.clone(memory_format=torch.contiguous_format) for k, v in state.items()}
+            save_file(whole, folder / FETCHED_FILE, {"format": "pt"})
         else:
             write(folder / Path(weights).name, Path(weights).read_bytes())
 
@@ -61,20 +64,13 @@ def fetched(spec: SpecT, store: Path | None) -> SpecT:
 
 def _stored(spec: WeightsSpec, store: Path) -> Path:
     """Returns the path in the store for a download or a copy, which need not exist yet."""
-    weights = str(spec.weights)
-    source, file = weights, Path(weights).name
-    if spec.is_name(weights):
+    source = str(spec.weights)
+    file = Path(source).name
+    if spec.is_name(source):
         source, file = spec.source, FETCHED_FILE
     readable = re.sub(r"[^A-Za-z0-9]+", "-", source)
     digest = hashlib.sha256(source.encode()).hexdigest()[:8]
     return store / "weights" / f"{readable}-{digest}" / file
-
-
-def write_state(state: State, folder: Path) -> None:
-    """Writes parameters to the file of a download."""
-    # Copies, because safetensors refuses tensors that share memory or are not contiguous.
-    whole = {k: v.clone(memory_format=torch.contiguous_format) for k, v in state.items()}
-    save_file(whole, folder / FETCHED_FILE, {"format": "pt"})
 
 
 def load_weights(encoder: Encoder, spec: WeightsSpec) -> None:

@@ -56,9 +56,8 @@ class Batches:
             {t: torch.from_numpy(column[t]).to(device) for t in dataset.tasks if t in column}
             for column in (table.labels, table.multi_hot, numbers)
         ]
-        order = partial(epoch_order, np.arange(len(examples)), self.seed)
         # Two epochs: the first images of the next are prefetched in an epoch's last step.
-        self._order = lru_cache(2)(order)
+        self._order = lru_cache(2)(partial(epoch_order, np.arange(len(examples)), self.seed))
 
     def __call__(self, step: int) -> tuple[Tensor, Batch]:
         """Returns this rank's views x_NCHW and the labels of the whole global batch.

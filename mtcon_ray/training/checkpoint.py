@@ -179,8 +179,7 @@ def discard_network(folder: Path, reason: str) -> None:
     if url := stored_url(folder):
         patiently(lambda: Objects(url).write(REMOVED_FILE, f"{reason}\n".encode()))
         uploads.discard_objects(url, uploads.NETWORKS)
-    names = (MODEL_FILE, LAST_FILE, PREVIOUS_FILE)
-    found = [folder / name for name in names if (folder / name).exists()]
+    found = [folder / name for name in uploads.NETWORKS if (folder / name).exists()]
     if found:
         # First: a kill in between must leave no folder without both network and reason.
         with whole_file(folder / REMOVED_FILE) as file:

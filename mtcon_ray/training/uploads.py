@@ -17,14 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mtcon_ray.base.paths import (
-    LAST_FILE,
-    MODEL_FILE,
-    PREDICTIONS_FILE,
-    PREVIOUS_FILE,
-    REMOVED_FILE,
-    stored_url,
-)
+from mtcon_ray.base import paths
 from mtcon_ray.base.root_files import remove
 from mtcon_ray.data.objects import Objects, patiently
 from mtcon_ray.errors import StorageError
@@ -33,8 +26,8 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileInfo
 
 # In the order of uploads: a resume state may name the network as the best.
-KINDS = {MODEL_FILE: 1, PREDICTIONS_FILE: 1, LAST_FILE: 2}
-NETWORKS = (MODEL_FILE, LAST_FILE, PREVIOUS_FILE)
+KINDS = {paths.MODEL_FILE: 1, paths.PREDICTIONS_FILE: 1, paths.LAST_FILE: 2}
+NETWORKS = (paths.MODEL_FILE, paths.LAST_FILE, paths.PREVIOUS_FILE)
 NAME = re.compile(r"(model|predictions|last)-\d{5}\.\d{5}-\d{9}(\.pt|\.npz)")
 # A save that the store does not take in this time stays on the node until the next save.
 SAVE_SECONDS = 20.0
@@ -44,11 +37,11 @@ log = logging.getLogger(__name__)
 
 def newest(names: Iterable[str]) -> dict[str, str]:
     """Returns the object behind each file of a trial's folder, from the names of its objects."""
-    files = {REMOVED_FILE: REMOVED_FILE} if REMOVED_FILE in names else {}
+    files = {paths.REMOVED_FILE: paths.REMOVED_FILE} if paths.REMOVED_FILE in names else {}
     for name in sorted(name for name in names if NAME.fullmatch(name)):
         kind = file_of(name)
-        if kind == LAST_FILE and kind in files:
-            files[PREVIOUS_FILE] = files[kind]
+        if kind == paths.LAST_FILE and kind in files:
+            files[paths.PREVIOUS_FILE] = files[kind]
         files[kind] = name
     return files
 
@@ -96,13 +89,13 @@ def kept_files(folder: Path) -> list[str]:
 
     Returns no paths without the network. Raises StorageError.
     """
-    url, names = stored_url(folder), (MODEL_FILE, PREDICTIONS_FILE)
+    url, names = paths.stored_url(folder), (paths.MODEL_FILE, paths.PREDICTIONS_FILE)
     if url:
         objects = newest(patiently(Objects(url).list))
         found = {name: f"{url}/{objects[name]}" for name in names if name in objects}
     else:
         found = {name: str(folder / name) for name in names if (folder / name).exists()}
-    return [*found.values()] if MODEL_FILE in found else []
+    return [*found.values()] if paths.MODEL_FILE in found else []
 
 
 class StoredTrial:
@@ -131,7 +124,7 @@ class StoredTrial:
         `must` raises StorageError after GIVE_UP_SECONDS. Raises PreemptedError.
         """
         self._left[path.name] = number
-        if self._lazy and path.name == MODEL_FILE and not must:
+        if self._lazy and path.name == paths.MODEL_FILE and not must:
             return
         try:
             patiently(self._put_all, None if must else SAVE_SECONDS)

@@ -58,7 +58,7 @@ class CalibratedVariance(weighting.LearnedVariance):
     def __init__(self, tasks: tuple[str, ...], *, least_excess: float = 0.5) -> None:
         super().__init__(tasks, normalise=True)
         assert 0 < least_excess <= 1, least_excess
-        self.least_excess = least_excess
+        self.least = math.log(least_excess)
 
     def forward(
         self, loss_by_task: weighting.Losses, range_by_task: weighting.Ranges = weighting.NO_RANGES
@@ -74,7 +74,3 @@ class CalibratedVariance(weighting.LearnedVariance):
         learn = torch.where(tells_T, torch.exp(-s_T) * excess_T + s_T, 0.0).sum()
         weight_T = torch.where(tells_T, torch.exp(-s_T.detach()) / width_T, 0.0)
         return self.balanced(loss_T, weight_T, learn)
-
-    @torch.no_grad()
-    def clamp(self) -> None:
-        self.log_variance.clamp_(min=math.log(self.least_excess), max=weighting.LOG_VARIANCE_BOUND)

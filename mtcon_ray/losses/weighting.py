@@ -87,9 +87,8 @@ class LearnedVariance(Weighting):
         self, tasks: tuple[str, ...], *, normalise: bool = False, penalty: float = 1.0
     ) -> None:
         super().__init__()
-        self.penalty = penalty
-        self.normalise = normalise
-        self.tasks = tasks
+        self.tasks, self.normalise, self.penalty = tasks, normalise, penalty
+        self.least = -LOG_VARIANCE_BOUND
         # A vector, not a parameter per name: a task may be called "type" or "heel.height".
         self.log_variance = nn.Parameter(torch.zeros(len(tasks)))
 
@@ -120,7 +119,7 @@ class LearnedVariance(Weighting):
 
     @torch.no_grad()
     def clamp(self) -> None:
-        self.log_variance.clamp_(-LOG_VARIANCE_BOUND, LOG_VARIANCE_BOUND)
+        self.log_variance.clamp_(self.least, LOG_VARIANCE_BOUND)
 
 
 class LearnedTemperature(LearnedVariance):

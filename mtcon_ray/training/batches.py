@@ -95,10 +95,9 @@ class Batches:
             {task: values_N[rows_B] for task, values_N in column.items()}
             for column in self._columns
         )
-        condition_E = self._examples.condition_E
-        if condition_E is None:
-            return Batch(labels, len(rows), sets, numbers)
-        condition_B = send(torch.from_numpy(condition_E[chosen]), device)
+        condition_B, condition_E = None, self._examples.condition_E
+        if condition_E is not None:
+            condition_B = send(torch.from_numpy(condition_E[chosen]), device)
         return Batch(labels, len(rows), sets, numbers, condition_B)
 
     def seed_of(self, step: int) -> int:

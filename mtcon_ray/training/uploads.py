@@ -15,15 +15,12 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from mtcon_ray.base import paths
 from mtcon_ray.base.root_files import remove
 from mtcon_ray.data.objects import Objects, patiently
 from mtcon_ray.errors import StorageError
-
-if TYPE_CHECKING:
-    from pyarrow.fs import FileInfo
 
 # In the order of uploads: a resume state may name the network as the best.
 KINDS = {paths.MODEL_FILE: 1, paths.PREDICTIONS_FILE: 1, paths.LAST_FILE: 2}
@@ -56,11 +53,12 @@ def _is_version(name: str, files: Collection[str]) -> bool:
 
 
 def fetch_files(
-    objects: Objects, found: Mapping[str, "FileInfo"], folder: Path, wanted: Iterable[str]
+    objects: Objects, found: Mapping[str, Any], folder: Path, wanted: Iterable[str]
 ) -> None:
     """Makes a trial's folder of this machine equal to its objects, for the wanted files.
 
-    Raises StorageError. A file counts as equal if it has the size and the time of its object.
+    `found` are pyarrow's FileInfos by name. A file counts as equal if it has the size and the time
+    of its object. Raises StorageError.
     """
     files, missing = newest(found), dict[str, tuple[Path, int]]()
     for name in wanted:

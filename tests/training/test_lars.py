@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.spec.train import TrainSpec
-from mtcon_ray.training.lars import Lars
-from mtcon_ray.training.optimizer import make_optimizer, set_lr
+from mtcon_ray.training.optimizer import Lars, make_optimizer, set_lr
 from tests.problems import problem
 
 SPEC = TrainSpec.model_validate({"optimizer": "lars", "momentum": 0.8, "weight_decay": 0.05})

@@ -1,12 +1,14 @@
-"""Base class of the encoders, which map an image to a pooled feature vector."""
+"""Base classes of the encoders, which map an image to a pooled feature vector."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from mtcon_ray.base.registry import Table
+from mtcon_ray.errors import SpecError
 from mtcon_ray.spec.encoders import ENCODERS as SPECS
 from mtcon_ray.spec.encoders import EncoderSpec
 
@@ -56,6 +58,31 @@ class Encoder(nn.Module, ABC):
 
         Called on the meta device, for encoders whose section is checked by building.
         """
+
+
+class LibraryEncoder(Encoder):
+    """An encoder of another library. Its model `net` maps [N, 3, H, W] to pooled [N, width]."""
+
+    net: nn.Module
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        """Returns pooled features, [N, width]."""
+        h_ND: Tensor = self.net(x_NCHW)
+        return h_ND
+
+    def check_images(self, view_size: int) -> None:
+        try:
+            with torch.no_grad():
+                self.eval()(torch.empty(2, 3, view_size, view_size))
+        except NotImplementedError:
+            return  # an operation without an implementation on the meta device
+        # Libraries raise errors of many types for images of an unsuitable size.
+        except Exception as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise SpecError(
+                f"views.size must be a size of images that the encoder's model takes, got "
+                f"{view_size}: {reason}; take another size or model"
+            ) from error
 
 
 # The table of the sections, typed by what ENCODERS["name"] returns: the class of an encoder.

@@ -25,14 +25,10 @@ class Small(Encoder):
         super().__init__(spec)
         widths = [spec.width * 2**stage for stage in range(NUM_STAGES)]
         self.stem = conv_norm(3, spec.width, stride=2).append(nn.ReLU(inplace=True))
-        self.stages = nn.Sequential(
-            *(
-                nn.Sequential(
-                    Block(before, width), *(Block(width, width) for _ in range(spec.blocks - 1))
-                )
-                for before, width in zip([spec.width, *widths], widths, strict=False)
-            )
-        )
+        self.stages = nn.Sequential()
+        for before, width in zip([spec.width, *widths], widths, strict=False):
+            more = (Block(width, width) for _ in range(spec.blocks - 1))
+            self.stages.append(nn.Sequential(Block(before, width), *more))
         self.centre = nn.BatchNorm2d(widths[-1])
         self.width = widths[-1]
         draw_convolutions(self)

@@ -3,14 +3,13 @@
 torchvision is imported only where a network is built or downloaded: the import takes seconds.
 """
 
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import nn
 
 from mtcon_ray.errors import SpecError, nearest
-from mtcon_ray.models.encoders.library import LibraryEncoder
+from mtcon_ray.models.encoders.base import LibraryEncoder
 from mtcon_ray.models.encoders.weights import State, load_weights
 from mtcon_ray.spec import encoders
 
@@ -19,12 +18,11 @@ NUM_CLASSES = 1000
 AUXILIARY = ("googlenet", "inception_v3")
 
 
-def published() -> ModuleType:
+def published() -> Any:
     """Returns torchvision.models, whose import takes seconds."""
     import torchvision.models
 
-    library: ModuleType = torchvision.models
-    return library
+    return torchvision.models
 
 
 class TorchvisionEncoder(LibraryEncoder):

@@ -11,8 +11,8 @@ from mtcon_ray.losses.amcl import Adaptive
 from mtcon_ray.losses.contrastive import contrast
 from mtcon_ray.losses.positives import OwnView
 from mtcon_ray.methods.amcl import adapt_heads, seeded_temperature_net
-from mtcon_ray.methods.base import Method, MethodOutput, compare
-from mtcon_ray.methods.self_supervised import number_heads
+from mtcon_ray.methods.base import MethodOutput, compare
+from mtcon_ray.methods.self_supervised import SelfSupervisedMethod
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.encoders.vit import ViT
 from mtcon_ray.models.masked import Decoder, MaskedNetwork
@@ -20,7 +20,7 @@ from mtcon_ray.spec.methods.adaptive import AutoencodingSpec
 from mtcon_ray.spec.problem import Problem
 
 
-class AutoencodingMethod(Method):
+class AutoencodingMethod(SelfSupervisedMethod):
     """Base of methods that train projection heads and a masked auto-encoder, without labels."""
 
     spec: AutoencodingSpec
@@ -33,11 +33,6 @@ class AutoencodingMethod(Method):
             self.adaptive = Adaptive(
                 self.temperature_net, spec.beta, spec.tau_min, spec.tau_max, spec.top_k, "infonce"
             )
-
-    @property
-    def instance_heads(self) -> tuple[str, ...]:
-        """Names of the projection heads."""
-        return number_heads(self.spec.num_heads)
 
     def make_masked(self, encoder: Encoder, **options: float) -> MaskedNetwork:
         """Returns the encoder with its projection heads and the spec's decoder.

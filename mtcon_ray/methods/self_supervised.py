@@ -11,19 +11,20 @@ from mtcon_ray.methods.base import Method, MethodOutput
 from mtcon_ray.spec.methods.self_supervised import QueueSpec, SelfSupervisedSpec
 
 
-def number_heads(count: int) -> tuple[str, ...]:
-    """Returns head names: `instance` for a single head, else `instance-1`, `instance-2`, ..."""
-    return ("instance",) if count == 1 else tuple(f"instance-{i + 1}" for i in range(count))
-
-
 class SelfSupervisedMethod(Method):
     """Base of methods with a loss between views of an item in each of `num_heads` heads."""
 
     spec: SelfSupervisedSpec
     queues: "KeyQueues"  # only with a teacher, see `add_queues`
 
+    @property
+    def instance_heads(self) -> tuple[str, ...]:
+        """Names of the projection heads: `instance`, or `instance-1`, `instance-2`, ..."""
+        count = self.spec.num_heads
+        return ("instance",) if count == 1 else tuple(f"instance-{i + 1}" for i in range(count))
+
     def name_heads(self) -> tuple[str, ...]:
-        return number_heads(self.spec.num_heads)
+        return self.instance_heads
 
     def add_queues(self, spec: QueueSpec) -> None:
         """Adds a teacher and a queue of its keys for each head."""

@@ -127,16 +127,6 @@ def test_temperatures_stay_in_their_bounds(form: Form, scale: float, dtype: torc
     assert all(x.grad is not None and x.grad.isfinite().all() for x in learned)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_half_precision_is_computed_in_float32(form: Form) -> None:
-    z, net = rows_of(form).bfloat16(), phi(form)
-    exact = total(z.double(), form, temperature_net=net)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        low = total(z, form, temperature_net=net.float(), queue=unit("queue").float())
-    assert low.dtype == torch.float32
-    assert low.item() == pytest.approx(exact.item(), rel=1e-4)
-
-
 def test_bad_arguments_raise() -> None:
     z = two_views()
     with pytest.raises(ValueError, match=r"(?s)form.*should be 'simclr'.*input_value='byol'"):

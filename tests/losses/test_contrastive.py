@@ -111,17 +111,6 @@ def test_a_batch_without_any_partner_gives_zero_and_zero_gradient(V: int) -> Non
     assert torch.equal(z_BVD.grad, torch.zeros_like(z_BVD))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
-    z_BVD = random_rows(5, 2, 8, seed=0).to(dtype)
-    relation = EqualLabel(torch.tensor([0, 0, 1, 1, -1]))
-    loss = contrastive(z_BVD, relation, temperature=0.01)
-    assert loss.dtype == torch.float32
-    assert torch.equal(loss, contrastive(z_BVD.float(), relation, temperature=0.01))
-    with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(loss, contrastive(z_BVD.float(), relation, temperature=0.01))
-
-
 @pytest.mark.parametrize("most_pairs", [0, 2**20])
 def test_autocast_reaches_neither_loss_nor_gradient(
     most_pairs: int, monkeypatch: pytest.MonkeyPatch

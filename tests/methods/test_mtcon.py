@@ -1,4 +1,4 @@
-"""The method MTCon: one head per task, weightings, temperatures, tasks of all kinds."""
+"""MTCon: one head per task, weightings, temperatures, tasks of all kinds. SupCon: one task."""
 
 import math
 
@@ -12,6 +12,7 @@ from mtcon_ray.losses import multisupcon, small_batch, supcon
 from mtcon_ray.losses.soft_positives import Near
 from mtcon_ray.losses.weighting import LearnedTemperature
 from mtcon_ray.methods.mtcon import MTCon
+from mtcon_ray.methods.supcon import SupCon
 from tests.losses.cases import VALUES, case_a, contrastive
 from tests.problems import problem
 
@@ -39,6 +40,17 @@ def test_variance_in_the_temperature_has_the_values_of_rows_and_batch() -> None:
     gradient = method.weighting.log_variance.grad
     assert gradient is not None
     assert gradient[0] != 1
+
+
+def test_supcon_trains_on_its_task_alone() -> None:
+    method = SupCon(SupCon.Spec(task="colour", temperature=0.3), problem(*TASKS))
+    z_by_head, batch = rows_and_batch()
+    losses = method({"colour": z_by_head["colour"]}, batch).losses
+    assert method.heads == ("colour",)
+    expected = supcon(z_by_head["colour"], batch.labels["colour"], temperature=0.3)
+    assert losses == {"colour": expected}
+    with pytest.raises(ValueError, match=r"data.tasks .* got 'color'; did you mean 'colour'"):
+        SupCon.Spec(task="color").check(problem(*TASKS))
 
 
 def mixed() -> tuple[dict[str, Tensor], Batch]:

@@ -36,14 +36,3 @@ def test_spaces_of_a_kind_width_and_temperature_are_computed_together() -> None:
     groups = {tuple(heads): each.relation for heads, each in found}
     alone = [("wide",), ("d", "e"), ("f",), ("g",), ("h",), ("i",)]
     assert list(groups) == [("a", "b"), *alone]
-    both = groups["a", "b"]
-    x_HBVD = torch.stack([z_by_head["a"], z_by_head["b"]])
-    for h, head in enumerate("ab"):
-        one = relations[head]
-        assert torch.equal(both.sums(x_HBVD)[h], one.sums(x_HBVD[h : h + 1])[0])
-        pull_HNN = both.pairs(x_HBVD[h]).pull_HNN
-        assert torch.equal(pull_HNN[h], one.pairs(x_HBVD[h]).pull_HNN[0])
-        for together, single in zip(
-            both.degrees(x_HBVD), one.degrees(x_HBVD[h : h + 1]), strict=True
-        ):
-            assert torch.equal(together[h], single[0])

@@ -121,29 +121,36 @@ def test_what_is_wrong_is_named_with_its_value(arguments: dict[str, Any], messag
 
 
 LABELS, SETS = torch.tensor([0, 0, 1, -1]), torch.tensor([[1, 0], [1, 1], [0, 1], [0, 0]])
-OF_ROWS: dict[str, Callable[[Tensor], object]] = {
-    "nt_xent": lambda z: nt_xent(z, temperature=0.1),
-    "supcon": lambda z: supcon(z, LABELS, temperature=0.1),
-    "mtcon": lambda z: mtcon(
-        {"a": torch.ones(4, 2, 3), "b": z}, {"a": LABELS, "b": LABELS}, temperature=0.1
-    ),
-    "multisupcon": lambda z: multisupcon(z, SETS, temperature=0.1, threshold=0.3),
-    "anchors": lambda z: supcon(z, LABELS, temperature=0.1, reduction="none"),
+Z_BVD = case_a("1", "2")[0]["1"]
+
+
+def of_two_tasks(z: Tensor, temperature: Any) -> Any:
+    z_by_task, labels = {"1": torch.ones_like(z), "2": z}, {"1": LABELS, "2": LABELS}
+    return mtcon(z_by_task, labels, temperature=temperature)
+
+
+CALLS: dict[str, Callable[[Tensor, Any], Any]] = {
+    "nt_xent": lambda z, t: nt_xent(z, temperature=t),
+    "supcon": lambda z, t: supcon(z, LABELS, temperature=t),
+    "mtcon": of_two_tasks,
+    "mtcon of tasks": lambda z, t: of_two_tasks(z, {"1": 0.1, "2": t}),
+    "multisupcon": lambda z, t: multisupcon(z, SETS, temperature=t, threshold=0.3),
+    "anchors": lambda z, t: supcon(z, LABELS, temperature=t, reduction="none").sum(),
 }
 
 
 @pytest.mark.parametrize("most_pairs", [0, 2**20])
 @pytest.mark.parametrize("bad_entry", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("name", OF_ROWS)
+@pytest.mark.parametrize("name", CALLS)
 def test_one_entry_that_is_not_finite_is_found(
     name: str, bad_entry: float, most_pairs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(small_batch, "MOST_PAIRS", most_pairs)
     z = torch.ones(4, 2, 3)
-    OF_ROWS[name](z)
+    CALLS[name](z, 0.1)
     z[2, 1, 1] = bad_entry
     with pytest.raises(ValueError, match=r"z must be finite, got 1 of (24|48) entries nan or inf"):
-        OF_ROWS[name](z)
+        CALLS[name](z, 0.1)
 
 
 def test_a_log_variance_with_a_dimension_is_named_with_its_task() -> None:
@@ -166,31 +173,21 @@ def test_a_task_without_labels_adds_no_log_variance() -> None:
     assert of_task_2 == 0
 
 
-Z_BVD = case_a("1", "2")[0]["1"]
-OF_TEMPERATURE: dict[str, Callable[[Tensor], Any]] = {
-    "nt_xent": lambda t: nt_xent(Z_BVD, temperature=t),
-    "supcon": lambda t: supcon(Z_BVD, LABELS, temperature=t),
-    "mtcon": lambda t: mtcon(*case_a("1", "2"), temperature=t),
-    "mtcon of tasks": lambda t: mtcon(*case_a("1", "2"), temperature={"1": 0.1, "2": t}),
-    "multisupcon": lambda t: multisupcon(Z_BVD, SETS, temperature=t, threshold=0.3),
-}
-
-
-@pytest.mark.parametrize("name", OF_TEMPERATURE)
+@pytest.mark.parametrize("name", CALLS)
 def test_temperatures_that_are_tensors_are_checked_too(name: str) -> None:
     where = r"temperature\['2'\]" if name == "mtcon of tasks" else "temperature"
     for wrong in (-0.5, 0.0, math.nan, math.inf):
         with pytest.raises(ValueError, match=f"^{where} must be positive, got {wrong}$"):
-            OF_TEMPERATURE[name](torch.tensor(wrong))
+            CALLS[name](Z_BVD, torch.tensor(wrong))
     with pytest.raises(ValueError, match=rf"^{where} must be a number or .*, got shape \[2\]$"):
-        OF_TEMPERATURE[name](torch.ones(2))
+        CALLS[name](Z_BVD, torch.ones(2))
 
 
-@pytest.mark.parametrize("name", OF_TEMPERATURE)
+@pytest.mark.parametrize("name", CALLS)
 def test_a_temperature_may_be_a_tensor_with_one_element_and_a_gradient(name: str) -> None:
-    expected = OF_TEMPERATURE[name](torch.tensor(0.5, dtype=torch.float64))
+    expected = CALLS[name](Z_BVD, torch.tensor(0.5, dtype=torch.float64))
     t = torch.tensor([0.5], dtype=torch.float64, requires_grad=True)
-    loss = OF_TEMPERATURE[name](t)
+    loss = CALLS[name](Z_BVD, t)
     loss.backward()
     assert loss.shape == ()
     assert loss == expected

@@ -1,6 +1,7 @@
 """Weightings of the tasks: reference values, gradients, normalisation, bounds."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -26,8 +27,8 @@ def losses_of(known: dict[str, float], *keys: str) -> dict[str, Tensor]:
 LOSSES = losses_of(VALUES["A_tau0.1"], "supcon_t1_mean", "supcon_t2_mean")
 
 
-def learned(*log_variance: float, normalise: bool = False) -> LearnedVariance:
-    weighting = LearnedVariance(TASKS[: len(log_variance)], normalise=normalise).double()
+def learned(*log_variance: float, **options: Any) -> LearnedVariance:
+    weighting = LearnedVariance(TASKS[: len(log_variance)], **options).double()
     with torch.no_grad():
         weighting.log_variance.copy_(torch.tensor(log_variance, dtype=torch.float64))
     return weighting
@@ -87,9 +88,7 @@ def test_half_the_penalty_is_kendalls_form() -> None:
     losses = losses_of(known, "ce1", "ce2")
 
     def objective(*log_variance: float, penalty: float = 0.5) -> tuple[float, list[float]]:
-        weighting = LearnedVariance(TASKS, penalty=penalty).double()
-        with torch.no_grad():
-            weighting.log_variance.copy_(torch.tensor(log_variance, dtype=torch.float64))
+        weighting = learned(*log_variance, penalty=penalty)
         value = weighting(losses).objective
         value.backward()
         assert weighting.log_variance.grad is not None

@@ -150,7 +150,6 @@ def contrast_by_head(
             kind = type(relation), z_BVD.shape, z_BVD.dtype, fixed
         heads_by_kind.setdefault(kind, []).append(head)
     for heads in heads_by_kind.values():
-        rows = [z_by_head[head] for head in heads]
         relations = [relation_by_head[head] for head in heads]
         temperatures = [temperature_by_head[head] for head in heads]
         relation, temperature = relations[0], temperatures[0]
@@ -160,7 +159,7 @@ def contrast_by_head(
         learned = [t for t in temperatures if isinstance(t, Tensor)]
         if learned:
             temperature = torch.stack(learned)
-        yield heads, contrast(rows, relation, temperature, reduction)
+        yield heads, contrast([z_by_head[h] for h in heads], relation, temperature, reduction)
 
 
 class _AnchorLoss(torch.autograd.Function):

@@ -1,6 +1,5 @@
 """LGP, Layer Grafted Pre-training: masked auto-encoding first, then contrastive learning."""
 
-import re
 from collections.abc import Mapping
 
 import torch
@@ -12,8 +11,6 @@ from mtcon_ray.methods.base import MethodOutput
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.masked import RECONSTRUCTION, MaskedNetwork
 from mtcon_ray.spec.methods.adaptive import LGPSpec
-
-_BLOCK = re.compile(r"encoder\.blocks\.(\d+)\.")
 
 
 class LGP(AutoencodingMethod):
@@ -55,11 +52,10 @@ class LGP(AutoencodingMethod):
         """
         if parameter.startswith("encoder.embed."):
             return 1
-        block = _BLOCK.match(parameter)
-        if block is None:
+        if not parameter.startswith("encoder.blocks."):
             return 0
         # Counted from the top: with fewer than three blocks the last third is not empty.
-        above = self._depth - 1 - int(block[1])
+        above = self._depth - 1 - int(parameter.split(".")[2])
         return (0, 2, 1)[3 * above // self._depth]
 
     def lr_scales(self) -> tuple[float, ...]:

@@ -74,13 +74,11 @@ def load(path: Path) -> dict[str, Any]:
             raise BadZipFile(f"the checksum of {damaged} is wrong")
         state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
-        removed = path.parent / REMOVED_FILE
-        if not removed.exists():
-            raise CheckpointError(f"checkpoint {path} does not exist") from None
-        reason = root_files.read_small(removed).decode(errors="replace").strip()
-        raise CheckpointError(
-            f"checkpoint {path} was removed by {reason}; the scores of its trial are kept"
-        ) from None
+        removed, problem = path.parent / REMOVED_FILE, "does not exist"
+        if removed.exists():
+            reason = root_files.read_small(removed).decode(errors="replace").strip()
+            problem = f"was removed by {reason}; the scores of its trial are kept"
+        raise CheckpointError(f"checkpoint {path} {problem}") from None
     except Exception as error:  # torch's reader raises errors of many types on foreign files
         raise CheckpointError(
             f"checkpoint {path} is not a whole file written by this program: {_problem(error)}"

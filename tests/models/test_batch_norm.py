@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.multiprocessing.spawn import spawn
 
 from mtcon_ray.models.batch_norm import GlobalBatchNorm, make_global
+from mtcon_ray.training.distributed import Ranks
+from tests.training.ranks import in_ranks
 
 CASES = ((torch.float64, [3, 5]), (torch.float32, [4, 4]))
 OFFSET = 100.0
@@ -58,26 +58,20 @@ def shared(net: nn.Module) -> nn.Module:
     return net
 
 
-def run_rank(rank: int, folder: str) -> None:
-    """One of two processes: writes what `step` gives on its part of each split."""
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", f"file://{folder}/init", rank=rank, world_size=2)
+def steps(ranks: Ranks) -> list[dict[str, Tensor]]:
+    """Returns what `step` gives on this rank's part of each split."""
     results = []
     for dtype, split in CASES:
-        x_NCHW, weight_NCHW = (part.split(split)[rank] for part in batch(dtype))
+        x_NCHW, weight_NCHW = (part.split(split)[ranks.rank] for part in batch(dtype))
         results.append(step(shared(network(dtype)), x_NCHW, weight_NCHW))
-    x_NCHW = half_precision().split([3, 5])[rank]
-    results.append(step(shared(nn.BatchNorm2d(3)), x_NCHW, x_NCHW.float().sin()))
-    torch.save(results, f"{folder}/rank-{rank}.pt")
-    dist.destroy_process_group()
+    x_NCHW = half_precision().split([3, 5])[ranks.rank]
+    return [*results, step(shared(nn.BatchNorm2d(3)), x_NCHW, x_NCHW.float().sin())]
 
 
 @pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Tensor]]]:
     """Per rank and case, what two real processes computed."""
-    folder = tmp_path_factory.mktemp("ranks")
-    spawn(run_rank, args=(str(folder),), nprocs=2)
-    return [torch.load(folder / f"rank-{rank}.pt") for rank in range(2)]
+    return in_ranks(steps, 2, tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.mark.slow

@@ -8,23 +8,17 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-from torch import Tensor, nn
-from torch.multiprocessing.spawn import spawn
+from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.errors import SpecError
-from mtcon_ray.methods import METHODS
-from mtcon_ray.models.network import build_network
-from mtcon_ray.spec.encoders import ModelSpec
 from mtcon_ray.spec.run_spec import parse_spec
-from mtcon_ray.spec.train import TrainSpec
-from mtcon_ray.training.distributed import ALONE, Ranks, parallelise
-from mtcon_ray.training.optimizer import make_optimizer
+from mtcon_ray.training.distributed import ALONE, Ranks
 from mtcon_ray.training.step import Learner, compute_gradients, update
 from tests.problems import problem
+from tests.training.ranks import in_ranks, learner_on
 
-NUM_ITEMS, WORLD = 8, 2
+NUM_ITEMS = 8
 VIT = {"name": "vit", "patch": 4, "width": 16, "depth": 3, "heads": 2}
 SMALL = {"name": "small", "width": 4}
 LABELS = {"shape": [0, 1, 0, 2, -1, 1, 2, 0], "colour": [0, 0, 1, 1, 1, 0, -1, -1]}
@@ -39,19 +33,9 @@ ON_RANKS = ("mtcon", "supcon", "simclr", "lgp")
 
 
 def make(case: str, ranks: Ranks = ALONE, encoder: Any = VIT) -> Learner:
-    """Returns a learner in float64 with a small network; its teacher has different parameters."""
-    kind = METHODS[case]
-    spec = kind.Spec.model_validate({"name": case, **CASES[case]})
+    """Returns a learner with a small network, by default without batch norm."""
     known = problem(*LABELS, batch_size=NUM_ITEMS, encoder=encoder["name"])
-    method = kind(spec, known).double()
-    model = ModelSpec.model_validate({"encoder": encoder, "head_dim": 4})
-    network = build_network(model, method.make_network, seed=0).double()
-    forward = parallelise(network, ranks, batch_norm="local")
-    teacher = None
-    if method.momentum is not None:
-        teacher = build_network(model, method.make_network, seed=1).double().requires_grad_(False)
-    optimizer = make_optimizer(network, method, TrainSpec())
-    return Learner(network, forward, method, optimizer, ranks, teacher=teacher)
+    return learner_on(ranks, {"name": case, **CASES[case]}, known, encoder, "local")
 
 
 def batch_of(seed: int) -> tuple[Tensor, Batch]:
@@ -77,20 +61,14 @@ def two_updates(case: str, ranks: Ranks, size: int | None) -> dict[str, Tensor]:
     return {**learner.network.state_dict(), **learner.method.state_dict()}
 
 
-def work(rank: int, folder: Path) -> None:
-    """Runs one of two processes."""
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=WORLD)
-    found = {case: two_updates(case, Ranks(rank, WORLD), 3) for case in ON_RANKS}
-    torch.save(found, folder / f"{rank}.pt")
-    dist.destroy_process_group()
+def all_updates(ranks: Ranks) -> dict[str, dict[str, Tensor]]:
+    return {case: two_updates(case, ranks, 3) for case in ON_RANKS}
 
 
 @pytest.mark.slow
 def test_chunks_on_two_workers_train_as_the_whole_batch_on_one(tmp_path: Path) -> None:
     """Each worker has chunks of three items and one item; the workers stay equal."""
-    spawn(work, args=(tmp_path,), nprocs=WORLD)
-    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(WORLD))
+    first, second = in_ranks(all_updates, 2, tmp_path)
     for case in ON_RANKS:
         for name, value in two_updates(case, ALONE, None).items():
             assert torch.equal(first[case][name], second[case][name]), (case, name)
@@ -109,31 +87,6 @@ def test_running_moments_move_once_for_each_chunk() -> None:
                 other(chunk())
             for name, moment in other.named_buffers():
                 assert torch.equal(module.get_buffer(name), moment), name
-
-
-class Dropping(nn.Module):
-    """A head that drops features at random and records its masks."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.given: list[Tensor] = []
-
-    def forward(self, h_ND: Tensor) -> Tensor:
-        self.given.append((nn.functional.dropout(h_ND.detach() * 0 + 1) > 0)[:, :4])
-        return h_ND[:, :4] * self.given[-1]
-
-
-def test_what_is_random_in_the_network_repeats_in_each_chunk() -> None:
-    """Both forward passes of a chunk use the same random numbers; other chunks use others."""
-    learner = make("simclr")
-    dropping = Dropping()
-    learner.network.heads[0] = dropping
-    x_NCHW, batch = batch_of(1)
-    compute_gradients(learner, in_chunks(x_NCHW, 4), batch)
-    first, second, first_again, second_again = dropping.given
-    assert torch.equal(first, first_again)
-    assert torch.equal(second, second_again)
-    assert not torch.equal(first, second)
 
 
 RAW: dict[str, Any] = {

@@ -19,11 +19,7 @@ from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.errors import ResourceError
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.export.trained_network import load_network
-from mtcon_ray.methods.mtcon import MTCon
-from mtcon_ray.models.network import build_network
-from mtcon_ray.spec.encoders import ModelSpec
 from mtcon_ray.spec.run_spec import parse_spec
-from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.training.distributed import (
     ALONE,
     Agreement,
@@ -31,13 +27,12 @@ from mtcon_ray.training.distributed import (
     any_rank,
     average_gradients,
     check_same,
-    parallelise,
 )
-from mtcon_ray.training.optimizer import make_optimizer
 from mtcon_ray.training.step import Learner, update
 from mtcon_ray.training.trainer import Trainer
 from tests import specs
 from tests.problems import problem
+from tests.training.ranks import learner_on
 
 NUM_ITEMS = 8
 NUM_VIEWS = 2
@@ -48,11 +43,8 @@ WORLDS = (4, 2)  # the first world starts the processes; the second uses some of
 def make(ranks: Ranks) -> tuple[Learner, Tensor, Batch]:
     """Returns a ResNet-18 in float64 with two tasks, and this rank's views of one global batch."""
     encoder = {"name": "resnet18", "stem": "small"}
-    spec = ModelSpec.model_validate({"encoder": encoder, "head_dim": 8})
-    method = MTCon(MTCon.Spec(temperature=0.2), problem(*LABELS, head_dim=8)).double()
-    network = build_network(spec, method.make_network, seed=0).double()
-    forward = parallelise(network, ranks, batch_norm="global")
-    learner = Learner(network, forward, method, make_optimizer(network, method, TrainSpec()), ranks)
+    method = {"name": "mtcon", "temperature": 0.2}
+    learner = learner_on(ranks, method, problem(*LABELS, head_dim=8), encoder, "global")
     generator = torch.Generator().manual_seed(1)
     x_NCHW = torch.randn(NUM_ITEMS * NUM_VIEWS, 3, 16, 16, generator=generator, dtype=torch.float64)
     labels = {task: torch.tensor(values) for task, values in LABELS.items()}

@@ -13,7 +13,6 @@ State for the next step is changed in place.
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -99,7 +98,8 @@ class StepGraph:
         self._learner, self._recorder = learner, recorder
         self._phase = learner.network.phase
         self._steps = 0  # of this phase
-        self._inputs: Inputs | None = None
+        # The memory that graphs read: views, labels, the step's number, each group's learning rate.
+        self._inputs: tuple[list[Tensor], Batch] | None = None
         self._recorded: tuple[Callable[[], None], Update] | None = None
         self._works = True
 
@@ -113,14 +113,17 @@ class StepGraph:
         if not self._works or self._steps <= WARM_UP:
             with self._recorder.beside():
                 return make_step(learner, chunks, batch, step)
-        given = Inputs.of(views(), batch, learner.optimizer, step)
+        number = torch.tensor(step, dtype=torch.float64)
+        rates = torch.tensor([group["lr"] for group in learner.optimizer.param_groups])
+        given = [views(), *batch.tensors()]
+        given += send_together([number, rates], given[0].device)
         if self._inputs is None:
-            self._inputs = given
+            self._inputs = given, batch
         else:
-            torch._foreach_copy_(self._inputs.tensors(), given.tensors())
+            torch._foreach_copy_(self._inputs[0], given)
         if self._recorded is None:
             try:
-                self._recorded = self._capture(self._inputs)
+                self._recorded = self._capture(*self._inputs)
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError as error:
@@ -136,34 +139,10 @@ class StepGraph:
         replay()
         return done
 
-    def _capture(self, inputs: "Inputs") -> tuple[Callable[[], None], Update]:
-        step = partial(make_step, self._learner, inputs.views, inputs.batch, inputs.step)
-        with rates_from(inputs.rates, self._learner.optimizer):
-            return self._recorder.record(step)
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """The values that differ between two steps, on the device, in the memory read by a graph."""
-
-    views: Tensor
-    batch: Batch
-    step: Tensor
-    """Number of the step, float64."""
-    rates: Tensor
-    """Learning rate of each group of the optimizer, float32."""
-
-    @classmethod
-    def of(cls, views: Tensor, batch: Batch, optimizer: Optimizer, step: int) -> "Inputs":
-        """Returns a step's values, with the optimizer's learning rates."""
-        number = torch.tensor(step, dtype=torch.float64)
-        rates = torch.tensor([group["lr"] for group in optimizer.param_groups])
-        number, rates = send_together([number, rates], views.device)
-        return cls(views, batch, number, rates)
-
-    def tensors(self) -> list[Tensor]:
-        """Returns all values, in a fixed order."""
-        return [self.views, *self.batch.tensors(), self.step, self.rates]
+    def _capture(self, inputs: list[Tensor], batch: Batch) -> tuple[Callable[[], None], Update]:
+        views, *_, step, rates = inputs
+        with rates_from(rates, self._learner.optimizer):
+            return self._recorder.record(partial(make_step, self._learner, views, batch, step))
 
 
 @contextmanager

@@ -98,10 +98,8 @@ def mtcon(
                     f"log_variance[{task!r}] must have shape [], got {list(s.shape)}; "
                     "use .squeeze() if it has one element"
                 )
-    # Labels of all tasks are checked before the first loss is computed, so errors come at once.
+    # All tasks are checked before the first loss is computed, so errors come at once.
     relations = {task: _equal_label(labels_by_task[task], z) for task, z in z_by_task.items()}
-    for z in z_by_task.values():
-        check_floating(z)
     groups = contrast_by_head(z_by_task, relations, temperature, reduction)
     losses = [(tasks, _finite(found)) for tasks, found in groups]
     if reduction == "none":
@@ -176,7 +174,7 @@ def _positive(temperature: float | Tensor, name: str = "temperature") -> float |
     """Returns a temperature. A tensor with one element becomes a scalar tensor.
 
     Raises ValueError unless it is a single positive and finite number. `contrast` itself does not
-    check tensors: in training, reading their value would be a device synchronisation.
+    check it: in training, reading a tensor's value would be a device synchronisation.
     """
     value = temperature
     if isinstance(temperature, Tensor):
@@ -194,8 +192,9 @@ def _positive(temperature: float | Tensor, name: str = "temperature") -> float |
 def _equal_label(labels: Tensor, z: Tensor) -> EqualLabel:
     """Returns the positives of one task.
 
-    Raises ValueError for labels of a wrong shape, dtype or value.
+    Raises ValueError for rows of a wrong dtype, and for labels of a wrong shape, dtype or value.
     """
+    check_floating(z)
     if labels.shape != z.shape[:1]:
         raise ValueError(f"labels must have shape {[len(z)]}, got {list(labels.shape)}")
     if labels.is_floating_point() or labels.dtype == torch.bool:

@@ -57,7 +57,6 @@ class CalibratedVariance(weighting.LearnedVariance):
 
     def __init__(self, tasks: tuple[str, ...], *, least_excess: float = 0.5) -> None:
         super().__init__(tasks, normalise=True)
-        assert 0 < least_excess <= 1, least_excess
         self.least = math.log(least_excess)
 
     def forward(

@@ -97,11 +97,11 @@ def contrast(
     leaves it out. If no anchor has a positive the loss is 0 and differentiable. The temperature may
     be a tensor, a scalar or [H], and then has a gradient. All z_BVD have the same shape and dtype.
 
-    Raises ValueError for an unknown reduction, a temperature that is not positive, another shape
-    than [B, V, D], and a single row (no other row to compare it with). The value of a tensor as
-    temperature is not checked.
+    Raises ValueError for an unknown reduction, another shape than [B, V, D], and a single row (no
+    other row to compare it with). The temperature is not checked: specs and the public functions do
+    so.
     """
-    _check(z_by_space[0], temperature, reduction)
+    _check(z_by_space[0], reduction)
     with full_precision(z_by_space[0].device):
         rows = [at_least_float32(z) for z in z_by_space]
         z_BVD = rows[0]
@@ -207,13 +207,10 @@ class _AnchorLoss(torch.autograd.Function):
         return on_z_HND.view_as(z_HBVD), on_inverse_H, None, None
 
 
-def _check(z_BVD: Tensor, temperature: float | Tensor, reduction: str) -> None:
+def _check(z_BVD: Tensor, reduction: str) -> None:
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
     if z_BVD.ndim != 3:
         raise ValueError(f"z must have shape [B, V, D], got {list(z_BVD.shape)}")
     if z_BVD.shape[0] * z_BVD.shape[1] < 2:
         raise ValueError(f"z must hold at least two rows, got shape {list(z_BVD.shape)}")
-    # A tensor's value is the caller's responsibility: reading it may be a device synchronisation.
-    if not isinstance(temperature, Tensor) and not 0 < temperature < float("inf"):
-        raise ValueError(f"temperature must be positive, got {temperature}")

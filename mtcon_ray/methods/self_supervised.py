@@ -65,8 +65,7 @@ class KeyQueues(nn.Module):
         """Overwrites the oldest keys of every queue with a step's keys, heads in their order."""
         key_HND = torch.stack([head.other_BVD.flatten(0, 1) for head in compared.values()])
         num_keys, size = key_HND.shape[1], self.rows.shape[1]
-        assert num_keys <= size, (num_keys, size)
-        # Indices wrap around. They are distinct, because a step's keys fit into the queue.
+        # Indices wrap around. They are distinct: the spec refuses a queue too short for a step.
         index_N = (self.position + torch.arange(num_keys, device=self.rows.device)) % size
         self.rows.index_copy_(1, index_N, key_HND.to(self.rows.dtype))
         self.position.copy_((self.position + num_keys) % size)

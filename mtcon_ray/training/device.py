@@ -69,9 +69,7 @@ class ImageFeed:
     def __init__(
         self, images: np.ndarray, rows: np.ndarray, device: torch.device, *, share: float = 1.0
     ) -> None:
-        self.device = device
-        self._images = images
-        self._rows = rows
+        self.device, self._images, self._rows = device, images, rows
         self._resident = self._copy_if_it_fits(share) if device.type == "cuda" else None
         self.streams = device.type == "cuda" and self._resident is None
         self._reader = ThreadPoolExecutor(1, "images")  # starts its thread when first used
@@ -83,9 +81,8 @@ class ImageFeed:
         Starts to prefetch the rows `later` if it `streams`. The next call may ask for other rows.
         """
         if self._resident is not None:
-            return self._resident[
-                send(torch.from_numpy(np.searchsorted(self._rows, rows)), self.device)
-            ]
+            index = torch.from_numpy(np.searchsorted(self._rows, rows))
+            return self._resident[send(index, self.device)]
         if self._expected is not None and np.array_equal(self._expected[0], rows):
             images = self._expected[1].result()  # raises errors of the reading thread
         else:
@@ -103,8 +100,9 @@ class ImageFeed:
         num_free, num_total = torch.cuda.mem_get_info(self.device)
         # The driver also counts memory cached by this process's allocator as used, for example
         # from an earlier training. It is available to this training.
-        num_free += torch.cuda.memory_reserved(self.device)
-        num_free -= torch.cuda.memory_allocated(self.device)
+        num_free += torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(
+            self.device
+        )
         if num_bytes > RESIDENT_SHARE * min(num_free, share * num_total):
             return None
         try:

@@ -93,8 +93,7 @@ class Trainer:
         self._should_stop = Agreement(should_stop, ranks=ranks, device=device)
         self.interrupted, self.best_epoch = False, 0
         self.last: Progress | None = None
-        self._to_line, self.lines = to_line, list[str]()
-        self._saved = saved
+        self._to_line, self._saved, self.lines = to_line, saved, list[str]()
         given = spec.train.checkpoint_seconds
         self._least_seconds = save_seconds if given is None else given
         self.best: float | None = None

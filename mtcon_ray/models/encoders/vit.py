@@ -20,8 +20,7 @@ class ViT(Encoder):
 
     def __init__(self, spec: ViTSpec) -> None:
         super().__init__(spec)
-        self.patch = spec.patch
-        self.width = spec.width
+        self.patch, self.width = spec.patch, spec.width
         self.embed = nn.Linear(3 * spec.patch**2, spec.width)
         self.blocks = transformer_blocks(spec.width, spec.depth, spec.heads)
         self.norm = nn.LayerNorm(spec.width)

@@ -122,7 +122,7 @@ def probes(
     train: LabelledFeatures, val: LabelledFeatures, num_classes: Counts
 ) -> dict[str, LinearProbe]:
     """Returns our probes of the class labels."""
-    return fit(train.of(num_classes), num_classes, PENALTIES, val=val).probes
+    return fit(train, num_classes, PENALTIES, val=val).probes
 
 
 def rows_of(data: LabelledFeatures, order: torch.Tensor) -> LabelledFeatures:

@@ -153,8 +153,9 @@ def check_same_accuracies(network: Network, dataset: Dataset, spec: RunSpec) -> 
         split: LabelledFeatures(part.features.double(), part.labels) for split, part in ours.items()
     }
     train, val, test = exact.values()
-    checked = replace(measured, train=train, val=val, measured=test, recipe=CHECKED_SGD)
-    accuracies = checked.scores()
+    sgd = measured.spec.model_copy(update={"probe": CHECKED_SGD})
+    checked = replace(measured, train=train, val=val, measured=test, spec=sgd)
+    accuracies = checked.scores_of(checked.fit().probes)
     features: Encoded = {split: part.features for split, part in exact.items()}
     for task in dataset.tasks:
         found = accuracies[metrics.score("classes", "test", metrics.slug(task))]

@@ -1,6 +1,5 @@
 """Linear probes on fixed features, and the items for their training and scores."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,7 +8,6 @@ from torch import Tensor
 
 from mtcon_ray.base.metrics import Kind
 from mtcon_ray.errors import DivergedError
-from mtcon_ray.evaluation.bootstrap import score_std
 from mtcon_ray.evaluation.scores import mean_average_precision, r_squared
 from mtcon_ray.spec.problem import MISSING, UNKNOWN_BIT
 
@@ -31,10 +29,6 @@ class LabelledFeatures:
 
     features: Tensor
     labels: dict[str, Tensor]
-
-    def of(self, labels: Iterable[str]) -> "LabelledFeatures":
-        """Returns the same items with only these labels."""
-        return LabelledFeatures(self.features, {label: self.labels[label] for label in labels})
 
     def known(self, label: str) -> "LabelledFeatures":
         """Returns the items with a known value of this label, without their other labels.
@@ -105,12 +99,6 @@ class LinearProbe:
                 return mean_average_precision(self.predicted(data), data.labels[self.label])
             case "number":
                 return r_squared(self.predicted(data), data.labels[self.label])
-
-    def score_std(self, data: LabelledFeatures, resamples: int, seed: int) -> float:
-        """Returns the bootstrap standard deviation of `score`. Raises as `scores`."""
-        known = data.known(self.label)
-        truth = known.labels[self.label]
-        return score_std(self.kind, self.predicted(known), truth, resamples, seed)
 
 
 class Fit(NamedTuple):

@@ -1,7 +1,5 @@
 """Selection of the items for probes."""
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from mtcon_ray.data.labels import LabelTable
@@ -20,11 +18,18 @@ def short_probe_rows(
     """
     rows: dict[Split, np.ndarray] = {}
     for split in SPLITS[:2]:
-        known = _rows_with_any(table, split, tasks)
+        known = rows_with_any(table, split, tasks)
         generator = np.random.default_rng((seed, SPLITS.index(split)))
         # Ascending again, to read the memory map in order.
-        rows[split] = np.sort(generator.permutation(known)[: spec.short_probe.max_items])
-    _check_known(table, tasks, rows, "raise evaluate.short_probe.max_items or ")
+        chosen = np.sort(generator.permutation(known)[: spec.short_probe.max_items])
+        for task in tasks:
+            if not table.known(task)[chosen].any():
+                raise DataError(
+                    f"label {task!r} is unknown for all {len(chosen)} items of split {split!r} "
+                    "that its probe reads; raise evaluate.short_probe.max_items or label more "
+                    "items, split them otherwise, or leave the column out"
+                )
+        rows[split] = chosen
     return rows
 
 
@@ -45,17 +50,7 @@ def fewest_labels(
     return worst, counts.get(worst, len(rows))
 
 
-def full_probe_rows(table: LabelTable, labels: tuple[str, ...]) -> dict[Split, np.ndarray]:
-    """Returns the rows of each split with at least one known label, ascending.
-
-    Raises DataError if a label is known for none of a split's rows.
-    """
-    rows = {split: _rows_with_any(table, split, labels) for split in SPLITS}
-    _check_known(table, labels, rows)
-    return rows
-
-
-def _rows_with_any(table: LabelTable, split: Split, labels: tuple[str, ...]) -> np.ndarray:
+def rows_with_any(table: LabelTable, split: Split, labels: tuple[str, ...]) -> np.ndarray:
     """Returns the rows of the split with at least one known label, ascending.
 
     Without labels it returns all rows of the split.
@@ -65,19 +60,3 @@ def _rows_with_any(table: LabelTable, split: Split, labels: tuple[str, ...]) -> 
         return rows
     # Items without any label would only cost time: their features are not used.
     return rows[np.any([table.known(label)[rows] for label in labels], axis=0)]
-
-
-def _check_known(
-    table: LabelTable,
-    labels: tuple[str, ...],
-    rows_of: Mapping[Split, np.ndarray],
-    way_out: str = "",
-) -> None:
-    for split, rows in rows_of.items():
-        for label in labels:
-            if not table.known(label)[rows].any():
-                raise DataError(
-                    f"label {label!r} is unknown for all {len(rows)} items of split {split!r} that "
-                    f"its probe reads; {way_out}label more items, split them otherwise, or leave "
-                    "the column out"
-                )

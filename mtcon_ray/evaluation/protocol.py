@@ -12,18 +12,19 @@ from mtcon_ray.base import metrics
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.splits import SPLITS
+from mtcon_ray.evaluation.bootstrap import score_std
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.evaluation.logistic import fit
 from mtcon_ray.evaluation.neighbours import neighbours_correct
 from mtcon_ray.evaluation.predictions import Predictions, predict, save_predictions
 from mtcon_ray.evaluation.probe import Fit, LabelledFeatures, LinearProbe
-from mtcon_ray.evaluation.probe_data import full_probe_rows, short_probe_rows
+from mtcon_ray.evaluation.probe_data import rows_with_any, short_probe_rows
 from mtcon_ray.evaluation.rank import rankme
 from mtcon_ray.evaluation.regression import train_number_probe
 from mtcon_ray.evaluation.scores import best_thresholds, f1_scores, tie_aware_average_precision
 from mtcon_ray.evaluation.sgd import train_probes
 from mtcon_ray.models.network import Network
-from mtcon_ray.spec.evaluate import ConvergedProbeSpec, EvaluateSpec, ProbeSpec
+from mtcon_ray.spec.evaluate import ConvergedProbeSpec, EvaluateSpec
 from mtcon_ray.spec.views import ViewsSpec
 
 
@@ -31,9 +32,9 @@ from mtcon_ray.spec.views import ViewsSpec
 class Measurement:
     """Features and settings of an evaluation.
 
-    Probes are trained on `train`, selected on `val` (if given) and scored on `measured`. `table`
-    gives the kinds and classes of the labels. split_of maps each label to the split in the names of
-    its metrics, such as "test".
+    Probes of `spec.probe` are trained on `train`, selected on `val` (if given) and scored on
+    `measured`. `table` gives the kinds and classes of the labels. split_of maps each label to the
+    split in the names of its metrics, such as "test".
     """
 
     table: LabelTable
@@ -41,7 +42,6 @@ class Measurement:
     val: LabelledFeatures | None
     measured: LabelledFeatures
     split_of: Mapping[str, str]
-    recipe: ProbeSpec
     spec: EvaluateSpec
     seed: int
 
@@ -50,26 +50,22 @@ class Measurement:
         """The name of each label in the names of its metrics."""
         return metrics.slugs(self.split_of)
 
-    def scores(self) -> dict[str, float]:
-        """Fits all probes. Returns their scores and standard deviations by metric name."""
-        return self.scores_of(self.fit().probes)
-
     def fit(self) -> Fit:
         """Returns a probe for each label, of the type for its kind.
 
         Softmax for classes, sigmoids for a label set, ridge regression for a number. Raises
         DivergedError if a feature or a logit is not finite.
         """
-        table = self.table
-        kinds = {label: table.kind_of(label) for label in self.split_of}
-        num_classes = {t: len(table.classes[t]) for t, kind in kinds.items() if kind == "classes"}
-        numbers = [label for label, kind in kinds.items() if kind == "number"]
-        train = self.train.of(label for label in kinds if label not in numbers)
-        if isinstance(self.recipe, ConvergedProbeSpec):
-            found = fit(train, num_classes, self.recipe.penalties, val=self.val)
+        recipe = self.spec.probe
+        numbers = [label for label in self.split_of if self.table.kind_of(label) == "number"]
+        num_classes = {label: len(names) for label, names in self.table.classes.items()}
+        labels = {label: y for label, y in self.train.labels.items() if label not in numbers}
+        train = LabelledFeatures(self.train.features, labels)
+        if isinstance(recipe, ConvergedProbeSpec):
+            found = fit(train, num_classes, recipe.penalties, val=self.val)
         else:
             assert self.val is not None, "SGD chooses its epoch on val"
-            probes = train_probes(train, num_classes, self.recipe, seed=self.seed, val=self.val)
+            probes = train_probes(train, num_classes, recipe, seed=self.seed, val=self.val)
             found = Fit(probes, None)
         for label in numbers:
             found.probes[label] = train_number_probe(label, self.train, val=self.val)
@@ -96,7 +92,9 @@ class Measurement:
         for label, probe in probes.items():
             place = probe.kind, self.split_of[label], self.names[label]
             values[metrics.score(*place)] = probe.score(self.measured)
-            std = probe.score_std(self.measured, self.spec.bootstrap, self.seed)
+            known = self.measured.known(label)
+            both = probe.predicted(known), known.labels[label]
+            std = score_std(probe.kind, *both, self.spec.bootstrap, self.seed)
             values[metrics.score_std(*place)] = std
             if probe.kind == "set" and self.val is not None:
                 values |= self._decisions(probe, self.val)
@@ -156,12 +154,13 @@ class Evaluation:
         rows = short_probe_rows(table, tasks, spec, self.seed)
         if not tasks:
             return {metrics.RANK: rankme(self.read(rows["val"], ()).features)}
-        recipe = ConvergedProbeSpec(solver="lbfgs", penalties=(spec.short_probe.penalty,))
+        probe = ConvergedProbeSpec(solver="lbfgs", penalties=(spec.short_probe.penalty,))
+        spec = spec.model_copy(update={"probe": probe})
         train, val = (self.read(rows[split], tasks) for split in SPLITS[:2])
         # Nothing is selected on val, because val is what is scored.
         split_of = dict.fromkeys(tasks, "val")
-        measurement = Measurement(table, train, None, val, split_of, recipe, spec, self.seed)
-        values = measurement.scores()
+        measurement = Measurement(table, train, None, val, split_of, spec, self.seed)
+        values = measurement.scores_of(measurement.fit().probes)
         scores = {
             task: values[metrics.score(table.kind_of(task), "val", name)]
             for task, name in metrics.slugs(tasks).items()
@@ -191,38 +190,36 @@ class Evaluation:
         accuracy depends on the number of classes, dataset.table.size_of(label). If `predictions`
         is given, the predictions are written to this path.
 
-        Raises DataError if a label is known for no item of a split, DivergedError if features or
-        logits are not finite, StorageError if the predictions cannot be written.
+        Raises DivergedError if features or logits are not finite, StorageError if the predictions
+        cannot be written.
         """
-        table, ranks = self.dataset.table, {}
+        table, values = self.dataset.table, {}
         if not self.dataset.tasks:
-            ranks[metrics.TEST_RANK] = rankme(self.read(table.rows("test"), ()).features)
+            values[metrics.TEST_RANK] = rankme(self.read(table.rows("test"), ()).features)
         if not (self.dataset.tasks or self.dataset.held_out):
-            return ranks
+            return values
         measurement = self.full_measurement()
         split_of = measurement.split_of
         probes, gradient = measurement.fit()
-        scores = measurement.scores_of(probes) | measurement.neighbours()
-        scores[metrics.PROBE_FEATURES] = float(measurement.train.features.shape[1])
+        values |= measurement.scores_of(probes) | measurement.neighbours()
+        values[metrics.PROBE_FEATURES] = float(measurement.train.features.shape[1])
         if gradient is not None:
-            scores[metrics.PROBE_GRADIENT] = gradient
+            values[metrics.PROBE_GRADIENT] = gradient
         if predictions is not None:
-            rows = full_probe_rows(table, tuple(split_of))["test"]
+            rows = rows_with_any(table, "test", tuple(split_of))
             found = predict(probes, measurement.measured, rows, split_of, table)
             save_predictions(predictions, Predictions(self.dataset.fingerprint, found))
-        return scores | ranks
+        return values
 
     def full_measurement(self) -> Measurement:
-        """Returns the features of all splits with the settings of the test evaluation.
-
-        Raises DataError if a label is known for no item of a split.
-        """
+        """Returns the features of all splits with the settings of the test evaluation."""
         table, tasks, held_out = self.dataset.table, self.dataset.tasks, self.dataset.held_out
-        rows = full_probe_rows(table, (*tasks, *held_out))
-        train, val, test = (self.read(rows[split], (*tasks, *held_out)) for split in SPLITS)
+        labels = (*tasks, *held_out)
+        train, val, test = (
+            self.read(rows_with_any(table, split, labels), labels) for split in SPLITS
+        )
         split_of = dict.fromkeys(tasks, "test") | dict.fromkeys(held_out, "heldout")
-        spec = self.spec
-        return Measurement(table, train, val, test, split_of, spec.probe, spec, self.seed)
+        return Measurement(table, train, val, test, split_of, self.spec, self.seed)
 
     def read(self, rows: np.ndarray, labels: Sequence[str]) -> LabelledFeatures:
         """Returns features and labels of these rows of the data, on the device.

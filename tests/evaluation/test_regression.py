@@ -77,7 +77,7 @@ def test_the_penalty_is_not_chosen_on_the_test_split(monkeypatch: pytest.MonkeyP
     on_val, on_test = (train_number_probe("price", train, val=split).made for split in (val, test))
     assert on_val != on_test
     spec = EvaluateSpec()
-    measurement = Measurement(table, train, val, test, {"price": "test"}, spec.probe, spec, seed=0)
+    measurement = Measurement(table, train, val, test, {"price": "test"}, spec, seed=0)
     probes, gradient = measurement.fit()
     assert {label: probe.made for label, probe in probes.items()} == {"price": on_val}
     assert gradient == 0

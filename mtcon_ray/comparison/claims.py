@@ -18,6 +18,7 @@ from mtcon_ray.comparison.row import Row, columns
 from mtcon_ray.display.presentation import NOTHING, csv_text, interval_text, p_text
 from mtcon_ray.display.tables import Table
 from mtcon_ray.evaluation import intervals
+from mtcon_ray.evaluation.predictions import kind_of
 
 # Minimum for each seed-dependent system. Two seeds hardly show how far seeds differ.
 MIN_SEEDS = 3
@@ -65,7 +66,7 @@ def judged(rows: list[Row], claims: Iterable[ClaimSpec]) -> list[Judged]:
     tested = [(each, each.scores) for each in measured if each.scores]
     least = _seed_variances(measured)
     for each, both in tested:
-        floor = least.get(both[0].kind)
+        floor = least.get(kind_of(both[0].truth))
         each.p = intervals.p_value(*both, each.claim.margin, floor)
         error = intervals.standard_error(*both, floor)
         each.detectable = intervals.detectable(error, len(tested))
@@ -114,11 +115,10 @@ def as_csv(found: list[Judged]) -> str:
     names = [*ClaimSpec.model_fields, *measured, "verdict", "why"]
     rows = []
     for each in found:
-        found_by: tuple[object, ...] = (None, None, None, None)
-        if (shown := each.difference) is not None:
-            found_by = *shown[:3], "seeds and items" if shown.over_seeds else "items"
-        found_by += (each.detectable, each.p, each.p_holm, each.verdict, each.why)
-        rows.append((*each.claim.model_dump().values(), *found_by))
+        *interval, over_seeds = each.difference or (None, None, None, None)
+        covers = {None: None, True: "seeds and items", False: "items"}[over_seeds]
+        found_by = *interval, covers, each.detectable, each.p, each.p_holm
+        rows.append((*each.claim.model_dump().values(), *found_by, each.verdict, each.why))
     return csv_text(pd.DataFrame(rows, columns=names))
 
 
@@ -157,7 +157,7 @@ def _seed_variances(measured: list[Judged]) -> dict[Kind, intervals.Estimate]:
     freedom: dict[Kind, dict[str, int]] = {}
     for each in measured:
         if each.scores and (variance := intervals.seed_variance(*each.scores)):
-            kind = each.scores[0].kind
+            kind = kind_of(each.scores[0].truth)
             found.setdefault(kind, []).append(variance.value)
             titles = each.claim.better, each.claim.than
             for title, scores in zip(titles, each.scores, strict=True):

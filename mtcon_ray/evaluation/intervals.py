@@ -37,7 +37,6 @@ import torch
 from scipy.special import nctdtrinc, stdtr, stdtrit
 from torch import Tensor
 
-from mtcon_ray.base.metrics import Kind
 from mtcon_ray.evaluation.bootstrap import resampled_counts, weighted_scores
 from mtcon_ray.evaluation.predictions import LabelPredictions, kind_of
 
@@ -90,11 +89,6 @@ class Scores:
     rows: np.ndarray
     truth: np.ndarray
 
-    @property
-    def kind(self) -> Kind:
-        """Kind of the label."""
-        return kind_of(self.truth)
-
     def of_first_seed(self) -> "Scores":
         """Returns the scores of the first seed alone."""
         return replace(
@@ -115,7 +109,6 @@ def resampled_scores(
     if not all(_same_items(first, other) for other in found[1:]):
         return None
     n = len(first.rows)
-    once_n1 = torch.ones(n, 1)
     # The columns of a tile are strided in its portion. A contiguous copy makes products faster.
     counts = (
         tile.contiguous()
@@ -123,7 +116,7 @@ def resampled_scores(
         for tile in portion.split(TILE, dim=1)
     )
     drawn_SK = np.concatenate([_scores(found, tile) for tile in counts], axis=1)
-    score_S = _scores(found, once_n1)[:, 0]
+    score_S = _scores(found, torch.ones(n, 1))[:, 0]
     if kind_of(first.truth) == "set":
         drawn_SK += (score_S - drawn_SK.mean(axis=1))[:, None]
     return Scores(seeds, score_S, drawn_SK, first.rows, first.truth)
@@ -156,7 +149,10 @@ def seed_variance(better: Scores, than: Scores) -> Estimate | None:
     It is half the variance of the differences of paired seeds. Without pairs it is the mean of
     both systems, weighted by their shares in the variance of the difference.
     """
-    sides = _varying(better, than)
+    sides = [better.score_S, than.score_S]
+    if better.seeds == than.seeds:
+        sides = [better.score_S - than.score_S]
+    sides = [v_S for v_S in sides if len(v_S) > 1]
     if not sides:
         return None
     parts = [float(v_S.var(ddof=1)) / len(v_S) for v_S in sides]
@@ -241,28 +237,14 @@ def judge(difference: Interval, p: float, margin: float = 0.0) -> Verdict:
 
 
 def _same_items(a: LabelPredictions | Scores, b: LabelPredictions | Scores) -> bool:
-    numbers = a.truth.dtype.kind == "f"
-    same_truth = np.array_equal(a.truth, b.truth, equal_nan=numbers)
-    return np.array_equal(a.rows, b.rows) and same_truth
+    return np.array_equal(a.rows, b.rows) and np.array_equal(a.truth, b.truth)
 
 
 def _scores(found: list[LabelPredictions], counts_nK: Tensor) -> np.ndarray:
     """Returns the score of each training under K weightings of the n items, float64 [S, K]."""
-    truth = torch.from_numpy(found[0].truth)
-    each = [
-        weighted_scores(one.kind, torch.from_numpy(one.predicted), truth, counts_nK)
-        for one in found
-    ]
-    return torch.stack(each).numpy()
-
-
-def _varying(better: Scores, than: Scores) -> list[np.ndarray]:
-    """Returns the values that vary over seeds: pair differences, or systems with several seeds."""
-    if better.seeds == than.seeds:
-        sides = [better.score_S - than.score_S]
-    else:
-        sides = [better.score_S, than.score_S]
-    return [v_S for v_S in sides if len(v_S) > 1]
+    kind, truth = kind_of(found[0].truth), torch.from_numpy(found[0].truth)
+    predicted = [torch.from_numpy(each.predicted) for each in found]
+    return torch.stack([weighted_scores(kind, p, truth, counts_nK) for p in predicted]).numpy()
 
 
 def _per_training(better: Scores, than: Scores) -> float:

@@ -22,16 +22,11 @@ def neighbours_correct(
     """
     known, asked = train.known(label), measured.known(label)
     near_ND = F.normalize(known.features.double(), dim=1)
-    classes_N = known.labels[label]
-    parts = []
     portion = max(1, MOST_SIMILARITIES // len(near_ND))
-    for some_nD, truth_n in zip(
-        F.normalize(asked.features.double(), dim=1).split(portion),
-        asked.labels[label].split(portion),
-        strict=True,
-    ):
+    voted = []
+    for some_nD in F.normalize(asked.features.double(), dim=1).split(portion):
         cosine_nk, index_nk = (some_nD @ near_ND.T).topk(min(k, len(near_ND)), dim=1)
         votes_nC = cosine_nk.new_zeros(len(some_nD), num_classes)
-        votes_nC.scatter_add_(1, classes_N[index_nk], (cosine_nk / TEMPERATURE).exp())
-        parts.append(votes_nC.argmax(dim=1) == truth_n)
-    return torch.cat(parts)
+        votes_nC.scatter_add_(1, known.labels[label][index_nk], (cosine_nk / TEMPERATURE).exp())
+        voted.append(votes_nC.argmax(dim=1))
+    return torch.cat(voted) == asked.labels[label]

@@ -37,16 +37,21 @@ def kind_of(truth: np.ndarray) -> Kind:
 
 @dataclass(frozen=True)
 class LabelPredictions:
-    """A label's true values and a training's predictions, arrays as in the file."""
+    """A label's true values and a training's predictions, arrays as in the file.
+
+    Raises ValueError unless all arrays hold numbers of the same items.
+    """
 
     rows: np.ndarray
     truth: np.ndarray
     predicted: np.ndarray
 
-    @property
-    def kind(self) -> Kind:
-        """Kind of the label."""
-        return kind_of(self.truth)
+    def __post_init__(self) -> None:
+        arrays, shape = (self.rows, self.truth, self.predicted), self.truth.shape
+        fits = [array.shape for array in arrays] == [shape[:1], shape, shape]
+        are_numbers = all(array.dtype.kind in "iuf" for array in arrays)
+        if not (len(shape) in (1, 2) and fits and are_numbers):
+            raise ValueError("arrays must be numbers of the same items")
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ def save_predictions(path: Path, predictions: Predictions) -> None:
     for (split, label), found in predictions.labels.items():
         arrays[f"{split}/{label}/rows"] = found.rows
         arrays[f"{split}/{label}/truth"] = found.truth
-        arrays[f"{split}/{label}/{PREDICTED[found.kind]}"] = found.predicted
+        arrays[f"{split}/{label}/{PREDICTED[kind_of(found.truth)]}"] = found.predicted
     with whole_file(path) as file:
         np.savez(file, allow_pickle=False, **arrays)
 
@@ -113,16 +118,7 @@ def load_predictions(path: Path) -> Predictions | None:
                 if part in PREDICTED.values():
                     split, _, label = place.partition("/")
                     rows, truth = arrays[f"{place}/rows"], arrays[f"{place}/truth"]
-                    found[split, label] = _checked(LabelPredictions(rows, truth, arrays[name]))
+                    found[split, label] = LabelPredictions(rows, truth, arrays[name])
             return Predictions(str(arrays["fingerprint"]), found)
     except UNREADABLE:
         return None
-
-
-def _checked(found: LabelPredictions) -> LabelPredictions:
-    """Returns its argument. Raises ValueError unless all arrays hold numbers of the same items."""
-    rows, truth, predicted = found.rows, found.truth, found.predicted
-    fits = truth.ndim in (1, 2) and rows.shape == truth.shape[:1] and predicted.shape == truth.shape
-    if not fits or any(array.dtype.kind not in "iuf" for array in (rows, truth, predicted)):
-        raise ValueError("arrays must be numbers of the same items")
-    return found

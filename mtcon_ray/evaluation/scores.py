@@ -55,9 +55,7 @@ def weighted_average_precision(scores_NL: Tensor, bits_NL: Tensor, weight_NK: Te
     weight_NK is how often each of N items counts in each weighting. All tensors on the CPU.
     """
     columns = zip(scores_NL.unbind(1), bits_NL.unbind(1), strict=True)
-    return torch.stack(
-        [_weighted_label(scores_N, bits_N, weight_NK) for scores_N, bits_N in columns]
-    )
+    return torch.stack([_weighted_label(*column, weight_NK) for column in columns])
 
 
 def _weighted_label(scores_N: Tensor, bits_N: Tensor, weight_NK: Tensor) -> Tensor:
@@ -109,14 +107,10 @@ def f1_scores(scores_NL: Tensor, bits_NL: Tensor, threshold_L: Tensor) -> dict[s
     right_NL = predicted_NL & has_NL
     either_NL = predicted_NL.double() + has_NL.double()
     items = is_known_NL.any(dim=1)
-
-    def f1(dim: tuple[int, ...]) -> Tensor:
-        return 2 * right_NL[items].sum(dim) / either_NL[items].sum(dim).clamp(min=1)
-
+    summed = {"micro": (0, 1), "macro": (0,), "sample": (1,)}
     return {
-        "micro": f1((0, 1)).item(),
-        "macro": f1((0,)).mean().item(),
-        "sample": f1((1,)).mean().item(),
+        mean: (2 * right_NL[items].sum(d) / either_NL[items].sum(d).clamp(min=1)).mean().item()
+        for mean, d in summed.items()
     }
 
 

@@ -48,7 +48,8 @@ def test_each_kind_has_its_known_items_truth_and_prediction(
     assert again.fingerprint == "abc"
     assert again.labels.keys() == {("test", "colour"), ("test", "tags"), ("heldout", "height")}
     classes, tags, height = again.labels.values()
-    assert (classes.kind, tags.kind, height.kind) == ("classes", "set", "number")
+    kinds = [stored.kind_of(each.truth) for each in again.labels.values()]
+    assert kinds == ["classes", "set", "number"]
     for found, expected in (
         (classes, ([3, 5], [0, 1], [0, 1])),
         (tags, ([3, 5], [[1, 255], [0, 0]], [[1, -1], [-3, 1]])),

@@ -1,6 +1,6 @@
 """The YAML file of a comparison: a shared base spec, the systems, their tuning, and the claims."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,7 +104,7 @@ class Comparison:
 
 
 def load_comparison(
-    path: Path, overrides: Iterable[str] = (), only: Iterable[str] = ()
+    path: Path, overrides: Iterable[str] = (), only: Collection[str] = ()
 ) -> Comparison:
     """Loads a comparison from YAML. Overrides `a.b=value` change the base spec of all systems.
 
@@ -113,33 +113,26 @@ def load_comparison(
     invalid file or title, for a claim about a label missing in the data, for systems with sweeps in
     the same folder, and for tuned systems with different numbers of configurations.
     """
-    raw, of_base = read_yaml(path), []
-    base, folder = raw.get("base"), path.resolve().parent
-    if isinstance(base, dict) and run_spec.import_plugins(
-        base, where=f"{path}: base", folder=folder
-    ):
-        rebuild(TuneSpec, ComparisonSpec)
-    for override in overrides:
-        if override.startswith("tune."):
-            run_spec.apply_override(raw, override)
-        else:
-            of_base.append(override)
+    raw, folder = read_yaml(path), path.resolve().parent
+    base = raw.get("base")
+    if isinstance(base, dict):
+        if run_spec.import_plugins(base, where=f"{path}: base", folder=folder):
+            rebuild(TuneSpec, ComparisonSpec)
+        for override in overrides:
+            run_spec.apply_override(raw if override.startswith("tune.") else base, override)
     try:
         given = ComparisonSpec.model_validate(raw)
     except ValidationError as error:
         raise SpecError(f"{path}: {explain(error, ComparisonSpec)}") from None
-    for override in of_base:
-        run_spec.apply_override(given.base, override)
-    chosen = tuple(only) or tuple(given.systems)
-    unknown = [title for title in chosen if title not in given.systems]
+    unknown = [title for title in only if title not in given.systems]
     if unknown:
         raise SpecError(f"no system {unknown[0]!r}; systems: {', '.join(given.systems)}")
-    titles = [title for title in given.systems if title in chosen]
-    specs = {title: _run_spec(given, title, path) for title in titles}
-    tuning = {title: _tuning(given, title, path) for title in titles if _is_tuned(given, title)}
+    sweeps = {t: _sweeps(given, t, path) for t in given.systems if t in only or not only}
+    specs = {title: final for title, (final, _) in sweeps.items()}
+    tuning = {title: tuned for title, (_, tuned) in sweeps.items() if tuned}
     check_equal(tuning, str(path))
-    sweeps = [*specs.values(), *(each.first for each in tuning.values())]
-    names = [spec.name for spec in (*sweeps, *(t.again for t in tuning.values() if t.again))]
+    all_sweeps = (spec for final, tuned in sweeps.values() for spec in (final, *(tuned or ())))
+    names = [spec.name for spec in all_sweeps if spec]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise SpecError(f"{path}: titles must differ in letters and digits, got {twice} twice")
@@ -170,47 +163,35 @@ def _check_claims(given: ComparisonSpec, specs: dict[str, run_spec.RunSpec], pat
                 )
 
 
-def _is_tuned(given: ComparisonSpec, title: str) -> bool:
-    return given.tune is not None and given.systems[title].tuned
-
-
-def _run_spec(given: ComparisonSpec, title: str, path: Path) -> run_spec.RunSpec:
-    """Returns the spec of a system's final trainings."""
-    where = f"{path}: systems.{title}"
-    seeds = given.systems[title].seeds or (given.tune.seeds if given.tune else 1)
-    search: dict[str, Any] = {"sampler": "grid", "repeats": seeds, "scheduler": {"name": "none"}}
-    if given.tune is not None:
-        search["objective"] = given.tune.objective  # the network is selected by it too
-    raw = _raw(given, title)
-    raw["search"] = search | _limits(raw.get("search"), where)
-    spec = run_spec.parse_spec(raw, where=where, folder=path.resolve().parent)
-    if given.tune is None:
-        return spec
-    if _is_tuned(given, title) and not spec.method.trains:
-        raise SpecError(
-            f"{where}.tuned must be false for method {spec.method.name}, which trains nothing, "
-            "got true"
-        )
-    return run_spec.with_values(spec, {"seed": spec.seed + given.tune.repeats})
-
-
-def _limits(search: Any, where: str) -> dict[str, Any]:
-    """Returns the limits in a base's section `search`. Raises SpecError for any other field."""
-    limits = dict(search or {})
+def _sweeps(
+    given: ComparisonSpec, title: str, path: Path
+) -> tuple[run_spec.RunSpec, Tuning | None]:
+    """Returns the spec of a system's final trainings, and its sweeps of tuning, if it is tuned."""
+    system, tune, raw = given.systems[title], given.tune, _raw(given, title)
+    where, folder = f"{path}: systems.{title}", path.resolve().parent
+    limits = raw.get("search") or {}
     for name in limits:
         if name not in LIMITS:
             raise SpecError(
                 f"{where}: search.{name} must be left out, because a comparison searches by "
                 f"`tune` alone; of search it takes {', '.join(LIMITS)}"
             )
-    return limits
-
-
-def _tuning(given: ComparisonSpec, title: str, path: Path) -> Tuning:
-    assert given.tune is not None
-    raw, space = _raw(given, title), given.systems[title].space
-    where, folder = f"{path}: systems.{title}", path.resolve().parent
-    return make_tuning(given.tune, space, raw, where=where, folder=folder)
+    seeds = system.seeds or (tune.seeds if tune else 1)
+    search: dict[str, Any] = {"sampler": "grid", "repeats": seeds, "scheduler": {"name": "none"}}
+    if tune is not None:
+        search["objective"] = tune.objective  # the network is selected by it too
+    final = run_spec.parse_spec({**raw, "search": search | limits}, where=where, folder=folder)
+    if tune is None:
+        return final, None
+    later = run_spec.with_values(final, {"seed": final.seed + tune.repeats})
+    if not system.tuned:
+        return later, None
+    if not final.method.trains:
+        raise SpecError(
+            f"{where}.tuned must be false for method {final.method.name}, which trains nothing, "
+            "got true"
+        )
+    return later, make_tuning(tune, system.space, raw, where=where, folder=folder)
 
 
 def _raw(given: ComparisonSpec, title: str) -> dict[str, Any]:

@@ -33,20 +33,20 @@ def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
     names = ["system", "seeds", "features", objectives(rows), *shown.values()]
     table = []
     for row in rows:
-        cells = [row.title, str(len(row.finished))]
-        if not row.finished:
-            cells += [show.NOTHING, f"failed: {row.why}", *(show.NOTHING for _ in shown)]
-        else:
-            cells.append(", ".join(map(str, row.features)) or show.NOTHING)
-            mean = fmean(t.value for t in row.finished if t.value is not None)
-            cells.append(show.accuracy_text(mean))
-            for place in shown:
-                value, interval = row.reading(*place).value, row.interval(*place)
-                text = show.accuracy_text(value)
-                if value is not None and interval is not None:
-                    text = show.interval_text(interval._replace(value=value))
-                is_best = value is not None and value == best[place]
-                cells.append(f"**{text}**" if is_best else text)
+        values = [t.value for t in row.finished if t.value is not None]
+        cells = [
+            row.title,
+            str(len(row.finished)),
+            ", ".join(map(str, row.features)) or show.NOTHING,
+            show.accuracy_text(fmean(values)) if values else f"failed: {row.why}",
+        ]
+        for place in shown:
+            value, interval = row.reading(*place).value, row.interval(*place)
+            text = show.accuracy_text(value)
+            if value is not None and interval is not None:
+                text = show.interval_text(interval._replace(value=value))
+            is_best = value is not None and value == best[place]
+            cells.append(f"**{text}**" if is_best else text)
         table.append(cells)
     found = judged(rows, claims)
     parts = [

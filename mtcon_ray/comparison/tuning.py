@@ -6,9 +6,8 @@ validation scores alone.
 
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
@@ -51,8 +50,7 @@ class TuneSpec(SearchSpec):
         }
 
 
-@dataclass(frozen=True)
-class Tuning:
+class Tuning(NamedTuple):
     """A system's sweeps before the final sweep.
 
     `first` tries all configurations. `again` trains the best once more, for the final number of
@@ -97,14 +95,13 @@ def check_equal(tuning: Mapping[str, Tuning], where: str) -> None:
     The same if all systems together try more than MAX_TUNED.
     """
     numbers = {title: each.first.search.num_configurations for title, each in tuning.items()}
-    first = next(iter(numbers), None)
-    for title, number in numbers.items():
-        if number != numbers[first or title]:
-            raise SpecError(
-                f"{where}: tune must try the same number of configurations in each system, got "
-                f"{numbers[first or title]} in {first!r} and {number} in {title!r}; list more "
-                "values in the smaller space, or lower tune.num_trials"
-            )
+    if len(set(numbers.values())) > 1:
+        most, fewest = (pick(numbers, key=numbers.__getitem__) for pick in (max, min))
+        raise SpecError(
+            f"{where}: tune must try the same number of configurations in each system, got "
+            f"{numbers[most]} in {most!r} and {numbers[fewest]} in {fewest!r}; list more values in "
+            "the smaller space, or lower tune.num_trials"
+        )
     if (total := sum(numbers.values())) > MAX_TUNED:
         raise SpecError(
             f"{where}: tune must try at most {MAX_TUNED:,} configurations over all systems, got "

@@ -81,11 +81,9 @@ class TrainedEncoder(nn.Module):
         device = next(self.buffers()).device
         with torch.inference_mode():
             h_ND = self.model.encoder(self.model.view(stored_NSSC.to(device).float()))
-            found = {
-                f"heads/{n}": head(h_ND) for n, head in zip(self.names, self.heads, strict=True)
-            }
-            projection = self.model.projection
-            found = {"embedding": h_ND if projection is None else projection(h_ND), **found}
+            found = {"embedding": self.model.projection(h_ND)}
+            for name, head in zip(self.names, self.heads, strict=True):
+                found[f"heads/{name}"] = head(h_ND)
             return {name: rows.float().cpu() for name, rows in found.items()}
 
     def _batches(self, images: Iterable[Any]) -> Iterator[dict[str, Tensor]]:

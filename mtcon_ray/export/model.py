@@ -89,16 +89,12 @@ def _rounded(sums: Tensor) -> Tensor:
 class EvaluationView(nn.Module):
     """Evaluation view of stored images: [N, S, S, 3] in 0 to 255 to [N, 3, size, size]."""
 
-    weight_VS: Tensor
-    mean_C11: Tensor
-    std_C11: Tensor
-
     def __init__(self, stored_size: int, views: ViewsSpec) -> None:
         super().__init__()
         whole = torch.tensor([0]), torch.tensor([stored_size]), torch.tensor([False])
-        self.register_buffer("weight_VS", resampling(*whole, views.size, stored_size)[0])
-        self.register_buffer("mean_C11", torch.tensor(views.mean)[:, None, None])
-        self.register_buffer("std_C11", torch.tensor(views.std)[:, None, None])
+        self.weight_VS = nn.Buffer(resampling(*whole, views.size, stored_size)[0])
+        self.mean_C11 = nn.Buffer(torch.tensor(views.mean)[:, None, None])
+        self.std_C11 = nn.Buffer(torch.tensor(views.std)[:, None, None])
 
     def forward(self, x_NSSC: Tensor) -> Tensor:
         """Returns the images resized with antialiasing and normalised, float32."""
@@ -113,13 +109,9 @@ class Head(nn.Module):
     Numbers are in the column's own unit.
     """
 
-    weight_DC: Tensor
-    bias_C: Tensor
-
     def __init__(self, weight_DC: Tensor, bias_C: Tensor, activation: Activation) -> None:
         super().__init__()
-        self.register_buffer("weight_DC", weight_DC.clone())
-        self.register_buffer("bias_C", bias_C.clone())
+        self.weight_DC, self.bias_C = nn.Buffer(weight_DC.clone()), nn.Buffer(bias_C.clone())
         self.activation = activation
 
     def forward(self, h_ND: Tensor) -> Tensor:
@@ -149,15 +141,13 @@ class ExportedModel(nn.Module):
         self.resize = StoredResize(stored_size, resize)
         self.view = EvaluationView(stored_size, views)
         self.encoder = network.encoder
-        probed = network.probed
-        self.projection = None if probed is None else network.heads[network.names.index(probed)]
+        head_of = dict(zip(network.names, network.heads, strict=True))
+        self.projection = head_of[network.probed] if network.probed else nn.Identity()
         self.names = tuple(heads)
         self.heads = nn.ModuleList(heads.values())
 
     def forward(self, images: Tensor) -> dict[str, Tensor | dict[str, Tensor]]:
         """Returns the embedding, and the output of each label's probe."""
-        h_ND: Tensor = self.encoder(self.view(self.resize(images)))
-        if self.projection is not None:
-            h_ND = self.projection(h_ND)
+        h_ND: Tensor = self.projection(self.encoder(self.view(self.resize(images))))
         labels = {name: head(h_ND) for name, head in zip(self.names, self.heads, strict=True)}
         return {"embedding": h_ND, "labels": labels}

@@ -28,12 +28,7 @@ from mtcon_ray.errors import ResourceError, UserError
 from mtcon_ray.evaluation.probe import LinearProbe
 from mtcon_ray.export.card import card, card_text
 from mtcon_ray.export.model import ExportedModel, Head
-from mtcon_ray.export.trained_network import (
-    HEADS_FILE,
-    WEIGHTS_FILE,
-    Opened,
-    open_checkpoint,
-)
+from mtcon_ray.export.trained_network import HEADS_FILE, WEIGHTS_FILE, open_checkpoint
 from mtcon_ray.training import checkpoint
 
 Format = Literal["pt2", "onnx"]
@@ -69,27 +64,22 @@ def export_checkpoint(
     callbacks.on_note("fitting a probe for each label")
     measurement = opened.evaluation().full_measurement()
     probes = measurement.fit().probes
+    dataset, spec = opened.dataset, opened.spec
     facts = card(
-        opened.spec,
-        opened.dataset,
+        spec,
+        dataset,
         measurement.scores_of(probes),
         title=title or path.stem,
         file=f"model.{format}",
         checkpoint=checkpoint.load(path),
     )
-    heads = opened.network.cpu().heads.state_dict()
-    _write(build_model(opened, probes), heads, facts, to, format)
-    return facts
-
-
-def build_model(opened: Opened, probes: dict[str, LinearProbe]) -> ExportedModel:
-    """Returns the module, in eval mode on the CPU, without gradients."""
-    dataset, spec = opened.dataset, opened.spec
-    labels = (*dataset.tasks, *dataset.held_out)
-    heads = {label: _head(probes[label], dataset.table) for label in labels}
+    network = opened.network.cpu()
+    heads = {label: _head(probes[label], dataset.table) for label in measurement.split_of}
     stored_size, resize = dataset.images.shape[1], spec.data.made_square
-    model = ExportedModel(opened.network.cpu(), heads, spec.views, stored_size, resize)
-    return model.eval().requires_grad_(False)
+    model = ExportedModel(network, heads, spec.views, stored_size, resize)
+    model.eval().requires_grad_(False)
+    _write(model, network.heads.state_dict(), facts, to, format)
+    return facts
 
 
 def _head(probe: LinearProbe, table: LabelTable) -> Head:

@@ -11,9 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
+from PIL import ExifTags, Image
 from safetensors.torch import load_file, save_file
 
 from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.cli.main import program
+from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.errors import CheckpointError, UserError
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.export.model import ExportedModel
@@ -30,15 +34,17 @@ from tests import specs
 Found = dict[str, np.ndarray]
 
 PAGE = Path(__file__).parents[2] / "docs" / "export.md"
+# A process that cannot import this package. It opens images by the code of the exported README.md.
 READ = """
-import sys, numpy, os
+import sys, os
 sys.modules["mtcon_ray"] = None
-images = numpy.load(sys.argv[2])
 os.chdir(sys.argv[1])
 """
 SAVE_PT2 = 'numpy.savez(sys.argv[3], embedding=found["embedding"], **found["labels"])'
-
-
+FILES = [
+    "README.md", "heads.safetensors", "model.json", "model.pt2", "probes.safetensors",
+    "weights.safetensors",
+]  # fmt: skip
 MODEL = "sweeps/mine-1/checkpoints/trial-0000/model.pt"
 
 
@@ -58,21 +64,49 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.fixture(scope="module")
+def opened(root: Path) -> Opened:
+    return open_checkpoint(root / MODEL, root=root, callbacks=Callbacks())
+
+
+@pytest.fixture(scope="module")
+def exported(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns the folder that the command writes."""
+    out = tmp_path_factory.mktemp("exported") / "out"
+    words = ["export", "mine-1", "--out", str(out), "--root", str(root)]
+    told = CliRunner().invoke(program, words).output
+    assert ", ".join(FILES) in told
+    return out
+
+
 def export(root: Path, to: Path, **options: Any) -> dict[str, Any]:
-    best = root / MODEL
-    return export_checkpoint(best, to, root=root, callbacks=Callbacks(), **options)
+    return export_checkpoint(root / MODEL, to, root=root, callbacks=Callbacks(), **options)
 
 
-def read_pt2(folder: Path, images: np.ndarray, tmp_path: Path) -> Found:
-    """Returns the outputs of the README.md's code in a process without this package.
+def features_of(opened: Opened, images: np.ndarray) -> torch.Tensor:
+    """Returns the trained network's features of stored images."""
+    rows = np.arange(len(images))
+    return extract_features(
+        opened.network, images, rows, opened.spec.views, batch_size=64, device=opened.device
+    )
 
-    Warnings are errors.
-    """
-    np.save(tmp_path / "images.npy", images)
+
+def assert_same(found: np.ndarray, expected: torch.Tensor) -> None:
+    largest = expected.abs().max().item()
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * largest)
+
+
+def read_pt2(folder: Path, images: np.ndarray | Path, tmp_path: Path) -> Found:
+    """Returns the outputs of the README.md's code for images or a file. Warnings are errors."""
     page = (folder / "README.md").read_text(encoding="utf-8")
-    shown = page.split("```python\n")[1].split("```")[0]
+    shown, opening = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    if isinstance(images, Path):
+        opening = opening.replace("photograph.jpg", str(images))
+    else:
+        np.save(tmp_path / "images.npy", images)
+        opening = "import numpy; images = numpy.load(sys.argv[2])\n"
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", READ + shown + SAVE_PT2,
+        [sys.executable, "-W", "error", "-c", READ + opening + shown + SAVE_PT2,
          str(folder), str(tmp_path / "images.npy"), str(tmp_path / "found.npz")],
         cwd=tmp_path, env={"PATH": "", "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
     )  # fmt: skip
@@ -107,20 +141,17 @@ def read_about(path: Path) -> dict[str, Any]:
 
 def own_values(opened: Opened, features_ND: torch.Tensor) -> dict[str, torch.Tensor]:
     """Returns the outputs of the evaluation's probes for these features, by label."""
-    table = opened.dataset.table
-    probes = opened.evaluation().full_measurement().fit().probes
     values: dict[str, torch.Tensor] = {}
-    for label, probe in probes.items():
+    for label, probe in opened.evaluation().full_measurement().fit().probes.items():
+        scores = probe.scores(features_ND)
         match probe.kind:
             case "number":
-                mean, deviation = table.moments(label)
-                values[label] = probe.scores(features_ND) * deviation + mean
+                mean, deviation = opened.dataset.table.moments(label)
+                values[label] = scores * deviation + mean
             case "set":
-                values[label] = probe.scores(features_ND).sigmoid()
+                values[label] = scores.sigmoid()
             case "classes":
-                weight = probe.weight
-                logits_NC = torch.addmm(weight[-1], features_ND.to(weight.dtype), weight[:-1])
-                values[label] = logits_NC.softmax(dim=1)
+                values[label] = scores.softmax(dim=1)
     return values
 
 
@@ -129,19 +160,13 @@ def own_values(opened: Opened, features_ND: torch.Tensor) -> dict[str, torch.Ten
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:onnxscript.*")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.onnx.*")
 def test_what_is_exported_is_what_was_evaluated(
-    root: Path, tmp_path: Path, kind: Any, read: Callable[[Path, np.ndarray, Path], Found]
+    root: Path, opened: Opened, tmp_path: Path, kind: Any, read: Callable[..., Found]
 ) -> None:
     facts = export(root, tmp_path / "out", format=kind, title="mine-1")
-    opened = open_checkpoint(root / MODEL, root=root, callbacks=Callbacks())
     rows = opened.dataset.table.rows("test")
     images = np.array(opened.dataset.images[rows])
-    found = read(tmp_path / "out", images, tmp_path)
-    expected = extract_features(
-        opened.network, images, np.arange(len(rows)), opened.spec.views,
-        batch_size=64, device=opened.device,
-    )  # fmt: skip
-    largest = expected.abs().max().item()
-    np.testing.assert_allclose(found["embedding"], expected, rtol=0, atol=1e-5 * largest)
+    found, expected = read(tmp_path / "out", images, tmp_path), features_of(opened, images)
+    assert_same(found["embedding"], expected)
     # Logits of these probes reach 100, whose float32 rounding error is about 1e-5.
     for label, values in own_values(opened, expected).items():
         np.testing.assert_allclose(found[label], values, rtol=0, atol=1e-4, err_msg=label)
@@ -156,37 +181,45 @@ def test_what_is_exported_is_what_was_evaluated(
 
 
 @pytest.mark.slow
-def test_a_folder_says_what_it_holds_and_nothing_of_its_maker(root: Path, tmp_path: Path) -> None:
-    export(root, tmp_path / "out", title="mine-1")
-    names = [
-        "README.md",
-        "heads.safetensors",
-        "model.json",
-        "model.pt2",
-        "probes.safetensors",
-        "weights.safetensors",
-    ]
-    written = sorted((tmp_path / "out").iterdir())
-    assert [path.name for path in written] == names
-    assert len({path.stat().st_mode for path in written}) == 1
-    text = (tmp_path / "out" / "model.json").read_text()
-    facts = json.loads(text)
-    page = (tmp_path / "out" / "README.md").read_text()
-    assert str(root) not in text + page
-    assert "canary" not in text + page
-    assert facts["labels"]["shape"]["classes"] == list(opened_classes(root))
-    assert "| size | yes | the number, in the column's own unit | - | r2 " in page
-    probes = load_file(tmp_path / "out" / "probes.safetensors")
-    assert probes["heads.0.weight_DC"].shape == (32, len(facts["labels"]["shape"]["classes"]))
-    with pytest.raises(UserError, match="must name a new folder"):
-        export(root, tmp_path / "out")
+def test_a_photograph_opened_as_the_page_says_has_the_features_of_the_evaluation(
+    opened: Opened, exported: Path, tmp_path: Path
+) -> None:
+    """Decoded at reduced size, and turned as its EXIF orientation says."""
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8)
+    lying = Image.Exif()
+    lying[ExifTags.Base.Orientation] = 6
+    photograph = tmp_path / "large.jpg"
+    Image.fromarray(pixels).resize((480, 320)).save(photograph, exif=lying)
+    found = read_pt2(exported, photograph, tmp_path)
+    stored = decode_image(photograph.read_bytes(), opened.dataset.images.shape[1])[None]
+    assert_same(found.pop("embedding"), features_of(opened, stored))
+    assert list(found) == ["shape", "attributes", "size", "tilt"]
+    assert found["shape"].sum() == pytest.approx(1)
 
 
 @pytest.mark.slow
-def test_an_export_is_a_start_for_another_training(root: Path, tmp_path: Path) -> None:
-    export(root, tmp_path / "out")
+def test_a_folder_says_what_it_holds_and_nothing_of_its_maker(
+    root: Path, opened: Opened, exported: Path
+) -> None:
+    written = sorted(exported.iterdir())
+    assert [path.name for path in written] == FILES
+    assert len({path.stat().st_mode for path in written}) == 1
+    text, page = (exported / "model.json").read_text(), (exported / "README.md").read_text()
+    facts = json.loads(text)
+    assert str(root) not in text + page
+    assert "canary" not in text + page
+    assert facts["labels"]["shape"]["classes"] == list(opened.dataset.table.classes["shape"])
+    assert "| size | yes | the number, in the column's own unit | - | r2 " in page
+    probes = load_file(exported / "probes.safetensors")
+    assert probes["heads.0.weight_DC"].shape == (32, len(facts["labels"]["shape"]["classes"]))
+    with pytest.raises(UserError, match="must name a new folder"):
+        export(root, exported)
+
+
+@pytest.mark.slow
+def test_an_export_is_a_start_for_another_training(root: Path, exported: Path) -> None:
     network = load_network(root / MODEL)[1]
-    for weights in (tmp_path / "out" / "weights.safetensors", root / MODEL):
+    for weights in (exported / "weights.safetensors", root / MODEL):
         encoder = Small(Small.Spec(width=4, weights=str(weights)))
         for key, value in encoder.state_dict().items():
             assert torch.equal(value, network.encoder.state_dict()[key]), (weights, key)
@@ -211,11 +244,6 @@ def test_weights_have_the_keys_of_torchvision(
     images = torch.randn(2, 3, 32, 32)
     assert torch.equal(theirs.eval()(images), network.encoder.eval()(images))
     assert files["probes.safetensors"].keys() == {"view.weight_VS", "view.mean_C11", "view.std_C11"}
-
-
-def opened_classes(root: Path) -> tuple[str, ...]:
-    best = root / MODEL
-    return open_checkpoint(best, root=root, callbacks=Callbacks()).dataset.table.classes["shape"]
 
 
 def test_nothing_is_left_of_an_export_that_fails(root: Path, tmp_path: Path) -> None:

@@ -129,29 +129,30 @@ def fit(
         regression = Regression(design, Objective(label, y, num_classes.get(label)))
         if val is None:
             (penalty,) = penalties
-            weight = regression.solve(penalty, regression.zero, ROUGH)
+            weight, left = regression.solve(penalty, regression.zero, ROUGH)
         else:
-            penalty, weight = _best(regression, penalties, val)
+            penalty, start = _best(regression, penalties, val)
+            weight, left = regression.solve(penalty, start, FINAL)
         probes[label] = regression.probe(weight, penalty)
-        worst = max(worst, regression.gradient_left(weight, penalty))
+        worst = max(worst, left)
     return Fit(probes, worst)
 
 
 def _best(
     regression: "Regression", penalties: Sequence[float], val: LabelledFeatures
 ) -> tuple[float, Tensor]:
-    """Returns the best penalty on `val`, and its converged weights.
+    """Returns the best penalty on `val`, and weights near its minimum.
 
     Penalties are tried from the largest down, each warm-started at the previous solution.
     """
     best, chosen, found = -math.inf, max(penalties), regression.zero
     weight = regression.zero
     for penalty in sorted(penalties, reverse=True):
-        weight = regression.solve(penalty, weight, COMPARED)
+        weight, _ = regression.solve(penalty, weight, COMPARED)
         score = regression.probe(weight, penalty).score(val)
         if score > best:
             best, chosen, found = score, penalty, weight
-    return chosen, regression.solve(chosen, found, FINAL)
+    return chosen, found
 
 
 class Regression:
@@ -170,17 +171,18 @@ class Regression:
         value = loss + (penalty * weight * weight).sum() / 2
         return value, torch.addcmul(self._xT @ error_NC, penalty, weight)
 
-    def solve(self, penalty: float, start: Tensor, tolerance: float) -> Tensor:
-        """Returns the weights at the minimum of the objective, [D + 1, C].
+    def solve(self, penalty: float, start: Tensor, tolerance: float) -> tuple[Tensor, float]:
+        """Returns the weights at the minimum of the objective, and the gradient that is left.
 
-        Stops when the relative norm of the gradient (see `gradient_left`) is at most `tolerance`,
-        or after MOST_STEPS steps. L-BFGS with a strong Wolfe line search, preconditioned by the
-        diagonal of the Hessian at `start`.
+        This is the norm of the gradient there, relative to its norm at zero weights. Stops when it
+        is at most `tolerance`, or after MOST_STEPS steps. L-BFGS with a strong Wolfe line search,
+        preconditioned by the diagonal of the Hessian at `start`.
 
         Float64 is required: in float32 rounding stops the line search before the gradient is
         small, and the order of the items would then decide between penalties with close scores.
         """
-        penalties = self._penalties(penalty)
+        penalties = torch.full_like(self.zero, penalty)
+        penalties[-1] = 0  # of the offsets
         curvature_C = self.objective.curvature(self._design.x @ start)
         diagonal = self._design.variance[:, None] * curvature_C + penalties
         scale = diagonal.clamp(min=torch.finfo(diagonal.dtype).tiny).rsqrt()
@@ -194,14 +196,15 @@ class Regression:
             tolerance_change=0,
             line_search_fn="strong_wolfe",
         )
-        weight = start
+        weight, left = start, self._norm_at_zero
 
         @torch.no_grad()
         def closure() -> Tensor:
-            nonlocal weight
+            nonlocal weight, left
             weight = scaled * scale
             value, gradient = self.evaluate(weight, penalties)
-            if gradient.norm() <= tolerance * self._norm_at_zero:
+            left = gradient.norm()
+            if left <= tolerance * self._norm_at_zero:
                 # The objective is convex, so a point without gradient is the minimum, also in the
                 # middle of a line search. The optimizer itself only checks between its steps.
                 raise _ConvergedError
@@ -210,24 +213,13 @@ class Regression:
 
         with suppress(_ConvergedError):
             optimizer.step(closure)
-        return weight
+        return weight, (left / self._norm_at_zero).item() if self._norm_at_zero else 0.0
 
     def probe(self, weight: Tensor, penalty: float) -> LinearProbe:
         """Returns the label's probe with these weights, as a function of the original features."""
         kind, label = self.objective.kind, self.objective.label
         on_features = self._design.on_features(weight)
         return LinearProbe(kind, label, on_features, f"with penalty {penalty:g}")
-
-    def gradient_left(self, weight: Tensor, penalty: float) -> float:
-        """Returns the norm of the gradient at `weight`, relative to its norm at zero weights."""
-        left = self.evaluate(weight, self._penalties(penalty))[1].norm()
-        return (left / self._norm_at_zero).item() if self._norm_at_zero else 0.0
-
-    def _penalties(self, penalty: float) -> Tensor:
-        """Returns the penalty of each weight, [D + 1, C], and 0 for the offsets."""
-        penalties = torch.full_like(self.zero, penalty)
-        penalties[-1] = 0
-        return penalties
 
 
 class _ConvergedError(Exception):

@@ -54,11 +54,9 @@ def accuracy_std(correct: Tensor, resamples: int, seed: int) -> float:
     resamples the result tends to sqrt(p (1 - p) / n).
     """
     n = len(correct)
-    assert n > 0, "no item to resample"
     right = int(correct.sum())
     draws_K2 = np.random.default_rng(seed).multinomial(n, [1 - right / n, right / n], resamples)
-    accuracy_K = draws_K2 @ np.array([0.0, 1.0]) / n
-    return float(accuracy_K.std(ddof=1))
+    return float((draws_K2[:, 1] / n).std(ddof=1))
 
 
 def resampled_counts(n: int, resamples: int, seed: int) -> Iterator[Tensor]:

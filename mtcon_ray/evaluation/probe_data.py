@@ -7,6 +7,7 @@ from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.base import Split
 from mtcon_ray.spec.evaluate import EvaluateSpec
+from mtcon_ray.spec.run_spec import RunSpec
 
 
 def short_probe_rows(
@@ -33,19 +34,14 @@ def short_probe_rows(
     return rows
 
 
-def fewest_labels(
-    table: LabelTable,
-    tasks: tuple[str, ...],
-    counted: tuple[str, ...],
-    spec: EvaluateSpec,
-    seed: int,
-) -> tuple[str, int]:
-    """Returns the counted task with the fewest scored items in the short probe, and their number.
+def fewest_labels(table: LabelTable, spec: RunSpec) -> tuple[str, int]:
+    """Returns the task with the fewest items in the objective's short probe, and their number.
 
     Without tasks it returns "" and the number of items. Raises as `short_probe_rows`.
     """
-    rows = short_probe_rows(table, tasks, spec, seed)["val"]
-    counts = {task: int(table.known(task)[rows].sum()) for task in counted}
+    labels = spec.labels
+    rows = short_probe_rows(table, labels.tasks, spec.evaluate, spec.seed)["val"]
+    counts = {task: int(table.known(task)[rows].sum()) for task in labels.weights or labels.tasks}
     worst = min(counts, key=counts.__getitem__, default="")
     return worst, counts.get(worst, len(rows))
 

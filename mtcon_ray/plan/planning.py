@@ -76,9 +76,7 @@ def make_plan(
         )
     total, scheduler, labels = spec.search.num_planned_trials, spec.scheduler, spec.labels
     counts = _counts(spec, num_items["train"])
-    worst, num_scored = fewest_labels(
-        table, labels.tasks, tuple(labels.weights or labels.tasks), spec.evaluate, spec.seed
-    )
+    worst, num_scored = fewest_labels(table, spec)
     _, high = spec.resources.worker_range
     room = check_cluster(spec, cluster)
     concurrency = None if room is None else min(room, total)

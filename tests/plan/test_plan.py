@@ -220,12 +220,12 @@ def test_unknown_labels_count_in_no_majority() -> None:
     """Shares are of known items; in a set, a label without known items counts as 0."""
     table = LabelTable(
         names=("a",) * 6,
-        labels={"kind": np.array([0, 1, 1, 1, -1, 2]), "other": np.full(6, -1)},
-        classes={"kind": ("x", "y", "z"), "other": ("x", "y")},
+        labels={"kind": np.array([0, 1, 1, 1, -1, 2])},
+        classes={"kind": ("x", "y", "z")},
         split=np.array([0, 2, 2, 2, 2, 2], dtype=np.int8),
         multi_hot={"set": np.array([[1, 1], [1, 255], [0, 255], [255, 255], [1, 255], [0, 255]])},
         multi_hot_names={"set": ("p", "q")},
         continuous={"price": np.ones(6)},
     )
-    shares = majority_shares(table, ["kind", "other", "set", "price"])
+    shares = majority_shares(table, ["kind", "set", "price"])
     assert shares == {"kind": 0.75, "set": pytest.approx(0.25)}

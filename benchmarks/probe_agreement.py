@@ -85,7 +85,7 @@ def opened(path: Path, root: Path) -> tuple[Measurement, Counts]:
     torch.set_num_threads(1)
     measurement = found.evaluation().full_measurement()
     classes = found.dataset.table.classes
-    return measurement, {label: len(classes[label]) for label in measurement.split_of}
+    return measurement, {label: len(classes[label]) for label in measurement.places}
 
 
 def compare(measurement: Measurement, num_classes: Counts) -> dict[str, tuple[float, ...]]:

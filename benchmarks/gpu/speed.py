@@ -251,7 +251,7 @@ def _probes(bench: Bench) -> str:
     on_device, on_cpu = seconds(there.fit), seconds(here.fit)
     width = there.train.features.shape[1]
     return (
-        f"encoded in {encoding:.2f} s; {len(there.split_of)} probes of {width} features fitted in "
+        f"encoded in {encoding:.2f} s; {len(there.places)} probes of {width} features fitted in "
         f"{on_device:.2f} s, on the CPU by one thread in {on_cpu:.2f} s"
     )
 

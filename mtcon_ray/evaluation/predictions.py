@@ -17,12 +17,9 @@ from zipfile import ZIP_STORED, BadZipFile
 
 import numpy as np
 
-from mtcon_ray.base import metrics
 from mtcon_ray.base.metrics import Kind
 from mtcon_ray.base.root_files import below
 from mtcon_ray.data.disk import whole_file
-from mtcon_ray.data.labels import LabelTable
-from mtcon_ray.evaluation.probe import LabelledFeatures, LinearProbe
 
 PREDICTED = {"classes": "predicted", "number": "predicted", "set": "scores"}
 UNREADABLE = (OSError, ValueError, KeyError, EOFError, BadZipFile)
@@ -63,34 +60,6 @@ class Predictions:
 
     fingerprint: str
     labels: Mapping[tuple[str, str], LabelPredictions]
-
-
-def predict(
-    probes: Mapping[str, LinearProbe],
-    measured: LabelledFeatures,
-    rows: np.ndarray,
-    split_of: Mapping[str, str],
-    table: LabelTable,
-) -> dict[tuple[str, str], LabelPredictions]:
-    """Returns the probes' predictions of the items of `measured`, by (split, label).
-
-    rows are the items' rows in `table`. Numbers are in the column's own unit. Raises DivergedError
-    if a logit or prediction is not finite.
-    """
-    found, names = {}, metrics.slugs(split_of)
-    for label, probe in probes.items():
-        is_known = table.known(label)[rows]
-        known = LabelledFeatures(measured.features[is_known], {})
-        truth = (table.labels | table.multi_hot | table.continuous)[label][rows[is_known]]
-        predicted = probe.predicted(known)
-        if probe.kind == "set":
-            predicted = predicted.float()
-        elif probe.kind == "number":
-            mean, deviation = table.moments(label)
-            predicted = mean + deviation * predicted
-        place = split_of[label], names[label]
-        found[place] = LabelPredictions(rows[is_known], truth, predicted.cpu().numpy())
-    return found
 
 
 def save_predictions(path: Path, predictions: Predictions) -> None:

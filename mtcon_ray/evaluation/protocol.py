@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from mtcon_ray.evaluation.bootstrap import score_std
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.evaluation.logistic import fit
 from mtcon_ray.evaluation.neighbours import neighbours_correct
-from mtcon_ray.evaluation.predictions import Predictions, predict, save_predictions
+from mtcon_ray.evaluation.predictions import LabelPredictions, Predictions, save_predictions
 from mtcon_ray.evaluation.probe import Fit, LabelledFeatures, LinearProbe
 from mtcon_ray.evaluation.probe_data import rows_with_any, short_probe_rows
 from mtcon_ray.evaluation.rank import rankme
@@ -33,22 +32,17 @@ class Measurement:
     """Features and settings of an evaluation.
 
     Probes of `spec.probe` are trained on `train`, selected on `val` (if given) and scored on
-    `measured`. `table` gives the kinds and classes of the labels. split_of maps each label to the
-    split in the names of its metrics, such as "test".
+    `measured`. `table` gives the kinds and classes of the labels. places maps each label to split
+    and name in the names of its metrics, such as ("test", "heel-height").
     """
 
     table: LabelTable
     train: LabelledFeatures
     val: LabelledFeatures | None
     measured: LabelledFeatures
-    split_of: Mapping[str, str]
+    places: Mapping[str, tuple[str, str]]
     spec: EvaluateSpec
     seed: int
-
-    @cached_property
-    def names(self) -> dict[str, str]:
-        """The name of each label in the names of its metrics."""
-        return metrics.slugs(self.split_of)
 
     def fit(self) -> Fit:
         """Returns a probe for each label, of the type for its kind.
@@ -57,7 +51,7 @@ class Measurement:
         DivergedError if a feature or a logit is not finite.
         """
         recipe = self.spec.probe
-        numbers = [label for label in self.split_of if self.table.kind_of(label) == "number"]
+        numbers = [label for label in self.places if self.table.kind_of(label) == "number"]
         num_classes = {label: len(names) for label, names in self.table.classes.items()}
         labels = {label: y for label, y in self.train.labels.items() if label not in numbers}
         train = LabelledFeatures(self.train.features, labels)
@@ -74,12 +68,11 @@ class Measurement:
     def neighbours(self) -> dict[str, float]:
         """Returns the k-nearest-neighbour accuracy of each label with classes, by metric name."""
         values = {}
-        for label, split in self.split_of.items():
+        for label, place in self.places.items():
             if self.table.kind_of(label) == "classes":
                 size, k = len(self.table.classes[label]), self.spec.neighbours
                 correct_N = neighbours_correct(label, self.train, self.measured, size, k)
-                name = metrics.neighbours(split, self.names[label])
-                values[name] = correct_N.double().mean().item()
+                values[metrics.neighbours(*place)] = correct_N.double().mean().item()
         return values
 
     def scores_of(self, probes: Mapping[str, LinearProbe]) -> dict[str, float]:
@@ -90,7 +83,7 @@ class Measurement:
         """
         values: dict[str, float] = {}
         for label, probe in probes.items():
-            place = probe.kind, self.split_of[label], self.names[label]
+            place = probe.kind, *self.places[label]
             values[metrics.score(*place)] = probe.score(self.measured)
             known = self.measured.known(label)
             both = probe.predicted(known), known.labels[label]
@@ -100,9 +93,33 @@ class Measurement:
                 values |= self._decisions(probe, self.val)
         return values
 
+    def predictions(
+        self, probes: Mapping[str, LinearProbe]
+    ) -> dict[tuple[str, str], LabelPredictions]:
+        """Returns the probes' predictions of the items of test, by (split, label).
+
+        Numbers are in the column's own unit. Raises DivergedError if a logit or prediction is not
+        finite.
+        """
+        found, table = {}, self.table
+        rows = rows_with_any(table, "test", tuple(self.places))
+        for label, probe in probes.items():
+            is_known = table.known(label)[rows]
+            known = LabelledFeatures(self.measured.features[is_known], {})
+            truth = (table.labels | table.multi_hot | table.continuous)[label][rows[is_known]]
+            predicted = probe.predicted(known)
+            if probe.kind == "set":
+                predicted = predicted.float()
+            elif probe.kind == "number":
+                mean, deviation = table.moments(label)
+                predicted = mean + deviation * predicted
+            shown = LabelPredictions(rows[is_known], truth, predicted.cpu().numpy())
+            found[self.places[label]] = shown
+        return found
+
     def _decisions(self, probe: LinearProbe, val: LabelledFeatures) -> dict[str, float]:
         """Returns the further scores of a label set. Thresholds are chosen on `val`."""
-        split, slug = self.split_of[probe.label], self.names[probe.label]
+        split, slug = self.places[probe.label]
         scores_NL = probe.scores(self.measured.features)
         bits_NL = self.measured.labels[probe.label]
         threshold_L = best_thresholds(probe.scores(val.features), val.labels[probe.label])
@@ -158,13 +175,10 @@ class Evaluation:
         spec = spec.model_copy(update={"probe": probe})
         train, val = (self.read(rows[split], tasks) for split in SPLITS[:2])
         # Nothing is selected on val, because val is what is scored.
-        split_of = dict.fromkeys(tasks, "val")
-        measurement = Measurement(table, train, None, val, split_of, spec, self.seed)
+        places = {task: ("val", name) for task, name in metrics.slugs(tasks).items()}
+        measurement = Measurement(table, train, None, val, places, spec, self.seed)
         values = measurement.scores_of(measurement.fit().probes)
-        scores = {
-            task: values[metrics.score(table.kind_of(task), "val", name)]
-            for task, name in metrics.slugs(tasks).items()
-        }
+        scores = {t: values[metrics.score(table.kind_of(t), *places[t])] for t in tasks}
         means = {metrics.objective_name(map(table.kind_of, tasks)): metrics.mean_score(scores)}
         if self.weights:
             means[metrics.OBJECTIVE] = metrics.mean_score(scores, self.weights)
@@ -199,16 +213,14 @@ class Evaluation:
         if not (self.dataset.tasks or self.dataset.held_out):
             return values
         measurement = self.full_measurement()
-        split_of = measurement.split_of
         probes, gradient = measurement.fit()
         values |= measurement.scores_of(probes) | measurement.neighbours()
         values[metrics.PROBE_FEATURES] = float(measurement.train.features.shape[1])
         if gradient is not None:
             values[metrics.PROBE_GRADIENT] = gradient
         if predictions is not None:
-            rows = rows_with_any(table, "test", tuple(split_of))
-            found = predict(probes, measurement.measured, rows, split_of, table)
-            save_predictions(predictions, Predictions(self.dataset.fingerprint, found))
+            found = Predictions(self.dataset.fingerprint, measurement.predictions(probes))
+            save_predictions(predictions, found)
         return values
 
     def full_measurement(self) -> Measurement:
@@ -218,8 +230,11 @@ class Evaluation:
         train, val, test = (
             self.read(rows_with_any(table, split, labels), labels) for split in SPLITS
         )
-        split_of = dict.fromkeys(tasks, "test") | dict.fromkeys(held_out, "heldout")
-        return Measurement(table, train, val, test, split_of, self.spec, self.seed)
+        places = {
+            label: ("test" if label in tasks else "heldout", name)
+            for label, name in metrics.slugs(labels).items()
+        }
+        return Measurement(table, train, val, test, places, self.spec, self.seed)
 
     def read(self, rows: np.ndarray, labels: Sequence[str]) -> LabelledFeatures:
         """Returns features and labels of these rows of the data, on the device.

@@ -74,11 +74,11 @@ def export_checkpoint(
         checkpoint=checkpoint.load(path),
     )
     network = opened.network.cpu()
-    heads = {label: _head(probes[label], dataset.table) for label in measurement.split_of}
+    heads = {label: _head(probes[label], dataset.table) for label in measurement.places}
     stored_size, resize = dataset.images.shape[1], spec.data.made_square
     model = ExportedModel(network, heads, spec.views, stored_size, resize)
     model.eval().requires_grad_(False)
-    _write(model, network.heads.state_dict(), facts, to, format)
+    _write(model, network.heads.state_dict(), facts, to)
     return facts
 
 
@@ -92,19 +92,13 @@ def _head(probe: LinearProbe, table: LabelTable) -> Head:
     return Head(weight[:-1], weight[-1], "softmax" if probe.kind == "classes" else "sigmoid")
 
 
-def _write(
-    model: ExportedModel,
-    heads: dict[str, Tensor],
-    facts: dict[str, Any],
-    to: Path,
-    format: Format,
-) -> None:
+def _write(model: ExportedModel, heads: dict[str, Tensor], facts: dict[str, Any], to: Path) -> None:
     building = to.with_name(f".{to.name}.partial")
     try:
         shutil.rmtree(building, ignore_errors=True)
         building.mkdir(parents=True)
         about = {part: json.dumps(facts[part]) for part in ("labels", "preprocessing")}
-        _save(model, building / facts["model"]["file"], format, about)
+        _save(model, building / facts["model"]["file"], about)
         for file, state in ({HEADS_FILE: heads} | _states(model)).items():
             # safetensors refuses tensors that are not contiguous, such as channels_last tensors.
             tensors = {name: tensor.contiguous() for name, tensor in state.items()}
@@ -131,14 +125,14 @@ def _states(model: ExportedModel) -> dict[str, dict[str, Tensor]]:
     }
 
 
-def _save(model: ExportedModel, path: Path, format: Format, about: dict[str, str]) -> None:
+def _save(model: ExportedModel, path: Path, about: dict[str, str]) -> None:
     size = model.resize.size
     # All sides differ, from each other and from the stored size. Otherwise torch.export would
     # assume that equal sizes are always equal.
     example = torch.zeros(2, size + 3, size + 5, 3, dtype=torch.uint8)
     sides = {1: Dim("H", min=1, max=MAX_SIDE), 2: Dim("W", min=1, max=MAX_SIDE)}
     free = ({0: Dim("N", min=1, max=MAX_IMAGES), **sides},)
-    if format == "pt2":
+    if path.suffix == ".pt2":
         exported = torch.export.export(model, (example,), dynamic_shapes=free)
         torch.export.save(exported, path, extra_files=about)
         return

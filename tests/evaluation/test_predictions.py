@@ -1,5 +1,6 @@
 """Tests of stored predictions: content, atomic writing, and unreadable files."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.errors import StorageError
 from mtcon_ray.evaluation import predictions as stored
 from mtcon_ray.evaluation.probe import LabelledFeatures, LinearProbe
+from mtcon_ray.evaluation.protocol import Measurement
+from mtcon_ray.spec.evaluate import EvaluateSpec
 from tests.some import some
 
 TABLE = LabelTable(
@@ -23,7 +26,9 @@ TABLE = LabelTable(
     continuous={"height": np.array([2.0, 4.0, 6.0, np.nan, 5.0, 3.0])},
 )
 FEATURES = torch.tensor([[1.0, -1.0], [2.0, 0.0], [-3.0, 1.0]])
-SPLIT_OF = {"Colour": "test", "tags": "test", "height": "heldout"}
+PLACES = {
+    "Colour": ("test", "colour"), "tags": ("test", "tags"), "height": ("heldout", "height"),
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -36,8 +41,8 @@ def predictions() -> stored.Predictions:
         "height": LinearProbe("number", "height", torch.tensor([[1.0], [1], [0]]).double(), ""),
     }
     measured = LabelledFeatures(FEATURES, {})
-    found = stored.predict(probes, measured, TABLE.rows("test"), SPLIT_OF, TABLE)
-    return stored.Predictions("abc", found)
+    measurement = Measurement(TABLE, measured, None, measured, PLACES, EvaluateSpec(), seed=0)
+    return stored.Predictions("abc", measurement.predictions(probes))
 
 
 def test_each_kind_has_its_known_items_truth_and_prediction(
@@ -80,25 +85,6 @@ def test_a_folder_that_cannot_be_written_is_named_and_the_old_file_stays(
     assert [p.name for p in tmp_path.iterdir()] == ["p.npz"]
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut", bytes(500)])
-def test_a_damaged_file_is_as_good_as_none(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "p.npz").write_bytes(content)
-    assert stored.load_predictions(tmp_path / "p.npz") is None
-    assert stored.load_predictions(tmp_path / "absent.npz") is None
-
-
-def test_compressed_arrays_are_not_unpacked(
-    predictions: stored.Predictions, tmp_path: Path
-) -> None:
-    """A small file of zeros may unpack to more than the memory."""
-    path = tmp_path / "p.npz"
-    stored.save_predictions(path, predictions)
-    assert stored.load_predictions(path) is not None
-    with np.load(path) as file:
-        np.savez_compressed(path, **dict(file))
-    assert stored.load_predictions(path) is None
-
-
 class Planted:
     """An object whose pickle makes a file when it is read."""
 
@@ -109,31 +95,50 @@ class Planted:
         return Path.touch, (self.path,)
 
 
-def test_a_pickle_is_not_run(tmp_path: Path) -> None:
-    planted: dict[str, Any] = {"fingerprint": np.array([Planted(tmp_path / "ran")], dtype=object)}
-    np.savez(tmp_path / "p.npz", **planted)
-    assert stored.load_predictions(tmp_path / "p.npz") is None
-    assert not (tmp_path / "ran").exists()
+def planted(path: Path) -> None:
+    pickled = np.array([Planted(path.parent / "ran")], dtype=object)
+    np.savez(path, allow_pickle=True, fingerprint=pickled)
+
+
+def compressed(path: Path) -> None:
+    """A small file of zeros may unpack to more than the memory."""
+    with np.load(path) as file:
+        np.savez_compressed(path, **dict(file))
+
+
+def with_array(name: str, array: np.ndarray) -> Callable[[Path], None]:
+    def changed(path: Path) -> None:
+        with np.load(path) as file:
+            arrays: dict[str, Any] = dict(file)
+        assert name in arrays
+        np.savez(path, **{**arrays, name: array})
+
+    return changed
 
 
 @pytest.mark.parametrize(
-    ("name", "array"),
+    "damage",
     [
-        ("test/tags/scores", np.array("x")),
-        ("test/tags/scores", np.zeros((2, 1))),
-        ("test/colour/predicted", np.array(["x", "y"])),
-        ("test/colour/rows", np.array(7)),
-        ("test/colour/truth", np.zeros(0, dtype=np.int64)),
-        ("heldout/height/predicted", np.zeros(3, dtype=bool)),
+        Path.unlink,
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(b"PK\x03\x04 cut"),
+        lambda path: path.write_bytes(bytes(500)),
+        compressed,
+        planted,
+        with_array("test/tags/scores", np.array("x")),
+        with_array("test/tags/scores", np.zeros((2, 1))),
+        with_array("test/colour/predicted", np.array(["x", "y"])),
+        with_array("test/colour/rows", np.array(7)),
+        with_array("test/colour/truth", np.zeros(0, dtype=np.int64)),
+        with_array("heldout/height/predicted", np.zeros(3, dtype=bool)),
     ],
 )
-def test_arrays_that_do_not_fit_are_as_good_as_none(
-    name: str, array: np.ndarray, predictions: stored.Predictions, tmp_path: Path
+def test_any_other_file_is_as_good_as_none_and_none_of_it_is_run(
+    damage: Callable[[Path], None], predictions: stored.Predictions, tmp_path: Path
 ) -> None:
     path = tmp_path / "p.npz"
     stored.save_predictions(path, predictions)
-    with np.load(path) as file:
-        arrays: dict[str, Any] = dict(file)
-    assert name in arrays
-    np.savez(path, **{**arrays, name: array})
+    assert stored.load_predictions(path) is not None
+    damage(path)
     assert stored.load_predictions(path) is None
+    assert not (tmp_path / "ran").exists()

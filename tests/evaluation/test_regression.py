@@ -40,17 +40,24 @@ def test_is_sklearn_s_ridge(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_penalty_is_chosen_on_val_and_else_the_middle_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Test items, here those of train, prefer another one. Numbers have nothing to converge."""
     train, val = data(8, noise=5), data(200, seed=1, noise=5)
     each = []
     for penalty in (penalties := (1e-6, 1e-2, 1.0, 100.0)):
         monkeypatch.setattr(regression, "PENALTIES", (penalty,))
         each.append(train_number_probe("price", train))
     monkeypatch.setattr(regression, "PENALTIES", penalties)
-    values = [p.score(val) for p in each]
-    chosen = train_number_probe("price", train, val=val)
-    assert torch.equal(chosen.weight, each[values.index(max(values))].weight)
+    best, best_on_test = (max(each, key=lambda p: p.score(split)) for split in (val, train))
+    table = LabelTable((), {}, {}, np.zeros(0, np.int8), continuous={"price": np.zeros(0)})
+    places = {"price": ("test", "price")}
+    measurement = Measurement(table, train, val, train, places, EvaluateSpec(), seed=0)
+    probes, gradient = measurement.fit()
+    assert torch.equal(probes["price"].weight, best.weight)
     assert torch.equal(train_number_probe("price", train).weight, each[2].weight)
-    assert values.index(max(values)) != 2
+    assert best is not each[2]
+    assert best is not best_on_test
+    assert gradient == 0
+    assert measurement.neighbours() == {}
 
 
 def test_constant_features_predict_the_mean() -> None:
@@ -67,18 +74,3 @@ def test_features_that_are_not_finite_are_named() -> None:
     probe = LinearProbe("number", "price", torch.ones(7, 1, dtype=torch.float64), "")
     with pytest.raises(DivergedError, match=r"outputs of the probe of 'price' .*must be finite"):
         probe.predicted(broken)
-
-
-def test_the_penalty_is_not_chosen_on_the_test_split(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Val and test prefer different penalties here. Numbers have nothing to converge."""
-    train, val, test = data(8, noise=5), data(200, seed=1, noise=5), data(8, noise=5)
-    table = LabelTable((), {}, {}, np.zeros(0, np.int8), continuous={"price": np.zeros(0)})
-    monkeypatch.setattr(regression, "PENALTIES", (1e-6, 1e-2, 1.0, 100.0))
-    on_val, on_test = (train_number_probe("price", train, val=split).made for split in (val, test))
-    assert on_val != on_test
-    spec = EvaluateSpec()
-    measurement = Measurement(table, train, val, test, {"price": "test"}, spec, seed=0)
-    probes, gradient = measurement.fit()
-    assert {label: probe.made for label, probe in probes.items()} == {"price": on_val}
-    assert gradient == 0
-    assert measurement.neighbours() == {}

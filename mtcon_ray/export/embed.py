@@ -16,7 +16,7 @@ import torch
 
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.cpus import usable_cpus
-from mtcon_ray.base.root_files import make_folder, remove_folder, write
+from mtcon_ray.base.root_files import make_folder, remove_folder
 from mtcon_ray.data.dataset import open_source
 from mtcon_ray.data.disk import build_folder, whole_file
 from mtcon_ray.data.image_names import ROW_ENDINGS
@@ -27,7 +27,7 @@ from mtcon_ray.spec.data.base import DataSpec, FilesSpec
 from mtcon_ray.spec.data.own import FolderSpec, TableSpec
 from mtcon_ray.spec.run_spec import load_spec
 
-KEY_FILE, ROWS_FILE = "key", "rows.parquet"
+ROWS_FILE = "rows.parquet"
 REASON = "reason"  # a column of the parts alone
 ROWS_PER_TASK = 16
 TABLES = (".csv", *ROW_ENDINGS)
@@ -108,12 +108,11 @@ def embed_images(
     count if model and images are the same. Raises StorageError if the disk is full.
     """
     parts, total = to.with_name(f"{to.name}.parts"), len(images.names)
-    key = images.key(model)
-    if not (parts / KEY_FILE).is_file() or (parts / KEY_FILE).read_text() != key:
+    own = parts / images.key(model)
+    if not own.is_dir():
         remove_folder(parts, ignore_errors=True)
-        make_folder(parts)
-        write(parts / KEY_FILE, key)
-    files = {at: parts / f"{at:010}.parquet" for at in range(0, total, BATCH_SIZE)}
+        make_folder(own)
+    files = {at: own / f"{at:010}.parquet" for at in range(0, total, BATCH_SIZE)}
     for at, file in files.items():
         if not file.is_file():
             rows = range(at, min(at + BATCH_SIZE, total))

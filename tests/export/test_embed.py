@@ -22,7 +22,6 @@ from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.errors import CheckpointError, DataError
 from mtcon_ray.export import embed
 from mtcon_ray.export.embed import data_at, embed_images, open_images
-from mtcon_ray.export.encoder import TrainedEncoder
 from mtcon_ray.export.search import search
 from mtcon_ray.records.stored import find_network
 from mtcon_ray.spec.run_spec import parse_spec
@@ -241,11 +240,3 @@ def test_neighbours_as_a_table_json_and_a_page(root: Path, tmp_path: Path) -> No
     assert "did you mean 'colour'" in run(
         root, "neighbours", "one", query, "--head", "colours", code=2
     )
-
-
-def test_an_encoder_of_a_head_embeds_what_is_probed(root: Path) -> None:
-    encoder = load_encoder("one", root=root)
-    assert isinstance(encoder, TrainedEncoder)
-    pixels = np.zeros((2, encoder.size, encoder.size, 3), np.uint8)
-    rows = encoder.project(torch.from_numpy(pixels))
-    np.testing.assert_array_equal(rows["embedding"].numpy(), encoder.transform(pixels))

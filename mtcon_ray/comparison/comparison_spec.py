@@ -154,8 +154,7 @@ def _check_claims(given: ComparisonSpec, specs: dict[str, run_spec.RunSpec], pat
             if title not in given.systems:
                 hint = nearest(title, given.systems)
                 raise SpecError(f"{where}.{role} must name a system, got {title!r}{hint}")
-            data = specs[title].data if title in specs else None
-            labels = [*data.tasks, *data.held_out] if data else [claim.label]
+            labels = [*specs[title].labels.kinds] if title in specs else [claim.label]
             if claim.label not in labels:
                 raise SpecError(
                     f"{where}.label must be a task or held-out label of {title!r}, got "

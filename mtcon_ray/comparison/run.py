@@ -132,6 +132,5 @@ def _finished(folder: Path, spec: RunSpec) -> SweepResults | None:
         return None
     fetch_trials(folder, [paths.PREDICTIONS_FILE])
     found = load_sweep(folder)
-    if found.status[0] is not Status.FINISHED:
-        return None
-    return None if changes(found.spec, spec, FREE) else found
+    is_whole = found.status[0] is Status.FINISHED
+    return found if is_whole and not changes(found.spec, spec, FREE) else None

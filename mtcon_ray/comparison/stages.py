@@ -58,9 +58,8 @@ def stage_lines(stages: Iterable[Stage]) -> list[str]:
 
 def power_lines(claims: Sequence[ClaimSpec], stages: Iterable[Stage]) -> list[str]:
     """Returns lines on the differences that the claims will probably detect, [] without claims."""
-    finals = {title: plan for title, name, plan in stages if name == "seeds"}
     titles = {title for claim in claims for title in (claim.better, claim.than)}
-    used = [finals[title] for title in sorted(titles)]
+    used = [plan for title, name, plan in stages if name == "seeds" and title in titles]
     if not used:
         return []
     seeds = min(plan.repeats for plan in used)

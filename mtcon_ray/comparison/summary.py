@@ -1,6 +1,6 @@
 """Tables of a comparison: Markdown, CSV with every seed, a figure, the claims, and the tuning."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -101,13 +101,12 @@ def picture(rows: list[Row]) -> bytes:
         return plotting.png(figure)
 
 
-def write_tables(folder: Path, rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> None:
+def write_tables(folder: Path, rows: list[Row], claims: Sequence[ClaimSpec] = ()) -> None:
     """Writes the results so far: table.md, table.csv and table.png.
 
     Writes claims.csv if there are claims, and tuning.csv if systems were tuned.
     """
     make_folder(folder)
-    claims = tuple(claims)
     write(folder / "table.md", markdown(rows, claims))
     write(folder / "table.csv", every_seed(rows))
     if claims:

@@ -1,18 +1,14 @@
 """A comparison's YAML: one base, a method per system, and checks before the first training."""
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from mtcon_ray.comparison.comparison_spec import load_comparison
 from mtcon_ray.errors import SpecError
+from tests.comparison.conftest import Load
 
-BASE: dict[str, Any] = {
+FEW: dict[str, Any] = {
     "version": 1,
-    "name": "few",
     "base": {"data": {"kind": "synthetic"}, "train": {"epochs": 4}},
     "systems": {
         "MTCon": {"method": "mtcon", "seeds": 3},
@@ -24,18 +20,8 @@ BASE: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Callable[..., Path]:
-    def write(**changes: Any) -> Path:
-        path = tmp_path / "few.yaml"
-        path.write_text(yaml.safe_dump({**BASE, **changes}))
-        return path
-
-    return write
-
-
-def test_every_system_is_a_sweep_over_its_seeds(file: Callable[..., Path]) -> None:
-    comparison = load_comparison(file(), ["train.epochs=6"])
+def test_every_system_is_a_sweep_over_its_seeds(load: Load) -> None:
+    comparison = load("train.epochs=6", **FEW)
     first, second = comparison.specs.values()
     assert list(comparison.specs) == ["MTCon", "SupCon, colour"]
     assert (first.name, second.name) == ("few-mtcon", "few-supcon-colour")
@@ -48,24 +34,24 @@ def test_every_system_is_a_sweep_over_its_seeds(file: Callable[..., Path]) -> No
     assert first.data == second.data
 
 
-def test_one_system_can_be_chosen(file: Callable[..., Path]) -> None:
-    assert list(load_comparison(file(), only=["MTCon"]).specs) == ["MTCon"]
+def test_one_system_can_be_chosen(load: Load) -> None:
+    assert list(load(only=["MTCon"], **FEW).specs) == ["MTCon"]
     with pytest.raises(SpecError, match="no system 'CSN'; systems: MTCon, SupCon, colour"):
-        load_comparison(file(), only=["CSN"])
+        load(only=["CSN"], **FEW)
 
 
 CLAIM = {"better": "MTCon", "than": "SupCon, colour", "label": "tilt"}
 
 
-def test_a_claim_names_systems_and_a_label(file: Callable[..., Path]) -> None:
-    base = {"data": {"kind": "synthetic", "held_out": ["tilt"]}}
-    path = file(base=base, claims=[CLAIM, {**CLAIM, "label": "shape", "margin": 0.01}])
-    claims = load_comparison(path).claims
+def test_a_claim_names_systems_and_a_label(load: Load) -> None:
+    given = [CLAIM, {**CLAIM, "label": "shape", "margin": 0.01}]
+    sections = {**FEW, "base": {"data": {"kind": "synthetic", "held_out": ["tilt"]}}}
+    claims = load(**sections, claims=given).claims
     assert [(c.better, c.than, c.label, c.margin) for c in claims] == [
         ("MTCon", "SupCon, colour", "tilt", 0.0),
         ("MTCon", "SupCon, colour", "shape", 0.01),
     ]
-    assert load_comparison(path, only=["MTCon"]).claims == ()
+    assert load(only=["MTCon"], **sections, claims=given).claims == ()
 
 
 @pytest.mark.parametrize(
@@ -91,7 +77,7 @@ def test_a_claim_names_systems_and_a_label(file: Callable[..., Path]) -> None:
     ],
 )
 def test_what_is_wrong_is_named_with_its_system(
-    file: Callable[..., Path], changes: dict[str, Any], message: str
+    load: Load, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(SpecError, match=message):
-        load_comparison(file(**changes))
+        load(**{**FEW, **changes})

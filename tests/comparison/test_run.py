@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 import ray
-import yaml
 
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import event_file, sweep_folder
 from mtcon_ray.base.signals import Interrupted
 from mtcon_ray.cluster import connection
 from mtcon_ray.cluster.connection import connected, sweep_environment
-from mtcon_ray.comparison.comparison_spec import Comparison, load_comparison
+from mtcon_ray.comparison.comparison_spec import Comparison
 from mtcon_ray.comparison.run import run_comparison
 from mtcon_ray.comparison.tuning import again_spec, final_spec
 from mtcon_ray.errors import ResourceError
@@ -23,8 +22,10 @@ from mtcon_ray.records.recorded import write_beginnings
 from mtcon_ray.records.results import SweepResults, load_sweep
 from mtcon_ray.spec.run_spec import RunSpec
 from tests import specs
+from tests.comparison.conftest import Load
 from tests.recorded import plan_with
 from tests.run_log import RunLog
+from tests.some import some
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow]
 
@@ -33,20 +34,19 @@ BASE: dict[str, Any] = {
     # One thread: two that wait for each other on a busy machine make small probes ten times slower.
     "resources": {"cpus": 1},
 }
+ONE = {"A": {"method": "mtcon"}}
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_systems_are_trained_once_and_a_failure_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train = {"lr": 1000.0, "weight_decay": 1.0, "warmup_epochs": 0, "epochs": 8}
     changes = {f"train.{field}": value for field, value in train.items()}
     systems = {
         "good": {"method": "mtcon", "seeds": 2}, "wild": {"method": "mtcon", "changes": changes},
     }  # fmt: skip
-    path = tmp_path / "few.yaml"
-    path.write_text(yaml.safe_dump({"name": "few", "base": BASE, "systems": systems}))
-    comparison, watched = load_comparison(path), []
+    comparison, watched = load(base=BASE, systems=systems), []
 
     def watch(title: str) -> nullcontext[Callbacks]:
         watched.append(title)
@@ -97,30 +97,26 @@ def write_tuning(root: Path, spec: RunSpec, values: dict[float, float]) -> None:
     RunLog(folder).append(ended)
 
 
-def test_a_stopped_comparison_says_how_it_goes_on(tmp_path: Path) -> None:
-    path = tmp_path / "one.yaml"
-    systems = {"A": {"method": "mtcon"}}
-    path.write_text(yaml.safe_dump({"name": "one", "base": BASE, "systems": systems}))
+def test_a_stopped_comparison_says_how_it_goes_on(load: Load, tmp_path: Path) -> None:
+    comparison = load(base=BASE, systems=ONE)
 
     def watch(what: str) -> nullcontext[Callbacks]:
         raise Interrupted("stopped by SIGHUP; to continue: repeat it with --name A --resume")
 
     with pytest.raises(Interrupted, match=r"^stopped by SIGHUP; .*continue: repeat the command$"):
-        run_comparison(load_comparison(path), root=tmp_path / "root", watch=watch)
+        run_comparison(comparison, root=tmp_path / "root", watch=watch)
 
 
 @pytest.mark.soak
-def test_a_tuned_system_resumes_at_the_stage_where_it_was(tmp_path: Path) -> None:
+def test_a_tuned_system_resumes_at_the_stage_where_it_was(load: Load, tmp_path: Path) -> None:
     """The best two of three configurations are trained again, and the winner with a new seed.
 
     The first sweep is only written, because each start of a Ray takes ten seconds.
     """
-    path, root = tmp_path / "few.yaml", tmp_path / "root"
+    root = tmp_path / "root"
     space = {"train.lr": {"choice": [0.01, 0.1, 0.2]}, "views.crop_scale": {"choice": [[0.5, 1.0]]}}
     tune = {"epochs": 1, "num_trials": 3, "again": 2, "seeds": 1, "space": space}
-    systems = {"A": {"method": "mtcon"}}
-    path.write_text(yaml.safe_dump({"name": "few", "base": BASE, "systems": systems, "tune": tune}))
-    comparison, watched = load_comparison(path), []
+    comparison, watched = load(base=BASE, systems=ONE, tune=tune), []
     write_tuning(root, comparison.tuning["A"].first, {0.01: 0.3, 0.1: 0.5, 0.2: 0.4})
 
     def watch(what: str) -> nullcontext[Callbacks]:
@@ -139,9 +135,9 @@ def test_a_tuned_system_resumes_at_the_stage_where_it_was(tmp_path: Path) -> Non
     assert [(t.seed, t.last_epoch) for t in again.trials] == [(0, 2)] * 2
     assert [(t.seed, t.last_epoch) for t in final] == [(1, 2)]
     winner = again.required_winner()
-    assert row.results is not None
-    assert row.results.spec.train.lr == winner.params["train.lr"]
-    assert row.results.spec.views.crop_scale == (0.5, 1.0)
+    spec = some(row.results).spec
+    assert spec.train.lr == winner.params["train.lr"]
+    assert spec.views.crop_scale == (0.5, 1.0)
     assert final[0].seconds > 0
     assert "| A | 3 | 3 + 4 + 2 | " in (folder / "table.md").read_text()
     assert (folder / "tuning.csv").exists()
@@ -149,21 +145,20 @@ def test_a_tuned_system_resumes_at_the_stage_where_it_was(tmp_path: Path) -> Non
     assert len(watched) == 3
 
 
-def test_a_finished_comparison_needs_no_resources(tmp_path: Path) -> None:
+def test_a_finished_comparison_needs_no_resources(load: Load, tmp_path: Path) -> None:
     """It was trained on a machine with more CPUs; only what is left must fit this one."""
-    path, root = tmp_path / "few.yaml", tmp_path / "root"
-    base = BASE | {"resources": {"cpus": 4096}}
+    root = tmp_path / "root"
     space = {"train.lr": {"choice": [0.1, 0.2]}, "views.crop_scale": {"choice": [[0.5, 1.0]]}}
     tune = {"epochs": 1, "num_trials": 2, "again": 2, "seeds": 1, "space": space}
-    systems = {"A": {"method": "mtcon"}, "B": {"method": "xent", "tuned": False}}
-    path.write_text(yaml.safe_dump({"name": "few", "base": base, "systems": systems, "tune": tune}))
-    comparison = load_comparison(path)
+    systems = {**ONE, "B": {"method": "xent", "tuned": False}}
+    sections = {"base": BASE | {"resources": {"cpus": 4096}}, "systems": systems, "tune": tune}
+    comparison = load(**sections)
     tuning = comparison.tuning["A"]
-    assert tuning.again is not None
     values = {0.1: 0.5, 0.2: 0.4}
     write_tuning(root, tuning.first, values)
-    write_tuning(root, again := again_spec(tuning.again, load(root, tuning.first)), values)
-    write_tuning(root, final_spec(comparison.specs["A"], load(root, again)), {0.1: 0.6})
+    again = again_spec(some(tuning.again), results(root, tuning.first))
+    write_tuning(root, again, values)
+    write_tuning(root, final_spec(comparison.specs["A"], results(root, again)), {0.1: 0.6})
     write_tuning(root, comparison.specs["B"], {0.1: 0.3})
 
     def compared(comparison: Comparison = comparison) -> list[int]:
@@ -177,8 +172,8 @@ def test_a_finished_comparison_needs_no_resources(tmp_path: Path) -> None:
         with pytest.raises(ResourceError, match="must fit some node"):
             compared()
         log.with_suffix(".away").rename(log)
-    assert compared(load_comparison(path, ["resources.cpus=1"])) == [1, 1]
+    assert compared(load("resources.cpus=1", **sections)) == [1, 1]
 
 
-def load(root: Path, spec: RunSpec) -> SweepResults:
+def results(root: Path, spec: RunSpec) -> SweepResults:
     return load_sweep(sweep_folder(root, spec.name))

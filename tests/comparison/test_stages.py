@@ -4,16 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from mtcon_ray.comparison.comparison_spec import load_comparison
 from mtcon_ray.comparison.stages import plan_stages
 from mtcon_ray.errors import SpecError
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
+from tests.comparison.conftest import Load
 
 ANYWHERE = ClusterView("any cluster", (NodeKind("any node", 2, 0, None),))
 RAW: dict[str, Any] = {
-    "name": "few",
     "base": {
         "data": {"kind": "synthetic", "num_items": 120},
         "views": {"size": 16},
@@ -30,20 +28,20 @@ RAW: dict[str, Any] = {
 }
 
 
-def stages(tmp_path: Path, **tune: Any) -> list[tuple[str, int]]:
-    path = tmp_path / "few.yaml"
-    path.write_text(yaml.safe_dump({**RAW, "tune": {**RAW["tune"], **tune}}))
-    found = plan_stages(load_comparison(path), tmp_path, ANYWHERE)
+def stages(load: Load, root: Path, **tune: Any) -> list[tuple[str, int]]:
+    found = plan_stages(load(**{**RAW, "tune": {**RAW["tune"], **tune}}), root, ANYWHERE)
     return [(stage.name, stage.plan.num_trials) for stage in found]
 
 
-def test_a_tuned_system_has_three_stages(tmp_path: Path) -> None:
-    assert stages(tmp_path) == [("tune", 3), ("again", 2), ("seeds", 3)]
+def test_a_tuned_system_has_three_stages(load: Load, tmp_path: Path) -> None:
+    assert stages(load, tmp_path) == [("tune", 3), ("again", 2), ("seeds", 3)]
 
 
-def test_settings_of_tuning_are_checked_before_the_first_training(tmp_path: Path) -> None:
+def test_settings_of_tuning_are_checked_before_the_first_training(
+    load: Load, tmp_path: Path
+) -> None:
     with pytest.raises(SpecError, match=r"start_from must name .*'no-such-sweep'"):
-        stages(tmp_path, start_from=["no-such-sweep"])
+        stages(load, tmp_path, start_from=["no-such-sweep"])
     pairs = {"train.epochs": {"grid": [1, 2]}, "evaluate.every": {"grid": [1, 2]}}
     with pytest.raises(SpecError, match=r"search\.space must hold configurations that"):
-        stages(tmp_path, sampler="grid", num_trials=4, again=None, space=pairs)
+        stages(load, tmp_path, sampler="grid", num_trials=4, again=None, space=pairs)

@@ -1,22 +1,19 @@
 """Equal tuning without training: the sweeps that follow from the YAML, and what they choose."""
 
 import csv
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from mtcon_ray.base.status import Status
-from mtcon_ray.comparison.comparison_spec import Comparison, load_comparison
 from mtcon_ray.comparison.row import Row
 from mtcon_ray.comparison.summary import TUNING_NOTE, markdown, tuning_csv, tuning_markdown
 from mtcon_ray.comparison.tuning import again_spec, best_points, final_spec
 from mtcon_ray.errors import MtconError, SpecError
 from mtcon_ray.records.results import SweepResults, TrialResult
 from mtcon_ray.spec.run_spec import RunSpec
+from tests.comparison.conftest import Load
 from tests.recorded import results_of
 from tests.some import some
 
@@ -44,22 +41,12 @@ SYSTEMS: dict[str, Any] = {
             "uniform": [0.5, 0.9]}},
     },
 }  # fmt: skip
-BASE: dict[str, Any] = {"data": {"kind": "synthetic"}, "train": {"epochs": 8}, "seed": 5}
+FEW: dict[str, Any] = {
+    "base": {"data": {"kind": "synthetic"}, "train": {"epochs": 8}, "seed": 5},
+    "systems": SYSTEMS,
+    "tune": TUNE,
+}
 ONE = {"A": {"method": "mtcon"}}
-Load = Callable[..., Comparison]
-
-
-@pytest.fixture
-def load(tmp_path: Path) -> Load:
-    """Returns a function that loads the comparison with overrides and some parts replaced."""
-
-    def made(*overrides: str, **changes: Any) -> Comparison:
-        path = tmp_path / "few.yaml"
-        raw = {"name": "few", "base": BASE, "systems": SYSTEMS, "tune": TUNE, **changes}
-        path.write_text(yaml.safe_dump(raw, sort_keys=False))
-        return load_comparison(path, overrides)
-
-    return made
 
 
 def without(*keys: str, **changes: Any) -> dict[str, Any]:
@@ -67,7 +54,7 @@ def without(*keys: str, **changes: Any) -> dict[str, Any]:
 
 
 def test_each_tuned_system_has_its_sweeps(load: Load) -> None:
-    comparison = load()
+    comparison = load(**FEW)
     assert list(comparison.tuning) == ["MTCon", "XEnt"]
     tuning = comparison.tuning["MTCon"]
     first, again, final = tuning.first, some(tuning.again), comparison.specs["MTCon"]
@@ -85,7 +72,7 @@ def test_each_tuned_system_has_its_sweeps(load: Load) -> None:
 
 def test_a_system_adds_replaces_and_removes_searched_fields(load: Load) -> None:
     """A first point loses the fields that the system does not search."""
-    search = load().tuning["XEnt"].first.search
+    search = load(**FEW).tuning["XEnt"].first.search
     assert list(search.space) == [LR, CROP, "train.momentum"]
     assert search.space[LR].extremes == (0.01, 0.2)
     assert search.first_points == ({LR: 0.2},)
@@ -94,7 +81,7 @@ def test_a_system_adds_replaces_and_removes_searched_fields(load: Load) -> None:
 def test_final_seeds_are_none_of_those_of_tuning(load: Load) -> None:
     """Systems that are not tuned have the final seeds too, so that differences are paired."""
     for repeats in (1, 2):
-        comparison = load(tune=without(repeats=repeats, seeds=4))
+        comparison = load(**{**FEW, "tune": without(repeats=repeats, seeds=4)})
         for tuning in comparison.tuning.values():
             for spec in (tuning.first, some(tuning.again)):
                 assert (spec.seed, spec.search.repeats) == (5, repeats)
@@ -114,7 +101,7 @@ def test_final_seeds_are_none_of_those_of_tuning(load: Load) -> None:
             "systems.MTCon: tune.again must be at most the number of configurations, got 7 of 6",
         ),
         (
-            {"base": {**BASE, "evaluate": {"every": 6}}},
+            {"base": {**FEW["base"], "evaluate": {"every": 6}}},
             r"systems\.MTCon, tune: evaluate\.every must be at most train\.epochs, got 6 and 4",
         ),
         (
@@ -140,7 +127,7 @@ def test_what_is_wrong_is_found_before_the_first_training(
     load: Load, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(SpecError, match=message):
-        load(**changes)
+        load(**{**FEW, **changes})
 
 
 def trial(
@@ -176,7 +163,7 @@ TRIALS = (
 
 def test_the_best_are_those_that_halving_kept_longest(load: Load) -> None:
     """Failed trials are none of them, whatever their values were; test scores do not count."""
-    first = tuned(load().tuning["MTCon"].first, *TRIALS)
+    first = tuned(load(**FEW).tuning["MTCon"].first, *TRIALS)
     assert best_points(first, 2) == [point(0.3, HALF), point(0.5)]
     assert [p[LR] for p in best_points(first, 9)] == [0.3, 0.5, 0.1, 0.2]
 
@@ -185,7 +172,7 @@ def test_a_plateau_is_a_full_training(load: Load) -> None:
     """A trial that ended early because it no longer improved is no worse for it."""
     plateau = replace(trial(0, point(0.1), 0.8, 0.9, 0.9), may_end_early=True)
     long = replace(trial(1, point(0.2), *[0.4] * 4), may_end_early=True)
-    first = tuned(load().tuning["MTCon"].first, plateau, long)
+    first = tuned(load(**FEW).tuning["MTCon"].first, plateau, long)
     assert [p[LR] for p in best_points(first, 3)] == [0.1, 0.2]
 
 
@@ -193,12 +180,12 @@ def test_with_several_seeds_the_mean_decides(load: Load) -> None:
     values = {(0, 0.1): 0.9, (1, 0.1): 0.1, (2, 0.2): 0.6, (3, 0.2): 0.5}
     trials = [trial(i, point(lr), *[v] * 4, seed=5 + i % 2) for (i, lr), v in values.items()]
     lost = trial(4, point(0.3), *[0.95] * 4)
-    first = tuned(load(tune=without(repeats=2)).tuning["MTCon"].first, *trials, lost)
+    first = tuned(load(**{**FEW, "tune": without(repeats=2)}).tuning["MTCon"].first, *trials, lost)
     assert [p[LR] for p in best_points(first, 3)] == [0.2, 0.1, 0.3]
 
 
 def test_the_best_are_trained_again_and_the_winner_finally(load: Load) -> None:
-    comparison = load()
+    comparison = load(**FEW)
     tuning = comparison.tuning["MTCon"]
     again = again_spec(some(tuning.again), tuned(tuning.first, *TRIALS))
     assert again.search.first_points == (point(0.3, HALF), point(0.5))
@@ -211,7 +198,7 @@ def test_the_best_are_trained_again_and_the_winner_finally(load: Load) -> None:
 
 
 def test_without_a_value_there_is_nothing_to_choose(load: Load) -> None:
-    comparison = load()
+    comparison = load(**FEW)
     tuning = comparison.tuning["MTCon"]
     failed = tuned(tuning.first, *TRIALS[3::2])
     with pytest.raises(MtconError, match="no trial of 'few-mtcon-tune' has a finite value"):
@@ -222,7 +209,7 @@ def test_without_a_value_there_is_nothing_to_choose(load: Load) -> None:
 
 @pytest.fixture
 def rows(load: Load) -> list[Row]:
-    comparison = load()
+    comparison = load(**FEW)
     tuning, spec = comparison.tuning["MTCon"], comparison.specs["MTCon"]
     trials = trial(0, point(0.3, HALF), *[0.6] * 4), trial(1, point(0.5), 0.7)
     again = tuned(some(tuning.again), *trials)

@@ -1,10 +1,14 @@
 """Plans and specs as a sweep's folder records them, for tests without a sweep."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from mtcon_ray.base.status import Status
+from mtcon_ray.evaluation.predictions import LabelPredictions, Predictions, save_predictions
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.records.results import SweepResults, TrialResult
 from mtcon_ray.spec.evaluate import EVALUATION
@@ -44,3 +48,15 @@ def trial_of(number: int, epochs: int, values: dict[str, float], **fields: Any) 
         f"trial-{number:04d}", number, {}, Status.FINISHED, None, epochs, 0, ((epochs, values),)
     )
     return replace(trial, **fields)
+
+
+def save_wrong(
+    path: Path, wrong: Mapping[tuple[str, str], np.ndarray], *, first_row: int = 0
+) -> None:
+    """Writes a trial's predictions by (split, label), of items of a class. True is a wrong one."""
+    labels = {}
+    for place, wrong_n in wrong.items():
+        rows = first_row + np.arange(len(wrong_n))
+        labels[place] = LabelPredictions(rows, 0 * rows, wrong_n.astype(np.int64))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_predictions(path, Predictions("abc", labels))

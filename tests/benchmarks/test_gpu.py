@@ -1,5 +1,6 @@
 """Rows of `python -m benchmarks gpu`, on a CPU in the place of the GPU."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -24,20 +25,13 @@ def on_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     )  # fmt: skip
 
 
-def results(output: str) -> dict[str, str]:
-    """Returns each line's result by its name."""
-    lines = output.splitlines()[2:]
-    return {cells[1].strip(): cells[2].strip() for cells in (line.split("|") for line in lines)}
-
-
 def test_rows_on_a_cpu(on_cpu: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     names = ("methods", "views", "optimizers", "chunks", "streaming", "resume", "checkpoints")
     passed = measure(names, on_cpu, has_gpu=True)
     output, errors = capsys.readouterr()
     assert passed, errors
-    found = results(output)
-    assert found["methods: mtcon"] == "loss 0e+00, gradients 0e+00, no synchronisation"
-    assert found["resume: CPU, GPU, CPU"] == "parameters 0e+00"
+    assert re.search(r"methods: mtcon *\| loss 0e\+00, gradients 0e\+00, no sync", output)
+    assert re.search(r"resume: CPU, GPU, CPU *\| parameters 0e\+00 ", output)
 
 
 def test_two_ranks_on_the_cpu(on_cpu: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

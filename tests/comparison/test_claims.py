@@ -13,9 +13,8 @@ from mtcon_ray.comparison.comparison_spec import ClaimSpec
 from mtcon_ray.comparison.row import Row
 from mtcon_ray.comparison.summary import markdown
 from mtcon_ray.evaluation.intervals import Scores, mean_interval
-from mtcon_ray.evaluation.predictions import LabelPredictions, Predictions, save_predictions
 from mtcon_ray.spec.run_spec import parse_spec
-from tests.recorded import results_of, trial_of
+from tests.recorded import results_of, save_wrong, trial_of
 from tests.some import some
 
 DATA: dict[str, object] = {"kind": "synthetic", "tasks": ["shape"], "held_out": ["tilt"]}
@@ -38,22 +37,20 @@ def row(tmp_path: Path) -> MakeRow:
     ) -> Row:  # fmt: skip
         model = {"encoder": encoder}
         spec = parse_spec({"name": "x", "data": data, "method": method, "model": model})
-        trials, folder, rows = [], tmp_path / title, np.arange(NUM_ITEMS) + moved
+        trials, folder = [], tmp_path / title
         for seed, share in enumerate(shares):
             number = 0 if encoder == "handcrafted" else seed
-            random, values, labels = np.random.default_rng(number + len(title)), {}, {}
-            for place, factor in ((("test", "shape"), 1.0), (("heldout", "tilt"), 0.5)):
+            random, wrong = np.random.default_rng(number + len(title)), {}
+            values = {"val/accuracy": share}
+            for split, label, factor in (("test", "shape", 1.0), ("heldout", "tilt", 0.5)):
                 right = 0.8 * hard_N + 0.2 * random.random(NUM_ITEMS) < share * factor
-                truth = np.zeros(NUM_ITEMS, dtype=np.int64)
-                labels[place] = LabelPredictions(rows, truth, np.where(right, 0, 1))
-                values[f"{place[0]}/accuracy/{place[1]}"] = float(right.mean())
-                values[f"{place[0]}/accuracy_std/{place[1]}"] = 0.02
-            metrics = {"val/accuracy": share, **values}
-            trials.append(trial_of(seed, 2, metrics, seed=seed))
+                wrong[split, label] = ~right
+                values[f"{split}/accuracy/{label}"] = float(right.mean())
+                values[f"{split}/accuracy_std/{label}"] = 0.02
+            trials.append(trial_of(seed, 2, values, seed=seed))
             if stored:
                 path = folder / "checkpoints" / trials[-1].name / "predictions.npz"
-                path.parent.mkdir(parents=True)
-                save_predictions(path, Predictions("abc", labels))
+                save_wrong(path, wrong, first_row=moved)
         return Row(title, results_of(spec, *trials, folder=folder))
 
     return make

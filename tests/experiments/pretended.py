@@ -10,11 +10,8 @@ from experiments.reproduction.cells import Cell, Setting
 from experiments.reproduction.data import DataChoice
 from experiments.reproduction.experiment import Trained
 from mtcon_ray.base import metrics
-from mtcon_ray.base.status import Status
 from mtcon_ray.comparison.row import Row
-from mtcon_ray.evaluation.predictions import LabelPredictions, Predictions, save_predictions
-from mtcon_ray.records.results import TrialResult
-from tests.recorded import results_of
+from tests.recorded import results_of, save_wrong, trial_of
 
 NUM_ITEMS = 400
 
@@ -34,7 +31,7 @@ def trained(where: Setting, cell: Cell, accuracies: Sequence[float]) -> Trained:
     spec = where.spec_of(cell)
     folder, trials = where.root / where.name_of(cell), []
     for seed, accuracy in enumerate(accuracies):
-        values, labels = {"val/accuracy": accuracy, metrics.PROBE_FEATURES: 64.0}, {}
+        values, wrong = {"val/accuracy": accuracy, metrics.PROBE_FEATURES: 64.0}, {}
         for column, kind in spec.labels.kinds.items():
             split = "test" if column in spec.data.tasks else "heldout"
             values[metrics.score(kind, split, column)] = accuracy
@@ -42,16 +39,9 @@ def trained(where: Setting, cell: Cell, accuracies: Sequence[float]) -> Trained:
             if kind == "set":
                 values |= {metrics.f1(split, m, column): accuracy / 2 for m in ("micro", "macro")}
                 values[metrics.score(kind, "train", column)] = accuracy + 0.1
-            right = np.arange(NUM_ITEMS) < round(accuracy * NUM_ITEMS)
-            truth = np.zeros(NUM_ITEMS, dtype=np.int64)
-            labels[split, column] = LabelPredictions(
-                np.arange(NUM_ITEMS), truth, np.where(right, 0, 1)
-            )
-        name = f"trial-{seed:04d}"
-        path = folder / "checkpoints" / name / "predictions.npz"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_predictions(path, Predictions("abc", labels))
-        trials.append(TrialResult(name, seed, {}, Status.FINISHED, None, 1, seed, ((1, values),)))
+            wrong[split, column] = np.arange(NUM_ITEMS) >= round(accuracy * NUM_ITEMS)
+        trials.append(trial_of(seed, 1, values, seed=seed))
+        save_wrong(folder / "checkpoints" / trials[-1].name / "predictions.npz", wrong)
     row = Row(where.name_of(cell), results_of(spec, *trials, folder=folder))
     failed = Row(where.name_of(cell), None, "diverged\nin step 3")
     return Trained(cell, where.source(cell.data), row if trials else failed)

@@ -53,16 +53,11 @@ def test_missing_images_are_named(tmp_path: Path) -> None:
         setting(tmp_path, only="paper").source("medic")
 
 
-@pytest.fixture
-def shoes(tmp_path: Path) -> Path:
-    folder = tmp_path / "photos" / "fashion_shoes"
-    folder.mkdir(parents=True)
+def test_photographs_are_read_in_part(tmp_path: Path) -> None:
+    shoes = tmp_path / "photos" / "fashion_shoes" / "labels.csv"
+    shoes.parent.mkdir(parents=True)
     columns = {"image": [f"images/{i}.jpg" for i in range(700)], "split": ["train"] * 700}
-    pd.DataFrame(columns).to_csv(folder / "labels.csv", index=False)
-    return folder / "labels.csv"
-
-
-def test_photographs_are_read_in_part(shoes: Path, tmp_path: Path) -> None:
+    pd.DataFrame(columns).to_csv(shoes, index=False)
     data = setting(tmp_path, only="photos").source("zappos50k").data
     table = pd.read_csv(data["csv"])
     assert len(table) == BUDGETS["smoke"].num_items == 500

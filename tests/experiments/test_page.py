@@ -13,6 +13,7 @@ from experiments.reproduction.paper import inconsistencies
 from experiments.reproduction.running import disclosed
 from tests.experiments.pretended import all_trained, setting, trained
 from tests.recorded import plan_with
+from tests.some import some
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -58,14 +59,12 @@ def test_a_page_has_each_claim_with_its_verdict(tmp_path: Path) -> None:
 
 def test_what_differs_from_the_paper_is_disclosed(tmp_path: Path) -> None:
     where = setting(tmp_path, "small")
-    some = trained(where, Cell("zappos50k", "mtcon"), [0.5])
-    results = some.row.results
-    assert results is not None
+    each = trained(where, Cell("zappos50k", "mtcon"), [0.5])
     classes = {"shape": 3, "texture": 6, "colour": 8, "tilt": 43}
     plan = plan_with(classes=classes, num_items={"train": 700, "test": 1234}, images_per_trial=8400)
-    some = replace(some, row=replace(some.row, results=replace(results, plan=plan)))
-    assert some.source is not None
-    items, network, labels = disclosed(some.source, DATA_SETS["zappos50k"], some)
+    results = replace(some(each.row.results), plan=plan)
+    each = replace(each, row=replace(each.row, results=results))
+    items, network, labels = disclosed(some(each.source), DATA_SETS["zappos50k"], each)
     assert items == "700 train, 1,234 test"
     assert network == "small, random start, 16,800 views"
     assert labels.endswith("; brand (tilt): 43, the paper's 20")

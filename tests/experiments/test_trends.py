@@ -9,12 +9,12 @@ import pytest
 from scipy.stats import ttest_1samp
 
 from experiments.reproduction import trends
-from experiments.reproduction.budgets import BUDGETS
-from experiments.reproduction.cells import Setting
-from experiments.reproduction.data import DataChoice
 from mtcon_ray.evaluation.intervals import Scores
+from tests.experiments.pretended import setting
+from tests.some import some
 
 ROWS = np.arange(4)
+SMALL = setting(Path("x"), "small")
 
 
 def scores(*by_seed: float, seeds: tuple[int, ...] = (0, 1, 2), noise: float = 0.0) -> Scores:
@@ -24,17 +24,11 @@ def scores(*by_seed: float, seeds: tuple[int, ...] = (0, 1, 2), noise: float = 0
     return Scores(seeds, score_S, score_S[:, None] + shared_SK, ROWS, ROWS)
 
 
-def setting(budget: str = "small") -> Setting:
-    return Setting(BUDGETS[budget], DataChoice("synthetic", None, None, Path("x")), Path("x"))
-
-
 def test_noise_that_systems_share_cancels_in_a_difference() -> None:
     pair = [scores(0.8, 0.7, 0.9, noise=0.3), scores(0.6, 0.5, 0.7, noise=0.3)]
-    found = trends.interval_of(trends.combined(lambda s: s[0] - s[1], pair))
-    assert found is not None
+    found = some(trends.interval_of(trends.combined(lambda s: s[0] - s[1], pair)))
     assert found[:3] == pytest.approx((0.2, 0.2, 0.2))
-    alone = trends.interval_of(pair[0])
-    assert alone is not None
+    alone = some(trends.interval_of(pair[0]))
     assert alone.high - alone.low > 0.1
 
 
@@ -48,18 +42,16 @@ def test_nothing_is_combined_without_a_system_or_with_other_seeds() -> None:
 
 
 def test_interval_over_seeds_is_students() -> None:
-    found = trends.over_seeds([0.0, 1.0, 2.0])
+    found = some(trends.over_seeds([0.0, 1.0, 2.0]))
     # 4.3027 deviations of the mean, of 1 / sqrt(3), with two degrees of freedom.
     half = 4.302653 / math.sqrt(3)
-    assert found is not None
     assert found[:3] == pytest.approx((1.0, 1.0 - half, 1.0 + half), abs=1e-5)
     assert found.over_seeds
 
 
 def test_trend_is_the_mean_over_seeds() -> None:
     # Seeds (1, 2, 3), (1, 3, 2) and (3, 2, 1) of three values.
-    found = trends.trend([1, 2, 3], [[1, 1, 3], [2, 3, 2], [3, 2, 1]])
-    assert found is not None
+    found = some(trends.trend([1, 2, 3], [[1, 1, 3], [2, 3, 2], [3, 2, 1]]))
     assert found.value == pytest.approx((1 + 0.5 - 1) / 3)
     assert found.low == -1.0
     assert found.high == 1.0
@@ -72,7 +64,7 @@ def test_verdict_of_a_trend(falls: bool, answer: str) -> None:
     tested = trends.trend_tested("it falls", [0, 1, 2], by_x, falls=falls)
     # Three seeds of three values each have the same one of 6 orders, or all the opposite one.
     assert tested.p == pytest.approx(2 / 6**3)
-    (found,) = trends.decided(setting(), [tested])
+    (found,) = trends.decided(SMALL, [tested])
     assert (found.answer, found.p) == (answer, "0.009")
     assert found.ours == "rank correlation -1.00 [-1.00, -1.00]"
 
@@ -99,9 +91,8 @@ def test_p_of_a_trend_is_that_of_all_orders() -> None:
     ],
 )
 def test_verdict_of_a_difference(values: list[float], answer: str) -> None:
-    assert (
-        trends.decided(setting(), [trends.seeds_tested("it is above", values)])[0].answer == answer
-    )
+    (found,) = trends.decided(SMALL, [trends.seeds_tested("it is above", values)])
+    assert found.answer == answer
 
 
 def test_p_of_one_number_per_seed_is_students() -> None:
@@ -111,18 +102,15 @@ def test_p_of_one_number_per_seed_is_students() -> None:
 
 def test_the_claims_of_an_experiment_are_corrected_together() -> None:
     """Alone each of the two is shown; of two, the weaker one is not."""
-    strong, weak = (
-        trends.seeds_tested("strong", [0.1, 0.101, 0.1]),
-        trends.seeds_tested("weak", [0.1, 0.2, 0.15]),
-    )
-    assert weak.p is not None
-    assert weak.p < 0.05
+    strong = trends.seeds_tested("strong", [0.1, 0.101, 0.1])
+    weak = trends.seeds_tested("weak", [0.1, 0.2, 0.15])
     missing = trends.seeds_tested("missing", [])
-    found = trends.decided(setting(), [weak, missing, strong, weak])
+    assert some(weak.p) < 0.05
+    found = trends.decided(SMALL, [weak, missing, strong, weak])
     answers = ["undecided", "not testable here", "holds", "undecided"]
     assert [verdict.answer for verdict in found] == answers
-    assert [verdict.p for verdict in found][1] == ""
-    assert trends.decided(setting(), [weak])[0].answer == "holds"
+    assert found[1].p == ""
+    assert trends.decided(SMALL, [weak])[0].answer == "holds"
 
 
 def test_claims_without_enough_results_are_not_decided() -> None:
@@ -136,8 +124,6 @@ def test_claims_without_enough_results_are_not_decided() -> None:
         trends.difference_tested("it is above", scores(0.8, 0.8, seeds=(0, 1))),
         trends.seeds_tested("it is above", [0.1, 0.1]),
     ]
-    found = trends.decided(setting(), none)
-    assert {verdict.answer for verdict in found} == {"not testable here"}
-    found = trends.decided(setting(), few)
-    assert {v.why for v in found} == {"2 seeds, at least 3 are needed"}
-    assert {v.answer for v in found} == {"undecided"}
+    assert {v.answer for v in trends.decided(SMALL, none)} == {"not testable here"}
+    found = {(v.answer, v.why) for v in trends.decided(SMALL, few)}
+    assert found == {("undecided", "2 seeds, at least 3 are needed")}

@@ -1,7 +1,6 @@
 """Cells that are really trained, on a few synthetic images for one epoch, without Ray."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -9,13 +8,11 @@ import torch
 from experiments.reproduction.cells import Cell, Setting
 from experiments.reproduction.experiment import Trained
 from mtcon_ray.base.paths import cache_folder, checkpoint_folder
-from mtcon_ray.base.status import Status
 from mtcon_ray.comparison.row import Row
 from mtcon_ray.data.dataset import open_dataset
-from mtcon_ray.records.results import TrialResult
 from mtcon_ray.training.trainer import Trainer
 from tests.experiments.pretended import setting
-from tests.recorded import results_of
+from tests.recorded import results_of, trial_of
 
 SMALL = ("data.num_items=100", "train.epochs=1", "evaluate.bootstrap=10")
 
@@ -36,8 +33,7 @@ def train(where: Setting, cells: Iterable[Cell]) -> dict[Cell, Trained]:
         trainer = Trainer(spec, dataset, kept, device=torch.device("cpu"))
         list(trainer)  # nothing if another test has trained the cell
         assert trainer.last is not None
-        reports = ((trainer.last.epoch, trainer.last.metrics),)
-        trial = TrialResult("trial-0000", 0, {}, Status.FINISHED, None, 1, spec.seed, reports)
-        results = replace(results_of(spec, trial), folder=folder)
+        trial = trial_of(0, trainer.last.epoch, trainer.last.metrics, seed=spec.seed)
+        results = results_of(spec, trial, folder=folder)
         found[cell] = Trained(cell, where.source(cell.data), Row(spec.name, results))
     return found

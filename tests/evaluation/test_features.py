@@ -8,20 +8,14 @@ import torch
 
 from mtcon_ray.data.views import evaluation_views
 from mtcon_ray.evaluation.features import extract_features
-from mtcon_ray.models.encoders.small import Small
-from mtcon_ray.models.network import Network, build_network, projections
-from mtcon_ray.spec.encoders import ModelSpec
-from mtcon_ray.spec.views import ViewsSpec
+from mtcon_ray.models.network import Network
+from tests.evaluation.conftest import CPU, TASKS, VIEWS
 
-VIEWS = ViewsSpec(size=16)
 ROWS = np.array([5, 0, 11, 3, 3, 7])
-CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def network() -> Network:
-    spec = ModelSpec(encoder=Small.Spec(width=4), head_dim=4)
-    network = build_network(spec, projections(("shape", "tilt"), dim=8, hidden=None), seed=0)
+def network(network: Network) -> Network:
     # Changes the batch-norm statistics from their defaults, so that eval mode makes a difference.
     network(torch.randn(8, 3, 16, 16, generator=torch.Generator().manual_seed(0)))
     return network
@@ -42,7 +36,7 @@ def test_rows_in_the_order_asked_for_whatever_the_batch(
 ) -> None:
     features_ND, *heads = (
         extract_features(network, images, ROWS, VIEWS, batch_size=batch_size, device=CPU, head=head)
-        for head in (None, "shape", "tilt")
+        for head in (None, *TASKS)
     )
     network.eval()
     with torch.no_grad():

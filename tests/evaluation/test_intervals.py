@@ -86,7 +86,7 @@ def test_scores_of_sets_and_numbers_are_those_of_repeated_items() -> None:
     random = np.random.default_rng(0)
     bits = (random.random((30, 2)) < 0.4).astype(np.uint8)
     bits[3, 1] = 255
-    ranks = random.normal(size=(2, 30, 2)).astype(np.float32)
+    ranks = random.normal(size=(2, 30, 2)).round(1).astype(np.float32)  # some are equal
     numbers, guesses = random.normal(size=30), random.normal(size=(2, 30))
     sets, lines = scored(bits, ranks, 130), scored(numbers, guesses, 130)
     (counts,) = resampled_counts(30, 130, intervals.ITEMS_SEED)

@@ -1,10 +1,10 @@
-"""Tests of the items with a known label, and of a probe's predictions."""
+"""Test of the items with a known label."""
 
 import pytest
 import torch
 from torch import Tensor
 
-from mtcon_ray.evaluation.probe import LabelledFeatures, LinearProbe
+from mtcon_ray.evaluation.probe import LabelledFeatures
 
 
 @pytest.mark.parametrize(
@@ -20,9 +20,3 @@ def test_known_keeps_items_with_a_value(labels: Tensor, known: list[object]) -> 
     found = LabelledFeatures(torch.arange(3.0)[:, None], {"a": labels}).known("a")
     assert found.features.flatten().tolist() == [0, 2]
     assert found.labels["a"].tolist() == known
-
-
-def test_correct_takes_the_highest_logit_with_its_bias() -> None:
-    probe = LinearProbe("classes", "a", torch.tensor([[1.0, 0.0], [0.0, 0.5]]), "by hand")
-    data = LabelledFeatures(torch.tensor([[1.0], [0.0]]), {"a": torch.tensor([0, 0])})
-    assert probe.correct(data).tolist() == [True, False]

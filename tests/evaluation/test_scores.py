@@ -15,7 +15,6 @@ from mtcon_ray.evaluation.scores import (
     mean_average_precision,
     r_squared,
     tie_aware_average_precision,
-    weighted_average_precision,
 )
 
 UNKNOWN = 255
@@ -128,15 +127,6 @@ def test_the_deviation_of_an_accuracy_tends_to_the_binomial(n: int, right: int) 
     assert accuracy_std(correct, 50_000, seed=0) == pytest.approx(expected, rel=0.015)
     assert accuracy_std(correct, 50, seed=1) == accuracy_std(correct, 50, seed=1)
     assert accuracy_std(correct, 50, seed=1) != accuracy_std(correct, 50, seed=2)
-
-
-def test_a_resample_counts_copies_as_equal_ranks() -> None:
-    """Weighting items by counts equals repeating them."""
-    scores, bits = drawn(n=30, L=2, ties=True)
-    (counts,) = resampled_counts(30, 1, seed=3)
-    rows = torch.repeat_interleave(torch.arange(30), counts[:, 0].long())
-    weighted = weighted_average_precision(scores, bits, counts.double())[:, 0]
-    torch.testing.assert_close(weighted, tie_aware_average_precision(scores[rows], bits[rows]))
 
 
 def test_resamples_are_whole_follow_their_seed_and_fit_into_memory(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mtcon_ray.base.status import Status
-from mtcon_ray.evaluation.predictions import LabelPredictions, Predictions, save_predictions
+from mtcon_ray.evaluation.predictions import LabelPredictions, save_predictions
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.records.results import SweepResults, TrialResult
 from mtcon_ray.spec.evaluate import EVALUATION
@@ -59,4 +59,4 @@ def save_wrong(
         rows = first_row + np.arange(len(wrong_n))
         labels[place] = LabelPredictions(rows, 0 * rows, wrong_n.astype(np.int64))
     path.parent.mkdir(parents=True, exist_ok=True)
-    save_predictions(path, Predictions("abc", labels))
+    save_predictions(path, "abc", labels)

@@ -234,7 +234,7 @@ class Run:
         if space == PROBE:
             split = "heldout" if label in HELD_OUT else "test"
             known = {s: load_predictions(f / PREDICTIONS_FILE) for s, f in folders.items()}
-            read = {s: p.labels[split, label] for s, p in known.items() if p}
+            read = {s: p[split, label] for s, p in known.items() if p}
             return resampled_scores(read) if read else None
         by_seed: dict[int, np.ndarray] = {}
         shared: dict[str, np.ndarray] = {}

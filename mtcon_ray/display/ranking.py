@@ -34,7 +34,7 @@ def resampled(
     trial has no stored predictions for them.
     """
     stored = {t.seed: load_predictions(results.predictions_of(t)) for t in trials}
-    by_seed = {seed: found.labels for seed, found in stored.items() if found is not None}
+    by_seed = {seed: found for seed, found in stored.items() if found is not None}
     if not trials or len(by_seed) < len(trials):
         return {}
     places = set.intersection(*(set(labels) for labels in by_seed.values()))

@@ -10,7 +10,6 @@ fingerprint                       of the data
 <test|heldout>/<label>/scores     float32 [n, L] instead, of a label set
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from zipfile import ZIP_STORED, BadZipFile
@@ -51,21 +50,14 @@ class LabelPredictions:
             raise ValueError("arrays must be numbers of the same items")
 
 
-@dataclass(frozen=True)
-class Predictions:
-    """A training's predictions by (split, label's name in the metrics).
-
-    The split is "test" or "heldout". `fingerprint` identifies the data set.
-    """
-
-    fingerprint: str
-    labels: Mapping[tuple[str, str], LabelPredictions]
+# A training's predictions by (split, label's name in the metrics). The split is test or heldout.
+Predictions = dict[tuple[str, str], LabelPredictions]
 
 
-def save_predictions(path: Path, predictions: Predictions) -> None:
+def save_predictions(path: Path, fingerprint: str, predictions: Predictions) -> None:
     """Writes the file atomically. Raises StorageError if it cannot be written."""
-    arrays = {"fingerprint": np.array(predictions.fingerprint)}
-    for (split, label), found in predictions.labels.items():
+    arrays = {"fingerprint": np.array(fingerprint)}
+    for (split, label), found in predictions.items():
         arrays[f"{split}/{label}/rows"] = found.rows
         arrays[f"{split}/{label}/truth"] = found.truth
         arrays[f"{split}/{label}/{PREDICTED[kind_of(found.truth)]}"] = found.predicted
@@ -88,6 +80,6 @@ def load_predictions(path: Path) -> Predictions | None:
                     split, _, label = place.partition("/")
                     rows, truth = arrays[f"{place}/rows"], arrays[f"{place}/truth"]
                     found[split, label] = LabelPredictions(rows, truth, arrays[name])
-            return Predictions(str(arrays["fingerprint"]), found)
+            return found
     except UNREADABLE:
         return None

@@ -93,9 +93,7 @@ class Measurement:
                 values |= self._decisions(probe, self.val)
         return values
 
-    def predictions(
-        self, probes: Mapping[str, LinearProbe]
-    ) -> dict[tuple[str, str], LabelPredictions]:
+    def predictions(self, probes: Mapping[str, LinearProbe]) -> Predictions:
         """Returns the probes' predictions of the items of test, by (split, label).
 
         Numbers are in the column's own unit. Raises DivergedError if a logit or prediction is not
@@ -219,8 +217,8 @@ class Evaluation:
         if gradient is not None:
             values[metrics.PROBE_GRADIENT] = gradient
         if predictions is not None:
-            found = Predictions(self.dataset.fingerprint, measurement.predictions(probes))
-            save_predictions(predictions, found)
+            found = measurement.predictions(probes)
+            save_predictions(predictions, self.dataset.fingerprint, found)
         return values
 
     def full_measurement(self) -> Measurement:

@@ -7,7 +7,7 @@ import yaml
 
 from mtcon_ray.base.paths import checkpoint_folder, event_file
 from mtcon_ray.base.status import Status
-from mtcon_ray.evaluation.predictions import Predictions, save_predictions
+from mtcon_ray.evaluation.predictions import save_predictions
 from mtcon_ray.records.event_log import EventLog
 from mtcon_ray.records.events import Started
 from mtcon_ray.records.recorded import load_recorded
@@ -62,7 +62,7 @@ def write_sweep(folder: Path) -> None:
         record.report(trial, lines)
         save_model(place, own, length, value(number, length), "model.pt")
         if outcome is Status.FINISHED:
-            save_predictions(place / "predictions.npz", Predictions(DATA, {}))
+            save_predictions(place / "predictions.npz", DATA, {})
         if outcome is Status.INTERRUPTED:
             checkpoint.save(place / "last.pt", {"best": None})
         record.end_trial(trial, outcome, None)

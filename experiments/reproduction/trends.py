@@ -164,9 +164,9 @@ def trend_tested(
 def difference_tested(claim: str, scores: Scores | None) -> Tested:
     """Returns the test of positive scores, by seeds and resamples of the items.
 
-    See `mtcon_ray.evaluation.intervals.p_value`. The variance over seeds is computed from this
-    claim alone. The claims of a figure compare means and differences of several scores, and unlike
-    a table's claims, their variances are not alike.
+    See `mtcon_ray.evaluation.intervals.standard_error`. The variance over seeds is computed from
+    this claim alone. The claims of a figure compare means and differences of several scores, and
+    unlike a table's claims, their variances are not alike.
     """
     found = interval_of(scores)
     if scores is None or found is None:
@@ -175,7 +175,7 @@ def difference_tested(claim: str, scores: Scores | None) -> Tested:
         return Tested(claim, found, points(found), why=why)
     none = replace(scores, score_S=0 * scores.score_S, drawn_SK=0 * scores.drawn_SK)
     error = standard_error(scores, none)
-    return Tested(claim, found, points(found), p_value(scores, none), error=error)
+    return Tested(claim, found, points(found), p_value(found.value, error), error=error)
 
 
 def alike_tested(claim: str, scores: Scores | None, margin: float) -> Tested:

@@ -63,15 +63,14 @@ def judged(rows: list[Row], claims: Iterable[ClaimSpec]) -> list[Judged]:
     row_of = {row.title: row for row in rows}
     found = [c for c in claims if c.better in row_of and c.than in row_of]
     measured = [_measure(claim, row_of[claim.better], row_of[claim.than]) for claim in found]
-    tested = [(each, each.scores) for each in measured if each.scores]
+    tested = [(e, e.difference, e.scores) for e in measured if e.difference and e.scores]
     least = _seed_variances(measured)
-    for each, both in tested:
-        floor = least.get(kind_of(both[0].truth))
-        each.p = intervals.p_value(*both, each.claim.margin, floor)
-        error = intervals.standard_error(*both, floor)
+    for each, difference, both in tested:
+        error = intervals.standard_error(*both, least.get(kind_of(both[0].truth)))
+        each.p = intervals.p_value(difference.value - each.claim.margin, error)
         each.detectable = intervals.detectable(error, len(tested))
-    corrected = intervals.holm([each.p for each, _ in tested if each.p is not None])
-    for (each, _), p in zip(tested, corrected, strict=True):
+    corrected = intervals.holm([each.p for each, *_ in tested if each.p is not None])
+    for (each, *_), p in zip(tested, corrected, strict=True):
         each.p_holm = p
     return measured
 
@@ -125,22 +124,25 @@ def as_csv(found: list[Judged]) -> str:
 def _measure(claim: ClaimSpec, better: Row, than: Row) -> Judged:
     headings = {label: text for (_, label), text in reversed(columns([better, than]).items())}
     heading = headings.get(claim.label, claim.label)
-    scores = []
+    scores, varying = [], []
     for row in (better, than):
         if row.results is None or not row.finished:
             return Judged(claim, heading, None, f"{row.title} has no finished training")
-        split = "test" if claim.label in row.results.spec.data.tasks else "heldout"
-        found = row.scores(split, claim.label)
-        # Equal results of several seeds would count as a system with little variation.
-        scores.append(found if found is None or row.depends_on_seed else found.of_first_seed())
+        spec = row.results.spec
+        found = row.scores("test" if claim.label in spec.data.tasks else "heldout", claim.label)
+        if spec.method.trains or spec.model.encoder.is_random:
+            varying.append(len(row.finished))
+        elif found is not None:
+            # Fixed features. Their equal results would count as a system with little variation.
+            found = found.of_first_seed()
+        scores.append(found)
     if scores[0] is None or scores[1] is None:
         return Judged(claim, heading, None, "no stored predictions")
     gap = intervals.difference(scores[0], scores[1])
     if gap is None:
         return Judged(claim, heading, None, "measured on different items")
     # Fixed features have a single result. No other seed is missing in the interval, or needed.
-    varying = [row for row in (better, than) if row.depends_on_seed]
-    fewest = min((len(row.finished) for row in varying), default=0)
+    fewest = min(varying, default=0)
     gap = gap._replace(over_seeds=fewest > 1)
     if varying and (why := too_few_seeds(fewest)):
         return Judged(claim, heading, gap, why)

@@ -38,14 +38,6 @@ class Row:
         return self.reason or next(iter(reasons), "unfinished")
 
     @property
-    def depends_on_seed(self) -> bool:
-        """False if each seed has the same result: fixed features or given weights, untrained."""
-        if self.results is None:
-            return True
-        spec = self.results.spec
-        return spec.method.trains or spec.model.encoder.is_random
-
-    @property
     def features(self) -> tuple[int, ...]:
         """Returns the numbers of features seen by the probes, () if no number was recorded."""
         recorded = (t.last_metrics.get(metrics.PROBE_FEATURES) for t in self.finished)

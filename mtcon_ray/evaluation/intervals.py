@@ -161,27 +161,14 @@ def seed_variance(better: Scores, than: Scores) -> Estimate | None:
     return Estimate(sum(parts) / _per_training(better, than), freedom)
 
 
-def p_value(
-    better: Scores, than: Scores, margin: float = 0.0, least: Estimate | None = None
-) -> float:
-    """Returns the two-sided p of the paired difference of two means against a margin.
-
-    (difference - margin) / deviation is compared with Student's t distribution. The deviation is
-    the bootstrap's. The degrees of freedom are Satterthwaite's (1946, "An approximate distribution
-    of estimates of variance components"). The variance over seeds has its own degrees of freedom,
-    the rest infinitely many. `least` replaces a smaller variance over seeds. The test items must be
-    the same.
-    """
-    assert _same_items(better, than)
-    gap = float(better.score_S.mean() - than.score_S.mean()) - margin
-    error = standard_error(better, than, least)
-    if error.value == 0:
-        return float(gap == 0)
-    return 2 * float(stdtr(error.freedom, -abs(gap) / error.value))
-
-
 def standard_error(better: Scores, than: Scores, least: Estimate | None = None) -> Estimate:
-    """Returns the deviation, the divisor in `p_value`, with its degrees of freedom."""
+    """Returns the deviation of the paired difference of two means, with its degrees of freedom.
+
+    The deviation is the bootstrap's. The degrees of freedom are Satterthwaite's (1946, "An
+    approximate distribution of estimates of variance components"). The variance over seeds has its
+    own degrees of freedom, the rest infinitely many. `least` replaces a smaller variance over
+    seeds. The test items must be the same.
+    """
     variance = float(_differences(better, than).var(ddof=1))
     seeds = seed_variance(better, than)
     if seeds is not None and least is not None and least.value > seeds.value:
@@ -192,6 +179,13 @@ def standard_error(better: Scores, than: Scores, least: Estimate | None = None) 
         share = seeds.value * _per_training(better, than) / variance
         freedom = seeds.freedom / share**2
     return Estimate(math.sqrt(variance), freedom)
+
+
+def p_value(gap: float, error: Estimate) -> float:
+    """Returns the two-sided p of a difference's distance from a margin, by Student's t."""
+    if error.value == 0:
+        return float(gap == 0)
+    return 2 * float(stdtr(error.freedom, -abs(gap) / error.value))
 
 
 def detectable(error: Estimate, num_tests: int) -> float:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import pandas as pd
 
@@ -83,12 +82,9 @@ def picture(rows: list[Row]) -> bytes:
                 value = row.reading(split, label).value
                 if value is None:
                     continue
-                bar: Any = None
+                axes.plot(value, place, "o", color=plotting.BLUE)
                 if (interval := row.interval(split, label)) is not None:
-                    # Lengths to the left and right. The value may lie outside of the interval.
-                    sides = value - interval.low, interval.high - value
-                    bar = [[max(0.0, side)] for side in sides]
-                axes.errorbar(value, place, xerr=bar, fmt="o", color=plotting.BLUE, capsize=3)
+                    axes.plot(interval[1:3], [place, place], "|-", color=plotting.BLUE)
                 values = [reading.value for reading in row.readings(split, label)]
                 seeds = [v for v in values if v is not None]
                 if len(seeds) > 1:

@@ -10,7 +10,7 @@ from sklearn.linear_model import Ridge
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.errors import DivergedError
 from mtcon_ray.evaluation import regression
-from mtcon_ray.evaluation.probe import LabelledFeatures, LinearProbe
+from mtcon_ray.evaluation.probe import LabelledFeatures
 from mtcon_ray.evaluation.protocol import Measurement
 from mtcon_ray.evaluation.regression import train_number_probe
 from mtcon_ray.spec.evaluate import EvaluateSpec
@@ -71,6 +71,3 @@ def test_features_that_are_not_finite_are_named() -> None:
     broken = LabelledFeatures(train.features * math.nan, train.labels)
     with pytest.raises(DivergedError, match="features must be finite"):
         train_number_probe("price", broken)
-    probe = LinearProbe("number", "price", torch.ones(7, 1, dtype=torch.float64), "")
-    with pytest.raises(DivergedError, match=r"outputs of the probe of 'price' .*must be finite"):
-        probe.predicted(broken)

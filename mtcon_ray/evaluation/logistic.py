@@ -70,42 +70,6 @@ class Design:
         return torch.cat([slope_DC, offset_C[None]])
 
 
-class Objective:
-    """The cross-entropy of a label: softmax over its classes, or a sigmoid per label of a set.
-
-    With `num_classes`, y is int64 [N], MISSING where unknown. Without, it is uint8 [N, C],
-    UNKNOWN_BIT where unknown. Means are over known items. The means of a set's labels are summed.
-    """
-
-    def __init__(self, label: str, y: Tensor, num_classes: int | None) -> None:
-        self.label = label
-        self.kind: Kind = "set" if num_classes is None else "classes"
-        if num_classes is None:
-            known, y_NC = y != UNKNOWN_BIT, y == 1
-        else:
-            known = (y != MISSING)[:, None]
-            y_NC = F.one_hot(y.clamp(min=0), num_classes)
-        self._share = known.double() / known.sum(dim=0).clamp(min=1)
-        self.target_NC = y_NC * self._share
-
-    def __call__(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the value, and its gradient by logits [N, C]."""
-        if self.kind == "set":
-            # softplus(x) - y x is the binary cross-entropy without overflow for large |x|.
-            value = (F.softplus(logits) * self._share - logits * self.target_NC).sum()
-            p_NC = logits.sigmoid()
-        else:
-            log_p_NC = logits.log_softmax(dim=1)
-            value = -(log_p_NC.flatten() @ self.target_NC.flatten())
-            p_NC = log_p_NC.exp_()
-        return value, p_NC.mul_(self._share).sub_(self.target_NC)
-
-    def curvature(self, logits: Tensor) -> Tensor:
-        """Returns the mean second derivative by each column of logits, p (1 - p): [C]."""
-        p_NC = logits.sigmoid() if self.kind == "set" else logits.softmax(dim=1)
-        return (p_NC * (1 - p_NC) * self._share).sum(dim=0)
-
-
 def fit(
     train: LabelledFeatures,
     num_classes: Mapping[str, int],
@@ -126,7 +90,7 @@ def fit(
     probes: dict[str, LinearProbe] = {}
     worst = 0.0
     for label, y in train.labels.items():
-        regression = Regression(design, Objective(label, y, num_classes.get(label)))
+        regression = Regression(design, label, y, num_classes.get(label))
         if val is None:
             (penalty,) = penalties
             weight, left = regression.solve(penalty, regression.zero, ROUGH)
@@ -156,20 +120,49 @@ def _best(
 
 
 class Regression:
-    """Logistic regression of a label. Weights and gradients are [D + 1, C]."""
+    """Logistic regression of a label: softmax over its classes, or a sigmoid per label of a set.
 
-    def __init__(self, design: Design, objective: Objective) -> None:
-        self.objective = objective
-        self._design = design
+    With `num_classes`, y is int64 [N], MISSING where unknown. Without, it is uint8 [N, C],
+    UNKNOWN_BIT where unknown. Means are over known items. The means of a set's labels are summed.
+    Weights and gradients are [D + 1, C].
+    """
+
+    def __init__(self, design: Design, label: str, y: Tensor, num_classes: int | None) -> None:
+        self._design, self.label = design, label
+        self.kind: Kind = "set" if num_classes is None else "classes"
+        if num_classes is None:
+            known, y_NC = y != UNKNOWN_BIT, y == 1
+        else:
+            known = (y != MISSING)[:, None]
+            y_NC = F.one_hot(y.clamp(min=0), num_classes)
+        self._share = known.double() / known.sum(dim=0).clamp(min=1)
+        self._target_NC = y_NC * self._share
         self._xT = design.x.T.contiguous()
-        self.zero = design.x.new_zeros(len(self._xT), objective.target_NC.shape[1])
+        self.zero = design.x.new_zeros(len(self._xT), y_NC.shape[1])
         self._norm_at_zero = self.evaluate(self.zero, self.zero)[1].norm()
 
     def evaluate(self, weight: Tensor, penalty: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the penalised objective and its gradient. `penalty` is [D + 1, C] too."""
-        loss, error_NC = self.objective(self._design.x @ weight)
+        loss, error_NC = self._cross_entropy(self._design.x @ weight)
         value = loss + (penalty * weight * weight).sum() / 2
         return value, torch.addcmul(self._xT @ error_NC, penalty, weight)
+
+    def _cross_entropy(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the value, and its gradient by logits [N, C]."""
+        if self.kind == "set":
+            # softplus(x) - y x is the binary cross-entropy without overflow for large |x|.
+            value = (F.softplus(logits) * self._share - logits * self._target_NC).sum()
+            p_NC = logits.sigmoid()
+        else:
+            log_p_NC = logits.log_softmax(dim=1)
+            value = -(log_p_NC.flatten() @ self._target_NC.flatten())
+            p_NC = log_p_NC.exp_()
+        return value, p_NC.mul_(self._share).sub_(self._target_NC)
+
+    def _curvature(self, logits: Tensor) -> Tensor:
+        """Returns the mean second derivative by each column of logits, p (1 - p): [C]."""
+        p_NC = logits.sigmoid() if self.kind == "set" else logits.softmax(dim=1)
+        return (p_NC * (1 - p_NC) * self._share).sum(dim=0)
 
     def solve(self, penalty: float, start: Tensor, tolerance: float) -> tuple[Tensor, float]:
         """Returns the weights at the minimum of the objective, and the gradient that is left.
@@ -183,7 +176,7 @@ class Regression:
         """
         penalties = torch.full_like(self.zero, penalty)
         penalties[-1] = 0  # of the offsets
-        curvature_C = self.objective.curvature(self._design.x @ start)
+        curvature_C = self._curvature(self._design.x @ start)
         diagonal = self._design.variance[:, None] * curvature_C + penalties
         scale = diagonal.clamp(min=torch.finfo(diagonal.dtype).tiny).rsqrt()
         scaled = (start / scale).requires_grad_()
@@ -217,9 +210,8 @@ class Regression:
 
     def probe(self, weight: Tensor, penalty: float) -> LinearProbe:
         """Returns the label's probe with these weights, as a function of the original features."""
-        kind, label = self.objective.kind, self.objective.label
         on_features = self._design.on_features(weight)
-        return LinearProbe(kind, label, on_features, f"with penalty {penalty:g}")
+        return LinearProbe(self.kind, self.label, on_features, f"with penalty {penalty:g}")
 
 
 class _ConvergedError(Exception):

@@ -14,13 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from experiments.reproduction.retrieval import query_scores, retrieval
+from experiments.reproduction.retrieval import query_scores
 from mtcon_ray.base.paths import PREDICTIONS_FILE, cache_folder
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.display.terminal import say
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.evaluation.intervals import Scores, resampled_scores
 from mtcon_ray.evaluation.predictions import load_predictions
+from mtcon_ray.evaluation.retrieval import retrieval
 from mtcon_ray.plan.local import choose_device
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec, set_value
 from mtcon_ray.training.trainer import Trainer
@@ -165,10 +166,10 @@ class Run:
             for label in LABELS:
                 known = table.known(label)[rows]
                 truth = table.labels[label][rows[known]]
-                found = retrieval(z_nD[torch.from_numpy(known)], truth)
-                for name, value_n in zip(("recall@1", "map@r"), found, strict=True):
-                    arrays[f"{space}|{label}|{name}"] = value_n
-                    means[f"{name}/{label}/{space}"] = float(np.nanmean(value_n))
+                found = retrieval(z_nD[torch.from_numpy(known)], torch.from_numpy(truth))
+                for shown, name in (("recall@1", "recall_at_1"), ("map@r", "map_at_r")):
+                    arrays[f"{space}|{label}|{shown}"] = found[name].numpy()
+                    means[f"{shown}/{label}/{space}"] = found[name].nanmean().item()
                 arrays[f"{label}|rows"], arrays[f"{label}|truth"] = rows[known], truth
         np.savez(folder / "retrieval.npz", allow_pickle=False, **arrays)
         return means

@@ -35,6 +35,8 @@ PROBE_GRADIENT = "probe/gradient"
 PROBE_FEATURES = "probe/features"
 # Score by kind of label: accuracy, mean average precision of a label set, R^2 of a number.
 SCORES = {"classes": "accuracy", "set": "map", "number": "r2"}
+# In place of a split: the test items in the space of the task's own head.
+HEAD = "head"
 # Display name of the score by kind of label.
 TITLES = {"classes": "accuracy", "set": "mAP", "number": "R²"}
 # Share of a step's triplets in which the negative is farther from the anchor than the positive.
@@ -157,6 +159,11 @@ def weight(task: str) -> str:
 def neighbours(split: str, label: str) -> str:
     """Returns the name of the k-nearest-neighbour accuracy."""
     return f"{split}/knn/{label}"
+
+
+def retrieval(space: str, name: str, label: str) -> str:
+    """Returns the name of a retrieval score, such as map_at_r. space is a split, or HEAD."""
+    return f"{space}/{name}/{label}"
 
 
 def score(kind: str, split: str, label: str) -> str:

@@ -1,5 +1,8 @@
 """Feature extraction with the frozen network: each item once, without augmentation."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -8,6 +11,18 @@ from mtcon_ray.data.to_device import send
 from mtcon_ray.data.views import evaluation_views
 from mtcon_ray.models.network import Network
 from mtcon_ray.spec.views import ViewsSpec
+
+
+@contextmanager
+def evaluating(network: Network) -> Iterator[None]:
+    """Puts the network into eval mode without gradients, and restores its mode afterwards."""
+    was_training = network.training
+    network.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        network.train(was_training)
 
 
 def extract_features(
@@ -28,13 +43,11 @@ def extract_features(
     not change. Its mode is restored afterwards.
     """
     batches = []
-    was_training = network.training
-    network.eval()
     # cuDNN would time its algorithms again for each split's last batch, because its size differs.
     tried, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
     try:
         with (
-            torch.inference_mode(),
+            evaluating(network),
             torch.autocast(device.type, autocast_dtype, enabled=autocast_dtype is not None),
         ):
             for start in range(0, len(rows), batch_size):
@@ -42,7 +55,6 @@ def extract_features(
                 x_NCHW = evaluation_views(send(pixels, device), views)
                 batches.append(network.features(x_NCHW) if head is None else network(x_NCHW)[head])
     finally:
-        network.train(was_training)
         torch.backends.cudnn.benchmark = tried
     # A single copy to the CPU at the end: a copy per batch would be a device synchronisation, and
     # the device would be idle while the next batch is read.

@@ -1,18 +1,19 @@
 """Evaluation of the frozen encoder: a short probe in training, a full probe at the end."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mtcon_ray.base import metrics
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.evaluation.bootstrap import score_std
-from mtcon_ray.evaluation.features import extract_features
+from mtcon_ray.evaluation.features import evaluating, extract_features
 from mtcon_ray.evaluation.logistic import fit
 from mtcon_ray.evaluation.neighbours import neighbours_correct
 from mtcon_ray.evaluation.predictions import LabelPredictions, Predictions, save_predictions
@@ -20,6 +21,7 @@ from mtcon_ray.evaluation.probe import Fit, LabelledFeatures, LinearProbe
 from mtcon_ray.evaluation.probe_data import rows_with_any, short_probe_rows
 from mtcon_ray.evaluation.rank import rankme
 from mtcon_ray.evaluation.regression import train_number_probe
+from mtcon_ray.evaluation.retrieval import retrieval
 from mtcon_ray.evaluation.scores import best_thresholds, f1_scores, tie_aware_average_precision
 from mtcon_ray.evaluation.sgd import train_probes
 from mtcon_ray.models.network import Network
@@ -33,7 +35,8 @@ class Measurement:
 
     Probes of `spec.probe` are trained on `train`, selected on `val` (if given) and scored on
     `measured`. `table` gives the kinds and classes of the labels. places maps each label to split
-    and name in the names of its metrics, such as ("test", "heel-height").
+    and name in the names of its metrics, such as ("test", "heel-height"). `heads` are the
+    outputs of the heads for `measured`, [n, D] by head.
     """
 
     table: LabelTable
@@ -43,6 +46,7 @@ class Measurement:
     places: Mapping[str, tuple[str, str]]
     spec: EvaluateSpec
     seed: int
+    heads: Mapping[str, Tensor] = field(default_factory=dict)
 
     def fit(self) -> Fit:
         """Returns a probe for each label, of the type for its kind.
@@ -73,6 +77,26 @@ class Measurement:
                 size, k = len(self.table.classes[label]), self.spec.neighbours
                 correct_N = neighbours_correct(label, self.train, self.measured, size, k)
                 values[metrics.neighbours(*place)] = correct_N.double().mean().item()
+        return values
+
+    def retrieval(self) -> dict[str, float]:
+        """Returns the retrieval scores of each label with classes, by metric name.
+
+        They are measured in the encoder's space, and for a task with a head of its name also in the
+        space of this head. Labels without two items of a class have none.
+        """
+        values = {}
+        for label, (split, name) in self.places.items():
+            if self.table.kind_of(label) == "classes":
+                spaces = {split: self.measured.features}
+                if label in self.heads:
+                    spaces[metrics.HEAD] = self.heads[label]
+                for space, z_ND in spaces.items():
+                    asked = LabelledFeatures(z_ND, self.measured.labels).known(label)
+                    for score, score_N in retrieval(asked.features, asked.labels[label]).items():
+                        if not score_N.isnan().all():
+                            place = metrics.retrieval(space, score, name)
+                            values[place] = score_N.nanmean().item()
         return values
 
     def scores_of(self, probes: Mapping[str, LinearProbe]) -> dict[str, float]:
@@ -188,7 +212,9 @@ class Evaluation:
         For each label a probe is trained on all known items of `train`, its penalty (with SGD, its
         epoch) is chosen on `val`, and it is scored on `test`, all without augmentation. Metrics are
 
-        - for classes: accuracy, accuracy_std, and knn, the accuracy of the nearest training items
+        - for classes: accuracy, accuracy_std, knn, the accuracy of the nearest training items, and
+          the scores of `retrieval` among the test items. For a task with a head also the scores in
+          this head's space, named as head/map_at_r/<task>
         - for a label set: map, map_std, map_tie_aware, f1_micro, f1_macro and f1_sample at
           thresholds chosen on `val`, and train/map/<label>, the probe's map on its own items, a
           higher value (table 1 of MultiSupCon gives both)
@@ -212,7 +238,8 @@ class Evaluation:
             return values
         measurement = self.full_measurement()
         probes, gradient = measurement.fit()
-        values |= measurement.scores_of(probes) | measurement.neighbours()
+        values |= measurement.scores_of(probes)
+        values |= measurement.neighbours() | measurement.retrieval()
         values[metrics.PROBE_FEATURES] = float(measurement.train.features.shape[1])
         if gradient is not None:
             values[metrics.PROBE_GRADIENT] = gradient
@@ -232,7 +259,11 @@ class Evaluation:
             label: ("test" if label in tasks else "heldout", name)
             for label, name in metrics.slugs(labels).items()
         }
-        return Measurement(table, train, val, test, places, self.spec, self.seed)
+        heads: dict[str, Tensor] = {}
+        if self.network.probed is None:
+            with evaluating(self.network):
+                heads = self.network.apply_heads(test.features)
+        return Measurement(table, train, val, test, places, self.spec, self.seed, heads)
 
     def read(self, rows: np.ndarray, labels: Sequence[str]) -> LabelledFeatures:
         """Returns features and labels of these rows of the data, on the device.

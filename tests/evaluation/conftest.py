@@ -77,8 +77,11 @@ def run_report(
     return Evaluation(network, dataset, spec, VIEWS, CPU, seed).report()
 
 
-def features_of(network: Network, dataset: Dataset, split: Any) -> LabelledFeatures:
+def features_of(
+    network: Network, dataset: Dataset, split: Any, head: str | None = None
+) -> LabelledFeatures:
     rows = dataset.table.rows(split)
-    features = extract_features(network, dataset.images, rows, VIEWS, batch_size=32, device=CPU)
+    given = network, dataset.images, rows, VIEWS
+    features = extract_features(*given, batch_size=32, device=CPU, head=head)
     labels = {k: torch.from_numpy(v[rows]) for k, v in dataset.table.labels.items()}
     return LabelledFeatures(features, labels)

@@ -48,13 +48,16 @@ def test_every_kind_is_measured_by_its_own_score(network: Network, dataset: Data
         *(f"val/{score}/looks" for score in ("map", "map_std")),
     }
     scores = ("map", "map_std", "map_tie_aware", "f1_micro", "f1_macro", "f1_sample")
+    nearest = ("recall_at_1", "recall_at_5", "recall_at_10", "map_at_r", "r_precision")
+    of_classes = ("accuracy", "accuracy_std", "knn", *nearest)
     values = run_report(network, mixed)
     assert set(values) == {
-        *(f"test/{score}/colour" for score in ("accuracy", "accuracy_std", "knn")),
+        *(f"test/{score}/colour" for score in of_classes),
+        *(f"head/{score}/colour" for score in nearest),
         *(f"test/{score}/looks" for score in scores),
         "train/map/looks",
         *(f"heldout/{score}/price" for score in ("r2", "r2_std")),
-        *(f"heldout/{score}/brand" for score in ("accuracy", "accuracy_std", "knn")),
+        *(f"heldout/{score}/brand" for score in of_classes),
         "probe/features",
         "probe/gradient",
     }

@@ -12,6 +12,7 @@ from mtcon_ray.evaluation.bootstrap import accuracy_std
 from mtcon_ray.evaluation.logistic import fit
 from mtcon_ray.evaluation.neighbours import neighbours_correct
 from mtcon_ray.evaluation.protocol import Evaluation
+from mtcon_ray.evaluation.retrieval import retrieval
 from mtcon_ray.models.network import Network
 from mtcon_ray.spec.evaluate import CONVERGED, EvaluateSpec
 from tests.evaluation import conftest
@@ -129,6 +130,15 @@ def test_report_gives_the_full_protocol(network: Network, dataset: Dataset) -> N
         assert values.pop(f"{split}/accuracy_std/{slug}") == accuracy_std(correct, 200, seed=7)
         near = neighbours_correct(label, train, test, conftest.NUM_CLASSES[label], k=7)
         assert values.pop(f"{split}/knn/{slug}") == near.double().mean().item()
+        spaces = {split: test.features}
+        if label in conftest.TASKS:
+            spaces["head"] = conftest.features_of(network, dataset, "test", label).features
+        known_N = test.labels[label] >= 0
+        for space, z_ND in spaces.items():
+            scores = retrieval(z_ND[known_N], test.labels[label][known_N])
+            for name, score_n in scores.items():
+                mean = score_n.nanmean().item()
+                assert values.pop(f"{space}/{name}/{slug}") == pytest.approx(mean, abs=1e-9)
     assert found.gradient is not None
     assert values.pop("probe/gradient") == found.gradient <= CONVERGED
     assert values.pop("probe/features") == train.features.shape[1]

@@ -1,4 +1,4 @@
-"""Tests of the pieces: small trainings that are cut and continued, retrieval, and claims."""
+"""Tests of the pieces: small trainings that are cut and continued, and claims."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,15 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from PIL import Image
-from pytorch_metric_learning.distances import CosineSimilarity
-from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
-from pytorch_metric_learning.utils.inference import CustomKNN
 
 from experiments.pieces import PIECES, write
 from experiments.reproduction.pieces import LABELS, Piece, Run
-from experiments.reproduction.retrieval import retrieval
 
 TINY = {
     "model.encoder": {"name": "small", "width": 8},
@@ -79,15 +74,3 @@ def test_every_system_of_every_piece_has_a_valid_spec(photos: Mapping[str, Any])
         assert {side[0] for c in piece.claims for side in (c.better, c.than)} <= set(titles)
         for system in piece.systems:
             assert piece.spec(system, photos, lr=0.1).train.lr == 0.1
-
-
-def test_retrieval_agrees_with_pytorch_metric_learning() -> None:
-    generator = torch.Generator().manual_seed(0)
-    z_nD = torch.randn(700, 8, generator=generator)
-    truth_n = torch.randint(0, 9, (700,), generator=generator).numpy()
-    recall_n, precision_n = retrieval(z_nD, truth_n)
-    names = ("precision_at_1", "mean_average_precision_at_r")
-    peer = AccuracyCalculator(names, k=699, knn_func=CustomKNN(CosineSimilarity()))
-    found = peer.get_accuracy(z_nD, torch.from_numpy(truth_n))
-    assert recall_n.mean() == pytest.approx(found["precision_at_1"], abs=1e-6)
-    assert precision_n.mean() == pytest.approx(found["mean_average_precision_at_r"], abs=1e-6)

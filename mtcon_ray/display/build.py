@@ -2,6 +2,7 @@
 
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
+from hashlib import sha256
 from importlib.resources import files
 from io import BytesIO
 from pathlib import Path
@@ -30,7 +31,7 @@ def build_report(results: SweepResults, *, ui_command: str) -> Path:
     target = paths.report_page(results.folder)
     make_folder(target.parent)
     html = fill(
-        files(__package__).joinpath("page.html").read_text("utf-8"),
+        "page.html",
         page=page,
         show=show,
         results=results,
@@ -67,8 +68,10 @@ def draw(results: SweepResults) -> Iterator[tuple[str, str, str]]:
         )
 
 
-def fill(template: str, **values: Any) -> str:
-    """Returns a page from a Jinja template. Its variable `style` is the style of all pages.
+def fill(name: str, **values: Any) -> str:
+    """Returns a page from a Jinja template of this folder, with the style and script of all pages.
+
+    The page names the digest of the script, so a browser runs no other.
 
     Values are escaped, except for values called safe by the template. Raises UndefinedError for a
     name of the template without a value.
@@ -76,8 +79,11 @@ def fill(template: str, **values: Any) -> str:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    style = files(__package__).joinpath("page.css").read_text("utf-8")
-    return environment.from_string(template).render(style=style, **values)
+    names = (name, "page.css", "page.js")
+    template, style, script = (files(__package__).joinpath(n).read_text("utf-8") for n in names)
+    digest = f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}"
+    made = environment.from_string(template)
+    return made.render(style=style, script=script, digest=digest, **values)
 
 
 def neighbours_page(
@@ -99,8 +105,7 @@ def neighbours_page(
         }
         for name, image, group in zip(queries, query_images, found, strict=True)
     ]
-    template = files(__package__).joinpath("neighbours.html").read_text("utf-8")
-    return fill(template, queries=shown)
+    return fill("neighbours.html", queries=shown)
 
 
 def _picture(image: np.ndarray) -> str:

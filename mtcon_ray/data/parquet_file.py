@@ -156,15 +156,8 @@ def as_text(values: list[Any]) -> np.ndarray:
     whole = all(isinstance(v, float) and v.is_integer() for v in known)
     texts = np.full(len(values), "", dtype=object)
     for place, value in enumerate(values):
-        match value:
-            case bool():
-                texts[place] = str(int(value))
-            case float() if value != value:
-                pass
-            case float() if whole:
-                texts[place] = str(int(value))
-            case list():
-                texts[place] = LIST_SEPARATOR.join(str(v) for v in value if v is not None)
-            case _ if value is not None:
-                texts[place] = str(value)
+        if isinstance(value, list):
+            texts[place] = LIST_SEPARATOR.join(str(v) for v in value if v is not None)
+        elif value is not None and value == value:
+            texts[place] = str(int(value) if whole or isinstance(value, bool) else value)
     return texts

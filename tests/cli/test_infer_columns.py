@@ -100,7 +100,6 @@ def test_the_column_of_existing_files_is_that_of_the_images(folder: Path) -> Non
     ("column", "names", "is_split"),
     [
         ("part", "training training training validation testing", True),
-        ("part", "train train train dev eval", True),
         ("partition", "0 0 0 1 2", True),
         ("stars", "0 0 0 1 2", False),
         ("Split", "Training_ _train train VAL _test", True),

@@ -25,8 +25,7 @@ def source(spec: DataSpec) -> DataSource:
 def pack(folder: Path, archive: Path) -> None:
     """Writes a tar of a folder's files named `./...`, as by `tar -C folder .`."""
     with tarfile.open(archive, "w:gz" if archive.suffix == ".gz" else "w") as tar:
-        for path in sorted(folder.iterdir()):
-            tar.add(path, arcname=f"./{path.name}")
+        tar.add(folder, arcname=".")
 
 
 def test_empty_cells_are_missing_and_never_a_class(files: Any) -> None:

@@ -31,7 +31,7 @@ def build_report(results: SweepResults, *, ui_command: str) -> Path:
     target = paths.report_page(results.folder)
     make_folder(target.parent)
     html = fill(
-        "page.html",
+        files(__package__).joinpath("page.html").read_text("utf-8"),
         page=page,
         show=show,
         results=results,
@@ -68,8 +68,8 @@ def draw(results: SweepResults) -> Iterator[tuple[str, str, str]]:
         )
 
 
-def fill(name: str, **values: Any) -> str:
-    """Returns a page from a Jinja template of this folder, with the style and script of all pages.
+def fill(template: str, **values: Any) -> str:
+    """Returns a page from a Jinja template, with the style and the script of all pages.
 
     The page names the digest of the script, so a browser runs no other.
 
@@ -79,8 +79,8 @@ def fill(name: str, **values: Any) -> str:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    names = (name, "page.css", "page.js")
-    template, style, script = (files(__package__).joinpath(n).read_text("utf-8") for n in names)
+    here = files(__package__)
+    style, script = (here.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("css", "js"))
     digest = f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}"
     made = environment.from_string(template)
     return made.render(style=style, script=script, digest=digest, **values)
@@ -105,7 +105,8 @@ def neighbours_page(
         }
         for name, image, group in zip(queries, query_images, found, strict=True)
     ]
-    return fill("neighbours.html", queries=shown)
+    template = files(__package__).joinpath("neighbours.html").read_text("utf-8")
+    return fill(template, queries=shown)
 
 
 def _picture(image: np.ndarray) -> str:

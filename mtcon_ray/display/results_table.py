@@ -81,9 +81,9 @@ def score_columns(results: SweepResults, values: Mapping[str, float]) -> dict[st
     nearest = [values.get(metrics.neighbours(*place)) for place in found.values()]
     if any(value is not None for value in nearest):
         table[f"{results.spec.evaluate.neighbours}-NN"] = list(map(show.accuracy_text, nearest))
-    spaces = {"recall@1": ("recall_at_1", None), "mAP@R": ("map_at_r", None)}
-    spaces["head's mAP@R"] = ("map_at_r", metrics.HEAD)
-    for heading, (name, space) in spaces.items():
+    spaces = {"recall@1": "recall_at_1", "mAP@R": "map_at_r", "head's mAP@R": "map_at_r"}
+    for heading, name in spaces.items():
+        space = metrics.HEAD if "head" in heading else None
         values_of = [values.get(metrics.retrieval(space or s, name, x)) for s, x in found.values()]
         if any(value is not None for value in values_of):
             table[heading] = list(map(show.accuracy_text, values_of))

@@ -85,7 +85,7 @@ class StoredSweep:
         path, driver = paths.event_file(self.folder), self.claim.number
         self._log = StoredLog(self._objects, path, driver, done, self._publish)
         for name in BEGINNINGS:
-            patiently(partial(self._objects.upload, self.folder / name, name))
+            patiently(partial(self._objects.write, name, self.folder / name))
         return self._log
 
     def _publish(self) -> None:

@@ -58,8 +58,8 @@ def test_systems_are_trained_once_and_a_failure_is_told(
         sessions.append(options)
         open_ray(**options)
 
-    open_ray = connection._init
-    monkeypatch.setattr(connection, "_init", init)
+    open_ray = connection._connect
+    monkeypatch.setattr(connection, "_connect", init)
     root = tmp_path / "root"
     rows, folder = run_comparison(comparison, root=root, watch=watch)
     assert len(sessions) == 1

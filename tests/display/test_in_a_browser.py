@@ -71,7 +71,7 @@ def test_the_page_of_nearest_images_fits_the_screen(
     images = np.zeros((6, 16, 16, 3), np.uint8)
     found = [[Neighbour(i, f"{'long' * 30}/{i}.png", 0.5) for i in range(6)]]
     path = tmp_path / "page.html"
-    path.write_text(neighbours_page(["a.png"], images[:1], found, images), encoding="utf-8")
+    path.write_text(neighbours_page(["a.png"], [*images[:1]], found, images), encoding="utf-8")
 
     async def use(tab: Tab) -> None:
         await fits(tab, scheme)

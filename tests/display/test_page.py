@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from mtcon_ray.display import page
-from mtcon_ray.evaluation.predictions import LabelPredictions, Predictions, save_predictions
 from mtcon_ray.records.results import SweepResults
 from mtcon_ray.spec.run_spec import with_values
 from tests.display.built_page import built
 from tests.display.conftest import MakeSweep
-from tests.recorded import recorded
+from tests.recorded import recorded, save_wrong
 
 POINTS = ({"method.temperature": 0.1}, {"method.temperature": 0.5})
 LEAD = r"\+0\.200 \[\+0\.1\d\d, \+0\.2\d\d\]"
@@ -57,15 +56,11 @@ def with_predictions(results: SweepResults) -> SweepResults:
     600 of 1,000 items right for the winner's trials, 400 for the others.
     """
     assert results.winner is not None
-    rows, truth = np.arange(1000), np.zeros(1000, dtype=np.int64)
     for trial in results.trials:
         share = 600 if trial.params == results.winner.params else 400
         random = np.random.default_rng(trial.number)
         wrong = random.permutation(1000) >= share
-        labels = {("heldout", "brand"): LabelPredictions(rows, truth, wrong.astype(np.int64))}
-        path = results.predictions_of(trial)
-        path.parent.mkdir(parents=True)
-        save_predictions(path, Predictions("abc", labels))
+        save_wrong(results.predictions_of(trial), {("heldout", "brand"): wrong})
     return results
 
 

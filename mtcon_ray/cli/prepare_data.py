@@ -30,10 +30,9 @@ def recipe_spec(kind: str, root: Path, overrides: tuple[str, ...]) -> tuple[str,
     """
     if kind not in RECIPES:
         raise SpecError(f"KIND must be a published data set, got {kind!r}{nearest(kind, RECIPES)}")
-    values = {"version": 1, "name": kind, "data.kind": kind}
-    values |= {"data.root": str(expanded(root).absolute()), **RECIPES[kind]}
-    raw: dict[str, Any] = {}
-    for path, value in values.items():
+    data = {"kind": kind, "root": str(expanded(root).absolute())}
+    raw: dict[str, Any] = {"version": 1, "name": kind, "data": data}
+    for path, value in RECIPES[kind].items():
         set_value(raw, path, value)
     for override in overrides:
         apply_override(raw, override)

@@ -47,8 +47,7 @@ def jitter_(x_RCHW: Tensor, amount_3R4: Tensor, shift_R: Tensor, turns: Turns) -
     num_jittered, *ends = turns.num_from_turn
 
     def blend(start: int, stop: int, turn: int) -> None:
-        if start < stop:
-            _blend_(x_RCP[start:stop], *amount_3R4[:, start:stop, turn, None].unbind(0))
+        _blend_(x_RCP[start:stop], *amount_3R4[:, start:stop, turn, None].unbind(0))
 
     # Before the hue: blend k is for rows with a hue later than k.
     for turn, stop in enumerate(ends):

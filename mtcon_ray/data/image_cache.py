@@ -15,10 +15,9 @@ import json
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -39,8 +38,7 @@ MAX_THREADS = 8
 ReportProgress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True)
-class CachedImages:
+class CachedImages(NamedTuple):
     """Decoded images: a read-only memory map, uint8 [N, size, size, 3].
 
     bad maps each undecodable row to the reason. key is the name of the images' folder.

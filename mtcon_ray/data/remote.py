@@ -9,10 +9,10 @@ therefore downloaded again.
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from threading import Lock
+from typing import NamedTuple
 
 from mtcon_ray.base.registry import HUB
 from mtcon_ray.data.disk import build_folder
@@ -20,8 +20,7 @@ from mtcon_ray.data.objects import Objects, Tell
 from mtcon_ray.errors import DataError
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """The objects at a URL.
 
     sizes has each object's size in bytes, by its name relative to the URL ("" for the URL itself).

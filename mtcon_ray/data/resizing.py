@@ -97,21 +97,19 @@ def resize(images: Tensor, size: int) -> Tensor:
     images is uint8 [B, S, S, 3]. All images have the same taps, here as a matrix.
     """
     B, S = images.shape[:2]
-    start_1 = torch.zeros(1, dtype=torch.int64, device=images.device)
-    weight_WS = resampling(start_1, start_1 + S, start_1 > 0, size, S)[0]
+    weight_WS = resampling(size, S, images.device)
     x_BCSS = images.permute(0, 3, 1, 2).contiguous().float()
     x_BCSW = (x_BCSS.view(-1, S) @ weight_WS.T).view(B, 3, S, size)
     return torch.matmul(weight_WS / 255, x_BCSW)
 
 
-def resampling(
-    start_R: Tensor, length_R: Tensor, flip_R: Tensor, size: int, source_size: int
-) -> Tensor:
-    """Returns `taps` as a matrix [R, size, S] for each row."""
-    pixel_RWK, weight_RWK = taps(start_R, length_R, flip_R, size, source_size)
-    matrix_RWS = weight_RWK.new_zeros(len(start_R), size, source_size)
-    # Added, not set: taps beyond a crop's end have weight 0 and the index of its last pixel.
-    return matrix_RWS.scatter_add_(2, pixel_RWK.long(), weight_RWK)
+def resampling(size: int, source_size: int, device: torch.device | None = None) -> Tensor:
+    """Returns the `taps` of a whole image as a matrix [size, S]."""
+    start_1 = torch.zeros(1, dtype=torch.int64, device=device)
+    pixels, weights = taps(start_1, start_1 + source_size, start_1 > 0, size, source_size)
+    matrix_WS = weights.new_zeros(size, source_size)
+    # Added, not set: taps beyond the end have weight 0 and the index of the last pixel.
+    return matrix_WS.scatter_add_(1, pixels[0].long(), weights[0])
 
 
 def taps(

@@ -13,7 +13,7 @@ The functions below `kernel` are compiled, too. `rgb` is a tuple of the three ch
 pixels. Only compile-time constants have types, because Triton reads no others.
 """
 
-# mypy: allow-untyped-defs
+# mypy: allow-untyped-defs, allow-incomplete-defs
 
 import torch
 import triton

@@ -91,8 +91,7 @@ class EvaluationView(nn.Module):
 
     def __init__(self, stored_size: int, views: ViewsSpec) -> None:
         super().__init__()
-        whole = torch.tensor([0]), torch.tensor([stored_size]), torch.tensor([False])
-        self.weight_VS = nn.Buffer(resampling(*whole, views.size, stored_size)[0])
+        self.weight_VS = nn.Buffer(resampling(views.size, stored_size))
         self.mean_C11 = nn.Buffer(torch.tensor(views.mean)[:, None, None])
         self.std_C11 = nn.Buffer(torch.tensor(views.std)[:, None, None])
 

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from mtcon_ray.cli.infer_columns import infer_columns
-from mtcon_ray.cli.spec_template import Draft, write_new
-from mtcon_ray.data.labels import LabelTable, read_table
-from mtcon_ray.data.sources import SOURCES
+from mtcon_ray.cli.spec_template import write_new
 from mtcon_ray.errors import DataError, ResourceError, SweepError
 from mtcon_ray.spec.run_spec import load_spec
+from tests.data.labels import labels_of
 
 NUM_ROWS = 300
+SCRIPTS = ("形状", "شكل", "A+", "A-", "k" * 300)  # names of columns
 
 
 def write_csv(folder: Path, **columns: list[str]) -> Path:
@@ -28,13 +28,6 @@ def write_csv(folder: Path, **columns: list[str]) -> Path:
 def infer(folder: Path, **columns: list[str]) -> dict[str, Any]:
     """Returns the section `data` that `init` writes for a table of these columns."""
     return infer_columns(write_csv(folder, **columns), folder).data
-
-
-def labels_of(found: Draft, folder: Path) -> LabelTable:
-    """Returns the labels as the written spec reads them."""
-    (folder / "spec.yaml").write_text(found.spec_text(), encoding="utf-8")
-    data = load_spec(folder / "spec.yaml").data
-    return read_table(SOURCES["table"](data))
 
 
 @pytest.fixture
@@ -62,19 +55,21 @@ def test_columns_of_every_kind(folder: Path) -> None:
         constant=cycle(1),
         title=cycle(NUM_ROWS),
         price=[f"{i}.5" for i in range(NUM_ROWS)],
+        **dict.fromkeys(SCRIPTS, cycle(4)),
         **bits,
     )
     found = infer_columns(csv, folder)
     assert found.data == {
         "kind": "table", "csv": str(csv), "images": str(folder), "image_column": "file",
-        "tasks": ["colour"], "held_out": ["brand"], "split_column": "split",
+        "tasks": ["colour", *SCRIPTS], "held_out": ["brand"], "split_column": "split",
         "group_column": "group_id", "multi_hot": {"attributes": list(bits)},
         "continuous": ["price"],
     }  # fmt: skip
     assert found.unused == ["constant", "title"]
     assert "  # Not used:\n  # - constant\n  # - title\n" in found.spec_text()
     assert found.name == "my-shoes"
-    labels = labels_of(found, folder)
+    (folder / "spec.yaml").write_text(found.spec_text(), encoding="utf-8")
+    labels = labels_of(load_spec(folder / "spec.yaml").data)
     assert labels.multi_hot_names["attributes"][0] == "bit0"
     assert labels.multi_hot["attributes"][:3, 0].tolist() == [0, 1, 0]
 
@@ -153,11 +148,6 @@ def test_groups_have_many_names(folder: Path, columns: tuple[str, ...], group: s
     assert infer(folder, group=cycle(2))["group_column"] is None
     groups = {c: [str(i // (2 * n + 2)) for i in range(NUM_ROWS)] for n, c in enumerate(columns)}
     assert infer(folder, **groups, kind=cycle(3))["group_column"] == group
-
-
-def test_columns_in_any_script_are_tasks(folder: Path) -> None:
-    names = ("形状", "شكل", "A+", "A-", "k" * 300)
-    assert infer(folder, **dict.fromkeys(names, cycle(3)))["tasks"] == list(names)
 
 
 def test_no_label_column_is_an_error(folder: Path) -> None:

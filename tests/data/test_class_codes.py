@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.evaluation.baseline import majority_shares
 from tests.data.labels import labels_of
 
@@ -14,34 +13,24 @@ from tests.data.labels import labels_of
 def test_classes_of_the_test_split_alone_change_no_other_code(files: Any, field: str) -> None:
     """Such classes get codes after all others, here although their names sort first and last.
 
-    Their items count as errors, not as missing.
+    Their items count as errors, not as missing, and no such class is the majority: no classifier
+    can predict it.
     """
     files.frame["brand"] = files.frame["kind"]
     fields = {"tasks": ["brand"]} if field == "tasks" else {"held_out": ["brand"]}
     before = labels_of(files.spec(**fields))
     assert before.unseen == {}
-    files.frame.loc[[4, 9], "brand"] = ["0", "z"]
+    files.frame.loc[[4, 9, 14], "brand"] = ["0", "z", "z"]
     table = labels_of(files.spec(**fields))
     assert table.classes["brand"] == before.classes["brand"] == ("a", "b")
     assert table.size_of("brand") == 2
     assert table.unseen == {"brand": ("0", "z")}
-    assert table.labels["brand"][[4, 9]].tolist() == [2, 3]
+    assert table.labels["brand"][[4, 9, 14]].tolist() == [2, 3, 3]
+    assert majority_shares(table, ["brand"]) == {"brand": 0.25}
     assert table.known("brand").all()
-    others = np.delete(np.arange(20), [4, 9])
+    others = np.delete(np.arange(20), [4, 9, 14])
     assert (table.labels["brand"][others] == before.labels["brand"][others]).all()
     assert table.warnings == (
         "label column 'brand': 2 of 4 classes are not in the train split and cannot be predicted "
         "(0, z)",
     )
-
-
-def test_a_class_of_the_test_split_alone_is_no_majority() -> None:
-    """The majority baseline ignores it: no classifier can predict it."""
-    table = LabelTable(
-        names=("a",) * 6,
-        labels={"kind": np.array([0, 1, 2, 2, 2, 1]), "other": np.array([0, 1, 2, 2, 2, 2])},
-        classes={"kind": ("x", "y"), "other": ("x", "y")},
-        split=np.array([0, 0, 2, 2, 2, 2], dtype=np.int8),
-        unseen={"kind": ("z",), "other": ("z",)},
-    )
-    assert majority_shares(table, ["kind", "other"]) == {"kind": 0.25, "other": 0.0}

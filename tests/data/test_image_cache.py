@@ -47,6 +47,17 @@ class CountingSource(DataSource):
         return images, {row: f"row {row + 2}: broken" for row in rows if row in self.bad}
 
 
+def interrupt(source: DataSource, num_items: int, size: int, store: Path, after: int) -> None:
+    """Opens the store, with an interrupt when so many images are decoded."""
+
+    def stop(done: int, total: int) -> None:
+        if done == after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        open_image_cache(source, num_items, size, store, stop)
+
+
 def free_disk(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
 
@@ -99,13 +110,7 @@ def test_interrupted_decoding_continues_where_it_was_saved(
 ) -> None:
     """150 rows are three tasks; the second is saved when the interrupt comes."""
     monkeypatch.setattr(image_cache, "TASKS_PER_SAVE", 2)
-
-    def stop(done: int, total: int) -> None:
-        if done == 128:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        open_image_cache(CountingSource(bad=(70,)), 150, 8, tmp_path, stop)
+    interrupt(CountingSource(bad=(70,)), 150, 8, tmp_path, after=128)
     source, seen = CountingSource(bad=(140,)), []
     stored = open_image_cache(source, 150, 8, tmp_path, lambda done, total: seen.append(done))
     assert source.decoded == list(range(128, 150))
@@ -123,12 +128,7 @@ def test_room_is_needed_only_for_what_is_not_decoded(
     monkeypatch.setattr(image_cache, "TASKS_PER_SAVE", 1)
     source = CountingSource(delay=0.01)
     source.stamp = "stamp"
-
-    def stop(done: int, total: int) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        open_image_cache(source, 200, 316, tmp_path, stop)
+    interrupt(source, 200, 316, tmp_path, after=64)
     free_disk(monkeypatch, 45_000_000)
     with pytest.raises(ResourceError, match="GB free"):
         check_room(source, 200, 317, tmp_path)

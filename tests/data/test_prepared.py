@@ -31,13 +31,8 @@ def rich(files: TableFiles) -> DataSpec:
 
 
 def assert_equal(one: Dataset, other: Dataset) -> None:
-    assert vars(one.table).keys() == vars(other.table).keys()
-    for name, value in vars(one.table).items():
-        np.testing.assert_equal(vars(other.table)[name], value, name)
-    assert np.array_equal(one.images, other.images)
-    assert (one.fingerprint, one.tasks, one.held_out) == (
-        other.fingerprint, other.tasks, other.held_out,
-    )  # fmt: skip
+    fields, others = ({**vars(each), "table": vars(each.table)} for each in (one, other))
+    np.testing.assert_equal(fields, others)
 
 
 def test_a_set_is_the_data_set_without_its_files(files: TableFiles, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import tarfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +138,7 @@ def test_a_download_that_does_not_fit_leaves_nothing(
 ) -> None:
     found = look(spec.urls()["images"], "data.images")
     with pytest.raises(ResourceError, match="needs 1e"):
-        fetch({"images": replace(found, sizes={"": 10**18})}, tmp_path)
+        fetch({"images": found._replace(sizes={"": 10**18})}, tmp_path)
     assert s3.reads("shoes/my pictures.tar") == 0
     s3.put("shoes/my pictures.tar", b"shorter")
     with pytest.raises(DataError, match=r"data\.images at s3://.* it has 7 bytes instead"):

@@ -121,7 +121,8 @@ class BinarySource(DownloadSource):
             file, _, number = self.names[row].partition(" ")
             planes = self._files[file][int(number), -3 * side**2 :].reshape(3, side, side)
             pixels = np.ascontiguousarray(planes.transpose(self.axes))
-            images[place] = make_square(Image.fromarray(pixels), size, self.spec.made_square)
+            image = make_square(Image.fromarray(pixels), size, self.spec.made_square)
+            images[place] = np.asarray(image)
         return images, {}
 
     def content_key(self) -> str:

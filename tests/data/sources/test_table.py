@@ -11,15 +11,9 @@ from PIL import Image
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.data.image_files import UnreadableImageError
-from mtcon_ray.data.sources import SOURCES, DataSpec
-from mtcon_ray.data.sources.base import DataSource
+from mtcon_ray.data.sources.table import TableSource
 from mtcon_ray.errors import DataError
 from tests.data.labels import labels_of
-
-
-def source(spec: DataSpec) -> DataSource:
-    """Returns the table source of a spec."""
-    return SOURCES["table"](spec)
 
 
 def pack(folder: Path, archive: Path) -> None:
@@ -90,8 +84,10 @@ def test_a_tar_holds_the_same_images_as_its_folder(files: Any, tmp_path: Path, s
     """Members are read in place: no file is extracted."""
     pack(files.images, tmp_path / f"images{suffix}")
     before = sorted(tmp_path.iterdir())
-    folder = source(files.spec()).decode(range(20), 16)[0]
-    archive = source(files.spec(images=str(tmp_path / f"images{suffix}"))).decode(range(20), 16)[0]
+    folder = TableSource(files.spec()).decode(range(20), 16)[0]
+    archive = TableSource(files.spec(images=str(tmp_path / f"images{suffix}"))).decode(
+        range(20), 16
+    )[0]
     assert (archive == folder).all()
     assert folder[3].mean() == pytest.approx(36, abs=1)
     assert sorted(tmp_path.iterdir()) == sorted([*before, files.csv])
@@ -115,12 +111,11 @@ def test_bad_images_are_named_with_their_row(files: Any) -> None:
     (files.images / "1.jpg").write_bytes(whole[: len(whole) // 2 + 300])
     (files.images / "2.jpg").write_bytes(b"")
     (files.images / "3.jpg").write_bytes(b"<html>not found</html>")
-    images, reasons = source(files.spec()).decode([0, 1, 2, 3, 4], 16)
-    assert reasons[0] == "row 2, 0.jpg: no such file"
-    assert reasons[1].startswith("row 3, 1.jpg: image file is truncated")
-    assert reasons[2] == "row 4, 2.jpg: empty file"
-    assert reasons[3] == "row 5, 3.jpg: not an image"
+    images, reasons = TableSource(files.spec()).decode([0, 1, 2, 3, 4], 16)
+    whys = ("no such file", "image file is truncated", "empty file", "not an image")
     assert list(reasons) == [0, 1, 2, 3]
+    for row, why in enumerate(whys):
+        assert reasons[row].startswith(f"row {row + 2}, {row}.jpg: {why}")
     assert images[4].mean() == pytest.approx(48, abs=1)
 
 
@@ -128,7 +123,7 @@ def test_the_key_follows_the_content_of_images(files: Any, tmp_path: Path) -> No
     """The key changes with a byte, a missing file, the order and `resize`, not with a label."""
 
     def key(**fields: str) -> str:
-        return source(files.spec(**fields)).content_key()
+        return TableSource(files.spec(**fields)).content_key()
 
     seen = [key(), key(resize="crop"), key(resize="pad")]
     files.frame.loc[2, "kind"] = "c"
@@ -182,7 +177,7 @@ def test_attributes_in_the_celeba_format_are_joined_by_file_name(files: Any) -> 
     spec = files.spec(
         attributes=str(path), multi_hot={"looks": ["Shiny", "Soft"]}, tasks=["looks", "Soft"]
     )
-    table = source(spec).read_labels()
+    table = TableSource(spec).read_labels()
     assert table.multi_hot["looks"][:4].tolist() == [[0, 1], [255, 255], [1, 0], [255, 255]]
     assert table.classes["Soft"] == ("-1", "1")
     assert table.labels["Soft"][:4].tolist() == [1, -1, 0, -1]

@@ -172,7 +172,7 @@ class Table(Generic[T]):
                 fields: Any = {self.key: (Literal[name], name)}
                 base, doc = section, section.__doc__
                 section = cast(S, create_model(base.__name__, __base__=base, __doc__=doc, **fields))
-                section.__module__ = base.__module__
+                section.__module__, section.__qualname__ = base.__module__, base.__qualname__
             self._specs[name], self._classes[name] = section, cls
             return section
 
@@ -182,7 +182,7 @@ class Table(Generic[T]):
         """Returns a decorator of a class with a nested `Spec`."""
 
         def add(cls: type[T]) -> type[T]:
-            self.declare(name, cls)(cls.Spec)  # type: ignore[attr-defined]
+            cls.Spec = self.declare(name, cls)(cls.Spec)  # type: ignore[attr-defined]
             return cls
 
         return add

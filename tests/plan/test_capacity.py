@@ -6,6 +6,7 @@ import pytest
 
 from mtcon_ray.plan.capacity import ClusterView, NodeKind, check_cluster
 from mtcon_ray.spec.run_spec import parse_spec
+from tests import specs
 
 
 @pytest.mark.parametrize(
@@ -30,14 +31,8 @@ def test_concurrency_follows_from_what_the_nodes_have(
     resources: dict[str, Any], kinds: list[Any], expected: int | None
 ) -> None:
     nodes = tuple(NodeKind(f"kind-{i}", *k) for i, k in enumerate(kinds))
-    spec = parse_spec(
-        {
-            "name": "x",
-            "data": {"kind": "synthetic", "num_items": 300},
-            "train": {"batch_size": 12},
-            "resources": resources,
-        }
-    )
+    train = {"batch_size": 12}
+    spec = parse_spec({**specs.SHORT, "name": "x", "train": train, "resources": resources})
     assert check_cluster(spec, ClusterView("c", nodes)) == expected
 
 

@@ -9,13 +9,7 @@ import torch
 from mtcon_ray.plan import throughput
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec
 from mtcon_ray.training.trainer import Trainer
-
-SPEC: dict[str, Any] = {
-    "name": "rate",
-    "data": {"kind": "synthetic", "num_items": 60},
-    "views": {"size": 8},
-    "train": {"batch_size": 8},
-}
+from tests import specs
 
 
 @pytest.mark.parametrize(("device", "waits"), [("cpu", 0), ("cuda", 26)])
@@ -49,8 +43,8 @@ def test_of_several_workers_one_is_measured(
     monkeypatch.setattr(throughput, "Trainer", Watched)
     if "gpus" in resources:
         monkeypatch.setattr(throughput, "choose_device", lambda spec: torch.device("cpu"))
-    spec = parse_spec({**SPEC, "resources": resources})
+    spec = parse_spec({**specs.TINY, "name": "rate", "resources": resources})
     assert throughput.measure_rates(spec, tmp_path).images_per_second > 0
     (one,) = trained
     assert (one.resources.workers, one.resources.gpus) == (1, 1 if "gpus" in resources else 0)
-    assert one.train.batch_size == (4 if "workers" in resources else 8)
+    assert one.train.batch_size == (8 if "workers" in resources else 16)

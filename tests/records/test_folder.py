@@ -9,34 +9,25 @@ import pytest
 from mtcon_ray.base.paths import SPEC_FILE, event_file, sweep_folder
 from mtcon_ray.data.disk import partial_of
 from mtcon_ray.errors import SweepError
-from mtcon_ray.plan.capacity import ClusterView, NodeKind
 from mtcon_ray.records.event_log import EventLog
 from mtcon_ray.records.events import Started
 from mtcon_ray.records.folder import check_folder, claimed
 from mtcon_ray.records.recorded import write_beginnings
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_scheduler, with_values
-from tests.plans import plan_of
-
-VIEW = ClusterView("here", (NodeKind("node", 2, 0, 1),))
+from tests import specs
+from tests.recorded import plan_with
 
 
 @pytest.fixture
 def spec() -> RunSpec:
-    return parse_spec(
-        {
-            "name": "shoes",
-            "data": {"kind": "synthetic", "num_items": 300},
-            "train": {"batch_size": 16},
-            "model": {"encoder": {"name": "small", "width": 8}},
-            "search": {"space": {"method.temperature": {"uniform": [0.1, 1]}}, "num_trials": 4},
-        }
-    )
+    search = {"space": {"method.temperature": {"uniform": [0.1, 1]}}, "num_trials": 4}
+    return parse_spec({**specs.SHORT, "name": "shoes", "search": search})
 
 
 def begin(root: Path, spec: RunSpec, name: str) -> Path:
     folder = sweep_folder(root, name)
     with claimed(folder):
-        write_beginnings(folder, spec, plan_of(spec, root, VIEW))
+        write_beginnings(folder, spec, plan_with())
     return folder
 
 
@@ -76,7 +67,7 @@ def test_a_copy_under_another_name_is_not_resumed(tmp_path: Path, spec: RunSpec)
         {"search.num_trials": 9},
         {"search.max_hours": 1.5, "search.stall_minutes": 10},
         {"resources.cpus": 2},
-        {"tracking.offline": True},
+        {"tracking.offline": False},
         {"storage.root": "/elsewhere"},
     ],
 )

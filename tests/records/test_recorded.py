@@ -4,10 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from mtcon_ray.errors import SpecError, SweepError
-from mtcon_ray.records.recorded import check_evaluation, load_recorded
+from mtcon_ray.records.recorded import check_evaluation
 from mtcon_ray.records.results import SweepResults
 from mtcon_ray.spec.evaluate import EVALUATION
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_recorded, parse_spec
@@ -17,12 +16,6 @@ from tests.recorded import plan_with
 @pytest.fixture
 def spec() -> RunSpec:
     return parse_spec({"name": "tiny", "data": {"kind": "synthetic", "num_items": 100}})
-
-
-def test_a_recorded_spec_is_read_as_it_is(tmp_path: Path, spec: RunSpec) -> None:
-    path = tmp_path / "spec.yaml"
-    path.write_text(yaml.safe_dump(dump_spec(spec)))
-    assert load_recorded(path) == spec
 
 
 def test_kinds_that_only_a_plugin_knows_have_the_common_fields(spec: RunSpec) -> None:

@@ -66,9 +66,9 @@ def of_another_epoch(folder: Path) -> None:
     save_model(folder / "checkpoints" / "trial-0000", spec, 2, value(0, 2), "model.pt")
 
 
-def foreign(folder: Path, **values: Any) -> None:
+def foreign(folder: Path) -> None:
     path = folder / "checkpoints" / "trial-0000" / "model.pt"
-    checkpoint.save(path, {**checkpoint.load(path), **values})
+    checkpoint.save(path, {**checkpoint.load(path), "value": {}})
 
 
 def no_checkpoint(folder: Path) -> None:
@@ -95,13 +95,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str, str]] = {
         cut_into_ended_trial, NETWORK,
         "of epoch 3 with 0.0300; the event log ends at epoch 2 and selects epoch 2",
     ),
-    "spec of another kind": (
-        lambda folder: foreign(folder, spec="[1]"), NETWORK,
-        "not written by this program: 'list' object",
-    ),
     "value of another kind": (
-        lambda folder: foreign(folder, value={}), NETWORK,
-        "not written by this program: float() argument",
+        foreign, NETWORK, "not written by this program: float() argument",
     ),
     "no network": (lambda folder: (folder / NETWORK).unlink(), NETWORK, "the network is lost"),
     "flipped network": (

@@ -136,7 +136,6 @@ def test_accuracies_of_other_probes_are_refused(tmp_path: Path) -> None:
         ("../old", "tpe", r"search\.start_from"),
         ("", "tpe", r"search\.start_from"),
         ("old", "random", "start_from must be used with sampler tpe or gp, got random"),
-        ("old", "qmc", "start_from must be used with sampler tpe or gp, got qmc"),
     ],
 )
 def test_a_name_is_no_path_and_a_sampler_must_learn(name: str, sampler: str, message: str) -> None:

@@ -83,10 +83,14 @@ class Falling(schedulers.StoppingRule):
         return values[-1] < values[0] and others_best > values[-1]
 
 
-def test_a_stopping_rule_sees_its_trial_and_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Registered as a plugin does."""
+def register(monkeypatch: pytest.MonkeyPatch, scheduler: type[schedulers.Scheduler]) -> None:
+    """Registers a scheduler as a plugin does."""
     monkeypatch.setitem(schedulers.SCHEDULERS._specs, "falling", Falling.Spec)
-    monkeypatch.setitem(schedulers.SCHEDULERS._classes, "falling", Falling)
+    monkeypatch.setitem(schedulers.SCHEDULERS._classes, "falling", scheduler)
+
+
+def test_a_stopping_rule_sees_its_trial_and_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch, Falling)
     stopping = make_stopping(Falling.Spec())
     assert not stopping.stops("old", 1 / 4, 0.7)
     assert not stopping.stops("old", 2 / 4, 0.6), "it fell, but no other trial is better"

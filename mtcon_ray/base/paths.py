@@ -13,8 +13,9 @@ with copies of what the machine needs, and in addition
 
 import os
 import re
+from collections.abc import Collection
 from errno import EPERM
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -206,9 +207,10 @@ def ray_log(folder: Path) -> Path:
     return folder / "log" / "ray.log"
 
 
-def new_name(root: Path, stem: str) -> str:
-    """Returns `<stem>-<n>` with the smallest n above all sweeps of this stem."""
-    return f"{stem}-{max(_numbers(sweeps_folder(root), stem), default=0) + 1}"
+def new_name(root: Path, stem: str, taken: Collection[str] = ()) -> str:
+    """Returns the first `<stem>-<n>` that is not taken, above all sweeps of this stem."""
+    first = max(_numbers(sweeps_folder(root), stem), default=0) + 1
+    return next(name for n in count(first) if (name := f"{stem}-{n}") not in taken)
 
 
 def last_name(root: Path, stem: str) -> str:

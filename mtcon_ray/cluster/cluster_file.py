@@ -18,19 +18,20 @@ HEAD_GROUP, KUBERAY_MOST = "headgroup", 2**31 - 1
 MAX_BYTES = 1_000_000
 
 
-def view_of_file(path: Path) -> ClusterView:
+def view_of_file(path: Path, where: str = "") -> ClusterView:
     """Returns the node types of a Ray cluster YAML or of a file of KubeRay's, with their maxima.
 
-    A file of KubeRay's may hold further documents. Raises ResourceError for an unreadable file, and
-    unless the file describes exactly one cluster.
+    `where` names the cluster in messages, by default by its file. A file of KubeRay's may hold
+    further documents. Raises ResourceError for an unreadable file, and unless the file describes
+    exactly one cluster.
     """
     try:
         with open_regular(path, most=MAX_BYTES) as file:
             documents = yaml.load_all(file, Loader=SafeLoader)
             raw = _cluster_in([each for each in documents if each is not None])
         if raw.get("provider", {}).get("type") == "local":
-            return ClusterView(str(path), (_fixed_kind(raw),))
-        return _scaling_view(str(path), raw)
+            return ClusterView(where or str(path), (_fixed_kind(raw),))
+        return _scaling_view(where or str(path), raw)
     except (OSError, ValueError, yaml.YAMLError, LookupError, TypeError, AttributeError) as error:
         raise ResourceError(
             f"cannot read a cluster from {path} ({type(error).__name__}: {one_line(str(error))}); "

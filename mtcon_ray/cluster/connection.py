@@ -7,7 +7,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from socket import create_connection
@@ -83,7 +82,7 @@ def view_of(
         return connected_view()
     on_phase(f"connecting to Ray at {cluster_address()}")
     with away():
-        _connect(log_to_driver=False, logging_level=logging.ERROR)
+        _connect({"log_to_driver": False, "logging_level": logging.ERROR})
         try:
             return connected_view()
         finally:
@@ -101,7 +100,7 @@ def connected_view() -> ClusterView:
     named = os.environ.get(FILE_VARIABLE)
     config = expanded(named or BOOTSTRAP)
     if named or config.exists():
-        return replace(view_of_file(config), where=where)
+        return view_of_file(config, where)
     alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     sizes = Counter((each.get("CPU", 0.0), each.get("GPU", 0.0)) for each in alive)
     kinds = [NodeKind(f"{c:g}-CPU node", c, g, n) for (c, g), n in sorted(sizes.items())]
@@ -167,38 +166,30 @@ def hidden_aws_keys() -> Iterator[None]:
 
 @contextmanager
 def _logging_to(log: Path) -> Iterator[None]:
-    """Sends Ray's own messages to the `log` file. Afterwards its loggers are as before."""
-    loggers = [logging.getLogger(name) for name in ("ray", "ray.tune", "ray.train")]
-    before = [(each, each.handlers, each.propagate) for each in loggers]
+    """Sends Ray's own messages to the `log` file. Afterwards its logger is as before."""
+    logger = logging.getLogger("ray")
+    handlers, propagates = logger.handlers, logger.propagate
     log_errors_of_nodes()
     check_no_links(log)
     make_folder(log.parent)
     handler = logging.FileHandler(log, encoding="utf-8")
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
-    for logger in loggers:
-        logger.handlers, logger.propagate = [handler], False
+    logger.handlers, logger.propagate = [handler], False
     # Otherwise each log line refused by a full disk would print a traceback on the terminal.
     raises, logging.raiseExceptions = logging.raiseExceptions, False
     try:
         yield
     finally:
-        for logger, handlers, propagates in before:
-            logger.handlers, logger.propagate = handlers, propagates
+        logger.handlers, logger.propagate = handlers, propagates
         handler.close()
         logging.raiseExceptions = raises
 
 
 def _open_session(environment: Mapping[str, str]) -> None:
-    options: dict[str, Any] = {
-        "log_to_driver": False,
-        # With configure_logging=False Ray would drop our handler and write on the terminal.
-        "logging_format": LOG_FORMAT,
-        "runtime_env": {"env_vars": environment},
-    }
-    if cluster_address():
-        _connect(**options)
-    else:
-        start_local_ray(options)
+    start = _connect if cluster_address() else start_local_ray
+    # With configure_logging=False Ray would drop our handler and write on the terminal.
+    logs = {"log_to_driver": False, "logging_format": LOG_FORMAT}
+    start({**logs, "runtime_env": {"env_vars": environment}})
 
 
 def sweep_environment(threads: int) -> dict[str, str]:
@@ -237,7 +228,7 @@ def await_port(address: str, seconds: float) -> None:
         retried(lambda: create_connection(place, timeout=5).close(), seconds)
 
 
-def _connect(**options: Any) -> None:
+def _connect(options: Mapping[str, Any]) -> None:
     """Connects to the cluster of RAY_ADDRESS. Raises MtconError for a failure."""
     address = os.environ["RAY_ADDRESS"]
     if "://" in address:  # Ray's client knows neither a job's configuration nor all drivers

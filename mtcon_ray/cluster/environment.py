@@ -32,7 +32,6 @@ PATH_VARIABLES = {
     "GOOGLE_APPLICATION_CREDENTIALS",
 }  # fmt: skip
 
-TOKEN_VARIABLES = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
 TOKEN_HINT = (
     "set RAY_AUTH_MODE=token and put the head's token into ~/.ray/auth_token or RAY_AUTH_TOKEN; "
     "cluster/README.md says how"
@@ -103,7 +102,8 @@ def private_folder() -> Path:
 
 def has_token() -> bool:
     """Returns True if the user has a token where Ray looks for it."""
-    return bool(TOKEN_VARIABLES & os.environ.keys()) or (Path.home() / ".ray/auth_token").exists()
+    named = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys()
+    return bool(named) or (Path.home() / ".ray/auth_token").exists()
 
 
 def give_token() -> None:

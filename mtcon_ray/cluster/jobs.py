@@ -5,7 +5,6 @@ import os
 import shlex
 import time
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -88,8 +87,9 @@ class Jobs:
         is running.
         """
         known = self.known()
+        taken = {job.sweep for job in known}
         goes_on = ["--continue"] if name else []
-        name = sweep_folder(root, name or _new_name(stem, root, known)).name
+        name = sweep_folder(root, name or new_name(root, stem, taken)).name
         before = [job for job in known if job.sweep == name]
         if running := next((job.id for job in before if job.running), None):
             raise SweepError(
@@ -208,10 +208,3 @@ def retried(call: Callable[[], T], seconds: float, text: str = "") -> T:
             if text not in str(error) or time.monotonic() >= deadline:
                 raise
         time.sleep(0.5)
-
-
-def _new_name(stem: str, root: Path, known: list[Job]) -> str:
-    """Returns the first `<stem>-<n>` after the names under the root that no job has."""
-    first = int(new_name(root, stem).rpartition("-")[2])
-    taken = {job.sweep for job in known}
-    return next(name for n in count(first) if (name := f"{stem}-{n}") not in taken)

@@ -27,14 +27,12 @@ AGENT_FILES = ("metrics_agent_port", "runtime_env_agent_port")
 AGENT_VARIABLE = "RAY_agent_register_timeout_ms"
 # The seconds in which the GCS must name its port, and the number of tries to reach a cluster.
 GCS_VARIABLE = "RAY_gcs_server_port_wait_time_s"
-# The names of a local Ray's processes in messages.
-RAYLET, GCS = "raylet", "GCS"
 MEMORY_HINT = "lower search.max_concurrent, or end other programs there"
 
 
 @contextmanager
 def patient_start(
-    deadline: float, ports: Iterator[int], processes: dict[str, Popen[bytes]], files: list[Path]
+    deadline: float, ports: Iterator[int], processes: dict[str, Popen[bytes]]
 ) -> Iterator[None]:
     """Lets `ray.init` in the context start a local Ray, which listens on 127.0.0.1 alone.
 
@@ -44,10 +42,11 @@ def patient_start(
     the address of a local Ray and for its time to start makes this function unnecessary.
 
     `deadline` is the end of the start by `time.monotonic`, `ports` yields free ports. `processes`
-    gets the raylet and the GCS by name, while they start. `files` gets the files that its agents
-    write once they serve: without these agents no process of a trial starts. The caller restores
-    the environment.
+    gets the raylet and the GCS by name, while they start. The context ends when the agents serve:
+    without them no process of a trial starts. Raises TimeoutError after the deadline, and
+    ChildProcessError if a process has ended. The caller restores the environment.
     """
+    files: list[Path] = []  # which the agents write once they serve
     ask, raylet, gcs = services.get_node, services.start_raylet, services.start_gcs_server
     is_cluster, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
     # For the processes of this Ray. The raylet ends if an agent is later.
@@ -63,28 +62,33 @@ def patient_start(
         # Ray does not tell the raylet this port.
         (session / f"{LISTEN_PORT}_{node}").write_text(str(named[LISTEN_PORT]))
         files.extend(session / f"{name}_{node}" for name in AGENT_FILES)
-        return keep(RAYLET, raylet(*args, **named))
+        return keep("raylet", raylet(*args, **named))
 
     def keep(name: str, info: Any) -> Any:
         processes[name] = info.process
         return info
+
+    def wait(what: str) -> None:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what} timed out during startup")
+        if any(process.poll() is not None for process in processes.values()):
+            raise ChildProcessError(f"{what} did not start")
+        time.sleep(0.1)
 
     def ask_until_registered(*address: str) -> Any:
         while True:
             try:
                 return ask(*address)
             except RuntimeError:  # Ray's answer while the node is unknown
-                if time.monotonic() > deadline:
-                    raise TimeoutError("the raylet timed out during startup") from None
-                if any(process.poll() is not None for process in processes.values()):
-                    raise
-                time.sleep(0.1)
+                wait("the raylet")
 
     services.get_node = ask_until_registered
     services.start_raylet = start_raylet
-    services.start_gcs_server = lambda *args, **named: keep(GCS, gcs(*args, **named))
+    services.start_gcs_server = lambda *args, **named: keep("GCS", gcs(*args, **named))
     try:
         yield
+        while not all(file.exists() for file in files):
+            wait("the agents")
     finally:
         services.get_node, services.start_raylet, services.start_gcs_server = ask, raylet, gcs
         ray_constants.ENABLE_RAY_CLUSTER = is_cluster

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from socket import socket
 from subprocess import Popen
 from typing import Any
@@ -48,12 +47,10 @@ def start_local_ray(options: Mapping[str, Any]) -> None:
 
 def _start(deadline: float, options: Mapping[str, Any]) -> None:
     for _ in range(TRIES):
-        agents: list[Path] = []
         _processes.clear()
         try:
-            with patient_start(deadline, free_ports(), _processes, agents), own_signals():
+            with own_signals(), patient_start(deadline, free_ports(), _processes):
                 ray.init(**options)
-                _await_agents(agents, deadline)
             return
         except BaseException as error:
             died = lost_process(_processes)
@@ -76,16 +73,6 @@ def free_ports() -> Iterator[int]:
         with suppress(OSError), socket() as probe:
             probe.bind(("127.0.0.1", port))
             yield port
-
-
-def _await_agents(files: list[Path], deadline: float) -> None:
-    """Waits for the files of the agents. Raises TimeoutError after the deadline."""
-    while not all(file.exists() for file in files):
-        if time.monotonic() > deadline:
-            raise TimeoutError("the agents timed out during startup")
-        if died := lost_process(_processes):
-            raise ChildProcessError(died)
-        time.sleep(0.1)
 
 
 def lost_process(processes: Mapping[str, Popen[bytes]]) -> str | None:

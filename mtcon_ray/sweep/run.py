@@ -170,7 +170,7 @@ class _Sweep:
     def halt(self, reason: str) -> None:
         """Asks all trials to checkpoint and end. Runs inside the handler of a signal."""
         if not self.driver.stopping:
-            self.lifecycle.stop()
+            self.lifecycle.sender.hurry()
         if self.store:
             self.store.patience = stored.END_SECONDS
         self.driver.halt(reason)

@@ -11,16 +11,13 @@ from mtcon_ray.errors import TrackingError
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.spec.resources import TrackingSpec
 from mtcon_ray.tracking.mlflow_server import check_server, sync_command
-from mtcon_ray.tracking.sender import DRAIN_SECONDS, Sender
-
-# The same after a signal or a full disk: less time than a job or a pod is given to end.
-STOPPED_DRAIN_SECONDS = 10.0
+from mtcon_ray.tracking.sender import DRAIN_SECONDS, STOPPED_DRAIN_SECONDS, Sender
 
 
 class Lifecycle:
     """The sender of a sweep, and its messages to the user. With `tracking.offline` it never starts.
 
-    See `Sender` for `sender.limit`.
+    See `Sender` for `sender.limit` and `sender.hurry`.
     """
 
     def __init__(
@@ -38,10 +35,6 @@ class Lifecycle:
         self._callbacks.on_start(self.folder.name, self.folder, plan)
         for warning in plan.warnings:
             self._callbacks.on_note(f"warning: {warning}")
-
-    def stop(self) -> None:
-        """Shortens the sending at the end, for signal handlers."""
-        self.sender.hurry(STOPPED_DRAIN_SECONDS)
 
     def close(self, *, stopped: bool) -> None:
         """Sends the remaining events, for a shorter time after a stop, and ends the sender."""

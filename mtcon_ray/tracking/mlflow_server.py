@@ -48,11 +48,11 @@ def tracking_uri(spec_uri: str | None, root: Path) -> str:
     Raises SpecError for a relative path, which depends on the working directory, and for every URI
     except databases and servers.
     """
-    environ_uri = os.environ.get(login.URI_VARIABLE)
-    if not spec_uri and not environ_uri:
-        return own_database(root)
     name = "tracking.uri" if spec_uri else login.URI_VARIABLE
-    uri = str(spec_uri or environ_uri).rstrip("/")
+    given = spec_uri or os.environ.get(name)
+    if not given:
+        return own_database(root)
+    uri = given.rstrip("/")
     scheme = login.scheme_of(uri)
     way_out = f"; give sqlite:////absolute/path.db or http://host:port, or unset {name}"
     if scheme == "databricks":
@@ -191,14 +191,18 @@ def open_client(uri: str) -> "MlflowClient":
 
 
 @contextmanager
-def tracking_errors(what: str) -> Iterator[None]:
-    """Turns an error of MLflow inside into a TrackingError that begins with `what`."""
+def tracking_errors(what: str, but: str = "") -> Iterator[None]:
+    """Turns an error of MLflow inside into a TrackingError that begins with `what`.
+
+    An error with the code `but` only ends the context.
+    """
     from mlflow.exceptions import MlflowException
 
     try:
         yield
     except MlflowException as error:
-        raise TrackingError(f"{what}: {first_line(error)}") from error
+        if error.error_code != but:
+            raise TrackingError(f"{what}: {first_line(error)}") from error
 
 
 def check_server(uri: str, timeout: float = 10, *, way_out: str = OFFLINE) -> "MlflowClient":

@@ -35,14 +35,10 @@ def find_run(name: str, *, uri: str, experiment: str, folder: Path, trial: str) 
     if first_event(event_file(folder)) is None:
         raise SweepError(f"{folder.name!r} has no event log, by which its runs are found")
     client = server.check_server(uri, way_out="or leave out --register")
-    from mlflow.exceptions import MlflowException
-
-    with server.tracking_errors("cannot register a model with the tracking server"):
-        try:  # MLflow also checks the name
-            client.get_registered_model(name)
-        except MlflowException as error:
-            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-                raise
+    failure = "cannot register a model with the tracking server"
+    with server.tracking_errors(failure, but="RESOURCE_DOES_NOT_EXIST"):
+        client.get_registered_model(name)  # MLflow also checks the name
+    with server.tracking_errors(failure):
         found = client.get_experiment_by_name(experiment)
         # Another user's sweep on the same server may have the same name.
         own = f"tags.`{server.IDENTITY}` = '{identity(event_file(folder))}'"
@@ -63,9 +59,8 @@ def register_model(files: Path, name: str, uri: str, run: "Run") -> str:
     Raises TrackingError if the server rejects the files or the version.
     """
     client = server.open_client(uri)
-    from mlflow.exceptions import MlflowException
-
-    with server.tracking_errors(f"the model {name!r} was not registered"):
+    failure = f"the model {name!r} was not registered"
+    with server.tracking_errors(failure):
         # A new path per registration, because a version must not overwrite earlier versions.
         place = f"{EXPORTS}/{uuid4().hex[:8]}"
         client.log_artifacts(run.info.run_id, str(files), place)
@@ -73,11 +68,8 @@ def register_model(files: Path, name: str, uri: str, run: "Run") -> str:
             with TemporaryDirectory() as folder:
                 describe(files / ONNX_FILE, Path(folder, "model"))
                 client.log_artifacts(run.info.run_id, str(Path(folder, "model")), place)
-        try:
+        with server.tracking_errors(failure, but="RESOURCE_ALREADY_EXISTS"):
             client.create_registered_model(name)
-        except MlflowException as error:
-            if error.error_code != "RESOURCE_ALREADY_EXISTS":
-                raise
         version = client.create_model_version(
             name,
             f"{run.info.artifact_uri}/{place}",

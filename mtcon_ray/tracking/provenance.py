@@ -11,7 +11,7 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from subprocess import DEVNULL, SubprocessError, check_output
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -22,6 +22,7 @@ from mtcon_ray.errors import SweepError
 from mtcon_ray.records.results import first_tags
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec
 from mtcon_ray.tracking.login import masked
+from mtcon_ray.training.checkpoint import differences
 
 if TYPE_CHECKING:
     from mtcon_ray.data.dataset import Dataset
@@ -82,12 +83,8 @@ def fixed_settings(spec: RunSpec) -> dict[str, str]:
     Fields missing from the spec's method or encoder are omitted. A list is shown with commas.
     """
     found, searched = {}, tuple(f"{path}." for path in spec.search.space)
-    whole = dump_spec(spec)
-    for path in SETTINGS:
-        value: Any = whole
-        for key in path.split("."):
-            value = value.get(key) if isinstance(value, dict) else None
-        if value is not None and not f"{path}.".startswith(searched):
+    for path, _, value in differences({}, dump_spec(spec)):
+        if path in SETTINGS and not f"{path}.".startswith(searched):
             found[path] = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     return found
 

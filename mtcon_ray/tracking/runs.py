@@ -44,8 +44,7 @@ class Runs:
         self._steps: dict[tuple[str, str], set[int]] = {}  # by run and metric
         self._bad_metrics: set[str] = set()  # names refused by MLflow
         self._client: MlflowClient = server.open_client(uri)
-        self._uri, self._folder = uri, folder
-        self._identity = identity
+        self._uri, self._folder, self._identity = uri, folder, identity
         # MLflow's own tags fill the default columns of its table.
         self._columns = {k: v for k, v in begun.tags.items() if k.startswith("mlflow.")}
         self.experiment_id = self._experiment(experiment)
@@ -66,21 +65,21 @@ class Runs:
         # The parent's start is the identity.
         if isinstance(events[0], Started) and name != server.PARENT:
             self._delete_other(name, _params(events[0]))
-        if name not in self.ids and (refused := self._tried(name, self._create, events[0])):
+        if name not in self.ids and (refused := self._tried(name, self._create, name, events[0])):
             return refused
         if isinstance(events[0], Artifact):
             return self._artifact(name, events[0])
         if isinstance(events[0], Reopened):
-            return self._tried(name, self._reopen)
+            return self._tried(name, self._reopen, name)
         return self._log(name, events)
 
     def _tried(self, name: str, write: Callable[..., object], *arguments: object) -> list[str]:
-        """Calls `write` with a run's name, and returns the reason if MLflow refuses the request.
+        """Calls `write` for the run `name`, and returns the reason if MLflow refuses the request.
 
         Raises errors as `send` does.
         """
         try:
-            write(name, *arguments)
+            write(*arguments)
         except MlflowException as error:
             if error.error_code != "INVALID_PARAMETER_VALUE":
                 raise
@@ -189,7 +188,8 @@ class Runs:
         ]
         refused = self._batch(name, entries)
         if isinstance(last, Ended):
-            refused += self._tried(name, self._terminate, last)
+            end = self.ids[name], last.status, last.time_ms
+            refused += self._tried(name, self._client.set_terminated, *end)
         return refused
 
     def _batch(self, name: str, entries: Sequence[Metric | Param | RunTag]) -> list[str]:
@@ -197,7 +197,7 @@ class Runs:
 
         A server refuses a whole request because of a single entry, so halves of it are tried.
         """
-        if not (refused := self._tried(name, self._log_batch, entries)):
+        if not (refused := self._tried(name, self._log_batch, name, entries)):
             return []
         if len(entries) > 1:
             half = len(entries) // 2
@@ -222,9 +222,6 @@ class Runs:
             synchronous=True,
         )
 
-    def _terminate(self, name: str, event: Ended) -> None:
-        self._client.set_terminated(self.ids[name], event.status, event.time_ms)
-
     def _artifact(self, name: str, event: Artifact) -> list[str]:
         path, to, home = self._own_file(event.path), event.to, self._folder
         url = stored_url(self._folder)
@@ -245,10 +242,8 @@ class Runs:
                 return [f"{to!r} is no place for the artifact {event.path}"]
             place = self._client.get_run(self.ids[name]).info.artifact_uri
             server.check_files(place, self._uri, str(Path(to, path.name)))
-            return self._tried(name, self._upload, path, to)
-
-    def _upload(self, name: str, path: Path, to: str) -> None:
-        self._client.log_artifact(self.ids[name], str(path), to or None)
+            file = self.ids[name], str(path), to or None
+            return self._tried(name, self._client.log_artifact, *file)
 
     def _own_file(self, recorded: str) -> Path:
         """Returns the path in this folder of a file named by an absolute path in an event log.

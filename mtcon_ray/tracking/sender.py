@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +32,8 @@ FIRST_DELAY, LONGEST_DELAY, DRAIN_DELAY = 0.5, 30.0, 1.0
 METRICS_AT_ONCE = 800  # of the 1,000 entries of a batch, with room for parameters and tags
 # Time at the end to send the remaining events to the tracking server.
 DRAIN_SECONDS = 120.0
+# The same after a signal or a full disk: less time than a job or a pod is given to end.
+STOPPED_DRAIN_SECONDS = 10.0
 ALL = ""  # name in `held` if nothing can be sent
 # Errors of reading a file with arbitrary content.
 DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
@@ -53,9 +55,7 @@ class Sender:
 
     def __init__(self, folder: Path, uri: str, experiment: str) -> None:
         self.limit: Callable[[], float] = lambda: math.inf
-        self.folder = folder
-        self.uri = uri
-        self.experiment = experiment
+        self.folder, self.uri, self.experiment = folder, uri, experiment
         self.last_error: str | None = None
         self.held: dict[str, str] = {}
         self.refused: list[str] = []  # records that the server will never accept
@@ -85,10 +85,10 @@ class Sender:
         """Starts the thread."""
         self._thread.start()
 
-    def hurry(self, timeout: float) -> None:
-        """Makes a running `close` end after at most `timeout` seconds, for signal handlers."""
+    def hurry(self) -> None:
+        """Shortens a running `close` as after a stop, for signal handlers."""
         if self._deadline < math.inf:
-            self._deadline = min(self._deadline, time.monotonic() + timeout)
+            self._deadline = min(self._deadline, time.monotonic() + STOPPED_DRAIN_SECONDS)
 
     def close(self, timeout: float) -> int:
         """Sends for at most `timeout` seconds, ends the thread and returns the events left.
@@ -169,7 +169,11 @@ class Sender:
         if ALL in self.held or (begun := first_event(self._log)) is None:
             return
         if self._runs is None or self._in_doubt:
-            self._runs = self._connected(begun)
+            import_quietly()
+            from mtcon_ray.tracking.runs import Runs
+
+            own = identity(self._log)
+            self._runs = Runs(self.uri, self.experiment, self.folder, own, begun)
             self._in_doubt = False
         runs = self._runs
         self._read()
@@ -195,13 +199,6 @@ class Sender:
             begin = end
         self._read_to = begin
 
-    def _connected(self, begun: Started) -> "Runs":
-        """Returns the folder's runs, identified by the sweep's first event."""
-        import_quietly()
-        from mtcon_ray.tracking.runs import Runs
-
-        return Runs(self.uri, self.experiment, self.folder, identity(self._log), begun)
-
     def _lacks(self, runs: "Runs") -> bool:
         """Returns True if the server no longer has some runs, so that all is sent again."""
         firsts = (left[0][0] for name, left in self._unsent.items() if name not in runs.ids)
@@ -212,7 +209,7 @@ class Sender:
         # If this run raises, it is sent last in the next attempt, because it must not block others.
         self._failed.add(name)
         try:
-            for events in _groups(list(unsent)):
+            while events := _first_group(unsent):
                 for text in runs.send(name, events):
                     self.refused.append(f"{name}: {text}")
                     log.warning("not tracked: %s", self.refused[-1])
@@ -259,20 +256,17 @@ def forget_sent(folder: Path) -> None:
     remove(sent_file(folder))
 
 
-def _groups(events: list[tuple[Event, int]]) -> Iterator[list[Event]]:
-    """Yields groups of consecutive events of a run for a single batch.
+def _first_group(unsent: Unsent) -> list[Event]:
+    """Returns the first events of a run for a single batch.
 
     A group is a start, as many reports as fit, and an end. Every other event is its own group.
     """
     group: list[Event] = []
-    size = 0
-    for event, _ in events:
-        added = len(event.metrics) if isinstance(event, Reported) else 0
-        fits = isinstance(event, Reported | Ended) and size + added <= METRICS_AT_ONCE
+    free = METRICS_AT_ONCE
+    for event, _ in unsent:
+        free -= len(event.metrics) if isinstance(event, Reported) else 0
+        fits = isinstance(event, Reported | Ended) and free >= 0
         if group and not (fits and isinstance(group[-1], Started | Reported)):
-            yield group
-            group, size = [], 0
+            break
         group.append(event)
-        size += added
-    if group:
-        yield group
+    return group

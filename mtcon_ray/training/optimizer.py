@@ -73,10 +73,8 @@ def make_optimizer(network: nn.Module, method: Method, spec: TrainSpec) -> Optim
             (decayed if parameter.ndim >= 2 else kept).append(parameter)
     groups: list[dict[str, Any]] = []
     for index, (decayed, kept) in sorted(split.items()):
-        # No mark for index 0: then checkpoints written before marks existed can be read.
-        mark = {"lr_group": index} if index else {}
-        groups.append({"params": decayed, **decay, **mark})
-        groups.append({"params": kept, "weight_decay": 0.0, **mark})
+        groups.append({"params": decayed, **decay, "lr_group": index})
+        groups.append({"params": kept, "weight_decay": 0.0, "lr_group": index})
     groups.append({"params": list(method.parameters()), "weight_decay": 0.0})
     # torch rejects an empty optimizer, as for an encoder without parameters and no heads.
     filled = [g for g in groups if g["params"]] or [{"params": [torch.zeros(0)]}]

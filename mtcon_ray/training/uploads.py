@@ -78,8 +78,7 @@ def fetch_files(
 def discard_objects(url: str, files: Collection[str]) -> None:
     """Removes the objects behind files of a trial."""
     objects = Objects(url)
-    found = patiently(objects.list)
-    patiently(lambda: objects.delete(n for n in found if _is_version(n, files)))
+    patiently(lambda: objects.delete(n for n in objects.list() if _is_version(n, files)))
 
 
 def kept_files(folder: Path) -> list[str]:

@@ -13,7 +13,13 @@ from ray._private import services
 
 from mtcon_ray.cluster.connection import await_port
 from mtcon_ray.cluster.environment import restored_environment
-from mtcon_ray.cluster.ray_private import AGENT_PORTS, AGENT_VARIABLE, LISTEN_PORT, patient_start
+from mtcon_ray.cluster.ray_private import (
+    AGENT_FILES,
+    AGENT_PORTS,
+    AGENT_VARIABLE,
+    LISTEN_PORT,
+    patient_start,
+)
 from mtcon_ray.cluster.ray_start import free_ports
 
 
@@ -30,7 +36,7 @@ def test_a_node_that_registers_late_is_waited_for(
         return {"address": address}
 
     monkeypatch.setattr(services, "get_node", get_node)
-    with restored_environment(), patient_start(time.monotonic() + limit, iter(()), {}, []):
+    with restored_environment(), patient_start(time.monotonic() + limit, iter(()), {}):
         if registers:
             assert services.get_node("here", "node") == {"address": "here"}
             assert asked == ["here"] * 3
@@ -45,24 +51,24 @@ def test_the_raylet_is_told_the_ports_of_its_agents_and_does_not_wait_for_them(
 ) -> None:
     """Else it waits 15 s for each agent, and then ends."""
     given: dict[str, int] = {}
-    process: Any = object()
+    process: Any = SimpleNamespace(poll=lambda: None)
     started: dict[str, Any] = {}
-    files: list[Path] = []
 
     def start_raylet(session_dir: str, node_id: str, **ports: int) -> SimpleNamespace:
         given.update(ports)
+        for name in AGENT_FILES:
+            Path(session_dir, f"{name}_{node_id}").touch()
         return SimpleNamespace(process=process)
 
     with monkeypatch.context() as patch:
         patch.setattr(services, "start_raylet", start_raylet)
         patch.delenv(AGENT_VARIABLE, raising=False)
-        start = patient_start(time.monotonic() + 60, free_ports(), started, files)
+        start = patient_start(time.monotonic() + 60, free_ports(), started)
         with restored_environment(), start:
             assert services.get_node_ip_address() == "127.0.0.1"
             services.start_raylet(str(tmp_path), "n1", metrics_agent_port=0)  # type: ignore[call-arg]
             assert os.environ[AGENT_VARIABLE] == "60000"
     assert started == {"raylet": process}
-    assert files == [tmp_path / "metrics_agent_port_n1", tmp_path / "runtime_env_agent_port_n1"]
     assert given.keys() == set(AGENT_PORTS)
     assert len(set(given.values())) == len(given)
     assert all(20_000 <= port < 32_768 for port in given.values())

@@ -10,7 +10,7 @@ import pytest
 import ray
 from ray._private import services
 
-from mtcon_ray.cluster import ray_start
+from mtcon_ray.cluster import ray_private, ray_start
 from mtcon_ray.cluster.environment import restored_environment, sessions_folder
 from mtcon_ray.cluster.ray_private import AGENT_FILES, GCS_VARIABLE
 from mtcon_ray.cluster.ray_start import start_local_ray
@@ -40,9 +40,8 @@ class Fake:
 
     def _info(self, name: str) -> SimpleNamespace:
         kill = partial(self.killed.append, name)
-        return SimpleNamespace(
-            process=SimpleNamespace(poll=lambda: self.codes.get(name), kill=kill)
-        )
+        process = SimpleNamespace(poll=lambda: self.codes.get(name), kill=kill)
+        return SimpleNamespace(process=process)
 
     def start(self, *names: str) -> None:
         """Starts these processes as `ray.init` does."""
@@ -103,6 +102,7 @@ def test_a_ray_that_dies_once_is_started_again(monkeypatch: pytest.MonkeyPatch, 
 def test_the_agents_are_waited_for(monkeypatch: pytest.MonkeyPatch, fake: Fake) -> None:
     missing = [fake.folder / f"{name}_node" for name in AGENT_FILES]
     clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: missing.pop().touch())
+    monkeypatch.setattr(ray_private, "time", clock)
     monkeypatch.setattr(ray_start, "time", clock)
     monkeypatch.setattr(ray, "init", lambda **_: fake.start("raylet"))
     start_local_ray({})
@@ -163,9 +163,7 @@ def test_a_process_whose_ray_dies_tells_it_and_ends(command: str, how: str) -> N
     assert told == f"the raylet of Ray on this machine {how}, and no trial can continue"
     state = Path(f"/proc/{pid}/stat")
     # Killed, a process may still wait for a core.
-    wait_until(
-        lambda: not state.exists() or ") Z " in state.read_text(), "the end of Ray's process"
-    )
+    wait_until(lambda: not state.exists() or ") Z " in state.read_text(), "the end of the process")
 
 
 @pytest.mark.parametrize(("command", "body"), [("sleep 2; exit 1", "ends"), ("exit 0", "looks")])

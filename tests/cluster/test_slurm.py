@@ -99,17 +99,14 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
         pytest.skip(f"needs the user root and the programs {', '.join(PROGRAMS)} of Slurm")
     folder = tmp_path_factory.mktemp("slurm")
     (folder / "state").mkdir()
-    (folder / "slurm.conf").write_text(
-        CONFIGURATION.format(
-            folder=folder, host=socket.gethostname().split(".")[0], ports=free_ports(3)
-        )
-    )
+    host = socket.gethostname().split(".")[0]
+    text = CONFIGURATION.format(folder=folder, host=host, ports=free_ports(3))
+    (folder / "slurm.conf").write_text(text)
     if subprocess.run(["munge", "-n"], capture_output=True).returncode:
         Path("/run/munge").mkdir(exist_ok=True)
         shutil.chown("/run/munge", "munge")
-        subprocess.run(
-            ["su", "-s", "/bin/sh", "munge", "-c", str(shutil.which("munged"))], check=True
-        )
+        program = str(shutil.which("munged"))
+        subprocess.run(["su", "-s", "/bin/sh", "munge", "-c", program], check=True)
         time.sleep(1)
     slurm = Slurm(folder)
     slurm.call("slurmctld")
@@ -140,9 +137,8 @@ def test_a_requeue_in_the_middle_of_a_trial(slurm: Slurm) -> None:
     slurm.call("scontrol", "requeue", job)
     slurm.await_state(job, "COMPLETED")
     assert "Restarts=1" in slurm.call("scontrol", "show", "job", job)
-    assert sorted(slurm.epochs(job)) == [
-        (f"trial-000{t}", e) for t in (0, 1) for e in range(1, 301)
-    ]
+    whole = [(f"trial-000{t}", e) for t in (0, 1) for e in range(1, 301)]
+    assert sorted(slurm.epochs(job)) == whole
 
 
 @pytest.mark.soak

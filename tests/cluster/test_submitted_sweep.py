@@ -16,28 +16,10 @@ import yaml
 
 from mtcon_ray.records.results import load_sweep
 from tests.cluster.conftest import environment_of, head_of, make_token
-from tests.cluster.user import SPEC, Ended, User, ended
+from tests.cluster.user import PLUGIN, SPEC, Ended, User, ended
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.ray
-
-# Uploaded with the folder. Only jobs that pass the user's consent on can train this encoder. It
-# waits, since a trial that trains all the time would take the cores from the commands tested.
-PLUGIN = """
-import time
-from typing import Literal
-from mtcon_ray.models.encoders.base import ENCODERS
-from mtcon_ray.models.encoders.small import Small
-
-@ENCODERS.register("own")
-class Own(Small):
-    class Spec(Small.Spec):
-        name: Literal["own"] = "own"
-
-    def forward(self, x):
-        time.sleep(0.3)
-        return super().forward(x)
-"""
 
 
 class Cluster(NamedTuple):
@@ -101,9 +83,8 @@ def stopped(cluster: Cluster, interrupted: Ended) -> Stopped:
 @pytest.fixture(scope="module")
 def resumed(cluster: Cluster, stopped: Stopped) -> Ended:
     """The sweep resumed as another job, which nobody follows."""
-    return cluster.user.run(
-        "submit", "spec.yaml", "--name", "small-1", "--allow-plugins", "--no-follow"
-    )
+    options = ("--name", "small-1", "--allow-plugins", "--no-follow")
+    return cluster.user.run("submit", "spec.yaml", *options)
 
 
 def test_ctrl_c_ends_the_following_alone(cluster: Cluster, interrupted: Ended) -> None:

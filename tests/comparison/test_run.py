@@ -12,6 +12,7 @@ from mtcon_ray.base.paths import event_file, sweep_folder
 from mtcon_ray.base.signals import Interrupted
 from mtcon_ray.cluster import connection
 from mtcon_ray.cluster.connection import connected, sweep_environment
+from mtcon_ray.cluster.ray_start import start_local_ray
 from mtcon_ray.comparison.comparison_spec import Comparison
 from mtcon_ray.comparison.run import run_comparison
 from mtcon_ray.comparison.tuning import again_spec, final_spec
@@ -54,12 +55,11 @@ def test_systems_are_trained_once_and_a_failure_is_told(
 
     sessions: list[dict[str, Any]] = []
 
-    def init(**options: Any) -> None:
+    def start(options: dict[str, Any]) -> None:
         sessions.append(options)
-        open_ray(**options)
+        start_local_ray(options)
 
-    open_ray = connection._connect
-    monkeypatch.setattr(connection, "_connect", init)
+    monkeypatch.setattr(connection, "start_local_ray", start)
     root = tmp_path / "root"
     rows, folder = run_comparison(comparison, root=root, watch=watch)
     assert len(sessions) == 1

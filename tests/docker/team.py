@@ -56,21 +56,15 @@ class Team:
     def environment(self) -> dict[str, str]:
         """Returns the environment, which contains addresses and file names but no secret."""
         host, port = self.s3.get_host_and_port()
-        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         quiet = {k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "AWS_"))}
         return {
-            **quiet,
-            "PATH": path,
+            **quiet, "PATH": f"{Path(sys.executable).parent}:{quiet['PATH']}",
             "POSTGRES_PASSWORD_FILE": str(self.secrets / "postgres_password"),
             "POSTGRES_ADDRESS": f"127.0.0.1:{self.postgres.port}",
             "AWS_SHARED_CREDENTIALS_FILE": str(self.secrets / "s3_mlflow"),
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "MLFLOW_S3_ENDPOINT_URL": f"http://{host}:{port}",
-            "BUCKET": BUCKET,
-            "HOST": "127.0.0.1",
-            "PORT": str(self.port),
-            "WORKERS": "1",
-        }
+            "AWS_DEFAULT_REGION": "us-east-1", "MLFLOW_S3_ENDPOINT_URL": f"http://{host}:{port}",
+            "BUCKET": BUCKET, "HOST": "127.0.0.1", "PORT": str(self.port), "WORKERS": "1",
+        }  # fmt: skip
 
     def log(self) -> str:
         """Returns the output of the server."""

@@ -38,12 +38,8 @@ def test_artifacts_go_through_the_server(team: Team, tmp_path: Path) -> None:
     assert not sweep.send().refused
     run = sweep.run()
     assert run.info.artifact_uri.startswith("mlflow-artifacts:/")
-    back = download_artifacts(
-        run_id=run.info.run_id,
-        artifact_path="checkpoints/model.pt",
-        dst_path=str(tmp_path / "back"),
-        tracking_uri=team.uri,
-    )
+    place = {"artifact_path": "checkpoints/model.pt", "dst_path": str(tmp_path / "back")}
+    back = download_artifacts(run_id=run.info.run_id, tracking_uri=team.uri, **place)
     assert Path(back).read_bytes() == b"weights" * 1000
     host, port = team.s3.get_host_and_port()
     listed = urllib.request.urlopen(f"http://{host}:{port}/{BUCKET}").read().decode()

@@ -21,19 +21,11 @@ pytestmark = [pytest.mark.ray, pytest.mark.mlflow]
 
 REPOSITORY = Path(__file__).parents[2]
 CANARY = b"canary-in-the-mine"
-SECRETS = {
-    name: f"{CANARY.decode()}-{number}"
-    for number, name in enumerate(
-        (
-            "MLFLOW_TRACKING_PASSWORD",
-            "MLFLOW_TRACKING_TOKEN",
-            "AWS_SECRET_ACCESS_KEY",
-            "AWS_SESSION_TOKEN",
-            "RAY_AUTH_TOKEN",
-            "WANDB_API_KEY",
-        )
-    )
-}
+NAMES = (
+    "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN", "RAY_AUTH_TOKEN", "WANDB_API_KEY",
+)  # fmt: skip
+SECRETS = {name: f"{CANARY.decode()}-{number}" for number, name in enumerate(NAMES)}
 BRIEF = {"train": {"epochs": 2, "batch_size": 32}, "evaluate": {"bootstrap": 20}}
 PROXIES = {
     name: f"http://me:{CANARY.decode()}@127.0.0.1:9"

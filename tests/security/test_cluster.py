@@ -66,9 +66,8 @@ def test_a_stranger_starts_nothing(
     assert answer(f"{address}/api/jobs/", token) == 200, "so that the rest means something"
     environment = {**home, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "a" * 64}
     submit = [sys.executable, "-m", "mtcon_ray", "list", "--address", address]
-    told = subprocess.run(
-        submit, env={**environment, "PYTHONPATH": os.getcwd()}, capture_output=True
-    )
+    environment["PYTHONPATH"] = os.getcwd()
+    told = subprocess.run(submit, env=environment, capture_output=True)
     assert told.returncode == 2
     assert b"oken" in told.stderr
     assert not ran.exists()

@@ -21,6 +21,7 @@ from mtcon_ray.base.paths import (
 from mtcon_ray.records.results import load_sweep
 from tests import specs
 from tests.cluster.conftest import environment_of, head_of, make_token
+from tests.cluster.user import PLUGIN
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow, pytest.mark.slow]
 
@@ -30,16 +31,6 @@ MODULES = (
     "multiprocessing", "signal",
 )  # fmt: skip
 PROGRAM, RAY = (str(Path(sys.executable).parent / name) for name in ("mtcon-ray", "ray"))
-OWN = """
-from typing import Literal
-from mtcon_ray.models.encoders.base import ENCODERS
-from mtcon_ray.models.encoders.small import Small
-
-@ENCODERS.register("own")
-class Own(Small):
-    class Spec(Small.Spec):
-        name: Literal["own"] = "own"
-"""
 # In one process, which begins as the installed program does: Python needs seconds for the imports.
 LIGHT = """
 import sys
@@ -88,7 +79,7 @@ class Stranger:
         )
         own = {"plugins": ["own"], "model": {"encoder": {"name": "own", "width": 8}}}
         self.write("own.yaml", {"name": "own", **base, **own, "search": search})
-        (self.data / "own.py").write_text(OWN)
+        (self.data / "own.py").write_text(PLUGIN)
         plant(self.data, self.mark)
 
     def write(self, name: str, content: dict[str, Any]) -> None:

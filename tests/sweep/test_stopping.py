@@ -83,7 +83,7 @@ class Falling(schedulers.StoppingRule):
         return values[-1] < values[0] and others_best > values[-1]
 
 
-def register(monkeypatch: pytest.MonkeyPatch, scheduler: type[schedulers.Scheduler]) -> None:
+def register(monkeypatch: pytest.MonkeyPatch, scheduler: type[schedulers.StoppingRule]) -> None:
     """Registers a scheduler as a plugin does."""
     monkeypatch.setitem(schedulers.SCHEDULERS._specs, "falling", Falling.Spec)
     monkeypatch.setitem(schedulers.SCHEDULERS._classes, "falling", scheduler)

@@ -11,15 +11,7 @@ from pydantic import ValidationError
 from mtcon_ray.cli.main import program
 from mtcon_ray.errors import UserError
 from mtcon_ray.spec.resources import TrackingSpec
-from mtcon_ray.tracking.login import (
-    LOGINS,
-    TRUST_VARIABLE,
-    URI_VARIABLE,
-    address,
-    check_login,
-    check_place,
-    masked,
-)
+from mtcon_ray.tracking import login
 from mtcon_ray.tracking.mlflow_server import ServerCheck, open_client
 
 SERVER = "https://mlflow.example.com"
@@ -31,8 +23,8 @@ PLAIN = "http://mlflow.lan:5000"
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Returns a home folder without logins; so is the environment."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    others = ("NETRC", "MLFLOW_TRACKING_AWS_SIGV4", URI_VARIABLE, TRUST_VARIABLE)
-    for name in (*LOGINS, *others):
+    others = ("NETRC", "MLFLOW_TRACKING_AWS_SIGV4", login.URI_VARIABLE, login.TRUST_VARIABLE)
+    for name in (*login.LOGINS, *others):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
 
@@ -59,16 +51,16 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_login_goes_to_addresses_of_the_user(
     monkeypatch: pytest.MonkeyPatch, uri: str, own: str, trusted: str, reason: str | None
 ) -> None:
-    monkeypatch.setenv(URI_VARIABLE, own)
-    monkeypatch.setenv(TRUST_VARIABLE, trusted)
-    check_login(uri)  # without a login any address is asked
+    monkeypatch.setenv(login.URI_VARIABLE, own)
+    monkeypatch.setenv(login.TRUST_VARIABLE, trusted)
+    login.check_login(uri)  # without a login any login.address is asked
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "s3cret")
     if reason is None:
-        return check_login(uri)
+        return login.check_login(uri)
     with pytest.raises(UserError, match=reason) as refused:
-        check_login(uri)
-    message = str(refused.value)
-    assert f"`--trust-tracking {address(uri)}`, or set {TRUST_VARIABLE}={address(uri)}" in message
+        login.check_login(uri)
+    message, where = str(refused.value), login.address(uri)
+    assert f"`--trust-tracking {where}`, or set {login.TRUST_VARIABLE}={where}" in message
     assert "s3cret" not in message
     for connect in (ServerCheck, open_client):
         with pytest.raises(UserError, match=reason):
@@ -95,13 +87,13 @@ def test_a_spec_holds_no_login_and_may_name_any_place(uri: str) -> None:
         assert TrackingSpec(uri=other).uri == other
 
 
-@pytest.mark.parametrize("variable", [*LOGINS, "MLFLOW_TRACKING_AWS_SIGV4"])
+@pytest.mark.parametrize("variable", [*login.LOGINS, "MLFLOW_TRACKING_AWS_SIGV4"])
 def test_each_login_of_the_environment_counts(
     monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     monkeypatch.setenv(variable, "true")
     with pytest.raises(UserError, match=f"the login in {variable} is not sent"):
-        check_login(LOOPBACK)
+        login.check_login(LOOPBACK)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +113,7 @@ def test_each_file_with_a_login_of_the_server_counts(
     (home / file).chmod(0o600)
     told = pytest.raises(UserError, match=f"the login in ~/{file} is not sent")
     with told if counts else nullcontext():
-        check_login(LOOPBACK)
+        login.check_login(LOOPBACK)
 
 
 @pytest.mark.parametrize(
@@ -136,29 +128,29 @@ def test_every_database_but_the_user_s_own_needs_consent(
     monkeypatch: pytest.MonkeyPatch, uri: str
 ) -> None:
     """Also without a login: its driver may find one anywhere."""
-    monkeypatch.setenv(URI_VARIABLE, "postgresql://db/d")
+    monkeypatch.setenv(login.URI_VARIABLE, "postgresql://db/d")
     with pytest.raises(UserError, match="a login that its driver may find is not sent") as refused:
-        check_login(uri)
-    if masked(uri) == uri:
-        command, setting = str(refused.value).partition(TRUST_VARIABLE)[::2]
+        login.check_login(uri)
+    if login.masked(uri) == uri:
+        command, setting = str(refused.value).partition(login.TRUST_VARIABLE)[::2]
         assert shlex.split(command.split("`")[1]) == ["--trust-tracking", uri]
-        monkeypatch.setenv(TRUST_VARIABLE, f"{SERVER} {shlex.split(setting[1:])[0]}")
-        check_login(uri)
-        monkeypatch.delenv(TRUST_VARIABLE)
+        monkeypatch.setenv(login.TRUST_VARIABLE, f"{SERVER} {shlex.split(setting[1:])[0]}")
+        login.check_login(uri)
+        monkeypatch.delenv(login.TRUST_VARIABLE)
     else:
-        assert str(refused.value).endswith(f"set {URI_VARIABLE} to it")
-    monkeypatch.setenv(URI_VARIABLE, f"{uri}/")
-    check_login(uri)
+        assert str(refused.value).endswith(f"set {login.URI_VARIABLE} to it")
+    monkeypatch.setenv(login.URI_VARIABLE, f"{uri}/")
+    login.check_login(uri)
 
 
 @pytest.mark.parametrize("malformed", ["https://me:s3cret@h:80x", "http://[x", "https://evil\\@h"])
 def test_a_malformed_address_is_named(monkeypatch: pytest.MonkeyPatch, malformed: str) -> None:
-    for name in (URI_VARIABLE, TRUST_VARIABLE, "tracking.uri"):
+    for name in (login.URI_VARIABLE, login.TRUST_VARIABLE, "tracking.uri"):
         monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "x")
         with monkeypatch.context() as patch:
             patch.setenv(name, malformed)
             with pytest.raises(UserError, match=name) as refused:
-                check_login(malformed if name == "tracking.uri" else SERVER)
+                login.check_login(malformed if name == "tracking.uri" else SERVER)
         assert "must be http(s)://host:port, got '" in str(refused.value)
         assert "s3cret" not in str(refused.value)
 
@@ -185,10 +177,10 @@ def test_a_malformed_address_is_named(monkeypatch: pytest.MonkeyPatch, malformed
 def test_files_of_runs_go_where_the_user_chose(
     monkeypatch: pytest.MonkeyPatch, location: str, uri: str, is_refused: bool
 ) -> None:
-    monkeypatch.setenv(URI_VARIABLE, SERVER)
+    monkeypatch.setenv(login.URI_VARIABLE, SERVER)
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "s3cret")
     with pytest.raises(UserError) if is_refused else nullcontext():
-        check_place(location, uri, "checkpoints/model.pt")
+        login.check_place(location, uri, "checkpoints/model.pt")
 
 
 def test_no_file_of_a_run_goes_through_a_link(tmp_path: Path) -> None:
@@ -196,7 +188,7 @@ def test_no_file_of_a_run_goes_through_a_link(tmp_path: Path) -> None:
     place.mkdir(parents=True)
     (place / "export").symlink_to(tmp_path)
     with pytest.raises(UserError, match="is a link to"):
-        check_place(place.as_uri(), "sqlite:////r/mlflow.db", "export")
+        login.check_place(place.as_uri(), "sqlite:////r/mlflow.db", "export")
 
 
 def test_a_received_folder_gets_no_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -210,7 +202,7 @@ def test_a_received_folder_gets_no_login(monkeypatch: pytest.MonkeyPatch, tmp_pa
     start = '{"kind": "start", "time_ms": 1, "params": {}, "tags": {}}\n'
     (folder / "events.jsonl").write_text(start)
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "s3cret")
-    monkeypatch.setenv(TRUST_VARIABLE, "")
+    monkeypatch.setenv(login.TRUST_VARIABLE, "")
     for option in ((), ("--repair",)):
         words = ["audit", "theirs", "--root", str(tmp_path), *option]
         refused = CliRunner().invoke(program, words)

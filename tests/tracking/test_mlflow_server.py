@@ -14,19 +14,8 @@ from typing import Any
 import pytest
 
 from mtcon_ray.errors import SpecError, TrackingError
+from mtcon_ray.tracking import mlflow_server as server
 from mtcon_ray.tracking.login import URI_VARIABLE, masked
-from mtcon_ray.tracking.mlflow_server import (
-    HeldError,
-    artifact_location,
-    check_experiment,
-    check_server,
-    first_line,
-    own_database,
-    quiet_environment,
-    sync_command,
-    tracking_uri,
-    ui_command,
-)
 from tests.waiting import PATIENCE_SECONDS
 
 ROOT = Path("/data/mtcon")
@@ -35,10 +24,10 @@ ROOT = Path("/data/mtcon")
 def test_spec_wins_over_environment_and_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(URI_VARIABLE, "http://b:2/")
     for uri in ("http://a:1", "postgresql://u:p@h/db", "sqlite:////a/b.db", "databricks"):
-        assert tracking_uri(uri, ROOT) == uri
-    assert tracking_uri(None, ROOT) == "http://b:2"
+        assert server.tracking_uri(uri, ROOT) == uri
+    assert server.tracking_uri(None, ROOT) == "http://b:2"
     monkeypatch.setenv(URI_VARIABLE, "")
-    assert tracking_uri(None, ROOT) == "sqlite:////data/mtcon/mlflow.db"
+    assert server.tracking_uri(None, ROOT) == "sqlite:////data/mtcon/mlflow.db"
 
 
 @pytest.mark.parametrize(
@@ -46,10 +35,10 @@ def test_spec_wins_over_environment_and_default(monkeypatch: pytest.MonkeyPatch)
 )
 def test_relative_places_and_files_are_refused(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SpecError, match=r"^tracking\.uri must"):
-        tracking_uri(uri, ROOT)
+        server.tracking_uri(uri, ROOT)
     monkeypatch.setenv(URI_VARIABLE, uri)
     with pytest.raises(SpecError, match=r"^MLFLOW_TRACKING_URI must .*; give sqlite:////"):
-        tracking_uri(None, ROOT)
+        server.tracking_uri(None, ROOT)
 
 
 @pytest.mark.parametrize(
@@ -104,10 +93,10 @@ def test_masking_takes_time_in_proportion_to_the_text(part: str) -> None:
 )
 def test_only_characters_of_a_uri_are_quoted(name: str, database: str) -> None:
     root = Path("/r") / name
-    assert own_database(root) == tracking_uri(None, root) == database
-    assert artifact_location(database, ROOT) == "file:///data/mtcon/mlartifacts"
-    assert artifact_location("https://h", ROOT) is None
-    command = sync_command(root / "sweeps" / "shoes-1")
+    assert server.own_database(root) == server.tracking_uri(None, root) == database
+    assert server.artifact_location(database, ROOT) == "file:///data/mtcon/mlartifacts"
+    assert server.artifact_location("https://h", ROOT) is None
+    command = server.sync_command(root / "sweeps" / "shoes-1")
     words = ["audit", "shoes-1", "--repair", "--root", str(root)]
     assert shlex.split(command.strip("`"))[1:] == words
 
@@ -115,10 +104,10 @@ def test_only_characters_of_a_uri_are_quoted(name: str, database: str) -> None:
 @pytest.mark.parametrize(
     ("uri", "location", "is_stray"),
     [
-        (own_database(ROOT), f"file://{ROOT}/mlartifacts", False),
-        (own_database(ROOT), "file:///data/old/mlartifacts", True),
-        (own_database(ROOT), "/data/old/mlartifacts", True),
-        (own_database(ROOT), "file:///chosen/by/a/stranger", True),
+        (server.own_database(ROOT), f"file://{ROOT}/mlartifacts", False),
+        (server.own_database(ROOT), "file:///data/old/mlartifacts", True),
+        (server.own_database(ROOT), "/data/old/mlartifacts", True),
+        (server.own_database(ROOT), "file:///chosen/by/a/stranger", True),
         ("postgresql://h/db", "file:///tmp/mlartifacts", False),
         ("postgresql://h/db", "s3://bucket/mlartifacts", False),
         ("https://h", "file:///data/old/mlartifacts", False),
@@ -128,32 +117,31 @@ def test_the_place_of_an_experiment(
     monkeypatch: pytest.MonkeyPatch, uri: str, location: str, is_stray: bool
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://h/db")
-    experiment: Any = SimpleNamespace(
-        name="e", lifecycle_stage="active", artifact_location=location
-    )
+    state = {"name": "e", "lifecycle_stage": "active", "artifact_location": location}
+    experiment: Any = SimpleNamespace(**state)
     shown = location.removeprefix("file://")
-    with pytest.raises(HeldError, match=shown) if is_stray else nullcontext():
-        check_experiment(experiment, uri, ROOT)
+    with pytest.raises(server.HeldError, match=shown) if is_stray else nullcontext():
+        server.check_experiment(experiment, uri, ROOT)
 
 
 def test_command_that_opens_the_ui() -> None:
     sqlite = "mlflow ui --backend-store-uri sqlite:////r/mlflow.db --host 127.0.0.1 --port 5000"
-    assert ui_command("sqlite:////r/mlflow.db") == sqlite
-    assert "'sqlite:////r r/mlflow.db'" in ui_command("sqlite:////r r/mlflow.db")
-    assert ui_command("http://u:p@h:5000") == "http://u:***@h:5000"
-    assert "p@" not in ui_command("postgresql://u:p@h/db")
+    assert server.ui_command("sqlite:////r/mlflow.db") == sqlite
+    assert "'sqlite:////r r/mlflow.db'" in server.ui_command("sqlite:////r r/mlflow.db")
+    assert server.ui_command("http://u:p@h:5000") == "http://u:***@h:5000"
+    assert "p@" not in server.ui_command("postgresql://u:p@h/db")
 
 
 def test_first_line_names_the_cause() -> None:
     error = RuntimeError("Max retries exceeded\nwith url /api")
-    assert first_line(error) == "Max retries exceeded"
+    assert server.first_line(error) == "Max retries exceeded"
     error.__cause__ = ConnectionRefusedError(111, "Connection refused")
-    assert first_line(error) == "[Errno 111] Connection refused"
-    assert first_line(TimeoutError()) == "TimeoutError"
+    assert server.first_line(error) == "[Errno 111] Connection refused"
+    assert server.first_line(TimeoutError()) == "TimeoutError"
     refused = RuntimeError("no answer from postgresql://me:s3cret@host/db")
-    assert first_line(refused) == "no answer from postgresql://me:***@host/db"
+    assert server.first_line(refused) == "no answer from postgresql://me:***@host/db"
     error.__cause__ = OSError(5, "at http://me:s3cret@host")
-    assert first_line(error) == "[Errno 5] at http://me:***@host"
+    assert server.first_line(error) == "[Errno 5] at http://me:***@host"
 
 
 @pytest.mark.mlflow
@@ -164,7 +152,7 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
         port = free.getsockname()[1]
     monkeypatch.setenv(URI_VARIABLE, uri := f"http://me:s3cret@127.0.0.1:{port}")
     with pytest.raises(TrackingError) as caught:
-        check_server(uri)
+        server.check_server(uri)
     message = str(caught.value)
     assert f"http://me:***@127.0.0.1:{port} does not answer: [Errno 111]" in message
     assert "tracking.offline: true" in message
@@ -180,7 +168,7 @@ def test_somebody_listens_but_never_answers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         begin = time.monotonic()
         with pytest.raises(TrackingError, match=r"no answer in 0\.5 s"):
-            check_server(f"http://127.0.0.1:{mute.getsockname()[1]}", timeout=0.5)
+            server.check_server(f"http://127.0.0.1:{mute.getsockname()[1]}", timeout=0.5)
         assert time.monotonic() - begin < 5
 
 
@@ -201,7 +189,8 @@ def test_sqlite_is_made_once_and_silently(tmp_path: Path) -> None:
     )
     work = tmp_path / "cwd"
     work.mkdir()
-    env = {**os.environ, **quiet_environment(), "PYTHONPATH": str(Path(__file__).parents[2])}
+    place = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    env = {**os.environ, **server.quiet_environment(), **place}
     both = [
         subprocess.Popen(
             [sys.executable, "-c", code], cwd=work, env=env, stdout=subprocess.PIPE,
@@ -221,4 +210,4 @@ def test_sqlite_is_made_once_and_silently(tmp_path: Path) -> None:
 def test_a_database_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TrackingError, match="does not answer"):
-        check_server(f"sqlite:///{tmp_path}/file/mlflow.db")
+        server.check_server(f"sqlite:///{tmp_path}/file/mlflow.db")

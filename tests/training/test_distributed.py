@@ -20,14 +20,8 @@ from mtcon_ray.errors import ResourceError
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.export.trained_network import load_network
 from mtcon_ray.spec.run_spec import parse_spec
-from mtcon_ray.training.distributed import (
-    ALONE,
-    Agreement,
-    Ranks,
-    any_rank,
-    average_gradients,
-    check_same,
-)
+from mtcon_ray.training import distributed
+from mtcon_ray.training.distributed import ALONE, Ranks
 from mtcon_ray.training.step import Learner, update
 from mtcon_ray.training.trainer import Trainer
 from tests import specs
@@ -132,7 +126,7 @@ def averaged(ranks: Ranks) -> list[float]:
     module = nn.ParameterList([torch.zeros(1), torch.zeros(2), torch.zeros(1)])
     module[0].grad = torch.tensor([float(ranks.rank)])
     module[1].grad = torch.tensor([1.0, 10.0 * ranks.rank])
-    average_gradients(module, ranks)
+    distributed.average_gradients(module, ranks)
     assert module[2].grad is None
     return [*module[0].grad.tolist(), *module[1].grad.tolist()]
 
@@ -140,7 +134,7 @@ def averaged(ranks: Ranks) -> list[float]:
 def same(step: int, ranks: Ranks) -> bool:
     """Returns whether the ranks have read checkpoints of the same step."""
     try:
-        check_same(step, Path("folder"), ranks, torch.device("cpu"))
+        distributed.check_same(step, Path("folder"), ranks, torch.device("cpu"))
     except ResourceError:
         return False
     return True
@@ -170,7 +164,7 @@ def work(rank: int, folder: Path) -> None:
             "run": train_in_pieces(folder, ranks) if world == 2 else None,
             "plateau": train_to_plateau(folder, ranks) if world == 2 else None,
             "averaged": averaged(ranks),
-            "any": [any_rank(rank == r, ranks, cpu) for r in range(world + 1)],
+            "any": [distributed.any_rank(rank == r, ranks, cpu) for r in range(world + 1)],
             "same": [same(7, ranks), same(rank, ranks)],
         }
         (folder / f"{world}-{rank}.json").write_text(json.dumps(results))
@@ -251,7 +245,7 @@ def test_answers_are_exchanged_every_two_seconds_of_steps(monkeypatch: pytest.Mo
         asked.append(len(answers))
         return len(answers) == 9
 
-    asks = Agreement(ask, ranks=Ranks(0, 2), device=torch.device("cpu"))
+    asks = distributed.Agreement(ask, ranks=Ranks(0, 2), device=torch.device("cpu"))
     answers = list[bool]()
     for _ in range(20):
         answers.append(asks())
@@ -262,7 +256,7 @@ def test_answers_are_exchanged_every_two_seconds_of_steps(monkeypatch: pytest.Mo
 
 def test_one_worker_asks_in_each_step() -> None:
     answers = [True, False, True]
-    asks = Agreement(iter(answers).__next__, ranks=ALONE, device=torch.device("cpu"))
+    asks = distributed.Agreement(iter(answers).__next__, ranks=ALONE, device=torch.device("cpu"))
     assert [asks() for _ in range(3)] == answers
 
 

@@ -15,14 +15,9 @@ from mtcon_ray.methods.base import MethodOutput
 from mtcon_ray.spec.run_spec import RunSpec, with_values
 from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.testing import start
+from mtcon_ray.training import testing_graph
 from mtcon_ray.training.distributed import Ranks
 from mtcon_ray.training.step_graph import WARM_UP, StepGraph, make_graph
-from mtcon_ray.training.testing_graph import (
-    CpuRecorder,
-    as_on_a_gpu,
-    check_same_state,
-    check_step_graph,
-)
 from mtcon_ray.training.trainer import Trainer
 from tests.methods.cases import EACH, WITH_OWN_STATE, make_spec
 from tests.training.learners import learner
@@ -30,7 +25,7 @@ from tests.training.learners import learner
 
 @pytest.fixture(autouse=True)
 def gpu() -> Iterator[None]:
-    with as_on_a_gpu():
+    with testing_graph.as_on_a_gpu():
         yield
 
 
@@ -39,13 +34,13 @@ def training(
 ) -> Trainer:
     run = start(spec, folder / "store", folder / name, **options)
     if graph:
-        run._graph = StepGraph(run.learner, CpuRecorder())
+        run._graph = StepGraph(run.learner, testing_graph.CpuRecorder())
     return run
 
 
 def check(spec: RunSpec, folder: Path, num_steps: int = WARM_UP + 4) -> None:
     plain, graph = (training(spec, folder, name) for name in ("plain", "graph"))
-    check_step_graph(plain, graph, num_steps=num_steps)
+    testing_graph.check_step_graph(plain, graph, num_steps=num_steps)
 
 
 @pytest.mark.slow
@@ -87,7 +82,7 @@ def test_a_whole_training_and_one_that_is_resumed_are_the_same(tmp_path: Path) -
     resumed = training(spec, tmp_path, "stopped", graph=True)
     assert resumed.step == 8
     assert [progress.epoch for progress in resumed] == [2]
-    check_same_state(resumed, graph)
+    testing_graph.check_same_state(resumed, graph)
     assert all(isinstance(group["lr"], float) for group in graph.learner.optimizer.param_groups)
 
 
@@ -135,7 +130,7 @@ def test_a_capture_without_memory_is_an_error(
     def full(*given: Any, **options: Any) -> Any:
         raise torch.OutOfMemoryError("tried 2 GiB. GPU 0 has 1 GiB free")
 
-    monkeypatch.setattr(CpuRecorder, "record", full)
+    monkeypatch.setattr(testing_graph.CpuRecorder, "record", full)
     for _ in range(WARM_UP):
         run._train_step()
     with pytest.raises(OutOfMemoryError, match=r"train\.batch_size 16"):

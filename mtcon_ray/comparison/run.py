@@ -51,8 +51,7 @@ def run_comparison(
     Interrupted as `run_sweep` does.
     """
     cluster = view_of(None, on_phase)
-    for _ in plan_stages(_left(comparison, root), root, cluster):
-        pass  # planning is the check
+    list(plan_stages(_left(comparison, root), root, cluster))  # planning is the check
     rows: list[Row] = []
     folder = paths.comparison_folder(root, comparison.name)
 

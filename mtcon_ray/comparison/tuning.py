@@ -42,9 +42,8 @@ class TuneSpec(SearchSpec):
         """Returns a system's section `search` as plain data."""
         space = {path: d for path, d in {**self.space, **changes}.items() if d is not None}
         points = [{p: v for p, v in point.items() if p in space} for point in self.first_points]
-        own = set(TuneSpec.model_fields) - set(SearchSpec.model_fields)
         return {
-            **self.model_dump(mode="json", by_alias=True, exclude=own),
+            **self.model_dump(mode="json", by_alias=True, include=set(SearchSpec.model_fields)),
             "space": {path: d.model_dump(mode="json", by_alias=True) for path, d in space.items()},
             "first_points": [point for point in points if point],
         }

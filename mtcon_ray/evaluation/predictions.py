@@ -21,7 +21,6 @@ from mtcon_ray.base.root_files import below
 from mtcon_ray.data.disk import whole_file
 
 PREDICTED = {"classes": "predicted", "number": "predicted", "set": "scores"}
-UNREADABLE = (OSError, ValueError, KeyError, EOFError, BadZipFile)
 
 
 def kind_of(truth: np.ndarray) -> Kind:
@@ -81,5 +80,5 @@ def load_predictions(path: Path) -> Predictions | None:
                     rows, truth = arrays[f"{place}/rows"], arrays[f"{place}/truth"]
                     found[split, label] = LabelPredictions(rows, truth, arrays[name])
             return found
-    except UNREADABLE:
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
         return None

@@ -67,9 +67,10 @@ class Script(click.Command):
     def main(self, *arguments: Any, **options: Any) -> Any:
         """Runs the command and exits with its code. Takes the arguments of `click.Command.main`."""
         session = Session()
+        options |= {"standalone_mode": False, "obj": session}
         try:
             working_directory()  # without it torch ends the process with a message of oneMKL's
-            code = super().main(*arguments, **options, standalone_mode=False, obj=session)
+            code = super().main(*arguments, **options)
         except click.ClickException as error:
             error.show()
             code = error.exit_code

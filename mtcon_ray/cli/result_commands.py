@@ -111,8 +111,7 @@ def _status_lines(results: SweepResults, state: str) -> Iterator[str]:
     if left := 0 if unknown else num_unsent(folder):
         yield f"{left} events are not in MLflow yet: {sync_command(folder)}"
     if state in ("interrupted", "stopped"):
-        line = show.resume_line(results.name, submitted=JOB in first_tags(folder))
-        yield f"to continue: {line}"
+        yield f"to continue: {show.resume_line(results.name, submitted=JOB in first_tags(folder))}"
 
 
 @click.command()

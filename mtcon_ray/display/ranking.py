@@ -68,8 +68,7 @@ def margin(results: SweepResults) -> Margin | None:
     gap = best[0].value - best[1].value
     # All seeds are probed on mostly the same validation items, so averaging over seeds does not
     # reduce the error from the choice of items.
-    means = [fmean(deviation(t, results.labels) for t in c.trials) for c in best]
-    unit = math.hypot(*means)
+    unit = math.hypot(*(fmean(deviation(t, results.labels) for t in c.trials) for c in best))
     usable = math.isfinite(unit) and unit > 0
     competing = {t.configuration for t in results.trials if t.value is not None}
     return Margin(best[1], gap, gap / unit if usable else None, len(competing))

@@ -4,6 +4,7 @@ import errno
 import json
 import re
 from pathlib import Path
+from unittest.mock import Mock
 
 import click
 import pytest
@@ -54,9 +55,7 @@ def test_each_error_has_its_code_and_no_trace(
 
 
 def test_a_closed_terminal_keeps_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(text: str, err: bool) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
+    refuse = Mock(side_effect=OSError(errno.EIO, "Input/output error"))
     monkeypatch.setattr("mtcon_ray.display.terminal.click.echo", refuse)
     assert CliRunner().invoke(failing(Interrupted("stopped by SIGHUP"))).exit_code == 130
 

@@ -3,19 +3,17 @@
 import io
 import re
 from pathlib import Path
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 from mtcon_ray.display.console import Console
 from mtcon_ray.display.terminal import Terminal
+from tests.recorded import plan_with
 
 SHOW_CURSOR = "\x1b[?25h"
 
-PLAN = SimpleNamespace(
-    num_trials=3, epochs=4, concurrency=2, objective="val/accuracy", select="last",
-    count_text=lambda field: "2 to 4",
-)  # fmt: skip
+PLAN = plan_with(num_trials=3, epochs=4, least={"epochs": 2}, concurrency=2)
 
 
 class Clock:
@@ -66,9 +64,7 @@ def test_plain_lines_tell_each_event_once(clock: Clock) -> None:
     assert lines[1] == "[ 0:00] shoes-1: 3 trials of 2 to 4 epochs, 2 at a time, in /sweeps/shoes-1"
     assert "[ 0:00] trial-0001 started: temperature=0.03162" in lines
     assert "[ 0:20] trial-0000 epoch 2/4, val/accuracy 0.520, loss 2.000" in lines
-    assert not any("trial-0000 epoch 4/4" in line for line in lines), (
-        "the last epoch has its end's line"
-    )
+    assert "trial-0000 epoch 4/4" not in stream.getvalue(), "the last epoch has its end's line"
     finished = next(line for line in lines if "trial-0000 finished" in line)
     assert "1/3 done; best 0.540 (temperature=0.1)" in finished
     assert "[ 0:40] trial-0001 stopped early after epoch 1/4, val/accuracy 0.900; 2/3" in lines[-4]
@@ -79,7 +75,7 @@ def test_plain_lines_tell_each_event_once(clock: Clock) -> None:
 
 def test_plain_lines_of_preparations_and_of_a_resumed_sweep(clock: Clock) -> None:
     stream = io.StringIO()
-    plan = SimpleNamespace(**{**vars(PLAN), "objective": "val/score", "select": "best"})
+    plan = PLAN.model_copy(update={"objective": "val/score", "select": "best"})
     with Console(Terminal.of(stream)) as console:
         console.on_phase("connecting to Ray")
         for done in range(0, 93_000_001, 3_000_000):
@@ -117,8 +113,7 @@ def test_a_long_training_is_not_silent(clock: Clock) -> None:
     """A line a minute of all trials; here are ten epochs a minute of each, and no probe."""
     stream = io.StringIO()
     with Console(Terminal.of(stream)) as console:
-        many = SimpleNamespace(**{**vars(PLAN), "num_trials": 99, "concurrency": 9})
-        console.on_start("s-1", Path("/s"), many)
+        console.on_start("s-1", Path("/s"), PLAN.model_copy(update={"num_trials": 99}))
         for trial in range(9):
             console.on_suggest(f"trial-{trial}", {"train.epochs": 1000})
         for epoch in range(1, 600):
@@ -183,12 +178,8 @@ def test_the_last_line_of_a_terminal_has_the_standing_and_goes_at_the_end(
 
 def test_terminal_that_has_gone_ends_nothing(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
-
-    class Gone(Tty):
-        def write(self, text: str) -> int:
-            raise BrokenPipeError(32, "Broken pipe")
-
-    terminal = Terminal.of(Gone())
-    with Console(terminal) as console:
+    gone = Tty()
+    monkeypatch.setattr(gone, "write", Mock(side_effect=BrokenPipeError(32, "Broken pipe")))
+    with Console(Terminal.of(gone)) as console:
         watch(console, clock)
-    terminal.write("x")
+    Terminal.of(gone).write("x")

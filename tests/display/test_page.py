@@ -1,4 +1,4 @@
-"""The page's words for other objectives, and its intervals of stored predictions."""
+"""The page's words for other objectives, its intervals, and the axes of its figures."""
 
 import dataclasses
 import re
@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from mtcon_ray.display import page
+from mtcon_ray.display.figures import axis_scale
 from mtcon_ray.records.results import SweepResults
 from mtcon_ray.spec.run_spec import with_values
+from mtcon_ray.spec.space import Value
 from tests.display.built_page import built
 from tests.display.conftest import MakeSweep
 from tests.recorded import recorded, save_wrong
@@ -77,3 +79,19 @@ def test_intervals_are_of_labels_whose_predictions_are_stored(
         assert category[-2] == "—"
     results.predictions_of(results.trials[-1]).unlink()
     assert "lead over the runner-up" not in page.accuracies(results).header
+
+
+@pytest.mark.parametrize(
+    ("values", "scale"),
+    [
+        ([0.03, 0.05, 0.07, 0.1, 0.2, 0.5, 1.0], "log"),
+        ([16, 160], "log"),
+        ([16, 32, 64, 128], "linear"),
+        ([0.0, 0.01, 0.1, 1.0], "linear"),
+        (["learned", "equal"], "categorical"),
+        ([None, 1.0, 2.0], "categorical"),
+        ([True, False], "categorical"),
+    ],
+)
+def test_wide_ranges_of_positive_numbers_are_logarithmic(values: list[Value], scale: str) -> None:
+    assert axis_scale(values) == scale

@@ -4,9 +4,11 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
+import yaml
+
 from mtcon_ray.display.presentation import commands, gauge_warnings
 from mtcon_ray.display.results_table import training_warnings
-from mtcon_ray.spec.run_spec import load_spec
+from mtcon_ray.spec.run_spec import dump_spec, load_spec
 from tests.display.conftest import MakeSweep
 
 NOISE = "data.label_noise.heel height"
@@ -22,15 +24,12 @@ def test_winner_command_gives_back_its_values(sweep: MakeSweep, tmp_path: Path) 
     }
     results = sweep(points=[params], search=search, tasks=["heel height"])
     results = replace(results, trials=(replace(results.trials[0], seed=7),))
-    (_, whole), (_, alone) = commands(results, tmp_path / "my spec.yaml")
-    assert shlex.split(whole) == ["mtcon-ray", "sweep", str(tmp_path / "my spec.yaml")]
-    words = shlex.split(alone.replace("\\\n", ""))
-    assert words[:3] == ["mtcon-ray", "train", str(tmp_path / "my spec.yaml")]
     file = tmp_path / "my spec.yaml"
-    file.write_text(
-        "name: x\nmethod: {name: mtcon}\n"
-        "data: {kind: table, csv: c, images: i, image_column: image, tasks: [heel height]}\n"
-    )
+    (_, whole), (_, alone) = commands(results, file)
+    assert shlex.split(whole) == ["mtcon-ray", "sweep", str(file)]
+    words = shlex.split(alone.replace("\\\n", ""))
+    assert words[:3] == ["mtcon-ray", "train", str(file)]
+    file.write_text(yaml.safe_dump(dump_spec(results.spec)))
     spec = load_spec(file, [w for w in words[3:] if w != "--set"])
     assert spec.data.label_noise == {"heel height": 1e-05}
     assert spec.method.model_dump()["temperature"] == 0.1

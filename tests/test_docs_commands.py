@@ -68,7 +68,7 @@ def test_commands_are_marked_as_such(page: Path) -> None:
     """Shell blocks are marked `sh`, by which tests find them."""
     text = page.read_text(encoding="utf-8")
     languages = set(re.findall(r"^[ >]*(?:```|~~~)(.+)", text, re.M))
-    assert languages <= {"sh", "python", "yaml", "toml", "text", "{toctree}", "json"}
+    assert languages <= {"sh", "python", "yaml", "toml", "text", "{toctree}", "{eval-rst}", "json"}
     assert len(re.findall(r"^[ >]*(?:```|~~~)sh", text, re.M)) == len(blocks(page))
 
 

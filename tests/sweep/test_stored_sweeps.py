@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -162,8 +163,8 @@ def test_a_driver_whose_sweep_is_taken_stops(
 ) -> None:
     for name in ("LAG_SECONDS", "RENEW_SECONDS"):
         monkeypatch.setattr(stored, name, 0.05)
-    sent: list[Callable[[], int]] = []
-    monkeypatch.setattr(Lifecycle, "limit", lambda self, limit: sent.append(limit))
+    begin = Mock(side_effect=Lifecycle.begin)
+    monkeypatch.setattr(Lifecycle, "begin", lambda self, plan: begin(self, plan))
 
     class Taken(Ending):
         def on_report(self, name: str, *_: Any) -> None:
@@ -173,7 +174,7 @@ def test_a_driver_whose_sweep_is_taken_stops(
     long = {"epochs": 500, "batch_size": 4}
     with pytest.raises(MtconError, match="another driver has taken over shoes-1"):
         run(spec_of(train=long, search={}), Taken())
-    assert [limit() for limit in sent] == [-1], "MLflow gets nothing more"
+    assert begin.call_args.args[0].sender.limit() == -1, "MLflow gets nothing more"
     work = Assignment("trial-0000", spec_of(), sweep_folder(choose_root(URL), "shoes-1"), driver=8)
     with pytest.raises(PreemptedError, match="a later driver has taken over the sweep"):
         work.check_claim()

@@ -5,7 +5,12 @@ from collections.abc import Sequence
 from mtcon_ray.base.status import Status
 from mtcon_ray.display import presentation as show
 from mtcon_ray.display.ranking import deviation, margin, resampled, verdict
-from mtcon_ray.display.results_table import measured, score_columns, training_warnings
+from mtcon_ray.display.results_table import (
+    edge_warnings,
+    measured,
+    score_columns,
+    training_warnings,
+)
 from mtcon_ray.display.tables import Table
 from mtcon_ray.evaluation.intervals import difference, mean_interval
 from mtcon_ray.records.events import Event, Started
@@ -98,9 +103,9 @@ def accuracies(results: SweepResults) -> Table:
 
 
 def warnings(results: SweepResults) -> list[str]:
-    """Returns the warnings of the plan, about the data, and of the winner's probes."""
+    """Returns the warnings of the plan, about the data, and of the winner's probes and values."""
     of_winner = training_warnings(results.winner.last_metrics) if results.winner else []
-    return [*results.lost, *results.plan_warnings, *of_winner]
+    return [*results.lost, *results.plan_warnings, *of_winner, *edge_warnings(results)]
 
 
 def repeats(results: SweepResults) -> Table:

@@ -104,6 +104,20 @@ def training_warnings(values: Mapping[str, float]) -> list[str]:
     return found
 
 
+def edge_warnings(results: SweepResults) -> list[str]:
+    """Returns a sentence for each searched number of the winner at an end of the tried values."""
+    found = []
+    for path, value in results.winner.params.items() if results.winner else ():
+        tried = {t.params[path] for t in results.trials if isinstance(t.params[path], int | float)}
+        if len(tried) > 2 and value in (min(tried), max(tried)):
+            end, side = ("lowest", "lower") if value == min(tried) else ("highest", "higher")
+            found.append(
+                f"the winner's {path} is the {end} of {len(tried)} tried values, "
+                f"{show.value_text(value)}; {side} values may be better"
+            )
+    return found
+
+
 def score_lines(results: SweepResults, values: Mapping[str, float]) -> list[str]:
     """Returns the table of `score_columns`, and the training's warnings below it."""
     table = Table.of(score_columns(results, values), right=[2])
@@ -124,6 +138,8 @@ def winner_lines(results: SweepResults) -> Iterator[str]:
     )
     for line in score_lines(results, winner.last_metrics):
         yield f"  {line}"
+    for text in edge_warnings(results):
+        yield f"  warning: {text}"
     yield f"checkpoint: {kept_checkpoint(results, winner) or 'removed by storage.keep'}"
 
 

@@ -110,3 +110,26 @@ def test_a_narrow_leaderboard_shows_everything(columns: int) -> None:
         assert text.count(word) == 1, word
     assert (len(lines) == 4) == (columns >= 150)
     assert leaderboard_lines(results, columns=None) == leaderboard_lines(results, columns=200)
+
+
+@pytest.mark.parametrize(
+    ("best", "tried", "words"),
+    [
+        (5, (0.1, 0.7, 5), "is the highest of 3 tried values, 5; higher values may be better"),
+        (0.1, (0.1, 0.7, 5), "is the lowest of 3 tried values, 0.1; lower values may be better"),
+        (0.7, (0.1, 0.7, 5), None),
+        (5, (0.1, 5), None),
+        ("learned", ("learned", "equal", "fixed"), None),
+    ],
+)
+def test_a_winner_at_an_end_of_the_tried_values_is_warned_of(
+    best: Any, tried: Sequence[Any], words: str | None
+) -> None:
+    path = "method.temperature"
+    trials = [
+        trial_of(number, 8, {"val/accuracy": 0.9 if value == best else 0.5}, params={path: value})
+        for number, value in enumerate(tried)
+    ]
+    lines = winner_lines(results_of(spec_of(["shape"]), *trials))
+    warning = [line for line in lines if "warning" in line]
+    assert warning == ([f"  warning: the winner's {path} {words}"] if words else [])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from mtcon_ray.base.root_files import below, make_folder, move, remove, remove_folder
-from mtcon_ray.errors import ResourceError, StorageError, SweepError
+from mtcon_ray.errors import PreemptedError, ResourceError, StorageError, SweepError
 
 
 def check_disk(needed: int, store: Path) -> None:
@@ -97,32 +97,40 @@ def damage(what: str, folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def whole_file(path: Path, *, previous: Path | None = None) -> Iterator[BinaryIO]:
+def whole_file(
+    path: Path, *, previous: Path | None = None, check: Callable[[], None] = lambda: None
+) -> Iterator[BinaryIO]:
     """Yields a new binary file, which replaces `path` atomically when the context ends.
 
     After a crash `path` is the old file or the complete new file. If `previous` is given, the old
     file is renamed to it. A crash between the two renames leaves only `previous`.
 
-    Raises StorageError if the directory cannot be written.
+    `check` is called once the file is whole, and raises PreemptedError in a process that must not
+    replace `path` any more. Raises StorageError if the directory cannot be written.
     """
     temporary = partial_of(path)
     try:
+        remove(temporary)  # a frozen process may have it open, and write to it when it continues
         with open(temporary, "wb", opener=below) as file:
             yield file
             # Before the rename: after a power cut the new name must not lead to lost data.
             file.flush()
             os.fsync(file.fileno())
+        check()
         if previous is not None:
             with suppress(FileNotFoundError):
                 move(path, previous)
         move(temporary, path)
         _sync_folder(path.parent)
-    except OSError as error:
-        raise StorageError.of(path, error) from error
-    finally:
+    except PreemptedError:
+        raise  # the temporary file may belong to another process now
+    except BaseException as error:
         # If writing failed, this may fail too. The user should see the first error.
         with suppress(OSError, SweepError):
             remove(temporary)
+        if isinstance(error, OSError):
+            raise StorageError.of(path, error) from error
+        raise
 
 
 def partial_of(path: Path) -> Path:

@@ -268,6 +268,7 @@ def _train(
         should_stop=should_stop,
         store=work.sweep if stored else paths.cache_folder(work.root),
         until=work.until,
+        check=work.check_driver,
         to_line=stamp,
         saved=saved,
         save_seconds=SAVE_SECONDS if stored else PATH_SAVE_SECONDS,
@@ -284,6 +285,7 @@ def _train(
         yield {"lines": [*lines], "outcome": Status.RUNNING, "done": False}
         lines.clear()
     for progress in chain(whole, run):
+        work.check_driver()
         if progress.done and ranks.rank == 0:
             tested = replace(progress, metrics={**progress.metrics, **run.report()})
             if (predictions := folder / paths.PREDICTIONS_FILE).exists():
@@ -291,7 +293,6 @@ def _train(
             lines.append(stamp(tested))
         elif ranks.rank == 0:
             lines.append(run.lines[-1])
-        work.check_driver()
         # All ranks send results equally often, because sending waits for all ranks.
         is_probe = progress.evaluated or progress.done
         late = not is_probe and time.monotonic() - begun >= RESULT_SECONDS

@@ -11,7 +11,7 @@ a root in an object store, `training/uploads.py` has the names of the objects.
 
 import json
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,14 +41,20 @@ def make_folder(folder: Path) -> None:
         raise StorageError.of(folder, error) from error
 
 
-def save(path: Path, state: Mapping[str, Any], *, previous: Path | None = None) -> None:
+def save(
+    path: Path,
+    state: Mapping[str, Any],
+    *,
+    previous: Path | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> None:
     """Writes tensors and plain values atomically: `path` is the old file or the whole new file.
 
     If `previous` is given, the old file is renamed to it. A kill between the two renames leaves
-    only `previous`, and `load_newest` then takes that file.
+    only `previous`, and `load_newest` then takes that file. For `check` see `whole_file`.
     Raises StorageError if the folder cannot be written.
     """
-    with whole_file(path, previous=previous) as file:
+    with whole_file(path, previous=previous, check=check) as file:
         try:
             torch.save({"format": FORMAT, **state}, file)
         except torch.AcceleratorError:

@@ -64,6 +64,7 @@ class Trainer:
     `last` is the last completed epoch, also right after resuming. `to_line` returns the line of an
     epoch for the user's record. It is called on rank 0 for each epoch before the last one. `lines`
     holds these lines, also those of earlier processes: a checkpoint has the lines of its epochs.
+    `check` raises PreemptedError in a process that must not replace a checkpoint any more.
     `saved` is called on rank 0 with each written network and its epoch, or checkpoint and its step.
 
     All randomness follows from the spec's seed and the step. Torch's global generator is seeded in
@@ -81,6 +82,7 @@ class Trainer:
         should_stop: Callable[[], bool] = lambda: False,
         store: Path | None = None,
         until: int | None = None,
+        check: Callable[[], None] = lambda: None,
         to_line: Callable[[Progress], str] | None = None,
         saved: Callable[[Path, int], None] = lambda path, number: None,
         save_seconds: float = 30.0,
@@ -94,6 +96,7 @@ class Trainer:
         self.interrupted, self.best_epoch = False, 0
         self.last: Progress | None = None
         self._to_line, self._saved, self.lines = to_line, saved, list[str]()
+        self._check = check
         given = spec.train.checkpoint_seconds
         self._least_seconds = save_seconds if given is None else given
         self.best: float | None = None
@@ -281,6 +284,7 @@ class Trainer:
                 "epoch": epoch,
                 "value": value,
             },
+            check=self._check,
         )
         self._saved(self.folder / MODEL_FILE, epoch)
 
@@ -303,6 +307,7 @@ class Trainer:
                 },
                 # A damaged last.pt must not replace the intact checkpoint before it.
                 previous=self.folder / PREVIOUS_FILE if self._last_is_whole else None,
+                check=self._check,
             )
             self._last_is_whole = True
             self._saved(self.folder / LAST_FILE, self.step)

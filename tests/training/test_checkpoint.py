@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 import torch
 
 from mtcon_ray.base.paths import LAST_FILE, PREVIOUS_FILE
-from mtcon_ray.errors import CheckpointError, StorageError
+from mtcon_ray.data.disk import whole_file
+from mtcon_ray.errors import CheckpointError, PreemptedError, StorageError
 from mtcon_ray.spec.run_spec import dump_spec, parse_spec, with_values
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.checkpoint import check_same_training
@@ -71,6 +73,31 @@ def test_a_kill_between_the_two_renames_loses_no_whole_file(tmp_path: Path) -> N
     os.replace(tmp_path / "last.pt", tmp_path / "last.previous.pt")
     state, _, damage = checkpoint.load_newest(tmp_path)
     assert (some(state)["step"], damage) == (1, None)
+
+
+def test_a_process_that_was_frozen_in_a_write_changes_nothing_later(tmp_path: Path) -> None:
+    """Meanwhile a process of the next driver has written the same file, and writes it again."""
+    path = tmp_path / "model.pt"
+
+    def refuse() -> None:
+        raise PreemptedError("a later driver has taken over")
+
+    stack = ExitStack()
+    frozen = stack.enter_context(whole_file(path, check=refuse))
+    frozen.write(b"old, ")
+    with whole_file(path) as file:
+        file.write(b"new")
+    frozen.write(b"and continued")
+    frozen.flush()
+    assert path.read_bytes() == b"new"
+    with whole_file(path) as file:
+        file.write(b"newer")
+        with pytest.raises(PreemptedError):
+            stack.close()
+    assert path.read_bytes() == b"newer"
+    with pytest.raises(PreemptedError):
+        checkpoint.save(path, {}, previous=tmp_path / "previous.pt", check=refuse)
+    assert path.read_bytes() == b"newer"
 
 
 def test_the_resume_state_goes_and_the_network_stays(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from mtcon_ray.base.paths import LAST_FILE
 from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.errors import CheckpointError
+from mtcon_ray.errors import CheckpointError, PreemptedError
 from mtcon_ray.evaluation.predictions import load_predictions
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.export.trained_network import load_network
@@ -214,3 +214,29 @@ def test_a_checkpoint_with_values_of_another_kind_is_refused(start: Start, tmp_p
     checkpoint.save(path, state)
     with pytest.raises(CheckpointError, match="it lacks 'optimizer'"):
         start(tmp_path)
+
+
+@pytest.mark.usefixtures("each_epoch")
+@pytest.mark.parametrize("file", ["model.pt", LAST_FILE])
+def test_a_process_that_may_not_write_any_more_replaces_no_file(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    """A later driver takes over after the first epoch, before a write of this file."""
+    written: list[Path] = []
+    save = checkpoint.save
+
+    def note(path: Path, *given: Any, **options: Any) -> None:
+        written.append(path)
+        save(path, *given, **options)
+
+    def check() -> None:
+        if len(written) > 2 and written[-1].name == file:
+            raise PreemptedError("taken over")
+
+    monkeypatch.setattr(checkpoint, "save", note)
+    run = start(tmp_path, check=check)
+    next(iter(run))
+    first = (tmp_path / file).read_bytes()
+    with pytest.raises(PreemptedError):
+        list(run)
+    assert (tmp_path / file).read_bytes() == first

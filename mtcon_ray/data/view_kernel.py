@@ -10,7 +10,8 @@ Triton compiles the kernel at its first launch, in seconds, and keeps the result
 a C compiler with Python's headers for its own start.
 
 The functions below `kernel` are compiled, too. `rgb` is a tuple of the three channels of some
-pixels. Only compile-time constants have types, because Triton reads no others.
+pixels. Only compile-time constants have types, because Triton reads no others. Triton 3.6, which
+torch 2.11 brings, compiles comprehensions with a single variable alone.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
@@ -109,8 +110,10 @@ def kernel(
             rgb = [tl.where(channel < limit, channel, 1 - channel) for channel in rgb]
         if moments is not None:
             red, green, blue = rgb
-            pairs = ((red, moments), (green, moments + 1), (blue, moments + 2))
-            rgb = [(channel - tl.load(first)) / tl.load(first + 3) for channel, first in pairs]
+            red = (red - tl.load(moments)) / tl.load(moments + 3)
+            green = (green - tl.load(moments + 1)) / tl.load(moments + 4)
+            blue = (blue - tl.load(moments + 2)) / tl.load(moments + 5)
+            rgb = red, green, blue
         _store(at, channel_stride, rgb, is_there)
 
 

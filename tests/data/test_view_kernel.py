@@ -1,5 +1,7 @@
 """The Triton kernel of views without a GPU: run by Triton's interpreter, and compiled for a GPU."""
 
+import ast
+import inspect
 import logging
 from pathlib import Path
 
@@ -77,6 +79,16 @@ def test_it_compiles_for_a_gpu(
     options = {"num_warps": 8, "enable_fp_fusion": True}
     compiled = triton.compile(source, target=GPUTarget("cuda", 80, 32), options=options)
     assert compiled.asm["cubin"]
+
+
+def test_the_oldest_triton_can_read_it() -> None:
+    """Triton 3.6 fails for a comprehension with several variables."""
+    from mtcon_ray.data import view_kernel
+
+    nodes = ast.walk(ast.parse(inspect.getsource(view_kernel)))
+    loops = [node.target for node in nodes if isinstance(node, ast.comprehension)]
+    assert loops
+    assert {*map(type, loops)} == {ast.Name}
 
 
 def test_without_a_compiler_a_warning_says_so_and_torchs_operations_remain(

@@ -22,7 +22,7 @@ SEPARATORS = (",", ";", "\t")
 # Without these bounds a sparse file, for example, would fill the memory.
 MAX_TABLE_BYTES = 4 * 2**30
 MAX_COLUMNS = 10_000  # `init` looks at each: 0.8 ms
-MAX_HEADER = 4_000_000  # characters
+MAX_LINE = 4_000_000  # characters
 HEAD = 20  # lines, in which the header must end
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 # A first line by which Excel names the separator.
@@ -70,7 +70,7 @@ def _lines(path: Path) -> list[str]:
         file.seek(0)
         try:
             with TextIOWrapper(file, encoding=encoding) as text:
-                first = text.readline(MAX_HEADER)
+                first = text.readline(MAX_LINE)
                 if not first:
                     raise DataError(f"{path} is empty; a table has a header and rows")
                 if "\0" in first:
@@ -81,7 +81,15 @@ def _lines(path: Path) -> list[str]:
                         "example by `pandas.read_json(FILE).to_csv('labels.csv', index=False)`, "
                         "with lines=True if each line is an object"
                     )
-                return [first, *text]
+                lines = [first]
+                while line := text.readline(MAX_LINE):
+                    if len(line) == MAX_LINE:
+                        raise DataError(
+                            f"{path} must have lines of fewer than {MAX_LINE:,} characters, got "
+                            f"more in line {len(lines) + 1}; the file may be damaged"
+                        )
+                    lines.append(line)
+                return lines
         except UnicodeError as error:
             raise DataError(
                 f"{path} must be UTF-8 text, got {error}; unpack a compressed file, and save a "

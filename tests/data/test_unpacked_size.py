@@ -79,6 +79,11 @@ def test_a_sparse_file_is_refused(tmp_path: Path) -> None:
         file.truncate(4 * 10**9)
     with pytest.raises(DataError, match="got null bytes"):
         read_table_file(path)
+    with path.open("wb") as file:
+        file.write(b"image,kind\na.jpg,x\n")
+        file.truncate(4 * 10**9)
+    with pytest.raises(DataError, match="fewer than 4,000,000 characters, got more in line 3"):
+        read_table_file(path)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder"])

@@ -28,8 +28,8 @@ MAX_CELLS, CELLS_PER_BYTE = 20_000_000, 20
 MAX_UNPACKED, UNPACKED_PER_BYTE = 500_000_000, 20
 
 
-def read_parquet(path: Path) -> tuple[dict[str, np.ndarray], int]:
-    """Returns the columns as text, as in a CSV, by name, and their length.
+def read_parquet(path: Path) -> tuple[dict[str, np.ndarray], int, dict[str, str]]:
+    """Returns the columns as text, as in a CSV, by name, their length, and names with | by column.
 
     Numbers without decimals lose the point, true and false become 1 and 0, the names in a list are
     joined by |, and nulls are empty cells. Columns of bytes, of nested fields and of lists with
@@ -48,15 +48,17 @@ def read_parquet(path: Path) -> tuple[dict[str, np.ndarray], int]:
             raise DataError(f"columns of {path} must have different names, got {twice[0]!r} twice")
         kept = [f.name for f in schema if is_plain(f.type, CELL) or is_list(f.type)]
         table = _read_columns(path, kept)
-        columns = {}
+        columns, unclear = {}, {}
         for name in kept:
             values, places = different_values(table.column(name))
             columns[name] = as_text(values)[places]
+            if bad := name_with_separator(values):
+                unclear[name] = bad
     except (OSError, pa.ArrowException, ValueError, OverflowError) as error:
         raise DataError(f"{path} is not a whole Parquet file: {error}") from None
     if not table.num_rows:
         raise DataError(f"{path} has no rows")
-    return columns, table.num_rows
+    return columns, table.num_rows, unclear
 
 
 def size_of_regular(path: Path) -> int:
@@ -161,3 +163,9 @@ def as_text(values: list[Any]) -> np.ndarray:
         elif value is not None and value == value:
             texts[place] = str(int(value) if whole or isinstance(value, bool) else value)
     return texts
+
+
+def name_with_separator(values: list[Any]) -> str | None:
+    """Returns a name in the lists among `values` with the separator of `as_text`, if any."""
+    names = (str(name) for value in values if isinstance(value, list) for name in value)
+    return next((name for name in names if LIST_SEPARATOR in name), None)

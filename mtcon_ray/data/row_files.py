@@ -25,11 +25,17 @@ import pyarrow.types as types
 from mtcon_ray.base.regular_file import open_regular
 from mtcon_ray.data.image_files import ImageFiles, ImageFolder, UnreadableImageError
 from mtcon_ray.data.image_names import PARQUET, ROW_ENDINGS
-from mtcon_ray.data.parquet_file import as_text, different_values, is_list, is_plain, refuse_rows
+from mtcon_ray.data.parquet_file import (
+    as_text,
+    different_values,
+    is_list,
+    is_plain,
+    name_with_separator,
+    refuse_rows,
+)
 from mtcon_ray.data.splits import ALIASES, EVALUATION, split_names
 from mtcon_ray.data.table_file import TableFile
 from mtcon_ray.errors import DISK_ERRORS, DataError, ResourceError, nearest
-from mtcon_ray.spec.data.own import LIST_SEPARATOR
 
 MAX_OPEN = 4  # files, because several threads decode neighbouring rows
 BATCH = 256  # rows converted at a time
@@ -111,8 +117,8 @@ class RowFiles(ImageFiles):
         """Returns columns as text, as in a CSV, without reading an image.
 
         A ClassLabel becomes the name of its class. Its -1 and nulls become empty cells. Values of a
-        list are joined by |. Raises DataError if a column is damaged, is nested, has names with |,
-        or has lists or decimals although it is in `classes`.
+        list are joined by |. Raises DataError if a column is damaged, is nested, or has
+        lists or decimals although it is in `classes`.
         """
         for column in columns:
             if column not in self.schema.names:
@@ -121,20 +127,18 @@ class RowFiles(ImageFiles):
             if reason := _why_unfit(self.schema.field(column).type, column in classes):
                 raise DataError(f"column {column!r} of {self.root} must hold {reason}")
         parts: dict[str, list[Any]] = {column: [] for column in columns}
+        unclear: dict[str, str] = {}
         for name in filter(self.counts.get, self.counts if columns else ()):
             rows = self._open(name, *columns)
             for column, cells in parts.items():
                 values, places = different_values(rows.data.column(column))
                 values = _with_names(rows.features[column], values)
-                lists = [v for v in values if isinstance(v, list)]
-                if bad := [name for v in lists for name in v if LIST_SEPARATOR in str(name)]:
-                    raise DataError(
-                        f"names in column {column!r} of {self.root} must not hold "
-                        f"{LIST_SEPARATOR}, which separates them, got {bad[0]!r}"
-                    )
+                if bad := name_with_separator(values):
+                    unclear[column] = bad
                 cells += map(values.__getitem__, places)
         texts = {column: as_text(cells) for column, cells in parts.items()}
-        return TableFile(self.root, texts, np.array(self.row_names(), dtype=object))
+        rows = np.array(self.row_names(), dtype=object)
+        return TableFile(self.root, texts, rows, unclear=unclear)
 
     def signature(self, names: Sequence[str]) -> str | None:
         return ImageFolder(self.root).signature([*self.split_of])

@@ -3,8 +3,8 @@
 pandas is imported inside the functions that need it: commands without a CSV start a third faster.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from mtcon_ray.data.image_names import PARQUET
 from mtcon_ray.data.parquet_file import read_parquet
 from mtcon_ray.data.text_file import read_attributes
 from mtcon_ray.errors import DataError, nearest
+from mtcon_ray.spec.data.own import LIST_SEPARATOR
 from mtcon_ray.spec.problem import MISSING, UNKNOWN_BIT
 
 # Rows times names of a column of lists. Each bit takes a byte.
@@ -26,13 +27,14 @@ class TableFile:
     """Columns of text, object [N] of str by name.
 
     rows[i] is the row number of item i in the file. In a CSV the header is row 1. `warnings` apply
-    to the file as a whole.
+    to the file as a whole. `unclear` has a name that holds LIST_SEPARATOR, by column of lists.
     """
 
     path: Path
     columns: dict[str, np.ndarray]
     rows: np.ndarray
     warnings: tuple[str, ...] = ()
+    unclear: Mapping[str, str] = field(default_factory=dict)
 
     def column(self, name: str, field: str = "") -> np.ndarray:
         """Returns the cells of a column, object [N] of str, "" where empty.
@@ -70,8 +72,9 @@ def read_table_file(path: Path, what: str = "a table") -> TableFile:
     """
     try:
         if path.suffix.lower() == PARQUET:
-            columns, num_rows = read_parquet(path)
-            return TableFile(path, columns, np.arange(1, num_rows + 1))
+            columns, num_rows, unclear = read_parquet(path)
+            rows = np.arange(1, num_rows + 1)
+            return TableFile(path, columns, rows, unclear=unclear)
         return TableFile(path, *read_rows(path))
     except OSError as error:
         raise DataError(f"cannot read {what} {path}: {error.strerror}") from None
@@ -139,9 +142,15 @@ def read_lists(table: TableFile, column: str, separator: str) -> tuple[np.ndarra
 
     The bits of a cell without names are UNKNOWN_BIT.
 
-    Raises DataError if the column is absent, has lists in brackets, or has more than MAX_BITS.
+    Raises DataError if the column is absent, has lists in brackets, more than MAX_BITS, or names
+    with the separator of the lists.
     """
     cells = table.column(column)
+    if column in table.unclear:
+        raise DataError(
+            f"names in column {column!r} of {table.path} must not hold {LIST_SEPARATOR}, which "
+            f"separates them, got {table.unclear[column]!r}; replace it in the names"
+        )
     printed = np.array([meaning.is_printed_list(cell, separator) for cell in cells])
     table.refuse(printed, column, f"hold names with {separator!r} between them and no brackets")
     lists = [meaning.parts_of(cell, separator) for cell in cells]

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from mtcon_ray.data.table_file import read_table_file
+from mtcon_ray.data.table_file import read_lists, read_table_file
 from mtcon_ray.errors import DataError
 
 
@@ -61,3 +61,11 @@ def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
 def test_a_table_without_rows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="has no rows"):
         read_table_file(write(tmp_path / "labels.parquet", image=pd.Series([], dtype=str)))
+
+
+def test_names_with_the_separator_are_refused_where_they_are_labels(tmp_path: Path) -> None:
+    columns = {"tags": [["u", "v"], ["w"]], "words": [["a|b"], None]}
+    table = read_table_file(write(tmp_path / "labels.parquet", **columns))
+    assert read_lists(table, "tags", "|")[1] == ("u", "v", "w")
+    with pytest.raises(DataError, match=r"must not hold \|, which separates them, got 'a\|b'; rep"):
+        read_lists(table, "words", "|")

@@ -232,7 +232,8 @@ class Choice:
                 value = {self.key: self.default, **value}
             is_recorded = (info.context or {}).get("recorded") and isinstance(value, dict)
             # Only the kinds of a common base class may come from plugins.
-            if is_recorded and isinstance(source, type) and value.get(self.key) not in self.table:
+            is_open = is_recorded and isinstance(source, type)
+            if is_open and value.get(self.key) not in [None, *self.table]:
 
                 class Unknown(source, extra="allow"):  # type: ignore[misc, call-arg]
                     """The fields common to all kinds, and any others."""

@@ -75,7 +75,9 @@ class RunSpec(registry.Spec):
         if info.context and info.context.get("recorded"):
             return self  # checked when it was begun, and it may have kinds that only plugins know
         self.model.encoder.check(self.views.size)
-        self.method.check(self.problem({}))
+        problem = self.problem({})
+        MethodSpec.check(self.method, problem)  # which a plugin's check may leave out
+        self.method.check(problem)
         self.search.check_objective(self.data.tasks, self.data.held_out)
         self.views.check_second(1 if self.method.images_per_example > 1 else self.views.num_views)
         self._check_chunks()

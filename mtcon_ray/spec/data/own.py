@@ -10,7 +10,7 @@ from mtcon_ray.spec.data.base import MAX_LABELS, SOURCES, Columns, DataSpec, Dra
 
 LIST_SEPARATOR = "|"  # unless the spec names another
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
-# Ends of URLs by field. Any other URL is that of a file.
+# Ends of URLs by field.
 ENDS = {"images": (*ARCHIVES, "/"), "folder": ("/",)}
 SPLIT_COLUMN = "split"
 
@@ -45,7 +45,7 @@ class ColumnsSpec(DrawnSplitSpec):
             ends = ENDS.get(name)
             if ends and not url.endswith(ends):
                 raise ValueError(f"{name} must end in {', '.join(ends)} (/: a folder), got {url}")
-            if not ends and url.endswith("/"):
+            if name in ("csv", "attributes") and url.endswith("/"):
                 raise ValueError(f"{name} must be one file, got the folder {url}")
         return self
 

@@ -20,6 +20,7 @@ from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.methods import METHODS, Method
 from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.plan.local import choose_device
+from mtcon_ray.spec.encoders import WeightsSpec
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.device import pick_autocast
@@ -99,8 +100,9 @@ def load_network(path: Path) -> tuple[RunSpec, Network]:
     is_export = path.name == CARD_FILE
     spec, method, state = _read_export(path) if is_export else _load(path)
     encoder = spec.model.encoder
-    if hasattr(encoder, "weights"):
-        # The training's initial weights need not exist any more.
+    if hasattr(encoder, "weights") and (is_export or isinstance(encoder, WeightsSpec)):
+        # The training's initial weights need not exist any more. A plugin's own field of this name
+        # may have another meaning.
         weights = str(path.parent / WEIGHTS_FILE) if is_export else None
         encoder = encoder.model_copy(update={"weights": weights})
     model = spec.model.model_copy(update={"encoder": encoder})

@@ -3,6 +3,8 @@
 import re
 import shutil
 from pathlib import Path
+from typing import Literal
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -10,7 +12,9 @@ from torchvision.models import ResNet18_Weights, resnet18
 
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.errors import SpecError
+from mtcon_ray.export import trained_network
 from mtcon_ray.export.trained_network import evaluate_checkpoint, load_network
+from mtcon_ray.spec.encoders import EncoderSpec
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
 from mtcon_ray.sweep.run import train_once
 from tests import specs
@@ -68,3 +72,18 @@ def test_a_checkpoint_does_not_need_the_weights_that_its_training_started_from(
     networks = [load_network(root / "sweeps" / name / place)[1] for name in ("one", "two")]
     one, two = (network.encoder.state_dict() for network in networks)
     assert all(torch.equal(one[key], two[key]) for key in one)
+
+
+def test_a_plugin_s_own_field_weights_is_kept(
+    spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Own(EncoderSpec):
+        weights: Literal["a", "b"] = "a"
+
+    model = spec.model.model_copy(update={"encoder": Own()})
+    read = spec.model_copy(update={"model": model}), Mock(), {"network": {}}
+    build = Mock()
+    for name, fake in (("_load", lambda _: read), ("_fill", Mock()), ("build_network", build)):
+        monkeypatch.setattr(trained_network, name, fake)
+    load_network(tmp_path / "model.pt")
+    assert build.call_args.args[0].encoder == Own()

@@ -9,7 +9,7 @@ import pytest
 from mtcon_ray.display.build import build_report, neighbours_page
 from mtcon_ray.export.search import Neighbour
 from tests.browser import SCREENS, Tab, browse, needs_chromium
-from tests.display.conftest import MakeSweep
+from tests.display.conftest import TEMPERATURES, MakeSweep
 
 pytestmark = [pytest.mark.slow, needs_chromium]
 
@@ -56,6 +56,9 @@ def test_the_report_fits_the_screen_and_sorts(
         values = [float(text.split()[0]) for text in texts if "." in text]
         assert values == sorted(values)
         assert len(values) > 3
+        await tab.run(CLICK.format(headings.index("configuration")))
+        shown = [text.partition("=")[2] for text in await column(tab, "configuration")]
+        assert shown == [f"{value:g}" for value in TEMPERATURES[::-1]]
         await tab.run(CLICK.format(headings.index("#")))
         assert await column(tab, "trial") == ranked[::-1]
         await tab.run(CLICK.format(headings.index("#")))

@@ -63,7 +63,8 @@ def score_columns(results: SweepResults, values: Mapping[str, float]) -> dict[st
     """Returns the columns of a table of the labels measured among a trial's last metrics.
 
     `classes` counts a label set's labels too. `baseline` is the best score without looking at the
-    images. The last column has the accuracies of the nearest training items, if there are any.
+    images. Accuracies of the nearest training items and scores of retrieval follow, if there are
+    any.
     """
     labels, plan = results.labels, results.plan
     sizes, majority = (plan.classes, plan.majority) if plan else ({}, {})

@@ -3,7 +3,7 @@
 import re
 import shutil
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from unittest.mock import Mock
 
 import pytest
@@ -81,7 +81,7 @@ def test_a_plugin_s_own_field_weights_is_kept(
         weights: Literal["a", "b"] = "a"
 
     model = spec.model.model_copy(update={"encoder": Own()})
-    read = spec.model_copy(update={"model": model}), Mock(), {"network": {}}
+    read: Any = spec.model_copy(update={"model": model}), Mock(), {"network": {}}
     build = Mock()
     for name, fake in (("_load", lambda _: read), ("_fill", Mock()), ("build_network", build)):
         monkeypatch.setattr(trained_network, name, fake)

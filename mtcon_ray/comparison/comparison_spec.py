@@ -169,6 +169,8 @@ def _sweeps(
     system, tune, raw = given.systems[title], given.tune, _raw(given, title)
     where, folder = f"{path}: systems.{title}", path.resolve().parent
     limits = raw.get("search") or {}
+    if not isinstance(limits, dict):
+        raise SpecError(f"{where}: search must be a mapping, got {limits!r}")
     for name in limits:
         if name not in LIMITS:
             raise SpecError(

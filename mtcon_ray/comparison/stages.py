@@ -7,7 +7,7 @@ from typing import NamedTuple
 from mtcon_ray.base.paths import sweep_folder
 from mtcon_ray.comparison.claims import ITEM_DEVIATION, MIN_SEEDS, SEED_DEVIATION, planned
 from mtcon_ray.comparison.comparison_spec import ClaimSpec, Comparison
-from mtcon_ray.display.plan_text import rungs_text, work_of
+from mtcon_ray.display.plan_text import counted, rungs_text, work_of
 from mtcon_ray.display.tables import Table
 from mtcon_ray.plan.capacity import ClusterView
 from mtcon_ray.plan.plan import Plan
@@ -64,7 +64,7 @@ def power_lines(claims: Sequence[ClaimSpec], stages: Iterable[Stage]) -> list[st
         return []
     seeds = min(plan.repeats for plan in used)
     items = min(plan.num_items.get("test", 0) for plan in used)
-    of = f"{len(claims)} claims, {seeds} seeds, {items:,} test items"
+    of = f"{counted(len(claims), 'claim')}, {counted(seeds, 'seed')}, {items:,} test items"
     if seeds < MIN_SEEDS or not items:
         return [f"no claim will be decided: {of}; at least {MIN_SEEDS} seeds are needed"]
     found = 100 * planned(items, seeds, len(used), len(claims))

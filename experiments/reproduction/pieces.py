@@ -162,15 +162,15 @@ class Run:
         """Returns the retrieval metrics on test; writes each query's metrics to retrieval.npz."""
         table, rows = trainer.dataset.table, trainer.dataset.table.rows("test")
         arrays, means = {}, {}
+        labels = {label: torch.from_numpy(table.labels[label][rows]) for label in LABELS}
         for space, z_nD in spaces(trainer, rows).items():
-            for label in LABELS:
+            for label, found in retrieval(z_nD, labels).items():
                 known = table.known(label)[rows]
-                truth = table.labels[label][rows[known]]
-                found = retrieval(z_nD[torch.from_numpy(known)], torch.from_numpy(truth))
                 for shown, name in (("recall@1", "recall_at_1"), ("map@r", "map_at_r")):
-                    arrays[f"{space}|{label}|{shown}"] = found[name].numpy()
+                    arrays[f"{space}|{label}|{shown}"] = found[name].numpy()[known]
                     means[f"{shown}/{label}/{space}"] = found[name].nanmean().item()
-                arrays[f"{label}|rows"], arrays[f"{label}|truth"] = rows[known], truth
+                arrays[f"{label}|rows"] = rows[known]
+                arrays[f"{label}|truth"] = table.labels[label][rows[known]]
         np.savez(folder / "retrieval.npz", allow_pickle=False, **arrays)
         return means
 

@@ -36,7 +36,7 @@ class Measurement:
     Probes of `spec.probe` are trained on `train`, selected on `val` (if given) and scored on
     `measured`. `table` gives the kinds and classes of the labels. places maps each label to split
     and name in the names of its metrics, such as ("test", "heel-height"). `heads` are the
-    outputs of the heads for `measured`, [n, D] by head.
+    outputs for `measured` of the heads of tasks with classes, [n, D] by task.
     """
 
     table: LabelTable
@@ -85,18 +85,18 @@ class Measurement:
         They are measured in the encoder's space, and for a task with a head of its name also in the
         space of this head. Labels without two items of a class have none.
         """
+        classes = [label for label in self.places if self.table.kind_of(label) == "classes"]
+        spaces = [("", self.measured.features, classes)] if classes else []
+        spaces += [(metrics.HEAD, z_ND, [label]) for label, z_ND in self.heads.items()]
         values = {}
-        for label, (split, name) in self.places.items():
-            if self.table.kind_of(label) == "classes":
-                spaces = {split: self.measured.features}
-                if label in self.heads:
-                    spaces[metrics.HEAD] = self.heads[label]
-                for space, z_ND in spaces.items():
-                    asked = LabelledFeatures(z_ND, self.measured.labels).known(label)
-                    for score, score_N in retrieval(asked.features, asked.labels[label]).items():
-                        if not score_N.isnan().all():
-                            place = metrics.retrieval(space, score, name)
-                            values[place] = score_N.nanmean().item()
+        for space, z_ND, labels in spaces:
+            found = retrieval(z_ND, {label: self.measured.labels[label] for label in labels})
+            for label, scores in found.items():
+                split, name = self.places[label]
+                for score, score_N in scores.items():
+                    if not score_N.isnan().all():
+                        place = metrics.retrieval(space or split, score, name)
+                        values[place] = score_N.nanmean().item()
         return values
 
     def scores_of(self, probes: Mapping[str, LinearProbe]) -> dict[str, float]:
@@ -261,8 +261,9 @@ class Evaluation:
         }
         heads: dict[str, Tensor] = {}
         if self.network.probed is None:
+            named = zip(self.network.names, self.network.heads, strict=True)
             with evaluating(self.network):
-                heads = self.network.apply_heads(test.features)
+                heads = {n: f(test.features) for n, f in named if n in tasks and n in table.labels}
         return Measurement(table, train, val, test, places, self.spec, self.seed, heads)
 
     def read(self, rows: np.ndarray, labels: Sequence[str]) -> LabelledFeatures:

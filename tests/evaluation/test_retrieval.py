@@ -6,36 +6,46 @@ from pytorch_metric_learning.distances import CosineSimilarity
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from pytorch_metric_learning.utils.inference import CustomKNN
 
-from mtcon_ray.evaluation.retrieval import PORTION, retrieval
+from mtcon_ray.evaluation import retrieval as module
+from mtcon_ray.evaluation.retrieval import retrieval
 
 GENERATOR = torch.Generator().manual_seed(0)
-N = PORTION + 188
+N = 700
 
 
-def test_agrees_with_pytorch_metric_learning() -> None:
-    """Some classes have fewer than ten items, and one has a single item, which does not count."""
+def test_agrees_with_pytorch_metric_learning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some classes have fewer than ten items, and one has a single item, which does not count.
+
+    The second label is unknown for some items, which are then neither queries nor found.
+    """
+    monkeypatch.setattr(module, "MOST_COSINES", N * 300)
     z_ND = torch.randn(N, 8, generator=GENERATOR)
     truth_N = torch.randint(0, 9, (N,), generator=GENERATOR)
     truth_N[:8] = torch.tensor([9, 10, 10, 11, 11, 11, 11, 11])
+    known_N = torch.rand(N, generator=GENERATOR) < 0.8
+    known_N[0] = True
     peers = {
         "recall_at_1": "precision_at_1",
         "r_precision": "r_precision",
         "map_at_r": "mean_average_precision_at_r",
     }
     calculator = AccuracyCalculator(
-        tuple(peers.values()), k=N - 1, knn_func=CustomKNN(CosineSimilarity())
+        tuple(peers.values()), k="max_bin_count", knn_func=CustomKNN(CosineSimilarity())
     )
-    expected = calculator.get_accuracy(z_ND, truth_N)
-    found = retrieval(z_ND, truth_N)
-    assert found["map_at_r"].isnan().nonzero().tolist() == [[0]]
-    for name, peer in peers.items():
-        assert found[name].nanmean().item() == pytest.approx(expected[peer], abs=1e-6)
+    both = retrieval(z_ND, {"all": truth_N, "some": truth_N.where(known_N, -1)})
+    for label, used_N in (("all", torch.ones_like(known_N)), ("some", known_N)):
+        expected = calculator.get_accuracy(z_ND[used_N], truth_N[used_N])
+        found = both[label]
+        assert found["map_at_r"][0].isnan()
+        assert found["map_at_r"][~used_N].isnan().all()
+        for name, peer in peers.items():
+            assert found[name].nanmean().item() == pytest.approx(expected[peer], abs=1e-6)
 
 
 def test_recall_counts_a_query_with_an_item_of_its_class_among_the_nearest() -> None:
     z_ND = torch.randn(40, 3, generator=GENERATOR)
     truth_N = torch.arange(40) % 8
-    found = retrieval(z_ND, truth_N)
+    found = retrieval(z_ND, {"a": truth_N})["a"]
     unit_ND = z_ND.double() / z_ND.double().norm(dim=1, keepdim=True)
     for i in range(40):
         others = sorted(set(range(40)) - {i}, key=lambda j: -float(unit_ND[i] @ unit_ND[j]))
@@ -45,7 +55,10 @@ def test_recall_counts_a_query_with_an_item_of_its_class_among_the_nearest() -> 
 
 
 def test_equal_items_are_ranked_in_their_order() -> None:
-    """After a collapse all items are equal, and a score is that of the given order."""
-    found = retrieval(torch.ones(4, 2), torch.tensor([0, 1, 1, 0]))
-    assert found["recall_at_1"].tolist() == [0, 0, 0, 1]
-    assert found["map_at_r"].tolist() == [0, 0, 0, 1]
+    """After a collapse all items are equal up to rounding: a score is that of the given order."""
+    z_ND = torch.rand(64, 1, generator=GENERATOR) * torch.tensor([[0.1, 0.7, 0.3]])
+    truth_N = torch.tensor([0, *[1] * 62, 0])
+    found = retrieval(z_ND, {"a": truth_N, "few": truth_N.where(truth_N == 0, -1)})
+    assert found["a"]["recall_at_1"].tolist() == [*[0] * 63, 1]
+    assert found["a"]["map_at_r"][[0, 63]].tolist() == [0, 1]
+    assert found["few"]["recall_at_10"][[0, 63]].tolist() == [1, 1]

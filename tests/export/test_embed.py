@@ -181,6 +181,8 @@ def test_the_nearest_images_are_those_of_all_pairs(
     ]
     with pytest.raises(DataError, match=r"a column 'heads/shap' .*; did you mean 'heads/shape'\?"):
         search(file, "heads/shap", x, 1)
+    with pytest.raises(DataError, match="must hold 3 numbers a row"):
+        search(file, "heads/shape", x[:, :3], 1)
 
 
 LISTS = pa.list_(pa.float32())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.errors import SpecError
@@ -87,6 +87,31 @@ def test_running_moments_move_once_for_each_chunk() -> None:
                 other(chunk())
             for name, moment in other.named_buffers():
                 assert torch.equal(module.get_buffer(name), moment), name
+
+
+class Dropping(nn.Module):
+    """A head that drops features at random and records its masks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[Tensor] = []
+
+    def forward(self, h_ND: Tensor) -> Tensor:
+        self.given.append((nn.functional.dropout(h_ND.detach() * 0 + 1) > 0)[:, :4])
+        return h_ND[:, :4] * self.given[-1]
+
+
+def test_what_is_random_in_the_network_repeats_in_each_chunk() -> None:
+    """Both forward passes of a chunk use the same random numbers; other chunks use others."""
+    learner = make("simclr")
+    dropping = Dropping()
+    learner.network.heads[0] = dropping
+    x_NCHW, batch = batch_of(1)
+    compute_gradients(learner, in_chunks(x_NCHW, 4), batch)
+    first, second, first_again, second_again = dropping.given
+    assert torch.equal(first, first_again)
+    assert torch.equal(second, second_again)
+    assert not torch.equal(first, second)
 
 
 def test_moments_of_the_whole_batch_are_refused_with_chunks() -> None:

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from mtcon_ray.spec.run_spec import parse_spec
 from mtcon_ray.spec.views import ViewsSpec
 from mtcon_ray.sweep.run import train_once
 from tests import specs
+from tests.some import some
 
 Found = dict[str, np.ndarray]
 
@@ -190,6 +192,22 @@ def test_a_photograph_opened_as_the_page_says_has_the_features_of_the_evaluation
     lying[ExifTags.Base.Orientation] = 6
     photograph = tmp_path / "large.jpg"
     Image.fromarray(pixels).resize((480, 320)).save(photograph, exif=lying)
+    check_photograph(photograph, opened, exported, tmp_path)
+
+
+@pytest.mark.photos
+@pytest.mark.slow
+def test_a_real_photograph_has_the_features_of_the_evaluation(
+    opened: Opened, exported: Path, tmp_path: Path, photos: Path
+) -> None:
+    with tarfile.open(photos / "fashion_shoes" / "images.tar.gz") as tar:
+        data = some(tar.extractfile("images/1541.jpg")).read()
+    photograph = tmp_path / "shoe.jpg"
+    photograph.write_bytes(data)
+    check_photograph(photograph, opened, exported, tmp_path)
+
+
+def check_photograph(photograph: Path, opened: Opened, exported: Path, tmp_path: Path) -> None:
     found = read_pt2(exported, photograph, tmp_path)
     stored = decode_image(photograph.read_bytes(), opened.dataset.images.shape[1])[None]
     assert_same(found.pop("embedding"), features_of(opened, stored))

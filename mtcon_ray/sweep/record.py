@@ -23,7 +23,7 @@ from mtcon_ray.training.checkpoint import discard_other_training, discard_resume
 from mtcon_ray.training.uploads import kept_files
 
 # Prefixes of the winner's metrics that are also in the sweep's own run.
-OF_THE_WINNER = ("val/", "test/", "heldout/")
+OF_THE_WINNER = ("val/", "test/", "heldout/", "head/")
 
 
 @dataclass

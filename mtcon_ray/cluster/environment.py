@@ -3,6 +3,7 @@
 Files of local Rays, closed to all other users:
 <RAY_TMPDIR, else on Linux TMPDIR, else /tmp>/mtcon-ray-<user id>/
     ray/     sessions: sockets, logs and the processes' working directories
+    token    the token of these Rays, unless the user has one
 """
 
 import errno
@@ -36,9 +37,6 @@ TOKEN_HINT = (
     "set RAY_AUTH_MODE=token and put the head's token into ~/.ray/auth_token or RAY_AUTH_TOKEN; "
     "cluster/README.md says how"
 )
-
-# One for all Rays of this process, because Ray's client keeps the first that it reads.
-_TOKEN = secrets.token_hex(32)
 
 _left: Path | None = None  # the working directory before `away`
 
@@ -106,14 +104,27 @@ def has_token() -> bool:
     return bool(named) or (Path.home() / ".ray/auth_token").exists()
 
 
-def give_token() -> None:
-    """Gives a local Ray a token in the environment, unless the user has a token or wants none.
+def name_token() -> None:
+    """Names a token of these Rays in the environment, unless the user has a token or wants none.
 
     Ray would write a token to ~/.ray/auth_token. After this `ray start --head` requires a token,
-    which `ray job submit` does not send.
+    which `ray job submit` does not send. Raises MtconError if the file cannot be written.
     """
-    if not has_token() and os.environ.get("RAY_AUTH_MODE", "token").lower() == "token":
-        os.environ["RAY_AUTH_TOKEN"] = _TOKEN
+    if has_token() or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
+        return
+    path = private_folder() / "token"
+    made = path.with_name(f"token-{os.getpid()}")
+    try:
+        if not path.exists():
+            made.touch(mode=0o600)
+            made.write_text(secrets.token_hex(32), encoding="ascii")
+            # In one step, because another Ray that starts at the same time reads it too.
+            with suppress(FileExistsError):
+                path.hardlink_to(made)
+            made.unlink()
+    except OSError as error:
+        raise not_writable(error) from None
+    os.environ["RAY_AUTH_TOKEN_PATH"] = str(path)
 
 
 def not_writable(error: OSError) -> MtconError:

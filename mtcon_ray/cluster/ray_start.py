@@ -14,7 +14,7 @@ import ray
 
 from mtcon_ray.base.cpus import usable_cpus
 from mtcon_ray.base.signals import own_signals
-from mtcon_ray.cluster.environment import give_token, not_writable, sessions_folder
+from mtcon_ray.cluster.environment import name_token, not_writable, sessions_folder
 from mtcon_ray.cluster.ray_private import patient_start
 from mtcon_ray.errors import MtconError
 
@@ -34,7 +34,7 @@ def start_local_ray(options: Mapping[str, Any]) -> None:
     A Ray that fails to start leaves no processes. It is started again if one of them has died.
     Raises MtconError if none runs in the end.
     """
-    give_token()
+    name_token()
     given = {**options, "num_cpus": usable_cpus(), "_temp_dir": str(sessions_folder())}
     deadline = time.monotonic() + START_LIMIT
     # Ray's logs lie outside the root. The umask keeps them readable by the user alone.

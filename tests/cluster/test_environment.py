@@ -8,7 +8,7 @@ import pytest
 
 from mtcon_ray.cluster.environment import (
     away,
-    give_token,
+    name_token,
     private_folder,
     restored_environment,
     sessions_folder,
@@ -43,21 +43,24 @@ def test_a_local_ray_has_a_token_of_its_own_unless_the_user_has_one(
     monkeypatch.setenv("HOME", str(base))
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
         monkeypatch.delenv(name, raising=False)
-    tokens = []
-    for _ in range(2):  # the client of a process keeps its first token
-        with restored_environment():
-            give_token()
-            tokens.append(os.environ["RAY_AUTH_TOKEN"])
-    assert tokens[0] == tokens[1]
-    assert len(tokens[0]) == 64
+    path = private_folder() / "token"
+    with restored_environment():
+        name_token()
+        assert os.environ["RAY_AUTH_TOKEN_PATH"] == str(path)
+    token = path.read_text()
+    assert len(token) == 64
+    assert path.stat().st_mode & 0o777 == 0o600
+    with restored_environment():
+        name_token()
+    assert path.read_text() == token
     assert not (base / ".ray").exists()
     (base / ".ray").mkdir()
     (base / ".ray" / "auth_token").touch()
-    give_token()
+    name_token()
     (base / ".ray" / "auth_token").unlink()
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    give_token()
-    assert "RAY_AUTH_TOKEN" not in os.environ
+    name_token()
+    assert "RAY_AUTH_TOKEN_PATH" not in os.environ
 
 
 @pytest.mark.parametrize("kind", ["link", "file", "another user"])

@@ -29,7 +29,6 @@ from mtcon_ray.base.paths import (
 )
 from mtcon_ray.base.signals import Interrupted
 from mtcon_ray.spec.run_spec import load_spec
-from mtcon_ray.sweep import trial
 from mtcon_ray.sweep.run import run_sweep, train_once
 from mtcon_ray.training import trainer
 
@@ -79,11 +78,7 @@ def write_base(folder: Path) -> None:
     spec = load_spec(Path(SPEC))
     train_once(spec, root=root, name=WHOLE, callbacks=Callbacks())
     # The training ends in the epoch after the signal, and has two checkpoints then.
-    with (
-        patch.object(trial, "STOP_POLL_SECONDS", 0),
-        patch.object(trainer, "TRAIN_PER_SAVE", 0),
-        suppress(Interrupted),
-    ):
+    with patch.object(trainer, "TRAIN_PER_SAVE", 0), suppress(Interrupted):
         train_once(spec, root=root, name=CUT, callbacks=Stop())
     assert (checkpoint_folder(sweep_folder(root, CUT), "trial-0000") / PREVIOUS_FILE).exists()
     run_sweep(spec, root=root, name=SWEEP, here=True, callbacks=Callbacks())

@@ -1,4 +1,4 @@
-"""Fault injection: its page, and one kind on real processes."""
+"""Fault injection: its page."""
 
 from benchmarks.faults import program
 from benchmarks.faults.jobs import REPOSITORY

@@ -39,14 +39,15 @@ class EventLog:
         self._is_dirty = False
         self._synced_at = time.monotonic()
 
-    def append(self, event: Event) -> Event:
-        """Writes an event durably, and returns it with its time. Raises StorageError.
+    def append(self, *events: Event) -> list[Event]:
+        """Writes events durably in one step, and returns them with their times.
 
-        The time is not before `event.time_ms`.
+        A time is not before the event's `time_ms`. Raises StorageError.
         """
-        event = replace(event, time_ms=max(time.time_ns() // 1_000_000, event.time_ms))
-        self._write([event.to_line()], sync=True)
-        return event
+        now = time.time_ns() // 1_000_000
+        timed = [replace(event, time_ms=max(now, event.time_ms)) for event in events]
+        self._write([event.to_line() for event in timed], sync=True)
+        return timed
 
     def append_lines(self, lines: Iterable[str]) -> None:
         """Writes events as their processes have sent them. They are durable after `lag` seconds.

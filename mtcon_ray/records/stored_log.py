@@ -47,11 +47,11 @@ class StoredLog(EventLog):
         super().__init__(path)
         self._objects, self._driver, self.done, self._publish = objects, driver, done, publish
 
-    def append(self, event: Event) -> Event:
-        """Writes an event durably, also in the store, and returns it with its time."""
-        event = super().append(event)
+    def append(self, *events: Event) -> list[Event]:
+        """Writes events durably, also in the store, and returns them with their times."""
+        timed = super().append(*events)
         self._publish()
-        return event
+        return timed
 
     def push(self) -> None:
         """Uploads all written lines. Raises StorageError."""

@@ -14,7 +14,7 @@ from mtcon_ray.plan.capacity import ClusterView
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.plan.planning import Rates, make_plan
 from mtcon_ray.records.event_log import read_events
-from mtcon_ray.records.events import Earlier
+from mtcon_ray.records.events import Artifact, Earlier
 from mtcon_ray.records.recorded import check_evaluation
 from mtcon_ray.records.results import SweepResults, load_sweep
 from mtcon_ray.records.stored import fetch_sweep
@@ -40,7 +40,9 @@ def earlier_trials(spec: RunSpec, root: Path, folder: Path | None = None) -> lis
     """
     if not spec.search.start_from:
         return []
-    if folder and (events := read_events(paths.event_file(folder))):
+    events = read_events(paths.event_file(folder)) if folder else []
+    # The files follow them in the log. Without a file, a kill may have cut them off.
+    if any(isinstance(event, Artifact) for event in events):
         return [event for event in events if isinstance(event, Earlier)]
     names = dict.fromkeys(spec.search.start_from)
     return [trial for name in names for trial in _trials_of(_comparable(name, spec, root), spec)]

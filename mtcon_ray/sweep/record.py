@@ -110,25 +110,27 @@ class SweepRecord:
         if isinstance(event, events.Reported) and event.epoch in trial.values:
             self.reports.append((trial.name, event.epoch))
 
-    def append(self, event: events.Event) -> None:
-        """Writes an event durably. Its time is not before the trial's last event."""
+    def append(self, event: events.Event, *more: events.Event) -> None:
+        """Writes events durably in one step. The first is not before its trial's last event."""
         if event.trial in self.trials:
             event = replace(event, time_ms=self.trials[event.trial].time_ms)
-        self._add(self.log.append(event))
+        for written in self.log.append(event, *more):
+            self._add(written)
 
     def begin(self, tags: dict[str, str], files: list[Path], earlier: list[events.Earlier]) -> None:
         """Writes the start or the resume of the sweep, with the files that describe it."""
+        known = {event.source for event in self.earlier}
+        fresh = [event for event in earlier if event.source not in known]
         if self.log.end:
-            self.append(events.Reopened())
+            self.append(events.Reopened(), *fresh)
             for trial in self.trials.values():
                 trial.num_lost = 0
         else:
             note = describe_sweep(load_sweep(self.folder), ended=False)
             tags = {"mtcon.sweep": self.folder.name, **tags}
             settings = fixed_settings(self.spec)
-            self.append(events.Started(params={}, tags=tags, note=note, settings=settings))
-            for event in earlier:
-                self.append(event)
+            start = events.Started(params={}, tags=tags, note=note, settings=settings)
+            self.append(start, *fresh)
         # Also after a resume, which may write other files. They replace MLflow's files.
         for file in files:
             self.append(events.Artifact(path=str(file), to=""))

@@ -86,11 +86,13 @@ def always(request: str, path: str) -> None:
 
 
 def test_a_start_is_in_the_store_at_once_and_reports_soon(
-    drive: Callable[..., StoredSweep],
+    drive: Callable[..., StoredSweep], store: FolderStore
 ) -> None:
     sweep = drive()
-    log = begun(sweep)
+    log = sweep.open_log()
+    log.append(start(), start("trial-0000"))
     assert there() == local(log)
+    assert [name[-8:] for name in store.names() if "/parts/" in name] == ["000001-0"]
     assert sweep.done() == log.end
     log.append_lines([line(1), line(2)])
     wait_until(lambda: there() == local(log), "the reports in the store")

@@ -10,14 +10,15 @@ import pytest
 from mtcon_ray.base.paths import PLAN_FILE, event_file, sweep_folder
 from mtcon_ray.errors import SpecError, SweepError
 from mtcon_ray.records.event_log import EventLog
-from mtcon_ray.records.events import Earlier, Ended, Reported, Started
+from mtcon_ray.records.events import Artifact, Earlier, Ended, Reported, Started
 from mtcon_ray.records.recorded import write_beginnings
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
 from mtcon_ray.sweep.prior import earlier_trials, first_configurations
-from mtcon_ray.sweep.record import Trial
+from mtcon_ray.sweep.record import SweepRecord, Trial
 from mtcon_ray.sweep.suggester import Suggester, preview
 from tests.recorded import plan_with
 from tests.some import some
+from tests.sweep.simulated import Simulation
 from tests.sweep.studies import ended
 
 TEMPERATURE, RATE, EPOCHS = "method.temperature", "train.lr", "train.epochs"
@@ -173,11 +174,23 @@ def test_a_sweep_that_has_begun_keeps_its_earlier_trials(tmp_path: Path) -> None
     gone = tmp_path / "elsewhere"
     with pytest.raises(SpecError, match="got 'old'"):
         earlier_trials(spec, gone, folder)
-    log = EventLog(event_file(folder))
-    log.append(Started(params={}, tags={}))
-    for event in prior[:3]:
-        log.append(event)
+    start, file = Started(params={}, tags={}), Artifact(path="plan.json", to="")
+    EventLog(event_file(folder)).append(start, *prior[:3], file)
     assert seen(earlier_trials(spec, gone, folder)) == seen(prior[:3])
+
+
+def test_a_start_that_a_kill_has_cut_gets_all_earlier_trials(tmp_path: Path) -> None:
+    spec, prior = good_around_a_fifth(tmp_path)
+    folder = Simulation(sweep_folder(tmp_path, "new"), spec).folder
+    log, files = event_file(folder), [Path("plan.json")]
+    SweepRecord(folder, spec).begin({}, files, prior)
+    lines = log.read_bytes().splitlines(keepends=True)
+    for num_whole, rest in [(1, 0), (1, 9), (7, 9), (len(prior), 0)]:
+        log.write_bytes(b"".join(lines[:num_whole]) + lines[num_whole][:rest])
+        for _ in range(2):  # also after a kill right after the resume
+            record = SweepRecord(folder, spec)
+            record.begin({}, files, earlier_trials(spec, tmp_path, folder))
+            assert seen(list(record.earlier)) == seen(prior)
 
 
 def test_configurations_that_the_spec_refuses_are_found_before_anything_starts() -> None:

@@ -95,7 +95,7 @@ class Suggester:
         if space and draw < MAX_DUPLICATES and sampler in ("tpe", "gp"):
             chosen = _sampler(self.search, random.getrandbits(31))
             study = optuna.create_study(direction="maximize", sampler=chosen)
-            # Ended trials first: the order of trials with one value changes what is drawn.
+            # Ended trials first: of many trials TPE gives the first less weight.
             ordered = sorted(trials, key=lambda trial: trial.is_open)
             study.add_trials([*self._earlier, *(frozen(trial, space) for trial in ordered)])
             return dict(study.ask(self.distributions).params)

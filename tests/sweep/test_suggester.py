@@ -114,6 +114,17 @@ def test_running_trials_are_known_to_the_sampler(sampler: str) -> None:
     assert Suggester(spec, 0).configuration(16, [*trials, running]) == second
 
 
+def test_tpe_sees_ended_trials_before_running_ones() -> None:
+    """Of many trials it gives the first less weight, and a trial's end must not change that."""
+    good, others = {TEMPERATURE: 0.1}, [{TEMPERATURE: 0.03 + n / 50} for n in range(40)]
+    running = [Trial(f"trial-{n:04d}", n, good, 0, 4) for n in range(40)]
+    done = [ended(40 + n, params, value_of(params)) for n, params in enumerate(others)]
+    suggester = Suggester(search(num_trials=200), 0)
+    for number in range(80, 100):
+        found = [suggester.configuration(number, each) for each in (running + done, done + running)]
+        assert found[0] == found[1]
+
+
 def test_a_gaussian_process_uses_results() -> None:
     """After its first five, which are random, it tries what is better than random draws."""
     later = {}

@@ -146,6 +146,8 @@ class StoredSweep:
     def _end(self) -> None:
         if self._log:
             self._push()
+            if self._lost:  # the segments are another driver's
+                return
             self._log.join()
             write_summary(self._objects, self.folder, None)
         elif not self._objects.list("log"):

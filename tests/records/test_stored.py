@@ -155,6 +155,20 @@ def test_a_driver_that_could_not_renew_its_claim_looks_before_it_writes(
         log.append(start("trial-0000"))
 
 
+def test_a_driver_that_notices_at_its_end_removes_nothing_of_the_next(
+    drive: Callable[..., StoredSweep], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = drive()
+    begun(first)
+    first._ending.set()  # its thread hangs
+    first._thread.join()
+    log = drive("two", take_over=True).open_log()
+    log.append(start("trial-0007"))
+    monkeypatch.setattr(stored, "UNSURE_SECONDS", -1.0)
+    first.close()
+    assert there() == local(log)
+
+
 def test_the_next_driver_continues_the_log_after_the_loss_of_the_disk(
     drive: Callable[..., StoredSweep], tmp_path: Path
 ) -> None:

@@ -138,6 +138,24 @@ LocalPath = Annotated[Text, AfterValidator(beside_the_spec), PathMark]
 PathOrUrl = Annotated[Text, AfterValidator(partial(_path_or_url, forms=OBJECT_STORES)), PathMark]
 WritablePathOrUrl = Annotated[str, AfterValidator(_path_or_url), PathMark]
 
+# Sections by the class that they declare, in this package its place "module:Class".
+_SECTIONS: dict[type | str, type[Spec]] = {}
+
+
+class Configured:
+    """Base of the classes chosen by a section of a spec. The section is the attribute `Spec`.
+
+    A class of this package gets the section that names it. A plugin's class nests its own.
+    """
+
+    Spec: Any
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if section := _SECTIONS.get(f"{cls.__module__}:{cls.__name__}"):
+            cls.Spec = section
+
+
 T = TypeVar("T")
 S = TypeVar("S", bound=type[Spec])
 
@@ -173,7 +191,8 @@ class Table(Generic[T]):
                 base, doc = section, section.__doc__
                 section = cast(S, create_model(base.__name__, __base__=base, __doc__=doc, **fields))
                 section.__module__, section.__qualname__ = base.__module__, base.__qualname__
-            self._specs[name], self._classes[name] = section, cls
+            self._specs[name] = _SECTIONS[cls] = section
+            self._classes[name] = cls
             return section
 
         return add

@@ -30,8 +30,6 @@ class AMCL(SelfSupervisedMethod):
     The objective is the sum of the heads' losses (see `losses.amcl`).
     """
 
-    Spec = AMCLSpec
-
     spec: AMCLSpec
 
     def __init__(self, spec: AMCLSpec, problem: Problem) -> None:

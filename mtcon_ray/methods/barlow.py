@@ -15,8 +15,6 @@ from mtcon_ray.spec.methods.self_supervised import BarlowTwinsSpec
 class BarlowTwins(SelfSupervisedMethod):
     """Barlow Twins, Zbontar et al. 2021, arXiv:2103.03230, eq. 1, in each head."""
 
-    Spec = BarlowTwinsSpec
-
     spec: BarlowTwinsSpec
 
     def make_head(self, head: str, width: int) -> BatchNormProjector:

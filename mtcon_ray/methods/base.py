@@ -10,12 +10,12 @@ training loop.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
 from mtcon_ray.base import metrics
-from mtcon_ray.base.registry import Table
+from mtcon_ray.base.registry import Configured, Table
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sampling import Examples, items
@@ -72,7 +72,7 @@ def compare(
     return Compared(z_BVD.detach(), other_BVD.detach(), relation or OwnView())
 
 
-class Method(nn.Module, ABC):
+class Method(Configured, nn.Module, ABC):
     """Base of all methods. `Spec` is the section, which names the class in METHODS.
 
     A plugin registers its class in METHODS and nests its `Spec`. The suffixes of shapes are in
@@ -87,7 +87,6 @@ class Method(nn.Module, ABC):
     `progress`: finished share of training, in [0, 1), set before each step.
     """
 
-    Spec: ClassVar[type[MethodSpec]]
     weighting: Weighting
     momentum: float | None = None
     progress: float = 0.0

@@ -25,8 +25,6 @@ class CAN(AutoencodingMethod):
     predicts the noise standardised per patch, ours in units of its level. The decoder is small.
     """
 
-    Spec = CANSpec
-
     spec: CANSpec
 
     def name_heads(self) -> tuple[str, ...]:

@@ -12,8 +12,6 @@ from mtcon_ray.spec.problem import Problem
 class CSN(TripletMethod):
     """Conditional similarity network, Veit et al. 2017, arXiv:1603.07810, with a mask per task."""
 
-    Spec = CSNSpec
-
     spec: CSNSpec
 
     def __init__(self, spec: CSNSpec, problem: Problem) -> None:

@@ -27,8 +27,6 @@ class LGP(AutoencodingMethod):
     trainings.
     """
 
-    Spec = LGPSpec
-
     spec: LGPSpec
     _depth = 0  # blocks of the network, known once it is made
 

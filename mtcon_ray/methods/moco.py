@@ -19,8 +19,6 @@ class MoCo(SelfSupervisedMethod):
     Each view is a query for the keys of its item's other views.
     """
 
-    Spec = MoCoSpec
-
     spec: MoCoSpec
 
     def __init__(self, spec: MoCoSpec, problem: Problem) -> None:

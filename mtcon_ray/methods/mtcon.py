@@ -26,8 +26,6 @@ class MTCon(ContrastiveMethod):
     L is the contrastive loss of the task's head. `weighting` offers other combinations.
     """
 
-    Spec = MTConSpec
-
     spec: MTConSpec
 
     def make_weighting(self) -> weighting.Weighting:

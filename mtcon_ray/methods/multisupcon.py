@@ -20,8 +20,6 @@ class MultiSupCon(ContrastiveMethod):
     At threshold 1 positives have equal label sets, as in SupCon.
     """
 
-    Spec = MultiSupConSpec
-
     spec: MultiSupConSpec
 
     def name_heads(self) -> tuple[str, ...]:

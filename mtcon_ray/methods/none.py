@@ -6,13 +6,10 @@ from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.methods.base import Method, MethodOutput
-from mtcon_ray.spec.methods.supervised import NoTrainingSpec
 
 
 class NoTraining(Method):
     """Baseline of all trained methods: an encoder with random or given weights, or handcrafted."""
-
-    Spec = NoTrainingSpec
 
     def name_heads(self) -> tuple[str, ...]:
         return ()

@@ -19,8 +19,6 @@ class SCENet(TripletMethod):
     The triplets are drawn as for CSN. Their conditions are not used.
     """
 
-    Spec = SCENetSpec
-
     spec: SCENetSpec
 
     def __init__(self, spec: SCENetSpec, problem: Problem) -> None:

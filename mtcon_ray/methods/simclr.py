@@ -10,8 +10,6 @@ from mtcon_ray.spec.methods.self_supervised import SimCLRSpec
 class SimCLR(SelfSupervisedMethod, ContrastiveMethod):
     """NT-Xent, Chen et al. 2020, arXiv:2002.05709, eq. 1, in each head."""
 
-    Spec = SimCLRSpec
-
     spec: SimCLRSpec
 
     def relation(self, head: str, batch: Batch) -> Relation:

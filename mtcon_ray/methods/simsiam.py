@@ -9,13 +9,10 @@ from mtcon_ray.losses.self_supervised import simsiam
 from mtcon_ray.methods.base import MethodOutput, compare
 from mtcon_ray.methods.self_supervised import SelfSupervisedMethod
 from mtcon_ray.models.heads import SimSiamHead
-from mtcon_ray.spec.methods.self_supervised import SimSiamSpec
 
 
 class SimSiam(SelfSupervisedMethod):
     """SimSiam, Chen and He 2021, arXiv:2011.10566, eq. 4, in each head."""
-
-    Spec = SimSiamSpec
 
     def make_head(self, head: str, width: int) -> SimSiamHead:
         dims = self.spec.model_dump(include={"dim", "hidden", "predictor_hidden"})

@@ -9,8 +9,6 @@ from mtcon_ray.spec.methods.supervised import SupConSpec
 class SupCon(ContrastiveMethod):
     """SupCon, Khosla et al. 2020, arXiv:2004.11362, eq. 2, on the labels of a task."""
 
-    Spec = SupConSpec
-
     spec: SupConSpec
 
     def name_heads(self) -> tuple[str, ...]:

@@ -17,8 +17,6 @@ KENDALL_PENALTY = 0.5
 class XEnt(Method):
     """Softmax cross-entropy on a single task or on all tasks with classes. Every view is a row."""
 
-    Spec = XEntSpec
-
     spec: XEntSpec
 
     def name_heads(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from mtcon_ray.data.sources import SOURCES, DataSpec
+from mtcon_ray.spec.data.own import TableSpec
 from tests.data.folder_store import FolderStore, folder_store
 
 SPLIT = ("train", "train", "train", "val", "test")
@@ -34,11 +34,11 @@ class TableFiles:
             }
         ).astype(object)
 
-    def spec(self, **fields: Any) -> DataSpec:
+    def spec(self, **fields: Any) -> TableSpec:
         """Writes the frame to the CSV; returns the spec of the table."""
         self.frame.to_csv(self.csv, index=False)
         given = {"images": str(self.images), "csv": str(self.csv), "tasks": ["kind"]} | fields
-        return SOURCES["table"].Spec.model_validate(given)
+        return TableSpec.model_validate(given)
 
 
 @pytest.fixture

@@ -8,14 +8,15 @@ import pytest
 
 from mtcon_ray.data.dataset import open_dataset, store_bytes, store_size
 from mtcon_ray.data.labels import LabelTable, add_label_noise
-from mtcon_ray.data.sources import SOURCES, DataSpec
+from mtcon_ray.data.sources import DataSpec
 from mtcon_ray.errors import DataError
+from mtcon_ray.spec.data.own import SyntheticSpec
 from tests.data.labels import labels_of
 
 
 def drawn(**noise: float) -> DataSpec:
     """Returns a spec of 2,000 synthetic images with noise in these tasks."""
-    return SOURCES["synthetic"].Spec.model_validate({"num_items": 2000, "label_noise": noise})
+    return SyntheticSpec.model_validate({"num_items": 2000, "label_noise": noise})
 
 
 def changed(spec: DataSpec, task: str) -> np.ndarray:

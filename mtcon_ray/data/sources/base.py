@@ -2,11 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 
-from mtcon_ray.base.registry import Table
+from mtcon_ray.base.registry import Configured, Table
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.spec.data.base import SOURCES as SPECS
 from mtcon_ray.spec.data.base import DataSpec
@@ -14,15 +13,13 @@ from mtcon_ray.spec.data.base import DataSpec
 __all__ = ["SOURCES", "DataSource", "DataSpec", "LabelTable"]
 
 
-class DataSource(ABC):
+class DataSource(Configured, ABC):
     """Base class of the kinds of data. `Spec` is the section, which names the class in SOURCES.
 
     A plugin registers its class in SOURCES and nests its `Spec`.
 
     The constructor reads nothing. Everything random follows spec.seed.
     """
-
-    Spec: ClassVar[type[DataSpec]]
 
     def __init__(self, spec: DataSpec) -> None:
         self.spec = spec

@@ -15,7 +15,7 @@ from mtcon_ray.data.sources.download import DownloadSource, Part
 from mtcon_ray.data.splits import SPLITS, stratified_split
 from mtcon_ray.data.text_file import read_lines
 from mtcon_ray.errors import DataError
-from mtcon_ray.spec.data.published import BinarySpec, Cifar10Spec, Cifar100Spec, Stl10Spec
+from mtcon_ray.spec.data.published import BinarySpec, Stl10Spec
 from mtcon_ray.spec.problem import MISSING
 
 # Part of the cache key: increase it if the same files would be decoded to other pixels.
@@ -152,8 +152,6 @@ class CifarSource(BinarySource):
 class Cifar10Source(CifarSource):
     """Ten classes."""
 
-    Spec = Cifar10Spec
-
     archive = "cifar-10-binary.tar.gz"
     folder_name = "cifar-10-batches-bin"
     num_images: ClassVar[Mapping[str, int]] = {
@@ -165,8 +163,6 @@ class Cifar10Source(CifarSource):
 
 class Cifar100Source(CifarSource):
     """100 classes, five in each of 20 superclasses."""
-
-    Spec = Cifar100Spec
 
     archive = "cifar-100-binary.tar.gz"
     folder_name = "cifar-100-binary"
@@ -181,8 +177,6 @@ class Stl10Source(BinarySource):
 
     Coates, Ng and Lee 2011, AISTATS.
     """
-
-    Spec = Stl10Spec
 
     page = "https://cs.stanford.edu/~acoates/stl10/"
     archive = "stl10_binary.tar.gz"

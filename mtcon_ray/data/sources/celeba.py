@@ -11,15 +11,12 @@ from mtcon_ray.data.sources.download import Part, PhotosSource
 from mtcon_ray.data.splits import LEFT_OUT, SPLITS
 from mtcon_ray.data.text_file import read_attributes, read_fields
 from mtcon_ray.errors import DataError
-from mtcon_ray.spec.data.published import CelebaSpec
 
 IMAGES, ATTRIBUTES, SPLIT = "img_align_celeba", "list_attr_celeba", "list_eval_partition"
 
 
 class CelebaSource(PhotosSource):
     """The 40 attributes as a label set, and each attribute as a column of classes no and yes."""
-
-    Spec = CelebaSpec
 
     page = "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html"
     num_items = 202_599

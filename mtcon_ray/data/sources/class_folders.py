@@ -25,8 +25,6 @@ MAX_SHOWN = 5
 class FolderSource(FilesSource):
     """A class per folder, a label per level of folders. Top folders may be train, val and test."""
 
-    Spec = FolderSpec
-
     spec: FolderSpec
 
     @cached_property

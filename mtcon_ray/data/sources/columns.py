@@ -1,7 +1,6 @@
 """Base of the kinds of data with labels in the columns of a table, a row per image."""
 
 from abc import abstractmethod
-from typing import ClassVar
 
 import numpy as np
 
@@ -17,7 +16,6 @@ from mtcon_ray.spec.data.own import SPLIT_COLUMN, ColumnsSpec
 class ColumnsSource(FilesSource):
     """Base class of the kinds of data with a table of labels. An empty cell is a missing label."""
 
-    Spec: ClassVar[type[ColumnsSpec]]
     spec: ColumnsSpec
 
     @property

@@ -34,8 +34,6 @@ FILES = {
 class CubSource(PhotosSource):
     """The species, and for each group the attribute that describes the bird best."""
 
-    Spec = CubSpec
-
     page = "https://www.vision.caltech.edu/datasets/cub_200_2011/"
     num_items = 11_788
     spec: CubSpec

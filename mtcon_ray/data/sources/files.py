@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import comb
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
@@ -30,7 +29,6 @@ ERROR_RATE = 0.001
 class FilesSource(DataSource):
     """Base class of the kinds of data with images as files in a folder or an archive."""
 
-    Spec: ClassVar[type[FilesSpec]]
     spec: FilesSpec
 
     @property

@@ -18,8 +18,6 @@ MAX_SHOWN = 5
 class HuggingFaceSource(ColumnsSource):
     """Labels are columns next to the column of images. The files' names may name the splits."""
 
-    Spec = HuggingFaceSpec
-
     spec: HuggingFaceSpec
 
     @cached_property

@@ -10,7 +10,6 @@ from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.download import Part, PhotosSource
 from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.data.table_file import TableFile, read_table_file
-from mtcon_ray.spec.data.published import MedicSpec
 
 FILES = {"train": "train", "val": "dev", "test": "test"}
 BELOW = "data/"  # the start of all paths
@@ -18,8 +17,6 @@ BELOW = "data/"  # the start of all paths
 
 class MedicSource(PhotosSource):
     """Four labels of each photograph, in the published splits."""
-
-    Spec = MedicSpec
 
     page = "https://crisisnlp.qcri.org/medic/"
     num_items = 71_198

@@ -21,8 +21,6 @@ class SyntheticSource(DataSource):
     `size` is a number, half the object's length as a share of the image's side.
     """
 
-    Spec = SyntheticSpec
-
     spec: SyntheticSpec
 
     def read_labels(self) -> LabelTable:

@@ -25,8 +25,6 @@ NUM_TRIED, MAX_LISTED = 20, 100_000
 class TableSource(ColumnsSource):
     """Labels from a CSV. An empty cell is a missing label, never a class."""
 
-    Spec = TableSpec
-
     spec: TableSpec
 
     @cached_property

@@ -9,13 +9,10 @@ import numpy as np
 
 from mtcon_ray.data.sources.download import Part, PhotosSource
 from mtcon_ray.data.table_file import TableFile, read_bits, read_table_file
-from mtcon_ray.spec.data.published import UcMercedSpec
 
 
 class UcMercedSource(PhotosSource):
     """The 17 labels as a set, and the land use, which is the image's folder."""
-
-    Spec = UcMercedSpec
 
     page = "http://weegee.vision.ucmerced.edu/datasets/landuse.html"
     num_items = 2_100

@@ -38,8 +38,6 @@ TRIPLET = dict.fromkeys(("anchor", "far", "near"), np.int64)
 class ZapposSource(PhotosSource):
     """The labels of meta-data.csv, and the brand, which only the images' folders name."""
 
-    Spec = ZapposSpec
-
     page = "https://vision.cs.utexas.edu/projects/finegrained/utzap50k/"
     num_items = 50_025
     spec: ZapposSpec

@@ -2,12 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from mtcon_ray.base.registry import Table
+from mtcon_ray.base.registry import Configured, Table
 from mtcon_ray.errors import SpecError
 from mtcon_ray.spec.encoders import ENCODERS as SPECS
 from mtcon_ray.spec.encoders import EncoderSpec
@@ -15,7 +15,7 @@ from mtcon_ray.spec.encoders import EncoderSpec
 SpecT = TypeVar("SpecT", bound=EncoderSpec)
 
 
-class Encoder(nn.Module, ABC):
+class Encoder(Configured, nn.Module, ABC):
     """Base of encoders, which map [N, 3, H, W] to features [N, width].
 
     `Spec` is the section, which names the class in ENCODERS. A plugin registers its class there and
@@ -25,7 +25,6 @@ class Encoder(nn.Module, ABC):
     classifier.
     """
 
-    Spec: ClassVar[type[EncoderSpec]]
     width: int
     left_out: tuple[str, ...] = ()
 

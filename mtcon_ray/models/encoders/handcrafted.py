@@ -26,8 +26,6 @@ class Handcrafted(Encoder):
     the gradient and shared by the two nearest bins. Blocks of 2 x 2 cells are scaled to length 1.
     """
 
-    Spec = HandcraftedSpec
-
     sobel: Tensor
     width = 3 * PIXELS**2 + 4 * (CELLS - 1) ** 2 * ORIENTATIONS + COLOURS**3
 

@@ -9,7 +9,7 @@ from torch import nn
 from mtcon_ray.models.encoders.small import draw_convolutions
 from mtcon_ray.models.encoders.torchvision import TorchvisionEncoder, published
 from mtcon_ray.models.encoders.weights import load_weights
-from mtcon_ray.spec.encoders import ResNet18Spec, ResNet50Spec, ResNetSpec
+from mtcon_ray.spec.encoders import ResNet18Spec, ResNetSpec
 
 
 class _ResNet(TorchvisionEncoder):
@@ -38,10 +38,6 @@ class _ResNet(TorchvisionEncoder):
 class ResNet18(_ResNet):
     """ResNet-18 with 512 features, or 256 after three stages: He et al. 2016, arXiv:1512.03385."""
 
-    Spec = ResNet18Spec
-
 
 class ResNet50(_ResNet):
     """ResNet-50 with 2048 features: He et al. 2016, arXiv:1512.03385."""
-
-    Spec = ResNet50Spec

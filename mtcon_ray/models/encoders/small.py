@@ -19,8 +19,6 @@ class Small(Encoder):
     The stem and all stages but the first halve the sides: 40 x 40 pixels end as 3 x 3.
     """
 
-    Spec = SmallSpec
-
     def __init__(self, spec: SmallSpec) -> None:
         super().__init__(spec)
         widths = [spec.width * 2**stage for stage in range(NUM_STAGES)]

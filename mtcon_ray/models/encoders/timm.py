@@ -24,8 +24,6 @@ class Timm(LibraryEncoder):
     of the hub cannot be downloaded.
     """
 
-    Spec = TimmSpec
-
     @classmethod
     def download(cls, spec: TimmSpec) -> State:
         # Drawing random parameters must not change the parameters of the heads.

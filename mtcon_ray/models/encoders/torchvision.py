@@ -52,8 +52,6 @@ class Torchvision(TorchvisionEncoder):
     Raises SpecError if torchvision has no such network or no weights of this name.
     """
 
-    Spec = encoders.TorchvisionSpec
-
     def __init__(self, spec: encoders.TorchvisionSpec) -> None:
         super().__init__(spec)
         library = published()

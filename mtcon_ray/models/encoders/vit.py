@@ -16,8 +16,6 @@ class ViT(Encoder):
     the patch. Any subset of an image's patches can be encoded.
     """
 
-    Spec = ViTSpec
-
     def __init__(self, spec: ViTSpec) -> None:
         super().__init__(spec)
         self.patch, self.width = spec.patch, spec.width

@@ -21,9 +21,10 @@ from pydantic import ValidationError
 from mtcon_ray.data.dataset import check_dataset, open_dataset
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.row_files import split_word
-from mtcon_ray.data.sources import SOURCES, DataSource, DataSpec
+from mtcon_ray.data.sources import SOURCES, DataSource
 from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.errors import DataError
+from mtcon_ray.spec.data.own import HuggingFaceSpec
 
 FEATURES = datasets.Features(
     {
@@ -79,9 +80,9 @@ def write_table(path: Path, table: "pa.Table") -> Path:
     return path.parent
 
 
-def spec_of(folder: Path | str, **fields: Any) -> DataSpec:
+def spec_of(folder: Path | str, **fields: Any) -> HuggingFaceSpec:
     raw = {"kind": "hf", "folder": str(folder), "tasks": ["label"]} | fields
-    return SOURCES["hf"].Spec.model_validate(raw)
+    return HuggingFaceSpec.model_validate(raw)
 
 
 def source_of(folder: Path, **fields: Any) -> DataSource:

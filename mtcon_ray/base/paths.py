@@ -160,19 +160,14 @@ def report_page(folder: Path) -> Path:
     return folder / "report" / "index.html"
 
 
-def checkpoints_folder(folder: Path) -> Path:
-    """Returns the folder with a folder per trial of a sweep."""
-    return folder / "checkpoints"
-
-
 def checkpoint_folder(folder: Path, trial: str) -> Path:
     """Returns a trial's folder: model.pt, predictions.npz and, until it ends, checkpoints."""
-    return checkpoints_folder(folder) / trial
+    return folder / "checkpoints" / trial
 
 
 def list_trials(folder: Path) -> list[Path]:
     """Returns the existing folders of a sweep's trials, by name."""
-    found = checkpoints_folder(folder).glob("trial-*")
+    found = folder.glob("checkpoints/trial-*")
     return sorted(place for place in found if is_trial(place.name))
 
 

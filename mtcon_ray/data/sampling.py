@@ -39,8 +39,3 @@ class Examples:
 
     def __len__(self) -> int:
         return len(self.rows_EP)
-
-
-def items(rows: np.ndarray, num_views: int) -> Examples:
-    """Returns an example per row, with `num_views` views each."""
-    return Examples(rows[:, None], num_views)

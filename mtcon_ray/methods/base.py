@@ -18,7 +18,7 @@ from mtcon_ray.base import metrics
 from mtcon_ray.base.registry import Configured, Table
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.data.sampling import Examples, items
+from mtcon_ray.data.sampling import Examples
 from mtcon_ray.losses.contrastive import Range, contrast_by_head
 from mtcon_ray.losses.numeric import Compared
 from mtcon_ray.losses.positives import OwnView, Relation
@@ -117,7 +117,7 @@ class Method(Configured, nn.Module, ABC):
 
     def examples(self, dataset: Dataset, seed: int) -> Examples:
         """Returns the examples of an epoch, by default each training item in `num_views` views."""
-        return items(dataset.table.rows("train"), self.problem.num_views)
+        return Examples(dataset.table.rows("train")[:, None], self.problem.num_views)
 
     def lr_group(self, parameter: str) -> int:
         """Returns the index in `lr_scales` for a network parameter. The index never changes."""

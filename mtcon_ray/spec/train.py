@@ -61,11 +61,6 @@ class TrainSpec(Spec):
     )
 
     @property
-    def is_chunked(self) -> bool:
-        """True if a step computes its batch in several chunks."""
-        return self.chunk_size is not None and self.chunk_size < self.batch_size
-
-    @property
     def warmup(self) -> float:
         """Epochs of warm-up: `warmup_epochs`, or its default if it is omitted."""
         return min(1, self.epochs - 1) if self.warmup_epochs is None else self.warmup_epochs

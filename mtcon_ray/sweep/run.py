@@ -264,7 +264,7 @@ class _Sweep:
         self.driver.callbacks.on_abort(str(self._stopped(reason)))
 
     def _stopped(self, reason: str) -> MtconError:
-        saved = any(paths.checkpoints_folder(self.folder).rglob(paths.LAST_FILE))
+        saved = any(self.folder.glob(f"checkpoints/*/{paths.LAST_FILE}"))
         is_kept = saved or paths.stored_url(self.folder)
         state = "checkpoints are kept" if is_kept else "no trial has a checkpoint yet"
         text = f"{reason}; {state}; to continue: {way_on(self.folder.name)}"

@@ -74,11 +74,12 @@ def make_graph(learner: Learner, train: TrainSpec, device: torch.device) -> "Ste
     """
     if train.compile == "none":
         return None
+    has_parts = (train.chunk_size or train.batch_size) < train.batch_size
     reasons = {
         "CUDA graphs need a GPU": device.type != "cuda",
         "the exchange of several workers cannot be captured": learner.ranks.world > 1,
         "float16 scales its loss on the host": learner.scaler is not None,
-        "train.chunk_size computes a step in parts": train.is_chunked,
+        "train.chunk_size computes a step in parts": has_parts,
     }
     for reason, holds in reasons.items():
         if holds:

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.amp import GradScaler
 
 from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.data.sampling import items
+from mtcon_ray.data.sampling import Examples
 from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.models.network import build_network
 from mtcon_ray.spec.encoders import ModelSpec
@@ -24,7 +24,7 @@ SPEC = parse_spec({"name": "steps", "views": {"size": 16}})
 def batches(dataset: Dataset, ranks: Ranks = ALONE, batch_size: int = 8) -> Batches:
     """Returns batches on the CPU."""
     spec = with_values(SPEC, {"train.batch_size": batch_size})
-    examples = items(dataset.table.rows("train"), spec.views.num_views)
+    examples = Examples(dataset.table.rows("train")[:, None], spec.views.num_views)
     return Batches(dataset, examples, spec, device=CPU, ranks=ranks)
 
 

@@ -19,7 +19,6 @@ from mtcon_ray.base.paths import tune_folder
 from mtcon_ray.base.status import Status
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.display.presentation import one_line
-from mtcon_ray.sweep.lost_process import MAX_REASON, error_in
 from mtcon_ray.sweep.register import Line
 from mtcon_ray.sweep.trial import Assignment, ending, open_trial_data, reports
 from mtcon_ray.training.distributed import Ranks
@@ -32,6 +31,10 @@ CONTROLLER_FAILURES = 30
 COLLECTIVE_SECONDS = 300
 # Delay of the cleanup, because Tune calls its callbacks before it stops the trial's processes.
 REAP_SECONDS = 5.0
+MAX_REASON = 500
+ERROR_LINE = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b")
+# Beginning of a line like "\tactor_id: 4f2a" in Ray's message about a lost process.
+IDENTIFIER = re.compile(r"\s+[a-z_]+: ")
 
 
 def driver_resources() -> dict[str, float]:
@@ -152,6 +155,34 @@ def _line(error: Exception) -> str:
     if type(error).__module__.partition(".")[0] == "ray":
         return error_in(str(error))
     return f"{type(error).__name__}: {one_line(str(error))}"[:MAX_REASON]
+
+
+def last_error(text: str) -> str:
+    r"""Returns the last failure in Tune's error file, as a single line.
+
+    >>> last_error("Failure # 1 (occurred at noon)\nTraceback:\n  f()\nKeyError: 'x'\n")
+    "KeyError: 'x'"
+    """
+    return error_in(text.rpartition("Failure # ")[2].partition("\n")[2])
+
+
+def error_in(text: str) -> str:
+    r"""Returns a trace of Python, or Ray's message about a lost process, as a single line.
+
+    Of a Python error this is the line with its type, even if more lines follow. Ray's lines with
+    the numbers and addresses of the process are left out.
+
+    >>> error_in("Traceback:\n  f()\nKeyError: 'x'\n")
+    "KeyError: 'x'"
+    >>> error_in("The actor died.\n\tclass_name: Worker\n\tpid: 7\nIts node has died.")
+    'The actor died. Its node has died.'
+    """
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    named = [line for line in lines if ERROR_LINE.match(line)]
+    if named:
+        return named[-1][:MAX_REASON]
+    told = (line.strip() for line in lines if not IDENTIFIER.match(line))
+    return " ".join(told)[:MAX_REASON] or "its process was lost"
 
 
 class PlacementGroupCleanup(tune.Callback):

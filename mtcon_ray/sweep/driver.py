@@ -18,7 +18,6 @@ from mtcon_ray.base.status import Status
 from mtcon_ray.records.events import Lost
 from mtcon_ray.records.results import SweepResults
 from mtcon_ray.sweep.halving import Rung
-from mtcon_ray.sweep.limits import Limits
 from mtcon_ray.sweep.record import SweepRecord, Trial
 from mtcon_ray.sweep.retention import removable_trials
 from mtcon_ray.sweep.stopping import make_stopping
@@ -58,7 +57,8 @@ class Driver:
         self.num_trials = self.spec.search.num_planned_trials
         self.stop_reason: str | None = None
         self.deadline = math.inf  # of a stop: the end of the time for checkpoints
-        self.limits = Limits(self.spec)
+        self._begun = time.monotonic()
+        self._progress: dict[str, float] = {}  # times of the last progress by the trial's name
         self._max_concurrent = max_concurrent
         self._suggester = Suggester(self.spec.search, self.spec.seed, record.earlier)
         self._stopping = make_stopping(self.spec.scheduler)
@@ -85,7 +85,24 @@ class Driver:
 
     @property
     def _gives_out_none(self) -> bool:
-        return self.stopping or self.limits.exceeded is not None
+        return self.stopping or self._limit is not None
+
+    @property
+    def _limit(self) -> str | None:
+        """The reached limit in hours, in words, or None below the limit."""
+        hours = self.spec.search.max_hours
+        if hours is None or time.monotonic() - self._begun < 3600 * hours:
+            return None
+        return f"search.max_hours {hours:g} is reached"
+
+    def progressed(self, name: str) -> None:
+        """Counts a trial's time without a new epoch from now on."""
+        self._progress[name] = time.monotonic()
+
+    def has_stalled(self, name: str) -> bool:
+        """Returns True if a trial in training has no new epoch for `search.stall_minutes`."""
+        minutes = self.spec.search.stall_minutes
+        return minutes is not None and time.monotonic() - self._progress[name] > 60 * minutes
 
     def _is_left(self) -> bool:
         """Returns True if a trial waits to be given out, or another will be suggested."""
@@ -139,7 +156,7 @@ class Driver:
             return None
         until = self._rung.until(trial)
         self._live[trial.name] = until
-        self.limits.progressed(trial.name)
+        self.progressed(trial.name)
         self.callbacks.on_suggest(trial.name, trial.params)
         repeat = trial.seed - self.spec.seed
         return Task(trial.name, trial.params, repeat, until, trial.last_epoch, trial.num_tries)
@@ -182,7 +199,7 @@ class Driver:
         fresh = self.record.report(trial, lines)
         stops = False
         for report in fresh:
-            self.limits.progressed(name)
+            self.progressed(name)
             if report.epoch in trial.values:
                 stops = self._stops(name, report.epoch) or stops
         if fresh:
@@ -273,8 +290,7 @@ class Driver:
                 self.record.tidy(trial, at_end=True)
         self.close_open()
         ended = sum(not trial.is_open for trial in self.trials)
-        limit = self.limits.exceeded
-        if limit is None or ended >= self.num_trials:
+        if (limit := self._limit) is None or ended >= self.num_trials:
             return None
         return f"{limit}: {ended} of {self.num_trials} trials have ended"
 

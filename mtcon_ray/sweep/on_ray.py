@@ -19,14 +19,15 @@ from mtcon_ray.cluster.ray_private import retry_memory_kills
 from mtcon_ray.display.presentation import one_line
 from mtcon_ray.errors import PreemptedError, storage_error
 from mtcon_ray.sweep.distributed_trial import (
+    MAX_REASON,
     PlacementGroupCleanup,
     distributed_trial,
     driver_resources,
     is_preempted,
+    last_error,
 )
 from mtcon_ray.sweep.driver import Driver
 from mtcon_ray.sweep.here import take
-from mtcon_ray.sweep.lost_process import MAX_REASON, last_error
 from mtcon_ray.sweep.register import Register
 from mtcon_ray.sweep.trainable import ReusedTrainable
 
@@ -255,15 +256,17 @@ class Watch(Callback):
                 f"waits for {each.cpus} CPUs and {each.gpus:g} GPUs per worker, which the cluster "
                 "does not give"
             )
-        limits = self._driver.limits
         for trial in waiting:
-            limits.progressed(_name(trial))
+            self._driver.progressed(_name(trial))
         for trial in running:
-            if not limits.has_stalled(name := _name(trial)):
+            if not self._driver.has_stalled(name := _name(trial)):
                 continue
-            limits.progressed(name)
+            self._driver.progressed(name)
             if not self._waits(trial.trial_id):
-                self._reasons[name] = limits.stall_reason
+                self._reasons[name] = (
+                    f"no new epoch for {self._driver.spec.search.stall_minutes:g} minutes "
+                    "(search.stall_minutes, which includes the start and compiling)"
+                )
                 self._register.end(name)
 
     __reduce__ = _pickled_as(Callback)

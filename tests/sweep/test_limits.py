@@ -31,7 +31,7 @@ def test_at_the_limit_running_trials_are_finished_and_no_other_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
-    monkeypatch.setattr("mtcon_ray.sweep.limits.time.monotonic", lambda: now)
+    monkeypatch.setattr("mtcon_ray.sweep.driver.time.monotonic", lambda: now)
     spec = some_spec(max_hours=2)
     driver = Simulation(sweep_folder(tmp_path, "s-1"), spec, most=2).driver()
     first = some(driver.next())

@@ -19,7 +19,7 @@ from mtcon_ray.base.status import Status
 from mtcon_ray.cluster.connection import sweep_environment
 from mtcon_ray.errors import PreemptedError
 from mtcon_ray.spec.run_spec import with_values
-from mtcon_ray.sweep import limits
+from mtcon_ray.sweep import driver
 from mtcon_ray.sweep import on_ray as executor
 from mtcon_ray.sweep.driver import Driver
 from mtcon_ray.sweep.record import SweepRecord
@@ -31,7 +31,7 @@ MINUTES = 2
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (executor, limits):
+    for module in (executor, driver):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: Sweep.now))
 
 

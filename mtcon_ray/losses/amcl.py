@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from mtcon_ray.base.registry import Weight
 from mtcon_ray.losses.numeric import check_rows, in_full_precision
 from mtcon_ray.losses.self_supervised import cross_correlations, off_diagonal_sum, other_views
-from mtcon_ray.spec.methods.adaptive import TAU_MAX, TAU_MIN, Form, TopK
 from mtcon_ray.spec.methods.base import Temperature
+from mtcon_ray.spec.methods.self_supervised import TAU_MAX, TAU_MIN, Form, TopK
 
 # Forms with rows of two parts: [query | key] or [prediction | projection].
 TWO_SIDED = ("moco", "simsiam")

@@ -16,7 +16,7 @@ from mtcon_ray.methods.self_supervised import SelfSupervisedMethod
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.encoders.vit import ViT
 from mtcon_ray.models.masked import Decoder, MaskedNetwork
-from mtcon_ray.spec.methods.adaptive import AutoencodingSpec
+from mtcon_ray.spec.methods.self_supervised import AutoencodingSpec
 from mtcon_ray.spec.problem import Problem
 
 

@@ -10,7 +10,7 @@ from mtcon_ray.methods.autoencoding import AutoencodingMethod
 from mtcon_ray.methods.base import MethodOutput
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.masked import NOISE, RECONSTRUCTION, MaskedNetwork
-from mtcon_ray.spec.methods.adaptive import CANSpec
+from mtcon_ray.spec.methods.self_supervised import CANSpec
 
 
 class CAN(AutoencodingMethod):

@@ -10,7 +10,7 @@ from mtcon_ray.methods.autoencoding import AutoencodingMethod
 from mtcon_ray.methods.base import MethodOutput
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.masked import RECONSTRUCTION, MaskedNetwork
-from mtcon_ray.spec.methods.adaptive import LGPSpec
+from mtcon_ray.spec.methods.self_supervised import LGPSpec
 
 
 class LGP(AutoencodingMethod):

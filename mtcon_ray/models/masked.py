@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from mtcon_ray.models.encoders.vit import ViT, patches, positions, transformer_blocks, waves
 from mtcon_ray.models.network import Network
-from mtcon_ray.spec.methods.adaptive import DECODER_HEADS
+from mtcon_ray.spec.methods.self_supervised import DECODER_HEADS
 
 RECONSTRUCTION = "reconstruction"
 NOISE = "noise"

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mtcon_ray.losses import TemperatureNet, amcl
 from mtcon_ray.losses.amcl import Adaptive, adapt, adapt_barlow, omega
 from mtcon_ray.losses.self_supervised import cross_correlations as ours
-from mtcon_ray.spec.methods.adaptive import Form
+from mtcon_ray.spec.methods.self_supervised import Form
 from tests.losses.cases import VALUES, random_rows, raw, simsiam_views, two_views, unit
 
 FORMS = get_args(Form)

@@ -12,7 +12,7 @@ from mtcon_ray.losses import amcl, triplet
 from mtcon_ray.losses.classification import cross_entropy
 from mtcon_ray.losses.positives import EqualLabel
 from mtcon_ray.losses.self_supervised import barlow_twins, moco, simsiam
-from mtcon_ray.spec.methods.adaptive import Form
+from mtcon_ray.spec.methods.self_supervised import Form
 from tests.losses.cases import contrastive, random_rows
 
 ITEMS = torch.arange(6)

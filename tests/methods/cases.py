@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.methods import METHODS, Method
-from mtcon_ray.spec.methods.adaptive import Form
+from mtcon_ray.spec.methods.self_supervised import Form
 from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.testing import BATCH_SIZE, TASKS, spec_of
 

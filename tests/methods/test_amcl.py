@@ -15,7 +15,7 @@ from mtcon_ray.methods.amcl import AMCL, bound_shares
 from mtcon_ray.methods.base import MethodOutput
 from mtcon_ray.models.encoders.small import Small
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
-from mtcon_ray.spec.methods.adaptive import Form
+from mtcon_ray.spec.methods.self_supervised import Form
 from mtcon_ray.spec.run_spec import parse_spec
 from tests.losses.cases import random_rows
 from tests.plans import plan_of

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from mtcon_ray.models.convolution import guard_convolutions
 from mtcon_ray.models.encoders import ENCODERS, Encoder
-from mtcon_ray.models.encoders.weights import fetched
+from mtcon_ray.models.encoders.base import fetched
 from mtcon_ray.models.heads import ProjectionHead
 from mtcon_ray.spec.encoders import ModelSpec
 

@@ -80,7 +80,7 @@ def prepare(
 
 def _keep_weights(spec: RunSpec, folder: Path, *, is_stored: bool) -> None:
     """Puts the initial weights of all searched encoders into a folder, and into its store."""
-    from mtcon_ray.models.encoders.weights import fetch_weights  # imports torch, in seconds
+    from mtcon_ray.models.encoders.base import fetch_weights  # imports torch, in seconds
 
     for each in with_each_encoder(spec):
         fetch_weights(each.model.encoder, folder, copies=is_stored)

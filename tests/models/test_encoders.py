@@ -14,8 +14,8 @@ from torchvision.models import ResNet18_Weights, resnet18
 
 from mtcon_ray.errors import SpecError
 from mtcon_ray.models.encoders import ENCODERS
+from mtcon_ray.models.encoders.base import fetch_weights
 from mtcon_ray.models.encoders.resnet import ResNet18
-from mtcon_ray.models.encoders.weights import fetch_weights
 from mtcon_ray.spec.run_spec import dump_spec, load_spec
 
 WIDTHS = {

@@ -14,8 +14,8 @@ from torch import nn
 from mtcon_ray.errors import SpecError
 from mtcon_ray.export.model import ExportedModel
 from mtcon_ray.export.write import _states
+from mtcon_ray.models.encoders.base import fetch_weights
 from mtcon_ray.models.encoders.timm import Timm
-from mtcon_ray.models.encoders.weights import fetch_weights
 from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.spec.encoders import ModelSpec
 from mtcon_ray.spec.views import ViewsSpec

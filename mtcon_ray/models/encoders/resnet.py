@@ -6,9 +6,9 @@ torchvision is imported where a network is built, because the import takes secon
 import torch
 from torch import nn
 
+from mtcon_ray.models.encoders.base import load_weights
 from mtcon_ray.models.encoders.small import draw_convolutions
 from mtcon_ray.models.encoders.torchvision import TorchvisionEncoder, published
-from mtcon_ray.models.encoders.weights import load_weights
 from mtcon_ray.spec.encoders import ResNet18Spec, ResNetSpec
 
 

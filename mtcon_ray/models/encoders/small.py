@@ -6,8 +6,7 @@ and `sweep`.
 
 from torch import Tensor, nn
 
-from mtcon_ray.models.encoders.base import Encoder
-from mtcon_ray.models.encoders.weights import load_weights
+from mtcon_ray.models.encoders.base import Encoder, load_weights
 from mtcon_ray.spec.encoders import SmallSpec
 
 NUM_STAGES = 4

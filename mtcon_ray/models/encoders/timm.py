@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from mtcon_ray.errors import SpecError
-from mtcon_ray.models.encoders.base import LibraryEncoder
-from mtcon_ray.models.encoders.weights import State, load_weights
+from mtcon_ray.models.encoders.base import LibraryEncoder, State, load_weights
 from mtcon_ray.spec.encoders import TimmSpec
 
 

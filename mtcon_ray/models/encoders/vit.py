@@ -4,8 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mtcon_ray.models.encoders.base import Encoder
-from mtcon_ray.models.encoders.weights import load_weights
+from mtcon_ray.models.encoders.base import Encoder, load_weights
 from mtcon_ray.spec.encoders import ViTSpec
 
 

@@ -1,6 +1,8 @@
-"""Inference of labels from the columns of a data set of Hugging Face's `datasets`."""
+"""Inference of labels from a folder: the columns of a data set of `datasets`, or class folders."""
 
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from pyarrow.types import is_floating
 
@@ -12,6 +14,7 @@ from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.data.image_names import ROW_ENDINGS, is_image
 from mtcon_ray.data.parquet_file import is_list, is_plain
 from mtcon_ray.data.row_files import RowFiles
+from mtcon_ray.data.sources.class_folders import FolderSource, folders_of
 from mtcon_ray.data.sources.hf import HuggingFaceSource
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.own import LIST_SEPARATOR
@@ -61,3 +64,24 @@ def _is_set(files: RowFiles, column: str) -> bool:
         return False
     names = {name for cell in texts_of(lists) for name in cell.split(LIST_SEPARATOR)}
     return 2 <= len(names) <= MAX_NAMES
+
+
+def infer_folders(images: Path) -> Draft:
+    """Returns the spec's data section with a label per level of folders, the outermost first.
+
+    Raises DataError if it cannot be read, or if images lie at different depths.
+    """
+    images = expanded(images).absolute()
+    fields: dict[str, Any] = {"images": str(images), "tasks": []}
+    names = FolderSource(FolderSource.Spec.model_validate(fields)).names
+    depths = Counter(len(folders) for folders in folders_of(names)[1])
+    depth = max(depths, key=depths.__getitem__, default=0)
+    if not depth:
+        raise DataError(
+            f"the images of {images} must lie in folders named after their classes, got "
+            f"{names[0]}; give a CSV with their labels first"
+        )
+    fields["tasks"] = ["class"] if depth == 1 else [f"level_{i + 1}" for i in range(depth)]
+    table = FolderSource(FolderSource.Spec.model_validate(fields)).read_labels()
+    name = spec_name(images.name.partition(".")[0])
+    return Draft(name, len(table.rows("train")), {"kind": "folder", **fields, "held_out": []})

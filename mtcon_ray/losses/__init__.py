@@ -19,8 +19,7 @@ from torch import Tensor
 from mtcon_ray.losses.amcl import TemperatureNet, amcl
 from mtcon_ray.losses.contrastive import Contrast, contrast, contrast_by_head
 from mtcon_ray.losses.numeric import check_floating, check_rows
-from mtcon_ray.losses.positives import EqualLabel, OwnView, Relation
-from mtcon_ray.losses.soft_positives import LabelSets, is_known
+from mtcon_ray.losses.positives import EqualLabel, LabelSets, OwnView, Relation, is_known
 from mtcon_ray.losses.weighting import penalty_terms
 from mtcon_ray.spec.problem import MISSING
 

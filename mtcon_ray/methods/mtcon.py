@@ -14,8 +14,7 @@ from torch import Tensor
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses import weighting
 from mtcon_ray.losses.calibrated_weighting import CalibratedVariance
-from mtcon_ray.losses.positives import EqualLabel, Relation
-from mtcon_ray.losses.soft_positives import LabelSets, Near
+from mtcon_ray.losses.positives import EqualLabel, LabelSets, Near, Relation
 from mtcon_ray.methods.base import ContrastiveMethod
 from mtcon_ray.spec.methods.supervised import MTConSpec
 

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
-from mtcon_ray.losses.positives import Relation
-from mtcon_ray.losses.soft_positives import LabelSets
+from mtcon_ray.losses.positives import LabelSets, Relation
 from mtcon_ray.methods.base import ContrastiveMethod
 from mtcon_ray.spec.methods.supervised import MultiSupConSpec
 from mtcon_ray.spec.problem import MISSING, UNKNOWN_BIT

@@ -9,8 +9,7 @@ from torch import Tensor
 from mtcon_ray.losses import small_batch
 from mtcon_ray.losses.calibrated_weighting import CalibratedVariance
 from mtcon_ray.losses.contrastive import Range, contrast
-from mtcon_ray.losses.positives import EqualLabel, OwnView, Relation
-from mtcon_ray.losses.soft_positives import LabelSets, Near
+from mtcon_ray.losses.positives import EqualLabel, LabelSets, Near, OwnView, Relation
 from tests.losses.cases import random_rows
 
 # Balanced classes, unbalanced classes, many classes; the last item has no label.

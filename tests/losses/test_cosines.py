@@ -6,8 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtcon_ray.losses.numeric import Compared
-from mtcon_ray.losses.positives import EqualLabel, OwnView, Relation
-from mtcon_ray.losses.soft_positives import LabelSets
+from mtcon_ray.losses.positives import EqualLabel, LabelSets, OwnView, Relation
 
 LABELS = torch.tensor([0, 1, 0, -1, 2])
 SETS = torch.tensor([[1, 1, 0], [1, 0, 0], [0, 0, 1], [-1, -1, -1], [1, 1, 1]])

@@ -5,8 +5,7 @@ import torch
 from torch import Tensor
 
 from mtcon_ray.losses.contrastive import contrast_by_head
-from mtcon_ray.losses.positives import EqualLabel, OwnView, Relation
-from mtcon_ray.losses.soft_positives import Near
+from mtcon_ray.losses.positives import EqualLabel, Near, OwnView, Relation
 
 
 @pytest.mark.parametrize("labels", [[2**24, 2**24 + 1], [2**62, 2**62 + 1]])

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from mtcon_ray.losses import small_batch, tiled_logsumexp
 from mtcon_ray.losses.contrastive import contrast
-from mtcon_ray.losses.positives import EqualLabel, OwnView, Relation
-from mtcon_ray.losses.soft_positives import LEAST_WEIGHT, LabelSets, Near
+from mtcon_ray.losses.positives import LEAST_WEIGHT, EqualLabel, LabelSets, Near, OwnView, Relation
 from tests.losses.cases import random_rows, reference_of_pairs
 
 LABELS = torch.tensor([[0, 0, 7, -1, 7, -1], [3, 2, 2, 2, -1, 1]])

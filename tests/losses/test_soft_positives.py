@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from mtcon_ray.losses import multisupcon
-from mtcon_ray.losses.soft_positives import LabelSets, Near
+from mtcon_ray.losses.positives import LabelSets, Near
 from tests.losses.cases import VALUES, at_angles, contrastive, random_rows, reference_of_pairs
 
 SETS = torch.tensor(

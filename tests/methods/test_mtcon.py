@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses import multisupcon, small_batch, supcon
-from mtcon_ray.losses.soft_positives import Near
+from mtcon_ray.losses.positives import Near
 from mtcon_ray.losses.weighting import LearnedTemperature
 from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.methods.supcon import SupCon

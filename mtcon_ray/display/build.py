@@ -1,5 +1,6 @@
-"""Builder of a sweep's report: a self-contained HTML page."""
+"""Builder of a sweep's report: a self-contained HTML page with its figures."""
 
+import math
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
@@ -15,12 +16,16 @@ from PIL import Image
 from mtcon_ray.base import paths
 from mtcon_ray.base.root_files import make_folder
 from mtcon_ray.data.disk import whole_file
-from mtcon_ray.display import page
+from mtcon_ray.display import page, plotting
 from mtcon_ray.display import presentation as show
-from mtcon_ray.display.figures import epochs_figure, parameters_figure
+from mtcon_ray.display.plotting import STANDINGS
+from mtcon_ray.display.ranking import deviation
 from mtcon_ray.display.results_table import leaderboard
 from mtcon_ray.export.search import Neighbour
-from mtcon_ray.records.results import SweepResults
+from mtcon_ray.records.results import SweepResults, objective_values
+
+# A range of values that is wider has a logarithmic axis.
+LOG_RATIO = 10
 
 
 def build_report(results: SweepResults, *, ui_command: str) -> Path:
@@ -118,3 +123,62 @@ def _picture(image: np.ndarray) -> str:
 
 def _data_uri(kind: str, content: bytes) -> str:
     return f"data:image/{kind};base64,{b64encode(content).decode()}"
+
+
+def epochs_figure(results: SweepResults) -> bytes:
+    """Draws the objective of every trial by epoch, the winner on top. Returns a PNG."""
+    winner, present = results.winner, set()
+    with plotting.styled():
+        figure, (axes,) = plotting.panels(1, height=3.9)
+        for trial in sorted(results.trials, key=lambda t: t is winner):
+            values = objective_values(trial.reports)
+            points = {epoch: v for epoch, v in values.items() if math.isfinite(v)}
+            kind = plotting.standing(trial, winner)
+            if points:
+                present.add(kind)
+                width = 2.4 if trial is winner else 1.3
+                look = STANDINGS[kind] | {"marker": "", "linewidth": width}
+                axes.plot([*points], [*points.values()], **look)
+        axes.set_xlabel("epoch")
+        axes.set_ylabel(f"{results.labels.objective} (fraction)")
+        plotting.count_axis(axes)
+        plotting.legend(figure, {kind: STANDINGS[kind] for kind in STANDINGS if kind in present})
+        return plotting.png(figure)
+
+
+def parameters_figure(results: SweepResults) -> bytes:
+    """Draws the trials' values against each searched field, at least one. Returns a PNG."""
+    labels, space = results.labels, results.spec.search.space
+    trials = [t for t in results.trials if t.value is not None and math.isfinite(t.value)]
+    winner = results.winner
+    by_standing = {k: [t for t in trials if plotting.standing(t, winner) == k] for k in STANDINGS}
+    with plotting.styled():
+        figure, grid = plotting.panels(len(space), height=2.75)
+        for axes, path in zip(grid, space, strict=True):
+            axes.set_ylabel(f"{labels.objective} (fraction)")
+            axes.margins(x=0.07)
+            values = [t.params[path] for t in trials]
+            scale = axis_scale(values)
+            shown_path = plotting.shortened(path, 40)
+            axes.set_xlabel(f"{shown_path}, log scale" if scale == "log" else shown_path)
+            for kind, shown in by_standing.items():
+                xs = [t.params[path] for t in shown]
+                if scale == "categorical":
+                    xs = [plotting.shortened(show.value_text(x), 18) for x in xs]
+                stds = [deviation(t, labels) for t in shown]
+                ys = np.array([t.value for t in shown], dtype=float)
+                axes.errorbar(xs, ys, stds, linestyle="", **STANDINGS[kind])
+            if scale == "log":
+                plotting.log_axis(axes)
+            elif scale == "linear" and all(value == round(value) for value in values):
+                plotting.count_axis(axes)
+        plotting.legend(figure, {k: STANDINGS[k] for k, shown in by_standing.items() if shown})
+        return plotting.png(figure)
+
+
+def axis_scale(values: Sequence[Any]) -> str:
+    """Returns "log" for a wide range of positive numbers, "linear" for others, or "categorical"."""
+    # bool is a subclass of int, but true and false are categories.
+    if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+        return "categorical"
+    return "log" if 0 < LOG_RATIO * min(values) <= max(values) else "linear"

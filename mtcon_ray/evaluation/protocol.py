@@ -14,7 +14,7 @@ from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.evaluation.bootstrap import score_std
 from mtcon_ray.evaluation.features import evaluating, extract_features
-from mtcon_ray.evaluation.logistic import fit
+from mtcon_ray.evaluation.logistic import fit, train_probes
 from mtcon_ray.evaluation.neighbours import neighbours_correct
 from mtcon_ray.evaluation.predictions import LabelPredictions, Predictions, save_predictions
 from mtcon_ray.evaluation.probe import Fit, LabelledFeatures, LinearProbe
@@ -23,7 +23,6 @@ from mtcon_ray.evaluation.rank import rankme
 from mtcon_ray.evaluation.regression import train_number_probe
 from mtcon_ray.evaluation.retrieval import retrieval
 from mtcon_ray.evaluation.scores import best_thresholds, f1_scores, tie_aware_average_precision
-from mtcon_ray.evaluation.sgd import train_probes
 from mtcon_ray.models.network import Network
 from mtcon_ray.spec.evaluate import ConvergedProbeSpec, EvaluateSpec
 from mtcon_ray.spec.views import ViewsSpec

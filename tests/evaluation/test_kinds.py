@@ -7,9 +7,9 @@ import pytest
 
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.evaluation import regression
+from mtcon_ray.evaluation.logistic import train_probes
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.evaluation.scores import best_thresholds, f1_scores
-from mtcon_ray.evaluation.sgd import train_probes
 from mtcon_ray.models.network import Network
 from tests.evaluation.conftest import (
     CPU,

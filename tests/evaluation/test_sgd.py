@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtcon_ray.errors import DivergedError
+from mtcon_ray.evaluation.logistic import train_probes
 from mtcon_ray.evaluation.probe import LabelledFeatures, LinearProbe
-from mtcon_ray.evaluation.sgd import train_probes
 from mtcon_ray.spec.evaluate import SGDProbeSpec
 
 NUM_CLASSES = {"shape": 3, "colour": 5, "brand": 2, "origin": 4}

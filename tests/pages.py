@@ -2,9 +2,10 @@
 
 import os
 import re
-import subprocess
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.processes import run
 
 REPOSITORY = Path(__file__).parents[1]
 DOCS = REPOSITORY / "docs"
@@ -61,9 +62,5 @@ def own_environment(home: Path) -> dict[str, str]:
 def run_shell(code: str, folder: Path, environment: dict[str, str], *alone: str) -> str:
     """Returns the output of commands; fails with the name of the one that failed."""
     trap = "trap 'echo \"failed: $BASH_COMMAND\" >&2' ERR"
-    done = subprocess.run(
-        [*alone, "bash", "-euo", "pipefail", "-c", f"{trap}\n{code}"],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=3000,
-    )  # fmt: skip
-    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    return done.stdout
+    command = [*alone, "bash", "-euo", "pipefail", "-c", f"{trap}\n{code}"]
+    return run(command, cwd=folder, env=environment, timeout=3000).stdout

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mtcon_ray.base.paths import event_file
 from mtcon_ray.records.event_log import EventLog, by_trial, read_events
-from mtcon_ray.records.events import Event, Reported
+from mtcon_ray.records.events import Artifact, Event, Reported
 
 
 class RunLog:
@@ -22,6 +22,12 @@ class RunLog:
         """Appends the reports of epochs, by default with a loss of 1."""
         for epoch in epochs:
             self.append(Reported(epoch=epoch, metrics=metrics or {"loss": 1.0}))
+
+    def add_file(self, name: str, content: str = "network", to: str = "") -> None:
+        """Writes a file of the sweep and appends the event by which it is sent."""
+        path = self.path.with_name(name)
+        path.write_text(content)
+        self.append(Artifact(path=str(path), to=to))
 
     def events(self) -> list[Event]:
         return by_trial(read_events(self.path)).get(self.trial, [])

@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable
 from subprocess import Popen
 from typing import Any
-from urllib.request import urlopen
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 # Only reached if something fails: tests continue as soon as the condition holds.
 PATIENCE_SECONDS = 600
@@ -37,7 +38,11 @@ def wait_until(
         time.sleep(pause)
 
 
-def answers(url: str) -> bool:
-    """Returns True if a page exists. Raises OSError if not, or without an answer within 30 s."""
-    with urlopen(url, timeout=30) as page:
-        return bool(page.status == 200)
+def status_of(url: str, data: bytes | None = None, **headers: str) -> int:
+    """Returns the HTTP status of a GET, or of a POST of `data`. Raises OSError without one."""
+    try:
+        with urlopen(Request(url, data, headers), timeout=PATIENCE_SECONDS) as page:
+            return int(page.status)
+    except HTTPError as error:
+        error.close()
+        return error.code

@@ -1,7 +1,6 @@
 """A team's tracking server as plain processes: PostgreSQL, an S3 store and MLflow."""
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +8,9 @@ from pathlib import Path
 from moto.server import ThreadedMotoServer
 
 from cluster.try_autoscaling import free_ports
+from tests.processes import begin, kill
 from tests.tracking.postgres import Postgres
-from tests.waiting import answers, wait_until
+from tests.waiting import status_of, wait_until
 
 DOCKER = Path(__file__).parents[2] / "docker"
 BUCKET = "mlflow"
@@ -39,19 +39,10 @@ class Team:
         (self.secrets / "postgres_password").write_text(self.postgres.password)
         self.postgres.start()
         self.s3.start()
-        self.process = self.run_script()
-        wait_until(
-            lambda: answers(f"{self.uri}/health"), "MLflow", process=self.process, told=self.log
-        )
-
-    def run_script(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """Starts mlflow.sh with the settings of compose.yaml; its output goes to the log."""
-        with (self.folder / "log").open("ab") as log:
-            return subprocess.Popen(
-                [DOCKER / "mlflow.sh", *arguments],
-                env=self.environment(), cwd=self.folder, stdout=log, stderr=log,
-                start_new_session=True,
-            )  # fmt: skip
+        place = {"env": self.environment(), "cwd": self.folder}
+        self.process = begin([DOCKER / "mlflow.sh"], self.folder / "log", **place)
+        ready = lambda: status_of(f"{self.uri}/health") == 200  # noqa: E731
+        wait_until(ready, "MLflow", process=self.process, told=self.log)
 
     def environment(self) -> dict[str, str]:
         """Returns the environment, which contains addresses and file names but no secret."""
@@ -73,7 +64,6 @@ class Team:
     def stop(self) -> None:
         """Stops all three services."""
         if self.process is not None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+            kill(self.process)
         self.s3.stop()
         self.postgres.stop()

@@ -1,9 +1,8 @@
-"""The Dockerfile, compose.yaml and the start scripts, without a Docker engine."""
+"""The Dockerfile, compose.yaml and the start scripts, with Slurm's, without a Docker engine."""
 
 import json
 import re
 import stat
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,27 +12,19 @@ import yaml
 
 from mtcon_ray.data.objects import Objects
 from tests.data.signed_store import signed_store
+from tests.processes import run
 
 DOCKER = Path(__file__).parents[2] / "docker"
 TOOLS = Path(sys.executable).parent
-SCRIPTS = sorted(DOCKER.glob("*.sh"))
+SCRIPTS = [*DOCKER.glob("*.sh"), *DOCKER.parent.glob("cluster/slurm/*.sbatch")]
 COMPOSE: dict[str, Any] = yaml.safe_load((DOCKER / "compose.yaml").read_text(encoding="utf-8"))
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 DOCKERFILE = (DOCKER / "Dockerfile").read_text(encoding="utf-8")
 
 
-def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def test_the_dockerfile_keeps_the_linters_rules() -> None:
-    done = run(TOOLS / "hadolint", DOCKER / "Dockerfile")
-    assert done.returncode == 0, done.stdout
-
-
-def test_the_scripts_keep_the_linters_rules() -> None:
-    done = run(TOOLS / "shellcheck", *SCRIPTS)
-    assert done.returncode == 0, done.stdout
+def test_the_dockerfile_and_the_scripts_keep_the_linters_rules() -> None:
+    run([TOOLS / "hadolint", DOCKER / "Dockerfile"])
+    run([TOOLS / "shellcheck", *SCRIPTS])
     for script in SCRIPTS:
         assert "\nset -euo pipefail\n" in script.read_text(encoding="utf-8")
         assert script.stat().st_mode & stat.S_IXUSR
@@ -114,9 +105,9 @@ def test_each_service_has_only_the_secrets_that_it_needs_by_their_paths() -> Non
 
 def test_secrets_are_made_once_and_closed_to_others(tmp_path: Path) -> None:
     folder = tmp_path / "secrets"
-    assert run(DOCKER / "secrets.sh", folder).returncode == 0
+    run([DOCKER / "secrets.sh", folder])
     first = {p.name: p.read_text() for p in folder.iterdir()}
-    assert run(DOCKER / "secrets.sh", folder).returncode == 0
+    run([DOCKER / "secrets.sh", folder])
     assert {p.name: p.read_text() for p in folder.iterdir()} == first
     assert len(set(first.values())) == 5
     assert first.keys() == {Path(each["file"]).name for each in COMPOSE["secrets"].values()}
@@ -143,13 +134,12 @@ def test_a_node_starts_with_the_token(tmp_path: Path, role: str, expected: str) 
     (tmp_path / "token").write_text("t")
     base = {"PATH": f"{tmp_path}:/usr/bin:/bin", "RAY_HEAD": "there:6379"}
     command = [str(DOCKER / "ray.sh"), role, "--num-gpus=0"]
-    with_token = {**base, "RAY_AUTH_TOKEN_PATH": str(tmp_path / "token")}
-    done = subprocess.run(command, env=with_token, capture_output=True, text=True, check=True)
-    assert done.stdout == f"{expected} token\n"
-    for environment in (base, {**base, "RAY_AUTH_TOKEN_PATH": str(tmp_path / "none")}):
-        refused = subprocess.run(command, env=environment, capture_output=True, text=True)
-        assert refused.returncode == 1
-        assert "token" in refused.stderr
+    with_token, without = (
+        {**base, "RAY_AUTH_TOKEN_PATH": str(tmp_path / name)} for name in ("token", "none")
+    )
+    assert run(command, env=with_token).stdout == f"{expected} token\n"
+    for environment in (base, without):
+        assert "token" in run(command, env=environment, code=1).stderr
 
 
 def test_nodes_write_into_the_bucket_of_the_root(
@@ -157,7 +147,7 @@ def test_nodes_write_into_the_bucket_of_the_root(
 ) -> None:
     """The store checks signatures. The key comes from a file like the secret of the nodes."""
     node = SERVICES["head"]["environment"]
-    assert run(DOCKER / "secrets.sh", tmp_path).returncode == 0
+    run([DOCKER / "secrets.sh", tmp_path])
     key_file = tmp_path / "s3_nodes"
     lines = key_file.read_text().splitlines()
     with signed_store(monkeypatch) as store:
@@ -167,8 +157,7 @@ def test_nodes_write_into_the_bucket_of_the_root(
         key_file.write_text("\n".join(lines))
         monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(key_file))
         for _ in range(2):  # at each start of the head
-            done = run(sys.executable, DOCKER / "make_bucket.py", node["BUCKET"])
-            assert done.returncode == 0, done.stderr
+            run([sys.executable, DOCKER / "make_bucket.py", node["BUCKET"]])
         root = Objects(node["MTCON_RAY_ROOT"])
         root.write("sweeps/x", b"content")
         assert root.read("sweeps/x") == b"content"

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mtcon_ray.records.events import Started
+from mtcon_ray.tracking.mlflow_server import open_client
 from mtcon_ray.tracking.sender import Sender
 from tests.run_log import RunLog
+from tests.tracking.mlflow_server import Server
 from tests.waiting import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
+    from mlflow import MlflowClient
     from mlflow.entities import Run
 
 MLFLOW = [
@@ -75,16 +78,17 @@ class Sweep:
         with self.sending(left) as sender:
             return sender
 
+    @property
+    def client(self) -> "MlflowClient":
+        return open_client(self.uri)
+
     def runs(self, name: str = "parent") -> "list[Run]":
         """Returns the sweep's MLflow runs of that name."""
-        from mlflow import MlflowClient
-
-        client = MlflowClient(self.uri)
-        experiment = client.get_experiment_by_name(self.experiment)
+        experiment = self.client.get_experiment_by_name(self.experiment)
         assert experiment is not None
         own = f"tags.`mtcon.sweep` = '{self.folder.name}'"
         title = self.folder.name if name == "parent" else name
-        runs = client.search_runs([experiment.experiment_id], own)
+        runs = self.client.search_runs([experiment.experiment_id], own)
         return [run for run in runs if run.info.run_name == title]
 
     def run(self, name: str = "parent") -> "Run":
@@ -98,10 +102,16 @@ class Sweep:
 
     def steps(self, name: str, metric: str = "loss") -> list[int]:
         """Returns the steps of a metric's history in the order of time, duplicates included."""
-        from mlflow import MlflowClient
-
-        history = MlflowClient(self.uri).get_metric_history(self.id(name), metric)
+        history = self.client.get_metric_history(self.id(name), metric)
         return [m.step for m in sorted(history, key=lambda m: (m.timestamp, m.step))]
+
+
+@pytest.fixture
+def server(root: Path) -> Iterator[Server]:
+    """Yields a server on the root's database, which is not started."""
+    server = Server(root)
+    yield server
+    server.kill()
 
 
 @pytest.fixture

@@ -1,14 +1,14 @@
 """A real `mlflow server` on loopback that can be killed and restarted."""
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 from cluster.try_autoscaling import free_ports
 from mtcon_ray.tracking.mlflow_server import quiet_environment
-from tests.waiting import answers, wait_until
+from tests.processes import begin, kill
+from tests.waiting import status_of, wait_until
 
 
 class Server:
@@ -24,20 +24,15 @@ class Server:
         store = f"--backend-store-uri=sqlite:///{self.root}/mlflow.db"
         artifacts = f"--artifacts-destination={self.root}/server-artifacts"
         place = [f"--port={self.port}", "--host=127.0.0.1", "--workers=1"]
-        environment = {**os.environ, **quiet_environment()}
-        environment["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
-        with (self.root / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "mlflow", "server", store, artifacts, *place],
-                cwd=self.root, env=environment, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
-        wait_until(
-            lambda: answers(f"{self.uri}/health"), "MLflow",
-            process=self._process, told=(self.root / "server.log").read_text,
-        )  # fmt: skip
+        fewer = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # processes
+        environment = {**os.environ, **quiet_environment(), **fewer}
+        command = [sys.executable, "-m", "mlflow", "server", store, artifacts, *place]
+        log, page = self.root / "server.log", f"{self.uri}/health"
+        self._process = begin(command, log, cwd=self.root, env=environment)
+        ready = lambda: status_of(page) == 200  # noqa: E731
+        wait_until(ready, "MLflow", process=self._process, told=log.read_text)
 
     def kill(self) -> None:
         if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            kill(self._process)
             self._process = None

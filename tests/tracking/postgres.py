@@ -4,12 +4,13 @@ import importlib.util
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from pathlib import Path
 from urllib.parse import quote
 
+from cluster.try_autoscaling import free_ports
+from tests.processes import run
 from tests.waiting import wait_until
 
 VERSION = "pginstall18"
@@ -23,17 +24,10 @@ class Postgres:
         # Not pytest's tmp_path: its parents are not readable by another user.
         self._folder = Path(tempfile.mkdtemp(prefix="pg-"))
         self.password = "s3cret-of-postgres"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        (self.port,) = free_ports(1)
         self._user = NOBODY if os.geteuid() == 0 else None
         self._programs = self._copied() if self._user else _installed() / VERSION / "bin"
         self._process: subprocess.Popen[bytes] | None = None
-
-    def uri(self, database: str = "mlflow") -> str:
-        """Returns the database's URI with the password."""
-        password = quote(self.password, safe="")
-        return f"postgresql://mlflow:{password}@127.0.0.1:{self.port}/{database}"
 
     def start(self) -> None:
         """Creates the cluster, starts it and waits until it answers."""
@@ -57,11 +51,9 @@ class Postgres:
             lambda: subprocess.call(ask) == 0, "PostgreSQL",
             process=self._process, told=(self._folder / "log").read_text,
         )  # fmt: skip
-        self.query("CREATE DATABASE mlflow", database="postgres")
-
-    def query(self, statement: str, database: str = "mlflow") -> str:
-        """Returns psql's output for a statement, without headings."""
-        return self._run("psql", "-XAtq", "-d", self.uri(database), "-c", statement).strip()
+        password = quote(self.password, safe="")
+        uri = f"postgresql://mlflow:{password}@127.0.0.1:{self.port}/postgres"
+        self._run("psql", "-d", uri, "-c", "CREATE DATABASE mlflow")
 
     def stop(self) -> None:
         """Stops the server and removes all its files."""
@@ -70,13 +62,9 @@ class Postgres:
             self._process.wait()
         shutil.rmtree(self._folder)
 
-    def _run(self, program: str, *arguments: str) -> str:
-        done = subprocess.run(
-            [self._programs / program, *arguments],
-            user=self._user, group=self._user, cwd=self._folder, capture_output=True, text=True,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+    def _run(self, program: str, *arguments: str) -> None:
+        command: list[str | Path] = [self._programs / program, *arguments]
+        run(command, user=self._user, group=self._user, cwd=self._folder)
 
     def _copied(self) -> Path:
         """Copies the programs to a directory that the other user can read."""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 import wandb
@@ -111,46 +111,28 @@ def test_a_sweep_without_trials_has_nothing_to_export(tmp_path: Path) -> None:
         tensorboard(tmp_path / "sweeps" / "shoes-1", tmp_path)
 
 
-class WandbRun:
-    """Stands in for a run of W&B, whose files no public reader opens."""
-
-    def __init__(self, starting_step: int) -> None:
-        self.starting_step = starting_step
-        self.summary: dict[str, str] = {}
-        self.tags: tuple[str, ...] = ()
-        self.rows: list[dict[str, float]] = []
-
-    def log(self, values: dict[str, float], step: int) -> None:
-        self.rows.append({**values, "step": step})
-
-    def finish(self, exit_code: int) -> None:
-        self.summary["code"] = str(exit_code)
-
-
 @pytest.mark.parametrize("mode", ["offline", "online"])
 def test_wandb_has_a_run_for_each_trial_and_continues_one_that_is_on_its_server(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
-    opened: list[tuple[dict[str, Any], WandbRun]] = []
-
-    def init(**options: Any) -> WandbRun:
-        opened.append((options, WandbRun(0 if mode == "offline" else 3)))
-        return opened[-1][1]
-
+    """No public reader opens the files of W&B."""
+    runs = [Mock(starting_step=0 if mode == "offline" else 3, summary={}, tags=()) for _ in "12"]
+    init = Mock(side_effect=runs)
     monkeypatch.setattr("mtcon_ray.tracking.wandb_runs.is_offline", lambda: mode == "offline")
     monkeypatch.setattr(wandb, "init", init)
     export_runs(folder, partial(wandb_runs.write_run, tmp_path, "mtcon-ray"))
-    (given, first), (_, second) = opened
-    assert (given["project"], given["group"], given["name"]) == (
-        "mtcon-ray", "shoes-1", "trial-0000",
-    )  # fmt: skip
+    given, (first, second) = init.call_args_list[0].kwargs, runs
+    names = {"project": "mtcon-ray", "group": "shoes-1", "name": "trial-0000"}
+    assert given.items() >= names.items()
     assert given["config"] == {"method": {"name": "mtcon", "temperature": 0.1}, "seed": 0}
     assert given["resume"] == (None if mode == "offline" else "allow")
-    assert [row["step"] for row in first.rows] == ([1, 2, 3] if mode == "offline" else [3])
+    steps = [logged.kwargs["step"] for logged in first.log.call_args_list]
+    assert steps == ([1, 2, 3] if mode == "offline" else [3])
     events = RunLog(folder, "trial-0000").events()
-    assert first.rows[-1]["_timestamp"] == events[3].time_ms / 1000
-    assert (first.summary, first.tags) == ({"status": "KILLED", "code": "0"}, ("stopped early",))
-    assert (second.summary, second.tags) == ({"status": "RUNNING", "code": "0"}, ())
+    assert first.log.call_args.args[0]["_timestamp"] == events[3].time_ms / 1000
+    assert (first.summary, first.tags) == ({"status": "KILLED"}, ("stopped early",))
+    assert (second.summary, second.tags) == ({"status": "RUNNING"}, ())
+    assert [run.finish.call_args for run in runs] == [call(exit_code=0)] * 2
 
 
 def test_wandb_writes_files_offline_once(folder: Path, tmp_path: Path) -> None:
@@ -162,9 +144,7 @@ def test_wandb_writes_files_offline_once(folder: Path, tmp_path: Path) -> None:
 def test_a_refusal_of_wandb_names_the_ways_out(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(**options: Any) -> None:
-        raise wandb.errors.UsageError("api_key not configured")
-
-    monkeypatch.setattr(wandb, "init", refuse)
+    refusal = wandb.errors.UsageError("api_key not configured")
+    monkeypatch.setattr(wandb, "init", Mock(side_effect=refusal))
     with pytest.raises(TrackingError, match="to W&B: api_key not configured; log in with `wandb"):
         export_runs(folder, partial(wandb_runs.write_run, tmp_path, "mtcon-ray"))

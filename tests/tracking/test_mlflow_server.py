@@ -1,22 +1,22 @@
 """Choice and check of the tracking server, and masking of passwords in all messages."""
 
-import os
 import shlex
 import socket
-import subprocess
-import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from cluster.try_autoscaling import free_ports
 from mtcon_ray.errors import SpecError, TrackingError
 from mtcon_ray.tracking import mlflow_server as server
 from mtcon_ray.tracking.login import URI_VARIABLE, masked
-from tests.waiting import PATIENCE_SECONDS
+from tests.processes import run_python
 
 ROOT = Path("/data/mtcon")
 
@@ -147,9 +147,7 @@ def test_first_line_names_the_cause() -> None:
 @pytest.mark.mlflow
 def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names the server without its password, and the ways out."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     monkeypatch.setenv(URI_VARIABLE, uri := f"http://me:s3cret@127.0.0.1:{port}")
     with pytest.raises(TrackingError) as caught:
         server.check_server(uri)
@@ -162,9 +160,7 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.mlflow
 def test_somebody_listens_but_never_answers() -> None:
-    from mtcon_ray.tracking.mlflow_server import import_quietly
-
-    import_quietly()
+    server.import_quietly()
     with socket.create_server(("127.0.0.1", 0)) as mute:
         begin = time.monotonic()
         with pytest.raises(TrackingError, match=r"no answer in 0\.5 s"):
@@ -189,18 +185,11 @@ def test_sqlite_is_made_once_and_silently(tmp_path: Path) -> None:
     )
     work = tmp_path / "cwd"
     work.mkdir()
-    place = {"PYTHONPATH": str(Path(__file__).parents[2])}
-    env = {**os.environ, **server.quiet_environment(), **place}
-    both = [
-        subprocess.Popen(
-            [sys.executable, "-c", code], cwd=work, env=env, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        for _ in range(2)
-    ]  # fmt: skip
-    outputs = [process.communicate(timeout=PATIENCE_SECONDS)[0] for process in both]
-    assert [process.returncode for process in both] == [0, 0], outputs
-    assert outputs == [b"", b""]
+    quiet: dict[str, Any] = {**server.quiet_environment()}
+    run = partial(run_python, "-c", code, cwd=work, **quiet)
+    with ThreadPoolExecutor() as pool:
+        both = [pool.submit(run) for _ in range(2)]
+    assert [(each.result().stdout, each.result().stderr) for each in both] == [("", "")] * 2
     assert list(work.iterdir()) == []
     assert [other.read_text() for other in others] == ["kept", "kept"]
     assert (tmp_path / "disk" / "uv").stat().st_size

@@ -14,12 +14,12 @@ from mtcon_ray.records.event_log import EventLog, identity
 from mtcon_ray.records.events import Started
 from mtcon_ray.tracking.mlflow_server import artifact_location, open_client
 from mtcon_ray.tracking.model_registry import find_run, register_model
+from tests.tracking.conftest import MLFLOW
 
 pytestmark = [
-    pytest.mark.mlflow,
+    *MLFLOW,
     # MLflow 3.17.2 warns of its own types when it imports mlflow.pyfunc.
     pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType:UserWarning"),
-    pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning"),
 ]
 
 

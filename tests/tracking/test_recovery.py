@@ -5,15 +5,14 @@ import re
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mtcon_ray.records.events import Artifact, Ended, Started
-from mtcon_ray.tracking.sender import Sender
+from mtcon_ray.records.events import Ended, Started
 from tests.tracking.conftest import MLFLOW, Sweep
 from tests.tracking.mlflow_server import Server
 from tests.waiting import PATIENCE_SECONDS, wait_until
@@ -78,8 +77,7 @@ def test_a_copy_below_another_root_sends_its_own_files(sweep: Sweep, root: Path)
     new, old = root / "new" / "sweeps" / "shoes-1", sweep.folder / "sweeps" / "shoes-1"
     sweep.folder = old
     parent = sweep.begin()
-    (old / "model.pt").write_text("own")
-    parent.append(Artifact(path=str(old / "model.pt"), to=""))
+    parent.add_file("model.pt", "own")
     shutil.copytree(old, new)
     (old / "model.pt").write_text("of another sweep")
     sweep.folder = new
@@ -90,13 +88,11 @@ def test_a_copy_below_another_root_sends_its_own_files(sweep: Sweep, root: Path)
 
 def test_a_run_that_was_made_twice_is_reduced_to_the_first(sweep: Sweep) -> None:
     """The server created the run, its answer was lost, and the run was created again."""
-    from mlflow import MlflowClient
-
     trial = sweep.begin_both()
     sweep.send()
     first = sweep.run("trial-0000")
     again = {"tags": first.data.tags, "run_name": first.info.run_name}
-    MlflowClient(sweep.uri).create_run(first.info.experiment_id, **again)
+    sweep.client.create_run(first.info.experiment_id, **again)
     trial.report(1)
     sweep.send()
     assert sweep.id("trial-0000") == first.info.run_id
@@ -172,8 +168,6 @@ def test_another_configuration_of_a_name_gets_a_run_of_its_own(
 
     The driver may have been killed after it deleted the other run, before it made the next.
     """
-    from mlflow import MlflowClient
-
     trial = sweep.begin_both(1, 2)
     trial.append(Ended(status="FINISHED", tags={}))
     sweep.send()
@@ -185,7 +179,7 @@ def test_another_configuration_of_a_name_gets_a_run_of_its_own(
     trial.append(Started(params={"method.temperature": 0.5}, tags={}))
     trial.report(1, loss=3.0)
     if was_killed:
-        MlflowClient(sweep.uri).delete_run(first)
+        sweep.client.delete_run(first)
     for _ in range(2):
         (sweep.folder / "sent.json").unlink()
         assert sweep.send().refused == []
@@ -203,8 +197,7 @@ def test_an_artifact_store_that_is_away_holds_up_the_logs_with_artifacts_alone(
     """The metrics of other trials are sent, and the rest when the store is back."""
     (root / "mlartifacts").write_text("a file where the folder should be")
     parent = sweep.begin()
-    (sweep.folder / "report.html").write_text("report")
-    parent.append(Artifact(path=str(sweep.folder / "report.html"), to="report"))
+    parent.add_file("report.html", to="report")
     parent.append(Ended(status="FINISHED", tags={}))
     sender = sweep.sender()
     sender.attempt()
@@ -224,11 +217,9 @@ def test_what_the_user_deletes_is_held_back_until_it_is_restored(
     sweep: Sweep, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The other runs are sent meanwhile; no new run is created, and one line names the way out."""
-    from mlflow import MlflowClient
-
     sweep.begin()
     trial, other = sweep.begin("trial-0000"), sweep.begin("trial-0001")
-    client = MlflowClient(sweep.uri)
+    client = sweep.client
     sweep.send()
     run_id, experiment = sweep.id("trial-0000"), sweep.run().info.experiment_id
     sender = sweep.sender()
@@ -262,24 +253,16 @@ def test_what_the_user_deletes_is_held_back_until_it_is_restored(
     assert sweep.run("trial-0000").info.status == "FINISHED"
 
 
-@pytest.fixture
-def server(root: Path) -> Iterator[Server]:
-    server = Server(root)
-    yield server
-    server.kill()
-
-
 def test_server_killed_and_restarted_in_mid_sweep(server: Server, sweep: Sweep) -> None:
     """Training does not wait.
 
     Afterwards no event is lost, no step is duplicated, and each status is right.
     """
     server.start()
+    sweep.uri = server.uri
     parent = sweep.begin()
-    report = sweep.folder / "report.html"
-    report.write_text("report")
     first = sweep.begin("trial-0000")
-    sender = Sender(sweep.folder, server.uri, sweep.experiment)
+    sender = sweep.sender()
     sender.start()
     first.report(1, 2, 3)
     wait_until(lambda: not sender.pending(), "the first epochs in MLflow")
@@ -291,7 +274,7 @@ def test_server_killed_and_restarted_in_mid_sweep(server: Server, sweep: Sweep) 
     first.append(Ended(status="KILLED", tags={"mtcon.pruned": "true"}))
     second = sweep.begin("trial-0001")
     second.report(1, 2, 3, 4, 5, loss=math.nan)
-    parent.append(Artifact(path=str(report), to="report"))
+    parent.add_file("report.html", to="report")
     wait_until(lambda: sender.last_error is not None, "a failed attempt")
     assert sender.pending() >= 8
     assert time.monotonic() - begin < 10
@@ -303,7 +286,6 @@ def test_server_killed_and_restarted_in_mid_sweep(server: Server, sweep: Sweep) 
     parent.append(Ended(status="FINISHED", tags={}))
     assert sender.close(PATIENCE_SECONDS) == 0, sender.last_error
     assert sender.refused == []
-    sweep.uri = server.uri
     assert sweep.steps("trial-0000") == [1, 2, 3, 4, 5, 6]
     assert sweep.steps("trial-0001") == [1, 2, 3, 4, 5]
     assert (sweep.id(), sweep.id("trial-0000")) == ids

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from mtcon_ray.errors import TrackingError
-from mtcon_ray.records.events import Artifact
 from mtcon_ray.tracking.mlflow_server import ServerCheck, own_database, ui_command
 from mtcon_ray.tracking.tracked import tracked_runs
 from tests.tracking.conftest import MLFLOW, Sweep
@@ -22,19 +21,14 @@ pytestmark = MLFLOW
 def test_everything_lies_below_a_root_with_characters_of_urls(
     name: str, root: Path, empty_database: Path
 ) -> None:
-    from mlflow import MlflowClient
-
     new = root / "roots" / name
     folder = new / "runs" / "shoes-1"
     sweep = Sweep(folder, own_database(new))
     folder.mkdir(parents=True)
     shutil.copy(empty_database, new / "mlflow.db")
-    (folder / "model.pt").write_text("network")
-    log = sweep.begin()
-    log.append(Artifact(path=str(folder / "model.pt"), to=""))
-    sender = sweep.send()
-    assert sender.refused == []
-    found = MlflowClient(sweep.uri).download_artifacts(sweep.run().info.run_id, "model.pt")
+    sweep.begin().add_file("model.pt")
+    assert sweep.send().refused == []
+    found = sweep.client.download_artifacts(sweep.run().info.run_id, "model.pt")
     assert Path(found).read_text() == "network"
     assert [path.name for path in (root / "roots").iterdir()] == [name]
     assert {path.name for path in new.iterdir()} == {
@@ -47,12 +41,11 @@ def test_a_stranger_s_database_names_no_place_for_files(sweep: Sweep, root: Path
     """The rows of the experiment and of a run may name any folder of the user."""
     log, home = sweep.begin(), root / "home"
     home.mkdir()
-    (sweep.folder / "model.pt").write_text("network")
     sweep.send()
     with closing(sqlite3.connect(root / "mlflow.db")) as database:
         database.execute("UPDATE runs SET artifact_uri = ?", [home.as_uri()])
         database.commit()
-        log.append(Artifact(path=str(sweep.folder / "model.pt"), to=""))
+        log.add_file("model.pt")
         sender = sweep.send(left=1)
         assert f"the files of a run are not sent to {home.as_uri()}" in sender.held["parent"]
         database.execute("UPDATE experiments SET artifact_location = ?", [home.as_uri()])
@@ -74,9 +67,7 @@ def test_a_moved_root_gets_no_files_at_its_old_place(
     sweep.send()
     old.rename(new)
     sweep.folder, sweep.uri = new / "runs" / "shoes-2", own_database(new)
-    sweep.folder.mkdir()
-    (sweep.folder / "model.pt").write_text("network")
-    sweep.begin().append(Artifact(path=str(sweep.folder / "model.pt"), to=""))
+    sweep.begin().add_file("model.pt")
     problem = f"experiment 'tests' keeps its files in {old}/mlartifacts, not below the root {new}"
     with pytest.raises(TrackingError, match=re.escape(problem)):
         ServerCheck(sweep.uri, sweep.experiment, new).answer()

@@ -2,19 +2,19 @@
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
-from http.client import HTTPConnection
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from cluster.try_autoscaling import free_ports
-from tests.waiting import PATIENCE_SECONDS, wait_until
+from tests.data.object_store import ObjectStore, object_store
+from tests.processes import begin, kill
+from tests.waiting import status_of, wait_until
 
 
 def environment_of(home: Path) -> dict[str, str]:
@@ -36,17 +36,6 @@ def home(tmp_path: Path) -> dict[str, str]:
     return environment_of(tmp_path)
 
 
-def answers(port: int) -> bool:
-    """Returns True if the port answers by HTTP, whatever it says; raises OSError if not.
-
-    A dashboard that starts accepts connections first and drops them.
-    """
-    connection = HTTPConnection("127.0.0.1", port, timeout=10)
-    with closing(connection):
-        connection.request("GET", "/api/version")
-        return connection.getresponse().status < 500
-
-
 @contextmanager
 def head_of(home: dict[str, str]) -> Iterator[Callable[[], str]]:
     """Yields a function that starts a head with two CPUs and returns its dashboard's address."""
@@ -58,29 +47,26 @@ def head_of(home: dict[str, str]) -> Iterator[Callable[[], str]]:
     started: list[subprocess.Popen[bytes]] = []
 
     def start() -> str:
+        command = [
+            "ray", "start", "--head", "--block", "--num-cpus", "2", "--port", str(port),
+            "--dashboard-port", str(dashboard), "--ray-client-server-port", str(client),
+            "--dashboard-agent-listen-port", str(agent), "--temp-dir", str(folder),
+            "--disable-usage-stats",
+        ]  # fmt: skip
         environment = {**home, "RAY_AUTH_MODE": "token"}
-        with (folder / "head.log").open("w") as log:
-            started.append(
-                subprocess.Popen(
-                    ["ray", "start", "--head", "--block", "--num-cpus", "2", "--port", str(port),
-                     "--dashboard-port", str(dashboard), "--ray-client-server-port", str(client),
-                     "--dashboard-agent-listen-port", str(agent), "--temp-dir", str(folder),
-                     "--disable-usage-stats"],
-                    env=environment, stdout=log, stderr=log, start_new_session=True,
-                )
-            )  # fmt: skip
-        wait_until(lambda: answers(dashboard), "head", process=started[-1])
-        return f"http://127.0.0.1:{dashboard}"
+        started.append(begin(command, folder / "head.log", env=environment))
+        address = f"http://127.0.0.1:{dashboard}"
+        page = f"{address}/api/version"
+        wait_until(lambda: status_of(page) == 401, "head", process=started[-1])
+        return address
 
     try:
         yield start
     finally:  # also where the body fails, or the head would stay
         ended = [process.poll() for process in started]
         for process in started:
-            with suppress(ProcessLookupError):
-                # Asked kindly it takes half a minute, waiting for agents that wait for it.
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait(PATIENCE_SECONDS)
+            # Asked kindly it takes half a minute, waiting for agents that wait for it.
+            kill(process)
         said = "".join(path.read_text() for path in folder.glob("head.log"))
         shutil.rmtree(folder, ignore_errors=True)
         assert ended in ([], [None]), f"the head ended by itself: {said[-5000:]}"
@@ -91,3 +77,10 @@ def head(home: dict[str, str]) -> Iterator[Callable[[], str]]:
     """Starts a head with two CPUs when called, so that a test can run a local sweep before."""
     with head_of(home) as start:
         yield start
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
+    """Yields an object store that children of this process find, too."""
+    with object_store(monkeypatch) as store:
+        yield store

@@ -1,13 +1,12 @@
 """Nodes without a common folder, and a root in an object store. The head's disk is lost."""
 
-import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,14 @@ import yaml
 from PIL import Image
 
 from mtcon_ray.base.paths import choose_root
-from mtcon_ray.records.event_log import read_events
-from mtcon_ray.records.events import Reported
 from mtcon_ray.records.results import SweepResults, load_sweep
 from mtcon_ray.records.stored import find_sweep
 from mtcon_ray.sweep.audit import Audit
 from mtcon_ray.training.uploads import NETWORKS
-from tests.cluster.machines import REPOSITORY, Machines
-from tests.data.object_store import ObjectStore, object_store
+from tests.cluster.conftest import environment_of
+from tests.data.object_store import ObjectStore
+from tests.processes import REPOSITORY, begin, kill
+from tests.sweep.small_sweeps import epochs_of
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.soak]
@@ -34,16 +33,33 @@ EPOCHS = 30
 PORT = 6399
 
 
-class Nodes(Machines):
-    """Nodes of this machine, each with its own /tmp/ray and HOME. The head alone has the data."""
+class Nodes:
+    """Nodes of this machine, each with its own /tmp/ray and HOME. The head alone has the data.
+
+    All that is left of them ends with `stack`.
+    """
 
     def __init__(self, stack: ExitStack, store: ObjectStore) -> None:
-        super().__init__(stack, f"127.0.0.1:{PORT}")
+        self._stack = stack
+        self.folder = Path(tempfile.mkdtemp(prefix="mtcon-", dir="/tmp"))
+        stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
         self.home, self.data = self.folder / "home", self.folder / "data"
         self.nodes: dict[str, subprocess.Popen[bytes]] = {}
         for place in (self.home, self.data, Path("/tmp/ray")):
             place.mkdir(exist_ok=True)
-        self.environment |= {**store.variables, "HOME": str(self.home)}
+        self.environment = {
+            **environment_of(self.home), "PYTHONPATH": str(REPOSITORY), **store.variables,
+            "RAY_ADDRESS": f"127.0.0.1:{PORT}", "RAY_AUTH_MODE": "token",
+        }  # fmt: skip
+
+    def begin(self, *command: str, log: str) -> subprocess.Popen[bytes]:
+        """Starts a process, whose output is added to a file of the folder."""
+        process = begin(command, self.folder / log, env=self.environment, cwd=REPOSITORY)
+        self._stack.callback(kill, process)
+        return process
+
+    def log(self, name: str) -> str:
+        return (self.folder / name).read_text(errors="replace")
 
     def start(self, name: str) -> None:
         """Starts a node with two CPUs. The node "head" is a head without CPUs."""
@@ -66,8 +82,7 @@ class Nodes(Machines):
     def kill(self, *names: str) -> None:
         """Ends nodes with their disks."""
         for name in names:
-            os.killpg(self.nodes[name].pid, signal.SIGKILL)
-            self.nodes.pop(name).wait()
+            kill(self.nodes.pop(name))
 
     def write_data(self, name: str, spec: dict[str, Any]) -> None:
         """Writes images, their CSV and a spec to the data folder that one node sees."""
@@ -85,18 +100,12 @@ class Nodes(Machines):
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
-    with object_store(monkeypatch) as store:
-        yield store
-
-
-@pytest.fixture
-def nodes(store: ObjectStore) -> Iterator[Nodes]:
+def nodes(bucket: ObjectStore) -> Iterator[Nodes]:
     able = subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False)
     if able.returncode:
         pytest.skip(f"may not make mount namespaces here: {able.stderr.decode()}")
     with ExitStack() as stack:
-        yield Nodes(stack, store)
+        yield Nodes(stack, bucket)
 
 
 def spec_of(nodes: Nodes, **changes: Any) -> dict[str, Any]:
@@ -136,32 +145,36 @@ def resumed(nodes: Nodes, head: str) -> str:
     return nodes.log("resume.log")
 
 
-def has(store: ObjectStore, word: str, count: int = 1) -> Callable[[], bool]:
-    return lambda: sum(word in name for name in store.names()) >= count
+def await_checkpoints(
+    nodes: Nodes, bucket: ObjectStore, count: int, driver: subprocess.Popen[bytes]
+) -> None:
+    def are_there() -> bool:
+        return sum("/last-" in name for name in bucket.names()) >= count
+
+    told = partial(nodes.log, "sweep.log")
+    wait_until(are_there, f"{count} checkpoints", process=driver, pause=0.5, told=told)
 
 
 def assert_whole(machine: Path, trials: int) -> None:
     found = results(machine)
     assert [trial.status for trial in found.trials] == ["FINISHED"] * trials
-    events = read_events(found.folder / "events.jsonl")
     for trial in found.trials:
-        epochs = [e.epoch for e in events if isinstance(e, Reported) and e.trial == trial.name]
+        epochs = epochs_of(found.folder, trial.name)
         assert epochs == list(range(1, EPOCHS + 1)), "an epoch is lost or there twice"
     audit = Audit(found.folder)
     assert [*audit.records(), *audit.files()] == []
 
 
 def test_a_sweep_goes_on_after_the_loss_of_the_head_and_its_disk(
-    nodes: Nodes, store: ObjectStore, tmp_path: Path
+    nodes: Nodes, bucket: ObjectStore, tmp_path: Path
 ) -> None:
     for name in ("head", "one", "two"):
         nodes.start(name)
     nodes.write_data("head", spec_of(nodes))
     driver = sweeping(nodes, "head")
-    wait_until(has(store, "/last-", 3), "checkpoints of two trials", process=driver, pause=0.5,
-               told=lambda: nodes.log("sweep.log"))  # fmt: skip
-    images = next(name for name in store.names() if name.endswith("images.npy"))
-    assert store.reads(images) == 2, "each node fetches the images once"
+    await_checkpoints(nodes, bucket, 3, driver)
+    images = next(name for name in bucket.names() if name.endswith("images.npy"))
+    assert bucket.reads(images) == 2, "each node fetches the images once"
     nodes.enter("head", "rm", "-r", *(f"{nodes.data}/{n}" for n in ("labels.csv", "0.png")),
                 log="rm.log").wait()  # fmt: skip
     nodes.kill("head", "one", "two")
@@ -171,20 +184,19 @@ def test_a_sweep_goes_on_after_the_loss_of_the_head_and_its_disk(
     told = resumed(nodes, "head-2")
     assert "decoding" not in told
     assert_whole(tmp_path, 3)
-    assert store.requests.count(("PUT", f"/photos/{images}")) == 1
+    assert bucket.requests.count(("PUT", f"/photos/{images}")) == 1
 
 
 def test_workers_of_a_trial_on_different_nodes(
-    nodes: Nodes, store: ObjectStore, tmp_path: Path
+    nodes: Nodes, bucket: ObjectStore, tmp_path: Path
 ) -> None:
     search = {"space": {"method.temperature": {"grid": [0.1]}}, "sampler": "grid"}
     for name in ("head", "one", "two"):
         nodes.start(name)
     nodes.write_data("head", spec_of(nodes, resources={"workers": 2}, search=search))
     driver = sweeping(nodes, "head")
-    wait_until(has(store, "/last-", 2), "two checkpoints", process=driver, pause=0.5,
-               told=lambda: nodes.log("sweep.log"))  # fmt: skip
-    os.killpg(driver.pid, signal.SIGKILL)
+    await_checkpoints(nodes, bucket, 2, driver)
+    kill(driver)
     nodes.enter("head", "rm", "-r", str(nodes.home / ".cache"), log="rm.log").wait()
     resumed(nodes, "head")
     assert_whole(tmp_path, 1)

@@ -9,25 +9,19 @@ from pathlib import Path
 import pytest
 
 from mtcon_ray.base.paths import event_file
-from mtcon_ray.records.events import Reported
 from mtcon_ray.records.results import load_sweep
 from tests.pages import run_by
-from tests.run_log import RunLog
+from tests.processes import REPOSITORY, run
+from tests.sweep.small_sweeps import epochs_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.soak]
-REPOSITORY = Path(__file__).parents[2]
 TEST = "test_a_sweep_grows_the_cluster_outlives_a_lost_node_and_leaves_none"
 
 
 def test_a_sweep_grows_the_cluster_outlives_a_lost_node_and_leaves_none() -> None:
     """The command of cluster/README.md. On a busy machine Ray may give up additional workers."""
     (block,) = run_by(f"tests/cluster/test_autoscaling.py::{TEST}")
-    done = subprocess.run(
-        [*shlex.split(block.code), "--keep"],
-        cwd=REPOSITORY, capture_output=True, text=True, timeout=900,
-    )  # fmt: skip
-    shown = done.stdout
-    assert done.returncode == 0, shown[-3000:] + done.stderr[-3000:]
+    shown = run([*shlex.split(block.code), "--keep"], cwd=REPOSITORY, timeout=900).stdout
     order = ["no worker is there", "2 workers", "two trials train", "is lost", "1 workers",
              "2 workers", "the sweep has ended", "no worker is left", "job succeeded"]  # fmt: skip
     assert re.search(".*".join(order), shown, re.DOTALL), shown
@@ -35,8 +29,7 @@ def test_a_sweep_grows_the_cluster_outlives_a_lost_node_and_leaves_none() -> Non
     sweep = load_sweep(Path(folder) / "mtcon-ray" / "sweeps" / "autoscaling")
     assert [t.status for t in sweep.trials] == ["FINISHED"] * 4, [t.reason for t in sweep.trials]
     for trial in sweep.trials:
-        events = RunLog(sweep.folder, trial.name).events()
-        epochs = [e.epoch for e in events if isinstance(e, Reported)]
+        epochs = epochs_of(sweep.folder, trial.name)
         assert epochs == list(range(1, 101)), "an epoch is lost or there twice"
     lost = '"lost"' in event_file(sweep.folder).read_text()
     assert lost, "no trial was on the lost node, to go on elsewhere"

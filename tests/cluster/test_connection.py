@@ -1,16 +1,19 @@
-"""The resources that a cluster has or may scale to."""
+"""The resources that a cluster has or may scale to, and the variables of a driver."""
 
 import errno
 import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock, call
 
+import boto3
 import pytest
 
 from mtcon_ray.cluster import connection as connect
 from mtcon_ray.cluster.environment import restored_environment
 from mtcon_ray.cluster.ray_private import GCS_VARIABLE
+from mtcon_ray.data import objects
 from mtcon_ray.errors import MtconError, ResourceError, UserError
 from mtcon_ray.plan.capacity import ClusterView, NodeKind, check_cluster
 from mtcon_ray.spec.run_spec import parse_spec
@@ -169,8 +172,8 @@ def test_a_cluster_that_does_not_answer_is_told_before_and_after(
         raise ConnectionError("Failed to connect to Ray cluster at 192.0.2.1:6399")
 
     monkeypatch.setattr("ray.init", no_answer)
-    waits: list[float] = []
-    monkeypatch.setattr(connect, "await_port", lambda address, seconds: waits.append(seconds))
+    await_port = Mock()
+    monkeypatch.setattr(connect, "await_port", await_port)
     monkeypatch.setenv("RAY_ADDRESS", "192.0.2.1:6399")
     phases: list[str] = []
     for given in ("7", None):
@@ -179,7 +182,7 @@ def test_a_cluster_that_does_not_answer_is_told_before_and_after(
             connect.view_of(None, phases.append)
     assert phases == ["connecting to Ray at 192.0.2.1:6399"] * 2
     assert tries == ["7", "1"], "one try, unless the user wants more"
-    assert waits == [280, 40]
+    assert await_port.call_args_list == [call("192.0.2.1:6399", seconds) for seconds in (280, 40)]
 
 
 READ_ONLY = OSError(errno.EROFS, "Read-only file system", "/tmp/auth_token")
@@ -205,12 +208,9 @@ def test_a_token_is_missed_by_a_cluster_alone_and_unusable_folders_have_their_va
 ) -> None:  # fmt: skip
     """A folder is not mistaken for a token that a cluster wants; the paths look like it."""
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-
-    def fail(**options: object) -> None:
-        raise RuntimeError(error) if isinstance(error, str) else error
-
-    monkeypatch.setattr("ray.init", fail)
-    monkeypatch.setattr(connect, "await_port", lambda address, seconds: None)
+    failure = RuntimeError(error) if isinstance(error, str) else error
+    monkeypatch.setattr("ray.init", Mock(side_effect=failure))
+    monkeypatch.setattr(connect, "await_port", Mock())
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     if address is not None:
         monkeypatch.setenv("RAY_ADDRESS", address)
@@ -246,3 +246,37 @@ def test_a_user_s_setting_of_torch_s_allocator_holds(
         monkeypatch.setenv(name, value)
     assert connect.sweep_environment(2) == environment, "the same for the next sweep"
     assert "PYTORCH_CUDA_ALLOC_CONF" not in connect.sweep_environment(2)
+
+
+def test_keys_leave_the_environment_and_stay_with_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLflow sends artifacts by boto3, in a thread of the driver."""
+    from ray.tune.execution import class_cache
+
+    assert {
+        n for n in class_cache.ENV_VARS_TO_PROPAGATE if n.startswith("AWS_")
+    } <= connect.AWS_KEYS.keys()
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    for name in connect.AWS_KEYS:
+        monkeypatch.setenv(name, f"value of {name}")
+    with connect.hidden_aws_keys():
+        with connect.hidden_aws_keys():  # a session within a session
+            assert not connect.AWS_KEYS.keys() & os.environ.keys()
+        assert objects._keys["access_key"] == "value of AWS_ACCESS_KEY_ID"
+        found = boto3.DEFAULT_SESSION.get_credentials()
+        assert found.secret_key == "value of AWS_SECRET_ACCESS_KEY"
+        assert found.token in ("value of AWS_SESSION_TOKEN", "value of AWS_SECURITY_TOKEN")
+    assert objects._keys == {}  # other keys may follow
+    assert os.environ["AWS_ACCESS_KEY_ID"] == "value of AWS_ACCESS_KEY_ID"
+
+
+def test_variables_of_a_submitted_job_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray raises an error if a driver sets a variable of its job again."""
+    given: list[dict[str, str]] = []
+    monkeypatch.setattr(connect, "ray", Mock(is_initialized=lambda: False))
+    monkeypatch.setattr(connect, "_open_session", given.append)
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    for address in ("", "head:6379"):
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        with connect.connected(tmp_path / "ray.log", {"OMP_NUM_THREADS": "1", "OWN": "2"}):
+            assert os.environ["OWN"] == "2"
+    assert given == [{"OMP_NUM_THREADS": "1", "OWN": "2"}, {"OWN": "2"}]

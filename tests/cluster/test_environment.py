@@ -6,14 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mtcon_ray.cluster.environment import (
-    away,
-    name_token,
-    private_folder,
-    restored_environment,
-    sessions_folder,
-    working_folder,
-)
+from mtcon_ray.cluster import environment
 from mtcon_ray.errors import MtconError
 
 
@@ -27,14 +20,16 @@ def test_nobody_else_can_enter_the_sessions(base: Path, monkeypatch: pytest.Monk
     folder = base / f"mtcon-ray-{os.getuid()}"
     folder.mkdir(mode=0o777)
     folder.chmod(0o777)
-    assert sessions_folder().parent == folder
+    assert environment.sessions_folder().parent == folder
     assert folder.stat().st_mode & 0o777 == 0o700
     monkeypatch.delenv("RAY_TMPDIR")
     monkeypatch.setenv("TMPDIR", str(base))
     monkeypatch.setattr(sys, "platform", "linux")
-    assert private_folder() == folder
+    assert environment.private_folder() == folder
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert private_folder().parent == Path("/tmp"), "its TMPDIR is too long for a socket's path"
+    assert environment.private_folder().parent == Path("/tmp"), (
+        "its TMPDIR is too long for a socket's path"
+    )
 
 
 def test_a_local_ray_has_a_token_of_its_own_unless_the_user_has_one(
@@ -43,23 +38,23 @@ def test_a_local_ray_has_a_token_of_its_own_unless_the_user_has_one(
     monkeypatch.setenv("HOME", str(base))
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
         monkeypatch.delenv(name, raising=False)
-    path = private_folder() / "token"
-    with restored_environment():
-        name_token()
+    path = environment.private_folder() / "token"
+    with environment.restored_environment():
+        environment.name_token()
         assert os.environ["RAY_AUTH_TOKEN_PATH"] == str(path)
     token = path.read_text()
     assert len(token) == 64
     assert path.stat().st_mode & 0o777 == 0o600
-    with restored_environment():
-        name_token()
+    with environment.restored_environment():
+        environment.name_token()
     assert path.read_text() == token
     assert not (base / ".ray").exists()
     (base / ".ray").mkdir()
     (base / ".ray" / "auth_token").touch()
-    name_token()
+    environment.name_token()
     (base / ".ray" / "auth_token").unlink()
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    name_token()
+    environment.name_token()
     assert "RAY_AUTH_TOKEN_PATH" not in os.environ
 
 
@@ -77,27 +72,27 @@ def test_a_folder_that_is_not_ours_is_refused(
         monkeypatch.setattr(os, "getuid", lambda: user)
         (base / f"mtcon-ray-{user}").mkdir()
     with pytest.raises(MtconError, match=r"a link or a folder of another user: .*set RAY_TMPDIR"):
-        private_folder()
+        environment.private_folder()
 
 
 def test_ray_is_used_from_an_empty_folder(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray lets processes on all nodes look for modules in a folder of this path."""
     monkeypatch.chdir(base)
     monkeypatch.setenv("HOME", str(base / "home"))
-    with away():
+    with environment.away():
         here = Path.cwd()
         assert here == base / "home/.cache/mtcon-ray/empty"
         assert list(here.iterdir()) == []
         assert here.stat().st_mode & 0o777 == 0o700
-        with away():
-            assert working_folder() == base
+        with environment.away():
+            assert environment.working_folder() == base
             assert Path.cwd() == here
-        assert working_folder() == base
-    assert (Path.cwd(), working_folder()) == (base, base)
+        assert environment.working_folder() == base
+    assert (Path.cwd(), environment.working_folder()) == (base, base)
     (base / "file").touch()
     monkeypatch.setenv("HOME", str(base / "file"))
-    with away():
-        assert Path.cwd() == private_folder() / "empty"
+    with environment.away():
+        assert Path.cwd() == environment.private_folder() / "empty"
 
 
 def test_relative_paths_of_variables_hold_away_from_the_user_s_folder(
@@ -112,15 +107,12 @@ def test_relative_paths_of_variables_hold_away_from_the_user_s_folder(
     }
     for name, path in given.items():
         monkeypatch.setenv(name, path)
-    sessions = sessions_folder()
+    sessions = environment.sessions_folder()
     assert sessions.parents[1] == base / "~sessions"
-    with away(), away():
-        assert sessions_folder() == sessions
-        assert {**given, **os.environ}.items() >= {
-            "RAY_AUTH_TOKEN_PATH": str(base / "secrets" / "token"),
-            "MTCON_RAY_CLUSTER_FILE": "~/cluster.yaml",
-            "SSL_CERT_FILE": "/etc/cert",
-        }.items()
+    with environment.away(), environment.away():
+        assert environment.sessions_folder() == sessions
+        absolute = {"RAY_AUTH_TOKEN_PATH": str(base / "secrets" / "token")}
+        assert os.environ.items() >= {**given, **absolute}.items()
         os.environ["SET_BY_RAY"] = "1"
     assert os.environ.items() >= given.items()
     assert "SET_BY_RAY" not in os.environ
@@ -132,10 +124,13 @@ def test_a_user_s_folder_that_goes_does_not_end_a_sweep(
     monkeypatch.chdir(base)
     (base / "mine").mkdir()
     monkeypatch.chdir(base / "mine")
-    with away():
+    with environment.away():
         (base / "mine").rmdir()
     (base / "mine").mkdir()
     os.chdir(base / "mine")
     (base / "mine").rmdir()
-    with pytest.raises(MtconError, match="the working directory was removed or moved"), away():
+    with (
+        pytest.raises(MtconError, match="the working directory was removed or moved"),
+        environment.away(),
+    ):
         pytest.fail("it was entered")

@@ -148,14 +148,12 @@ def test_a_job_without_an_exit_code_says_why(dashboard: str) -> None:
 def test_a_log_is_passed_on_once(
     end: dict[str, Any], code: int, dashboard: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    details = [{"status": "PENDING"}, {"status": "RUNNING"}, end]
-    texts = ["", "one\ntw", "one\ntwo\nthree\n"]
+    states = [{"status": "PENDING"}, {"status": "RUNNING"}, end]
+    found = [Job.model_validate({"submission_id": "small-1-1", **state}) for state in states]
     monkeypatch.setattr("mtcon_ray.cluster.jobs.time.sleep", lambda seconds: None)
     known = Jobs(dashboard)
-    monkeypatch.setattr(known, "logs", lambda job: texts.pop(0))
-    monkeypatch.setattr(
-        known, "job", lambda job: Job.model_validate({"submission_id": job, **details.pop(0)})
-    )
+    monkeypatch.setattr(known, "logs", Mock(side_effect=["", "one\ntw", "one\ntwo\nthree\n"]))
+    monkeypatch.setattr(known, "job", Mock(side_effect=found))
     written: list[str] = []
     assert known.follow("small-1-1", written.append) == code
     assert "".join(written) == "one\ntwo\nthree\n"

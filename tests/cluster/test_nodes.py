@@ -2,8 +2,8 @@
 
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from ray.exceptions import RayTaskError, TaskUnschedulableError
@@ -20,22 +20,17 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Returns what the nodes answer, by address, of a cluster that the test fills."""
     answers: dict[str, Any] = {}
 
-    class Remote:
-        def options(self, scheduling_strategy: Any) -> SimpleNamespace:
-            return SimpleNamespace(remote=lambda _: answers[scheduling_strategy.node_id])
-
     def alive() -> list[dict[str, Any]]:
         return [{"Alive": True, "NodeID": a, "NodeManagerAddress": a} for a in answers]
 
-    def get(answer: Any) -> Any:
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+    def get(address: str) -> Any:
+        return Mock(side_effect=[answers[address]])()
 
-    fake = SimpleNamespace(nodes=alive, get=get, remote=lambda **_: lambda function: Remote())
-    monkeypatch.setattr(nodes, "ray", fake)
-    place = lambda node_id, soft: SimpleNamespace(node_id=node_id)  # noqa: E731
-    monkeypatch.setattr(nodes, "NodeAffinitySchedulingStrategy", place)
+    ray = Mock(nodes=alive, get=get)
+    remote = lambda scheduling_strategy: Mock(remote=lambda _: scheduling_strategy)  # noqa: E731
+    ray.remote.return_value.return_value.options = remote
+    monkeypatch.setattr(nodes, "ray", ray)
+    monkeypatch.setattr(nodes, "NodeAffinitySchedulingStrategy", lambda node_id, soft: node_id)
     return answers
 
 

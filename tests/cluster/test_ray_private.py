@@ -2,47 +2,37 @@
 
 import os
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from socket import socket
 from threading import Timer
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 from ray._private import services
 
+from mtcon_ray.cluster import ray_private
 from mtcon_ray.cluster.connection import await_port
 from mtcon_ray.cluster.environment import restored_environment
-from mtcon_ray.cluster.ray_private import (
-    AGENT_FILES,
-    AGENT_PORTS,
-    AGENT_VARIABLE,
-    LISTEN_PORT,
-    patient_start,
-)
+from mtcon_ray.cluster.ray_private import patient_start
 from mtcon_ray.cluster.ray_start import free_ports
 
 
-@pytest.mark.parametrize(("limit", "registers"), [(20.0, True), (0.0, False)])
+@pytest.mark.parametrize(
+    ("limit", "tries", "told"),
+    [(20, 3, nullcontext()), (0, 1, pytest.raises(TimeoutError, match="raylet timed out"))],
+)
 def test_a_node_that_registers_late_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch, limit: float, registers: bool
+    monkeypatch: pytest.MonkeyPatch, limit: float, tries: int, told: AbstractContextManager[object]
 ) -> None:
-    asked: list[str] = []
-
-    def get_node(address: str, _: str) -> dict[str, str]:
-        asked.append(address)
-        if len(asked) < 3:
-            raise RuntimeError("no such node")
-        return {"address": address}
-
+    unknown, node = RuntimeError("no such node"), {"address": "here"}
+    get_node = Mock(side_effect=[unknown, unknown, node])
     monkeypatch.setattr(services, "get_node", get_node)
-    with restored_environment(), patient_start(time.monotonic() + limit, iter(()), {}):
-        if registers:
-            assert services.get_node("here", "node") == {"address": "here"}
-            assert asked == ["here"] * 3
-        else:
-            with pytest.raises(TimeoutError, match="raylet timed out"):
-                services.get_node("here", "node")
+    with restored_environment(), patient_start(time.monotonic() + limit, iter(()), {}), told:
+        assert services.get_node("here", "node") == node
+    assert get_node.call_args_list == [call("here", "node")] * tries
     assert services.get_node is get_node
 
 
@@ -56,23 +46,25 @@ def test_the_raylet_is_told_the_ports_of_its_agents_and_does_not_wait_for_them(
 
     def start_raylet(session_dir: str, node_id: str, **ports: int) -> SimpleNamespace:
         given.update(ports)
-        for name in AGENT_FILES:
+        for name in ray_private.AGENT_FILES:
             Path(session_dir, f"{name}_{node_id}").touch()
         return SimpleNamespace(process=process)
 
     with monkeypatch.context() as patch:
         patch.setattr(services, "start_raylet", start_raylet)
-        patch.delenv(AGENT_VARIABLE, raising=False)
+        patch.delenv(ray_private.AGENT_VARIABLE, raising=False)
         start = patient_start(time.monotonic() + 60, free_ports(), started)
         with restored_environment(), start:
             assert services.get_node_ip_address() == "127.0.0.1"
             services.start_raylet(str(tmp_path), "n1", metrics_agent_port=0)  # type: ignore[call-arg]
-            assert os.environ[AGENT_VARIABLE] == "60000"
+            assert os.environ[ray_private.AGENT_VARIABLE] == "60000"
     assert started == {"raylet": process}
-    assert given.keys() == set(AGENT_PORTS)
+    assert given.keys() == set(ray_private.AGENT_PORTS)
     assert len(set(given.values())) == len(given)
     assert all(20_000 <= port < 32_768 for port in given.values())
-    assert (tmp_path / f"{LISTEN_PORT}_n1").read_text() == str(given[LISTEN_PORT])
+    assert (tmp_path / f"{ray_private.LISTEN_PORT}_n1").read_text() == str(
+        given[ray_private.LISTEN_PORT]
+    )
     assert services.get_node_ip_address() != "127.0.0.1"
 
 

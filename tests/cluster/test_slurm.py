@@ -17,8 +17,10 @@ from cluster.try_autoscaling import free_ports
 from mtcon_ray.records.event_log import read_events
 from mtcon_ray.records.events import Reported
 from tests import specs
+from tests.processes import run
 from tests.waiting import wait_until
 
+pytestmark = [pytest.mark.ray, pytest.mark.soak]
 SCRIPT = Path(__file__).parents[2] / "cluster" / "slurm" / "sweep.sbatch"
 TOOLS = Path(sys.executable).parent
 PROGRAMS = ("slurmctld", "slurmd", "munged")
@@ -44,11 +46,6 @@ PartitionName=all Nodes=n1,n2 Default=YES
 """
 
 
-def test_the_script_keeps_the_linter_s_rules() -> None:
-    done = subprocess.run([TOOLS / "shellcheck", SCRIPT], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
-
-
 class Slurm:
     """A controller and two nodes, and jobs of sweep.sbatch."""
 
@@ -60,11 +57,7 @@ class Slurm:
         }  # fmt: skip
 
     def call(self, *words: str | Path) -> str:
-        done = subprocess.run(
-            words, env=self.environment, cwd=self.folder, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return run(words, env=self.environment, cwd=self.folder).stdout
 
     def submit(self, options: list[str], **train: Any) -> str:
         """Returns the number of a job with two trials of `train`."""
@@ -119,8 +112,6 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
         slurm.call("scontrol", "shutdown")
 
 
-@pytest.mark.soak
-@pytest.mark.ray
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_jobs_of_one_and_two_nodes(slurm: Slurm, nodes: int) -> None:
     job = slurm.submit([f"--nodes={nodes}"])
@@ -129,8 +120,6 @@ def test_jobs_of_one_and_two_nodes(slurm: Slurm, nodes: int) -> None:
     assert not list(slurm.folder.glob(".mtcon-ray-*"))  # nothing is left of the token
 
 
-@pytest.mark.soak
-@pytest.mark.ray
 def test_a_requeue_in_the_middle_of_a_trial(slurm: Slurm) -> None:
     job = slurm.submit(["--nodes=2"], epochs=300, checkpoint_seconds=1)
     wait_until(lambda: len(slurm.epochs(job)) > 20, "epochs", told=lambda: slurm.log(job))
@@ -141,8 +130,6 @@ def test_a_requeue_in_the_middle_of_a_trial(slurm: Slurm) -> None:
     assert sorted(slurm.epochs(job)) == whole
 
 
-@pytest.mark.soak
-@pytest.mark.ray
 def test_a_time_limit_that_is_reached(slurm: Slurm) -> None:
     options = ["--time=2", "--signal=B:USR1@40"]
     job = slurm.submit(options, epochs=3000, checkpoint_seconds=1)

@@ -1,5 +1,6 @@
-"""Fixtures of the job tests: a user with an empty home folder, and the user's cluster."""
+"""Fixtures: a user with an empty home folder, and the user's cluster, bucket and MLflow."""
 
-from tests.cluster.conftest import head, home
+from tests.cluster.conftest import bucket, head, home
+from tests.tracking.conftest import root, server
 
-__all__ = ["head", "home"]
+__all__ = ["bucket", "head", "home", "root", "server"]

@@ -1,21 +1,19 @@
 """Requests without a token to every port of a cluster started as in cluster/README.md."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
+from typing import Any
+from urllib.request import urlopen
 
 import grpc
 import psutil
 import pytest
 
 from tests.cluster.conftest import make_token
-from tests.waiting import PATIENCE_SECONDS, wait_until
+from tests.processes import run_python
+from tests.waiting import PATIENCE_SECONDS, status_of, wait_until
 
 pytestmark = pytest.mark.ray
 # Calls that would reveal, change or run something, for every kind of process.
@@ -39,13 +37,7 @@ def answer(url: str, token: str | None = None, job: str | None = None) -> int:
     if token:
         headers["Authorization"] = f"Bearer {token}"
     data = json.dumps({"entrypoint": job}).encode() if job else None
-    try:
-        with urlopen(Request(url, data, headers), timeout=PATIENCE_SECONDS) as response:
-            return int(response.status)
-    except HTTPError as error:
-        status = error.code
-        error.close()
-        return status
+    return status_of(url, data, **headers)
 
 
 @pytest.fixture
@@ -64,12 +56,9 @@ def test_a_stranger_starts_nothing(
     assert answer(f"{address}/api/jobs/", job=f"touch {ran}") == 401
     assert answer(f"{address}/api/jobs/", "wrong", job=f"touch {ran}") == 403
     assert answer(f"{address}/api/jobs/", token) == 200, "so that the rest means something"
-    environment = {**home, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "a" * 64}
-    submit = [sys.executable, "-m", "mtcon_ray", "list", "--address", address]
-    environment["PYTHONPATH"] = os.getcwd()
-    told = subprocess.run(submit, env=environment, capture_output=True)
-    assert told.returncode == 2
-    assert b"oken" in told.stderr
+    wrong: dict[str, Any] = {**home, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "a" * 64}
+    told = run_python("-m", "mtcon_ray", "list", "--address", address, code=2, **wrong)
+    assert "oken" in told.stderr
     assert not ran.exists()
 
 

@@ -11,13 +11,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from mtcon_ray.base.paths import (
-    checkpoint_folder,
-    kept_model,
-    list_folders,
-    sweep_folder,
-    sweeps_folder,
-)
+from mtcon_ray.base import paths
 from mtcon_ray.records.results import load_sweep
 from tests import specs
 from tests.cluster.conftest import environment_of, head_of, make_token
@@ -100,9 +94,11 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Stranger:
     """Returns such a folder and the sweep `first`, whose records have modules beside them, too."""
     made = Stranger(tmp_path_factory.mktemp("stranger"))
     made.run(PROGRAM, "sweep", "a.yaml", "--name", "first")
-    folder = sweep_folder(made.root, "first")
+    folder = paths.sweep_folder(made.root, "first")
     plant(folder, made.mark)
-    shutil.copy(kept_model(checkpoint_folder(folder, "trial-0000")), made.data / "model.pt")
+    shutil.copy(
+        paths.kept_model(paths.checkpoint_folder(folder, "trial-0000")), made.data / "model.pt"
+    )
     return made
 
 
@@ -118,7 +114,7 @@ def test_no_command_without_ray_runs_a_stranger_s_module(
 
 def test_no_resume_runs_a_stranger_s_module(stranger: Stranger) -> None:
     stranger.run(PROGRAM, "resume", "first", "--set", "search.num_trials=2")
-    assert len(load_sweep(sweep_folder(stranger.root, "first")).trials) == 2
+    assert len(load_sweep(paths.sweep_folder(stranger.root, "first")).trials) == 2
 
 
 def test_no_comparison_runs_a_stranger_s_module(tmp_path: Path) -> None:
@@ -130,7 +126,7 @@ def test_a_trusted_plugin_brings_no_other_module_of_its_folder(tmp_path: Path) -
     stranger.run(PROGRAM, "sweep", "own.yaml", "--allow-plugins", HOME=str(tmp_path))
     # After a local sweep `ray start --head` and `ray job submit` work as they did before it.
     assert not (tmp_path / ".ray").exists()
-    assert len(load_sweep(sweep_folder(stranger.root, "own-1")).trials) == 1
+    assert len(load_sweep(paths.sweep_folder(stranger.root, "own-1")).trials) == 1
 
 
 def test_no_job_of_a_spec_runs_a_stranger_s_module(tmp_path: Path) -> None:
@@ -147,4 +143,7 @@ def test_no_job_of_a_spec_runs_a_stranger_s_module(tmp_path: Path) -> None:
         stranger.run(PROGRAM, "submit", "a.yaml", **client)
         program = [RAY, "job", "submit", "--", PROGRAM, "sweep", str(stranger.data / "a.yaml")]
         stranger.run(*program, **client)
-    assert [each.name for each in list_folders(sweeps_folder(stranger.root))] == ["a-1", "a-2"]
+    assert [each.name for each in paths.list_folders(paths.sweeps_folder(stranger.root))] == [
+        "a-1",
+        "a-2",
+    ]

@@ -4,7 +4,6 @@ import io
 import os
 from pathlib import Path
 from threading import Thread
-from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -17,12 +16,9 @@ from mtcon_ray.display.terminal import Terminal
 from mtcon_ray.records.event_log import EventLog
 from mtcon_ray.records.events import Artifact, Ended, Started
 from tests.data.sources.downloads import save_image
+from tests.recorded import plan_with
 
 EVIL = "\x1b]52;c;cm0gLXJm\x07\x9b2J\x1b[2J\u202e"
-PLAN = SimpleNamespace(
-    num_trials=3, epochs=4, concurrency=2, objective="val/accuracy", select="last",
-    count_text=lambda field: "4",
-)  # fmt: skip
 
 
 @pytest.mark.parametrize("character", ["\x1b", "\x07", "\r", "\x9b", "\x7f", "\u202e", "\u2066"])
@@ -57,7 +53,7 @@ def test_values_and_reasons_command_no_terminal(tty: bool) -> None:
     stream = io.StringIO()
     console = Console(Terminal(stream, live=tty))
     with console:
-        console.on_start("a-1", Path("/a"), PLAN)
+        console.on_start("a-1", Path("/a"), plan_with())
         console.on_suggest("trial-0000", {"method.task": EVIL})
         console.on_end("trial-0000", "FAILED", None, f"row 2, {EVIL}.png: not an image")
         console.on_note(EVIL)

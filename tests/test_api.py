@@ -18,7 +18,7 @@ from mtcon_ray.errors import SpecError, SweepError
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.export.trained_network import load_network
 from tests import specs
-from tests.processes import REPOSITORY, run_python
+from tests.processes import REPOSITORY, run_program, run_python
 
 SPEC: dict[str, Any] = {
     **specs.TINY,
@@ -27,9 +27,11 @@ SPEC: dict[str, Any] = {
 }
 LOADED = """
 import json, sys
+before = set(sys.modules)
 import mtcon_ray as mt
 names = dir(mt)
-assert not {"torch", "ray", "mlflow", "pandas"} & set(sys.modules)
+own = {n for n in set(sys.modules) - before if n.split(".")[0] not in sys.stdlib_module_names}
+assert own == {"mtcon_ray", "mtcon_ray.version"}, own
 print(json.dumps([name for name in mt.__all__ if name in names and callable(getattr(mt, name))]))
 """
 # A Ray of the caller's, with one CPU, and what a sweep must leave as it was.
@@ -150,9 +152,7 @@ def test_the_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
     page = (REPOSITORY / "docs" / "python.md").read_text("utf-8")
     (tmp_path / "spec.yaml").write_text(json.dumps(SPEC))
     code = "".join(re.findall(r"^```python\n(.*?)^```", page, re.S | re.M))
-    indented = "".join(f"    {line}\n" for line in code.splitlines())
-    (tmp_path / "script.py").write_text(f"if __name__ == '__main__':\n{indented}")
-    done = run_python("script.py", cwd=tmp_path, HOME=str(tmp_path))
+    done = run_program(code, tmp_path)
     assert done.stdout.endswith("(2, 32)\n")
 
 

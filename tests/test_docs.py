@@ -60,9 +60,7 @@ def test_every_encoder_shown_is_valid() -> None:
 def test_the_losses_shown_run() -> None:
     code = METHODS_TEXT.split("```python\n")[1].split("```")[0]
     names: dict[str, Any] = {
-        "z": F.normalize(torch.randn(4, 2, 3), dim=2),
-        "z1": F.normalize(torch.randn(4, 2, 3), dim=2),
-        "z2": F.normalize(torch.randn(4, 2, 3), dim=2),
+        **{name: F.normalize(torch.randn(4, 2, 3), dim=2) for name in ("z", "z1", "z2")},
         "labels": torch.tensor([0, 0, 1, -1]),
         "label_sets": torch.tensor([[1, 0], [1, 1], [0, 0], [0, 1]]),
         "labels_by_task": {t: torch.tensor([0, 0, 1, -1]) for t in ("category", "colour")},
@@ -129,19 +127,16 @@ LINKED = [*PAGES, *(REPOSITORY / name for name in OTHERS)]
 
 
 @pytest.mark.parametrize("page", LINKED, ids=lambda page: f"{page.parent.name}/{page.name}")
-def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+def test_links_and_paths_in_backticks_lead_somewhere(page: Path) -> None:
+    text = page.read_text("utf-8")
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
         if target.startswith(("http://", "https://")):
             continue
         place, _, anchor = target.partition("#")
         file = (page.parent / place).resolve() if place else page
         assert file.exists(), target
         assert not anchor or anchor in anchors(file), target
-
-
-@pytest.mark.parametrize("page", LINKED, ids=lambda page: f"{page.parent.name}/{page.name}")
-def test_every_path_in_backticks_exists(page: Path) -> None:
-    found = set(re.findall(PATH, page.read_text("utf-8"))) - {"docker/secrets/"}
+    found = set(re.findall(PATH, text)) - {"docker/secrets/"}
     assert [p for p in found if "NAME" not in p and not (REPOSITORY / p).exists()] == []
 
 

@@ -12,17 +12,8 @@ import pytest
 import yaml
 from PIL import Image
 
-from tests.pages import (
-    NOT_RUN,
-    PAGES,
-    REPOSITORY,
-    RUN_BY,
-    Block,
-    blocks,
-    own_environment,
-    run_by,
-    run_shell,
-)
+from tests import pages
+from tests.pages import PAGES, REPOSITORY, Block, blocks
 
 
 def name_of(page: Path) -> str:
@@ -54,9 +45,9 @@ COMPARISON = REPOSITORY / "experiments" / "compare_methods.yaml"
 @pytest.mark.parametrize("block", ALL, ids=lambda block: block.place)
 def test_every_block_is_run_or_says_why_not(block: Block) -> None:
     """A test that a page names must exist and get its blocks from `run_by`."""
-    if block.runs_with_its_page or NOT_RUN.fullmatch(block.above):
+    if block.runs_with_its_page or pages.NOT_RUN.fullmatch(block.above):
         return
-    named = RUN_BY.fullmatch(block.above)
+    named = pages.RUN_BY.fullmatch(block.above)
     assert named, block.above
     source = (REPOSITORY / named["file"]).read_text(encoding="utf-8")
     assert re.search(rf"^def {named['test']}\(", source, re.M), "no such test"
@@ -172,10 +163,12 @@ def test_every_block_of_commands_runs(page: Path, tmp_path: Path) -> None:
     own = {k: v for k, v in os.environ.items() if not k.startswith("RAY_") or not alone}
     quiet = {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(REPOSITORY)}
     environment = {**own, **quiet, "HOME": str(home)}
-    run_shell((PREPARE if alone else "") + code, work, environment, *alone)
+    pages.run_shell((PREPARE if alone else "") + code, work, environment, *alone)
 
 
-INSTALLED = run_by("tests/test_docs_commands.py::test_a_fresh_checkout_becomes_an_environment")
+INSTALLED = pages.run_by(
+    "tests/test_docs_commands.py::test_a_fresh_checkout_becomes_an_environment"
+)
 
 
 @pytest.mark.soak
@@ -188,7 +181,7 @@ def test_a_fresh_checkout_becomes_an_environment(block: Block, tmp_path: Path) -
     shutil.copytree(REPOSITORY, tmp_path / "copy", ignore=ignored)
     code = f"{block.code}\n.venv/bin/mtcon-ray --version"
     try:
-        printed = run_shell(code, tmp_path / "copy", own_environment(tmp_path))
+        printed = pages.run_shell(code, tmp_path / "copy", pages.own_environment(tmp_path))
     finally:
         shutil.rmtree(tmp_path / "copy" / ".venv", ignore_errors=True)
     assert ("winner: trial-" in printed) == ("sweep_temperature.py" in block.code)

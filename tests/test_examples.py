@@ -8,7 +8,7 @@ from statistics import fmean
 
 import pytest
 
-from tests.processes import run_python
+from tests.processes import run_program
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 # Per task, log(63) nats is the loss of 64 equal rows: 32 images in two views, less the anchor.
@@ -34,13 +34,8 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     assert all(not cell["outputs"] for cell in cells), "commit it without outputs"
     code = "\n".join("".join(cell["source"]) for cell in cells)
     assert '"num_items": 600' in code
-    code = code.replace('"num_items": 600', '"num_items": 120').replace(
-        '"epochs": 6', '"epochs": 2'
-    )
-    script = tmp_path / "notebook.py"
-    # Ray's processes import the script, as they import no notebook.
-    indented = "".join(f"    {line}\n" for line in code.splitlines())
-    script.write_text(f"if __name__ == '__main__':\n{indented}    print(frame.to_string())\n")
-    done = run_python(script, cwd=tmp_path, HOME=str(tmp_path), MPLBACKEND="agg")
+    for given, small in (('"num_items": 600', '"num_items": 120'), ('"epochs": 6', '"epochs": 2')):
+        code = code.replace(given, small)
+    done = run_program(f"{code}\nprint(frame.to_string())", tmp_path)
     assert done.stdout.count("finished") >= 4, "two lines of progress, two rows of the table"
     assert (tmp_path / "mtcon-ray" / "sweeps" / "notebook-1" / "report" / "index.html").exists()

@@ -1,20 +1,13 @@
 """Tests that the core imports neither Ray, MLflow nor Optuna, and that slow imports are lazy."""
 
-import json
-from pathlib import Path
-
 import pytest
 
 from tests.processes import run_python
+from tests.test_layers import modules, unit
 
-REPOSITORY = Path(__file__).parent.parent
-OUTER = {"tracking", "cluster", "sweep", "comparison", "cli", "__main__.py"}
+OUTER = {"tracking", "cluster", "sweep", "comparison", "cli", "__main__"}
 # The core, and what of the rest is pure.
-PURE = [
-    path
-    for path in sorted((REPOSITORY / "mtcon_ray").rglob("*.py"))
-    if path.relative_to(REPOSITORY).parts[1] not in OUTER
-]
+PURE = [name.removesuffix(".__init__") for name, _ in modules() if unit(name) not in OUTER]
 
 BLOCKED_IMPORTS = """
 import importlib, sys
@@ -30,34 +23,17 @@ for module in sys.argv[1:]:
 """
 
 
-def module_name(path: Path) -> str:
-    """Returns the module name of a file: `mtcon_ray.data` for mtcon_ray/data/__init__.py."""
-    parts = path.relative_to(REPOSITORY).with_suffix("").parts
-    return ".".join(parts).removesuffix(".__init__")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("blocked", "modules"),
+    ("blocked", "names"),
     [
-        ('{"ray", "mlflow", "optuna"}', [*map(module_name, PURE), "mtcon_ray.cli.main"]),
+        ('{"ray", "mlflow", "optuna"}', [*PURE, "mtcon_ray.cli.main"]),
         ('{"ray"}', ["mtcon_ray.sweep.driver", "mtcon_ray.sweep.here"]),
         # They take twice as long as all others, and `mtcon-ray list` needs none of them.
-        ('{"pandas", "torch._dynamo", "torchvision"}', [*map(module_name, PURE)]),
+        ('{"pandas", "torch._dynamo", "torchvision"}', PURE),
     ],
     ids=["core", "driver", "slow"],
 )
-def test_modules_import_without_these_packages(blocked: str, modules: list[str]) -> None:
+def test_modules_import_without_these_packages(blocked: str, names: list[str]) -> None:
     code = BLOCKED_IMPORTS.replace('{"ray", "mlflow", "optuna"}', blocked)
-    run_python("-c", code, *modules)
-
-
-def test_importing_the_package_loads_its_version_only() -> None:
-    code = """
-import json, sys
-before = set(sys.modules)
-import mtcon_ray
-new = sorted(set(sys.modules) - before)
-print(json.dumps([name for name in new if name.partition(".")[0] not in sys.stdlib_module_names]))
-"""
-    assert json.loads(run_python("-c", code).stdout) == ["mtcon_ray", "mtcon_ray.version"]
+    run_python("-c", code, *names)

@@ -1,5 +1,6 @@
 """The package as others install it: from a wheel, and with the core's packages alone."""
 
+import json
 import re
 import shutil
 import tomllib
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from tests import specs
 from tests.pages import DOCS, REPOSITORY, own_environment, run_by, run_shell
 
 PAGE = (DOCS / "installing.md").read_text(encoding="utf-8")
@@ -15,15 +17,6 @@ PAGE = (DOCS / "installing.md").read_text(encoding="utf-8")
 SMALL = (
     "--set data.num_items=300 --set views.size=16 --set train.epochs=2 --set evaluate.bootstrap=20"
 )
-SPEC = """
-version: 1
-name: small
-data: {kind: synthetic, num_items: 120}
-views: {size: 16}
-model: {encoder: {name: small, width: 4}, head_dim: 8}
-train: {epochs: 3, warmup_epochs: 0, batch_size: 16}
-evaluate: {bootstrap: 10}
-"""
 
 
 def core_packages() -> list[str]:
@@ -51,7 +44,7 @@ def write_page(folder: Path) -> None:
     """Writes the page's program, and the spec that it reads."""
     (code,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.S | re.M)
     (folder / "page.py").write_text(code)
-    (folder / "spec.yaml").write_text(SPEC)
+    (folder / "spec.yaml").write_text(json.dumps({**specs.TINY, "name": "small"}))
 
 
 def test_the_page_installs_what_the_core_needs() -> None:

@@ -19,7 +19,10 @@ VERDICTS = ["holds", "does not hold", "undecided"]
 def test_a_comparison_s_verdicts_are_those_of_its_file_and_its_page(folder: Path) -> None:
     file = REPOSITORY / "experiments" / f"compare_{folder.name.replace('-', '_')}.yaml"
     judged = pd.read_csv(folder / "claims.csv")
-    claims = load_comparison(file).claims
+    comparison = load_comparison(file)
+    assert len(comparison.specs) > 2
+    claims = comparison.claims
+    assert claims
     assert list(zip(judged["better"], judged["than"], judged["label"], strict=True)) == [
         (claim.better, claim.than, claim.label) for claim in claims
     ]

@@ -51,13 +51,10 @@ class Tab(NamedTuple):
     async def open(self, url: str, screen: str, scheme: str) -> None:
         """Opens a page on a screen of SCREENS, with the colour scheme light or dark."""
         width, height, is_mobile = SCREENS[screen]
-        await self.call("Page.enable")
-        await self.call("Log.enable")
-        await self.call("Runtime.enable")
-        await self.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width, height=height, deviceScaleFactor=1, mobile=is_mobile,
-        )  # fmt: skip
+        for domain in ("Page", "Log", "Runtime"):
+            await self.call(f"{domain}.enable")
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": is_mobile}
+        await self.call("Emulation.setDeviceMetricsOverride", **size)
         feature = {"name": "prefers-color-scheme", "value": scheme}
         await self.call("Emulation.setEmulatedMedia", features=[feature])
         await self.call("Page.navigate", url=url)
@@ -72,6 +69,18 @@ def browse(
     assert PROGRAM is not None
     options = ("--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0")
     command = [PROGRAM, *options, f"--user-data-dir={profile}", "about:blank"]
+
+    async def visit(place: str) -> list[str]:
+        async with ClientSession() as session:
+            async with session.get(f"{place}/json") as answer:
+                pages = [p for p in json.loads(await answer.text()) if p["type"] == "page"]
+            address = pages[0]["webSocketDebuggerUrl"]
+            async with session.ws_connect(address, max_msg_size=0) as socket:
+                tab = Tab(socket, [])
+                await tab.open(url, screen, scheme)
+                await use(tab)
+                return tab.problems
+
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
     ) as browser:
@@ -79,19 +88,6 @@ def browse(
             assert browser.stderr is not None
             lines = iter(browser.stderr.readline, "")
             port = next(m[1] for line in lines if (m := re.search(r"ws://[^:]+:(\d+)/", line)))
-            return asyncio.run(_browse(use, f"http://127.0.0.1:{port}", url, screen, scheme))
+            return asyncio.run(visit(f"http://127.0.0.1:{port}"))
         finally:
             browser.kill()
-
-
-async def _browse(
-    use: Callable[[Tab], Awaitable[None]], place: str, url: str, screen: str, scheme: str
-) -> list[str]:
-    async with ClientSession() as session:
-        async with session.get(f"{place}/json") as answer:
-            pages = [p for p in json.loads(await answer.text()) if p["type"] == "page"]
-        async with session.ws_connect(pages[0]["webSocketDebuggerUrl"], max_msg_size=0) as socket:
-            tab = Tab(socket, [])
-            await tab.open(url, screen, scheme)
-            await use(tab)
-            return tab.problems

@@ -44,9 +44,12 @@ def blocks(page: Path) -> list[Block]:
     return [Block(page, code, above) for above, code in found]
 
 
+BLOCKS = [block for page in PAGES for block in blocks(page)]
+
+
 def run_by(test: str) -> list[Block]:
     """Returns the blocks that are marked as run by a test, `tests/file.py::name`; at least one."""
-    found = [block for page in PAGES for block in blocks(page) if f"run by {test}" in block.above]
+    found = [block for block in BLOCKS if f"run by {test}" in block.above]
     assert found, f"no page names {test}"
     return found
 

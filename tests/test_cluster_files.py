@@ -86,10 +86,8 @@ def test_workers_scale_from_none_and_leave_when_idle(path: Path) -> None:
     assert all(kind["resources"]["GPU"] for kind in workers.values())
     assert 0 < config["idle_timeout_minutes"] <= 10
     # Ray's default is an hour, which is longer than a sweep waits for its first trial.
-    assert (
-        "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S=600"
-        in (config["head_start_ray_commands"][1])
-    )
+    limit = "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S=600"
+    assert limit in config["head_start_ray_commands"][1]
     assert config["available_node_types"]["head"]["resources"] == {"CPU": 0}
 
 

@@ -16,7 +16,7 @@ import yaml
 from mtcon_ray.cli.main import COMMANDS, command_named, program
 from mtcon_ray.methods import METHODS
 from mtcon_ray.spec.run_spec import parse_spec
-from tests.pages import DOCS, PAGES, REPOSITORY, Block, blocks
+from tests.pages import BLOCKS, DOCS, PAGES, REPOSITORY, Block
 
 METHODS_TEXT = (DOCS / "methods.md").read_text(encoding="utf-8")
 SNIPPETS = sorted(
@@ -76,11 +76,10 @@ COMMAND = re.compile(r"(?:^|&&|;|\s--\s|^\w+=\S+\s)\s*(mtcon-ray [^#|]*)")
 
 def commands() -> Iterator[tuple[str, str]]:
     """Yields page and command line of each use of mtcon-ray in the documentation's blocks."""
-    for page in PAGES:
-        for block in blocks(page):
-            for line in block.code.replace("\\\n", " ").splitlines():
-                if found := COMMAND.search(line.partition(" #")[0]):
-                    yield page.name, found[1].strip().removesuffix("&").strip()
+    for block in BLOCKS:
+        for line in block.code.replace("\\\n", " ").splitlines():
+            if found := COMMAND.search(line.partition(" #")[0]):
+                yield block.page.name, found[1].strip().removesuffix("&").strip()
 
 
 @pytest.mark.parametrize(("page", "line"), sorted(set(commands())))
@@ -92,12 +91,7 @@ def test_every_command_shown_exists_with_its_options(page: str, line: str) -> No
         command.make_context(name, arguments, parent=parent)
 
 
-STARTS = [
-    block
-    for page in PAGES
-    for block in blocks(page)
-    if re.search(r"\bray (?:start --head|up)\b", block.code)
-]
+STARTS = [b for b in BLOCKS if re.search(r"\bray (?:start --head|up)\b", b.code)]
 
 
 @pytest.mark.parametrize("block", STARTS, ids=lambda block: block.place)

@@ -7,20 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
-from PIL import Image
 
 from tests import pages
-from tests.pages import PAGES, REPOSITORY, Block, blocks
+from tests.pages import BLOCKS, PAGES, REPOSITORY, Block, blocks
+from tests.tables import write_table
 
 
 def name_of(page: Path) -> str:
     return page.relative_to(REPOSITORY).as_posix()
 
 
-ALL = [block for page in PAGES for block in blocks(page)]
 RUN_PAGES = [page for page in PAGES if any(b.runs_with_its_page for b in blocks(page))]
 # Ray as the pages start it uses the default ports, and `ray stop` ends all of the user's Ray
 # processes. It therefore runs in its own process and network namespaces, with its own folders of
@@ -42,7 +40,7 @@ SMALL = (
 COMPARISON = REPOSITORY / "experiments" / "compare_methods.yaml"
 
 
-@pytest.mark.parametrize("block", ALL, ids=lambda block: block.place)
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.place)
 def test_every_block_is_run_or_says_why_not(block: Block) -> None:
     """A test that a page names must exist and get its blocks from `run_by`."""
     if block.runs_with_its_page or pages.NOT_RUN.fullmatch(block.above):
@@ -69,17 +67,9 @@ def user_folder(folder: Path) -> None:
         shutil.copytree(REPOSITORY / name, folder / name)
     for name in (".gitignore", ".rayignore"):
         shutil.copy(REPOSITORY / name, folder)
-    (folder / "images").mkdir()
-    rng = np.random.default_rng(0)
-    rows = ["image,category,gender,colour,brand,split"]
-    for i in range(120):
-        pixels = rng.integers(0, 255, (32, 32, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(folder / "images" / f"{i}.png")
-        labels = (f"c{i % 3}", f"g{i % 2}", f"k{i % 4}", f"b{i % 5}")
-        rows.append(
-            ",".join([f"{i}.png", *labels, ("train", "train", "train", "val", "test")[i % 5]])
-        )
-    (folder / "labels.csv").write_text("\n".join(rows) + "\n")
+    sizes = {"category": 3, "gender": 2, "colour": 4, "brand": 5}
+    labels = {name: [f"{name} {i}" for i in range(size)] for name, size in sizes.items()}
+    write_table(folder, **labels, split=["train", "train", "train", "val", "test"])
 
 
 def options(*values: str) -> str:
@@ -138,10 +128,8 @@ def commands(page: Path) -> str:
 
 def in_a_namespace() -> list[str]:
     """Returns the prefix that runs a command in own namespaces; skips if that is not allowed."""
-    try:
-        tried = subprocess.run([*ALONE, "sh", "-ec", PREPARE], capture_output=True, text=True)
-    except FileNotFoundError as error:
-        pytest.skip(f"no namespaces here, in which alone a page may start a Ray: {error}")
+    # `env` says it, too, if there is no such program.
+    tried = subprocess.run(["env", *ALONE, "sh", "-ec", PREPARE], capture_output=True, text=True)
     if tried.returncode:
         pytest.skip(f"may not make the namespaces in which a page may start a Ray: {tried.stderr}")
     return ALONE

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import mtcon_ray
+from tests.test_layers import modules
 
 PAGE = Path(__file__).parents[1] / "docs" / "faq.md"
-PACKAGE = Path(mtcon_ray.__file__).parent
 # Messages of Ray, and the file of Ray that contains them.
 OF_RAY = {
     "401 ... Missing authentication token": "_private/authentication/http_token_authentication.py",
@@ -45,8 +44,7 @@ def literals(source: str) -> list[str]:
 
 @cache
 def ours() -> tuple[str, ...]:
-    files = sorted(PACKAGE.rglob("*.py"))
-    return tuple(text for f in files for text in literals(f.read_text(encoding="utf-8")))
+    return tuple(text for _, f in modules() for text in literals(f.read_text(encoding="utf-8")))
 
 
 @pytest.mark.parametrize("message", quoted())

@@ -19,15 +19,6 @@ SMALL = (
 )
 
 
-def core_packages() -> list[str]:
-    """Returns the requirements that pyproject.toml names as the core's."""
-    text = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
-    core = text.partition("# The core: ")[2].partition("# Around it.")[0]
-    wanted = re.findall(r'^ *"(.+?)"', core, re.M)
-    assert set(wanted) < set(tomllib.loads(text)["project"]["dependencies"])
-    return wanted
-
-
 def run_blocks(test: str, folder: Path, more: str) -> str:
     """Runs the page's commands for a test and `more` in a folder; returns what they print."""
     blocks = run_by(f"tests/test_installing.py::{test}")
@@ -40,21 +31,19 @@ def run_blocks(test: str, folder: Path, more: str) -> str:
             shutil.rmtree(folder / environment, ignore_errors=True)  # gigabytes
 
 
-def write_page(folder: Path) -> None:
-    """Writes the page's program, and the spec that it reads."""
-    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.S | re.M)
-    (folder / "page.py").write_text(code)
-    (folder / "spec.yaml").write_text(json.dumps({**specs.TINY, "name": "small"}))
-
-
 def test_the_page_installs_what_the_core_needs() -> None:
     (line,) = re.findall(r"^pip install .*constraints.txt (torch .*)", PAGE, re.M)
-    assert line.split() == [Requirement(text).name for text in core_packages()]
+    text = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+    core = re.findall(r'^ *"(.+?)"', re.split("# The core: |# Around it.", text)[1], re.M)
+    assert set(core) < set(tomllib.loads(text)["project"]["dependencies"])
+    assert line.split() == [Requirement(package).name for package in core]
 
 
 @pytest.mark.soak
 def test_the_core_runs_from_a_wheel_with_its_packages_alone(tmp_path: Path) -> None:
-    write_page(tmp_path)
+    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.S | re.M)
+    (tmp_path / "page.py").write_text(code)
+    (tmp_path / "spec.yaml").write_text(json.dumps({**specs.TINY, "name": "small"}))
     example = REPOSITORY / "examples" / "training_loop.py"
     name = "test_the_core_runs_from_a_wheel_with_its_packages_alone"
     printed = run_blocks(name, tmp_path, f"python {example}\npython page.py\npip list")

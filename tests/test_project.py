@@ -61,9 +61,7 @@ def test_no_machine_path_or_package_index_in_any_file() -> None:
 def test_constraints_pin_everything_that_the_project_names() -> None:
     lines = (REPOSITORY / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = {}
-    for line in lines:
-        if line.startswith("#"):
-            continue
+    for line in (line for line in lines if not line.startswith("#")):
         match = re.fullmatch(r"([A-Za-z0-9._-]+)==([\w.+!-]+)", line)
         assert match, f"a constraint must read name==version, got {line!r}"
         pins[canonicalize_name(match[1])] = match[2]

@@ -10,21 +10,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import pytest
 import yaml
-from PIL import Image
 
 from mtcon_ray.base.paths import choose_root
-from mtcon_ray.records.results import SweepResults, load_sweep
+from mtcon_ray.records.results import load_sweep
 from mtcon_ray.records.stored import find_sweep
 from mtcon_ray.sweep.audit import Audit
 from mtcon_ray.training.uploads import NETWORKS
+from tests import specs
 from tests.cluster.conftest import environment_of
 from tests.data.object_store import ObjectStore
 from tests.processes import REPOSITORY, begin, kill
 from tests.sweep.small_sweeps import epochs_of
+from tests.tables import write_table
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.soak]
@@ -87,12 +86,7 @@ class Nodes:
     def write_data(self, name: str, spec: dict[str, Any]) -> None:
         """Writes images, their CSV and a spec to the data folder that one node sees."""
         made = Path(tempfile.mkdtemp(dir=self.folder))
-        rng = np.random.default_rng(0)
-        names = [f"{row}.png" for row in range(120)]
-        for each in names:
-            Image.fromarray(rng.integers(0, 255, (20, 20, 3), np.uint8)).save(made / each)
-        rows = {"image": names, "kind": ["ab"[row % 2] for row in range(120)]}
-        pd.DataFrame(rows).to_csv(made / "labels.csv", index=False)
+        write_table(made, kind=["a", "b"])
         (made / "spec.yaml").write_text(yaml.safe_dump(spec))
         copy = self.enter(name, "cp", "-r", f"{made}/.", str(self.data), log="copy.log")
         assert copy.wait() == 0
@@ -109,33 +103,34 @@ def nodes(bucket: ObjectStore) -> Iterator[Nodes]:
 
 
 def spec_of(nodes: Nodes, **changes: Any) -> dict[str, Any]:
+    data = {"kind": "table", "images": f"{nodes.data}/images", "csv": f"{nodes.data}/labels.csv"}
     return {
+        **specs.SHORT,
         "name": "apart",
-        "data": {
-            "kind": "table", "images": str(nodes.data), "csv": str(nodes.data / "labels.csv"),
-            "tasks": ["kind"],
-        },
-        "views": {"size": 16},
-        "model": {"encoder": {"name": "small", "width": 8}},
+        "data": {**data, "tasks": ["kind"]},
         "train": {"epochs": EPOCHS, "batch_size": 16, "checkpoint_seconds": 0.5},
         "evaluate": {"bootstrap": 20, "every": 5},
-        "tracking": {"offline": True},
         "storage": {"root": URL},
-        "search": {
-            "space": {"method.temperature": {"grid": [0.1, 0.3, 0.5]}}, "sampler": "grid",
-            "scheduler": {"name": "none"},
-        },
-    } | changes  # fmt: skip
+        "search": {**specs.GRID, "space": {"method.temperature": {"grid": [0.1, 0.3, 0.5]}}},
+    } | changes
 
 
-def results(machine: Path) -> SweepResults:
-    root = choose_root(URL, str(machine))
-    return load_sweep(find_sweep(root, "a", [*NETWORKS, "predictions.npz"]))
+def begun(
+    nodes: Nodes, bucket: ObjectStore, num_checkpoints: int, **changes: Any
+) -> subprocess.Popen[bytes]:
+    """Starts a sweep on a head and two nodes; returns its driver after these checkpoints."""
 
+    def are_there() -> bool:
+        return sum("/last-" in name for name in bucket.names()) >= num_checkpoints
 
-def sweeping(nodes: Nodes, head: str) -> subprocess.Popen[bytes]:
+    for name in ("head", "one", "two"):
+        nodes.start(name)
+    nodes.write_data("head", spec_of(nodes, **changes))
     words = ("sweep", str(nodes.data / "spec.yaml"), "--name", "a")
-    return nodes.enter(head, sys.executable, "-m", "mtcon_ray", *words, log="sweep.log")
+    driver = nodes.enter("head", sys.executable, "-m", "mtcon_ray", *words, log="sweep.log")
+    told = partial(nodes.log, "sweep.log")
+    wait_until(are_there, "checkpoints", process=driver, pause=0.5, told=told)
+    return driver
 
 
 def resumed(nodes: Nodes, head: str) -> str:
@@ -145,18 +140,9 @@ def resumed(nodes: Nodes, head: str) -> str:
     return nodes.log("resume.log")
 
 
-def await_checkpoints(
-    nodes: Nodes, bucket: ObjectStore, count: int, driver: subprocess.Popen[bytes]
-) -> None:
-    def are_there() -> bool:
-        return sum("/last-" in name for name in bucket.names()) >= count
-
-    told = partial(nodes.log, "sweep.log")
-    wait_until(are_there, f"{count} checkpoints", process=driver, pause=0.5, told=told)
-
-
 def assert_whole(machine: Path, trials: int) -> None:
-    found = results(machine)
+    stored = find_sweep(choose_root(URL, str(machine)), "a", [*NETWORKS, "predictions.npz"])
+    found = load_sweep(stored)
     assert [trial.status for trial in found.trials] == ["FINISHED"] * trials
     for trial in found.trials:
         epochs = epochs_of(found.folder, trial.name)
@@ -168,15 +154,11 @@ def assert_whole(machine: Path, trials: int) -> None:
 def test_a_sweep_goes_on_after_the_loss_of_the_head_and_its_disk(
     nodes: Nodes, bucket: ObjectStore, tmp_path: Path
 ) -> None:
-    for name in ("head", "one", "two"):
-        nodes.start(name)
-    nodes.write_data("head", spec_of(nodes))
-    driver = sweeping(nodes, "head")
-    await_checkpoints(nodes, bucket, 3, driver)
+    driver = begun(nodes, bucket, 3)
     images = next(name for name in bucket.names() if name.endswith("images.npy"))
     assert bucket.reads(images) == 2, "each node fetches the images once"
-    nodes.enter("head", "rm", "-r", *(f"{nodes.data}/{n}" for n in ("labels.csv", "0.png")),
-                log="rm.log").wait()  # fmt: skip
+    lost = [f"{nodes.data}/{name}" for name in ("labels.csv", "images/0.png")]
+    nodes.enter("head", "rm", *lost, log="rm.log").wait()
     nodes.kill("head", "one", "two")
     driver.kill()
     for name in ("head-2", "three", "four"):
@@ -191,12 +173,7 @@ def test_workers_of_a_trial_on_different_nodes(
     nodes: Nodes, bucket: ObjectStore, tmp_path: Path
 ) -> None:
     search = {"space": {"method.temperature": {"grid": [0.1]}}, "sampler": "grid"}
-    for name in ("head", "one", "two"):
-        nodes.start(name)
-    nodes.write_data("head", spec_of(nodes, resources={"workers": 2}, search=search))
-    driver = sweeping(nodes, "head")
-    await_checkpoints(nodes, bucket, 2, driver)
-    kill(driver)
+    kill(begun(nodes, bucket, 2, resources={"workers": 2}, search=search))
     nodes.enter("head", "rm", "-r", str(nodes.home / ".cache"), log="rm.log").wait()
     resumed(nodes, "head")
     assert_whole(tmp_path, 1)

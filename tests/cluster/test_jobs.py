@@ -159,15 +159,16 @@ def test_a_log_is_passed_on_once(
     assert "".join(written) == "one\ntwo\nthree\n"
 
 
-@pytest.mark.parametrize("way", ["option", "spec"])
+@pytest.mark.parametrize(
+    ("storage", "options"), [({}, ["--root", "results"]), ({"root": "results"}, [])]
+)
 def test_a_root_that_the_job_would_lose_is_refused(
-    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    storage: dict[str, str], options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A relative root would be in Ray's copy of the working directory, which Ray deletes."""
     monkeypatch.chdir(tmp_path)
-    storage = {"storage": {"root": "results"}} if way == "spec" else {}
-    (tmp_path / "spec.yaml").write_text(yaml.safe_dump({"name": "small", **storage}))
-    words = ["submit", "spec.yaml", "--address", "127.0.0.1:9"]
-    told = CliRunner().invoke(program, [*words, "--root", "results"] if way == "option" else words)
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump({"name": "small", "storage": storage}))
+    words = ["submit", "spec.yaml", "--address", "127.0.0.1:9", *options]
+    told = CliRunner().invoke(program, words)
     assert told.exit_code == 2
     assert "root must" in told.output

@@ -23,10 +23,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     def alive() -> list[dict[str, Any]]:
         return [{"Alive": True, "NodeID": a, "NodeManagerAddress": a} for a in answers]
 
-    def get(address: str) -> Any:
-        return Mock(side_effect=[answers[address]])()
-
-    ray = Mock(nodes=alive, get=get)
+    ray = Mock(nodes=alive, get=lambda address: Mock(side_effect=[answers[address]])())
     remote = lambda scheduling_strategy: Mock(remote=lambda _: scheduling_strategy)  # noqa: E731
     ray.remote.return_value.return_value.options = remote
     monkeypatch.setattr(nodes, "ray", ray)

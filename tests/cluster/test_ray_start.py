@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import ray
@@ -64,8 +65,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
 def test_a_ray_that_loses_a_process_while_it_starts_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, fake: Fake, name: str, waits_for: str
 ) -> None:
-    def unknown(*_: str) -> None:
-        raise RuntimeError("this node is unknown")
+    unknown = Mock(side_effect=RuntimeError("this node is unknown"))
 
     def init(**_: object) -> None:
         fake.start(GCS, "raylet")

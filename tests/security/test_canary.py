@@ -24,7 +24,7 @@ NAMES = (
     "AWS_SESSION_TOKEN", "RAY_AUTH_TOKEN", "WANDB_API_KEY",
 )  # fmt: skip
 SECRETS = {name: f"{CANARY.decode()}-{number}" for number, name in enumerate(NAMES)}
-BRIEF = {"train": {"epochs": 2, "batch_size": 32}, "evaluate": {"bootstrap": 20}}
+SHORT = {"train": {"epochs": 2, "batch_size": 32}, "evaluate": {"bootstrap": 20}, "tracking": {}}
 PROXIES = {
     name: f"http://me:{CANARY.decode()}@127.0.0.1:9"
     for name in ("HTTPS_PROXY", "ALL_PROXY", "FTP_PROXY")
@@ -59,9 +59,7 @@ def test_no_secret_is_written_or_shown(
     """This covers logs, event logs, command lines, the bucket, and files of Ray's dashboard."""
     server.start()
     address = f"127.0.0.1:{server.port}"
-    (tmp_path / "spec.yaml").write_text(
-        yaml.safe_dump({**SPEC, **BRIEF, "tracking": {"offline": False}})
-    )
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump({**SPEC, **SHORT}))
     uri = f"http://me:{CANARY.decode()}@{address}"
     environment = {
         **home, **bucket.variables, **SECRETS, **PROXIES, "NO_PROXY": "127.0.0.1",

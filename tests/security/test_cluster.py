@@ -33,11 +33,9 @@ DRIVER = "python -c 'import ray, time; ray.init(); time.sleep(200)'"
 
 def answer(url: str, token: str | None = None, job: str | None = None) -> int:
     """Returns the HTTP status of a GET, or of the submission of the command line `job`."""
-    headers = {"Content-Type": "application/json"}
-    if token:
-        headers["Authorization"] = f"Bearer {token}"
+    login = {"Authorization": f"Bearer {token}"} if token else {}
     data = json.dumps({"entrypoint": job}).encode() if job else None
-    return status_of(url, data, **headers)
+    return status_of(url, data, **login, **{"Content-Type": "application/json"})
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import yaml
-from PIL import Image
 
 from mtcon_ray.base import paths
 from mtcon_ray.records.results import load_sweep
 from tests import specs
 from tests.cluster.conftest import environment_of, head_of, make_token
 from tests.cluster.user import PLUGIN
+from tests.tables import write_table
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow, pytest.mark.slow]
 
@@ -48,29 +48,18 @@ def plant(folder: Path, mark: Path) -> None:
         (folder / f"{name}.py").write_text(text)
 
 
-def write_data(folder: Path) -> None:
-    (folder / "images").mkdir(parents=True)
-    rows = ["image,colour"]
-    for number in range(60):
-        image = Image.new("RGB", (16, 16), (200 * (number % 2), 4 * number, 90))
-        image.save(folder / "images" / f"{number}.png")
-        rows.append(f"{number}.png,{'red' if number % 2 else 'blue'}")
-    (folder / "labels.csv").write_text("\n".join(rows))
-
-
 class Stranger:
     """A folder of data and specs with modules that leave a mark, in which commands are run."""
 
     def __init__(self, folder: Path) -> None:
         self.data, self.root, self.mark = folder / "data", folder / "root", folder / "mark"
-        write_data(self.data)
+        write_table(self.data, colour=["red", "blue"])
         data = {"kind": "table", "csv": "labels.csv", "images": "images", "tasks": ["colour"]}
         base = {**specs.SHORT, "data": data, "train": {"epochs": 1, "batch_size": 16}}
         search = {"space": {"method.temperature": {"uniform": [0.1, 1.0]}}, "num_trials": 1}
         self.write("a.yaml", {"name": "a", **base, "search": search})
-        self.write(
-            "c.yaml", {"name": "c", "base": base, "systems": {"A": {"method": "xent", "seeds": 1}}}
-        )
+        systems = {"A": {"method": "xent", "seeds": 1}}
+        self.write("c.yaml", {"name": "c", "base": base, "systems": systems})
         own = {"plugins": ["own"], "model": {"encoder": {"name": "own", "width": 8}}}
         self.write("own.yaml", {"name": "own", **base, **own, "search": search})
         (self.data / "own.py").write_text(PLUGIN)

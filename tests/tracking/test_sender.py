@@ -16,9 +16,7 @@ pytestmark = MLFLOW
 def test_parent_and_child_are_nested_and_complete(sweep: Sweep) -> None:
     sweep.begin()
     trial = sweep.begin("trial-0000", **{"mtcon.version.torch": "2.15"})
-    trial.append(
-        Reported(epoch=1, metrics={"loss": 2.0, "val/accuracy": 0.5, "sigma/heel-height": math.nan})
-    )
+    trial.report(1, **{"loss": 2.0, "val/accuracy": 0.5, "sigma/heel-height": math.nan})
     here = {"mtcon.device": "Tesla T4"}
     trial.append(Reported(epoch=2, metrics={"loss": math.inf, "val/accuracy": 0.75}, tags=here))
     trial.add_file("model.pt", "weights", to="checkpoints")

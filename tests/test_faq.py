@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.some import some
 from tests.test_layers import modules
 
 PAGE = Path(__file__).parents[1] / "docs" / "faq.md"
@@ -52,10 +53,8 @@ def test_a_quoted_message_is_said_by_the_code(message: str) -> None:
     """At least half of its parts are literals, because others are composed."""
     texts = ours()
     if message in OF_RAY:
-        ray = find_spec("ray")
-        assert ray is not None
-        assert ray.origin is not None
-        texts = ((Path(ray.origin).parent / OF_RAY[message]).read_bytes().decode("latin-1"),)
+        ray = Path(some(some(find_spec("ray")).origin)).parent
+        texts = ((ray / OF_RAY[message]).read_bytes().decode("latin-1"),)
     parts = [part.strip() for part in BETWEEN.split(VALUES.sub(VALUE, message)) if part.strip()]
     said = [part for part in parts if any(part in text for text in texts)]
     assert len(said) >= len(parts) / 2, said

@@ -22,9 +22,8 @@ def test_everything_lies_below_a_root_with_characters_of_urls(
     name: str, root: Path, empty_database: Path
 ) -> None:
     new = root / "roots" / name
-    folder = new / "runs" / "shoes-1"
-    sweep = Sweep(folder, own_database(new))
-    folder.mkdir(parents=True)
+    sweep = Sweep(new / "runs" / "shoes-1", own_database(new))
+    sweep.folder.mkdir(parents=True)
     shutil.copy(empty_database, new / "mlflow.db")
     sweep.begin().add_file("model.pt")
     assert sweep.send().refused == []

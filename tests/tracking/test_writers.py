@@ -5,7 +5,6 @@ import time
 from pathlib import Path
 
 from mtcon_ray.records.events import Ended, Reported
-from mtcon_ray.tracking.sender import Sender
 from tests.tracking.conftest import MLFLOW, Sweep
 from tests.waiting import PATIENCE_SECONDS
 
@@ -16,7 +15,7 @@ WRITERS, EPOCHS = 4, 8
 def write_and_send(folder: Path, uri: str) -> tuple[int, str | None]:
     """Writes a whole sweep while its sender runs; returns (events left, last error)."""
     sweep = Sweep(folder, uri)
-    sender = Sender(folder, uri, sweep.experiment)
+    sender = sweep.sender()
     sender.start()
     trial, errors = sweep.begin_both(), set()
     for epoch in range(1, EPOCHS + 1):

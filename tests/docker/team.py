@@ -40,9 +40,9 @@ class Team:
         self.postgres.start()
         self.s3.start()
         place = {"env": self.environment(), "cwd": self.folder}
-        self.process = begin([DOCKER / "mlflow.sh"], self.folder / "log", **place)
-        ready = lambda: status_of(f"{self.uri}/health") == 200  # noqa: E731
-        wait_until(ready, "MLflow", process=self.process, told=self.log)
+        self.process = server = begin([DOCKER / "mlflow.sh"], self.folder / "log", **place)
+        page = f"{self.uri}/health"
+        wait_until(lambda: status_of(page) == 200, "MLflow", process=server, told=self.log)
 
     def environment(self) -> dict[str, str]:
         """Returns the environment, which contains addresses and file names but no secret."""

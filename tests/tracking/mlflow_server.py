@@ -28,9 +28,8 @@ class Server:
         environment = {**os.environ, **quiet_environment(), **fewer}
         command = [sys.executable, "-m", "mlflow", "server", store, artifacts, *place]
         log, page = self.root / "server.log", f"{self.uri}/health"
-        self._process = begin(command, log, cwd=self.root, env=environment)
-        ready = lambda: status_of(page) == 200  # noqa: E731
-        wait_until(ready, "MLflow", process=self._process, told=log.read_text)
+        self._process = server = begin(command, log, cwd=self.root, env=environment)
+        wait_until(lambda: status_of(page) == 200, "MLflow", process=server, told=log.read_text)
 
     def kill(self) -> None:
         if self._process is not None:

@@ -11,7 +11,6 @@ from click.testing import Result
 from mtcon_ray.base.paths import event_file
 from mtcon_ray.records.events import Ended
 from tests.cli.conftest import run
-from tests.recorded import plan_with
 from tests.run_log import RunLog
 from tests.sweep.written_sweep import write_sweep
 
@@ -23,7 +22,6 @@ def folder(tmp_path: Path) -> Path:
     """Returns the folder of a sweep whose trials have finished, been pruned and interrupted."""
     folder = tmp_path / "sweeps" / NAME
     write_sweep(folder)
-    (folder / "plan.json").write_text(plan_with(num_trials=3).model_dump_json())
     return folder
 
 

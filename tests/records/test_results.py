@@ -70,10 +70,8 @@ def test_a_searched_list_is_read_as_a_list(folder: Folder) -> None:
 def test_a_trial_as_it_was_written(folder: Folder) -> None:
     folder.trial([0.2, 0.4, 0.3], temperature=0.5, seed=7)
     results = folder.load()
-    assert (results.name, results.folder) == ("shoes-1", folder.path)
-    assert results.spec.name == "shoes"
-    assert results.plan == plan_with()
-    assert results.num_trials == 4
+    assert (results.name, results.folder, results.spec.name) == ("shoes-1", folder.path, "shoes")
+    assert (results.plan, results.num_trials) == (plan_with(), 4)
     [trial] = results.trials
     assert (trial.name, trial.number, trial.seed, trial.epochs) == ("trial-0000", 0, 7, 3)
     assert trial.params == {"method.temperature": 0.5}
@@ -132,14 +130,15 @@ def test_ranked_best_first(folder: Folder) -> None:
     folder.trial([0.1, 0.2, 0.6])  # 7
     results = folder.load()
     assert [t.number for t in results.ranked()] == [4, 7, 2, 5, 1, 3, 0, 6]
-    assert results.winner is not None
-    assert results.winner.number == 4
+    assert results.required_winner().number == 4
 
 
-def test_no_winner_without_a_full_budget(folder: Folder) -> None:
+def test_only_a_trial_with_its_full_budget_can_win(folder: Folder) -> None:
     folder.trial([0.9, 0.9], "KILLED", tags=PRUNED)
     folder.trial([0.9, 0.9, 0.9], "FAILED")
     assert folder.load().winner is None
+    folder.trial([0.1, 0.2, 0.3], "KILLED", tags=INTERRUPTED)
+    assert folder.load().required_winner().number == 2, "it was killed after its last epoch"
 
 
 def test_a_trial_that_ended_at_a_plateau_can_win(folder: Folder) -> None:
@@ -159,11 +158,6 @@ def test_a_trial_that_ended_at_a_plateau_can_win(folder: Folder) -> None:
         assert results.lost == ()
 
 
-def test_killed_after_its_last_epoch_it_still_counts(folder: Folder) -> None:
-    folder.trial([0.1, 0.2, 0.3], "KILLED", tags=INTERRUPTED)
-    assert folder.last().full_budget
-
-
 def test_with_repeats_the_best_mean_wins_then_its_best_seed(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "repeated", repeats=2)
     folder.trial([0, 0, 0.9], temperature=0.1, seed=0)  # lucky seed, mean 0.5
@@ -172,9 +166,7 @@ def test_with_repeats_the_best_mean_wins_then_its_best_seed(tmp_path: Path) -> N
     folder.trial([0, 0, 0.7], temperature=0.2, seed=1)
     folder.trial([0, 0, 0.8], temperature=0.3, seed=0)  # its other seed was stopped
     folder.trial([0.1], "KILLED", temperature=0.3, seed=1, tags=PRUNED)
-    winner = folder.load().winner
-    assert winner is not None
-    assert winner.number == 3
+    assert folder.load().required_winner().number == 3
 
 
 def test_folders_that_are_no_sweep_are_named(tmp_path: Path) -> None:

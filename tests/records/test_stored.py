@@ -33,13 +33,16 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "RETRY_SECONDS", 0.05)
 
 
+Drive = Callable[..., StoredSweep]
+
+
 def root_of(tmp_path: Path, machine: str) -> Path:
     """Returns the root on one of several machines."""
     return choose_root(URL, str(tmp_path / machine))
 
 
 @pytest.fixture
-def drive(tmp_path: Path, store: FolderStore) -> Iterator[Callable[..., StoredSweep]]:
+def drive(tmp_path: Path, store: FolderStore) -> Iterator[Drive]:
     """Returns a function that begins a driver of the sweep on a machine."""
     drivers: list[StoredSweep] = []
 
@@ -48,7 +51,6 @@ def drive(tmp_path: Path, store: FolderStore) -> Iterator[Callable[..., StoredSw
         if not folder.exists():
             write_sweep(folder)
             event_file(folder).unlink()
-        (folder / "plan.json").write_text("{}")
         drivers.append(StoredSweep(folder, SWEEP, take_over=take_over))
         return drivers[-1]
 
@@ -85,9 +87,7 @@ def always(request: str, path: str) -> None:
     raise OSError("503 Slow Down")
 
 
-def test_a_start_is_in_the_store_at_once_and_reports_soon(
-    drive: Callable[..., StoredSweep], store: FolderStore
-) -> None:
+def test_a_start_is_in_the_store_at_once_and_reports_soon(drive: Drive, store: FolderStore) -> None:
     sweep = drive()
     log = sweep.open_log()
     log.append(start(), start("trial-0000"))
@@ -98,9 +98,7 @@ def test_a_start_is_in_the_store_at_once_and_reports_soon(
     wait_until(lambda: there() == local(log), "the reports in the store")
 
 
-def test_a_start_waits_for_a_store_that_does_not_answer(
-    drive: Callable[..., StoredSweep], store: FolderStore
-) -> None:
+def test_a_start_waits_for_a_store_that_does_not_answer(drive: Drive, store: FolderStore) -> None:
     sweep = drive()
     log = sweep.open_log()
     refused: list[str] = []
@@ -120,9 +118,7 @@ def test_a_start_waits_for_a_store_that_does_not_answer(
         log.append(start("trial-0000"))
 
 
-def test_a_driver_whose_sweep_was_taken_writes_nothing_more(
-    drive: Callable[..., StoredSweep],
-) -> None:
+def test_a_driver_whose_sweep_was_taken_writes_nothing_more(drive: Drive) -> None:
     first, told = drive(), list[str]()
     first.on_lost = told.append
     log = begun(first)
@@ -145,7 +141,7 @@ def test_a_driver_whose_sweep_was_taken_writes_nothing_more(
 
 
 def test_a_driver_that_could_not_renew_its_claim_looks_before_it_writes(
-    drive: Callable[..., StoredSweep], monkeypatch: pytest.MonkeyPatch
+    drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = begun(drive())
     monkeypatch.setattr(stored, "RENEW_SECONDS", 1e6)
@@ -156,7 +152,7 @@ def test_a_driver_that_could_not_renew_its_claim_looks_before_it_writes(
 
 
 def test_a_driver_that_notices_at_its_end_removes_nothing_of_the_next(
-    drive: Callable[..., StoredSweep], monkeypatch: pytest.MonkeyPatch
+    drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = drive()
     begun(first)
@@ -170,7 +166,7 @@ def test_a_driver_that_notices_at_its_end_removes_nothing_of_the_next(
 
 
 def test_the_next_driver_continues_the_log_after_the_loss_of_the_disk(
-    drive: Callable[..., StoredSweep], tmp_path: Path
+    drive: Drive, tmp_path: Path
 ) -> None:
     first = drive()
     log = begun(first)
@@ -189,9 +185,7 @@ def test_the_next_driver_continues_the_log_after_the_loss_of_the_disk(
     assert there() == before + f"{line(2)}\n".encode() == local(log)
 
 
-def test_lines_of_this_machine_that_the_store_lacks_stay(
-    drive: Callable[..., StoredSweep], store: FolderStore
-) -> None:
+def test_lines_of_this_machine_that_the_store_lacks_stay(drive: Drive, store: FolderStore) -> None:
     first, told = drive(), list[str]()
     log = begun(first)
     store.before = always
@@ -217,9 +211,7 @@ def test_a_start_that_fails_leaves_nothing(store: FolderStore, tmp_path: Path) -
     assert store.names() == set()
 
 
-def test_other_machines_see_a_running_sweep(
-    drive: Callable[..., StoredSweep], tmp_path: Path
-) -> None:
+def test_other_machines_see_a_running_sweep(drive: Drive, tmp_path: Path) -> None:
     sweep = drive()
     begun(sweep)
     root = root_of(tmp_path, "other")
@@ -229,17 +221,9 @@ def test_other_machines_see_a_running_sweep(
     sweep.close()
     assert not is_driven(find_sweep(root, "a"))
     assert not is_driven(sweep_folder(summaries(root), "a"))
-
-
-def test_a_sweep_without_a_summary_is_listed(
-    drive: Callable[..., StoredSweep], tmp_path: Path
-) -> None:
-    sweep = drive()
-    begun(sweep)
-    sweep.close()
     Objects(SWEEP).delete(["summary.json.gz", "plan.json"])
-    root = summaries(root_of(tmp_path, "other"))
-    assert load_sweep(sweep_folder(root, "a")).name == "a"
+    third = sweep_folder(summaries(root_of(tmp_path, "third")), "a")
+    assert load_sweep(third).name == "a", "it is listed without a summary"
 
 
 def test_a_list_of_sweeps_needs_two_requests_of_each(
@@ -248,7 +232,6 @@ def test_a_list_of_sweeps_needs_two_requests_of_each(
     """pyarrow asks for the size of an object before it reads the object."""
     folder = tmp_path / "a"
     write_sweep(folder)
-    (folder / "plan.json").write_text("{}")
     with object_store(monkeypatch) as server:
         for name in ("a", "b", "c"):
             write_summary(Objects(f"s3://photos/lab/sweeps/{name}"), folder, None)
@@ -258,9 +241,7 @@ def test_a_list_of_sweeps_needs_two_requests_of_each(
         assert len(server.requests) <= 1 + 2 * 3
 
 
-def test_sweeps_that_cannot_be_read_hide_no_others(
-    drive: Callable[..., StoredSweep], tmp_path: Path
-) -> None:
+def test_sweeps_that_cannot_be_read_hide_no_others(drive: Drive, tmp_path: Path) -> None:
     begun(drive())
     Objects(f"{URL}/sweeps/begins").write("claims/x", b"")
     Objects(f"{URL}/sweeps/cut").write("spec.yaml", b"")
@@ -272,9 +253,7 @@ def test_sweeps_that_cannot_be_read_hide_no_others(
             summaries(root, name)
 
 
-def test_an_unknown_sweep_is_refused_with_similar_names(
-    drive: Callable[..., StoredSweep], tmp_path: Path
-) -> None:
+def test_an_unknown_sweep_is_refused_with_similar_names(drive: Drive, tmp_path: Path) -> None:
     begun(drive())
     root = root_of(tmp_path, "other")
     with pytest.raises(SweepError, match=f"no sweep 'aa' under {URL}; did you mean 'a'"):

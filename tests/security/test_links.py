@@ -147,6 +147,7 @@ def enormous(path: Path) -> None:
 def test_a_plan_that_holds_anything_ends_in_an_error(
     folder: Path, damage: Callable[[Path], None]
 ) -> None:
+    (folder / "plan.json").unlink()
     damage(folder / "plan.json")
     result = run(folder, "status")
     assert result.exit_code == 2, result.output

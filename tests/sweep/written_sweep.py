@@ -3,19 +3,18 @@
 import json
 from pathlib import Path
 
-import yaml
-
 from mtcon_ray.base.paths import checkpoint_folder, event_file
 from mtcon_ray.base.status import Status
 from mtcon_ray.evaluation.predictions import save_predictions
 from mtcon_ray.records.event_log import EventLog
 from mtcon_ray.records.events import Started
-from mtcon_ray.records.recorded import load_recorded
+from mtcon_ray.records.recorded import load_recorded, write_beginnings
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.sweep.suggester import Suggester
 from mtcon_ray.tracking.provenance import FINGERPRINT
 from mtcon_ray.training import checkpoint
+from tests.recorded import plan_with
 from tests.sweep.simulated import line
 
 EPOCHS = 3
@@ -49,7 +48,7 @@ def write_sweep(folder: Path) -> None:
         }
     )
     folder.mkdir(parents=True)
-    (folder / "spec.yaml").write_text(yaml.safe_dump(dump_spec(spec)))
+    write_beginnings(folder, spec, plan_with(num_trials=len(OUTCOMES)))
     EventLog(event_file(folder)).append(Started(params={}, tags={FINGERPRINT: DATA}))
     for number, (outcome, length) in enumerate(zip(OUTCOMES, LENGTHS, strict=True)):
         start_trial(folder, number)

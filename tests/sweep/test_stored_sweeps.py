@@ -25,13 +25,14 @@ from mtcon_ray.records import stored
 from mtcon_ray.records.results import SweepResults, load_sweep
 from mtcon_ray.records.stored import find_sweep
 from mtcon_ray.spec.encoders import SmallSpec
-from mtcon_ray.spec.run_spec import RunSpec, parse_spec
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
 from mtcon_ray.sweep.audit import Audit
 from mtcon_ray.sweep.run import run_sweep
 from mtcon_ray.sweep.trial import Assignment
 from mtcon_ray.tracking.lifecycle import Lifecycle
 from mtcon_ray.training import uploads
 from mtcon_ray.training.uploads import NETWORKS
+from tests import specs
 from tests.data.conftest import TableFiles
 from tests.data.folder_store import FolderStore, folder_store
 
@@ -61,14 +62,17 @@ class Ending(Callbacks):
         self.decoded = done
 
 
-@pytest.fixture
+SpecOf = Callable[..., RunSpec]
+
+
+@pytest.fixture(autouse=True)
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderStore:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     return folder_store(tmp_path / "store", monkeypatch)
 
 
 @pytest.fixture
-def spec_of(tmp_path: Path) -> Callable[..., RunSpec]:
+def spec_of(tmp_path: Path) -> SpecOf:
     """Returns a function that returns the spec of a sweep on a machine, with weights of a file."""
     data = tmp_path / "data"
     data.mkdir()
@@ -76,20 +80,18 @@ def spec_of(tmp_path: Path) -> Callable[..., RunSpec]:
     torch.save(Small(SmallSpec(width=4)).state_dict(), data / "weights.pt")
 
     def spec_of(machine: str = "one", **changes: Any) -> RunSpec:
+        encoder = {"name": "small", "width": 4, "weights": str(data / "weights.pt")}
         raw = {
+            **specs.TINY,
             "name": "shoes",
             "data": table,
-            "views": {"size": 16},
-            "model": {
-                "encoder": {"name": "small", "width": 4, "weights": str(data / "weights.pt")},
-                "head_dim": 8,
-            },
+            "model": {"encoder": encoder, "head_dim": 8},
             "train": {"epochs": EPOCHS, "batch_size": 4, "checkpoint_seconds": 0},
             "evaluate": {"bootstrap": 10, "select": "best"},
             "tracking": {"offline": True, "system_metrics": False},
             "storage": {"local": str(tmp_path / machine)},
             "search": {"space": {"method.temperature": {"grid": [0.1, 0.5]}}, "sampler": "grid"},
-        }  # fmt: skip
+        }
         return parse_spec(raw | changes)
 
     return spec_of
@@ -99,6 +101,12 @@ def run(spec: RunSpec, callbacks: Callbacks | None = None, **options: Any) -> Sw
     root = options.pop("root", None) or choose_root(URL, spec.storage.local)
     options = dict[str, Any](name="shoes-1", here=True) | options
     return run_sweep(spec, root=root, callbacks=callbacks or Ending(), **options)
+
+
+def output_of(*words: str) -> str:
+    done = CliRunner().invoke(program, words)
+    assert done.exit_code == 0, done.output
+    return done.output
 
 
 def metrics(results: SweepResults) -> list[Any]:
@@ -114,7 +122,7 @@ def metrics(results: SweepResults) -> list[Any]:
 
 
 def test_a_sweep_goes_on_elsewhere_without_its_disk_and_its_data(
-    store: FolderStore, spec_of: Callable[..., RunSpec], tmp_path: Path
+    store: FolderStore, spec_of: SpecOf, tmp_path: Path
 ) -> None:
     whole = run(spec_of(), root=tmp_path / "path")
     first = Ending(EPOCHS + 2)
@@ -140,7 +148,7 @@ def test_a_sweep_goes_on_elsewhere_without_its_disk_and_its_data(
 
 
 def test_a_trial_ends_when_the_store_has_its_network(
-    store: FolderStore, spec_of: Callable[..., RunSpec], monkeypatch: pytest.MonkeyPatch
+    store: FolderStore, spec_of: SpecOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(uploads, "SAVE_SECONDS", 0.0)
     monkeypatch.setattr(objects, "RETRY_SECONDS", 0.01)
@@ -159,7 +167,7 @@ def test_a_trial_ends_when_the_store_has_its_network(
 
 
 def test_a_driver_whose_sweep_is_taken_stops(
-    store: FolderStore, spec_of: Callable[..., RunSpec], monkeypatch: pytest.MonkeyPatch
+    spec_of: SpecOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("LAG_SECONDS", "RENEW_SECONDS"):
         monkeypatch.setattr(stored, name, 0.05)
@@ -182,23 +190,19 @@ def test_a_driver_whose_sweep_is_taken_stops(
 
 
 def test_commands_read_a_sweep_in_a_store(
-    store: FolderStore, spec_of: Callable[..., RunSpec], tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    spec = spec_of()
-    ended = run(spec)
+    store: FolderStore, spec_of: SpecOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    winner = run(spec_of()).required_winner().name
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    winner = ended.required_winner().name
 
     def called(*words: str) -> str:
         asked: list[str] = []
         store.before = lambda request, path: asked.append(request)
-        done = CliRunner().invoke(program, list(words))
-        assert done.exit_code == 0, done.output
+        told = output_of(*words)
         if words[0] in ("list", "status", "best"):
-            assert asked.count("GET") == 1 or "nothing" in done.output
+            assert asked.count("GET") == 1 or "nothing" in told
             assert len(asked) <= 2
-        return done.output
+        return told
 
     here = f"{URL}/sweeps/shoes-1"
     assert "shoes-1  finished  2/2" in called("list", "--root", URL)
@@ -216,22 +220,15 @@ def test_commands_read_a_sweep_in_a_store(
     assert "nothing under s3://bucket/lab yet" in called("list", "--root", URL)
 
 
-def test_networks_are_removed_and_sent_from_the_store(
-    store: FolderStore, spec_of: Callable[..., RunSpec]
-) -> None:
-    spec = spec_of(storage={"keep": 1, **spec_of().storage.model_dump(include={"local"})})
-    ended = run(spec)
-    kept = [name for name in store.names() if "/model-" in name]
-    assert len(kept) == 1
-    assert ended.required_winner().name in kept[0]
+def test_networks_are_removed_and_sent_from_the_store(store: FolderStore, spec_of: SpecOf) -> None:
+    ended = run(with_values(spec_of(), {"storage.keep": 1}))
+    (kept,) = (name for name in store.names() if "/model-" in name)
+    assert ended.required_winner().name in kept
     assert sum(name.endswith("/removed.txt") for name in store.names()) == 1
-    events = (ended.folder / "events.jsonl").read_text()
-    assert f'"path": "s3://{kept[0]}"' in events
+    assert f'"path": "s3://{kept}"' in (ended.folder / "events.jsonl").read_text()
 
 
-def test_a_search_of_data_is_prepared_for_all_nodes(
-    store: FolderStore, spec_of: Callable[..., RunSpec]
-) -> None:
+def test_a_search_of_data_is_prepared_for_all_nodes(store: FolderStore, spec_of: SpecOf) -> None:
     space = {"data.label_noise.kind": {"grid": [0.5, 0.9]}, "views.size": {"choice": [16, 18]}}
     search = {"space": space, "sampler": "random", "num_trials": 3}
     ended = run(spec_of(search=search))
@@ -243,20 +240,13 @@ def test_a_search_of_data_is_prepared_for_all_nodes(
     assert not any("ranged" in name for name in store.names())
 
 
-def test_commands_of_a_spec_take_a_url(
-    store: FolderStore, spec_of: Callable[..., RunSpec], tmp_path: Path
-) -> None:
+def test_commands_of_a_spec_take_a_url(spec_of: SpecOf, tmp_path: Path) -> None:
     """The first one is started by --continue, as a service does, and the next one continues it."""
-    path = tmp_path / "spec.yaml"
-    raw = spec_of().model_dump(mode="json")
-    raw["storage"]["root"] = URL
-    path.write_text(yaml.safe_dump(raw))
-    words = ["sweep", str(path), "--name", "served", "--continue", "--here"]
+    path, spec = tmp_path / "spec.yaml", with_values(spec_of(), {"storage.root": URL})
+    path.write_text(yaml.safe_dump(spec.model_dump(mode="json")))
     for told in ("served ended", "served has ended already"):
-        done = CliRunner().invoke(program, words)
-        assert done.exit_code == 0, done.output
-        assert told in done.output
-    folder = choose_root(URL, raw["storage"]["local"]) / "sweeps" / "served"
+        words = ["sweep", str(path), "--name", "served", "--continue", "--here"]
+        assert told in output_of(*words)
+    folder = sweep_folder(choose_root(URL, spec.storage.local), "served")
     assert load_sweep(folder).winner is not None
-    done = CliRunner().invoke(program, ["resume", f"{URL}/sweeps/served"])
-    assert "served has ended already" in done.output
+    assert "served has ended already" in output_of("resume", f"{URL}/sweeps/served")

@@ -57,16 +57,17 @@ class Simulation:
         make_folder(folder)
         (folder / SPEC_FILE).write_text(dump_yaml(dump_spec(spec)))
 
-    def driver(self, callbacks: Callbacks | None = None) -> Driver:
-        """Returns a new driver of the sweep, as after a kill."""
+    def driver(self, callbacks: Callbacks | None = None, **options: Any) -> Driver:
+        """Returns a new driver that has begun the sweep, or resumed it as after a kill."""
         record = SweepRecord(self.folder, self.spec)
         record.begin({}, [], [])
-        return Driver(record, callbacks or Callbacks(), max_concurrent=self.most)
+        driver = Driver(record, callbacks or Callbacks(), max_concurrent=self.most)
+        driver.begin(**options)
+        return driver
 
     def run(self, **options: Any) -> SweepResults:
         """Runs or resumes the sweep to its end."""
-        driver = self.driver()
-        driver.begin(**options)
+        driver = self.driver(**options)
         live: dict[str, Task] = {}
         while not driver.is_over:
             while (task := driver.next()) is not None:
@@ -116,6 +117,11 @@ def line(trial: str, epoch: int, score: float) -> str:
     told = {"loss": 1 / epoch, MEAN_ACCURACY: score}
     event = Reported(trial=trial, epoch=epoch, metrics=told, seconds=1.0, time_ms=1000 + epoch)
     return event.to_line()
+
+
+def lines(trial: str, *scores: float) -> list[str]:
+    """Returns the events of a trial's first epochs."""
+    return [line(trial, epoch, score) for epoch, score in enumerate(scores, 1)]
 
 
 def outcomes(results: SweepResults) -> list[Any]:

@@ -11,7 +11,7 @@ from mtcon_ray.base.status import Status
 from mtcon_ray.records.event_log import EventLog
 from mtcon_ray.training.checkpoint import discard_resume_state
 from tests.some import some
-from tests.sweep.simulated import Killed, Simulation, line, outcomes, some_spec
+from tests.sweep.simulated import Killed, Simulation, line, lines, outcomes, some_spec
 
 RANGE = {"method.temperature": {"loguniform": [0.05, 1]}}
 ASHA = {"name": "asha", "grace": 0.5}
@@ -70,8 +70,10 @@ def test_a_start_and_an_end_are_recorded_before_they_take_effect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver is killed before and after each write and each removal."""
-    spec = some_spec(2, num_trials=2, scheduler=ASHA)
+    grid = {"method.temperature": {"grid": [0.2, 0.1]}}
+    spec = some_spec(2, space=grid, scheduler=ASHA)
     expected = outcomes(Simulation(folder_of(tmp_path, "whole"), spec).run())
+    assert [status for _, _, status, *_ in expected] == [Status.FINISHED, Status.PRUNED]
     point, removed = At(-1), list[str]()
     write, discard = EventLog._write, discard_resume_state
 
@@ -133,45 +135,23 @@ def test_a_log_cut_at_any_byte_after_the_start_of_a_trial_loses_nothing(
 def test_a_lost_process_is_tried_again_as_often_as_the_spec_says(tmp_path: Path) -> None:
     simulation = Simulation(folder_of(tmp_path, "a"), some_spec(max_failures=2))
     driver = simulation.driver()
-    driver.begin()
     for number in range(3):
         task = some(driver.next())
         assert (task.trial, task.tries) == ("trial-0000", number + 1)
         driver.lost(task.trial, "its node was lost")
     trial = driver.record.trials["trial-0000"]
-    assert trial.status is Status.FAILED
-    assert trial.reason == "its node was lost"
+    assert (trial.status, trial.reason) == (Status.FAILED, "its node was lost")
     assert some(driver.next()).trial == "trial-0001"
     # Each start of the sweep has its own count.
-    again = simulation.driver()
-    again.begin(retry_failed=True)
+    again = simulation.driver(retry_failed=True)
     task = some(again.next())
     assert task.tries > 4, "names of checkpoints never repeat"
     again.lost(task.trial, "again")
     assert again.record.trials[task.trial].is_open
 
 
-def test_an_early_stop_that_a_kill_left_undone_is_done_by_the_resume(tmp_path: Path) -> None:
-    spec = some_spec(num_trials=3, scheduler=ASHA)
-    simulation = Simulation(folder_of(tmp_path, "a"), spec, most=3)
-    driver = simulation.driver()
-    driver.begin()
-    for _ in range(3):
-        some(driver.next())
-    for number, score in enumerate((0.9, 0.8, 0.1)):
-        name = f"trial-{number:04d}"
-        trial = driver.record.trials[name]
-        # As a driver that is killed before it decides.
-        driver.record.report(trial, [line(name, 1, score), line(name, 2, score)])
-    resumed = simulation.driver()
-    resumed.begin()
-    states = [trial.status for trial in resumed.trials]
-    assert states == [Status.RUNNING, Status.PRUNED, Status.PRUNED]
-
-
 def test_no_more_trials_at_a_time_than_asked_for_and_none_after_a_stop(tmp_path: Path) -> None:
     driver = Simulation(folder_of(tmp_path, "a"), some_spec(), most=2).driver()
-    driver.begin()
     first, second = some(driver.next()), some(driver.next())
     assert driver.next() is None
     driver.halt("SIGTERM")
@@ -215,25 +195,23 @@ def test_a_process_that_is_lost_after_the_last_epoch_or_at_a_rung_loses_nothing(
     """The trial has finished, or waits. It is not given out again."""
     done = Simulation(folder_of(tmp_path, "done"), some_spec(2)).driver()
     task = some(done.next())
-    done.reported(task.trial, [line(task.trial, 1, 0.5), line(task.trial, 2, 0.6)])
+    done.reported(task.trial, lines(task.trial, 0.5, 0.6))
     done.lost(task.trial, "its node was lost")
     assert done.record.trials[task.trial].status is Status.FINISHED
 
     halved = Simulation(folder_of(tmp_path, "rung"), some_spec(6, scheduler="halving")).driver()
     task = some(halved.next())
     assert task.until == 2
-    halved.reported(task.trial, [line(task.trial, 1, 0.5), line(task.trial, 2, 0.6)])
+    halved.reported(task.trial, lines(task.trial, 0.5, 0.6))
     halved.lost(task.trial, "its node was lost")
     assert some(halved.next()).trial == "trial-0001"
 
 
 def test_a_trial_that_has_ended_by_itself_is_not_stopped_early(tmp_path: Path) -> None:
     """It sent its last epochs together, and a rung is among them."""
-    simulation = Simulation(folder_of(tmp_path, "a"), some_spec(scheduler=ASHA), most=2)
-    driver = simulation.driver()
+    driver = Simulation(folder_of(tmp_path, "a"), some_spec(scheduler=ASHA), most=2).driver()
     for score in (0.9, 0.1):
-        task = some(driver.next())
-        name = task.trial
-        driver.reported(name, [line(name, n, score) for n in range(1, 5)], done=True)
+        name = some(driver.next()).trial
+        driver.reported(name, lines(name, *[score] * 4), done=True)
         driver.ended(name, Status.FINISHED)
         assert driver.record.trials[name].status is Status.FINISHED

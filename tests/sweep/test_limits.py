@@ -13,18 +13,12 @@ from mtcon_ray.records.events import Earlier, Ended, last_change
 from mtcon_ray.records.results import SweepResults
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
 from mtcon_ray.sweep.run import run_sweep
+from tests import specs
 from tests.some import some
-from tests.sweep.simulated import Simulation, line, some_spec
-from tests.sweep.small_sweeps import TINY
+from tests.sweep.simulated import Simulation, lines, some_spec
 
-SPEC = parse_spec(
-    {
-        **TINY,
-        "train": {"epochs": 2, "batch_size": 32},
-        "tracking": {"offline": True},
-        "search": {"space": {"method.temperature": {"uniform": [0.1, 1]}}, "num_trials": 3},
-    }
-)
+SEARCH = {"space": {"method.temperature": {"uniform": [0.1, 1]}}, "num_trials": 3}
+SPEC = parse_spec({**specs.TINY, "name": "tiny", "search": SEARCH})
 
 
 def test_at_the_limit_running_trials_are_finished_and_no_other_begins(
@@ -38,7 +32,7 @@ def test_at_the_limit_running_trials_are_finished_and_no_other_begins(
     now += 2 * 3600
     assert driver.next() is None
     assert not driver.is_over, "the running trial is finished"
-    driver.reported(first.trial, [line(first.trial, n, 0.5) for n in range(1, 5)], done=True)
+    driver.reported(first.trial, lines(first.trial, *[0.5] * 4), done=True)
     driver.ended(first.trial, Status.FINISHED)
     assert driver.is_over
     told = "search.max_hours 2 is reached: 1 of 4 trials have ended"
@@ -51,9 +45,9 @@ def begun(tmp_path: Path) -> Path:
     simulation = Simulation(sweep_folder(tmp_path, "limited"), SPEC, most=2)
     driver = simulation.driver()
     first, second = some(driver.next()).trial, some(driver.next()).trial
-    driver.reported(first, [line(first, 1, 0.5), line(first, 2, 0.5)])
+    driver.reported(first, lines(first, 0.5, 0.5))
     driver.ended(first, Status.FINISHED)
-    driver.reported(second, [line(second, 1, 0.5)])
+    driver.reported(second, lines(second, 0.5))
     return simulation.folder
 
 

@@ -44,7 +44,6 @@ class Sweep(Callbacks):
         self.notes: list[str] = []
         simulation = Simulation(sweep_folder(folder, "s-1"), some_spec(3, **search), most=most)
         self.driver: Driver = simulation.driver(self)
-        self.driver.begin()
         self.register = register = Mock()
         self.waits = False  # for the nodes of its workers
         self.watch = executor.Watch(self.driver, register, lambda _: self.waits)

@@ -12,7 +12,7 @@ from mtcon_ray.records.events import Artifact, Event, Reported
 from mtcon_ray.records.results import trial_status
 from mtcon_ray.sweep.record import SweepRecord, Trial
 from mtcon_ray.training import checkpoint
-from tests.sweep.simulated import Simulation, line, some_spec
+from tests.sweep.simulated import Simulation, line, lines, some_spec
 from tests.sweep.written_sweep import EPOCHS, record_of, save_model, train_on, value
 
 
@@ -39,9 +39,7 @@ def begun(
     changes = {
         "evaluate.select": select, "tracking.checkpoints": checkpoints, "storage.keep": keep,
     }  # fmt: skip
-    simulation = Simulation(sweep_folder(folder, "s-1"), some_spec(4, changes))
-    driver = simulation.driver()
-    driver.begin()
+    driver = Simulation(sweep_folder(folder, "s-1"), some_spec(4, changes)).driver()
     driver.next()
     trial = driver.record.trials["trial-0000"]
     place = driver.record.checkpoints(trial)
@@ -92,8 +90,7 @@ def test_with_storage_keep_files_are_sent_when_the_sweep_has_ended(tmp_path: Pat
 
 def test_the_best_epoch_stands_for_a_trial_where_the_spec_says_so(tmp_path: Path) -> None:
     record, trial = begun(tmp_path, select="best")
-    scores = (0.2, 0.7, 0.3, 0.4)
-    record.report(trial, [line(trial.name, epoch, v) for epoch, v in enumerate(scores, 1)])
+    record.report(trial, lines(trial.name, 0.2, 0.7, 0.3, 0.4))
     record.end_trial(trial, Status.FINISHED, None)
     assert trial.value == 0.7
     tags = events(record)[-1].to_json()["tags"]
@@ -113,8 +110,7 @@ def test_a_plateau_is_the_end_of_a_trial(tmp_path: Path) -> None:
     spec = some_spec(9, {"train.patience": 2})
     record = Simulation(sweep_folder(tmp_path, "s-1"), spec).driver().record
     trial = record.start("trial-0000", {}, 0, 0)
-    for epoch, score in enumerate((0.1, 0.5, 0.4), 1):
-        record.report(trial, [line(trial.name, epoch, score)])
+    record.report(trial, lines(trial.name, 0.1, 0.5, 0.4))
     assert not record.is_done(trial)
     record.report(trial, [line(trial.name, 4, 0.5)])
     assert record.is_done(trial)

@@ -11,12 +11,11 @@ from mtcon_ray.display.results_table import kept_checkpoint, winner_lines
 from mtcon_ray.errors import CheckpointError
 from mtcon_ray.records.results import TrialResult, load_sweep
 from mtcon_ray.spec.run_spec import parse_spec
-from mtcon_ray.sweep.driver import Driver
 from mtcon_ray.sweep.retention import removable_trials
 from mtcon_ray.training import checkpoint
 from tests.recorded import results_of
 from tests.some import some
-from tests.sweep.simulated import Simulation, line, some_spec
+from tests.sweep.simulated import Simulation, lines, some_spec
 
 FILES = ["last.pt", "model.pt", "predictions.npz"]
 REMOVED = ["predictions.npz", "removed.txt"]
@@ -77,40 +76,32 @@ def test_networks_are_removed_while_trials_end_and_say_so(tmp_path: Path) -> Non
     spec = some_spec(2, {"storage.keep": 1}, num_trials=3)
     simulation = Simulation(sweep_folder(tmp_path, "s-1"), spec, most=3)
 
-    def place(number: int) -> Path:
-        return checkpoint_folder(simulation.folder, f"trial-000{number}")
+    driver, places = simulation.driver(), list[Path]()
 
-    def files(number: int) -> list[str]:
-        return sorted(path.name for path in place(number).iterdir())
+    def files() -> list[list[str]]:
+        return [sorted(path.name for path in place.iterdir()) for place in places]
 
-    def train(driver: Driver, value: float) -> str:
+    for value in (0.5, 0.7, 0.6):
         name = some(driver.next()).trial
-        folder = checkpoint_folder(driver.folder, name)
-        folder.mkdir(parents=True)
+        places.append(checkpoint_folder(driver.folder, name))
+        places[-1].mkdir(parents=True)
         for file in FILES:
-            checkpoint.save(folder / file, {})
-        driver.reported(name, [line(name, 1, 0.1), line(name, 2, value)], done=True)
-        return name
-
-    driver = simulation.driver()
-    driver.begin()
-    worse, best, live = (train(driver, value) for value in (0.5, 0.7, 0.6))
-    driver.record.end_trial(driver.record.trials[live], Status.PRUNED, None)
-    for name in (worse, best):
-        driver.ended(name, Status.FINISHED)
-    assert [files(n) for n in range(3)] == [REMOVED, FILES[1:], FILES], "the last process runs"
+            checkpoint.save(places[-1] / file, {})
+        driver.reported(name, lines(name, 0.1, value), done=True)
+    driver.record.end_trial(driver.trials[2], Status.PRUNED, None)
+    for number in (0, 1):
+        driver.ended(f"trial-000{number}", Status.FINISHED)
+    assert files() == [REMOVED, FILES[1:], FILES], "the last process runs"
     # A worker of a stopped trial may write once more.
-    checkpoint.save(place(0) / "last.pt", {})
+    checkpoint.save(places[0] / "last.pt", {})
     driver.finish()
-    assert files(0) == REMOVED
-    resumed = simulation.driver()
-    resumed.begin()
-    resumed.finish()
-    assert files(2) == REMOVED
+    assert files()[0] == REMOVED
+    simulation.driver().finish()
+    assert files()[2] == REMOVED
     with pytest.raises(CheckpointError, match=r"was removed by storage\.keep: 1; the scores"):
-        checkpoint.load(place(0) / "model.pt")
+        checkpoint.load(places[0] / "model.pt")
     results = load_sweep(simulation.folder)
-    winner = str(place(1) / "model.pt")
+    winner = str(places[1] / "model.pt")
     assert [kept_checkpoint(results, trial) for trial in results.trials] == [None, winner, None]
     assert f"checkpoint: {winner}" in winner_lines(results)
 

@@ -203,14 +203,6 @@ def test_lines_of_this_machine_that_the_store_lacks_stay(drive: Drive, store: Fo
     assert told == []
 
 
-def test_a_start_that_fails_leaves_nothing(store: FolderStore, tmp_path: Path) -> None:
-    folder = sweep_folder(root_of(tmp_path, "one"), "a")
-    folder.mkdir(parents=True)
-    with pytest.raises(ValueError, match="bad data"), driven(folder, print, take_over=False):
-        raise ValueError("bad data")
-    assert store.names() == set()
-
-
 def test_other_machines_see_a_running_sweep(drive: Drive, tmp_path: Path) -> None:
     sweep = drive()
     begun(sweep)

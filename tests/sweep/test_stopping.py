@@ -18,14 +18,6 @@ def asha(**fields: float) -> Rungs:
     return Rungs(schedulers.ASHA.model_validate({"grace": 0.25, "reduction": 2, **fields}))
 
 
-def test_rungs_are_shares_of_a_trials_own_epochs() -> None:
-    stopping = asha()
-    assert not stopping.stops("short", 2 / 8, 0.9)
-    # 12 of 80 epochs are before the first rung, so a low value does not matter.
-    assert not stopping.stops("long", 12 / 80, 0.1)
-    assert stopping.stops("long", 20 / 80, 0.1)
-
-
 def test_a_rung_is_judged_once() -> None:
     stopping = asha()
     assert not stopping.stops("bad", 2 / 8, 0.2)
@@ -43,9 +35,10 @@ def test_a_value_that_is_no_number_stops_no_trial_and_no_other() -> None:
 
 
 def test_a_rung_at_a_share_that_binary_fractions_miss_is_met() -> None:
-    stopping = asha(grace=1 / 3)
-    stopping.stops("good", 1 / 3, 0.9)
-    assert stopping.stops("bad", 1 / 3, 0.1)
+    stopping = asha(grace=0.1, reduction=3)
+    for name, share, value in (("bad", 0.1, 0.1), ("good", 0.1, 0.9), ("good", 0.3, 0.9)):
+        assert not stopping.stops(name, share, value)
+    assert stopping.stops("bad", 0.3, 0.1)
 
 
 @pytest.mark.parametrize("reduction", [2.0, 3.0])
@@ -83,14 +76,15 @@ class Falling(schedulers.StoppingRule):
         return values[-1] < values[0] and others_best > values[-1]
 
 
-def register(monkeypatch: pytest.MonkeyPatch, scheduler: type[schedulers.StoppingRule]) -> None:
-    """Registers a scheduler as a plugin does."""
+@pytest.fixture
+def classes(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Registers a scheduler as a plugin does. Returns the classes of all schedulers."""
     monkeypatch.setitem(schedulers.SCHEDULERS._specs, "falling", Falling.Spec)
-    monkeypatch.setitem(schedulers.SCHEDULERS._classes, "falling", scheduler)
+    monkeypatch.setitem(schedulers.SCHEDULERS._classes, "falling", Falling)
+    return schedulers.SCHEDULERS._classes
 
 
-def test_a_stopping_rule_sees_its_trial_and_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    register(monkeypatch, Falling)
+def test_a_stopping_rule_sees_its_trial_and_all_others(classes: dict[str, Any]) -> None:
     stopping = make_stopping(Falling.Spec())
     assert not stopping.stops("old", 1 / 4, 0.7)
     assert not stopping.stops("old", 2 / 4, 0.6), "it fell, but no other trial is better"
@@ -98,11 +92,8 @@ def test_a_stopping_rule_sees_its_trial_and_all_others(monkeypatch: pytest.Monke
     assert stopping.stops("old", 3 / 4, 0.5)
 
 
-def test_a_scheduler_that_stops_nothing_is_refused_by_the_plan(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(schedulers.SCHEDULERS._specs, "falling", Falling.Spec)
-    monkeypatch.setitem(schedulers.SCHEDULERS._classes, "falling", object)
+def test_a_scheduler_that_stops_nothing_is_refused_by_the_plan(classes: dict[str, Any]) -> None:
+    classes["falling"] = object
     search = SearchSpec().model_copy(update={"scheduler": Falling.Spec()})
     with pytest.raises(SpecError, match="class derived from StoppingRule, got 'falling'"):
         preview(search, 0)

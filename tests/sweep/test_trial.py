@@ -5,7 +5,7 @@ import gc
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -210,43 +210,42 @@ def trial(tmp_path: Path) -> Callable[..., Any]:
     return begin
 
 
-def timeless(results: list[dict[str, Any]]) -> list[Any]:
-    events = [json.loads(line) for each in results for line in each["lines"]]
+def lines_in(results: Iterable[dict[str, Any]]) -> list[str]:
+    return [line for each in results for line in each["lines"]]
+
+
+def timeless(lines: list[str]) -> list[Any]:
     return [
         (event["epoch"], {k: v for k, v in event["metrics"].items() if "second" not in k})
-        for event in events
+        for event in map(json.loads, lines)
     ]
 
 
 @pytest.mark.slow
 def test_a_trial_waits_at_a_rung_and_goes_on(trial: Callable[..., Any], tmp_path: Path) -> None:
-    """Its events and its network are those of a trial that never waits."""
-    whole = list(trial("trial-0000"))
-    assert whole[-1]["outcome"] is Status.FINISHED
+    """Its events and its network are those of a trial that never waits.
+
+    Resumed trials send the epochs that the log lacks as they were, also the last epoch, of which
+    the checkpoint has no test scores yet.
+    """
+    results = list(trial("trial-0000"))
+    assert results[-1]["outcome"] is Status.FINISHED
     first = list(trial("trial-0001", until=2))
     assert first[-1] == {"lines": [], "outcome": Status.WAITING, "done": True}
-    rest = list(trial("trial-0001", logged=2))
-    assert timeless(first + rest) == timeless(whole)
+    whole, early = lines_in(results), lines_in(first)
+    for logged in (0, 1, 2):
+        assert lines_in(trial("trial-0001", until=2, logged=logged)) == early[logged:]
+    sent = next(trial("trial-0001", logged=1))
+    assert sent["lines"] == early[1:], "before more is trained: the driver may stop the trial"
+    last = lines_in(trial("trial-0000", logged=2))
+    assert last[0] == whole[2]
+    assert [json.loads(line)["epoch"] for line in last] == [3, 4]
+    assert any(name.startswith("test/") for name in json.loads(last[1])["metrics"])
+
+    rest = lines_in(trial("trial-0001", logged=2))
+    assert timeless(early + rest) == timeless(whole)
     one, other = (
         checkpoint.load(tmp_path / "checkpoints" / name / "model.pt")["network"]
         for name in ("trial-0000", "trial-0001")
     )
     assert all(torch.equal(one[name], other[name]) for name in one)
-
-
-@pytest.mark.slow
-def test_a_resumed_trial_sends_the_epochs_that_the_log_lacks_as_they_were(
-    trial: Callable[..., Any],
-) -> None:
-    """Also the last epoch, of which the checkpoint has no test scores yet."""
-    whole = [line for each in trial("trial-0000") for line in each["lines"]]
-    early = [line for each in trial("trial-0001", until=2) for line in each["lines"]]
-    for logged in (0, 1, 2):
-        again = trial("trial-0001", until=2, logged=logged)
-        assert [line for each in again for line in each["lines"]] == early[logged:]
-    sent = next(trial("trial-0001", logged=1))
-    assert sent["lines"] == early[1:], "before more is trained: the driver may stop the trial"
-    last = [line for each in trial("trial-0000", logged=2) for line in each["lines"]]
-    assert last[0] == whole[2]
-    assert [json.loads(line)["epoch"] for line in last] == [3, 4]
-    assert any(name.startswith("test/") for name in json.loads(last[1])["metrics"])

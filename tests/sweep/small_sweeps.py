@@ -3,14 +3,12 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from mtcon_ray.records.event_log import read_events
 from mtcon_ray.records.events import Reported
 from tests import specs
-from tests.waiting import wait_until
 
 TINY: dict[str, Any] = {
     **specs.SHORT,
@@ -27,17 +25,12 @@ TINY: dict[str, Any] = {
 }
 
 
-def command(path: Path, root: Path, *more: str) -> subprocess.Popen[str]:
-    """Starts the sweep's command in its own process group."""
+def command(*words: object, **variables: str) -> subprocess.Popen[str]:
+    """Starts a command in its own process group, with `variables` in its environment."""
     return subprocess.Popen(
-        [sys.executable, "-m", "mtcon_ray", "sweep", str(path), "--root", str(root),
-         "--name", "cut", *more],
+        [sys.executable, "-m", "mtcon_ray", *map(str, words)], env={**os.environ, **variables},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
     )  # fmt: skip
-
-
-def wait_for(ready: Callable[[], bool], what: str, process: subprocess.Popen[str]) -> None:
-    wait_until(ready, what, process=process, told=lambda: process.communicate()[0], pause=0.05)
 
 
 def epochs_of(folder: Path, trial: str) -> list[int]:

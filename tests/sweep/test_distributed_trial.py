@@ -86,16 +86,15 @@ def test_an_error_of_ours_ends_the_trial_at_once(wrapped: bool, tmp_path: Path) 
     assert "No space left on device" in end["halt"]
 
 
-DIED = ActorDiedError(
-    ActorDiedErrorContext(
-        error_message="The actor died because its node has died.",
-        class_name="RayTrainWorker",
-        actor_id=bytes(16),
-        pid=4711,
-        node_ip_address="192.0.2.7",
-    )
-)
-LOST = WorkerHealthCheckFailedError("A worker health check failed.", failure=DIED)
+def lost_worker(**context: Any) -> WorkerHealthCheckFailedError:
+    died = ActorDiedError(ActorDiedErrorContext(actor_id=bytes(16), **context))
+    return WorkerHealthCheckFailedError("A worker health check failed.", failure=died)
+
+
+LOST = lost_worker(
+    error_message="The actor died because its node has died.", class_name="RayTrainWorker",
+    pid=4711, node_ip_address="192.0.2.7",
+)  # fmt: skip
 LOST_LINE = (
     "A worker health check failed. The actor died unexpectedly before finishing this task. "
     "The actor died because its node has died."
@@ -103,38 +102,31 @@ LOST_LINE = (
 
 
 @pytest.mark.parametrize(
-    ("error", "reason"),
+    ("failures", "reason"),
     [
-        (WorkerGroupError("[Rank 1 Error Snippet]:\nTrace", {1: LOST}), f"worker 1: {LOST_LINE}"),
+        ({1: LOST}, f"worker 1: {LOST_LINE}"),
         (
-            WorkerGroupError(
-                "Traceback", {1: KeyError("colour"), 0: RuntimeError("closed by peer\n  by gloo")}
-            ),
+            {1: KeyError("colour"), 0: RuntimeError("closed by peer\n  by gloo")},
             "worker 0: RuntimeError: closed by peer / by gloo; worker 1: KeyError: 'colour'",
         ),
-        (
-            WorkerGroupError("Traceback", {0: RayTaskError("execute", "  File x\nKeyError: 1", 1)}),
-            "worker 0: KeyError: 1",
-        ),
-        (
-            ControllerError(WorkerGroupStartupFailedError("no node\nfor two workers")),
-            "no node for two workers",
-        ),
+        ({0: RayTaskError("execute", "  File x\nKeyError: 1", 1)}, "worker 0: KeyError: 1"),
     ],
-    ids=["lost", "two-errors", "task", "controller"],
+    ids=["lost", "two-errors", "task"],
 )
-def test_failures_of_workers_are_told_in_one_line(error: Exception, reason: str) -> None:
-    end = _ending_of(error)
-    lost = {"lost": reason, "preempted": False, "done": True}
-    failed = {"outcome": Status.FAILED, "reason": reason, "done": True}
-    assert end == (lost if isinstance(error, WorkerGroupError) else failed)
+def test_losses_of_workers_are_told_in_one_line(
+    failures: dict[int, Exception], reason: str
+) -> None:
+    end = _ending_of(WorkerGroupError("[Rank 1 Error Snippet]:\nTraceback", failures))
+    assert end == {"lost": reason, "preempted": False, "done": True}
+
+
+def test_workers_that_do_not_start_fail_the_trial() -> None:
+    end = _ending_of(ControllerError(WorkerGroupStartupFailedError("no node\nfor two workers")))
+    assert end == {"outcome": Status.FAILED, "reason": "no node for two workers", "done": True}
 
 
 def test_a_worker_of_a_preempted_node_is_told_apart() -> None:
-    announced = ActorDiedErrorContext(
-        actor_id=bytes(16), node_death_info={"reason": "AUTOSCALER_DRAIN_PREEMPTED"}
-    )
-    preempted = WorkerHealthCheckFailedError("", failure=ActorDiedError(announced))
+    preempted = lost_worker(node_death_info={"reason": "AUTOSCALER_DRAIN_PREEMPTED"})
     assert is_preempted(preempted)
     assert not is_preempted(LOST)
     end = _ending_of(WorkerGroupError("Traceback", {0: LOST, 1: preempted}))

@@ -14,8 +14,8 @@ from mtcon_ray.errors import MtconError
 from mtcon_ray.records.results import load_sweep
 from mtcon_ray.spec.run_spec import load_spec
 from mtcon_ray.sweep.run import run_sweep
-from tests.sweep.small_sweeps import command, epochs_of, wait_for
-from tests.waiting import PATIENCE_SECONDS
+from tests.sweep.small_sweeps import command, epochs_of
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow]
 
@@ -27,8 +27,9 @@ def test_a_killed_part_of_ray_ends_the_sweep_at_once(
 ) -> None:
     path = spec_file(train={"epochs": 200, "batch_size": 32, "checkpoint_seconds": 0})
     folder = sweep_folder(root, "cut")
-    driver = command(path, root)
-    wait_for(lambda: len(epochs_of(folder, "trial-0000")) > 1, "epochs", driver)
+    driver = command("sweep", path, "--root", root, "--name", "cut")
+    wait_until(lambda: len(epochs_of(folder, "trial-0000")) > 1, "epochs", process=driver,
+               told=lambda: driver.communicate()[0])  # fmt: skip
     children = subprocess.run(
         ["pgrep", "-P", str(driver.pid)], capture_output=True, text=True, check=True
     ).stdout.split()

@@ -4,7 +4,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ from mtcon_ray.records.stored import find_sweep
 from mtcon_ray.sweep.audit import Audit
 from mtcon_ray.training.uploads import NETWORKS
 from tests.data.object_store import ObjectStore, object_store
-from tests.sweep.small_sweeps import TINY, epochs_of
+from tests.sweep.small_sweeps import TINY, command, epochs_of
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.soak
@@ -39,11 +38,7 @@ def spec_file(folder: Path, **changes: Any) -> Path:
 def driver(home: Path, *words: str) -> subprocess.Popen[str]:
     """Starts a command with a HOME of its own, as on another machine."""
     home.mkdir(exist_ok=True)
-    return subprocess.Popen(
-        [sys.executable, "-m", "mtcon_ray", *words],
-        env={**os.environ, "HOME": str(home)}, start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+    return command(*words, HOME=str(home))
 
 
 def assert_whole(machine: Path, name: str, epochs: int) -> None:

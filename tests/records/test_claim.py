@@ -33,7 +33,7 @@ def test_a_second_driver_is_refused_with_the_name_of_the_first(store: FolderStor
     assert len(store.names()) == 1, "the refused driver leaves nothing"
 
 
-def test_a_claim_that_is_not_renewed_ends_after_a_minute(store: FolderStore) -> None:
+def test_a_claim_ends_with_its_driver_or_a_minute_after_it_was_renewed(store: FolderStore) -> None:
     first = claimed()
     age(store, 50)
     assert is_held(Objects(URL))
@@ -44,14 +44,10 @@ def test_a_claim_that_is_not_renewed_ends_after_a_minute(store: FolderStore) -> 
     assert not is_held(Objects(URL))
     second = claimed()
     assert (second.number, first.is_lost(), second.is_lost()) == (2, True, False)
-
-
-def test_numbers_grow_after_the_end_of_a_driver(store: FolderStore) -> None:
-    claimed().end()
+    second.end()
     assert not is_held(Objects(URL))
-    second = claimed()
-    assert second.number == 2
-    assert len(store.names()) == 1
+    assert claimed().number == 3
+    assert len(store.names()) == 1, "claims of the drivers before are removed"
 
 
 def test_of_two_drivers_with_one_number_one_stays(store: FolderStore) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,19 +28,15 @@ class Folder:
         self.count = 0
 
     def trial(
-        self,
-        values: list[float],
-        status: str | None = "FINISHED",
-        *,
-        temperature: float = 0.1,
-        seed: int = 0,
-        tags: dict[str, str] | None = None,
-    ) -> RunLog:
+        self, values: list[float], status: str | None = "FINISHED", *, temperature: float = 0.1,
+        seed: int = 0, tags: dict[str, str] | None = None, **params: Any,
+    ) -> RunLog:  # fmt: skip
         name = f"trial-{self.count:04d}"
         self.count += 1
         spool = RunLog(self.path, name)
         start = {"mtcon.trial": name, "mtcon.epochs": str(EPOCHS), "mtcon.seed": str(seed)}
-        spool.append(Started(params={"method.temperature": temperature}, tags=start))
+        params = params or {"method.temperature": temperature}
+        spool.append(Started(params=params, tags=start))
         for epoch, value in enumerate(values, start=1):
             spool.append(Reported(epoch=epoch, metrics={"loss": 1.0, "val/accuracy": value}))
         if status:
@@ -61,9 +58,7 @@ def folder(tmp_path: Path) -> Folder:
 def test_a_searched_list_is_read_as_a_list(folder: Folder) -> None:
     space = "{views.crop_scale: {grid: [[0.2, 1.0], [0.5, 1.0]]}}"
     (folder.path / "spec.yaml").write_text(f"name: shoes\nsearch: {{space: {space}}}\n")
-    spool = RunLog(folder.path, "trial-0000")
-    tags = {"mtcon.epochs": "3", "mtcon.seed": "0"}
-    spool.append(Started(params={"views.crop_scale": "[0.5, 1.0]"}, tags=tags))
+    folder.trial([], **{"views.crop_scale": "[0.5, 1.0]"})
     assert folder.last().params == {"views.crop_scale": [0.5, 1.0]}
 
 

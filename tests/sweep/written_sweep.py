@@ -15,7 +15,8 @@ from mtcon_ray.sweep.suggester import Suggester
 from mtcon_ray.tracking.provenance import FINGERPRINT
 from mtcon_ray.training import checkpoint
 from tests.recorded import plan_with
-from tests.sweep.simulated import line
+from tests.some import some
+from tests.sweep.simulated import line, lines
 
 EPOCHS = 3
 DATA = "a" * 32
@@ -40,25 +41,20 @@ def record_of(folder: Path) -> SweepRecord:
 
 def write_sweep(folder: Path) -> None:
     """Writes a sweep of three trials whose records agree."""
-    spec = parse_spec(
-        {
-            "name": "shoes",
-            "train": {"epochs": EPOCHS},
-            "search": {"space": {"train.lr": {"grid": [0.1, 0.2, 0.3]}}, "sampler": "grid"},
-        }
-    )
+    search = {"space": {"train.lr": {"grid": [0.1, 0.2, 0.3]}}, "sampler": "grid"}
+    spec = parse_spec({"name": "shoes", "train": {"epochs": EPOCHS}, "search": search})
     folder.mkdir(parents=True)
     write_beginnings(folder, spec, plan_with(num_trials=len(OUTCOMES)))
     EventLog(event_file(folder)).append(Started(params={}, tags={FINGERPRINT: DATA}))
+    record, suggester = record_of(folder), Suggester(spec.search, spec.seed)
     for number, (outcome, length) in enumerate(zip(OUTCOMES, LENGTHS, strict=True)):
-        start_trial(folder, number)
-        place = checkpoint_folder(folder, f"trial-{number:04d}")
+        point = some(suggester.configuration(number, list(record.trials.values())))
+        trial = record.start(f"trial-{number:04d}", point, number, 0)
+        place = checkpoint_folder(folder, trial.name)
         place.mkdir(parents=True)
-        record = record_of(folder)
-        trial = record.trials[place.name]
         own = spec.trial(trial.params)
-        lines = [line(trial.name, n, value(number, n)) for n in range(1, length + 1)]
-        record.report(trial, lines)
+        values = [value(number, epoch) for epoch in range(1, length + 1)]
+        record.report(trial, lines(trial.name, *values))
         save_model(place, own, length, value(number, length), "model.pt")
         if outcome is Status.FINISHED:
             save_predictions(place / "predictions.npz", DATA, {})
@@ -67,15 +63,6 @@ def write_sweep(folder: Path) -> None:
         record.end_trial(trial, outcome, None)
         if outcome is not Status.INTERRUPTED:
             record.tidy(trial)
-
-
-def start_trial(folder: Path, number: int) -> None:
-    """Writes the start of the next trial."""
-    record = record_of(folder)
-    trials = list(record.trials.values())
-    point = Suggester(record.spec.search, record.spec.seed).configuration(number, trials)
-    assert point is not None
-    record.start(f"trial-{number:04d}", point, number, 0)
 
 
 def train_on(folder: Path) -> None:

@@ -29,7 +29,8 @@ class Folder:
 
     def trial(
         self, values: list[float], status: str | None = "FINISHED", *, temperature: float = 0.1,
-        seed: int = 0, tags: dict[str, str] | None = None, **params: Any,
+        seed: int = 0, tags: dict[str, str] | None = None,
+        params: dict[str, Any] | None = None,
     ) -> RunLog:  # fmt: skip
         name = f"trial-{self.count:04d}"
         self.count += 1
@@ -58,7 +59,7 @@ def folder(tmp_path: Path) -> Folder:
 def test_a_searched_list_is_read_as_a_list(folder: Folder) -> None:
     space = "{views.crop_scale: {grid: [[0.2, 1.0], [0.5, 1.0]]}}"
     (folder.path / "spec.yaml").write_text(f"name: shoes\nsearch: {{space: {space}}}\n")
-    folder.trial([], **{"views.crop_scale": "[0.5, 1.0]"})
+    folder.trial([], params={"views.crop_scale": "[0.5, 1.0]"})
     assert folder.last().params == {"views.crop_scale": [0.5, 1.0]}
 
 

@@ -8,15 +8,18 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from mtcon_ray.base.paths import checkpoint_folder, event_file
 from mtcon_ray.base.status import Status
 from mtcon_ray.cli.main import program
 from mtcon_ray.data.checksums import write_checksums
 from mtcon_ray.errors import SweepError
+from mtcon_ray.records.event_log import EventLog
+from mtcon_ray.records.events import Reported
 from mtcon_ray.spec.run_spec import parse_spec
 from mtcon_ray.sweep.audit import SENT, Audit, Finding
+from mtcon_ray.tracking.mlflow_server import own_database
 from mtcon_ray.tracking.provenance import CACHE
 from mtcon_ray.training import checkpoint
 from tests.sweep.written_sweep import DATA, record_of, save_model, value
@@ -25,6 +28,11 @@ from tests.sweep.written_sweep import DATA, record_of, save_model, value
 def found(folder: Path, uri: str | None = None) -> list[Finding]:
     audit = Audit(folder)
     return [*audit.records(), *audit.files(), *(audit.tracking(uri) if uri else ())]
+
+
+def ask(folder: Path, *options: str) -> Result:
+    words = ["audit", folder.name, "--root", str(folder.parents[1]), *options]
+    return CliRunner().invoke(program, words)
 
 
 def without(folder: Path, *parts: str) -> None:
@@ -48,17 +56,10 @@ def replaced(folder: Path, old: str, new: str) -> None:
     path.write_text(path.read_text().replace(old, new, 1))
 
 
-def flipped(folder: Path, name: str) -> None:
-    path = folder / "checkpoints" / "trial-0000" / name
+def flipped(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 255
     path.write_bytes(data)
-
-
-def swapped(folder: Path) -> None:
-    """The finished trial has the network of another one."""
-    checkpoints = folder / "checkpoints"
-    (checkpoints / "trial-0001" / "model.pt").replace(checkpoints / "trial-0000" / "model.pt")
 
 
 def of_another_epoch(folder: Path) -> None:
@@ -67,12 +68,8 @@ def of_another_epoch(folder: Path) -> None:
 
 
 def foreign(folder: Path) -> None:
-    path = folder / "checkpoints" / "trial-0000" / "model.pt"
+    path = folder / NETWORK
     checkpoint.save(path, {**checkpoint.load(path), "value": {}})
-
-
-def no_checkpoint(folder: Path) -> None:
-    (folder / "checkpoints" / "trial-0002" / "last.pt").write_bytes(b"PK")
 
 
 def changed_images(folder: Path) -> None:
@@ -87,6 +84,10 @@ def changed_images(folder: Path) -> None:
 
 
 FIRST, LOG, NETWORK = '"trial-0000"', "events.jsonl", "checkpoints/trial-0000/model.pt"
+OTHER_NETWORK, PREDICTIONS = (
+    "checkpoints/trial-0001/model.pt",
+    "checkpoints/trial-0000/predictions.npz",
+)
 DAMAGES: dict[str, tuple[Callable[[Path], Any], str, str]] = {
     "no events of a trial": (
         lambda folder: without(folder, FIRST), LOG, "trial-0000: its events are",
@@ -100,19 +101,24 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str, str]] = {
     ),
     "no network": (lambda folder: (folder / NETWORK).unlink(), NETWORK, "the network is lost"),
     "flipped network": (
-        lambda folder: flipped(folder, "model.pt"), NETWORK, "is not a whole file",
+        lambda folder: flipped(folder / NETWORK), NETWORK, "is not a whole file",
     ),
-    "another's network": (swapped, NETWORK, "train.lr was 0.2, is 0.1"),
+    "another's network": (
+        lambda folder: (folder / OTHER_NETWORK).replace(folder / NETWORK), NETWORK,
+        "train.lr was 0.2, is 0.1",
+    ),
     "network of another epoch": (
         of_another_epoch, NETWORK,
         "of epoch 2 with 0.0200; the event log ends at epoch 3 and selects epoch 3",
     ),
     "predictions": (
-        lambda folder: flipped(folder, "predictions.npz"),
-        "checkpoints/trial-0000/predictions.npz", "cannot be read",
+        lambda folder: flipped(folder / PREDICTIONS), PREDICTIONS, "cannot be read",
     ),
     "changed images": (changed_images, "store/abc", "images.npy has changed"),
-    "no checkpoint": (no_checkpoint, "checkpoints/trial-0002", "last.pt is not a whole"),
+    "no checkpoint": (
+        lambda folder: (folder / "checkpoints/trial-0002/last.pt").write_bytes(b"PK"),
+        "checkpoints/trial-0002", "last.pt is not a whole",
+    ),
 }  # fmt: skip
 
 
@@ -128,7 +134,6 @@ def test_each_damage_is_found(folder: Path, kind: str) -> None:
     ("damage", "told"),
     [
         (lambda folder: without(folder, FIRST, '"start"'), "0000 does not begin with a start"),
-        (lambda folder: event_file(folder).write_text("{}\n"), "is damaged: its line at byte 0"),
         (lambda folder: replaced(folder, '"mtcon.epochs"', '"x"'), "start that has its epochs"),
     ],
 )
@@ -171,14 +176,47 @@ def test_runs_in_mlflow_are_compared_and_sent_again(folder: Path, root: Path) ->
         ("MLflow, run trial-0001", "of the steps of loss 0 are missing, 1 doubled", None),
     }
     assert client.get_run(again.info.run_id).info.lifecycle_stage == "active"
-    result = CliRunner().invoke(
-        program, ["audit", folder.name, "--root", str(root), "--json", "--repair"]
-    )
+    result = ask(folder, "--json", "--repair")
     assert result.exit_code == 1, "a doubled step stays"
     shown = json.loads(result.output)
     assert [f["where"] for f in shown["found"]] == ["MLflow, run trial-0001"]
     assert len(shown["repaired"]) == 2
     assert client.get_run(first).info.status == "FINISHED"
+
+
+@pytest.mark.mlflow
+@pytest.mark.parametrize("what", ["run", "experiment"])
+def test_deleted_is_not_missing(
+    folder: Path, root: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user has deleted it in MLflow: the audit names how to restore it."""
+    from mlflow import MlflowClient
+
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    uri = own_database(root)
+    Audit(folder).repair(uri)
+    client = MlflowClient(uri)
+    experiment = client.search_experiments(filter_string="name = 'mtcon-ray'")[0].experiment_id
+    run = client.search_runs([experiment], "tags.`mtcon.trial` = 'trial-0001'")[0].info.run_id
+    delete, restore, given, way = {
+        "run": (client.delete_run, client.restore_run, run, "runs restore --run-id"),
+        "experiment": (
+            client.delete_experiment, client.restore_experiment, experiment,
+            "experiments restore -x",
+        ),
+    }[what]  # fmt: skip
+    delete(given)
+    report = Reported(trial="trial-0001", epoch=9, metrics={"loss": 1.0})
+    EventLog(event_file(folder)).append(report)
+    for options in ((), ("--repair",)):
+        told = ask(folder, *options)
+        (line,) = (line for line in told.output.splitlines() if line.startswith("MLflow"))
+        assert "is deleted" in line
+        assert f"`MLFLOW_TRACKING_URI={uri} mlflow {way} {given}`" in line
+        assert (told.exit_code, "repaired" in told.output) == (1, False)
+    restore(given)
+    assert "repaired: MLflow, run trial-0001: " in ask(folder, "--repair").output
+    assert "MLflow" not in ask(folder).output
 
 
 @pytest.mark.parametrize(
@@ -196,10 +234,9 @@ def test_a_stopped_trial_of_several_workers_may_have_the_network_of_a_later_prob
     assert len(found(folder)) == problems
 
 
-def test_the_command_says_what_is_wrong(folder: Path, root: Path) -> None:
-    ask = ["audit", folder.name, "--root", str(root), "--no-mlflow"]
-    fine = CliRunner().invoke(program, ask)
+def test_the_command_says_what_is_wrong(folder: Path) -> None:
+    fine = ask(folder, "--no-mlflow")
     assert (fine.exit_code, fine.output) == (0, "shoes-1: all records agree\n")
     (folder / NETWORK).unlink()
-    told = CliRunner().invoke(program, ask)
+    told = ask(folder, "--no-mlflow")
     assert (told.exit_code, told.output) == (1, f"{NETWORK}: it is missing: the network is lost\n")

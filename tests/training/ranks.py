@@ -1,5 +1,6 @@
 """Helpers for tests of several workers: their processes, and learners in float64."""
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from mtcon_ray.training.distributed import Ranks, parallelise
 from mtcon_ray.training.optimizer import make_optimizer
 from mtcon_ray.training.step import Learner
 
+# Labels of a batch of eight items. Some are missing.
+LABELS = {"shape": [0, 1, 0, 2, -1, 1, 2, 0], "colour": [0, 0, 1, 1, 1, 0, -1, -1]}
+
 
 def in_ranks(compute: Callable[[Ranks], Any], world: int, folder: Path) -> list[Any]:
     """Returns what a function of a module computes in each of `world` processes of a group."""
@@ -26,6 +30,7 @@ def in_ranks(compute: Callable[[Ranks], Any], world: int, folder: Path) -> list[
 
 def _work(rank: int, compute: Callable[[Ranks], Any], world: int, folder: Path) -> None:
     torch.set_num_threads(1)
+    warnings.simplefilter("error")
     dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=world)
     torch.save(compute(Ranks(rank, world)), folder / f"{rank}.pt")
     dist.destroy_process_group()

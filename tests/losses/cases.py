@@ -1,6 +1,7 @@
-"""Inputs and reference values of cases A and D, and random rows."""
+"""Inputs and reference values of cases A and D, random rows, and relations with their weights."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtcon_ray.losses.contrastive import contrast
-from mtcon_ray.losses.positives import Relation
+from mtcon_ray.losses.positives import LEAST_WEIGHT, EqualLabel, LabelSets, Near, OwnView, Relation
 
 VALUES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
 
@@ -87,6 +88,47 @@ def reference(
     loss_HNN = weight_HNN * (logsumexp_HN1 - logits_HNN)
     sum_HN = loss_HNN.where(is_positive_HNN, 0.0).sum(dim=2)
     return sum_HN / is_positive_HNN.sum(dim=2).clamp(min=1)
+
+
+# Labels of six items by two columns, their label sets and their numbers. Some are unknown.
+LABELS = torch.tensor([[0, 0, 7, -1, 7, -1], [3, 2, 2, 2, -1, 1]])
+SETS = torch.tensor([[1, 1, 0], [1, 0, 0], [0, 0, 0], [-1, -1, -1], [1, 1, -1], [0, 0, 0]])
+NUMBERS = torch.tensor([0.0, 0.2, 0.2, torch.nan, 5.0, torch.nan], dtype=torch.float64)
+RELATIONS: dict[str, Callable[[], Relation]] = {
+    "own view": OwnView,
+    "equal label": lambda: EqualLabel(LABELS),
+    "sets": lambda: LabelSets(SETS, threshold=0.3),
+    "numbers": lambda: Near(NUMBERS, bandwidth=0.5),
+}
+
+
+def weight_of_sets(a: list[int], b: list[int], percent: int) -> float | None:
+    """Returns the weight of a pair, or None. The threshold is in whole percent.
+
+    It is the sum of minima over the sum of maxima, over the labels known in both.
+    """
+    both = [(x, y) for x, y in zip(a, b, strict=True) if x != -1 and y != -1]
+    inter, union = sum(map(min, both)), sum(map(max, both))
+    if not both or 100 * inter < percent * union:
+        return None
+    return inter / union if union else 1.0
+
+
+def weight_of(name: str, h: int, i: int, j: int) -> float | None:
+    """Returns the weight of item j's views for item i's in space h, None if they are no positives.
+
+    The name is one of RELATIONS.
+    """
+    match name:
+        case "own view":
+            return 1.0 if i == j else None
+        case "equal label":
+            return 1.0 if LABELS[h, i] == LABELS[h, j] != -1 else None
+        case "sets":
+            return weight_of_sets(SETS[i].tolist(), SETS[j].tolist(), percent=30)
+        case _:
+            weight = math.exp(-2 * (NUMBERS[i] - NUMBERS[j]).item() ** 2)
+            return weight if weight >= LEAST_WEIGHT else None
 
 
 def reference_of_pairs(

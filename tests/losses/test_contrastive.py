@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mtcon_ray.losses import small_batch
 from mtcon_ray.losses.positives import EqualLabel, OwnView, Relation
-from tests.losses.cases import VALUES, at_angles, contrastive, random_rows, reference
+from tests.losses.cases import VALUES, at_angles, contrastive, random_rows
 
 exhaustively = settings(deadline=None, derandomize=True, max_examples=60)
 temperatures = st.floats(-3, 1).map(lambda exponent: 10.0**exponent)
@@ -46,13 +46,6 @@ def as_loops(z_BVD: Tensor, labels: list[int] | None, tau: float) -> list[float 
     return losses
 
 
-def positives_of(labels: list[int] | None, B: int, V: int) -> Tensor:
-    """Returns the mask [N, N] of positives, with the diagonal."""
-    label_B = torch.arange(B) if labels is None else torch.tensor(labels)
-    label_N = label_B.repeat_interleave(V)
-    return (label_N[:, None] == label_N) & (label_N != -1)
-
-
 def test_case_b_anchors_without_partner_count_zero_and_leave_the_mean() -> None:
     z_BVD = at_angles(VALUES["B"]["angles"])
     relation = EqualLabel(torch.tensor(VALUES["B"]["labels"]))
@@ -73,29 +66,15 @@ def test_case_b_anchors_without_partner_count_zero_and_leave_the_mean() -> None:
     seed=st.integers(0, 10_000),
     tau=temperatures,
 )
-def test_agrees_with_the_equation_as_loops_as_does_the_reference(
-    B: int, V: int, D: int, seed: int, tau: float
-) -> None:
+def test_agrees_with_the_equation_as_loops(B: int, V: int, D: int, seed: int, tau: float) -> None:
     z_BVD, labels_B = random_rows(B, V, D, seed=seed), random_labels(B, seed)
-    known_values: list[int] = labels_B.tolist()
-    cases: list[tuple[Relation, list[int] | None]] = [
-        (EqualLabel(labels_B), known_values),
-        (OwnView(), None),
-    ]
-    for relation, labels in cases:
+    relations: list[Relation] = [EqualLabel(labels_B), OwnView()]
+    for relation, labels in zip(relations, (labels_B.tolist(), None), strict=True):
         expected = as_loops(z_BVD, labels, tau)
         valid = [x for x in expected if x is not None]
         loss_BV = contrastive(z_BVD, relation, temperature=tau, reduction="none")
         per_anchor = [0.0 if x is None else x for x in expected]
         assert loss_BV.flatten().tolist() == pytest.approx(per_anchor, rel=1e-9, abs=1e-9)
-        is_positive_1NN = positives_of(labels, B, V)[None]
-        referred_1N = reference(
-            z_BVD.flatten(0, 1)[None],
-            is_positive_1NN,
-            is_positive_1NN.double(),
-            z_BVD.new_tensor([tau]),
-        )
-        assert referred_1N[0].tolist() == pytest.approx(per_anchor, rel=1e-9, abs=1e-9)
         mean = contrastive(z_BVD, relation, temperature=tau).item()
         assert mean == pytest.approx(sum(valid) / max(len(valid), 1), rel=1e-9, abs=1e-9)
 
@@ -105,10 +84,9 @@ def test_a_batch_without_any_partner_gives_zero_and_zero_gradient(V: int) -> Non
     z_BVD = random_rows(3, V, 4, seed=0).requires_grad_()
     labels_B = torch.full((3,), -1) if V == 2 else torch.arange(3)
     loss = contrastive(z_BVD, EqualLabel(labels_B), temperature=0.1)
-    loss.backward()
+    (gradient_BVD,) = torch.autograd.grad(loss, z_BVD)
     assert loss.item() == 0
-    assert z_BVD.grad is not None
-    assert torch.equal(z_BVD.grad, torch.zeros_like(z_BVD))
+    assert torch.equal(gradient_BVD, torch.zeros_like(z_BVD))
 
 
 @pytest.mark.parametrize("most_pairs", [0, 2**20])

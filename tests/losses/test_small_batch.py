@@ -1,7 +1,5 @@
 """Small and large batches are computed as the reference, values and gradients."""
 
-import math
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -10,48 +8,14 @@ from torch import Tensor
 
 from mtcon_ray.losses import small_batch, tiled_logsumexp
 from mtcon_ray.losses.contrastive import contrast
-from mtcon_ray.losses.positives import LEAST_WEIGHT, EqualLabel, LabelSets, Near, OwnView, Relation
-from tests.losses.cases import random_rows, reference_of_pairs
-
-LABELS = torch.tensor([[0, 0, 7, -1, 7, -1], [3, 2, 2, 2, -1, 1]])
-SETS = torch.tensor([[1, 1, 0], [1, 0, 0], [0, 0, 0], [-1, -1, -1], [1, 1, -1], [0, 0, 0]])
-NUMBERS = torch.tensor([0.0, 0.2, 0.2, torch.nan, 5.0, torch.nan], dtype=torch.float64)
-
-
-def weight_of(name: str, h: int, i: int, j: int) -> float | None:
-    """The weight of item j's views for item i's in space h, None if they are no positives."""
-    if name == "own view":
-        return 1.0 if i == j else None
-    known = {
-        "equal label": lambda k: LABELS[h, k].item() != -1,
-        "sets": lambda k: bool((SETS[k] != -1).any()),
-        "numbers": lambda k: not NUMBERS[k].isnan(),
-    }[name]
-    if not (known(i) and known(j)):
-        return None
-    if name == "equal label":
-        return 1.0 if LABELS[h, i] == LABELS[h, j] else None
-    if name == "numbers":
-        weight = math.exp(-2 * (NUMBERS[i] - NUMBERS[j]).item() ** 2)  # a bandwidth of 0.5
-        return weight if weight >= LEAST_WEIGHT else None
-    both = (SETS[i] != -1) & (SETS[j] != -1)
-    union = torch.maximum(SETS[i], SETS[j])[both].sum().item()
-    overlap = torch.minimum(SETS[i], SETS[j])[both].sum().item() / union if union else 1.0
-    return overlap if both.any() and overlap >= 0.3 else None
+from mtcon_ray.losses.positives import EqualLabel, OwnView
+from tests.losses.cases import RELATIONS, random_rows, reference_of_pairs, weight_of
 
 
 def referred(name: str, z_HBVD: Tensor, tau_H: Tensor, reduction: str) -> Tensor:
     """The loss by the reference, [H]."""
     loss_HN, is_valid_HN = reference_of_pairs(z_HBVD, partial(weight_of, name), tau_H)
     return loss_HN.sum(dim=1) / (1 if reduction == "sum" else is_valid_HN.sum(dim=1).clamp(min=1))
-
-
-RELATIONS: dict[str, Callable[[], Relation]] = {
-    "own view": OwnView,
-    "equal label": lambda: EqualLabel(LABELS),
-    "sets": lambda: LabelSets(SETS, threshold=0.3),
-    "numbers": lambda: Near(NUMBERS, bandwidth=0.5),
-}
 
 
 @pytest.mark.parametrize("name", RELATIONS)

@@ -46,10 +46,9 @@ def test_value_and_gradient_of_case_a(log_variance: tuple[float, ...], key: str)
     known = VALUES[f"A_weighted_s={key}"]
     weighting = learned(*log_variance)
     objective, weight_by_task = weighting(LOSSES)
-    objective.backward()
+    (gradient,) = torch.autograd.grad(objective, weighting.log_variance)
     assert objective.item() == pytest.approx(known["mtcon"], rel=1e-6)
-    assert weighting.log_variance.grad is not None
-    assert weighting.log_variance.grad.tolist() == pytest.approx(known["dL_ds"], rel=1e-6, abs=1e-9)
+    assert gradient.tolist() == pytest.approx(known["dL_ds"], rel=1e-6, abs=1e-9)
     assert [w.item() for w in weight_by_task.values()] == pytest.approx(
         [math.exp(-s) for s in log_variance], rel=1e-12
     )
@@ -65,18 +64,17 @@ def test_a_step_without_labels_leaves_log_variance_alone(weighting: LearnedVaria
     """The loss of a task without a label in the batch is exactly 0."""
     with torch.no_grad():
         weighting.log_variance.copy_(torch.tensor([0.5, -0.25]))
-    weighting({"shape": torch.tensor(4.0), "colour": torch.tensor(0.0)}).objective.backward()
-    assert weighting.log_variance.grad is not None
-    assert weighting.log_variance.grad[0] != 0
-    assert weighting.log_variance.grad[1] == 0
+    objective = weighting({"shape": torch.tensor(4.0), "colour": torch.tensor(0.0)}).objective
+    (gradient,) = torch.autograd.grad(objective, weighting.log_variance)
+    assert gradient.ne(0).tolist() == [True, False]
 
 
 def test_a_loss_that_rounds_below_zero_has_a_penalty() -> None:
     """Contrastive losses near 0 do, of tasks with labels."""
     weighting = learned(0.5)
-    weighting({"shape": torch.tensor(-1e-9).double()}).objective.backward()
-    assert weighting.log_variance.grad is not None
-    assert weighting.log_variance.grad.item() == pytest.approx(1)
+    objective = weighting({"shape": torch.tensor(-1e-9).double()}).objective
+    (gradient,) = torch.autograd.grad(objective, weighting.log_variance)
+    assert gradient.item() == pytest.approx(1)
 
 
 def test_half_the_penalty_is_kendalls_form() -> None:
@@ -90,9 +88,8 @@ def test_half_the_penalty_is_kendalls_form() -> None:
     def objective(*log_variance: float, penalty: float = 0.5) -> tuple[float, list[float]]:
         weighting = learned(*log_variance, penalty=penalty)
         value = weighting(losses).objective
-        value.backward()
-        assert weighting.log_variance.grad is not None
-        return value.item(), weighting.log_variance.grad.tolist()
+        (gradient,) = torch.autograd.grad(value, weighting.log_variance)
+        return value.item(), gradient.tolist()
 
     value, gradient = objective(0.5, -0.25)
     assert value == pytest.approx(known["kendall_s"], rel=1e-6)

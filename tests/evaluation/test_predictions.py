@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -71,11 +72,7 @@ def test_on_a_full_disk_the_old_file_stays(
     path = tmp_path / "p.npz"
     stored.save_predictions(path, "abc", predictions)
     before = path.read_bytes()
-
-    def full(file: object, **arrays: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(np, "savez", full)
+    monkeypatch.setattr(np, "savez", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(StorageError, match="No space left"):
         stored.save_predictions(path, "abc", predictions)
     assert path.read_bytes() == before

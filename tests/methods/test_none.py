@@ -6,15 +6,14 @@ from typing import Any
 import pytest
 import torch
 
-from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.export.trained_network import load_network
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec
+from mtcon_ray.testing import start
 from mtcon_ray.training.trainer import Trainer
 from tests import specs
 
-CPU = torch.device("cpu")
 ENCODERS: tuple[dict[str, Any], ...] = ({"name": "handcrafted"}, {"name": "small", "width": 4})
 
 
@@ -29,8 +28,7 @@ def make_spec(encoder: dict[str, Any], **sections: Any) -> RunSpec:
 
 
 def make_run(spec: RunSpec, folder: Path) -> Trainer:
-    dataset = open_dataset(spec.data, view_size=16, store=folder / "store")
-    return Trainer(spec, dataset, folder / "run", device=CPU)
+    return start(spec, folder / "store", folder / "run")
 
 
 def test_epochs_count_as_one() -> None:
@@ -63,7 +61,6 @@ def test_the_encoder_is_probed_as_it_is_built(
         assert state.keys() == built.keys()
         assert all(torch.equal(state[name], built[name]) for name in built)
     again = make_run(spec, tmp_path)
-    assert again.resume() is None
     assert list(again) == []
     assert again.last == only
 

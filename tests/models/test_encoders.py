@@ -3,6 +3,7 @@
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from urllib.error import URLError
 
 import pytest
@@ -88,9 +89,7 @@ def test_three_stages_are_those_of_the_whole_network(tmp_path: Path) -> None:
 def test_imagenet_weights_without_network_say_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def offline(*_: object, **__: object) -> None:
-        raise URLError("no route to host")
-
+    offline = Mock(side_effect=URLError("no route to host"))
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setattr("torch.hub.urlopen", offline)
     spec = ResNet18.Spec(weights="imagenet")

@@ -5,6 +5,7 @@ import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -112,11 +113,8 @@ def test_an_error_of_the_device_is_not_told_as_one_of_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An error of an earlier, asynchronous kernel is raised when the weights are copied."""
-
-    def fails(*_: Any) -> None:
-        raise torch.AcceleratorError("CUDA error: an illegal memory access", 700)
-
-    monkeypatch.setattr(torch, "save", fails)
+    error = torch.AcceleratorError("CUDA error: an illegal memory access", 700)
+    monkeypatch.setattr(torch, "save", Mock(side_effect=error))
     with pytest.raises(torch.AcceleratorError, match="illegal"):
         checkpoint.save(tmp_path / "last.pt", {})
     assert list(tmp_path.iterdir()) == []

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -9,10 +10,10 @@ import torch
 
 from mtcon_ray.errors import MemoryTakenError, OutOfMemoryError
 from mtcon_ray.spec.run_spec import with_values
+from mtcon_ray.testing import start
 from mtcon_ray.training import batches, trainer
 from mtcon_ray.training import device as devices
-from mtcon_ray.training.trainer import Trainer
-from tests.methods.cases import make_data, make_spec
+from tests.methods.cases import make_spec
 
 CPU = torch.device("cpu")
 NONE = np.array([], np.int64)
@@ -78,21 +79,16 @@ def test_a_training_that_shares_a_gpu_keeps_to_its_part_of_it(
 ) -> None:
     """With its images, and with all of torch's memory. The first trainings would fill the GPU."""
     asked: list[float] = []
-
     monkeypatch.setattr(batches, "ImageFeed", lambda *_, share: asked.append(share))
     monkeypatch.setattr(trainer, "settle", lambda device, share: asked.append(share))
     spec = with_values(make_spec("mtcon"), {"resources.gpus": gpus})
-    dataset = make_data(spec, tmp_path / "store")
-    Trainer(spec, dataset, tmp_path, device=CPU)
+    start(spec, tmp_path / "store", tmp_path)
     assert asked == [share, share]
 
 
 def test_images_stream_where_others_took_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process allocates memory between the query of free memory and the copy."""
-
-    def full(feed: devices.ImageFeed) -> None:
-        raise torch.OutOfMemoryError("tried 2 GiB")
-
+    full = Mock(side_effect=torch.OutOfMemoryError("tried 2 GiB"))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**6, 10**6))
     monkeypatch.setattr(devices.ImageFeed, "_copy", full)
     assert devices.ImageFeed(IMAGES, np.arange(2), torch.device("cuda")).streams
@@ -176,10 +172,3 @@ def test_a_training_may_use_its_share_of_a_gpu_s_memory(monkeypatch: pytest.Monk
 def test_another_error_of_a_device_stays_what_it_is() -> None:
     with pytest.raises(RuntimeError, match="illegal"), devices.explain_out_of_memory("a", "b"):
         raise RuntimeError("CUDA error: an illegal memory access")
-
-
-def test_generators_are_seeded_as_by_torch() -> None:
-    devices.seed_generators(5, CPU)
-    found = torch.rand(3)
-    torch.manual_seed(5)
-    assert torch.equal(found, torch.rand(3))

@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -126,10 +127,7 @@ def test_a_capture_without_memory_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = training(make_spec("mtcon"), tmp_path, "run", graph=True)
-
-    def full(*given: Any, **options: Any) -> Any:
-        raise torch.OutOfMemoryError("tried 2 GiB. GPU 0 has 1 GiB free")
-
+    full = Mock(side_effect=torch.OutOfMemoryError("tried 2 GiB. GPU 0 has 1 GiB free"))
     monkeypatch.setattr(testing_graph.CpuRecorder, "record", full)
     for _ in range(WARM_UP):
         run._train_step()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -82,11 +83,7 @@ def test_a_process_that_outlives_its_driver_changes_nothing(
     found = newest(names())
     assert found["last.pt"] == "last-00002.00001-000000006.pt"
     assert found["model.pt"] == "model-00002.00001-000000006.pt"
-
-    def taken() -> None:
-        raise PreemptedError("a later driver")
-
-    before = names()
+    before, taken = names(), Mock(side_effect=PreemptedError("a later driver"))
     with pytest.raises(PreemptedError):
         Process(tmp_path, "00001.00002", check=taken).save("last.pt", 1000)
     assert names() == before
@@ -96,11 +93,7 @@ def test_a_save_that_the_store_does_not_take_stays_until_the_next(
     store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = Process(tmp_path, "00001.00001")
-
-    def refuse(request: str, path: str) -> None:
-        raise OSError("503")
-
-    store.before = refuse
+    store.before = Mock(side_effect=OSError("503"))
     process.save("model.pt", 1)
     process.save("last.pt", 1)
     with monkeypatch.context() as patched:

@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -60,15 +61,10 @@ def test_gauges_are_asked_for_once_an_epoch_and_kept_where_finite(
 
     A batch without positives has no cosine of positives.
     """
-    calls = []
-
-    def gauges(self: MethodOutput) -> dict[str, torch.Tensor]:
-        calls.append(self)
-        return {"cosine/random": torch.tensor(0.25), "cosine/positive": torch.tensor(math.nan)}
-
-    monkeypatch.setattr(MethodOutput, "gauges", gauges)
+    found = {"cosine/random": torch.tensor(0.25), "cosine/positive": torch.tensor(math.nan)}
+    monkeypatch.setattr(MethodOutput, "gauges", gauges := Mock(return_value=found))
     values = next(iter(start(tmp_path, spec))).metrics
-    assert len(calls) == 1
+    gauges.assert_called_once()
     assert values["cosine/random"] == 0.25
     assert "cosine/positive" not in values
 
@@ -139,15 +135,10 @@ def test_too_little_memory_names_batch_and_way_out(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """torch's out-of-memory error becomes one that names the batch size and the way out."""
-
-    def full(self: Batches, step: int, size: int) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
-
     run = start(tmp_path)
-    monkeypatch.setattr(Batches, "chunks", full)
-    with pytest.raises(
-        OutOfMemoryError, match=r"batch_size 16 x 2 views of 24 .*set train.chunk_size"
-    ):
+    monkeypatch.setattr(Batches, "chunks", Mock(side_effect=torch.OutOfMemoryError("tried 2 GiB")))
+    message = r"batch_size 16 x 2 views of 24 .*set train.chunk_size"
+    with pytest.raises(OutOfMemoryError, match=message):
         next(iter(run))
 
 

@@ -5,13 +5,11 @@ from typing import Any
 
 import pytest
 
-from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.errors import SpecError
 from mtcon_ray.methods import METHODS
 from mtcon_ray.spec.run_spec import RunSpec, with_values
-from mtcon_ray.training.trainer import Trainer
+from mtcon_ray.testing import start
 from tests.methods.cases import make_spec
-from tests.training.trainer.cuts import CPU
 
 FREE = ["amcl", "barlow", "can", "lgp", "moco", "none", "simclr", "simsiam"]
 
@@ -24,10 +22,9 @@ def spec_of(method: str, **search: Any) -> RunSpec:
 @pytest.mark.parametrize("method", FREE)
 def test_methods_that_compare_views_need_no_labels(method: str, tmp_path: Path) -> None:
     spec = spec_of(method)
-    dataset = open_dataset(spec.data, view_size=16, store=tmp_path / "store")
-    run = Trainer(spec, dataset, tmp_path / "run", device=CPU)
+    run = start(spec, tmp_path / "store", tmp_path / "run")
     value = list(run)[-1].metrics["val/rankme"]
-    width, num_val = run.network.encoder.width, len(dataset.table.rows("val"))
+    width, num_val = run.network.encoder.width, len(run.dataset.table.rows("val"))
     assert 0.99 / width < value <= num_val / width
     assert run.best == value
     assert list(run.report()) == ["test/rankme"]

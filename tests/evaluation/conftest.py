@@ -66,9 +66,16 @@ def dataset() -> Dataset:
     return Dataset(images, table, TASKS, ("brand",), "0")
 
 
-def run_validate(network: Network, dataset: Dataset, **changes: Any) -> dict[str, float]:
+def run_validate(
+    network: Network,
+    dataset: Dataset,
+    *,
+    seed: int = 7,
+    weights: dict[str, float] | None = None,
+    **changes: Any,
+) -> dict[str, float]:
     spec = EvaluateSpec.model_validate({**SPEC.model_dump(), **changes})
-    return Evaluation(network, dataset, spec, VIEWS, CPU, seed=7).validate()
+    return Evaluation(network, dataset, spec, VIEWS, CPU, seed, weights=weights).validate()
 
 
 def run_report(

@@ -11,10 +11,9 @@ from mtcon_ray.errors import DataError
 from mtcon_ray.evaluation.bootstrap import accuracy_std
 from mtcon_ray.evaluation.logistic import fit
 from mtcon_ray.evaluation.neighbours import neighbours_correct
-from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.evaluation.retrieval import retrieval
 from mtcon_ray.models.network import Network
-from mtcon_ray.spec.evaluate import CONVERGED, EvaluateSpec
+from mtcon_ray.spec.evaluate import CONVERGED
 from tests.evaluation import conftest
 
 NAMES = {
@@ -73,10 +72,7 @@ def test_an_objective_is_added_to_the_mean(network: Network, dataset: Dataset) -
     heel, colour = (plain[f"val/accuracy/{slug}"] for slug in ("heel-height", "colour"))
 
     def objective(weights: dict[str, float]) -> float:
-        evaluation = Evaluation(
-            network, dataset, conftest.SPEC, conftest.VIEWS, conftest.CPU, seed=7, weights=weights
-        )
-        values = evaluation.validate()
+        values = conftest.run_validate(network, dataset, weights=weights)
         found = values.pop("val/objective")
         assert values == plain
         return found
@@ -114,8 +110,7 @@ def test_validate_reads_at_most_max_items_of_each_split_always_the_same(
     assert [int((dataset.table.split[read] == code).sum()) for code in (0, 1, 2)] == [20, 20, 0]
     assert conftest.run_validate(network, dataset, **short) == first
     assert dataset.images.read == read + read
-    spec = EvaluateSpec.model_validate({**conftest.SPEC.model_dump(), **short})
-    Evaluation(network, dataset, spec, conftest.VIEWS, conftest.CPU, seed=8).validate()
+    conftest.run_validate(network, dataset, seed=8, **short)
     assert set(dataset.images.read[80:]) != set(read)
 
 

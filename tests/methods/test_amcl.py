@@ -17,29 +17,26 @@ from mtcon_ray.models.encoders.small import Small
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
 from mtcon_ray.spec.methods.self_supervised import Form
 from mtcon_ray.spec.run_spec import parse_spec
-from tests.losses.cases import random_rows
+from tests.losses.test_amcl import rows_of
 from tests.plans import plan_of
 from tests.problems import problem
 
 FORMS = get_args(Form)
-B, D = 6, 4
+B, D = 4, 3
 BATCH = Batch({}, B)
 HEADS = ("instance-1", "instance-2", "instance-3")
 
 
 def make(form: Form, **fields: Any) -> AMCL:
     spec = {"form": form, "dim": D, "hidden": 5, "predictor_hidden": 3, "queue_size": 16}
-    return AMCL(AMCL.Spec.model_validate(spec | fields), problem("shape")).double()
+    return AMCL(
+        AMCL.Spec.model_validate(spec | fields), problem("shape", batch_size=B, head_dim=D)
+    ).double()
 
 
 def rows(form: Form) -> dict[str, Tensor]:
     """Returns the rows of every head in this form."""
-    width = 2 * D if form in ("moco", "simsiam") else D
-    z_by_head = {head: torch.rand(B, 2, width, dtype=torch.float64) for head in HEADS}
-    for i, head in enumerate(HEADS):
-        z = random_rows(B, 2, width // D, D, seed=i).flatten(2)
-        z_by_head[head] = 3 * z if form == "barlow" else z
-    return z_by_head
+    return {head: rows_of(form, seed=i) for i, head in enumerate(HEADS)}
 
 
 @pytest.mark.parametrize("given", [

@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
 
-from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses import nt_xent
 from mtcon_ray.methods.lgp import LGP
 from mtcon_ray.models.encoders.vit import ViT
@@ -16,9 +14,9 @@ from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.training.distributed import ALONE
 from mtcon_ray.training.optimizer import make_optimizer
 from mtcon_ray.training.step import Learner, update
+from tests.methods.test_can import BATCH, rows
 from tests.problems import problem
-
-BATCH = Batch({}, 6)
+from tests.training.learners import snapshot
 
 
 def make(depth: int = 3, **fields: Any) -> tuple[LGP, Network]:
@@ -26,14 +24,6 @@ def make(depth: int = 3, **fields: Any) -> tuple[LGP, Network]:
     method = LGP(LGP.Spec(**fields), problem("a", encoder="vit"))
     encoder = ViT(ViT.Spec(patch=4, width=16, depth=depth, heads=2))
     return method, method.make_network(encoder)
-
-
-def rows() -> dict[str, Tensor]:
-    """Returns unit rows [6, 2, 4] and errors [6, 2, 1]."""
-    generator = torch.Generator().manual_seed(0)
-    z_BVD = torch.randn(6, 2, 4, generator=generator, dtype=torch.float64)
-    error_BV1 = torch.rand(6, 2, 1, generator=generator, dtype=torch.float64)
-    return {"instance": normalize(z_BVD, dim=2), "reconstruction": error_BV1}
 
 
 def images() -> Tensor:
@@ -57,13 +47,10 @@ def moved(network: nn.Module, before: dict[str, Tensor]) -> set[str]:
     return {n for n, p in network.named_parameters() if not torch.equal(p, before[n])}
 
 
-def copies(network: nn.Module) -> dict[str, Tensor]:
-    return {name: p.detach().clone() for name, p in network.named_parameters()}
-
-
 def test_each_phase_has_its_own_loss() -> None:
     method, _ = make(masked_share=0.4, temperature=0.2)
-    z_by_head = rows()
+    z_by_head = rows("instance")
+    del z_by_head["noise"]
     method.progress = 0.39
     losses = method(z_by_head, BATCH).losses
     assert losses == {"instance": 0.0, "reconstruction": z_by_head["reconstruction"].mean()}
@@ -95,7 +82,7 @@ def test_a_step_s_rates_follow_the_depth_in_the_second_phase_alone() -> None:
     """Without momentum and weight decay a step is learning rate times gradient."""
     for progress, scales in ((0, (1, 1, 1)), (9, (0.5, 0.1, 0.2))):
         method, network = make(lr_by_depth=(0.1, 0.2, 0.5))
-        before = copies(network)
+        before = snapshot(network)
         step(learner(method, network), progress)
         for name, parameter in network.named_parameters():
             if parameter.grad is not None:
@@ -107,12 +94,12 @@ def test_a_phase_leaves_the_other_s_parameters_alone() -> None:
     """Momentum and weight decay do not move them either."""
     method, network = make()
     learning = learner(method, network, momentum=0.9, weight_decay=0.1)
-    before = copies(network)
+    before = snapshot(network)
     first = step(learning, 0)
     assert first["instance"] == 0
     assert first["reconstruction"] > 0
     assert {name.split(".")[0] for name in moved(network, before)} == {"encoder", "decoder"}
-    before = copies(network)
+    before = snapshot(network)
     second = step(learning, 5)
     assert second["instance"] > 0
     assert second["reconstruction"] == 0

@@ -203,14 +203,3 @@ def test_classifiers_of_torchvision_are_removed_and_sizes_checked(model: str, wi
         if model.startswith("vit"):
             with pytest.raises(SpecError, match=r"views\.size .* got 64: .*Expected 224"):
                 encoder.check_images(64)
-
-
-def test_a_classifier_in_a_file_is_not_used(tmp_path: Path) -> None:
-    """The encoder's features are what torchvision's own classifier gets, by a whole file."""
-    from torchvision.models import mobilenet_v3_small
-
-    theirs = mobilenet_v3_small()
-    torch.save(theirs.state_dict(), tmp_path / "weights.pt")
-    ours = make("torchvision", tmp_path / "weights.pt")
-    theirs.classifier[3] = nn.Identity()
-    assert torch.equal(features(ours), features(theirs))

@@ -110,35 +110,6 @@ def test_sets_and_numbers_are_those_of_the_items_and_numbers_standardised(tmp_pa
     assert batch.numbers["size"].dtype == torch.float32
 
 
-def test_ranks_share_the_views_of_one(dataset: Dataset) -> None:
-    """Together, in the order of ranks, they are the views that one worker makes."""
-    whole_NCHW, _ = batches(dataset)(1)
-    shares = [batches(dataset, Ranks(rank, 2))(1)[0] for rank in range(2)]
-    torch.testing.assert_close(torch.cat(shares), whole_NCHW)
-
-
-def test_embeddings_are_grouped_by_item(dataset: Dataset) -> None:
-    """For every head z_BVD[b, v] is row b * V + v of the network's output."""
-    x_NCHW, batch = batches(dataset)(0)
-    one = learner()
-    expected = one.network.eval()(x_NCHW)
-    for head, z_BVD in steps.gather(steps.encode(one, x_NCHW), ALONE, batch.num_items).items():
-        assert z_BVD.shape == (8, 2, 8)
-        assert torch.equal(z_BVD[3, 1], expected[head][7])
-
-
-def test_an_update_is_plain_gradient_descent_on_the_objective(dataset: Dataset) -> None:
-    """Without momentum and weight decay the update is p - lr * gradient."""
-    x_NCHW, batch = batches(dataset)(0)
-    one, other = learner(), learner()
-    steps.compute_gradients(one, x_NCHW, batch)
-    before = snapshot(one.network)
-    steps.update(other, x_NCHW, batch, lr=0.3, step=0, num_steps=9)
-    for name, parameter in other.network.named_parameters():
-        gradient = some(one.network.get_parameter(name).grad)
-        torch.testing.assert_close(parameter, before[name] - 0.3 * gradient)
-
-
 def test_clipping_scales_the_whole_gradient(dataset: Dataset) -> None:
     """The length of the step is lr times the limit."""
     x_NCHW, batch = batches(dataset)(0)
@@ -174,16 +145,6 @@ def test_divergence_changes_no_parameter(dataset: Dataset, where: str, optimizer
         before = snapshot(one.network) | snapshot(one.method)
     with pytest.raises(DivergedError, match="got a gradient of norm nan at step 12;"):
         one.check()
-
-
-def test_autocast_keeps_losses_in_float32(dataset: Dataset) -> None:
-    """The losses are close to those in float32 but not equal."""
-    x_NCHW, batch = batches(dataset)(0)
-    exact = steps.compute_gradients(learner(), x_NCHW, batch).objective
-    rounded = steps.compute_gradients(learner(autocast=torch.bfloat16), x_NCHW, batch).objective
-    assert rounded.dtype == torch.float32
-    assert rounded.item() == pytest.approx(exact.item(), rel=0.05)
-    assert rounded.item() != exact.item()
 
 
 def test_a_tally_averages_over_steps() -> None:

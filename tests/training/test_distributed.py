@@ -1,8 +1,7 @@
 """Training on several workers equals training on one: loss, gradients, update and whole runs."""
 
-import json
-import warnings
 from collections.abc import Callable
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -12,43 +11,33 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.multiprocessing.spawn import spawn
 
 from mtcon_ray.data.batch import Batch
-from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.errors import ResourceError
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.export.trained_network import load_network
 from mtcon_ray.spec.run_spec import parse_spec
+from mtcon_ray.testing import start
 from mtcon_ray.training import distributed
 from mtcon_ray.training.distributed import ALONE, Ranks
-from mtcon_ray.training.step import Learner, update
+from mtcon_ray.training.step import update
 from mtcon_ray.training.trainer import Trainer
 from tests import specs
 from tests.problems import problem
-from tests.training.ranks import learner_on
+from tests.training.ranks import LABELS, in_ranks, learner_on
 
-NUM_ITEMS = 8
-NUM_VIEWS = 2
-LABELS = {"shape": [0, 1, 0, 2, -1, 1, 2, 0], "colour": [0, 0, 1, 1, 1, 0, -1, -1]}
-WORLDS = (4, 2)  # the first world starts the processes; the second uses some of them again
+CPU = torch.device("cpu")
 
 
-def make(ranks: Ranks) -> tuple[Learner, Tensor, Batch]:
-    """Returns a ResNet-18 in float64 with two tasks, and this rank's views of one global batch."""
+def one_update(ranks: Ranks) -> dict[str, Any]:
+    """Returns loss, gradients, and state after one update of a ResNet-18 with two tasks."""
     encoder = {"name": "resnet18", "stem": "small"}
     method = {"name": "mtcon", "temperature": 0.2}
     learner = learner_on(ranks, method, problem(*LABELS, head_dim=8), encoder, "global")
     generator = torch.Generator().manual_seed(1)
-    x_NCHW = torch.randn(NUM_ITEMS * NUM_VIEWS, 3, 16, 16, generator=generator, dtype=torch.float64)
-    labels = {task: torch.tensor(values) for task, values in LABELS.items()}
-    return learner, x_NCHW[ranks.share(len(x_NCHW))], Batch(labels, NUM_ITEMS)
-
-
-def one_update(ranks: Ranks) -> dict[str, Any]:
-    """Returns loss, gradients, and the network's state after one update."""
-    learner, x_NCHW, batch = make(ranks)
-    done = update(learner, x_NCHW, batch, lr=0.1, step=0, num_steps=9)
+    x_NCHW = torch.randn(2 * 8, 3, 16, 16, generator=generator, dtype=torch.float64)
+    batch = Batch({task: torch.tensor(values) for task, values in LABELS.items()}, 8)
+    done = update(learner, x_NCHW[ranks.share(2 * 8)], batch, lr=0.1, step=0, num_steps=9)
     named = [*learner.network.named_parameters(), *learner.method.named_parameters()]
     return {
         "loss": done.objective,
@@ -72,14 +61,8 @@ def tiny_run(
         "evaluate": {"every": changes.pop("every", 2), "bootstrap": 10},
         "train": {"epochs": 2, "batch_size": 16, "precision": "float32", **changes},
     }
-    spec = parse_spec(raw)
-    dataset = open_dataset(spec.data, view_size=16, store=folder / "store")
-    device = torch.device("cpu")
-    run = Trainer(
-        spec, dataset, folder / "run", device=device, ranks=ranks, should_stop=should_stop
-    )
-    run.resume()
-    return run
+    options = {"ranks": ranks, "should_stop": should_stop}
+    return start(parse_spec(raw), folder / "store", folder / "run", **options)
 
 
 def train_in_pieces(folder: Path, ranks: Ranks) -> dict[str, Any]:
@@ -105,6 +88,7 @@ def train_in_pieces(folder: Path, ranks: Ranks) -> dict[str, Any]:
         "evaluated": [p.evaluated for p in after],
         "metrics": sorted(after[-1].metrics),
         "digest": digest(resumed.network.state_dict()),
+        "file": f"{resumed.folder}/last.pt",
     }
 
 
@@ -114,11 +98,6 @@ def train_to_plateau(folder: Path, ranks: Ranks) -> dict[str, Any]:
         run = tiny_run(folder / "plateau", ranks, epochs=4, patience=1, every=1)
         seen = list(run)
     return {"epochs": [p.epoch for p in seen], "done": run.done, "last": seen[-1].done}
-
-
-def flat(module: nn.Module) -> Tensor:
-    """Returns a copy of all parameters as one vector."""
-    return torch.cat([p.detach().flatten() for p in module.parameters()])
 
 
 def averaged(ranks: Ranks) -> list[float]:
@@ -134,10 +113,15 @@ def averaged(ranks: Ranks) -> list[float]:
 def same(step: int, ranks: Ranks) -> bool:
     """Returns whether the ranks have read checkpoints of the same step."""
     try:
-        distributed.check_same(step, Path("folder"), ranks, torch.device("cpu"))
+        distributed.check_same(step, Path("folder"), ranks, CPU)
     except ResourceError:
         return False
     return True
+
+
+def flat(module: nn.Module) -> Tensor:
+    """Returns a copy of all parameters as one vector."""
+    return torch.cat([p.detach().flatten() for p in module.parameters()])
 
 
 def digest(state: dict[str, Tensor]) -> str:
@@ -148,66 +132,51 @@ def digest(state: dict[str, Tensor]) -> str:
     return total.hexdigest()
 
 
-def work(rank: int, folder: Path) -> None:
-    """Runs one process: all worlds it belongs to."""
-    torch.set_num_threads(1)
-    warnings.simplefilter("error")
-    cpu = torch.device("cpu")
-    for world in WORLDS:
-        if rank >= world:
-            return
-        dist.init_process_group("gloo", f"file://{folder}/{world}", rank=rank, world_size=world)
-        ranks = Ranks(rank, world)
-        updated = one_update(ranks)
-        results = {
-            "digest": digest(updated["state"]),
-            "run": train_in_pieces(folder, ranks) if world == 2 else None,
-            "plateau": train_to_plateau(folder, ranks) if world == 2 else None,
-            "averaged": averaged(ranks),
-            "any": [distributed.any_rank(rank == r, ranks, cpu) for r in range(world + 1)],
-            "same": [same(7, ranks), same(rank, ranks)],
-        }
-        (folder / f"{world}-{rank}.json").write_text(json.dumps(results))
-        if rank == 0:
-            torch.save(updated, folder / f"{world}.pt")
-        dist.destroy_process_group()
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the folder with the results of every world and rank; processes start only once."""
-    folder = tmp_path_factory.mktemp("ranks")
-    spawn(work, args=(folder,), nprocs=max(WORLDS))
-    return folder
-
-
-def results(folder: Path, world: int) -> list[dict[str, Any]]:
-    """Returns the results that each rank of a world wrote."""
-    return [json.loads((folder / f"{world}-{rank}.json").read_text()) for rank in range(world)]
+def exchanged(ranks: Ranks) -> dict[str, Any]:
+    """Returns an update, and what the workers tell each other of gradients, flags and steps."""
+    updated = one_update(ranks)
+    return {
+        "update": updated if ranks.rank == 0 else None,
+        "digest": digest(updated["state"]),
+        "averaged": averaged(ranks),
+        "any": [distributed.any_rank(ranks.rank == r, ranks, CPU) for r in range(5)],
+        "same": [same(7, ranks), same(ranks.rank, ranks)],
+    }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", WORLDS)
-def test_workers_agree_with_one_and_with_each_other(folder: Path, world: int) -> None:
+def test_four_workers_agree_with_one_and_with_each_other(tmp_path: Path) -> None:
     """Compares loss, the gradient of every parameter, and the moments of batch norm.
 
     After the update all parameters and moments of the ranks are equal bit for bit. A flag of any
-    rank counts for all, and the mean gradient over ranks 0 .. W-1 is (W-1)/2.
+    rank counts for all, and the mean gradient over ranks 0 to 3 is 1.5.
     """
-    found = torch.load(folder / f"{world}.pt")
-    torch.testing.assert_close(found, one_update(ALONE), rtol=1e-8, atol=1e-10)
-    each, mean = results(folder, world), (world - 1) / 2
-    assert len({result["digest"] for result in each}) == 1
-    for result in each:
-        assert result["any"] == [True] * world + [False]
-        assert result["same"] == [True, False]
-        assert result["averaged"] == [mean, 1.0, 10 * mean]
+    each = in_ranks(exchanged, 4, tmp_path)
+    torch.testing.assert_close(each[0]["update"], one_update(ALONE), rtol=1e-8, atol=1e-10)
+    assert len({found["digest"] for found in each}) == 1
+    for found in each:
+        assert found["any"] == [True] * 4 + [False]
+        assert found["same"] == [True, False]
+        assert found["averaged"] == [1.5, 1.0, 15.0]
+
+
+def whole_trainings(folder: Path, ranks: Ranks) -> list[dict[str, Any]]:
+    return [train_in_pieces(folder, ranks), train_to_plateau(folder, ranks)]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]]:
+    """Returns the results of two processes, which start once."""
+    folder = tmp_path_factory.mktemp("ranks")
+    return in_ranks(partial(whole_trainings, folder), 2, folder)
 
 
 @pytest.mark.slow
-def test_two_workers_train_as_one_and_stop_together(folder: Path, tmp_path: Path) -> None:
+def test_two_workers_train_as_one_and_stop_together(
+    pair: list[list[dict[str, Any]]], tmp_path: Path
+) -> None:
     """One rank stops the run within an epoch, both resume; only the first evaluates and saves."""
-    first, second = (result["run"] for result in results(folder, 2))
+    first, second = (run for run, _ in pair)
     for found in (first, second):
         assert found["interrupted"]
         assert found["step"] == 1
@@ -220,16 +189,16 @@ def test_two_workers_train_as_one_and_stop_together(folder: Path, tmp_path: Path
     alone = tiny_run(tmp_path, ALONE)
     start_P = flat(alone.network)
     list(alone)
-    _, network = load_network(folder / "run" / "last.pt")
+    _, network = load_network(Path(first["file"]))
     # Over the run's four steps rounding errors of so narrow a network grow, hence the wide bound.
     found_P, expected_P = flat(network) - start_P, flat(alone.network) - start_P
     assert (found_P - expected_P).norm() < 1e-2 * expected_P.norm()
 
 
 @pytest.mark.slow
-def test_two_workers_end_at_the_same_plateau(folder: Path) -> None:
+def test_two_workers_end_at_the_same_plateau(pair: list[list[dict[str, Any]]]) -> None:
     """The second one yields its last epoch before it knows."""
-    first, second = (result["plateau"] for result in results(folder, 2))
+    first, second = (plateau for _, plateau in pair)
     assert first == {"epochs": [1, 2], "done": True, "last": True}
     assert second == {"epochs": [1, 2], "done": True, "last": False}
 
@@ -245,7 +214,7 @@ def test_answers_are_exchanged_every_two_seconds_of_steps(monkeypatch: pytest.Mo
         asked.append(len(answers))
         return len(answers) == 9
 
-    asks = distributed.Agreement(ask, ranks=Ranks(0, 2), device=torch.device("cpu"))
+    asks = distributed.Agreement(ask, ranks=Ranks(0, 2), device=CPU)
     answers = list[bool]()
     for _ in range(20):
         answers.append(asks())
@@ -256,7 +225,7 @@ def test_answers_are_exchanged_every_two_seconds_of_steps(monkeypatch: pytest.Mo
 
 def test_one_worker_asks_in_each_step() -> None:
     answers = [True, False, True]
-    asks = distributed.Agreement(iter(answers).__next__, ranks=ALONE, device=torch.device("cpu"))
+    asks = distributed.Agreement(iter(answers).__next__, ranks=ALONE, device=CPU)
     assert [asks() for _ in range(3)] == answers
 
 

@@ -11,26 +11,18 @@ from mtcon_ray.evaluation.logistic import train_probes
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.evaluation.scores import best_thresholds, f1_scores
 from mtcon_ray.models.network import Network
-from tests.evaluation.conftest import (
-    CPU,
-    NUM_ITEMS,
-    SGD,
-    SPEC,
-    VIEWS,
-    run_report,
-    run_validate,
-)
+from tests.evaluation import conftest
 
 
 def of_every_kind(dataset: Dataset) -> Dataset:
     """Returns the data set with a label set and a number that its images show, partly unknown."""
-    draw, table = np.random.default_rng(1), dataset.table
+    draw, table, n = np.random.default_rng(1), dataset.table, conftest.NUM_ITEMS
     level = table.labels["Heel height"]
-    bits = np.stack([level > 0, level > 1, draw.random(NUM_ITEMS) < 0.5], axis=1).astype(np.uint8)
+    bits = np.stack([level > 0, level > 1, draw.random(n) < 0.5], axis=1).astype(np.uint8)
     bits[draw.random(bits.shape) < 0.1] = 255
     bits[:5] = 255
-    price = 50 + 10 * level + draw.normal(size=NUM_ITEMS)
-    price[draw.random(NUM_ITEMS) < 0.1] = np.nan
+    price = 50 + 10 * level + draw.normal(size=n)
+    price[draw.random(n) < 0.1] = np.nan
     table = replace(
         table,
         multi_hot={"Looks": bits},
@@ -42,7 +34,7 @@ def of_every_kind(dataset: Dataset) -> Dataset:
 
 def test_every_kind_is_measured_by_its_own_score(network: Network, dataset: Dataset) -> None:
     mixed = of_every_kind(dataset)
-    assert set(run_validate(network, mixed)) == {
+    assert set(conftest.run_validate(network, mixed)) == {
         "val/score",
         *(f"val/{score}/colour" for score in ("accuracy", "accuracy_std")),
         *(f"val/{score}/looks" for score in ("map", "map_std")),
@@ -50,7 +42,7 @@ def test_every_kind_is_measured_by_its_own_score(network: Network, dataset: Data
     scores = ("map", "map_std", "map_tie_aware", "f1_micro", "f1_macro", "f1_sample")
     nearest = ("recall_at_1", "recall_at_5", "recall_at_10", "map_at_r", "r_precision")
     of_classes = ("accuracy", "accuracy_std", "knn", *nearest)
-    values = run_report(network, mixed)
+    values = conftest.run_report(network, mixed)
     assert set(values) == {
         *(f"test/{score}/colour" for score in of_classes),
         *(f"head/{score}/colour" for score in nearest),
@@ -70,14 +62,14 @@ def test_the_objective_is_the_mean_of_scores_none_below_zero(
     network: Network, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mixed = replace(of_every_kind(dataset), tasks=("colour", "Looks", "price"))
-    values = run_validate(network, mixed)
+    values = conftest.run_validate(network, mixed)
     scores = [values[name] for name in ("val/accuracy/colour", "val/map/looks", "val/r2/price")]
     assert values["val/score"] == pytest.approx(sum(scores) / 3)
     assert scores[2] > 0
-    noise = np.random.default_rng(2).normal(size=NUM_ITEMS)
+    noise = np.random.default_rng(2).normal(size=conftest.NUM_ITEMS)
     hopeless = replace(mixed, table=replace(mixed.table, continuous={"price": noise}))
     monkeypatch.setattr(regression, "PENALTIES", [1e-9])
-    values = run_validate(network, hopeless)
+    values = conftest.run_validate(network, hopeless)
     assert values["val/r2/price"] < 0
     assert values["val/score"] == pytest.approx(sum(scores[:2]) / 3)
     assert "val/accuracy" not in values
@@ -86,13 +78,15 @@ def test_the_objective_is_the_mean_of_scores_none_below_zero(
 def test_thresholds_of_f1_are_chosen_on_val(network: Network, dataset: Dataset) -> None:
     mixed = of_every_kind(dataset)
     train, val, test = (
-        Evaluation(network, mixed, SPEC, VIEWS, CPU, 7).read(mixed.table.rows(split), ["Looks"])
+        Evaluation(network, mixed, conftest.SPEC, conftest.VIEWS, conftest.CPU, 7).read(
+            mixed.table.rows(split), ["Looks"]
+        )
         for split in ("train", "val", "test")
     )
-    probe = train_probes(train, {}, SGD, seed=7, val=val)["Looks"]
+    probe = train_probes(train, {}, conftest.SGD, seed=7, val=val)["Looks"]
     thresholds = best_thresholds(probe.scores(val.features), val.labels["Looks"])
     expected = f1_scores(probe.scores(test.features), test.labels["Looks"], thresholds)
-    by_sgd = SPEC.model_copy(update={"probe": SGD})
-    values = run_report(network, replace(mixed, tasks=("Looks",), held_out=()), by_sgd)
+    by_sgd = conftest.SPEC.model_copy(update={"probe": conftest.SGD})
+    values = conftest.run_report(network, replace(mixed, tasks=("Looks",), held_out=()), by_sgd)
     for mean, value in expected.items():
         assert values[f"test/f1_{mean}/looks"] == pytest.approx(value)

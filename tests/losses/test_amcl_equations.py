@@ -18,7 +18,7 @@ from tests.losses.cases import random_rows
 
 repeatedly = settings(deadline=None, derandomize=True, max_examples=15)
 items, views, widths = st.integers(2, 5), st.integers(2, 3), st.integers(1, 4)
-seeds = st.integers(0, 10_000)
+seeds, betas = st.integers(0, 10_000), st.sampled_from([0.0, 1e-4, 1.0])
 
 
 class Loops:
@@ -49,14 +49,7 @@ class Loops:
 
 
 @repeatedly
-@given(
-    B=items,
-    V=views,
-    D=widths,
-    seed=seeds,
-    k=st.integers(1, 20),
-    beta=st.sampled_from([0.0, 1e-4, 1.0]),
-)
+@given(B=items, V=views, D=widths, seed=seeds, k=st.integers(1, 20), beta=betas)
 def test_contrastive_forms_are_their_equations(
     B: int, V: int, D: int, seed: int, k: int, beta: float
 ) -> None:
@@ -87,7 +80,7 @@ def test_contrastive_forms_are_their_equations(
 
 
 @repeatedly
-@given(B=items, V=views, D=widths, seed=seeds, beta=st.sampled_from([0.0, 1e-4, 1.0]))
+@given(B=items, V=views, D=widths, seed=seeds, beta=betas)
 def test_simsiam_and_barlow_forms_are_their_equations(
     B: int, V: int, D: int, seed: int, beta: float
 ) -> None:

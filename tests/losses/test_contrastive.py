@@ -13,6 +13,7 @@ from mtcon_ray.losses.positives import EqualLabel, OwnView, Relation
 from tests.losses.cases import VALUES, at_angles, contrastive, random_rows
 
 exhaustively = settings(deadline=None, derandomize=True, max_examples=60)
+items, widths, seeds = st.integers(1, 6), st.integers(1, 5), st.integers(0, 10_000)
 temperatures = st.floats(-3, 1).map(lambda exponent: 10.0**exponent)
 
 
@@ -59,13 +60,7 @@ def test_case_b_anchors_without_partner_count_zero_and_leave_the_mean() -> None:
 
 
 @exhaustively
-@given(
-    B=st.integers(1, 6),
-    V=st.integers(2, 3),
-    D=st.integers(1, 5),
-    seed=st.integers(0, 10_000),
-    tau=temperatures,
-)
+@given(B=items, V=st.integers(2, 3), D=widths, seed=seeds, tau=temperatures)
 def test_agrees_with_the_equation_as_loops(B: int, V: int, D: int, seed: int, tau: float) -> None:
     z_BVD, labels_B = random_rows(B, V, D, seed=seed), random_labels(B, seed)
     relations: list[Relation] = [EqualLabel(labels_B), OwnView()]

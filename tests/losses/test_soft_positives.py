@@ -21,6 +21,8 @@ from tests.losses.cases import (
 SETS = torch.tensor(
     [[1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0], [0, 0, 0, 0, 1, 1], [1, 1, 1, 0, 1, 0]]
 )
+bits = st.lists(st.sampled_from([-1, 0, 0, 1, 1]), min_size=3, max_size=3)
+percents = st.sampled_from([0, 10, 30, 50, 67, 100])
 exhaustively = settings(deadline=None, derandomize=True, max_examples=80)
 
 
@@ -40,13 +42,7 @@ def test_case_c(tau: str, c: str) -> None:
 
 
 @exhaustively
-@given(
-    sets=st.lists(
-        st.lists(st.sampled_from([-1, 0, 0, 1, 1]), min_size=3, max_size=3), min_size=1, max_size=6
-    ),
-    V=st.integers(1, 3),
-    percent=st.sampled_from([0, 10, 30, 50, 67, 100]),
-)
+@given(sets=st.lists(bits, min_size=1, max_size=6), V=st.integers(1, 3), percent=percents)
 def test_sets_lose_what_the_equation_says(sets: list[list[int]], V: int, percent: int) -> None:
     assume(len(sets) * V > 1)
     z_BVD = random_rows(len(sets), V, 3, seed=0)

@@ -28,10 +28,6 @@ def drawn(seed: int) -> tuple[Tensor, Tensor, Tensor]:
     return z, masks, torch.rand(B, 2, K, generator=draw, dtype=torch.float64)
 
 
-def length(x: list[float]) -> float:
-    return math.sqrt(sum(value * value for value in x))
-
-
 def masked(row: list[float], mask: list[float]) -> list[float]:
     return [x * m for x, m in zip(row, mask, strict=True)]
 
@@ -42,13 +38,13 @@ def fused(row: list[float], masks: list[list[float]], weights: list[float]) -> l
     for mask, weight in zip(masks, weights, strict=True):
         x = masked(row, mask)
         total = [
-            t + weight * value / (length(x) + 1e-10) for t, value in zip(total, x, strict=True)
+            t + weight * value / (math.hypot(*x) + 1e-10) for t, value in zip(total, x, strict=True)
         ]
     return total
 
 
 def distance(one: list[float], other: list[float]) -> float:
-    return length([x - y + 1e-6 for x, y in zip(one, other, strict=True)])
+    return math.hypot(*(x - y + 1e-6 for x, y in zip(one, other, strict=True)))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -73,7 +69,7 @@ def test_hinge_and_regularisers_are_the_equations_written_as_loops(seed: int) ->
     distances = torch.rand(B, 2, generator=torch.Generator().manual_seed(seed)).double()
     hinge = sum(max(0.0, 0.2 + close - far) for far, close in distances.tolist()) / B
     assert triplet.triplet_hinge(distances, margin=0.2).item() == pytest.approx(hinge, rel=1e-12)
-    norms = [math.sqrt(sum(length(row) ** 2 for row in z[:, p].tolist())) for p in range(3)]
+    norms = [math.hypot(*z[:, p].flatten().tolist()) for p in range(3)]
     size = sum(norms) / (3 * math.sqrt(B))
     assert triplet.embedding_size(z).item() == pytest.approx(size, rel=1e-12)
     mean = sum(map(sum, masks.tolist())) / len(masks)

@@ -24,14 +24,6 @@ def parts() -> tuple[ViT, dict[str, nn.Module], Decoder]:
     return encoder, heads, Decoder(encoder, width=16, depth=1, levels=True)
 
 
-def graded(network: nn.Module, loss: Tensor) -> set[str]:
-    """Returns the names of the modules whose parameters get a gradient."""
-    network.zero_grad()
-    loss.backward()
-    named = network.named_parameters()
-    return {name.split(".")[0] for name, p in named if p.grad is not None and p.grad.any()}
-
-
 @pytest.mark.parametrize(
     ("ratio", "num_seen"), [(0.5, 8), (0.75, 4), (0.7, 5), (0.99, 1), (0.01, 15)]
 )
@@ -108,10 +100,7 @@ def test_a_graft_trains_the_auto_encoder_first_and_the_heads_then() -> None:
     rows = network(images())
     assert list(rows) == ["a", "reconstruction"]
     assert not rows["a"].requires_grad
-    assert graded(network, rows["reconstruction"].sum()) == {"encoder", "decoder"}
     network.progress = 0.5
     rows = network(images())
     assert rows["reconstruction"].tolist() == [[0.0]] * 5
     torch.testing.assert_close(rows["a"], network.apply_heads(network.encoder(images()))["a"])
-    weights_ND = torch.randn(rows["a"].shape, generator=torch.Generator().manual_seed(1))
-    assert graded(network, (rows["a"] * weights_ND).sum()) == {"encoder", "heads"}

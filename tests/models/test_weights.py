@@ -86,15 +86,6 @@ def test_counters_of_batch_norm_may_be_missing(tmp_path: Path) -> None:
     assert torch.equal(features(ours), features(theirs))
 
 
-def test_complex_numbers_are_refused(tmp_path: Path) -> None:
-    """Layers would take their real parts, with a warning of torch."""
-    encoder, path = make("small"), tmp_path / "weights.pt"
-    state = encoder.state_dict()
-    torch.save(state | {"stem.0.weight": state["stem.0.weight"] * 1j}, path)
-    with pytest.raises(CheckpointError, match="must hold real numbers"):
-        make("small", path)
-
-
 @pytest.mark.parametrize("name", ["a.safetensors", "a.pt"])
 @pytest.mark.parametrize(
     ("content", "problem"),
@@ -118,10 +109,19 @@ def test_a_damaged_file_is_refused(
         make("small", path)
 
 
-@pytest.mark.parametrize("content", [nn.Linear(2, 2), [torch.ones(1)], {"model": {}}])
-def test_a_file_of_something_else_is_refused(content: object, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (nn.Linear(2, 2), "tensors"),
+        ([torch.ones(1)], "tensors"),
+        ({"model": {}}, "tensors"),
+        # Layers would take the real parts, with a warning of torch.
+        ({"stem.0.weight": torch.ones(1) * 1j}, "must hold real numbers"),
+    ],
+)
+def test_a_file_of_something_else_is_refused(content: object, problem: str, tmp_path: Path) -> None:
     torch.save(content, tmp_path / "a.pt")
-    with pytest.raises(CheckpointError, match="tensors"):
+    with pytest.raises(CheckpointError, match=problem):
         make("small", tmp_path / "a.pt")
 
 

@@ -79,15 +79,21 @@ def test_blocks_are_grouped_by_thirds_of_their_depth(depth: int, thirds: list[in
 
 
 def test_a_step_s_rates_follow_the_depth_in_the_second_phase_alone() -> None:
-    """Without momentum and weight decay a step is learning rate times gradient."""
+    """A step is learning rate times gradient, with weight decay of the network's matrices alone.
+
+    The method's own parameters have the rate of the first group.
+    """
     for progress, scales in ((0, (1, 1, 1)), (9, (0.5, 0.1, 0.2))):
-        method, network = make(lr_by_depth=(0.1, 0.2, 0.5))
-        before = snapshot(network)
-        step(learner(method, network), progress)
-        for name, parameter in network.named_parameters():
+        method, network = make(lr_by_depth=(0.1, 0.2, 0.5), contrast="amcl", tau_min=0.05)
+        of_network, before = snapshot(network), snapshot(network) | snapshot(method)
+        step(learner(method, network, weight_decay=0.5), progress)
+        for name, parameter in (*network.named_parameters(), *method.named_parameters()):
             if parameter.grad is not None:
-                rate = 0.1 * scales[method.lr_group(name)]
-                torch.testing.assert_close(parameter, before[name] - rate * parameter.grad)
+                decay = 0.5 if name in of_network and parameter.ndim >= 2 else 0
+                rate = 0.1 * scales[method.lr_group(name) if name in of_network else 0]
+                expected = before[name] - rate * (parameter.grad + decay * before[name])
+                torch.testing.assert_close(parameter, expected)
+        assert (progress == 9) == all(p.grad is not None for p in method.parameters())
 
 
 def test_a_phase_leaves_the_other_s_parameters_alone() -> None:

@@ -8,9 +8,8 @@ from mtcon_ray.data.batch import Batch
 from mtcon_ray.methods.multisupcon import MultiSupCon
 from mtcon_ray.spec.problem import Problem
 from tests.losses.cases import VALUES, at_angles
+from tests.losses.test_soft_positives import SETS
 from tests.problems import problem
-
-SETS = [[1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0], [0, 0, 0, 0, 1, 1], [1, 1, 1, 0, 1, 0]]
 
 
 def sets_problem(*tasks: str) -> Problem:
@@ -20,7 +19,7 @@ def sets_problem(*tasks: str) -> Problem:
 
 def case_c() -> tuple[dict[str, Tensor], Batch]:
     z_BVD = at_angles(VALUES["A"]["angles_by_head"][0])
-    sets = {"looks": torch.tensor(SETS, dtype=torch.uint8)}
+    sets = {"looks": SETS.to(torch.uint8)}
     return {"looks": z_BVD}, Batch({}, num_items=4, label_sets=sets)
 
 

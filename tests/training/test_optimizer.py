@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch import nn
-from torch.optim import SGD, Adam, AdamW
+from torch.optim import Adam, AdamW
 
 from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.spec.train import TrainSpec
@@ -103,52 +103,3 @@ def test_frozen_parameters_and_methods_without_any_are_left_out() -> None:
     method = MTCon(MTCon.Spec(weighting="equal"), problem("a"))
     (group,) = optimizers.make_optimizer(network, method, TrainSpec()).param_groups
     assert group["params"] == [network.bias]
-
-
-class ByLayer(MTCon):
-    """A method that assigns each layer of a sequence to its own group."""
-
-    def lr_group(self, parameter: str) -> int:
-        return int(parameter[0])
-
-
-def test_groups_of_rates_follow_their_scales() -> None:
-    """The method's own parameters are in the first group; weight decay is as without groups."""
-    network = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1), nn.Linear(1, 1))
-    method = ByLayer(MTCon.Spec(), problem("a"))
-    optimizer = optimizers.make_optimizer(network, method, TrainSpec(weight_decay=0.5))
-    optimizers.set_lr(optimizer, 2.0, (1.0, 0.5, 0.1))
-    found = {
-        name: (group["lr"], group["weight_decay"])
-        for name, p in (*network.named_parameters(), *method.named_parameters())
-        for group in optimizer.param_groups
-        if any(p is other for other in group["params"])
-    }
-    assert found == {
-        "0.weight": (2.0, 0.5),
-        "0.bias": (2.0, 0.0),
-        "1.weight": (1.0, 0.0),
-        "1.bias": (1.0, 0.0),
-        "2.weight": (0.2, 0.5),
-        "2.bias": (0.2, 0.0),
-        "weighting.log_variance": (2.0, 0.0),
-    }
-
-
-def test_a_parameter_that_meets_its_first_gradient_late_starts_as_in_torch_s_own_sgd() -> None:
-    """Another parameter already has momentum at that step."""
-    ours, plain = (nn.ParameterList([torch.ones(2), torch.ones(2)]) for _ in range(2))
-    spec = TrainSpec(momentum=0.5, weight_decay=0.0)
-    fused = optimizers.make_optimizer(
-        ours, MTCon(MTCon.Spec(weighting="equal"), problem("a")), spec
-    )
-    loop = SGD(plain.parameters(), lr=0.1, momentum=0.5)
-    for known in (1, 2, 2):
-        for optimizer, parameters in ((fused, ours), (loop, plain)):
-            for parameter in list(parameters)[:known]:
-                parameter.grad = torch.tensor([1.0, -3.0])
-            optimizers.set_lr(optimizer, 0.1)
-            optimizers.start_momentum(fused)
-            optimizer.step()
-    for one, other in zip(ours, plain, strict=True):
-        torch.testing.assert_close(one, other)

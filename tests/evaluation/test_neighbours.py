@@ -28,10 +28,8 @@ def test_votes_are_those_of_a_loop(k: int, portion: int, monkeypatch: pytest.Mon
     train, asked = random_items(60, 0), random_items(40, 1)
     known = [i for i in range(60) if train.labels["shape"][i] != MISSING]
     unit_MD, unit_ND = (F.normalize(x.features.double(), dim=1) for x in (asked, train))
-    expected = []
-    for cosine_N, truth in zip(
-        (unit_MD @ unit_ND.T).tolist(), asked.labels["shape"].tolist(), strict=True
-    ):
+    cosine_MN, expected = (unit_MD @ unit_ND.T).tolist(), []
+    for cosine_N, truth in zip(cosine_MN, asked.labels["shape"].tolist(), strict=True):
         votes = [0.0] * 4
         for i in sorted(known, key=cosine_N.__getitem__, reverse=True)[:k]:
             votes[int(train.labels["shape"][i])] += math.exp(cosine_N[i] / TEMPERATURE)

@@ -73,23 +73,6 @@ def contrastive(
     return contrast([z_BVD], relation, temperature, **options).loss[0]
 
 
-def reference(
-    z_HND: Tensor, is_positive_HNN: Tensor, weight_HNN: Tensor, temperature_H: Tensor
-) -> Tensor:
-    """Returns the loss per anchor [H, N], 0 without a positive: the equation as it is written.
-
-    Khosla et al. 2020, arXiv:2004.11362, eq. 2, with weighted positives. An anchor is never its
-    own positive, whatever the diagonal holds.
-    """
-    itself_NN = torch.eye(z_HND.shape[1], dtype=torch.bool, device=z_HND.device)
-    logits_HNN = z_HND @ z_HND.mT / temperature_H[:, None, None]
-    logsumexp_HN1 = logits_HNN.masked_fill(itself_NN, -torch.inf).logsumexp(dim=2, keepdim=True)
-    is_positive_HNN = is_positive_HNN & ~itself_NN
-    loss_HNN = weight_HNN * (logsumexp_HN1 - logits_HNN)
-    sum_HN = loss_HNN.where(is_positive_HNN, 0.0).sum(dim=2)
-    return sum_HN / is_positive_HNN.sum(dim=2).clamp(min=1)
-
-
 # Labels of six items by two columns, their label sets and their numbers. Some are unknown.
 LABELS = torch.tensor([[0, 0, 7, -1, 7, -1], [3, 2, 2, 2, -1, 1]])
 SETS = torch.tensor([[1, 1, 0], [1, 0, 0], [0, 0, 0], [-1, -1, -1], [1, 1, -1], [0, 0, 0]])
@@ -131,23 +114,24 @@ def weight_of(name: str, h: int, i: int, j: int) -> float | None:
             return weight if weight >= LEAST_WEIGHT else None
 
 
-def reference_of_pairs(
+def reference(
     z_HBVD: Tensor, weight_of: Callable[[int, int, int], float | None], temperature_H: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Returns the reference's loss per anchor [H, N], and whether each has a positive, bool [H, N].
+    """Returns the loss per anchor [H, N], 0 without a positive, and whether each has a positive.
 
-    weight_of(h, i, j) is the weight of item j's views for item i's in space h, or None.
+    This is the equation as it is written: Khosla et al. 2020, arXiv:2004.11362, eq. 2, with
+    weighted positives. weight_of(h, i, j) is the weight of item j's views for item i's in space h,
+    or None. An anchor is never its own positive.
     """
     H, B, V, _ = z_HBVD.shape
     found = [[[weight_of(h, i, j) for j in range(B)] for i in range(B)] for h in range(H)]
-    is_positive_HBB = torch.tensor([[[w is not None for w in row] for row in x] for x in found])
-    weight_HBB = torch.tensor(
-        [[[w or 0.0 for w in row] for row in x] for x in found], dtype=torch.float64
-    )
-    is_positive_HNN, weight_HNN = (
-        x.repeat_interleave(V, dim=1).repeat_interleave(V, dim=2)
-        for x in (is_positive_HBB, weight_HBB)
-    )
-    is_other_NN = ~torch.eye(B * V, dtype=torch.bool)
-    loss_HN = reference(z_HBVD.flatten(1, 2), is_positive_HNN, weight_HNN, temperature_H)
-    return loss_HN, (is_positive_HNN & is_other_NN).any(dim=2)
+    numbers = [[[torch.nan if w is None else w for w in row] for row in rows] for rows in found]
+    weight_HBB = torch.tensor(numbers, dtype=torch.float64)
+    weight_HNN = weight_HBB.repeat_interleave(V, dim=1).repeat_interleave(V, dim=2)
+    itself_NN, z_HND = torch.eye(B * V, dtype=torch.bool), z_HBVD.flatten(1, 2)
+    is_positive_HNN = ~weight_HNN.isnan() & ~itself_NN
+    logits_HNN = z_HND @ z_HND.mT / temperature_H[:, None, None]
+    logsumexp_HN1 = logits_HNN.masked_fill(itself_NN, -torch.inf).logsumexp(dim=2, keepdim=True)
+    loss_HNN = weight_HNN.nan_to_num() * (logsumexp_HN1 - logits_HNN)
+    sum_HN = loss_HNN.where(is_positive_HNN, 0.0).sum(dim=2)
+    return sum_HN / is_positive_HNN.sum(dim=2).clamp(min=1), is_positive_HNN.any(dim=2)

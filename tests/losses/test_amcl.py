@@ -53,8 +53,7 @@ def test_simclr_form_has_the_values_of_case_f(key: str) -> None:
 
 def test_other_forms_have_the_values_of_case_f() -> None:
     def value(form: Form, z: Tensor, **options: Any) -> float:
-        net = nn.Identity()
-        return amcl({"a": z}, form=form, temperature_net=net, beta=1e-4, **options).item()
+        return amcl({"a": z}, form=form, temperature_net=identity, beta=1e-4, **options).item()
 
     known = pytest.approx(VALUES["F_amcl_infonce_beta1e-4"], rel=1e-6)
     assert value("infonce", two_views()) == known

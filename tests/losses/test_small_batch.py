@@ -9,12 +9,12 @@ from torch import Tensor
 from mtcon_ray.losses import small_batch, tiled_logsumexp
 from mtcon_ray.losses.contrastive import contrast
 from mtcon_ray.losses.positives import EqualLabel, OwnView
-from tests.losses.cases import RELATIONS, random_rows, reference_of_pairs, weight_of
+from tests.losses.cases import RELATIONS, random_rows, reference, weight_of
 
 
 def referred(name: str, z_HBVD: Tensor, tau_H: Tensor, reduction: str) -> Tensor:
     """The loss by the reference, [H]."""
-    loss_HN, is_valid_HN = reference_of_pairs(z_HBVD, partial(weight_of, name), tau_H)
+    loss_HN, is_valid_HN = reference(z_HBVD, partial(weight_of, name), tau_H)
     return loss_HN.sum(dim=1) / (1 if reduction == "sum" else is_valid_HN.sum(dim=1).clamp(min=1))
 
 

@@ -14,7 +14,7 @@ from tests.losses.cases import (
     at_angles,
     contrastive,
     random_rows,
-    reference_of_pairs,
+    reference,
     weight_of_sets,
 )
 
@@ -50,7 +50,7 @@ def test_sets_lose_what_the_equation_says(sets: list[list[int]], V: int, percent
     def weight_of(h: int, i: int, j: int) -> float | None:
         return weight_of_sets(sets[i], sets[j], percent)
 
-    expected_1N, _ = reference_of_pairs(z_BVD[None], weight_of, z_BVD.new_tensor([0.2]))
+    expected_1N, _ = reference(z_BVD[None], weight_of, z_BVD.new_tensor([0.2]))
     for coded in (torch.tensor(sets), torch.tensor(sets).to(torch.uint8)):  # -1 becomes 255
         relation = LabelSets(coded, threshold=percent / 100)
         found_BV = contrastive(z_BVD, relation, temperature=0.2, reduction="none")

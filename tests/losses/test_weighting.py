@@ -10,7 +10,6 @@ from torch import Tensor
 from mtcon_ray.losses.weighting import (
     LOG_VARIANCE_BOUND,
     FixedWeights,
-    LearnedTemperature,
     LearnedVariance,
 )
 from tests.losses.cases import VALUES
@@ -52,21 +51,6 @@ def test_value_and_gradient_of_case_a(log_variance: tuple[float, ...], key: str)
     assert [w.item() for w in weight_by_task.values()] == pytest.approx(
         [math.exp(-s) for s in log_variance], rel=1e-12
     )
-
-
-@pytest.mark.parametrize("weighting", [
-    LearnedVariance(TASKS),
-    LearnedVariance(TASKS, normalise=True),
-    LearnedVariance(TASKS, penalty=0.5),
-    LearnedTemperature(TASKS),
-])  # fmt: skip
-def test_a_step_without_labels_leaves_log_variance_alone(weighting: LearnedVariance) -> None:
-    """The loss of a task without a label in the batch is exactly 0."""
-    with torch.no_grad():
-        weighting.log_variance.copy_(torch.tensor([0.5, -0.25]))
-    objective = weighting({"shape": torch.tensor(4.0), "colour": torch.tensor(0.0)}).objective
-    (gradient,) = torch.autograd.grad(objective, weighting.log_variance)
-    assert gradient.ne(0).tolist() == [True, False]
 
 
 def test_a_loss_that_rounds_below_zero_has_a_penalty() -> None:

@@ -16,8 +16,8 @@ from mtcon_ray.methods.base import MethodOutput
 from mtcon_ray.models.encoders.small import Small
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
 from mtcon_ray.spec.methods.self_supervised import Form
-from mtcon_ray.spec.run_spec import parse_spec
 from tests.losses.test_amcl import rows_of
+from tests.methods.cases import make_spec
 from tests.plans import plan_of
 from tests.problems import problem
 
@@ -93,10 +93,6 @@ def test_momentum_and_queue_belong_to_the_form_moco() -> None:
         assert method.momentum == (0.9 if form == "moco" else None)
         assert hasattr(method, "queues") == (form == "moco")
         method.after_step(method(rows(form), BATCH))
-    method, z_by_head = make("moco"), rows("moco")
-    method.after_step(method(z_by_head, BATCH))
-    keys = torch.stack([z[:, :, D:].flatten(0, 1) for z in z_by_head.values()])
-    assert torch.equal(method.queues.rows[:, : 2 * B], keys)
 
 
 def test_columns_may_have_unit_length_before_the_temperature_network() -> None:
@@ -139,10 +135,8 @@ def test_one_negative_per_anchor_is_warned_of(method: dict[str, Any], num_warnin
 
 
 def test_a_plan_shows_the_warning(tmp_path: Path) -> None:
-    small = {"encoder": {"name": "small", "width": 8}}
-    data = {"kind": "synthetic", "num_items": 300}
-    spec = parse_spec({"name": "x", "data": data, "model": small, "method": {"name": "amcl"}})
-    plan = plan_of(spec, tmp_path, ClusterView("here", (NodeKind("node", 2, 0, 1),)))
+    cluster = ClusterView("here", (NodeKind("node", 2, 0, 1),))
+    plan = plan_of(make_spec("amcl"), tmp_path, cluster)
     assert any("method.top_k" in warning for warning in plan.warnings)
 
 

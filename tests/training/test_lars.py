@@ -24,11 +24,6 @@ def make() -> tuple[nn.Sequential, MTCon, Lars]:
     return network, method, optimizer
 
 
-def named(network: nn.Module, method: nn.Module) -> dict[str, nn.Parameter]:
-    """Returns all parameters by name."""
-    return dict(network.named_parameters()) | dict(method.named_parameters())
-
-
 def draw_gradients(parameters: dict[str, nn.Parameter], step: int) -> dict[str, Tensor]:
     """Sets every gradient to numbers that depend on the step, and returns copies."""
     generator = torch.Generator().manual_seed(step)
@@ -54,7 +49,7 @@ def plain_lars(
 def test_every_step_is_that_of_the_equations() -> None:
     """Kernels and matrices are adapted and decayed; biases, norms and log variances are not."""
     network, method, optimizer = make()
-    parameters = named(network, method)
+    parameters = dict(network.named_parameters()) | dict(method.named_parameters())
     expected = {name: p.flatten().tolist() for name, p in parameters.items()}
     velocity = {name: [0.0] * len(numbers) for name, numbers in expected.items()}
     for step, lr in enumerate((3.0, 7.0, 2.0)):

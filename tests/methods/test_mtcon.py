@@ -90,20 +90,16 @@ def test_a_batch_without_labels_of_a_kind_leaves_its_log_variance_alone(
 ) -> None:
     monkeypatch.setattr(small_batch, "MOST_PAIRS", most_pairs)
     z_by_head, batch = mixed()
-    unknown = Batch(
-        {"shape": torch.full((6,), -1)},
-        6,
-        {"looks": torch.full((6, 5), 255, dtype=torch.uint8)},
-        {"price": torch.full((6,), math.nan)},
-    )
-    method = MTCon(
-        MTCon.Spec.model_validate({"weighting": weighting}), problem(*KINDS, kinds=KINDS)
-    )
-    for given, moves in ((batch, True), (unknown, False)):
-        output = method(z_by_head, given)
+    spec = MTCon.Spec.model_validate({"weighting": weighting})
+    method = MTCon(spec, problem(*KINDS, kinds=KINDS))
+    for moves in (True, False):
+        output = method(z_by_head, batch)
         objective = method.weighting(output.losses, output.ranges).objective
         (gradient_T,) = torch.autograd.grad(objective, list(method.weighting.parameters()))
         assert gradient_T.ne(0).tolist() == [moves] * 3
+        batch.labels["shape"].fill_(-1)
+        batch.label_sets["looks"].fill_(255)
+        batch.numbers["price"].fill_(math.nan)
 
 
 def test_a_task_may_have_its_own_temperature() -> None:

@@ -11,7 +11,6 @@ from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec
 from mtcon_ray.testing import start
-from mtcon_ray.training.trainer import Trainer
 from tests import specs
 
 ENCODERS: tuple[dict[str, Any], ...] = ({"name": "handcrafted"}, {"name": "small", "width": 4})
@@ -25,10 +24,6 @@ def make_spec(encoder: dict[str, Any], **sections: Any) -> RunSpec:
     }
     fixed = {**specs.TINY, "name": "baseline", "method": "none", "model": {"encoder": encoder}}
     return parse_spec({**fixed, **own, **sections})
-
-
-def make_run(spec: RunSpec, folder: Path) -> Trainer:
-    return start(spec, folder / "store", folder / "run")
 
 
 def test_epochs_count_as_one() -> None:
@@ -47,7 +42,7 @@ def test_the_encoder_is_probed_as_it_is_built(
     encoder: dict[str, Any], select: str, tmp_path: Path
 ) -> None:
     spec = make_spec(encoder, evaluate={"bootstrap": 10, "select": select})
-    run = make_run(spec, tmp_path)
+    run = start(spec, tmp_path / "store", tmp_path / "run")
     (only,) = run
     assert (only.epoch, only.evaluated, only.done) == (1, True, True)
     assert only.metrics.keys() - {"val/best"} == {
@@ -60,13 +55,13 @@ def test_the_encoder_is_probed_as_it_is_built(
     for state in (run.network.state_dict(), kept.state_dict()):
         assert state.keys() == built.keys()
         assert all(torch.equal(state[name], built[name]) for name in built)
-    again = make_run(spec, tmp_path)
+    again = start(spec, tmp_path / "store", tmp_path / "run")
     assert list(again) == []
     assert again.last == only
 
 
 def test_fixed_features_tell_colours_apart(tmp_path: Path) -> None:
     data = {"kind": "synthetic", "num_items": 400, "tasks": ["colour"], "held_out": []}
-    run = make_run(make_spec(ENCODERS[0], data=data), tmp_path)
+    run = start(make_spec(ENCODERS[0], data=data), tmp_path / "store", tmp_path / "run")
     assert list(run)
     assert run.report()["test/accuracy/colour"] > 0.6

@@ -143,6 +143,7 @@ def test_a_file_that_is_not_ours_and_whole_is_refused(tmp_path: Path, damage: st
 
 
 SPEC = parse_spec({"name": "one", "data": {"kind": "synthetic"}})
+STATE = {"spec": json.dumps(dump_spec(SPEC)), "fingerprint": "abc"}
 
 
 @pytest.mark.parametrize(
@@ -160,16 +161,14 @@ SPEC = parse_spec({"name": "one", "data": {"kind": "synthetic"}})
 )
 def test_a_changed_training_is_refused_by_field(path: str, value: Any, message: str) -> None:
     """Every field that affects the training is compared."""
-    state = {"spec": json.dumps(dump_spec(SPEC)), "fingerprint": "abc"}
     with pytest.raises(CheckpointError, match=message):
-        check_same_training(Path("last.pt"), state, with_values(SPEC, {path: value}), "abc")
+        check_same_training(Path("last.pt"), STATE, with_values(SPEC, {path: value}), "abc")
 
 
 def test_other_data_are_refused_and_what_does_not_change_the_training_may_differ() -> None:
     """Name, resources and the settings of the test evaluation may differ."""
-    state = {"spec": json.dumps(dump_spec(SPEC)), "fingerprint": "abc"}
     free = {"name": "two", "resources.workers": 2, "evaluate.bootstrap": 10}
     other = with_values(SPEC, free)
-    check_same_training(Path("last.pt"), state, other, "abc")
+    check_same_training(Path("last.pt"), STATE, other, "abc")
     with pytest.raises(CheckpointError, match="data fingerprint was 'abc', is 'xyz'"):
-        check_same_training(Path("last.pt"), state, other, "xyz")
+        check_same_training(Path("last.pt"), STATE, other, "xyz")

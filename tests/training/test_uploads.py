@@ -41,9 +41,6 @@ class Process:
         path.write_text(content or f"{name} {number} {self.folder.name}")
         self.stored.put(path, number, must=must)
 
-    def read(self, name: str) -> str:
-        return (self.folder / name).read_text()
-
 
 def names() -> list[str]:
     return sorted(Objects(URL).list())
@@ -61,9 +58,9 @@ def test_the_two_newest_states_and_the_newest_network_stay(
         "model-00001.00001-000001000.pt",
     ]  # fmt: skip
     other = Process(tmp_path, "00001.00002")
-    assert other.read("last.pt") == "last.pt 1000 00001.00001"
-    assert other.read("last.previous.pt") == "last.pt 10 00001.00001"
-    assert other.read("model.pt") == "model.pt 1000 00001.00001"
+    assert (other.folder / "last.pt").read_text() == "last.pt 1000 00001.00001"
+    assert (other.folder / "last.previous.pt").read_text() == "last.pt 10 00001.00001"
+    assert (other.folder / "model.pt").read_text() == "model.pt 1000 00001.00001"
     other.save("last.pt", 3)
     assert [n for n in names() if n.startswith("last")] == [
         "last-00001.00001-000001000.pt", "last-00001.00002-000000003.pt",

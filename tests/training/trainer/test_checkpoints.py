@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from mtcon_ray.base.paths import LAST_FILE
-from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.errors import CheckpointError, PreemptedError
 from mtcon_ray.evaluation.predictions import load_predictions
 from mtcon_ray.evaluation.protocol import Evaluation
@@ -60,14 +59,10 @@ def test_the_stored_predictions_are_those_of_the_reported_accuracies(
         assert (run.dataset.table.labels[label][each.rows] == each.truth).all()
         correct = (each.predicted == each.truth).mean()
         assert correct == pytest.approx(values[f"{split}/accuracy/{label}"])
-    assert values == pytest.approx(evaluate(tmp_path / "model.pt", run.dataset))
-
-
-def evaluate(path: Path, dataset: Dataset) -> dict[str, float]:
-    """Returns the test evaluation of the network in a file."""
-    spec, network = load_network(path)
+    stored, network = load_network(tmp_path / "model.pt")
     network = network.to(memory_format=torch.channels_last)
-    return Evaluation(network, dataset, spec.evaluate, spec.views, CPU, spec.seed).report()
+    again = Evaluation(network, run.dataset, stored.evaluate, stored.views, CPU, stored.seed)
+    assert values == pytest.approx(again.report())
 
 
 class Clock:

@@ -50,8 +50,9 @@ def alone_with_torch(
     train: LabelledFeatures, label: str, recipe: SGDProbeSpec, seed: int
 ) -> list[Tensor]:
     """Returns weights [D + 1, C] after each epoch of nn.Linear and SGD on the known items."""
-    known = train.known(label)
-    x, y = known.features, known.labels[label]
+    y = train.labels[label]
+    is_known = (y != 255).any(dim=1) if label == "looks" else y != -1
+    x, y = train.features[is_known], y[is_known]
     layer = nn.Linear(x.shape[1], NUM_CLASSES.get(label, 3)).to(x.dtype)
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mtcon_ray.losses.soft_positives import LabelSets, Near
 from torch import Tensor
 
 from mtcon_ray.losses import small_batch
@@ -74,11 +75,20 @@ def test_agrees_with_the_equation_as_loops(B: int, V: int, D: int, seed: int, ta
         assert mean == pytest.approx(sum(valid) / max(len(valid), 1), rel=1e-9, abs=1e-9)
 
 
-@pytest.mark.parametrize("V", [1, 2])
-def test_a_batch_without_any_partner_gives_zero_and_zero_gradient(V: int) -> None:
+@pytest.mark.parametrize(
+    ("V", "relation"),
+    [
+        (1, EqualLabel(torch.arange(3))),
+        (2, EqualLabel(torch.full((3,), -1))),
+        (2, LabelSets(torch.full((3, 4), 255, dtype=torch.uint8), threshold=0.0)),
+        (2, Near(torch.full((3,), math.nan), bandwidth=1.0)),
+    ],
+)
+def test_a_batch_without_any_partner_gives_zero_and_zero_gradient(
+    V: int, relation: Relation
+) -> None:
     z_BVD = random_rows(3, V, 4, seed=0).requires_grad_()
-    labels_B = torch.full((3,), -1) if V == 2 else torch.arange(3)
-    loss = contrastive(z_BVD, EqualLabel(labels_B), temperature=0.1)
+    loss = contrastive(z_BVD, relation, temperature=0.1)
     (gradient_BVD,) = torch.autograd.grad(loss, z_BVD)
     assert loss.item() == 0
     assert torch.equal(gradient_BVD, torch.zeros_like(z_BVD))

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from mtcon_ray.losses import multisupcon
-from mtcon_ray.losses.positives import LabelSets, Near
+from mtcon_ray.losses.positives import LabelSets
 from tests.losses.cases import (
     VALUES,
     at_angles,
@@ -64,19 +64,6 @@ def test_every_fraction_of_a_union_is_compared_as_whole_numbers(L: int) -> None:
         part = (torch.arange(L) < size).to(torch.uint8)[None]
         relation = LabelSets(torch.cat([whole, part]), threshold=size / L)
         assert relation.degrees(random_rows(2, 1, 3, seed=0)[None]).count_HB.tolist() == [[1, 1]]
-
-
-def test_nothing_known_is_a_loss_of_zero_with_a_gradient() -> None:
-    z_BVD = random_rows(3, 2, 3, seed=0).requires_grad_()
-    unknown_sets = torch.full((3, 4), 255, dtype=torch.uint8)
-    for relation in (
-        LabelSets(unknown_sets, threshold=0.0),
-        Near(torch.full((3,), math.nan), bandwidth=1.0),
-    ):
-        loss = contrastive(z_BVD, relation, temperature=0.1)
-        assert loss.item() == 0
-        (gradient_BVD,) = torch.autograd.grad(loss, z_BVD)
-        assert (gradient_BVD == 0).all()
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_validate_reads_train_and_val_and_tasks_only(network: Network, dataset: 
 def test_validate_reads_at_most_max_items_of_each_split_always_the_same(
     network: Network, dataset: Dataset
 ) -> None:
-    short = {"short_probe": {"max_items": 20}}
+    short: dict[str, Any] = {"short_probe": {"max_items": 20}}
     assert isinstance(dataset.images, conftest.RecordedImages)
     first = conftest.run_validate(network, dataset, **short)
     read = list(dataset.images.read)

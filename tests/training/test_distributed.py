@@ -12,7 +12,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from mtcon_ray.data.batch import Batch
 from mtcon_ray.errors import ResourceError
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.export.trained_network import load_network
@@ -20,30 +19,15 @@ from mtcon_ray.spec.run_spec import parse_spec
 from mtcon_ray.testing import start
 from mtcon_ray.training import distributed
 from mtcon_ray.training.distributed import ALONE, Ranks
-from mtcon_ray.training.step import update
 from mtcon_ray.training.trainer import Trainer
 from tests import specs
-from tests.problems import problem
-from tests.training.ranks import LABELS, in_ranks, learner_on
+from tests.training.ranks import in_ranks, two_updates
 
 CPU = torch.device("cpu")
-
-
-def one_update(ranks: Ranks) -> dict[str, Any]:
-    """Returns loss, gradients, and state after one update of a ResNet-18 with two tasks."""
-    encoder = {"name": "resnet18", "stem": "small"}
-    method = {"name": "mtcon", "temperature": 0.2}
-    learner = learner_on(ranks, method, problem(*LABELS, head_dim=8), encoder, "global")
-    generator = torch.Generator().manual_seed(1)
-    x_NCHW = torch.randn(2 * 8, 3, 16, 16, generator=generator, dtype=torch.float64)
-    batch = Batch({task: torch.tensor(values) for task, values in LABELS.items()}, 8)
-    done = update(learner, x_NCHW[ranks.share(2 * 8)], batch, lr=0.1, step=0, num_steps=9)
-    named = [*learner.network.named_parameters(), *learner.method.named_parameters()]
-    return {
-        "loss": done.objective,
-        "gradients": {name: p.grad for name, p in named if p.grad is not None},
-        "state": {**learner.network.state_dict(), **learner.method.state_dict()},
-    }
+RESNET: dict[str, Any] = {
+    "method": {"name": "mtcon", "temperature": 0.2},
+    "encoder": {"name": "resnet18", "stem": "small"},
+}
 
 
 def tiny_run(
@@ -133,11 +117,11 @@ def digest(state: dict[str, Tensor]) -> str:
 
 
 def exchanged(ranks: Ranks) -> dict[str, Any]:
-    """Returns an update, and what the workers tell each other of gradients, flags and steps."""
-    updated = one_update(ranks)
+    """Returns two updates, and what the workers tell each other of gradients, flags and steps."""
+    updated = two_updates(ranks, **RESNET)
     return {
         "update": updated if ranks.rank == 0 else None,
-        "digest": digest(updated["state"]),
+        "digest": digest(updated),
         "averaged": averaged(ranks),
         "any": [distributed.any_rank(ranks.rank == r, ranks, CPU) for r in range(5)],
         "same": [same(7, ranks), same(ranks.rank, ranks)],
@@ -146,13 +130,15 @@ def exchanged(ranks: Ranks) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_four_workers_agree_with_one_and_with_each_other(tmp_path: Path) -> None:
-    """Compares loss, the gradient of every parameter, and the moments of batch norm.
+    """Compares losses, the gradient of every parameter, and the moments of batch norm.
 
-    After the update all parameters and moments of the ranks are equal bit for bit. A flag of any
+    After the updates all parameters and moments of the ranks are equal bit for bit. A flag of any
     rank counts for all, and the mean gradient over ranks 0 to 3 is 1.5.
     """
     each = in_ranks(exchanged, 4, tmp_path)
-    torch.testing.assert_close(each[0]["update"], one_update(ALONE), rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(
+        each[0]["update"], two_updates(ALONE, **RESNET), rtol=1e-8, atol=1e-10
+    )
     assert len({found["digest"] for found in each}) == 1
     for found in each:
         assert found["any"] == [True] * 4 + [False]

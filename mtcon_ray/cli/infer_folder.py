@@ -58,12 +58,11 @@ def infer_hf(folder: Path) -> Draft:
 
 def _is_set(files: RowFiles, column: str) -> bool:
     """Returns True if a column of lists is a label set."""
-    try:
-        lists = files.read_columns([column]).columns[column]
-    except DataError:  # sentences with the separator
-        return False
-    names = {name for cell in texts_of(lists) for name in cell.split(LIST_SEPARATOR)}
-    return 2 <= len(names) <= MAX_NAMES
+    table = files.read_columns([column])
+    cells = texts_of(table.columns[column])
+    names = {name for cell in cells for name in cell.split(LIST_SEPARATOR)}
+    # Sentences may hold the separator.
+    return 2 <= len(names) <= MAX_NAMES and column not in table.unclear
 
 
 def infer_folders(images: Path) -> Draft:

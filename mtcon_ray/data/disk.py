@@ -110,7 +110,9 @@ def whole_file(
     """
     temporary = partial_of(path)
     try:
-        remove(temporary)  # a frozen process may have it open, and write to it when it continues
+        if not temporary.is_symlink():  # which `below` refuses
+            # A frozen process may have it open, and write to it when it continues.
+            remove(temporary)
         with open(temporary, "wb", opener=below) as file:
             yield file
             # Before the rename: after a power cut the new name must not lead to lost data.

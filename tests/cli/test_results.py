@@ -134,7 +134,7 @@ def test_best_is_the_full_budget_winner(invoke: Invoke, sweep: Path) -> None:
     assert ["label", "classes", "baseline", "accuracy", "20-NN"] in words
     assert ["test", "shape", "6", "0.210", "0.450", "±", "0.020", "—"] in words
     assert ["held", "out", "mark", "4", "—", "0.350", "±", "0.030", "0.310"] in words
-    assert "warning" not in text
+    assert "converged" not in text
     record = json.loads(invoke("best", "tiny-1", "--json").stdout)
     assert record["params"] == {"method.temperature": 0.1}
     assert record["checkpoint"] == str(sweep / "checkpoints" / "trial-0000" / "model.pt")

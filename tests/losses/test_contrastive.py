@@ -6,11 +6,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mtcon_ray.losses.soft_positives import LabelSets, Near
 from torch import Tensor
 
 from mtcon_ray.losses import small_batch
-from mtcon_ray.losses.positives import EqualLabel, OwnView, Relation
+from mtcon_ray.losses.positives import EqualLabel, LabelSets, Near, OwnView, Relation
 from tests.losses.cases import VALUES, at_angles, contrastive, random_rows
 
 exhaustively = settings(deadline=None, derandomize=True, max_examples=60)

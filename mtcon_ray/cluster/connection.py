@@ -242,11 +242,8 @@ def _connect(options: Mapping[str, Any]) -> None:
             await_port(address, TRY_SECONDS * int(os.environ[GCS_VARIABLE]))
             ray.init(**options)
     except Exception as error:
+        way_out = "start it, or unset RAY_ADDRESS for a Ray of this machine"
+        text = f"no Ray could be reached at {address}: {error}; {way_out}"
         if REFUSED.search(str(error)):
-            raise MtconError(
-                f"the Ray cluster at {address} wants its token (401): {TOKEN_HINT}"
-            ) from error
-        raise MtconError(
-            f"no Ray could be reached at {address}: {error}; start it, or unset RAY_ADDRESS for a "
-            "Ray of this machine"
-        ) from error
+            text = f"the Ray cluster at {address} wants its token (401): {TOKEN_HINT}"
+        raise MtconError(text) from error

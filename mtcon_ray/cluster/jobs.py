@@ -185,15 +185,13 @@ class Jobs:
             reason = str(error).partition("\n")[0]
             if isinstance(error, InvalidHeader):  # its text is the token
                 reason = "the token must be one line"
-            raise UserError(
-                f"the Ray cluster at {self.address} refused: {reason}; {TOKEN_HINT}"
-            ) from None
+            text = f"the Ray cluster at {self.address} refused: {reason}; {TOKEN_HINT}"
+            raise UserError(text) from None
         except (OSError, RuntimeError, ValueError, LookupError, TypeError) as error:
             if isinstance(error, OSError) and error.filename:  # of the uploaded folder
                 raise
-            raise MtconError(
-                f"no Ray cluster takes jobs at {self.address}: {error}; {hint}"
-            ) from error
+            text = f"no Ray cluster takes jobs at {self.address}: {error}; {hint}"
+            raise MtconError(text) from error
         finally:
             logging.disable(before)
 

@@ -82,8 +82,7 @@ def _claims(objects: Objects) -> dict[str, "FileInfo"]:
 def _held(claims: dict[str, "FileInfo"], now: int) -> list[str]:
     """Returns the fresh claims of drivers that have not ended, at a time in nanoseconds."""
     oldest = now - FRESH_SECONDS * 1e9
-    fresh = [name for name, info in claims.items() if info.mtime_ns > oldest]
-    return [name for name in fresh if not name.endswith(ENDED)]
+    return [n for n, info in claims.items() if info.mtime_ns > oldest and not n.endswith(ENDED)]
 
 
 def _number(name: str) -> int:

@@ -33,11 +33,9 @@ class EventLog:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.lag = SYNC_SECONDS
+        self.path, self.lag = path, SYNC_SECONDS
         self.end = _read(path).rfind(b"\n") + 1
-        self._is_dirty = False
-        self._synced_at = time.monotonic()
+        self._is_dirty, self._synced_at = False, time.monotonic()
 
     def append(self, *events: Event) -> list[Event]:
         """Writes events durably in one step, and returns them with their times.

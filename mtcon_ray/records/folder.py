@@ -84,8 +84,7 @@ def _check_resumable(stored: RunSpec, given: RunSpec) -> None:
             "cannot resume with another spec. Only resources, tracking, storage and the limits of "
             "search may change, and search.num_trials may grow. These values differ:\n  "
             + "\n  ".join(changed)
-            + "\n"
-            "give the spec of the start (--set PATH=VALUE sets single fields), or start again "
+            + "\ngive the spec of the start (--set PATH=VALUE sets single fields), or start again "
             "with another --name"
         )
 

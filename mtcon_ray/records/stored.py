@@ -105,9 +105,8 @@ class StoredSweep:
                 self._log.push()
 
     def _lose(self) -> None:
-        self._lost = (
-            f"another driver has taken over {self.folder.name}, and this driver writes nothing more"
-        )
+        other = f"another driver has taken over {self.folder.name}"
+        self._lost = f"{other}, and this driver writes nothing more"
         self.on_lost(self._lost)
 
     def _work(self) -> None:

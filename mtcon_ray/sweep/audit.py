@@ -44,8 +44,7 @@ class Audit:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.log = paths.event_file(folder)
+        self.folder, self.log = folder, paths.event_file(folder)
         self.spec = load_recorded(folder / paths.SPEC_FILE)
         self.results = load_sweep(folder)
         self.begun = first_event(self.log)

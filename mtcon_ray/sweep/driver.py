@@ -233,17 +233,15 @@ class Driver:
         trial = self.record.trials[name]
         if self.stopping or not trial.is_open or self.record.is_done(trial):
             self.ended(name, Status.INTERRUPTED)
-            return
-        if self._rung.waits(trial):
+        elif self._rung.waits(trial):
             self.ended(name, Status.WAITING)
-            return
-        if counts and trial.num_lost >= self.spec.search.max_failures:
+        elif counts and trial.num_lost >= self.spec.search.max_failures:
             self.ended(name, Status.FAILED, reason)
-            return
-        self.callbacks.on_note(f"{name}: {reason}; it is tried again from its last checkpoint")
-        self._live.pop(name, None)
-        self.record.append(Lost(trial=name, reason=reason[:4000], counts=counts))
-        self._queue.append(trial)
+        else:
+            self.callbacks.on_note(f"{name}: {reason}; it is tried again from its last checkpoint")
+            self._live.pop(name, None)
+            self.record.append(Lost(trial=name, reason=reason[:4000], counts=counts))
+            self._queue.append(trial)
 
     def release(self, reason: str) -> None:
         """Gives all running trials out again, after an error of the executor ended them."""

@@ -93,9 +93,8 @@ def _comparable(name: str, spec: RunSpec, root: Path) -> SweepResults:
     folder = paths.sweep_folder(root, name)
     if not fetch_sweep(folder) or not (folder / paths.SPEC_FILE).exists():
         known = [entry.name for entry in paths.list_folders(paths.sweeps_folder(root))]
-        raise SpecError(
-            f"{FIELD} must name sweeps under {root}, got {name!r}{nearest(name, known)}"
-        )
+        where = f"{FIELD} must name sweeps under {root}"
+        raise SpecError(f"{where}, got {name!r}{nearest(name, known)}")
     check_evaluation(folder)
     earlier = load_sweep(folder)
     then, now = earlier.labels, spec.labels

@@ -87,8 +87,7 @@ class SweepRecord:
     """Writer of a sweep's event log, with the trials in it. Raises SweepError if it is damaged."""
 
     def __init__(self, folder: Path, spec: RunSpec, log: EventLog | None = None) -> None:
-        self.folder = folder
-        self.spec = spec
+        self.folder, self.spec = folder, spec
         self.log = log or EventLog(event_file(folder))
         self.trials: dict[str, Trial] = {}
         self._begun: dict[str, TrialResult] = {}  # each trial as it began

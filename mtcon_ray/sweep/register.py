@@ -118,7 +118,6 @@ class Line:
                     self._silent_since = -math.inf
             self._ask(ANSWER_SECONDS)
         if now - self._silent_since > SILENT_SECONDS:
-            raise PreemptedError(
-                f"{self._trial} ends in this process, because the driver of its sweep is gone"
-            )
+            why = "because the driver of its sweep is gone"
+            raise PreemptedError(f"{self._trial} ends in this process, {why}")
         return self._stops

@@ -9,6 +9,7 @@ import logging
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from random import Random
 from typing import Any
@@ -44,12 +45,10 @@ def distribution(dimension: Dimension) -> kinds.BaseDistribution:
     if dimension.values is not None:
         return kinds.CategoricalDistribution(dimension.categories)
     assert dimension.bounds is not None
-    low, high = dimension.bounds
+    (low, high), log, step = dimension.bounds, dimension.is_log, dimension.step
     if dimension.is_integer:
-        return kinds.IntDistribution(
-            int(low), int(high), log=dimension.is_log, step=int(dimension.step or 1)
-        )
-    return kinds.FloatDistribution(low, high, log=dimension.is_log, step=dimension.step)
+        return kinds.IntDistribution(int(low), int(high), log=log, step=int(step or 1))
+    return kinds.FloatDistribution(low, high, log=log, step=step)
 
 
 def distributions(space: Space, paths: Iterable[str]) -> dict[str, kinds.BaseDistribution]:
@@ -61,16 +60,12 @@ class Suggester:
     """Source of a sweep's configurations. `earlier` are the trials of `search.start_from`."""
 
     def __init__(self, search: SearchSpec, seed: int, earlier: Sequence[Earlier] = ()) -> None:
-        self.search = search
-        self.seed = seed
-        self.distributions = distributions(search.space, search.space)
+        self.search, self.seed = search, seed
+        of = partial(distributions, search.space)
+        self.distributions = of(search.space)
         self._known = _known_points(search)
         self._earlier = [
-            create_trial(
-                value=e.value,
-                params=dict(e.params),
-                distributions=distributions(search.space, e.params),
-            )
+            create_trial(value=e.value, params=dict(e.params), distributions=of(e.params))
             for e in earlier
         ]
 
@@ -169,8 +164,7 @@ def preview(search: SearchSpec, seed: int, earlier: Sequence[Earlier] = ()) -> t
     for number in range(min(NUM_PREVIEWED, independent)):
         if (point := suggester.configuration(number, trials)) is None:
             break
-        name = trial_name(number)
-        trials.append(Trial(name, number, point, seed, 1, status=Status.FAILED))
+        trials.append(Trial(trial_name(number), number, point, seed, 1, status=Status.FAILED))
     return tuple(with_lists(search.space, trial.params) for trial in trials)
 
 

@@ -106,9 +106,8 @@ class Assignment:
             raise self._taken_over()
 
     def _taken_over(self) -> errors.PreemptedError:
-        return errors.PreemptedError(
-            f"{self.name} ends in this process, because a later driver has taken over the sweep"
-        )
+        why = "because a later driver has taken over the sweep"
+        return errors.PreemptedError(f"{self.name} ends in this process, {why}")
 
 
 def trial_device(gpus: float) -> torch.device:

@@ -23,10 +23,8 @@ class Lifecycle:
     def __init__(
         self, folder: Path, tracking: TrackingSpec, uri: str, callbacks: Callbacks
     ) -> None:
-        self.folder = folder
-        self.sender = Sender(folder, uri, tracking.experiment)
-        self._offline = tracking.offline
-        self._callbacks = callbacks
+        self.folder, self.sender = folder, Sender(folder, uri, tracking.experiment)
+        self._offline, self._callbacks = tracking.offline, callbacks
 
     def begin(self, plan: Plan) -> None:
         """Starts the sender, after the start of the sweep is in the event log."""

@@ -103,9 +103,8 @@ def check_login(uri: str, name: str = "tracking.uri") -> None:
     why = f"neither {URI_VARIABLE} nor {TRUST_OPTION} names that address"
     if is_own:
         why = "plain HTTP sends it in clear text"
-    raise UserError(
-        f"{what} is not sent to the tracking server {masked(where)}: {why}. {_consent(where)}"
-    )
+    text = f"{what} is not sent to the tracking server {masked(where)}"
+    raise UserError(f"{text}: {why}. {_consent(where)}")
 
 
 def check_place(location: str, uri: str, name: str = "") -> None:

@@ -124,9 +124,8 @@ def restore_command(uri: str, *arguments: str) -> str:
 
 def sync_command(folder: Path) -> str:
     """Returns the command line, in backticks, to send the unsent events of a folder to MLflow."""
-    return (
-        f"`mtcon-ray audit {folder.name} --repair --root {shlex.quote(shown(folder.parents[1]))}`"
-    )
+    root = shlex.quote(shown(folder.parents[1]))
+    return f"`mtcon-ray audit {folder.name} --repair --root {root}`"
 
 
 def quiet_environment() -> dict[str, str]:

@@ -155,9 +155,8 @@ class Runs:
             tags |= {"mtcon.trial": name, "mlflow.parentRunId": self.ids[server.PARENT]}
         tags["mtcon.sweep"] = self._folder.name
         title = self._folder.name if name == server.PARENT else name
-        run = self._client.create_run(
-            self.experiment_id, start_time=event.time_ms, tags=tags, run_name=title
-        )
+        place, time_ms = self.experiment_id, event.time_ms
+        run = self._client.create_run(place, start_time=time_ms, tags=tags, run_name=title)
         self.ids[name] = run.info.run_id
 
     def _log(self, name: str, events: list[Event]) -> list[str]:

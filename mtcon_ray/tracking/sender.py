@@ -76,8 +76,7 @@ class Sender:
         self._next_held = 0.0  # time of the next attempt at held runs, monotonic seconds
         self._deadline = math.inf  # of `close`
         self._told: set[str] = set()
-        self._wake = threading.Event()
-        self._stopping = threading.Event()
+        self._wake, self._stopping = threading.Event(), threading.Event()
         self._longest_delay = LONGEST_DELAY
         self._thread = threading.Thread(target=self._work, daemon=True, name="mtcon-tracking")
 

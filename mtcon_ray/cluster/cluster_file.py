@@ -102,8 +102,7 @@ def _fixed_kind(raw: dict[str, Any]) -> NodeKind:
 
     Ray ignores the section `metadata`, so `metadata.worker` may hold the resources of a worker.
     """
-    size = raw.get("metadata", {}).get("worker")
-    if size is None:
+    if (size := raw.get("metadata", {}).get("worker")) is None:
         return NodeKind("a machine of worker_ips", ANY_SIZE, ANY_SIZE, None)
     count = len(raw["provider"]["worker_ips"])
     return NodeKind("worker", *_size({"CPU": 0, **size}), count)

@@ -106,8 +106,7 @@ def check_versions(asked: str | None) -> None:
     `asked` is the JSON text of `job_variables`, None for a process not started by a job.
     """
     wanted, here = json.loads(asked) if asked else {}, versions()
-    wrong = [f"{n} {here.get(n)} (you: {v})" for n, v in wanted.items() if here.get(n) != v]
-    if wrong:
+    if wrong := [f"{n} {here.get(n)} (you: {v})" for n, v in wanted.items() if here.get(n) != v]:
         raise UserError(
             f"the cluster's versions differ from yours: it has {', '.join(wrong)}; install one "
             "constraints.txt and one Python on both"

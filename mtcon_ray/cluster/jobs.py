@@ -141,8 +141,7 @@ class Jobs:
         """
         seen = 0
         while True:
-            job = self.job(job_id)
-            text = self.logs(job_id)
+            job, text = self.job(job_id), self.logs(job_id)
             write(text[seen:])
             seen = len(text)
             if not job.running:

@@ -65,8 +65,7 @@ def _check_name(folder: Path) -> None:
     Runs in MLflow are found by the first event of a folder's records, so a copy and its original
     would write to the same runs.
     """
-    name = first_tags(folder).get("mtcon.sweep", folder.name)
-    if name != folder.name:
+    if (name := first_tags(folder).get("mtcon.sweep", folder.name)) != folder.name:
         raise SweepError(
             f"sweep {folder.name!r} was begun as {name!r} and would write to the runs of {name!r} "
             f"in MLflow; rename the folder to {name}, or start a new sweep with another --name. "

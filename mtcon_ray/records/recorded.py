@@ -46,8 +46,7 @@ def check_evaluation(folder: Path) -> None:
 
     The scores of two protocols cannot be compared. A damaged plan also raises SweepError.
     """
-    plan = read_plan(folder / PLAN_FILE)
-    if plan is not None and plan.evaluation != EVALUATION:
+    if (plan := read_plan(folder / PLAN_FILE)) is not None and plan.evaluation != EVALUATION:
         raise SweepError(
             f"{folder.name!r} was begun with other probes (evaluation "
             f"{plan.evaluation}, here {EVALUATION}), and accuracies of both cannot be compared; "

@@ -256,8 +256,7 @@ def load_sweep(folder: Path) -> SweepResults:
             f"{folder} is not a sweep's folder: it has no spec.yaml; `mtcon-ray list` names the "
             "sweeps"
         )
-    plan = read_plan(folder / paths.PLAN_FILE)
-    spec = read_recorded(path)
+    plan, spec = read_plan(folder / paths.PLAN_FILE), read_recorded(path)
     groups = by_trial(read_events(paths.event_file(folder)))
     own = groups.pop(None, [])
     trials = [trial_of(events, spec) for events in groups.values()]

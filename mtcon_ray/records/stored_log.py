@@ -103,8 +103,7 @@ def write_summary(objects: Objects, folder: Path, seconds: float | None) -> int:
     last = {e.trial: e.epoch for e in events if isinstance(e, Reported)}
     lines = [_short(event, last) for event in events]
     files = {n: (folder / n).read_text(encoding="utf-8") for n in (SPEC_FILE, PLAN_FILE)}
-    until = time.time() + seconds if seconds else 0
-    whole = {**files, "until": until, "log": lines}
+    whole = {**files, "until": time.time() + seconds if seconds else 0, "log": lines}
     packed = gzip.compress(json.dumps(whole).encode(), compresslevel=5)
     objects.write(SUMMARY, packed)
     return len(packed)

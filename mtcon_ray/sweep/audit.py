@@ -123,7 +123,8 @@ class Audit:
         # A kill before the report leaves a newer network. Workers of a distributed trial can leave
         # it too, as they train while Tune stops the trial.
         late = self.spec.resources.worker_range[1] > 1 and trial.status is Status.PRUNED
-        may_be_newer = late or (not trial.status.is_final and _has_state(path.parent))
+        states = (path.parent / name for name in (paths.LAST_FILE, paths.PREVIOUS_FILE))
+        may_be_newer = late or (not trial.status.is_final and any(map(Path.exists, states)))
         is_selected = written == epoch and repr(saved) == repr(values.get(written))  # also NaN
         if not is_selected and not (may_be_newer and written > (epoch or 0)):
             yield Finding(
@@ -137,11 +138,6 @@ class Audit:
 
     def _at(self, path: Path) -> str:
         return str(path.relative_to(self.folder))
-
-
-def _has_state(folder: Path) -> bool:
-    """Returns True if a trial has a resume state."""
-    return any((folder / name).exists() for name in (paths.LAST_FILE, paths.PREVIOUS_FILE))
 
 
 def _run_problems(name: str, events: list[Event], run: Tracked | None) -> Iterator[Finding]:

@@ -13,12 +13,14 @@ def describe_sweep(results: SweepResults, ended: bool) -> str:
     """Returns a sweep's note: setup, winner, and commands to repeat and resume it."""
     root = shlex.quote(shown(results.folder.parents[1]))
     resume = f"mtcon-ray resume {results.name} --root {root}"
-    spec_path = results.folder / SPEC_FILE
     parts = [
         _escaped(" ".join(headline(results))) if ended else "No result yet.",
         *(f"**Warning**: {_escaped(text)}" for text in results.plan_warnings),
         "\n".join(f"- {name}: {_escaped(text)}" for name, text in setup(results)),
-        *(f"{what}:\n{_code(line)}" for what, line in commands(results, spec_path)),
+        *(
+            f"{what}:\n{_code(line)}"
+            for what, line in commands(results, results.folder / SPEC_FILE)
+        ),
         f"To continue after a stop:\n{_code(resume)}",
     ]
     return "\n\n".join(parts)

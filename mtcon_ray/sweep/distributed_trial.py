@@ -178,8 +178,7 @@ def error_in(text: str) -> str:
     'The actor died. Its node has died.'
     """
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
-    named = [line for line in lines if ERROR_LINE.match(line)]
-    if named:
+    if named := [line for line in lines if ERROR_LINE.match(line)]:
         return named[-1][:MAX_REASON]
     told = (line.strip() for line in lines if not IDENTIFIER.match(line))
     return " ".join(told)[:MAX_REASON] or "its process was lost"

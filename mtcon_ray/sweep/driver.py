@@ -151,8 +151,7 @@ class Driver:
         """
         if self._gives_out_none or len(self._live) >= self._max_concurrent:
             return None
-        trial = self._next_trial()
-        if trial is None:
+        if (trial := self._next_trial()) is None:
             return None
         until = self._rung.until(trial)
         self._live[trial.name] = until
@@ -196,8 +195,7 @@ class Driver:
         `done` says that the trial has ended by itself, so it cannot be stopped any more.
         """
         trial = self.record.trials[name]
-        fresh = self.record.report(trial, lines)
-        stops = False
+        fresh, stops = self.record.report(trial, lines), False
         for report in fresh:
             self.progressed(name)
             if report.epoch in trial.values:
@@ -264,8 +262,7 @@ class Driver:
 
     def _discard_networks(self) -> None:
         """Removes the networks of all trials beyond `storage.keep`, each of them once."""
-        keep = self.spec.storage.keep
-        if keep is None:
+        if (keep := self.spec.storage.keep) is None:
             return
         # A process that still runs would write its network once more.
         trials = tuple(self.record.result(t) for t in self.trials if t.name not in self._live)

@@ -149,7 +149,8 @@ class TuneSearcher(Searcher):
         # Tune reports the loss of a process that has just got another trial twice.
         if (name := self._live.pop(trial_id, None)) is None:
             return
-        if result := result or {}:
+        result = result or {}
+        if result:
             take(self._driver, name, result)
         if error or "lost" in result:
             reason, preempted = self._watch.loss_of(name, result)

@@ -61,9 +61,8 @@ def prepare(
     asked = None if tracking.offline else ServerCheck(uri, tracking.experiment, root)
     if not kept:
         _keep_weights(spec, weights, is_stored=is_stored)
-    opened = {}
-    if checked:
-        opened = _opened(spec, store, checked, callbacks, is_stored=is_stored)
+    opened = _opened(spec, store, checked, callbacks, is_stored=is_stored) if checked else {}
+    if opened:
         dataset = next(iter(opened.values()))
         if (dataset.table.split != table.split).any():  # decoding found unreadable images
             plan = make_plan(spec, root, cluster, dataset.table, **given)

@@ -179,8 +179,8 @@ class SweepRecord:
     def end_trial(self, trial: Trial, outcome: Status, reason: str | None) -> None:
         """Writes a trial's end."""
         tags: dict[str, str] = {}
-        epoch = selected_epoch(trial.values, self.spec.evaluate.select)
-        if epoch is not None:  # MLflow itself shows the last epoch
+        # MLflow itself shows the last epoch.
+        if (epoch := selected_epoch(trial.values, self.spec.evaluate.select)) is not None:
             tags = {"mtcon.model_epoch": str(epoch), "mtcon.value": f"{trial.values[epoch]:.4f}"}
         if outcome in (Status.PRUNED, Status.INTERRUPTED):
             tags[f"mtcon.{outcome.lower()}"] = "true"

@@ -109,8 +109,7 @@ class Line:
             return self._stops
         self._next_look = now + LOOK_SECONDS
         self._check()
-        answered, _ = ray.wait([self._open], timeout=0)
-        if answered:
+        if ray.wait([self._open], timeout=0)[0]:  # it is answered
             try:
                 self._stops, self._silent_since = bool(ray.get(self._open)), now
             except RayActorError as error:  # the actor restarts, or has ended with its driver

@@ -93,8 +93,7 @@ def check_login(uri: str, name: str = "tracking.uri") -> None:
     is_own = _own() == (where := address(uri, name))
     what = "a login that its driver may find"
     if scheme in PORTS:
-        login = next(_logins(uri), None)
-        if login is None:
+        if (login := next(_logins(uri), None)) is None:
             return
         what = f"the login in {login}"
     is_plain = scheme == "http" and urlsplit(uri).hostname not in LOOPBACK

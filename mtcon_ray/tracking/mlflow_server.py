@@ -49,8 +49,7 @@ def tracking_uri(spec_uri: str | None, root: Path) -> str:
     except databases and servers.
     """
     name = "tracking.uri" if spec_uri else login.URI_VARIABLE
-    given = spec_uri or os.environ.get(name)
-    if not given:
+    if not (given := spec_uri or os.environ.get(name)):
         return own_database(root)
     uri = given.rstrip("/")
     scheme = login.scheme_of(uri)
@@ -245,8 +244,7 @@ class ServerCheck:
         try:
             client = open_client(self._uri)
             client.search_experiments(max_results=1)
-            named = self._experiment and client.get_experiment_by_name(self._experiment)
-            if named:
+            if named := self._experiment and client.get_experiment_by_name(self._experiment):
                 check_experiment(named, self._uri, self._root)
             self._answer.set_result(client)
         except Exception as error:

@@ -108,15 +108,13 @@ class Runs:
 
     def _experiment(self, name: str) -> str:
         root = self._folder.parents[1]
-        experiment = self._client.get_experiment_by_name(name)
-        if experiment is None:
+        if (experiment := self._client.get_experiment_by_name(name)) is None:
             artifacts = server.artifact_location(self._uri, root)
             try:
                 return str(self._client.create_experiment(name, artifacts, TRAINS_MODELS))
             except MlflowException:
                 # Another sweep may have created it between the two requests.
-                experiment = self._client.get_experiment_by_name(name)
-                if experiment is None:
+                if (experiment := self._client.get_experiment_by_name(name)) is None:
                     raise
         server.check_experiment(experiment, self._uri, root)
         return str(experiment.experiment_id)
@@ -177,8 +175,7 @@ class Runs:
         params = _params(first) if isinstance(first, Started) else {}
         tagged = [e.tags for e in events if isinstance(e, Reported | Ended) and e.tags]
         tags = {name: value for found in tagged for name, value in found.items()}
-        notes = [e.note for e in (last, first) if isinstance(e, Started | Ended) and e.note]
-        if notes:
+        if notes := [e.note for e in (last, first) if isinstance(e, Started | Ended) and e.note]:
             tags[NOTE] = notes[0]
         entries: list[Metric | Param | RunTag] = [
             *metrics,

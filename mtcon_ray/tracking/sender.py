@@ -131,8 +131,7 @@ class Sender:
         except Exception as error:  # an error of the server must not stop the training
             self._in_doubt = self._failed_once = True
             self._delay = min(max(FIRST_DELAY, 2 * self._delay), self._longest_delay)
-            message = first_line(error)
-            if message != self.last_error:
+            if (message := first_line(error)) != self.last_error:
                 log.warning("tracking at %s: %s; events are kept", masked(self.uri), message)
             self.last_error = message
 

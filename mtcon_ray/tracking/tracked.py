@@ -37,8 +37,7 @@ def tracked_runs(
     found: dict[str, list[Any]] = {}
     problem = None
     with server.tracking_errors("cannot read the runs on the tracking server"):
-        place = client.get_experiment_by_name(experiment)
-        if place is None:
+        if (place := client.get_experiment_by_name(experiment)) is None:
             return {}, None
         try:
             server.check_experiment(place, uri, folder.parents[1])

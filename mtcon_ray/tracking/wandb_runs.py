@@ -69,8 +69,7 @@ def write_run(out: Path, project: str, run: ExportedRun) -> None:
         ) from error
     for report in run.reports:
         if report.epoch >= opened.starting_step:
-            seconds = report.time_ms / 1000
-            opened.log({**report.metrics, "_timestamp": seconds}, step=report.epoch)
+            opened.log({**report.metrics, "_timestamp": report.time_ms / 1000}, step=report.epoch)
     status = run.ended.status if run.ended else "RUNNING"
     opened.summary["status"] = status
     is_pruned = run.ended is not None and run.ended.tags.get("mtcon.pruned") == "true"

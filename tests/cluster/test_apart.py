@@ -74,8 +74,7 @@ class Nodes:
 
     def enter(self, name: str, *command: str, log: str) -> subprocess.Popen[bytes]:
         """Starts a command that sees the files of a node."""
-        pid = str(self.nodes[name].pid)
-        place = ("-t", pid, "-m", f"--wd={REPOSITORY}")
+        place = ("-t", str(self.nodes[name].pid), "-m", f"--wd={REPOSITORY}")
         return self.begin("nsenter", *place, *command, log=log)
 
     def kill(self, *names: str) -> None:

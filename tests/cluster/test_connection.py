@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock, call
 
 import boto3
@@ -145,8 +146,7 @@ def test_a_cluster_that_scales_is_known_by_the_file_that_its_head_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the file only the nodes of now are known, and the error says what to do."""
-    path = tmp_path / "cluster.yaml"
-    path.write_text(AUTOSCALING)
+    (tmp_path / "cluster.yaml").write_text(AUTOSCALING)
     nodes = [{"Alive": True, "Resources": {"CPU": 4.0}}, {"Alive": False, "Resources": {}}]
     monkeypatch.setattr("ray.nodes", lambda: nodes)
     monkeypatch.setattr(connect, "BOOTSTRAP", tmp_path / "none.yaml")
@@ -155,7 +155,7 @@ def test_a_cluster_that_scales_is_known_by_the_file_that_its_head_names(
     hint = f"; if the cluster adds nodes, name .* {connect.FILE_VARIABLE}"
     with pytest.raises(ResourceError, match=hint):
         check_cluster(trial, connect.connected_view())
-    monkeypatch.setenv(connect.FILE_VARIABLE, str(path))
+    monkeypatch.setenv(connect.FILE_VARIABLE, str(tmp_path / "cluster.yaml"))
     assert check_cluster(trial, connect.connected_view()) == 6
     monkeypatch.setenv(connect.FILE_VARIABLE, "~no-such-user/cluster.yaml")
     with pytest.raises(UserError, match="is unknown on this machine"):
@@ -171,11 +171,10 @@ def test_a_cluster_that_does_not_answer_is_told_before_and_after(
         tries.append(os.environ[GCS_VARIABLE])
         raise ConnectionError("Failed to connect to Ray cluster at 192.0.2.1:6399")
 
+    await_port, phases = Mock(), list[str]()
     monkeypatch.setattr("ray.init", no_answer)
-    await_port = Mock()
     monkeypatch.setattr(connect, "await_port", await_port)
     monkeypatch.setenv("RAY_ADDRESS", "192.0.2.1:6399")
-    phases: list[str] = []
     for given in ("7", None):
         monkeypatch.setenv(GCS_VARIABLE, given) if given else monkeypatch.delenv(GCS_VARIABLE)
         with pytest.raises(MtconError, match=r"reached at 192\.0\.2\.1:6399: .*unset RAY_ADDRESS"):
@@ -185,6 +184,7 @@ def test_a_cluster_that_does_not_answer_is_told_before_and_after(
     assert await_port.call_args_list == [call("192.0.2.1:6399", seconds) for seconds in (280, 40)]
 
 
+NO_SOCKET = RuntimeError("no socket at /tmp/token-401/x")
 READ_ONLY = OSError(errno.EROFS, "Read-only file system", "/tmp/auth_token")
 TOO_LONG = OSError(
     "validate_socket_filename failed: AF_UNIX path length cannot exceed 107 bytes: /job-401/x"
@@ -194,22 +194,20 @@ TOO_LONG = OSError(
 @pytest.mark.parametrize(
     ("address", "error", "told"),
     [
-        ("head:6379", "Invalid authentication token", "wants its token"),
-        ("ray://head:10001", "no call", "must be a head's HOST:6379 or `auto`, got 'ray://head"),
-        ("", "no socket at /tmp/token-401/x", "started on this machine: no socket .*; its logs"),
-        ("local", "no socket", "started on this machine: no socket"),
+        ("head:6379", RuntimeError("Invalid authentication token"), "wants its token"),
+        ("ray://head:10001", None, "must be a head's HOST:6379 or `auto`, got 'ray://head"),
+        ("", NO_SOCKET, "started on this machine: no socket .*; its logs"),
+        ("local", NO_SOCKET, "started on this machine: no socket"),
         (None, READ_ONLY, "Read-only file system: '/tmp/auth_token'; set RAY_TMPDIR to a"),
         (None, TOO_LONG, "AF_UNIX path length .*; set RAY_TMPDIR to a short path"),
     ],
 )
 def test_a_token_is_missed_by_a_cluster_alone_and_unusable_folders_have_their_variable(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, address: str | None, error: str | OSError,
-    told: str,
-) -> None:  # fmt: skip
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, address: str | None, error: Any, told: str
+) -> None:
     """A folder is not mistaken for a token that a cluster wants; the paths look like it."""
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    failure = RuntimeError(error) if isinstance(error, str) else error
-    monkeypatch.setattr("ray.init", Mock(side_effect=failure))
+    monkeypatch.setattr("ray.init", Mock(side_effect=error))
     monkeypatch.setattr(connect, "await_port", Mock())
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     if address is not None:
@@ -252,9 +250,8 @@ def test_keys_leave_the_environment_and_stay_with_boto3(monkeypatch: pytest.Monk
     """MLflow sends artifacts by boto3, in a thread of the driver."""
     from ray.tune.execution import class_cache
 
-    assert {
-        n for n in class_cache.ENV_VARS_TO_PROPAGATE if n.startswith("AWS_")
-    } <= connect.AWS_KEYS.keys()
+    propagated = {n for n in class_cache.ENV_VARS_TO_PROPAGATE if n.startswith("AWS_")}
+    assert propagated <= connect.AWS_KEYS.keys()
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
     for name in connect.AWS_KEYS:
         monkeypatch.setenv(name, f"value of {name}")

@@ -27,9 +27,8 @@ def test_nobody_else_can_enter_the_sessions(base: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(sys, "platform", "linux")
     assert environment.private_folder() == folder
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert environment.private_folder().parent == Path("/tmp"), (
-        "its TMPDIR is too long for a socket's path"
-    )
+    # Its TMPDIR is too long for a socket's path.
+    assert environment.private_folder().parent == Path("/tmp")
 
 
 def test_a_local_ray_has_a_token_of_its_own_unless_the_user_has_one(
@@ -121,16 +120,14 @@ def test_relative_paths_of_variables_hold_away_from_the_user_s_folder(
 def test_a_user_s_folder_that_goes_does_not_end_a_sweep(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(base)
-    (base / "mine").mkdir()
-    monkeypatch.chdir(base / "mine")
+    mine = base / "mine"
+    mine.mkdir()
+    monkeypatch.chdir(mine)
     with environment.away():
-        (base / "mine").rmdir()
-    (base / "mine").mkdir()
-    os.chdir(base / "mine")
-    (base / "mine").rmdir()
-    with (
-        pytest.raises(MtconError, match="the working directory was removed or moved"),
-        environment.away(),
-    ):
+        mine.rmdir()
+    mine.mkdir()
+    os.chdir(mine)
+    mine.rmdir()
+    told = "the working directory was removed or moved"
+    with pytest.raises(MtconError, match=told), environment.away():
         pytest.fail("it was entered")

@@ -61,18 +61,20 @@ def dashboard() -> Iterator[str]:
 def give_token(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     """Gives Ray's client another token than "abc"; the client keeps a token that it has read."""
 
-    def give(token: str) -> None:
-        monkeypatch.setenv("RAY_AUTH_TOKEN", token)
+    def forget() -> None:
         RAYLET.Config.initialize("")
         RAYLET.AuthenticationTokenLoader.instance().reset_cache()
+
+    def give(token: str) -> None:
+        monkeypatch.setenv("RAY_AUTH_TOKEN", token)
+        forget()
 
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:8")
     give("abc")
     yield give
     monkeypatch.undo()
-    RAYLET.Config.initialize("")
-    RAYLET.AuthenticationTokenLoader.instance().reset_cache()
+    forget()
 
 
 def test_the_token_is_sent_and_a_wrong_one_is_told(

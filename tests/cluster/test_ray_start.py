@@ -26,10 +26,8 @@ class Fake:
     """Ray's functions that start processes. `codes` has the exit codes of ended processes."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder = folder
-        self.codes: dict[str, int] = {}
-        self.killed: list[str] = []
-        self.limits: list[str] = []
+        self.folder, self.codes = folder, dict[str, int]()
+        self.killed, self.limits = list[str](), list[str]()
         monkeypatch.setattr(services, "start_gcs_server", self._start_gcs)
         monkeypatch.setattr(
             services, "start_raylet", lambda session_dir, node_id, **ports: self._info("raylet")
@@ -65,15 +63,13 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
 def test_a_ray_that_loses_a_process_while_it_starts_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, fake: Fake, name: str, waits_for: str
 ) -> None:
-    unknown = Mock(side_effect=RuntimeError("this node is unknown"))
-
     def init(**_: object) -> None:
         fake.start(GCS, "raylet")
         fake.codes[name] = -9
         if waits_for == "the node":
             services.get_node("here", "node")
 
-    monkeypatch.setattr(services, "get_node", unknown)
+    monkeypatch.setattr(services, "get_node", Mock(side_effect=RuntimeError("unknown node")))
     monkeypatch.setattr(ray, "init", init)
     with pytest.raises(MtconError) as error:
         start_local_ray({})

@@ -122,9 +122,7 @@ def test_a_resumed_sweep_goes_on_as_another_job(
     cluster: Cluster, stopped: Stopped, resumed: Ended
 ) -> None:
     assert resumed.code == 0
-    wait_until(
-        lambda: load_sweep(cluster.sweep).trials[0].last_epoch > stopped.epoch, "further epoch"
-    )
+    wait_until(lambda: load_sweep(cluster.sweep).trials[0].last_epoch > stopped.epoch, "an epoch")
     code, printed = cluster.user.run("list", "--cluster", "--json")
     assert code == 0
     found = {job["id"]: job["status"] for job in json.loads(printed) if job["sweep"]}

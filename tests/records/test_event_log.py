@@ -12,15 +12,7 @@ import pytest
 
 from mtcon_ray.errors import StorageError, SweepError
 from mtcon_ray.records import event_log
-from mtcon_ray.records.event_log import (
-    EventLog,
-    by_trial,
-    first_event,
-    identity,
-    num_events,
-    read_events,
-    tail,
-)
+from mtcon_ray.records.event_log import EventLog, num_events, read_events
 from mtcon_ray.records.events import Artifact, Ended, Lost, Reported, Started
 
 FORMAT_1 = (
@@ -59,7 +51,7 @@ def test_events_are_strict_json_with_their_trial(path: Path) -> None:
     assert "note" not in lines[0]
     events = read_events(path)
     assert lines == [event.to_json() for event in events]
-    assert by_trial(events) == {None: [events[0], events[3]], "trial-0000": events[1:3]}
+    assert event_log.by_trial(events) == {None: [events[0], events[3]], "trial-0000": events[1:3]}
 
 
 def test_lines_of_format_version_1_are_read_and_keep_their_identity(path: Path) -> None:
@@ -75,12 +67,13 @@ def test_lines_of_format_version_1_are_read_and_keep_their_identity(path: Path) 
     assert [event.to_json() for event in read_events(path)] == [
         json.loads(line) for line in FORMAT_1.splitlines()
     ]
-    assert identity(path) == IDENTITY
+    assert event_log.identity(path) == IDENTITY
 
 
 def test_constructing_and_reading_touch_nothing(path: Path) -> None:
     EventLog(path)
-    assert (read_events(path), first_event(path), num_events(path, 0)) == ([], None, 0)
+    found = read_events(path), event_log.first_event(path), num_events(path, 0)
+    assert found == ([], None, 0)
     assert not path.parent.exists()
 
 
@@ -108,9 +101,7 @@ def test_reports_are_durable_a_second_later_and_other_events_at_once(
 @pytest.mark.parametrize("kept", [0, 1, 20, -1])
 def test_a_torn_last_line_is_not_read_and_replaced(path: Path, kept: int) -> None:
     """A kill -9 during a write leaves any part of the last line, even all except the newline."""
-    log = EventLog(path)
-    log.append(START)
-    log.append(report(1, loss=1.0))
+    EventLog(path).append(START, report(1, loss=1.0))
     first, second, _ = path.read_bytes().split(b"\n")
     path.write_bytes(first + b"\n" + (second[:kept] if kept != -1 else second))
     assert len(read_events(path)) == num_events(path, 0) == 1
@@ -143,13 +134,12 @@ def test_a_full_disk_leaves_no_part_of_an_event(
 def test_tail_gives_offsets_to_go_on_from(path: Path) -> None:
     log = EventLog(path)
     log.append(Started(params={"text": "Schuhe\n\u2028 größe"}, tags={}))
-    [(_, end)] = tail(path)
+    [(_, end)] = event_log.tail(path)
     assert end == path.stat().st_size
-    for epoch in (1, 2):
-        log.append(report(epoch, loss=1.0))
-    (event, after), _ = tail(path, end)
+    log.append(report(1, loss=1.0), report(2, loss=1.0))
+    (event, after), _ = event_log.tail(path, end)
     assert isinstance(event, Reported)
-    assert [e.to_json()["epoch"] for e, _ in tail(path, after)] == [2]
+    assert [e.to_json()["epoch"] for e, _ in event_log.tail(path, after)] == [2]
     assert (num_events(path, 0), num_events(path, end)) == (3, 2)
 
 
@@ -175,7 +165,7 @@ def test_a_line_that_is_no_event_is_named(path: Path, line: bytes) -> None:
         read_events(path)
     path.write_bytes(line)
     with pytest.raises(SweepError, match=r"it does not begin with the sweep's start; restore it"):
-        first_event(path)
+        event_log.first_event(path)
 
 
 def test_a_value_that_is_not_json_is_our_bug_and_writes_nothing(path: Path) -> None:

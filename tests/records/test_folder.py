@@ -53,8 +53,7 @@ def test_a_copy_under_another_name_is_not_resumed(tmp_path: Path, spec: RunSpec)
     """Both would write to the same runs in MLflow."""
     folder = begin(tmp_path, spec, "first")
     check(folder, spec)  # without an event it has no runs yet
-    start = Started(params={}, tags={"mtcon.sweep": "first"})
-    EventLog(event_file(folder)).append(start)
+    EventLog(event_file(folder)).append(Started(params={}, tags={"mtcon.sweep": "first"}))
     check(folder, spec)
     copy = shutil.copytree(folder, folder.with_name("copy"))
     with pytest.raises(SweepError, match=r"^sweep 'copy' was begun as 'first'"):
@@ -74,8 +73,7 @@ def test_a_sweep_keeps_its_scheduler_when_it_grows(tmp_path: Path, spec: RunSpec
     grown = with_values(spec, {"search.num_trials": 40})
     for name, scheduler in (("new", None), ("old", {"name": "asha"})):
         given = with_scheduler(with_values(spec, {"search.scheduler": scheduler}))
-        folder = begin(tmp_path, given, name)
-        check(folder, grown)
+        check(folder := begin(tmp_path, given, name), grown)
     named = with_values(grown, {"search.scheduler": {"name": "halving"}})
     with pytest.raises(SweepError, match=r"search\.scheduler\.name: 'asha' then, 'halving' now"):
         check(folder, named)

@@ -32,8 +32,7 @@ class Folder:
         seed: int = 0, tags: dict[str, str] | None = None,
         params: dict[str, Any] | None = None,
     ) -> RunLog:  # fmt: skip
-        name = f"trial-{self.count:04d}"
-        self.count += 1
+        name, self.count = f"trial-{self.count:04d}", self.count + 1
         spool = RunLog(self.path, name)
         start = {"mtcon.trial": name, "mtcon.epochs": str(EPOCHS), "mtcon.seed": str(seed)}
         params = params or {"method.temperature": temperature}
@@ -101,8 +100,7 @@ def test_value_is_the_last_probe_and_finite(folder: Folder) -> None:
     spool.append(Reported(epoch=3, metrics={"loss": 1.0}))  # an epoch without a probe
     assert folder.last().value == 0.6
     folder.trial([0.5, 0.5, math.nan])
-    assert folder.last().value is None
-    assert not folder.last().full_budget
+    assert (folder.last().value, folder.last().full_budget) == (None, False)
 
 
 def test_the_time_of_a_trial_is_the_sum_of_its_epochs(folder: Folder) -> None:
@@ -143,10 +141,8 @@ def test_a_trial_that_ended_at_a_plateau_can_win(folder: Folder) -> None:
     folder.trial([0.6, 0.5])
     folder.trial([0.9, 0.9], "KILLED", tags=INTERRUPTED)
     assert [t.full_budget for t in folder.load().trials] == [True, False, False]
-    for patience in (
-        "train: {patience: 1}",
-        "search: {space: {train.patience: {grid: [1, 2]}}, sampler: grid}",
-    ):
+    searched = "search: {space: {train.patience: {grid: [1, 2]}}, sampler: grid}"
+    for patience in ("train: {patience: 1}", searched):
         (folder.path / "spec.yaml").write_text(f"name: shoes\n{patience}\n")
         results = folder.load()
         assert [t.full_budget for t in results.trials] == [True, True, False]

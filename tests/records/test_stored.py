@@ -99,9 +99,8 @@ def test_a_start_is_in_the_store_at_once_and_reports_soon(drive: Drive, store: F
 
 
 def test_a_start_waits_for_a_store_that_does_not_answer(drive: Drive, store: FolderStore) -> None:
-    sweep = drive()
+    sweep, refused = drive(), list[str]()
     log = sweep.open_log()
-    refused: list[str] = []
 
     def refuse(request: str, path: str) -> None:
         if "/log/" in path and len(refused) < 3:
@@ -135,9 +134,8 @@ def test_a_driver_whose_sweep_was_taken_writes_nothing_more(drive: Drive) -> Non
     assert there() == local(other)
     with driven(first.folder, told.append, take_over=True) as third:
         assert third is not None
-        assert local(third.open_log()) == local(other), (
-            "lines that only one machine has are dropped"
-        )
+        # Lines that only one machine has are dropped.
+        assert local(third.open_log()) == local(other)
 
 
 def test_a_driver_that_could_not_renew_its_claim_looks_before_it_writes(

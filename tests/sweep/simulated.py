@@ -92,8 +92,7 @@ class Simulation:
             lines.append(line(name, len(lines) + 1, value(trial.params, len(lines) + 1)))
         self.at_point()
         number = len(lines)
-        done = number == trial.epochs
-        waits = number == task.until
+        done, waits = number == trial.epochs, number == task.until
         if done or waits or number % self.save_every == 0:
             self.checkpoints[name] = list(lines)
         self.at_point()

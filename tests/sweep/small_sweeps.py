@@ -45,9 +45,8 @@ def logged(root: Path, folder: Path) -> dict[str, Any]:
     client = MlflowClient(f"sqlite:///{root}/mlflow.db")
     experiment = client.get_experiment_by_name("mtcon-ray")
     assert experiment is not None
-    runs = client.search_runs(
-        [experiment.experiment_id], f"tags.`mtcon.sweep` = '{folder.name}'", max_results=100
-    )
+    own = f"tags.`mtcon.sweep` = '{folder.name}'"
+    runs = client.search_runs([experiment.experiment_id], own, max_results=100)
     (parent,) = [r for r in runs if "mlflow.parentRunId" not in r.data.tags]
     children = [r for r in runs if r.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
     assert len(children) == len(runs) - 1
@@ -109,7 +108,6 @@ def failing_steps(folder: Path, where: str, error: str) -> str:
 
 def patched_trainer(folder: Path, patch: str) -> str:
     """Returns a PYTHONPATH under which code calls its `patch` with the imported trainer module."""
-    site = folder / "site"
-    site.mkdir()
+    (site := folder / "site").mkdir()
     (site / "sitecustomize.py").write_text(SITE.replace("{patch}", patch))
     return os.pathsep.join([str(site), os.getcwd()])

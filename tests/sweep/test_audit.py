@@ -84,10 +84,8 @@ def changed_images(folder: Path) -> None:
 
 
 FIRST, LOG, NETWORK = '"trial-0000"', "events.jsonl", "checkpoints/trial-0000/model.pt"
-OTHER_NETWORK, PREDICTIONS = (
-    "checkpoints/trial-0001/model.pt",
-    "checkpoints/trial-0000/predictions.npz",
-)
+OTHER_NETWORK = "checkpoints/trial-0001/model.pt"
+PREDICTIONS = "checkpoints/trial-0000/predictions.npz"
 DAMAGES: dict[str, tuple[Callable[[Path], Any], str, str]] = {
     "no events of a trial": (
         lambda folder: without(folder, FIRST), LOG, "trial-0000: its events are",

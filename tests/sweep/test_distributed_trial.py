@@ -4,6 +4,7 @@ import errno
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -139,10 +140,7 @@ def test_workers_wait_until_they_have_begun_and_while_a_node_is_gone(
     groups, trial = PlacementGroupCleanup(), Trial("none", stub=True)
     assert groups.waits(trial.trial_id)
     groups.on_trial_result(1, [trial], trial, {"placement_group": "ab" * 18})
-    state = "RESCHEDULING"
-    monkeypatch.setattr(
-        "mtcon_ray.sweep.distributed_trial.placement_group_table", lambda _: {"state": state}
-    )
-    assert groups.waits(trial.trial_id)
-    state = "CREATED"
-    assert not groups.waits(trial.trial_id)
+    table = "mtcon_ray.sweep.distributed_trial.placement_group_table"
+    for state in ("RESCHEDULING", "CREATED"):
+        monkeypatch.setattr(table, Mock(return_value={"state": state}))
+        assert groups.waits(trial.trial_id) == (state == "RESCHEDULING")

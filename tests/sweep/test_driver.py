@@ -123,8 +123,7 @@ def test_a_log_cut_at_any_byte_after_the_start_of_a_trial_loses_nothing(
     cut.kill()
     log = event_file(cut.folder)
     data = log.read_bytes()
-    begin = data.rfind(b'"kind": "start"')
-    first = data.index(b"\n", begin) + 1
+    first = data.index(b"\n", data.rfind(b'"kind": "start"')) + 1
     log.write_bytes(data[: random.randrange(first, len(data) + 1)])
     cut.at_point = At(-1)
     results = cut.run()

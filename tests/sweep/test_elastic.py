@@ -30,11 +30,7 @@ SPEC = {
     "data": {"kind": "synthetic", "num_items": 2000},
     "train": {"epochs": 5000, "batch_size": 60, "warmup_epochs": 1, "checkpoint_seconds": 0},
     "evaluate": {"every": 5, "bootstrap": 20},
-    "search": {
-        **specs.GRID,
-        "space": {"method.temperature": {"grid": [0.1]}},
-        "max_failures": 10,
-    },
+    "search": {**specs.GRID, "space": {"method.temperature": {"grid": [0.1]}}, "max_failures": 10},
     "resources": {"workers": [1, 2]},
 }
 # Losses of the same global batches on other numbers of workers differ by rounding, which grows: by
@@ -48,9 +44,8 @@ class Elastic:
 
     def __init__(self, folder: Path, cluster: Cluster) -> None:
         self.folder = folder / "root" / "sweeps" / "elastic"
-        self.cluster = cluster
+        self.cluster, self.log = cluster, folder / "log.txt"
         (folder / "spec.yaml").write_text(yaml.safe_dump(SPEC))
-        self.log = folder / "log.txt"
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "mtcon_ray", "sweep", "spec.yaml", "--name", "elastic",

@@ -26,12 +26,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     def run(results: Callable[[str], Iterator[dict[str, Any]]]) -> Driver:
         spec = some_spec(2, num_trials=2)
         driver = Simulation(sweep_folder(tmp_path, "s-1"), spec).driver()
-        monkeypatch.setattr(
-            "mtcon_ray.sweep.here.reports", lambda work, *_, **__: results(work.name)
-        )
-        monkeypatch.setattr(
-            Assignment, "read", lambda config: Assignment(config["trial"], spec, tmp_path)
-        )
+        monkeypatch.setattr("mtcon_ray.sweep.here.reports", lambda w, *_, **__: results(w.name))
+        monkeypatch.setattr(Assignment, "read", lambda c: Assignment(c["trial"], spec, tmp_path))
         run_here(driver, {}, torch.device("cpu"))
         return driver
 
@@ -39,9 +35,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def result(name: str, epoch: int, **fields: Any) -> dict[str, Any]:
-    return {
-        "lines": [line(name, epoch, 0.5)], "outcome": Status.RUNNING, "done": False, **fields,
-    }  # fmt: skip
+    told = {"lines": [line(name, epoch, 0.5)], "outcome": Status.RUNNING, "done": False}
+    return told | fields
 
 
 def test_trials_are_trained_in_turn_and_each_report_is_durable_at_once(run: Run) -> None:

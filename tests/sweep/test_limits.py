@@ -35,8 +35,7 @@ def test_at_the_limit_running_trials_are_finished_and_no_other_begins(
     driver.reported(first.trial, lines(first.trial, *[0.5] * 4), done=True)
     driver.ended(first.trial, Status.FINISHED)
     assert driver.is_over
-    told = "search.max_hours 2 is reached: 1 of 4 trials have ended"
-    assert driver.finish() == told
+    assert driver.finish() == "search.max_hours 2 is reached: 1 of 4 trials have ended"
 
 
 @pytest.fixture
@@ -59,8 +58,7 @@ def test_a_sweep_without_time_left_ends_with_its_report(begun: Path, tmp_path: P
     limited = with_values(SPEC, {"search.max_hours": 1e-9})
     results = run(limited, tmp_path, begun.name, resume=True)
     assert [t.status for t in results.trials] == [Status.FINISHED, Status.INTERRUPTED]
-    own = [event for event in read_events(event_file(begun)) if event.trial is None]
-    end = last_change(own)
+    end = last_change([e for e in read_events(event_file(begun)) if e.trial is None])
     assert isinstance(end, Ended)
     assert (end.status, end.tags["mtcon.winner"]) == ("FINISHED", "trial-0000")
     assert end.tags["mtcon.reason"] == (

@@ -44,9 +44,8 @@ class Sweep(Callbacks):
         self.notes: list[str] = []
         simulation = Simulation(sweep_folder(folder, "s-1"), some_spec(3, **search), most=most)
         self.driver: Driver = simulation.driver(self)
-        self.register = register = Mock()
-        self.waits = False  # for the nodes of its workers
-        self.watch = executor.Watch(self.driver, register, lambda _: self.waits)
+        self.register, self.waits = Mock(), False  # for the nodes of its workers
+        self.watch = executor.Watch(self.driver, self.register, lambda _: self.waits)
         self.searcher = executor.TuneSearcher(self.driver, self.watch)
         self.scheduler = executor.TuneScheduler(self.driver)
 
@@ -87,8 +86,7 @@ def test_tune_is_told_to_wait_while_trials_run_and_to_finish_at_the_end(tmp_path
 
 def test_the_driver_decides_after_each_result(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path, scheduler={"name": "asha", "grace": 0.3})
-    assert sweep.searcher.suggest("a")
-    assert sweep.searcher.suggest("b")
+    assert all(map(sweep.searcher.suggest, "ab"))
     first, second = sweep.trial("trial-0000"), sweep.trial("trial-0001")
     decide: Any = sweep.scheduler.on_trial_result
     assert decide(None, first, result(1, 2)) == TrialScheduler.CONTINUE
@@ -141,8 +139,7 @@ def test_the_loss_of_a_process_is_told_by_its_last_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sweep, file, text = Sweep(tmp_path), tmp_path / "error.pkl", tmp_path / "error.txt"
-    trial = sweep.trial("trial-0000")
-    sweep.wait(1, trial)
+    sweep.wait(1, sweep.trial("trial-0000"))
     monkeypatch.setattr(Trial, "pickled_error_file", None)
     monkeypatch.setattr(Trial, "error_file", str(text))
     assert sweep.watch.loss_of("trial-0000", {}) == ("its process was lost", False)
@@ -212,12 +209,11 @@ def test_a_trial_that_stands_still_is_ended_with_its_reason(tmp_path: Path) -> N
     sweep = Sweep(tmp_path, stall_minutes=MINUTES)
     sweep.searcher.suggest("a")
     trial = sweep.trial("trial-0000")
-    sweep.wait(60 * MINUTES, trial)
-    sweep.register.end.assert_not_called()
-    sweep.driver.reported("trial-0000", [line("trial-0000", 1, 0.5)])
-    sweep.wait(60 * MINUTES, trial)
-    sweep.register.end.assert_not_called()
-    sweep.wait(60, trial)
+    for epoch in (1, 2):
+        sweep.wait(60 * MINUTES, trial)
+        sweep.register.end.assert_not_called()
+        sweep.driver.reported("trial-0000", [line("trial-0000", epoch, 0.5)])
+    sweep.wait(60 * MINUTES + 60, trial)
     sweep.register.end.assert_called_once_with("trial-0000")
     reason, _ = sweep.watch.loss_of("trial-0000", {"lost": "worker 1 died", "preempted": False})
     assert reason.startswith("no new epoch for 2 minutes")

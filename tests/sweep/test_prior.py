@@ -36,8 +36,7 @@ def write_sweep(
     """Writes a sweep with these trials: parameters, value of the only epoch, status."""
     folder = sweep_folder(root, name)
     folder.mkdir(parents=True)
-    plan = plan_with(kinds=dict(spec.labels.kinds), num_trials=len(trials))
-    write_beginnings(folder, spec, plan)
+    write_beginnings(folder, spec, plan_with(kinds=dict(spec.labels.kinds), num_trials=len(trials)))
     RunLog(folder).append(Started(params={}, tags={}))
     for number, (params, value, status) in enumerate(trials):
         log = RunLog(folder, f"trial-{number:04d}")
@@ -163,8 +162,7 @@ def test_a_sampler_knows_from_the_start_what_was_good(tmp_path: Path, sampler: s
 def test_a_sweep_that_has_begun_keeps_its_earlier_trials(tmp_path: Path) -> None:
     """The earlier sweep may be gone when it is resumed, or have more trials."""
     spec, prior = good_around_a_fifth(tmp_path)
-    folder = sweep_folder(tmp_path, "new")
-    gone = tmp_path / "elsewhere"
+    folder, gone = sweep_folder(tmp_path, "new"), tmp_path / "elsewhere"
     with pytest.raises(SpecError, match="got 'old'"):
         earlier_trials(spec, gone, folder)
     start, file = Started(params={}, tags={}), Artifact(path="plan.json", to="")
@@ -189,9 +187,8 @@ def test_a_start_that_a_kill_has_cut_gets_all_earlier_trials(tmp_path: Path) -> 
 def test_configurations_that_the_spec_refuses_are_found_before_anything_starts() -> None:
     """Each value alone is accepted: a pair of a grid, or an integer between the bounds, is not."""
     grid = {EPOCHS: {"grid": [5, 20]}, "evaluate.every": {"grid": [1, 10]}}
-    spec = spec_of(grid, sampler="grid")
     with pytest.raises(SpecError, match=r"got \{'train.epochs': 5, 'evaluate.every': 10\}: .*eve"):
-        first_configurations(spec)
+        first_configurations(spec_of(grid, sampler="grid"))
 
     def sizes(**dimension: Any) -> RunSpec:
         sizes = spec_of({"train.batch_size": dimension}, sampler="random", num_trials=5)

@@ -36,9 +36,7 @@ def begun(
     folder: Path, select: str = "last", checkpoints: str = "kept", keep: int | None = None
 ) -> tuple[SweepRecord, Trial]:
     """Returns the record of a sweep with one trial, which has a network and resume states."""
-    changes = {
-        "evaluate.select": select, "tracking.checkpoints": checkpoints, "storage.keep": keep,
-    }  # fmt: skip
+    changes = {"evaluate.select": select, "tracking.checkpoints": checkpoints, "storage.keep": keep}
     driver = Simulation(sweep_folder(folder, "s-1"), some_spec(4, changes)).driver()
     driver.next()
     trial = driver.record.trials["trial-0000"]

@@ -48,8 +48,7 @@ def test_decisions_are_those_of_ray_tunes_asha(reduction: float) -> None:
         time_attr="t", metric="m", mode="max", max_t=100, grace_period=25,
         reduction_factor=reduction, stop_last_trials=False,
     )  # fmt: skip
-    own = asha(reduction=reduction)
-    stopped = 0
+    own, stopped = asha(reduction=reduction), 0
     for number in range(30):
         trial: Any = SimpleNamespace(trial_id=f"{number}")
         tune.on_trial_add(None, trial)  # type: ignore[arg-type]

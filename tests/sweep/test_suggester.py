@@ -66,10 +66,10 @@ SPACES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("space", "sampler"),
-    [*product(SPACES, ("random", "qmc")), ("integers", "tpe")],
-)
+FINITE = [*product(SPACES, ("random", "qmc")), ("integers", "tpe")]
+
+
+@pytest.mark.parametrize(("space", "sampler"), FINITE)
 def test_all_points_of_a_finite_space_are_suggested(space: str, sampler: str) -> None:
     """The sampler's 0.1 + 2 * 0.1 is the user's 0.3."""
     first = [{TEMPERATURE: 0.3, "train.batch_size": 10}] if space == "steps" else []
@@ -124,8 +124,7 @@ def test_a_gaussian_process_uses_results() -> None:
 def test_qmc_spreads_its_points() -> None:
     """Each sixteenth of the range has one of 16 points, by the Sobol sequence's definition."""
     spec = search(space={"train.lr": {"uniform": [0, 16]}}, sampler="qmc", num_trials=16)
-    taken = run(Suggester(spec, 0))
-    assert sorted(int(params["train.lr"]) for params in taken) == list(range(16))
+    assert sorted(int(p["train.lr"]) for p in run(Suggester(spec, 0))) == list(range(16))
 
 
 def test_a_share_of_a_range_follows_its_scale_and_steps() -> None:

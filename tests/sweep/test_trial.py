@@ -43,16 +43,10 @@ def results_of(work: Assignment, make_run: Any, **options: Any) -> Iterator[dict
     return reports(work, lambda _: cast(Dataset, None), device=CPU, make_run=make_run, **options)
 
 
-def failing(error: Exception) -> Any:
-    """Returns a stand-in for a trainer that cannot be made."""
-    return Mock(side_effect=error)
-
-
 def test_a_trial_that_asked_for_a_gpu_does_not_train_on_a_cpu(tmp_path: Path) -> None:
     """Ray offers the GPUs that a node declares, but torch may find no driver there."""
     (only,) = results_of(assignment(tmp_path, resources={"gpus": 0.5}), Mock())
-    assert only["outcome"] is Status.FAILED
-    assert only["done"]
+    assert (only["outcome"], only["done"]) == (Status.FAILED, True)
     assert "torch finds no GPU on the node, but resources.gpus is 0.5" in only["reason"]
 
 
@@ -76,7 +70,7 @@ def test_a_failed_trial_holds_nothing_of_its_step(tmp_path: Path) -> None:
 
 
 def test_a_trial_reads_weights_from_the_roots_store(tmp_path: Path) -> None:
-    work, make_run = assignment(tmp_path), failing(errors.DivergedError("enough"))
+    work, make_run = assignment(tmp_path), Mock(side_effect=errors.DivergedError("enough"))
     list(results_of(work, make_run))
     assert make_run.call_args.kwargs["store"] == work.root / "store"
 
@@ -160,7 +154,7 @@ def test_what_every_trial_would_meet_halts_the_sweep(
     tmp_path: Path, error: Exception, halt: str
 ) -> None:
     """The trial stays open, so that a resume continues it."""
-    (only,) = results_of(assignment(tmp_path), failing(error))
+    (only,) = results_of(assignment(tmp_path), Mock(side_effect=error))
     assert (only["outcome"], only["done"]) == (Status.INTERRUPTED, True)
     assert re.match(halt, only["halt"])
 
@@ -185,16 +179,13 @@ def test_an_error_that_ends_the_process_is_left_to_the_driver(
     error: Exception, ranks: Ranks, tmp_path: Path
 ) -> None:
     with pytest.raises(type(error)):
-        list(results_of(assignment(tmp_path), failing(error), ranks=ranks))
-
-
-EPOCHS = 4
+        list(results_of(assignment(tmp_path), Mock(side_effect=error), ranks=ranks))
 
 
 @pytest.fixture
 def trial(tmp_path: Path) -> Callable[..., Any]:
     """Returns a function that begins or resumes a trial."""
-    train = {"epochs": EPOCHS, "batch_size": 16, "precision": "float32"}
+    train = {"epochs": 4, "batch_size": 16, "precision": "float32"}
     quiet = {"system_metrics": False}
     spec = parse_spec({**specs.TINY, "name": "t", "train": train, "tracking": quiet})
     dataset = open_dataset(spec.data, view_size=spec.views.size, store=tmp_path / "store")
@@ -228,9 +219,8 @@ def test_a_trial_waits_at_a_rung_and_goes_on(trial: Callable[..., Any], tmp_path
     Resumed trials send the epochs that the log lacks as they were, also the last epoch, of which
     the checkpoint has no test scores yet.
     """
-    results = list(trial("trial-0000"))
+    results, first = list(trial("trial-0000")), list(trial("trial-0001", until=2))
     assert results[-1]["outcome"] is Status.FINISHED
-    first = list(trial("trial-0001", until=2))
     assert first[-1] == {"lines": [], "outcome": Status.WAITING, "done": True}
     whole, early = lines_in(results), lines_in(first)
     for logged in (0, 1, 2):

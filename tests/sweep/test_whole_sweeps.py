@@ -25,6 +25,8 @@ from tests.some import some
 from tests.sweep.small_sweeps import TINY, epochs_of, logged
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow, pytest.mark.usefixtures("held_ray")]
+ASHA = {"name": "asha", "grace": 0.5}
+ONE_LOSS = {**TINY["search"], "scheduler": "none", "max_concurrent": 1, "max_failures": 1}
 
 
 def sweep(path: Path, root: Path, **options: Any) -> SweepResults:
@@ -46,9 +48,7 @@ def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
 ) -> None:
     monkeypatch.setattr(on_ray, "Watch", Starting)
     before = dict(os.environ)
-    search = {
-        **TINY["search"], "scheduler": {"name": "asha", "grace": 0.5}, "max_concurrent": 2,
-    }  # fmt: skip
+    search = {**TINY["search"], "scheduler": ASHA, "max_concurrent": 2}
     results = sweep(spec_file(search=search, storage={"keep": 1}), root)
     assert Starting.most == 2, "processes must start beside each other"
     assert dict(os.environ) == before
@@ -96,8 +96,7 @@ def test_a_process_that_is_lost_before_it_begins_the_next_trial_costs_one_try(
             return super().reset_config(new_config)
 
     monkeypatch.setattr(on_ray, "ReusedTrainable", Lost)
-    search = {**TINY["search"], "scheduler": "none", "max_concurrent": 1, "max_failures": 1}
-    results = sweep(spec_file(search=search), root)
+    results = sweep(spec_file(search=ONE_LOSS), root)
     assert lost.exists()
     assert [trial.status for trial in results.trials] == [Status.FINISHED] * len(results.trials)
     assert [trial.last_epoch for trial in results.trials] == [4] * len(results.trials)
@@ -127,8 +126,7 @@ def test_a_process_that_ray_kills_for_memory_costs_one_try(
 
     monkeypatch.setattr(RayActorManager, "_actor_task_failed", for_memory)
     monkeypatch.setattr(on_ray, "ReusedTrainable", Killed)
-    search = {**TINY["search"], "scheduler": "none", "max_concurrent": 1, "max_failures": 1}
-    results = sweep(spec_file(search=search), root)
+    results = sweep(spec_file(search=ONE_LOSS), root)
     first, *others = results.trials
     assert first.status == Status.FAILED
     assert some(first.reason).startswith(f"1 worker(s) were killed; {MEMORY_HINT}")
@@ -138,11 +136,8 @@ def test_a_process_that_ray_kills_for_memory_costs_one_try(
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_trial_of_two_workers_fits_two_cpus(root: Path, spec_file: Callable[..., Path]) -> None:
-    search = {
-        "sampler": "grid",
-        "space": {"method.temperature": {"grid": [0.5]}},
-        "scheduler": {"name": "asha", "grace": 0.5},
-    }
+    space = {"method.temperature": {"grid": [0.5]}}
+    search = {"sampler": "grid", "space": space, "scheduler": ASHA}
     gang = sweep(spec_file(search=search, resources={"workers": 2}), root)
     plan, (trial,) = some(gang.plan), gang.trials
     assert (plan.concurrency, plan.cpus_per_trial) == (1, 2)

@@ -37,9 +37,7 @@ class Sweep:
     """A sweep's folder with an event log as a driver and its trials write it."""
 
     def __init__(self, folder: Path, uri: str) -> None:
-        self.folder = folder
-        self.uri = uri
-        self.experiment = "tests"
+        self.folder, self.uri, self.experiment = folder, uri, "tests"
 
     def spool(self, name: str = "parent") -> RunLog:
         return RunLog(self.folder, name)

@@ -25,9 +25,8 @@ TAGS = {"mtcon.epochs": "3", "mtcon.seed": "0"}
 def folder(tmp_path: Path) -> Path:
     """Returns a sweep's folder with a trial that has ended and one that still trains."""
     folder = tmp_path / "sweeps" / "shoes-1"
-    RunLog(folder, "parent").append(
-        Started(params={}, tags={}, settings={"method.name": "mtcon", "seed": 0})
-    )
+    start = Started(params={}, tags={}, settings={"method.name": "mtcon", "seed": 0})
+    RunLog(folder, "parent").append(start)
     for name, temperature in (("trial-0000", 0.1), ("trial-0001", 0.5)):
         RunLog(folder, name).append(Started(params={"method.temperature": temperature}, tags=TAGS))
         report(folder, name, 1)

@@ -180,11 +180,10 @@ def test_sqlite_is_made_once_and_silently(tmp_path: Path) -> None:
     for other in others:
         other.write_text("kept")
     code = (
-        "import sys; from mtcon_ray.tracking.mlflow_server import check_server, quiet_environment;"
+        "from mtcon_ray.tracking.mlflow_server import check_server;"
         f"check_server('sqlite:///{tmp_path}/runs/uv')"
     )
-    work = tmp_path / "cwd"
-    work.mkdir()
+    (work := tmp_path / "cwd").mkdir()
     quiet: dict[str, Any] = {**server.quiet_environment()}
     run = partial(run_python, "-c", code, cwd=work, **quiet)
     with ThreadPoolExecutor() as pool:

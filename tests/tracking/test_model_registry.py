@@ -46,8 +46,7 @@ def test_a_model_is_registered_beside_its_run(root: Path, monkeypatch: pytest.Mo
     own = {**tags, "mtcon.id": identity(event_file(folder))}
     run_id = client.create_run(experiment, tags=own).info.run_id
     client.create_run(experiment, tags={**tags, "mtcon.id": "of another sweep of this name"})
-    files = root / "files"
-    files.mkdir()
+    (files := root / "files").mkdir()
     (files / "README.md").write_text("# shoes")
     (files / "model.pt2").write_bytes(b"weights")
     onnx.save(mean_of_pixels(), files / "model.onnx")

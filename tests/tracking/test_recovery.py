@@ -127,8 +127,7 @@ def test_a_server_wiped_while_it_sends_gets_everything_anew(sweep: Sweep) -> Non
         wait_until(lambda: not sender.pending(), "the first epoch in MLflow")
         old = sweep.id()
         with closing(sqlite3.connect(sweep.uri.removeprefix("sqlite:///"))) as database:
-            tables = ("metrics", "latest_metrics", "params", "tags", "runs", "experiment_tags")
-            for table in tables:
+            for table in ("metrics", "latest_metrics", "params", "tags", "runs", "experiment_tags"):
                 database.execute(f"DELETE FROM {table}")
             database.execute("DELETE FROM experiments WHERE name = ?", [sweep.experiment])
             database.commit()

@@ -32,9 +32,8 @@ def test_parent_and_child_are_nested_and_complete(sweep: Sweep) -> None:
     assert child.data.metrics["val/accuracy"] == 0.75
     assert math.isnan(child.data.metrics["sigma/heel-height"])
     assert child.info.status == "FINISHED"
-    events = trial.events()
-    times = (child.info.start_time, child.info.end_time)
-    assert times == (events[0].time_ms, events[-1].time_ms)
+    first, *_, last = trial.events()
+    assert (child.info.start_time, child.info.end_time) == (first.time_ms, last.time_ms)
     assert sweep.steps("trial-0000") == [1, 2]
     stored = list((sweep.folder.parents[1] / "mlartifacts").rglob("checkpoints/model.pt"))
     assert [p.read_text() for p in stored] == ["weights"]

@@ -51,8 +51,7 @@ def supcon(
     >>> round(supcon(z, torch.tensor([0, 0]), temperature=0.5).item(), 4)
     1.5729
     """
-    relation = _equal_label(labels, z)
-    return _in_one_space(z, relation, temperature, reduction)
+    return _in_one_space(z, _equal_label(labels, z), temperature, reduction)
 
 
 def mtcon(
@@ -142,11 +141,9 @@ def multisupcon(
     if label_sets.ndim != 2 or len(label_sets) != len(z):
         raise ValueError(f"label_sets must have shape [{len(z)}, L], got {list(label_sets.shape)}")
     known = label_sets[is_known(label_sets)]
-    bad = known[(known != 0) & (known != 1)]
-    if len(bad):
+    if len(bad := known[(known != 0) & (known != 1)]):
         raise ValueError(f"label_sets must hold 0, 1 or what is unknown, got {bad[0]}")
-    relation = LabelSets(label_sets, threshold=threshold)
-    return _in_one_space(z, relation, temperature, reduction)
+    return _in_one_space(z, LabelSets(label_sets, threshold=threshold), temperature, reduction)
 
 
 def _in_one_space(

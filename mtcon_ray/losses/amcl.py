@@ -196,9 +196,8 @@ def adapt_moco(query_BVD: Tensor, key_BVD: Tensor, queue_KD: Tensor, adaptive: A
     phi = adaptive.temperature_net
     phi_BVD = phi(query_BVD)
     positives = _aligned(query_BVD, key_BVPD, phi_BVD, phi(key_BVPD))
-    candidates = Pairs(
-        query_BVD.flatten(0, 1) @ queue_KD.T, phi_BVD.flatten(0, 1) @ phi(queue_KD).T
-    )
+    query_ND, phi_ND = query_BVD.flatten(0, 1), phi_BVD.flatten(0, 1)
+    candidates = Pairs(query_ND @ queue_KD.T, phi_ND @ phi(queue_KD).T)
     return _contrast(positives, candidates, len(queue_KD), adaptive, query_BVD.shape[2])
 
 
@@ -256,8 +255,7 @@ def _contrast(
     """
     tau_NP = adaptive.temperature(positives.score_NP)
     attract_NP = adaptive.beta * omega(tau_NP, width) - positives.similarity_NP / tau_NP
-    top_k = min(adaptive.top_k, available)
-    similarity_NK, index_NK = candidates.similarity_NP.topk(top_k, dim=1)
+    similarity_NK, index_NK = candidates.similarity_NP.topk(min(adaptive.top_k, available), dim=1)
     tau_NK = adaptive.temperature(candidates.score_NP.gather(1, index_NK))
     omega_N = omega(tau_NK, width).mean(dim=1)
     repel_N = (similarity_NK / tau_NK).mean(dim=1) - adaptive.beta * omega_N

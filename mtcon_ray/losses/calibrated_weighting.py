@@ -66,9 +66,8 @@ class CalibratedVariance(weighting.LearnedVariance):
         loss_T = torch.stack([loss_by_task[t] for t in self.tasks])
         floor_T = torch.stack([range_by_task[t].floor for t in self.tasks]).to(loss_T.dtype)
         ceiling_T = torch.stack([range_by_task[t].ceiling for t in self.tasks]).to(loss_T.dtype)
-        width_T = ceiling_T - floor_T
-        tells_T = width_T > LEAST_RANGE
-        width_T = width_T.clamp(min=LEAST_RANGE)
+        tells_T = ceiling_T - floor_T > LEAST_RANGE
+        width_T = (ceiling_T - floor_T).clamp(min=LEAST_RANGE)
         excess_T = (loss_T.detach() - floor_T) / width_T
         learn = torch.where(tells_T, torch.exp(-s_T) * excess_T + s_T, 0.0).sum()
         weight_T = torch.where(tells_T, torch.exp(-s_T.detach()) / width_T, 0.0)

@@ -109,8 +109,7 @@ def contrast(
         if isinstance(temperature, Tensor):
             temperature = temperature.to(z_BVD.dtype).expand(H)
         inverse = 1 / temperature
-        is_small = small_batch.is_small(H * (B * V) ** 2, z_BVD.device)
-        if reduction != "none" and is_small:
+        if reduction != "none" and small_batch.is_small(H * (B * V) ** 2, z_BVD.device):
             pull_HNN, push_HN, num_valid_H = relation.pairs(z_BVD)
             scale = _scale(num_valid_H, reduction)
             loss = small_batch.SmallBatchSum.apply(inverse, pull_HNN, push_HN, scale, *rows)
@@ -120,8 +119,7 @@ def contrast(
             degrees = relation.degrees(z_HBVD)
             loss = _AnchorLoss.apply(z_HBVD, inverse_H, relation, degrees)
             if reduction != "none":
-                scale = _scale(degrees.num_valid_H(V), reduction)
-                loss = loss.sum(dim=(1, 2)) * scale
+                loss = loss.sum(dim=(1, 2)) * _scale(degrees.num_valid_H(V), reduction)
         return Contrast(loss, relation, rows, inverse)
 
 
@@ -153,11 +151,9 @@ def contrast_by_head(
         relations = [relation_by_head[head] for head in heads]
         temperatures = [temperature_by_head[head] for head in heads]
         relation, temperature = relations[0], temperatures[0]
-        labels = [each.labels_HB for each in relations if isinstance(each, EqualLabel)]
-        if labels:
+        if labels := [each.labels_HB for each in relations if isinstance(each, EqualLabel)]:
             relation = EqualLabel(torch.cat(labels))
-        learned = [t for t in temperatures if isinstance(t, Tensor)]
-        if learned:
+        if learned := [t for t in temperatures if isinstance(t, Tensor)]:
             temperature = torch.stack(learned)
         yield heads, contrast([z_by_head[h] for h in heads], relation, temperature, reduction)
 

@@ -53,8 +53,7 @@ def check_rows(z: Tensor, name: str = "z") -> None:
     Causes a device synchronisation.
     """
     check_floating(z, name)
-    bad = int((~torch.isfinite(z)).sum())
-    if bad:
+    if bad := int((~torch.isfinite(z)).sum()):
         raise ValueError(f"{name} must be finite, got {bad} of {z.numel()} entries nan or inf")
 
 
@@ -82,9 +81,8 @@ class Compared(NamedTuple):
         Both are scalars, and not finite if the batch has no such pair.
         Sums of rows give the sums of products, so memory is linear in the batch.
         """
-        z_BVD, other_BVD = (
-            F.normalize(at_least_float32(x), dim=2) for x in (self.z_BVD, self.other_BVD)
-        )
+        rows = self.z_BVD, self.other_BVD
+        z_BVD, other_BVD = (F.normalize(at_least_float32(x_BVD), dim=2) for x_BVD in rows)
         B, V, _ = z_BVD.shape
         degrees = self.relation.degrees(z_BVD[None])
         weight_B = degrees.weight_HB[0].where(degrees.count_HB[0] > 0, 0.0)

@@ -260,8 +260,7 @@ class LabelSets(ByDegree):
     def __init__(self, sets_BL: Tensor, *, threshold: float) -> None:
         if not 0 <= threshold <= 1:
             raise ValueError(f"threshold must lie in [0, 1], got {threshold}")
-        self.sets_BL = sets_BL
-        self.threshold = threshold
+        self.sets_BL, self.threshold = sets_BL, threshold
 
     def weights(self, dtype: torch.dtype) -> Weights:
         is_known_BL = is_known(self.sets_BL)
@@ -286,8 +285,7 @@ class Near(ByDegree):
     """
 
     def __init__(self, numbers_B: Tensor, *, bandwidth: float) -> None:
-        self.numbers_B = numbers_B
-        self.bandwidth = bandwidth
+        self.numbers_B, self.bandwidth = numbers_B, bandwidth
 
     def weights(self, dtype: torch.dtype) -> Weights:
         numbers_B = self.numbers_B.nan_to_num().to(dtype)

@@ -42,11 +42,9 @@ class SmallBatchSum(torch.autograd.Function):
         z_HBVD = torch.stack(z_by_space)
         z_HND = z_HBVD.flatten(1, 2)
         logits_HNN = _products(z_HND, z_HND.mT, inverse_temperature)
-        diagonal_HN = logits_HNN.diagonal(dim1=1, dim2=2)
-        fit = exponents_fit(diagonal_HN)
         # Before the logits are overwritten.
         pulled_HN = (logits_HNN * pull_HNN).sum(dim=2)
-        logsumexp_HN, gradient_HNN = _logsumexp(logits_HNN, diagonal_HN, pull_HNN, push_HN, fit)
+        logsumexp_HN, gradient_HNN = _logsumexp(logits_HNN, pull_HNN, push_HN)
         on_z_HND = _products(gradient_HNN, z_HND, inverse_temperature)
         # Kept as attributes: save_for_backward is for inputs and outputs, and costs more time.
         ctx.on_z_HBVD = on_z_HND.view(z_HBVD.shape)
@@ -77,16 +75,15 @@ def _products(x_HNK: Tensor, y_HKM: Tensor, factor: float | Tensor) -> Tensor:
     return products_HNM.baddbmm_(x_HNK, y_HKM, beta=0, alpha=factor)
 
 
-def _logsumexp(
-    logits_HNN: Tensor, diagonal_HN: Tensor, pull_HNN: Tensor, push_HN: Tensor, fit: bool
-) -> tuple[Tensor, Tensor]:
+def _logsumexp(logits_HNN: Tensor, pull_HNN: Tensor, push_HN: Tensor) -> tuple[Tensor, Tensor]:
     """Returns each row's logsumexp over the other rows, and the gradient on the logits.
 
     The gradient, [H, N, N], is dL/dlogits summed over (i, j) and (j, i), because the logits are
     symmetric: with the softmax p it is push_i p_ij + push_j p_ji - 2 pull_ij. Overwrites
-    `logits_HNN`. `diagonal_HN` is a view of it.
+    `logits_HNN`.
     """
-    if fit:
+    diagonal_HN = logits_HNN.diagonal(dim1=1, dim2=2)
+    if exponents_fit(diagonal_HN):
         # No shift by the row maximum is needed, so exp(logits) is symmetric and serves both (i, j)
         # and (j, i).
         e_HNN = logits_HNN.exp_()

@@ -93,9 +93,7 @@ class Method(Configured, nn.Module, ABC):
 
     def __init__(self, spec: MethodSpec, problem: Problem) -> None:
         super().__init__()
-        self.spec = spec
-        self.problem = problem
-        self.tasks = problem.tasks
+        self.spec, self.problem, self.tasks = spec, problem, problem.tasks
         self.heads = self.name_heads()
         self.weighting = self.make_weighting()
 
@@ -162,8 +160,7 @@ class ContrastiveMethod(Method):
         """Returns each head's loss in nats per anchor. z_by_head[head] is z_BVD with unit rows."""
         relations = {head: self.relation(head, batch) for head in z_by_head}
         temperatures = {head: self.temperature(head) for head in z_by_head}
-        losses: dict[str, Tensor] = {}
-        ranges: dict[str, Range] = {}
+        losses, ranges = dict[str, Tensor](), dict[str, Range]()
         # Heads with the same kind of positives and the same width share one computation: small
         # batches are dominated by the launch overhead of their operations.
         for heads, found in contrast_by_head(z_by_head, relations, temperatures):

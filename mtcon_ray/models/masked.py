@@ -94,9 +94,7 @@ class MaskedNetwork(Network):
     ) -> None:
         super().__init__(encoder, heads)
         self.decoder = decoder
-        self.mask_ratio = mask_ratio
-        self.noise_level = noise_level
-        self.masked_share = masked_share
+        self.mask_ratio, self.noise_level, self.masked_share = mask_ratio, noise_level, masked_share
         self.skips_parameters = masked_share < 1
 
     @property

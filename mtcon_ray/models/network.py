@@ -33,9 +33,8 @@ class Network(nn.Module):
         assert probed is None or probed in heads, probed
         self.encoder = encoder
         # A list, not nn.ModuleDict: names of heads may hold dots, names of modules may not.
-        self.names = tuple(heads)
         self.heads = nn.ModuleList(heads.values())
-        self.probed = probed
+        self.names, self.probed = tuple(heads), probed
 
     @property
     def phase(self) -> int:

@@ -165,11 +165,8 @@ def load_weights(encoder: Encoder, spec: WeightsSpec) -> None:
         return
     found = encoder.download(spec) if is_name else read_weights(Path(weights))
     own = {theirs: ours for ours, theirs in encoder.file_keys().items()}
-    state = {
-        own.get(key, key): value.to(device)
-        for key, value in found.items()
-        if not key.startswith(encoder.left_out)
-    }
+    kept = {key: value for key, value in found.items() if not key.startswith(encoder.left_out)}
+    state = {own.get(key, key): value.to(device) for key, value in kept.items()}
     try:
         if any(value.is_complex() for value in state.values()):
             # A layer would take their real parts.

@@ -124,8 +124,7 @@ def load_comparison(
         given = ComparisonSpec.model_validate(raw)
     except ValidationError as error:
         raise SpecError(f"{path}: {explain(error, ComparisonSpec)}") from None
-    unknown = [title for title in only if title not in given.systems]
-    if unknown:
+    if unknown := [title for title in only if title not in given.systems]:
         raise SpecError(f"no system {unknown[0]!r}; systems: {', '.join(given.systems)}")
     sweeps = {t: _sweeps(given, t, path) for t in given.systems if t in only or not only}
     specs = {title: final for title, (final, _) in sweeps.items()}
@@ -133,8 +132,7 @@ def load_comparison(
     check_equal(tuning, str(path))
     all_sweeps = (spec for final, tuned in sweeps.values() for spec in (final, *(tuned or ())))
     names = [spec.name for spec in all_sweeps if spec]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
+    if twice := sorted({name for name in names if names.count(name) > 1}):
         raise SpecError(f"{path}: titles must differ in letters and digits, got {twice} twice")
     _check_claims(given, specs, path)
     claims = (c for c in given.claims if c.better in specs and c.than in specs)

@@ -30,8 +30,7 @@ class StoredResize(nn.Module):
 
     def __init__(self, size: int, resize: Resize = "squash") -> None:
         super().__init__()
-        self.size = size
-        self.resize = resize
+        self.size, self.resize = size, resize
 
     def forward(self, images: Tensor) -> Tensor:
         """Returns float32 [N, S, S, 3] of whole numbers from 0 to 255."""

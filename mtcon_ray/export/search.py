@@ -63,11 +63,10 @@ def _blocks(file: Path, column: str, width: int) -> Iterator[tuple[int, Tensor, 
     Raises DataError if the file lacks the columns of `embed`, or embeddings have another width.
     """
     parquet = pq.ParquetFile(file)
-    kinds = {
-        name: [f.type for f in parquet.schema_arrow if f.name == name] for name in (PATH, column)
-    }
+    fields = list(parquet.schema_arrow)
+    kinds = {name: [f.type for f in fields if f.name == name] for name in (PATH, column)}
     if kinds != {PATH: [pa.string()], column: [EMBEDDING]}:
-        known = [f.name for f in parquet.schema_arrow if f.type == EMBEDDING]
+        known = [f.name for f in fields if f.type == EMBEDDING]
         raise DataError(
             f"{file} must have a column path and a column {column!r} of embeddings, as "
             f"`mtcon-ray embed` writes them{nearest(column, known)}"

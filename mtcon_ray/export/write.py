@@ -86,13 +86,9 @@ def export_checkpoint(
     measurement = opened.evaluation().full_measurement()
     probes = measurement.fit().probes
     dataset, spec = opened.dataset, opened.spec
+    scores, state = measurement.scores_of(probes), checkpoint.load(path)
     facts = card(
-        spec,
-        dataset,
-        measurement.scores_of(probes),
-        title=title or path.stem,
-        file=f"model.{format}",
-        checkpoint=checkpoint.load(path),
+        spec, dataset, scores, title=title or path.stem, file=f"model.{format}", checkpoint=state
     )
     network = opened.network.cpu()
     heads = {label: _head(probes[label], dataset.table) for label in measurement.places}
@@ -137,13 +133,10 @@ def _write(model: ExportedModel, heads: dict[str, Tensor], facts: dict[str, Any]
 
 def _states(model: ExportedModel) -> dict[str, dict[str, Tensor]]:
     """Returns the tensors of each safetensors file by its name."""
-    encoder = model.encoder.state_dict()
     keys = model.encoder.file_keys()
+    encoder = {keys[key]: value for key, value in model.encoder.state_dict().items()}
     rest = {k: v for k, v in model.state_dict().items() if not k.startswith("encoder.")}
-    return {
-        WEIGHTS_FILE: {keys[key]: value for key, value in encoder.items()},
-        "probes.safetensors": rest,
-    }
+    return {WEIGHTS_FILE: encoder, "probes.safetensors": rest}
 
 
 def _save(model: ExportedModel, path: Path, about: dict[str, str]) -> None:

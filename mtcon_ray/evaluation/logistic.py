@@ -260,11 +260,7 @@ def train_probes(
 
 
 def _epochs(
-    known: LabelledFeatures,
-    label: str,
-    num_classes: int | None,
-    recipe: SGDProbeSpec,
-    seed: int,
+    known: LabelledFeatures, label: str, num_classes: int | None, recipe: SGDProbeSpec, seed: int
 ) -> Iterator[Tensor]:
     """Yields the weights [D + 1, C] after each epoch. `num_classes` is None for a label set."""
     x_ND = torch.cat([known.features, torch.ones_like(known.features[:, :1])], dim=1)

@@ -251,9 +251,8 @@ class Evaluation:
         """Returns the features of all splits with the settings of the test evaluation."""
         table, tasks, held_out = self.dataset.table, self.dataset.tasks, self.dataset.held_out
         labels = (*tasks, *held_out)
-        train, val, test = (
-            self.read(rows_with_any(table, split, labels), labels) for split in SPLITS
-        )
+        rows = (rows_with_any(table, split, labels) for split in SPLITS)
+        train, val, test = (self.read(of_split, labels) for of_split in rows)
         places = {
             label: ("test" if label in tasks else "heldout", name)
             for label, name in metrics.slugs(labels).items()
@@ -270,19 +269,12 @@ class Evaluation:
 
         Numbers are standardised by the train split, as in training.
         """
+        size, dtype, table = self.spec.batch_size, self.autocast_dtype, self.dataset.table
+        shown = self.network, self.dataset.images, rows, self.views
         features_ND = extract_features(
-            self.network,
-            self.dataset.images,
-            rows,
-            self.views,
-            batch_size=self.spec.batch_size,
-            device=self.device,
-            autocast_dtype=self.autocast_dtype,
+            *shown, batch_size=size, device=self.device, autocast_dtype=dtype
         )
-        table = self.dataset.table
-        numbers = {
-            label: table.standardised(label) for label in labels if label in table.continuous
-        }
+        numbers = {name: table.standardised(name) for name in labels if name in table.continuous}
         columns = table.labels | table.multi_hot | numbers
         values = {name: torch.from_numpy(columns[name][rows]).to(self.device) for name in labels}
         return LabelledFeatures(features_ND.to(self.device), values)

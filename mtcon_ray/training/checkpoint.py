@@ -75,9 +75,9 @@ def load(path: Path) -> dict[str, Any]:
         with ZipFile(path) as file:
             if any(part.compress_type != ZIP_STORED for part in file.infolist()):
                 raise BadZipFile("it has compressed parts, which may unpack without end")
-            damaged = file.testzip()  # torch.load does not look at the checksums
-        if damaged is not None:
-            raise BadZipFile(f"the checksum of {damaged} is wrong")
+            # torch.load does not look at the checksums.
+            if (damaged := file.testzip()) is not None:
+                raise BadZipFile(f"the checksum of {damaged} is wrong")
         state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         removed, problem = path.parent / REMOVED_FILE, "does not exist"
@@ -183,8 +183,7 @@ def discard_network(folder: Path, reason: str) -> None:
     if url := stored_url(folder):
         patiently(lambda: Objects(url).write(REMOVED_FILE, f"{reason}\n".encode()))
         uploads.discard_objects(url, uploads.NETWORKS)
-    found = [folder / name for name in uploads.NETWORKS if (folder / name).exists()]
-    if found:
+    if found := [folder / name for name in uploads.NETWORKS if (folder / name).exists()]:
         # First: a kill in between must leave no folder without both network and reason.
         with whole_file(folder / REMOVED_FILE) as file:
             file.write(f"{reason}\n".encode())

@@ -100,9 +100,8 @@ class ImageFeed:
         num_free, num_total = torch.cuda.mem_get_info(self.device)
         # The driver also counts memory cached by this process's allocator as used, for example
         # from an earlier training. It is available to this training.
-        num_free += torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(
-            self.device
-        )
+        num_free += torch.cuda.memory_reserved(self.device)
+        num_free -= torch.cuda.memory_allocated(self.device)
         if num_bytes > RESIDENT_SHARE * min(num_free, share * num_total):
             return None
         try:
@@ -188,7 +187,6 @@ def keep_freed_memory() -> None:
     By default glibc returns blocks of megabytes to the system immediately. The page faults of
     allocating them again take as long as computing the views. No-op with other C libraries.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
+    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
         mallopt(TRIM_THRESHOLD, 2**31 - 1)
         mallopt(MMAP_THRESHOLD, 2**25)  # the maximum of glibc

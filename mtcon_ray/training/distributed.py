@@ -83,8 +83,7 @@ def parallelise(network: Network, ranks: Ranks, *, batch_norm: str) -> nn.Module
     """
     if ranks.world > 1 and batch_norm == "global":
         make_global(network)
-    has_parameters = any(p.requires_grad for p in network.parameters())
-    if ranks.world == 1 or not has_parameters:
+    if ranks.world == 1 or not any(p.requires_grad for p in network.parameters()):
         return network
     device = next(network.parameters()).device
     return DistributedDataParallel(

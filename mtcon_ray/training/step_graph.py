@@ -33,6 +33,7 @@ T = TypeVar("T")
 # Steps before a capture. In these the optimizer allocates its state, cuDNN times its algorithms,
 # and libraries allocate their permanent memory. A capture may contain none of this.
 WARM_UP = 3
+WITHOUT = "train.compile graphs: trains without graphs, because %s"
 
 
 class Recorder:
@@ -83,7 +84,7 @@ def make_graph(learner: Learner, train: TrainSpec, device: torch.device) -> "Ste
     }
     for reason, holds in reasons.items():
         if holds:
-            log.warning("train.compile graphs: trains without graphs, because %s", reason)
+            log.warning(WITHOUT, reason)
             return None
     return StepGraph(learner, Recorder(device))
 
@@ -130,10 +131,7 @@ class StepGraph:
             except RuntimeError as error:
                 # Its context is the operation's own error. The capture then ends with another.
                 reason = str(error.__context__ or error).strip().partition("\n")[0]
-                log.warning(
-                    "train.compile graphs: trains without graphs, because capturing failed: %s",
-                    reason,
-                )
+                log.warning(WITHOUT, f"capturing failed: {reason}")
                 self._works = False
                 return self(chunks, batch, step)
         replay, done = self._recorded

@@ -151,10 +151,8 @@ class Trainer:
         if damage is None:
             return None
         epoch = self.step // self._batches.steps_per_epoch
-        where = (
-            f"continues after epoch {epoch}, from {path.name}" if path else "starts from scratch"
-        )
-        return f"{damage}; the training {where}"
+        text = f"continues after epoch {epoch}, from {path.name}" if path else "starts from scratch"
+        return f"{damage}; the training {text}"
 
     def __iter__(self) -> Iterator[Progress]:
         """Trains. Raises StorageError if a checkpoint cannot be written, and DivergedError."""
@@ -190,11 +188,9 @@ class Trainer:
 
     def evaluate(self, measure: Callable[[Evaluation], dict[str, float]]) -> dict[str, float]:
         """Returns what `measure` finds of the network."""
-        spec, dtype = self.spec, self.learner.autocast_dtype
-        seed, weights = spec.seed, spec.search.weights
-        evaluation = Evaluation(
-            self.network, self.dataset, spec.evaluate, spec.views, self.device, seed, dtype, weights
-        )
+        spec = self.spec
+        settings = spec.evaluate, spec.views, self.device, spec.seed, self.learner.autocast_dtype
+        evaluation = Evaluation(self.network, self.dataset, *settings, spec.search.weights)
         size = f"evaluate.batch_size {spec.evaluate.batch_size}"
         with explain_out_of_memory(size, "lower evaluate.batch_size"):
             return measure(evaluation)
@@ -249,10 +245,8 @@ class Trainer:
         self._tally.seconds += perf_counter() - self._timed_from
 
     def _save_is_due(self) -> bool:
-        if self.ranks.rank != 0:
-            return False
         least = max(self._least_seconds, TRAIN_PER_SAVE * self._save_seconds)
-        return perf_counter() - self._saved_at >= least
+        return self.ranks.rank == 0 and perf_counter() - self._saved_at >= least
 
     def _memory_check(self) -> AbstractContextManager[None]:
         train, views = self.spec.train, self.spec.views

@@ -144,9 +144,8 @@ def test_variances_over_seeds_are_those_of_a_kind_and_count_each_seed_once(row: 
     codes, numbers = np.zeros(9, dtype=np.int64), np.zeros(9)
     shape = scores([0.70, 0.71, 0.72], codes), scores([0.60, 0.61, 0.61], codes)
     price = scores([0.0, 5.0, -5.0], numbers), scores([0.0, -9.0, 9.0], numbers)
-    found = [
-        claims.Judged(claim("A", "BB"), "", None, scores=both) for both in (shape, price, shape)
-    ]
+    given = shape, price, shape
+    found = [claims.Judged(claim("A", "BB"), "", None, scores=both) for both in given]
     variances = claims._seed_variances(found)
     assert variances["classes"].freedom == variances["number"].freedom == 4
     assert variances["classes"] == claims._seed_variances(found[:1])["classes"]
@@ -168,14 +167,9 @@ def test_a_claim_is_tested_against_its_margin_alone(
 
 def test_few_seeds_are_not_judged_unless_a_system_does_not_depend_on_them(row: MakeRow) -> None:
     """The difference is shown all the same, and other claims are not corrected for it."""
-    rows = [
-        row("A", [0.70, 0.72, 0.71]),
-        row("two", [0.5, 0.5]),
-        row("single", [0.5]),
-        row("random", [0.5], method="none"),
-        row("fixed", [0.5], method="none", encoder="handcrafted"),
-        row("other", [0.5], method="none", encoder="handcrafted"),
-    ]
+    rows = [row("A", [0.70, 0.72, 0.71]), row("two", [0.5, 0.5]), row("single", [0.5])]
+    kinds = {"random": "small", "fixed": "handcrafted", "other": "handcrafted"}
+    rows += [row(title, [0.5], method="none", encoder=kind) for title, kind in kinds.items()]
     pairs = [("A", "two"), ("single", "two"), ("two", "fixed"), ("A", "random")]
     pairs += [("A", "fixed"), ("fixed", "other")]
     found = judged(rows, [claim(better, than) for better, than in pairs])

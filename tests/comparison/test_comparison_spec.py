@@ -7,16 +7,11 @@ import pytest
 from mtcon_ray.errors import SpecError
 from tests.comparison.conftest import Load
 
+SUPCON = {"method": {"name": "supcon", "task": "colour"}, "changes": {"train.lr": 0.05}}
 FEW: dict[str, Any] = {
     "version": 1,
     "base": {"data": {"kind": "synthetic"}, "train": {"epochs": 4}},
-    "systems": {
-        "MTCon": {"method": "mtcon", "seeds": 3},
-        "SupCon, colour": {
-            "method": {"name": "supcon", "task": "colour"},
-            "changes": {"train.lr": 0.05},
-        },
-    },
+    "systems": {"MTCon": {"method": "mtcon", "seeds": 3}, "SupCon, colour": SUPCON},
 }
 
 

@@ -11,20 +11,12 @@ from mtcon_ray.plan.capacity import ClusterView, NodeKind
 from tests.comparison.conftest import Load
 
 ANYWHERE = ClusterView("any cluster", (NodeKind("any node", 2, 0, None),))
+DATA = {"kind": "synthetic", "num_items": 120}
+SPACE = {"train.lr": {"loguniform": [0.01, 1.0]}}
 RAW: dict[str, Any] = {
-    "base": {
-        "data": {"kind": "synthetic", "num_items": 120},
-        "views": {"size": 16},
-        "train": {"epochs": 4, "batch_size": 16},
-    },
+    "base": {"data": DATA, "views": {"size": 16}, "train": {"epochs": 4, "batch_size": 16}},
     "systems": {"MTCon": {"method": "mtcon"}},
-    "tune": {
-        "epochs": 2,
-        "num_trials": 3,
-        "again": 2,
-        "sampler": "tpe",
-        "space": {"train.lr": {"loguniform": [0.01, 1.0]}},
-    },
+    "tune": {"epochs": 2, "num_trials": 3, "again": 2, "sampler": "tpe", "space": SPACE},
 }
 
 

@@ -190,9 +190,8 @@ def test_the_best_are_trained_again_and_the_winner_finally(load: Load) -> None:
     again = again_spec(some(tuning.again), tuned(tuning.first, *TRIALS))
     assert again.search.first_points == (point(0.3, HALF), point(0.5))
     assert (again.search.num_configurations, again.train.epochs) == (2, 8)
-    final = final_spec(
-        comparison.specs["MTCon"], tuned(again, trial(0, point(0.3, HALF), *[0.6] * 4))
-    )
+    last = tuned(again, trial(0, point(0.3, HALF), *[0.6] * 4))
+    final = final_spec(comparison.specs["MTCon"], last)
     assert (final.train.lr, final.views.crop_scale, final.train.epochs) == (0.3, (0.5, 1.0), 8)
     assert (final.name, final.seed, final.search.space) == ("few-mtcon", 6, {})
 

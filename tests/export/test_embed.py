@@ -5,6 +5,7 @@ import math
 import re
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -55,16 +56,14 @@ def test_a_file_has_the_rows_of_the_python_interface(root: Path, tmp_path: Path)
     photos, file = root.parent / "photos", tmp_path / "out.parquet"
     assert f"{file}: {NUM} rows" in run(root, "embed", "one", photos, "--to", file)
     found = pd.read_parquet(file)
-    assert list(found["path"]) == sorted(
-        p.relative_to(photos).as_posix() for p in photos.rglob("*.png")
-    )
+    names = [path.relative_to(photos).as_posix() for path in photos.rglob("*.png")]
+    assert list(found["path"]) == sorted(names)
     assert {"embedding", "heads/shape", "heads/colour", "heads/texture"} < set(found.columns)
     expected = load_encoder("one", root=root).embed([photos / name for name in found["path"]])
     assert list(expected.columns) == list(found.columns)
     for column in found.columns[1:]:
-        np.testing.assert_allclose(
-            np.stack([*found[column]]), np.stack([*expected[column]]), atol=1e-5
-        )
+        ours, theirs = (np.stack([*table[column]]) for table in (found, expected))
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
     assert [p.name for p in tmp_path.iterdir()] == ["out.parquet"]
 
 
@@ -110,16 +109,9 @@ def test_tables_and_specs_name_images_too(root: Path, tmp_path: Path) -> None:
     assert pq.read_table(file)["path"].to_pylist() == [str(i) for i in range(120)]
 
 
-class Stop(Callbacks):
-    """Ends the embedding after some blocks, as a killed process does."""
-
-    def __init__(self) -> None:
-        self.blocks = 0
-
-    def on_embed(self, done: int, total: int) -> None:
-        self.blocks += 1
-        if self.blocks == 2:
-            raise KeyboardInterrupt
+def stop() -> Mock:
+    """Returns callbacks that end the embedding after two blocks, as a killed process does."""
+    return Mock(on_embed=Mock(side_effect=[None, KeyboardInterrupt]))
 
 
 def test_a_stopped_embedding_continues(
@@ -138,23 +130,17 @@ def test_a_stopped_embedding_continues(
     assert bad.keys() == {3}
     assert pq.read_table(whole)["embedding"].null_count == 1
     with pytest.raises(KeyboardInterrupt):
-        embed_images(encoder, images, stopped, "model", Stop())
-    made: list[int] = []
-    rows = encoder.project
-
-    def counted(x: torch.Tensor) -> dict[str, torch.Tensor]:
-        made.append(len(x))
-        return rows(x)
-
-    monkeypatch.setattr(encoder, "project", counted)
+        embed_images(encoder, images, stopped, "model", stop())
+    project = Mock(wraps=encoder.project)
+    monkeypatch.setattr(encoder, "project", project)
     assert embed_images(encoder, images, stopped, "model", Callbacks()) == bad
-    assert made == [4]
+    assert project.call_count == 1
     assert stopped.read_bytes() == whole.read_bytes()
     with pytest.raises(KeyboardInterrupt):
-        embed_images(encoder, images, stopped, "model", Stop())
-    made.clear()
+        embed_images(encoder, images, stopped, "model", stop())
+    project.reset_mock()
     embed_images(encoder, images, stopped, "another model", Callbacks())
-    assert made == [4, 4, 4]
+    assert project.call_count == 3
 
 
 def test_the_nearest_images_are_those_of_all_pairs(
@@ -175,10 +161,8 @@ def test_the_nearest_images_are_those_of_all_pairs(
     first, second = expected[0, :2].tolist()
     assert [n.row for n in twice] == [1 + first, 1 + NUM + first, 1 + second, 1 + NUM + second]
     found = search(file, "heads/shape", x, 7)
-    assert [[n.row for n in group] for group in found] == expected.tolist()
-    assert [[n.path for n in group] for group in found] == [
-        [frame["path"][i] for i in rows] for rows in expected.tolist()
-    ]
+    named = [[(i, frame["path"][i]) for i in rows] for rows in expected.tolist()]
+    assert [[(n.row, n.path) for n in group] for group in found] == named
     with pytest.raises(DataError, match=r"a column 'heads/shap' .*; did you mean 'heads/shape'\?"):
         search(file, "heads/shap", x, 1)
     with pytest.raises(DataError, match="must hold 3 numbers a row"):
@@ -237,6 +221,5 @@ def test_neighbours_as_a_table_json_and_a_page(root: Path, tmp_path: Path) -> No
     (tmp_path / "no.png").write_text("no image")
     refused = run(root, "neighbours", "one", tmp_path / "no.png", code=2)
     assert re.search("an IMAGE cannot be read: .*no.png: not an image", refused)
-    assert "did you mean 'colour'" in run(
-        root, "neighbours", "one", query, "--head", "colours", code=2
-    )
+    refused = run(root, "neighbours", "one", query, "--head", "colours", code=2)
+    assert "did you mean 'colour'" in refused

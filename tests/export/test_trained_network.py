@@ -8,7 +8,6 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from torchvision.models import ResNet18_Weights, resnet18
 
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.errors import SpecError
@@ -18,15 +17,15 @@ from mtcon_ray.spec.encoders import EncoderSpec
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
 from mtcon_ray.sweep.run import train_once
 from tests import specs
+from tests.models.test_weights import fill_cache
 
 
 @pytest.fixture
 def spec() -> RunSpec:
     """Returns a spec that trains for seconds on synthetic images, without a tracking server."""
     data = {"kind": "synthetic", "num_items": 120, "held_out": ["tilt"]}
-    return parse_spec(
-        {**specs.TINY, "name": "tiny", "data": data, "train": {"epochs": 1, "batch_size": 16}}
-    )
+    train = {"epochs": 1, "batch_size": 16}
+    return parse_spec({**specs.TINY, "name": "tiny", "data": data, "train": train})
 
 
 def test_checkpoint_is_measured_again_also_on_other_labels(spec: RunSpec, tmp_path: Path) -> None:
@@ -55,11 +54,7 @@ def test_a_checkpoint_does_not_need_the_weights_that_its_training_started_from(
     spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The training read them from the store, since torchvision's cache and the network are gone."""
-    cache = tmp_path / "torch" / "hub" / "checkpoints"
-    cache.mkdir(parents=True)
-    torch.save(resnet18().state_dict(), cache / Path(ResNet18_Weights.IMAGENET1K_V1.url).name)
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
-    monkeypatch.delattr("torch.hub.urlopen")
+    fill_cache(tmp_path / "torch", monkeypatch)
     encoder = {"name": "resnet18", "weights": "imagenet"}
     # Without training the kept network has the initial parameters.
     spec = with_values(spec, {"method": {"name": "none"}, "model.encoder": encoder})

@@ -55,13 +55,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Returns a root with a short training on classes, a label set and a number."""
     root = tmp_path_factory.mktemp("root")
     data = {"kind": "synthetic", "num_items": 150, "tasks": ["shape", "attributes", "size"]}
-    spec = {
-        **specs.TINY,
-        "name": "mine",
-        "data": data,
-        "evaluate": {"bootstrap": 20, "every": 2},
-        "tracking": {"offline": True, "uri": "http://canary:5000"},
-    }
+    evaluate, tracking = (
+        {"bootstrap": 20, "every": 2},
+        {"offline": True, "uri": "http://canary:5000"},
+    )
+    spec = {**specs.TINY, "name": "mine", "data": data, "evaluate": evaluate, "tracking": tracking}
     train_once(parse_spec(spec), root=root, callbacks=Callbacks())
     return root
 
@@ -130,11 +128,8 @@ def blocks_of_page() -> list[str]:
 
 def read_about(path: Path) -> dict[str, Any]:
     """Returns labels and preprocessing from a model file, by the code in docs/export.md."""
-    [code] = [
-        block
-        for block in blocks_of_page()
-        if f'"exported/{path.name}"' in block and "about" in block
-    ]
+    file = f'"exported/{path.name}"'
+    (code,) = (block for block in blocks_of_page() if file in block and "about" in block)
     names: dict[str, Any] = {}
     exec(code.replace(f"exported/{path.name}", str(path)), names)
     found = names["about"]
@@ -254,9 +249,8 @@ def test_weights_have_the_keys_of_torchvision(
     (code,) = (b for b in blocks_of_page() if "load_state_dict" in b)
     names: dict[str, Any] = {}
     exec(code.replace("exported", str(tmp_path)), names)
-    assert "_IncompatibleKeys(missing_keys=['fc.weight', 'fc.bias'], unexpected_keys=[])" in (
-        capsys.readouterr().out
-    )
+    shown = capsys.readouterr().out
+    assert "_IncompatibleKeys(missing_keys=['fc.weight', 'fc.bias'], unexpected_keys=[])" in shown
     theirs = names["net"]
     theirs.fc = torch.nn.Identity()
     images = torch.randn(2, 3, 32, 32)

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,6 @@ from mtcon_ray.spec.encoders import ModelSpec
 from mtcon_ray.spec.views import ViewsSpec
 from tests.models.test_weights import PLAIN, features
 
-needs_timm = pytest.mark.skipif(find_spec("timm") is None, reason="the extra timm is not installed")
-
 
 def test_without_the_library_the_command_that_installs_it_is_told(
     monkeypatch: pytest.MonkeyPatch,
@@ -32,11 +29,9 @@ def test_without_the_library_the_command_that_installs_it_is_told(
         Timm(Timm.Spec())
 
 
-@needs_timm
 def test_tresnet_computes_what_timm_s_own_does() -> None:
     """Splitting its combined batch norms and activations does not change the features."""
-    import timm
-
+    timm = pytest.importorskip("timm", reason="the extra timm is not installed")
     x_NCHW = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     torch.manual_seed(1)
     theirs = timm.create_model("tresnet_m", num_classes=0)

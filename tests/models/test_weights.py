@@ -125,15 +125,14 @@ def test_a_file_of_something_else_is_refused(content: object, problem: str, tmp_
         make("small", tmp_path / "a.pt")
 
 
-@pytest.fixture
-def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Returns torchvision's cache with a file of ResNet-18; there is no network."""
-    cache = tmp_path / "torch" / "hub" / "checkpoints"
-    cache.mkdir(parents=True)
-    torch.save(resnet18().state_dict(), cache / Path(ResNet18_Weights.IMAGENET1K_V1.url).name)
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+def fill_cache(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Returns a file of ResNet-18 in a new cache of torchvision. Removes the network."""
+    file = home / "hub" / "checkpoints" / Path(ResNet18_Weights.IMAGENET1K_V1.url).name
+    file.parent.mkdir(parents=True)
+    torch.save(resnet18().state_dict(), file)
+    monkeypatch.setenv("TORCH_HOME", str(home))
     monkeypatch.delattr("torch.hub.urlopen")
-    return cache
+    return file
 
 
 @pytest.mark.parametrize(
@@ -145,15 +144,14 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_a_download_is_read_from_the_store(
-    encoder: dict[str, str], published: Path, tmp_path: Path
+    encoder: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A trial on another node has torchvision's cache neither in its home nor in memory."""
     spec = ModelSpec.model_validate({"encoder": encoder})
-    store = tmp_path / "store"
+    store, only = tmp_path / "store", fill_cache(tmp_path / "torch", monkeypatch)
     direct = build_network(spec, PLAIN, 0)
     fetch_weights(spec.encoder, store)
     fetch_weights(spec.encoder, store)
-    (only,) = published.iterdir()
     theirs = resnet18()
     theirs.load_state_dict(torch.load(only, weights_only=True))
     theirs.fc = nn.Identity()

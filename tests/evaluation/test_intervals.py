@@ -106,9 +106,8 @@ def test_scores_of_sets_and_numbers_are_those_of_repeated_items() -> None:
         assert first < 0
     assert sets.drawn_SK.mean(axis=1) == pytest.approx(sets.score_S)
     assert sets.score_S[1] == pytest.approx(tie_aware_average_precision(*whole).mean().item())
-    assert intervals.mean_interval(lines).value == pytest.approx(
-        np.mean([r_squared(torch.from_numpy(g), torch.from_numpy(numbers)) for g in guesses])
-    )
+    each = [r_squared(torch.from_numpy(g), torch.from_numpy(numbers)) for g in guesses]
+    assert intervals.mean_interval(lines).value == pytest.approx(np.mean(each))
 
 
 def test_seeds_widen_an_interval_and_one_seed_says_that_it_has_items_alone() -> None:
@@ -158,9 +157,8 @@ def p_of(
 def drawn(score_S: Any, item_K: Any, seeds: tuple[int, ...] | None = None) -> intervals.Scores:
     """Returns the scores of S seeds that K draws of the items move alike."""
     score_S, rows = np.asarray(score_S, dtype=float), np.arange(3)
-    return intervals.Scores(
-        seeds or tuple(range(len(score_S))), score_S, score_S[:, None] + item_K, rows, rows
-    )
+    seeds = seeds or tuple(range(len(score_S)))
+    return intervals.Scores(seeds, score_S, score_S[:, None] + item_K, rows, rows)
 
 
 def test_p_without_a_spread_of_seeds_is_that_of_a_normal_test_over_items() -> None:

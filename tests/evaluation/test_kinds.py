@@ -23,12 +23,8 @@ def of_every_kind(dataset: Dataset) -> Dataset:
     bits[:5] = 255
     price = 50 + 10 * level + draw.normal(size=n)
     price[draw.random(n) < 0.1] = np.nan
-    table = replace(
-        table,
-        multi_hot={"Looks": bits},
-        multi_hot_names={"Looks": ("a", "b", "c")},
-        continuous={"price": price},
-    )
+    looks, names = {"Looks": bits}, {"Looks": ("a", "b", "c")}
+    table = replace(table, multi_hot=looks, multi_hot_names=names, continuous={"price": price})
     return replace(dataset, table=table, tasks=("colour", "Looks"), held_out=("price", "brand"))
 
 
@@ -77,12 +73,9 @@ def test_the_objective_is_the_mean_of_scores_none_below_zero(
 
 def test_thresholds_of_f1_are_chosen_on_val(network: Network, dataset: Dataset) -> None:
     mixed = of_every_kind(dataset)
-    train, val, test = (
-        Evaluation(network, mixed, conftest.SPEC, conftest.VIEWS, conftest.CPU, 7).read(
-            mixed.table.rows(split), ["Looks"]
-        )
-        for split in ("train", "val", "test")
-    )
+    evaluation = Evaluation(network, mixed, conftest.SPEC, conftest.VIEWS, conftest.CPU, 7)
+    rows = [mixed.table.rows(split) for split in ("train", "val", "test")]
+    train, val, test = (evaluation.read(of_split, ["Looks"]) for of_split in rows)
     probe = train_probes(train, {}, conftest.SGD, seed=7, val=val)["Looks"]
     thresholds = best_thresholds(probe.scores(val.features), val.labels["Looks"])
     expected = f1_scores(probe.scores(test.features), test.labels["Looks"], thresholds)

@@ -25,9 +25,8 @@ def items(num: int, seed: int = 0, width: int = 12) -> LabelledFeatures:
     generator = torch.Generator().manual_seed(seed)
     x_ND = torch.randn(num, width, generator=generator)
     true = torch.Generator().manual_seed(99)
-    logits = x_ND @ torch.randn(width, 16, generator=true) + torch.randn(
-        num, 16, generator=generator
-    )
+    noise_NL = torch.randn(num, 16, generator=generator)
+    logits = x_ND @ torch.randn(width, 16, generator=true) + noise_NL
     shape, colour = logits[:, :5].argmax(dim=1), logits[:, 5:8].argmax(dim=1)
     colour[::7] = MISSING
     looks = (logits[:, 8:12] > 0).to(torch.uint8)
@@ -98,9 +97,8 @@ def test_of_equal_scores_the_largest_penalty_is_chosen() -> None:
     x = torch.tensor([[-2.0], [-1.0], [1.0], [2.0]])
     all_right = LabelledFeatures(x, {"a": torch.tensor([0, 0, 1, 1])})
     for penalties in ([1e-3, 1e-1, 1e-2], [1e-1, 1e-3]):
-        assert fit(all_right, {"a": 2}, penalties, val=all_right).probes["a"].made == (
-            "with penalty 0.1"
-        )
+        found = fit(all_right, {"a": 2}, penalties, val=all_right)
+        assert found.probes["a"].made == "with penalty 0.1"
 
 
 def test_a_probe_that_has_not_converged_says_so(
@@ -145,9 +143,8 @@ def test_constant_and_repeated_features_add_nothing(train: LabelledFeatures) -> 
     wide = LabelledFeatures(torch.cat([train.features, constant], dim=1), train.labels)
     found, expected = (fit(data, NUM_CLASSES, [0.01]) for data in (wide, train))
     for label in train.labels:
-        torch.testing.assert_close(
-            logits_of(found.probes[label], wide), logits_of(expected.probes[label], train)
-        )
+        both = (found.probes[label], wide), (expected.probes[label], train)
+        torch.testing.assert_close(*(logits_of(probe, data) for probe, data in both))
     collapsed = LabelledFeatures(torch.ones(300, 4), train.labels)
     probe = fit(collapsed, NUM_CLASSES, [0.01]).probes["shape"]
     assert (probe.predicted(collapsed) == train.labels["shape"].mode().values).all()

@@ -122,8 +122,7 @@ def test_each_resample_of_numbers_has_its_own_mean() -> None:
 @pytest.mark.parametrize(("n", "right"), [(5000, 4000), (100, 30), (7, 1)])
 def test_the_deviation_of_an_accuracy_tends_to_the_binomial(n: int, right: int) -> None:
     correct = torch.arange(n) < right
-    p = right / n
-    expected = math.sqrt(p * (1 - p) / n)
+    expected = math.sqrt(right / n * (1 - right / n) / n)
     assert accuracy_std(correct, 50_000, seed=0) == pytest.approx(expected, rel=0.015)
     assert accuracy_std(correct, 50, seed=1) == accuracy_std(correct, 50, seed=1)
     assert accuracy_std(correct, 50, seed=1) != accuracy_std(correct, 50, seed=2)

@@ -19,11 +19,8 @@ from mtcon_ray.models.encoders.base import fetch_weights
 from mtcon_ray.models.encoders.resnet import ResNet18
 from mtcon_ray.spec.run_spec import dump_spec, load_spec
 
-WIDTHS = {
-    **{"resnet18": 512, "resnet50": 2048, "small": 256, "timm": 2048, "torchvision": 512},
-    "vit": 192,
-    "handcrafted": 192 + 900 + 64,
-}
+WIDTHS = {"resnet18": 512, "resnet50": 2048, "small": 256, "timm": 2048, "torchvision": 512}
+WIDTHS |= {"vit": 192, "handcrafted": 192 + 900 + 64}
 NEEDS_TIMM = pytest.mark.skipif(find_spec("timm") is None, reason="the extra timm is not installed")
 BUILDABLE = [pytest.param(n, marks=NEEDS_TIMM) if n == "timm" else n for n in ENCODERS]
 NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm)

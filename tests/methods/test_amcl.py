@@ -29,9 +29,8 @@ HEADS = ("instance-1", "instance-2", "instance-3")
 
 def make(form: Form, **fields: Any) -> AMCL:
     spec = {"form": form, "dim": D, "hidden": 5, "predictor_hidden": 3, "queue_size": 16}
-    return AMCL(
-        AMCL.Spec.model_validate(spec | fields), problem("shape", batch_size=B, head_dim=D)
-    ).double()
+    known = problem("shape", batch_size=B, head_dim=D)
+    return AMCL(AMCL.Spec.model_validate(spec | fields), known).double()
 
 
 def rows(form: Form) -> dict[str, Tensor]:
@@ -142,7 +141,5 @@ def test_a_plan_shows_the_warning(tmp_path: Path) -> None:
 
 def test_only_pairs_within_one_percent_of_a_bound_are_counted() -> None:
     temperatures = torch.tensor([0.1, 0.1009, 0.102, 0.5, 0.98, 0.991, 1, 1])
-    assert bound_shares({"instance": temperatures}, 0.1, 1.0) == {
-        "temperature_at_min/instance": 2 / 8,
-        "temperature_at_max/instance": 3 / 8,
-    }
+    shares = {"temperature_at_min/instance": 2 / 8, "temperature_at_max/instance": 3 / 8}
+    assert bound_shares({"instance": temperatures}, 0.1, 1.0) == shares

@@ -1,5 +1,7 @@
 """The method MoCo: keys of a momentum encoder, negatives from a queue."""
 
+from itertools import permutations
+
 import pytest
 import torch
 from torch import Tensor
@@ -26,12 +28,8 @@ def test_more_views_are_averaged_over_all_other_views() -> None:
     method, z_BVD = make(), rows(0, num_views=3)
     query, key = z_BVD.chunk(2, dim=2)
     queue = method.queues.rows[0].double()
-    terms = [
-        moco(query[:, v], key[:, w], queue, temperature=0.1)
-        for v in range(3)
-        for w in range(3)
-        if v != w
-    ]
+    pairs = permutations(range(3), 2)
+    terms = [moco(query[:, v], key[:, w], queue, temperature=0.1) for v, w in pairs]
     expected = torch.stack(terms).mean()
     torch.testing.assert_close(method({"instance": z_BVD}, NOBODY).losses["instance"], expected)
 

@@ -72,11 +72,10 @@ def test_heads_of_different_kinds_have_their_own_relations() -> None:
     spec = MTCon.Spec(temperature=0.2, threshold=0.4, bandwidth=0.7)
     losses = MTCon(spec, problem(*KINDS, kinds=KINDS))(z_by_head, batch).losses
     near = Near(batch.numbers["price"], bandwidth=0.7)
+    looks = z_by_head["looks"], batch.label_sets["looks"]
     expected = {
         "shape": supcon(z_by_head["shape"], batch.labels["shape"], temperature=0.2),
-        "looks": multisupcon(
-            z_by_head["looks"], batch.label_sets["looks"], temperature=0.2, threshold=0.4
-        ),
+        "looks": multisupcon(*looks, temperature=0.2, threshold=0.4),
         "price": contrastive(z_by_head["price"], near, temperature=0.2),
     }
     assert losses == expected

@@ -17,11 +17,9 @@ ENCODERS: tuple[dict[str, Any], ...] = ({"name": "handcrafted"}, {"name": "small
 
 
 def make_spec(encoder: dict[str, Any], **sections: Any) -> RunSpec:
-    own = {
-        "data": {"kind": "synthetic", "num_items": 230, "tasks": ["shape"], "held_out": ["mark"]},
-        "train": {"epochs": 12, "batch_size": 16},
-        "evaluate": {"every": 4, "bootstrap": 10},
-    }
+    data = {"kind": "synthetic", "num_items": 230, "tasks": ["shape"], "held_out": ["mark"]}
+    train, evaluate = {"epochs": 12, "batch_size": 16}, {"every": 4, "bootstrap": 10}
+    own = {"data": data, "train": train, "evaluate": evaluate}
     fixed = {**specs.TINY, "name": "baseline", "method": "none", "model": {"encoder": encoder}}
     return parse_spec({**fixed, **own, **sections})
 
@@ -45,9 +43,8 @@ def test_the_encoder_is_probed_as_it_is_built(
     run = start(spec, tmp_path / "store", tmp_path / "run")
     (only,) = run
     assert (only.epoch, only.evaluated, only.done) == (1, True, True)
-    assert only.metrics.keys() - {"val/best"} == {
-        *("val/accuracy", "val/accuracy/shape", "val/accuracy_std/shape")
-    }
+    names = {"val/accuracy", "val/accuracy/shape", "val/accuracy_std/shape"}
+    assert only.metrics.keys() - {"val/best"} == names
     assert {"test/accuracy/shape", "heldout/accuracy/mark"} <= run.report().keys()
     method = METHODS["none"](spec.method, spec.problem({}))
     built = build_network(spec.model, method.make_network, spec.seed).state_dict()

@@ -36,9 +36,8 @@ def test_values_of_case_g(num_views: int) -> None:
     logits, batch = case(num_views)
     plain, kendall = method_of(), method_of(weighting="kendall").double()
     losses = plain(logits, batch).losses
-    assert {t: loss.item() for t, loss in losses.items()} == pytest.approx(
-        {"shape": VALUES["G"]["ce1"], "colour": VALUES["G"]["ce2"]}, rel=1e-6
-    )
+    known = {"shape": VALUES["G"]["ce1"], "colour": VALUES["G"]["ce2"]}
+    assert {t: loss.item() for t, loss in losses.items()} == pytest.approx(known, rel=1e-6)
     objective = plain.weighting(losses).objective.item()
     assert objective == pytest.approx(VALUES["G"]["unweighted"], rel=1e-6)
     assert isinstance(kendall.weighting, LearnedVariance)

@@ -79,10 +79,7 @@ def test_a_kill_between_the_two_renames_loses_no_whole_file(tmp_path: Path) -> N
 def test_a_process_that_was_frozen_in_a_write_changes_nothing_later(tmp_path: Path) -> None:
     """Meanwhile a process of the next driver has written the same file, and writes it again."""
     path = tmp_path / "model.pt"
-
-    def refuse() -> None:
-        raise PreemptedError("a later driver has taken over")
-
+    refuse = Mock(side_effect=PreemptedError("a later driver has taken over"))
     stack = ExitStack()
     frozen = stack.enter_context(whole_file(path, check=refuse))
     frozen.write(b"old, ")
@@ -132,12 +129,8 @@ def test_a_file_that_is_not_ours_and_whole_is_refused(tmp_path: Path, damage: st
     if damage in kept:
         path.write_bytes(bytes(kept[damage]))
     else:
-        other: dict[str, Any] = {
-            "code": {"format": 1, "run": os.getcwd},
-            "list": [1, 2],
-            "format": {"format": 99},
-        }
-        torch.save(other[damage], path)
+        other: dict[str, Any] = {"code": {"format": 1, "run": os.getcwd}, "list": [1, 2]}
+        torch.save(other.get(damage, {"format": 99}), path)
     with pytest.raises(CheckpointError, match=r"last\.pt (is not a whole|was not|must have)"):
         checkpoint.load(path)
 

@@ -159,9 +159,8 @@ def test_a_training_may_use_its_share_of_a_gpu_s_memory(monkeypatch: pytest.Monk
     calls: list[Any] = []
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append("emptied"))
-    monkeypatch.setattr(
-        torch.cuda, "set_per_process_memory_fraction", lambda *given: calls.append(given)
-    )
+    limit = "torch.cuda.set_per_process_memory_fraction"
+    monkeypatch.setattr(limit, lambda *given: calls.append(given))
     devices.settle(CPU, 0.25)
     assert calls == []
     devices.settle(torch.device("cuda", 0), 0.25)

@@ -37,14 +37,10 @@ def tiny_run(
 
     `changes` are fields of the section `train`, or `every` of `evaluate`.
     """
-    tasks = {"tasks": ["shape", "colour"], "held_out": []}
-    raw = {
-        **specs.TINY,
-        "name": "tiny",
-        "data": {"kind": "synthetic", "num_items": 60, **tasks},
-        "evaluate": {"every": changes.pop("every", 2), "bootstrap": 10},
-        "train": {"epochs": 2, "batch_size": 16, "precision": "float32", **changes},
-    }
+    data = {"kind": "synthetic", "num_items": 60, "tasks": ["shape", "colour"], "held_out": []}
+    evaluate = {"every": changes.pop("every", 2), "bootstrap": 10}
+    train = {"epochs": 2, "batch_size": 16, "precision": "float32", **changes}
+    raw = {**specs.TINY, "name": "tiny", "data": data, "evaluate": evaluate, "train": train}
     options = {"ranks": ranks, "should_stop": should_stop}
     return start(parse_spec(raw), folder / "store", folder / "run", **options)
 
@@ -136,9 +132,8 @@ def test_four_workers_agree_with_one_and_with_each_other(tmp_path: Path) -> None
     rank counts for all, and the mean gradient over ranks 0 to 3 is 1.5.
     """
     each = in_ranks(exchanged, 4, tmp_path)
-    torch.testing.assert_close(
-        each[0]["update"], two_updates(ALONE, **RESNET), rtol=1e-8, atol=1e-10
-    )
+    alone = two_updates(ALONE, **RESNET)
+    torch.testing.assert_close(each[0]["update"], alone, rtol=1e-8, atol=1e-10)
     assert len({found["digest"] for found in each}) == 1
     for found in each:
         assert found["any"] == [True] * 4 + [False]

@@ -58,9 +58,8 @@ def test_every_step_is_that_of_the_equations() -> None:
         optimizer.step()
         for name, parameter in parameters.items():
             adapted = name in ("0.weight", "3.weight")
-            expected[name], velocity[name] = plain_lars(
-                expected[name], gradients[name].flatten().tolist(), velocity[name], lr, adapted
-            )
+            before = expected[name], gradients[name].flatten().tolist(), velocity[name]
+            expected[name], velocity[name] = plain_lars(*before, lr, adapted)
             assert parameter.flatten().tolist() == pytest.approx(expected[name], rel=1e-12), name
 
 

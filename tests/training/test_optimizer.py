@@ -13,10 +13,8 @@ from tests.problems import problem
 
 def rates(spec: TrainSpec, steps_per_epoch: int) -> list[float]:
     """Returns the rate of every step."""
-    return [
-        optimizers.lr_at(step, spec, steps_per_epoch=steps_per_epoch)
-        for step in range(spec.epochs * steps_per_epoch)
-    ]
+    steps = range(spec.epochs * steps_per_epoch)
+    return [optimizers.lr_at(step, spec, steps_per_epoch=steps_per_epoch) for step in steps]
 
 
 @pytest.mark.parametrize(
@@ -63,10 +61,9 @@ def test_exponential_schedule_gives_the_rates_of_csn() -> None:
 
     0.985^200 is 0.0487.
     """
-    spec = TrainSpec.model_validate(
-        {"epochs": 200, "warmup_epochs": 0, "lr": 5e-5, "lr_final": 0.0487}
-        | {"lr_schedule": "exponential", "optimizer": "adam"}
-    )
+    fields = {"epochs": 200, "warmup_epochs": 0, "lr": 5e-5, "lr_final": 0.0487}
+    kinds = {"lr_schedule": "exponential", "optimizer": "adam"}
+    spec = TrainSpec.model_validate(fields | kinds)
     values = rates(spec, 39)
     of_epochs = [5e-5 * 0.985**epoch for epoch in range(200)]
     assert values[::39] == pytest.approx(of_epochs, rel=2e-3)
@@ -81,11 +78,8 @@ def test_adam_has_the_groups_and_takes_the_rates(name: str, kind: type[Adam]) ->
     spec = TrainSpec.model_validate({"optimizer": name, "momentum": 0.8, "weight_decay": 0.5})
     optimizer = optimizers.make_optimizer(network, method, spec)
     assert type(optimizer) is kind
-    assert [g["params"] for g in optimizer.param_groups] == [
-        [network.weight],
-        [network.bias],
-        list(method.parameters()),
-    ]
+    groups = [[network.weight], [network.bias], list(method.parameters())]
+    assert [g["params"] for g in optimizer.param_groups] == groups
     assert [g["weight_decay"] for g in optimizer.param_groups] == [0.5, 0, 0]
     assert {g["betas"] for g in optimizer.param_groups} == {(0.8, 0.999)}
     before = network.bias.detach().clone()

@@ -94,9 +94,8 @@ def test_labels_are_those_of_the_images(dataset: Dataset) -> None:
 
 
 def test_sets_and_numbers_are_those_of_the_items_and_numbers_standardised(tmp_path: Path) -> None:
-    spec = SOURCES["synthetic"].Spec.model_validate(
-        {"num_items": 60, "tasks": ["attributes", "size"], "held_out": []}
-    )
+    fields = {"num_items": 60, "tasks": ["attributes", "size"], "held_out": []}
+    spec = SOURCES["synthetic"].Spec.model_validate(fields)
     data = open_dataset(spec, view_size=16, store=tmp_path)
     make = batches(data)
     _, batch = make(1)
@@ -177,15 +176,13 @@ def test_a_teacher_follows_and_its_rows_stand_behind_the_network_s(dataset: Data
     one.method.momentum = 0.75
     teacher = deepcopy(one.network).requires_grad_(False)
     both = replace(one, teacher=teacher)
-    for z_BVD in steps.gather(steps.encode(both, x_NCHW), ALONE, batch.num_items).values():
+    z_by_head = steps.gather(steps.encode(both, x_NCHW), ALONE, batch.num_items)
+    for z_BVD in z_by_head.values():
         assert z_BVD.shape == (8, 2, 16)
         assert torch.equal(z_BVD[..., :8], z_BVD[..., 8:])
     before = snapshot(teacher)
-    z_by_head = steps.gather(steps.encode(both, x_NCHW), ALONE, batch.num_items)
-    (gradient,) = torch.autograd.grad(
-        sum(z[..., 8:].sum() for z in z_by_head.values()) + 0 * z_by_head["shape"].sum(),
-        [next(one.network.parameters())],
-    )
+    total = sum(z[..., 8:].sum() for z in z_by_head.values()) + 0 * z_by_head["shape"].sum()
+    (gradient,) = torch.autograd.grad(total, [next(one.network.parameters())])
     assert not gradient.any()
     with torch.no_grad():
         for parameter in one.network.parameters():

@@ -20,14 +20,10 @@ Start = Callable[..., Trainer]
 def spec() -> RunSpec:
     """Returns a spec of three short epochs of a very small network."""
     labels = {"tasks": ["shape", "colour"], "held_out": ["mark"]}
-    own = {
-        "data": {"kind": "synthetic", "num_items": 100, **labels},
-        "views": {"size": 24},
-        "method": {"name": "mtcon"},
-        "train": {"epochs": 3, "batch_size": 16, "precision": "float32"},
-        "evaluate": {"bootstrap": 10},
-    }
-    return parse_spec({**specs.TINY, "name": "tiny", **own})
+    data = {"kind": "synthetic", "num_items": 100, **labels}
+    train = {"epochs": 3, "batch_size": 16, "precision": "float32"}
+    own = {"data": data, "views": {"size": 24}, "method": {"name": "mtcon"}, "train": train}
+    return parse_spec({**specs.TINY, "name": "tiny", **own, "evaluate": {"bootstrap": 10}})
 
 
 @pytest.fixture(scope="module")

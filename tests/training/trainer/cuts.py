@@ -1,6 +1,7 @@
 """Helpers for tests of resuming: interruption at a step, and comparison of runs."""
 
 from collections.abc import Callable
+from itertools import chain, repeat
 from typing import Any
 
 import torch
@@ -14,14 +15,7 @@ STEPS_PER_EPOCH = 4
 
 def stop_before(step: int) -> Callable[[], bool]:
     """Returns a `should_stop` that is True once this process has done `step` steps."""
-    left = step
-
-    def should_stop() -> bool:
-        nonlocal left
-        left -= 1
-        return left < 0
-
-    return should_stop
+    return chain(repeat(False, step), repeat(True)).__next__
 
 
 def assert_same(found: Any, expected: Any) -> None:

@@ -5,6 +5,7 @@ value of an epoch, so the network in model.pt must belong to that.
 """
 
 import math
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.spec.evaluate import selected_epoch
 from mtcon_ray.spec.run_spec import RunSpec, with_values
 from mtcon_ray.training import checkpoint
-from mtcon_ray.training.trainer import Progress, Trainer
+from mtcon_ray.training.trainer import Trainer
 from tests.some import some
 from tests.training.trainer.conftest import Start
 
@@ -35,21 +36,16 @@ class Resumed:
 
     def train(self, *values: float, epochs: int = 6, **fields: Any) -> Trainer:
         """Trains with these values, the last one for all further epochs; killed after `epochs`."""
-        left = list(values)
-        self._patch.setattr(
-            Evaluation, "validate", lambda _: {VALUE: left.pop(0) if len(left) > 1 else left[0]}
-        )
+        left = chain(values, repeat(values[-1]))
+        self._patch.setattr(Evaluation, "validate", lambda _: {VALUE: next(left)})
         run = self._begin(self._folder, with_values(self._spec, fields))
         self.damage = run.resume()
         for progress in run:
-            self._record(progress)
+            if progress.evaluated and progress.epoch > max(self.log, default=0):
+                self.log[progress.epoch] = progress.metrics[VALUE]
             if progress.epoch == epochs:
                 break
         return run
-
-    def _record(self, progress: Progress) -> None:
-        if progress.evaluated and progress.epoch > max(self.log, default=0):
-            self.log[progress.epoch] = progress.metrics[VALUE]
 
     def check(self) -> None:
         """Checks that model.pt is the network that the event log selects."""

@@ -38,11 +38,8 @@ def test_an_epoch_yields_what_the_contract_names(
     last = checkpoint.load(tmp_path / "last.pt")
     assert last["step"] == 3 * STEPS_PER_EPOCH
     assert last["tally"]["num_steps"] == 0  # means are reset after each epoch
-    assert [(p.epoch, p.evaluated, p.done) for p in epochs] == [
-        (1, False, False),
-        (2, True, False),
-        (3, True, True),
-    ]
+    states = [(p.epoch, p.evaluated, p.done) for p in epochs]
+    assert states == [(1, False, False), (2, True, False), (3, True, True)]
     for progress in epochs:
         expected = METRICS | ACCURACIES if progress.evaluated else METRICS
         assert progress.metrics.keys() == expected

@@ -23,7 +23,8 @@ def of_every_kind(dataset: Dataset) -> Dataset:
     bits[:5] = 255
     price = 50 + 10 * level + draw.normal(size=n)
     price[draw.random(n) < 0.1] = np.nan
-    looks, names = {"Looks": bits}, {"Looks": ("a", "b", "c")}
+    looks = {"Looks": bits}
+    names: dict[str, tuple[str, ...]] = {"Looks": ("a", "b", "c")}
     table = replace(table, multi_hot=looks, multi_hot_names=names, continuous={"price": price})
     return replace(dataset, table=table, tasks=("colour", "Looks"), held_out=("price", "brand"))
 

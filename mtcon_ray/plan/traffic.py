@@ -4,13 +4,7 @@ The numbers of requests are those of pyarrow and of the modules that make them: 
 log (`records/stored.py`), checkpoints (`training/uploads.py`), and the files of ended trials.
 """
 
-from mtcon_ray.data.objects import (
-    LAG_SECONDS,
-    PART_BYTES,
-    RENEW_SECONDS,
-    SAVE_SECONDS,
-    SUMMARY_SECONDS,
-)
+from mtcon_ray.data import objects
 from mtcon_ray.spec.run_spec import RunSpec
 
 FLOAT_BYTES = 4
@@ -34,8 +28,9 @@ def store_traffic(spec: RunSpec, parameters: int, concurrency: int) -> tuple[int
     # A save asks for other claims, uploads the state and the network, and removes the oldest ones.
     save = 1 + _upload(state) + _upload(network) + 2 * DELETE
     seconds = spec.train.checkpoint_seconds
-    saves = 3600 / max(SAVE_SECONDS if seconds is None else seconds, 1.0) * concurrency
-    driver = 2 * 3600 / RENEW_SECONDS + 3600 / LAG_SECONDS + 3600 / SUMMARY_SECONDS
+    saves = 3600 / max(objects.SAVE_SECONDS if seconds is None else seconds, 1.0) * concurrency
+    driver = 2 * 3600 / objects.RENEW_SECONDS + 3600 / objects.LAG_SECONDS
+    driver += 3600 / objects.SUMMARY_SECONDS
     compared = spec.evaluate.select == "best" or spec.train.patience is not None
     more = spec.train.epochs // spec.evaluate.every if compared else 0
     saved, trial = state + network, OF_TRIAL + more * save
@@ -44,4 +39,4 @@ def store_traffic(spec: RunSpec, parameters: int, concurrency: int) -> tuple[int
 
 def _upload(size: int) -> int:
     """Returns the number of requests to upload a file of this size."""
-    return 1 if size < PART_BYTES else 2 + -(-size // PART_BYTES)
+    return 1 if size < objects.PART_BYTES else 2 + -(-size // objects.PART_BYTES)

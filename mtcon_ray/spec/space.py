@@ -2,18 +2,11 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from typing import Annotated, Any, Self
 
-from pydantic import (
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
-    model_validator,
-)
+from pydantic import ConfigDict, Field, ValidationError, WrapValidator, model_validator
 
 from mtcon_ray.base.registry import Spec
 
@@ -26,7 +19,7 @@ FORMS = (
 )
 
 
-def _one_message(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+def _one_message(value: Any, validate: Callable[[Any], Any]) -> Any:
     """Validates a listed value. Raises one error instead of pydantic's error per union member."""
     try:
         return validate(value)

@@ -37,10 +37,11 @@ class QueueSpec(SelfSupervisedSpec):
         4096, ge=2, le=10_000_000, description="MoCo: keys in a head's queue, at least a step's"
     )
 
-    def check_queue(self, problem: Problem) -> None:
-        """Raises ValueError if the queue is shorter than the keys of a step."""
+    def check(self, problem: Problem) -> None:
+        super().check(problem)
         keys = problem.batch_size * problem.num_views
-        if self.queue_size < keys:
+        # Other forms of AMCL have no queue.
+        if getattr(self, "form", "moco") == "moco" and self.queue_size < keys:
             raise ValueError(
                 f"queue_size must be at least train.batch_size x views.num_views, the {keys} keys "
                 f"of a step, got {self.queue_size}; raise it or lower train.batch_size"
@@ -85,10 +86,6 @@ class SimCLRSpec(ContrastiveSpec, SelfSupervisedSpec):
 @METHODS.declare("moco", "mtcon_ray.methods.moco:MoCo")
 class MoCoSpec(QueueSpec, ContrastiveSpec):
     """Momentum contrast. Task labels are used by the probes alone."""
-
-    def check(self, problem: Problem) -> None:
-        super().check(problem)
-        self.check_queue(problem)
 
 
 @METHODS.declare("simsiam", "mtcon_ray.methods.simsiam:SimSiam")
@@ -154,11 +151,6 @@ class AMCLSpec(AdaptiveSpec, QueueSpec, PredictorSpec, RedundancySpec):
     def warnings(self) -> dict[str, str]:
         has_negatives = self.form not in ("simsiam", "barlow")
         return ONE_NEGATIVE if has_negatives and self.top_k == 1 else {}
-
-    def check(self, problem: Problem) -> None:
-        super().check(problem)
-        if self.form == "moco":
-            self.check_queue(problem)
 
 
 class AutoencodingSpec(AdaptiveSpec, ContrastiveSpec):

@@ -47,12 +47,9 @@ def below(path: str, flags: int) -> int:
     its owner alone. Raises SweepError for a link, and for a pipe or device.
     """
     flags |= os.O_NONBLOCK  # a pipe without a reader would block
-    if flags & (os.O_WRONLY | os.O_RDWR):
-        descriptor = _open_without_links(Path(path), flags)
-    elif (own := check_own(Path(path))) is not None:
-        descriptor = _open_without_links(own, flags)
-    else:
-        descriptor = os.open(path, flags)
+    is_write = flags & (os.O_WRONLY | os.O_RDWR)
+    own = Path(path) if is_write else check_own(Path(path))
+    descriptor = os.open(path, flags) if own is None else _open_without_links(own, flags)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise _not_plain(path)

@@ -1,6 +1,6 @@
 """The networks of a spec, built to count their parameters and to check their weights."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,12 +13,7 @@ from mtcon_ray.spec.run_spec import RunSpec, with_values
 
 
 def count_parameters(
-    spec: RunSpec,
-    built: Iterable[RunSpec],
-    sizes: Mapping[str, int],
-    store: Path,
-    *,
-    extremes: bool = True,
+    spec: RunSpec, built: list[RunSpec], sizes: Mapping[str, int], store: Path, *, extremes: bool
 ) -> list[int]:
     """Returns numbers of parameters of encoder and heads, the least and the greatest among them.
 

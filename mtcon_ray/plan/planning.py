@@ -91,9 +91,8 @@ def make_plan(
             spec, built, of_tasks, weights or cache_folder(root), extremes=count_parameters
         )
         counts["parameters"] = min(parameters), max(parameters)
-    traffic = None
-    if stored_url(root) and "parameters" in counts:
-        traffic = store_traffic(spec, counts["parameters"][1], concurrency or 1)
+    is_stored = stored_url(root) and "parameters" in counts
+    traffic = store_traffic(spec, counts["parameters"][1], concurrency or 1) if is_stored else None
     most = {field: greatest for field, (_, greatest) in counts.items()}
     epochs, known_epochs = most["epochs"], _known_epochs(spec)
     share = (known_epochs or total * epochs) / (total * epochs)
@@ -102,6 +101,7 @@ def make_plan(
     at_a_time = concurrency if high == 1 and not 0 < spec.resources.gpus < 1 else None
     num_probes = math.ceil(epochs / spec.evaluate.every)
     images = most["images_per_trial"]
+    risks = spec.method.warnings().items()
     hours = _hours(rates, images, num_probes, total, share, at_a_time) if rates else {}
     return Plan(
         name=spec.name,
@@ -137,11 +137,7 @@ def make_plan(
         warnings=(
             *table.warnings,
             # Without the method's warnings about searched fields.
-            *(
-                text
-                for field, text in spec.method.warnings().items()
-                if f"method.{field}" not in spec.search.space
-            ),
+            *(text for field, text in risks if f"method.{field}" not in spec.search.space),
             *_few_labels(spec, table),
             *_noise_warnings(spec, table, worst, num_scored),
         ),

@@ -82,11 +82,10 @@ def file_error(error: BaseException) -> MtconError | None:
     An error in DISK_ERRORS becomes a StorageError. Other causes are a missing permission, a folder
     in place of a file, and a file removed meanwhile.
     """
-    if (disk := storage_error(error)) is not None:
-        return disk
-    if isinstance(error, OSError) and isinstance(error.filename, str):
+    disk = storage_error(error)
+    if disk is None and isinstance(error, OSError) and isinstance(error.filename, str):
         return MtconError(f"cannot use the file {error.filename}: {error.strerror}")
-    return None
+    return disk
 
 
 def storage_error(error: BaseException | None) -> StorageError | None:
@@ -138,7 +137,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
     '; known: a, b'
     """
     names = sorted(known)
-    close = get_close_matches(name, names, n=1)
-    if close:
+    if close := get_close_matches(name, names, n=1):
         return f"; did you mean {close[0]!r}?"
     return f"; known: {', '.join(names)}" if names else ""

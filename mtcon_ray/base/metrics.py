@@ -78,8 +78,7 @@ class Labels(NamedTuple):
     @property
     def objective(self) -> str:
         """The name of the objective among an epoch's metrics."""
-        kinds = [self.kinds[task] for task in self.tasks]
-        return OBJECTIVE if self.weights else objective_name(kinds)
+        return OBJECTIVE if self.weights else objective_name(self.kinds[t] for t in self.tasks)
 
     @property
     def objective_title(self) -> str:

@@ -204,23 +204,19 @@ def _prepared(spec: RunSpec, root: Path, *, quiet: bool) -> Iterator[str]:
     if missing := source.missing():
         lines = "".join(f"\n  {line}" for line in missing)
         raise DataError(f"the data set in {source.spec.root} is not complete; missing:{lines}")
-    checked = check_data(spec, root)
-    labels = checked.labels
+    found = check_data(spec, root)
+    labels = found.labels
     yield f"{data.kind} in {source.spec.root}"
     num_items: dict[str, int] = {split: len(labels.rows(split)) for split in SPLITS}
     sizes = {column: labels.size_of(column) for column in (*data.tasks, *data.held_out)}
     for what, text in data_lines(data, num_items, sizes, labels.split_origin):
         yield f"  {what:<10}{text}"
-    known = [*source.differences(), *checked.table.warnings]
+    known = [*source.differences(), *found.table.warnings]
     yield from (f"warning: {line}" for line in known)
     with Console(Terminal.of(sys.stderr), quiet=quiet) as console:
         console.on_phase("reading the images' files")
         dataset = open_dataset(
-            data,
-            view_size=spec.views.size,
-            store=store,
-            progress=console.on_decode,
-            checked=checked,
+            data, view_size=spec.views.size, store=store, progress=console.on_decode, checked=found
         )
     yield from (f"warning: {line}" for line in dataset.table.warnings if line not in known)
     side, size = dataset.images.shape[1], decimal(dataset.images.nbytes)

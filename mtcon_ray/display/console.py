@@ -148,9 +148,8 @@ class Console(Callbacks, AbstractContextManager["Console"]):
         return monotonic() - self._started
 
     def _score(self, value: float | None) -> str:
-        if value is None:
-            return ""
-        return f", {self._sweep.plan.objective} {show.accuracy_text(value)}"
+        name = self._sweep.plan.objective
+        return "" if value is None else f", {name} {show.accuracy_text(value)}"
 
     def _log(self, text: str, *, always: bool = False) -> None:
         if self._quiet and not always:

@@ -72,9 +72,7 @@ ProbeSpec = ConvergedProbeSpec | SGDProbeSpec
 class EvaluateSpec(Spec):
     """Schedule and settings of the probes of the frozen encoder."""
 
-    every: Count = Field(
-        1, description="epochs between probes of val. The last epoch is probed too"
-    )
+    every: Count = Field(1, description="epochs between probes of val. The last is probed too")
     select: Select = Field(
         "last",
         description="epoch of the network for a trial's value, test scores, model.pt and export: "
@@ -82,9 +80,7 @@ class EvaluateSpec(Spec):
     )
     short_probe: ShortProbeSpec = ShortProbeSpec()
     probe: Annotated[ProbeSpec, Choice(SOLVERS, "lbfgs")] = ConvergedProbeSpec(solver="lbfgs")
-    bootstrap: int = Field(
-        1000, ge=10, le=1_000_000, description="resamples for standard deviations"
-    )
+    bootstrap: int = Field(1000, ge=10, le=10**6, description="resamples for standard deviations")
     neighbours: Count = Field(
         20, description="training items that vote in the k-nearest-neighbour accuracy"
     )

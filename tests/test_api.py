@@ -8,16 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 from PIL import Image
 
 import mtcon_ray as mt
-from mtcon_ray.cli.main import program
 from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.errors import SpecError, SweepError
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.export.trained_network import load_network
 from tests import specs
+from tests.cli.conftest import run
 from tests.processes import REPOSITORY, run_program, run_python
 
 SPEC: dict[str, Any] = {
@@ -161,5 +160,5 @@ def test_a_plan_prints_as_the_command_does(tmp_path: Path) -> None:
     path.write_text(json.dumps(SPEC))
     plan = mt.make_plan(mt.load_spec(SPEC), root=tmp_path)
     assert plan.num_trials == 2
-    done = CliRunner().invoke(program, ["plan", str(path), "--root", str(tmp_path)])
+    done = run("plan", path, "--root", tmp_path)
     assert done.stdout == f"{plan}\n"

@@ -10,14 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from click.testing import CliRunner
 
 from mtcon_ray.base import plugins
 from mtcon_ray.base.paths import sweep_folder
-from mtcon_ray.cli.main import program
 from mtcon_ray.errors import SpecError
 from mtcon_ray.records.recorded import load_recorded
 from tests import specs
+from tests.cli.conftest import refused, run
 from tests.processes import run_python
 from tests.stored_sweep import copy_stored
 
@@ -87,9 +86,7 @@ def test_an_installed_package_is_known_everywhere(tmp_path: Path, installed: Pat
     assert "patience" in text
     text = run_python("-m", "mtcon_ray", "schema", PYTHONPATH=path).stdout
     assert all(f'"{name}"' in text for name in ("blend", "flat", "arrays", "patience"))
-    unknown = CliRunner().invoke(program, ["validate", str(tmp_path / "spec.yaml")])
-    assert unknown.exit_code == 2
-    assert "data.kind: unknown kind 'arrays'" in unknown.stderr
+    assert "data.kind: unknown kind 'arrays'" in refused("validate", tmp_path / "spec.yaml")
 
 
 @pytest.mark.slow
@@ -102,11 +99,10 @@ def test_modules_beside_a_spec_need_consent(
     modules = [name.removesuffix(".py") for name in example_files()]
     spec = str(write_spec(tmp_path, plugins=modules))
     monkeypatch.delenv(CONSENT, raising=False)
-    refused = CliRunner().invoke(program, ["validate", spec])
-    assert refused.exit_code == 2
+    error = refused("validate", spec)
     told = f"plugins need your consent, because their code runs on this machine: {modules[0]}"
-    assert told in refused.stderr
-    assert "--allow-plugins" in refused.stderr
+    assert told in error
+    assert "--allow-plugins" in error
     words = ("-m", "mtcon_ray", "validate", spec)
     run_python(*words, MTCON_RAY_ALLOW_PLUGINS="1")
     (tmp_path / "blend.py").write_text("raise RuntimeError('not today')")
@@ -166,7 +162,7 @@ def test_results_are_shown_without_the_plugins(tmp_path: Path) -> None:
     of_plugins = {"plugins": ["absent"], "method": {"name": "blend"}}
     (folder / "spec.yaml").write_text(yaml.safe_dump({**spec, **of_plugins}))
     for words in (("list",), ("status", "own"), ("report", "own"), ("best", "own")):
-        shown = CliRunner().invoke(program, [*words, "--root", str(tmp_path)])
+        shown = run(*words, "--root", tmp_path)
         assert shown.exit_code == 0, shown.output
         assert "own" in shown.output
     assert "blend on flat" in (folder / "report" / "index.html").read_text()

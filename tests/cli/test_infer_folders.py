@@ -4,10 +4,9 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from mtcon_ray.cli.main import program
 from mtcon_ray.spec.run_spec import load_spec
+from tests.cli.conftest import refused, run
 from tests.data.sources.downloads import save_image
 
 
@@ -18,14 +17,10 @@ def make(root: Path, *folders: str) -> Path:
     return root
 
 
-def init(folder: Path, images: Path) -> Result:
-    return CliRunner().invoke(program, ["init", str(images), "-o", str(folder / "spec.yaml")])
-
-
 def test_a_folder_per_class(tmp_path: Path) -> None:
     images = make(tmp_path / "My Flowers", "daisy", "rose")
     (images / "rose" / "1.heic").touch()
-    done = init(tmp_path, images)
+    done = run("init", images, "-o", tmp_path / "spec.yaml")
     assert done.exit_code == 0, done.stderr
     assert f"warning: 1 files of {images} are left out (they are not images" in done.stderr
     assert "  tasks     class (2 classes)\n" in done.stdout
@@ -40,7 +35,7 @@ def test_a_label_per_level_below_the_splits(tmp_path: Path) -> None:
     make(tmp_path / "images", *folders)
     with tarfile.open(tmp_path / "images.tar.gz", "w:gz") as tar:
         tar.add(tmp_path / "images", arcname=".")
-    done = init(tmp_path, tmp_path / "images.tar.gz")
+    done = run("init", tmp_path / "images.tar.gz", "-o", tmp_path / "spec.yaml")
     assert done.exit_code == 0, done.stderr
     assert "  splits    the folders test, train, val\n" in done.stdout
     spec = load_spec(tmp_path / "spec.yaml")
@@ -57,7 +52,6 @@ def test_a_label_per_level_below_the_splits(tmp_path: Path) -> None:
 )
 def test_other_folders_are_refused(tmp_path: Path, folders: list[str], told: str) -> None:
     (tmp_path / "images").mkdir()
-    done = init(tmp_path, make(tmp_path / "images", *folders))
-    assert done.exit_code == 2
-    assert told in done.stderr
+    images = make(tmp_path / "images", *folders)
+    assert told in refused("init", images, "-o", tmp_path / "spec.yaml")
     assert not (tmp_path / "spec.yaml").exists()

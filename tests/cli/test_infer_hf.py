@@ -4,10 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-from click.testing import CliRunner, Result
 
-from mtcon_ray.cli.main import program
 from mtcon_ray.spec.run_spec import load_spec
+from tests.cli.conftest import run
 from tests.data.sources.test_hf import png
 
 NUM_ROWS = 40
@@ -27,10 +26,6 @@ def make(folder: Path, **more: Any) -> Path:
     return folder
 
 
-def init(folder: Path, images: Path) -> Result:
-    return CliRunner().invoke(program, ["init", str(images), "-o", str(folder / "spec.yaml")])
-
-
 def test_columns_by_their_role(tmp_path: Path) -> None:
     made = make(
         tmp_path / "My Animals",
@@ -43,7 +38,7 @@ def test_columns_by_their_role(tmp_path: Path) -> None:
         sentence=[f"animal {i}" for i in range(NUM_ROWS)],
         place=[{"x": i} for i in range(NUM_ROWS)],
     )
-    done = init(tmp_path, made)
+    done = run("init", made, "-o", tmp_path / "spec.yaml")
     assert done.exit_code == 0, done.stderr
     assert "  splits    drawn at random from seed 0" in done.stdout
     spec = load_spec(tmp_path / "spec.yaml")

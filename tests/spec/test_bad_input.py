@@ -9,11 +9,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from PIL import Image
 
-from mtcon_ray.cli.main import program
 from mtcon_ray.tracking.mlflow_server import check_server
+from tests.cli.conftest import run
 
 SPEC = """
 version: 1
@@ -49,18 +48,11 @@ class Shop:
         rows = [",".join(columns), *map(",".join, zip(*columns.values(), strict=True))]
         (self.folder / "labels.csv").write_text("\n".join(rows) + "\n")
 
-    def refuses(
-        self,
-        command: str,
-        *settings: str,
-        says: tuple[str, ...],
-        code: int = 2,
-    ) -> None:
+    def refuses(self, command: str, *settings: str, says: tuple[str, ...], code: int = 2) -> None:
         """Runs a command that must fail with one message and leave all files unchanged."""
         overrides = [word for setting in settings for word in ("--set", setting)]
-        arguments = [command, str(self.folder / "shop.yaml"), *overrides]
         kept = self.everything()
-        result = CliRunner().invoke(program, arguments)
+        result = run(command, self.folder / "shop.yaml", *overrides)
         assert result.exit_code == code, result.output
         assert re.match(r"error: \S", result.stderr), result.stderr
         assert result.stderr.count("error: ") == 1
@@ -108,7 +100,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
 def test_the_shop_itself_is_valid(shop: Shop) -> None:
     """Without changes nothing is refused, so that the tests below fail for their own reasons."""
     searched = ["--set", "search.space={train.epochs: {grid: [1, 3]}}"]
-    result = CliRunner().invoke(program, ["validate", str(shop.folder / "shop.yaml"), *searched])
+    result = run("validate", shop.folder / "shop.yaml", *searched)
     assert result.exit_code == 0
     assert re.fullmatch(r"warning: val/accuracy must have a standard error .*\n", result.stderr)
     assert result.stdout.splitlines()[0].endswith("is valid: 2 trials of 1 to 3 epochs")

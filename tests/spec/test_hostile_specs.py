@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from mtcon_ray.base.safe_yaml import MAX_SPEC_BYTES
-from mtcon_ray.cli.main import program
 from mtcon_ray.comparison.comparison_spec import load_comparison
 from mtcon_ray.errors import SpecError
+from tests.cli.conftest import run
 
 pytestmark = pytest.mark.ray
 # Seconds of processor time. On one idle core the slowest case takes a quarter.
@@ -66,8 +65,7 @@ def test_plan_answers_soon(case: str, tmp_path: Path) -> None:
     cluster.write_text(CLUSTER)
     assert spec.stat().st_size <= MAX_SPEC_BYTES
     start = time.process_time()
-    arguments = ["plan", str(spec), "--root", str(tmp_path), "--cluster", str(cluster)]
-    result = CliRunner().invoke(program, arguments)
+    result = run("plan", spec, "--root", tmp_path, "--cluster", cluster)
     assert time.process_time() - start < MAX_SECONDS
     assert result.exit_code in (0, 2), result.output
     output = " ".join(result.output.split())

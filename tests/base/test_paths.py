@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from mtcon_ray.base import paths
+from mtcon_ray.base.root_files import TOP
 from mtcon_ray.errors import ResourceError, SweepError, UserError
 
 
@@ -57,21 +58,7 @@ def test_files_of_an_object_store_lie_where_only_their_owner_writes(tmp_path: Pa
 
 @pytest.mark.parametrize("place", [paths.sweep_folder, paths.comparison_folder, paths.find_folder])
 @pytest.mark.parametrize(
-    "name",
-    [
-        "",
-        "..",
-        ".hidden",
-        "a/b",
-        "A",
-        "-x",
-        "x" * 101,
-        "a\n",
-        "../a",
-        "store",
-        "sweeps",
-        "mlartifacts",
-    ],
+    "name", ["", "..", ".hidden", "a/b", "A", "-x", "x" * 101, "a\n", "../a", *TOP]
 )
 def test_other_names_and_folders_of_the_root_are_refused(
     tmp_path: Path, place: Callable[[Path, str], Path], name: str

@@ -8,19 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mtcon_ray.base.root_files import (
-    below,
-    check_no_links,
-    check_own,
-    make_folder,
-    move,
-    read_small,
-    remove,
-    remove_folder,
-    split_at_root,
-    touch,
-    write,
-)
+from mtcon_ray.base import root_files
 from mtcon_ray.errors import SweepError
 from tests.test_layers import PACKAGE
 
@@ -31,7 +19,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "disk").mkdir()
     (tmp_path / "root").symlink_to(tmp_path / "disk")
     folder = tmp_path / "root" / "sweeps" / "theirs"
-    make_folder(folder)
+    root_files.make_folder(folder)
     return folder
 
 
@@ -44,18 +32,18 @@ def folder(tmp_path: Path) -> Path:
     ],
 )
 def test_the_root_of_a_path_is_above_the_last_folder_of_its_kind(path: str, root: str) -> None:
-    found, parts = split_at_root(Path(path))
+    found, parts = root_files.split_at_root(Path(path))
     assert (str(found), found.joinpath(*parts)) == (root, Path(path))
 
 
 @pytest.mark.parametrize("path", ["sweeps/a/../../x", "sweeps/a/report/../../../../x.html"])
 def test_a_path_below_the_root_does_not_lead_back(tmp_path: Path, path: str) -> None:
     with pytest.raises(SweepError, match=r"must not contain '\.\.'"):
-        write(tmp_path / path, "")
+        root_files.write(tmp_path / path, "")
 
 
 def opened(mode: str) -> Callable[[Path], object]:
-    return lambda path: open(path, mode, opener=below).close()
+    return lambda path: open(path, mode, opener=root_files.below).close()
 
 
 def linked(folder: Path) -> tuple[Path, Path]:
@@ -69,13 +57,14 @@ def linked(folder: Path) -> tuple[Path, Path]:
 
 WRITES: dict[str, Callable[[Path], object]] = {
     "w": opened("w"), "a+": opened("a+"), "r+": opened("r+"), "x": opened("x"),
-    "touch": touch, "check": check_no_links, "folder": make_folder, "remove folder": remove_folder,
-    "write": lambda path: write(path, "theirs"),
+    "touch": root_files.touch, "check": root_files.check_no_links,
+    "folder": root_files.make_folder, "remove folder": root_files.remove_folder,
+    "write": lambda path: root_files.write(path, "theirs"),
 }  # fmt: skip
 BESIDE: dict[str, Callable[[Path], object]] = {
-    "remove": remove,
-    "move": lambda path: move(path, path.with_name("other")),
-    "move to": lambda path: move(path.parents[1] / "own", path),
+    "remove": root_files.remove,
+    "move": lambda path: root_files.move(path, path.with_name("other")),
+    "move to": lambda path: root_files.move(path.parents[1] / "own", path),
 }
 
 
@@ -112,7 +101,7 @@ def test_a_link_that_is_made_after_the_check_is_not_followed(
     if name == "check":
         return
     with pytest.raises(OSError, match="Not a directory"):
-        (WRITES | BESIDE | {"read": read_small})[name](link / "file")
+        (WRITES | BESIDE | {"read": root_files.read_small})[name](link / "file")
     assert [entry.name for entry in victims.iterdir()] == ["file"]
 
 
@@ -121,10 +110,10 @@ def test_a_link_itself_may_be_removed_or_replaced(folder: Path) -> None:
     victim.write_text("mine")
     for name in ("removed", "replaced", "moved"):
         (folder / name).symlink_to(victim)
-    remove(folder / "removed")
-    write(folder / "own", "theirs")
-    move(folder / "own", folder / "replaced")
-    move(folder / "moved", folder / "to")
+    root_files.remove(folder / "removed")
+    root_files.write(folder / "own", "theirs")
+    root_files.move(folder / "own", folder / "replaced")
+    root_files.move(folder / "moved", folder / "to")
     assert sorted(p.name for p in folder.iterdir()) == ["replaced", "to"]
     assert (folder / "replaced").read_text() == "theirs"
     assert victim.read_text() == "mine"
@@ -145,22 +134,22 @@ def test_a_read_follows_links_within_the_folder_only(folder: Path) -> None:
     (folder / "away").symlink_to(secret)
     (folder / "home").symlink_to(secret.parent)
     (folder / "loop").symlink_to("loop")
-    assert read_small(folder / "within") == b"theirs"
+    assert root_files.read_small(folder / "within") == b"theirs"
     for name in ("away", "home/secret"):
-        for read in (read_small, check_own):
+        for read in (root_files.read_small, root_files.check_own):
             with pytest.raises(SweepError, match=r"leads out of its folder, to .*/secret"):
                 read(folder / name)
     with pytest.raises((SweepError, OSError)):
-        read_small(folder / "loop")
+        root_files.read_small(folder / "loop")
     (folder.parent / "moved").symlink_to(folder)
-    assert read_small(folder.parent / "moved" / "own") == b"theirs", "a link of the user"
+    assert root_files.read_small(folder.parent / "moved" / "own") == b"theirs", "a link of the user"
 
 
 def test_files_and_folders_are_their_owners_alone(folder: Path) -> None:
     before = os.umask(0)
     try:
-        make_folder(folder / "a" / "b")
-        write(folder / "a" / "file", "x")
+        root_files.make_folder(folder / "a" / "b")
+        root_files.write(folder / "a" / "file", "x")
     finally:
         os.umask(before)
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (folder / "a", folder / "a" / "b")]

@@ -66,41 +66,37 @@ def test_a_plan_has_the_shares_of_the_largest_classes_and_the_objective() -> Non
 @pytest.mark.parametrize("method", ["csn", "scenet"])
 def test_triplets_make_the_epochs_of_triplet_methods(method: str) -> None:
     """An epoch is one pass over the triplets, with three images each and one view per image."""
-    plan = plan_on(spec_of(method={"name": method, "num_triplets": 1000}))
+    spec = spec_of(method={"name": method, "num_triplets": 1000})
+    plan = plan_on(spec, rates=Rates(100.0, 0.0, 0.0))
     assert plan.steps_per_epoch == 31
     assert plan.views_per_step == 96
     assert plan.images_per_trial == plan.images_total == 31 * 32 * 4 * 3
     assert plan_on(spec_of(method={"name": method})).steps_per_epoch == 10_000 // 32
-    spec = spec_of(method={"name": method, "num_triplets": 1000})
-    rated = plan_on(spec, rates=Rates(100.0, 0.0, 0.0))
-    assert rated.device_hours == pytest.approx(31 * 32 * 4 * 3 / 100 / 3600)
+    assert plan.device_hours == pytest.approx(31 * 32 * 4 * 3 / 100 / 3600)
 
 
 def test_probes_of_few_items_are_warned_of_where_configurations_are_compared() -> None:
-    search = {"space": {"train.lr": {"uniform": [0.1, 1]}}}
-    noisy = plan_on(spec_of(search=search))
+    noisy = plan_on(spec_of(search=SEARCH))
     num_val = noisy.num_items["val"]
     assert noisy.standard_error == pytest.approx((0.25 / num_val) ** 0.5)
     (warning,) = noisy.warnings
-    assert (
-        f"that needs 625 validation items, and a probe has {num_val}: val has {num_val}," in warning
-    )
+    needed = f"that needs 625 validation items, and a probe has {num_val}: val has {num_val},"
+    assert needed in warning
     assert plan_on(spec_of()).warnings == ()
     large = {"kind": "synthetic", "num_items": 7000}
     limited = {"short_probe": {"max_items": 400}}
-    (warning,) = plan_on(spec_of(data=large, search=search, evaluate=limited)).warnings
+    (warning,) = plan_on(spec_of(data=large, search=SEARCH, evaluate=limited)).warnings
     assert warning.endswith(
         "got up to 0.025; that needs 625 validation items, and a probe has 400: val has 700, and "
         "evaluate.short_probe.max_items is 400"
     )
-    assert plan_on(spec_of(data=large, search=search)).warnings == ()
+    assert plan_on(spec_of(data=large, search=SEARCH)).warnings == ()
 
 
 def test_parameters_are_those_of_the_network() -> None:
     spec = spec_of()
-    network = build_network(
-        spec.model, projections(spec.data.tasks, dim=spec.model.head_dim, hidden=None), 0
-    )
+    heads = projections(spec.data.tasks, dim=spec.model.head_dim, hidden=None)
+    network = build_network(spec.model, heads, 0)
     assert plan_on(spec).parameters == sum(p.numel() for p in network.parameters())
 
 
@@ -117,8 +113,8 @@ def test_rates_give_hours_with_probes_and_test_evaluations() -> None:
 
 def test_early_stopping_that_is_known_shortens_the_hours() -> None:
     """Nine trials train 3 epochs, and three of them 9: 9 * 3 + 3 * 6 of 81 epochs."""
-    sections = {"train": {"batch_size": 32, "epochs": 9}}
-    spec = spec_of(search={**SEARCH, "num_trials": 9, "scheduler": {"name": "halving"}}, **sections)
+    search = {**SEARCH, "num_trials": 9, "scheduler": {"name": "halving"}}
+    spec = spec_of(search=search, train={"batch_size": 32, "epochs": 9})
     plan = plan_on(spec, rates=RATES)
     training = plan.images_per_trial / 100 + 9 * 7
     assert plan.device_hours == pytest.approx((training * 45 / 9 + 9 * 40) / 3600)
@@ -242,8 +238,7 @@ def partly_labelled(tmp_path: Path, **sections: Any) -> Plan:
     ]
     (tmp_path / "labels.csv").write_text("\n".join(["image,split,often,rare", *rows]))
     data = {"kind": "table", "csv": str(tmp_path / "labels.csv"), "images": str(tmp_path)}
-    search = {"space": {"train.lr": {"uniform": [0.1, 1]}}}
-    sections = {"search": search, "train": {"batch_size": 8}} | sections
+    sections = {"search": SEARCH, "train": {"batch_size": 8}} | sections
     return plan_of(spec_of(data=data | {"tasks": ["often", "rare"]}, **sections), tmp_path, ONE)
 
 
@@ -258,7 +253,6 @@ def test_the_standard_error_is_that_of_the_task_with_the_fewest_labels(tmp_path:
         "its deviation say nothing"
     )
     assert "and a probe has 10: val has 10 with a label of 'rare', and" in noise
-    search = {"space": {"train.lr": {"uniform": [0.1, 1]}}, "objective": "often"}
-    plan = partly_labelled(tmp_path, evaluate=rare, search=search)
+    plan = partly_labelled(tmp_path, evaluate=rare, search={**SEARCH, "objective": "often"})
     assert plan.standard_error == pytest.approx(0.5 / 1500**0.5)
     assert "standard error" not in plan.warnings[-1]

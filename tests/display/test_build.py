@@ -10,7 +10,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from mtcon_ray.base import metrics
 from mtcon_ray.display import plotting
 from mtcon_ray.records.events import Started
 from mtcon_ray.spec.run_spec import dump_spec, parse_recorded
@@ -145,12 +144,8 @@ def test_trials_without_tasks_are_compared_by_rank(sweep: MakeSweep) -> None:
     results = sweep(tasks=["kind"])
     raw = dump_spec(results.spec)
     raw |= {"method": {"name": "simclr"}, "data": {**raw["data"], "tasks": [], "held_out": []}}
-    trials = tuple(
-        replace(
-            t, reports=tuple((e, {metrics.RANK: v[metrics.MEAN_ACCURACY]}) for e, v in t.reports)
-        )
-        for t in results.trials
-    )
+    ranks = ([(e, {"val/rankme": v["val/accuracy"]}) for e, v in t.reports] for t in results.trials)
+    trials = tuple(replace(t, reports=tuple(r)) for t, r in zip(results.trials, ranks, strict=True))
     page = built(replace(results, spec=parse_recorded(raw), trials=trials))
     assert "won with val/rankme 0." in page.text
     assert "Without bootstrap deviations nothing can be said" in page.text

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from subprocess import Popen
 from typing import Any
 from urllib.error import HTTPError
@@ -28,11 +29,9 @@ def wait_until(
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         ended = process is not None and process.poll() is not None
-        try:
+        with suppress(not_yet):
             if ready():
                 return
-        except not_yet:
-            pass
         assert not ended, f"{process} ended without {what}: {told()}"
         assert time.monotonic() < deadline, f"no {what} in {PATIENCE_SECONDS} s: {told()}"
         time.sleep(pause)

@@ -127,9 +127,8 @@ def test_labels_that_a_split_lacks_are_no_tasks(folder: Path) -> None:
     split = [("train", "train", "train", "val", "test")[i % 5] for i in range(NUM_ROWS)]
     some = ["" if i % 5 == 3 else f"v{i % 2}" for i in range(NUM_ROWS)]
     same = ["a" if i % 5 < 3 else "b" for i in range(NUM_ROWS)]
-    found = infer_columns(
-        write_csv(folder, split=split, colour=cycle(6), some=some, same=same), folder
-    )
+    csv = write_csv(folder, split=split, colour=cycle(6), some=some, same=same)
+    found = infer_columns(csv, folder)
     assert (found.data["tasks"], found.unused) == (["colour"], ["some", "same"])
 
 

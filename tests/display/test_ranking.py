@@ -85,9 +85,8 @@ def test_words_follow_the_lead(sweep: MakeSweep, second: float, words: str) -> N
 
 def test_seeds_of_a_configuration_are_one_competitor(sweep: MakeSweep) -> None:
     """The best single seed loses to the better mean; the winner's other seed is no runner-up."""
-    results = with_values(
-        sweep(points=POINTS[:2], tasks=["kind"], repeats=2), [0.8, 0.6, 0.75, 0.73], 0.01
-    )
+    made = sweep(points=POINTS[:2], tasks=["kind"], repeats=2)
+    results = with_values(made, [0.8, 0.6, 0.75, 0.73], 0.01)
     first, second = results.configurations()
     assert first.params == {"method.temperature": 0.2}
     assert first.value == pytest.approx(0.74)

@@ -119,7 +119,6 @@ def test_a_comparison_s_plan_says_what_its_claims_will_detect() -> None:
     assert "a difference of 3.8 points of accuracy (12 claims, 3 seeds, 1,837 test" in line(3, 1837)
     assert float(line(10, 10_000).split()[7]) < 2
     assert line(2, 1837).startswith("no claim will be decided: 12 claims, 2 seeds")
-    assert line(1, 1837, num_claims=1).startswith(
-        "no claim will be decided: 1 claim, 1 seed, 1,837"
-    )
+    single = "no claim will be decided: 1 claim, 1 seed, 1,837"
+    assert line(1, 1837, num_claims=1).startswith(single)
     assert power_lines([], [Stage("a", "seeds", plan_with())]) == []

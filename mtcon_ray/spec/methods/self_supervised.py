@@ -149,8 +149,8 @@ class AMCLSpec(AdaptiveSpec, QueueSpec, PredictorSpec, RedundancySpec):
         return self.form in ("simsiam", "barlow")
 
     def warnings(self) -> dict[str, str]:
-        has_negatives = self.form not in ("simsiam", "barlow")
-        return ONE_NEGATIVE if has_negatives and self.top_k == 1 else {}
+        # The forms with batch norm have no negatives.
+        return ONE_NEGATIVE if self.top_k == 1 and not self.has_batch_norm else {}
 
 
 class AutoencodingSpec(AdaptiveSpec, ContrastiveSpec):

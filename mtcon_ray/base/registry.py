@@ -19,7 +19,6 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
-    ModelWrapValidatorHandler,
     ValidationInfo,
     create_model,
     model_validator,
@@ -41,7 +40,7 @@ class Spec(BaseModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _without_booleans(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+    def _without_booleans(cls, given: Any, validate: Callable[[Any], Self]) -> Self:
         section = validate(given)
         if isinstance(given, dict):
             for name, field in cls.model_fields.items():

@@ -62,16 +62,10 @@ def crop_by_taps(
     parts = []
     for order_N in order_R.split(at_once):
         N = len(order_N)
-        top_N, left_N, height_N, width_N = box_R4[order_N].unbind(1)
-        flip_N = flip_R[order_N]
         # Both axes' taps in a single call: such small operations cost mainly their start.
-        pixel_2NUK, weight_2NUK = taps(
-            torch.cat([top_N, left_N]),
-            torch.cat([height_N, width_N]),
-            torch.cat([torch.zeros_like(flip_N), flip_N]),
-            size,
-            S,
-        )
+        start_2N, length_2N = box_R4[order_N].T.reshape(2, 2 * N).unbind(0)
+        flip_2N = torch.cat([torch.zeros_like(flip_R[order_N]), flip_R[order_N]])
+        pixel_2NUK, weight_2NUK = taps(start_2N, length_2N, flip_2N, size, S)
         source_NHK = pixel_2NUK[:N] + (order_N // views_per_image * S).int()[:, None, None]
         x_NHSC = _weighted_sums(row_FT, source_NHK, weight_2NUK[:N]).view(N, size, S, 3)
         column_GH = x_NHSC.permute(0, 3, 2, 1).reshape(N * 3 * S, size)

@@ -119,19 +119,12 @@ def make_views(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> T
 def _views_by_rows(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> Tensor:
     """Computes `make_views` with each operation only on the rows to be changed."""
     turns = ops.jitter_turns(parameters.order_R4, parameters.factor_R4)
-    rows = parameters.rows(turns.order_R)
-    box_R4, flip_R, order_R, place_R, amount_3R4, shift_R, moments_2C = send_together(
-        [
-            parameters.box_R4,
-            parameters.flip_R,
-            turns.order_R,
-            turns.order_R.argsort(),
-            ops.blend_amounts(rows.order_R4, rows.factor_R4),
-            ops.hue_shifts(rows.factor_R4, turns),
-            torch.tensor([spec.mean, spec.std]),
-        ],
-        images.device,
-    )
+    rows, moments_2C = parameters.rows(turns.order_R), torch.tensor([spec.mean, spec.std])
+    crops = [parameters.box_R4, parameters.flip_R, turns.order_R, turns.order_R.argsort()]
+    blends_3R4 = ops.blend_amounts(rows.order_R4, rows.factor_R4)
+    colours = [blends_3R4, ops.hue_shifts(rows.factor_R4, turns), moments_2C]
+    sent = send_together([*crops, *colours], images.device)
+    box_R4, flip_R, order_R, place_R, amount_3R4, shift_R, moments_2C = sent
     x_RCWH = crop_by_taps(images, box_R4, flip_R, spec.size, order_R)
     ops.jitter_(x_RCWH, amount_3R4, shift_R, turns)
     ops.apply_(x_RCWH, rows.grayscale_R, ops.grayscale)

@@ -211,12 +211,10 @@ class ImageFolder(ImageFiles):
     def signature(self, names: Sequence[str]) -> str:
         total = hashlib.sha256(os.path.realpath(self.root).encode())
         for name in names:
-            try:
+            stamps = "absent"
+            with suppress(OSError):
                 found = os.stat(self.root / name)
-            except OSError:
-                total.update(f"{name}\0absent\0".encode())
-                continue
-            stamps = f"{found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
+                stamps = f"{found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
             total.update(f"{name}\0{stamps}\0".encode())
         return total.hexdigest()
 

@@ -225,12 +225,10 @@ def _constant(table: LabelTable, name: str) -> str:
         bits = table.multi_hot[name][rows]
         varies = ((bits == 0).any(axis=0) & (bits == 1).any(axis=0)).any()
         return "" if varies else "the same in all items"
-    found = np.unique((table.labels | table.continuous)[name][rows])
-    if len(found) > 1:
+    first, *others = np.unique((table.labels | table.continuous)[name][rows])
+    if others:
         return ""
-    if name in table.classes:
-        return f"only {table.classes[name][found[0]]!r}"
-    return f"only {found[0]:g}"
+    return f"only {table.classes[name][first]!r}" if name in table.classes else f"only {first:g}"
 
 
 def _absences(table: LabelTable) -> Iterator[str]:
@@ -241,11 +239,8 @@ def _absences(table: LabelTable) -> Iterator[str]:
     for name, known in (table.classes | table.multi_hot_names).items():
         names, is_set = (*known, *table.unseen.get(name, ())), name in table.multi_hot
         for split in SPLITS if is_set else SPLITS[:1]:
-            rows = table.rows(split)
-            if is_set:
-                seen = np.flatnonzero((table.multi_hot[name][rows] == 1).any(axis=0))
-            else:
-                seen = table.labels[name][rows]
+            values = (table.labels | table.multi_hot)[name][table.rows(split)]
+            seen = np.flatnonzero((values == 1).any(axis=0)) if is_set else values
             absent = [names[code] for code in np.setdiff1d(np.arange(len(names)), seen)]
             if not absent:
                 continue

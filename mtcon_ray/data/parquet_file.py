@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,7 @@ def read_parquet(path: Path) -> tuple[dict[str, np.ndarray], int, dict[str, str]
     try:
         schema = pq.read_schema(path)
         _refuse_more(path, len(schema), MAX_COLUMNS, "columns")
-        twice = [name for name, count in Counter(schema.names).items() if count > 1]
-        if twice:
+        if twice := [name for name, count in Counter(schema.names).items() if count > 1]:
             raise DataError(f"columns of {path} must have different names, got {twice[0]!r} twice")
         kept = [f.name for f in schema if is_plain(f.type, CELL) or is_list(f.type)]
         table = _read_columns(path, kept)
@@ -101,8 +101,7 @@ def _read_columns(path: Path, names: Sequence[str]) -> pa.Table:
 
 def _is_of(path: str, names: set[str]) -> bool:
     """Returns True if a leaf is a column of `names` or lies in it. Names may have dots."""
-    parts = path.split(".")
-    return any(".".join(parts[: end + 1]) in names for end in range(len(parts)))
+    return not names.isdisjoint(accumulate(path.split("."), "{}.{}".format))
 
 
 def _refuse_more(path: Path, count: int, most: int, what: str) -> None:
@@ -133,9 +132,8 @@ def different_values(column: pa.ChunkedArray) -> tuple[list[Any], np.ndarray]:
 
 def is_list(kind: Any) -> bool:
     """Returns True for a type of lists of text or whole numbers, such as tags."""
-    if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
-        return False
-    return is_plain(kind.value_type) and not types.is_floating(kind.value_type)
+    listed = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return listed and is_plain(kind.value_type) and not types.is_floating(kind.value_type)
 
 
 PLAIN = (

@@ -89,9 +89,8 @@ def join_attributes(table: TableFile, images: np.ndarray, path: Path) -> TableFi
     """
     names, values = read_attributes(path)
     row_of = {name: row for row, name in enumerate(names)}
-    twice = next((name for row, name in enumerate(names) if row_of[name] != row), None)
-    if twice is not None:
-        raise DataError(f"{path} must list an image once, got {twice!r} twice")
+    if twice := [name for row, name in enumerate(names) if row_of[name] != row]:
+        raise DataError(f"{path} must list an image once, got {twice[0]!r} twice")
     if taken := sorted(table.columns.keys() & values.keys()):
         raise DataError(f"{path} must name other attributes than columns, got {taken[0]!r}")
     # The row -1 of an absent image is the added last entry.
@@ -165,8 +164,7 @@ def read_lists(table: TableFile, column: str, separator: str) -> tuple[np.ndarra
     bits = np.zeros((len(cells), len(names)), dtype=np.uint8)
     for item, parts in enumerate(lists):
         bits[item, [place[part] for part in parts]] = 1
-        if not parts:
-            bits[item] = UNKNOWN_BIT
+    bits[[not parts for parts in lists]] = UNKNOWN_BIT
     return bits, names
 
 

@@ -154,8 +154,7 @@ def _stripes(
 def _mark(canvas: Image.Image, mark: str, centre: np.ndarray, rng: np.random.Generator) -> None:
     """Draws a small light mark on or next to the object."""
     side, pen = canvas.width, ImageDraw.Draw(canvas)
-    level = int(rng.uniform(215, 255))
-    fill = (level, level, level)
+    fill = (int(rng.uniform(215, 255)),) * 3
     angle, distance = rng.uniform(0, 2 * math.pi), rng.uniform(0.26, 0.4)
     x = float(centre[0] + distance * math.cos(angle)) * side
     y = float(centre[1] + distance * math.sin(angle)) * side
@@ -178,8 +177,7 @@ def _occlude(canvas: Image.Image, centre: np.ndarray, rng: np.random.Generator) 
     angle = rng.uniform(0, math.pi)
     along = np.array([math.cos(angle), math.sin(angle)]) * 2
     through = centre + rng.uniform(-0.2, 0.2, 2)
-    ends = np.stack([through - along, through + along]) * side
-    line = ends.ravel().tolist()
+    line = (np.concatenate([through - along, through + along]) * side).tolist()
     ImageDraw.Draw(canvas).line(line, _any_colour(rng, 0.5), round(rng.uniform(0.04, 0.1) * side))
 
 

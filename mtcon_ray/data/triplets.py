@@ -64,11 +64,9 @@ def _under(table: LabelTable, task: str, share_E3: np.ndarray) -> np.ndarray:
     # A cyclic offset of 1 to size - 1 within the class, because an offset of 0 is the anchor.
     ahead_E = 1 + _pick(share_E3[:, 2], size_E - 1)
     close_E = first_E + (anchor_E - first_E + ahead_E) % size_E
-    drawn_E3: np.ndarray = rows[np.stack([anchor_E, far_E, close_E], axis=1)]
-    return drawn_E3
+    return np.asarray(rows[np.stack([anchor_E, far_E, close_E], axis=1)])
 
 
 def _pick(share: np.ndarray, count: np.ndarray | int) -> np.ndarray:
     """Returns floor(share * count), int64: a uniform index if share is uniform in [0, 1)."""
-    index: np.ndarray = (share * count).astype(np.int64)
-    return index
+    return np.asarray((share * count).astype(np.int64))

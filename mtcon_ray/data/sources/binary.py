@@ -120,9 +120,8 @@ class BinarySource(DownloadSource):
         for place, row in enumerate(rows):
             file, _, number = self.names[row].partition(" ")
             planes = self._files[file][int(number), -3 * side**2 :].reshape(3, side, side)
-            pixels = np.ascontiguousarray(planes.transpose(self.axes))
-            image = make_square(Image.fromarray(pixels), size, self.spec.made_square)
-            images[place] = np.asarray(image)
+            image = Image.fromarray(np.ascontiguousarray(planes.transpose(self.axes)))
+            images[place] = np.asarray(make_square(image, size, self.spec.made_square))
         return images, {}
 
     def content_key(self) -> str:

@@ -7,7 +7,7 @@ import datasets
 
 from mtcon_ray.spec.run_spec import load_spec
 from tests.cli.conftest import run
-from tests.data.sources.test_hf import png
+from tests.data.sources.downloads import png
 
 NUM_ROWS = 40
 

@@ -5,6 +5,7 @@ from io import BytesIO
 from threading import Lock
 from time import sleep
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -57,12 +58,8 @@ def test_a_full_memory_is_no_fault_of_the_image(
     monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     """Bad images are remembered, and an image whose orientation is ignored is another one."""
-
-    def fail(*args: Any, **options: Any) -> None:
-        raise MemoryError
-
     data = encoded(picture())
-    monkeypatch.setattr(f"PIL.{place}", fail)
+    monkeypatch.setattr(f"PIL.{place}", Mock(side_effect=MemoryError))
     with pytest.raises(MemoryError):
         decode_image(data, 32)
 

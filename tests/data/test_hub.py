@@ -14,7 +14,7 @@ from mtcon_ray.data.dataset import check_dataset, open_dataset
 from mtcon_ray.data.remote import look
 from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.errors import DataError
-from tests.data.sources.downloads import save_image
+from tests.data.sources.downloads import png
 
 URL = "hf://datasets/me/greys@refs/convert/parquet/default/"
 
@@ -50,10 +50,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Returns the folder of a data set on the hub, with 20 rows of train and 10 of test."""
     folder = tmp_path / "hub" / URL.removeprefix("hf://")
     for split, count in (("train", 20), ("test", 10)):
-        images = []
-        for i in range(count):
-            save_image(tmp_path / "a.png", i)
-            images.append({"bytes": (tmp_path / "a.png").read_bytes()})
+        images = [{"bytes": png(i)} for i in range(count)]
         table = pa.table({"image": images, "label": ["dog", "cat"] * (count // 2)})
         (folder / split).mkdir(parents=True)
         pq.write_table(table, folder / split / "0000.parquet")

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from mtcon_ray.data.dataset import check_dataset, open_dataset
 from mtcon_ray.data.sources import DataSpec
 from mtcon_ray.data.sources.files import SAMPLE, FilesSource, evenly
 from mtcon_ray.errors import DataError, ResourceError
+from tests.data.archives import pack
 from tests.data.labels import labels_of
 
 
@@ -27,14 +27,6 @@ def refusal(spec: DataSpec, tmp_path: Path) -> str:
         check_dataset(spec, 16, tmp_path / "store")
     assert not (tmp_path / "store").exists()
     return str(caught.value)
-
-
-def pack(files: Any, tmp_path: Path, suffix: str, below: str = "") -> str:
-    path = tmp_path / f"images{suffix}"
-    with tarfile.open(path, "w:gz" if suffix == ".tar.gz" else "w") as tar:
-        for image in sorted(files.images.iterdir()):
-            tar.add(image, arcname=below + image.name)
-    return str(path)
 
 
 def many(files: Any, count: int) -> None:
@@ -52,8 +44,11 @@ def test_every_missing_image_counts(files: Any, tmp_path: Path, suffix: str) -> 
     many(files, 200)
     for row in (1, 101, 153):
         (files.images / f"{row}.jpg").unlink()
-    images = pack(files, tmp_path, suffix) if suffix else str(files.images)
-    spec = files.spec(images=images)
+    images = files.images
+    if suffix:
+        images = tmp_path / f"images{suffix}"
+        pack(files.images, images)
+    spec = files.spec(images=str(images))
     assert refusal(spec, tmp_path) == (
         "at most 1.00% of the images may be missing or corrupt (data.max_bad_images), got 3 of "
         "200:\n  row 3, 1.jpg: no such file\n  row 103, 101.jpg: no such file\n"
@@ -163,13 +158,13 @@ def test_a_file_of_the_same_name_is_named(
 def test_a_file_in_a_deeper_folder_is_named(files: Any, tmp_path: Path) -> None:
     """If several files have the name, it is the one whose folders are most similar."""
     files.frame["image"] = "Photos/" + files.frame["image"]
-    packed = pack(files, tmp_path, ".tar", "a/photos/")
+    pack(files.images, tmp_path / "images.tar", "a/photos")
     for folder in ("a", "b"):
         (tmp_path / "above" / folder).mkdir(parents=True)
     (tmp_path / "above" / "b" / "0.jpg").touch()
     files.images.rename(tmp_path / "above" / "a" / "photos")
-    for images in (packed, str(tmp_path / "above")):
-        message = refusal(files.spec(images=images), tmp_path)
+    for images in ("images.tar", "above"):
+        message = refusal(files.spec(images=str(tmp_path / images)), tmp_path)
         assert message.splitlines()[-1].startswith("'Photos/0.jpg' exists as 'a/photos/0.jpg': ")
 
 

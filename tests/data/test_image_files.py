@@ -2,7 +2,6 @@
 
 import os
 import re
-import tarfile
 import tracemalloc
 from pathlib import Path
 from unicodedata import normalize
@@ -12,6 +11,7 @@ import pytest
 from mtcon_ray.data.image_archive import open_files
 from mtcon_ray.data.image_files import ImageFolder, UnreadableImageError
 from mtcon_ray.errors import DataError
+from tests.data.archives import pack
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -21,8 +21,7 @@ def test_names_that_are_not_utf_8_are_refused(tmp_path: Path, packed: bool) -> N
     (folder / "a").mkdir(parents=True)
     Path(os.fsdecode(os.fsencode(folder) + b"/a/" + name)).touch()
     if packed:
-        with tarfile.open(tmp_path / "images.tar", "w") as tar:
-            tar.add(folder, "images")
+        pack(folder, tmp_path / "images.tar")
     files = open_files(tmp_path / "images.tar" if packed else folder)
     with pytest.raises(DataError, match=f"must have names in UTF-8.*{re.escape(str(name)[2:])}"):
         [*files.names()]

@@ -1,6 +1,5 @@
 """Tests of data in an object store: accepted URLs, downloads and their reuse."""
 
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from mtcon_ray.data.dataset import check_dataset, open_dataset
 from mtcon_ray.data.remote import fetch, look
 from mtcon_ray.data.sources import SOURCES, DataSpec
 from mtcon_ray.errors import DataError, ResourceError
+from tests.data.archives import pack
 from tests.data.labels import labels_of
 from tests.data.object_store import ObjectStore, object_store
 
@@ -32,8 +32,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
 def spec(s3: ObjectStore, files: Any, tmp_path: Path) -> DataSpec:
     """Returns a spec whose CSV and whose tar of images are objects in the store."""
     files.spec()
-    with tarfile.open(tmp_path / "pictures.tar", "w") as tar:
-        tar.add(files.images, arcname=".")
+    pack(files.images, tmp_path / "pictures.tar")
     csv = s3.put("shoes/labels.csv", files.csv)
     images = s3.put("shoes/my pictures.tar", tmp_path / "pictures.tar")
     remote: DataSpec = files.spec(csv=csv, images=images)

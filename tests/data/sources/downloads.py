@@ -9,6 +9,7 @@ from PIL import Image
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.sources.download import DownloadSource
+from tests.data.test_decoding import encoded
 
 
 def source_of(kind: str, root: Path, **fields: Any) -> DownloadSource:
@@ -23,6 +24,11 @@ def save_image(path: Path, level: int, size: tuple[int, int] = (12, 9)) -> None:
     """Writes an image of one grey level; its format follows the file's name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(np.full((size[1], size[0], 3), level, dtype=np.uint8)).save(path)
+
+
+def png(level: int) -> bytes:
+    """Returns the file of an image of one grey level."""
+    return encoded(Image.fromarray(np.full((9, 12, 3), level, dtype=np.uint8)))
 
 
 def write_text(path: Path, *lines: str, end: str = "\n") -> None:

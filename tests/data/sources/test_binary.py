@@ -1,6 +1,5 @@
 """CIFAR-10, CIFAR-100 and STL-10, on small files in the formats of the binary archives."""
 
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from mtcon_ray.errors import DataError
 from tests.data.sources import trees
 from tests.data.sources.downloads import labels_of, source_of, write_text
 from tests.data.sources.trees import CIFAR10, CIFAR100, STL10, Made
+from tests.data.test_decoding import encoded
 
 
 def expected(side: int, level: int) -> np.ndarray:
@@ -46,10 +46,9 @@ def test_pixels_are_planes(kind: str, levels: dict[int, int], made: Made) -> Non
 @pytest.mark.parametrize("size", [24, 80])
 def test_other_sizes_are_those_of_an_image_file(made: Made, size: int) -> None:
     """A PNG of the same pixels is decoded to the same image, which exported models rely on."""
-    png = BytesIO()
-    Image.fromarray(expected(32, 40)).save(png, "PNG")
+    png = encoded(Image.fromarray(expected(32, 40)))
     ours = source_of("cifar10", made("cifar10")).decode([80], size)[0][0]
-    assert (ours == decode_image(png.getvalue(), size)).all()
+    assert (ours == decode_image(png, size)).all()
 
 
 def test_labels_are_the_names_on_their_lines(tmp_path: Path, made: Made) -> None:

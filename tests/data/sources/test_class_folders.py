@@ -2,7 +2,6 @@
 
 import errno
 import os
-import tarfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,9 @@ from pydantic import ValidationError
 
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources import SOURCES
-from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.errors import DataError
+from tests.data.archives import pack
+from tests.data.labels import counts
 from tests.data.sources.downloads import save_image
 
 SHAPES = ("disc", "ring")
@@ -32,19 +32,11 @@ def labels(images: Path, **fields: Any) -> LabelTable:
     return SOURCES["folder"](SOURCES["folder"].Spec.model_validate(raw)).read_labels()
 
 
-def places(table: LabelTable) -> dict[str, Counter[str]]:
-    """Returns the number of images of each split in each folder."""
-    found: dict[str, Counter[str]] = {}
-    for name, split in zip(table.names, table.split, strict=True):
-        found.setdefault(name.rpartition("/")[0], Counter())[SPLITS[split]] += 1
-    return found
-
-
 def test_a_class_per_folder_with_the_same_shares_of_each(tmp_path: Path) -> None:
     table = labels(make(tmp_path, *SHAPES))
     assert table.classes == {"shape": SHAPES}
     assert table.labels["shape"].tolist() == [0] * 10 + [1] * 10
-    assert places(table) == {shape: Counter(train=7, val=1, test=2) for shape in SHAPES}
+    assert counts(table, "/") == {shape: Counter(train=7, val=1, test=2) for shape in SHAPES}
     assert table.split_origin.startswith("drawn at random from seed 0, the same shares")
     assert (labels(tmp_path, seed=1).split != table.split).any()
 
@@ -70,7 +62,7 @@ def test_a_task_per_level(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tops", "origin", "counts"),
+    ("tops", "origin", "others"),
     [
         ("train valid test", "test, train, valid", {"train": {"train": 8}, "valid": {"val": 8}}),
         ("train val", "train, val: val is test, val is drawn from train", {"val": {"test": 8}}),
@@ -78,7 +70,7 @@ def test_a_task_per_level(tmp_path: Path) -> None:
     ],
 )
 def test_the_top_folders_may_be_the_splits(
-    tmp_path: Path, tops: str, origin: str, counts: dict[str, dict[str, int]]
+    tmp_path: Path, tops: str, origin: str, others: dict[str, dict[str, int]]
 ) -> None:
     """If two splits exist, the second is test, and val is drawn from train."""
     make(tmp_path, *(f"{top}/{shape}" for top in tops.split() for shape in SHAPES), count=8)
@@ -86,8 +78,8 @@ def test_the_top_folders_may_be_the_splits(
     assert table.classes == {"shape": SHAPES}
     assert table.split_origin == f"the folders {origin}"
     for shape in SHAPES:
-        for top, expected in ({"train": {"train": 7, "val": 1}} | counts).items():
-            assert places(table)[f"{top}/{shape}"] == expected
+        for top, expected in ({"train": {"train": 7, "val": 1}} | others).items():
+            assert counts(table, "/")[f"{top}/{shape}"] == expected
 
 
 def test_without_labels_images_may_lie_at_any_depth(tmp_path: Path) -> None:
@@ -107,13 +99,11 @@ def test_a_linked_class_is_refused(tmp_path: Path, target: str, packed: bool) ->
     (images / ".hidden").symlink_to("disc")
     (images / "notes.txt").symlink_to("disc/0.png")
     if packed:
-        with tarfile.open(tmp_path / "whole.tar", "w") as tar:
-            tar.add(images, arcname=".")
+        pack(images, tmp_path / "whole.tar")
     assert labels(tmp_path / "whole.tar" if packed else images).classes == {"shape": SHAPES}
     (images / "tile").symlink_to(target)
     if packed:
-        with tarfile.open(tmp_path / "linked.tar", "w") as tar:
-            tar.add(images, arcname=".")
+        pack(images, tmp_path / "linked.tar")
     with pytest.raises(DataError, match=f"not links to folders, got 'tile', a link to '{target}'"):
         labels(tmp_path / "linked.tar" if packed else images)
 
@@ -149,7 +139,7 @@ def test_other_files_and_folders_are_left_out_and_named(tmp_path: Path) -> None:
     images = make(tmp_path / "split", *splits, "new", ".ipynb_checkpoints/x", count=3)
     save_image(images / "val" / "ring" / "0.avif", 9)
     table = labels(images)
-    assert places(table)["val/ring"] == Counter(test=4)
+    assert counts(table, "/")["val/ring"] == Counter(test=4)
     assert table.warnings == (
         f"6 files of {images} are left out (they are not images, in hidden folders or beside "
         "training_set, val): .ipynb_checkpoints/x/*.png (3), new/*.png (3)",

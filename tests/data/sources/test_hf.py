@@ -6,25 +6,23 @@ import struct
 import sys
 import tempfile
 from collections import Counter
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import datasets
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 from pydantic import ValidationError
 
 from mtcon_ray.data.dataset import check_dataset, open_dataset
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.row_files import split_word
 from mtcon_ray.data.sources import SOURCES, DataSource
-from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.own import HuggingFaceSpec
+from tests.data.labels import counts
+from tests.data.sources.downloads import png
 
 FEATURES = datasets.Features(
     {
@@ -36,12 +34,6 @@ FEATURES = datasets.Features(
         "weight": datasets.Value("float32"),
     }
 )
-
-
-def png(level: int) -> bytes:
-    buffer = BytesIO()
-    Image.fromarray(np.full((9, 12, 3), level, dtype=np.uint8)).save(buffer, "PNG")
-    return buffer.getvalue()
 
 
 def rows(count: int, first: int = 0) -> datasets.Dataset:
@@ -93,14 +85,6 @@ def labels(folder: Path, **fields: Any) -> LabelTable:
     return source_of(folder, **fields).read_labels()
 
 
-def counts(table: LabelTable) -> dict[str, Counter[str]]:
-    """Returns the number of rows of each split of the files in each of ours."""
-    found: dict[str, Counter[str]] = {}
-    for name, split in zip(table.names, table.split, strict=True):
-        found.setdefault(name.rpartition(" ")[0], Counter())[SPLITS[split]] += 1
-    return found
-
-
 def test_each_kind_of_label(tmp_path: Path) -> None:
     fields = {
         "tasks": ["label", "colour", "tags", "words", "weight"],
@@ -143,7 +127,7 @@ def test_images_are_those_of_their_rows(
     capfd.readouterr()
     data = open_dataset(spec_of(folder), view_size=8, store=tmp_path / "store")
     assert data.images[:, 0, 0, 0].tolist() == [*range(30, 40), *range(30)]
-    assert counts(data.table) == {"test": Counter(test=10), "train": Counter(train=26, val=4)}
+    assert counts(data.table, " ") == {"test": Counter(test=10), "train": Counter(train=26, val=4)}
     origin = "the files' splits test, train: test is test, val is drawn from train"
     assert data.table.split_origin == origin
     assert {*folder.rglob("*")} == before
@@ -165,7 +149,7 @@ def test_one_saved_split_is_drawn_in_three(tmp_path: Path) -> None:
     (tmp_path / "data" / "cache-1234.arrow").write_bytes(b"of a former map()")
     (tmp_path / "data" / "state.json").write_text('{"_data_files": [{"filename": "../x.arrow"}]}')
     table = labels(tmp_path / "data", stratify=["label"])
-    assert counts(table) == {"train": Counter(train=28, val=4, test=8)}
+    assert counts(table, " ") == {"train": Counter(train=28, val=4, test=8)}
     assert table.split_origin.endswith("seed 0, the same shares in each class of label")
 
 
@@ -175,9 +159,9 @@ def test_a_column_or_null_replaces_the_splits_of_the_files(tmp_path: Path) -> No
         write(tmp_path / f"{name}.parquet", data)
     table = labels(tmp_path)
     assert table.split_origin == "column 'split'"
-    assert counts(table)["test"] == Counter(train=10, val=5, test=5)
+    assert counts(table, " ")["test"] == Counter(train=10, val=5, test=5)
     pooled = labels(tmp_path, split_column=None)
-    assert sum(counts(pooled).values(), Counter()) == Counter(train=28, val=4, test=8)
+    assert sum(counts(pooled, " ").values(), Counter()) == Counter(train=28, val=4, test=8)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +181,7 @@ def test_splits_are_named_by_files_or_folders(name: str, split: str) -> None:
 
 def test_files_of_no_split_are_left_out_and_named(tmp_path: Path) -> None:
     table = labels(save(tmp_path / "saved", train=20, test=20, train_extra=20))
-    assert set(counts(table)) == {"train", "test"}
+    assert set(counts(table, " ")) == {"train", "test"}
     assert table.warnings[0].endswith("train_extra/data-00000-of-00001.arrow")
 
 

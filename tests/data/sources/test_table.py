@@ -1,6 +1,5 @@
 """Tests of the table source with valid and invalid CSV files and images."""
 
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,8 @@ from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.data.image_files import UnreadableImageError
 from mtcon_ray.data.sources.table import TableSource
 from mtcon_ray.errors import DataError
+from tests.data.archives import pack
 from tests.data.labels import labels_of
-
-
-def pack(folder: Path, archive: Path) -> None:
-    """Writes a tar of a folder's files named `./...`, as by `tar -C folder .`."""
-    with tarfile.open(archive, "w:gz" if archive.suffix == ".gz" else "w") as tar:
-        tar.add(folder, arcname=".")
 
 
 def test_empty_cells_are_missing_and_never_a_class(files: Any) -> None:
@@ -82,12 +76,11 @@ def test_an_image_without_a_name_is_refused(files: Any) -> None:
 @pytest.mark.parametrize("suffix", [".tar", ".tar.gz"])
 def test_a_tar_holds_the_same_images_as_its_folder(files: Any, tmp_path: Path, suffix: str) -> None:
     """Members are read in place: no file is extracted."""
-    pack(files.images, tmp_path / f"images{suffix}")
+    path = tmp_path / f"images{suffix}"
+    pack(files.images, path)
     before = sorted(tmp_path.iterdir())
     folder = TableSource(files.spec()).decode(range(20), 16)[0]
-    archive = TableSource(files.spec(images=str(tmp_path / f"images{suffix}"))).decode(
-        range(20), 16
-    )[0]
+    archive = TableSource(files.spec(images=str(path))).decode(range(20), 16)[0]
     assert (archive == folder).all()
     assert folder[3].mean() == pytest.approx(36, abs=1)
     assert sorted(tmp_path.iterdir()) == sorted([*before, files.csv])

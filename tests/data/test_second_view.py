@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 
-from mtcon_ray.data.views import ViewParameters, draw_parameters
+from mtcon_ray.data.views import ViewParameters
 from mtcon_ray.errors import SpecError
 from mtcon_ray.spec.run_spec import parse_spec
 from mtcon_ray.spec.views import ViewsSpec
-from tests.data.test_views import RECIPE, SOURCE
+from tests.data.test_views import RECIPE, drawn_by
 
 
 def test_a_second_recipe_is_that_of_the_even_views_alone() -> None:
@@ -20,10 +20,7 @@ def test_a_second_recipe_is_that_of_the_even_views_alone() -> None:
     first = RECIPE.model_copy(update={"num_views": 3, "solarise": 0.0})
     both = ViewsSpec.model_validate({**first.model_dump(), "second": own})
     second = first.model_copy(update=own)
-    drawn, of_first, of_second = (
-        draw_parameters(33, SOURCE, spec, torch.Generator().manual_seed(8))
-        for spec in (both, first, second)
-    )
+    drawn, of_first, of_second = (drawn_by(spec, 33, 8) for spec in (both, first, second))
     for field in fields(ViewParameters):
         values_R, odd_R, even_R = (getattr(d, field.name) for d in (drawn, of_first, of_second))
         assert torch.equal(values_R[0::3], odd_R[0::3]), field.name
@@ -32,14 +29,14 @@ def test_a_second_recipe_is_that_of_the_even_views_alone() -> None:
     assert drawn.solarise_R.tolist() == [0, pytest.approx(0.6), 0] * 11
 
 
+ONE_VIEW = "must be omitted where an image has one view"
+
+
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        ({"second": {"blur": 0.1}, "method": "csn"}, "must be omitted where an image has one view"),
-        (
-            {"second": {"blur": 0.1}, "num_views": 1, "method": "xent"},
-            "must be omitted where an image has one view",
-        ),
+        ({"second": {"blur": 0.1}, "method": "csn"}, ONE_VIEW),
+        ({"second": {"blur": 0.1}, "num_views": 1, "method": "xent"}, ONE_VIEW),
         ({"second": {"size": 32}}, "views.second.size: unknown key"),
     ],
 )

@@ -74,11 +74,8 @@ def published(strengths: tuple[float, ...], blur: float, solarise: float) -> tra
 
 STRONG, WEAK = (0.8, 0.8, 0.8, 0.2), (0.4, 0.4, 0.2, 0.1)
 ASYMMETRIC = (published(WEAK, 1.0, 0.0), published(WEAK, 0.1, 0.2))
-PAPERS = {
-    "SimCLR": (published(STRONG, 0.5, 0.0),) * 2,
-    "BYOL": ASYMMETRIC,
-    "Barlow Twins": ASYMMETRIC,
-}
+SYMMETRIC = (published(STRONG, 0.5, 0.0),) * 2
+PAPERS = {"SimCLR": SYMMETRIC, "BYOL": ASYMMETRIC, "Barlow Twins": ASYMMETRIC}
 
 
 @pytest.mark.parametrize("paper", PAPERS)

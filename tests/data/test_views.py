@@ -36,6 +36,10 @@ def photographs(num_items: int, side: int = SOURCE, seed: int = 0) -> Tensor:
     return images_NSSC.contiguous()
 
 
+def drawn_by(spec: ViewsSpec, num_rows: int, seed: int) -> ViewParameters:
+    return draw_parameters(num_rows, SOURCE, spec, torch.Generator().manual_seed(seed))
+
+
 def none_drawn(num_rows: int) -> ViewParameters:
     """Returns parameters of views that show the whole image unchanged."""
     return ViewParameters(
@@ -91,7 +95,7 @@ def test_crop_and_flip(box: tuple[int, int, int, int], flip: bool) -> None:
 
 def test_crops_do_not_depend_on_how_many_are_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
     images = photographs(6)
-    parameters = draw_parameters(12, SOURCE, RECIPE, torch.Generator().manual_seed(3))
+    parameters = drawn_by(RECIPE, 12, 3)
     order_R = torch.randperm(12, generator=torch.Generator().manual_seed(0))
     crops = partial(crop_by_taps, images, parameters.box_R4, parameters.flip_R, SIZE, order_R)
     together_RCWH = crops()
@@ -123,9 +127,7 @@ def test_blur_of_some_rows(size: int) -> None:
 @pytest.mark.parametrize(("size", "num_items"), [(24, 20), (64, 6)])
 def test_whole_recipe_as_drawn(size: int, num_items: int) -> None:
     spec = RECIPE.model_copy(update={"size": size, "num_views": 3})
-    generator = torch.Generator().manual_seed(1)
-    parameters = draw_parameters(3 * num_items, SOURCE, spec, generator)
-    assert_as_torchvision(photographs(num_items), parameters, spec)
+    assert_as_torchvision(photographs(num_items), drawn_by(spec, 3 * num_items, 1), spec)
 
 
 def test_evaluation_is_resize_and_normalise() -> None:
@@ -149,7 +151,7 @@ def test_views_are_normalised_in_float32_channels_last() -> None:
 
 def test_a_rank_makes_its_rows_of_the_global_batch() -> None:
     images = photographs(6)
-    parameters = draw_parameters(12, SOURCE, RECIPE, torch.Generator().manual_seed(2))
+    parameters = drawn_by(RECIPE, 12, 2)
     whole = make_views(images, parameters, RECIPE)
     for rows in (slice(4, 8), torch.arange(4, 8)):
         part = make_views(images[2:4], parameters.rows(rows), RECIPE)
@@ -158,12 +160,9 @@ def test_a_rank_makes_its_rows_of_the_global_batch() -> None:
 
 def test_one_changed_field_moves_no_other_draw() -> None:
     changed = RECIPE.model_copy(update={"jitter": 0.0, "crop_ratio": (1.0, 1.0)})
-    drawn = [
-        draw_parameters(64, SOURCE, spec, torch.Generator().manual_seed(5))
-        for spec in (RECIPE, changed)
-    ]
+    one, other = (drawn_by(spec, 64, 5) for spec in (RECIPE, changed))
     for name in ("flip_R", "order_R4", "grayscale_R", "blur_R", "solarise_R"):
-        assert torch.equal(getattr(drawn[0], name), getattr(drawn[1], name)), name
+        assert torch.equal(getattr(one, name), getattr(other, name)), name
 
 
 def test_the_draws_of_earlier_versions_repeat() -> None:
@@ -196,7 +195,7 @@ def test_boxes_are_distributed_as_torchvision_draws_them(
     """Moments of sides and corners agree within 5 standard errors."""
     num_draws = 1500
     spec = ViewsSpec(crop_scale=scale, crop_ratio=ratio)
-    ours = draw_parameters(num_draws, SOURCE, spec, torch.Generator().manual_seed(6)).box_R4
+    ours = drawn_by(spec, num_draws, 6).box_R4
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(7)
         crop = v2.RandomResizedCrop(SIZE, scale=scale, ratio=ratio)

@@ -37,9 +37,7 @@ def test_a_change_is_named(folder: Path, name: str, data: bytes | None, told: st
     (folder / name).unlink()
     if data is not None:
         (folder / name).write_bytes(data)
-    change = find_change(folder)
-    assert change is not None
-    assert told in change
+    assert told in str(find_change(folder))
 
 
 def test_a_folder_without_checksums_is_taken_as_it_is(folder: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -42,8 +43,7 @@ class CountingSource(DataSource):
     def decode(self, rows: Sequence[int], size: int) -> tuple[np.ndarray, dict[int, str]]:
         time.sleep(self.delay)
         self.decoded.extend(rows)
-        images = np.zeros((len(rows), size, size, 3), dtype=np.uint8)
-        images += np.array(rows, dtype=np.uint8)[:, None, None, None]
+        images = np.tile(np.array(rows, np.uint8)[:, None, None, None], (1, size, size, 3))
         return images, {row: f"row {row + 2}: broken" for row in rows if row in self.bad}
 
 
@@ -65,9 +65,7 @@ def free_disk(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
 def test_images_are_decoded_once_in_order_and_read_only(tmp_path: Path) -> None:
     """150 rows are decoded in three tasks; opening the store again decodes nothing."""
     source, seen = CountingSource(bad=(70, 2)), []
-    stored = open_image_cache(
-        source, 150, 8, tmp_path, lambda done, total: seen.append((done, total))
-    )
+    stored = open_image_cache(source, 150, 8, tmp_path, lambda *counts: seen.append(counts))
     assert stored.images.shape == (150, 8, 8, 3)
     assert (stored.images[:, 3, 3, 1] == np.arange(150)).all()
     assert isinstance(stored.images, np.memmap)
@@ -93,12 +91,8 @@ def test_content_is_hashed_once_per_signature(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The partial store is removed; the next opening starts from scratch."""
     source = CountingSource()
-
-    def fail(rows: Sequence[int], size: int) -> np.ndarray:
-        raise OSError(errno.ENOSPC, "full")
-
     with monkeypatch.context() as patch:
-        patch.setattr(source, "decode", fail)
+        patch.setattr(source, "decode", Mock(side_effect=OSError(errno.ENOSPC, "full")))
         with pytest.raises(ResourceError, match=r"cannot write the image store .*: full; set stor"):
             open_image_cache(source, 150, 8, tmp_path, None)
     assert [path for path in tmp_path.iterdir() if path.suffix != ".lock"] == []

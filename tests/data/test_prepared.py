@@ -60,9 +60,7 @@ def test_each_node_downloads_a_set_once(
         other = open_set(spec, cache_folder(node), data.cache, data.fingerprint)
     assert_equal(data, other)
     names = [path.rpartition("/")[2] for path in gets]
-    assert sorted(names) == [
-        "bad.json", "checksums.json", "images.npy", "labels.npz", "names.json",
-    ]  # fmt: skip
+    assert sorted(names) == ["bad.json", "checksums.json", "images.npy", "labels.npz", "names.json"]
 
 
 def test_a_set_that_is_nowhere_is_named(

@@ -77,11 +77,10 @@ def test_files_of_other_programs_are_read(
     """Row numbers are those of a spreadsheet: a cell of two lines is in one row."""
     (tmp_path / "a.csv").write_text(content, newline="")
     (tmp_path / "b.csv").write_text(content, encoding="utf-16", newline="")
+    expected = {c: [*cells] for c, cells in columns.items()}
     for name in ("a.csv", "b.csv"):
         table = read_table_file(tmp_path / name)
-        assert {c: [*cells] for c, cells in table.columns.items()} == {
-            c: [*cells] for c, cells in columns.items()
-        }
+        assert {c: [*cells] for c, cells in table.columns.items()} == expected
         assert table.rows[-1] == rows
 
 

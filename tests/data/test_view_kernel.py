@@ -4,6 +4,7 @@ import ast
 import inspect
 import logging
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -69,8 +70,7 @@ def test_it_compiles_for_a_gpu(
 
     monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
     types = {"images": "*u8", "box": "*i64", "flip": "*i1", "out": "*fp32"}
-    drawn = {"blend": "*fp32", "shift": "*fp32", "gray": "*i1", "threshold": "*fp32"}
-    drawn["moments"] = "*fp32"
+    drawn = {"gray": "*i1"} | dict.fromkeys(("blend", "shift", "threshold", "moments"), "*fp32")
     sizes = {"views_per_image": 2, "source_size": 30, "size": 24, "num_taps": 3}
     strides = {"channel_stride": 1, "column_stride": 3}
     constants = {**sizes, **strides, **({} if all_drawn else dict.fromkeys(drawn))}
@@ -94,9 +94,7 @@ def test_the_oldest_triton_can_read_it() -> None:
 def test_without_a_compiler_a_warning_says_so_and_torchs_operations_remain(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(_: torch.device) -> None:
-        raise RuntimeError("Failed to find C compiler.\nPlease install one")
-
+    fail = Mock(side_effect=RuntimeError("Failed to find C compiler.\nPlease install one"))
     monkeypatch.setattr("mtcon_ray.data.view_kernel.try_kernel", fail)
     view_kernel.cache_clear()
     try:

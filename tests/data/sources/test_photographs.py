@@ -133,12 +133,9 @@ def test_uc_merced_has_a_set_of_labels_and_the_use_of_the_land(tmp_path: Path, f
 def test_a_label_of_zappos_is_a_single_value_of_its_list(tmp_path: Path) -> None:
     """A cell may hold further values; blank cells and cells with two listed ones are missing."""
     table = labels_of("zappos50k", trees.zappos50k(tmp_path))
-    assert named(table, "closure") == [
-        "Lace up", "Lace up", "Buckle", "", "Slip-On", "", "", "Hook and Loop", "", "Pull-on",
-    ]  # fmt: skip
-    assert named(table, "gender") == [
-        "Men", "Men", "", "Women", "Girls", "Boys", "Boys", "Men", "Men", "Women",
-    ]  # fmt: skip
+    closures = "Lace up|Lace up|Buckle||Slip-On|||Hook and Loop||Pull-on"
+    assert "|".join(named(table, "closure")) == closures
+    assert "|".join(named(table, "gender")) == "Men|Men||Women|Girls|Boys|Boys|Men|Men|Women"
     assert table.classes["category"] == ("Boots", "Sandals", "Shoes", "Slippers")
     # A last dot of a brand may be there, stored as %2E, or stripped by a program that unpacks.
     assert named(table, "brand")[2:5] == ["Kate N.Y"] * 3

@@ -49,9 +49,8 @@ def test_labels_name_what_is_in_the_picture() -> None:
     for row, picture in zip(plain, source.decode(plain.tolist(), 40)[0], strict=True):
         name = FACTORS["colour"][table.labels["colour"][row]]
         middle = picture[14:26, 14:26].reshape(-1, 3).astype(float)
-        hues = np.array(
-            [[np.cos(2 * np.pi * h + a) for a in (0, -2.0944, 2.0944)] for h in HUES.values()]
-        )
+        turns = 2 * np.pi * np.array([*HUES.values()])
+        hues = np.cos(np.add.outer(turns, (0, -2.0944, 2.0944)))
         right += list(HUES)[(middle @ hues.T).sum(0).argmax()] == name
     assert right > 0.75 * len(plain)
 
@@ -86,9 +85,8 @@ def test_attributes_follow_from_factors_and_size() -> None:
     table = drawn(**spec).read_labels()
     assert table.kind_of("attributes") == "set"
     assert table.kind_of("size") == "number"
-    named = dict(
-        zip(table.multi_hot_names["attributes"], table.multi_hot["attributes"].T, strict=True)
-    )
+    columns = table.multi_hot["attributes"].T
+    named = dict(zip(table.multi_hot_names["attributes"], columns, strict=True))
     for fact, (factor, classes) in ATTRIBUTES.items():
         codes = [table.classes[factor].index(name) for name in classes]
         assert (named[fact] == np.isin(table.labels[factor], codes)).all()

@@ -49,9 +49,7 @@ def test_a_column_of_splits_is_not_stratified(files: Any) -> None:
 def test_groups_stay_whole_in_a_stratified_split(files: Any) -> None:
     """A group that has items of several classes belongs to one of them, as a whole."""
     files.frame["shoe"] = [f"shoe {row // 2}" for row in range(20)]
-    files.frame["kind"] = [
-        ("a", "b")[row % 2] if 4 < row < 15 else "ab"[row > 9] for row in range(20)
-    ]
+    files.frame["kind"] = ["ab"[row % 2 if 4 < row < 15 else row > 9] for row in range(20)]
     for seed in range(3):
         spec = files.spec(split_column=None, group_column="shoe", stratify=["kind"], seed=seed)
         split = labels_of(spec).split

@@ -63,9 +63,8 @@ def blend_amounts(order_R4: Tensor, factor_R4: Tensor) -> Tensor:
     """Returns each turn's weights of the image, its gray image and its mean gray, [3, R, 4]."""
     keep_R4 = factor_R4.gather(1, order_R4)
     rest_R4 = 1 - keep_R4
-    return torch.stack(
-        [keep_R4, rest_R4 * (order_R4 == SATURATION), rest_R4 * (order_R4 == CONTRAST)]
-    )
+    gray_R4, mean_R4 = rest_R4 * (order_R4 == SATURATION), rest_R4 * (order_R4 == CONTRAST)
+    return torch.stack([keep_R4, gray_R4, mean_R4])
 
 
 def blends_of_all(order_R4: Tensor, factor_R4: Tensor) -> Tensor:
@@ -170,9 +169,8 @@ def blur(x_RCHW: Tensor, sigma_R: Tensor) -> Tensor:
     pixel_S1 = torch.arange(size, device=x_RCHW.device)[:, None]
     source_SK = (size - 1) - ((size - 1) - (pixel_S1 + offset_K).abs()).abs()
     matrix_RSS = x_RCHW.new_zeros(len(sigma_R), size, size)
-    matrix_RSS.scatter_add_(
-        2, source_SK.expand(len(sigma_R), -1, -1), kernel_RK[:, None].expand(-1, size, -1)
-    )
+    weight_RSK = kernel_RK[:, None].expand(-1, size, -1)
+    matrix_RSS.scatter_add_(2, source_SK.expand_as(weight_RSK), weight_RSK)
     blurred_RPW = x_RCHW.flatten(1, 2) @ matrix_RSS.mT
     return matrix_RSS[:, None] @ blurred_RPW.view_as(x_RCHW)
 

@@ -117,10 +117,8 @@ def make_square(whole: Image.Image, size: int, resize: Resize) -> Image.Image:
         whole = whole.crop((left, top, left + side, top + side))
     elif resize == "pad":
         # Scale first, pad afterwards: padding a 1 x 65,000 image first needs 65,000 x 65,000.
-        longest = max(whole.size)
-        width, height = (
-            max(1, (2 * size * side + longest) // (2 * longest)) for side in whole.size
-        )
+        longer = max(whole.size)
+        width, height = (max(1, (2 * size * side + longer) // (2 * longer)) for side in whole.size)
     # An axis per call. In a joint call Pillow chooses the order of the axes, which changes rounding
     # to 8 bits. The exported model must give the same pixels.
     wide = whole.resize((width, whole.height), Image.Resampling.BILINEAR)

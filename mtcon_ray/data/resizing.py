@@ -78,11 +78,9 @@ def crop_by_taps(
 
 def _weighted_sums(row_FD: Tensor, index: Tensor, weight: Tensor) -> Tensor:
     """Returns weighted sums [M, D] of K rows each; index and weight are [..., K]."""
-    K = index.shape[-1]
+    index_MK, weight_MK = index.flatten(0, -2), weight.flatten(0, -2)
     # embedding_bag gathers and sums in a single pass, without an [M, K, D] tensor.
-    return F.embedding_bag(
-        index.view(-1, K), row_FD, mode="sum", per_sample_weights=weight.reshape(-1, K)
-    )
+    return F.embedding_bag(index_MK, row_FD, mode="sum", per_sample_weights=weight_MK)
 
 
 def resize(images: Tensor, size: int) -> Tensor:

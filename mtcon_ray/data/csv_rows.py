@@ -131,14 +131,10 @@ def _check_lines(path: Path, rows: list[list[str]], separator: str) -> Iterator[
         lines = [line.split(separator) for line in separator.join(row).split("\n")]
         if len(lines) == 1 or any(len(cells) != len(rows[0]) for cells in lines):
             continue
-        what = (
-            f"{len(lines)} lines in a quoted cell of row {number}, each with as many cells as the "
-            "header"
-        )
-        name_images = any(
-            all(cell.lower().endswith(IMAGE_ENDINGS) for cell in cells)
-            for cells in zip(*lines, strict=True)
-        )
+        cell = f"a quoted cell of row {number}"
+        what = f"{len(lines)} lines in {cell}, each with as many cells as the header"
+        columns = zip(*lines, strict=True)
+        name_images = any(all(c.lower().endswith(IMAGE_ENDINGS) for c in col) for col in columns)
         if separator == "\t" or name_images:
             raise _RowError(
                 f"{path} has {what}: these lines are probably rows; remove the quote at the start "

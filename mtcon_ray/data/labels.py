@@ -270,14 +270,13 @@ def add_label_noise(table: LabelTable, share_by_task: dict[str, float], seed: in
     """
     labels, rows = dict(table.labels), table.rows("train")
     for task, share in share_by_task.items():
-        codes = labels[task].copy()
+        labels[task] = codes = labels[task].copy()
         labelled = rows[codes[rows] != MISSING]
         # A digest as the seed, because Python salts hash() of strings in each process.
         stream = hashlib.sha256(repr(("label noise", seed, share, task, "train")).encode())
         rng = np.random.default_rng(int.from_bytes(stream.digest()[:16], "big"))
         redrawn = rng.permutation(labelled)[: round(share * len(labelled))]
         codes[redrawn] = rng.integers(len(table.classes[task]), size=len(redrawn))
-        labels[task] = codes
     return replace(table, labels=labels)
 
 

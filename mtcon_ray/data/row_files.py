@@ -92,9 +92,8 @@ class RowFiles(ImageFiles):
     def _find_images(self, column: str | None) -> str:
         """Returns the column of images: the named one, the only Image, or the only struct."""
         images = [n for n, f in self.features.items() if getattr(f, "_type", "") == "Image"]
-        known = images or [
-            f.name for f in self.schema if types.is_struct(f.type) and "bytes" in f.type.names
-        ]
+        structs = [f for f in self.schema if types.is_struct(f.type)]
+        known = images or [f.name for f in structs if "bytes" in f.type.names]
         found = known if column is None else [n for n in self.schema.names if n == column]
         if len(found) != 1:
             raise DataError(

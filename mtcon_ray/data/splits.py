@@ -48,13 +48,12 @@ def named_split(table: TableFile, column: str) -> np.ndarray:
     names = split_names({cell for cell in cells if cell.strip()}, column)
     code = {value: SPLITS.index(name) for value, name in names.items()}
     split = np.array([code.get(cell, LEFT_OUT) for cell in cells], dtype=np.int8)
-    table.refuse(
-        split < 0,
-        column,
+    rule = (
         "name a split in each row: train, val, test, or names for these (training, validation, "
         "valid, dev, testing, eval; 0, 1 and 2 in a column whose name says split, partition or "
-        "set; take rows of no split out of the file)",
+        "set; take rows of no split out of the file)"
     )
+    table.refuse(split < 0, column, rule)
     return split
 
 

@@ -57,7 +57,6 @@ class CelebaSource(PhotosSource):
         split = np.array([split_of.get(name, LEFT_OUT) for name in self.names], dtype=np.int8)
         for row in np.flatnonzero((split < 0) | (split >= len(SPLITS)))[:1]:
             name = self.names[row]
-            raise DataError(
-                f"{path} must have 0, 1 or 2 for each image, got {split_of.get(name)} for {name}"
-            )
+            got = f"{split_of.get(name)} for {name}"
+            raise DataError(f"{path} must have 0, 1 or 2 for each image, got {got}")
         return split

@@ -91,6 +91,7 @@ class ColumnsSource(FilesSource):
     def doubts(self, split: np.ndarray) -> list[str]:
         """Returns warnings of images listed twice, and of images or groups in several splits."""
         names, group, found = np.array(self.names, dtype=object), self.spec.group_column, []
+        fault = "are in more than one split: accuracies will be too high"
         if repeats := len(names) - len({*names}):
             found.append(f"{repeats} rows of {self.table.path} repeat the image of another row")
         columns = {"images": names}
@@ -98,7 +99,5 @@ class ColumnsSource(FilesSource):
             columns[f"groups of {group!r}"] = self.table.column(group)
         for what, values in columns.items():
             if count := splits.num_straddling(values, split):
-                found.append(
-                    f"{count} {what} are in more than one split: accuracies will be too high"
-                )
+                found.append(f"{count} {what} {fault}")
         return found

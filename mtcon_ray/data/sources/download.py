@@ -100,11 +100,9 @@ class DownloadSource(DataSource):
 
     def path(self, what: str) -> Path:
         """Returns the path of a part. Raises DataError, with its origin, if the part is missing."""
-        if (found := self.find(what)) is None:
-            raise DataError(
-                f"{what} ({self.parts()[what]}) not found in data.root {self.spec.root}"
-            )
-        return found
+        if found := self.find(what):
+            return found
+        raise DataError(f"{what} ({self.parts()[what]}) not found in data.root {self.spec.root}")
 
     def missing(self) -> list[str]:
         """Returns a line for each missing part."""

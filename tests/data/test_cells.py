@@ -13,7 +13,7 @@ from mtcon_ray.spec.problem import UNKNOWN_BIT
 
 def table(**columns: str) -> TableFile:
     """Returns a table of these columns, whose cells are separated by spaces; _ stands for none."""
-    parts = {n: [c.replace("_", "") for c in text.split(" ")] for n, text in columns.items()}
+    parts = {n: text.replace("_", "").split(" ") for n, text in columns.items()}
     found = {name: np.array(part, dtype=object) for name, part in parts.items()}
     return TableFile(Path("labels.csv"), found, np.arange(len(next(iter(parts.values())))) + 2)
 

@@ -21,8 +21,7 @@ def test_spellings_of_one_name_are_found(names: tuple[str, ...]) -> None:
     """The names are shown so that a reader can tell them apart, with the first row of each."""
     codes = np.array([*range(len(names)), 0, -1])
     [warning] = doubtful_names("kind", names, codes, np.arange(2, len(codes) + 2))
-    shown = warning.removeprefix("label column 'kind': ").partition(" count as different")[0]
-    groups = shown.split(" and ")
+    groups = warning.removeprefix("label column 'kind': ").partition(" count as ")[0].split(" and ")
     assert len({group.partition(" (")[0] for group in groups}) == len(names)
     assert groups[0].endswith("(2 rows, first row 2)")
     assert groups[1].endswith("(1 rows, first row 3)")

@@ -71,8 +71,7 @@ def test_images_are_decoded_once_in_order_and_read_only(tmp_path: Path) -> None:
     assert isinstance(stored.images, np.memmap)
     assert not stored.images.flags.writeable
     assert sorted(source.decoded) == list(range(150))
-    assert len(seen) == 3
-    assert seen[-1] == (150, 150)
+    assert (len(seen), seen[-1]) == (3, (150, 150))
     again = open_image_cache(source, 150, 8, tmp_path, None)
     assert (again.images == stored.images).all()
     assert list(again.bad.items()) == [(2, "row 4: broken"), (70, "row 72: broken")]

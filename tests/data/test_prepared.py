@@ -51,8 +51,7 @@ def test_each_node_downloads_a_set_once(
     spec = rich(files)
     data = open_dataset(spec, view_size=8, store=cache_folder(here))
     keep_set(data, cache_folder(here))
-    puts: list[str] = []
-    gets: list[str] = []
+    puts, gets = list[str](), list[str]()
     store.before = lambda request, path: {"PUT": puts, "GET": gets}.get(request, []).append(path)
     keep_set(data, cache_folder(here))
     assert puts == [], "a set that is there is not uploaded again"

@@ -50,9 +50,7 @@ def test_every_triplet_keeps_to_its_condition() -> None:
         assert label[anchor] == label[close] != -1
         assert anchor != close
         assert label[far] not in (-1, label[anchor])
-    lone = [found[found[:, 0] == 0][:, column] == 4 for column in (1, 2)]
-    assert not lone[0].any()
-    assert lone[1].any()
+    assert (found[found[:, 0] == 0] == 4).any(axis=0)[1:3].tolist() == [False, True]
 
 
 def test_each_choice_is_uniform() -> None:

@@ -83,8 +83,7 @@ def test_attributes_follow_from_factors_and_size() -> None:
     factors = ["shape", "colour", "texture", "tilt"]
     spec = {"tasks": ["attributes", *factors], "held_out": ["size"], "num_items": 500}
     table = drawn(**spec).read_labels()
-    assert table.kind_of("attributes") == "set"
-    assert table.kind_of("size") == "number"
+    assert [table.kind_of(name) for name in ("attributes", "size")] == ["set", "number"]
     columns = table.multi_hot["attributes"].T
     named = dict(zip(table.multi_hot_names["attributes"], columns, strict=True))
     for fact, (factor, classes) in ATTRIBUTES.items():

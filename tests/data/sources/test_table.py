@@ -18,9 +18,7 @@ from tests.data.labels import labels_of
 
 def test_empty_cells_are_missing_and_never_a_class(files: Any) -> None:
     """Only an empty cell is missing; NA and nan are class names."""
-    files.frame.loc[[0, 7], "kind"] = ""
-    files.frame.loc[3, "kind"] = "NA"
-    files.frame.loc[8, "kind"] = "nan"
+    files.frame.loc[[0, 3, 7, 8], "kind"] = ["", "NA", "", "nan"]
     table = labels_of(files.spec())
     assert table.classes["kind"] == ("NA", "a", "b", "nan")
     assert table.labels["kind"].tolist()[:9] == [-1, 1, 2, 0, 2, 1, 2, -1, 3]
@@ -135,8 +133,7 @@ def test_the_key_follows_the_content_of_images(files: Any, tmp_path: Path) -> No
 
 def test_images_and_groups_in_two_splits_are_warned_of(files: Any) -> None:
     """The image of rows 0 and 3 is in train and val; that of rows 1 and 2 only in train."""
-    files.frame.loc[3, "image"] = "0.jpg"
-    files.frame.loc[2, "image"] = "1.jpg"
+    files.frame.loc[[3, 2], "image"] = ["0.jpg", "1.jpg"]
     files.frame["shoe"] = ["x" if row in (0, 4) else "" for row in range(20)]
     warnings = labels_of(files.spec(group_column="shoe")).warnings
     assert warnings[0].startswith("2 rows of ")
@@ -167,10 +164,8 @@ def test_attributes_in_the_celeba_format_are_joined_by_file_name(files: Any) -> 
     path = files.images.parent / "list_attr.txt"
     path.write_text(ATTRIBUTES)
     files.frame["image"] = "./" + files.frame["image"]
-    spec = files.spec(
-        attributes=str(path), multi_hot={"looks": ["Shiny", "Soft"]}, tasks=["looks", "Soft"]
-    )
-    table = TableSource(spec).read_labels()
+    fields = {"multi_hot": {"looks": ["Shiny", "Soft"]}, "tasks": ["looks", "Soft"]}
+    table = TableSource(files.spec(attributes=str(path), **fields)).read_labels()
     assert table.multi_hot["looks"][:4].tolist() == [[0, 1], [255, 255], [1, 0], [255, 255]]
     assert table.classes["Soft"] == ("-1", "1")
     assert table.labels["Soft"][:4].tolist() == [1, -1, 0, -1]

@@ -86,9 +86,8 @@ def test_the_oldest_triton_can_read_it() -> None:
     from mtcon_ray.data import view_kernel
 
     nodes = ast.walk(ast.parse(inspect.getsource(view_kernel)))
-    loops = [node.target for node in nodes if isinstance(node, ast.comprehension)]
-    assert loops
-    assert {*map(type, loops)} == {ast.Name}
+    loops = {type(node.target) for node in nodes if isinstance(node, ast.comprehension)}
+    assert loops == {ast.Name}
 
 
 def test_without_a_compiler_a_warning_says_so_and_torchs_operations_remain(

@@ -63,10 +63,8 @@ def by_torchvision(image: Tensor, parameters: ViewParameters, row: int, size: in
     for operation in parameters.order_R4[row].tolist():
         x = COLOUR[operation](x, factors[operation])
     x = tv.rgb_to_grayscale(x, 3) if parameters.grayscale_R[row] else x
-    sigma = parameters.blur_R[row].item()
-    kernel = 2 * max(1, size // 20) + 1
-    if sigma > 0:
-        x = tv.gaussian_blur(x, [kernel, kernel], [sigma, sigma])
+    sigma, kernel = parameters.blur_R[row].item(), 2 * max(1, size // 20) + 1
+    x = tv.gaussian_blur(x, [kernel] * 2, [sigma] * 2) if sigma > 0 else x
     threshold = parameters.solarise_R[row].item()
     return tv.solarize(x, threshold) if threshold > 0 else x
 
@@ -87,9 +85,8 @@ def assert_as_torchvision(images: Tensor, parameters: ViewParameters, spec: View
 )
 @pytest.mark.parametrize("flip", [False, True])
 def test_crop_and_flip(box: tuple[int, int, int, int], flip: bool) -> None:
-    parameters = replace(
-        none_drawn(2), box_R4=torch.tensor([box, box]), flip_R=torch.tensor([flip, not flip])
-    )
+    boxes_R4, flip_R = torch.tensor([box, box]), torch.tensor([flip, not flip])
+    parameters = replace(none_drawn(2), box_R4=boxes_R4, flip_R=flip_R)
     assert_as_torchvision(photographs(2), parameters, PLAIN)
 
 

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -217,18 +218,13 @@ def test_a_process_that_may_not_write_any_more_replaces_no_file(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:
     """A later driver takes over after the first epoch, before a write of this file."""
-    written: list[Path] = []
-    save = checkpoint.save
-
-    def note(path: Path, *given: Any, **options: Any) -> None:
-        written.append(path)
-        save(path, *given, **options)
+    save = Mock(wraps=checkpoint.save)
 
     def check() -> None:
-        if len(written) > 2 and written[-1].name == file:
+        if save.call_count > 2 and save.call_args.args[0].name == file:
             raise PreemptedError("taken over")
 
-    monkeypatch.setattr(checkpoint, "save", note)
+    monkeypatch.setattr(checkpoint, "save", save)
     run = start(tmp_path, check=check)
     next(iter(run))
     first = (tmp_path / file).read_bytes()

@@ -35,8 +35,7 @@ def test_the_report_fits_the_screen_and_sorts(
     sweep: MakeSweep, tmp_path: Path, screen: str, scheme: str
 ) -> None:
     """A click sorts by number, high values first; the next click turns the order round."""
-    results = sweep(statuses={0: "PRUNED", 1: "FAILED"})
-    path = build_report(results, ui_command="mlflow ui")
+    path = build_report(sweep(statuses={0: "PRUNED", 1: "FAILED"}), ui_command="mlflow ui")
     headings = ["#", "trial", "configuration", "epochs", "val/accuracy"]
 
     async def column(tab: Tab, name: str) -> Sequence[str]:
@@ -73,7 +72,6 @@ def test_the_page_of_nearest_images_fits_the_screen(
 
     async def use(tab: Tab) -> None:
         await fits(tab, scheme)
-        loaded = "[...document.images].every((image) => image.naturalWidth > 0)"
-        assert await tab.run(loaded)
+        assert await tab.run("[...document.images].every((image) => image.naturalWidth > 0)")
 
     assert browse(use, tmp_path / "profile", path.as_uri(), screen, scheme) == []

@@ -110,6 +110,8 @@ def test_a_process_that_outlives_its_driver_ends(tmp_path: Path) -> None:
         def before(self, epoch: int) -> None:
             if epoch == 2:
                 attempt_folder(tmp_path, 4).mkdir(parents=True)
+                with pytest.raises(errors.PreemptedError):
+                    self.options["check"]()  # before it replaces a checkpoint
 
     assert next_attempt(tmp_path) == 0
     with pytest.raises(errors.PreemptedError, match="a later driver has taken over the sweep"):

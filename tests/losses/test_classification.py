@@ -1,24 +1,11 @@
-"""Cross-entropy: reference values, missing labels, views."""
+"""Cross-entropy: its equation, missing labels, views."""
 
 import math
 
 import pytest
 import torch
-from torch import Tensor
 
 from mtcon_ray.losses.classification import cross_entropy
-
-# Inputs of case G, whose values are in unit_values.json.
-LOGITS = (
-    [[2, 0, -1], [0.5, 0.5, 0.5], [0, 3, 1], [1, 1, 2]],
-    [[1, -1], [0, 0], [-2, 1], [0.3, 0.1]],
-)
-LABELS = ([0, 1, 1, 2], [0, 1, 1, 1])
-
-
-def case_g(task: int) -> tuple[Tensor, Tensor]:
-    """Returns logits in float64 and labels of task 0 or 1."""
-    return torch.tensor(LOGITS[task], dtype=torch.float64), torch.tensor(LABELS[task])
 
 
 @pytest.mark.parametrize("seed", range(5))

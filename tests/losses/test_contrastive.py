@@ -1,6 +1,7 @@
-"""The contrastive loss: reference values, the equation as loops, invariances, invalid input."""
+"""The contrastive loss: its equation, batches without partners, groups of heads, invalid input."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -9,8 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mtcon_ray.losses import small_batch
+from mtcon_ray.losses.contrastive import contrast_by_head
 from mtcon_ray.losses.positives import EqualLabel, LabelSets, Near, OwnView, Relation
-from tests.losses.cases import VALUES, at_angles, contrastive, random_rows
+from tests.losses.cases import contrastive, random_rows, reference, weight_of
 
 exhaustively = settings(deadline=None, derandomize=True, max_examples=60)
 items, widths, seeds = st.integers(1, 6), st.integers(1, 5), st.integers(0, 10_000)
@@ -23,55 +25,23 @@ def random_labels(B: int, seed: int) -> Tensor:
     return torch.tensor([-1, 0, 7, 40])[torch.randint(0, 4, (B,), generator=generator)]
 
 
-def as_loops(z_BVD: Tensor, labels: list[int] | None, tau: float) -> list[float | None]:
-    """Returns the loss of each anchor, None for anchors without positives.
-
-    Khosla et al. 2020, arXiv:2004.11362, eq. 2, written as loops. With labels None, positives are
-    the other views of the item: NT-Xent, Chen et al. 2020, arXiv:2002.05709, eq. 1.
-    """
-    B, V, _ = z_BVD.shape
-    rows = [(b, v) for b in range(B) for v in range(V)]
-    z = {(b, v): z_BVD[b, v].tolist() for b, v in rows}
-    losses: list[float | None] = []
-    for i in rows:
-        others = [a for a in rows if a != i]
-        logit = {a: sum(p * q for p, q in zip(z[i], z[a], strict=True)) / tau for a in others}
-        if labels is None:
-            partners = [a for a in others if a[0] == i[0]]
-        else:
-            partners = [a for a in others if labels[a[0]] == labels[i[0]] != -1]
-        top = max(logit.values())
-        log_sum = top + math.log(sum(math.exp(x - top) for x in logit.values()))
-        terms = [log_sum - logit[p] for p in partners]
-        losses.append(sum(terms) / len(terms) if terms else None)
-    return losses
-
-
-def test_case_b_anchors_without_partner_count_zero_and_leave_the_mean() -> None:
-    z_BVD = at_angles(VALUES["B"]["angles"])
-    relation = EqualLabel(torch.tensor(VALUES["B"]["labels"]))
-
-    def value(reduction: str) -> Tensor:
-        return contrastive(z_BVD, relation, temperature=0.1, reduction=reduction)
-
-    assert value("none").flatten().tolist() == pytest.approx(VALUES["B"]["per_anchor"], rel=1e-6)
-    assert value("mean").item() == pytest.approx(VALUES["B"]["mean_valid"], rel=1e-6)
-    assert value("sum").item() == pytest.approx(VALUES["B"]["sum"], rel=1e-6)
-
-
 @exhaustively
 @given(B=items, V=st.integers(2, 3), D=widths, seed=seeds, tau=temperatures)
-def test_agrees_with_the_equation_as_loops(B: int, V: int, D: int, seed: int, tau: float) -> None:
+def test_agrees_with_the_equation(B: int, V: int, D: int, seed: int, tau: float) -> None:
+    """Anchors without a partner have the loss 0 and leave the mean."""
     z_BVD, labels_B = random_rows(B, V, D, seed=seed), random_labels(B, seed)
+
+    def of_label(h: int, i: int, j: int) -> float | None:
+        return 1.0 if labels_B[i] == labels_B[j] != -1 else None
+
     relations: list[Relation] = [EqualLabel(labels_B), OwnView()]
-    for relation, labels in zip(relations, (labels_B.tolist(), None), strict=True):
-        expected = as_loops(z_BVD, labels, tau)
-        valid = [x for x in expected if x is not None]
+    for relation, weight in zip(relations, (of_label, partial(weight_of, "own view")), strict=True):
+        expected_1N, is_valid_1N = reference(z_BVD[None], weight, z_BVD.new_tensor([tau]))
         loss_BV = contrastive(z_BVD, relation, temperature=tau, reduction="none")
-        per_anchor = [0.0 if x is None else x for x in expected]
-        assert loss_BV.flatten().tolist() == pytest.approx(per_anchor, rel=1e-9, abs=1e-9)
-        mean = contrastive(z_BVD, relation, temperature=tau).item()
-        assert mean == pytest.approx(sum(valid) / max(len(valid), 1), rel=1e-9, abs=1e-9)
+        torch.testing.assert_close(loss_BV.flatten(), expected_1N[0], rtol=1e-9, atol=1e-9)
+        mean = expected_1N.sum() / is_valid_1N.sum().clamp(min=1)
+        loss = contrastive(z_BVD, relation, temperature=tau)
+        torch.testing.assert_close(loss, mean, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -112,3 +82,32 @@ def test_autocast_reaches_neither_loss_nor_gradient(
 def test_an_unknown_reduction_raises() -> None:
     with pytest.raises(ValueError, match=r"reduction must be .* got 'average'"):
         contrastive(torch.ones(2, 2, 2), OwnView(), temperature=0.1, reduction="average")
+
+
+@pytest.mark.parametrize("labels", [[2**24, 2**24 + 1], [2**62, 2**62 + 1]])
+def test_labels_that_no_float_tells_apart_are_no_partners(labels: list[int]) -> None:
+    """Labels may be hashes."""
+    z_BVD = torch.zeros(2, 2, 3)
+    pull_NN = EqualLabel(torch.tensor(labels)).pairs(z_BVD).pull_HNN[0]
+    assert pull_NN.nonzero().tolist() == [[0, 1], [1, 0], [2, 3], [3, 2]]
+
+
+def test_spaces_of_a_kind_width_and_temperature_are_computed_together() -> None:
+    """Stacked heads keep their labels. Another kind or width makes another group.
+
+    So does another temperature, unless both are tensors.
+    """
+    z_by_head = {name: torch.randn(4, 2, 3) for name in "abdefghi"}
+    z_by_head |= {"wide": torch.randn(4, 2, 5)}
+    labels = {"a": [0, 0, 1, -1], "b": [5, 4, 4, 5], "wide": [0, 0, 0, 0]}
+    relations: dict[str, Relation] = {h: EqualLabel(torch.tensor(y)) for h, y in labels.items()}
+    relations |= {"d": OwnView(), "e": OwnView()}
+    near = Near(torch.tensor([0.0, 1.0, 2.0, 3.0]), bandwidth=1.0)
+    relations |= {"f": near, "g": near}
+    relations |= {"h": relations["a"], "i": relations["b"]}
+    temperatures: dict[str, float | Tensor] = dict.fromkeys(z_by_head, 0.1)
+    temperatures |= {"d": torch.tensor(0.1), "e": torch.tensor(0.2), "h": 0.2, "i": 0.3}
+    found = contrast_by_head(z_by_head, relations, temperatures)
+    groups = {tuple(heads): each.relation for heads, each in found}
+    alone = [("wide",), ("d", "e"), ("f",), ("g",), ("h",), ("i",)]
+    assert list(groups) == [("a", "b"), *alone]

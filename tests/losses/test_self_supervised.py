@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mtcon_ray.losses import nt_xent
 from mtcon_ray.losses.self_supervised import barlow_twins, cross_correlations, moco, simsiam
-from tests.losses.cases import VALUES, random_rows, raw, simsiam_views, two_views, unit
+from tests.losses.cases import VALUES, random_rows, raw, unit
 
 repeatedly = settings(deadline=None, derandomize=True, max_examples=30)
 items, views, widths = st.integers(2, 5), st.integers(2, 3), st.integers(1, 5)
@@ -30,16 +29,6 @@ def test_moco_has_the_values_of_case_d(tau: str) -> None:
     assert loss.item() == pytest.approx(VALUES[f"D_moco_tau{tau}"], rel=1e-6)
 
 
-@pytest.mark.parametrize("tau", VALUES["D_ntxent"])
-def test_nt_xent_has_the_values_of_case_d(tau: str) -> None:
-    loss = nt_xent(two_views(), temperature=float(tau))
-    assert loss.item() == pytest.approx(VALUES["D_ntxent"][tau], rel=1e-6)
-
-
-def test_simsiam_has_the_value_of_case_d() -> None:
-    assert simsiam(*simsiam_views()).item() == pytest.approx(VALUES["D_simsiam"], rel=1e-6)
-
-
 def test_barlow_twins_has_the_values_of_case_d() -> None:
     z, known = torch.stack([raw("H"), raw("G")], dim=1), VALUES["D_barlow"]
     # Columns so long that the eps of the variance, which the reference values lack, is nothing.
@@ -47,7 +36,6 @@ def test_barlow_twins_has_the_values_of_case_d() -> None:
     (c_DD,) = cross_correlations(1e6 * z)
     expected = torch.tensor(known["C_biased"], dtype=torch.float64)
     torch.testing.assert_close(c_DD, expected, rtol=1e-6, atol=1e-12)
-    assert barlow_twins(z).item() == pytest.approx(0.688596, abs=5e-7)
 
 
 @repeatedly

@@ -1,4 +1,4 @@
-"""Masked distances, hinge, regularisers: reference values, loops, gradients."""
+"""Masked distances, hinge, regularisers: their equations as loops, gradients."""
 
 import math
 
@@ -7,16 +7,6 @@ import torch
 from torch import Tensor
 
 from mtcon_ray.losses import triplet
-
-# Inputs of case E, whose values are in unit_values.json: anchor, far, close.
-EMBEDDINGS = [[0.5, -1, 2, 0.3], [1, 0, 1, -0.5], [0.4, -0.8, 1.5, 2]]
-BETA = [[1, -0.2, 0.5, 0.1], [0.1, 1, 0, 1]]
-
-
-def case_e() -> tuple[Tensor, Tensor]:
-    """Returns z [1, 3, 4] and masks [2, 4] in float64."""
-    z = torch.tensor([EMBEDDINGS], dtype=torch.float64)
-    return z, torch.tensor(BETA, dtype=torch.float64).relu()
 
 
 def drawn(seed: int) -> tuple[Tensor, Tensor, Tensor]:

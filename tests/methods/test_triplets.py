@@ -13,10 +13,12 @@ from mtcon_ray.methods.scenet import SCENet
 from mtcon_ray.methods.triplet import TripletMethod
 from mtcon_ray.models.encoders.small import Small
 from tests.losses.cases import VALUES
-from tests.losses.test_triplet import BETA, case_e
 from tests.problems import problem
 
 TASKS = ("shape", "colour")
+# Inputs of case E, whose values are in unit_values.json: anchor, far, close.
+Z_B3D = torch.tensor([[[0.5, -1, 2, 0.3], [1, 0, 1, -0.5], [0.4, -0.8, 1.5, 2]]]).double()
+BETA = torch.tensor([[1, -0.2, 0.5, 0.1], [0.1, 1, 0, 1]])
 
 
 def csn(*, dim: int = 4, seed: int = 0, **fields: Any) -> CSN:
@@ -34,10 +36,10 @@ def losses_of_case_e(
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Returns the losses and the gauges with case E's masks, of a triplet of this condition."""
     with torch.no_grad():
-        method.get_parameter("beta").copy_(torch.tensor(BETA))
+        method.get_parameter("beta").copy_(BETA)
     labels = {task: torch.zeros(1, dtype=torch.int64) for task in TASKS}
     batch = Batch(labels, 1, condition=torch.tensor([condition]))
-    output = method({"embedding": case_e()[0]}, batch)
+    output = method({"embedding": Z_B3D}, batch)
     return output.losses, output.gauges()
 
 
@@ -64,7 +66,7 @@ def test_loss_of_scenet_in_case_e() -> None:
         last.weight.zero_()
         last.bias.copy_(torch.tensor([0.7, 0.3], dtype=torch.float64).log())
     losses, gauges = losses_of_case_e(method, 1)
-    distances = method.distances(case_e()[0], Batch({}, 1))
+    distances = method.distances(Z_B3D, Batch({}, 1))
     assert distances[0].tolist() == pytest.approx([known["d_far"], known["d_close"]], rel=1e-6)
     assert losses["triplet"].item() == known["hinge"]
     embed = VALUES["E_csn_c0"]["embed_term"]

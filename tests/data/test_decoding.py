@@ -107,6 +107,15 @@ def test_lab_images_are_converted() -> None:
     assert np.abs(decode_image(encoded(grey, "TIFF"), 8).astype(int) - 119).max() < 4
 
 
+def test_transparent_pixels_are_white_and_16_bits_are_refused() -> None:
+    """Pillow would silently clip 16 bits to white."""
+    transparent = encoded(Image.new("RGBA", (8, 8), (10, 20, 30, 0)))
+    assert (decode_image(transparent, 8) == 255).all()
+    deep = encoded(Image.fromarray(np.full((8, 8), 300, dtype=np.uint16)))
+    with pytest.raises(UnreadableImageError, match="8 bits a channel"):
+        decode_image(deep, 8)
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [

@@ -43,6 +43,10 @@ def test_every_name_of_a_file_has_one_spelling(tmp_path: Path) -> None:
     folder = tmp_path / "images"
     (folder / "a").mkdir(parents=True)
     (folder / "link").symlink_to("a")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "link").symlink_to(folder)
+    (elsewhere / "3.png").symlink_to(folder / "3.png")
     composed, decomposed = (normalize(form, "caf\u00e9") for form in ("NFC", "NFD"))
     (folder / decomposed).mkdir()
     for name in ("1.png", f"{decomposed}/{decomposed}.png", f"{composed}.jpg", f"{decomposed}.jpg"):
@@ -50,6 +54,8 @@ def test_every_name_of_a_file_has_one_spelling(tmp_path: Path) -> None:
     same = {
         "1.png": ["1.png", "./1.png", ".//1.png", "a/../1.png", "link/../1.png", "a/..//./1.png"],
         "a/1.png": ["a/1.png", "a//1.png", "a/./1.png", "a/../a/1.png", "../images/a/1.png"],
+        "2.png": [f"{folder}/2.png", f"{folder}//2.png", f"{folder}/../images/2.png"],
+        "3.png": [f"{folder}/a/../3.png", f"{elsewhere}/link/3.png", f"{elsewhere}/3.png"],
         f"{decomposed}/{decomposed}.png": [f"./{f}/{f}.png" for f in (composed, decomposed)],
         f"{composed}.jpg": [f"{composed}.jpg"],
         f"{decomposed}.jpg": [f"{decomposed}.jpg"],

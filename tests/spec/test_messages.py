@@ -28,6 +28,12 @@ method: {name: supcon, task: shap}
     task must be a column of classes in data.tasks ['shape', 'colour', 'texture'], got 'shap'; did
 views: {mean: [1, 2]}
     views.mean.2: is required
+{views: {second: {blur: 0.1}}, method: csn}
+    must be omitted where an image has one view
+{views: {second: {blur: 0.1}, num_views: 1}, method: xent}
+    must be omitted where an image has one view
+views: {second: {size: 32}}
+    views.second.size: unknown key
 train: {lr: fast}
     train.lr must be a valid number, got 'fast'
 train: {lr: .nan}

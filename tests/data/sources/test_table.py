@@ -8,8 +8,6 @@ import pytest
 from PIL import Image
 
 from mtcon_ray.data.dataset import open_dataset
-from mtcon_ray.data.decoding import decode_image
-from mtcon_ray.data.image_files import UnreadableImageError
 from mtcon_ray.data.sources.table import TableSource
 from mtcon_ray.errors import DataError
 from tests.data.archives import pack
@@ -138,15 +136,6 @@ def test_images_and_groups_in_two_splits_are_warned_of(files: Any) -> None:
     assert warnings[0].startswith("2 rows of ")
     assert warnings[1].startswith("1 images are in more than one split")
     assert warnings[2].startswith("1 groups of 'shoe' are in more than one split")
-
-
-def test_transparency_is_white_and_16_bits_are_refused(tmp_path: Path) -> None:
-    """Transparent pixels become white. Pillow would silently clip 16 bits to white."""
-    Image.new("RGBA", (8, 8), (10, 20, 30, 0)).save(tmp_path / "cut.png")
-    assert (decode_image((tmp_path / "cut.png").read_bytes(), 8) == 255).all()
-    Image.fromarray(np.full((8, 8), 300, dtype=np.uint16)).save(tmp_path / "deep.png")
-    with pytest.raises(UnreadableImageError, match="8 bits a channel"):
-        decode_image((tmp_path / "deep.png").read_bytes(), 8)
 
 
 ATTRIBUTES = """3

@@ -2,7 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
-from threading import Lock
+from threading import Lock, Semaphore
 from time import sleep
 from typing import Any
 from unittest.mock import Mock
@@ -136,7 +136,11 @@ def test_files_that_are_not_read_are_told_apart(data: bytes, reason: str) -> Non
 def test_the_memory_of_images_that_are_decoded_together_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Two PNGs of 24 million pixels are decoded at a time, JPEGs at a reduced scale together."""
+    """With room for 8 million pixels two PNGs of 3 million are decoded at a time.
+
+    JPEGs are decoded together, because they are decoded at a reduced scale.
+    """
+    monkeypatch.setattr(decoding, "_ROOM", Semaphore(8))
     lock, most, running = Lock(), [0], [0]
 
     def make_square(whole: Image.Image, size: int, resize: Resize) -> Image.Image:
@@ -151,7 +155,7 @@ def test_the_memory_of_images_that_are_decoded_together_is_bounded(
     monkeypatch.setattr(decoding, "make_square", make_square)
     for kind, expected in (("PNG", 2), ("JPEG", 4)):
         most[0] = 0
-        data = encoded(Image.new("L", (6000, 4000)), kind)
+        data = encoded(Image.new("L", (2000, 1500)), kind)
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(decode_image, [data] * 4, [8] * 4))
         assert most == [expected]

@@ -56,19 +56,15 @@ def save(folder: Path, **counts: int) -> Path:
     return folder
 
 
-def write(path: Path, data: datasets.Dataset) -> None:
+def write(path: Path, data: "datasets.Dataset | pa.Table") -> Path:
+    """Writes a Parquet or an Arrow file. Returns its folder."""
+    table = data.data.table if isinstance(data, datasets.Dataset) else data
     path.parent.mkdir(parents=True, exist_ok=True)
-    data.to_parquet(str(path))
-
-
-def write_table(path: Path, table: "pa.Table") -> Path:
-    """Writes a table that `datasets` did not make. Returns its folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".parquet":
-        pq.write_table(table, path)
-    else:
+    if path.suffix == ".arrow":
         with pa.ipc.new_stream(str(path), table.schema) as writer:
             writer.write_table(table)
+    else:
+        pq.write_table(table, path)
     return path.parent
 
 
@@ -191,7 +187,7 @@ def test_a_row_without_bytes_is_a_bad_image(tmp_path: Path) -> None:
     images: list[dict[str, Any]] = [{"bytes": png(i), "path": None} for i in range(39)]
     images.append({"bytes": None, "path": str(tmp_path / "secret.png")})
     table = pa.table({"image": images, "label": ["a", "b"] * 20})
-    spec = spec_of(write_table(tmp_path / "data" / "a.parquet", table), max_bad_images=0.1)
+    spec = spec_of(write(tmp_path / "data" / "a.parquet", table), max_bad_images=0.1)
     found = check_dataset(spec, 8, tmp_path / "store").table
     assert (found.split == -1).nonzero()[0].tolist() == [39]
     assert "first train 39: the row has no bytes of an image" in found.warnings[-1]
@@ -224,7 +220,7 @@ def test_other_folders_are_refused(tmp_path: Path) -> None:
         labels(tmp_path)
     image = [{"bytes": png(0)}] * 20
     table = pa.table({"image": image, "mask": image, "label": [1] * 20})
-    two = write_table(tmp_path / "two" / "a.parquet", table)
+    two = write(tmp_path / "two" / "a.parquet", table)
     with pytest.raises(DataError, match=r"one column of images, got image, mask; name it in"):
         labels(two)
     assert len(labels(two, image_column="mask")) == 20
@@ -234,9 +230,9 @@ def test_other_folders_are_refused(tmp_path: Path) -> None:
 def test_a_damaged_file_is_refused(tmp_path: Path, name: str) -> None:
     """Among them files with an offset that leads out of the file, and with other columns."""
     table = pa.table({"image": [{"bytes": b"x"}] * 9, "label": ["a" * (i + 1) for i in range(9)]})
-    file = write_table(tmp_path / name, table) / name
+    file = write(tmp_path / name, table) / name
     data, place = file.read_bytes(), struct.pack("<3i", 1, 3, 6)
-    write_table(file, table.replace_schema_metadata({"huggingface": "{"}))
+    write(file, table.replace_schema_metadata({"huggingface": "{"}))
     for content in (
         file.read_bytes(),
         b"PAR1 cut short",
@@ -246,8 +242,8 @@ def test_a_damaged_file_is_refused(tmp_path: Path, name: str) -> None:
         file.write_bytes(content)
         with pytest.raises(DataError, match=f"{name} is not a whole Parquet or Arrow file"):
             labels(tmp_path)
-    write_table(file, table.drop_columns("label"))
-    write_table(tmp_path / f"a_{name}", table)
+    write(file, table.drop_columns("label"))
+    write(tmp_path / f"a_{name}", table)
     with pytest.raises(DataError, match=f"/{name} is not a whole .*label"):
         labels(tmp_path)
 
@@ -282,7 +278,7 @@ def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
 
 def test_names_with_the_separator_are_refused(tmp_path: Path) -> None:
     data = {"image": [{"bytes": png(0)}] * 4, "tags": [["a|b"], ["c"]] * 2}
-    folder = write_table(tmp_path / "a.parquet", pa.table(data))
+    folder = write(tmp_path / "a.parquet", pa.table(data))
     with pytest.raises(DataError, match=r"must not hold \|, which separates them, got 'a\|b'"):
         labels(folder, tasks=["tags"], multi_hot={"tags": "tags"})
 
@@ -303,7 +299,7 @@ def test_missing_labels(tmp_path: Path, name: str) -> None:
     }
     known = {"label": {"names": ["dog", "cat"], "_type": "ClassLabel"}}
     metadata = {"huggingface": json.dumps({"info": {"features": known}})}
-    folder = write_table(tmp_path / name, pa.table(columns, metadata=metadata))
+    folder = write(tmp_path / name, pa.table(columns, metadata=metadata))
     table = labels(folder, tasks=["label", "colour"])
     assert table.labels["label"].tolist() == [0, -1, -1, 1]
     assert table.labels["colour"].tolist() == [1, -1, 0, 1]

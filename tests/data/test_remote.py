@@ -100,12 +100,12 @@ def test_labels_are_read_before_images_are_downloaded(
     assert reads == ["labels.csv"] * 2
 
 
-def test_images_are_those_of_the_local_archive_and_come_once(
+def test_images_are_those_of_the_local_folder_and_come_once(
     spec: DataSpec, files: Any, reads: list[str], tmp_path: Path
 ) -> None:
+    local = opened(files.spec(), tmp_path / "other")
     heard: list[tuple[int, int]] = []
     cache, archive = tmp_path / "root" / "cache", files.csv.with_name("my pictures.tar")
-    local = opened(files.spec(images=str(archive)), tmp_path / "other")
     fetched(spec, cache, lambda *counts: heard.append(counts))
     total = archive.stat().st_size + files.csv.stat().st_size
     assert heard[-1] == (total, total)
@@ -149,7 +149,7 @@ def test_an_object_that_was_replaced_is_downloaded_anew(
 ) -> None:
     first = fetched(spec, tmp_path)
     kinds = labels_of(spec.model_copy(update=first)).labels["kind"]
-    files.frame["kind"] = files.frame["kind"].map({"a": "ba", "b": "a"})
+    files.frame["kind"] = files.frame["kind"].map({"a": "b", "b": "a"})
     files.spec()
     second = fetched(spec, tmp_path)
     assert first["images"] == second["images"]

@@ -115,12 +115,6 @@ def test_every_strength_and_every_order_of_the_colour_operations() -> None:
     assert (torch.pdist(views_RCHW.flatten(1)) > 0.01).float().mean() > 0.9
 
 
-@pytest.mark.parametrize("size", [8, 24, 64])
-def test_blur_of_some_rows(size: int) -> None:
-    parameters = replace(none_drawn(4), blur_R=torch.tensor([0.1, 0.0, 0.8, 2.0]))
-    assert_as_torchvision(photographs(2), parameters, PLAIN.model_copy(update={"size": size}))
-
-
 @pytest.mark.parametrize(("size", "num_items"), [(24, 20), (64, 6)])
 def test_whole_recipe_as_drawn(size: int, num_items: int) -> None:
     spec = RECIPE.model_copy(update={"size": size, "num_views": 3})

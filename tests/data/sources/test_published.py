@@ -38,7 +38,6 @@ def test_these_are_all_kinds() -> None:
         ("medic", {}, "val labels", "MEDIC_dev.tsv or dev.tsv or data/MEDIC_dev.tsv or data/dev"),
         ("ucmerced", {}, "labels", "LandUse_Multilabeled.txt or UCMerced_LandUse/LandUse_Multi"),
         ("zappos50k", {"split": "csn"}, "triplets", "tripletlists, from csn_zappos_triplets.zi"),
-        ("cifar10", {}, "test_batch.bin", "cifar-10-batches-bin/test_batch.bin or test_batch.bin"),
         ("cifar100", {}, "train.bin", "cifar-100-binary/train.bin or train.bin, from cifar-100-bi"),
         ("stl10", {"unlabeled": 1}, "unlabeled_X.bin", "stl10_binary/unlabeled_X.bin or unlabeled"),
     ],

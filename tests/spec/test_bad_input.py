@@ -107,45 +107,31 @@ def test_the_shop_itself_is_valid(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize(
-    ("setting", "says"),
-    [
-        ("method.temperatur=1", ("method.temperatur: unknown key", "'temperature'?")),
-        ("train.epochs=many", ("train.epochs must be a valid integer", "'many'")),
-        ("train.lr=-0.5", ("train.lr", "greater than 0", "-0.5")),
-    ],
-    ids=["unknown key", "type", "range"],
-)
-def test_a_spec_that_breaks_a_rule_is_refused(
-    shop: Shop, command: str, setting: str, says: tuple[str, ...]
-) -> None:
-    shop.refuses(command, setting, says=("shop.yaml", *says))
+def test_a_spec_that_breaks_a_rule_is_refused(shop: Shop, command: str) -> None:
+    says = ("shop.yaml", "method.temperatur: unknown key", "'temperature'?")
+    shop.refuses(command, "method.temperatur=1", says=says)
     assert not shop.root.exists()
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("column", "cells", "says"),
     [
-        ({"colour": []}, ("labels.csv", "'colour'", "'color'?")),
-        ({"shape": ["disc"] * 40}, ("'shape'", "at least two classes", "only 'disc'")),
-        ({"maker": [""] * 40}, ("'maker'", "must have labels", "only empty cells")),
-        ({"image": ["0.png", "../labels.csv"] * 20}, ("inside", "'../labels.csv' in row 3")),
-        ({"image": ["0.png", "away.png"] * 20}, ("inside", "'away.png' in row 3")),
-        ({"split": ["train", "test"] * 20}, ("the val split has no images", "train 20", "test 20")),
+        ("colour", [], ("labels.csv", "'colour'", "'color'?")),
+        ("maker", [""] * 40, ("'maker'", "must have labels", "only empty cells")),
         (
-            {"split": ["train"] * 6 + ["val"] * 17 + ["test"] * 17},
+            "split",
+            ["train"] * 6 + ["val"] * 17 + ["test"] * 17,
             ("train.batch_size must be at most", "split's 6 examples", "got 8"),
         ),
     ],
-    ids=["column", "one class", "no labels", "outside", "link", "empty split", "batch"],
+    ids=["column", "no labels", "batch"],
 )
 def test_labels_that_cannot_be_used_are_refused(
-    shop: Shop, command: str, changes: dict[str, list[str]], says: tuple[str, ...]
+    shop: Shop, command: str, column: str, cells: list[str], says: tuple[str, ...]
 ) -> None:
-    columns = {**shop.columns, "color": shop.columns["colour"], **changes}
+    columns = {**shop.columns, "color": shop.columns["colour"], column: cells}
     shop.write_csv({name: cells for name, cells in columns.items() if cells})
-    (shop.folder / "images" / "away.png").symlink_to(shop.folder / "shop.yaml")
     shop.refuses(command, says=says)
 
 
@@ -153,8 +139,6 @@ def test_labels_that_cannot_be_used_are_refused(
 def test_missing_images_are_told_with_the_likely_cause(shop: Shop, command: str) -> None:
     (shop.folder / "images" / "7.jpg").unlink()
     shop.refuses(command, says=("1.00%", "data.max_bad_images", "1 of 40", "row 9, 7.jpg: no such"))
-    says = ("40 of 40", "row 2, 0.png: no such", "'0.png' exists as 'images/0.png'")
-    shop.refuses(command, f"data.images={shop.folder}", says=says)
 
 
 @pytest.mark.mlflow

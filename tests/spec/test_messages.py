@@ -42,8 +42,6 @@ train: {lr_schedule: cosin}
     must be 'cosine' or 'exponential', got 'cosin'
 train: {epochs: 2, warmup_epochs: 2}
     warmup_epochs must be below epochs, got 2.0 and 2
-train: {epochs: 1, warmup_epochs: 1}
-    warmup_epochs must be below epochs, got 1.0 and 1
 evaluate: {every: 50}
     evaluate.every must be at most train.epochs, got 50 and 20
 tracking: {experiment: ''}
@@ -57,17 +55,11 @@ resources: {workers: x}
 resources: {workers: [1, 4]}
     every number of resources.workers, got 64 and 3
 
-version: true
-    must be a number, got true or false
 train: {lr: true}
-    must be a number, got true or false
-resources: {gpus: false}
     must be a number, got true or false
 resources: {workers: [true, 2]}
     must be a number, got true or false
 search: {space: {train.lr: {choice: [true]}}}
-    must be a number, got true or false
-search: {space: {train.lr: {uniform: [true, 2]}}}
     must be a number, got true or false
 
 train: {weight_deca: 3}

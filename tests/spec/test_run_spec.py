@@ -130,8 +130,6 @@ def test_overrides_are_yaml_values_at_paths(tmp_path: Path) -> None:
     [
         ("name: [", "not valid YAML"),
         ("- a", "must hold a mapping of sections, got list"),
-        ("a: &a [1]\nb: [*a, *a]", "must not use YAML anchors"),
-        ("name: !!python/object/apply:os.system ['true']", "must not use YAML anchors"),
         ("# " + "x" * 1_100_000, "at most 1,000,000 are read"),
     ],
 )

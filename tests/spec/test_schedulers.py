@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mtcon_ray.spec.run_spec import dump_spec, parse_spec, with_scheduler, with_values
+from mtcon_ray.spec.run_spec import dump_spec, parse_spec, with_scheduler
 from mtcon_ray.spec.schedulers import ASHA, Halving, NoScheduler, SchedulerSpec
 
 
@@ -53,13 +53,3 @@ def test_early_stopping_that_is_not_named_begins_at_ten_trials(
     written = with_scheduler(spec)
     assert written.search.scheduler == written.scheduler == spec.scheduler
     assert parse_spec(dump_spec(written)) == written
-
-
-def test_a_resumed_sweep_keeps_the_scheduler_that_was_recorded() -> None:
-    space = {"space": {"train.lr": {"uniform": [0.1, 1]}}}
-    recorded = with_scheduler(parse_spec({"name": "x", "search": {**space, "num_trials": 9}}))
-    grown = parse_spec({"name": "x", "search": {**space, "num_trials": 12}})
-    assert with_scheduler(grown).scheduler.name == "asha"
-    assert with_scheduler(grown, recorded).scheduler.name == "none"
-    named = with_values(grown, {"search.scheduler": {"name": "halving"}})
-    assert with_scheduler(named, recorded) == named

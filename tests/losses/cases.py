@@ -46,20 +46,6 @@ def unit(name: str) -> Tensor:
     return F.normalize(raw(name), dim=1)
 
 
-def two_views() -> Tensor:
-    """Returns rows q and k of case D as two views, [4, 2, 3]."""
-    return torch.stack([unit("H"), unit("G")], dim=1)
-
-
-def simsiam_views() -> tuple[Tensor, Tensor]:
-    """Returns predictions and projections [4, 2, 3] of case D.
-
-    p1 is H and z2 is G; p2 is G and z1 is H, with their rows in reverse order.
-    """
-    prediction = torch.stack([raw("H"), raw("G").flip(0)], dim=1)
-    return prediction, torch.stack([raw("H").flip(0), raw("G")], dim=1)
-
-
 def random_rows(*shape: int, seed: int) -> Tensor:
     """Returns random unit rows, float64."""
     generator = torch.Generator().manual_seed(seed)

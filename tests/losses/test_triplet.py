@@ -18,23 +18,17 @@ def drawn(seed: int) -> tuple[Tensor, Tensor, Tensor]:
     return z, masks, torch.rand(B, 2, K, generator=draw, dtype=torch.float64)
 
 
-def masked(row: list[float], mask: list[float]) -> list[float]:
-    return [x * m for x, m in zip(row, mask, strict=True)]
-
-
-def fused(row: list[float], masks: list[list[float]], weights: list[float]) -> list[float]:
+def fused(row_D: Tensor, masks_KD: Tensor, weight_K: Tensor) -> Tensor:
     """Returns the sum over concepts of weight times the unit vector of the masked row."""
-    total = [0.0] * len(row)
-    for mask, weight in zip(masks, weights, strict=True):
-        x = masked(row, mask)
-        total = [
-            t + weight * value / (math.hypot(*x) + 1e-10) for t, value in zip(total, x, strict=True)
-        ]
-    return total
+    total_D = torch.zeros_like(row_D)
+    for mask_D, weight in zip(masks_KD, weight_K, strict=True):
+        x_D = row_D * mask_D
+        total_D += weight * x_D / (x_D.norm() + 1e-10)
+    return total_D
 
 
-def distance(one: list[float], other: list[float]) -> float:
-    return math.hypot(*(x - y + 1e-6 for x, y in zip(one, other, strict=True)))
+def distance(one_D: Tensor, other_D: Tensor) -> float:
+    return (one_D - other_D + 1e-6).norm().item()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -43,12 +37,11 @@ def test_distances_are_the_equations_written_as_loops(seed: int) -> None:
     mask = masks[torch.arange(len(z)) % len(masks)]
     plain = triplet.masked_distances(z, mask).tolist()
     together = triplet.fused_distances(z, masks, weight).tolist()
-    for b, rows in enumerate(z.tolist()):
+    for b, rows in enumerate(z):
         for pair in (0, 1):
-            one, other = (masked(rows[p], mask[b].tolist()) for p in (0, 1 + pair))
+            one, other = (rows[p] * mask[b] for p in (0, 1 + pair))
             assert plain[b][pair] == pytest.approx(distance(one, other), rel=1e-9)
-            weights = weight[b, pair].tolist()
-            one, other = (fused(rows[p], masks.tolist(), weights) for p in (0, 1 + pair))
+            one, other = (fused(rows[p], masks, weight[b, pair]) for p in (0, 1 + pair))
             assert together[b][pair] == pytest.approx(distance(one, other), rel=1e-9)
 
 

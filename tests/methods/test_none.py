@@ -34,8 +34,7 @@ def test_epochs_count_as_one() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("select", ["last", "best"])
-@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize(("encoder", "select"), [(ENCODERS[0], "last"), (ENCODERS[1], "best")])
 def test_the_encoder_is_probed_as_it_is_built(
     encoder: dict[str, Any], select: str, tmp_path: Path
 ) -> None:
@@ -55,10 +54,3 @@ def test_the_encoder_is_probed_as_it_is_built(
     again = start(spec, tmp_path / "store", tmp_path / "run")
     assert list(again) == []
     assert again.last == only
-
-
-def test_fixed_features_tell_colours_apart(tmp_path: Path) -> None:
-    data = {"kind": "synthetic", "num_items": 400, "tasks": ["colour"], "held_out": []}
-    run = start(make_spec(ENCODERS[0], data=data), tmp_path / "store", tmp_path / "run")
-    assert list(run)
-    assert run.report()["test/accuracy/colour"] > 0.6

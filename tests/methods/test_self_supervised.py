@@ -12,8 +12,19 @@ from mtcon_ray.losses.self_supervised import barlow_twins
 from mtcon_ray.methods import METHODS, Method
 from mtcon_ray.models.encoders.small import Small
 from mtcon_ray.models.heads import SimSiamHead
-from tests.losses.cases import VALUES, random_rows, raw, simsiam_views, two_views
+from tests.losses.cases import VALUES, random_rows, raw
 from tests.problems import problem
+
+Z_BVD = random_rows(4, 2, 3, seed=0)
+
+
+def simsiam_views() -> Tensor:
+    """Returns rows [prediction | projection] of case D, [4, 2, 6].
+
+    p1 is H and z2 is G; p2 is G and z1 is H, with their rows in reverse order.
+    """
+    prediction = torch.stack([raw("H"), raw("G").flip(0)], dim=1)
+    return torch.cat([prediction, torch.stack([raw("H").flip(0), raw("G")], dim=1)], dim=2)
 
 
 def make(name: str, **fields: Any) -> Method:
@@ -23,8 +34,8 @@ def make(name: str, **fields: Any) -> Method:
 @pytest.mark.parametrize(
     ("name", "fields", "z_BVD", "expected"),
     [
-        ("simclr", {"temperature": 0.3}, two_views(), nt_xent(two_views(), temperature=0.3).item()),
-        ("simsiam", {}, torch.cat(simsiam_views(), dim=2), VALUES["D_simsiam"]),
+        ("simclr", {"temperature": 0.3}, Z_BVD, nt_xent(Z_BVD, temperature=0.3).item()),
+        ("simsiam", {}, simsiam_views(), VALUES["D_simsiam"]),
         ("barlow", {}, torch.stack([raw("H"), raw("G")], dim=1), 0.688596),
     ],
 )

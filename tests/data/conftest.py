@@ -1,4 +1,4 @@
-"""Fixtures: a small table of JPEGs that a test may modify, and an object store."""
+"""Fixtures: a small table of JPEGs that a test may modify, an object store, published trees."""
 
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from PIL import Image
 
 from mtcon_ray.spec.data.own import TableSpec
 from tests.data.folder_store import FolderStore, folder_store
+from tests.data.sources import trees
 
 SPLIT = ("train", "train", "train", "val", "test")
 
@@ -51,3 +52,9 @@ def files(tmp_path: Path) -> TableFiles:
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderStore:
     """Returns an object store in which any URL may be written."""
     return folder_store(tmp_path / "store", monkeypatch)
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> trees.Made:
+    """Returns a function that writes the tree of a kind of data and returns its root."""
+    return lambda kind, root=tmp_path: trees.make(kind, root, monkeypatch)

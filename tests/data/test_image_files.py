@@ -2,7 +2,6 @@
 
 import os
 import re
-import tracemalloc
 from pathlib import Path
 from unicodedata import normalize
 
@@ -28,14 +27,11 @@ def test_names_that_are_not_utf_8_are_refused(tmp_path: Path, packed: bool) -> N
 
 
 def test_a_sparse_file_is_not_read(tmp_path: Path) -> None:
-    """The file of 20 GB takes no space on the disk."""
+    """The file of 20 GB takes no space on the disk, and would fill the memory."""
     with (tmp_path / "a.png").open("wb") as file:
         file.truncate(20 * 10**9)
-    tracemalloc.start()
     with pytest.raises(UnreadableImageError, match=r"20,000,000,000 bytes, .* 536,870,912"):
         ImageFolder(tmp_path).read("a.png")
-    assert tracemalloc.get_traced_memory()[1] < 2**20
-    tracemalloc.stop()
 
 
 def test_every_name_of_a_file_has_one_spelling(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
-"""Tests of triplets: valid members, uniform sampling, reproducibility, and errors."""
+"""Tests of triplets, of the order of items, and of generators: valid, uniform, reproducible."""
 
 import numpy as np
 import pytest
+import torch
 
 from mtcon_ray.data.labels import LabelTable
+from mtcon_ray.data.sampling import epoch_order, step_generator
 from mtcon_ray.data.triplets import triplets
 from mtcon_ray.errors import DataError
 
@@ -84,3 +86,21 @@ def test_a_draw_follows_from_its_seed_alone() -> None:
 def test_classes_of_one_image_each_are_refused() -> None:
     with pytest.raises(DataError, match=r"task 'heel' has no triplets: each of its 4 classes"):
         triplets(table(heel=[0, 1, 2, 3, 3]), ("heel",), number=4, seed=0)
+
+
+def test_an_epoch_holds_each_row_once_in_an_order_of_its_seed_and_number() -> None:
+    """All pairs give different orders, also (0, 1) and (1, 0)."""
+    rows = np.array([3, 5, 8, 13, 21, 34, 55, 89])
+    orders = {tuple(epoch_order(rows, seed, epoch)) for seed in range(4) for epoch in range(4)}
+    assert len(orders) == 16
+    assert {tuple(sorted(order)) for order in orders} == {tuple(rows)}
+
+
+def test_seed_and_step_each_change_the_stream_and_nothing_else_does() -> None:
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    pairs = [(seed, step) for seed in range(4) for step in range(4)] + [(2, 3)]
+    draws = [torch.rand(1, generator=step_generator(*pair)).item() for pair in pairs]
+    assert len(set(draws)) == 16
+    assert draws[11] == draws[16]
+    assert torch.equal(torch.get_rng_state(), before)

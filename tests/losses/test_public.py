@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from mtcon_ray.losses import mtcon, multisupcon, nt_xent, small_batch, supcon
-from tests.losses.cases import VALUES, case_a
+from tests.losses.cases import VALUES, case_a, random_rows
 
 
 def value(loss: Tensor | dict[str, Tensor]) -> float:
@@ -62,19 +61,17 @@ def test_tasks_of_any_shape_and_type_with_labels_missing_are_the_sum_of_each(
 ) -> None:
     """Tasks a and b share one computation; unknown labels leave anchors without positives."""
     monkeypatch.setattr(small_batch, "MOST_PAIRS", most_pairs)
-    generator = torch.Generator().manual_seed(0)
     shapes = dict.fromkeys("ab", (6, 2, 4))
     shapes |= {"wide": (6, 2, 8), "many": (9, 2, 4), "fine": (6, 2, 4)}
     z: dict[str, Tensor] = {}
     labels: dict[str, Tensor] = {}
     s: dict[str, Tensor] = {}
-    for task, shape in shapes.items():
-        dtype = torch.float64 if task == "fine" else torch.float32
-        rows = torch.randn(shape, generator=generator, dtype=dtype)
-        z[task] = F.normalize(rows, dim=2).requires_grad_()
+    for seed, (task, shape) in enumerate(shapes.items()):
+        rows = random_rows(*shape, seed=seed)
+        z[task] = (rows if task == "fine" else rows.float()).requires_grad_()
         labels[task] = torch.arange(shape[0]) % 3
         labels[task][2] = -1
-        s[task] = torch.tensor(0.3 * len(s))
+        s[task] = torch.tensor(0.3 * seed)
     given = s if weighted else None
     together = mtcon(z, labels, temperature=0.2, log_variance=given, reduction=reduction)
     assert isinstance(together, Tensor)
@@ -92,7 +89,7 @@ def test_tasks_of_any_shape_and_type_with_labels_missing_are_the_sum_of_each(
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
 def test_labels_may_be_of_any_type_of_whole_numbers(dtype: torch.dtype) -> None:
     """The largest value of a dtype is a label, also 255 in uint8, which is -1 there."""
-    z = F.normalize(torch.randn(4, 2, 3, generator=torch.Generator().manual_seed(0)), dim=2)
+    z = random_rows(4, 2, 3, seed=0)
     most = torch.iinfo(dtype).max
     labels = torch.tensor([most, most, 3, 3], dtype=dtype)
     plain = supcon(z, torch.tensor([1, 1, 3, 3]), temperature=0.5)

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.errors import SpecError
@@ -14,6 +13,7 @@ from mtcon_ray.losses.amcl import amcl
 from mtcon_ray.methods.can import CAN
 from mtcon_ray.models.encoders.vit import ViT
 from mtcon_ray.spec.run_spec import parse_spec
+from tests.losses.cases import random_rows
 from tests.problems import problem
 
 BATCH = Batch({}, 6)
@@ -25,13 +25,9 @@ def make(**fields: Any) -> CAN:
 
 def rows(*heads: str) -> dict[str, Tensor]:
     """Returns unit rows [6, 2, 4] of each head, and errors [6, 2, 1]."""
-    generator = torch.Generator().manual_seed(0)
-    z_by_head = {
-        head: normalize(torch.randn(6, 2, 4, generator=generator, dtype=torch.float64), dim=2)
-        for head in heads
-    }
-    errors = torch.rand(2, 6, 2, 1, generator=generator, dtype=torch.float64)
-    return z_by_head | {"reconstruction": errors[0], "noise": errors[1]}
+    z_by_head = {head: random_rows(6, 2, 4, seed=i) for i, head in enumerate(heads)}
+    errors = random_rows(6, 2, 2, seed=9).abs()
+    return z_by_head | {"reconstruction": errors[:, :, :1], "noise": errors[:, :, 1:]}
 
 
 @pytest.mark.parametrize("weights", [(0.03, 0.67, 0.3), (2.0, 0.0, 0.5)])

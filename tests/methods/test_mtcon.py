@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
@@ -13,10 +12,11 @@ from mtcon_ray.losses.positives import Near
 from mtcon_ray.losses.weighting import LearnedTemperature
 from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.methods.supcon import SupCon
-from tests.losses.cases import VALUES, case_a, contrastive
+from tests.losses.cases import VALUES, case_a, contrastive, random_rows
 from tests.problems import problem
 
 TASKS = ("shape", "colour")
+KINDS = {"shape": "classes", "looks": "set", "price": "number"}
 
 
 def rows_and_batch() -> tuple[dict[str, Tensor], Batch]:
@@ -55,16 +55,11 @@ def test_supcon_trains_on_its_task_alone() -> None:
 
 def mixed() -> tuple[dict[str, Tensor], Batch]:
     """Returns six items in two views, in three heads: classes, label sets, numbers."""
-    generator = torch.Generator().manual_seed(0)
-    z = torch.randn(3, 6, 2, 4, generator=generator, dtype=torch.float64)
-    heads = dict(zip(("shape", "looks", "price"), F.normalize(z, dim=3), strict=True))
-    sets = torch.randint(0, 2, (6, 5), generator=generator, dtype=torch.uint8)
+    heads = dict(zip(KINDS, random_rows(3, 6, 2, 4, seed=0), strict=True))
+    sets = (random_rows(6, 5, seed=1) > 0).to(torch.uint8)
     numbers = torch.tensor([0.1, -1.0, 0.2, math.nan, 1.5, -0.9])
     labels = torch.tensor([0, 1, 0, 2, 1, -1])
     return heads, Batch({"shape": labels}, 6, {"looks": sets}, {"price": numbers})
-
-
-KINDS = {"shape": "classes", "looks": "set", "price": "number"}
 
 
 def test_heads_of_different_kinds_have_their_own_relations() -> None:

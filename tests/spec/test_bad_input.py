@@ -99,11 +99,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
 
 def test_the_shop_itself_is_valid(shop: Shop) -> None:
     """Without changes nothing is refused, so that the tests below fail for their own reasons."""
-    searched = ["--set", "search.space={train.epochs: {grid: [1, 3]}}"]
-    result = run("validate", shop.folder / "shop.yaml", *searched)
-    assert result.exit_code == 0
-    assert re.fullmatch(r"warning: val/accuracy must have a standard error .*\n", result.stderr)
-    assert result.stdout.splitlines()[0].endswith("is valid: 2 trials of 1 to 3 epochs")
+    assert run("validate", shop.folder / "shop.yaml").exit_code == 0
 
 
 @pytest.mark.parametrize("command", COMMANDS)

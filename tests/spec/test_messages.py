@@ -66,14 +66,10 @@ train: {weight_deca: 3}
     did you mean 'weight_decay'?
 lr: 3
     lr: unknown key; did you mean 'train.lr' or 'evaluate.
-train: {temperature: 3}
-    did you mean 'method.temperature'?
 model: {encoder: {name: vit, stages: 3}}
     stages: unknown key; it belongs to name 'resnet18'
 qqq: 3
     qqq: unknown key; known: data, evaluate,
-metod: {}
-    metod: unknown key; did you mean 'method'?
 
 search: {space: [1]}
     search.space must be a mapping, got [1]

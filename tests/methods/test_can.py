@@ -7,12 +7,10 @@ import torch
 from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
-from mtcon_ray.errors import SpecError
 from mtcon_ray.losses import nt_xent
 from mtcon_ray.losses.amcl import amcl
 from mtcon_ray.methods.can import CAN
 from mtcon_ray.models.encoders.vit import ViT
-from mtcon_ray.spec.run_spec import parse_spec
 from tests.losses.cases import random_rows
 from tests.problems import problem
 
@@ -65,8 +63,3 @@ def test_half_of_the_patches_of_every_view_are_hidden() -> None:
     assert network.noise_level == 0.05
     assert network.decoder.level is not None
     assert tuple(network(torch.zeros(2, 3, 16, 16))) == method.heads
-
-
-def test_other_encoders_are_refused_with_the_spec() -> None:
-    with pytest.raises(SpecError, match=r"model.encoder.name must be vit .* got resnet18"):
-        parse_spec({"name": "x", "method": {"name": "can"}})

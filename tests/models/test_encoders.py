@@ -98,11 +98,6 @@ def test_imagenet_weights_without_network_say_what_to_do(
     assert [path.name for path in (store / "weights").iterdir() if path.is_dir()] == []
 
 
-def test_imagenet_weights_need_the_imagenet_stem() -> None:
-    with pytest.raises(ValidationError, match="stem must be imagenet where weights is imagenet"):
-        ResNet18.Spec(weights="imagenet", stem="small")
-
-
 def test_weights_are_a_name_or_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A path in a spec is relative to its directory, on the command line to the working one."""
     (tmp_path / "here").mkdir()

@@ -26,6 +26,16 @@ method: {name: mtcn}
     method.name: unknown name 'mtcn'; did you mean 'mtcon'?
 method: {name: supcon, task: shap}
     task must be a column of classes in data.tasks ['shape', 'colour', 'texture'], got 'shap'; did
+method: {name: can}
+    model.encoder.name must be vit for a method that hides patches, got resnet18
+model: {encoder: {name: vit, width: 16, heads: 3}}
+    width must be divisible by heads, got 16 and 3
+model: {encoder: {name: resnet18, weights: imagenet, stem: small}}
+    stem must be imagenet where weights is imagenet
+{views: {size: 60}, model: {encoder: {name: vit, patch: 8}}}
+    views.size must be a multiple of model.encoder.patch
+{views: {size: 16}, model: {encoder: {name: vit, patch: 16}}}
+    got 16 and 16
 views: {mean: [1, 2]}
     views.mean.2: is required
 {views: {second: {blur: 0.1}}, method: csn}
@@ -77,8 +87,6 @@ search: {space: {train.lr: {log_uniform: [0.1, 1]}}}
     lr.log_uniform: unknown key; write {loguniform: [low, high]}, {uniform: [low, high]}, {int: [low
 search: {space: {train.lr: [0.1, 0.5]}}
     search.space.train.lr must be one of {loguniform: [low, high]}, {uniform: [low, high]}, {int:
-search: {space: {train.lr: {grid: 0.1}}}
-    search.space.train.lr.grid must be a valid list, got 0.1
 search: {space: {train.lr: {grid: [{a: 1}]}}}
     grid.0: a value must be a finite number, a text, true, false, null
 search: {space: {method.temprature: {uniform: [0.1, 1]}}}

@@ -21,7 +21,6 @@ from mtcon_ray.losses.amcl import (
     adapt_moco,
     adapt_simsiam,
     adapt_views,
-    omega,
 )
 from mtcon_ray.spec.methods.self_supervised import Form
 from tests.losses.cases import VALUES, random_rows, unit
@@ -150,17 +149,6 @@ def test_simsiam_and_barlow_forms_are_their_equations(
 def test_temperature_has_the_values_of_case_f(score: str) -> None:
     tau = Adaptive(identity).temperature(torch.tensor(float(score), dtype=torch.float64))
     assert tau.item() == pytest.approx(VALUES["F_tau_examples"][score], rel=1e-6)
-
-
-def test_omega_has_the_values_of_case_f() -> None:
-    known = VALUES["F_omega"]
-    tau = torch.tensor([2 / 128, 0.1, 1, 2, 1e-5], dtype=torch.float64)
-    expected = [known[f"d128_{key}"] for key in ("at_min", "tau0_1", "tau1", "tau2", "tau1e5")]
-    assert omega(tau, 128).tolist() == pytest.approx(expected, rel=1e-6)
-    assert known["argmin_128"] == 2 / 128
-    least = tau[:1].clone().requires_grad_()
-    (slope,) = torch.autograd.grad(omega(least, 128), least)
-    assert slope.item() == pytest.approx(0, abs=1e-9)
 
 
 @pytest.mark.parametrize("form", ["simsiam", "moco"])

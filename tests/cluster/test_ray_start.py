@@ -1,9 +1,12 @@
 """The start of a Ray of this machine whose processes die or come late, without a Ray."""
 
 import os
+import signal
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from subprocess import PIPE, Popen
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -16,7 +19,6 @@ from mtcon_ray.cluster.environment import restored_environment, sessions_folder
 from mtcon_ray.cluster.ray_private import AGENT_FILES, GCS_VARIABLE
 from mtcon_ray.cluster.ray_start import start_local_ray
 from mtcon_ray.errors import MtconError
-from tests.processes import run_python
 from tests.waiting import wait_until
 
 GCS, LATE = "GCS", "did not start within 150 s; its logs are below /"
@@ -130,40 +132,47 @@ def test_nothing_is_left_of_a_ray_that_does_not_start(
     assert fake.killed == [GCS]
 
 
-LOST = """
-import subprocess, sys, time
-from mtcon_ray.cluster import ray_start
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Returns the messages of this process before its end, and the exit code with which it ends."""
+    told: list[object] = []
 
-dies = subprocess.Popen(["sh", "-c", sys.argv[1]])
-sys.argv[1] == "exit 0" and dies.wait()
-stays = subprocess.Popen(["sleep", "600"])
-ray_start.LOOK_SECONDS = 0.01
-ray_start._processes |= {"raylet": dies, "GCS": stays}
-print(stays.pid, flush=True)
-with ray_start.ending_with_ray(lambda reason: print(reason, flush=True)):
-    time.sleep({"waits": 600, "looks": 0.5, "ends": 0}[sys.argv[2]])
-dies.wait(), time.sleep(0.1)
-stays.kill()
-print("the body has ended")
-"""
+    def end(code: int) -> None:
+        told.append(code)
+        raise SystemExit
+
+    monkeypatch.setattr(os, "_exit", end)
+    monkeypatch.setattr(ray_start, "LOOK_SECONDS", 0.01)
+    return told
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize(
-    ("command", "how"),
-    [("sleep 2; kill -9 $$", "was ended by signal 9"), ("sleep 2; exit 3", "ended with code 3")],
+    ("command", "how"), [("kill -9 $$", "was ended by signal 9"), ("exit 3", "ended with code 3")]
 )
-def test_a_process_whose_ray_dies_tells_it_and_ends(command: str, how: str) -> None:
+def test_a_process_whose_ray_dies_tells_it_and_ends(
+    command: str, how: str, told: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A call of Ray may never return."""
-    done = run_python("-c", LOST, command, "waits", code=1)
-    pid, told = done.stdout.splitlines()
-    assert told == f"the raylet of Ray on this machine {how}, and no trial can continue"
-    state = Path(f"/proc/{pid}/stat")
-    # Killed, a process may still wait for a core.
-    wait_until(lambda: not state.exists() or ") Z " in state.read_text(), "the end of the process")
+    dies = Popen(["sh", "-c", f"read line; {command}"], stdin=PIPE)
+    stays = Popen(["sleep", "600"])
+    monkeypatch.setattr(ray_start, "_processes", {"raylet": dies, "GCS": stays})
+    with ray_start.ending_with_ray(told.append):
+        dies.communicate()
+        wait_until(lambda: 1 in told, "the end of this process")
+    assert told == [f"the raylet of Ray on this machine {how}, and no trial can continue", 1]
+    assert stays.wait() == -signal.SIGKILL
 
 
-@pytest.mark.parametrize(("command", "body"), [("sleep 2; exit 1", "ends"), ("exit 0", "looks")])
-def test_a_ray_that_ends_before_or_after_the_sweep_ends_nothing(command: str, body: str) -> None:
+def test_a_ray_that_ends_before_or_after_the_sweep_ends_nothing(
+    told: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As a local Ray of an earlier sweep in this process, which is on a cluster now."""
-    done = run_python("-c", LOST, command, body)
-    assert done.stdout.splitlines()[1:] == ["the body has ended"]
+    before, after = Popen(["true"]), Popen(["cat"], stdin=PIPE)
+    before.wait()
+    monkeypatch.setattr(ray_start, "_processes", {"GCS": before, "raylet": after})
+    with ray_start.ending_with_ray(told.append):
+        time.sleep(0.1)
+    after.communicate()
+    time.sleep(0.1)
+    assert told == []

@@ -13,16 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
-from mtcon_ray.base.paths import choose_root
-from mtcon_ray.records.results import load_sweep
-from mtcon_ray.records.stored import find_sweep
-from mtcon_ray.sweep.audit import Audit
-from mtcon_ray.training.uploads import NETWORKS
 from tests import specs
 from tests.cluster.conftest import environment_of
 from tests.data.object_store import ObjectStore
 from tests.processes import REPOSITORY, begin, kill
-from tests.sweep.small_sweeps import epochs_of
+from tests.sweep.small_sweeps import assert_whole, fetched
 from tests.tables import write_table
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
@@ -139,17 +134,6 @@ def resumed(nodes: Nodes, head: str) -> str:
     return nodes.log("resume.log")
 
 
-def assert_whole(machine: Path, trials: int) -> None:
-    stored = find_sweep(choose_root(URL, str(machine)), "a", [*NETWORKS, "predictions.npz"])
-    found = load_sweep(stored)
-    assert [trial.status for trial in found.trials] == ["FINISHED"] * trials
-    for trial in found.trials:
-        epochs = epochs_of(found.folder, trial.name)
-        assert epochs == list(range(1, EPOCHS + 1)), "an epoch is lost or there twice"
-    audit = Audit(found.folder)
-    assert [*audit.records(), *audit.files()] == []
-
-
 def test_a_sweep_goes_on_after_the_loss_of_the_head_and_its_disk(
     nodes: Nodes, bucket: ObjectStore, tmp_path: Path
 ) -> None:
@@ -164,7 +148,7 @@ def test_a_sweep_goes_on_after_the_loss_of_the_head_and_its_disk(
         nodes.start(name)
     told = resumed(nodes, "head-2")
     assert "decoding" not in told
-    assert_whole(tmp_path, 3)
+    assert_whole(fetched(URL, tmp_path, "a"), 3, EPOCHS)
     assert bucket.requests.count(("PUT", f"/photos/{images}")) == 1
 
 
@@ -175,4 +159,4 @@ def test_workers_of_a_trial_on_different_nodes(
     kill(begun(nodes, bucket, 2, resources={"workers": 2}, search=search))
     nodes.enter("head", "rm", "-r", str(nodes.home / ".cache"), log="rm.log").wait()
     resumed(nodes, "head")
-    assert_whole(tmp_path, 1)
+    assert_whole(fetched(URL, tmp_path, "a"), 1, EPOCHS)

@@ -6,8 +6,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from mtcon_ray.base.paths import choose_root
 from mtcon_ray.records.event_log import read_events
 from mtcon_ray.records.events import Reported
+from mtcon_ray.records.results import load_sweep
+from mtcon_ray.records.stored import find_sweep
+from mtcon_ray.sweep.audit import Audit
+from mtcon_ray.training.uploads import NETWORKS
 from tests import specs
 
 TINY: dict[str, Any] = {
@@ -36,6 +41,22 @@ def command(*words: object, **variables: str) -> subprocess.Popen[str]:
 def epochs_of(folder: Path, trial: str) -> list[int]:
     events = read_events(folder / "events.jsonl")
     return [e.epoch for e in events if isinstance(e, Reported) and e.trial == trial]
+
+
+def fetched(url: str, machine: Path, name: str) -> Path:
+    """Copies a sweep below a URL with its networks to a machine; returns its folder there."""
+    return find_sweep(choose_root(url, str(machine)), name, [*NETWORKS, "predictions.npz"])
+
+
+def assert_whole(folder: Path, trials: int, epochs: int) -> None:
+    """Asserts that all trials of a sweep have finished, with each epoch once and their files."""
+    found = load_sweep(folder).trials
+    assert [t.status for t in found] == ["FINISHED"] * trials, [t.reason for t in found]
+    for trial in found:
+        seen = epochs_of(folder, trial.name)
+        assert seen == list(range(1, epochs + 1)), "an epoch is lost or there twice"
+    audit = Audit(folder)
+    assert [*audit.records(), *audit.files()] == []
 
 
 def logged(root: Path, folder: Path) -> dict[str, Any]:

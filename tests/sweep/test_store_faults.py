@@ -5,34 +5,26 @@ import random
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from mtcon_ray.base.paths import choose_root
-from mtcon_ray.records.results import load_sweep
-from mtcon_ray.records.stored import find_sweep
-from mtcon_ray.sweep.audit import Audit
-from mtcon_ray.training.uploads import NETWORKS
 from tests.data.object_store import ObjectStore, object_store
-from tests.sweep.small_sweeps import TINY, command, epochs_of
+from tests.sweep.small_sweeps import assert_whole, command, fetched
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.soak
 ROUNDS = int(os.environ.get("MTCON_RAY_ROUNDS", "2"))
 URL = "s3://photos/lab"
-
-
-def spec_file(folder: Path, **changes: Any) -> Path:
-    train = {"epochs": 12, "batch_size": 32, "warmup_epochs": 1, "checkpoint_seconds": 0.3}
-    tracking = {"offline": True, "checkpoints": "all"}
-    raw = {**TINY, "train": train, "tracking": tracking, "storage": {"root": URL}, **changes}
-    path = folder / "spec.yaml"
-    path.write_text(yaml.safe_dump(raw))
-    return path
+TRAIN = {"epochs": 12, "batch_size": 32, "warmup_epochs": 1, "checkpoint_seconds": 0.3}
+STORED: dict[str, Any] = {
+    "train": TRAIN,
+    "tracking": {"offline": True, "checkpoints": "all"},
+    "storage": {"root": URL},
+}
 
 
 def driver(home: Path, *words: str) -> subprocess.Popen[str]:
@@ -41,24 +33,14 @@ def driver(home: Path, *words: str) -> subprocess.Popen[str]:
     return command(*words, HOME=str(home))
 
 
-def assert_whole(machine: Path, name: str, epochs: int) -> None:
-    root = choose_root(URL, str(machine))
-    found = load_sweep(find_sweep(root, name, [*NETWORKS, "predictions.npz"]))
-    assert [trial.status for trial in found.trials] == ["FINISHED"] * 3
-    for trial in found.trials:
-        seen = epochs_of(found.folder, trial.name)
-        assert seen == list(range(1, epochs + 1)), "an epoch is lost or there twice"
-    audit = Audit(found.folder)
-    assert [*audit.records(), *audit.files()] == []
-
-
 @pytest.mark.parametrize(("fault", "seconds"), [(503, 10), (60.0, 60), ("cut", 10)])
 def test_nothing_is_lost_if_the_store_fails_for_a_while(
-    fault: str | float, seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    fault: str | float, seconds: float, spec_file: Callable[..., Path], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """Each round begins at another moment."""
     rng = random.Random(0)
-    path = spec_file(tmp_path)
+    path = spec_file(**STORED)
     with object_store(monkeypatch) as store:
         for number in range(ROUNDS):
             name = f"round-{number}"
@@ -71,7 +53,7 @@ def test_nothing_is_lost_if_the_store_fails_for_a_while(
             store.fault = lambda method, path: None
             told = sweep.communicate(timeout=PATIENCE_SECONDS)[0]
             assert sweep.returncode == 0, told[-3000:]
-            assert_whole(tmp_path / name, name, 12)
+            assert_whole(fetched(URL, tmp_path / name, name), 3, 12)
 
 
 def requested(store: ObjectStore, part: str) -> bool:
@@ -86,11 +68,10 @@ def contents(store: ObjectStore) -> dict[str, str]:
 
 @pytest.mark.ray
 def test_a_driver_that_stood_still_changes_nothing_after_a_takeover(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spec_file: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All its processes, those of its Ray and its trials too, stand still for 90 seconds."""
-    train = {"epochs": 40, "batch_size": 32, "warmup_epochs": 1, "checkpoint_seconds": 0.3}
-    path = spec_file(tmp_path, train=train)
+    path = spec_file(**{**STORED, "train": {**TRAIN, "epochs": 40}})
     with object_store(monkeypatch) as store:
         first = driver(tmp_path / "a", "sweep", str(path), "--name", "one")
         wait_until(lambda: sum("/last-" in n for n in store.names()) > 1, "a checkpoint",
@@ -114,7 +95,7 @@ def test_a_driver_that_stood_still_changes_nothing_after_a_takeover(
         assert "another driver has taken over one" in told
         time.sleep(20)
         assert contents(store) == before
-        assert_whole(tmp_path / "c", "one", 40)
+        assert_whole(fetched(URL, tmp_path / "c", "one"), 3, 40)
 
 
 def signal_all(driver: subprocess.Popen[str], number: signal.Signals) -> None:

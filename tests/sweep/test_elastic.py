@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from mtcon_ray.records.recorded import load_recorded
 from mtcon_ray.sweep.audit import Audit
 from mtcon_ray.training.trainer import Trainer
 from tests import specs
+from tests.processes import REPOSITORY, begin, kill, run
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.soak]
@@ -46,13 +46,10 @@ class Elastic:
         self.folder = folder / "root" / "sweeps" / "elastic"
         self.cluster, self.log = cluster, folder / "log.txt"
         (folder / "spec.yaml").write_text(yaml.safe_dump(SPEC))
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "mtcon_ray", "sweep", "spec.yaml", "--name", "elastic",
-                 "--root", "root"],
-                cwd=folder, stdout=log, stderr=log, text=True, start_new_session=True,
-                env={**os.environ, "PYTHONPATH": os.getcwd(), "RAY_ADDRESS": cluster.address},
-            )  # fmt: skip
+        words = ("sweep", "spec.yaml", "--name", "elastic", "--root", "root")
+        command = [sys.executable, "-m", "mtcon_ray", *words]
+        here = {"PYTHONPATH": str(REPOSITORY), "RAY_ADDRESS": cluster.address}
+        self.process = begin(command, self.log, cwd=folder, env={**os.environ, **here})
 
     def reports(self) -> list[Reported]:
         events = read_events(self.folder / "events.jsonl")
@@ -65,9 +62,7 @@ class Elastic:
             for node in self.cluster.list_all_nodes()
             if node.any_processes_alive()
         }
-        lines = subprocess.run(
-            ["ps", "-axww", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True
-        ).stdout.splitlines()
+        lines = run(["ps", "-axww", "-o", "pid=,ppid=,args="]).stdout.splitlines()
         found = [line.split() for line in lines if "ray::RayTrainWorker" in line]
         return [int(pid) for pid, parent, *_ in found if int(parent) in raylets]
 
@@ -93,9 +88,7 @@ def elastic(tmp_path: Path) -> Iterator[Elastic]:
             cluster.add_node(num_cpus=1)
             made = Elastic(tmp_path, cluster)
             yield made
-            if made.process.poll() is None:
-                os.killpg(made.process.pid, signal.SIGKILL)
-            made.process.wait()
+            kill(made.process)
         finally:
             cluster.shutdown()
 

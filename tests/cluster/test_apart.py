@@ -152,9 +152,7 @@ def test_a_sweep_goes_on_after_the_loss_of_the_head_and_its_disk(
     assert bucket.requests.count(("PUT", f"/photos/{images}")) == 1
 
 
-def test_workers_of_a_trial_on_different_nodes(
-    nodes: Nodes, bucket: ObjectStore, tmp_path: Path
-) -> None:
+def test_workers_of_a_trial_on_two_nodes(nodes: Nodes, bucket: ObjectStore, tmp_path: Path) -> None:
     search = {"space": {"method.temperature": {"grid": [0.1]}}, "sampler": "grid"}
     kill(begun(nodes, bucket, 2, resources={"workers": 2}, search=search))
     nodes.enter("head", "rm", "-r", str(nodes.home / ".cache"), log="rm.log").wait()

@@ -162,9 +162,7 @@ def test_a_cluster_that_scales_is_known_by_the_file_that_its_head_names(
         connect.connected_view()
 
 
-def test_a_cluster_that_does_not_answer_is_told_before_and_after(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_silent_cluster_is_told_before_and_after(monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[str] = []
 
     def no_answer(**options: object) -> None:
@@ -230,9 +228,7 @@ def test_variables_of_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("own", [None, "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
-def test_a_user_s_setting_of_torch_s_allocator_holds(
-    own: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_user_s_allocator_setting_holds(own: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
         monkeypatch.delenv(name, raising=False)
     if own is not None:

@@ -58,9 +58,7 @@ def test_a_local_ray_has_a_token_of_its_own_unless_the_user_has_one(
 
 
 @pytest.mark.parametrize("kind", ["link", "file", "another user"])
-def test_a_folder_that_is_not_ours_is_refused(
-    kind: str, base: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_others_folders_are_refused(kind: str, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = base / f"mtcon-ray-{os.getuid()}"
     if kind == "link":
         folder.symlink_to(base)
@@ -117,9 +115,7 @@ def test_relative_paths_of_variables_hold_away_from_the_user_s_folder(
     assert "SET_BY_RAY" not in os.environ
 
 
-def test_a_user_s_folder_that_goes_does_not_end_a_sweep(
-    base: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_removed_folder_ends_no_sweep(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = base / "mine"
     mine.mkdir()
     monkeypatch.chdir(mine)

@@ -12,9 +12,7 @@ from mtcon_ray.errors import UserError
 
 
 @pytest.mark.parametrize("has_code", [True, False])
-def test_without_consent_nothing_that_can_be_imported_is_uploaded(
-    tmp_path: Path, has_code: bool
-) -> None:
+def test_without_consent_no_code_is_uploaded(tmp_path: Path, has_code: bool) -> None:
     """By Ray's own packing, also if the folder's files of patterns ask for its modules."""
     folder = tmp_path / "work"
     code = ["numpy.py", "deep/yaml/__init__.py", "a.so", "x.dist-info/entry_points.txt"]

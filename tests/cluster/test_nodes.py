@@ -32,9 +32,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["torch", "python", "ray", "mtcon-ray"])
-def test_other_versions_are_named_before_the_start(
-    name: str, tmp_path: Path, cluster: dict[str, Any]
-) -> None:
+def test_other_versions_are_named_first(name: str, tmp_path: Path, cluster: dict[str, Any]) -> None:
     here = versions()
     cluster["10.0.0.1"] = "", {**here, name: "0.7"}
     assert check_nodes(tmp_path / "sweeps" / "a") == [], "the only node is this one"
@@ -66,9 +64,7 @@ def test_a_node_without_this_package_or_without_the_root_is_named(
     assert look(str(tmp_path / "none"))[0] == "it is not there"
 
 
-def test_a_node_must_be_able_to_write_to_a_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_node_must_write_to_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, url = folder_store(tmp_path / "store", monkeypatch), "s3://bucket/lab/sweeps/a"
     assert look(url) == ("", versions())
     assert store.names() == set()

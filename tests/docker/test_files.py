@@ -142,9 +142,7 @@ def test_a_node_starts_with_the_token(tmp_path: Path, role: str, expected: str) 
         assert "token" in run(command, env=environment, code=1).stderr
 
 
-def test_nodes_write_into_the_bucket_of_the_root(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nodes_write_to_the_root_s_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store checks signatures. The key comes from a file like the secret of the nodes."""
     node = SERVICES["head"]["environment"]
     run([DOCKER / "secrets.sh", tmp_path])

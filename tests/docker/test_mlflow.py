@@ -50,13 +50,10 @@ def test_artifacts_go_through_the_server(team: Team, tmp_path: Path) -> None:
     assert {offered[f"multipart_{way}s_enabled"] for way in ("download", "upload")} == {False}
 
 
-@pytest.mark.parametrize(
-    ("host", "status"), [("localhost:5000", 200), ("mlflow:5000", 200), ("evil.example", 403)]
-)
-def test_only_its_own_hosts_are_answered(team: Team, host: str, status: int) -> None:
-    # The health check's request is allowed for any host.
-    assert status_of(f"{team.uri}/version", Host=host) == 200
-    assert status_of(f"{team.uri}/", Host=host) == status
+def test_only_its_own_hosts_are_answered(team: Team) -> None:
+    for host, status in (("localhost:5000", 200), ("mlflow:5000", 200), ("evil.example", 403)):
+        assert status_of(f"{team.uri}/", Host=host) == status
+        assert status_of(f"{team.uri}/version", Host=host) == 200, "the health check's request"
 
 
 def test_no_secret_is_in_an_environment_a_command_line_or_the_log(team: Team) -> None:

@@ -70,11 +70,14 @@ def test_lines_of_format_version_1_are_read_and_keep_their_identity(path: Path) 
     assert event_log.identity(path) == IDENTITY
 
 
-def test_constructing_and_reading_touch_nothing(path: Path) -> None:
-    EventLog(path)
+def test_reading_and_a_value_that_is_not_json_write_nothing(path: Path) -> None:
+    log = EventLog(path)
     found = read_events(path), event_log.first_event(path), num_events(path, 0)
     assert found == ([], None, 0)
     assert not path.parent.exists()
+    with pytest.raises(TypeError):
+        log.append(Started(params={"path": Path("/a")}, tags={}))
+    assert not path.exists()
 
 
 def test_reports_are_durable_a_second_later_and_other_events_at_once(
@@ -111,9 +114,7 @@ def test_a_torn_last_line_is_not_read_and_replaced(path: Path, kept: int) -> Non
     assert [e.to_json().get("metrics") for e in read_events(path)] == [None, {"loss": 2.0}]
 
 
-def test_a_full_disk_leaves_no_part_of_an_event(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_cuts_no_event(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = EventLog(path)
     log.append(START)
     before = path.read_bytes()
@@ -166,9 +167,3 @@ def test_a_line_that_is_no_event_is_named(path: Path, line: bytes) -> None:
     path.write_bytes(line)
     with pytest.raises(SweepError, match=r"it does not begin with the sweep's start; restore it"):
         event_log.first_event(path)
-
-
-def test_a_value_that_is_not_json_is_our_bug_and_writes_nothing(path: Path) -> None:
-    with pytest.raises(TypeError):
-        EventLog(path).append(Started(params={"path": Path("/a")}, tags={}))
-    assert not path.exists()

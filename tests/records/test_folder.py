@@ -101,9 +101,7 @@ def test_a_folder_in_which_no_sweep_has_begun_goes_again(tmp_path: Path, spec: R
     assert (folder / "spec.yaml").exists()
 
 
-def test_records_without_a_spec_are_neither_removed_nor_continued(
-    tmp_path: Path, spec: RunSpec
-) -> None:
+def test_records_without_a_spec_are_not_removed_or_continued(tmp_path: Path, spec: RunSpec) -> None:
     """The records may be all that is left of a sweep, so they must be kept."""
     folder = sweep_folder(tmp_path, "mine")
     folder.mkdir(parents=True)

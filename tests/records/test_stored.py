@@ -163,9 +163,7 @@ def test_a_driver_that_notices_at_its_end_removes_nothing_of_the_next(
     assert there() == local(log)
 
 
-def test_the_next_driver_continues_the_log_after_the_loss_of_the_disk(
-    drive: Drive, tmp_path: Path
-) -> None:
+def test_the_next_driver_continues_the_log_without_the_disk(drive: Drive, tmp_path: Path) -> None:
     first = drive()
     log = begun(first)
     log.append_lines([line(1)])
@@ -216,9 +214,7 @@ def test_other_machines_see_a_running_sweep(drive: Drive, tmp_path: Path) -> Non
     assert load_sweep(third).name == "a", "it is listed without a summary"
 
 
-def test_a_list_of_sweeps_needs_two_requests_of_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_list_takes_two_requests_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """pyarrow asks for the size of an object before it reads the object."""
     folder = tmp_path / "a"
     write_sweep(folder)

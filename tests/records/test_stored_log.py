@@ -49,9 +49,7 @@ def test_segments_are_joined_at_the_end(store: FolderStore, tmp_path: Path) -> N
     assert read() == b"a\nbc\nd\n"
 
 
-def test_what_an_earlier_driver_writes_later_does_not_count(
-    store: FolderStore, tmp_path: Path
-) -> None:
+def test_what_an_earlier_driver_adds_does_not_count(store: FolderStore, tmp_path: Path) -> None:
     first = pushed(tmp_path / "old", ["a", "b"])
     (tmp_path / "new").write_bytes(b"a\nb\n")
     second = log_of(tmp_path / "new", 2, done=4)
@@ -80,9 +78,7 @@ def test_a_kill_between_the_whole_log_and_the_removal_changes_nothing(
     assert read() == b"a\nb\nc\n"
 
 
-def test_a_log_that_is_joined_while_it_is_read_is_read_again(
-    store: FolderStore, tmp_path: Path
-) -> None:
+def test_a_log_that_is_joined_meanwhile_is_read_again(store: FolderStore, tmp_path: Path) -> None:
     log = pushed(tmp_path / "log", ["a", "b"])
 
     def join(request: str, name: str) -> None:
@@ -123,9 +119,7 @@ def test_a_summary_shows_what_the_log_shows(store: FolderStore, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"\x1f\x8b"])
-def test_a_damaged_summary_counts_as_none(
-    store: FolderStore, tmp_path: Path, content: bytes
-) -> None:
+def test_a_damaged_summary_is_none(store: FolderStore, tmp_path: Path, content: bytes) -> None:
     Objects(URL).write("summary.json.gz", content)
     assert not read_summary(Objects(URL), tmp_path / "a")
     assert not event_file(tmp_path / "a").exists()

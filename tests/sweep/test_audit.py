@@ -67,6 +67,10 @@ def of_another_epoch(folder: Path) -> None:
     save_model(folder / "checkpoints" / "trial-0000", spec, 2, value(0, 2), "model.pt")
 
 
+def of_another_trial(folder: Path) -> None:
+    (folder / "checkpoints" / "trial-0001" / "model.pt").replace(folder / NETWORK)
+
+
 def foreign(folder: Path) -> None:
     path = folder / NETWORK
     checkpoint.save(path, {**checkpoint.load(path), "value": {}})
@@ -84,45 +88,28 @@ def changed_images(folder: Path) -> None:
 
 
 FIRST, LOG, NETWORK = '"trial-0000"', "events.jsonl", "checkpoints/trial-0000/model.pt"
-OTHER_NETWORK = "checkpoints/trial-0001/model.pt"
-PREDICTIONS = "checkpoints/trial-0000/predictions.npz"
-DAMAGES: dict[str, tuple[Callable[[Path], Any], str, str]] = {
-    "no events of a trial": (
-        lambda folder: without(folder, FIRST), LOG, "trial-0000: its events are",
-    ),
-    "cut into an ended trial": (
-        cut_into_ended_trial, NETWORK,
-        "of epoch 3 with 0.0300; the event log ends at epoch 2 and selects epoch 2",
-    ),
-    "value of another kind": (
-        foreign, NETWORK, "not written by this program: float() argument",
-    ),
-    "no network": (lambda folder: (folder / NETWORK).unlink(), NETWORK, "the network is lost"),
-    "flipped network": (
-        lambda folder: flipped(folder / NETWORK), NETWORK, "is not a whole file",
-    ),
-    "another's network": (
-        lambda folder: (folder / OTHER_NETWORK).replace(folder / NETWORK), NETWORK,
-        "train.lr was 0.2, is 0.1",
-    ),
-    "network of another epoch": (
-        of_another_epoch, NETWORK,
-        "of epoch 2 with 0.0200; the event log ends at epoch 3 and selects epoch 3",
-    ),
-    "predictions": (
-        lambda folder: flipped(folder / PREDICTIONS), PREDICTIONS, "cannot be read",
-    ),
-    "changed images": (changed_images, "store/abc", "images.npy has changed"),
-    "no checkpoint": (
-        lambda folder: (folder / "checkpoints/trial-0002/last.pt").write_bytes(b"PK"),
-        "checkpoints/trial-0002", "last.pt is not a whole",
-    ),
-}  # fmt: skip
+PREDICTIONS, LAST = "checkpoints/trial-0000/predictions.npz", "checkpoints/trial-0002/last.pt"
+SELECTS = "the event log ends at epoch {0} and selects epoch {0}"
 
 
-@pytest.mark.parametrize("kind", DAMAGES)
-def test_each_damage_is_found(folder: Path, kind: str) -> None:
-    damage, where, problem = DAMAGES[kind]
+@pytest.mark.parametrize(
+    ("damage", "where", "problem"),
+    [
+        (lambda folder: without(folder, FIRST), LOG, "trial-0000: its events are"),
+        (cut_into_ended_trial, NETWORK, f"of epoch 3 with 0.0300; {SELECTS.format(2)}"),
+        (foreign, NETWORK, "not written by this program: float() argument"),
+        (lambda folder: (folder / NETWORK).unlink(), NETWORK, "the network is lost"),
+        (lambda folder: flipped(folder / NETWORK), NETWORK, "is not a whole file"),
+        (of_another_trial, NETWORK, "train.lr was 0.2, is 0.1"),
+        (of_another_epoch, NETWORK, f"of epoch 2 with 0.0200; {SELECTS.format(3)}"),
+        (lambda folder: flipped(folder / PREDICTIONS), PREDICTIONS, "cannot be read"),
+        (changed_images, "store/abc", "images.npy has changed"),
+        (lambda folder: (folder / LAST).write_bytes(b"PK"), str(Path(LAST).parent), "not a whole"),
+    ],
+)
+def test_each_damage_is_found(
+    folder: Path, damage: Callable[[Path], Any], where: str, problem: str
+) -> None:
     damage(folder)
     [finding] = [f for f in found(folder) if f.where == where and problem in f.problem]
     assert finding.repair is None
@@ -135,9 +122,7 @@ def test_each_damage_is_found(folder: Path, kind: str) -> None:
         (lambda folder: replaced(folder, '"mtcon.epochs"', '"x"'), "start that has its epochs"),
     ],
 )
-def test_a_log_that_cannot_be_read_is_an_error(
-    folder: Path, damage: Callable[[Path], Any], told: str
-) -> None:
+def test_an_unreadable_log_is_told(folder: Path, damage: Callable[[Path], Any], told: str) -> None:
     damage(folder)
     with pytest.raises(SweepError, match=told):
         Audit(folder)
@@ -183,9 +168,9 @@ def test_runs_in_mlflow_are_compared_and_sent_again(folder: Path, root: Path) ->
 
 
 @pytest.mark.mlflow
-@pytest.mark.parametrize("what", ["run", "experiment"])
+@pytest.mark.parametrize(("what", "option"), [("run", "--run-id"), ("experiment", "-x")])
 def test_deleted_is_not_missing(
-    folder: Path, root: Path, what: str, monkeypatch: pytest.MonkeyPatch
+    folder: Path, root: Path, what: str, option: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The user has deleted it in MLflow: the audit names how to restore it."""
     from mlflow import MlflowClient
@@ -196,23 +181,17 @@ def test_deleted_is_not_missing(
     client = MlflowClient(uri)
     experiment = client.search_experiments(filter_string="name = 'mtcon-ray'")[0].experiment_id
     run = client.search_runs([experiment], "tags.`mtcon.trial` = 'trial-0001'")[0].info.run_id
-    delete, restore, given, way = {
-        "run": (client.delete_run, client.restore_run, run, "runs restore --run-id"),
-        "experiment": (
-            client.delete_experiment, client.restore_experiment, experiment,
-            "experiments restore -x",
-        ),
-    }[what]  # fmt: skip
-    delete(given)
+    given = {"run": run, "experiment": experiment}[what]
+    getattr(client, f"delete_{what}")(given)
     report = Reported(trial="trial-0001", epoch=9, metrics={"loss": 1.0})
     EventLog(event_file(folder)).append(report)
     for options in ((), ("--repair",)):
         told = ask(folder, *options)
         (line,) = (line for line in told.output.splitlines() if line.startswith("MLflow"))
         assert "is deleted" in line
-        assert f"`MLFLOW_TRACKING_URI={uri} mlflow {way} {given}`" in line
+        assert f"`MLFLOW_TRACKING_URI={uri} mlflow {what}s restore {option} {given}`" in line
         assert (told.exit_code, "repaired" in told.output) == (1, False)
-    restore(given)
+    getattr(client, f"restore_{what}")(given)
     assert "repaired: MLflow, run trial-0001: " in ask(folder, "--repair").output
     assert "MLflow" not in ask(folder).output
 

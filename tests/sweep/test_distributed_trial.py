@@ -114,9 +114,7 @@ LOST_LINE = (
     ],
     ids=["lost", "two-errors", "task"],
 )
-def test_losses_of_workers_are_told_in_one_line(
-    failures: dict[int, Exception], reason: str
-) -> None:
+def test_lost_workers_are_told_in_one_line(failures: dict[int, Exception], reason: str) -> None:
     end = _ending_of(WorkerGroupError("[Rank 1 Error Snippet]:\nTraceback", failures))
     assert end == {"lost": reason, "preempted": False, "done": True}
 
@@ -134,9 +132,7 @@ def test_a_worker_of_a_preempted_node_is_told_apart() -> None:
     assert end["preempted"]
 
 
-def test_workers_wait_until_they_have_begun_and_while_a_node_is_gone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_workers_wait_to_begin_and_for_a_lost_node(monkeypatch: pytest.MonkeyPatch) -> None:
     groups, trial = PlacementGroupCleanup(), Trial("none", stub=True)
     assert groups.waits(trial.trial_id)
     groups.on_trial_result(1, [trial], trial, {"placement_group": "ab" * 18})

@@ -49,9 +49,7 @@ class Sweep:
 
 
 @pytest.mark.parametrize("order", list(permutations(range(6)))[::131])
-def test_who_continues_does_not_depend_on_who_comes_first(
-    order: tuple[int, ...], tmp_path: Path
-) -> None:
+def test_the_order_of_arrival_decides_nothing(order: tuple[int, ...], tmp_path: Path) -> None:
     sweep = Sweep(tmp_path)
     given = [sweep.give() for _ in range(6)]
     for i in order:

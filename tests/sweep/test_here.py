@@ -69,9 +69,7 @@ def test_an_unexpected_error_is_a_loss_and_the_next_trial_follows(
     assert caplog.text.count("Traceback") == 2, "it was tried twice"
 
 
-def test_a_full_disk_of_the_log_is_no_loss_of_the_trial(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_of_the_log_loses_no_trial(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(self: Driver, name: str, lines: list[str], *, done: bool = False) -> bool:
         raise StorageError("the disk is full")
 
@@ -90,9 +88,7 @@ def test_an_error_of_every_trial_ends_the_sweep(run: Run) -> None:
     assert [trial.status for trial in driver.trials] == [Status.INTERRUPTED]
 
 
-def test_data_stay_open_for_the_next_trial_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_stay_open_for_one_more_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = Mock()
     monkeypatch.setattr("mtcon_ray.sweep.trial.open_trial_data", opened)
     open_data = OpenData()

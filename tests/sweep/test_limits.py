@@ -67,9 +67,7 @@ def test_a_sweep_without_time_left_ends_with_its_report(begun: Path, tmp_path: P
     )
 
 
-def test_earlier_trials_are_in_a_sweeps_log_and_not_in_its_results(
-    begun: Path, tmp_path: Path
-) -> None:
+def test_earlier_trials_are_in_the_log_and_not_in_the_results(begun: Path, tmp_path: Path) -> None:
     following = with_values(SPEC, {"search.start_from": [begun.name], "search.max_hours": 1e-9})
     results = run(following, tmp_path, "next")
     assert results.trials == ()

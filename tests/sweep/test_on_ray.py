@@ -114,9 +114,7 @@ def test_a_lost_process_counts_once_though_tune_tells_it_twice(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("ending", [{"error": True}, {"result": result(1)}])
-def test_what_ends_while_the_sweep_is_stopping_is_interrupted(
-    ending: dict[str, Any], tmp_path: Path
-) -> None:
+def test_what_ends_during_a_stop_is_interrupted(ending: dict[str, Any], tmp_path: Path) -> None:
     sweep = Sweep(tmp_path)
     assert sweep.searcher.suggest("a")
     sweep.driver.halt("SIGTERM")
@@ -135,9 +133,7 @@ def test_all_processes_are_told_of_a_stop_again_and_again(tmp_path: Path) -> Non
     assert sweep.register.stop.call_count > 1
 
 
-def test_the_loss_of_a_process_is_told_by_its_last_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_loss_is_told_by_its_last_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sweep, file, text = Sweep(tmp_path), tmp_path / "error.pkl", tmp_path / "error.txt"
     sweep.wait(1, sweep.trial("trial-0000"))
     monkeypatch.setattr(Trial, "pickled_error_file", None)
@@ -155,9 +151,7 @@ def test_the_loss_of_a_process_is_told_by_its_last_error(
 
 
 @pytest.mark.parametrize(("reason", "preempted"), [("gone", True), (f"{PreemptedError}", False)])
-def test_a_preempted_trial_is_given_out_without_limit(
-    reason: str, preempted: bool, tmp_path: Path
-) -> None:
+def test_preemptions_of_a_trial_have_no_limit(reason: str, preempted: bool, tmp_path: Path) -> None:
     """Also a trial that missed its driver, though the driver lives."""
     sweep = Sweep(tmp_path, max_failures=0)
     for tune_id in "abc":

@@ -162,9 +162,7 @@ def test_a_trial_ends_when_the_store_has_its_network(
     assert kept == {"trial-0000"}
 
 
-def test_a_driver_whose_sweep_is_taken_stops(
-    spec_of: SpecOf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_taken_sweep_stops_its_driver(spec_of: SpecOf, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LAG_SECONDS", "RENEW_SECONDS"):
         monkeypatch.setattr(stored, name, 0.05)
     begin = Mock(side_effect=Lifecycle.begin)

@@ -119,9 +119,7 @@ def test_a_process_that_outlives_its_driver_ends(tmp_path: Path) -> None:
     assert next_attempt(tmp_path) == 5, "also where folders were removed"
 
 
-def test_epochs_are_sent_together_about_once_per_second(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_epochs_are_sent_once_per_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And at the latest with the error that ends the trial."""
     now, pause = 100.0, 0.6
     clock = SimpleNamespace(monotonic=lambda: now, time_ns=time.time_ns)
@@ -152,9 +150,7 @@ def test_epochs_are_sent_together_about_once_per_second(
         (FULL, r"cannot write /x/images.npy: No space left on device; free disk"),
     ],
 )
-def test_what_every_trial_would_meet_halts_the_sweep(
-    tmp_path: Path, error: Exception, halt: str
-) -> None:
+def test_what_each_trial_meets_halts_the_sweep(tmp_path: Path, error: Exception, halt: str) -> None:
     """The trial stays open, so that a resume continues it."""
     (only,) = results_of(assignment(tmp_path), Mock(side_effect=error))
     assert (only["outcome"], only["done"]) == (Status.INTERRUPTED, True)

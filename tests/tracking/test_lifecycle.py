@@ -57,9 +57,7 @@ def test_a_stop_waits_for_a_silent_server_for_its_own_short_time(
 
 @pytest.mark.mlflow
 @pytest.mark.filterwarnings("ignore:The ``noload`` loader:DeprecationWarning")
-def test_a_resume_replaces_spec_and_plan_in_mlflow(
-    root: Path, sweep: Sweep, callbacks: Mock
-) -> None:
+def test_a_resume_replaces_files_in_mlflow(root: Path, sweep: Sweep, callbacks: Mock) -> None:
     """The third driver changed the spec. A run without an end event is not left RUNNING."""
     log = sweep.begin()
     for content in ("first", "third"):

@@ -94,9 +94,7 @@ def test_a_spec_holds_no_login_and_may_name_any_place(uri: str) -> None:
 
 
 @pytest.mark.parametrize("variable", [*login.LOGINS, "MLFLOW_TRACKING_AWS_SIGV4"])
-def test_each_login_of_the_environment_counts(
-    monkeypatch: pytest.MonkeyPatch, variable: str
-) -> None:
+def test_each_variable_with_a_login_counts(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     monkeypatch.setenv(variable, "true")
     with pytest.raises(UserError, match=f"the login in {variable} is not sent"):
         login.check_login(LOOPBACK)
@@ -111,9 +109,7 @@ def test_each_login_of_the_environment_counts(
         (".netrc", "machine other login me password s3cret\n", False),
     ],
 )
-def test_each_file_with_a_login_of_the_server_counts(
-    home: Path, file: str, text: str, counts: bool
-) -> None:
+def test_each_file_with_a_login_counts(home: Path, file: str, text: str, counts: bool) -> None:
     (home / file).parent.mkdir(exist_ok=True)
     (home / file).write_text(text)
     (home / file).chmod(0o600)
@@ -130,9 +126,7 @@ def test_each_file_with_a_login_of_the_server_counts(
         *("mssql+pyodbc://?odbc_connect=x", "postgresql://a,b/d?x=1,2&y='"),
     ],
 )
-def test_every_database_but_the_user_s_own_needs_consent(
-    monkeypatch: pytest.MonkeyPatch, uri: str
-) -> None:
+def test_databases_of_others_need_consent(monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
     """Also without a login: its driver may find one anywhere."""
     monkeypatch.setenv(login.URI_VARIABLE, "postgresql://db/d")
     with pytest.raises(UserError, match="a login that its driver may find is not sent") as refused:

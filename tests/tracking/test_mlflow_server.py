@@ -145,8 +145,11 @@ def test_first_line_names_the_cause() -> None:
 
 
 @pytest.mark.mlflow
-def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the server without its password, and the ways out."""
+def test_nobody_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The error names the server without its password, and the ways out.
+
+    A database that cannot be made does not answer.
+    """
     (port,) = free_ports(1)
     monkeypatch.setenv(URI_VARIABLE, uri := f"http://me:s3cret@127.0.0.1:{port}")
     with pytest.raises(TrackingError) as caught:
@@ -156,6 +159,9 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "tracking.offline: true" in message
     assert "s3cret" not in message
     assert caught.value.exit_code == 1
+    (tmp_path / "file").touch()
+    with pytest.raises(TrackingError, match="does not answer"):
+        server.check_server(f"sqlite:///{tmp_path}/file/mlflow.db")
 
 
 @pytest.mark.mlflow
@@ -192,10 +198,3 @@ def test_sqlite_is_made_once_and_silently(tmp_path: Path) -> None:
     assert list(work.iterdir()) == []
     assert [other.read_text() for other in others] == ["kept", "kept"]
     assert (tmp_path / "disk" / "uv").stat().st_size
-
-
-@pytest.mark.mlflow
-def test_a_database_that_cannot_be_made(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(TrackingError, match="does not answer"):
-        server.check_server(f"sqlite:///{tmp_path}/file/mlflow.db")

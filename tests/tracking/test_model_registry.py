@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
 
 from mtcon_ray.base.paths import event_file
 from mtcon_ray.errors import SweepError, TrackingError
@@ -23,17 +22,14 @@ pytestmark = [
 ]
 
 
-def mean_of_pixels() -> onnx.ModelProto:
-    """Returns a model with the input of an export; its embedding is the mean colour."""
-    images = helper.make_tensor_value_info("images", TensorProto.UINT8, ["N", "H", "W", 3])
-    embedding = helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["N", 3])
-    nodes = [
-        helper.make_node("Cast", ["images"], ["x"], to=TensorProto.FLOAT),
-        helper.make_node("ReduceMean", ["x", "axes"], ["embedding"], keepdims=0),
-    ]
-    axes = helper.make_tensor("axes", TensorProto.INT64, [2], [1, 2])
-    graph = helper.make_graph(nodes, "mean", [images], [embedding], [axes])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+# The input of an export. The embedding is the mean colour.
+MODEL = """
+<ir_version: 10, opset_import: ["" : 18]>
+mean (uint8[N, H, W, 3] images) => (float[N, 3] embedding) <int64[2] axes = {1, 2}> {
+    x = Cast <to = 1> (images)
+    embedding = ReduceMean <keepdims = 0> (x, axes)
+}
+"""
 
 
 def test_a_model_is_registered_beside_its_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +45,7 @@ def test_a_model_is_registered_beside_its_run(root: Path, monkeypatch: pytest.Mo
     (files := root / "files").mkdir()
     (files / "README.md").write_text("# shoes")
     (files / "model.pt2").write_bytes(b"weights")
-    onnx.save(mean_of_pixels(), files / "model.onnx")
+    onnx.save(onnx.parser.parse_model(MODEL), files / "model.onnx")
 
     def find(trial: str, name: str = "shoes") -> Any:
         return find_run(name, uri=uri, experiment="mine", folder=folder, trial=trial)

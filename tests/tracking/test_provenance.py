@@ -43,9 +43,7 @@ def test_outside_git_nothing_is_claimed(tmp_path: Path, monkeypatch: pytest.Monk
     assert not [t for t in provenance(tmp_path) if ".git." in t]
 
 
-def test_versions_and_hardware_as_short_strings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_versions_and_hardware_are_strings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["sweep", "a b", "--set", "tracking.uri=http://u:pw@h"])
     tags = provenance(tmp_path)
     assert tags["mtcon.command"] == "sweep 'a b' --set tracking.uri=http://u:***@h"

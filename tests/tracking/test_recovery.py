@@ -160,9 +160,7 @@ def test_another_experiment_on_resume_gets_everything(sweep: Sweep) -> None:
 
 
 @pytest.mark.parametrize("was_killed", [False, True])
-def test_another_configuration_of_a_name_gets_a_run_of_its_own(
-    sweep: Sweep, was_killed: bool
-) -> None:
+def test_another_configuration_gets_a_run_of_its_own(sweep: Sweep, was_killed: bool) -> None:
     """A log restored from a backup lacked the trial. The same one again keeps its run.
 
     The driver may have been killed after it deleted the other run, before it made the next.
@@ -190,9 +188,7 @@ def test_another_configuration_of_a_name_gets_a_run_of_its_own(
     assert sweep.id() == parent
 
 
-def test_an_artifact_store_that_is_away_holds_up_the_logs_with_artifacts_alone(
-    sweep: Sweep, root: Path
-) -> None:
+def test_a_lost_artifact_store_holds_up_logs_with_artifacts_alone(sweep: Sweep, root: Path) -> None:
     """The metrics of other trials are sent, and the rest when the store is back."""
     (root / "mlartifacts").write_text("a file where the folder should be")
     parent = sweep.begin()
@@ -223,11 +219,8 @@ def test_what_the_user_deletes_is_held_back_until_it_is_restored(
     run_id, experiment = sweep.id("trial-0000"), sweep.run().info.experiment_id
     sender = sweep.sender()
     sender.start()
-    delete, restore, given, num_left = {
-        "run": (client.delete_run, client.restore_run, run_id, 4),
-        "experiment": (client.delete_experiment, client.restore_experiment, experiment, 5),
-    }[what]
-    delete(given)
+    given, num_left = {"run": (run_id, 4), "experiment": (experiment, 5)}[what]
+    getattr(client, f"delete_{what}")(given)
     trial.report(1, 2, 3)
     wait_until(lambda: "trial-0000" in sender.held, "a held run")
     trial.append(Ended(status="FINISHED", tags={}))
@@ -244,7 +237,7 @@ def test_what_the_user_deletes_is_held_back_until_it_is_restored(
     assert left == num_left
     if what == "run":
         assert sweep.steps("trial-0001") == [1]
-    restore(given)
+    getattr(client, f"restore_{what}")(given)
     sweep.send()
     assert sweep.steps("trial-0000") == [1, 2, 3]
     assert sweep.steps("trial-0001") == [1]

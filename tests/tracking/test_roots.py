@@ -54,9 +54,7 @@ def test_a_stranger_s_database_names_no_place_for_files(sweep: Sweep, root: Path
     assert not [*home.iterdir()]
 
 
-def test_a_moved_root_gets_no_files_at_its_old_place(
-    sweep: Sweep, root: Path, empty_database: Path
-) -> None:
+def test_a_moved_root_sends_no_files_back(sweep: Sweep, root: Path, empty_database: Path) -> None:
     """A link from the old place to the new one makes the files of all runs readable."""
     old, new = root / "old", root / "new"
     sweep.folder, sweep.uri = old / "runs" / "shoes-1", own_database(old)

@@ -11,9 +11,7 @@ from mtcon_ray.tracking.system_metrics import SystemMetrics
 CPU = torch.device("cpu")
 
 
-def test_processor_time_and_memory_are_those_since_the_last_sample(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_processor_time_is_that_since_the_last_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, busy = (0.0, 10.0, 10.0, 14.0, 14.0), (0.0, 15.0, 15.0, 16.0, 16.0)
     monkeypatch.setattr(time, "perf_counter", Mock(side_effect=clock))
     monkeypatch.setattr(time, "process_time", Mock(side_effect=busy))
@@ -25,9 +23,7 @@ def test_processor_time_and_memory_are_those_since_the_last_sample(
     assert 50 < first["system/process_memory_megabytes"] < 100_000
 
 
-def test_of_a_gpu_the_peak_of_each_epoch_and_what_all_processes_use(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_gpu_s_peak_of_each_epoch_and_all_that_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = torch.device("cuda", 0)
     cuda = Mock()
     cuda.mem_get_info.return_value = (60 * 10**9, 80 * 10**9)

@@ -41,7 +41,6 @@ UNMEASURED = {
     "benchmarks", "experiments",
     "test_contract.py", "test_driver.py", "test_gpu.py", "test_logistic.py",
     "test_ranks.py", "test_suggester.py", "test_throughput.py", "test_view_moments.py",
-    "test_whole_sweeps.py",
 }  # fmt: skip
 
 

@@ -1,14 +1,16 @@
-"""A sweep on a Ray whose private modules this package may not import, except in one module."""
+"""A distributed sweep on a Ray whose private modules only one module may import."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
+from mtcon_ray.records.results import load_sweep
 from tests import specs
+from tests.processes import REPOSITORY, run_python
+from tests.some import some
+from tests.sweep.small_sweeps import epochs_of
 from tests.test_layers import INTERNAL, PRIVATE_HOMES
 
 pytestmark = pytest.mark.ray
@@ -35,25 +37,24 @@ builtins.__import__ = guarded
 """
 
 
-def test_a_sweep_and_its_workers_use_public_modules_alone(tmp_path: Path) -> None:
+def test_a_sweep_of_two_workers_uses_public_modules_alone(tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     names = f"SEEN, HOMES, INTERNAL = {str(seen)!r}, {PRIVATE_HOMES!r}, {INTERNAL!r}\n"
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(names + SITE)
-    spec = {
-        **specs.TINY, "version": 1, "name": "public",
-        "resources": {"workers": 2},
-        "search": {"space": {"method.temperature": {"grid": [0.1, 0.5]}}, "sampler": "grid"},
-    }  # fmt: skip
+    space = {"method.temperature": {"grid": [0.5]}}
+    search = {**specs.GRID, "space": space}
+    spec = {**specs.TINY, "name": "public", "resources": {"workers": 2}, "search": search}
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
-    path = os.pathsep.join([str(tmp_path / "site"), os.getcwd()])
-    command = [sys.executable, "-m", "mtcon_ray", "sweep", str(tmp_path / "spec.yaml")]
-    done = subprocess.run(
-        [*command, "--root", str(tmp_path / "root"), "--name", "public"],
-        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    path = os.pathsep.join([str(tmp_path / "site"), str(REPOSITORY)])
+    words = ("sweep", "spec.yaml", "--root", "root", "--name", "public")
+    run_python("-m", "mtcon_ray", *words, cwd=tmp_path, PYTHONPATH=path)
     lines = {tuple(line.split()) for line in seen.read_text().splitlines()}
     users = {user for _, user in lines}
     assert {"mtcon_ray.cluster.ray_private", "mtcon_ray.sweep.distributed_trial"} <= users
-    assert len({process for process, _ in lines}) > 2  # the driver's, the trials', the workers'
+    assert len({process for process, _ in lines}) > 2  # the driver's, the trial's, the workers'
+    results = load_sweep(tmp_path / "root" / "sweeps" / "public")
+    plan, (trial,) = some(results.plan), results.trials
+    assert (plan.concurrency, plan.cpus_per_trial) == (1, 2)
+    assert results.winner is trial
+    assert epochs_of(results.folder, trial.name) == [1, 2]

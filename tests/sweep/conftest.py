@@ -1,34 +1,18 @@
-"""A root and a small spec for sweeps."""
+"""A root, a small spec and a written sweep."""
 
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from mtcon_ray.base.paths import mlflow_database, sweep_folder
+from mtcon_ray.base.paths import sweep_folder
 from tests.sweep.small_sweeps import TINY
 from tests.sweep.written_sweep import write_sweep
+from tests.tracking.conftest import root
 
-
-@pytest.fixture(scope="module")
-def held_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Holds a local Ray for all tests of a module: its start takes ten seconds."""
-    from mtcon_ray.cluster.connection import connected, sweep_environment
-
-    with connected(tmp_path_factory.mktemp("ray") / "ray.log", sweep_environment(1)):
-        yield
-
-
-@pytest.fixture
-def root(tmp_path: Path, empty_database: Path) -> Path:
-    """Returns a root with its own database; a copy, since MLflow takes seconds to create one."""
-    path = tmp_path / "root"
-    path.mkdir()
-    shutil.copy(empty_database, mlflow_database(path))
-    return path
+__all__ = ["root"]
 
 
 @pytest.fixture

@@ -1,17 +1,14 @@
-"""The register of running processes, on a Ray of its own."""
+"""A process of a trial that asks the register of running processes."""
 
-import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import ray
-from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError
+from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from mtcon_ray.errors import PreemptedError
 from mtcon_ray.sweep import register
-from mtcon_ray.sweep.register import NAMESPACE, SILENT_SECONDS, Line, Register
-from tests.waiting import wait_until
+from mtcon_ray.sweep.register import SILENT_SECONDS, Line
 
 
 class Looks:
@@ -29,6 +26,12 @@ class Looks:
         assert timeout == 0, "training would wait"
         return (calls, []) if self.answer is not None else ([], calls)
 
+    def get_runtime_context(self) -> SimpleNamespace:
+        return SimpleNamespace(get_actor_id=lambda: "a", current_actor="me")
+
+    def get_actor(self, *_: str) -> SimpleNamespace:
+        return SimpleNamespace(wait=SimpleNamespace(remote=self.ask))
+
     def get(self, _: int) -> bool:
         answer, self.answer = self.answer, None
         if isinstance(answer, Exception):
@@ -39,13 +42,7 @@ class Looks:
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
     found = Looks()
-    actor = SimpleNamespace(wait=SimpleNamespace(remote=found.ask))
-    context = SimpleNamespace(get_actor_id=lambda: "a", current_actor="me")
-    fake = SimpleNamespace(
-        get_runtime_context=lambda: context, get_actor=lambda *_: actor, wait=found.wait,
-        get=found.get,
-    )  # fmt: skip
-    monkeypatch.setattr(register, "ray", fake)
+    monkeypatch.setattr(register, "ray", found)
     monkeypatch.setattr(register, "time", SimpleNamespace(monotonic=lambda: found.now))
     return found
 
@@ -89,52 +86,3 @@ def test_a_dead_register_ends_its_processes_at_once(looks: Looks) -> None:
     looks.now, looks.answer = looks.now + 1, ActorDiedError()
     with pytest.raises(PreemptedError):
         found()
-
-
-class Process:
-    """A process of a trial without its training."""
-
-    def begin(self, name: str, trial: str) -> None:
-        self.line = Line(name, trial, lambda: None)
-
-    def asked(self) -> bool:
-        return self.line()
-
-
-@pytest.mark.ray
-def test_a_stop_is_heard_and_a_hung_process_is_killed_after_a_restart(held_ray: None) -> None:
-    found = Register()
-    made: Any = ray.remote(num_cpus=0)(Process)
-    first, second = processes = [made.remote() for _ in range(2)]
-    for number, process in enumerate(processes):
-        ray.get(process.begin.remote(found.name, f"trial-000{number}"))
-    assert not any(ray.get([p.asked.remote() for p in processes]))
-
-    ray.kill(ray.get_actor(found.name, NAMESPACE), no_restart=False)
-    actor: Any = ray.get_actor(found.name, NAMESPACE)
-    wait_until(lambda: not ray.get(actor.processes.remote("x")), "it", not_yet=RayActorError)
-    time.sleep(1)
-    assert not any(ray.get([p.asked.remote() for p in processes])), "no stop was asked"
-    ray.get(second.begin.remote(found.name, "trial-0000"))
-    ray.get(second.begin.remote(found.name, "trial-0002"))
-    time.sleep(1)
-
-    def ended() -> bool:
-        """Kills the first process, which registers again at one of its looks."""
-        found.end("trial-0000")
-        return has_died(first)
-
-    wait_until(ended, "the killed process")
-    assert not has_died(second), "it was reused for another trial"
-    found.stop()
-    wait_until(lambda: ray.get(second.asked.remote()), "the stop")
-    found.end()
-    wait_until(lambda: has_died(second), "the other process")
-
-
-def has_died(process: Any) -> bool:
-    try:
-        ray.get(process.asked.remote(), timeout=5)
-    except ActorDiedError:
-        return True
-    return False

@@ -1,32 +1,42 @@
-"""Whole sweeps that share one Ray, since each start takes ten seconds."""
+"""Whole sweeps and the register of their processes, on one Ray, which takes long to start."""
 
 import os
 import signal
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 from ray.air.execution._internal.actor_manager import RayActorManager
-from ray.exceptions import OutOfMemoryError, RayActorError
+from ray.exceptions import ActorDiedError, OutOfMemoryError, RayActorError
 from ray.tune.experiment import Trial
 
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import mlflow_artifacts
 from mtcon_ray.base.status import Status
+from mtcon_ray.cluster.connection import connected, sweep_environment
 from mtcon_ray.cluster.ray_private import MEMORY_HINT, retry_memory_kills
 from mtcon_ray.records.results import SweepResults
 from mtcon_ray.spec.run_spec import load_spec
 from mtcon_ray.sweep import on_ray
 from mtcon_ray.sweep.on_ray import Watch
+from mtcon_ray.sweep.register import NAMESPACE, Line, Register
 from mtcon_ray.sweep.run import run_sweep
 from mtcon_ray.sweep.trainable import ReusedTrainable
 from tests.some import some
-from tests.sweep.small_sweeps import TINY, epochs_of, logged
+from tests.sweep.small_sweeps import TINY, logged
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow, pytest.mark.usefixtures("held_ray")]
-ASHA = {"name": "asha", "grace": 0.5}
-ONE_LOSS = {**TINY["search"], "scheduler": "none", "max_concurrent": 1, "max_failures": 1}
+
+
+@pytest.fixture(scope="module")
+def held_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Holds a local Ray for all tests: its start takes ten seconds."""
+    with connected(tmp_path_factory.mktemp("ray") / "ray.log", sweep_environment(1)):
+        yield
 
 
 def sweep(path: Path, root: Path, **options: Any) -> SweepResults:
@@ -43,12 +53,14 @@ class Starting(Watch):
         Starting.most = max(Starting.most, sum(t.status == Trial.PENDING for t in trials))
 
 
+@pytest.mark.no_cover
 def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
     tmp_path: Path, root: Path, spec_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(on_ray, "Watch", Starting)
     before = dict(os.environ)
-    search = {**TINY["search"], "scheduler": ASHA, "max_concurrent": 2}
+    scheduler = {"name": "asha", "grace": 0.5}
+    search = {**TINY["search"], "scheduler": scheduler, "max_concurrent": 2}
     results = sweep(spec_file(search=search, storage={"keep": 1}), root)
     assert Starting.most == 2, "processes must start beside each other"
     assert dict(os.environ) == before
@@ -83,63 +95,90 @@ def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
     assert [winner.info.run_id in path.parts for path in stored] == [True]
 
 
-def test_a_process_that_is_lost_before_it_begins_the_next_trial_costs_one_try(
+@pytest.mark.no_cover
+@pytest.mark.usefixtures("undrawn")
+def test_a_process_that_is_lost_or_that_ray_kills_for_memory_costs_one_try(
     tmp_path: Path, root: Path, spec_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Ray kills the first trial each time. The process that gets the last trial is lost then."""
     lost = tmp_path / "lost"
 
-    class Lost(ReusedTrainable):
+    class Ended(ReusedTrainable):
+        def step(self) -> dict[str, Any]:
+            found = super().step()
+            if self.config["trial"] == "trial-0000":
+                os.kill(os.getpid(), signal.SIGKILL)
+            return found
+
         def reset_config(self, new_config: dict[str, Any]) -> bool:
             if not lost.exists():
                 lost.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
             return super().reset_config(new_config)
 
-    monkeypatch.setattr(on_ray, "ReusedTrainable", Lost)
-    results = sweep(spec_file(search=ONE_LOSS), root)
-    assert lost.exists()
-    assert [trial.status for trial in results.trials] == [Status.FINISHED] * len(results.trials)
-    assert [trial.last_epoch for trial in results.trials] == [4] * len(results.trials)
-
-
-def test_a_process_that_ray_kills_for_memory_costs_one_try(
-    tmp_path: Path, root: Path, spec_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first trial is killed each time, the second one once, in their second epochs."""
-
-    class Killed(ReusedTrainable):
-        def step(self) -> dict[str, Any]:
-            found, trial = super().step(), self.config["trial"]
-            if trial == "trial-0000" or (trial == "trial-0001" and not (tmp_path / trial).exists()):
-                (tmp_path / trial).touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-            return found
-
     retry_memory_kills()
     handle = RayActorManager._actor_task_failed
 
     def for_memory(self: Any, tracked_actor_task: Any, exception: Exception) -> None:
         """Ray's memory monitor would have to be made to kill one of these processes alone."""
-        if isinstance(exception, RayActorError):
+        if isinstance(exception, RayActorError) and not lost.exists():
             exception = OutOfMemoryError("1 worker(s) were killed\nby a policy")
         handle(self, tracked_actor_task, exception)
 
     monkeypatch.setattr(RayActorManager, "_actor_task_failed", for_memory)
-    monkeypatch.setattr(on_ray, "ReusedTrainable", Killed)
-    results = sweep(spec_file(search=ONE_LOSS), root)
+    monkeypatch.setattr(on_ray, "ReusedTrainable", Ended)
+    search = {**TINY["search"], "scheduler": "none", "max_failures": 1}
+    results = sweep(spec_file(search=search, tracking={"offline": True}), root)
     first, *others = results.trials
     assert first.status == Status.FAILED
     assert some(first.reason).startswith(f"1 worker(s) were killed; {MEMORY_HINT}")
-    assert [(t.status, t.last_epoch) for t in others] == [(Status.FINISHED, 4)] * len(others)
-    assert (tmp_path / "trial-0001").exists()
+    assert [(t.status, t.last_epoch) for t in others] == [(Status.FINISHED, 4)] * 2
+    assert lost.exists()
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_a_trial_of_two_workers_fits_two_cpus(root: Path, spec_file: Callable[..., Path]) -> None:
-    space = {"method.temperature": {"grid": [0.5]}}
-    search = {"sampler": "grid", "space": space, "scheduler": ASHA}
-    gang = sweep(spec_file(search=search, resources={"workers": 2}), root)
-    plan, (trial,) = some(gang.plan), gang.trials
-    assert (plan.concurrency, plan.cpus_per_trial) == (1, 2)
-    assert gang.winner is trial
-    assert epochs_of(gang.folder, trial.name) == [1, 2, 3, 4]
+class Process:
+    """A process of a trial without its training."""
+
+    def begin(self, name: str, trial: str) -> None:
+        self.line = Line(name, trial, lambda: None)
+
+    def asked(self) -> bool:
+        return self.line()
+
+
+def test_a_stop_is_heard_and_a_hung_process_is_killed_after_a_restart() -> None:
+    found = Register()
+    made: Any = ray.remote(num_cpus=0)(Process)
+    first, second = processes = [made.remote() for _ in range(2)]
+    for number, process in enumerate(processes):
+        ray.get(process.begin.remote(found.name, f"trial-000{number}"))
+    assert not any(ray.get([p.asked.remote() for p in processes]))
+
+    ray.kill(ray.get_actor(found.name, NAMESPACE), no_restart=False)
+    actor: Any = ray.get_actor(found.name, NAMESPACE)
+    wait_until(lambda: not ray.get(actor.processes.remote("x")), "it", not_yet=RayActorError)
+    time.sleep(1)
+    assert not any(ray.get([p.asked.remote() for p in processes])), "no stop was asked"
+    ray.get(second.begin.remote(found.name, "trial-0000"))
+    ray.get(second.begin.remote(found.name, "trial-0002"))
+    time.sleep(1)
+
+    def ended() -> bool:
+        """Kills the first process, which registers again at one of its looks."""
+        found.end("trial-0000")
+        return has_died(first)
+
+    wait_until(ended, "the killed process")
+    assert not has_died(second), "it was reused for another trial"
+    found.stop()
+    wait_until(lambda: ray.get(second.asked.remote()), "the stop")
+    found.end()
+    wait_until(lambda: has_died(second), "the other process")
+
+
+def has_died(process: Any) -> bool:
+    try:
+        ray.get(process.asked.remote(), timeout=5)
+    except ActorDiedError:
+        return True
+    return False

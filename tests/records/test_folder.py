@@ -42,11 +42,16 @@ def test_a_taken_name_is_refused_with_the_line_that_resumes(tmp_path: Path, spec
         check(folder, spec, resume=False)
 
 
-def test_a_resume_finds_its_sweep(tmp_path: Path, spec: RunSpec) -> None:
+def test_a_resume_finds_its_sweep_and_continues_no_accuracies_of_other_probes(
+    tmp_path: Path, spec: RunSpec
+) -> None:
     folder = begin(tmp_path, spec, "shoes-7")
     check(folder, spec)
     with pytest.raises(SweepError, match=r"no sweep 'shoes-8' .* did you mean 'shoes-7'\?"):
         check(folder.with_name("shoes-8"), spec)
+    (folder / "plan.json").write_text(plan_with(evaluation=1).model_dump_json())
+    with pytest.raises(SweepError, match=r"begun with other probes.*start again with another"):
+        check(folder, spec)
 
 
 def test_a_copy_under_another_name_is_not_resumed(tmp_path: Path, spec: RunSpec) -> None:

@@ -5,10 +5,8 @@ from typing import Any
 
 import pytest
 
-from mtcon_ray.errors import SpecError, SweepError
-from mtcon_ray.records.recorded import check_evaluation
+from mtcon_ray.errors import SpecError
 from mtcon_ray.records.results import SweepResults
-from mtcon_ray.spec.evaluate import EVALUATION
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_recorded, parse_spec
 from tests.recorded import plan_with
 
@@ -55,11 +53,3 @@ def test_a_damaged_field_is_named(section: str, value: Any, spec: RunSpec) -> No
     raw = {**dump_spec(spec), section.partition(".")[0]: value}
     with pytest.raises(SpecError, match=rf"grid/spec\.yaml: {section}"):
         parse_recorded(raw, "grid/spec.yaml")
-
-
-def test_accuracies_of_another_evaluation_are_not_continued(tmp_path: Path) -> None:
-    (tmp_path / "plan.json").write_text(plan_with(evaluation=EVALUATION - 1).model_dump_json())
-    with pytest.raises(SweepError, match=r"begun with other probes.*start again with another"):
-        check_evaluation(tmp_path)
-    (tmp_path / "plan.json").write_text(plan_with().model_dump_json())
-    check_evaluation(tmp_path)

@@ -39,10 +39,19 @@ def segments(store: FolderStore) -> list[str]:
     return sorted(name.rpartition("/")[2] for name in store.names())
 
 
-def test_segments_are_joined_at_the_end(store: FolderStore, tmp_path: Path) -> None:
+def test_segments_are_joined_at_the_end(
+    store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill between the whole log and the removal changes nothing."""
     log = pushed(tmp_path / "log", ["a", "bc", "d"])
     log.push()  # nothing new
     assert segments(store) == [f"000001-{n}" for n in (0, 2, 5)]
+    assert read() == b"a\nbc\nd\n"
+    with monkeypatch.context() as killed:
+        killed.setattr(Objects, "remove", lambda self, folder: None)
+        killed.setattr(Objects, "delete", lambda self, names: None)
+        log.join()
+    assert len(segments(store)) == 4
     assert read() == b"a\nbc\nd\n"
     log.join()
     assert segments(store) == ["000001-0"]
@@ -65,17 +74,6 @@ def test_what_an_earlier_driver_adds_does_not_count(store: FolderStore, tmp_path
         first.done = done
         first.push()
         assert read() == b"a\nb\nNEW\n"
-
-
-def test_a_kill_between_the_whole_log_and_the_removal_changes_nothing(
-    store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = pushed(tmp_path / "log", ["a", "b", "c"])
-    monkeypatch.setattr(Objects, "remove", lambda self, folder: None)
-    monkeypatch.setattr(Objects, "delete", lambda self, names: None)
-    log.join()
-    assert len(segments(store)) == 4
-    assert read() == b"a\nb\nc\n"
 
 
 def test_a_log_that_is_joined_meanwhile_is_read_again(store: FolderStore, tmp_path: Path) -> None:

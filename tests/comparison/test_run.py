@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import ray
@@ -53,16 +54,11 @@ def test_systems_are_trained_once_and_a_failure_is_told(
         watched.append(title)
         return nullcontext(Callbacks())
 
-    sessions: list[dict[str, Any]] = []
-
-    def start(options: dict[str, Any]) -> None:
-        sessions.append(options)
-        start_local_ray(options)
-
+    start = Mock(wraps=start_local_ray)
     monkeypatch.setattr(connection, "start_local_ray", start)
     root = tmp_path / "root"
     rows, folder = run_comparison(comparison, root=root, watch=watch)
-    assert len(sessions) == 1
+    start.assert_called_once()
     assert not ray.is_initialized()
     good, wild = rows
     assert [t.seed for t in good.finished] == [0, 1]

@@ -27,41 +27,25 @@ def scored(truth: Any, predicted: Any, resamples: int = 400) -> intervals.Scores
     return some(intervals.resampled_scores(by_seed, resamples))
 
 
-def simulated(
-    random: np.random.Generator, *, abilities: tuple[float, ...], n: int, S: int
-) -> list[intervals.Scores]:
-    """Returns one simulated system per ability, with S seeds on the same n items.
-
-    Items have a difficulty that all systems share. Seeds vary if S > 1; the interval of a single
-    seed does not cover that variation.
-    """
-    by_seed = 0.1 * (S > 1)
-    item_n = random.normal(size=n)
-    found = []
-    for ability in abilities:
-        own_n, seed_S1 = 0.5 * random.normal(size=n), by_seed * random.normal(size=(S, 1))
-        noise_Sn = 0.7 * random.normal(size=(S, n))
-        found.append(of_classes(ability + item_n + own_n + seed_S1 + noise_Sn > 0))
-    return found
-
-
-def accuracy(ability: float) -> float:
-    """Returns the expected accuracy of a system of `simulated`, to 0.001."""
-    deviation = np.sqrt(1 + 0.5**2 + 0.7**2)
-    return float(torch.special.ndtr(torch.tensor(ability / deviation)))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("S", [1, 3])
 def test_intervals_cover_the_truth_as_often_as_they_say(S: int) -> None:
-    random, means, differences = np.random.default_rng(0), 0, 0
-    for _ in range(200):
-        a, b = simulated(random, abilities=(0.7, 0.6), n=400, S=S)
-        mean, between = intervals.mean_interval(a), some(intervals.difference(a, b))
-        means += mean.low <= accuracy(0.7) <= mean.high
-        differences += between.low <= accuracy(0.7) - accuracy(0.6) <= between.high
-    assert 0.9 <= means / 200 <= 0.99
-    assert 0.9 <= differences / 200 <= 0.99, differences
+    """Two systems share the difficulty of items. A single seed's interval is of the items alone."""
+    random, n = np.random.default_rng(0), 400
+    abilities, deviation = [0.7, 0.6], math.sqrt(1 + 0.5**2 + 0.7**2 + 0.1**2 * (S > 1))
+    better, worse = (stats.norm.cdf(ability / deviation) for ability in abilities)
+    means, differences = 0, 0
+    for _ in range(100):
+        item_n, both = random.normal(size=n), []
+        for ability in abilities:
+            own_n, noise_Sn = 0.5 * random.normal(size=n), 0.7 * random.normal(size=(S, n))
+            seed_S1 = 0.1 * (S > 1) * random.normal(size=(S, 1))
+            both.append(of_classes(ability + item_n + own_n + seed_S1 + noise_Sn > 0))
+        mean, between = intervals.mean_interval(both[0]), some(intervals.difference(*both))
+        means += mean.low <= better <= mean.high
+        differences += between.low <= better - worse <= between.high
+    assert 90 <= means < 100
+    assert 90 <= differences < 100
 
 
 def test_accuracies_are_those_of_a_loop_over_draws_seeds_and_items() -> None:
@@ -131,20 +115,11 @@ def test_items_that_differ_are_not_paired() -> None:
         assert intervals.difference(a, b) is None
 
 
-@pytest.mark.parametrize(
-    ("value", "margin", "p", "expected"),
-    [
-        (0.02, 0.01, 0.05, "holds"),
-        (0.02, 0.01, 0.051, "undecided"),
-        (0.005, 0.01, 0.05, "does not hold"),
-        (-0.02, 0.0, 0.001, "does not hold"),
-    ],
-)
-def test_verdict_with_p_is_by_p_and_the_side_of_the_margin(
-    value: float, margin: float, p: float, expected: str
-) -> None:
-    """The interval lies above 0.01 or below, whatever p says."""
-    assert intervals.judge(intervals.Interval(value, value, value, True), p, margin) == expected
+def test_a_verdict_is_by_p_and_the_side_of_the_margin() -> None:
+    above, below = (intervals.Interval(v, v, v, True) for v in (0.02, 0.005))
+    assert intervals.judge(above, 0.05, margin=0.01) == "holds"
+    assert intervals.judge(above, 0.051, margin=0.01) == "undecided"
+    assert intervals.judge(below, 0.05, margin=0.01) == "does not hold"
 
 
 def p_of(
@@ -202,10 +177,7 @@ def test_holm_of_a_table_worked_by_hand() -> None:
     """By size: 5 * 0.002, 4 * 0.011, 3 * 0.02 = 0.06; 2 * 0.025 = 0.05 < 0.06; 0.9."""
     found = intervals.holm([0.02, 0.9, 0.002, 0.025, 0.011])
     assert found == pytest.approx([0.06, 0.9, 0.01, 0.06, 0.044])
-    assert intervals.holm([0.4, 0.6]) == pytest.approx([0.8, 0.8])
     assert intervals.holm([0.7, 0.6]) == [1, 1]
-    assert intervals.holm([0.03]) == [0.03]
-    assert intervals.holm([]) == []
 
 
 def test_tables_without_differences_have_a_finding_as_often_as_the_level_says() -> None:
@@ -214,7 +186,7 @@ def test_tables_without_differences_have_a_finding_as_often_as_the_level_says() 
     Without the correction 28 to 40 % of the tables have a finding. With widely spread seeds and
     without the mean variance over seeds, 17 % have one.
     """
-    random, K, tables, spread = np.random.default_rng(0), 300, 400, 2.0
+    random, K, tables, spread = np.random.default_rng(0), 300, 150, 2.0
     found, uncorrected, alone = 0, 0, 0
     for _ in range(tables):
         pairs = []

@@ -51,22 +51,6 @@ def test_validate_gives_the_mean_of_the_short_probe(network: Network, dataset: D
     assert accuracies[0] != accuracies[1]
 
 
-def test_labels_of_one_slug_have_scores_of_their_own(network: Network, dataset: Dataset) -> None:
-    """A number follows the second name, in the order of tasks and held-out labels."""
-    table, heel = dataset.table, "Heel height"
-    tasks, held_out = (heel, "heel-height"), ("heel=height",)
-    twice: Any = {
-        field: dict.fromkeys((*tasks, *held_out), getattr(table, field)[heel])
-        for field in ("labels", "classes")
-    }
-    changed = replace(dataset, table=replace(table, **twice), tasks=tasks, held_out=held_out)
-    values = conftest.run_report(network, changed)
-    assert {name for name in values if "/accuracy/" in name} == {
-        *("test/accuracy/heel-height", "test/accuracy/heel-height-2"),
-        "heldout/accuracy/heel-height-3",
-    }
-
-
 def test_an_objective_is_added_to_the_mean(network: Network, dataset: Dataset) -> None:
     plain = conftest.run_validate(network, dataset)
     heel, colour = (plain[f"val/accuracy/{slug}"] for slug in ("heel-height", "colour"))

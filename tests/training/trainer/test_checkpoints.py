@@ -126,21 +126,6 @@ def test_only_the_first_worker_writes_or_waits_for_its_device(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_killed_within_an_epoch_repeats_the_steps_since_its_checkpoint(
-    start: Start, whole: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Checkpoints are due after each third step; the run is killed after epoch 2."""
-    with monkeypatch.context() as patched:
-        patched.setattr(Trainer, "_save_is_due", lambda run: run.step % 3 == 0)
-        killed = iter(start(tmp_path))
-        epochs = [next(killed), next(killed)]
-    run = start(tmp_path)
-    assert run.step == 6
-    again = list(run)
-    assert untimed(again[0]) == untimed(epochs[1])
-    check_same_end(run, [epochs[0], *again], whole)
-
-
 def test_nothing_is_trained_after_the_epoch_of_a_rung(
     start: Start, whole: Trainer, tmp_path: Path
 ) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from PIL import Image
 
 from experiments.pieces import PIECES, write
 from experiments.reproduction.pieces import LABELS, Piece, Run
+from tests.tables import write_table
 
 TINY = {
     "model.encoder": {"name": "small", "width": 8},
@@ -28,16 +28,10 @@ TINY = {
 def photos(tmp_path: Path) -> Mapping[str, Any]:
     """Returns the data of 120 images of noise, with the labels of the shoes."""
     draw = np.random.default_rng(0)
-    rows = []
-    for i in range(120):
-        pixels = draw.integers(0, 256, (16, 16, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(tmp_path / f"{i}.png")
-        split = ("train", "val", "test")[i // 40]
-        rows.append({"image": f"{i}.png", "split": split})
-        rows[-1] |= {label: f"{label}{draw.integers(2)}" for label in LABELS}
-    pd.DataFrame(rows).to_csv(tmp_path / "labels.csv", index=False)
-    csv = str(tmp_path / "labels.csv")
-    return {"kind": "table", "csv": csv, "images": str(tmp_path), "split_column": "split"}
+    labels = {label: [f"{label}{i}" for i in draw.integers(2, size=120)] for label in LABELS}
+    write_table(tmp_path, split=["train"] * 40 + ["val"] * 40 + ["test"] * 40, **labels)
+    csv, images = str(tmp_path / "labels.csv"), str(tmp_path / "images")
+    return {"kind": "table", "csv": csv, "images": images, "split_column": "split"}
 
 
 def test_a_call_without_time_trains_nothing_and_the_next_continues(

@@ -9,15 +9,17 @@ import pytest
 from experiments import amcl_histograms, multisupcon_umap, tsne_heads
 from experiments.reproduction.cells import Cell
 from experiments.reproduction.spaces import choose_items, head_spaces, open_trained
-from tests.experiments.pretended import all_trained
-from tests.experiments.tiny import tiny_setting, train
+from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.comparison.row import Row
+from mtcon_ray.sweep.run import train_once
+from tests.experiments.pretended import all_trained, setting
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("figure", [tsne_heads, multisupcon_umap, amcl_histograms])
 def test_without_trainings_nothing_is_testable(figure: Any, tmp_path: Path) -> None:
-    where = tiny_setting(tmp_path)
+    where = setting(tmp_path)
     cells = [*figure.EXPERIMENT.cells(where)]
     failed = all_trained(where, cells, {cell: [] for cell in cells})
     outcome = figure.EXPERIMENT.finish(where, failed)
@@ -26,8 +28,15 @@ def test_without_trainings_nothing_is_testable(figure: Any, tmp_path: Path) -> N
 
 
 def test_spaces_are_those_of_the_kept_heads_on_test_items(tmp_path: Path) -> None:
-    where, cell = tiny_setting(tmp_path), Cell("zappos50k", "mtcon")
-    row = train(where, [cell])[cell].row
+    small = (
+        "data.num_items=100",
+        "train.epochs=1",
+        "evaluate.bootstrap=10",
+        "tracking.offline=true",
+    )
+    where = setting(tmp_path, "smoke", *small)
+    spec = where.spec_of(Cell("zappos50k", "mtcon"))
+    row = Row("one", train_once(spec, root=tmp_path, callbacks=Callbacks()))
     opened = open_trained(row, row.finished[0], where.root)
     rows = choose_items(opened, "test", 7)
     assert len(set(rows)) == 7

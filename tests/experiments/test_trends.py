@@ -1,6 +1,5 @@
 """Statistics of several trainings: pairing by seed, trends, intervals over seeds, verdicts."""
 
-import math
 from itertools import permutations, product
 from pathlib import Path
 
@@ -41,12 +40,13 @@ def test_nothing_is_combined_without_a_system_or_with_other_seeds() -> None:
     assert trends.seeds_of([one, None]) == trends.seeds_of([one, other]) == [[], []]
 
 
-def test_interval_over_seeds_is_students() -> None:
-    found = some(trends.over_seeds([0.0, 1.0, 2.0]))
-    # 4.3027 deviations of the mean, of 1 / sqrt(3), with two degrees of freedom.
-    half = 4.302653 / math.sqrt(3)
-    assert found[:3] == pytest.approx((1.0, 1.0 - half, 1.0 + half), abs=1e-5)
+def test_interval_and_p_of_one_number_per_seed_are_students() -> None:
+    values = [0.3, 0.1, 0.2]
+    expected, found = ttest_1samp(values, 0), some(trends.over_seeds(values))
+    assert found.value == pytest.approx(0.2)
+    assert found[1:3] == pytest.approx(tuple(expected.confidence_interval()))
     assert found.over_seeds
+    assert trends.seeds_tested("", values).p == pytest.approx(expected.pvalue)
 
 
 def test_trend_is_the_mean_over_seeds() -> None:
@@ -93,11 +93,6 @@ def test_p_of_a_trend_is_that_of_all_orders() -> None:
 def test_verdict_of_a_difference(values: list[float], answer: str) -> None:
     (found,) = trends.decided(SMALL, [trends.seeds_tested("it is above", values)])
     assert found.answer == answer
-
-
-def test_p_of_one_number_per_seed_is_students() -> None:
-    values = [0.3, 0.1, 0.2]
-    assert trends.seeds_tested("", values).p == pytest.approx(ttest_1samp(values, 0).pvalue)
 
 
 def test_the_claims_of_an_experiment_are_corrected_together() -> None:

@@ -1,11 +1,10 @@
 """Tests of feature extraction: eval mode, order of rows, unchanged network."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
+from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.views import evaluation_views
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.models.network import Network
@@ -22,12 +21,8 @@ def network(network: Network) -> Network:
 
 
 @pytest.fixture
-def images(tmp_path: Path) -> np.ndarray:
-    """Returns images as a read-only memory map, as the image store does."""
-    pixels = np.random.default_rng(0).integers(0, 256, (12, 20, 20, 3), np.uint8)
-    np.save(tmp_path / "images.npy", pixels)
-    mapped: np.ndarray = np.load(tmp_path / "images.npy", mmap_mode="r")
-    return mapped
+def images(dataset: Dataset) -> np.ndarray:
+    return dataset.images
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 100])

@@ -9,14 +9,12 @@ from PIL import Image
 from torch.export import Dim
 
 from mtcon_ray.data.decoding import decode_image
-from mtcon_ray.data.views import evaluation_views
 from mtcon_ray.evaluation.features import extract_features
-from mtcon_ray.export.model import EvaluationView, ExportedModel, Head, StoredResize
+from mtcon_ray.export.model import ExportedModel, Head, StoredResize
 from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
 from mtcon_ray.spec.data.base import Resize
 from mtcon_ray.spec.run_spec import parse_spec
-from mtcon_ray.spec.views import ViewsSpec
 
 
 @pytest.mark.parametrize("resize", ["squash", "crop", "pad"])
@@ -45,15 +43,6 @@ def test_exported_pictures_of_any_size_become_square(resize: Resize) -> None:
     for height, width in ((40, 24), (31, 90), (1, 1), (24, 24), (500, 7)):
         images = torch.randint(0, 256, (3, height, width, 3), dtype=torch.uint8)
         assert torch.equal(exported(images), model(images))
-
-
-def test_the_view_is_that_of_the_evaluation() -> None:
-    views = ViewsSpec(size=24)
-    images = torch.randint(0, 256, (5, 30, 30, 3), dtype=torch.uint8)
-    torch.testing.assert_close(
-        EvaluationView(30, views)(images.float()), evaluation_views(images, views),
-        rtol=0, atol=1e-5,
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,13 @@
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 
 from mtcon_ray.plan import throughput
-from mtcon_ray.spec.run_spec import RunSpec, parse_spec
+from mtcon_ray.spec.run_spec import parse_spec
 from mtcon_ray.training.trainer import Trainer
 from tests import specs
 
@@ -33,18 +34,12 @@ def test_of_several_workers_one_is_measured(
     resources: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One process trains with a worker's share of the batch, on at most one GPU."""
-    trained: list[RunSpec] = []
-
-    class Watched(Trainer):
-        def __init__(self, spec: RunSpec, *arguments: Any, **options: Any) -> None:
-            trained.append(spec)
-            super().__init__(spec, *arguments, **options)
-
-    monkeypatch.setattr(throughput, "Trainer", Watched)
+    watched = Mock(wraps=Trainer)
+    monkeypatch.setattr(throughput, "Trainer", watched)
     if "gpus" in resources:
         monkeypatch.setattr(throughput, "choose_device", lambda spec: torch.device("cpu"))
     spec = parse_spec({**specs.TINY, "name": "rate", "resources": resources})
     assert throughput.measure_rates(spec, tmp_path).images_per_second > 0
-    (one,) = trained
+    one = watched.call_args.args[0]
     assert (one.resources.workers, one.resources.gpus) == (1, 1 if "gpus" in resources else 0)
     assert one.train.batch_size == (8 if "workers" in resources else 16)

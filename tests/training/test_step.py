@@ -5,7 +5,6 @@ import threading
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -200,23 +199,17 @@ def test_workers_draw_different_random_numbers(dataset: Dataset) -> None:
     assert first == batches(dataset).seed_of(3)
 
 
-def test_the_optimizer_gets_gradients_of_its_parameters_strides(
-    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    maker = learner()
-    thin = next(p for p in maker.network.parameters() if p.dim() == 4)
-    x_NCHW, batch = batches(dataset)(0)
-    compute = steps.compute_gradients
+def test_the_optimizer_gets_gradients_of_its_parameters_strides(dataset: Dataset) -> None:
+    one, others = learner(), list[tuple[int, ...]]()
+    thin = next(p for p in one.network.parameters() if p.dim() == 4)
 
-    def changed(*arguments: Any) -> steps.Update:
-        done = compute(*arguments)
-        thin.grad = some(thin.grad).transpose(0, 1).contiguous().transpose(0, 1)
-        assert thin.grad.stride() != thin.stride()
-        return done
+    def change(parameter: Tensor) -> None:
+        parameter.grad = some(parameter.grad).transpose(0, 1).contiguous().transpose(0, 1)
+        others.append(parameter.grad.stride())
 
-    monkeypatch.setattr("mtcon_ray.training.step.compute_gradients", changed)
-    steps.update(maker, x_NCHW, batch, lr=0.1, step=0, num_steps=10)
-    assert some(thin.grad).stride() == thin.stride()
+    thin.register_post_accumulate_grad_hook(change)
+    steps.update(one, *batches(dataset)(0), lr=0.1, step=0, num_steps=10)
+    assert others[0] != some(thin.grad).stride() == thin.stride()
 
 
 def test_a_gradient_that_is_not_finite_is_not_applied(dataset: Dataset) -> None:

@@ -42,15 +42,6 @@ def opened(mode: str) -> Callable[[Path], object]:
     return lambda path: open(path, mode, opener=root_files.below).close()
 
 
-def linked(folder: Path) -> tuple[Path, Path]:
-    """Returns another folder with a file, and the link to it in a sweep's folder."""
-    victims, link = folder.parents[1] / "victims", folder / "link"
-    (victims / "file").mkdir(parents=True)
-    (folder / "own").write_text("theirs")
-    link.symlink_to(victims)
-    return victims, link
-
-
 WRITES: dict[str, Callable[[Path], object]] = {
     "w": opened("w"), "a+": opened("a+"), "r+": opened("r+"), "x": opened("x"),
     "touch": root_files.touch, "check": root_files.check_no_links,
@@ -79,26 +70,23 @@ def test_no_write_follows_a_link_to_a_file(folder: Path, name: str, dangling: bo
 
 
 @pytest.mark.parametrize("name", [*WRITES, *BESIDE])
-def test_no_write_follows_a_link_to_a_folder_above_the_file(folder: Path, name: str) -> None:
-    victims, link = linked(folder)
-    with pytest.raises(SweepError, match=rf"{link} is a link to .* --root or storage\.root"):
-        (WRITES | BESIDE)[name](link / "file")
-    assert [entry.name for entry in victims.iterdir()] == ["file"]
-    assert (folder / "own").exists()
-
-
-@pytest.mark.parametrize("name", [*WRITES, *BESIDE, "read"])
-def test_a_link_that_is_made_after_the_check_is_not_followed(
+def test_no_write_follows_a_link_to_a_folder_above_the_file(
     folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    victims, link = linked(folder)
-    monkeypatch.setattr("mtcon_ray.base.root_files.check_no_links", lambda path, itself=True: None)
-    monkeypatch.setattr("mtcon_ray.base.root_files.check_own", lambda path: path)
-    if name == "check":
-        return
-    with pytest.raises(OSError, match="Not a directory"):
-        (WRITES | BESIDE | {"read": root_files.read_small})[name](link / "file")
+    """Not even a link that is made after the check."""
+    (victims := folder.parents[1] / "victims").mkdir()
+    (victims / "file").mkdir()
+    (folder / "own").write_text("theirs")
+    (link := folder / "link").symlink_to(victims)
+    act = (WRITES | BESIDE)[name]
+    with pytest.raises(SweepError, match=rf"{link} is a link to .* --root or storage\.root"):
+        act(link / "file")
+    if name != "check":
+        monkeypatch.setattr(root_files, "check_no_links", lambda path, itself=True: None)
+        with pytest.raises(OSError, match="Not a directory"):
+            act(link / "file")
     assert [entry.name for entry in victims.iterdir()] == ["file"]
+    assert (folder / "own").exists()
 
 
 def test_a_link_itself_may_be_removed_or_replaced(folder: Path) -> None:
@@ -122,7 +110,9 @@ def test_pipes_are_refused_without_waiting_for_them(folder: Path, mode: str) -> 
         opened(mode)(folder / "pipe")
 
 
-def test_a_read_follows_links_within_the_folder_only(folder: Path) -> None:
+def test_a_read_follows_links_within_the_folder_only(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     secret = folder.parents[1] / "secret"
     secret.write_text("canary")
     (folder / "own").write_text("theirs")
@@ -139,6 +129,10 @@ def test_a_read_follows_links_within_the_folder_only(folder: Path) -> None:
         root_files.read_small(folder / "loop")
     (folder.parent / "moved").symlink_to(folder)
     assert root_files.read_small(folder.parent / "moved" / "own") == b"theirs", "a link of the user"
+    monkeypatch.setattr(root_files, "check_own", lambda path: path)
+    monkeypatch.setattr(root_files, "check_no_links", lambda path, itself=True: None)
+    with pytest.raises(OSError, match="Not a directory"):
+        root_files.read_small(folder / "home" / "secret")  # a link that is made after the check
 
 
 def test_files_and_folders_are_their_owners_alone(folder: Path) -> None:

@@ -39,7 +39,8 @@ def plan_on(spec: RunSpec, view: ClusterView = ONE, **options: Any) -> Plan:
 def test_counts_are_exact() -> None:
     space = {"method.temperature": {"grid": [0.1, 0.2, 0.5]}}
     search = {"space": space, "sampler": "grid", "repeats": 2, "scheduler": {"name": "asha"}}
-    plan = plan_on(spec_of(search=search))
+    spec = spec_of(search=search)
+    plan = plan_on(spec)
     assert sum(plan.num_items.values()) == 300
     assert plan.num_trials == 6
     assert plan.steps_per_epoch == plan.num_items["train"] // 32
@@ -49,6 +50,9 @@ def test_counts_are_exact() -> None:
     assert (plan.scheduler, plan.rung_epochs) == ("asha", (1, 2))
     assert plan.concurrency == 2
     assert plan.device_hours is None
+    heads = projections(spec.data.tasks, dim=spec.model.head_dim, hidden=None)
+    network = build_network(spec.model, heads, 0)
+    assert plan.parameters == sum(p.numel() for p in network.parameters())
 
 
 def test_a_plan_has_the_shares_of_the_largest_classes_and_the_objective() -> None:
@@ -91,13 +95,6 @@ def test_probes_of_few_items_are_warned_of_where_configurations_are_compared() -
         "evaluate.short_probe.max_items is 400"
     )
     assert plan_on(spec_of(data=large, search=SEARCH)).warnings == ()
-
-
-def test_parameters_are_those_of_the_network() -> None:
-    spec = spec_of()
-    heads = projections(spec.data.tasks, dim=spec.model.head_dim, hidden=None)
-    network = build_network(spec.model, heads, 0)
-    assert plan_on(spec).parameters == sum(p.numel() for p in network.parameters())
 
 
 def test_rates_give_hours_with_probes_and_test_evaluations() -> None:

@@ -15,6 +15,7 @@ from mtcon_ray.models.encoders.small import Small
 from mtcon_ray.models.network import Network, build_network, projections
 from mtcon_ray.spec.encoders import ModelSpec
 from mtcon_ray.spec.evaluate import EvaluateSpec, SGDProbeSpec, ShortProbeSpec
+from mtcon_ray.spec.problem import MISSING, UNKNOWN_BIT
 from mtcon_ray.spec.views import ViewsSpec
 
 VIEWS = ViewsSpec(size=16)
@@ -64,6 +65,21 @@ def dataset() -> Dataset:
     images = pixels.view(RecordedImages)
     images.read = []
     return Dataset(images, table, TASKS, ("brand",), "0")
+
+
+def noisy_items(num: int, seed: int, width: int) -> LabelledFeatures:
+    """Returns features with noisy labels of which some are unknown: two of classes, and a set."""
+    generator = torch.Generator().manual_seed(seed)
+    x_ND = torch.randn(num, width, generator=generator)
+    true = torch.Generator().manual_seed(99)
+    noise_NL = torch.randn(num, 16, generator=generator)
+    logits = x_ND @ torch.randn(width, 16, generator=true) + noise_NL
+    shape, colour = logits[:, :5].argmax(dim=1), logits[:, 5:8].argmax(dim=1)
+    colour[::7] = MISSING
+    looks = (logits[:, 8:12] > 0).to(torch.uint8)
+    looks[::5, 1] = UNKNOWN_BIT
+    looks[3] = UNKNOWN_BIT
+    return LabelledFeatures(x_ND, {"shape": shape, "colour": colour, "looks": looks})
 
 
 def run_validate(

@@ -14,26 +14,17 @@ from mtcon_ray.evaluation.logistic import fit
 from mtcon_ray.evaluation.probe import Fit, LabelledFeatures, LinearProbe
 from mtcon_ray.spec.evaluate import CONVERGED
 from mtcon_ray.spec.problem import MISSING, UNKNOWN_BIT
+from tests.evaluation.conftest import noisy_items
 from tests.some import some
 
 NUM_CLASSES = {"shape": 5, "colour": 3}
 PENALTIES = (1e-1, 1e-2, 1e-3)
 
 
-def items(num: int, seed: int = 0, width: int = 12) -> LabelledFeatures:
-    """Returns features of very different scales, with noisy labels of which some are unknown."""
-    generator = torch.Generator().manual_seed(seed)
-    x_ND = torch.randn(num, width, generator=generator)
-    true = torch.Generator().manual_seed(99)
-    noise_NL = torch.randn(num, 16, generator=generator)
-    logits = x_ND @ torch.randn(width, 16, generator=true) + noise_NL
-    shape, colour = logits[:, :5].argmax(dim=1), logits[:, 5:8].argmax(dim=1)
-    colour[::7] = MISSING
-    looks = (logits[:, 8:12] > 0).to(torch.uint8)
-    looks[::5, 1] = UNKNOWN_BIT
-    looks[3] = UNKNOWN_BIT
-    scales = torch.logspace(-2, 2, width)
-    return LabelledFeatures(x_ND * scales + 3, {"shape": shape, "colour": colour, "looks": looks})
+def items(num: int, seed: int = 0) -> LabelledFeatures:
+    """Returns items whose features have very different scales."""
+    found = noisy_items(num, seed, width=12)
+    return LabelledFeatures(found.features * torch.logspace(-2, 2, 12) + 3, found.labels)
 
 
 def standardised(train: LabelledFeatures) -> Tensor:

@@ -9,28 +9,18 @@ from mtcon_ray.errors import DivergedError
 from mtcon_ray.evaluation.logistic import train_probes
 from mtcon_ray.evaluation.probe import LabelledFeatures, LinearProbe
 from mtcon_ray.spec.evaluate import SGDProbeSpec
+from tests.evaluation.conftest import noisy_items
 
-NUM_CLASSES = {"shape": 3, "colour": 5, "brand": 2, "origin": 4}
+NUM_CLASSES = {"shape": 5, "colour": 3}
 LABELS = (*NUM_CLASSES, "looks")
 RECIPE = SGDProbeSpec(
     solver="sgd", epochs=6, batch_size=16, lr=0.4, momentum=0.9, weight_decay=0.01
 )
 
 
-def make_data(seed: int, n: int = 70, dtype: torch.dtype = torch.float64) -> LabelledFeatures:
-    """Returns features with noisy labels; all but `shape` and `colour` are partly unknown."""
-    generator = torch.Generator().manual_seed(seed)
-    truth = torch.randn(6, 5, generator=torch.Generator().manual_seed(99), dtype=dtype)
-    features = torch.randn(n, 6, generator=generator, dtype=dtype).relu()
-    noise = torch.randn(n, 5, generator=generator, dtype=dtype)
-    scores = features @ truth + noise
-    labels = {label: scores[:, :size].argmax(dim=1) for label, size in NUM_CLASSES.items()}
-    for label, share in (("brand", 0.5), ("origin", 0.3)):
-        labels[label][torch.rand(n, generator=generator) < share] = -1
-    labels["looks"] = (scores[:, :3] > 0.5).to(torch.uint8)
-    labels["looks"][::5, 1] = 255
-    labels["looks"][3] = 255
-    return LabelledFeatures(features, labels)
+def make_data(seed: int, dtype: torch.dtype = torch.float64) -> LabelledFeatures:
+    found = noisy_items(70, seed, width=6)
+    return LabelledFeatures(found.features.to(dtype), found.labels)
 
 
 def trained(
@@ -53,7 +43,7 @@ def alone_with_torch(
     y = train.labels[label]
     is_known = (y != 255).any(dim=1) if label == "looks" else y != -1
     x, y = train.features[is_known], y[is_known]
-    layer = nn.Linear(x.shape[1], NUM_CLASSES.get(label, 3)).to(x.dtype)
+    layer = nn.Linear(x.shape[1], NUM_CLASSES.get(label, 4)).to(x.dtype)
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
     optimizer = torch.optim.SGD(
@@ -103,12 +93,12 @@ def test_seed_decides_the_order_and_nothing_else_does() -> None:
 
 
 def test_of_equally_good_epochs_the_first_is_taken() -> None:
-    train = LabelledFeatures(torch.eye(2).double(), {"brand": torch.tensor([0, 1])})
-    probe = trained(train, val=train)["brand"]
+    train = LabelledFeatures(torch.eye(2).double(), {"colour": torch.tensor([0, 1])})
+    probe = trained(train, val=train)["colour"]
     assert probe.made == "after 1 epochs"
     assert probe.correct(train).tolist() == [True, True]
     one_epoch = RECIPE.model_copy(update={"epochs": 1})
-    assert torch.equal(probe.weight, trained(train, one_epoch, val=train)["brand"].weight)
+    assert torch.equal(probe.weight, trained(train, one_epoch, val=train)["colour"].weight)
 
 
 @pytest.mark.parametrize("where", ["lr", "train", "val"])

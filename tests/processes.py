@@ -13,6 +13,17 @@ from typing import Any
 from tests.waiting import PATIENCE_SECONDS
 
 REPOSITORY = Path(__file__).parents[1]
+# Runs command lines in one process, because Python needs seconds for the imports. After each it
+# prints the line, its exit code and the modules that are loaded by then.
+IN_TURN = """
+import sys
+from mtcon_ray.cli.main import main
+for line in sys.argv[1:]:
+    try:
+        main(line.split())
+    except SystemExit as end:
+        print("ended", line, end.code, *sys.modules, sep="|")
+"""
 
 
 def run(

@@ -1,18 +1,22 @@
 """Requests without a token to every port of a cluster started as in cluster/README.md."""
 
 import json
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 from urllib.request import urlopen
 
 import grpc
 import psutil
 import pytest
 
-from tests.cluster.conftest import make_token
+from mtcon_ray.base.paths import sweep_folder
+from mtcon_ray.records.results import load_sweep
+from tests.cluster.conftest import environment_of, head_of, make_token
 from tests.processes import run_python
+from tests.security.stranger import Stranger
 from tests.waiting import PATIENCE_SECONDS, status_of, wait_until
 
 pytestmark = pytest.mark.ray
@@ -38,29 +42,50 @@ def answer(url: str, token: str | None = None, job: str | None = None) -> int:
     return status_of(url, data, **login, **{"Content-Type": "application/json"})
 
 
-@pytest.fixture
-def token(tmp_path: Path, home: dict[str, str]) -> str:
-    make_token(home)
-    return (tmp_path / ".ray" / "auth_token").read_text().strip()
+class Cluster(NamedTuple):
+    """The address of a dashboard, the home folder of its user, and the user's token."""
+
+    address: str
+    home: Path
+    token: str
 
 
-def test_a_stranger_starts_nothing(
-    tmp_path: Path, home: dict[str, str], head: Callable[[], str], token: str
-) -> None:
-    address = head()
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Yields a cluster that all tests share, because its head takes long to start."""
+    home = tmp_path_factory.mktemp("home")
+    environment = environment_of(home)
+    make_token(environment)
+    with head_of(environment) as start:
+        yield Cluster(start(), home, (home / ".ray" / "auth_token").read_text().strip())
+
+
+def test_a_stranger_starts_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    address, home, token = cluster
     ran = tmp_path / "ran"
     for path in ("api/jobs/", "api/version", "nodes?view=summary", "logs", "api/v0/tasks"):
         assert answer(f"{address}/{path}") == 401, path
     assert answer(f"{address}/api/jobs/", job=f"touch {ran}") == 401
     assert answer(f"{address}/api/jobs/", "wrong", job=f"touch {ran}") == 403
     assert answer(f"{address}/api/jobs/", token) == 200, "so that the rest means something"
-    wrong: dict[str, Any] = {**home, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "a" * 64}
-    told = run_python("-m", "mtcon_ray", "list", "--address", address, code=2, **wrong)
+    words = ("-m", "mtcon_ray", "list", "--address", address)
+    wrong = "a" * 64
+    told = run_python(*words, code=2, HOME=str(home), RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=wrong)
     assert "oken" in told.stderr
     assert not ran.exists()
 
 
-def listening(home: str) -> Iterator[tuple[str, str]]:
+@pytest.mark.slow
+def test_no_job_of_a_spec_runs_a_stranger_s_module(cluster: Cluster, tmp_path: Path) -> None:
+    stranger = Stranger(tmp_path)
+    submit = (Path(sys.executable).with_name("mtcon-ray"), "submit", "a.yaml")
+    where = ("--root", stranger.root, "--address", cluster.address)
+    client = {"HOME": str(cluster.home), "RAY_AUTH_MODE": "token"}
+    stranger.run(*map(str, (*submit, *where)), **client)
+    assert len(load_sweep(sweep_folder(stranger.root, "a-1")).trials) == 1
+
+
+def listening(home: Path) -> Iterator[tuple[str, str]]:
     """Yields address and command line of each listening process of this user's head."""
     for process in heads(home):
         for each in process.children(recursive=True):
@@ -73,10 +98,10 @@ def listening(home: str) -> Iterator[tuple[str, str]]:
                         yield f"{ip.removeprefix('::ffff:')}:{port}", command
 
 
-def heads(home: str) -> Iterator[psutil.Process]:
+def heads(home: Path) -> Iterator[psutil.Process]:
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if "--head" in process.cmdline() and process.environ().get("HOME") == home:
+            if "--head" in process.cmdline() and process.environ().get("HOME") == str(home):
                 yield process
 
 
@@ -93,7 +118,7 @@ def call(address: str, method: str, token: str | None) -> str:
     return "OK"
 
 
-def ports(home: str) -> dict[str, str]:
+def ports(home: Path) -> dict[str, str]:
     """Waits until all of the cluster's processes listen; returns command lines by address."""
     found: dict[str, str] = {}
 
@@ -109,14 +134,12 @@ def ports(home: str) -> dict[str, str]:
     return found
 
 
-def test_every_port_wants_the_token_but_those_of_metrics(
-    home: dict[str, str], head: Callable[[], str], token: str
-) -> None:
+def test_every_port_wants_the_token_but_those_of_metrics(cluster: Cluster) -> None:
     """Uses the first calls of a joining node, a driver, a Ray Client and another worker."""
-    dashboard = head()
+    dashboard, home, token = cluster
     # A new head has no job agent for some seconds.
     wait_until(lambda: answer(f"{dashboard}/api/jobs/", token, job=DRIVER) == 200, "job")
-    found, opened = ports(home["HOME"]), []
+    found, opened = ports(home), []
     for address, command in found.items():
         for wrong in (None, "a" * 64):
             statuses = {call(address, method, wrong) for method in CALLS}

@@ -1,6 +1,7 @@
 """Records of a sweep that are damaged or lost: told in one line, beside all that is left."""
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -40,6 +41,8 @@ def states(folder: Path) -> dict[str, str]:
         ("plan.json", b""),
         ("plan.json", b"\xff"),
         ("plan.json", b"[" * 100_000),
+        ("plan.json", b"[]"),
+        ("plan.json", 10**12),
         ("plan.json", None),
         ("events.jsonl", b"[" * 100_000 + b"\n"),
         ("events.jsonl", None),
@@ -48,13 +51,16 @@ def states(folder: Path) -> dict[str, str]:
     ],
 )
 def test_a_damaged_record_hides_no_other_sweep(
-    folder: Path, name: str, content: bytes | None
+    folder: Path, name: str, content: bytes | int | None
 ) -> None:
-    """None stands for a folder in place of the file."""
+    """None stands for a folder in place of the file, a number for a file of so many bytes."""
     broken = shutil.copytree(folder, folder.with_name("broken-1"))
     (broken / name).unlink()
     if content is None:
         (broken / name).mkdir()
+    elif isinstance(content, int):
+        (broken / name).touch()
+        os.truncate(broken / name, content)
     else:
         (broken / name).write_bytes(content)
     told = states(folder)

@@ -2,12 +2,10 @@
 
 import os
 import signal
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from matplotlib.figure import Figure
 
 from mtcon_ray.display import plotting
 from mtcon_ray.tracking.mlflow_server import check_server
@@ -88,20 +86,6 @@ def photos(request: pytest.FixtureRequest) -> Path:
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets figures be put together but not drawn, which takes most of a second each."""
     monkeypatch.setattr(plotting, "png", lambda figure: b"PNG")
-
-
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """Returns the list of the figures that are drawn."""
-    found: list[Figure] = []
-    png: Callable[[Figure], bytes] = plotting.png
-
-    def keep(figure: Figure) -> bytes:
-        found.append(figure)
-        return png(figure)
-
-    monkeypatch.setattr(plotting, "png", keep)
-    return found
 
 
 @pytest.fixture(scope="session")

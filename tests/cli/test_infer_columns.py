@@ -92,34 +92,28 @@ def test_the_column_of_existing_files_is_that_of_the_images(folder: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("column", "names", "is_split"),
+    ("column", "names", "role"),
     [
-        ("part", "training training training validation testing", True),
-        ("partition", "0 0 0 1 2", True),
-        ("stars", "0 0 0 1 2", False),
-        ("Split", "Training_ _train train VAL _test", True),
-        ("part", "train0 train1 train2 train1 train2", False),
+        ("part", "training training training validation testing", "split"),
+        ("partition", "0 0 0 1 2", "split"),
+        ("stars", "0 0 0 1 2", "task"),
+        ("Split", "Training_ _train train VAL _test", "split"),
+        ("part", "train0 train1 train2 train1 train2", "task"),
+        ("split", "train train train train test", "unused"),
+        ("split", "train Training val '' val", "unused"),
+        ("split", "train NaN '' validation test", "unused"),
     ],
 )
-def test_a_split_goes_by_several_names(
-    folder: Path, column: str, names: str, is_split: bool
-) -> None:
-    """0, 1, 2 only where the column's name says so. An underscore stands for a space."""
-    cells = [word.replace("_", " ") for word in names.split()] * (NUM_ROWS // 5)
-    data = infer(folder, colour=cycle(6), **{column: cells})
-    assert data["split_column"] == (column if is_split else None)
-    assert (column in data["tasks"]) != is_split
+def test_a_split_goes_by_several_names(folder: Path, column: str, names: str, role: str) -> None:
+    """0, 1, 2 only where the column's name says so. A column that lacks a split is not used.
 
-
-@pytest.mark.parametrize(
-    "names",
-    ["train train train train test", "train Training val '' val", "train NaN '' validation test"],
-)
-def test_a_column_that_lacks_a_split_is_not_used(folder: Path, names: str) -> None:
-    cells = [word.strip("'") for word in names.split()] * (NUM_ROWS // 5)
-    found = infer_columns(write_csv(folder, colour=cycle(6), split=cells), folder)
-    assert (found.data["split_column"], found.data["tasks"]) == (None, ["colour"])
-    assert found.unused == ["split"]
+    An underscore stands for a space, and quotes for an empty cell.
+    """
+    cells = [word.strip("'").replace("_", " ") for word in names.split()] * (NUM_ROWS // 5)
+    found = infer_columns(write_csv(folder, colour=cycle(6), **{column: cells}), folder)
+    assert found.data["split_column"] == (column if role == "split" else None)
+    assert found.data["tasks"] == ["colour", *[column] * (role == "task")]
+    assert found.unused == [column] * (role == "unused")
 
 
 def test_labels_that_a_split_lacks_are_no_tasks(folder: Path) -> None:

@@ -12,32 +12,24 @@ from tests.data.sources.downloads import png
 NUM_ROWS = 40
 
 
-def make(folder: Path, **more: Any) -> Path:
-    """Saves rows with an image, a ClassLabel of few rows per class, and more columns."""
-    names = [f"breed {i}" for i in range(30)]
-    columns = {
+def test_columns_by_their_role(tmp_path: Path) -> None:
+    """The column `breed` is a ClassLabel of few rows per class."""
+    columns: dict[str, Any] = {
         "image": [{"bytes": png(i), "path": None} for i in range(NUM_ROWS)],
         "breed": [i % 30 for i in range(NUM_ROWS)],
-        **more,
+        "colour": ["red", "blue"] * 20,
+        "tags": [["big", "wet"], ["big"]] * 20,
+        "captions": [["a | b"], ["c"]] * 20,
+        "weight": [i / 4 for i in range(NUM_ROWS)],
+        "stars": [float(i) for i in range(NUM_ROWS)],
+        "zero": [0.0] * NUM_ROWS,
+        "sentence": [f"animal {i}" for i in range(NUM_ROWS)],
+        "place": [{"x": i} for i in range(NUM_ROWS)],
     }
-    data = datasets.Dataset.from_dict(columns)
-    data = data.cast_column("image", datasets.Image())
-    data.cast_column("breed", datasets.ClassLabel(names=names)).save_to_disk(str(folder))
-    return folder
-
-
-def test_columns_by_their_role(tmp_path: Path) -> None:
-    made = make(
-        tmp_path / "My Animals",
-        colour=["red", "blue"] * 20,
-        tags=[["big", "wet"], ["big"]] * 20,
-        captions=[["a | b"], ["c"]] * 20,
-        weight=[i / 4 for i in range(NUM_ROWS)],
-        stars=[float(i) for i in range(NUM_ROWS)],
-        zero=[0.0] * NUM_ROWS,
-        sentence=[f"animal {i}" for i in range(NUM_ROWS)],
-        place=[{"x": i} for i in range(NUM_ROWS)],
-    )
+    made = tmp_path / "My Animals"
+    breeds = datasets.ClassLabel(names=[f"breed {i}" for i in range(30)])
+    rows = datasets.Dataset.from_dict(columns).cast_column("image", datasets.Image())
+    rows.cast_column("breed", breeds).save_to_disk(str(made))
     done = run("init", made, "-o", tmp_path / "spec.yaml")
     assert done.exit_code == 0, done.stderr
     assert "  splits    drawn at random from seed 0" in done.stdout

@@ -15,46 +15,46 @@ from tests.plans import plan_of
 ANYWHERE = ClusterView("any cluster", (NodeKind("any node", 2, 0, None),))
 
 
+TABLE = "\n".join(["image,colour", *(f"{i}.png,{'red' if i % 2 else 'blue'}" for i in range(100))])
+
+
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """Returns the path of a new spec of 100 pictures."""
+def folder(tmp_path: Path) -> Path:
+    """Returns a folder with 100 pictures in `images`."""
     (tmp_path / "images").mkdir()
-    rows = [f"{i}.png,{'red' if i % 2 else 'blue'}" for i in range(100)]
     for i in range(100):
         Image.new("RGB", (8, 8)).save(tmp_path / "images" / f"{i}.png")
-    (tmp_path / "labels.csv").write_text("\n".join(["image,colour", *rows]) + "\n")
-    run("init", tmp_path / "labels.csv", tmp_path / "images", "-o", tmp_path / "spec.yaml")
-    return tmp_path / "spec.yaml"
+    return tmp_path
 
 
-def test_it_can_be_trained_for_a_single_epoch(path: Path) -> None:
-    spec = load_spec(path, ["train.epochs=1", "train.batch_size=8", "search.repeats=3"])
-    plan = plan_of(spec, path.parent, ANYWHERE)
+def run_init(folder: Path, table: str, images: str = "images", name: str = "labels") -> Result:
+    csv = folder / f"{name}.csv"
+    csv.write_text(table, encoding="utf-8")
+    return run("init", csv, folder / images, "-o", folder / "new.yaml")
+
+
+def test_it_can_be_trained_for_a_single_epoch(folder: Path) -> None:
+    run_init(folder, TABLE)
+    changes = ["train.epochs=1", "train.batch_size=8", "search.repeats=3"]
+    plan = plan_of(load_spec(folder / "new.yaml", changes), folder, ANYWHERE)
     assert (plan.epochs, plan.rung_epochs) == (1, ())
 
 
 @pytest.mark.parametrize("name", ["2024", "off"])
-def test_a_name_that_yaml_reads_as_something_else_is_a_text(path: Path, name: str) -> None:
-    done = run_init(path.parent, (path.parent / "labels.csv").read_text(), "images", name)
-    assert done.exit_code == 0, done.output
-    assert load_spec(path.parent / "new.yaml").name == name
+def test_a_name_that_yaml_reads_as_something_else_is_a_text(folder: Path, name: str) -> None:
+    run_init(folder, TABLE, name=name)
+    assert load_spec(folder / "new.yaml").name == name
 
 
 @pytest.mark.parametrize("character", ["\x7f", "\x9f", "\u2028", "\uffff"])
-def test_names_of_columns_may_have_characters_that_yaml_forbids(path: Path, character: str) -> None:
+def test_names_of_columns_may_have_characters_that_yaml_forbids(
+    folder: Path, character: str
+) -> None:
     """Both in a field and in the comment on columns that are not used."""
     label, unused = f"colour{character}1", f"remark{character}2: x"
-    rows = [f"{i}.png,{'red' if i % 2 else 'blue'},{i}" for i in range(100)]
-    table = "\n".join([f"image,{label},{unused}", *rows])
-    result = run_init(path.parent, table, "images")
-    assert result.exit_code == 0, result.output
-    assert load_spec(path.parent / "new.yaml").data.tasks == (label,)
-
-
-def run_init(folder: Path, table: str, images: str, name: str = "labels") -> Result:
-    csv = folder / f"{name}.csv"
-    csv.write_text(table, encoding="utf-8")
-    return run("init", csv, folder / images, "-o", folder / "new.yaml")
+    rows = [f"{row},{i}" for i, row in enumerate(TABLE.splitlines()[1:])]
+    run_init(folder, "\n".join([f"image,{label},{unused}", *rows]))
+    assert load_spec(folder / "new.yaml").data.tasks == (label,)
 
 
 def rows_of(image: str = "{i}.png", splits: str = "train test", count: int = 100) -> str:
@@ -83,10 +83,9 @@ def rows_of(image: str = "{i}.png", splits: str = "train test", count: int = 100
     ],
 )
 def test_what_it_writes_is_valid(
-    path: Path, image: str, splits: str, images: str, refused: str | None
+    folder: Path, image: str, splits: str, images: str, refused: str | None
 ) -> None:
     """Nothing is written if `validate` would refuse it."""
-    folder = path.parent
     (folder / "link").symlink_to(folder / "images")
     (folder / "images.zip").write_bytes(b"PK")
     with tarfile.open(folder / "images.tar", "w") as tar:
@@ -97,8 +96,7 @@ def test_what_it_writes_is_valid(
     assert (refused or "") in result.stderr
 
 
-def test_missing_images_are_said(path: Path) -> None:
-    folder = path.parent
-    result = run_init(folder, rows_of(splits="train val test", count=105), "images")
+def test_missing_images_are_said(folder: Path) -> None:
+    result = run_init(folder, rows_of(splits="train val test", count=105))
     assert "warning: 5 images cannot be read and are left out" in result.stderr
     assert "  max_bad_images: 0.058\n" in (folder / "new.yaml").read_text()

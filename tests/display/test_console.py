@@ -3,6 +3,7 @@
 import io
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -16,15 +17,6 @@ SHOW_CURSOR = "\x1b[?25h"
 PLAN = plan_with(num_trials=3, epochs=4, least={"epochs": 2}, concurrency=2)
 
 
-class Clock:
-    """Seconds that pass only when told."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Tty(io.StringIO):
     """A terminal."""
 
@@ -32,7 +24,7 @@ class Tty(io.StringIO):
         return True
 
 
-def watch(console: Console, clock: Clock) -> None:
+def watch(console: Console, clock: SimpleNamespace) -> None:
     """A short sweep: one finishes, one is stopped, one fails."""
     console.on_start("shoes-1", Path("/sweeps/shoes-1"), PLAN)
     console.on_suggest("trial-0000", {"method.temperature": 0.1})
@@ -48,14 +40,14 @@ def watch(console: Console, clock: Clock) -> None:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Returns the clock of all displays."""
-    clock = Clock()
-    monkeypatch.setattr("mtcon_ray.display.console.monotonic", clock)
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Returns the clock of all displays, whose seconds pass only when told."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr("mtcon_ray.display.console.monotonic", lambda: clock.now)
     return clock
 
 
-def test_plain_lines_tell_each_event_once(clock: Clock) -> None:
+def test_plain_lines_tell_each_event_once(clock: SimpleNamespace) -> None:
     stream = io.StringIO()
     with Console(Terminal.of(stream)) as console:
         watch(console, clock)
@@ -73,7 +65,7 @@ def test_plain_lines_tell_each_event_once(clock: Clock) -> None:
     assert "\x1b" not in stream.getvalue()
 
 
-def test_plain_lines_of_preparations_and_of_a_resumed_sweep(clock: Clock) -> None:
+def test_plain_lines_of_preparations_and_of_a_resumed_sweep(clock: SimpleNamespace) -> None:
     stream = io.StringIO()
     plan = PLAN.model_copy(update={"objective": "val/score", "select": "best"})
     with Console(Terminal.of(stream)) as console:
@@ -109,7 +101,7 @@ def test_plain_lines_of_preparations_and_of_a_resumed_sweep(clock: Clock) -> Non
     ]
 
 
-def test_a_long_training_is_not_silent(clock: Clock) -> None:
+def test_a_long_training_is_not_silent(clock: SimpleNamespace) -> None:
     """A line a minute of all trials; here are ten epochs a minute of each, and no probe."""
     stream = io.StringIO()
     with Console(Terminal.of(stream)) as console:
@@ -126,7 +118,7 @@ def test_a_long_training_is_not_silent(clock: Clock) -> None:
     assert "trial-0 started: epochs=1000" in stream.getvalue()
 
 
-def test_quiet_says_only_notes(clock: Clock) -> None:
+def test_quiet_says_only_notes(clock: SimpleNamespace) -> None:
     stream = io.StringIO()
     with Console(Terminal.of(stream), quiet=True) as console:
         watch(console, clock)
@@ -153,7 +145,7 @@ def test_characters_that_a_stream_lacks_are_replaced() -> None:
 
 
 def test_the_last_line_of_a_terminal_has_the_standing_and_goes_at_the_end(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
+    clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same lines as in a log stand above it. It is never wider than the terminal."""
     monkeypatch.setenv("TERM", "xterm")
@@ -176,7 +168,9 @@ def test_the_last_line_of_a_terminal_has_the_standing_and_goes_at_the_end(
     assert SHOW_CURSOR in stream.getvalue()
 
 
-def test_terminal_that_has_gone_ends_nothing(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_that_has_gone_ends_nothing(
+    clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TERM", "xterm")
     gone = Tty()
     monkeypatch.setattr(gone, "write", Mock(side_effect=BrokenPipeError(32, "Broken pipe")))

@@ -1,7 +1,6 @@
 """Standard streams that are full, closed or gone."""
 
 import errno
-import subprocess
 import sys
 from pathlib import Path
 from unittest.mock import Mock
@@ -11,6 +10,7 @@ import pytest
 
 from mtcon_ray.display.terminal import drop_unwritten, say
 from mtcon_ray.errors import MtconError
+from tests.processes import REPOSITORY, run
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
@@ -45,5 +45,5 @@ def test_no_file_takes_the_place_of_a_closed_stream(tmp_path: Path) -> None:
         "    file.write(str(file.fileno() > 2))\n"
     )
     words = ("sh", "-c", '"$@" <&- >&- 2>&-', "sh", sys.executable, "-c", code)
-    subprocess.run([*words, str(tmp_path / "file")], check=True, cwd=Path(__file__).parents[2])
+    run([*words, str(tmp_path / "file")], cwd=REPOSITORY)
     assert (tmp_path / "file").read_text() == "True"

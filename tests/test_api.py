@@ -24,6 +24,7 @@ SPEC: dict[str, Any] = {
     "name": "api",
     "search": {"space": {"method.temperature": {"grid": [0.1, 0.5]}}, "sampler": "grid"},
 }
+Trained = tuple[Path, mt.TrainingResult]  # the root, and the result of a training there
 LOADED = """
 import json, sys
 before = set(sys.modules)
@@ -75,16 +76,13 @@ def test_a_spec_of_a_mapping_is_checked_as_a_file_is(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, mt.TrainingResult]:
-    """Returns the root and the result of a training."""
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     root = tmp_path_factory.mktemp("root")
     return root, mt.run_training(mt.load_spec(SPEC), root=root, name="one")
 
 
 @pytest.mark.mlflow
-def test_a_training_returns_its_metrics_and_network(
-    trained: tuple[Path, mt.TrainingResult], tmp_path: Path
-) -> None:
+def test_a_training_returns_its_metrics_and_network(trained: Trained) -> None:
     root, run = trained
     assert run.name == "one"
     assert run.checkpoint.is_file()
@@ -101,9 +99,7 @@ def test_a_training_returns_its_metrics_and_network(
 
 
 @pytest.mark.mlflow
-def test_an_encoder_gives_the_features_of_the_probes(
-    trained: tuple[Path, mt.TrainingResult], tmp_path: Path
-) -> None:
+def test_an_encoder_gives_the_features_of_the_probes(trained: Trained, tmp_path: Path) -> None:
     """For all forms of images; those of one size may be one array."""
     root, run = trained
     encoder = mt.load_encoder("one", root=root)

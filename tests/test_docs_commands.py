@@ -106,12 +106,6 @@ def environment_folder(folder: Path) -> None:
         path.chmod(0o700)
 
 
-def start_of_a_cluster() -> str:
-    """Returns the commands of cluster/README.md up to the start of the head."""
-    code = next(b.code for b in blocks(REPOSITORY / "cluster" / "README.md"))
-    return re.split(r"(?<=ray start --head)", code)[0] + " --disable-usage-stats\n"
-
-
 def commands(page: Path) -> str:
     """Returns all unmarked blocks of a page, after the commands that they presuppose.
 
@@ -122,7 +116,8 @@ def commands(page: Path) -> str:
     if "init labels.csv" not in shown:
         before += "mtcon-ray init labels.csv images/ -o spec.yaml\n"
     if "submit" in shown and "ray start" not in shown:
-        before += start_of_a_cluster()
+        head = blocks(REPOSITORY / "cluster" / "README.md")[0].code
+        before += re.split(r"(?<=ray start --head)", head)[0] + " --disable-usage-stats\n"
     return before + re.sub(r"\bNAME\b", '"$(ls -t ~/mtcon-ray/sweeps | head -1)"', shown)
 
 

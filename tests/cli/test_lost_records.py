@@ -30,10 +30,6 @@ def ask(folder: Path, *words: str) -> Result:
     return run(*words, "--root", folder.parents[1])
 
 
-def states(folder: Path) -> dict[str, str]:
-    return {o["name"]: o["state"] for o in json.loads(ask(folder, "list", "--json").stdout)}
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -63,7 +59,8 @@ def test_a_damaged_record_hides_no_other_sweep(
         os.truncate(broken / name, content)
     else:
         (broken / name).write_bytes(content)
-    told = states(folder)
+    listed = json.loads(ask(folder, "list", "--json").stdout)
+    told = {each["name"]: each["state"] for each in listed}
     assert told["broken-1"].startswith("unreadable")
     assert told[NAME] == "stopped"
     refused = ask(folder, "status", "broken-1")

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.mlflow, pytest.mark.slow]
 COMMANDS = (
     "validate a.yaml", "plan a.yaml", "list", "status first", "best first", "report first",
     "audit first --repair", "export first --out out", "export first --to optuna", "clean first",
-    "resume first --set search.num_trials=2", "sweep a.yaml --here", "train a.yaml", "schema",
+    "resume first --set search.num_trials=2", "train a.yaml", "schema",
     "init labels.csv images -o new.yaml", "evaluate model.pt",
 )  # fmt: skip
 

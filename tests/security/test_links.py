@@ -5,14 +5,14 @@ import os
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from mtcon_ray.base.paths import event_file, sent_file, sweep_folder
-from mtcon_ray.cli.main import program
 from mtcon_ray.errors import SweepError
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
 from mtcon_ray.records.recorded import load_recorded, write_beginnings
 from mtcon_ray.tracking.sender import Sender
+from tests.cli.conftest import run
 from tests.plans import plan_of
 from tests.sweep.written_sweep import write_sweep
 
@@ -37,10 +37,9 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def run(folder: Path, command: str) -> Result:
+def ask(folder: Path, command: str) -> Result:
     name, *options = command.split()
-    arguments = [name, folder.name, *options, "--root", str(folder.parents[1])]
-    return CliRunner().invoke(program, arguments)
+    return run(name, folder.name, *options, "--root", folder.parents[1])
 
 
 def place(link: Path, target: Path) -> None:
@@ -77,7 +76,7 @@ def test_a_command_writes_and_shows_nothing_through_a_link(
 ) -> None:
     place(folder / link, home / target)
     before = content(home)
-    result = run(folder, command)
+    result = ask(folder, command)
     assert content(home) == before
     assert SECRET not in result.output
     assert result.exit_code == (1 if "trial" in link and "audit" in command else 2), result.output
@@ -106,10 +105,10 @@ def test_a_read_shows_no_file_from_elsewhere_and_other_sweeps_stay_visible(
     else:
         os.mkfifo(folder / name)
     for command in ("status", "best --json"):
-        result = run(folder, command)
+        result = ask(folder, command)
         assert SECRET not in result.output
         assert result.exit_code == 2 or command.startswith("best"), result.output
-    listed = CliRunner().invoke(program, ["list", "--json", "--root", str(folder.parents[1])])
+    listed = run("list", "--json", "--root", folder.parents[1])
     states = {each["name"]: each["state"] for each in json.loads(listed.stdout)}
     assert states["mine-1"] == "stopped"
     assert SECRET not in listed.output
@@ -120,7 +119,7 @@ def test_a_log_names_no_path(folder: Path, home: Path) -> None:
     log = event_file(folder)
     log.write_text(log.read_text().replace('"trial": "trial-0000"', '"trial": "../../../out"'))
     before = content(home)
-    result = run(folder, REPAIR)
+    result = ask(folder, REPAIR)
     assert result.exit_code == 2
     assert "is damaged: its line at byte" in result.stderr
     assert content(home) == before

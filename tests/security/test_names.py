@@ -6,15 +6,14 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from click.testing import CliRunner
 
 from mtcon_ray.base.paths import event_file
-from mtcon_ray.cli.main import program
 from mtcon_ray.display.console import Console
 from mtcon_ray.display.presentation import configuration_text, printable
 from mtcon_ray.display.terminal import Terminal
 from mtcon_ray.records.event_log import EventLog
 from mtcon_ray.records.events import Artifact, Ended, Started
+from tests.cli.conftest import run
 from tests.data.sources.downloads import save_image
 from tests.recorded import plan_with
 
@@ -32,7 +31,7 @@ def test_a_key_of_a_spec_commands_no_terminal(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(
         f'name: a\ndata: {{kind: synthetic}}\n"{EVIL.encode("unicode_escape").decode()}": 1'
     )
-    result = CliRunner().invoke(program, ["validate", str(tmp_path / "s.yaml")])
+    result = run("validate", tmp_path / "s.yaml")
     assert result.exit_code == 2
     assert "\x1b" not in result.output
     assert r"\x1b[2J" in result.output
@@ -42,8 +41,7 @@ def test_a_column_commands_no_terminal(tmp_path: Path) -> None:
     rows = "\n".join(f"{i},{'ab'[i % 2]}" for i in range(20))
     (tmp_path / "l.csv").write_text(f"image,shape{EVIL.replace(';', '')}\n{rows}\n")
     (tmp_path / "images").mkdir()
-    options = ["init", str(tmp_path / "l.csv"), str(tmp_path / "images")]
-    result = CliRunner().invoke(program, [*options, "-o", str(tmp_path / "s.yaml")])
+    result = run("init", tmp_path / "l.csv", tmp_path / "images", "-o", tmp_path / "s.yaml")
     assert not set(EVIL) & set(result.output) & set("\x1b\x07\x9b\u202e")
     assert r"\x1b" in result.output
 
@@ -73,12 +71,11 @@ def test_a_line_end_in_a_name_begins_no_line(tmp_path: Path) -> None:
             save_image(images / shape / f"{i}.png", 10 * i)
     for name in (f"a\n{FORGED}.png", f"b\u2028\n{FORGED}.txt"):
         (images / "disc" / name).touch()
-    spec, printed = str(tmp_path / "s.yaml"), []
-    for arguments in (["init", str(images), "-o", spec], ["validate", spec], ["plan", spec]):
-        printed.append(CliRunner().invoke(program, arguments).output)
-        if not Path(spec).exists():
-            (images / "disc" / f"a\n{FORGED}.png").unlink()
-            printed.append(CliRunner().invoke(program, arguments).output)
+    spec = tmp_path / "s.yaml"
+    printed = [run("init", images, "-o", spec).output]
+    (images / "disc" / f"a\n{FORGED}.png").unlink()
+    for words in (["init", images, "-o", spec], ["validate", spec], ["plan", spec]):
+        printed.append(run(*words).output)
     stream = io.StringIO()
     with Console(Terminal(stream, live=False)) as console:
         console.on_note(f"warning: first a\n{FORGED}")

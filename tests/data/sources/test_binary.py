@@ -129,7 +129,7 @@ def test_keys_follow_the_files(tmp_path: Path, made: Made) -> None:
 def test_images_are_stored_at_their_own_size(tmp_path: Path, made: Made) -> None:
     source = source_of("cifar10", made("cifar10"))
     data = open_dataset(source.spec, view_size=32, store=tmp_path / "store")
-    assert data.images.shape == (120, 32, 32, 3)
+    assert (data.images.shape, data.sizes) == ((120, 32, 32, 3), {"class": 10})
     assert (data.images[60] == expected(32, 30)).all()
 
 

@@ -3,7 +3,7 @@
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import pytest
 import ray
@@ -37,6 +37,7 @@ BASE: dict[str, Any] = {
     "resources": {"cpus": 1},
 }
 ONE = {"A": {"method": "mtcon"}}
+GO = nullcontext(Callbacks())
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -48,12 +49,7 @@ def test_systems_are_trained_once_and_a_failure_is_told(
     systems = {
         "good": {"method": "mtcon", "seeds": 2}, "wild": {"method": "mtcon", "changes": changes},
     }  # fmt: skip
-    comparison, watched = load(base=BASE, systems=systems), []
-
-    def watch(title: str) -> nullcontext[Callbacks]:
-        watched.append(title)
-        return nullcontext(Callbacks())
-
+    comparison, watch = load(base=BASE, systems=systems), Mock(return_value=GO)
     start = Mock(wraps=start_local_ray)
     monkeypatch.setattr(connection, "start_local_ray", start)
     root = tmp_path / "root"
@@ -71,7 +67,7 @@ def test_systems_are_trained_once_and_a_failure_is_told(
     events = log.read_bytes()
     with claimed(root / "sweeps" / "few-wild"):  # as if another process resumed it
         again, _ = run_comparison(comparison, root=root, watch=watch)
-    assert watched == ["good", "wild", "wild"]
+    assert watch.call_args_list == [call("good"), call("wild"), call("wild")]
     assert again[0].finished == good.finished
     assert log.read_bytes() == events
     assert "is already running" in again[1].why
@@ -95,12 +91,9 @@ def write_tuning(root: Path, spec: RunSpec, values: dict[float, float]) -> None:
 
 def test_a_stopped_comparison_says_how_it_goes_on(load: Load, tmp_path: Path) -> None:
     comparison = load(base=BASE, systems=ONE)
-
-    def watch(what: str) -> nullcontext[Callbacks]:
-        raise Interrupted("stopped by SIGHUP; to continue: repeat it with --name A --resume")
-
+    stopped = Interrupted("stopped by SIGHUP; to continue: repeat it with --name A --resume")
     with pytest.raises(Interrupted, match=r"^stopped by SIGHUP; .*continue: repeat the command$"):
-        run_comparison(comparison, root=tmp_path / "root", watch=watch)
+        run_comparison(comparison, root=tmp_path / "root", watch=Mock(side_effect=stopped))
 
 
 @pytest.mark.soak
@@ -112,20 +105,15 @@ def test_a_tuned_system_resumes_at_the_stage_where_it_was(load: Load, tmp_path: 
     root = tmp_path / "root"
     space = {"train.lr": {"choice": [0.01, 0.1, 0.2]}, "views.crop_scale": {"choice": [[0.5, 1.0]]}}
     tune = {"epochs": 1, "num_trials": 3, "again": 2, "seeds": 1, "space": space}
-    comparison, watched = load(base=BASE, systems=ONE, tune=tune), []
+    comparison = load(base=BASE, systems=ONE, tune=tune)
     write_tuning(root, comparison.tuning["A"].first, {0.01: 0.3, 0.1: 0.5, 0.2: 0.4})
 
-    def watch(what: str) -> nullcontext[Callbacks]:
-        watched.append(what)
-        if watched == ["A: the best again", "A"]:
-            raise Interrupted("stopped by SIGTERM")
-        return nullcontext(Callbacks())
-
+    watch = Mock(side_effect=[GO, Interrupted("stopped by SIGTERM"), GO])
     with connected(tmp_path / "ray.log", sweep_environment(1)):  # one start of Ray for both
         with pytest.raises(Interrupted):
             run_comparison(comparison, root=root, watch=watch)
         [row], folder = run_comparison(comparison, root=root, watch=watch)
-    assert watched == ["A: the best again", "A", "A"]
+    assert watch.call_args_list == [call("A: the best again"), call("A"), call("A")]
     again, final = row.tuned[1], row.finished
     assert [t.params["train.lr"] for t in again.trials] == [0.1, 0.2]
     assert [(t.seed, t.last_epoch) for t in again.trials] == [(0, 2)] * 2
@@ -138,7 +126,7 @@ def test_a_tuned_system_resumes_at_the_stage_where_it_was(load: Load, tmp_path: 
     assert "| A | 3 | 3 + 4 + 2 | " in (folder / "table.md").read_text()
     assert (folder / "tuning.csv").exists()
     run_comparison(comparison, root=root, watch=watch)
-    assert len(watched) == 3
+    assert watch.call_count == 3
 
 
 def test_a_finished_comparison_needs_no_resources(load: Load, tmp_path: Path) -> None:
@@ -158,7 +146,7 @@ def test_a_finished_comparison_needs_no_resources(load: Load, tmp_path: Path) ->
     write_tuning(root, comparison.specs["B"], {0.1: 0.3})
 
     def compared(comparison: Comparison = comparison) -> list[int]:
-        rows, _ = run_comparison(comparison, root=root, watch=lambda what: nullcontext(Callbacks()))
+        rows, _ = run_comparison(comparison, root=root, watch=Mock(return_value=GO))
         return [len(row.finished) for row in rows]
 
     assert compared() == [1, 1]

@@ -11,6 +11,7 @@ from mtcon_ray.errors import DataError
 from mtcon_ray.evaluation.bootstrap import accuracy_std
 from mtcon_ray.evaluation.logistic import fit
 from mtcon_ray.evaluation.neighbours import neighbours_correct
+from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.evaluation.retrieval import retrieval
 from mtcon_ray.models.network import Network
 from mtcon_ray.spec.evaluate import CONVERGED
@@ -56,7 +57,8 @@ def test_an_objective_is_added_to_the_mean(network: Network, dataset: Dataset) -
     heel, colour = (plain[f"val/accuracy/{slug}"] for slug in ("heel-height", "colour"))
 
     def objective(weights: dict[str, float]) -> float:
-        values = conftest.run_validate(network, dataset, weights=weights)
+        settings = conftest.SPEC, conftest.VIEWS, conftest.CPU, 7
+        values = Evaluation(network, dataset, *settings, weights=weights).validate()
         found = values.pop("val/objective")
         assert values == plain
         return found

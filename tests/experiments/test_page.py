@@ -1,13 +1,13 @@
 """The report of a reproduction: every claim with its verdict, pictures inlined."""
 
-import importlib
 import re
 from dataclasses import replace
 from pathlib import Path
 
+from experiments.reproduce import load
 from experiments.reproduction.cells import Cell
 from experiments.reproduction.data import DATA_SETS
-from experiments.reproduction.experiment import Done, Experiment
+from experiments.reproduction.experiment import Done
 from experiments.reproduction.page import Failure, page, write_inconsistencies
 from experiments.reproduction.paper import inconsistencies
 from experiments.reproduction.running import disclosed
@@ -20,7 +20,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 def done(root: Path, name: str, budget: str = "small") -> Done:
     where = setting(root, budget, "train.epochs=20")
-    found: Experiment = importlib.import_module(f"experiments.{name}").EXPERIMENT
+    found = load(name)
     better = {Cell("zappos50k", "mtcon"): [0.9, 0.9, 0.9]}
     trained = all_trained(where, list(found.cells(where)), better)
     return Done(found, found.finish(where, trained), trained, root)

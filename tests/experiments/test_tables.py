@@ -1,6 +1,5 @@
 """Tables of the papers: each printed value beside ours, and claims about the methods' order."""
 
-import importlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,8 +7,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from experiments.reproduce import load
 from experiments.reproduction.cells import Cell, unique
-from experiments.reproduction.experiment import Experiment
 from experiments.reproduction.files import markdown, picture_file, write
 from experiments.reproduction.paper import paper_values
 from experiments.reproduction.running import stand_in_notes
@@ -22,13 +21,8 @@ PUBLISHED = FOLDER.parent / "docs" / "results" / "reproduction"
 NAMES = sorted(path.stem for path in FOLDER.glob("*_table*.py"))
 
 
-def experiment(name: str) -> Experiment:
-    found: Experiment = importlib.import_module(f"experiments.{name}").EXPERIMENT
-    return found
-
-
 def table(name: str) -> PaperTable:
-    found: Any = experiment(name).finish
+    found: Any = load(name).finish
     assert isinstance(found.__self__, PaperTable)
     return found.__self__
 
@@ -117,11 +111,11 @@ def test_a_table_has_both_values_the_difference_and_the_deviations(tmp_path: Pat
     (verdict,) = outcome.verdicts
     assert (verdict.claim, verdict.answer) == ("MSCon 10 points above XEnt MT", "not comparable")
     assert (verdict.paper, verdict.label) == ("+10.52 points", "brand (tilt)")
-    write(tmp_path / "out", experiment("mscon_table3"), outcome)
+    write(tmp_path / "out", load("mscon_table3"), outcome)
     (picture,) = outcome.pictures
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert written == {"table.csv", "table.md", "claims.csv", picture_file(picture)}
     (note,) = stand_in_notes(found)
     assert "synthetic images for UT Zappos50K, with the columns shape for category, " in note
-    assert f"({picture_file(picture)})" in markdown(experiment("mscon_table3"), outcome)
-    assert "diverged / in step 3" in markdown(experiment("mscon_table3"), outcome)
+    assert f"({picture_file(picture)})" in markdown(load("mscon_table3"), outcome)
+    assert "diverged / in step 3" in markdown(load("mscon_table3"), outcome)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -162,18 +163,14 @@ def test_without_a_count_only_networks_that_check_their_spec_are_built(tmp_path:
 
 def test_searched_weights_are_fetched_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Searched weights are downloaded once, before trials would each download them."""
-    fetched: list[str | None] = []
-
-    def download(spec: Any) -> dict[str, Any]:
-        fetched.append(spec.weights)
-        return {}
-
+    download = Mock(return_value={})
     monkeypatch.setattr(ResNet18, "download", download)
     search = {"space": {"model.encoder.weights": {"choice": [None, "imagenet"]}}}
     spec = spec_of(model={"encoder": {"name": "resnet18"}}, search=search)
     for each in with_each_encoder(spec):
         fetch_weights(each.model.encoder, tmp_path)
-    assert fetched == ["imagenet"]
+    download.assert_called_once()
+    assert download.call_args.args[0].weights == "imagenet"
 
 
 def test_views_that_a_published_model_does_not_take_are_refused() -> None:

@@ -29,6 +29,7 @@ from mtcon_ray.models.network import build_network, projections
 from mtcon_ray.spec.run_spec import RunSpec, load_spec, parse_spec, with_values
 
 SOAK = pytest.mark.soak  # minutes in all
+POINT = {"method.temperature": 0.1}
 JOB = Job("labels.csv", "images")
 TINY_JOB = (
     "data.num_items=300",
@@ -43,10 +44,6 @@ TINY_JOB = (
 
 def tiny() -> RunSpec:
     return load_spec(tracking.DEFAULT_JOB, TINY_JOB)
-
-
-def tiny_trial() -> RunSpec:
-    return tiny().trial({"method.temperature": 0.1})
 
 
 def table_of_searches() -> str:
@@ -67,7 +64,7 @@ def table_of_cadence() -> str:
         (lambda: losses.measure(8, 16, 1), "3 tasks, 16 images: mtcon"),
         (lambda: views.measure(8, 1), "| mtcon-ray |"),
         (lambda: training.measure(64, 1, encoder="small"), "| as SupContrast"),
-        (lambda: precision.measure(tiny_trial(), seeds=range(2)), "| float32 | bfloat16 |"),
+        (lambda: precision.measure(tiny().trial(POINT), seeds=range(2)), "| float32 | bfloat16 |"),
         (lambda: probes.measure(200, encoder="small", rounds=1), "as SupContrast"),
         (lambda: profiles.measure(repeats=3), "| colour jitter |"),
         (lambda: large_loss.measure(num_images=16), "32 views: mtcon"),

@@ -86,6 +86,7 @@ def test_claims_have_the_paired_difference_and_a_verdict(row: MakeRow) -> None:
     a, b = (row.reading("test", "shape").value or 0 for row in rows[:2])
     value, low, high, _ = some(first.difference)
     assert value == pytest.approx(a - b)
+    assert low < value < high
     (near,) = judged(rows, [claim("A", "BB", margin=value - 0.002)])
     assert near.verdict == "undecided"
     assert other.heading == "tilt, held out"

@@ -27,27 +27,6 @@ def scored(truth: Any, predicted: Any, resamples: int = 400) -> intervals.Scores
     return some(intervals.resampled_scores(by_seed, resamples))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("S", [1, 3])
-def test_intervals_cover_the_truth_as_often_as_they_say(S: int) -> None:
-    """Two systems share the difficulty of items. A single seed's interval is of the items alone."""
-    random, n = np.random.default_rng(0), 400
-    abilities, deviation = [0.7, 0.6], math.sqrt(1 + 0.5**2 + 0.7**2 + 0.1**2 * (S > 1))
-    better, worse = (stats.norm.cdf(ability / deviation) for ability in abilities)
-    means, differences = 0, 0
-    for _ in range(100):
-        item_n, both = random.normal(size=n), []
-        for ability in abilities:
-            own_n, noise_Sn = 0.5 * random.normal(size=n), 0.7 * random.normal(size=(S, n))
-            seed_S1 = 0.1 * (S > 1) * random.normal(size=(S, 1))
-            both.append(of_classes(ability + item_n + own_n + seed_S1 + noise_Sn > 0))
-        mean, between = intervals.mean_interval(both[0]), some(intervals.difference(*both))
-        means += mean.low <= better <= mean.high
-        differences += between.low <= better - worse <= between.high
-    assert 90 <= means < 100
-    assert 90 <= differences < 100
-
-
 def test_accuracies_are_those_of_a_loop_over_draws_seeds_and_items() -> None:
     right = np.array([[1, 0, 1, 1, 0], [0, 0, 1, 1, 1], [1, 1, 1, 0, 0]], dtype=bool)
     found = of_classes(right)

@@ -16,20 +16,21 @@ from tests.problems import problem
 from tests.training.ranks import learner_on
 
 SMALL = {"name": "small", "width": 4}
+BATCH = Batch({"shape": torch.arange(8) % 3}, 8)
+# Two chunks of four images in two views.
+X_NCHW = torch.randn(16, 3, 16, 16, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+CHUNKS = [partial(torch.clone, part) for part in X_NCHW.split(8)]
 
 
 @pytest.mark.parametrize("method", [{"name": "mtcon"}, {"name": "moco", "queue_size": 32}])
 def test_running_moments_move_once_for_each_chunk(method: dict[str, object]) -> None:
     """The running moments change as if each chunk were a batch; the teacher's too."""
     learner = learner_on(ALONE, method, problem("shape", batch_size=8), SMALL, "local")
-    generator = torch.Generator().manual_seed(1)
-    x_NCHW = torch.randn(16, 3, 16, 16, generator=generator, dtype=torch.float64)
     modules = [m for m in (learner.network, learner.teacher) if m is not None]
     expected = deepcopy(modules)
-    chunks = [partial(torch.clone, part) for part in x_NCHW.split(8)]
-    compute_gradients(learner, chunks, Batch({"shape": torch.arange(8) % 3}, 8))
+    compute_gradients(learner, CHUNKS, BATCH)
     for module, other in zip(modules, expected, strict=True):
-        for chunk in chunks:
+        for chunk in CHUNKS:
             other(chunk())
         for name, moment in other.named_buffers():
             assert torch.equal(module.get_buffer(name), moment), name
@@ -52,9 +53,7 @@ def test_what_is_random_in_the_network_repeats_in_each_chunk() -> None:
     learner = learner_on(ALONE, {"name": "simclr"}, problem("shape", batch_size=8), SMALL, "local")
     dropping = Dropping()
     learner.network.heads[0] = dropping
-    x_NCHW = torch.randn(16, 3, 16, 16, dtype=torch.float64)
-    chunks = [partial(torch.clone, part) for part in x_NCHW.split(8)]
-    compute_gradients(learner, chunks, Batch({"shape": torch.arange(8) % 3}, 8))
+    compute_gradients(learner, CHUNKS, BATCH)
     first, second, first_again, second_again = dropping.given
     assert torch.equal(first, first_again)
     assert torch.equal(second, second_again)

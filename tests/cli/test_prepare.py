@@ -13,36 +13,29 @@ from tests.data.sources import trees
 
 def test_a_download_is_checked_and_decoded_once(invoke: Invoke, tmp_path: Path) -> None:
     """The spec on standard output is valid. With -q it is all that is printed."""
-    root, store = trees.ucmerced(tmp_path / "merced"), tmp_path / "here" / "store"
-    changes = ("views.size=16", "train.batch_size=8", "data.resize=crop")
-    sets = [word for change in changes for word in ("--set", change)]
-    command = (
-        "prepare",
-        "ucmerced",
-        "--root",
-        root,
-        *sets,
-        "--set",
-        f"storage.root={store.parent}",
-    )
+    root, here = trees.ucmerced(tmp_path / "merced"), tmp_path / "here"
+    command: list[object] = ["prepare", "ucmerced", "--root", root]
+    for change in ("views.size=16", "train.batch_size=8", f"storage.root={here}"):
+        command += ["--set", change]
     first, again, quiet = invoke(*command), invoke(*command), invoke(*command, "-q")
     assert first.exit_code == 0, first.output
     assert "  items     42 train, 6 val, 12 test\n" in first.stderr
     assert "  tasks     labels (4 labels)\n  held out  land_use (3 classes)\n" in first.stderr
     assert "warning: 60 images, where 2,100 are published\n" in first.stderr
     assert "] decoding images: 60/60\n" in first.stderr
-    assert f"  images    60 of 20 x 20 pixels are decoded, 72.0 kB in {store}\n" in first.stderr
+    assert (
+        f"  images    60 of 20 x 20 pixels are decoded, 72.0 kB in {here}/store\n" in first.stderr
+    )
     assert "  images    60 of 20 x 20 pixels are decoded, 72.0 kB" in again.stderr
     assert "decoding" not in again.stderr
     assert (quiet.stdout, quiet.stderr) == (first.stdout, "")
     assert yaml.safe_load(first.stdout)["data"] == {
-        "kind": "ucmerced", "root": str(root), "resize": "crop",
-        "tasks": ["labels"], "held_out": ["land_use"],
+        "kind": "ucmerced", "root": str(root), "tasks": ["labels"], "held_out": ["land_use"],
     }  # fmt: skip
     (tmp_path / "spec.yaml").write_text(first.stdout)
     assert invoke("validate", tmp_path / "spec.yaml").exit_code == 0
     spec = load_spec(tmp_path / "spec.yaml")
-    assert (spec.views.size, spec.storage.root) == (16, str(store.parent))
+    assert (spec.views.size, spec.storage.root) == (16, str(here))
 
 
 def test_missing_parts_are_listed_with_their_origin(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ def test_a_temperature_sweep_is_told_in_full(sweep: MakeSweep) -> None:
     assert f"mtcon-ray sweep {results.folder}/spec.yaml" in page.text
     assert f"--set method.temperature={winner.params['method.temperature']}" in page.text
     assert "mlflow ui" in page.text
+    assert "Warnings" not in page.text
 
 
 def test_page_is_self_contained(sweep: MakeSweep) -> None:
@@ -78,8 +79,8 @@ def test_every_kind_of_sweep_has_a_page(
 
 
 @reads_words
-def test_names_and_reasons_are_text_never_markup(sweep: MakeSweep) -> None:
-    """Labels, values and reasons may contain HTML, mathematics and scripts without a glyph."""
+def test_names_reasons_and_warnings_are_text_never_markup(sweep: MakeSweep) -> None:
+    """They may contain HTML, mathematics and scripts without a glyph. Warnings stand above all."""
     tasks = [HTML_NAME, "price $\\frac{$", "色_{x}"]
     noise = "data.label_noise.price $\\frac{$"
     results = sweep(
@@ -90,7 +91,9 @@ def test_names_and_reasons_are_text_never_markup(sweep: MakeSweep) -> None:
         points=[{noise: 0.1}, {noise: 0.2}],
         search={noise: {"choice": [0.1, 0.2]}},
     )
-    page = built(results, ui="mlflow <ui>")
+    warnings = ["16 images stand in train and test: <b>accuracies</b> will flatter", "1 is missing"]
+    page = built(replace(results, plan=plan_with(warnings=warnings)), ui="mlflow <ui>")
+    assert f"Warnings {' '.join(warnings)} Trials 2" in page.text
     assert page.tags.isdisjoint({"b", "i", "ui"})
     assert page.source.count("<script") == 1  # its own
     assert html.escape(HTML_NAME, quote=False).replace('"', "&#34;") in page.source
@@ -128,16 +131,6 @@ def test_repeats_times_and_provenance_are_told(sweep: MakeSweep) -> None:
         "Seeds 3 of each configuration, from 0", "git_commit 3f9c2d1",
     ):  # fmt: skip
         assert words in page.text
-
-
-@reads_words
-def test_warnings_about_the_data_stand_above_the_results(sweep: MakeSweep) -> None:
-    """Each warning is complete, escaped, and above the facts; without one there is no block."""
-    results = sweep()
-    assert "Warnings" not in built(results).text
-    warnings = ["16 images stand in train and test: <b>accuracies</b> will flatter", "1 is missing"]
-    page = built(replace(results, plan=plan_with(warnings=warnings)))
-    assert f"Warnings {' '.join(warnings)} Trials 7" in page.text
 
 
 def test_trials_without_tasks_are_compared_by_rank(sweep: MakeSweep) -> None:

@@ -7,13 +7,10 @@ import pytest
 from click.testing import Result
 from PIL import Image
 
-from mtcon_ray.plan.capacity import ClusterView, NodeKind
+from mtcon_ray.plan.local import this_machine
 from mtcon_ray.spec.run_spec import load_spec
 from tests.cli.conftest import run
 from tests.plans import plan_of
-
-ANYWHERE = ClusterView("any cluster", (NodeKind("any node", 2, 0, None),))
-
 
 TABLE = "\n".join(["image,colour", *(f"{i}.png,{'red' if i % 2 else 'blue'}" for i in range(100))])
 
@@ -36,7 +33,7 @@ def run_init(folder: Path, table: str, images: str = "images", name: str = "labe
 def test_it_can_be_trained_for_a_single_epoch(folder: Path) -> None:
     run_init(folder, TABLE)
     changes = ["train.epochs=1", "train.batch_size=8", "search.repeats=3"]
-    plan = plan_of(load_spec(folder / "new.yaml", changes), folder, ANYWHERE)
+    plan = plan_of(load_spec(folder / "new.yaml", changes), folder, this_machine())
     assert (plan.epochs, plan.rung_epochs) == (1, ())
 
 

@@ -12,8 +12,6 @@ from mtcon_ray.display.console import Console
 from mtcon_ray.display.terminal import Terminal
 from tests.recorded import plan_with
 
-SHOW_CURSOR = "\x1b[?25h"
-
 PLAN = plan_with(num_trials=3, epochs=4, least={"epochs": 2}, concurrency=2)
 
 
@@ -45,6 +43,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr("mtcon_ray.display.console.monotonic", lambda: clock.now)
     return clock
+
+
+@pytest.fixture
+def tty(monkeypatch: pytest.MonkeyPatch) -> Tty:
+    """Returns a terminal of 60 columns."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "60")
+    return Tty()
 
 
 def test_plain_lines_tell_each_event_once(clock: SimpleNamespace) -> None:
@@ -126,12 +132,10 @@ def test_quiet_says_only_notes(clock: SimpleNamespace) -> None:
     assert stream.getvalue() == "[ 0:40] the tracking server is away; events are kept\n"
 
 
-def test_an_error_that_ends_the_process_stands_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_that_ends_the_process_stands_alone(tty: Tty) -> None:
     stream = io.StringIO()
     Console(Terminal.of(stream), quiet=True).on_abort("Ray has ended")
     assert stream.getvalue() == "error: Ray has ended\n"
-    monkeypatch.setenv("TERM", "xterm")
-    tty = Tty()
     with Console(Terminal.of(tty)) as console:
         console.on_abort("Ray has ended")
         assert tty.getvalue().endswith("error: Ray has ended\n"), "below the display"
@@ -145,35 +149,31 @@ def test_characters_that_a_stream_lacks_are_replaced() -> None:
 
 
 def test_the_last_line_of_a_terminal_has_the_standing_and_goes_at_the_end(
-    clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    clock: SimpleNamespace, tty: Tty
 ) -> None:
     """The same lines as in a log stand above it. It is never wider than the terminal."""
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "60")
-    stream, log = Tty(), io.StringIO()
-    for shown in (stream, log):
+    log = io.StringIO()
+    for shown in (tty, log):
         clock.now = 0
         with Console(Terminal.of(shown)) as console:
             console.on_decode(5, 10)
             watch(console, clock)
             console.on_note("the tracking server is away; events are kept")
-    drawn = re.split(r"[\r\n]|\x1b\[2K", stream.getvalue())
+    drawn = re.split(r"[\r\n]|\x1b\[2K", tty.getvalue())
     drawn = [re.sub(r"\x1b\[\S*?[A-Za-z]", "", line) for line in drawn]
     lines = log.getvalue().splitlines()
     assert [line for line in drawn if line.startswith("[")] == lines
     last = [line for line in drawn if line.startswith("shoes-1 ")]
     assert last[-1] == "shoes-1 · 0:40 · 3/3 done; best 0.540 (temperature=0.1)"
     assert max(map(len, last)) <= 60
-    assert stream.getvalue().endswith("\x1b[2K"), "the last line is removed"
-    assert SHOW_CURSOR in stream.getvalue()
+    assert tty.getvalue().endswith("\x1b[2K"), "the last line is removed"
+    assert "\x1b[?25h" in tty.getvalue(), "the cursor is shown again"
 
 
 def test_terminal_that_has_gone_ends_nothing(
-    clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    clock: SimpleNamespace, tty: Tty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    gone = Tty()
-    monkeypatch.setattr(gone, "write", Mock(side_effect=BrokenPipeError(32, "Broken pipe")))
-    with Console(Terminal.of(gone)) as console:
+    monkeypatch.setattr(tty, "write", Mock(side_effect=BrokenPipeError(32, "Broken pipe")))
+    with Console(Terminal.of(tty)) as console:
         watch(console, clock)
-    Terminal.of(gone).write("x")
+    Terminal.of(tty).write("x")

@@ -46,9 +46,8 @@ def found_in(page: Path, expression: str, width: int, scheme: str) -> Any:
     script = f"addEventListener('load', () => console.log(JSON.stringify({values})))"
     free = re.sub(r'<meta http-equiv="Content-Security-Policy".*?>', "", text)
     page.with_name("copy.html").write_text(f"{free}<script>{script}</script>", encoding="utf-8")
-    frames = f"<iframe src={page.name}></iframe><iframe src=copy.html width={width} height=800>"
     both = page.with_name("both.html")
-    both.write_text(frames)
+    both.write_text(f"<iframe src={page.name}></iframe><iframe src=copy.html width={width}>")
     command = [
         str(PROGRAM), "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
         "--window-size=1400,900", "--enable-logging=stderr",

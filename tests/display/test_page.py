@@ -8,7 +8,6 @@ import pytest
 
 from mtcon_ray.display import page
 from mtcon_ray.display.build import axis_scale
-from mtcon_ray.records.results import SweepResults
 from mtcon_ray.spec.run_spec import with_values
 from mtcon_ray.spec.space import Value
 from tests.display.built_page import built
@@ -50,25 +49,16 @@ def test_epochs_that_a_plateau_saved_are_counted(sweep: MakeSweep) -> None:
     assert (facts["Epochs trained"], facts["Epochs saved"]) == ("32", "8")
 
 
-def with_predictions(results: SweepResults) -> SweepResults:
-    """Stores predictions of brand:
-
-    600 of 1,000 items right for the winner's trials, 400 for the others.
-    """
-    assert results.winner is not None
-    for trial in results.trials:
-        share = 600 if trial.params == results.winner.params else 400
-        random = np.random.default_rng(trial.number)
-        wrong = random.permutation(1000) >= share
-        save_wrong(results.predictions_of(trial), {("heldout", "brand"): wrong})
-    return results
-
-
 @pytest.mark.parametrize(("repeats", "mark"), [(1, "¹"), (3, "")])
 def test_intervals_are_of_labels_whose_predictions_are_stored(
     sweep: MakeSweep, repeats: int, mark: str
 ) -> None:
-    results = with_predictions(sweep(points=POINTS, repeats=repeats))
+    """600 of 1,000 items are right for the winner's trials, 400 for the others."""
+    results = sweep(points=POINTS, repeats=repeats)
+    for trial in results.trials:
+        share = 600 if trial.params == results.required_winner().params else 400
+        wrong = np.random.default_rng(trial.number).permutation(1000) >= share
+        save_wrong(results.predictions_of(trial), {("heldout", "brand"): wrong})
     category, *_, brand = page.accuracies(results).rows
     assert re.fullmatch(LEAD + mark, brand[-1])
     assert category[-1] == "—"

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 from urllib.request import urlopen
 
 import grpc
@@ -42,12 +41,8 @@ def answer(url: str, token: str | None = None, job: str | None = None) -> int:
     return status_of(url, data, **login, **{"Content-Type": "application/json"})
 
 
-class Cluster(NamedTuple):
-    """The address of a dashboard, the home folder of its user, and the user's token."""
-
-    address: str
-    home: Path
-    token: str
+# The address of a dashboard, the home folder of its user, and the user's token.
+Cluster = tuple[str, Path, str]
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +52,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     environment = environment_of(home)
     make_token(environment)
     with head_of(environment) as start:
-        yield Cluster(start(), home, (home / ".ray" / "auth_token").read_text().strip())
+        yield start(), home, (home / ".ray" / "auth_token").read_text().strip()
 
 
 def test_a_stranger_starts_nothing(cluster: Cluster, tmp_path: Path) -> None:
@@ -77,11 +72,11 @@ def test_a_stranger_starts_nothing(cluster: Cluster, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_no_job_of_a_spec_runs_a_stranger_s_module(cluster: Cluster, tmp_path: Path) -> None:
+    address, home, _ = cluster
     stranger = Stranger(tmp_path)
-    submit = (Path(sys.executable).with_name("mtcon-ray"), "submit", "a.yaml")
-    where = ("--root", stranger.root, "--address", cluster.address)
-    client = {"HOME": str(cluster.home), "RAY_AUTH_MODE": "token"}
-    stranger.run(*map(str, (*submit, *where)), **client)
+    submit = (str(Path(sys.executable).with_name("mtcon-ray")), "submit", "a.yaml")
+    where = ("--root", str(stranger.root), "--address", address)
+    stranger.run(*submit, *where, HOME=str(home), RAY_AUTH_MODE="token")
     assert len(load_sweep(sweep_folder(stranger.root, "a-1")).trials) == 1
 
 

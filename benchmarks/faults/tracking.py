@@ -181,7 +181,7 @@ def mlflow(folder: Path, round_: Round, outcome: Outcome) -> None:
                 if to_the_end and goes_on:
                     case.expect_end(command, [0])
                     case.expect(
-                        way == "slow" or "NOT ALL IS IN MLFLOW" in command.printed(),
+                        way == "slow" or "not all is in MLflow" in command.printed(),
                         "the end does not tell that MLflow lacks events",
                     )
                 broken = time.monotonic() - begin
@@ -196,7 +196,7 @@ def mlflow(folder: Path, round_: Round, outcome: Outcome) -> None:
                 time.time() - case.last_epoch_time, 1
             )
             _judge_time(case)
-            if "NOT ALL IS IN MLFLOW" in command.printed():
+            if "not all is in MLflow" in command.printed():
                 words = [*PROGRAM, "audit", NAME, "--repair", "--root", str(case.root)]
                 case.expect_end(case.launch(words), [0])
             case.judge()

@@ -175,7 +175,7 @@ def driven(
             store.close()
         except StorageError as error:
             tell(
-                f"THE STORE LACKS THE END ({error}); {paths.event_file(folder)} has it, and a "
+                f"the store lacks the end ({error}); {paths.event_file(folder)} has it, and a "
                 "resume on this machine uploads it"
             )
 

@@ -64,12 +64,12 @@ class Lifecycle:
         """Shows the records refused by MLflow, and the command to send the rest."""
         if refused := self.sender.refused:
             self._callbacks.on_note(
-                f"MLFLOW REFUSED {len(refused)} records ({refused[0]}); "
+                f"MLflow refused {len(refused)} records ({refused[0]}); "
                 f"they stay in {event_file(self.folder)}"
             )
         if self.sender.pending():
             why = "tracking.offline is set" if self._offline else self.sender.reason
             self._callbacks.on_note(
-                f"NOT ALL IS IN MLFLOW ({why}); nothing is lost: send the rest with "
+                f"not all is in MLflow ({why}); nothing is lost: send the rest with "
                 f"{sync_command(self.folder)}"
             )

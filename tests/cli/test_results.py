@@ -142,7 +142,7 @@ def test_best_is_the_full_budget_winner(invoke: Invoke, sweep: Path) -> None:
 def test_train_is_a_sweep_of_one_trial(invoke: Invoke, spec: Path, tmp_path: Path) -> None:
     trained = invoke("train", spec)
     assert trained.exit_code == 0, trained.output
-    assert "NOT ALL IS IN MLFLOW (tracking.offline is set)" in trained.stdout
+    assert "not all is in MLflow (tracking.offline is set)" in trained.stdout
     folder = tmp_path / "sweeps" / "tiny-1"
     checkpoint = folder / "checkpoints" / "trial-0000" / "model.pt"
     assert f"checkpoint: {checkpoint}" in trained.stdout

@@ -34,7 +34,7 @@ def test_what_mlflow_refused_is_said_at_the_end(tmp_path: Path, callbacks: Mock)
     lifecycle.sender.refused.append("parent, event 3: too long")
     lifecycle.close(stopped=False)
     ((text,), _) = callbacks.on_note.call_args
-    assert text.startswith("MLFLOW REFUSED 1 records (parent, event 3: too long)")
+    assert text.startswith("MLflow refused 1 records (parent, event 3: too long)")
     callbacks.on_note.assert_called_once()
 
 
@@ -52,7 +52,7 @@ def test_a_stop_waits_for_a_silent_server_for_its_own_short_time(
     assert time.monotonic() - begin < 30
     silence.set()
     ((text,), _) = callbacks.on_note.call_args
-    assert text.startswith("NOT ALL IS IN MLFLOW (no answer in time); nothing is lost")
+    assert text.startswith("not all is in MLflow (no answer in time); nothing is lost")
 
 
 @pytest.mark.mlflow

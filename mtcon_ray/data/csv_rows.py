@@ -88,6 +88,11 @@ def _lines(path: Path) -> list[str]:
                             f"{path} must have lines of fewer than {MAX_LINE:,} characters, got "
                             f"more in line {len(lines) + 1}; the file may be damaged"
                         )
+                    if "\0" in line:
+                        raise DataError(
+                            f"{path} must be text, got a null byte in line {len(lines) + 1}; the "
+                            "file may be damaged: get it again, or remove the byte"
+                        )
                     lines.append(line)
                 return lines
         except UnicodeError as error:

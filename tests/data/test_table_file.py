@@ -39,6 +39,7 @@ BROKEN: dict[str, tuple[str | bytes, str]] = {
     "workbook": (b"PK\x03\x04\x14\0\0\0\x08\0", "UTF-8 text, got null .* as 'CSV UTF-8'"),
     "old workbook": (b"\xd0\xcf\x11\xe0\xa1", "must be UTF-8 text, got .*; unpack a compressed"),
     "UTF-16": ("a,b\n1,2\n".encode("utf-16-le"), "UTF-8 text, got null bytes, as in UTF-16 with"),
+    "a null byte": (b"file,a\na.png,x\nb.png,\0\n", "text, got a null byte in line 3;"),
     "JSON": ('[{"image": "1.jpg", "kind": 0}]', "a CSV or a Parquet file, got JSON; convert it"),
     "JSON lines": ('{"image": "1.jpg", "kind": 0}\n', "a CSV or a Parquet file, got JSON; conv"),
     "unnamed": ("a,b,,\n1,2,3,4\n", "but columns 3, 4 have no name; name them"),

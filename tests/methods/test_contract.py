@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from mtcon_ray import testing
+from mtcon_ray.spec.methods.base import MethodSpec
 from mtcon_ray.training.step import update
 from mtcon_ray.training.trainer import Trainer
 from tests.methods.cases import EACH, STATEFUL, TRAINED, VARIANTS, make_spec
@@ -44,6 +46,15 @@ def test_spec_is_closed_and_described(name: str) -> None:
     spec = make_spec(name)
     assert spec.method.name == VARIANTS.get(name, {"name": name})["name"]
     testing.check_spec(spec)
+
+
+@each
+def test_no_task_takes_the_name_of_a_head_of_no_task(run: Trainer) -> None:
+    method = run.learner.method
+    for head in set(method.heads) - set(method.tasks):
+        kinds = {**method.problem.kinds, head: "classes"}
+        with pytest.raises(ValueError, match=f"got '{head}'; rename the label's column"):
+            MethodSpec.check(method.spec, replace(method.problem, kinds=kinds))
 
 
 @each

@@ -1,5 +1,6 @@
 """The `method` section: fields common to several methods, and the table of all methods."""
 
+import re
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -37,10 +38,21 @@ class MethodSpec(Spec):
                 f"data.tasks must name a label for method {self.name}, got none; methods that need "
                 f"no labels are {', '.join(free)}"
             )
+        # Metrics and columns of embeddings have the name of a head where its task is meant.
+        if taken := [task for task in problem.tasks if re.fullmatch(self.own_heads, task)]:
+            raise ValueError(
+                f"data.tasks must not have the name of a head of method {self.name}, got "
+                f"{taken[0]!r}; rename the label's column"
+            )
 
     def warnings(self) -> dict[str, str]:
         """Returns warnings of allowed but risky values, by field name. `plan` shows them."""
         return {}
+
+    @property
+    def own_heads(self) -> str:
+        """The names of heads that belong to no task, as a regular expression."""
+        return ""
 
     @property
     def has_batch_norm(self) -> bool:

@@ -26,6 +26,10 @@ class SelfSupervisedSpec(SeveralViewsSpec):
     uses_labels: ClassVar[bool] = False
     num_heads: UpTo64 = Field(1, description="projection heads, differing in their initial weights")
 
+    @property
+    def own_heads(self) -> str:
+        return r"instance(-\d+)?"
+
 
 class QueueSpec(SelfSupervisedSpec):
     """Fields of methods with a momentum encoder (teacher) and a queue of its keys."""
@@ -165,6 +169,10 @@ class AutoencodingSpec(AdaptiveSpec, ContrastiveSpec):
         "infonce", description="same temperature for all pairs (infonce), or one per pair (amcl)"
     )
     beta: Weight = Field(1e-4, description="AMCL: weight of the regulariser of temperatures")
+
+    @property
+    def own_heads(self) -> str:
+        return rf"{super().own_heads}|reconstruction|noise"
 
     def warnings(self) -> dict[str, str]:
         return ONE_NEGATIVE if self.contrast == "amcl" and self.top_k == 1 else {}

@@ -82,6 +82,10 @@ class MultiSupConSpec(ContrastiveSpec):
     )
     threshold: Share = Field(0.3, description="lowest Jaccard overlap of positives (0: all items)")
 
+    @property
+    def own_heads(self) -> str:
+        return "classes" if self.sets_from == "classes" else ""
+
     def check(self, problem: Problem) -> None:
         super().check(problem)
         if self.sets_from == "classes":

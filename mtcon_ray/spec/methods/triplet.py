@@ -26,6 +26,10 @@ class TripletSpec(MethodSpec):
         5e-4, ge=0, le=100, description="weight of the mean sum of a learned mask"
     )
 
+    @property
+    def own_heads(self) -> str:
+        return "embedding"
+
     def check(self, problem: Problem) -> None:
         super().check(problem)
         check_task(None, problem)

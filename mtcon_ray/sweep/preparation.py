@@ -1,7 +1,7 @@
 """Preparation of a sweep: all checks and downloads before it starts.
 
 The cheapest checks come first: the labels, the images' files, the resources and the network's
-weights. The tracking server is asked while images are downloaded and decoded.
+weights. The tracking server is asked before images are downloaded and decoded.
 """
 
 import json
@@ -61,14 +61,14 @@ def prepare(
     asked = None if tracking.offline else ServerCheck(uri, tracking.experiment, root)
     if not kept:
         _keep_weights(spec, weights, is_stored=is_stored)
+    if asked:
+        callbacks.on_phase("asking the MLflow server")
+        asked.answer()
     opened = _opened(spec, store, checked, callbacks, is_stored=is_stored) if checked else {}
     if opened:
         dataset = next(iter(opened.values()))
         if (dataset.table.split != table.split).any():  # decoding found unreadable images
             plan = make_plan(spec, root, cluster, dataset.table, **given)
-    if asked:
-        callbacks.on_phase("asking the MLflow server")
-        asked.answer()
     if is_stored and opened:
         callbacks.on_phase("uploading the data")
     for data in opened.values():

@@ -235,9 +235,12 @@ class ServerCheck:
             reason = f"no answer in {timeout:g} s"
         except Exception as error:
             reason = first_line(error)
+        problem, cure = "does not answer", "start it"
+        if re.search(r"error code 40[13]\b", reason):
+            problem, cure = "refuses the login", "set MLFLOW_TRACKING_USERNAME and _PASSWORD"
         raise TrackingError(
-            f"the tracking server at {login.masked(self._uri)} does not answer: {reason}; start "
-            f"it, {way_out}"
+            f"the tracking server at {login.masked(self._uri)} {problem}: {reason}; {cure}, "
+            f"{way_out}"
         )
 
     def _ask(self) -> None:

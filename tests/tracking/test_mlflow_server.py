@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -162,6 +163,14 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     (tmp_path / "file").touch()
     with pytest.raises(TrackingError, match="does not answer"):
         server.check_server(f"sqlite:///{tmp_path}/file/mlflow.db")
+
+
+@pytest.mark.mlflow
+def test_a_refused_login_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = RuntimeError("API request failed with error code 401 != 200")
+    monkeypatch.setattr(server, "open_client", Mock(side_effect=error))
+    with pytest.raises(TrackingError, match="refuses the login: .*; set MLFLOW_TRACKING_USERNAME"):
+        server.check_server("http://127.0.0.1:9")
 
 
 @pytest.mark.mlflow

@@ -42,7 +42,9 @@ def test_labels_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_the_tracking_server_is_asked_after_the_labels_and_before_the_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mtcon_ray.sweep.preparation.open_dataset", Mock(side_effect=AssertionError))
+    monkeypatch.setattr(
+        "mtcon_ray.sweep.preparation.open_dataset", Mock(side_effect=AssertionError)
+    )
     nowhere = {"uri": "http://127.0.0.1:9"}  # a port that nothing listens on
     spec = spec_of({"kind": "synthetic", "num_items": 120}, nowhere)
     with pytest.raises(TrackingError, match="does not answer"):

@@ -169,7 +169,7 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 def test_a_refused_login_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     error = RuntimeError("API request failed with error code 401 != 200")
     monkeypatch.setattr(server, "open_client", Mock(side_effect=error))
-    with pytest.raises(TrackingError, match="refuses the login: .*; set MLFLOW_TRACKING_USERNAME"):
+    with pytest.raises(TrackingError, match=r"refuses the login: .*; set MLFLOW_TRACKING_USERNAME"):
         server.check_server("http://127.0.0.1:9")
 
 

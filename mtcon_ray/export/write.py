@@ -11,6 +11,7 @@ README.md                 the same for people, and how to load the model
 import json
 import os
 import platform
+import shlex
 import shutil
 from collections.abc import Iterable, Mapping
 from functools import reduce
@@ -91,6 +92,7 @@ def export_checkpoint(
         spec, dataset, scores, title=title or path.stem, file=f"model.{format}", checkpoint=state
     )
     network = opened.network.cpu()
+    facts["model"]["heads"] = [*network.names]
     heads = {label: _head(probes[label], dataset.table) for label in measurement.places}
     stored_size, resize = dataset.images.shape[1], spec.data.made_square
     model = ExportedModel(network, heads, spec.views, stored_size, resize)
@@ -238,7 +240,7 @@ def card_text(facts: Mapping[str, Any]) -> str:
     environment = Environment(
         undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True, autoescape=False
     )
-    environment.filters["cell"] = _cell
+    environment.filters |= {"cell": _cell, "quote": shlex.quote}
     text = files("mtcon_ray.export").joinpath("card.md").read_text(encoding="utf-8")
     return environment.from_string(text).render(facts)
 

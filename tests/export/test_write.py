@@ -96,9 +96,12 @@ def assert_same(found: np.ndarray, expected: torch.Tensor) -> None:
 def read_pt2(folder: Path, images: np.ndarray | Path, tmp_path: Path) -> Found:
     """Returns the outputs of the README.md's code for images or a file. Warnings are errors."""
     page = (folder / "README.md").read_text(encoding="utf-8")
-    shown, opening = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    shown, opening, several = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     if isinstance(images, Path):
         opening = opening.replace("photograph.jpg", str(images))
+        Image.new("RGB", (20, 90)).save(other := tmp_path / "other.png")
+        shown += f"paths = {[str(images), str(other)]}\n{several}"
+        shown += "assert (embeddings[0] == found['embedding'][0].numpy()).all()\n"
     else:
         np.save(tmp_path / "images.npy", images)
         opening = "import numpy; images = numpy.load(sys.argv[2])\n"
@@ -207,6 +210,7 @@ def test_a_folder_says_what_it_holds_and_nothing_of_its_maker(
     assert str(root) not in text + page
     assert "canary" not in text + page
     assert facts["labels"]["shape"]["classes"] == list(opened.dataset.table.classes["shape"])
+    assert "neighbours . photograph.jpg --among PHOTOS --head shape\n" in page
     assert "| size | yes | the number, in the column's own unit | - | r2 " in page
     probes = load_file(exported / "probes.safetensors")
     assert probes["heads.0.weight_DC"].shape == (32, len(facts["labels"]["shape"]["classes"]))

@@ -12,6 +12,7 @@ from mtcon_ray.base.safe_yaml import dump_yaml
 from mtcon_ray.errors import ResourceError, SweepError
 
 MAX_BATCH_SIZE = 64
+COLOUR = re.compile("colou?r", re.IGNORECASE)
 
 
 class Draft(NamedTuple):
@@ -30,9 +31,13 @@ class Draft(NamedTuple):
         data = indent(dump_yaml(self.data), "  ")
         if self.unused:
             data += "  # Not used:\n" + indent(dump_yaml([*self.unused]), "  # ")
+        labels = [*self.data.get("tasks", ()), *self.data.get("held_out", ())]
+        is_colour = any(map(COLOUR.search, labels))
+        hue, grayscale = (0.02, 0.0) if is_colour else (0.1, 0.2)
         return Template(template).substitute(
-            name=f'"{self.name}"', data=data.rstrip(), batch_size=f"{batch_size:<12}"
-        )
+            name=f'"{self.name}"', data=data.rstrip(), batch_size=f"{batch_size:<12}",
+            hue=hue, grayscale=grayscale,
+        )  # fmt: skip
 
 
 def write_new(path: Path, text: str) -> None:

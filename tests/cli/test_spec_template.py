@@ -37,6 +37,19 @@ def test_it_can_be_trained_for_a_single_epoch(folder: Path) -> None:
     assert (plan.epochs, plan.rung_epochs) == (1, ())
 
 
+@pytest.mark.parametrize(
+    ("label", "expected"),
+    [("colour", (0.02, 0.0)), ("Main Color", (0.02, 0.0)), ("kind", (0.1, 0.2))],
+)
+def test_colours_are_kept_for_a_label_about_colour(
+    path: Path, label: str, expected: tuple[float, float]
+) -> None:
+    table = (path.parent / "labels.csv").read_text().replace("colour", label)
+    assert run_init(path.parent, table, "images").exit_code == 0
+    views = load_spec(path.parent / "new.yaml").views
+    assert (views.hue, views.grayscale) == expected
+
+
 @pytest.mark.parametrize("name", ["2024", "off"])
 def test_a_name_that_yaml_reads_as_something_else_is_a_text(folder: Path, name: str) -> None:
     run_init(folder, TABLE, name=name)

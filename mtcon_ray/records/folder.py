@@ -12,7 +12,7 @@ from mtcon_ray.errors import SweepError, nearest
 from mtcon_ray.records.recorded import check_evaluation, load_recorded
 from mtcon_ray.records.results import first_tags
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, with_scheduler
-from mtcon_ray.spec.search import LIMITS
+from mtcon_ray.spec.search import LIMITS, SearchSpec
 from mtcon_ray.training.checkpoint import differences
 
 # A folder holds only these files before its spec is written, even after a kill in between.
@@ -78,14 +78,27 @@ def _check_resumable(stored: RunSpec, given: RunSpec) -> None:
     free: tuple[str, ...] = FREE_ON_RESUME
     if given.search.num_configurations >= stored.search.num_configurations:
         free += ("search.num_trials",)
+    if _extends_grid(stored.search, given.search):
+        free += ("search.space",)
     if changed := changes(stored, given, free):
         raise SweepError(
             "cannot resume with another spec. Only resources, tracking, storage and the limits of "
-            "search may change, and search.num_trials may grow. These values differ:\n  "
+            "search may change. search.num_trials and the values of a grid may grow. These values "
+            "differ:\n  "
             + "\n  ".join(changed)
             + "\ngive the spec of the start (--set PATH=VALUE sets single fields), or start again "
-            "with another --name"
+            "with another --name. With search.start_from it learns from the trials of this sweep"
         )
+
+
+def _extends_grid(stored: SearchSpec, given: SearchSpec) -> bool:
+    """Returns True if both search a grid of the same fields, and `given` lacks no value."""
+    old, new = stored.space, given.space
+    return (
+        stored.sampler == given.sampler == "grid"
+        and old.keys() == new.keys()
+        and all(new[path].contains(value) for path in old for value in old[path].values or ())
+    )
 
 
 def changes(stored: RunSpec, given: RunSpec, free: tuple[str, ...] = FREE_ON_RESUME) -> list[str]:

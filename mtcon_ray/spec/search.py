@@ -119,6 +119,15 @@ class SearchSpec(Spec):
                     f"{why or nearest(task, tasks)}"
                 )
 
+    def check_limit(self) -> None:
+        """Raises ValueError if num_trials is above the trials of a grid, or of no space."""
+        whole, is_listed = self.num_configurations, self.sampler == "grid" or not self.space
+        if is_listed and self.num_trials is not None and self.num_trials > whole:
+            raise ValueError(
+                f"search.num_trials must be at most {whole:,}, the combinations of search.space, "
+                f"got {self.num_trials:,}; leave it out, or give the space more values"
+            )
+
     @property
     def weights(self) -> dict[str, float] | None:
         """The weights of the objective by task, None for the mean over all tasks."""

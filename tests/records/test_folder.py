@@ -1,6 +1,7 @@
 """Folders of sweeps: names, locks, and the changes that a resume accepts."""
 
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,17 @@ def test_a_resume_may_not_change_what_a_trial_is(tmp_path: Path, spec: RunSpec) 
     for shown in ("num_trials: 4 then, 3 now", "lr: 0.2 then, 0.5 now", "seed: 0 then, 1 now"):
         assert shown in told
     assert "search.space.train.weight_decay" in told
+
+
+@pytest.mark.parametrize(("values", "grows"), [([0.1, 1, 3], True), ([0.1, 3], False)])
+def test_a_grid_may_get_more_values(
+    tmp_path: Path, spec: RunSpec, values: list[float], grows: bool
+) -> None:
+    space, search = "search.space.method.temperature", {"search.sampler": "grid"}
+    given = with_values(spec, {**search, "search.num_trials": None, space: {"grid": [0.1, 1]}})
+    refusal = pytest.raises(SweepError, match=r"With search\.start_from it learns from the trials")
+    with nullcontext() if grows else refusal:
+        check(begin(tmp_path, given, "mine"), with_values(given, {space: {"grid": values}}))
 
 
 def test_a_folder_in_which_no_sweep_has_begun_goes_again(tmp_path: Path, spec: RunSpec) -> None:

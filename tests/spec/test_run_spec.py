@@ -55,6 +55,17 @@ def test_early_stopping_needs_a_probe_before_the_last_rung() -> None:
         parse_spec({**raw, "search": {**SPACE, "scheduler": "asha"}})
 
 
+@pytest.mark.parametrize(("sampler", "space"), [("grid", {"grid": [1, 2, 3, 4]}), ("tpe", None)])
+def test_a_number_of_trials_without_effect_is_refused(sampler: str, space: Any) -> None:
+    search = {"sampler": sampler, "space": {"train.lr": space} if space else {}}
+    most = 4 if space else 1
+    parse_spec({**MINIMAL, "search": {**search, "num_trials": most}})
+    raw = {**MINIMAL, "search": {**search, "num_trials": most + 1}}
+    with pytest.raises(SpecError, match=rf"search\.num_trials must be at most {most}, .* or give"):
+        parse_spec(raw)
+    parse_recorded(raw)
+
+
 def test_a_single_epoch_has_no_warm_up_unless_it_is_given() -> None:
     assert parse_spec({**MINIMAL, "train": {"epochs": 1}}).train.warmup == 0
     assert parse_spec({**MINIMAL, "train": {"epochs": 2}}).train.warmup == 1

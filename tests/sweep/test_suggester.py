@@ -44,6 +44,16 @@ def test_a_grid_is_tried_whole_in_its_written_order() -> None:
     assert [(p[TEMPERATURE], p["train.lr"]) for p in taken] == list(product(temperatures, rates))
 
 
+def test_a_grid_that_has_got_more_values_is_tried_whole() -> None:
+    trials = [ended(i, {TEMPERATURE: value}, 0.5) for i, value in enumerate((0.1, 0.3))]
+    wider = Suggester(
+        search(sampler="grid", space={TEMPERATURE: {"grid": [0.1, 0.2, 0.3, 0.4]}}), 0
+    )
+    for number in (2, 3):
+        trials.append(ended(number, some(wider.configuration(number, trials)), 0.5))
+    assert sorted(trial.params[TEMPERATURE] for trial in trials) == [0.1, 0.2, 0.3, 0.4]
+
+
 def test_known_points_come_first_and_may_name_some_fields_only() -> None:
     first = [{TEMPERATURE: 0.07}, {TEMPERATURE: 0.1, "train.batch_size": 50}]
     taken = run(Suggester(search(space=TWO, first_points=first, num_trials=4), 0))

@@ -2,9 +2,11 @@
 
 import fcntl
 import os
+import re
+import signal
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mtcon_ray.base.root_files import below
@@ -35,6 +37,27 @@ def driver_lock(folder: Path) -> Iterator[None]:
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         file.flush()
         yield
+
+
+def stop_driver(folder: Path) -> None:
+    """Sends SIGTERM to the process that holds the folder's lock, as `kill` does.
+
+    Raises SweepError if no process of this machine has the lock file open. The name in the file may
+    be a stranger's text.
+    """
+    if (folder / ELSEWHERE_FILE).exists():
+        raise SweepError(f"{folder.name!r} is running on another machine; stop it there")
+    path = folder / FILE
+    with open(path, encoding="utf-8", errors="replace", opener=below) as file:
+        holder = file.read(MAX_HOLDER).strip()
+    found = re.match(r"process (\d+) on ", holder)
+    with suppress(OSError):  # another user's process, or a process that has just ended
+        open_files = Path("/proc", found[1], "fd").iterdir() if found else ()
+        if found and any(fd.resolve() == path.resolve() for fd in open_files):
+            return os.kill(int(found[1]), signal.SIGTERM)
+    raise SweepError(
+        f"{folder.name!r} is driven by {holder}, not by your process here; stop it there"
+    )
 
 
 def is_driven(folder: Path) -> bool:

@@ -8,11 +8,13 @@ from pathlib import Path
 import click
 
 from mtcon_ray.base import paths, plugins
+from mtcon_ray.base.lock import is_driven, stop_driver
+from mtcon_ray.base.paths import NAME
 from mtcon_ray.base.registry import URL
 from mtcon_ray.base.signals import Interrupted
 from mtcon_ray.cli import options
 from mtcon_ray.cli.run_commands import is_there, run
-from mtcon_ray.cluster.job_package import job_environment, job_variables
+from mtcon_ray.cluster.job_package import STOP_SECONDS, job_environment, job_variables
 from mtcon_ray.cluster.jobs import Jobs
 from mtcon_ray.display.presentation import NOTHING, duration_text, printable, resume_line
 from mtcon_ray.display.tables import Table
@@ -147,13 +149,20 @@ def logs(job: str, address: str | None, follow: bool) -> int:
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", metavar="NAME|JOB", callback=options.located)
+@options.root_folder
 @address_option
-def stop(job: str, address: str | None) -> None:
-    """Stop a JOB, or a sweep's newest job, as Ctrl-C does.
+def stop(job: str, root: Path, address: str | None) -> None:
+    """Stop a sweep of this machine, or a cluster's job, as Ctrl-C does.
 
-    Waits until the job has ended. `submit --name` continues the sweep.
+    Waits until it has ended. Without a sweep NAME under --root, and with --address, it is a JOB or
+    a sweep's newest job. `resume`, or `submit --name` for a job, continues the sweep.
     """
+    if address is None and NAME.fullmatch(job):
+        folder = paths.sweep_folder(root, job)
+        is_known = is_driven(folder) or (folder / paths.SPEC_FILE).exists()
+        if is_known and JOB not in first_tags(folder):
+            return _stop_here(folder)
     known = Jobs(address)
     found = known.find(job)
     if not found.running:
@@ -163,6 +172,21 @@ def stop(job: str, address: str | None) -> None:
     ended = known.stop(found.id).lower()
     how = f"; to continue: {resume_line(found.sweep or 'NAME', submitted=True)}"
     say(f"{found.id} {ended}{'' if ended == 'succeeded' else how}")
+
+
+def _stop_here(folder: Path) -> None:
+    """Ends the driver of a sweep on this machine. Raises SweepError if it runs elsewhere."""
+    name = folder.name
+    if not is_driven(folder):
+        return say(f"{name} is not running")
+    stop_driver(folder)
+    say(f"stopping {name}, which saves its checkpoints first")
+    deadline = time.monotonic() + STOP_SECONDS + 30
+    while is_driven(folder):
+        if time.monotonic() > deadline:
+            raise SweepError(f"{name!r} is still running; stop it again to end it at once")
+        time.sleep(0.2)
+    say(f"{name} has ended; to continue: `mtcon-ray resume {name}`")
 
 
 def _inside(target: Path) -> Path:

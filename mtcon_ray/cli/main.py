@@ -47,7 +47,7 @@ COMMANDS = {
     "clean": ("admin", "Show a sweep's disk usage, or remove it."),
     "submit": ("job", "Run a sweep as a job of a Ray cluster and follow it."),
     "logs": ("job", "Print the log of a JOB, or of a sweep's newest job."),
-    "stop": ("job", "Stop a JOB, or a sweep's newest job, as Ctrl-C does."),
+    "stop": ("job", "Stop a sweep of this machine, or a cluster's job, as Ctrl-C does."),
     "resume": ("job", "Resume a sweep of this machine with its recorded spec."),
     "schema": ("spec", "Print the JSON Schema of a spec, for editors."),
 }

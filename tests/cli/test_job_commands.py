@@ -1,14 +1,19 @@
 """Commands that submit and follow jobs, and the command that resumes sweeps of this machine."""
 
+import signal
+import sys
 from pathlib import Path
+from subprocess import PIPE, Popen
 from unittest.mock import Mock
 
 import pytest
 import yaml
 
+from mtcon_ray.base.lock import driver_lock
 from mtcon_ray.errors import SweepError
 from mtcon_ray.records.results import JOB
 from tests.cli.conftest import SPEC, refused, run
+from tests.some import some
 
 LOG = "[ 0:00] starting\x1b[2J\n\tno event [red]äß…[/red]\n"
 
@@ -54,6 +59,39 @@ def test_failed_trials_are_retried_by_a_resume(
     assert "enough" in refused(*words, "--retry-failed", "--root", tmp_path)
     given = {"name": "small-1", "resume": True, "retry_failed": True}
     assert given.items() <= run_sweep.call_args.kwargs.items()
+
+
+DRIVER = """
+import sys, time, pathlib
+from mtcon_ray.base.lock import driver_lock
+with driver_lock(pathlib.Path(sys.argv[1])):
+    print("locked", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_sweep_of_this_machine_is_stopped_by_its_name(tmp_path: Path) -> None:
+    folder = tmp_path / "sweeps" / "small-1"
+    folder.mkdir(parents=True)
+    (folder / "spec.yaml").write_text(yaml.safe_dump(SPEC))
+    stop = ["stop", "small-1", "--root", tmp_path]
+    with Popen([sys.executable, "-c", DRIVER, folder], stdout=PIPE, text=True) as driver:
+        assert some(driver.stdout).readline() == "locked\n"
+        told = run(*stop).stdout
+    assert driver.returncode == -signal.SIGTERM
+    assert told.endswith("small-1 has ended; to continue: `mtcon-ray resume small-1`\n")
+    assert run(*stop).stdout == "small-1 is not running\n"
+
+
+def test_a_process_that_only_a_lock_s_text_names_is_not_stopped(tmp_path: Path) -> None:
+    folder = tmp_path / "sweeps" / "small-1"
+    folder.mkdir(parents=True)
+    with Popen(["sleep", "60"]) as other, driver_lock(folder):
+        (folder / "lock").write_text(f"process {other.pid} on here")
+        error = refused("stop", "small-1", "--root", tmp_path)
+        assert error.startswith(f"error: 'small-1' is driven by process {other.pid} on here, not")
+        assert other.poll() is None
+        other.kill()
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,12 @@ class Spec(BaseModel):
     # defined. This took a third of the time of `mtcon-ray validate` without the import of torch.
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Yields name, kind, and the fields that differ from their defaults, for `repr`."""
+        for name, value in super().__repr_args__():
+            if name in ("name", "kind") or value != type(self).model_fields[str(name)].default:
+                yield name, value
+
     @model_validator(mode="wrap")
     @classmethod
     def _without_booleans(cls, given: Any, validate: Callable[[Any], Self]) -> Self:

@@ -34,7 +34,7 @@ EXECUTOR, HERE = "mtcon.executor", "here"
 Report = tuple[int, dict[str, float]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TrialResult:
     """A trial. `epochs` is its own budget, `reports` holds (epoch, metrics) of each epoch.
 
@@ -54,6 +54,10 @@ class TrialResult:
     select: Select = "last"
     seconds: float = 0.0
     may_end_early: bool = False
+
+    def __repr__(self) -> str:
+        done, value = f"epoch {self.last_epoch} of {self.epochs}", f"value {self.value}"
+        return f"<{self.name}: {self.status.words}, {done}, {value}, {self.params}>"
 
     @property
     def last_epoch(self) -> int:
@@ -124,7 +128,7 @@ def by_configuration(trials: Iterable[TrialResult]) -> list[Configuration]:
     return [Configuration(found[0].params, tuple(found)) for found in seeds.values()]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SweepResults:
     """All trials of a sweep, by number. `lost` lists the gaps in its event log.
 
@@ -138,6 +142,15 @@ class SweepResults:
     trials: tuple[TrialResult, ...]
     lost: tuple[str, ...] = ()
     events: tuple[Event, ...] = ()
+
+    def __repr__(self) -> str:
+        done = f"{len(self.trials)} of {self.num_trials} trials started"
+        return f"<{self.name}: {done}, winner {self.winner}>"
+
+    def _repr_html_(self) -> str:
+        """Returns the table of a notebook: the columns of `to_frame` up to the searched fields."""
+        frame = self.to_frame().iloc[:, : 7 + len(self.spec.search.space)]
+        return str(frame.to_html(index=False, float_format="{:.4g}".format))
 
     @property
     def labels(self) -> Labels:

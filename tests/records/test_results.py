@@ -74,6 +74,19 @@ def test_a_trial_as_it_was_written(folder: Folder) -> None:
     assert (trial.last_epoch, trial.value, trial.full_budget) == (3, 0.3, True)
 
 
+def test_a_notebook_shows_results_in_a_line_and_as_a_table(folder: Folder) -> None:
+    folder.trial([0.2, 0.4, 0.3], temperature=0.5)
+    results = folder.load()
+    winner = "<trial-0000: finished, epoch 3 of 3, value 0.3, {'method.temperature': 0.5}>"
+    assert repr(results.winner) == winner
+    assert repr(results) == f"<shoes-1: 1 of 4 trials started, winner {winner}>"
+    table = results._repr_html_()
+    assert "<th>value</th>" in table
+    assert "loss" not in table
+    assert repr(results.spec).startswith("RunSpec(name='shoes', ")
+    assert len(repr(results.spec)) < 500
+
+
 @pytest.mark.parametrize(
     ("status", "tags", "expected", "reason"),
     [

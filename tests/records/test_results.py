@@ -83,8 +83,7 @@ def test_a_notebook_shows_results_in_a_line_and_as_a_table(folder: Folder) -> No
     table = results._repr_html_()
     assert "<th>value</th>" in table
     assert "loss" not in table
-    assert repr(results.spec).startswith("RunSpec(name='shoes', ")
-    assert len(repr(results.spec)) < 500
+    assert repr(results.spec) == "RunSpec(name='shoes')"
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,11 @@ fingerprint                       of the data
 <test|heldout>/<label>/truth      class codes [n], or bits uint8 [n, L], 255 unknown, or numbers [n]
 <test|heldout>/<label>/predicted  class codes [n], or numbers [n]
 <test|heldout>/<label>/scores     float32 [n, L] instead, of a label set
+<test|heldout>/<label>/names      JSON list of the classes by code, or of the set's labels
 """
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from zipfile import ZIP_STORED, BadZipFile
@@ -34,12 +37,15 @@ def kind_of(truth: np.ndarray) -> Kind:
 class LabelPredictions:
     """A label's true values and a training's predictions, arrays as in the file.
 
-    Raises ValueError unless all arrays hold numbers of the same items.
+    `names` are the names of the classes or of the set's labels, () for a number and in files
+    without names. Raises ValueError unless all arrays hold numbers of the same items, and the
+    names are texts.
     """
 
     rows: np.ndarray
     truth: np.ndarray
     predicted: np.ndarray
+    names: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         arrays, shape = (self.rows, self.truth, self.predicted), self.truth.shape
@@ -47,6 +53,8 @@ class LabelPredictions:
         are_numbers = all(array.dtype.kind in "iuf" for array in arrays)
         if not (len(shape) in (1, 2) and fits and are_numbers):
             raise ValueError("arrays must be numbers of the same items")
+        if not (isinstance(self.names, list | tuple) and all(type(n) is str for n in self.names)):
+            raise ValueError("names must be texts")
 
 
 # A training's predictions by (split, label's name in the metrics). The split is test or heldout.
@@ -60,6 +68,7 @@ def save_predictions(path: Path, fingerprint: str, predictions: Predictions) -> 
         arrays[f"{split}/{label}/rows"] = found.rows
         arrays[f"{split}/{label}/truth"] = found.truth
         arrays[f"{split}/{label}/{PREDICTED[kind_of(found.truth)]}"] = found.predicted
+        arrays[f"{split}/{label}/names"] = np.array(json.dumps(found.names))
     with whole_file(path) as file:
         np.savez(file, allow_pickle=False, **arrays)
 
@@ -78,7 +87,8 @@ def load_predictions(path: Path) -> Predictions | None:
                 if part in PREDICTED.values():
                     split, _, label = place.partition("/")
                     rows, truth = arrays[f"{place}/rows"], arrays[f"{place}/truth"]
-                    found[split, label] = LabelPredictions(rows, truth, arrays[name])
+                    names = json.loads(str(arrays.get(f"{place}/names", "[]")))
+                    found[split, label] = LabelPredictions(rows, truth, arrays[name], names)
             return found
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+    except (OSError, ValueError, KeyError, EOFError, RecursionError, BadZipFile):
         return None

@@ -134,8 +134,13 @@ class Measurement:
             elif probe.kind == "number":
                 mean, deviation = table.moments(label)
                 predicted = mean + deviation * predicted
-            shown = LabelPredictions(rows[is_known], truth, predicted.cpu().numpy())
-            found[self.places[label]] = shown
+            names = (table.classes | table.multi_hot_names).get(label, ())
+            found[self.places[label]] = LabelPredictions(
+                rows[is_known],
+                truth,
+                predicted.cpu().numpy(),
+                (*names, *table.unseen.get(label, ())),
+            )
         return found
 
     def _decisions(self, probe: LinearProbe, val: LabelledFeatures) -> dict[str, float]:

@@ -22,6 +22,7 @@ TABLE = LabelTable(
     split=np.array([0, 0, 0, 2, 2, 2], dtype=np.int8),
     multi_hot={"tags": np.array([[0, 1]] * 3 + [[1, 255], [255, 255], [0, 0]], dtype=np.uint8)},
     multi_hot_names={"tags": ("x", "y")},
+    unseen={"Colour": ("grey",)},
     continuous={"height": np.array([2.0, 4.0, 6.0, np.nan, 5.0, 3.0])},
 )
 FEATURES = torch.tensor([[1.0, -1.0], [2.0, 0.0], [-3.0, 1.0]])
@@ -54,13 +55,15 @@ def test_each_kind_has_its_known_items_truth_and_prediction(
     kinds = [stored.kind_of(each.truth) for each in again.values()]
     assert kinds == ["classes", "set", "number"]
     for found, expected in (
-        (classes, ([3, 5], [0, 1], [0, 1])),
-        (tags, ([3, 5], [[1, 255], [0, 0]], [[1, -1], [-3, 1]])),
+        (classes, ([3, 5], [0, 1], [0, 1], ["black", "white", "grey"])),
+        (tags, ([3, 5], [[1, 255], [0, 0]], [[1, -1], [-3, 1]], ["x", "y"])),
         # In the column's own unit: the train split has mean 4 and deviation sqrt(8 / 3).
-        (height, ([4, 5], [5, 3], 4 + np.sqrt(8 / 3) * np.array([2, -2]))),
+        (height, ([4, 5], [5, 3], 4 + np.sqrt(8 / 3) * np.array([2, -2]), [])),
     ):
-        for array, values in zip(vars(found).values(), expected, strict=True):
+        *arrays, names = vars(found).values()
+        for array, values in zip(arrays, expected, strict=False):
             assert array == pytest.approx(np.array(values))
+        assert names == expected[-1]
     assert tags.predicted.dtype == np.float32
 
 
@@ -106,6 +109,7 @@ def with_array(name: str, array: np.ndarray) -> Callable[[Path], None]:
         with_array("test/tags/scores", np.zeros((2, 1))),
         with_array("test/colour/predicted", np.array(["x", "y"])),
         with_array("heldout/height/predicted", np.zeros(3, dtype=bool)),
+        *(with_array("test/tags/names", np.array(x)) for x in ("x", "7", "[7]", 99_999 * "[")),
     ],
 )
 def test_any_other_file_is_as_good_as_none_and_none_of_it_is_run(

@@ -16,7 +16,7 @@ from PIL import Image
 from mtcon_ray.base import paths
 from mtcon_ray.base.root_files import make_folder
 from mtcon_ray.data.disk import whole_file
-from mtcon_ray.display import page, plotting
+from mtcon_ray.display import by_class, page, plotting
 from mtcon_ray.display import presentation as show
 from mtcon_ray.display.plotting import STANDINGS
 from mtcon_ray.display.ranking import deviation
@@ -44,6 +44,7 @@ def build_report(results: SweepResults, *, ui_command: str) -> Path:
         figures=draw(results),
         leaderboard=leaderboard(results),
         accuracies=page.accuracies(results),
+        by_class=list(by_class.parts(results)),
         commands=show.commands(results, results.folder / paths.SPEC_FILE),
         ui_command=ui_command,
     )

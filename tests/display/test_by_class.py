@@ -1,0 +1,106 @@
+"""Scores of each class and of each label of a set, from stored predictions."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from mtcon_ray.display.by_class import Part, parts
+from mtcon_ray.evaluation.predictions import LabelPredictions, save_predictions
+from mtcon_ray.records.results import SweepResults
+from tests.display.built_page import built
+from tests.display.conftest import MakeSweep
+from tests.some import some
+
+NAMES = ("boot", "heel", "<b>clog")
+TRUTH, PREDICTED = [0, 0, 0, 0, 1, 1], [0, 0, 1, 2, 1, 1]
+
+
+def predicted(
+    results: SweepResults,
+    truth: npt.ArrayLike = TRUTH,
+    answers: npt.ArrayLike = PREDICTED,
+    names: Sequence[str] = NAMES,
+) -> SweepResults:
+    """Stores the winner's predictions of the task kind, of all other labels none."""
+    known, answered = np.array(truth), np.array(answers)
+    path = results.predictions_of(some(results.winner))
+    path.parent.mkdir(parents=True)
+    found = LabelPredictions(np.arange(len(known)), known, answered, names)
+    save_predictions(path, "abc", {("test", "kind"): found})
+    return results
+
+
+def test_each_class_has_its_recall_precision_and_most_frequent_error(sweep: MakeSweep) -> None:
+    (part,) = parts(predicted(sweep(tasks=["kind"])))
+    assert part.title == "kind, test"
+    assert part.table.rows == [
+        ["boot", "4", "0.500", "1.000", "heel", "1 of 4"],
+        ["heel", "2", "1.000", "0.667", "—", "—"],
+    ]
+    assert part.answers == [*NAMES]
+    shares = [(name, [cell.share for cell in cells]) for name, cells in part.matrix]
+    assert shares == [("boot", [0.5, 0.25, 0.25]), ("heel", [0.0, 1.0, 0.0])]
+    assert part.matrix[0][1][2].text == "boot as <b>clog: 1 of 4"
+
+
+@pytest.mark.parametrize(
+    ("count", "shown", "rest", "in_matrix"),
+    [
+        (15, 15, "", 15),
+        (20, 15, "5 more are left out. Their recall is 0.800 or more.", 20),
+        (21, 15, "6 more are left out. Their recall is 0.762 or more.", 0),
+    ],
+)
+def test_only_the_worst_of_many_classes_are_shown(
+    sweep: MakeSweep, count: int, shown: int, rest: str, in_matrix: int
+) -> None:
+    """Class i has `count` items, and i of them are right, all of class 0. Codes replace names."""
+    truth = [code for code in range(count) for _ in range(count)]
+    answers = [code if i < code else 0 for code in range(count) for i in range(count)]
+    (part,) = parts(predicted(sweep(tasks=["kind"]), truth, answers, names=()))
+    recalls = [row[2] for row in part.table.rows]
+    assert recalls == sorted(recalls)
+    assert part.table.rows[0][0] == "1"
+    assert (len(recalls), part.rest, len(part.matrix)) == (shown, rest, in_matrix)
+
+
+def of_kind(results: SweepResults, kind: str) -> SweepResults:
+    plan = some(results.plan).model_copy(update={"kinds": {"kind": kind}})
+    return replace(results, plan=plan)
+
+
+def test_each_label_of_a_set_has_its_average_precision(sweep: MakeSweep) -> None:
+    """Unknown items do not count: 255. The best label is ranked last."""
+    bits = np.array([[1, 0], [0, 1], [0, 1], [1, 255]], np.uint8)
+    scores = np.array([[4, 1], [3, 2], [2, 3], [1, 9]], np.float32)
+    results = predicted(of_kind(sweep(tasks=["kind"]), "set"), bits, scores, ("new", "red"))
+    (part,) = parts(results)
+    assert part.title == "kind (mAP), test"
+    assert part.table.rows == [
+        ["new", "4", "2", "0.500", "0.750"],
+        ["red", "3", "2", "0.667", "1.000"],
+    ]
+    assert (part.answers, part.matrix) == ((), ())
+
+
+def test_nothing_is_said_without_classes_or_predictions(sweep: MakeSweep) -> None:
+    def found(results: SweepResults) -> list[Part]:
+        return list(parts(results))
+
+    results = sweep(tasks=["kind"])
+    assert found(results) == found(sweep(points=())) == []
+    assert found(predicted(of_kind(results, "number"), [0.5, 1.5], [0.5, 1.5], ())) == []
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_page_has_a_table_and_a_matrix_per_label(sweep: MakeSweep) -> None:
+    results = sweep(tasks=["kind"])
+    assert "by class" not in built(results).text
+    page = built(predicted(results))
+    assert "boot 4 0.500 1.000 heel 1 of 4" in page.text
+    assert "class boot heel <b>clog boot 50 25 25 heel 100" in page.text
+    assert '<td style="--share: 25.0%" title="boot as &lt;b&gt;clog: 1 of 4">25</td>' in page.source
+    assert "b" not in page.tags

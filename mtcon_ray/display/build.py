@@ -18,14 +18,12 @@ from mtcon_ray.base.root_files import make_folder
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.display import by_class, page, plotting
 from mtcon_ray.display import presentation as show
+from mtcon_ray.display.coordinates import coordinates
 from mtcon_ray.display.plotting import STANDINGS
 from mtcon_ray.display.ranking import deviation
 from mtcon_ray.display.results_table import leaderboard
 from mtcon_ray.export.search import Neighbour
 from mtcon_ray.records.results import SweepResults, objective_values
-
-# A range of values that is wider has a logarithmic axis.
-LOG_RATIO = 10
 
 
 def build_report(results: SweepResults, *, ui_command: str) -> Path:
@@ -45,6 +43,7 @@ def build_report(results: SweepResults, *, ui_command: str) -> Path:
         leaderboard=leaderboard(results),
         accuracies=page.accuracies(results),
         by_class=list(by_class.parts(results)),
+        coordinates=coordinates(results),
         commands=show.commands(results, results.folder / paths.SPEC_FILE),
         ui_command=ui_command,
     )
@@ -159,7 +158,7 @@ def parameters_figure(results: SweepResults) -> bytes:
             axes.set_ylabel(f"{labels.objective} (fraction)")
             axes.margins(x=0.07)
             values = [t.params[path] for t in trials]
-            scale = axis_scale(values)
+            scale = plotting.axis_scale(values)
             shown_path = plotting.shortened(path, 40)
             axes.set_xlabel(f"{shown_path}, log scale" if scale == "log" else shown_path)
             for kind, shown in by_standing.items():
@@ -175,11 +174,3 @@ def parameters_figure(results: SweepResults) -> bytes:
                 plotting.count_axis(axes)
         plotting.legend(figure, {k: STANDINGS[k] for k, shown in by_standing.items() if shown})
         return plotting.png(figure)
-
-
-def axis_scale(values: Sequence[Any]) -> str:
-    """Returns "log" for a wide range of positive numbers, "linear" for others, or "categorical"."""
-    # bool is a subclass of int, but true and false are categories.
-    if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
-        return "categorical"
-    return "log" if 0 < LOG_RATIO * min(values) <= max(values) else "linear"

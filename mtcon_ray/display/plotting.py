@@ -2,7 +2,7 @@
 
 import io
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import ceil
 from typing import Any
@@ -31,6 +31,8 @@ STANDINGS: dict[str, dict[str, Any]] = {
 WIDTH = 9.2
 DPI = 144
 MAX_NAME = 28
+# A range of values that is wider has a logarithmic axis.
+LOG_RATIO = 10
 
 STYLE: Any = {
     "font.size": 10, "text.color": INK,
@@ -105,3 +107,11 @@ def log_axis(axes: Axes) -> None:
     axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.xaxis.set_minor_locator(ticker.NullLocator())
     axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def axis_scale(values: Sequence[Any]) -> str:
+    """Returns "log" for a wide range of positive numbers, "linear" for others, or "categorical"."""
+    # bool is a subclass of int, but true and false are categories.
+    if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+        return "categorical"
+    return "log" if 0 < LOG_RATIO * min(values) <= max(values) else "linear"

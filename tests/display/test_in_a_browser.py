@@ -12,6 +12,8 @@ import pytest
 from mtcon_ray.display.build import build_report, neighbours_page
 from mtcon_ray.export.search import Neighbour
 from tests.display.conftest import TEMPERATURES, MakeSweep
+from tests.display.test_by_class import predicted
+from tests.display.test_coordinates import POINTS, SEARCH
 from tests.processes import run
 
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
@@ -32,6 +34,9 @@ SORTED = """(() => {
   });
 })()"""
 LOADED = "[...document.images].every((image) => image.naturalWidth > 0)"
+STYLE = "[...document.querySelectorAll('{}')].map((each) => getComputedStyle(each).{})"
+FILLS = STYLE.format(".matrix td", "backgroundColor")
+LINES = STYLE.format("polyline", "strokeOpacity")
 
 
 def found_in(page: Path, expression: str, width: int, scheme: str) -> Any:
@@ -74,6 +79,18 @@ def test_the_report_fits_the_screen_and_sorts(sweep: MakeSweep, width: int, sche
     shown = [row[2].partition("=")[2] for row in by_configuration]
     assert shown == [f"{value:g}" for value in TEMPERATURES[::-1]]
     assert (last, first) == (ranked[::-1], ranked)
+
+
+@screens
+def test_shares_colour_the_matrix_and_ranks_the_lines(
+    sweep: MakeSweep, width: int, scheme: str
+) -> None:
+    results = predicted(sweep(points=POINTS, search=SEARCH, tasks=["kind"]))
+    path = build_report(results, ui_command="mlflow ui")
+    fills, lines = found_in(path, f"[{FILLS}, {LINES}]", width, scheme)
+    assert fills[1] == fills[2] != fills[0]
+    assert lines == sorted(lines)
+    assert len(set(lines)) == len(POINTS)
 
 
 @screens

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mtcon_ray.display import page
-from mtcon_ray.display.build import axis_scale
+from mtcon_ray.display.plotting import axis_scale
 from mtcon_ray.spec.run_spec import with_values
 from mtcon_ray.spec.space import Value
 from tests.display.built_page import built

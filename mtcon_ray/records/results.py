@@ -228,9 +228,7 @@ class SweepResults:
         Columns: trial, state, seed, epochs (its budget), epoch (its last), value, seconds, then the
         searched fields by path, then the metrics of the last epoch.
         """
-        from pandas import DataFrame
-
-        rows = [
+        return _frame(
             {
                 "trial": trial.name,
                 "state": trial.status.words,
@@ -243,19 +241,21 @@ class SweepResults:
                 **dict(sorted(trial.last_metrics.items())),
             }
             for trial in self.ranked()
-        ]
-        return DataFrame(rows)
+        )
 
     def history(self) -> "DataFrame":
         """Returns a table with a row per trial and epoch: trial, epoch, and all metrics."""
-        from pandas import DataFrame
-
-        rows = [
+        return _frame(
             {"trial": trial.name, "epoch": epoch, **metrics}
             for trial in self.trials
             for epoch, metrics in trial.reports
-        ]
-        return DataFrame(rows)
+        )
+
+
+def _frame(rows: Iterable[dict[str, Any]]) -> "DataFrame":
+    from pandas import DataFrame
+
+    return DataFrame(list(rows))
 
 
 def load_sweep(folder: Path) -> SweepResults:

@@ -37,6 +37,8 @@ PROBE_FEATURES = "probe/features"
 SCORES = {"classes": "accuracy", "set": "map", "number": "r2"}
 # In place of a split: the test items in the space of the task's own head.
 HEAD = "head"
+# The accuracy of a vote of the nearest training items.
+KNN = "knn"
 # Display name of the score by kind of label.
 TITLES = {"classes": "accuracy", "set": "mAP", "number": "R²"}
 # Share of a step's triplets in which the negative is farther from the anchor than the positive.
@@ -155,13 +157,8 @@ def weight(task: str) -> str:
     return f"weight/{task}"
 
 
-def neighbours(split: str, label: str) -> str:
-    """Returns the name of the k-nearest-neighbour accuracy."""
-    return f"{split}/knn/{label}"
-
-
 def retrieval(space: str, name: str, label: str) -> str:
-    """Returns the name of a retrieval score, such as map_at_r. space is a split, or HEAD."""
+    """Returns the name of a retrieval score, such as map_at_r, or KNN. space: a split, or HEAD."""
     return f"{space}/{name}/{label}"
 
 

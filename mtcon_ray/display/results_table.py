@@ -79,11 +79,8 @@ def score_columns(results: SweepResults, values: Mapping[str, float]) -> dict[st
         "baseline": [show.accuracy_text(majority.get(label)) for label in found],
         "accuracy": [show.accuracy_text(*metrics.reading(values, *at)) for at in found.values()],
     }
-    nearest = [values.get(metrics.neighbours(*place)) for place in found.values()]
-    if any(value is not None for value in nearest):
-        table[f"{results.spec.evaluate.neighbours}-NN"] = list(map(show.accuracy_text, nearest))
-    spaces = {"recall@1": "recall_at_1", "mAP@R": "map_at_r", "head's mAP@R": "map_at_r"}
-    for heading, name in spaces.items():
+    names = {f"{results.spec.evaluate.neighbours}-NN": metrics.KNN, "recall@1": "recall_at_1"}
+    for heading, name in {**names, "mAP@R": "map_at_r", "head's mAP@R": "map_at_r"}.items():
         space = metrics.HEAD if "head" in heading else None
         values_of = [values.get(metrics.retrieval(space or s, name, x)) for s, x in found.values()]
         if any(value is not None for value in values_of):

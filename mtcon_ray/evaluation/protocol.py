@@ -71,11 +71,11 @@ class Measurement:
     def neighbours(self) -> dict[str, float]:
         """Returns the k-nearest-neighbour accuracy of each label with classes, by metric name."""
         values = {}
-        for label, place in self.places.items():
+        for label, (split, name) in self.places.items():
             if self.table.kind_of(label) == "classes":
                 size, k = len(self.table.classes[label]), self.spec.neighbours
-                correct_N = neighbours_correct(label, self.train, self.measured, size, k)
-                values[metrics.neighbours(*place)] = correct_N.double().mean().item()
+                right_N = neighbours_correct(label, self.train, self.measured, size, k)
+                values[metrics.retrieval(split, metrics.KNN, name)] = right_N.double().mean().item()
         return values
 
     def retrieval(self) -> dict[str, float]:

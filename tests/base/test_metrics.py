@@ -77,7 +77,7 @@ def test_mlflow_takes_each_name_of_a_label(tmp_path: Path, empty_database: Path)
     for slug in labels.slugs.values():
         scores = [metrics.score, metrics.score_std]
         names += [score(kind, "heldout", slug) for score in scores for kind in metrics.SCORES]
-        names += [metrics.f1("heldout", "sample", slug), metrics.neighbours("heldout", slug)]
+        names += [metrics.f1("heldout", "sample", slug), metrics.retrieval("heldout", "knn", slug)]
         names += [metrics.average_precision("heldout", slug), metrics.cosine("positive", slug)]
         names += [metrics.temperature_at("max", slug), metrics.weight(slug)]
     assert len(set(names)) == len(columns) * 12

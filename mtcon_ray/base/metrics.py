@@ -6,6 +6,7 @@ metric in MLflow is the epoch, counted from 1.
 
 import re
 import unicodedata
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from itertools import count
@@ -20,7 +21,7 @@ LEARNING_RATE = "lr"
 IMAGES_PER_SECOND = "images_per_second"
 # Mean over the tasks of their scores on `val`. By default a sweep maximises it.
 MEAN_ACCURACY, MEAN_SCORE = "val/accuracy", "val/score"
-# The objective of a spec with `search.objective`: one task's score, or a weighted mean.
+# The objective of a spec with `search.objective`: a score, or a mean of scores.
 OBJECTIVE = "val/objective"
 # The objective of a spec without tasks: the effective rank of the features of `val`, a share of
 # their width.
@@ -41,6 +42,16 @@ HEAD = "head"
 KNN = "knn"
 # Display name of the score by kind of label.
 TITLES = {"classes": "accuracy", "set": "mAP", "number": "R²"}
+# Metrics of `search.objective`: the score by kind of label, and metrics of classes, with their
+# display names.
+SCORE = "score"
+RETRIEVAL = {
+    **{f"recall_at_{k}": f"recall@{k}" for k in (1, 5, 10)},
+    **{"r_precision": "R-precision", "map_at_r": "mAP@R"},
+}
+OF_CLASSES = {KNN: "k-NN accuracy", **RETRIEVAL}
+OF_CLASSES |= {f"{HEAD}/{name}": f"head's {title}" for name, title in RETRIEVAL.items()}
+METRICS = (SCORE, *OF_CLASSES)
 # Share of a step's triplets in which the negative is farther from the anchor than the positive.
 TRIPLET_ACCURACY = "triplet_accuracy"
 
@@ -57,7 +68,7 @@ GPU_MEMORY_SHARE = "system/gpu_0_memory_usage_percentage"
 class Labels(NamedTuple):
     """The label columns of a spec. `kinds` includes tasks and held-out columns.
 
-    `weights` are the weights of `search.objective` by task, None for the mean over all tasks.
+    `weights` are the weights of `search.objective` by term, None for the mean over all tasks.
     """
 
     tasks: tuple[str, ...]
@@ -66,11 +77,43 @@ class Labels(NamedTuple):
     weights: Mapping[str, float] | None = None
 
     @property
-    def shares(self) -> dict[str, float]:
-        """The share of each task that counts in the objective. The sum of all shares is 1."""
+    def shares(self) -> dict[tuple[str, str], float]:
+        """The share of each score in the objective, by metric and task. Their sum is 1."""
         weights = self.weights or dict.fromkeys(self.tasks, 1.0)
-        whole = sum(weights.values())
-        return {task: weight / whole for task, weight in weights.items()}
+        whole, shares = sum(weights.values()), defaultdict[tuple[str, str], float](float)
+        for term, weight in weights.items():
+            metric, tasks = self.scored(term)
+            for task in tasks:
+                shares[metric, task] += weight / whole / len(tasks)
+        return dict(shares)
+
+    def scored(self, term: str) -> tuple[str, tuple[str, ...]]:
+        """Returns the metric and the tasks of a term: TASK, METRIC or METRIC/TASK.
+
+        The name of a task takes precedence. An unknown term has the metric "". A metric has no
+        tasks if it needs classes, and the named tasks have none.
+
+        >>> labels = Labels(("shape", "price"), (), {"shape": "classes", "price": "number"})
+        >>> labels.scored("price"), labels.scored("knn"), labels.scored("knn/price")
+        (('score', ('price',)), ('knn', ('shape',)), ('knn', ()))
+        """
+        if term in self.tasks:
+            return SCORE, (term,)
+        for metric in METRICS:
+            named = [t for t in self.tasks if term in (metric, f"{metric}/{t}")]
+            if named:
+                kinds = SCORES if metric == SCORE else ("classes",)
+                return metric, tuple(task for task in named if self.kinds[task] in kinds)
+        return "", ()
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """The share of each metric of an epoch in the objective, by the metric's name."""
+        names = self.slugs
+        return {
+            retrieval("val", SCORES[self.kinds[t]] if m == SCORE else m, names[t]): share
+            for (m, t), share in self.shares.items()
+        }
 
     @property
     def slugs(self) -> dict[str, str]:
@@ -87,11 +130,19 @@ class Labels(NamedTuple):
         """A description of the objective for people: the names of the averaged scores."""
         if not self.tasks:
             return "RankMe of the features, as a share of their width"
-        if self.weights:
-            titles = [f"{TITLES[self.kinds[task]]} of {task}" for task in self.weights]
-            each = map("{:.0%} {}".format, self.shares.values(), titles)
-            return titles[0] if len(titles) == 1 else f"weighted mean: {', '.join(each)}"
-        kinds = {self.kinds[task] for task in self.tasks}
+        if not self.weights:
+            return self._score_title(self.tasks)
+        titles = []
+        for term in self.weights:
+            metric, tasks = self.scored(term)
+            of = "" if term == metric else f" of {tasks[0]}"
+            titles.append(OF_CLASSES.get(metric, self._score_title(tasks)) + of)
+        whole = sum(self.weights.values())
+        each = map("{:.0%} {}".format, (w / whole for w in self.weights.values()), titles)
+        return titles[0] if len(titles) == 1 else f"weighted mean: {', '.join(each)}"
+
+    def _score_title(self, tasks: Iterable[str]) -> str:
+        kinds = {self.kinds[task] for task in tasks}
         titles = [text for kind, text in TITLES.items() if kind in kinds]
         return titles[0] if len(titles) == 1 else f"mean of {', '.join(titles)}"
 
@@ -122,10 +173,9 @@ def objective(values: Mapping[str, float]) -> float | None:
 
 
 def mean_score(scores: Mapping[str, float], weights: Mapping[str, float] | None = None) -> float:
-    """Returns the mean of scores by task. A negative score (R^2 of a number) counts as 0.
+    """Returns the mean of scores. A negative score (R^2 of a number) counts as 0.
 
-    With weights by task, tasks without a weight do not count, and the score of a single task is
-    returned unchanged.
+    With weights, scores without a weight do not count, and a single score is returned unchanged.
 
     >>> mean_score({"shape": 0.5, "price": -3.0})
     0.25
@@ -139,7 +189,7 @@ def mean_score(scores: Mapping[str, float], weights: Mapping[str, float] | None 
     # R^2 has no lower bound, so a single bad number would outweigh all other tasks in the mean.
     if not weights:
         return fmean(max(0.0, value) for value in scores.values())
-    return fmean((max(0.0, scores[task]) for task in weights), weights.values())
+    return fmean((max(0.0, scores[name]) for name in weights), weights.values())
 
 
 def loss(task: str) -> str:

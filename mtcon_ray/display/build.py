@@ -56,7 +56,8 @@ def build_report(results: SweepResults, *, ui_command: str) -> Path:
 def draw(results: SweepResults) -> Iterator[tuple[str, str, str]]:
     """Yields title, caption and data URI of each figure with data, in the order of the page."""
     labels = results.labels
-    bars = "Bars: ± one bootstrap deviation. " if labels.tasks else ""
+    known = any(math.isfinite(deviation(trial, labels)) for trial in results.trials)
+    bars = "Bars: ± one bootstrap deviation. " if known else ""
     probed = any(trial.probe_values for trial in results.trials)
     if probed and results.spec.search.space:
         yield (

@@ -190,11 +190,11 @@ def objective_note(labels: Labels) -> str:
 
     >>> objective_note(Labels(("shape",), (), {"shape": "classes"}))
     ''
-    >>> objective_note(Labels(("shape",), (), {"shape": "set"}))
-    ' (mAP)'
+    >>> objective_note(Labels(("shape",), (), {"shape": "classes"}, {"score": 1}))
+    ' (accuracy)'
     """
-    title = labels.objective_title
-    return "" if title == "accuracy" else f" ({title})"
+    named = labels.objective == metrics.MEAN_ACCURACY
+    return "" if named else f" ({labels.objective_title})"
 
 
 def network_text(trial: "TrialResult") -> str:

@@ -46,16 +46,17 @@ def resampled(
 
 
 def deviation(trial: TrialResult, labels: metrics.Labels) -> float:
-    """Returns the bootstrap deviation of a trial's value, NaN if a task's deviation is missing.
+    """Returns the bootstrap deviation of a trial's value, NaN if a score's deviation is missing.
 
-    Returns NaN without tasks, too.
+    Only scores of probes have deviations. Returns NaN without tasks, too.
 
     Treats the errors of the tasks as independent. They are measured on the same items and may be
     correlated, so the true deviation can be up to sqrt(num tasks) times as large.
     """
     parts, names = [], labels.slugs
-    for task, share in labels.shares.items():
-        std = metrics.reading(trial.probe_values, "val", names[task]).std
+    for (metric, task), share in labels.shares.items():
+        found = metrics.reading(trial.probe_values, "val", names[task])
+        std = found.std if metric == metrics.SCORE else None
         parts.append(math.nan if std is None else share * std)
     return math.hypot(*parts) if parts else math.nan
 

@@ -2,28 +2,31 @@
 
 import numpy as np
 
+from mtcon_ray.base.metrics import KNN, SCORE, Labels
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.base import Split
 from mtcon_ray.spec.evaluate import EvaluateSpec
+from mtcon_ray.spec.problem import MISSING
 from mtcon_ray.spec.run_spec import RunSpec
 
 
 def short_probe_rows(
-    table: LabelTable, tasks: tuple[str, ...], spec: EvaluateSpec, seed: int
+    table: LabelTable, labels: Labels, spec: EvaluateSpec, seed: int
 ) -> dict[Split, np.ndarray]:
     """Returns the rows of train and val for the short probe, ascending, a function of `seed`.
 
-    At most spec.short_probe.max_items each. Raises DataError if a task is known for none of them.
+    At most spec.short_probe.max_items each. Raises DataError if a task is known for none of them,
+    or if a metric of the objective cannot be measured on them.
     """
     rows: dict[Split, np.ndarray] = {}
     for split in SPLITS[:2]:
-        known = rows_with_any(table, split, tasks)
+        known = rows_with_any(table, split, labels.tasks)
         generator = np.random.default_rng((seed, SPLITS.index(split)))
         # Ascending again, to read the memory map in order.
         chosen = np.sort(generator.permutation(known)[: spec.short_probe.max_items])
-        for task in tasks:
+        for task in labels.tasks:
             if not table.known(task)[chosen].any():
                 raise DataError(
                     f"label {task!r} is unknown for all {len(chosen)} items of split {split!r} "
@@ -31,6 +34,16 @@ def short_probe_rows(
                     "items, split them otherwise, or leave the column out"
                 )
         rows[split] = chosen
+    for metric, task in labels.shares:
+        # A plugin's source may return another kind of labels than its section says.
+        codes = table.labels.get(task, np.full(len(table), MISSING))[rows["val"]]
+        most = np.bincount(codes[codes != MISSING]).max(initial=0)
+        if metric != SCORE and most < (1 if metric == KNN else 2):
+            raise DataError(
+                f"search.objective {metric}/{task} needs a column of classes, and for retrieval "
+                f"two items of a class among the {len(rows['val'])} validation items of a probe; "
+                "raise evaluate.short_probe.max_items, or choose another objective"
+            )
     return rows
 
 
@@ -40,8 +53,8 @@ def fewest_labels(table: LabelTable, spec: RunSpec) -> tuple[str, int]:
     Without tasks it returns "" and the number of items. Raises as `short_probe_rows`.
     """
     labels = spec.labels
-    rows = short_probe_rows(table, labels.tasks, spec.evaluate, spec.seed)["val"]
-    counts = {task: int(table.known(task)[rows].sum()) for task in labels.weights or labels.tasks}
+    rows = short_probe_rows(table, labels, spec.evaluate, spec.seed)["val"]
+    counts = {task: int(table.known(task)[rows].sum()) for _, task in labels.shares}
     worst = min(counts, key=counts.__getitem__, default="")
     return worst, counts.get(worst, len(rows))
 

@@ -1,7 +1,7 @@
 """Evaluation of the frozen encoder: a short probe in training, a full probe at the end."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +35,8 @@ class Measurement:
     Probes of `spec.probe` are trained on `train`, selected on `val` (if given) and scored on
     `measured`. `table` gives the kinds and classes of the labels. places maps each label to split
     and name in the names of its metrics, such as ("test", "heel-height"). `heads` are the
-    outputs for `measured` of the heads of tasks with classes, [n, D] by task.
+    outputs for `measured` of the heads of tasks with classes, [n, D] by task. Metrics in their
+    space have `head` in place of a split.
     """
 
     table: LabelTable
@@ -46,6 +47,7 @@ class Measurement:
     spec: EvaluateSpec
     seed: int
     heads: Mapping[str, Tensor] = field(default_factory=dict)
+    head: str = metrics.HEAD
 
     def fit(self) -> Fit:
         """Returns a probe for each label, of the type for its kind.
@@ -86,7 +88,7 @@ class Measurement:
         """
         classes = [label for label in self.places if self.table.kind_of(label) == "classes"]
         spaces = [("", self.measured.features, classes)] if classes else []
-        spaces += [(metrics.HEAD, z_ND, [label]) for label, z_ND in self.heads.items()]
+        spaces += [(self.head, z_ND, [label]) for label, z_ND in self.heads.items()]
         values = {}
         for space, z_ND, labels in spaces:
             found = retrieval(z_ND, {label: self.measured.labels[label] for label in labels})
@@ -163,7 +165,7 @@ class Evaluation:
     """A network and the data and settings of its evaluation.
 
     `views` gives size and normalisation of the images. The encoder runs in `autocast_dtype`.
-    `weights` are the objective's weights by task, or None for the mean over all tasks.
+    `weights` are the objective's weights by term, or None for the mean over all tasks.
     """
 
     network: Network
@@ -180,6 +182,8 @@ class Evaluation:
 
         The objective is the mean over tasks of their scores on `val`: val/accuracy if all tasks
         have classes, else val/score. With `weights` it is val/objective, in addition to the mean.
+        Its metrics without a probe are val/knn/<task>, val/map_at_r/<task> (retrieval among the
+        measured items) and val/head/map_at_r/<task>, as in `report`. Others are not measured.
         A task's score is its accuracy, its mean average precision for a label set, or R^2 for a
         number (in a mean a negative R^2 counts as 0). The other metrics are each task's score,
         val/accuracy/<task>, val/map/<task> or val/r2/<task>, and its standard deviation. Without
@@ -194,7 +198,8 @@ class Evaluation:
         if features or logits are not finite.
         """
         spec, table, tasks = self.spec, self.dataset.table, self.dataset.tasks
-        rows = short_probe_rows(table, tasks, spec, self.seed)
+        labels = metrics.Labels(tasks, (), {t: table.kind_of(t) for t in tasks}, self.weights)
+        rows = short_probe_rows(table, labels, spec, self.seed)
         if not tasks:
             return {metrics.RANK: rankme(self.read(rows["val"], ()).features)}
         probe = ConvergedProbeSpec(solver="lbfgs", penalties=(spec.short_probe.penalty,))
@@ -204,10 +209,15 @@ class Evaluation:
         places = {task: ("val", name) for task, name in metrics.slugs(tasks).items()}
         measurement = Measurement(table, train, None, val, places, spec, self.seed)
         values = measurement.scores_of(measurement.fit().probes)
-        scores = {t: values[metrics.score(table.kind_of(t), *places[t])] for t in tasks}
-        means = {metrics.objective_name(map(table.kind_of, tasks)): metrics.mean_score(scores)}
+        scores = {t: values[metrics.score(kind, *places[t])] for t, kind in labels.kinds.items()}
+        means = {metrics.objective_name(labels.kinds.values()): metrics.mean_score(scores)}
+        others = {t: places[t] for metric, t in labels.shares if metric in metrics.OF_CLASSES}
+        heads = self._heads(val, others)
+        part = replace(measurement, places=others, heads=heads, head=f"val/{metrics.HEAD}")
+        found = part.neighbours() | part.retrieval()
+        values |= {name: found[name] for name in labels.parts if name not in values}
         if self.weights:
-            means[metrics.OBJECTIVE] = metrics.mean_score(scores, self.weights)
+            means[metrics.OBJECTIVE] = metrics.mean_score(values, labels.parts)
         return {**means, **values}
 
     def report(self, predictions: Path | None = None) -> dict[str, float]:
@@ -262,12 +272,17 @@ class Evaluation:
             label: ("test" if label in tasks else "heldout", name)
             for label, name in metrics.slugs(labels).items()
         }
-        heads: dict[str, Tensor] = {}
-        if self.network.probed is None:
-            named = zip(self.network.names, self.network.heads, strict=True)
-            with evaluating(self.network):
-                heads = {n: f(test.features) for n, f in named if n in tasks and n in table.labels}
+        heads = self._heads(test, tasks)
         return Measurement(table, train, val, test, places, self.spec, self.seed, heads)
+
+    def _heads(self, measured: LabelledFeatures, tasks: Container[str]) -> dict[str, Tensor]:
+        """Returns the outputs of the heads of tasks with classes, [n, D] by task."""
+        network, classes = self.network, self.dataset.table.labels
+        if network.probed is not None:
+            return {}
+        named = zip(network.names, network.heads, strict=True)
+        with evaluating(network):
+            return {n: f(measured.features) for n, f in named if n in tasks and n in classes}
 
     def read(self, rows: np.ndarray, labels: Sequence[str]) -> LabelledFeatures:
         """Returns features and labels of these rows of the data, on the device.

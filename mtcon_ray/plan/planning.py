@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from mtcon_ray.base.metrics import HEAD
 from mtcon_ray.base.paths import cache_folder, shown, stored_url
 from mtcon_ray.data.dataset import store_bytes
 from mtcon_ray.data.labels import LabelTable
@@ -81,8 +82,12 @@ def make_plan(
     room = check_cluster(spec, cluster)
     concurrency = None if room is None else min(room, total)
     sizes = {label: table.size_of(label) for label in labels.kinds}
-    each = with_each_encoder(spec)
-    built = [s for s in each if count_parameters or s.model.encoder.is_checked_by_building]
+    # For an objective in the space of a head, the heads of each listed method are looked at.
+    in_head = any(metric.startswith(HEAD) for metric, _ in labels.shares)
+    each = with_each(spec, "model.encoder.", *(["method."] if in_head else []))
+    built = [
+        s for s in each if count_parameters or in_head or s.model.encoder.is_checked_by_building
+    ]
     if built:
         from mtcon_ray.plan import networks  # imports torch, which takes seconds
 
@@ -256,10 +261,10 @@ def _is_whole(search: SearchSpec) -> bool:
     return all(sizes) and math.prod(n for n in sizes if n) == search.num_configurations
 
 
-def with_each_encoder(spec: RunSpec) -> Iterator[RunSpec]:
-    """Yields the spec, and a copy for each listed value of a searched encoder field."""
+def with_each(spec: RunSpec, *sections: str) -> Iterator[RunSpec]:
+    """Yields the spec, and a copy for each listed value of a searched field of these sections."""
     yield spec
     for path, dimension in spec.search.space.items():
-        if path.startswith("model.encoder."):
+        if path.startswith(sections):
             for value in dimension.values or ():
                 yield with_values(spec, {path: value, "search": {}})

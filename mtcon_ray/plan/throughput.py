@@ -34,7 +34,7 @@ def measure_rates(spec: RunSpec, root: Path) -> Rates:
     prepare_root(root)
     _, workers = spec.resources.worker_range
     one_worker = {
-        "search": {},
+        "search": {"objective": spec.search.objective},
         "evaluate.every": spec.train.epochs,
         "resources.workers": 1,
         # A worker computes on the first of its GPUs only.

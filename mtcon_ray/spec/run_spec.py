@@ -78,7 +78,7 @@ class RunSpec(registry.Spec):
         problem = self.problem({})
         MethodSpec.check(self.method, problem)  # which a plugin's check may leave out
         self.method.check(problem)
-        self.search.check_objective(self.data.tasks, self.data.held_out)
+        self.search.check_objective(self.labels)
         self.search.check_limit()
         self.views.check_second(1 if self.method.images_per_example > 1 else self.views.num_views)
         self._check_chunks()

@@ -1,11 +1,11 @@
 """The `search` section of a spec: objective, search space, sampler, limits and early stopping."""
 
-from collections.abc import Collection
 from math import prod
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from mtcon_ray.base.metrics import HEAD, METRICS, Labels
 from mtcon_ray.base.paths import NAME
 from mtcon_ray.base.registry import Choice, Count, Positive, Spec
 from mtcon_ray.errors import nearest
@@ -24,8 +24,11 @@ class SearchSpec(Spec):
 
     objective: str | Annotated[dict[str, Positive], Field(min_length=1)] | None = Field(
         None,
-        description="validation score maximised by the sweep. null: the mean over the tasks. A "
-        "task's name: its score. Weights by task, such as {shape: 2, colour: 1}: a weighted mean",
+        description="validation score maximised by the sweep. null: the mean over the tasks. TASK: "
+        "its score. METRIC: the mean over the tasks with this metric. METRIC/TASK: the metric of "
+        f"a task. METRIC is {', '.join(m for m in METRICS if not m.startswith(HEAD))}, or "
+        f"{HEAD}/map_at_r and so on in the space of the task's own head. Higher is better in all. "
+        "Weights by term, such as {shape: 2, knn: 1}: a weighted mean",
     )
     space: dict[str, Dimension] = Field(
         {},
@@ -75,6 +78,16 @@ class SearchSpec(Spec):
         "last rung, else none",
     )
 
+    @field_validator("objective", mode="before")
+    @classmethod
+    def _is_single(cls, given: Any) -> Any:
+        if isinstance(given, list | tuple):
+            raise ValueError(
+                f"several objectives at once are not supported, got {given!r}; give weights for a "
+                "weighted mean, such as {shape: 2, knn: 1}"
+            )
+        return given
+
     @model_validator(mode="after")
     def _fields_fit_the_space(self) -> Self:
         num_values = sum(len(dimension.extremes) for dimension in self.space.values())
@@ -109,14 +122,13 @@ class SearchSpec(Spec):
             )
         return self
 
-    def check_objective(self, tasks: Collection[str], held_out: Collection[str]) -> None:
-        """Raises ValueError unless the objective names tasks."""
-        for task in self.weights or {}:
-            if task not in tasks:
-                why = "; held-out labels choose nothing" if task in held_out else ""
+    def check_objective(self, labels: Labels) -> None:
+        """Raises ValueError unless each term of the objective is a score of the tasks."""
+        for term in self.weights or {}:
+            if not labels.scored(term)[1]:
                 raise ValueError(
-                    f"search.objective must name tasks {list(tasks)}, got {task!r}"
-                    f"{why or nearest(task, tasks)}"
+                    f"search.objective must name tasks {list(labels.tasks)}, a metric or "
+                    f"METRIC/TASK, got {term!r}{_way_out(term, labels)}"
                 )
 
     def check_limit(self) -> None:
@@ -130,7 +142,7 @@ class SearchSpec(Spec):
 
     @property
     def weights(self) -> dict[str, float] | None:
-        """The weights of the objective by task, None for the mean over all tasks."""
+        """The weights of the objective by term, None for the mean over all tasks."""
         return {self.objective: 1.0} if isinstance(self.objective, str) else self.objective
 
     @property
@@ -146,3 +158,19 @@ class SearchSpec(Spec):
     def num_planned_trials(self) -> int:
         """The number of trials: each configuration as often as `repeats` says."""
         return self.num_configurations * self.repeats
+
+
+def _way_out(term: str, labels: Labels) -> str:
+    """Returns the end of a message about a term of the objective without tasks."""
+    if unfit := labels.scored(term)[0]:
+        return f"; {unfit} needs classes, got {[labels.kinds[task] for task in labels.tasks]}"
+    metric, _, task = term.rpartition("/")
+    if not labels.tasks:
+        return "; leave it out, because without tasks val/rankme is maximised"
+    if task in labels.held_out:
+        return "; held-out labels choose nothing"
+    if task in labels.tasks:
+        return nearest(metric, METRICS)
+    if metric in METRICS:
+        return nearest(task, labels.tasks)
+    return nearest(term, [*labels.tasks, *METRICS])

@@ -16,7 +16,7 @@ from mtcon_ray.data.dataset import CheckedData, Dataset, check_dataset, open_dat
 from mtcon_ray.errors import SpecError
 from mtcon_ray.plan.capacity import ClusterView
 from mtcon_ray.plan.plan import Plan
-from mtcon_ray.plan.planning import make_plan, with_each_encoder
+from mtcon_ray.plan.planning import make_plan, with_each
 from mtcon_ray.records.results import first_tags
 from mtcon_ray.spec.run_spec import RunSpec, with_values
 from mtcon_ray.spec.space import grid_points
@@ -81,7 +81,7 @@ def _keep_weights(spec: RunSpec, folder: Path, *, is_stored: bool) -> None:
     """Puts the initial weights of all searched encoders into a folder, and into its store."""
     from mtcon_ray.models.encoders.base import fetch_weights  # imports torch, in seconds
 
-    for each in with_each_encoder(spec):
+    for each in with_each(spec, "model.encoder."):
         fetch_weights(each.model.encoder, folder, copies=is_stored)
     if is_stored and (folder / prepared.WEIGHTS).exists():
         prepared.upload_folder(folder / prepared.WEIGHTS)

@@ -100,16 +100,21 @@ def _comparable(name: str, spec: RunSpec, root: Path) -> SweepResults:
     then, now = earlier.labels, spec.labels
     if _objective(then) != _objective(now):
         raise SpecError(
-            f"{FIELD} must name sweeps with the same objective, {now.objective_title} over "
-            f"{list(now.shares)}, got {name!r} with {then.objective_title} over "
-            f"{list(then.shares)}; leave it out"
+            f"{FIELD} must name sweeps with the same objective, {_text(now)}, got {name!r} with "
+            f"{_text(then)}; leave it out"
         )
     return earlier
 
 
-def _objective(labels: Labels) -> dict[str, tuple[str, float]]:
-    """Returns kind and share of each task of the objective."""
-    return {task: (labels.kinds[task], share) for task, share in labels.shares.items()}
+def _objective(labels: Labels) -> dict[tuple[str, str], tuple[str, float]]:
+    """Returns kind and share of each score of the objective."""
+    shares = labels.shares.items()
+    return {place: (labels.kinds[place[1]], round(share, 9)) for place, share in shares}
+
+
+def _text(labels: Labels) -> str:
+    tasks = dict.fromkeys(task for _, task in labels.shares)
+    return f"{labels.objective_title} over {list(tasks)}"
 
 
 def _trials_of(earlier: SweepResults, spec: RunSpec) -> list[Earlier]:

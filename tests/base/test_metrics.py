@@ -20,6 +20,7 @@ def test_a_reading_finds_the_score_that_was_tracked(kind: str, name: str) -> Non
 
 
 KINDS: dict[str, metrics.Kind] = {"shape": "classes", "looks": "set", "price": "number"}
+KINDS["knn"] = "classes"
 
 
 @pytest.mark.parametrize(
@@ -36,12 +37,22 @@ KINDS: dict[str, metrics.Kind] = {"shape": "classes", "looks": "set", "price": "
             "val/objective",
             "weighted mean: 75% mAP of looks, 25% accuracy of shape",
         ),
+        ("shape looks", {"knn": 1.0}, "val/objective", "k-NN accuracy"),
+        ("shape looks", {"score": 1.0}, "val/objective", "mean of accuracy, mAP"),
+        ("shape", {"head/map_at_r/shape": 1.0}, "val/objective", "head's mAP@R of shape"),
+        ("knn", {"knn": 1.0}, "val/objective", "accuracy of knn"),
+        (
+            "shape knn",
+            {"recall_at_1": 1.0, "knn/knn": 1.0},
+            "val/objective",
+            "weighted mean: 50% recall@1, 50% k-NN accuracy of knn",
+        ),
     ],
 )
 def test_the_objective_is_named_by_its_scores(
     tasks: str, weights: dict[str, float], name: str, title: str
 ) -> None:
-    """Only a mean of accuracies is called accuracy."""
+    """Only a mean of accuracies is called accuracy. A task's name precedes a metric's."""
     labels = metrics.Labels(tuple(tasks.split()), (), KINDS, weights)
     assert (labels.objective, labels.objective_title) == (name, title)
 

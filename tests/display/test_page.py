@@ -2,11 +2,13 @@
 
 import dataclasses
 import re
+from typing import Any
 
 import numpy as np
 import pytest
 
 from mtcon_ray.display import page
+from mtcon_ray.display.build import draw
 from mtcon_ray.display.plotting import axis_scale
 from mtcon_ray.spec.run_spec import with_values
 from mtcon_ray.spec.space import Value
@@ -19,11 +21,20 @@ LEAD = r"\+0\.200 \[\+0\.1\d\d, \+0\.2\d\d\]"
 MEAN = r"0\.600 \[0\.5\d\d, 0\.6\d\d\]"
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_an_objective_decides_and_is_named(sweep: MakeSweep) -> None:
-    """The trial with the lower mean has the higher objective, the second task's score."""
+@pytest.mark.parametrize(
+    ("objective", "title", "deviation"),
+    [
+        ("colour", "accuracy of colour", " ± 0.020"),
+        ("head/map_at_r/colour", "head's mAP@R of colour", ""),
+        ({"knn/kind": 1, "colour": 1}, "weighted mean: 50% k-NN accuracy of kind, 50% acc", ""),
+    ],
+)
+def test_an_objective_decides_and_is_named(
+    sweep: MakeSweep, monkeypatch: pytest.MonkeyPatch, objective: Any, title: str, deviation: str
+) -> None:
+    """The trial with the lower mean has the higher objective. Only probes have deviations."""
     results = sweep(points=POINTS, tasks=["kind", "colour"])
-    spec = with_values(results.spec, {"search.objective": "colour"})
+    spec = with_values(results.spec, {"search.objective": objective})
     trials = []
     for trial, value in zip(results.trials, (0.25, 0.75), strict=True):
         *before, (epoch, values) = trial.reports
@@ -32,12 +43,13 @@ def test_an_objective_decides_and_is_named(sweep: MakeSweep) -> None:
     results = dataclasses.replace(results, spec=recorded(spec), trials=tuple(trials))
     assert results.winner is results.trials[1]
     assert results.winner.probe_values["val/accuracy"] < trials[0].probe_values["val/accuracy"]
-    for words in (
-        "won with val/objective 0.750 ±", "(accuracy of colour), 0.500",
-        "Objective accuracy of colour",
-        "A trial's value is val/objective (accuracy of colour), measured by a short",
-    ):  # fmt: skip
-        assert words in built(results).text
+    sentence, _ = page.headline(results)
+    assert f"won with val/objective 0.750{deviation} ({title}" in sentence
+    assert "), 0.500" in sentence
+    assert dict(page.setup(results))["Objective"].startswith(title)
+    assert ("Bars: ±" in next(draw(results))[1]) == bool(deviation)
+    monkeypatch.setattr("mtcon_ray.display.build.draw", lambda results: [])
+    assert f"A trial's value is val/objective ({title}" in built(results).text
 
 
 def test_epochs_that_a_plateau_saved_are_counted(sweep: MakeSweep) -> None:

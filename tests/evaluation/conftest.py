@@ -83,10 +83,10 @@ def noisy_items(num: int, seed: int, width: int) -> LabelledFeatures:
 
 
 def run_validate(
-    network: Network, dataset: Dataset, *, seed: int = 7, **changes: Any
+    network: Network, dataset: Dataset, *, seed: int = 7, weights: Any = None, **changes: Any
 ) -> dict[str, float]:
     spec = EvaluateSpec.model_validate({**SPEC.model_dump(), **changes})
-    return Evaluation(network, dataset, spec, VIEWS, CPU, seed).validate()
+    return Evaluation(network, dataset, spec, VIEWS, CPU, seed, weights=weights).validate()
 
 
 def run_report(

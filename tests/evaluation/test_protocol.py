@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mtcon_ray.base import metrics
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.errors import DataError
 from mtcon_ray.evaluation.bootstrap import accuracy_std
@@ -24,7 +25,7 @@ NAMES = {
 }
 
 
-def with_labels(dataset: Dataset, label: str, rows: Any, value: int) -> Dataset:
+def with_labels(dataset: Dataset, label: str, rows: Any, value: Any) -> Dataset:
     values = dataset.table.labels[label].copy()
     values[rows] = value
     table = replace(dataset.table, labels={**dataset.table.labels, label: values})
@@ -52,7 +53,11 @@ def test_validate_gives_the_mean_of_the_short_probe(network: Network, dataset: D
     assert accuracies[0] != accuracies[1]
 
 
-def test_an_objective_is_added_to_the_mean(network: Network, dataset: Dataset) -> None:
+def test_an_objective_is_added_to_the_mean(
+    network: Network, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for unneeded in ("retrieval", "neighbours_correct"):
+        monkeypatch.delattr(f"mtcon_ray.evaluation.protocol.{unneeded}")
     plain = conftest.run_validate(network, dataset)
     heel, colour = (plain[f"val/accuracy/{slug}"] for slug in ("heel-height", "colour"))
 
@@ -67,6 +72,25 @@ def test_an_objective_is_added_to_the_mean(network: Network, dataset: Dataset) -
     both = objective({"colour": 1.0, "Heel height": 3.0})
     assert both == pytest.approx(0.75 * heel + 0.25 * colour, rel=1e-12)
     assert both != pytest.approx(plain["val/accuracy"])
+
+
+def test_metrics_of_an_objective_equal_the_test_evaluation_on_the_same_items(
+    network: Network, dataset: Dataset
+) -> None:
+    """Each is measured only if the objective names it."""
+    plain = conftest.run_validate(network, dataset)
+    swapped = np.array([0, 2, 1, -1], dtype=np.int8)[dataset.table.split]  # val and test
+    table = replace(dataset.table, split=swapped)
+    expected = conftest.run_report(network, replace(dataset, table=table))
+    names = [f"{m}/{slug}" for m in metrics.OF_CLASSES for slug in ("heel-height", "colour")]
+    values = [expected[n if n.startswith("head") else f"test/{n}"] for n in names]
+    found = conftest.run_validate(network, dataset, weights=dict.fromkeys(metrics.OF_CLASSES, 1.0))
+    assert found.pop("val/objective") == pytest.approx(sum(values) / len(values))
+    assert found == {**plain, **{f"val/{n}": v for n, v in zip(names, values, strict=True)}}
+    assert len(set(values)) > len(values) / 2
+    found = conftest.run_validate(network, dataset, weights={"head/map_at_r/colour": 1.0})
+    value = expected["head/map_at_r/colour"]
+    assert found == {**plain, "val/head/map_at_r/colour": value, "val/objective": value}
 
 
 def test_validate_reads_train_and_val_and_tasks_only(network: Network, dataset: Dataset) -> None:
@@ -142,3 +166,8 @@ def test_a_label_that_the_short_probe_lacks_is_named(network: Network, dataset: 
     message = r"label 'colour' is unknown for all 30 .* split 'val' .*; raise evaluate\.short"
     with pytest.raises(DataError, match=message):
         conftest.run_validate(network, no_val)
+    val = dataset.table.rows("val")
+    no_pair = with_labels(with_labels(dataset, "colour", val, -1), "colour", val[:2], [0, 1])
+    assert "val/knn/colour" in conftest.run_validate(network, no_pair, weights={"knn/colour": 1})
+    with pytest.raises(DataError, match=r"objective map_at_r/colour needs .* the 30 validation"):
+        conftest.run_validate(network, no_pair, weights={"map_at_r": 1})

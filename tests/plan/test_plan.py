@@ -1,5 +1,6 @@
 """Tests of the plan: exact counts, times, and specs that could never run."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -18,7 +19,7 @@ from mtcon_ray.models.encoders.resnet import ResNet18
 from mtcon_ray.models.network import build_network, projections
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
 from mtcon_ray.plan.plan import Plan
-from mtcon_ray.plan.planning import Rates, with_each_encoder
+from mtcon_ray.plan.planning import Rates, make_plan, with_each
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec
 from tests import specs
 from tests.data.labels import labels_of
@@ -167,7 +168,7 @@ def test_searched_weights_are_fetched_too(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(ResNet18, "download", download)
     search = {"space": {"model.encoder.weights": {"choice": [None, "imagenet"]}}}
     spec = spec_of(model={"encoder": {"name": "resnet18"}}, search=search)
-    for each in with_each_encoder(spec):
+    for each in with_each(spec, "model.encoder."):
         fetch_weights(each.model.encoder, tmp_path)
     download.assert_called_once()
     assert download.call_args.args[0].weights == "imagenet"
@@ -177,6 +178,50 @@ def test_views_that_a_published_model_does_not_take_are_refused() -> None:
     encoder = {"name": "torchvision", "model": "vit_b_32"}
     with pytest.raises(SpecError, match=r"views\.size must be a size .* got 16: .*Expected 224"):
         plan_on(spec_of(model={"encoder": encoder}))
+
+
+SUPCON = {"name": "supcon", "task": "shape"}
+
+
+@pytest.mark.parametrize(
+    ("method", "searched", "objective", "name"),
+    [
+        ({"name": "mtcon"}, [], "head/map_at_r", None),
+        (SUPCON, ["shape"], "head/map_at_r/shape", None),
+        (SUPCON, [], "head/map_at_r", "head/map_at_r/shape or map_at_r"),
+        (SUPCON, ["shape", "colour"], "head/map_at_r/shape", "head/map_at_r/colour or map_at_r"),
+        ({"name": "csn"}, [], "head/recall_at_1/colour", "recall_at_1"),
+    ],
+)
+def test_an_objective_in_the_space_of_a_head_needs_the_head(
+    method: dict[str, Any],
+    searched: list[str],
+    objective: str,
+    name: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found without a count of parameters, as `validate` plans, for each listed value.
+
+    The head of a triplet method is the space of its features, even with the name of a task.
+    """
+    monkeypatch.setattr("mtcon_ray.methods.triplet.HEAD", "colour")
+    space = {"method.task": {"choice": searched}} if searched else {}
+    data = {**specs.SHORT["data"], "tasks": ["shape", "colour"]}
+    spec = spec_of(method=method, data=data, search={"space": space, "objective": objective})
+    if name is None:
+        assert plan_on(spec, count_parameters=False).objective == "val/objective"
+        return
+    with pytest.raises(SpecError, match=rf"objective head/.* with a head, .*; name {name}$"):
+        plan_on(spec, count_parameters=False)
+
+
+def test_a_metric_of_classes_is_refused_if_the_data_have_other_labels() -> None:
+    """A plugin's source may return a number for what its section calls classes."""
+    spec = spec_of(search={"objective": "knn/shape"})
+    table = labels_of(spec.data)
+    numbers = {"shape": table.labels.pop("shape").astype(float)}
+    with pytest.raises(DataError, match="knn/shape needs a column of classes"):
+        make_plan(spec, Path("/root-of-test"), ONE, replace(table, continuous=numbers))
 
 
 def test_a_plan_downloads_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

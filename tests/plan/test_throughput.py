@@ -38,8 +38,10 @@ def test_of_several_workers_one_is_measured(
     monkeypatch.setattr(throughput, "Trainer", watched)
     if "gpus" in resources:
         monkeypatch.setattr(throughput, "choose_device", lambda spec: torch.device("cpu"))
-    spec = parse_spec({**specs.TINY, "name": "rate", "resources": resources})
+    search = {"objective": "knn"}
+    spec = parse_spec({**specs.TINY, "name": "rate", "resources": resources, "search": search})
     assert throughput.measure_rates(spec, tmp_path).images_per_second > 0
     one = watched.call_args.args[0]
     assert (one.resources.workers, one.resources.gpus) == (1, 1 if "gpus" in resources else 0)
+    assert one.search.objective == "knn", "or its time is left out"
     assert one.train.batch_size == (8 if "workers" in resources else 16)

@@ -99,6 +99,16 @@ def test_a_gaussian_process_gets_trials_with_all_fields(tmp_path: Path) -> None:
             {"tasks": ("shape", "colour"), "objective": {"shape": 2, "colour": 1}},
             "same objective, weighted mean: 67% accuracy of shape, 33% accuracy of colour over",
         ),
+        (
+            {},
+            {"objective": "knn"},
+            r"same objective, k-NN accuracy over \['shape'\], got 'old' with",
+        ),
+        (
+            {"objective": "knn"},
+            {"objective": "head/map_at_r"},
+            "head's mAP@R over .* with k-NN acc",
+        ),
         ({"value": 1.5}, {}, "a finished trial that has a searched field inside search.space, got"),
     ],
 )
@@ -117,7 +127,9 @@ def test_the_same_objective_may_be_written_in_another_way(tmp_path: Path) -> Non
     tasks = ("shape", "colour")
     then = spec_of({RATE: {"grid": [0.1]}}, tasks, objective={"shape": 1, "colour": 1})
     write_sweep(tmp_path, "old", then, ({RATE: 0.1}, 0.5, "FINISHED"))
-    assert earlier_trials(spec_of(RANGES, tasks, start_from=["old"]), tmp_path)
+    for objective in (None, "score", {"score": 0.1, "score/colour": 0.7, "shape": 0.7}):
+        spec = spec_of(RANGES, tasks, start_from=["old"], objective=objective)
+        assert earlier_trials(spec, tmp_path)
 
 
 def test_accuracies_of_other_probes_are_refused(tmp_path: Path) -> None:

@@ -214,7 +214,9 @@ class Evaluation:
         others = {t: places[t] for metric, t in labels.shares if metric in metrics.OF_CLASSES}
         heads = self._heads(val, others)
         part = replace(measurement, places=others, heads=heads, head=f"val/{metrics.HEAD}")
-        found = part.neighbours() | part.retrieval()
+        chosen = {metric for metric, _ in labels.shares} - {metrics.SCORE}
+        found = part.neighbours() if metrics.KNN in chosen else {}
+        found |= part.retrieval() if chosen - {metrics.KNN} else {}
         values |= {name: found[name] for name in labels.parts if name not in values}
         if self.weights:
             means[metrics.OBJECTIVE] = metrics.mean_score(values, labels.parts)

@@ -151,7 +151,7 @@ def check_losses(run: Trainer) -> None:
     assert all(z.shape[0] == whole.num_items for z in z_by_head.values())
     for batch in (whole, *(_without(whole, task) for task in run.spec.data.tasks)):
         method.zero_grad()
-        output = method(z_by_head, batch)
+        output = method.check(method(z_by_head, batch))
         losses = output.losses
         assert losses
         assert all(loss.shape == () for loss in losses.values())

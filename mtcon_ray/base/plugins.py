@@ -86,6 +86,17 @@ def versions() -> dict[str, str]:
     return found
 
 
+def check_shape(what: str, value: Any, expected: tuple[int, ...], way_out: str) -> None:
+    """Raises SpecError unless a plugin's result is a tensor of this shape.
+
+    `what` begins the message. It names the plugin and the result.
+    """
+    shape = tuple(value.shape) if hasattr(value, "requires_grad") else None
+    if shape != expected:
+        got = type(value).__name__ if shape is None else list(shape)
+        raise SpecError(f"{what} must be a tensor of shape {list(expected)}, got {got}; {way_out}")
+
+
 def installed_plugins() -> list[Any]:
     """Returns the entry points of all installed packages in GROUPS."""
     from importlib.metadata import entry_points  # 25 ms, which most commands need not spend

@@ -15,10 +15,12 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from mtcon_ray.base import metrics
+from mtcon_ray.base.plugins import check_shape
 from mtcon_ray.base.registry import Configured, Table
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sampling import Examples
+from mtcon_ray.errors import SpecError
 from mtcon_ray.losses.contrastive import Range, contrast_by_head
 from mtcon_ray.losses.numeric import Compared
 from mtcon_ray.losses.positives import OwnView, Relation
@@ -131,6 +133,23 @@ class Method(Configured, nn.Module, ABC):
     @abstractmethod
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
         """Returns the losses. z_by_head[head] is z_BVD, the rows of the whole global batch."""
+
+    def check(self, output: object) -> MethodOutput:
+        """Returns what `forward` returned. Raises SpecError unless its losses can be trained."""
+        what = f"method {self.spec.name!r}"
+        if not isinstance(output, MethodOutput):
+            raise SpecError(
+                f"{what}: forward must return a MethodOutput, got {type(output).__name__}; end it "
+                "with return MethodOutput({'NAME': loss})"
+            )
+        for name, loss in output.losses.items():
+            check_shape(f"{what}: the loss {name!r}", loss, (), "average it over the batch")
+        if not any(loss.requires_grad for loss in output.losses.values()):
+            raise SpecError(
+                f"{what}: a loss must have a gradient, got {list(output.losses)} without; compute "
+                "it from z_by_head by operations of torch, without detach, item or no_grad"
+            )
+        return output
 
     def after_step(self, output: MethodOutput) -> None:
         """Runs after each optimizer step, with the output of its forward pass.

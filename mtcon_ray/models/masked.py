@@ -105,7 +105,7 @@ class MaskedNetwork(Network):
     def forward(self, x_NCHW: Tensor) -> dict[str, Tensor]:
         """Returns each projection head's rows, then errors [N, 1], all in float32 at least."""
         if self.phase:
-            rows = self.apply_heads(self.encoder(x_NCHW))
+            rows = self.apply_heads(self.encode(x_NCHW))
             return rows | {RECONSTRUCTION: next(iter(rows.values())).new_zeros(len(x_NCHW), 1)}
         h_ND, errors = self.autoencode(x_NCHW)
         # Every step returns all heads. Without gradients the projections of a first phase cost

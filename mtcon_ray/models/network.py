@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from mtcon_ray.base.plugins import check_shape
 from mtcon_ray.models.convolution import guard_convolutions
 from mtcon_ray.models.encoders import ENCODERS, Encoder
 from mtcon_ray.models.encoders.base import fetched
@@ -47,14 +48,22 @@ class Network(nn.Module):
         These are the rows of the head `probed`. If `probed` is None, they are the encoder's pooled
         features, in autocast's dtype.
         """
-        h_ND: Tensor = self.encoder(x_NCHW)
+        h_ND = self.encode(x_NCHW)
         if self.probed is None:
             return h_ND
         return self.apply_heads(h_ND)[self.probed]
 
     def forward(self, x_NCHW: Tensor) -> dict[str, Tensor]:
         """Returns each head's rows [N, width of the head], in float32 at least, autocast or not."""
-        return self.apply_heads(self.encoder(x_NCHW))
+        return self.apply_heads(self.encode(x_NCHW))
+
+    def encode(self, x_NCHW: Tensor) -> Tensor:
+        """Returns the encoder's pooled features, [N, width]. Raises SpecError for another shape."""
+        h_ND: Tensor = self.encoder(x_NCHW)
+        what = f"encoder {self.encoder.spec.name!r}: the features"
+        way_out = "return a row of self.width features per image from forward"
+        check_shape(what, h_ND, (len(x_NCHW), self.encoder.width), way_out)
+        return h_ND
 
     def apply_heads(self, h_ND: Tensor) -> dict[str, Tensor]:
         """Returns each head's rows from pooled features [N, width]."""

@@ -88,10 +88,12 @@ def make_plan(
     built = [
         s for s in each if count_parameters or in_head or s.model.encoder.is_checked_by_building
     ]
+    of_tasks = {task: sizes[task] for task in labels.tasks}
+    if built or spec.used_plugins:
+        from mtcon_ray.plan import networks, trial_step  # import torch, which takes seconds
+    if spec.used_plugins:
+        trial_step.try_plugins(spec, of_tasks)
     if built:
-        from mtcon_ray.plan import networks  # imports torch, which takes seconds
-
-        of_tasks = {task: sizes[task] for task in labels.tasks}
         parameters = networks.count_parameters(
             spec, built, of_tasks, weights or cache_folder(root), extremes=count_parameters
         )

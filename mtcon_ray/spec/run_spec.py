@@ -121,6 +121,14 @@ class RunSpec(registry.Spec):
         return metrics.Labels(data.tasks, data.held_out, kinds, self.search.weights)
 
     @property
+    def used_plugins(self) -> dict[str, registry.Spec]:
+        """The sections of plugins that take part in a training, by "method 'name'"."""
+        chosen = (("method", self.method), ("encoder", self.model.encoder))
+        own = f"{__name__.partition('.')[0]}."
+        found = {f"{what} {section.name!r}": section for what, section in chosen}
+        return {k: s for k, s in found.items() if not type(s).__module__.startswith(own)}
+
+    @property
     def may_end_early(self) -> bool:
         """True if a plateau may end a trial before its last epoch."""
         return self.train.patience is not None or "train.patience" in self.search.space
@@ -214,8 +222,13 @@ def import_plugins(raw: Mapping[str, Any], *, where: str, folder: Path | None) -
     """
     is_new = import_named(raw.get("plugins"), where, folder)
     if is_new:
-        registry.rebuild(ModelSpec, SearchSpec, RunSpec)
+        rebuild()
     return is_new
+
+
+def rebuild() -> None:
+    """Rebuilds the sections after a plugin was registered."""
+    registry.rebuild(ModelSpec, SearchSpec, RunSpec)
 
 
 def dump_spec(spec: RunSpec) -> dict[str, Any]:

@@ -193,7 +193,7 @@ def compute_gradients(learner: Learner, views: Tensor | Chunks, batch: Batch) ->
 def backward(learner: Learner, z_by_head: dict[str, Tensor], batch: Batch) -> Update:
     """Computes the objective from the rows, and gradients as far as the rows' graph reaches."""
     method, weighting = learner.method, learner.method.weighting
-    output: MethodOutput = method(gather(z_by_head, learner.ranks, batch.num_items), batch)
+    output = method.check(method(gather(z_by_head, learner.ranks, batch.num_items), batch))
     sigma_by_task = weighting.sigma_by_task()
     objective, weight_by_head = weighting(output.losses, output.ranges)
     (objective if learner.scaler is None else learner.scaler.scale(objective)).backward()

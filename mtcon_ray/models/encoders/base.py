@@ -41,7 +41,7 @@ class Encoder(Configured, nn.Module, ABC):
     """Base of encoders, which map [N, 3, H, W] to features [N, width].
 
     `Spec` is the section, which names the class in ENCODERS. A plugin registers its class there and
-    nests its `Spec`.
+    nests its `Spec`. `spec` is the section of this encoder.
 
     `left_out` has the prefixes of unused keys in files of weights, such as the keys of the
     classifier.
@@ -58,6 +58,7 @@ class Encoder(Configured, nn.Module, ABC):
         is downloaded.
         """
         super().__init__()
+        self.spec: Any = spec
 
     def file_keys(self) -> dict[str, str]:
         """Returns the keys in files of weights by the keys of the state dict.

@@ -1,0 +1,154 @@
+"""Broken plugins, and the message that their author reads."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mtcon_ray.data.batch import Batch
+from mtcon_ray.errors import SpecError
+from mtcon_ray.methods import METHODS, Method
+from mtcon_ray.methods.base import MethodOutput
+from mtcon_ray.models.encoders import ENCODERS, Encoder, EncoderSpec
+from mtcon_ray.plan.capacity import ClusterView, NodeKind
+from mtcon_ray.plan.trial_step import try_plugins
+from mtcon_ray.spec.methods.base import MethodSpec
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec
+from tests import specs
+from tests.methods import cases
+from tests.plans import plan_of
+from tests.plugs import registered
+
+SIZES = {"shape": 4, "colour": 4}
+
+
+def spec_of(**sections: Any) -> RunSpec:
+    data = {**specs.TINY["data"], "tasks": list(SIZES)}
+    return parse_spec({**specs.TINY, "name": "own", "data": data, **sections})
+
+
+class Own(Method):
+    """A method with a small loss, or with what `broken` makes of the rows of a head."""
+
+    class Spec(MethodSpec):
+        """No fields."""
+
+        name: Literal["own"] = "own"
+
+    broken: Any = staticmethod(lambda z: MethodOutput({"pull": z.square().mean()}))
+
+    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
+        output: MethodOutput = self.broken(z_by_head["shape"])
+        return output
+
+
+class OwnEncoder(Encoder):
+    """Features of a convolution, averaged over positions, or what `broken` makes of them."""
+
+    class Spec(EncoderSpec):
+        """No fields."""
+
+        name: Literal["pooled"] = "pooled"
+
+    broken: Any = staticmethod(lambda x: x.mean(dim=(2, 3)))
+
+    def __init__(self, spec: EncoderSpec) -> None:
+        super().__init__(spec)
+        self.width = 5
+        self.layer = nn.Conv2d(3, self.width, 1)
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        features: Tensor = self.broken(self.layer(x_NCHW))
+        return features
+
+
+def raises(z: Tensor) -> Any:
+    raise KeyError("my own bug")
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (
+            lambda z: None,
+            r"forward must return a MethodOutput, got NoneType; end it with return Me",
+        ),
+        (lambda z: {"pull": z.mean()}, "forward must return a MethodOutput, got dict; end it with"),
+        (
+            lambda z: MethodOutput({"pull": z.mean(dim=(1, 2))}),
+            r"the loss 'pull' must be a tensor of shape \[\], got \[2\]; average it over the batch",
+        ),
+        (
+            lambda z: MethodOutput({"pull": z.mean().item()}),
+            r"the loss 'pull' must be a tensor of shape \[\], got float; average it",
+        ),
+        (
+            lambda z: MethodOutput({"pull": z.detach().mean()}),
+            r"a loss must have a gradient, got \['pull'\] without; compute it from z_by_head by",
+        ),
+    ],
+)
+def test_a_method_s_wrong_output_is_named(
+    broken: Any, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Own, "broken", staticmethod(broken))
+    with registered(METHODS, Own), pytest.raises(SpecError, match=f"^method 'own': {message}"):
+        try_plugins(spec_of(method="own"), SIZES)
+
+
+@pytest.mark.parametrize(
+    ("broken", "got"),
+    [
+        (lambda h: h[:, :4].mean(dim=(2, 3)), r"\[4, 4\]"),
+        (lambda h: h, r"\[4, 5, 16, 16\]"),
+        (lambda h: h.mean(dim=(0, 2, 3)), r"\[5\]"),
+        (lambda h: None, "NoneType"),
+        (lambda h: h.detach().mean(dim=(2, 3)).numpy(), "ndarray"),
+    ],
+)
+@pytest.mark.parametrize("method", ["mtcon", "none"])
+def test_an_encoder_s_wrong_features_are_named(
+    broken: Any, got: str, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OwnEncoder, "broken", staticmethod(broken))
+    message = rf"^encoder 'pooled': the features must be a tensor of shape \[4, 5\], got {got}; "
+    with registered(ENCODERS, OwnEncoder), pytest.raises(SpecError, match=message):
+        try_plugins(spec_of(model={"encoder": "pooled"}, method=method), SIZES)
+
+
+@pytest.mark.parametrize(
+    ("table", "kind", "name", "section"),
+    [
+        (METHODS, Own, "method 'own'", {"method": "own"}),
+        (ENCODERS, OwnEncoder, "encoder 'pooled'", {"model": {"encoder": "pooled"}}),
+    ],
+)
+def test_an_exception_has_its_plugin_and_its_line(
+    table: Any, kind: Any, name: str, section: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kind, "broken", staticmethod(raises))
+    where = rf"in line {raises.__code__.co_firstlineno + 1} of .*trial_step.py: KeyError: 'my own"
+    message = f"^{name} failed in a step on 2 random images, {where}"
+    with registered(table, kind), pytest.raises(SpecError, match=message):
+        try_plugins(spec_of(**section), SIZES)
+
+
+@pytest.mark.parametrize("name", [*cases.EACH, "none"])
+def test_each_method_of_this_package_passes(name: str) -> None:
+    """With all kinds of labels. The generator of the caller is left as it was."""
+    state = torch.get_rng_state()
+    spec = cases.make_spec(name) if name != "none" else spec_of(method="none")
+    assert not spec.used_plugins
+    try_plugins(spec, {**SIZES, "attributes": 5, "size": 1})
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_plan_tries_the_plugins_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if no network would be built."""
+    anywhere = ClusterView("any cluster", (NodeKind("any node", 1e9, 1e9, None),))
+    monkeypatch.setattr(Own, "broken", staticmethod(raises))
+    with registered(METHODS, Own), pytest.raises(SpecError, match="method 'own' failed"):
+        plan_of(spec_of(method="own"), tmp_path, anywhere, count_parameters=False)

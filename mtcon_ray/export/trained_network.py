@@ -146,7 +146,8 @@ def _load(path: Path) -> tuple[RunSpec, Method, dict[str, Any]]:
     with checkpoint.reading(path):
         # Sizes from the checkpoint, not from data, which may have other classes by now.
         problem = spec.problem(dict(state["sizes"]))
-        state["network"] = dict(state["network"])
+        # With `train.ema` last.pt has both networks. The average is what is probed.
+        state["network"] = dict(state.get("average") or state["network"])
     return spec, METHODS[spec.method.name](spec.method, problem), state
 
 

@@ -24,7 +24,7 @@ def store_traffic(spec: RunSpec, parameters: int, concurrency: int) -> tuple[int
     Saves for compared values (`evaluate.select: best`, `train.patience`) are counted to the trial.
     """
     network = parameters * FLOAT_BYTES
-    state = network * STATES[spec.train.optimizer]
+    state = network * (STATES.get(spec.train.optimizer.name, 3) + (spec.train.ema is not None))
     # A save asks for other claims, uploads the state and the network, and removes the oldest ones.
     save = 1 + _upload(state) + _upload(network) + 2 * DELETE
     seconds = spec.train.checkpoint_seconds

@@ -1,10 +1,11 @@
 """The `train` section."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mtcon_ray.base.registry import BelowOne, Count, Positive, Share, Spec
+from mtcon_ray.base.registry import BelowOne, Choice, Count, Inside, Positive, Share, Spec
+from mtcon_ray.spec import optimizers as kinds
 
 
 class TrainSpec(Spec):
@@ -17,7 +18,10 @@ class TrainSpec(Spec):
         "never. The learning rate is scheduled for all epochs",
     )
     warmup_epochs: float | None = Field(
-        None, ge=0, description="linear rise of the rate, in epochs. null: 1, but 0 if epochs is 1"
+        None,
+        ge=0,
+        description="linear rise of the rate, in epochs. null: 1, but 0 if epochs is 1 or the "
+        "schedule is one_cycle",
     )
     batch_size: int = Field(64, ge=2, description="examples per step, over all workers")
     chunk_size: Count | None = Field(
@@ -29,12 +33,15 @@ class TrainSpec(Spec):
     lr_scaling: Literal["none", "linear", "sqrt"] = Field(
         "none", description="scale lr with batch_size / 256: not, linearly, by the square root"
     )
-    lr_schedule: Literal["cosine", "exponential"] = Field(
-        "cosine", description="how the rate falls after warm-up. exponential: 1 is constant"
+    lr_schedule: Annotated[kinds.ScheduleSpec, Choice(kinds.SCHEDULES, "cosine")] = (
+        kinds.CosineSpec()
     )
     lr_final: Share = Field(0.001, description="the schedule ends at this share of the peak rate")
-    optimizer: Literal["sgd", "adam", "adamw", "lars"] = Field(
-        "sgd", description="lars: SGD for very large batches, steps relative to a layer's weights"
+    optimizer: Annotated[kinds.OptimizerSpec, Choice(kinds.OPTIMIZERS, "sgd")] = kinds.SGDSpec()
+    ema: Inside | None = Field(
+        None,
+        description="probe, keep and export an exponential moving average of the network. After "
+        "each step it is ema * average + (1 - ema) * network. null: the network itself",
     )
     momentum: BelowOne = Field(0.9, description="of SGD and LARS, of Adam's first moment")
     weight_decay: Share = Field(
@@ -63,7 +70,8 @@ class TrainSpec(Spec):
     @property
     def warmup(self) -> float:
         """Epochs of warm-up: `warmup_epochs`, or its default if it is omitted."""
-        return min(1, self.epochs - 1) if self.warmup_epochs is None else self.warmup_epochs
+        default = min(1, self.epochs - 1) if self.lr_schedule.warms_up else 0
+        return default if self.warmup_epochs is None else self.warmup_epochs
 
     def is_plateau(self, epochs: int) -> bool:
         """Returns True if so many epochs without a new best value are enough to end a training."""
@@ -75,6 +83,8 @@ class TrainSpec(Spec):
             raise ValueError(
                 f"warmup_epochs must be below epochs, got {self.warmup} and {self.epochs}"
             )
-        if self.lr_schedule == "exponential" and self.lr_final == 0:
+        if self.lr_schedule.name == "exponential" and self.lr_final == 0:
             raise ValueError("lr_final must be positive for an exponential schedule, got 0")
+        if getattr(self.optimizer, "nesterov", False) and self.momentum == 0:
+            raise ValueError("momentum must be positive with optimizer.nesterov, got 0")
         return self

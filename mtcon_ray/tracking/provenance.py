@@ -35,7 +35,7 @@ CACHE = "mtcon.image_cache"
 SETTINGS = (
     "data.kind", "data.tasks", "data.held_out", "method.name", "method.temperature",
     "model.encoder.name", "model.head_dim", "views.size", "train.epochs", "train.batch_size",
-    "train.optimizer", "train.lr", "seed", "search.objective",
+    "train.optimizer.name", "train.lr", "seed", "search.objective",
 )  # fmt: skip
 
 

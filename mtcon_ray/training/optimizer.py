@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim import SGD, Optimizer
 
 from mtcon_ray.methods import Method
+from mtcon_ray.spec.optimizers import OPTIMIZERS, AdamSpec, LarsSpec
 from mtcon_ray.spec.train import TrainSpec
 
 # Length of a step relative to the length of the weights, at rate 1 and without momentum. The
@@ -62,7 +63,7 @@ def make_optimizer(network: nn.Module, method: Method, spec: TrainSpec) -> Optim
     LARS adapts exactly the decayed parameters. The optimizer is fused on every device: it is fast,
     and only a fused optimizer can be stopped by a flag on the device.
     """
-    is_lars = spec.optimizer == "lars"
+    is_lars = isinstance(spec.optimizer, LarsSpec)
     decay = {"weight_decay": 0.0 if is_lars else spec.weight_decay}
     if is_lars:
         decay["adapted_decay"] = spec.weight_decay
@@ -78,10 +79,14 @@ def make_optimizer(network: nn.Module, method: Method, spec: TrainSpec) -> Optim
     groups.append({"params": list(method.parameters()), "weight_decay": 0.0})
     # torch rejects an empty optimizer, as for an encoder without parameters and no heads.
     filled = [g for g in groups if g["params"]] or [{"params": [torch.zeros(0)]}]
-    if spec.optimizer in ("sgd", "lars"):
-        return (Lars if is_lars else SGD)(filled, lr=0.0, momentum=spec.momentum, fused=True)
-    kind: type[Adam] = {"adam": Adam, "adamw": AdamW}[spec.optimizer]
-    return kind(filled, lr=0.0, betas=(spec.momentum, 0.999), fused=True)
+    own = spec.optimizer
+    fields: Any = own.model_dump(exclude={"name", "beta2"})
+    if isinstance(own, AdamSpec):
+        fields["betas"] = spec.momentum, own.beta2
+    else:
+        fields["momentum"] = spec.momentum
+    made: Optimizer = OPTIMIZERS[own.name](filled, lr=0.0, fused=True, **fields)
+    return made
 
 
 def set_lr(optimizer: Optimizer, lr: float, scales: tuple[float, ...] = (1.0,)) -> None:
@@ -125,16 +130,13 @@ def lr_at(step: int, spec: TrainSpec, *, steps_per_epoch: int) -> float:
     """Returns the learning rate of a step, counted from 0.
 
     During warm-up it rises on a line with value 0 one step before the first step. It reaches the
-    peak after warmup_epochs (they may end within a step). So no step has rate 0. Then it falls to
-    peak * lr_final in the last step: on a cosine, as SupContrast's code does per epoch (Khosla et
-    al. 2020, arXiv:2004.11362), or by the same factor in every step.
+    peak after warmup_epochs (they may end within a step). So no step has rate 0. Then it follows
+    the schedule.
     """
     peak = peak_lr(spec)
     warmup = spec.warmup * steps_per_epoch
     if step < warmup:
         return peak * (step + 1) / (warmup + 1)
     last = spec.epochs * steps_per_epoch - 1
-    progress = (step - warmup) / (last - warmup) if last > warmup else 0.0
-    if spec.lr_schedule == "exponential":
-        return peak * math.pow(spec.lr_final, progress)
-    return peak * (spec.lr_final + (1 - spec.lr_final) * (1 + math.cos(math.pi * progress)) / 2)
+    moment = step - warmup, last - warmup, steps_per_epoch
+    return peak * spec.lr_schedule.share(*moment, spec.lr_final)

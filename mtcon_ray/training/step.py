@@ -1,7 +1,7 @@
 """One optimizer step: this rank's views, all ranks' embeddings, losses, gradients, update."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,8 +28,8 @@ from mtcon_ray.training.optimizer import make_optimizer, match_strides, set_lr, 
 
 # The scale is halved at each overflowing gradient. Below this limit the scale is not the cause.
 LEAST_SCALE = 1e-4
-# The parts of a learner that change in a step. The teacher and the scaler may be None.
-PARTS = ("network", "method", "teacher", "optimizer", "scaler")
+# The parts of a learner that change in a step. Teacher, average and scaler may be None.
+PARTS = ("network", "method", "teacher", "average", "optimizer", "scaler")
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,10 @@ class Learner:
     """The state changed by an update, and the parts that compute the update.
 
     `forward` is the network, or DDP around it. `teacher` is the momentum copy of the network, if
-    the method has a teacher. The optimizer must be fused: only fused optimizers can skip a step on
-    the GPU. With a `scaler` (float16) the loss is multiplied by its scale, which keeps gradients
-    from underflowing, and steps with an overflowing gradient are skipped.
+    the method has a teacher. `average` is the network averaged over the steps by `ema`, if the spec
+    has `train.ema`. The optimizer must be fused: only fused optimizers can skip a step on the GPU.
+    With a `scaler` (float16) the loss is multiplied by its scale, which keeps gradients from
+    underflowing, and steps with an overflowing gradient are skipped.
     """
 
     network: Network
@@ -50,6 +51,8 @@ class Learner:
     autocast_dtype: torch.dtype | None = None
     max_grad_norm: float | None = None
     teacher: Network | None = None
+    average: Network | None = None
+    ema: float | None = None
     scaler: GradScaler | None = None
     watch: Watch = field(default_factory=Watch)
 
@@ -97,6 +100,8 @@ def make_learner(
         autocast_dtype=dtype,
         max_grad_norm=train.max_grad_norm,
         teacher=None if method.momentum is None else deepcopy(network).requires_grad_(False),
+        average=None if train.ema is None else deepcopy(network).requires_grad_(False),
+        ema=train.ema,
         scaler=GradScaler(device.type) if dtype == torch.float16 else None,
     )
 
@@ -290,16 +295,22 @@ def make_step(
         optimizer.step()
     learner.method.after_step(done.output)
     if learner.teacher is not None:
-        _follow(learner.teacher, learner.network, learner.method.momentum)
+        # Not its buffers: the teacher's batch norms have running moments of their own.
+        momentum = learner.method.momentum
+        _follow(learner.teacher.parameters(), learner.network.parameters(), momentum)
+    if learner.average is not None:
+        average, network = learner.average.state_dict(), learner.network.state_dict()
+        _follow(average.values(), network.values(), learner.ema)
     return done
 
 
 @torch.no_grad()
-def _follow(teacher: Network, network: Network, momentum: float | None) -> None:
-    """Moves the teacher's parameters towards the network's.
-
-    Buffers are not averaged: the teacher's batch norms have running moments of their own.
-    """
+def _follow(slow: Iterable[Tensor], fast: Iterable[Tensor], momentum: float | None) -> None:
+    """Moves tensors towards others by 1 - momentum. Copies whole numbers, such as counters."""
     assert momentum is not None
-    slow, fast = tuple(teacher.parameters()), tuple(network.parameters())
-    torch._foreach_lerp_(slow, fast, 1 - momentum)
+    pairs = list(zip(slow, fast, strict=True))
+    real = [(mine, other) for mine, other in pairs if mine.is_floating_point()]
+    torch._foreach_lerp_([mine for mine, _ in real], [other for _, other in real], 1 - momentum)
+    for mine, other in pairs:
+        if not mine.is_floating_point():
+            mine.copy_(other)

@@ -116,8 +116,8 @@ class Trainer:
 
     @property
     def network(self) -> Network:
-        """The network with its current weights."""
-        return self.learner.network
+        """The network to be probed and kept, with its current weights: averaged by `train.ema`."""
+        return self.learner.network if self.learner.average is None else self.learner.average
 
     @property
     def place(self) -> dict[str, str]:

@@ -48,8 +48,14 @@ train: {lr: fast}
     train.lr must be a valid number, got 'fast'
 train: {lr: .nan}
     train.lr must be a finite number, got nan
+train: {compile: graph}
+    must be 'none' or 'graphs', got 'graph'
 train: {lr_schedule: cosin}
-    must be 'cosine' or 'exponential', got 'cosin'
+    train.lr_schedule.name: unknown name 'cosin'; did you mean 'cosine'?
+train: {optimizer: {eps: 0.1}}
+    train.optimizer.eps: unknown key; it belongs to name 'adam' or 'adamw'
+train: {momentum: 0, optimizer: {name: sgd, nesterov: true}}
+    momentum must be positive with optimizer.nesterov, got 0
 train: {epochs: 2, warmup_epochs: 2}
     warmup_epochs must be below epochs, got 2.0 and 2
 evaluate: {every: 50}

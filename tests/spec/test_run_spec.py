@@ -154,3 +154,13 @@ def test_relative_paths_start_at_the_specs_folder(tmp_path: Path) -> None:
     data = dump_spec(load(tmp_path, text))["data"]
     assert data["csv"] == str(tmp_path / "a" / "labels.csv")
     assert data["images"] == "/abs/images"
+
+
+def test_optimizers_and_schedules_are_searched_by_name() -> None:
+    names = {"train.optimizer": {"choice": ["sgd", "adamw"]}}
+    schedules = {"train.lr_schedule": {"choice": ["cosine", "one_cycle"]}}
+    spec = parse_spec({**MINIMAL, "search": {"space": {**names, **schedules}}})
+    trial = spec.trial({"train.optimizer": "adamw", "train.lr_schedule": "one_cycle"})
+    assert (trial.train.optimizer.name, trial.train.warmup) == ("adamw", 0)
+    assert dump_spec(trial)["train"]["optimizer"]["eps"] == 1e-8
+    assert parse_spec(dump_spec(trial)) == trial

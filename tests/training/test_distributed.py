@@ -39,7 +39,7 @@ def tiny_run(
     """
     data = {"kind": "synthetic", "num_items": 60, "tasks": ["shape", "colour"], "held_out": []}
     evaluate = {"every": changes.pop("every", 2), "bootstrap": 10}
-    train = {"epochs": 2, "batch_size": 16, "precision": "float32", **changes}
+    train = {"epochs": 2, "batch_size": 16, "precision": "float32", "ema": 0.9, **changes}
     raw = {**specs.TINY, "name": "tiny", "data": data, "evaluate": evaluate, "train": train}
     options = {"ranks": ranks, "should_stop": should_stop}
     return start(parse_spec(raw), folder / "store", folder / "run", **options)

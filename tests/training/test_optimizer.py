@@ -1,9 +1,12 @@
 """Learning rate schedules by hand, and the parameters with weight decay."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
-from torch.optim import Adam, AdamW
+from torch.optim import SGD, Adam, AdamW
+from torch.optim.lr_scheduler import OneCycleLR, StepLR
 
 from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.spec.train import TrainSpec
@@ -60,6 +63,54 @@ def test_exponential_schedule_gives_the_rates_of_csn() -> None:
     of_epochs = [5e-5 * 0.985**epoch for epoch in range(200)]
     assert values[::39] == pytest.approx(of_epochs, rel=2e-3)
     assert values[-1] == pytest.approx(5e-5 * 0.0487)
+
+
+@pytest.mark.parametrize("epochs", [1, 5])
+def test_further_schedules_have_the_rates_of_torch(epochs: int) -> None:
+    """With 3 steps per epoch. A training of a single epoch has no fall."""
+    start = SGD([torch.zeros(1)], lr=0.4)
+    cycle = {"pct_start": 0.4, "div_factor": 10.0, "final_div_factor": 50.0}
+    peers = {
+        "step": StepLR(SGD([torch.zeros(1)], lr=0.4), step_size=2 * 3, gamma=0.3),
+        "one_cycle": OneCycleLR(start, 0.4, total_steps=3 * epochs, **cycle),  # type: ignore[arg-type]
+    }
+    fields = {
+        "step": {"epochs": 2, "gamma": 0.3},
+        "one_cycle": {"pct_start": 0.4, "div_factor": 10},
+    }
+    for name, peer in peers.items():
+        expected = []
+        for _ in range(3 * epochs):
+            expected.append(peer.get_last_lr()[0])
+            peer.optimizer.step()
+            peer.step() if len(expected) < 3 * epochs else None
+        schedule = {"name": name, **fields[name]}
+        given = {"epochs": epochs, "lr": 0.4, "lr_schedule": schedule, "lr_final": 1 / 500}
+        spec = TrainSpec.model_validate({**given, "warmup_epochs": 0 if name == "step" else None})
+        assert rates(spec, 3) == pytest.approx(expected, rel=1e-9)
+
+
+def test_steps_are_counted_from_the_end_of_warm_up() -> None:
+    schedule = {"name": "step", "epochs": 2}
+    spec = TrainSpec.model_validate({"epochs": 5, "lr": 1.0, "lr_schedule": schedule})
+    assert rates(spec, 1) == pytest.approx([0.5, 1, 1, 0.1, 0.1])
+
+
+@pytest.mark.parametrize(
+    ("train", "expected"),
+    [
+        ({"optimizer": {"name": "sgd", "nesterov": True}}, {"nesterov": True, "momentum": 0.9}),
+        ({"optimizer": "sgd", "momentum": 0}, {"nesterov": False, "momentum": 0}),
+        ({"optimizer": {"name": "adam", "beta2": 0.9}}, {"betas": (0.9, 0.9), "eps": 1e-8}),
+        ({"optimizer": {"name": "adamw", "eps": 1e-3}}, {"betas": (0.9, 0.999), "eps": 1e-3}),
+    ],
+)
+def test_the_optimizers_own_fields(train: dict[str, Any], expected: dict[str, Any]) -> None:
+    method = MTCon(MTCon.Spec(), problem("a"))
+    spec = TrainSpec.model_validate(train)
+    optimizer = optimizers.make_optimizer(nn.Linear(2, 2), method, spec)
+    assert expected.items() <= optimizer.param_groups[0].items()
+    assert all(group["fused"] for group in optimizer.param_groups)
 
 
 @pytest.mark.parametrize(("name", "kind"), [("adam", Adam), ("adamw", AdamW)])

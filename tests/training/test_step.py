@@ -186,6 +186,23 @@ def test_a_teacher_follows_and_its_rows_stand_behind_the_network_s(dataset: Data
         torch.testing.assert_close(teacher.get_parameter(name), expected)
 
 
+def test_the_average_follows_with_its_buffers(dataset: Dataset) -> None:
+    """After a step, average = ema * average + (1 - ema) * network. Counters are copied."""
+    one = learner()
+    average = deepcopy(one.network).requires_grad_(False)
+    before = deepcopy(average.state_dict())
+    x_NCHW, batch = batches(dataset)(0)
+    steps.update(
+        replace(one, average=average, ema=0.75), x_NCHW, batch, lr=0.5, step=0, num_steps=9
+    )
+    for name, now in one.network.state_dict().items():
+        is_real = now.is_floating_point()
+        assert is_real or now == 1, name
+        expected = 0.75 * before[name] + 0.25 * now if is_real else now
+        torch.testing.assert_close(average.state_dict()[name], expected)
+    assert not torch.equal(before["encoder.centre.running_mean"], now.new_zeros(1)), "moments move"
+
+
 def test_workers_draw_different_random_numbers(dataset: Dataset) -> None:
     """Else dropout would be the same on all of them."""
     first, second = (batches(dataset, Ranks(rank, 2)).seed_of(3) for rank in range(2))

@@ -52,11 +52,11 @@ def test_steps_by_a_graph_are_the_same(name: str, tmp_path: Path) -> None:
     check(make_spec(name), tmp_path)
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "lars"])
-def test_an_optimizer_reads_rate_and_momentum_of_each_step(optimizer: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("optimizer", ["adamw", "lars", {"name": "sgd", "nesterov": True}])
+def test_an_optimizer_reads_rate_and_momentum_of_each_step(optimizer: Any, tmp_path: Path) -> None:
     """The rates of an epoch's steps differ. With all augmentations, and a clipped gradient."""
     drawn = {f"views.{name}": 0.5 for name in ("blur", "solarise", "grayscale")}
-    changes = {**drawn, "views.second.jitter": 0.0, "train.max_grad_norm": 0.5}
+    changes = {**drawn, "views.second.jitter": 0.0, "train.max_grad_norm": 0.5, "train.ema": 0.9}
     spec = with_values(make_spec("mtcon"), {**changes, "train.optimizer": optimizer})
     check(spec, tmp_path)
 

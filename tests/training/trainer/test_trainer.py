@@ -154,9 +154,10 @@ def test_a_batch_larger_than_the_data_is_refused(
         {"train.optimizer": "adam", "train.lr_schedule": "exponential", "train.lr": 0.005},
         {"train.optimizer": "lars", "train.lr": 20},
         {"train.precision": "float16"},
+        {"train.ema": 0.9},
         {"train.chunk_size": 6, "model.batch_norm": "local"},
     ],
-    ids=["adam", "lars", "float16", "chunks"],
+    ids=["adam", "lars", "float16", "ema", "chunks"],
 )
 def test_a_cut_training_with_other_state_ends_bit_equal(
     spec: RunSpec, start: Start, tmp_path: Path, changes: dict[str, Any]
@@ -172,3 +173,7 @@ def test_a_cut_training_with_other_state_ends_bit_equal(
         assert 1 < again.learner.scaler.get_scale() < 2.0**16, "it was halved before the cut"
     list(again)
     assert_same(again.learner.state(), whole.learner.state())
+    kept = checkpoint.load(tmp_path / "cut" / "model.pt")["network"]
+    assert_same(kept, again.network.state_dict())
+    is_average = again.network is not again.learner.network
+    assert is_average == ("train.ema" in changes)

@@ -90,7 +90,8 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the file of an MLflow database without runs."""
-    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    """Returns the file of an MLflow database without runs, one for all workers of pytest-xdist."""
+    base = tmp_path_factory.getbasetemp()
+    path = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "mlflow.db"
     check_server(f"sqlite:///{path}")
     return path

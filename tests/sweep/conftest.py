@@ -26,8 +26,8 @@ def spec_file(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def folder(root: Path) -> Path:
+def folder(tmp_path: Path) -> Path:
     """Returns a sweep of three trials whose records agree. The last trial was interrupted."""
-    folder = sweep_folder(root, "shoes-1")
+    folder = sweep_folder(tmp_path, "shoes-1")
     write_sweep(folder)
     return folder

@@ -109,13 +109,11 @@ def spec_of(nodes: Nodes, **changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def begun(
-    nodes: Nodes, bucket: ObjectStore, num_checkpoints: int, **changes: Any
-) -> subprocess.Popen[bytes]:
-    """Starts a sweep on a head and two nodes; returns its driver after these checkpoints."""
+def begun(nodes: Nodes, bucket: ObjectStore, count: int, **changes: Any) -> subprocess.Popen[bytes]:
+    """Starts a sweep on a head and two nodes; returns its driver after so many checkpoints."""
 
     def are_there() -> bool:
-        return sum("/last-" in name for name in bucket.names()) >= num_checkpoints
+        return sum("/last-" in name for name in bucket.names()) >= count
 
     for name in ("head", "one", "two"):
         nodes.start(name)

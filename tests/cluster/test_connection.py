@@ -113,9 +113,7 @@ NODE_TYPES = NodeKind("head", 4, 0, 1), KINDS[1], NodeKind("spot", 8, 0, 6)
         ),
     ],
 )
-def test_the_sizes_are_those_of_the_only_cluster_in_the_file(
-    text: str, kinds: tuple[NodeKind, ...], view: View
-) -> None:
+def test_sizes_are_of_the_only_cluster(text: str, kinds: tuple[NodeKind, ...], view: View) -> None:
     """In a file of KubeRay, beside other documents and in others' fields, without defaults."""
     assert view(text).kinds == kinds
     trial = parse_spec({"name": "t", "resources": {"gpus": 1, "cpus": 1}})

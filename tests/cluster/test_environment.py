@@ -31,9 +31,7 @@ def test_nobody_else_can_enter_the_sessions(base: Path, monkeypatch: pytest.Monk
     assert environment.private_folder().parent == Path("/tmp")
 
 
-def test_a_local_ray_has_a_token_of_its_own_unless_the_user_has_one(
-    base: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_local_ray_has_a_token_of_its_own(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(base))
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
         monkeypatch.delenv(name, raising=False)

@@ -46,9 +46,7 @@ def test_other_versions_are_named_first(name: str, tmp_path: Path, cluster: dict
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_node_without_this_package_or_without_the_root_is_named(
-    tmp_path: Path, cluster: dict[str, Any]
-) -> None:
+def test_a_node_without_package_or_root_is_named(tmp_path: Path, cluster: dict[str, Any]) -> None:
     cluster["10.0.0.1"] = "", versions()
     lost = ModuleNotFoundError("No module named 'mtcon_ray'")
     cluster["10.0.0.2"] = RayTaskError("look", f"Traceback\nModuleNotFoundError: {lost}", lost)

@@ -80,9 +80,7 @@ def test_reading_and_a_value_that_is_not_json_write_nothing(path: Path) -> None:
     assert not path.exists()
 
 
-def test_reports_are_durable_a_second_later_and_other_events_at_once(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reports_are_durable_a_second_later(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now, synced = 100.0, list[float]()
     monkeypatch.setattr("mtcon_ray.records.event_log.time.monotonic", lambda: now)
     monkeypatch.setattr(os, "fsync", lambda _: synced.append(now))

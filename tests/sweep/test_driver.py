@@ -45,9 +45,7 @@ def folder_of(tmp_path: Path, name: str) -> Path:
 
 
 @pytest.mark.parametrize(("search", "most"), [*((name, 1) for name in SEARCHES), *SIDE_BY_SIDE])
-def test_a_driver_killed_at_random_moments_ends_as_an_undisturbed_driver(
-    search: str, most: int, tmp_path: Path
-) -> None:
+def test_kills_of_a_driver_change_nothing(search: str, most: int, tmp_path: Path) -> None:
     spec = some_spec(**SEARCHES[search])
     whole = Simulation(folder_of(tmp_path, "whole"), spec, most=most)
     expected = outcomes(whole.run())
@@ -66,9 +64,7 @@ def test_a_driver_killed_at_random_moments_ends_as_an_undisturbed_driver(
     assert not results.lost
 
 
-def test_a_start_and_an_end_are_recorded_before_they_take_effect(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_precede_their_effects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver is killed before and after each write and each removal."""
     grid = {"method.temperature": {"grid": [0.2, 0.1]}}
     spec = some_spec(2, space=grid, scheduler=ASHA)

@@ -53,9 +53,7 @@ def test_trials_are_trained_in_turn_and_each_report_is_durable_at_once(run: Run)
     assert driver.record.log.lag == 0.0, "during an epoch nobody makes reports durable"
 
 
-def test_an_unexpected_error_is_a_loss_and_the_next_trial_follows(
-    run: Run, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unexpected_error_loses_one_trial(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     def results(name: str) -> Iterator[dict[str, Any]]:
         yield result(name, 1)
         if name == "trial-0000":

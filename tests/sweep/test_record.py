@@ -59,9 +59,7 @@ def events(record: SweepRecord) -> list[Event]:
         ("all", [Status.FINISHED, Status.PRUNED, Status.FAILED]),
     ],
 )
-def test_files_of_trials_become_artifacts_as_the_spec_says(
-    tmp_path: Path, checkpoints: str, sent: list[Status]
-) -> None:
+def test_the_spec_says_what_is_sent(tmp_path: Path, checkpoints: str, sent: list[Status]) -> None:
     for outcome in (Status.FINISHED, Status.PRUNED, Status.FAILED):
         record, trial = begun(tmp_path / outcome, checkpoints=checkpoints)
         record.end_trial(trial, outcome, None)

@@ -173,9 +173,7 @@ def test_a_spec_that_the_node_refuses_fails_the_trial() -> None:
         (errors.DivergedError("the loss must be finite"), Ranks(1, 2)),
     ],
 )
-def test_an_error_that_ends_the_process_is_left_to_the_driver(
-    error: Exception, ranks: Ranks, tmp_path: Path
-) -> None:
+def test_fatal_errors_go_to_the_driver(error: Exception, ranks: Ranks, tmp_path: Path) -> None:
     with pytest.raises(type(error)):
         list(results_of(assignment(tmp_path), Mock(side_effect=error), ranks=ranks))
 

@@ -12,7 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams import metadata, plugin_data_pb2
 
 from mtcon_ray.errors import SweepError, TrackingError
-from mtcon_ray.records.events import Ended, Reopened, Reported, Started
+from mtcon_ray.records.events import Ended, Reopened, Started
 from mtcon_ray.tracking import tensorboard_files, wandb_runs
 from mtcon_ray.tracking.exporter import export_runs
 from tests.run_log import RunLog
@@ -44,8 +44,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def report(folder: Path, name: str, *epochs: int) -> None:
     for epoch in epochs:
-        values = {"loss": LOSSES[epoch], "val/accuracy": math.nan}
-        RunLog(folder, name).append(Reported(epoch=epoch, metrics=values))
+        RunLog(folder, name).report(epoch, **{"loss": LOSSES[epoch], "val/accuracy": math.nan})
 
 
 def tensorboard(folder: Path, out: Path) -> int:
@@ -57,9 +56,7 @@ def shown(reader: EventAccumulator, tag: str = "loss") -> list[tuple[int, float]
     return [(event.step, event.value) for event in reader.Scalars(tag)]
 
 
-def test_tensorboard_shows_epochs_once_however_often_and_when_they_are_exported(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_tensorboard_shows_exported_epochs_once(folder: Path, tmp_path: Path) -> None:
     """The second trial trains on, also after an end."""
     (tmp_path / "trial-0001").mkdir()
     own = tmp_path / "trial-0001" / "events.out.tfevents.0.of-the-user"

@@ -99,9 +99,7 @@ def test_a_run_that_was_made_twice_is_reduced_to_the_first(sweep: Sweep) -> None
     assert sweep.steps("trial-0000") == [1]
 
 
-def test_a_run_that_a_late_request_makes_is_deleted_at_the_end(
-    sweep: Sweep, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_of_a_late_request_is_deleted(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first request failed for the client. The server carried it out after all was sent."""
     from mlflow import MlflowClient
 

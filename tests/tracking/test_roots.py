@@ -18,9 +18,7 @@ pytestmark = MLFLOW
 
 
 @pytest.mark.parametrize("name", ["q?x=1", "c#1 %41"])
-def test_everything_lies_below_a_root_with_characters_of_urls(
-    name: str, root: Path, empty_database: Path
-) -> None:
+def test_a_root_may_have_characters_of_urls(name: str, root: Path, empty_database: Path) -> None:
     new = root / "roots" / name
     sweep = Sweep(new / "runs" / "shoes-1", own_database(new))
     sweep.folder.mkdir(parents=True)

@@ -27,11 +27,6 @@ def items(num: int, seed: int = 0) -> LabelledFeatures:
     return LabelledFeatures(found.features * torch.logspace(-2, 2, 12) + 3, found.labels)
 
 
-def standardised(train: LabelledFeatures) -> Tensor:
-    x_ND = train.features.double()
-    return (x_ND - x_ND.mean(dim=0)) / x_ND.std(dim=0, correction=0)
-
-
 def logits_of(probe: LinearProbe, train: LabelledFeatures) -> Tensor:
     return train.features.double() @ probe.weight[:-1] + probe.weight[-1]
 
@@ -58,7 +53,8 @@ def test_a_probe_reaches_scikit_learn_s_minimum_of_the_penalised_cross_entropy(
 ) -> None:
     """Probes of classes are compared by log-probabilities: logits are free by a constant."""
     monkeypatch.setattr(logistic, "ROUGH", 1e-7)
-    x_ND, y = standardised(train).numpy(), train.labels[label].numpy()
+    x_ND, y = train.features.double().numpy(), train.labels[label].numpy()
+    x_ND = (x_ND - x_ND.mean(axis=0)) / x_ND.std(axis=0)
 
     def minimum(y_N: np.ndarray, unknown: int) -> LogisticRegression:
         known_N = y_N != unknown

@@ -15,8 +15,8 @@ def test_a_download_is_checked_and_decoded_once(invoke: Invoke, tmp_path: Path) 
     """The spec on standard output is valid. With -q it is all that is printed."""
     root, here = trees.ucmerced(tmp_path / "merced"), tmp_path / "here"
     command: list[object] = ["prepare", "ucmerced", "--root", root]
-    for change in ("views.size=16", "train.batch_size=8", f"storage.root={here}"):
-        command += ["--set", change]
+    for each in ("views.size=16", "train.batch_size=8", "data.resize=crop", f"storage.root={here}"):
+        command += ["--set", each]
     first, again, quiet = invoke(*command), invoke(*command), invoke(*command, "-q")
     assert first.exit_code == 0, first.output
     assert "  items     42 train, 6 val, 12 test\n" in first.stderr
@@ -29,7 +29,8 @@ def test_a_download_is_checked_and_decoded_once(invoke: Invoke, tmp_path: Path) 
     assert "decoding" not in again.stderr
     assert (quiet.stdout, quiet.stderr) == (first.stdout, "")
     assert yaml.safe_load(first.stdout)["data"] == {
-        "kind": "ucmerced", "root": str(root), "tasks": ["labels"], "held_out": ["land_use"],
+        "kind": "ucmerced", "root": str(root), "resize": "crop",
+        "tasks": ["labels"], "held_out": ["land_use"],
     }  # fmt: skip
     (tmp_path / "spec.yaml").write_text(first.stdout)
     assert invoke("validate", tmp_path / "spec.yaml").exit_code == 0

@@ -63,9 +63,8 @@ def test_a_stranger_starts_nothing(cluster: Cluster, tmp_path: Path) -> None:
     assert answer(f"{address}/api/jobs/", job=f"touch {ran}") == 401
     assert answer(f"{address}/api/jobs/", "wrong", job=f"touch {ran}") == 403
     assert answer(f"{address}/api/jobs/", token) == 200, "so that the rest means something"
-    words = ("-m", "mtcon_ray", "list", "--address", address)
-    wrong = "a" * 64
-    told = run_python(*words, code=2, HOME=str(home), RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=wrong)
+    command, wrong = ("-m", "mtcon_ray", "list", "--address", address), "a" * 64
+    told = run_python(*command, code=2, HOME=str(home), RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=wrong)
     assert "oken" in told.stderr
     assert not ran.exists()
 

@@ -38,7 +38,7 @@ COMMANDS = {
     "evaluate": ("result", "Measure test and held-out scores of a checkpoint."),
     "report": ("result", "Build a sweep's report, finished or not; print its path."),
     "list": ("result", "List sweeps, or the jobs of a cluster."),
-    "status": ("result", "Show a sweep's state and its trials."),
+    "status": ("result", "Show a sweep's state and its trials, or compare two sweeps."),
     "best": ("result", "Show a sweep's winner, its scores and its checkpoint."),
     "export": ("admin", "Export an encoder, or a sweep's metrics or trials."),
     "embed": ("embed", "Write an embedding of each image to a Parquet file."),

@@ -104,14 +104,22 @@ def located(context: click.Context, parameter: click.Parameter, given: str) -> s
 
     Returns any other text itself. It is the callback of an argument beside `root_folder`.
     """
-    if "://" not in given:
-        return given
-    url, _, name = given.rstrip("/").rpartition("/")
-    context.params["root"] = root_of(url.removesuffix("/sweeps"))
+    root, name = place_of(given)
+    if root is not None:
+        context.params["root"] = root
     return name
 
 
-def _names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+def place_of(given: str) -> tuple[Path | None, str]:
+    """Returns root and name of a sweep in its URL. A name alone has no root."""
+    if "://" not in given:
+        return None, given
+    url, _, name = given.rstrip("/").rpartition("/")
+    return root_of(url.removesuffix("/sweeps")), name
+
+
+def names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Returns the names of sweeps that complete a text."""
     folders = list_folders(sweeps_folder(root_of(context.params.get("root"))))
     return [folder.name for folder in folders if folder.name.startswith(incomplete)]
 
@@ -147,7 +155,7 @@ root_folder = root_option(DEFAULT_ROOT, callback=lambda context, parameter, give
 
 def recorded(command: Command) -> Command:
     """Adds NAME and `--root` of a sweep, whose URL may stand in place of NAME."""
-    return click.argument("name", shell_complete=_names, callback=located)(root_folder(command))
+    return click.argument("name", shell_complete=names, callback=located)(root_folder(command))
 
 
 sweep_name = click.option("--name", help="Name of the sweep.  [default: <spec.name>-<n>]")

@@ -1,6 +1,7 @@
 """Commands on results: evaluate, report, list, status, best."""
 
 from collections.abc import Iterator
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def report(name: str, root: Path) -> None:
     """Build a sweep's report, finished or not; print its path."""
     from mtcon_ray.display.build import build_report
 
-    results = _loaded(find_sweep(root, name, [paths.PREDICTIONS_FILE]))
+    results = _with_predictions(root, name)
     say(build_report(results, ui_command=ui_command(options.uri_of(results.spec, root))))
 
 
@@ -80,12 +81,26 @@ def list_names(root: Path, as_json: bool, cluster: bool, address: str | None) ->
 
 @click.command()
 @options.recorded
+@click.argument("other", nargs=-1, metavar="[OTHER]", shell_complete=options.names)
 @options.as_json
 @click.option("--csv", "as_csv", is_flag=True, help="Print a table with all metrics, as CSV.")
-def status(name: str, root: Path, as_json: bool, as_csv: bool) -> None:
-    """Show a sweep's state and its trials."""
-    if as_json and as_csv:
-        raise click.UsageError("--json and --csv must not be given together")
+def status(name: str, other: tuple[str, ...], root: Path, as_json: bool, as_csv: bool) -> None:
+    """Show a sweep's state and its trials, or compare two sweeps.
+
+    With OTHER it shows the values and test scores of both winners, the differences of the scores,
+    and the fields in which the specs differ.
+    """
+    if as_csv and (as_json or other):
+        raise click.UsageError("--csv must not be given with --json or two sweeps")
+    if len(other) > 1:
+        raise click.UsageError(
+            f"at most two sweeps must be given, got {1 + len(other)}; `mtcon-ray compare` trains "
+            "and compares more systems"
+        )
+    if other:
+        place, second = options.place_of(other[0])
+        _compare(_with_predictions(root, name), _with_predictions(place or root, second), as_json)
+        return
 
     results = _loaded(paths.find_folder(summaries(root, name), name))
     if as_csv:
@@ -97,9 +112,24 @@ def status(name: str, root: Path, as_json: bool, as_csv: bool) -> None:
     options.tell(record, _status_lines(results, state), as_json=as_json)
 
 
+def _compare(first: SweepResults, second: SweepResults, as_json: bool) -> None:
+    from mtcon_ray.comparison.side_by_side import SideBySide
+
+    found = SideBySide((first, second))
+    states = [(each, _state(each)) for each in found.pair]
+    record = found.record() | {"states": [state for _, state in states]}
+    lines = [*starmap(_state_line, states), *found.lines(Terminal.of().columns)]
+    options.tell(record, lines, as_json=as_json)
+
+
+def _state_line(results: SweepResults, state: str) -> str:
+    total = results.num_trials
+    return f"{results.name}: {state}, {len(results.trials)} of {total} trials started"
+
+
 def _status_lines(results: SweepResults, state: str) -> Iterator[str]:
     folder = results.folder
-    yield f"{results.name}: {state}, {len(results.trials)} of {results.num_trials} trials started"
+    yield _state_line(results, state)
     if state != "running" and (reason := results.status[1]):
         yield f"ended early: {reason}"
     columns = Terminal.of().columns
@@ -153,6 +183,10 @@ def _state(results: SweepResults) -> str:
         return "running"
     status, _ = results.status
     return "stopped" if status == Status.RUNNING else status.words
+
+
+def _with_predictions(root: Path, name: str) -> SweepResults:
+    return _loaded(find_sweep(root, name, [paths.PREDICTIONS_FILE]))
 
 
 def _loaded(folder: Path) -> SweepResults:

@@ -6,7 +6,7 @@ from statistics import fmean
 
 from mtcon_ray.base import metrics
 from mtcon_ray.base.status import Status
-from mtcon_ray.display.presentation import label_title
+from mtcon_ray.display.presentation import accuracy_text, interval_text, label_title
 from mtcon_ray.display.ranking import resampled
 from mtcon_ray.evaluation.intervals import Interval, Scores, mean_interval
 from mtcon_ray.records.results import SweepResults, TrialResult
@@ -63,6 +63,13 @@ class Row:
         """Returns a label's mean score over seeds with its interval, None without predictions."""
         found = self.scores(split, label)
         return None if found is None else mean_interval(found)
+
+    def score_text(self, split: str, label: str) -> str:
+        """Returns a label's mean score over seeds, with its interval if there are predictions."""
+        value, interval = self.reading(split, label).value, self.interval(split, label)
+        if value is None or interval is None:
+            return accuracy_text(value)
+        return interval_text(interval._replace(value=value))
 
     @cached_property
     def _names(self) -> dict[str, str]:

@@ -40,10 +40,7 @@ def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
             show.accuracy_text(fmean(values)) if values else f"failed: {row.why}",
         ]
         for place in shown:
-            value, interval = row.reading(*place).value, row.interval(*place)
-            text = show.accuracy_text(value)
-            if value is not None and interval is not None:
-                text = show.interval_text(interval._replace(value=value))
+            text, value = row.score_text(*place), row.reading(*place).value
             is_best = value is not None and value == best[place]
             cells.append(f"**{text}**" if is_best else text)
         table.append(cells)
@@ -52,7 +49,7 @@ def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
         Table(names, table, right=range(1, len(names))).markdown(),
         claims_table(found).markdown() if found else "",
         tuning_markdown(rows),
-        _notes(rows, found) + _gauges(rows),
+        notes(rows, found) + _gauges(rows),
     ]
     return "\n".join(part for part in parts if part)
 
@@ -113,21 +110,21 @@ def write_tables(folder: Path, rows: list[Row], claims: Sequence[ClaimSpec] = ()
         write(folder / "table.png", picture(rows))
 
 
-def _notes(rows: list[Row], claims: list[Judged]) -> str:
+def notes(rows: list[Row], claims: Sequence[Judged] = ()) -> str:
     """Returns sentences about the table's numbers, "" if nothing needs an explanation."""
     cells = [row.interval(*place) for row in rows for place in columns(rows)]
     found = [*filter(None, cells), *(each.difference for each in claims if each.difference)]
-    notes = []
+    lines = []
     if found:
-        notes.append("In square brackets: 95 % interval over seeds and test items.")
+        lines.append("In square brackets: 95 % interval over seeds and test items.")
     if tested := sum(each.p is not None for each in claims):
-        notes.append(
+        lines.append(
             "p (Holm): of the difference against the claim's margin, two-sided, corrected for the "
             f"number of tested claims ({tested}). Intervals are not corrected."
         )
     if not all(each.over_seeds for each in found):
-        notes.append(show.ONE_SEED_NOTE)
-    return "\n".join(notes) + "\n" if notes else ""
+        lines.append(show.ONE_SEED_NOTE)
+    return "\n".join(lines) + "\n" if lines else ""
 
 
 def _gauges(rows: list[Row]) -> str:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 from pathlib import Path
 
 import optuna
@@ -117,7 +118,32 @@ def test_status_as_csv_has_no_formula(invoke: Invoke, sweep: Path) -> None:
     assert table.loc[0, "'=cmd|'/C calc'!A0"] == -0.5
     texts = pd.DataFrame({"-a": ["@SUM(1)", "-x", "-1.5e-3", "+2", "a-b", -3.5]})
     assert csv_text(texts).split() == ["'-a", "'@SUM(1)", "'-x", "-1.5e-3", "+2", "a-b", "-3.5"]
-    assert invoke("status", "tiny-1", "--json", "--csv").exit_code == 2
+
+
+def test_two_sweeps_are_shown_side_by_side(invoke: Invoke, sweep: Path) -> None:
+    other = sweep.with_name("tiny-2")
+    shutil.copytree(sweep, other)
+    (other / "spec.yaml").write_text(yaml.safe_dump({**SPEC, "train": {"epochs": 2}}))
+    lines = invoke("status", "tiny-1", "tiny-2").stdout.splitlines()
+    assert lines[1] == "tiny-2: stopped, 3 of 3 trials started"
+    assert lines[2].split("  ")[-1].strip() == "second - first"
+    assert lines[-1].split() == ["train.batch_size", "16", "64"]
+    record = json.loads(invoke("status", "tiny-1", "tiny-2", "--json").stdout)
+    assert record["states"] == ["stopped", "stopped"]
+    assert record["spec_differences"] == {"train.batch_size": [16, 64]}
+    assert "no sweep 'x'" in invoke("status", "tiny-1", "x").stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["b", "c"], "at most two sweeps must be given, got 3"),
+        (["b", "--csv"], "--csv must not be given with --json or two sweeps"),
+        (["--json", "--csv"], "--csv must not be given with --json or two sweeps"),
+    ],
+)
+def test_what_status_cannot_show_is_refused(words: list[str], told: str) -> None:
+    assert told in refused("status", "a", *words)
 
 
 def test_best_is_the_full_budget_winner(invoke: Invoke, sweep: Path) -> None:

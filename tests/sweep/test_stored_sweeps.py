@@ -215,6 +215,7 @@ def test_commands_begin_continue_read_and_remove_a_sweep_in_a_store(
     assert "shoes-1  finished  2/2" in called("list", "--root", URL)
     for name in ([here], [f"{URL}/shoes-1"], ["shoes-1", "--root", URL]):
         assert "shoes-1: finished" in called("status", *name)
+    assert "+0.000 [+0.000, +0.000]¹" in output_of("status", here, here)
     best = json.loads(called("best", here, "--json"))
     assert best["trial"] == winner
     assert best["checkpoint"] == f"{here}/checkpoints/{winner}/"

@@ -1,0 +1,130 @@
+"""Two sweeps side by side: scores of the same items, and what differs in their specs."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mtcon_ray.comparison.side_by_side import SideBySide
+from mtcon_ray.records.events import Started
+from mtcon_ray.records.results import SweepResults
+from mtcon_ray.spec.run_spec import parse_spec
+from tests.recorded import plan_with, results_of, save_wrong, trial_of
+from tests.run_log import RunLog
+
+Make = Callable[..., SweepResults]
+SPACE = {"method.temperature": {"grid": [0.1, 0.5]}}
+DATA = {"kind": "synthetic", "tasks": ["shape"], "held_out": ["tilt"]}
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Returns a function that makes a sweep whose winner has `wrong` of 300 test items wrong."""
+
+    def made(
+        name: str, wrong: int, *, data: str = "aa", evaluation: int = 2, first_row: int = 0,
+        seeds: int = 1, **sections: Any,
+    ) -> SweepResults:  # fmt: skip
+        folder = tmp_path / name
+        folder.mkdir()
+        RunLog(folder).append(Started(params={}, tags={"mtcon.data_fingerprint": data}))
+        values = {"val/accuracy": 0.5, "test/accuracy/shape": 1 - wrong / 300}
+        values |= {"heldout/accuracy/tilt": 0.25}
+        params = {} if "search" in sections else {"method.temperature": 0.5}
+        trials = [trial_of(i, 2, values, params=params, seed=i) for i in range(seeds)]
+        if params:
+            worse = {"method.temperature": 0.1}
+            trials.append(trial_of(seeds, 2, {"val/accuracy": 0.1}, params=worse))
+        search = {"space": SPACE, "sampler": "grid", "repeats": seeds}
+        spec = {"name": name, "data": DATA, "method": "mtcon", "search": search, **sections}
+        plan = plan_with(evaluation=evaluation)
+        results = results_of(parse_spec(spec), *trials, name=name, folder=folder, plan=plan)
+        for trial in trials[:seeds]:
+            is_wrong = np.random.default_rng(trial.seed).permutation(300) < wrong
+            save_wrong(
+                results.predictions_of(trial), {("test", "shape"): is_wrong}, first_row=first_row
+            )
+        return results
+
+    return made
+
+
+def table(*pair: SweepResults) -> dict[str, list[str]]:
+    """Returns the cells of each line by the text of its first cell."""
+    cells = (line.split("  ") for line in SideBySide((pair[0], pair[1])).lines())
+    return {first: [text.strip() for text in rest if text.strip()] for first, *rest in cells}
+
+
+def test_winners_scores_and_specs_stand_side_by_side(make: Make) -> None:
+    fixed = {"search": {}, "method": {"name": "mtcon", "temperature": 0.3}}
+    first = make("a", 100, tracking={"offline": True})
+    found = table(first, make("b", 60, train={"epochs": 8}, **fixed))
+    assert found["winner"] == ["trial-0000", "trial-0000"]
+    assert found["temperature"] == ["0.5", "0.3"]
+    assert found["val/accuracy"] == ["0.500", "0.500"]
+    assert found["test tilt, held out"] == ["0.250", "0.250", "—"]
+    one, other, gap = found["test shape"]
+    assert (one[:6], other[:6], gap[:7]) == ("0.667 ", "0.800 ", "+0.133 ")
+    assert gap.startswith("+0.133 [+0.0")
+    assert gap.endswith("]¹")
+    assert found["train.epochs"] == ["20", "8"]
+    assert "tracking.offline" not in found
+    assert "name" not in found
+
+
+def test_repeats_count_as_in_the_report(make: Make) -> None:
+    """Intervals cover the seeds of the winner's configuration."""
+    pair = make("a", 100, seeds=3), make("b", 60, seeds=3)
+    record = SideBySide(pair).record()
+    shape = record["scores"]["test/shape"]
+    assert shape["values"] == pytest.approx([2 / 3, 0.8])
+    assert shape["difference"]["over_seeds"]
+    assert shape["difference"]["low"] < 0.4 / 3 < shape["difference"]["high"]
+    assert record["scores"]["heldout/tilt"]["difference"] is None
+    assert [each["winner"]["trial"] for each in record["sweeps"]] == ["trial-0000"] * 2
+    assert record["spec_differences"] == {}
+    assert "their specs differ in no field that may change a score" in table(*pair)
+
+
+def test_other_items_have_no_difference(make: Make) -> None:
+    *_, gap = table(make("a", 100), make("b", 60, first_row=1))["test shape"]
+    assert gap == "—"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"data": "bb"}, "images, labels or splits differ (data fingerprints aa and bb)"),
+        ({"evaluation": 1}, "measured by other probes (evaluation 2 and 1)"),
+    ],
+)
+def test_only_the_specs_are_compared_if_the_scores_cannot_be(
+    make: Make, change: dict[str, Any], reason: str
+) -> None:
+    pair = make("a", 100), make("b", 60, **change, train={"epochs": 8})
+    first, *lines = SideBySide(pair).lines()
+    assert first.startswith("the scores of a and b cannot be compared: ")
+    assert first.endswith(reason)
+    assert [line.split() for line in lines[1:]] == [
+        ["field", "a", "b"],
+        ["train.epochs", "20", "8"],
+    ]
+    record = SideBySide(pair).record()
+    assert (record["scores"], record["not_compared"]) == ({}, first.partition(": ")[2])
+
+
+def test_a_field_may_explain_another_fingerprint(make: Make) -> None:
+    """Other tasks and sizes change the fingerprint, but not the items."""
+    second = make("b", 60, data="bb", views={"size": 24})
+    assert table(make("a", 100), second)["test shape"][2].startswith("+0.133")
+
+
+def test_a_sweep_without_a_winner_has_empty_cells(make: Make) -> None:
+    found = table(make("a", 100), replace(make("b", 60), trials=()))
+    assert found["winner"] == ["trial-0000", "—"]
+    assert found["temperature"] == ["0.5", "—"]
+    assert found["val/accuracy"] == ["0.500", "—"]
+    assert found["test shape"][1:] == ["—", "—"]

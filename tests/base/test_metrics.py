@@ -65,7 +65,6 @@ def test_the_objective_is_named_by_its_scores(
         ("形状,颜色,форма,شكل,große", "形状,颜色,форма,شكل,große"),
         ("caf\u00e9,cafe\u0301", "café,café-2"),
         ("+,?,A+,A-,a,a-2", "label,label-2,a,a-2,a-3,a-2-2"),
-        ("a.b,a=b,c", "a-b,a-b-2,c"),
     ],
 )
 def test_names_of_columns_are_different(columns: str, names: str) -> None:

@@ -20,41 +20,37 @@ def network(network: Network) -> Network:
     return network
 
 
-@pytest.fixture
-def images(dataset: Dataset) -> np.ndarray:
-    return dataset.images
-
-
 @pytest.mark.parametrize("batch_size", [1, 4, 100])
 def test_rows_in_the_order_asked_for_whatever_the_batch(
-    network: Network, images: np.ndarray, batch_size: int
+    network: Network, dataset: Dataset, batch_size: int
 ) -> None:
+    given = network, dataset.images, ROWS, VIEWS
     features_ND, *heads = (
-        extract_features(network, images, ROWS, VIEWS, batch_size=batch_size, device=CPU, head=head)
+        extract_features(*given, batch_size=batch_size, device=CPU, head=head)
         for head in (None, *TASKS)
     )
     network.eval()
     with torch.no_grad():
-        x_NCHW = evaluation_views(torch.from_numpy(images[ROWS]), VIEWS)
+        x_NCHW = evaluation_views(torch.from_numpy(dataset.images[ROWS]), VIEWS)
         expected, rows = network.features(x_NCHW), network(x_NCHW)
     torch.testing.assert_close(features_ND, expected, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(heads, list(rows.values()), rtol=1e-5, atol=1e-5)
     assert not features_ND.is_inference()
 
 
-def test_modes_and_statistics_are_as_before(network: Network, images: np.ndarray) -> None:
+def test_modes_and_statistics_are_as_before(network: Network, dataset: Dataset) -> None:
     network.train()
     before = {name: value.clone() for name, value in network.state_dict().items()}
     modes = {name: module.training for name, module in network.named_modules()}
-    extract_features(network, images, ROWS, VIEWS, batch_size=4, device=CPU)
+    extract_features(network, dataset.images, ROWS, VIEWS, batch_size=4, device=CPU)
     assert {name: module.training for name, module in network.named_modules()} == modes
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 
 
-def test_autocast_gives_float32_of_lower_precision(network: Network, images: np.ndarray) -> None:
+def test_autocast_gives_float32_of_lower_precision(network: Network, dataset: Dataset) -> None:
     exact, rough = (
         extract_features(
-            network, images, ROWS, VIEWS, batch_size=4, device=CPU, autocast_dtype=dtype
+            network, dataset.images, ROWS, VIEWS, batch_size=4, device=CPU, autocast_dtype=dtype
         )
         for dtype in (None, torch.bfloat16)
     )

@@ -162,11 +162,10 @@ def test_holm_of_a_table_worked_by_hand() -> None:
 def test_tables_without_differences_have_a_finding_as_often_as_the_level_says() -> None:
     """Ten claims a table, 3 seeds; the items have a deviation of 1.
 
-    Without the correction 28 to 40 % of the tables have a finding. With widely spread seeds and
-    without the mean variance over seeds, 17 % have one.
+    With widely spread seeds and without the mean variance over seeds, 17 % of the tables have one.
     """
     random, K, tables, spread = np.random.default_rng(0), 300, 150, 2.0
-    found, uncorrected, alone = 0, 0, 0
+    found, alone = 0, 0
     for _ in range(tables):
         pairs = []
         for _ in range(10):
@@ -177,11 +176,9 @@ def test_tables_without_differences_have_a_finding_as_often_as_the_level_says() 
         least = intervals.Estimate(float(np.mean(variances)), 20)
         p_values = [p_of(*pair, least=least) for pair in pairs]
         found += min(intervals.holm(p_values)) <= intervals.LEVEL
-        uncorrected += min(p_values) <= intervals.LEVEL
         without = [p_of(*pair) for pair in pairs]
         alone += min(intervals.holm(without)) <= intervals.LEVEL
     assert 0.01 < found / tables < 0.07
-    assert uncorrected / tables > 0.2
     assert alone / tables > 0.1
 
 

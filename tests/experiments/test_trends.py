@@ -1,6 +1,5 @@
 """Statistics of several trainings: pairing by seed, trends, intervals over seeds, verdicts."""
 
-from itertools import permutations, product
 from pathlib import Path
 
 import numpy as np
@@ -56,28 +55,18 @@ def test_trend_is_the_mean_over_seeds() -> None:
     assert found.low == -1.0
     assert found.high == 1.0
     assert trends.trend([1, 2], [[0.1, 0.2], [0.3]]) is None
+    assert trends.trend_tested("it rises", [0, 1, 2], [[1.0] * 3] * 3).p == 1
 
 
 @pytest.mark.parametrize(("falls", "answer"), [(True, "holds"), (False, "does not hold")])
 def test_verdict_of_a_trend(falls: bool, answer: str) -> None:
-    by_x = [[0.5, 0.6, 0.7], [0.4, 0.5, 0.6], [0.1, 0.2, 0.3]]
+    by_x = [[0.5, 0.7, 0.6], [0.4, 0.6, 0.5], [0.1, 0.3, 0.2]]
     tested = trends.trend_tested("it falls", [0, 1, 2], by_x, falls=falls)
     # Three seeds of three values each have the same one of 6 orders, or all the opposite one.
     assert tested.p == pytest.approx(2 / 6**3)
     (found,) = trends.decided(SMALL, [tested])
     assert (found.answer, found.p) == (answer, "0.009")
     assert found.ours == "rank correlation -1.00 [-1.00, -1.00]"
-
-
-def test_p_of_a_trend_is_that_of_all_orders() -> None:
-    """One of four seeds falls where the others rise."""
-    by_x = np.array([[1.0, 1, 1, 3], [2.0, 2, 2, 2], [3.0, 3, 3, 1]])
-    ranks = np.array([1, 2, 3])
-    orders = [np.array(order) @ ranks for order in permutations([1, 2, 3])]
-    reached = np.array([sum(each) for each in product(orders, repeat=4)])
-    expected = 2 * np.mean(reached >= (by_x.T @ ranks).sum())
-    assert trends.trend_tested("it rises", [0, 1, 2], by_x.tolist()).p == pytest.approx(expected)
-    assert trends.trend_tested("it rises", [0, 1, 2], [[1.0] * 3] * 3).p == 1
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ pytestmark = [
 screens = pytest.mark.parametrize(("width", "scheme"), [(1300, "light"), (390, "dark")])
 # What a reader would have to scroll to the side for. Wide tables scroll in a box of their own.
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+OVERFULL = """[...document.querySelectorAll('td')]
+  .filter((cell) => cell.scrollWidth > cell.clientWidth).map((cell) => cell.textContent)"""
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 SORTED = """(() => {
   const leaderboard = document.querySelector('[aria-label=Leaderboard]');
@@ -47,7 +49,7 @@ def found_in(page: Path, expression: str, width: int, scheme: str) -> Any:
     """
     text = page.read_text(encoding="utf-8")
     assert '<meta name="viewport" content="width=device-width' in text, "or a phone shrinks it"
-    values = f"[{OVERFLOW}, {BACKGROUND}, {expression}]"
+    values = f"[{OVERFLOW}, {OVERFULL}, {BACKGROUND}, {expression}]"
     script = f"addEventListener('load', () => console.log(JSON.stringify({values})))"
     free = re.sub(r'<meta http-equiv="Content-Security-Policy".*?>', "", text)
     page.with_name("copy.html").write_text(f"{free}<script>{script}</script>", encoding="utf-8")
@@ -61,8 +63,8 @@ def found_in(page: Path, expression: str, width: int, scheme: str) -> Any:
     ]  # fmt: skip
     told = re.findall(r":CONSOLE.*?\] (.*), source: ", run(command).stderr)
     assert len(told) == 1, told
-    overflow, background, value = json.loads(told[0].strip('"'))
-    assert overflow <= 0
+    overflow, overfull, background, value = json.loads(told[0].strip('"'))
+    assert (max(overflow, 0), overfull) == (0, [])
     assert (sum(map(int, re.findall(r"\d+", background))) < 3 * 128) == (scheme == "dark")
     return value
 

@@ -11,11 +11,12 @@ from mtcon_ray.spec import run_spec
 
 @contextmanager
 def registered(table: Table[Any], cls: type[Any]) -> Iterator[None]:
-    """Registers a class with a nested `Spec` for a while, under the default of its name."""
-    name = cls.Spec.model_fields["name"].default
+    """Registers a class with a nested `Spec`, or a section itself, by the default of its name."""
+    is_section = hasattr(cls, "model_fields")
+    name = (cls if is_section else cls.Spec).model_fields["name"].default
     try:
         with patch.dict(table._specs), patch.dict(table._classes):
-            table.register(name)(cls)
+            (table.declare if is_section else table.register)(name)(cls)
             run_spec.rebuild()
             yield
     finally:

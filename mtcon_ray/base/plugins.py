@@ -1,4 +1,4 @@
-"""Plugins: methods, encoders, kinds of data and schedulers from outside of this package.
+"""Plugins: classes from outside of this package, of the kinds in `KINDS`.
 
 Importing a plugin registers its classes, as importing this package's own folders does. An installed
 package names its modules by entry points, and is trusted as any installed package is. A spec names
@@ -17,7 +17,8 @@ from typing import Any
 
 from mtcon_ray.errors import SpecError
 
-GROUPS = ("mtcon_ray.methods", "mtcon_ray.encoders", "mtcon_ray.data", "mtcon_ray.schedulers")
+KINDS = "methods", "encoders", "data", "schedulers", "optimizers", "schedules", "augmentations"
+GROUPS = tuple(f"mtcon_ray.{kind}" for kind in KINDS)
 MODULE = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
 
 _folders: list[str] = []  # searched for the modules of specs in addition to installed packages

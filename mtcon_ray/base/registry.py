@@ -247,6 +247,7 @@ class Choice:
     ) -> CoreSchema:
         # Runs when the spec's class is defined, and again by `rebuild`.
         choices = {name: handler.generate_schema(self.table.spec(name)) for name in self.table}
+        choices = choices or {"": handler(source)}  # pydantic refuses a union without members
         union = core_schema.tagged_union_schema(choices, discriminator=self.key)
 
         def validate(value: Any, union: Any, info: ValidationInfo) -> Any:

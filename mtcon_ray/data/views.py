@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mtcon_ray.base.plugins import check_shape
 from mtcon_ray.data import augmentations as ops
 from mtcon_ray.data.resizing import crop_by_taps, random_boxes, resize
 from mtcon_ray.data.to_device import send, send_together
@@ -41,6 +42,7 @@ class ViewParameters:
     float32. 1, 1, 1 and 0 stand for none.
     blur_R is the sigma of the Gaussian in pixels, float32, 0 for none.
     solarise_R is the threshold in (0, 1) from which values are inverted, float32, 0 for none.
+    draw_RK has the random numbers of a plugin's augmentation (`views.extra`), float32.
     """
 
     box_R4: Tensor
@@ -50,6 +52,7 @@ class ViewParameters:
     grayscale_R: Tensor
     blur_R: Tensor
     solarise_R: Tensor
+    draw_RK: Tensor
 
     def rows(self, index: slice | Tensor) -> "ViewParameters":
         """Returns the parameters of the selected rows."""
@@ -73,7 +76,11 @@ def draw_parameters(
         is_second_R = np.arange(num_rows) % spec.num_views % 2 == 1
         for name, each in drawn.items():
             each[is_second_R] = other[name][is_second_R]
-    return ViewParameters(**{name: torch.from_numpy(each) for name, each in drawn.items()})
+    num_draws = spec.extra.num_draws if spec.extra else 0
+    draw_RK = torch.rand(num_rows, num_draws, generator=generator)
+    return ViewParameters(
+        **{k: torch.from_numpy(each) for k, each in drawn.items()}, draw_RK=draw_RK
+    )
 
 
 def _parameters(
@@ -112,8 +119,20 @@ def make_views(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> T
     kernel = view_kernel(images.device)
     with torch.autocast(images.device.type, enabled=False):
         if kernel is None:
-            return _views_by_rows(images, parameters, spec)
-        return _views_by_kernel(kernel, images, parameters, spec)
+            x_RCHW = _views_by_rows(images, parameters, spec)
+        else:
+            x_RCHW = _views_by_kernel(kernel, images, parameters, spec)
+        return with_extra(x_RCHW, parameters.draw_RK, spec)
+
+
+def with_extra(x_RCHW: Tensor, draw_RK: Tensor, spec: ViewsSpec) -> Tensor:
+    """Returns the views after the spec's augmentation of a plugin, if any, in channels_last."""
+    if spec.extra is None:
+        return x_RCHW
+    found: Tensor = spec.extra(x_RCHW, send(draw_RK, x_RCHW.device))
+    what = f"augmentation {spec.extra.name!r}: the views"
+    check_shape(what, found, tuple(x_RCHW.shape), "return a view per row")
+    return found.to(x_RCHW.dtype, memory_format=torch.channels_last)
 
 
 def _views_by_rows(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> Tensor:

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 import torch
 
 from mtcon_ray.data.batch import Batch
+from mtcon_ray.data.views import with_extra
 from mtcon_ray.errors import MtconError, SpecError
 from mtcon_ray.methods import METHODS
 from mtcon_ray.spec.encoders import WeightsSpec
 from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.training.distributed import ALONE
+from mtcon_ray.training.optimizer import lr_at
 from mtcon_ray.training.step import make_learner, update
 
 NUM_ITEMS = 2
@@ -50,13 +52,17 @@ def _step(spec: RunSpec, sizes: Mapping[str, int]) -> None:
     method = METHODS[spec.method.name](spec.method, problem)
     learner = make_learner(method, spec, device=torch.device("cpu"), ranks=ALONE)
     x_NCHW = torch.randn(NUM_ITEMS * spec.method.rows_per_example(problem.num_views), 3, size, size)
+    if extra := spec.views.extra:
+        x_NCHW = with_extra(x_NCHW, torch.rand(len(x_NCHW), extra.num_draws), spec.views)
     learner.network.features(x_NCHW)
-    if spec.method.trains:
-        batch = Batch(
-            {task: torch.arange(NUM_ITEMS) % sizes[task] for task in problem.of_kind("classes")},
-            NUM_ITEMS,
-            {task: torch.eye(NUM_ITEMS, sizes[task]).byte() for task in problem.of_kind("set")},
-            {task: torch.randn(NUM_ITEMS) for task in problem.of_kind("number")},
-            torch.zeros(NUM_ITEMS, dtype=torch.int64),
-        )
-        update(learner, x_NCHW, batch, lr=train.lr, step=0, num_steps=1)
+    if not spec.method.trains:
+        return
+    batch = Batch(
+        {task: torch.arange(NUM_ITEMS) % sizes[task] for task in problem.of_kind("classes")},
+        NUM_ITEMS,
+        {task: torch.eye(NUM_ITEMS, sizes[task]).byte() for task in problem.of_kind("set")},
+        {task: torch.randn(NUM_ITEMS) for task in problem.of_kind("number")},
+        torch.zeros(NUM_ITEMS, dtype=torch.int64),
+    )
+    lr = lr_at(100 * train.epochs - 1, train, steps_per_epoch=100)  # after warm-up
+    update(learner, x_NCHW, batch, lr=lr, step=0, num_steps=1)

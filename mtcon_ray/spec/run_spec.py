@@ -37,8 +37,10 @@ NOT_COMPARABLE = {"data.tasks", "data.held_out", "seed", "evaluate.select"}
 # A sweep without `search.scheduler` uses ASHA if it has at least this many trials.
 MIN_ASHA_TRIALS = 10
 
+# The sections with a choice that plugins may add to.
+OPEN = (ModelSpec, SearchSpec, TrainSpec, ViewsSpec)
 import_installed()
-registry.rebuild(ModelSpec, SearchSpec)
+registry.rebuild(*OPEN)
 
 
 class RunSpec(registry.Spec):
@@ -51,8 +53,8 @@ class RunSpec(registry.Spec):
     seed: registry.Seed = Field(0, description="everything random follows from it")
     plugins: tuple[Annotated[str, Field(pattern=f"^{MODULE}$")], ...] = Field(
         (),
-        description="modules with further methods, encoders, kinds of data or schedulers, in the "
-        "spec's folder or installed. Needs --allow-plugins",
+        description="modules with plugins, such as methods or encoders, in the spec's folder or "
+        "installed. Needs --allow-plugins",
     )
     data: Annotated[DataSpec, registry.Choice(SOURCES)] = SyntheticSpec()
     views: ViewsSpec = ViewsSpec()
@@ -123,7 +125,9 @@ class RunSpec(registry.Spec):
     @property
     def used_plugins(self) -> dict[str, registry.Spec]:
         """The sections of plugins that take part in a training, by "method 'name'"."""
-        chosen = (("method", self.method), ("encoder", self.model.encoder))
+        chosen: list[tuple[str, Any]] = [("method", self.method), ("encoder", self.model.encoder)]
+        chosen += [("optimizer", self.train.optimizer), ("schedule", self.train.lr_schedule)]
+        chosen += [("augmentation", self.views.extra)] if self.views.extra else []
         own = f"{__name__.partition('.')[0]}."
         found = {f"{what} {section.name!r}": section for what, section in chosen}
         return {k: s for k, s in found.items() if not type(s).__module__.startswith(own)}
@@ -228,7 +232,7 @@ def import_plugins(raw: Mapping[str, Any], *, where: str, folder: Path | None) -
 
 def rebuild() -> None:
     """Rebuilds the sections after a plugin was registered."""
-    registry.rebuild(ModelSpec, SearchSpec, RunSpec)
+    registry.rebuild(*OPEN, RunSpec)
 
 
 def dump_spec(spec: RunSpec) -> dict[str, Any]:

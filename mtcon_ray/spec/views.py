@@ -1,13 +1,14 @@
 """The `views` section: augmentations."""
 
-from typing import Annotated, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, PositiveFloat, model_validator
 
-from mtcon_ray.base.registry import Inside, Share, Spec
+from mtcon_ray.base.registry import Choice, Inside, Share, Spec, Table
 
 Range = tuple[float, float]
 HalfTurn = Annotated[float, Field(ge=0, le=0.5)]
+AUGMENTATIONS: Table[Any] = Table("augmentation")
 AS_FIRST = Field(None, description="null: as in `views`")
 
 
@@ -43,6 +44,22 @@ class SecondViewSpec(AugmentationSpec):
     solarise_threshold: Inside | None = AS_FIRST
 
 
+class ExtraSpec(Spec):
+    """Base of plugins' augmentations. `num_draws` is the number of random numbers per view."""
+
+    num_draws: ClassVar[int] = 0
+
+    name: str = ""
+
+    def __call__(self, x_RCHW: Any, draw_RK: Any) -> Any:
+        """Returns the changed views of R rows, normalised, float32 [R, 3, size, size].
+
+        draw_RK has `num_draws` numbers in [0, 1) per row, on the views' device. Other random
+        numbers would differ between workers and after a resume.
+        """
+        raise NotImplementedError
+
+
 class ViewsSpec(AugmentationSpec):
     """Augmentations for `num_views` views of an image (SupContrast, arXiv:2004.11362)."""
 
@@ -70,6 +87,9 @@ class ViewsSpec(AugmentationSpec):
         (0.229, 0.224, 0.225), description="divides each channel, in [0, 1]"
     )
     second: SecondViewSpec = SecondViewSpec()
+    extra: Annotated[ExtraSpec, Choice(AUGMENTATIONS)] | None = Field(
+        None, description="a plugin's augmentation of the views, after all others. null: none"
+    )
 
     @property
     def second_view(self) -> "ViewsSpec | None":

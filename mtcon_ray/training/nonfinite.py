@@ -38,10 +38,15 @@ class Watch:
             torch.where(self._numbers[0] > 0, self._numbers, numbers, out=self._numbers)
 
     def guard(self, optimizer: Optimizer) -> None:
-        """Makes the fused optimizer's next step a no-op if a step was bad."""
+        """Makes a fused optimizer's next step a no-op if a step was bad.
+
+        A plugin's optimizer that is not fused makes the step, and the next `check` ends the
+        training.
+        """
         assert self._numbers is not None
-        # The attribute by which torch's GradScaler does the same. Fused kernels read it.
-        optimizer.found_inf = self._numbers[0].float()  # type: ignore[attr-defined]
+        if optimizer.defaults.get("fused"):
+            # The attribute by which torch's GradScaler does the same. Fused kernels read it.
+            optimizer.found_inf = self._numbers[0].float()  # type: ignore[attr-defined]
 
     def check(self) -> None:
         """Raises DivergedError naming the first bad step, if a step was bad."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
+from mtcon_ray.errors import SpecError
 from mtcon_ray.methods import Method
 from mtcon_ray.spec.optimizers import OPTIMIZERS, AdamSpec, LarsSpec
 from mtcon_ray.spec.train import TrainSpec
@@ -59,6 +60,7 @@ def make_optimizer(network: nn.Module, method: Method, spec: TrainSpec) -> Optim
     to its biases and normalisation parameters, nor to the method's own parameters: decay would pull
     log sigma of learned task weights towards 0. So there are two groups for each `lr_group` of the
     method for the network's parameters (most methods have a single group), and then the method's.
+    A plugin's class is called with the groups and its section.
 
     LARS adapts exactly the decayed parameters. The optimizer is fused on every device: it is fast,
     and only a fused optimizer can be stopped by a flag on the device.
@@ -79,13 +81,14 @@ def make_optimizer(network: nn.Module, method: Method, spec: TrainSpec) -> Optim
     groups.append({"params": list(method.parameters()), "weight_decay": 0.0})
     # torch rejects an empty optimizer, as for an encoder without parameters and no heads.
     filled = [g for g in groups if g["params"]] or [{"params": [torch.zeros(0)]}]
-    own = spec.optimizer
+    own, make = spec.optimizer, OPTIMIZERS[spec.optimizer.name]
     fields: Any = own.model_dump(exclude={"name", "beta2"})
     if isinstance(own, AdamSpec):
         fields["betas"] = spec.momentum, own.beta2
     else:
         fields["momentum"] = spec.momentum
-    made: Optimizer = OPTIMIZERS[own.name](filled, lr=0.0, fused=True, **fields)
+    is_plugin = hasattr(make, "Spec")
+    made: Optimizer = make(filled, own) if is_plugin else make(filled, lr=0.0, fused=True, **fields)
     return made
 
 
@@ -114,8 +117,8 @@ def start_momentum(optimizer: Optimizer) -> None:
     Fused SGD requires momenta of all parameters of a group or of none, and in a later phase of
     training some parameters may have their first gradient.
     """
-    for group in optimizer.param_groups:
-        for parameter in group["params"] if group.get("momentum") else ():
+    for group in optimizer.param_groups if isinstance(optimizer, SGD) else ():
+        for parameter in group["params"] if group["momentum"] else ():
             if parameter.grad is not None and "momentum_buffer" not in optimizer.state[parameter]:
                 optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
@@ -138,5 +141,11 @@ def lr_at(step: int, spec: TrainSpec, *, steps_per_epoch: int) -> float:
     if step < warmup:
         return peak * (step + 1) / (warmup + 1)
     last = spec.epochs * steps_per_epoch - 1
-    moment = step - warmup, last - warmup, steps_per_epoch
-    return peak * spec.lr_schedule.share(*moment, spec.lr_final)
+    schedule, moment = spec.lr_schedule, (step - warmup, last - warmup, steps_per_epoch)
+    share = schedule.share(*moment, spec.lr_final)
+    if not (isinstance(share, int | float) and 0 <= share < math.inf):
+        raise SpecError(
+            f"schedule {schedule.name!r}: share must return a number from 0 on, got {share!r} in "
+            f"step {step} of {last + 1}"
+        )
+    return peak * share

@@ -38,7 +38,7 @@ class Learner:
 
     `forward` is the network, or DDP around it. `teacher` is the momentum copy of the network, if
     the method has a teacher. `average` is the network averaged over the steps by `ema`, if the spec
-    has `train.ema`. The optimizer must be fused: only fused optimizers can skip a step on the GPU.
+    has `train.ema`. Only a fused optimizer can skip a step on the GPU.
     With a `scaler` (float16) the loss is multiplied by its scale, which keeps gradients from
     underflowing, and steps with an overflowing gradient are skipped.
     """

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
+from torch.optim import SGD, Adam, Optimizer
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.to_device import send_together
@@ -81,6 +81,9 @@ def make_graph(learner: Learner, train: TrainSpec, device: torch.device) -> "Ste
         "the exchange of several workers cannot be captured": learner.ranks.world > 1,
         "float16 scales its loss on the host": learner.scaler is not None,
         "train.chunk_size computes a step in parts": has_parts,
+        "a plugin's optimizer may compute on the host": not isinstance(
+            learner.optimizer, SGD | Adam
+        ),
     }
     for reason, holds in reasons.items():
         if holds:

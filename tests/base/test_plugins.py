@@ -49,7 +49,7 @@ def installed(tmp_path: Path) -> Path:
     lines = []
     for group, modules in project["entry-points"].items():
         lines += [f"[{group}]", *(f"{name} = {module}" for name, module in modules.items())]
-    assert len([line for line in lines if "=" in line]) == len(example_files()) == 4
+    assert len([line for line in lines if "=" in line]) == len(example_files()) == 8
     (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
     return site
 
@@ -65,6 +65,8 @@ def write_spec(folder: Path, **changes: object) -> Path:
         "data": {"kind": "arrays", "file": "toy.npz", "tasks": ["shape"]},
         "model": {"encoder": {"name": "flat", "width": 16}, "head_dim": 8},
         "method": "blend",
+        "views": {"size": 16, "extra": {"name": "erase", "side": 0.5}},
+        "train": {**specs.TINY["train"], "optimizer": "lion", "lr_schedule": "power", "lr": 1e-3},
         "search": {
             **specs.GRID,
             "space": {"train.epochs": {"grid": [1, 4]}},
@@ -81,11 +83,13 @@ def write_spec(folder: Path, **changes: object) -> Path:
 def test_an_installed_package_is_known_everywhere(tmp_path: Path, installed: Path) -> None:
     write_spec(tmp_path)
     path = f"{installed}{os.pathsep}{REPOSITORY}"
-    text = run_python("-m", "mtcon_ray", "plan", "spec.yaml", cwd=tmp_path, PYTHONPATH=path).stdout
+    words = ("-m", "mtcon_ray", "plan", "spec.yaml")
+    text = run_python(*words, cwd=tmp_path, PYTHONPATH=path).stdout
     assert "flat" in text
     assert "patience" in text
+    run_python(*words, "--set", "method=margin", cwd=tmp_path, PYTHONPATH=path)
     text = run_python("-m", "mtcon_ray", "schema", PYTHONPATH=path).stdout
-    assert all(f'"{name}"' in text for name in ("blend", "flat", "arrays", "patience"))
+    assert all(f'"{name.removesuffix(".py")}"' in text for name in example_files())
     assert "data.kind: unknown kind 'arrays'" in refused("validate", tmp_path / "spec.yaml")
 
 
@@ -118,7 +122,7 @@ def test_the_contract_runs_on_a_plugin_s_method(tmp_path: Path, installed: Path)
     (tmp_path / "test_blend.py").write_text(code)
     words = ("-m", "pytest", "-v", "-p", "no:cacheprovider", "-p", "no:randomly")
     done = run_python(*words, cwd=tmp_path, PYTHONPATH=f"{installed}{os.pathsep}{REPOSITORY}")
-    assert len(re.findall(r"^test_blend.py::TestBlend::\w+ PASSED", done.stdout, re.M)) == 8
+    assert len(re.findall(r"^test_blend.py::Test\w+::\w+ PASSED", done.stdout, re.M)) == 16
 
 
 @pytest.fixture

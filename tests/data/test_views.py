@@ -50,6 +50,7 @@ def none_drawn(num_rows: int) -> ViewParameters:
         grayscale_R=torch.zeros(num_rows, dtype=torch.bool),
         blur_R=torch.zeros(num_rows),
         solarise_R=torch.zeros(num_rows),
+        draw_RK=torch.zeros(num_rows, 0),
     )
 
 

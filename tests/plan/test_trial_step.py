@@ -1,8 +1,9 @@
 """Broken plugins, and the message that their author reads."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pytest
 import torch
@@ -16,7 +17,10 @@ from mtcon_ray.models.encoders import ENCODERS, Encoder, EncoderSpec
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
 from mtcon_ray.plan.trial_step import try_plugins
 from mtcon_ray.spec.methods.base import MethodSpec
-from mtcon_ray.spec.run_spec import RunSpec, parse_spec
+from mtcon_ray.spec.optimizers import OPTIMIZERS, SCHEDULES, OptimizerSpec, ScheduleSpec
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
+from mtcon_ray.spec.views import AUGMENTATIONS, ExtraSpec
+from mtcon_ray.testing import check_resume, start
 from tests import specs
 from tests.methods import cases
 from tests.plans import plan_of
@@ -134,6 +138,105 @@ def test_an_exception_has_its_plugin_and_its_line(
     message = f"^{name} failed in a step on 2 random images, {where}"
     with registered(table, kind), pytest.raises(SpecError, match=message):
         try_plugins(spec_of(**section), SIZES)
+
+
+class Plain(torch.optim.SGD):
+    """SGD by its class alone, or with a step that does what `broken` says."""
+
+    class Spec(OptimizerSpec):
+        """No fields."""
+
+        name: Literal["plain"] = "plain"
+
+    broken: Any = None
+
+    def __init__(self, groups: Any, spec: Spec) -> None:
+        super().__init__(groups, lr=0.0, momentum=0.9)
+
+    def step(self, closure: Any = None) -> Any:
+        return self.broken(closure) if self.broken else super().step(closure)
+
+
+class Falling(ScheduleSpec):
+    """A rate of the peak over the step, or what `broken` returns."""
+
+    name: Literal["falling"] = "falling"
+    broken: ClassVar[Any] = None
+
+    def share(self, step: float, last: float, steps_per_epoch: int, final: float) -> Any:
+        return self.broken(step) if self.broken else 1 / (1 + step)
+
+
+class Shift(ExtraSpec):
+    """Views shifted by a random number, or what `broken` makes of them."""
+
+    num_draws: ClassVar[int] = 1
+
+    name: Literal["shift"] = "shift"
+    broken: ClassVar[Any] = None
+
+    def __call__(self, x_RCHW: Tensor, draw_RK: Tensor) -> Any:
+        assert draw_RK.shape == (len(x_RCHW), 1)
+        return self.broken(x_RCHW) if self.broken else x_RCHW + draw_RK[..., None, None]
+
+
+@contextmanager
+def all_three() -> Iterator[dict[str, Any]]:
+    """Registers an optimizer, a schedule and an augmentation, and yields their sections."""
+    kinds = [(SCHEDULES, Falling), (AUGMENTATIONS, Shift), (OPTIMIZERS, Plain)]
+    with ExitStack() as stack:
+        for table, kind in kinds:
+            stack.enter_context(registered(table, kind))
+        train = {**specs.TINY["train"], "optimizer": "plain", "lr_schedule": "falling"}
+        yield {"train": train, "views": {"size": 16, "extra": "shift"}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "broken", "message"),
+    [
+        (Plain, raises, "optimizer 'plain'.* failed in a step .*KeyError: 'my own bug'"),
+        (
+            Falling,
+            lambda s: None,
+            "schedule 'falling': share must return a number from 0 on, got N",
+        ),
+        (Falling, lambda s: -s, "schedule 'falling': .* got -99 in step 199 of 200"),
+        (Falling, raises, "schedule 'falling'.* failed in a step .* KeyError: 'my own bug'"),
+        (
+            Shift,
+            lambda x: x[:, :1],
+            r"augmentation 'shift': the views must be a tensor of shape \[4, 3, 16, 16\], got "
+            r"\[4, 1, 16, 16\]; return a view per row",
+        ),
+        (Shift, lambda x: None, "augmentation 'shift': .* got NoneType"),
+    ],
+)
+def test_other_kinds_of_plugins_are_named(
+    kind: Any, broken: Any, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kind, "broken", staticmethod(broken))
+    with all_three() as sections, pytest.raises(SpecError, match=message):
+        try_plugins(spec_of(**sections), SIZES)
+
+
+def test_an_unknown_augmentation_is_refused_without_any_plugin() -> None:
+    with pytest.raises(SpecError, match=r"views\.extra\.name: unknown name 'shift'"):
+        spec_of(views={"extra": "shift"})
+
+
+def test_a_cut_training_with_plugins_ends_bit_equal(tmp_path: Path) -> None:
+    """Its views are the same in chunks, because the numbers belong to the rows."""
+    with all_three() as sections:
+        spec = spec_of(**sections)
+        check_resume(with_values(spec, {"train.batch_size": 14}), tmp_path, tmp_path / "run")
+        batches = start(spec, tmp_path, tmp_path / "other")._batches
+        parts, _ = batches.chunks(0, 6)
+        whole, _ = batches(0)
+        plain = with_values(spec, {"views.extra": None})
+        shift = whole - start(plain, tmp_path, tmp_path / "plain")._batches(0)[0]
+    torch.testing.assert_close(torch.cat([part() for part in parts]), whole, rtol=0, atol=0)
+    assert len(shift.mean(dim=(1, 2, 3)).unique()) == len(whole) == 32
+    torch.testing.assert_close(shift.std(dim=(1, 2, 3)), torch.zeros(32), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", [*cases.EACH, "none"])

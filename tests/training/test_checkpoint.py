@@ -104,7 +104,7 @@ def test_a_save_that_fails_leaves_the_old_file(
     path = tmp_path / "last.pt"
     checkpoint.save(path, {"step": 1})
     monkeypatch.setattr(torch, "save", Mock(side_effect=error))
-    with pytest.raises(type(error), match="illegal|cannot pickle"):
+    with pytest.raises(type(error), match=r"illegal|cannot pickle"):
         checkpoint.save(path, {"step": 2})
     assert checkpoint.load(path)["step"] == 1
     assert os.listdir(tmp_path) == ["last.pt"]

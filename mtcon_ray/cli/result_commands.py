@@ -1,11 +1,14 @@
 """Commands on results: evaluate, report, list, status, best."""
 
 from collections.abc import Iterator
-from itertools import starmap
+from contextlib import suppress
+from datetime import datetime
+from itertools import chain, starmap
 from pathlib import Path
 from typing import Any
 
 import click
+from rich.filesize import decimal
 
 from mtcon_ray.base import paths
 from mtcon_ray.base.lock import is_driven
@@ -56,7 +59,10 @@ def report(name: str, root: Path) -> None:
 @click.option("--cluster", is_flag=True, help="List the jobs of a cluster instead, oldest first.")
 @address_option
 def list_names(root: Path, as_json: bool, cluster: bool, address: str | None) -> None:
-    """List sweeps, or the jobs of a cluster."""
+    """List sweeps, or the jobs of a cluster.
+
+    The size is that of a sweep's record and networks. `clean` shows the whole folder's.
+    """
     if cluster or address:
         list_jobs(address, as_json=as_json)
         return
@@ -65,8 +71,12 @@ def list_names(root: Path, as_json: bool, cluster: bool, address: str | None) ->
     found = [_overview(folder) for folder in folders]
     table = {
         "name": [each["name"] for each in found],
+        "began": [(each["began"] or show.NOTHING)[:10] for each in found],
+        "data": [each["data"] or show.NOTHING for each in found],
+        "size": [_size_text(each["bytes"]) for each in found],
         "state": [each["state"] for each in found],
         "done": [f"{each['num_done']}/{each['num_trials']}" for each in found],
+        "metric": [each["metric"] or show.NOTHING for each in found],
         "value": [show.accuracy_text(each["value"]) for each in found],
         "epoch": [str(each["model_epoch"] or show.NOTHING) for each in found],
         "best": [
@@ -157,17 +167,23 @@ def best(name: str, root: Path, as_json: bool) -> None:
 def _overview(folder: Path) -> dict[str, Any]:
     """Returns a sweep as plain data. A broken sweep has its error as its state.
 
-    `value` is the winner's or the best so far.
+    `value` is the winner's or the best so far. `bytes` counts the record and the networks.
     """
+    facts: dict[str, Any] = dict.fromkeys(("began", "data", "metric"))
     try:
         results = load_sweep(folder)
         state, trials, total = _state(results), results.trials, results.num_trials
         valued = [t for t in trials if t.value is not None]
         best = results.winner or max(valued, key=lambda t: t.value or 0, default=None)
+        began = results.events[0].time_ms / 1000 if results.events else folder.stat().st_mtime
+        facts["began"] = datetime.fromtimestamp(began).isoformat(" ", "seconds")
+        facts |= {"data": results.spec.data.kind, "metric": results.labels.objective}
     except (MtconError, OSError) as error:
         state, trials, total, best = f"unreadable: {error}", (), 0, None
     return {
         "name": folder.name,
+        **facts,
+        "bytes": None if paths.stored_url(folder) else _size(folder),
         "state": state,
         "num_done": sum(t.status.is_final for t in trials),
         "num_trials": total,
@@ -175,6 +191,22 @@ def _overview(folder: Path) -> dict[str, Any]:
         "params": best.params if best else {},
         "model_epoch": best.model_epoch if best else None,
     }
+
+
+def _size_text(size: int | None) -> str:
+    return show.NOTHING if size is None else decimal(size, precision=0, separator="")
+
+
+def _size(folder: Path) -> int:
+    """Returns the bytes of a sweep's files, without the trees of Ray Tune and the report.
+
+    Reading each size there would take longer than reading the record.
+    """
+    total = 0
+    for file in chain(folder.iterdir(), folder.glob("checkpoints/*/*")):
+        with suppress(OSError):  # a running sweep may have removed it
+            total += 0 if file.is_dir() else file.lstat().st_size
+    return total
 
 
 def _state(results: SweepResults) -> str:

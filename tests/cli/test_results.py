@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -60,9 +61,17 @@ def sweep(tmp_path: Path) -> Path:
 
 
 def test_list_names_state_and_winner(invoke: Invoke, sweep: Path) -> None:
+    network = sweep / "checkpoints" / "trial-0000" / "model.pt"
+    network.parent.mkdir(parents=True)
+    network.write_bytes(bytes(10_000_000))
     (overview,) = json.loads(invoke("list", "--json").stdout)
+    assert overview.pop("began")[:2] == "20"
+    record = sum(file.stat().st_size for file in sweep.iterdir() if file.is_file())
+    assert overview.pop("bytes") == 10_000_000 + record
     assert overview == {
         "name": "tiny-1",
+        "data": "synthetic",
+        "metric": "val/accuracy",
         "state": "stopped",
         "num_done": 3,
         "num_trials": 3,
@@ -70,7 +79,7 @@ def test_list_names_state_and_winner(invoke: Invoke, sweep: Path) -> None:
         "params": {"method.temperature": 0.1},
         "model_epoch": 2,
     }
-    assert "temperature=0.1" in invoke("list").stdout
+    assert re.search("synthetic +10MB .* val/accuracy .* temperature=0.1", invoke("list").stdout)
 
 
 def test_state_follows_driver_and_record(invoke: Invoke, sweep: Path) -> None:

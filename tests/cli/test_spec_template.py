@@ -42,11 +42,10 @@ def test_it_can_be_trained_for_a_single_epoch(folder: Path) -> None:
     [("colour", (0.02, 0.0)), ("Main Color", (0.02, 0.0)), ("kind", (0.1, 0.2))],
 )
 def test_colours_are_kept_for_a_label_about_colour(
-    path: Path, label: str, expected: tuple[float, float]
+    folder: Path, label: str, expected: tuple[float, float]
 ) -> None:
-    table = (path.parent / "labels.csv").read_text().replace("colour", label)
-    assert run_init(path.parent, table, "images").exit_code == 0
-    views = load_spec(path.parent / "new.yaml").views
+    assert run_init(folder, TABLE.replace("colour", label)).exit_code == 0
+    views = load_spec(folder / "new.yaml").views
     assert (views.hue, views.grayscale) == expected
 
 

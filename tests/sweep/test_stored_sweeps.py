@@ -1,6 +1,7 @@
 """Whole sweeps with a root in an object store, in this process."""
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -212,7 +213,7 @@ def test_commands_begin_continue_read_and_remove_a_sweep_in_a_store(
             assert len(asked) <= 2
         return told
 
-    assert "shoes-1  finished  2/2" in called("list", "--root", URL)
+    assert re.search("shoes-1 .* —  +finished  2/2", called("list", "--root", URL))
     for name in ([here], [f"{URL}/shoes-1"], ["shoes-1", "--root", URL]):
         assert "shoes-1: finished" in called("status", *name)
     assert "+0.000 [+0.000, +0.000]¹" in output_of("status", here, here)

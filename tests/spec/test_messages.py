@@ -22,6 +22,12 @@ data: {kind: table, csv: a.csv, images: i, tasks: [a], multi_hot: {a: a}, contin
     multi_hot and continuous must not share a name, got 'a'
 method: {name: mtcon, temperature_by_task: {shape: 0.0000001}}
     method.temperature_by_task.shape must be greater than or equal to 0.000001, got
+model: {encoder: resnet34}
+    unknown name 'resnet34'; write model.encoder: {name: torchvision, model: resnet34}
+method: {name: supcon, task: shape, tasks: [shape]}
+    method.tasks: unknown key; task is one task of data.tasks, and mtcon has a head for each
+train: {ema: 0.99}
+    train.ema: unknown key; moco has a momentum encoder, with method.teacher_momentum
 method: {name: mtcn}
     method.name: unknown name 'mtcn'; did you mean 'mtcon'?
 method: {name: supcon, task: shap}

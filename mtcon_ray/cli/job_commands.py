@@ -3,6 +3,7 @@
 import os
 import time
 from contextlib import suppress
+from fnmatch import filter as filter_names
 from pathlib import Path
 
 import click
@@ -10,7 +11,7 @@ import click
 from mtcon_ray.base import paths, plugins
 from mtcon_ray.base.lock import is_driven, stop_driver
 from mtcon_ray.base.paths import NAME
-from mtcon_ray.base.registry import URL
+from mtcon_ray.base.registry import URL, PathMark, fields_with
 from mtcon_ray.base.signals import Interrupted
 from mtcon_ray.cli import options
 from mtcon_ray.cli.run_commands import is_there, run
@@ -23,7 +24,7 @@ from mtcon_ray.errors import SpecError, StorageError, SweepError, nearest
 from mtcon_ray.records.recorded import load_recorded
 from mtcon_ray.records.results import EXECUTOR, HERE, JOB, first_tags
 from mtcon_ray.records.stored import refresh_names
-from mtcon_ray.spec.run_spec import load_spec
+from mtcon_ray.spec.run_spec import RunSpec, load_spec
 
 address_option = click.option(
     "--address", metavar="URL",
@@ -211,7 +212,31 @@ def _beginnings(target: Path, overrides: tuple[str, ...]) -> tuple[str, str | No
             f"storage.root must lie outside the folder that is uploaded, got {root}; give an "
             "absolute path on the cluster, because a job's copy of the folder is deleted"
         )
+    _check_upload(spec)
     return spec.name, root
+
+
+def _check_upload(spec: RunSpec) -> None:
+    """Raises SpecError for data in the uploaded folder that the upload lacks."""
+    here, files = Path.cwd(), [Path(name) for name in (".gitignore", ".rayignore")]
+    lines = [line for file in files if file.is_file() for line in file.read_text().splitlines()]
+    is_plain = not any(line.startswith("!") for line in lines)  # whose exceptions Ray knows
+    patterns = {line.strip().strip("/") for line in lines} if is_plain else set()
+    for field in fields_with(RunSpec, PathMark):
+        section, _, name = field.rpartition(".")
+        path = Path(str(getattr(spec.data, name, None) if section == "data" else ""))
+        if here not in path.parents:
+            continue
+        inner = path.relative_to(here)
+        parts = [inner, *inner.parents][:-1]
+        names = [name for part in parts for name in (part.name, str(part))]
+        found = {pattern for pattern in patterns if filter_names(names, pattern)}
+        why = f"an ignore file names {min(found)}" if found else "it does not exist"
+        if found or not path.exists():
+            raise SpecError(
+                f"{field} must be uploaded or lie on the cluster, got {inner}, which the upload "
+                f"lacks: {why}; give an absolute path of the cluster, or a URL"
+            )
 
 
 def _follow(known: Jobs, job_id: str) -> int:

@@ -44,6 +44,24 @@ def test_a_spec_is_submitted_and_its_log_controls_no_terminal(
 
 
 @pytest.mark.parametrize(
+    ("ignored", "why"),
+    [("", "does not exist"), ("/photos/", "names photos"), ("*all", "an ignore file names *all")],
+)
+def test_data_that_the_upload_lacks_are_refused(
+    ignored: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = {"kind": "table", "csv": "/data/a.csv", "images": "photos/small", "tasks": ["shape"]}
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump({**SPEC, "data": data}))
+    (tmp_path / ".gitignore").write_text(ignored)
+    if ignored:
+        (tmp_path / "photos" / "small").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    told = refused("submit", "spec.yaml")
+    assert "data.images must be uploaded or lie on the cluster, got photos/small, which" in told
+    assert why in told
+
+
+@pytest.mark.parametrize(
     "words", [["sweep", "spec.yaml", "--name", "small-1"], ["resume", "small-1"]]
 )
 def test_failed_trials_are_retried_by_a_resume(

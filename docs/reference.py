@@ -153,7 +153,7 @@ def resolved(schema: dict[str, Any]) -> dict[str, Any]:
     """Returns the schema behind a reference or a section's short form, or the schema itself."""
     first = schema.get("anyOf", [{}])[0]
     if "" in first.get("discriminator", {}).get("mapping", {}):  # no kind without a plugin
-        return {"type": "name or section of a plugin, or null"}
+        return {"type": "name or section of a plugin"}
     if "oneOf" in first:
         sections: dict[str, Any] = first
         return sections

@@ -1,4 +1,4 @@
-"""Plugins: classes from outside of this package, of the kinds in `KINDS`.
+"""Plugins: classes from outside of this package, of the kinds in `GROUPS`.
 
 Importing a plugin registers its classes, as importing this package's own folders does. An installed
 package names its modules by entry points, and is trusted as any installed package is. A spec names
@@ -17,8 +17,9 @@ from typing import Any
 
 from mtcon_ray.errors import SpecError
 
-KINDS = "methods", "encoders", "data", "schedulers", "optimizers", "schedules", "augmentations"
-GROUPS = tuple(f"mtcon_ray.{kind}" for kind in KINDS)
+_WHOLE = "methods", "encoders", "data", "schedulers"
+_PARTS = "optimizers", "schedules", "augmentations", "metrics"
+GROUPS = tuple(f"mtcon_ray.{kind}" for kind in (*_WHOLE, *_PARTS))
 MODULE = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
 
 _folders: list[str] = []  # searched for the modules of specs in addition to installed packages

@@ -1,7 +1,9 @@
 """Evaluation of the frozen encoder: a short probe in training, a full probe at the end."""
 
+import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +101,16 @@ class Measurement:
                         place = metrics.retrieval(space or split, score, name)
                         values[place] = score_N.nanmean().item()
         return values
+
+    def plugin_scores(self) -> dict[str, float]:
+        """Returns the finite scores of plugins' metrics (`evaluate.metrics`), by metric name."""
+        values = {}
+        for metric, (label, (split, name)) in product(self.spec.metrics, self.places.items()):
+            if self.table.kind_of(label) in metric.kinds:
+                known = self.measured.known(label)
+                value = metric.checked(label, known.features, known.labels[label])
+                values[metrics.retrieval(split, metric.name, name)] = value
+        return {name: value for name, value in values.items() if math.isfinite(value)}
 
     def scores_of(self, probes: Mapping[str, LinearProbe]) -> dict[str, float]:
         """Returns scores and bootstrap standard deviations of these probes, by metric name.
@@ -235,6 +247,7 @@ class Evaluation:
           thresholds chosen on `val`, and train/map/<label>, the probe's map on its own items, a
           higher value (table 1 of MultiSupCon gives both)
         - for a number: r2 and r2_std
+        - the scores of plugins' metrics
         - for all classes and label sets together: probe/gradient, the largest relative gradient
           norm of their probes (not with SGD)
         - for all labels: probe/features, the width of the features
@@ -255,7 +268,7 @@ class Evaluation:
         measurement = self.full_measurement()
         probes, gradient = measurement.fit()
         values |= measurement.scores_of(probes)
-        values |= measurement.neighbours() | measurement.retrieval()
+        values |= measurement.neighbours() | measurement.retrieval() | measurement.plugin_scores()
         values[metrics.PROBE_FEATURES] = float(measurement.train.features.shape[1])
         if gradient is not None:
             values[metrics.PROBE_GRADIENT] = gradient

@@ -3,6 +3,7 @@
 import inspect
 import traceback
 from collections.abc import Mapping
+from itertools import product
 
 import torch
 
@@ -54,9 +55,7 @@ def _step(spec: RunSpec, sizes: Mapping[str, int]) -> None:
     x_NCHW = torch.randn(NUM_ITEMS * spec.method.rows_per_example(problem.num_views), 3, size, size)
     if extra := spec.views.extra:
         x_NCHW = with_extra(x_NCHW, torch.rand(len(x_NCHW), extra.num_draws), spec.views)
-    learner.network.features(x_NCHW)
-    if not spec.method.trains:
-        return
+    h_ND = learner.network.features(x_NCHW).detach()[:NUM_ITEMS]
     batch = Batch(
         {task: torch.arange(NUM_ITEMS) % sizes[task] for task in problem.of_kind("classes")},
         NUM_ITEMS,
@@ -64,5 +63,11 @@ def _step(spec: RunSpec, sizes: Mapping[str, int]) -> None:
         {task: torch.randn(NUM_ITEMS) for task in problem.of_kind("number")},
         torch.zeros(NUM_ITEMS, dtype=torch.int64),
     )
-    lr = lr_at(100 * train.epochs - 1, train, steps_per_epoch=100)  # after warm-up
-    update(learner, x_NCHW, batch, lr=lr, step=0, num_steps=1)
+    columns = batch.labels | batch.label_sets | batch.numbers
+    for metric, (task, y_N) in product(spec.evaluate.metrics, columns.items()):
+        if problem.kinds[task] in metric.kinds:
+            # Each item four times: a metric may need several items of a class.
+            metric.checked(task, torch.cat(4 * [h_ND]), torch.cat(4 * [y_N]))
+    if spec.method.trains:
+        lr = lr_at(100 * train.epochs - 1, train, steps_per_epoch=100)  # after warm-up
+        update(learner, x_NCHW, batch, lr=lr, step=0, num_steps=1)

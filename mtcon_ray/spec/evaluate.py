@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from mtcon_ray.base.metrics import Kind
 from mtcon_ray.base.registry import BelowOne, Choice, Count, Positive, Spec, Table
+from mtcon_ray.errors import SpecError
 
 # Version of the evaluation protocol. Increase it whenever scores are measured differently: scores
 # of different versions are never compared.
@@ -18,6 +20,7 @@ Select = Literal["last", "best"]
 Penalty = Annotated[float, Field(gt=0, le=1e6)]
 # Ways to train the probe of the test evaluation.
 SOLVERS: Table[Any] = Table("solver", "solver")
+METRICS: Table[Any] = Table("metric")
 Penalties = Annotated[tuple[Penalty, ...], Field(min_length=1, max_length=20)]
 
 
@@ -66,6 +69,31 @@ class SGDProbeSpec(Spec):
     weight_decay: float = Field(0.0, ge=0, description="of the weights")
 
 
+class MetricSpec(Spec):
+    """Base of plugins' metrics. `kinds` are the kinds of labels with this score."""
+
+    kinds: ClassVar[tuple[Kind, ...]] = ("classes",)
+
+    name: str = ""
+
+    def score(self, h_ND: Any, y_N: Any) -> Any:
+        """Returns the score of a label column, a number. It is not tracked if it is not finite.
+
+        h_ND are the features of the test items with a known label, float32, and y_N their labels:
+        int64 [N], uint8 [N, L] of a label set, or standardised float32 [N] of a number.
+        """
+        raise NotImplementedError
+
+    def checked(self, label: str, h_ND: Any, y_N: Any) -> float:
+        """Returns the score. Raises SpecError unless it is a number."""
+        value = self.score(h_ND, y_N)
+        shape = list(getattr(value, "shape", ()))
+        if shape or not hasattr(value, "__float__"):
+            what = f"metric {self.name!r}: the score of {label!r}"
+            raise SpecError(f"{what} must be a number, got {shape or type(value).__name__}")
+        return float(value)
+
+
 ProbeSpec = ConvergedProbeSpec | SGDProbeSpec
 
 
@@ -83,6 +111,9 @@ class EvaluateSpec(Spec):
     bootstrap: int = Field(1000, ge=10, le=10**6, description="resamples for standard deviations")
     neighbours: Count = Field(
         20, description="training items that vote in the k-nearest-neighbour accuracy"
+    )
+    metrics: tuple[Annotated[MetricSpec, Choice(METRICS)], ...] = Field(
+        (), description="further scores of plugins in the test evaluation, test/NAME/LABEL"
     )
     batch_size: Count = Field(256, description="images per forward pass of the encoder")
 

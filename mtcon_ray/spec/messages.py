@@ -24,8 +24,8 @@ IDEAS = {
         r"; write model.encoder: {name: torchvision, model: \1}"
     ),
     r"method\.tasks": "; task is one task of data.tasks, and mtcon has a head for each of them",
-    r"(.*\.)?(ema\w*|momentum_encoder|teacher)": "; moco has a momentum encoder, with "
-    "method.teacher_momentum",
+    r"(.*\.)?(ema\w*|momentum_encoder|teacher)": "; train.ema averages the network, and "
+    "moco has a momentum encoder, with method.teacher_momentum",
 }
 MAX_SHOWN = 200
 MAX_LINES = 20
@@ -63,7 +63,8 @@ def _line(problem: Any, location: Location, model: type[Spec]) -> str:
         case "extra_forbidden":
             message = f"unknown key{_idea(location) or _near_key(problem['loc'], model)}"
         case "union_tag_invalid":
-            choice, tag = choice_fields(model)[location], problem["ctx"]["tag"]
+            place = tuple(key for key in location if isinstance(key, str))  # without list indices
+            choice, tag = choice_fields(model)[place], problem["ctx"]["tag"]
             near = _idea((*location, tag)) or nearest(tag, choice.table)
             message = f"unknown {choice.key} {tag!r}{near}"
             location = (*location, choice.key)

@@ -38,7 +38,7 @@ NOT_COMPARABLE = {"data.tasks", "data.held_out", "seed", "evaluate.select"}
 MIN_ASHA_TRIALS = 10
 
 # The sections with a choice that plugins may add to.
-OPEN = (ModelSpec, SearchSpec, TrainSpec, ViewsSpec)
+OPEN = (ModelSpec, SearchSpec, TrainSpec, ViewsSpec, EvaluateSpec)
 import_installed()
 registry.rebuild(*OPEN)
 
@@ -128,6 +128,7 @@ class RunSpec(registry.Spec):
         chosen: list[tuple[str, Any]] = [("method", self.method), ("encoder", self.model.encoder)]
         chosen += [("optimizer", self.train.optimizer), ("schedule", self.train.lr_schedule)]
         chosen += [("augmentation", self.views.extra)] if self.views.extra else []
+        chosen += [("metric", metric) for metric in self.evaluate.metrics]
         own = f"{__name__.partition('.')[0]}."
         found = {f"{what} {section.name!r}": section for what, section in chosen}
         return {k: s for k, s in found.items() if not type(s).__module__.startswith(own)}

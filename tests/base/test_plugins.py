@@ -49,7 +49,7 @@ def installed(tmp_path: Path) -> Path:
     lines = []
     for group, modules in project["entry-points"].items():
         lines += [f"[{group}]", *(f"{name} = {module}" for name, module in modules.items())]
-    assert len([line for line in lines if "=" in line]) == len(example_files()) == 8
+    assert len([line for line in lines if "=" in line]) == len(example_files()) == 9
     (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
     return site
 
@@ -67,6 +67,7 @@ def write_spec(folder: Path, **changes: object) -> Path:
         "method": "blend",
         "views": {"size": 16, "extra": {"name": "erase", "side": 0.5}},
         "train": {**specs.TINY["train"], "optimizer": "lion", "lr_schedule": "power", "lr": 1e-3},
+        "evaluate": {"bootstrap": 20, "metrics": ["spread"]},
         "search": {
             **specs.GRID,
             "space": {"train.epochs": {"grid": [1, 4]}},

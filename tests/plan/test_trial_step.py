@@ -9,13 +9,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from mtcon_ray.base.metrics import Kind
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.errors import SpecError
+from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.methods import METHODS, Method
 from mtcon_ray.methods.base import MethodOutput
 from mtcon_ray.models.encoders import ENCODERS, Encoder, EncoderSpec
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
 from mtcon_ray.plan.trial_step import try_plugins
+from mtcon_ray.spec.evaluate import METRICS, MetricSpec
 from mtcon_ray.spec.methods.base import MethodSpec
 from mtcon_ray.spec.optimizers import OPTIMIZERS, SCHEDULES, OptimizerSpec, ScheduleSpec
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
@@ -180,15 +183,29 @@ class Shift(ExtraSpec):
         return self.broken(x_RCHW) if self.broken else x_RCHW + draw_RK[..., None, None]
 
 
+class Spread(MetricSpec):
+    """The spread of the features of classes and numbers, or what `broken` returns."""
+
+    kinds: ClassVar[tuple[Kind, ...]] = ("classes", "number")
+
+    name: Literal["spread"] = "spread"
+    broken: ClassVar[Any] = None
+
+    def score(self, h_ND: Tensor, y_N: Tensor) -> Any:
+        assert len(h_ND) == len(y_N)
+        return self.broken(h_ND) if self.broken else h_ND.std()
+
+
 @contextmanager
-def all_three() -> Iterator[dict[str, Any]]:
-    """Registers an optimizer, a schedule and an augmentation, and yields their sections."""
-    kinds = [(SCHEDULES, Falling), (AUGMENTATIONS, Shift), (OPTIMIZERS, Plain)]
+def all_four() -> Iterator[dict[str, Any]]:
+    """Registers an optimizer, a schedule, an augmentation and a metric. Yields their sections."""
+    kinds = [(SCHEDULES, Falling), (AUGMENTATIONS, Shift), (METRICS, Spread)]
     with ExitStack() as stack:
-        for table, kind in kinds:
+        for table, kind in [*kinds, (OPTIMIZERS, Plain)]:
             stack.enter_context(registered(table, kind))
         train = {**specs.TINY["train"], "optimizer": "plain", "lr_schedule": "falling"}
-        yield {"train": train, "views": {"size": 16, "extra": "shift"}}
+        views = {"size": 16, "extra": "shift"}
+        yield {"train": train, "views": views, "evaluate": {"bootstrap": 20, "metrics": ["spread"]}}
 
 
 @pytest.mark.parametrize(
@@ -209,24 +226,59 @@ def all_three() -> Iterator[dict[str, Any]]:
             r"\[4, 1, 16, 16\]; return a view per row",
         ),
         (Shift, lambda x: None, "augmentation 'shift': .* got NoneType"),
+        (
+            Spread,
+            lambda h: h,
+            r"metric 'spread': the score of 'shape' must be a number, got \[8, 32",
+        ),
+        (
+            Spread,
+            lambda h: None,
+            "metric 'spread': the score of 'shape' must be a number, got None",
+        ),
+        (Spread, raises, "metric 'spread' failed in a step .* KeyError: 'my own bug'"),
     ],
 )
 def test_other_kinds_of_plugins_are_named(
     kind: Any, broken: Any, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kind, "broken", staticmethod(broken))
-    with all_three() as sections, pytest.raises(SpecError, match=message):
+    with all_four() as sections, pytest.raises(SpecError, match=message):
         try_plugins(spec_of(**sections), SIZES)
 
 
-def test_an_unknown_augmentation_is_refused_without_any_plugin() -> None:
+def test_unknown_kinds_are_refused_without_any_plugin() -> None:
     with pytest.raises(SpecError, match=r"views\.extra\.name: unknown name 'shift'"):
         spec_of(views={"extra": "shift"})
+    with pytest.raises(SpecError, match=r"evaluate\.metrics\.0\.name: unknown name 'spread'"):
+        spec_of(evaluate={"metrics": ["spread"]})
+
+
+def test_a_metric_is_tracked_for_the_labels_of_its_kinds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By name and label, also of held-out columns. A score that is not finite is left out."""
+    data = {**specs.TINY["data"], "tasks": ["shape", "attributes"], "held_out": ["tilt"]}
+    seen: list[int] = []
+
+    def count(h_ND: Tensor) -> float:
+        seen.append(len(h_ND))
+        return float(len(seen))
+
+    monkeypatch.setattr(Spread, "broken", staticmethod(count))
+    with all_four() as sections:
+        run = start(spec_of(**{**sections, "data": data}), tmp_path, tmp_path / "run")
+        found = run.evaluate(Evaluation.report)
+        monkeypatch.setattr(Spread, "broken", staticmethod(lambda h: h.sum() * torch.nan))
+        without = run.evaluate(Evaluation.report)
+    own = {"test/spread/shape": 1.0, "heldout/spread/tilt": 2.0}
+    assert {name: found[name] for name in found.keys() - without.keys()} == own
+    assert seen[0] == len(run.dataset.table.rows("test"))
 
 
 def test_a_cut_training_with_plugins_ends_bit_equal(tmp_path: Path) -> None:
     """Its views are the same in chunks, because the numbers belong to the rows."""
-    with all_three() as sections:
+    with all_four() as sections:
         spec = spec_of(**sections)
         check_resume(with_values(spec, {"train.batch_size": 14}), tmp_path, tmp_path / "run")
         batches = start(spec, tmp_path, tmp_path / "other")._batches

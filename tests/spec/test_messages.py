@@ -26,8 +26,8 @@ model: {encoder: resnet34}
     unknown name 'resnet34'; write model.encoder: {name: torchvision, model: resnet34}
 method: {name: supcon, task: shape, tasks: [shape]}
     method.tasks: unknown key; task is one task of data.tasks, and mtcon has a head for each
-train: {ema: 0.99}
-    train.ema: unknown key; moco has a momentum encoder, with method.teacher_momentum
+method: {name: mtcon, ema: 0.99}
+    method.ema: unknown key; train.ema averages the network, and moco has a momentum encoder
 method: {name: mtcn}
     method.name: unknown name 'mtcn'; did you mean 'mtcon'?
 method: {name: supcon, task: shap}

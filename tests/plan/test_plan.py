@@ -20,6 +20,7 @@ from mtcon_ray.models.network import build_network, projections
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.plan.planning import Rates, make_plan, with_each
+from mtcon_ray.plan.traffic import store_traffic
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec
 from tests import specs
 from tests.data.labels import labels_of
@@ -295,3 +296,12 @@ def test_the_standard_error_is_that_of_the_task_with_the_fewest_labels(tmp_path:
     plan = partly_labelled(tmp_path, evaluate=rare, search={**SEARCH, "objective": "often"})
     assert plan.standard_error == pytest.approx(0.5 / 1500**0.5)
     assert "standard error" not in plan.warnings[-1]
+
+
+@pytest.mark.parametrize(
+    ("train", "states"), [({}, 2), ({"ema": 0.9}, 3), ({"optimizer": "adam"}, 3)]
+)
+def test_an_average_and_moments_are_uploaded_too(train: dict[str, Any], states: int) -> None:
+    """A save has the resume state and the network, of 4 bytes per parameter."""
+    spec = spec_of(train={**specs.SHORT["train"], "checkpoint_seconds": 3600, **train})
+    assert store_traffic(spec, 1000, 1)[1] == (states + 1) * 4000

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.optim import SGD, Adam, AdamW
+from torch.optim import SGD, Adam, AdamW, RMSprop
 from torch.optim.lr_scheduler import OneCycleLR, StepLR
 
 from mtcon_ray.methods.mtcon import MTCon
@@ -129,3 +129,13 @@ def test_frozen_parameters_and_methods_without_any_are_left_out() -> None:
     method = MTCon(MTCon.Spec(weighting="equal"), problem("a"))
     (group,) = optimizers.make_optimizer(network, method, TrainSpec()).param_groups
     assert group["params"] == [network.bias]
+
+
+def test_a_plugin_s_optimizer_begins_with_its_own_state() -> None:
+    """Its groups may have a momentum, and it may look whether a parameter has a state."""
+    weight = nn.Parameter(torch.zeros(2))
+    weight.grad = torch.ones(2)
+    for kind, number in ((RMSprop, 0), (SGD, 1)):
+        optimizer = kind([weight], lr=0.1, momentum=0.9)
+        optimizers.start_momentum(optimizer)
+        assert len(optimizer.state[weight]) == number

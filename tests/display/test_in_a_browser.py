@@ -39,6 +39,8 @@ LOADED = "[...document.images].every((image) => image.naturalWidth > 0)"
 STYLE = "[...document.querySelectorAll('{}')].map((each) => getComputedStyle(each).{})"
 FILLS = STYLE.format(".matrix td", "backgroundColor")
 LINES = STYLE.format("polyline", "strokeOpacity")
+HEIGHTS = """['scrollHeight', 'clientHeight']
+  .map((name) => document.querySelector('figure svg').parentNode[name])"""
 
 
 def found_in(page: Path, expression: str, width: int, scheme: str) -> Any:
@@ -89,7 +91,8 @@ def test_shares_colour_the_matrix_and_ranks_the_lines(
 ) -> None:
     results = predicted(sweep(points=POINTS, search=SEARCH, tasks=["kind"]))
     path = build_report(results, ui_command="mlflow ui")
-    fills, lines = found_in(path, f"[{FILLS}, {LINES}]", width, scheme)
+    fills, lines, heights = found_in(path, f"[{FILLS}, {LINES}, {HEIGHTS}]", width, scheme)
+    assert heights[0] <= heights[1], "the drawing is cut off"
     assert fills[1] == fills[2] != fills[0]
     assert lines == sorted(lines)
     assert len(set(lines)) == len(POINTS)

@@ -3,10 +3,10 @@
 The page draws them as SVG, with places in pixels from the upper left corner.
 """
 
-import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy as np
 from matplotlib.ticker import LogLocator, MaxNLocator
 
 from mtcon_ray.display import presentation as show
@@ -14,77 +14,50 @@ from mtcon_ray.display.plotting import axis_scale, shortened, standing
 from mtcon_ray.records.results import SweepResults
 
 TOP, BOTTOM, SIDE, STEP = 40, 300, 76, 150
+# The height and the text of each tick of an axis.
+Ticks = list[tuple[float, str]]
+# The title of an axis, its x, and its ticks.
+Axis = tuple[str, int, Ticks]
+# The points of a trial's line, the trial's standing, and a text.
+Line = tuple[str, str, str]
 
 
-class Axis(NamedTuple):
-    """A vertical axis at x, with the height and the text of each tick."""
+def coordinates(results: SweepResults) -> tuple[list[Axis], list[Line]] | None:
+    """Returns an axis per searched field and one of the value, and the lines by rising value.
 
-    title: str
-    x: int
-    ticks: list[tuple[float, str]]
-
-
-class Line(NamedTuple):
-    """A trial's line. `strength` grows with the rank of its value, up to 1."""
-
-    points: str
-    strength: float
-    standing: str
-    text: str
-
-
-class Coordinates(NamedTuple):
-    """The axes of all searched fields and of the value, and the lines, the winner's last."""
-
-    width: int
-    axes: list[Axis]
-    lines: list[Line]
-
-
-def coordinates(results: SweepResults) -> Coordinates | None:
-    """Returns the coordinates of the trials with a value, None with fewer than two fields."""
+    The winner's line is the last. Returns None with fewer than two fields, or without a value.
+    """
     space, winner, name = results.spec.search.space, results.winner, results.labels.objective
     valued = (trial for trial in results.trials if trial.value is not None)
     trials = sorted(valued, key=lambda t: (t is winner, t.value or 0.0))
     if len(space) < 2 or not trials:
         return None
-    short = show.short_paths(space)
-    columns = {short[path]: [t.params[path] for t in trials] for path in space}
-    columns[name] = [trial.value for trial in trials]
-    scaled = [_scaled(values) for values in columns.values()]
-    axes = [
-        Axis(shortened(title, 22), SIDE + STEP * place, ticks)
-        for place, (title, (_, ticks)) in enumerate(zip(columns, scaled, strict=True))
-    ]
+    titles = [shortened(title, 22) for title in (*show.short_paths(space).values(), name)]
+    columns = [[trial.params[path] for trial in trials] for path in space]
+    columns.append([trial.value for trial in trials])
+    heights, ticks = zip(*map(_scaled, columns), strict=True)
+    xs = range(SIDE, SIDE + STEP * len(columns), STEP)
     lines = []
-    columns_of = (heights for heights, _ in scaled)
-    for place, (trial, *heights) in enumerate(zip(trials, *columns_of, strict=True)):
-        points = (f"{a.x},{y:.1f}" for a, y in zip(axes, heights, strict=True))
+    for trial, *ys in zip(trials, *heights, strict=True):
+        points = " ".join(f"{x},{y:.1f}" for x, y in zip(xs, ys, strict=True))
         text = f"{show.configuration_text(trial.params)}, {name} {show.accuracy_text(trial.value)}"
-        look, strength = standing(trial, winner), (place + 1) / len(trials)
-        lines.append(Line(" ".join(points), strength, look, f"{trial.name}: {text}"))
-    return Coordinates(2 * SIDE + STEP * len(space), axes, lines)
+        lines.append((points, standing(trial, winner), f"{trial.name}: {text}"))
+    return list(zip(titles, xs, ticks, strict=True)), lines
 
 
-def _scaled(values: Sequence[Any]) -> tuple[list[float], list[tuple[float, str]]]:
-    """Returns the height of each value, and the height and the text of each tick."""
+def _scaled(values: Sequence[Any]) -> tuple[list[float], Ticks]:
+    """Returns the height of each value, and the ticks."""
     scale = axis_scale(values)
     if scale == "categorical" or min(values) == max(values):
         texts = [show.value_text(value) for value in values]
         names = sorted(set(texts))
-        at = {text: _height((i + 0.5) / len(names)) for i, text in enumerate(names)}
-        return [at[text] for text in texts], [(at[text], shortened(text, 16)) for text in names]
-    measure = math.log if scale == "log" else float
-    low, high = min(values), max(values)
-
-    def height(value: float) -> float:
-        return _height((measure(value) - measure(low)) / (measure(high) - measure(low)))
-
+        centres = np.linspace(BOTTOM, TOP, 2 * len(names) + 1)[1::2].tolist()
+        at = dict(zip(names, centres, strict=True))
+        return [at[text] for text in texts], [(y, shortened(text, 16)) for text, y in at.items()]
+    ends = [min(values), max(values)]
     locator = LogLocator(subs=(1.0, 2.0, 5.0)) if scale == "log" else MaxNLocator(5)
-    ticks = (float(tick) for tick in locator.tick_values(low, high) if low <= tick <= high)
-    return [height(value) for value in values], [(height(tick), f"{tick:g}") for tick in ticks]
-
-
-def _height(share: float) -> float:
-    """Returns the height of a share of the axis, which is 0 at its lower end."""
-    return BOTTOM - share * (BOTTOM - TOP)
+    ticks = [tick for tick in locator.tick_values(*ends) if ends[0] <= tick <= ends[1]]
+    measure = np.log if scale == "log" else np.array
+    places = np.interp(measure([*values, *ticks]), measure(ends), (BOTTOM, TOP)).tolist()
+    texts = [f"{tick:g}" for tick in ticks]
+    return places[: len(values)], [*zip(places[len(values) :], texts, strict=True)]

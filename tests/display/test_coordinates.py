@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mtcon_ray.base.status import Status
-from mtcon_ray.display.coordinates import BOTTOM, TOP, Coordinates, Line, coordinates
+from mtcon_ray.display.coordinates import BOTTOM, TOP, Axis, Line, coordinates
 from tests.display.built_page import built
 from tests.display.conftest import MakeSweep
 from tests.some import some
@@ -25,23 +25,23 @@ POINTS = [
 ]
 
 
-def drawn(sweep: MakeSweep, **options: Any) -> Coordinates:
+def drawn(sweep: MakeSweep, **options: Any) -> tuple[list[Axis], list[Line]]:
     return some(coordinates(sweep(points=POINTS, search=SEARCH, **options)))
 
 
 def test_a_line_passes_each_value_at_its_height(sweep: MakeSweep) -> None:
-    """0.1 is half way on the logarithmic axis, and the winner's line is the last and strongest."""
-    found = drawn(sweep, statuses={2: "PRUNED"})
-    assert [axis.title for axis in found.axes] == ["temperature", "weighting", "lr", "val/accuracy"]
-    assert " ".join(text for _, text in found.axes[0].ticks) == "0.01 0.02 0.05 0.1 0.2 0.5 1"
-    assert found.axes[1].ticks == [(235.0, "equal"), (105.0, "learned")]
-    heights = [[float(y) for y in re.findall(r",(\S+)", line.points)] for line in found.lines]
+    """0.1 is half way on the logarithmic axis, and the winner's line is the last."""
+    axes, lines = drawn(sweep, statuses={2: "PRUNED"})
+    assert [title for title, *_ in axes] == ["temperature", "weighting", "lr", "val/accuracy"]
+    (*_, temperatures), (*_, weightings), *_ = axes
+    assert " ".join(text for _, text in temperatures) == "0.01 0.02 0.05 0.1 0.2 0.5 1"
+    assert weightings == [(235.0, "equal"), (105.0, "learned")]
+    heights = [[float(y) for y in re.findall(r",(\S+)", points)] for points, *_ in lines]
     assert heights[-1] == [MIDDLE, 105, MIDDLE, TOP]
     assert heights[0][0] == TOP
     assert heights[0][-1] == BOTTOM
-    looks = [(line.standing, round(line.strength, 2)) for line in found.lines]
-    assert looks == [("less than the full budget", 0.33), ("full budget", 0.67), ("winner", 1.0)]
-    assert found.lines[-1].text.startswith("trial-0001: temperature=0.1 weighting=learned lr=0.1, ")
+    assert [look for _, look, _ in lines] == ["less than the full budget", "full budget", "winner"]
+    assert lines[-1][-1].startswith("trial-0001: temperature=0.1 weighting=learned lr=0.1, ")
 
 
 def test_only_several_fields_of_trials_with_a_value_are_drawn(sweep: MakeSweep) -> None:
@@ -51,10 +51,10 @@ def test_only_several_fields_of_trials_with_a_value_are_drawn(sweep: MakeSweep) 
 
     def lines(*reports: tuple[int, dict[str, float]]) -> Sequence[Line]:
         early = replace(first, reports=reports, status=Status.PRUNED)
-        return some(coordinates(replace(results, trials=(early, *others)))).lines
+        return some(coordinates(replace(results, trials=(early, *others))))[1]
 
     assert len(lines()) == 2
-    assert [each.standing for each in lines((3, {"val/accuracy": 0.99}))][-1] == "winner"
+    assert lines((3, {"val/accuracy": 0.99}))[-1][1] == "winner"
     assert coordinates(replace(results, trials=())) is None
 
 
@@ -62,6 +62,6 @@ def test_only_several_fields_of_trials_with_a_value_are_drawn(sweep: MakeSweep) 
 def test_the_page_draws_a_line_per_trial_with_its_values_as_text(sweep: MakeSweep) -> None:
     points = [{**point, "method.weighting": "<b>"} for point in POINTS]
     page = built(sweep(points=points, search=SEARCH))
-    assert page.source.count("<polyline") == 3
+    assert re.findall('--strength: (.+?)"', page.source) == ["0.33", "0.67", "1.00"]
     assert "trial-0001: temperature=0.1 weighting=<b> lr=0.1, val/accuracy 0.7" in page.text
     assert "b" not in page.tags

@@ -301,6 +301,13 @@ def test_each_method_of_this_package_passes(name: str) -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
+def test_weights_are_not_read(tmp_path: Path) -> None:
+    """They may be a download that is not there yet."""
+    encoder = {"name": "small", "width": 4, "weights": str(tmp_path / "missing.pt")}
+    with registered(METHODS, Own):
+        try_plugins(spec_of(method="own", model={"encoder": encoder}), SIZES)
+
+
 def test_a_plan_tries_the_plugins_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if no network would be built."""
     anywhere = ClusterView("any cluster", (NodeKind("any node", 1e9, 1e9, None),))

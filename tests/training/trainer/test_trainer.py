@@ -175,5 +175,6 @@ def test_a_cut_training_with_other_state_ends_bit_equal(
     assert_same(again.learner.state(), whole.learner.state())
     kept = checkpoint.load(tmp_path / "cut" / "model.pt")["network"]
     assert_same(kept, again.network.state_dict())
+    assert_same(kept, whole.network.state_dict())
     is_average = again.network is not again.learner.network
     assert is_average == ("train.ema" in changes)

@@ -9,7 +9,7 @@ same for any device and any number of ranks. R counts the B * V rows.
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -118,10 +118,8 @@ def make_views(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> T
     assert len(parameters.box_R4) % B == 0, (len(parameters.box_R4), B)
     kernel = view_kernel(images.device)
     with torch.autocast(images.device.type, enabled=False):
-        if kernel is None:
-            x_RCHW = _views_by_rows(images, parameters, spec)
-        else:
-            x_RCHW = _views_by_kernel(kernel, images, parameters, spec)
+        make = partial(_views_by_kernel, kernel) if kernel else _views_by_rows
+        x_RCHW = make(images, parameters, spec)
         return with_extra(x_RCHW, parameters.draw_RK, spec)
 
 

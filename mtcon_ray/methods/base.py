@@ -138,16 +138,14 @@ class Method(Configured, nn.Module, ABC):
         """Returns what `forward` returned. Raises SpecError unless its losses can be trained."""
         what = f"method {self.spec.name!r}"
         if not isinstance(output, MethodOutput):
-            raise SpecError(
-                f"{what}: forward must return a MethodOutput, got {type(output).__name__}; end it "
-                "with return MethodOutput({'NAME': loss})"
-            )
+            kind = type(output).__name__
+            raise SpecError(f"{what}: forward must return a MethodOutput, got {kind}")
         for name, loss in output.losses.items():
             check_shape(f"{what}: the loss {name!r}", loss, (), "average it over the batch")
         if not any(loss.requires_grad for loss in output.losses.values()):
             raise SpecError(
                 f"{what}: a loss must have a gradient, got {list(output.losses)} without; compute "
-                "it from z_by_head by operations of torch, without detach, item or no_grad"
+                "it from z_by_head without detach, item and no_grad"
             )
         return output
 

@@ -39,7 +39,7 @@ class AdamSpec(OptimizerSpec):
 
 @OPTIMIZERS.declare("adamw", "torch.optim:AdamW")
 class AdamWSpec(AdamSpec):
-    """AdamW, with `train.momentum` as its first beta. Its weight decay is times the rate."""
+    """Adam with a weight decay that does not enter the moments."""
 
 
 class ScheduleSpec(Spec):

@@ -40,8 +40,8 @@ class TrainSpec(Spec):
     optimizer: Annotated[kinds.OptimizerSpec, Choice(kinds.OPTIMIZERS, "sgd")] = kinds.SGDSpec()
     ema: Inside | None = Field(
         None,
-        description="probe, keep and export an exponential moving average of the network. After "
-        "each step it is ema * average + (1 - ema) * network. null: the network itself",
+        description="probe, keep and export the exponential moving average of the network, "
+        "ema * average + (1 - ema) * network after each step. null: the network",
     )
     momentum: BelowOne = Field(0.9, description="of SGD and LARS, of Adam's first moment")
     weight_decay: Share = Field(

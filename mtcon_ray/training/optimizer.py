@@ -144,8 +144,5 @@ def lr_at(step: int, spec: TrainSpec, *, steps_per_epoch: int) -> float:
     schedule, moment = spec.lr_schedule, (step - warmup, last - warmup, steps_per_epoch)
     share = schedule.share(*moment, spec.lr_final)
     if not (isinstance(share, int | float) and 0 <= share < math.inf):
-        raise SpecError(
-            f"schedule {schedule.name!r}: share must return a number from 0 on, got {share!r} in "
-            f"step {step} of {last + 1}"
-        )
+        raise SpecError(f"schedule {schedule.name!r}: a share must be at least 0, got {share!r}")
     return peak * share

@@ -81,9 +81,9 @@ def raises(z: Tensor) -> Any:
     [
         (
             lambda z: None,
-            r"forward must return a MethodOutput, got NoneType; end it with return Me",
+            r"forward must return a MethodOutput, got NoneType$",
         ),
-        (lambda z: {"pull": z.mean()}, "forward must return a MethodOutput, got dict; end it with"),
+        (lambda z: {"pull": z.mean()}, "forward must return a MethodOutput, got dict$"),
         (
             lambda z: MethodOutput({"pull": z.mean(dim=(1, 2))}),
             r"the loss 'pull' must be a tensor of shape \[\], got \[2\]; average it over the batch",
@@ -94,7 +94,7 @@ def raises(z: Tensor) -> Any:
         ),
         (
             lambda z: MethodOutput({"pull": z.detach().mean()}),
-            r"a loss must have a gradient, got \['pull'\] without; compute it from z_by_head by",
+            r"a loss must have a gradient, got \['pull'\] without; compute it from",
         ),
     ],
 )
@@ -215,9 +215,9 @@ def all_four() -> Iterator[dict[str, Any]]:
         (
             Falling,
             lambda s: None,
-            "schedule 'falling': share must return a number from 0 on, got N",
+            "schedule 'falling': a share must be at least 0, got None",
         ),
-        (Falling, lambda s: -s, "schedule 'falling': .* got -99 in step 199 of 200"),
+        (Falling, lambda s: -s, "schedule 'falling': a share must be at least 0, got -99$"),
         (Falling, raises, "schedule 'falling'.* failed in a step .* KeyError: 'my own bug'"),
         (
             Shift,

@@ -147,7 +147,8 @@ def tuning_markdown(rows: list[Row]) -> str:
     """Returns a Markdown table of cost and chosen values, "" if no system was tuned."""
     if not any(row.tuned for row in rows):
         return ""
-    short = show.short_paths(_searched(rows))
+    tuned = (sweep for row in rows for sweep in row.tuned)
+    short = show.short_paths(dict.fromkeys(p for sweep in tuned for p in sweep.spec.search.space))
     names = ["system", "configurations", "epochs", "trial-hours", f"chosen by {objectives(rows)}"]
     names += short.values()
     table = []
@@ -172,22 +173,9 @@ def tuning_markdown(rows: list[Row]) -> str:
 def tuning_csv(rows: list[Row]) -> str:
     """Returns CSV with a row per training of the tuning sweeps, "" if no system was tuned.
 
-    Columns: system, sweep, trial, seed, status, epochs, hours, value, and every searched field.
+    Columns: system and sweep, then those of `SweepResults.to_frame`.
     """
-    paths = _searched(rows)
-    lines = [
-        {
-            "system": row.title, "sweep": sweep.name, "trial": trial.name, "seed": trial.seed,
-            "status": trial.status.value, "epochs": trial.last_epoch,
-            "hours": trial.seconds / 3600, "value": trial.value,
-            **{path: trial.params.get(path) for path in paths},
-        }
-        for row in rows for sweep in row.tuned for trial in sweep.trials
-    ]  # fmt: skip
-    return show.csv_text(pd.DataFrame(lines)) if lines else ""
-
-
-def _searched(rows: list[Row]) -> list[str]:
-    """Returns the paths of all searched fields, each once."""
-    sweeps = (sweep for row in rows for sweep in row.tuned)
-    return list(dict.fromkeys(path for sweep in sweeps for path in sweep.spec.search.space))
+    tables = {(row.title, sweep.name): sweep.to_frame() for row in rows for sweep in row.tuned}
+    if not tables:
+        return ""
+    return show.csv_text(pd.concat(tables, names=["system", "sweep"]).reset_index(level=[0, 1]))

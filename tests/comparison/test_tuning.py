@@ -236,9 +236,9 @@ def test_the_table_has_costs_and_chosen_values(rows: list[Row]) -> None:
 def test_every_trial_of_tuning_is_in_the_csv(rows: list[Row]) -> None:
     read = list(csv.DictReader(tuning_csv(rows).splitlines()))
     assert len(read) == 6 + 2 + 1
-    assert read[2] == {
-        "system": "MTCon", "sweep": "few-mtcon-tune", "trial": "trial-0002", "seed": "5",
-        "status": "FINISHED", "epochs": "4", "hours": "0.5", "value": "0.7",
-        LR: "0.3", TEMPERATURE: "0.2", CROP: "[0.5, 1.0]", "train.momentum": "",
-    }  # fmt: skip
+    (third,) = (r for r in read if (r["sweep"], r["trial"]) == ("few-mtcon-tune", "trial-0002"))
+    assert third.items() >= {
+        "system": "MTCon", "seed": "5", "state": "finished", "epoch": "4", "seconds": "1800.0",
+        "value": "0.7", LR: "0.3", TEMPERATURE: "0.2", CROP: "[0.5, 1.0]",
+    }.items()  # fmt: skip
     assert tuning_csv(rows[:1]) == ""

@@ -1,28 +1,22 @@
 """Two sweeps side by side: the values and test scores of their winners, and their specs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from mtcon_ray.comparison.row import Row, columns
+from mtcon_ray.comparison.row import Row, columns, objectives
 from mtcon_ray.comparison.summary import notes
 from mtcon_ray.display import presentation as show
 from mtcon_ray.display.results_table import trial_record
 from mtcon_ray.display.tables import Table
 from mtcon_ray.evaluation.intervals import Interval, difference
-from mtcon_ray.records.results import SweepResults, first_tags
+from mtcon_ray.records.results import SweepResults
 from mtcon_ray.spec.run_spec import dump_spec, with_scheduler
-from mtcon_ray.tracking.provenance import FINGERPRINT
 from mtcon_ray.training.checkpoint import differences
 
 # Sections that change no score.
 NO_SCORE = ("name", "tracking", "storage")
-# Fields that change the fingerprint of the data, but not the images of the test split.
-SAME_IMAGES = (
-    "data.tasks", "data.held_out", "data.multi_hot", "data.continuous", "data.label_noise",
-    "data.store_size", "views.size",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -41,14 +35,9 @@ class SideBySide:
     def why_not(self) -> str | None:
         """The reason why no scores are compared, or None."""
         probes = [each.plan.evaluation for each in self.pair if each.plan]
-        if len(set(probes)) > 1:
-            return "they were measured by other probes (evaluation {} and {})".format(*probes)
-        data = [first_tags(each.folder).get(FINGERPRINT) for each in self.pair]
-        fields = [p for p in self.differences if p.startswith("data.") or p == "views.size"]
-        is_explained = fields and all(path.startswith(SAME_IMAGES) for path in fields)
-        if is_explained or None in data or data[0] == data[1]:
+        if len(set(probes)) < 2:
             return None
-        return "their images, labels or splits differ (data fingerprints {} and {})".format(*data)
+        return "they were measured by other probes (evaluation {} and {})".format(*probes)
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -90,41 +79,27 @@ class SideBySide:
         if self.why_not:
             yield f"the scores of {names[0]} and {names[1]} cannot be compared: {self.why_not}"
         else:
-            yield from Table(["", *names, "second - first"], list(self._cells())).lines(width)
+            titles = (f"test {show.one_line(text)}" for text in columns(self.rows).values())
+            first = ["winner", "configuration", objectives(self.rows), *titles]
+            gaps = [show.interval_text(gap, signed=True) for gap in self.gaps.values()]
+            sides = (_side(row, self.gaps) for row in self.rows)
+            cells = zip(first, *sides, ["", "", "", *gaps], strict=True)
+            yield from Table(["", *names, "second - first"], [*cells]).lines(width)
             yield from notes(self.rows).splitlines()
         if not self.differences:
             yield "their specs differ in no field that may change a score"
             return
         yield "differences of the specs:"
-        found = self.differences.items()
-        cells = [[show.one_line(path), *map(_value_text, values)] for path, values in found]
-        yield from Table(["field", *names], cells).lines(width)
-
-    def _cells(self) -> Iterator[list[str]]:
-        """Yields the rows of the table of winners and scores."""
-        winners = [each.winner for each in self.pair]
-        yield ["winner", *(winner.name if winner else show.NOTHING for winner in winners), ""]
-        values = [
-            {path: value for path, _, value in differences({}, dump_spec(each.spec))}
-            | (winner.params if winner else dict.fromkeys(each.spec.search.space))
-            for each, winner in zip(self.pair, winners, strict=True)
-        ]
-        searched = dict.fromkeys(path for each in self.pair for path in each.spec.search.space)
-        for path, name in show.short_paths(searched).items():
-            yield [name, *(_value_text(each.get(path)) for each in values), ""]
-        for name in dict.fromkeys(each.labels.objective for each in self.pair):
-            yield [name, *(_objective_text(each, name) for each in self.pair), ""]
-        for place, heading in columns(self.rows).items():
-            gap = show.interval_text(self.gaps[place], signed=True)
-            name = f"test {show.one_line(heading)}"
-            yield [name, *(row.score_text(*place) for row in self.rows), gap]
+        fields = ((path, *map(show.value_text, pair)) for path, pair in self.differences.items())
+        lines = [[*map(show.one_line, texts)] for texts in fields]
+        yield from Table(["field", *names], lines).lines(width)
 
 
-def _value_text(value: Any) -> str:
-    return show.NOTHING if value is None else show.one_line(show.value_text(value))
-
-
-def _objective_text(results: SweepResults, name: str) -> str:
-    """Returns the winner's mean over its seeds, if the sweep has this objective."""
-    found = results.configurations()[:1] if results.labels.objective == name else []
-    return "".join(show.accuracy_text(c.value, c.spread) for c in found) or show.NOTHING
+def _side(row: Row, places: Iterable[tuple[str, str]]) -> list[str]:
+    """Returns the cells of a sweep: its winner, configuration, value and scores."""
+    best = row.results.configurations()[:1] if row.results else []
+    scores = [row.score_text(*place) for place in places]
+    if not best:
+        return [show.NOTHING] * 3 + scores
+    value = show.accuracy_text(best[0].value, best[0].spread)
+    return [best[0].trials[0].name, show.configuration_text(best[0].params), value, *scores]

@@ -18,10 +18,9 @@ from mtcon_ray.cli.example_files import SYNTHETIC, copy_examples, example_file
 from mtcon_ray.cli.infer_columns import infer_columns
 from mtcon_ray.cli.infer_folder import infer_folders, infer_hf, is_hf_folder
 from mtcon_ray.cli.spec_template import Draft, write_new
-from mtcon_ray.data.dataset import open_dataset
+from mtcon_ray.data.dataset import CheckedData, open_dataset
 from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.sources.download import DownloadSource
-from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.display.console import Console
 from mtcon_ray.display.plan_text import counted, data_lines, plan_lines
 from mtcon_ray.display.presentation import hanging
@@ -53,7 +52,7 @@ def init(csv: Path | None, images: Path | None, synthetic: bool, output: Path | 
     found = _draft(csv, images) if csv else None
     text = found.spec_text() if found else example_file(SYNTHETIC).read_text(encoding="utf-8")
     spec = parse_spec(parse_yaml(text, "spec"))
-    _, lines = _checked(spec)
+    _, lines, _ = _checked(spec)
     path = output or Path(f"{spec.name}.yaml")
     write_new(path, text)
     commands = [f"  mtcon-ray {command} {path}" for command in ("validate", "plan", "sweep")]
@@ -112,23 +111,24 @@ def prepare(kind: str, download: Path, overrides: tuple[str, ...]) -> None:
 @options.overrides
 def validate(spec: Path, overrides: tuple[str, ...]) -> None:
     """Check a spec, its labels and its images; start nothing."""
-    plan, lines = _checked(load_spec(spec, overrides))
+    plan, lines, _ = _checked(load_spec(spec, overrides))
     size = f"{counted(plan.num_trials, 'trial')} of {plan.count_text('epochs')} epochs"
     options.session().say("\n".join([f"{spec} is valid: {size}", *lines]))
 
 
-def _checked(spec: RunSpec) -> tuple[Plan, list[str]]:
-    """Returns the plan of a spec on a cluster of unlimited size, and lines on its data.
+def _checked(spec: RunSpec) -> tuple[Plan, list[str], CheckedData]:
+    """Returns the plan of a spec on a cluster of unlimited size, and its data, also as lines.
 
     Prints the plan's warnings. Raises UserError.
     """
     anywhere = ClusterView("any cluster", (NodeKind("any node", 1e9, 1e9, None),))
     root = options.root_of(None, spec.storage)
-    plan = make_plan(spec, root, anywhere, check_data(spec, root).table, count_parameters=False)
+    found = check_data(spec, root)
+    plan = make_plan(spec, root, anywhere, found.table, count_parameters=False)
     for warning in plan.warnings:
         warn(warning)
-    rows = data_lines(spec.data, plan.num_items, plan.classes, plan.split_origin)
-    return plan, [hanging(f"  {label:<10}{text}") for label, text in rows]
+    rows = data_lines(spec.data, plan)
+    return plan, [hanging(f"  {label:<10}{text}") for label, text in rows], found
 
 
 @click.command()
@@ -198,27 +198,25 @@ def _prepared(spec: RunSpec, root: Path, *, quiet: bool) -> Iterator[str]:
     The cache of decoded images lies below `root`. Unless quiet, progress is shown on standard
     error. Raises DataError if a part is missing or unusable.
     """
-    data, store = spec.data, cache_folder(root)
-    source = SOURCES[data.kind](data)
+    store, source = cache_folder(root), SOURCES[spec.data.kind](spec.data)
     assert isinstance(source, DownloadSource)
     if missing := source.missing():
         lines = "".join(f"\n  {line}" for line in missing)
         raise DataError(f"the data set in {source.spec.root} is not complete; missing:{lines}")
-    found = check_data(spec, root)
-    labels = found.labels
-    yield f"{data.kind} in {source.spec.root}"
-    num_items: dict[str, int] = {split: len(labels.rows(split)) for split in SPLITS}
-    sizes = {column: labels.size_of(column) for column in (*data.tasks, *data.held_out)}
-    for what, text in data_lines(data, num_items, sizes, labels.split_origin):
-        yield f"  {what:<10}{text}"
-    known = [*source.differences(), *found.table.warnings]
-    yield from (f"warning: {line}" for line in known)
+    _, about, found = _checked(spec)
+    yield from (f"warning: {line}" for line in source.differences())
+    yield from [f"{spec.data.kind} in {source.spec.root}", *about]
     with Console(Terminal.of(sys.stderr), quiet=quiet) as console:
         console.on_phase("reading the images' files")
         dataset = open_dataset(
-            data, view_size=spec.views.size, store=store, progress=console.on_decode, checked=found
+            spec.data,
+            view_size=spec.views.size,
+            store=store,
+            progress=console.on_decode,
+            checked=found,
         )
+    known = found.table.warnings
     yield from (f"warning: {line}" for line in dataset.table.warnings if line not in known)
     side, size = dataset.images.shape[1], decimal(dataset.images.nbytes)
-    decoded = f"{len(labels):,} of {side} x {side} pixels are decoded"
+    decoded = f"{len(dataset.table):,} of {side} x {side} pixels are decoded"
     yield f"  {'images':<10}{decoded}, {size} in {store}"

@@ -19,6 +19,7 @@ from mtcon_ray.data.disk import whole_file
 from mtcon_ray.display import by_class, page, plotting
 from mtcon_ray.display import presentation as show
 from mtcon_ray.display.coordinates import coordinates
+from mtcon_ray.display.plan_text import setup
 from mtcon_ray.display.plotting import STANDINGS
 from mtcon_ray.display.ranking import deviation
 from mtcon_ray.display.results_table import leaderboard
@@ -37,6 +38,7 @@ def build_report(results: SweepResults, *, ui_command: str) -> Path:
         files(__package__).joinpath("page.html").read_text("utf-8"),
         page=page,
         show=show,
+        setup=setup,
         results=results,
         labels=results.labels,
         figures=draw(results),

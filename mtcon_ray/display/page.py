@@ -62,25 +62,6 @@ def facts(results: SweepResults) -> list[tuple[str, str, str]]:
     ]
 
 
-def setup(results: SweepResults) -> list[tuple[str, str]]:
-    """Returns name and value of each setting: method, data, tasks, search space, sampler, seed."""
-    spec, labels = results.spec, results.labels
-    space = [
-        f"{path}: {d.kind} {', '.join(map(show.value_text, d.extremes))}"
-        for path, d in spec.search.space.items()
-    ]
-    return [
-        ("Method", f"{spec.method.name} on {spec.model.encoder.name}"),
-        ("Data", spec.data.kind),
-        ("Tasks", ", ".join(labels.tasks) or "none"),
-        ("Held out", ", ".join(labels.held_out) or "none"),
-        ("Objective", labels.objective_title),
-        ("Searched", "; ".join(space) or "nothing"),
-        ("Sampler", f"{spec.search.sampler}; early stopping: {spec.scheduler.name}"),
-        ("Seeds", f"{spec.search.repeats} of each configuration, from {spec.seed}"),
-    ]
-
-
 def accuracies(results: SweepResults) -> Table:
     """Returns a row for each label of the winner: its score, mean over seeds, and lead.
 

@@ -1,6 +1,6 @@
 """Text of the plan of a sweep."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from rich.filesize import decimal
 
@@ -15,8 +15,7 @@ Row = tuple[str, str]
 
 def plan_lines(spec: RunSpec, plan: Plan) -> list[str]:
     """Returns the plan as a two-column table, warnings last. `make_plan` must have counted all."""
-    rows = [*_training_rows(spec, plan)]
-    rows += data_lines(spec.data, plan.num_items, plan.classes, plan.split_origin)
+    rows = setup(spec, plan)
     if spec.data.tasks:
         rows.append((plan.objective, f"standard error at most {plan.standard_error:.3f}"))
     left = {url: num_bytes for url, num_bytes in plan.downloads.items() if num_bytes}
@@ -32,6 +31,11 @@ def plan_lines(spec: RunSpec, plan: Plan) -> list[str]:
         rows.append(("" if i else "first to run", show.configuration_text(point)))
     rows += [("warning", text) for text in plan.warnings]
     return [plan.name, *(f"  {label:<{LABEL_COLUMNS}}{text}" for label, text in rows)]
+
+
+def setup(spec: RunSpec, plan: Plan) -> list[Row]:
+    """Returns what is trained: the trials, the search, the network and the data."""
+    return [*_training_rows(spec, plan), *data_lines(spec.data, plan)]
 
 
 def work_of(plans: list[Plan]) -> list[str]:
@@ -57,22 +61,20 @@ def counted(number: float, noun: str) -> str:
     return f"{shown} {noun}{'' if number == 1 else 's'}"
 
 
-def data_lines(
-    data: DataSpec, num_items: Mapping[str, int], sizes: Mapping[str, int], split_origin: str
-) -> list[Row]:
+def data_lines(data: DataSpec, plan: Plan) -> list[Row]:
     """Returns the items of each split, and every label with its kind and number of classes.
 
-    `num_items` is by split, which come from `split_origin`. `sizes` has the numbers of classes, or
-    of labels in a set, by label.
+    The plan of a received sweep may lack labels.
     """
     words = {"classes": "{} classes", "set": "{} labels", "number": "a number"}
 
     def labels(columns: tuple[str, ...]) -> str:
-        extents = {c: words[data.kind_of(c)].format(sizes[c]) for c in columns}
+        known = [c for c in columns if c in plan.kinds.keys() & plan.classes.keys()]
+        extents = {c: words[plan.kinds[c]].format(plan.classes[c]) for c in known}
         return ", ".join(f"{c} ({extent})" for c, extent in extents.items())
 
-    items = ", ".join(f"{count:,} {split}" for split, count in num_items.items())
-    rows = [("items", items), *([("splits", split_origin)] if split_origin else [])]
+    items = ", ".join(f"{count:,} {split}" for split, count in plan.num_items.items())
+    rows = [("items", items), *([("splits", plan.split_origin)] if plan.split_origin else [])]
     rows.append(("tasks", labels(data.tasks) or "none"))
     return rows + ([("held out", labels(data.held_out))] if data.held_out else [])
 
@@ -80,17 +82,22 @@ def data_lines(
 def _training_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
     trials = counted(plan.num_configurations, "configuration")
     if plan.repeats > 1:
-        trials = f"{plan.num_trials}: {trials} x {plan.repeats} seeds"
+        trials = f"{plan.num_trials}: {trials} x {plan.repeats} seeds from {spec.seed}"
     yield "trials", trials
-    searched = ", ".join(f"{path} ({dim.kind})" for path, dim in spec.search.space.items())
-    yield "searched", f"{searched or 'nothing'}; sampler {spec.search.sampler}"
+    searched = [
+        f"{path} ({dim.kind} {show.abridged(', '.join(map(show.value_text, dim.extremes)), 80)})"
+        for path, dim in spec.search.space.items()
+    ]
+    yield "searched", f"{'; '.join(searched) or 'nothing'}; sampler {spec.search.sampler}"
     yield "objective", plan.objective + show.objective_note(spec.labels)
     yield "early stopping", plan.scheduler + (rungs_text(plan) if plan.rung_epochs else "")
     steps, views = plan.count_text("steps_per_epoch"), plan.count_text("views_per_step")
     in_all = f"; {plan.epochs_total:,} epochs in all" if plan.epochs_total else ""
     yield "epochs", f"{plan.count_text('epochs')} of {steps} steps, {views} views a step{in_all}"
-    parameters = f"{plan.count_text('parameters')} parameters with its heads"
-    yield "model", f"{spec.model.encoder.name}, {parameters}"
+    parameters = plan.count_text("parameters") if plan.parameters else "unknown"
+    network = f"{spec.method.name} on {spec.model.encoder.name}"
+    yield "model", f"{network}, {parameters} parameters with its heads"
+    yield "data", spec.data.kind
 
 
 def _resource_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:

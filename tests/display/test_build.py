@@ -67,7 +67,7 @@ def test_page_is_self_contained(sweep: MakeSweep) -> None:
         ({"points": ({"method.temperature": 0.1},)}, "No other configuration"),
         ({"points": ({},), "search": {}}, "trial-0000 won with val/accuracy"),
         ({"with_std": False}, "nothing can be said about how sure"),
-        ({"tasks": ["kind"], "held_out": []}, "Held out none"),
+        ({"tasks": ["kind"], "held_out": []}, "Tasks kind (4 classes) How to"),
         ({"statuses": {3: "INTERRUPTED"}}, "trial-0003 interrupted; no reason was recorded"),
     ],
 )
@@ -128,7 +128,7 @@ def test_repeats_times_and_provenance_are_told(sweep: MakeSweep) -> None:
     page = built(replace(results, trials=trials, events=(start,)))
     for words in (
         "(mean and deviation over 3 seeds)", "over the winner's seeds", "Time 6:00",
-        "Seeds 3 of each configuration, from 0", "git_commit 3f9c2d1",
+        "4 configurations x 3 seeds from 0", "git_commit 3f9c2d1",
     ):  # fmt: skip
         assert words in page.text
 

@@ -22,7 +22,8 @@ def test_labels_stand_with_their_kind_and_extent(tmp_path: Path) -> None:
     data = {"kind": "synthetic", "num_items": 300, "tasks": ["attributes", "shape"]}
     spec = parse_spec({"name": "mixed", "data": {**data, "held_out": ["size"]}})
     plan = plan_of(spec, tmp_path, this_machine())
-    lines = dict(data_lines(spec.data, plan.num_items, plan.classes, "column 'part'"))
+    split = plan.model_copy(update={"split_origin": "column 'part'"})
+    lines = dict(data_lines(spec.data, split))
     assert lines["splits"] == "column 'part'"
     assert lines["tasks"] == "attributes (8 labels), shape (5 classes)"
     assert lines["held out"] == "size (a number)"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mtcon_ray.sweep.description import describe_sweep
 from tests.display.conftest import make_sweep
-from tests.recorded import plan_with
+from tests.some import some
 
 
 def test_an_ended_sweep_names_its_winner_and_its_commands(tmp_path: Path) -> None:
@@ -15,7 +15,7 @@ def test_an_ended_sweep_names_its_winner_and_its_commands(tmp_path: Path) -> Non
     spec, root = results.folder / "spec.yaml", results.folder.parents[1]
     for part in (
         f"{winner:.4g} won with",
-        "- Searched: method.temperature",
+        "- searched: method.temperature (grid 0.03, 0.05",
         f"\nmtcon-ray sweep {spec}\n",
         f"\nmtcon-ray resume {results.name} --root {root}\n",
     ):
@@ -24,8 +24,10 @@ def test_an_ended_sweep_names_its_winner_and_its_commands(tmp_path: Path) -> Non
 
 def test_warnings_come_before_the_setup_and_names_are_no_markup(tmp_path: Path) -> None:
     """A class may have the name of an image on somebody's server."""
-    plan = plan_with(warnings=["class ![x](http://h/i.png) <b>\n# of *one* image"])
-    text = describe_sweep(dataclasses.replace(make_sweep(tmp_path), plan=plan), ended=False)
+    results = make_sweep(tmp_path)
+    warnings = ("class ![x](http://h/i.png) <b>\n# of *one* image",)
+    plan = some(results.plan).model_copy(update={"warnings": warnings})
+    text = describe_sweep(dataclasses.replace(results, plan=plan), ended=False)
     escaped = r"class !\[x\](http://h/i.png) \<b> / \# of \*one\* image"
-    assert text.startswith(f"No result yet.\n\n**Warning**: {escaped}\n\n- Method")
+    assert text.startswith(f"No result yet.\n\n**Warning**: {escaped}\n\n- trials")
     assert "won with" not in text

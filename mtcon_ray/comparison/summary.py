@@ -14,6 +14,7 @@ from mtcon_ray.comparison.row import Row, columns, objectives
 from mtcon_ray.display import plotting
 from mtcon_ray.display import presentation as show
 from mtcon_ray.display.tables import Table
+from mtcon_ray.records.results import SweepResults
 
 TUNING_NOTE = (
     "Epochs are those of all trainings: tuning, then the best configurations again if they were "
@@ -53,15 +54,13 @@ def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def every_seed(rows: list[Row]) -> str:
-    """Returns CSV with columns system, seed, metric and value, of each training's last epoch."""
-    lines = [
-        (row.title, trial.seed, name, value)
-        for row in rows
-        for trial in row.finished
-        for name, value in sorted(trial.last_metrics.items())
-    ]
-    return show.csv_text(pd.DataFrame(lines, columns=["system", "seed", "metric", "value"]))
+def trials_csv(sweeps: Iterable[tuple[str, SweepResults]]) -> str:
+    """Returns CSV with a row per trial of each system's sweeps.
+
+    Columns: system and sweep, then those of `SweepResults.to_frame`.
+    """
+    tables = {(title, sweep.name): sweep.to_frame() for title, sweep in sweeps}
+    return show.csv_text(pd.concat(tables, names=["system", "sweep"]).reset_index(level=[0, 1]))
 
 
 def picture(rows: list[Row]) -> bytes:
@@ -100,11 +99,13 @@ def write_tables(folder: Path, rows: list[Row], claims: Sequence[ClaimSpec] = ()
     """
     make_folder(folder)
     write(folder / "table.md", markdown(rows, claims))
-    write(folder / "table.csv", every_seed(rows))
     if claims:
         write(folder / "claims.csv", as_csv(judged(rows, claims)))
-    if tuned := tuning_csv(rows):
-        write(folder / "tuning.csv", tuned)
+    final = [(row.title, row.results) for row in rows if row.results]
+    tuned = [(row.title, sweep) for row in rows for sweep in row.tuned]
+    for name, sweeps in {"table.csv": final, "tuning.csv": tuned}.items():
+        if sweeps:
+            write(folder / name, trials_csv(sweeps))
     if any(row.finished for row in rows):
         write(folder / "table.png", picture(rows))
 
@@ -167,14 +168,3 @@ def tuning_markdown(rows: list[Row]) -> str:
         ]
         table.append(cells)
     return Table(names, table, right=range(1, len(names))).markdown() + f"\n{TUNING_NOTE}\n"
-
-
-def tuning_csv(rows: list[Row]) -> str:
-    """Returns CSV with a row per training of the tuning sweeps, "" if no system was tuned.
-
-    Columns: system and sweep, then those of `SweepResults.to_frame`.
-    """
-    tables = {(row.title, sweep.name): sweep.to_frame() for row in rows for sweep in row.tuned}
-    if not tables:
-        return ""
-    return show.csv_text(pd.concat(tables, names=["system", "sweep"]).reset_index(level=[0, 1]))

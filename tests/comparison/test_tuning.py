@@ -8,7 +8,7 @@ import pytest
 
 from mtcon_ray.base.status import Status
 from mtcon_ray.comparison.row import Row
-from mtcon_ray.comparison.summary import TUNING_NOTE, markdown, tuning_csv, tuning_markdown
+from mtcon_ray.comparison.summary import TUNING_NOTE, markdown, trials_csv, tuning_markdown
 from mtcon_ray.comparison.tuning import again_spec, best_points, final_spec
 from mtcon_ray.errors import MtconError, SpecError
 from mtcon_ray.records.results import SweepResults, TrialResult
@@ -234,11 +234,11 @@ def test_the_table_has_costs_and_chosen_values(rows: list[Row]) -> None:
 
 
 def test_every_trial_of_tuning_is_in_the_csv(rows: list[Row]) -> None:
-    read = list(csv.DictReader(tuning_csv(rows).splitlines()))
+    tuned = [(row.title, sweep) for row in rows for sweep in row.tuned]
+    read = list(csv.DictReader(trials_csv(tuned).splitlines()))
     assert len(read) == 6 + 2 + 1
     (third,) = (r for r in read if (r["sweep"], r["trial"]) == ("few-mtcon-tune", "trial-0002"))
     assert third.items() >= {
         "system": "MTCon", "seed": "5", "state": "finished", "epoch": "4", "seconds": "1800.0",
         "value": "0.7", LR: "0.3", TEMPERATURE: "0.2", CROP: "[0.5, 1.0]",
     }.items()  # fmt: skip
-    assert tuning_csv(rows[:1]) == ""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
-from itertools import chain, starmap
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -91,10 +91,10 @@ def list_names(root: Path, as_json: bool, cluster: bool, address: str | None) ->
 
 @click.command()
 @options.recorded
-@click.argument("other", nargs=-1, metavar="[OTHER]", shell_complete=options.names)
+@click.argument("other", required=False, shell_complete=options.names)
 @options.as_json
 @click.option("--csv", "as_csv", is_flag=True, help="Print a table with all metrics, as CSV.")
-def status(name: str, other: tuple[str, ...], root: Path, as_json: bool, as_csv: bool) -> None:
+def status(name: str, other: str | None, root: Path, as_json: bool, as_csv: bool) -> None:
     """Show a sweep's state and its trials, or compare two sweeps.
 
     With OTHER it shows the values and test scores of both winners, the differences of the scores,
@@ -102,13 +102,8 @@ def status(name: str, other: tuple[str, ...], root: Path, as_json: bool, as_csv:
     """
     if as_csv and (as_json or other):
         raise click.UsageError("--csv must not be given with --json or two sweeps")
-    if len(other) > 1:
-        raise click.UsageError(
-            f"at most two sweeps must be given, got {1 + len(other)}; `mtcon-ray compare` trains "
-            "and compares more systems"
-        )
     if other:
-        place, second = options.place_of(other[0])
+        place, second = options.place_of(other)
         _compare(_with_predictions(root, name), _with_predictions(place or root, second), as_json)
         return
 
@@ -126,20 +121,19 @@ def _compare(first: SweepResults, second: SweepResults, as_json: bool) -> None:
     from mtcon_ray.comparison.side_by_side import SideBySide
 
     found = SideBySide((first, second))
-    states = [(each, _state(each)) for each in found.pair]
-    record = found.record() | {"states": [state for _, state in states]}
-    lines = [*starmap(_state_line, states), *found.lines(Terminal.of().columns)]
+    record = found.record() | {"states": [*map(_state, found.pair)]}
+    lines = [*map(_state_line, found.pair), *found.lines(Terminal.of().columns)]
     options.tell(record, lines, as_json=as_json)
 
 
-def _state_line(results: SweepResults, state: str) -> str:
-    total = results.num_trials
-    return f"{results.name}: {state}, {len(results.trials)} of {total} trials started"
+def _state_line(results: SweepResults) -> str:
+    trials = f"{len(results.trials)} of {results.num_trials} trials started"
+    return f"{results.name}: {_state(results)}, {trials}"
 
 
 def _status_lines(results: SweepResults, state: str) -> Iterator[str]:
     folder = results.folder
-    yield _state_line(results, state)
+    yield _state_line(results)
     if state != "running" and (reason := results.status[1]):
         yield f"ended early: {reason}"
     columns = Terminal.of().columns

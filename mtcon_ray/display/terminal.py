@@ -10,7 +10,6 @@ from typing import TextIO
 import click
 
 from mtcon_ray.display.presentation import hanging, printable
-from mtcon_ray.errors import MtconError
 
 
 @dataclass(frozen=True)
@@ -47,17 +46,12 @@ class Terminal:
 
 
 def say(text: object, *, err: bool = False) -> None:
-    """Prints a line with control characters written out.
-
-    Raises MtconError if standard output cannot be written, BrokenPipeError if its reader has ended.
-    """
+    """Prints a line with control characters written out. An error of standard error is ignored."""
     try:
         click.echo(printable(str(text)), err=err)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        if not err:  # an error of standard error itself cannot be printed
-            raise MtconError(f"cannot write to standard output: {error.strerror}") from None
+    except OSError:
+        if not err:
+            raise
 
 
 def warn(text: str) -> None:

@@ -9,17 +9,15 @@ import click
 import pytest
 
 from mtcon_ray.display.terminal import drop_unwritten, say
-from mtcon_ray.errors import MtconError
 from tests.processes import REPOSITORY, run
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_output_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not taken for a full disk under the root; a message about it can be lost."""
+def test_only_a_message_may_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     echo = Mock(side_effect=FULL)
     monkeypatch.setattr(click, "echo", echo)
-    with pytest.raises(MtconError, match=r"^cannot write to standard output"):
+    with pytest.raises(OSError, match="No space left"):
         say("x")
     say("x", err=True)
     assert echo.call_count == 2

@@ -9,7 +9,7 @@ from textwrap import indent
 from typing import Any, NamedTuple
 
 from mtcon_ray.base.safe_yaml import dump_yaml
-from mtcon_ray.errors import ResourceError, SweepError
+from mtcon_ray.errors import ResourceError
 
 MAX_BATCH_SIZE = 64
 COLOUR = re.compile("colou?r", re.IGNORECASE)
@@ -41,15 +41,15 @@ class Draft(NamedTuple):
 
 
 def write_new(path: Path, text: str) -> None:
-    """Writes a new file. Raises SweepError if it exists, ResourceError if it cannot be written."""
+    """Writes a new file. Raises ResourceError if it exists or cannot be written."""
     try:
         content = text.encode()  # a path with invalid UTF-8 cannot be written
         with path.open("xb") as file:
             file.write(content)
-    except FileExistsError:
-        raise SweepError(f"{path} exists already; remove it or choose another --output") from None
     except (OSError, UnicodeEncodeError) as error:
-        raise ResourceError(f"--output must be writable, got {path}: {error}") from None
+        raise ResourceError(
+            f"--output must be a new file in a writable folder, got {path}: {error}"
+        ) from None
 
 
 def spec_name(text: str) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from mtcon_ray.cli.infer_columns import infer_columns
 from mtcon_ray.cli.spec_template import write_new
-from mtcon_ray.errors import DataError, ResourceError, SweepError
+from mtcon_ray.errors import DataError, ResourceError
 from mtcon_ray.spec.run_spec import load_spec
 from tests.data.labels import labels_of
 
@@ -166,8 +166,7 @@ def test_images_must_exist(tmp_path: Path) -> None:
 def test_only_a_new_file_is_written(tmp_path: Path) -> None:
     path = tmp_path / "spec.yaml"
     path.write_text("mine")
-    with pytest.raises(SweepError, match="exists already"):
-        write_new(path, "yours")
+    for other in (path, tmp_path / "none" / "spec.yaml"):
+        with pytest.raises(ResourceError, match="must be a new file in a writable folder"):
+            write_new(other, "yours")
     assert path.read_text() == "mine"
-    with pytest.raises(ResourceError, match="must be writable"):
-        write_new(tmp_path / "none" / "spec.yaml", "text")

@@ -11,7 +11,7 @@ from rich.filesize import decimal
 
 from mtcon_ray.base import paths
 from mtcon_ray.base.lock import ELSEWHERE_FILE, driver_lock, is_driven
-from mtcon_ray.base.root_files import make_folder, move, remove_folder
+from mtcon_ray.base.root_files import check_no_links, make_folder, move, remove_folder
 from mtcon_ray.cli import options
 from mtcon_ray.data.objects import Objects
 from mtcon_ray.display.terminal import say
@@ -144,11 +144,7 @@ def clean(name: str, root: Path, yes: bool) -> None:
     if not yes:
         say("nothing removed; --yes removes it")
         return
-    if folder.is_symlink():
-        raise SweepError(
-            f"{folder} is not removed, because it is a link to {folder.resolve()}; remove that "
-            "folder and the link by hand"
-        )
+    check_no_links(folder)
     if url:
         Objects(url).remove()
     # Renamed first: an interrupted removal must leave no incomplete sweep under its name.

@@ -55,14 +55,9 @@ METRICS = (SCORE, *OF_CLASSES)
 # Share of a step's triplets in which the negative is farther from the anchor than the positive.
 TRIPLET_ACCURACY = "triplet_accuracy"
 
-# Load of the training process, by rank 0, since the epoch before: processor time as a share of the
-# time (100 for one core), memory, and the peak of its allocated GPU memory.
-PROCESS_CPU = "system/process_cpu_percentage"
+# Memory of the training process, by rank 0, and the peak of its GPU memory since the epoch before.
 PROCESS_MEMORY = "system/process_memory_megabytes"
 PROCESS_GPU_MEMORY = "system/process_gpu_memory_megabytes"
-# Memory in use on the process's first GPU. The names are the names of MLflow's own sampler.
-GPU_MEMORY = "system/gpu_0_memory_usage_megabytes"
-GPU_MEMORY_SHARE = "system/gpu_0_memory_usage_percentage"
 
 
 class Labels(NamedTuple):

@@ -62,7 +62,7 @@ class TrackingSpec(Spec):
     )
 
     system_metrics: bool = Field(
-        True, description="record processor time and memory of a training's process with each epoch"
+        True, description="record the memory of a training's process and its GPU with each epoch"
     )
 
     def sends_files_of(self, status: Status) -> bool:

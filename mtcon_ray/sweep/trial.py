@@ -20,7 +20,7 @@ from mtcon_ray.data.objects import SAVE_SECONDS, Objects
 from mtcon_ray.records.claim import is_taken
 from mtcon_ray.records.events import Reported
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec
-from mtcon_ray.tracking.system_metrics import SystemMetrics
+from mtcon_ray.tracking.system_metrics import memory
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.distributed import ALONE, Ranks, any_rank
 from mtcon_ray.training.trainer import Progress, Trainer
@@ -215,9 +215,11 @@ class Stamp:
     def __init__(self, trial: str) -> None:
         self._trial = trial
 
-    def begin(self, place: Mapping[str, str], system: SystemMetrics | None) -> None:
-        """Counts the time of the first epoch from now on."""
-        self._system = system
+    def begin(self, place: Mapping[str, str], sampled: torch.device | None) -> None:
+        """Counts the time of the first epoch from now on, and `sampled`'s peak of memory."""
+        self._sampled = sampled
+        if sampled:
+            memory(sampled)  # the process may have trained another trial before
         # For the first event alone.
         self._tags: dict[str, str] | None = {f"mtcon.{name}": v for name, v in place.items()}
         self._since = time.monotonic()
@@ -225,7 +227,7 @@ class Stamp:
     def __call__(self, progress: Progress) -> str:
         """Returns the event of an epoch as a line, with the time since the last one."""
         now = time.monotonic()
-        values = {**progress.metrics, **(self._system.sample() if self._system else {})}
+        values = {**progress.metrics, **(memory(self._sampled) if self._sampled else {})}
         event = Reported(
             trial=self._trial,
             epoch=progress.epoch,
@@ -274,7 +276,7 @@ def _train(
     )
     damage = run.resume()
     has_system = ranks.rank == 0 and work.spec.tracking.system_metrics
-    stamp.begin(run.place, SystemMetrics(device) if has_system else None)
+    stamp.begin(run.place, device if has_system else None)
     # A killed process may have saved epochs that it has not sent.
     lines += [line for line in run.lines if json.loads(line)["epoch"] > work.logged]
     # The last epoch has no line before its test scores are measured.

@@ -67,7 +67,7 @@ def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
     best = results.required_winner()
     last = best.last_metrics
     assert {"test/accuracy/shape", "test/accuracy_std/colour", "heldout/accuracy/tilt"} <= set(last)
-    assert last["system/process_cpu_percentage"] > 0
+    assert last["system/process_memory_megabytes"] > 0
     assert (results.folder / "report" / "index.html").exists()
 
     seen = logged(root, results.folder)

@@ -48,7 +48,6 @@ class Started(Event):
     kind: Literal["start"] = "start"
     params: Mapping[str, Any]
     tags: Mapping[str, str]
-    note: str | None = None
     settings: Mapping[str, Any] | None = None
 
 
@@ -101,7 +100,6 @@ class Ended(Event):
     kind: Literal["end"] = "end"
     status: str
     tags: Mapping[str, str]
-    note: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

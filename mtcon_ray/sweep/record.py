@@ -17,7 +17,6 @@ from mtcon_ray.records.event_log import EventLog, read_events
 from mtcon_ray.records.results import TrialResult, load_sweep, started, trial_of, trial_status
 from mtcon_ray.spec.evaluate import Select, selected_epoch, selected_value
 from mtcon_ray.spec.run_spec import RunSpec
-from mtcon_ray.sweep.description import describe_sweep
 from mtcon_ray.tracking.provenance import fixed_settings
 from mtcon_ray.training.checkpoint import discard_other_training, discard_resume_state
 from mtcon_ray.training.uploads import kept_files
@@ -125,10 +124,9 @@ class SweepRecord:
             for trial in self.trials.values():
                 trial.num_lost = 0
         else:
-            note = describe_sweep(load_sweep(self.folder), ended=False)
             tags = {"mtcon.sweep": self.folder.name, **tags}
             settings = fixed_settings(self.spec)
-            start = events.Started(params={}, tags=tags, note=note, settings=settings)
+            start = events.Started(params={}, tags=tags, settings=settings)
             self.append(start, *fresh)
         # Also after a resume, which may write other files. They replace MLflow's files.
         for file in files:
@@ -215,8 +213,7 @@ class SweepRecord:
             self.append(events.Reported(epoch=step, metrics=scores))
             if report:
                 tags |= {"mtcon.winner": winner.name, "mtcon.winner.value": f"{winner.value:.4f}"}
-        note = describe_sweep(results, ended=report is not None)
-        self.append(events.Ended(status=status, tags=tags, note=note))
+        self.append(events.Ended(status=status, tags=tags))
         # After the end: events are sent in order, and a store of files may not answer.
         for file in sorted(report.parent.iterdir()) if report else ():
             self.append(events.Artifact(path=str(file), to="report"))

@@ -18,7 +18,6 @@ from mtcon_ray.records.events import Artifact, Ended, Event, Reopened, Reported,
 from mtcon_ray.tracking import mlflow_server as server
 from mtcon_ray.training.uploads import file_of
 
-NOTE = "mlflow.note.content"
 ENDING_TAGS = ("mtcon.pruned", "mtcon.interrupted", "mtcon.reason")
 MAX_RUNS = 50_000  # in an answer of every server
 MAX_VALUE = 5000  # maximum length of a tag or parameter on every server
@@ -175,8 +174,6 @@ class Runs:
         params = _params(first) if isinstance(first, Started) else {}
         tagged = [e.tags for e in events if isinstance(e, Reported | Ended) and e.tags]
         tags = {name: value for found in tagged for name, value in found.items()}
-        if notes := [e.note for e in (last, first) if isinstance(e, Started | Ended) and e.note]:
-            tags[NOTE] = notes[0]
         entries: list[Metric | Param | RunTag] = [
             *metrics,
             *(Param(key, value) for key, value in params.items()),

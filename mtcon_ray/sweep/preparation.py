@@ -21,7 +21,7 @@ from mtcon_ray.records.results import first_tags
 from mtcon_ray.spec.run_spec import RunSpec, with_values
 from mtcon_ray.spec.space import grid_points
 from mtcon_ray.tracking.login import check_login
-from mtcon_ray.tracking.mlflow_server import ServerCheck, own_database
+from mtcon_ray.tracking.mlflow_server import check_server, own_database
 
 MAX_SETS = 64  # of listed values of searched fields
 
@@ -58,16 +58,13 @@ def prepare(
     weights = folder if is_stored else store
     given: Any = {"first_configurations": first_configurations, "weights": weights}
     plan = make_plan(spec, root, cluster, table, **given)
-    asked = None if tracking.offline else ServerCheck(uri, tracking.experiment, root)
     if not kept:
         _keep_weights(spec, weights, is_stored=is_stored)
     # Nobody can refuse the user's own file, and importing MLflow takes seconds.
-    if asked and uri != own_database(root):
+    if not tracking.offline and uri != own_database(root):
         callbacks.on_phase("asking the MLflow server")
-        asked.answer()
+        check_server(uri, experiment=tracking.experiment, root=root)
     opened = _opened(spec, store, checked, callbacks, is_stored=is_stored) if checked else {}
-    if asked:
-        asked.answer()
     if opened:
         dataset = next(iter(opened.values()))
         if (dataset.table.split != table.split).any():  # decoding found unreadable images

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # The name of a sweep's own run, and the tag with the identity of its event log.
 PARENT = "parent"
 IDENTITY = "mtcon.id"
+ANSWER_SECONDS = 10.0
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 
 OFFLINE = (
@@ -203,55 +204,43 @@ def tracking_errors(what: str, but: str = "") -> Iterator[None]:
             raise TrackingError(f"{what}: {first_line(error)}") from error
 
 
-def check_server(uri: str, timeout: float = 10, *, way_out: str = OFFLINE) -> "MlflowClient":
+def check_server(
+    uri: str, *, way_out: str = OFFLINE, experiment: str = "", root: Path = Path()
+) -> "MlflowClient":
     """Returns a client of a server that has answered a request.
 
-    Raises TrackingError without an answer within `timeout` seconds. SQLite has no timeout.
+    An experiment named by `experiment` is checked, too. Raises UserError as `check_login` does, and
+    TrackingError without an answer within ANSWER_SECONDS. SQLite has no timeout.
     """
-    return ServerCheck(uri).answer(timeout, way_out)
+    login.check_login(uri)
+    import_quietly()  # else the seconds of the import would count as the server's
+    answer: Future[MlflowClient] = Future()
 
-
-class ServerCheck:
-    """A request to the tracking server, in a thread while a sweep is prepared.
-
-    An experiment named by `experiment` is checked, too. Raises UserError at once as `check_login`
-    does.
-    """
-
-    def __init__(self, uri: str, experiment: str | None = None, root: Path = Path()) -> None:
-        login.check_login(uri)
-        self._uri, self._experiment, self._root = uri, experiment, root
-        self._answer: Future[MlflowClient] = Future()
-        threading.Thread(target=self._ask, daemon=True, name="mtcon-tracking-check").start()
-
-    def answer(self, timeout: float = 10, way_out: str = OFFLINE) -> "MlflowClient":
-        """Waits for the answer as `check_server` does. Returns its client."""
-        import_quietly()  # else the seconds of the import would count as the server's
+    def ask() -> None:
         try:
-            return self._answer.result(None if self._uri.startswith("sqlite") else timeout)
-        except MtconError:
-            raise
-        except TimeoutError:
-            reason = f"no answer in {timeout:g} s"
-        except Exception as error:
-            reason = first_line(error)
-        problem, cure = "does not answer", "start it"
-        if re.search(r"error code 40[13]\b", reason):
-            problem, cure = "refuses the login", "set MLFLOW_TRACKING_USERNAME and _PASSWORD"
-        raise TrackingError(
-            f"the tracking server at {login.masked(self._uri)} {problem}: {reason}; {cure}, "
-            f"{way_out}"
-        )
-
-    def _ask(self) -> None:
-        try:
-            client = open_client(self._uri)
+            client = open_client(uri)
             client.search_experiments(max_results=1)
-            if named := self._experiment and client.get_experiment_by_name(self._experiment):
-                check_experiment(named, self._uri, self._root)
-            self._answer.set_result(client)
+            if named := experiment and client.get_experiment_by_name(experiment):
+                check_experiment(named, uri, root)
+            answer.set_result(client)
         except Exception as error:
-            self._answer.set_exception(error)
+            answer.set_exception(error)
+
+    threading.Thread(target=ask, daemon=True, name="mtcon-tracking-check").start()
+    try:
+        return answer.result(None if uri.startswith("sqlite") else ANSWER_SECONDS)
+    except MtconError:
+        raise
+    except TimeoutError:
+        reason = f"no answer in {ANSWER_SECONDS:g} s"
+    except Exception as error:
+        reason = first_line(error)
+    problem, cure = "does not answer", "start it"
+    if re.search(r"error code 40[13]\b", reason):
+        problem, cure = "refuses the login", "set MLFLOW_TRACKING_USERNAME and _PASSWORD"
+    raise TrackingError(
+        f"the tracking server at {login.masked(uri)} {problem}: {reason}; {cure}, {way_out}"
+    )
 
 
 def ui_command(uri: str) -> str:

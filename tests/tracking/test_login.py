@@ -17,7 +17,7 @@ from mtcon_ray.errors import UserError
 from mtcon_ray.records.events import Artifact
 from mtcon_ray.spec.resources import TrackingSpec
 from mtcon_ray.tracking import login
-from mtcon_ray.tracking.mlflow_server import ServerCheck, open_client
+from mtcon_ray.tracking.mlflow_server import check_server, open_client
 from tests.data.folder_store import folder_store
 
 SERVER = "https://mlflow.example.com"
@@ -68,7 +68,7 @@ def test_a_login_goes_to_addresses_of_the_user(
     message, where = str(refused.value), login.address(uri)
     assert f"`--trust-tracking {where}`, or set {login.TRUST_VARIABLE}={where}" in message
     assert "s3cret" not in message
-    for connect in (ServerCheck, open_client):
+    for connect in (check_server, open_client):
         with pytest.raises(UserError, match=reason):
             connect(uri)
 

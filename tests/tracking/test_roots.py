@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mtcon_ray.errors import TrackingError
-from mtcon_ray.tracking.mlflow_server import ServerCheck, own_database, ui_command
+from mtcon_ray.tracking.mlflow_server import check_server, own_database, ui_command
 from mtcon_ray.tracking.tracked import tracked_runs
 from tests.tracking.conftest import MLFLOW, Sweep
 
@@ -48,7 +48,7 @@ def test_a_stranger_s_database_names_no_place_for_files(sweep: Sweep, root: Path
         database.execute("UPDATE experiments SET artifact_location = ?", [home.as_uri()])
         database.commit()
     with pytest.raises(TrackingError, match="the files of a run are not sent"):
-        ServerCheck(sweep.uri, sweep.experiment, root).answer()
+        check_server(sweep.uri, experiment=sweep.experiment, root=root)
     assert not [*home.iterdir()]
 
 
@@ -65,7 +65,7 @@ def test_a_moved_root_sends_no_files_back(sweep: Sweep, root: Path, empty_databa
     sweep.begin().add_file("model.pt")
     problem = f"experiment 'tests' keeps its files in {old}/mlartifacts, not below the root {new}"
     with pytest.raises(TrackingError, match=re.escape(problem)):
-        ServerCheck(sweep.uri, sweep.experiment, new).answer()
+        check_server(sweep.uri, experiment=sweep.experiment, root=new)
     sender = sweep.send(left=2)
     assert problem in sender.reason
     assert tracked_runs(new / "runs" / "shoes-1", sweep.uri, "tests", "loss")[1] == sender.reason

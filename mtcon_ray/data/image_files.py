@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
 from io import BufferedReader
-from itertools import accumulate
 from pathlib import Path
 from unicodedata import normalize
 
@@ -67,10 +66,6 @@ class ImageFiles:
     def find_outside(self, names: Sequence[str]) -> int | None:
         """Returns the index of the first name leading outside the folder or archive, or None."""
         return next((index for index, name in enumerate(names) if leads_outside(name)), None)
-
-    def why_outside(self, name: str) -> str:
-        """Returns text about the link by which a name leads outside, "" without such a link."""
-        return ""
 
     def relative(self, names: Sequence[str]) -> list[str]:
         """Returns each name relative to the root, without `.` and `..`.
@@ -132,16 +127,6 @@ class ImageFolder(ImageFiles):
     def find_outside(self, names: Sequence[str]) -> int | None:
         found = (i for i, n in enumerate(names) if leads_outside(n) or self._below(n) is None)
         return next(found, None)
-
-    def why_outside(self, name: str) -> str:
-        parts = [] if leads_outside(name) else name.split("/")
-        for place in accumulate(parts, posixpath.join):
-            if os.path.islink(self.root / place):
-                return (
-                    f", where {place} is a link to {os.path.realpath(self.root / place)}; name "
-                    "the folder of the files themselves, or copy it with them by `cp -rL`"
-                )
-        return ""
 
     def relative(self, names: Sequence[str]) -> list[str]:
         def below(name: str) -> str:

@@ -64,10 +64,9 @@ class FilesSource(DataSource):
         """Returns the names. Raises DataError, citing `where`, if a name lies outside `files`."""
         outside = self.files.find_outside(names)
         if outside is not None:
-            name = names[outside]
             raise DataError(
-                f"{where} must name files inside {self.files.root}, got {name!r}"
-                f"{self.files.why_outside(name)}"
+                f"{where} must name files inside {self.files.root}, without links that lead "
+                f"outside, got {names[outside]!r}"
             )
         return names
 

@@ -11,7 +11,7 @@ from unicodedata import normalize
 
 from mtcon_ray.base.registry import URL
 from mtcon_ray.data.image_archive import open_files
-from mtcon_ray.data.image_files import ImageFiles
+from mtcon_ray.data.image_files import ImageFiles, leads_outside
 from mtcon_ray.data.sources.columns import ColumnsSource
 from mtcon_ray.data.sources.files import evenly
 from mtcon_ray.data.table_file import TableFile, read_table_file
@@ -39,11 +39,12 @@ class TableSource(ColumnsSource):
         names = self.files.relative(list(cells))
         outside = self.files.find_outside(names)
         if outside is not None:
-            name = names[outside]
+            name, cause = names[outside], "; a link leads outside: copy the files by `cp -rL`"
+            if leads_outside(name):
+                cause = self.same_file([name], column)
             raise DataError(
                 f"column {column!r} of {table.path} must name files inside {self.spec.images}, "
-                f"got {cells[outside]!r} in row {table.rows[outside]}"
-                f"{self.files.why_outside(name) or self.same_file([name], column)}"
+                f"got {cells[outside]!r} in row {table.rows[outside]}{cause}"
             )
         return names
 

@@ -7,9 +7,8 @@ row. Python's module `csv` does not fill up short rows, as pandas does.
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from io import TextIOWrapper
-from itertools import dropwhile, islice
 from pathlib import Path
 
 import numpy as np
@@ -30,36 +29,24 @@ SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\n?', re.IGNORECASE)
 JSON_START = re.compile(r'\s*([{\[]\s*$|\{\s*["}]|\[\s*[\[{])')
 
 
-class _RowError(DataError):
-    """A row without the header's cells. It may have them if quotes are read differently."""
-
-
 def read_rows(path: Path) -> tuple[dict[str, np.ndarray], np.ndarray, tuple[str, ...]]:
     """Returns a CSV's columns, object [N] of str by name, row numbers, int64 [N], and warnings.
 
-    Rows with only empty cells are left out. Quotes first have the meaning of CSV. If a row does not
-    fit the header, each line is read as a row, in which a lone quote is a plain character. Texts in
-    TSV files often have such quotes. A line with a separator inside quotes does not fit this
-    reading.
+    Rows with only empty cells are left out.
 
-    Raises DataError for a row without the header's cells, or a file of another format. Raises
-    OSError for an unreadable file.
+    Raises DataError for a row without the header's cells, for a quoted cell that probably holds
+    rows, or for a file of another format. Raises OSError for an unreadable file.
     """
     lines = _lines(path)
     is_ended = lines[-1].endswith("\n")
     if given := SEPARATOR_LINE.fullmatch(lines[0]):
         lines = lines[1:] or [""]
     separator = given[1] if given else _separator(lines[: HEAD + 1])
-    try:
-        rows = _quoted_rows(path, lines, separator)
-        doubts = [*_check_lines(path, rows, separator)] if len(rows) < len(lines) else []
-        numbers, columns = _columns(path, rows)
-    except _RowError as error:
-        try:
-            doubts, (numbers, columns) = [], _columns(path, _literal_rows(path, lines, separator))
-        except _RowError:
-            raise error from None
-    warnings = doubts[:1] + ([] if is_ended else _cut_end(columns[-1], numbers[-1]))
+    rows = _quoted_rows(path, lines, separator)
+    if len(rows) < len(lines):
+        _check_lines(path, rows, separator)
+    numbers, columns = _columns(path, rows)
+    warnings = [] if is_ended else _cut_end(columns[-1], numbers[-1])
     return _named(path, columns), np.array(numbers[1:]), tuple(warnings)
 
 
@@ -115,7 +102,7 @@ def _separator(head: Sequence[str]) -> str:
 
 
 def _quoted_rows(path: Path, lines: Sequence[str], separator: str) -> list[list[str]]:
-    """Returns the cells of rows. Raises _RowError for a quote without an end."""
+    """Returns the cells of rows. Raises DataError for a quote without an end."""
     rows: list[list[str]] = []
     try:
         rows.extend(csv.reader(lines, delimiter=separator, strict=True))
@@ -123,55 +110,30 @@ def _quoted_rows(path: Path, lines: Sequence[str], separator: str) -> list[list[
         what = "a cell has a quote at its start and no quote at its end"
         if "field limit" in str(error):
             what = f"a cell has more than {csv.field_size_limit():,} characters"
-        raise _RowError(
+        raise DataError(
             f"{path} cannot be read: {what} in row {len(rows) + 1}; the file may be cut, or else "
             "double all quotes in the cell and put quotes around it"
         ) from None
     return rows
 
 
-def _check_lines(path: Path, rows: list[list[str]], separator: str) -> Iterator[str]:
-    """Yields warnings of cells with possible rows as lines. Raises _RowError for likely rows."""
+def _check_lines(path: Path, rows: list[list[str]], separator: str) -> None:
+    """Raises DataError for a cell that probably holds rows, each with the header's cells.
+
+    A caption may have such lines too, but then no column has the name of an image in each line.
+    """
     for number, row in enumerate(rows, 1):
         lines = [line.split(separator) for line in separator.join(row).split("\n")]
         if len(lines) == 1 or any(len(cells) != len(rows[0]) for cells in lines):
             continue
-        cell = f"a quoted cell of row {number}"
-        what = f"{len(lines)} lines in {cell}, each with as many cells as the header"
         columns = zip(*lines, strict=True)
         name_images = any(all(c.lower().endswith(IMAGE_ENDINGS) for c in col) for col in columns)
         if separator == "\t" or name_images:
-            raise _RowError(
-                f"{path} has {what}: these lines are probably rows; remove the quote at the start "
-                "of the cell, or double it and put quotes around the cell"
+            raise DataError(
+                f"{path} has {len(lines)} lines in a quoted cell of row {number}, each with as "
+                "many cells as the header: these lines are probably rows; double the quote at the "
+                "start of the cell and put quotes around the cell"
             )
-        yield f"{path} has {what}: check whether it is one row"
-
-
-def _literal_rows(path: Path, lines: Sequence[str], separator: str) -> list[list[str]]:
-    """Returns the cells of lines, without the quotes of cells with quotes at both ends.
-
-    Raises _RowError. `read_rows` then shows the error of the first reading instead.
-    """
-    rows = [line.rstrip("\n").split(separator) for line in lines]
-    if any(map(_quotes_separator, rows)):
-        raise _RowError(f"{path} must have no separator in quotes")
-    if not lines[-1].endswith("\n") and rows[-1][-1].startswith('"'):
-        raise _RowError(f"{path} must end with a whole row")
-    return [[_unquoted(cell) for cell in row] for row in rows]
-
-
-def _quotes_separator(row: list[str]) -> bool:
-    """Returns True if a lone quote begins a cell and a lone quote ends a later cell."""
-    lone = [cell.strip() for cell in row if cell.count('"') % 2]
-    quoted = dropwhile(lambda cell: cell[0] != '"', lone)
-    return any(cell[-1] == '"' for cell in islice(quoted, 1, None))
-
-
-def _unquoted(cell: str) -> str:
-    if len(cell) > 1 and cell[0] == cell[-1] == '"':
-        return cell[1:-1].replace('""', '"')
-    return cell
 
 
 def _columns(path: Path, rows: list[list[str]]) -> tuple[list[int], list[list[str]]]:
@@ -180,7 +142,7 @@ def _columns(path: Path, rows: list[list[str]]) -> tuple[list[int], list[list[st
     The first row is the header. A row may have further empty cells, and missing cells count as
     empty in columns without a name.
 
-    Raises DataError for too many columns or no rows, and _RowError for a row that does not fit.
+    Raises DataError for too many columns or no rows, or a row that does not fit.
     """
     header, width = rows[0], len(rows[0])
     if not any(header) or width > MAX_COLUMNS:
@@ -199,14 +161,14 @@ def _columns(path: Path, rows: list[list[str]]) -> tuple[list[int], list[list[st
     return numbers, [[row[place] for row in filled] for place in range(width)]
 
 
-def _misfit(path: Path, row: list[str], width: int, number: int, is_last: bool) -> _RowError:
+def _misfit(path: Path, row: list[str], width: int, number: int, is_last: bool) -> DataError:
     if len(row) > width:
         advice = "put quotes around a cell that holds the separator"
     elif is_last:
         advice = "this is the last row, so the file may be cut: get the whole file"
     else:
         advice = "add the empty cells at the end of the row"
-    return _RowError(
+    return DataError(
         f"{path} must have rows with as many cells as its header, separated by commas, semicolons "
         f"or tabs, got {len(row)} cells in place of {width} in row {number}; {advice}"
     )

@@ -33,7 +33,8 @@ BROKEN: dict[str, tuple[str | bytes, str]] = {
     "short": ("a,b,c\n1,2,3\n1,2\n1,2,3\n", "got 2 cells in place of 3 in row 3; add the empty"),
     "cut": ("a,b,c\n1,2,3\n1,", "got 2 .* in row 3; this is the last .* may be cut"),
     "cut in quotes": ('a,b\n1,2\n3,"x y', "a cell has a quote at its start .* in row 3; the file"),
-    "two readings": ('a,b\n1.png,"x\n2.png,y"\n3,"u\nv"\n', "2 lines in a quoted cell of row 2"),
+    "joined rows": ('a,b\n1.png,"x\n2.png,y"\n', "2 lines in a quoted cell of row 2, .* rows; d"),
+    "lone quotes": ('a\tb\n1\t"y z\n2\t"\n3\tw\n', "2 lines in a quoted cell of row 2"),
     "quoted separator": ('a,b,c\n1,2,3\n4,"x,y" \n5,6,7\n', "a quote at its start .* in row 3"),
     "doubled quotes": ('a,b,c\n1,"x ""y"",z"\n', "got 2 cells in place of 3 in row 2"),
     "workbook": (b"PK\x03\x04\x14\0\0\0\x08\0", "UTF-8 text, got null .* as 'CSV UTF-8'"),
@@ -60,8 +61,6 @@ def test_what_is_no_csv_is_refused_in_plain_words(
 
 
 READ: dict[str, tuple[str, dict[str, Any], int]] = {
-    "joined rows": ('a,b\n1.png,"x\n2.png,y"\n', {"a": ["1.png", "2.png"], "b": ['"x', 'y"']}, 3),
-    "lone quotes": ('a\tb\n1\t"y z\n2\t"\n3\t"w"\n', {"a": "123", "b": ['"y z', '"', "w"]}, 4),
     "inches": ('a,b\n1,5" nail\n2,"6"" nail"\n', {"a": "12", "b": ['5" nail', '6" nail']}, 3),
     "caption": ('a,b\n1,"x\ny, z"\n\n2,w\n', {"a": "12", "b": ["x\ny, z", "w"]}, 4),
     "spreadsheet": ("a,b,,\n1,x,,\n2,y\n\n3,z,,,,\n\n", {"a": "123", "b": "xyz"}, 5),
@@ -104,14 +103,6 @@ def test_a_last_cell_that_may_be_cut_is_warned_of(files: Any, end: str, is_doubt
         "may be cut from 'gamma'; end the file with a line end if it is whole"
     )
     assert (message in labels_of(spec).warnings) == is_doubtful
-
-
-def test_a_cell_of_lines_that_may_be_rows_is_warned_of(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text('a,b\n1,"x\n2,y"\n3,z\n4,"u\nv, w"\n')
-    assert read_table_file(tmp_path / "a.csv").warnings == (
-        f"{tmp_path}/a.csv has 2 lines in a quoted cell of row 2, each with as many cells as the "
-        "header: check whether it is one row",
-    )
 
 
 def test_words_for_nothing_and_names_alike_are_warned_of(files: Any) -> None:

@@ -7,7 +7,7 @@ discriminated union over the table's content when the schema is built.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, partial
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar, cast, get_args, get_origin
@@ -82,13 +82,11 @@ class PathMark:
 
 # Also matches the path of a URL after `Path` has merged its two slashes.
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-HUB = "hf://"  # of Hugging Face, which is only read
 # The form of a URL by its scheme.
 STORES = {"s3://": "s3://bucket/name", "gs://": "gs://bucket/name"}
-OBJECT_STORES = {**STORES, HUB: "hf://datasets/user/name/"}
 # Allows only the bucket's name before the first slash, so no login. Allows no query, because it
 # may be a signature.
-_URL = re.compile(r"(?:(?:s3|gs)://[A-Za-z0-9][\w.-]*|hf://datasets)/[^?#\\\x00-\x1f]*")
+_URL = re.compile(r"(?:s3|gs)://[A-Za-z0-9][\w.-]*/[^?#\\\x00-\x1f]*")
 
 
 def expanded(path: str | Path) -> Path:
@@ -115,11 +113,11 @@ def beside_the_spec(value: str, info: ValidationInfo) -> str:
         raise ValueError(str(error)) from None
 
 
-def checked_url(value: str, forms: Mapping[str, str] = STORES) -> str:
+def checked_url(value: str) -> str:
     """Returns the URL of a place in an object store. Raises ValueError for anything else."""
-    form = next((form for scheme, form in forms.items() if value.startswith(scheme)), None)
+    form = next((form for scheme, form in STORES.items() if value.startswith(scheme)), None)
     if form is None:
-        raise ValueError(f"must begin with {', '.join(forms)}, got {value.partition('/')[0]}/")
+        raise ValueError(f"must begin with {', '.join(STORES)}, got {value.partition('/')[0]}/")
     if not _URL.fullmatch(value) or {"..", "."} & set(value.split("/")):
         raise ValueError(
             f"must read {form}, without a login, a query or '..', because specs are logged; keys "
@@ -128,8 +126,8 @@ def checked_url(value: str, forms: Mapping[str, str] = STORES) -> str:
     return value
 
 
-def _path_or_url(value: str, info: ValidationInfo, forms: Mapping[str, str] = STORES) -> str:
-    return checked_url(value, forms) if URL.match(value) else beside_the_spec(value, info)
+def _path_or_url(value: str, info: ValidationInfo) -> str:
+    return checked_url(value) if URL.match(value) else beside_the_spec(value, info)
 
 
 def is_word(value: str) -> bool:
@@ -139,9 +137,8 @@ def is_word(value: str) -> bool:
 
 # A path. In a spec file, a relative path starts at the file's folder.
 LocalPath = Annotated[Text, AfterValidator(beside_the_spec), PathMark]
-# A `LocalPath`, or a URL of an object store, to read or to write.
-PathOrUrl = Annotated[Text, AfterValidator(partial(_path_or_url, forms=OBJECT_STORES)), PathMark]
-WritablePathOrUrl = Annotated[str, AfterValidator(_path_or_url), PathMark]
+# A `LocalPath`, or a URL of an object store.
+PathOrUrl = Annotated[Text, AfterValidator(_path_or_url), PathMark]
 
 # Sections by the class that they declare, in this package its place "module:Class".
 _SECTIONS: dict[type | str, type[Spec]] = {}

@@ -1,8 +1,8 @@
 """The objects below a URL of an object store: the root of sweeps, or data.
 
 Names are relative to the URL. An upload that the store does not take whole leaves no object.
-pyarrow and huggingface_hub find credentials in the environment variables and files of each store's
-own programs, or in the machine's role.
+pyarrow finds credentials in the environment variables and files of each store's own programs, or in
+the machine's role.
 """
 
 import time
@@ -15,7 +15,6 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mtcon_ray.base.registry import HUB
 from mtcon_ray.base.regular_file import open_regular
 from mtcon_ray.base.root_files import below, make_folder
 from mtcon_ray.data.disk import whole_file
@@ -40,7 +39,6 @@ AS_IT_IS: dict[str, Any] = {"compression": None}  # by default a name in .gz mea
 KEYS = {
     "s3://": "keys come from AWS's own variables and files, or from the machine's role",
     "gs://": "keys come from Google's own variables and files, or from the machine's role",
-    HUB: "a token comes from HF_TOKEN or `hf auth login`",
 }
 
 T = TypeVar("T")
@@ -81,14 +79,10 @@ class Objects:
             bucket = "/".join(self.url.split("/")[:3])
             # A driver asks its root again by itself, and must not wait long for an answer.
             attempts = 2 if self.error is StorageError else DATA_ATTEMPTS
-            store = _hub() if self.url.startswith(HUB) else _open(bucket, attempts)
-            yield store, self.url.partition("://")[2]
-        except Exception as error:
-            # Base classes of pyarrow's errors, and its error where it is built without a kind of
-            # store. huggingface_hub passes on errors of its HTTP library.
-            known = isinstance(error, OSError | ValueError | ImportError)
-            known |= self.url.startswith(HUB) and not isinstance(error, MtconError)
-            if not known or getattr(error, "errno", None) in DISK_ERRORS:
+            yield _open(bucket, attempts), self.url.partition("://")[2]
+        # Base classes of pyarrow's errors, and its error where it is built without a kind of store.
+        except (OSError, ValueError, ImportError) as error:
+            if getattr(error, "errno", None) in DISK_ERRORS:
                 raise
             keys = next(text for scheme, text in KEYS.items() if self.url.startswith(scheme))
             raise self.error(
@@ -228,16 +222,3 @@ def _open(bucket: str, attempts: int) -> "FileSystem":
         retry_strategy=AwsStandardS3RetryStrategy(max_attempts=attempts),
         **_keys,
     )
-
-
-def _hub() -> "FileSystem":
-    """Returns the hub of Hugging Face."""
-    from pyarrow.fs import FSSpecHandler, PyFileSystem
-
-    try:
-        from huggingface_hub import HfFileSystem
-    except ImportError:
-        raise ImportError(
-            "the package huggingface-hub is missing; install it with `pip install 'mtcon-ray[hf]'`"
-        ) from None
-    return PyFileSystem(FSSpecHandler(HfFileSystem(skip_instance_cache=True)))

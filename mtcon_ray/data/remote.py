@@ -14,7 +14,6 @@ from pathlib import Path, PurePosixPath
 from threading import Lock
 from typing import NamedTuple
 
-from mtcon_ray.base.registry import HUB
 from mtcon_ray.data.disk import build_folder
 from mtcon_ray.data.objects import Objects, Tell
 from mtcon_ray.errors import DataError
@@ -57,15 +56,9 @@ def look(url: str, what: str) -> Found:
     infos = objects.list() if url.endswith("/") else objects.itself()
     if not infos:
         raise DataError(f"{what} not found: nothing is stored at {url}")
-    stamps = {name: str(info.mtime_ns) for name, info in infos.items()}
-    if url.startswith(HUB):
-        # The hub's listings have no times, but a hash of each file's content.
-        with objects.opened() as (files, _):
-            raw = files.handler.fs
-            stamps = {name: str(raw.info(info.path)["blob_id"]) for name, info in infos.items()}
     total = hashlib.sha256(url.encode())
     for name, info in sorted(infos.items()):
-        total.update(f"\0{name}\0{info.size}\0{stamps[name]}".encode())
+        total.update(f"\0{name}\0{info.size}\0{info.mtime_ns}".encode())
     sizes = {name: info.size for name, info in infos.items()}
     return Found(url, objects, total.hexdigest()[:32], sizes)
 

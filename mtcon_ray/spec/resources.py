@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 from pydantic import Field, model_validator
 
-from mtcon_ray.base.registry import Count, Spec, WritablePathOrUrl
+from mtcon_ray.base.registry import Count, PathOrUrl, Spec
 from mtcon_ray.base.status import Status
 
 # A password or a token in the authority part of a URI, or a secret in its query. A database's URI
@@ -85,7 +85,7 @@ class TrackingSpec(Spec):
 class StorageSpec(Spec):
     """Places of written files, and the choice of files to keep."""
 
-    root: WritablePathOrUrl | None = Field(
+    root: PathOrUrl | None = Field(
         None,
         description="absolute folder that all nodes share, or s3:// or gs:// URL. null: "
         "MTCON_RAY_ROOT, else ~/mtcon-ray",

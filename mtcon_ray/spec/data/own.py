@@ -71,8 +71,7 @@ class HuggingFaceSpec(ColumnsSpec):
     """A folder written by `save_to_disk`, or a folder of Parquet or Arrow files."""
 
     folder: PathOrUrl = Field(
-        description="folder written by save_to_disk, or folder of Parquet or Arrow files: a "
-        "path, or a URL such as hf://datasets/user/name/",
+        description="path or URL of a folder written by save_to_disk, or of Parquet or Arrow files"
     )
     image_column: str | None = Field(
         None, description="column of the images (null: the only column of images)"

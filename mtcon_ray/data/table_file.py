@@ -4,7 +4,7 @@ pandas is imported inside the functions that need it: commands without a CSV sta
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ from mtcon_ray.data import cells as meaning
 from mtcon_ray.data.csv_rows import read_rows
 from mtcon_ray.data.image_names import PARQUET
 from mtcon_ray.data.parquet_file import read_parquet
+from mtcon_ray.data.text_file import read_attributes
 from mtcon_ray.errors import DataError, nearest
 from mtcon_ray.spec.data.own import LIST_SEPARATOR
 from mtcon_ray.spec.problem import MISSING, UNKNOWN_BIT
@@ -76,6 +77,28 @@ def read_table_file(path: Path, what: str = "a table") -> TableFile:
         return TableFile(path, *read_rows(path))
     except OSError as error:
         raise DataError(f"cannot read {what} {path}: {error.strerror}") from None
+
+
+def join_attributes(table: TableFile, images: np.ndarray, path: Path) -> TableFile:
+    """Returns the table with a column added for each attribute of a file in CelebA's format.
+
+    `images`, object [N] of str, are the table's image paths, matched by file name. Images absent
+    from the file get "". Raises DataError as `read_attributes` does, and if an attribute has the
+    name of a column, or the file has an image twice.
+    """
+    names, values = read_attributes(path)
+    row_of = {name: row for row, name in enumerate(names)}
+    if twice := [name for row, name in enumerate(names) if row_of[name] != row]:
+        raise DataError(f"{path} must list an image once, got {twice[0]!r} twice")
+    if taken := sorted(table.columns.keys() & values.keys()):
+        raise DataError(f"{path} must name other attributes than columns, got {taken[0]!r}")
+    # The row -1 of an absent image is the added last entry.
+    rows = [row_of.get(str(image).rpartition("/")[2], -1) for image in images]
+    columns = {
+        attribute: np.array([*map(str, column.tolist()), ""], dtype=object)[rows]
+        for attribute, column in values.items()
+    }
+    return replace(table, columns=table.columns | columns)
 
 
 def encode_classes(cells: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:

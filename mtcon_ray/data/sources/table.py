@@ -14,7 +14,7 @@ from mtcon_ray.data.image_archive import open_files
 from mtcon_ray.data.image_files import ImageFiles, leads_outside
 from mtcon_ray.data.sources.columns import ColumnsSource
 from mtcon_ray.data.sources.files import evenly
-from mtcon_ray.data.table_file import TableFile, read_table_file
+from mtcon_ray.data.table_file import TableFile, join_attributes, read_table_file
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.own import TableSpec
 
@@ -29,7 +29,11 @@ class TableSource(ColumnsSource):
 
     @cached_property
     def table(self) -> TableFile:
-        return read_table_file(Path(self.spec.csv), "data.csv")
+        table = read_table_file(Path(self.spec.csv), "data.csv")
+        if self.spec.attributes is None:
+            return table
+        images = table.column(self.spec.image_column, "data.image_column")
+        return join_attributes(table, images, Path(self.spec.attributes))
 
     @cached_property
     def names(self) -> list[str]:

@@ -45,8 +45,8 @@ class ColumnsSpec(DrawnSplitSpec):
             ends = ENDS.get(name)
             if ends and not url.endswith(ends):
                 raise ValueError(f"{name} must end in {', '.join(ends)} (/: a folder), got {url}")
-            if name == "csv" and url.endswith("/"):
-                raise ValueError(f"csv must be one file, got the folder {url}")
+            if name in ("csv", "attributes") and url.endswith("/"):
+                raise ValueError(f"{name} must be one file, got the folder {url}")
         return self
 
     def kind_of(self, name: str) -> Kind:
@@ -64,6 +64,9 @@ class TableSpec(ColumnsSpec):
         description="path or URL of a UTF-8 CSV with a header, or a .parquet, a row per image",
     )
     image_column: str = Field("image", description="column of image paths, relative to `images`")
+    attributes: PathOrUrl | None = Field(
+        None, description="further columns of 1 and -1 in CelebA's format, by image file name"
+    )
 
 
 @SOURCES.declare("hf", "mtcon_ray.data.sources.hf:HuggingFaceSource")

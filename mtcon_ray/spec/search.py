@@ -1,9 +1,9 @@
 """The `search` section of a spec: objective, search space, sampler, limits and early stopping."""
 
 from math import prod
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from mtcon_ray.base.metrics import HEAD, METRICS, Labels
 from mtcon_ray.base.paths import NAME
@@ -77,16 +77,6 @@ class SearchSpec(Spec):
         description="early stopping. null: asha from 10 trials on, if a probe comes before its "
         "last rung, else none",
     )
-
-    @field_validator("objective", mode="before")
-    @classmethod
-    def _is_single(cls, given: Any) -> Any:
-        if isinstance(given, list | tuple):
-            raise ValueError(
-                f"several objectives at once are not supported, got {given!r}; give weights for a "
-                "weighted mean, such as {shape: 2, knn: 1}"
-            )
-        return given
 
     @model_validator(mode="after")
     def _fields_fit_the_space(self) -> Self:
@@ -164,13 +154,6 @@ def _way_out(term: str, labels: Labels) -> str:
     """Returns the end of a message about a term of the objective without tasks."""
     if unfit := labels.scored(term)[0]:
         return f"; {unfit} needs classes, got {[labels.kinds[task] for task in labels.tasks]}"
-    metric, _, task = term.rpartition("/")
     if not labels.tasks:
         return "; leave it out, because without tasks val/rankme is maximised"
-    if task in labels.held_out:
-        return "; held-out labels choose nothing"
-    if task in labels.tasks:
-        return nearest(metric, METRICS)
-    if metric in METRICS:
-        return nearest(task, labels.tasks)
     return nearest(term, [*labels.tasks, *METRICS])

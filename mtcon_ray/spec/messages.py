@@ -51,9 +51,8 @@ def explain(error: ValidationError, model: type[Spec]) -> str:
             continue
         # pydantic reports a problem per member of a union. Their rules are joined by "or".
         rules.setdefault(path, []).append(rule)
-        way_out = _way_out(problem) if len(rules[path]) == 1 else ""
         must = " or ".join(dict.fromkeys(rules[path]))
-        lines[path] = f"{path} must {must}, got {_shown(problem['input'])}{way_out}"
+        lines[path] = f"{path} must {must}, got {_shown(problem['input'])}"
     return "\n  ".join(lines.values())
 
 
@@ -101,18 +100,6 @@ def _rule(problem: Any) -> str | None:
     rule = RULE.fullmatch(problem["msg"])
     words = rule[1].replace("tuple", "list") if rule else None
     return words and words.replace("valid dictionary", "mapping").replace("valid string", "text")
-
-
-def _way_out(problem: Any) -> str:
-    """Returns the end of a message with a suggestion, or ""."""
-    value = problem["input"]
-    match problem["type"]:
-        case "tuple_type" if isinstance(value, str):
-            return f"; write [{value}]"
-        case "string_type" if isinstance(value, int | float):
-            return "; put it in quotes"
-        case _:
-            return ""
 
 
 def _near_key(location: Location, model: type[Spec]) -> str:

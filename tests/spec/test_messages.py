@@ -9,9 +9,9 @@ from mtcon_ray.spec.run_spec import parse_spec
 # A section of a spec, and below it a part of the only line of its message.
 CASES = """
 data: {kind: synthetic, tasks: a}
-    data.tasks must be a valid list, got 'a'; write [a]
+    data.tasks must be a valid list, got 'a'
 data: {kind: table, csv: a, images: b, tasks: [1]}
-    data.tasks.0 must be a text, got 1; put it
+    data.tasks.0 must be a text, got 1
 data: {csv: a.csv}
     data.kind: is required
 data: {kind: synthetic, tasks: [shape], held_out: [shape]}

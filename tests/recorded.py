@@ -20,11 +20,10 @@ def plan_with(**fields: Any) -> Plan:
     plan = {
         "name": "x", "root": "root", "num_trials": 4, "num_configurations": 4, "repeats": 1,
         "evaluation": EVALUATION, "kinds": {}, "epochs": 3, "steps_per_epoch": 2,
-        "views_per_step": 16, "images_per_trial": 48,
-        "images_total": 192, "scheduler": "none", "rung_epochs": (), "num_items": {},
-        "standard_error": 0.01, "classes": {}, "parameters": 10, "store_bytes": 100,
-        "cluster": "this machine", "concurrency": 1, "cpus_per_trial": 1, "gpus_per_trial": 0,
-        "first_configurations": (), "warnings": (),
+        "views_per_step": 16, "images_per_trial": 48, "scheduler": "none",
+        "rung_epochs": (), "num_items": {}, "standard_error": 0.01, "classes": {},
+        "parameters": 10, "store_bytes": 100, "cluster": "this machine", "concurrency": 1,
+        "cpus_per_trial": 1, "gpus_per_trial": 0, "first_configurations": (), "warnings": (),
     }  # fmt: skip
     return Plan.model_validate(plan | fields)
 

@@ -16,8 +16,11 @@ from mtcon_ray.errors import SweepError
 from mtcon_ray.spec.evaluate import Select
 
 
-class Plan(Spec):
-    """A resolved sweep. Counts are exact. If trials differ, the largest count is given."""
+class Plan(Spec, extra="ignore"):
+    """A resolved sweep. Counts are exact. If trials differ, the largest count is given.
+
+    A recorded plan may have further fields of an earlier version.
+    """
 
     name: str
     root: str
@@ -28,9 +31,7 @@ class Plan(Spec):
     steps_per_epoch: int
     views_per_step: int
     images_per_trial: int  # images drawn, each in all its views
-    images_total: int  # before early stopping saves any
-    # By name of a field: the least value of a trial, if searched fields change it. `images_total`
-    # is included, and is an upper bound, if it depends on the choice of configurations.
+    # By name of a field: the least value of a trial, if searched fields change it.
     least: dict[str, int] = Field({})
     scheduler: str  # early stopping, and whether it is the default
     rung_epochs: tuple[int, ...]  # epochs after which a trial may be stopped
@@ -62,7 +63,6 @@ class Plan(Spec):
     images_per_second: float | None = None  # training throughput
     probe_seconds: float | None = None  # a validation probe
     test_seconds: float | None = None  # the test evaluation
-    seconds_per_trial: float | None = None  # a trial, with probes and test evaluation
     device_hours: float | None = None  # all trials, an upper bound if epochs_total is None
     # All trials, `concurrency` at a time. None also if the concurrency is unknown, and for trials
     # with several workers or a share of a GPU.

@@ -167,7 +167,6 @@ def _hours(
     wall = max(seconds, math.ceil(num_trials / few) * mean) if few else None
     return {
         **asdict(rates),
-        "seconds_per_trial": seconds,
         "device_hours": num_trials * mean / 3600,
         "wall_hours": wall / 3600 if wall else None,
     }
@@ -216,8 +215,8 @@ def numbers_of(spec: RunSpec, path: str, value: int | None) -> Sequence[int]:
 
 
 def _counts(spec: RunSpec, num_train: int) -> dict[str, tuple[int, int]]:
-    """Returns the least and the greatest count of a trial, and of images in all, by plan field."""
-    method, total = spec.method, spec.search.num_planned_trials
+    """Returns the least and the greatest count of a trial, by plan field."""
+    method = spec.method
     epochs = numbers_of(spec, "train.epochs", spec.train.epochs)
     batches = numbers_of(spec, "train.batch_size", spec.train.batch_size)
     views = numbers_of(spec, "views.num_views", spec.views.num_views)
@@ -232,18 +231,11 @@ def _counts(spec: RunSpec, num_train: int) -> dict[str, tuple[int, int]]:
         return (num_examples // b * b * method.images_per_example for b in batches)
 
     least, most = min(seen(examples[0])) * epochs[0], max(seen(examples[-1])) * epochs[-1]
-    in_all = total * least, total * most
-    if least < most and _is_whole(spec.search):
-        # Every combination of these fields' values is in equally many trials.
-        num_combinations = len(examples) * len(batches) * len(epochs)
-        exact = total * sum(sum(seen(n)) for n in examples) * sum(epochs) // num_combinations
-        in_all = exact, exact
     return {
         "epochs": (epochs[0], epochs[-1]),
         "steps_per_epoch": (examples[0] // batches[-1], examples[-1] // batches[0]),
         "views_per_step": (batches[0] * rows[0], batches[-1] * rows[-1]),
         "images_per_trial": (least, most),
-        "images_total": in_all,
     }
 
 

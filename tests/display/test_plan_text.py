@@ -78,8 +78,6 @@ def test_counts_of_a_grid_are_those_of_its_trials(
         counts = [getattr(trial, field) for trial in trials]
         assert getattr(plan, field) == max(counts), field
         assert plan.least.get(field, max(counts)) == min(counts), field
-    assert plan.images_total == 2 * sum(trial.images_total for trial in trials)
-    assert "images_total" not in plan.least
     assert plan.epochs_total == 2 * sum(trial.epochs for trial in trials)
 
 

@@ -13,6 +13,7 @@ negative pair.
 """
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -37,11 +38,11 @@ from experiments.reproduction.trends import (
 )
 from mtcon_ray.data.to_device import send
 from mtcon_ray.data.views import draw_parameters, make_views
-from mtcon_ray.export.trained_network import load_method
-from mtcon_ray.methods import Method
+from mtcon_ray.methods import METHODS, Method
 from mtcon_ray.methods.amcl import AMCL
 from mtcon_ray.methods.base import ContrastiveMethod
 from mtcon_ray.records.results import TrialResult
+from mtcon_ray.training import checkpoint
 
 DATA = "stl10"
 TITLES = {"simclr": "SimCLR", "amcl": "AMCL"}
@@ -113,10 +114,19 @@ def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
     return Outcome(table, pictures, verdicts, NOTES, readable=readable(table))
 
 
+def learned_method(path: Path) -> Method:
+    """Returns the method in a kept network's file, with its learned parameters, on the CPU."""
+    state = checkpoint.load(path)
+    spec = checkpoint.spec_in(path, state)
+    method = METHODS[spec.method.name](spec.method, spec.problem(state["sizes"]))
+    method.load_state_dict(method.state_dict() | state["method"])
+    return method
+
+
 def similarities(setting: Setting, trained: Trained, trial: TrialResult) -> dict[str, Similarities]:
     """Returns a training's similarities of positive and negative pairs by quantity."""
     opened = open_trained(trained.row, trial, setting.root)
-    method = load_method(model_file(trained.row, trial))
+    method = learned_method(model_file(trained.row, trial))
     # In random order, because neighbours in a table may have the same class.
     rows = np.random.default_rng(0).permutation(choose_items(opened, "val", PAIRS))
     views = opened.spec.views

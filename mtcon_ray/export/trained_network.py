@@ -126,19 +126,6 @@ def _read_export(path: Path) -> tuple[RunSpec, Method, dict[str, Any]]:
     return spec, METHODS[spec.method.name](spec.method, problem), {"network": heads}
 
 
-def load_method(path: Path) -> Method:
-    """Returns the method of a checkpoint (model.pt or last.pt) with its learned parameters.
-
-    It is on the CPU. Its buffers, such as queues of keys, are as at the start of a training.
-    Raises CheckpointError if the file cannot be read or does not hold these parameters.
-    """
-    _, method, state = _load(path)
-    with checkpoint.reading(path):
-        learned = {name: state["method"][name] for name, _ in method.named_parameters()}
-    _fill(method, method.state_dict() | learned, path)
-    return method
-
-
 def _load(path: Path) -> tuple[RunSpec, Method, dict[str, Any]]:
     """Returns a checkpoint's spec, its method as at the start, and its content."""
     state = checkpoint.load(path)

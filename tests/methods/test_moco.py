@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses.self_supervised import moco
-from mtcon_ray.methods.moco import MoCo
+from mtcon_ray.methods.self_supervised import MoCo
 from tests.losses.cases import random_rows
 from tests.problems import problem
 

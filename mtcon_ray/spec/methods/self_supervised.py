@@ -79,7 +79,7 @@ class RedundancySpec(ProjectorSpec):
     off_diagonal: Weight = Field(5e-3, description="Barlow Twins: lambda, weight off the diagonal")
 
 
-@METHODS.declare("simclr", "mtcon_ray.methods.simclr:SimCLR")
+@METHODS.declare("simclr", "mtcon_ray.methods.self_supervised:SimCLR")
 class SimCLRSpec(ContrastiveSpec, SelfSupervisedSpec):
     """NT-Xent in a single head or several. Task labels are used by the probes alone.
 
@@ -87,17 +87,17 @@ class SimCLRSpec(ContrastiveSpec, SelfSupervisedSpec):
     """
 
 
-@METHODS.declare("moco", "mtcon_ray.methods.moco:MoCo")
+@METHODS.declare("moco", "mtcon_ray.methods.self_supervised:MoCo")
 class MoCoSpec(QueueSpec, ContrastiveSpec):
     """Momentum contrast. Task labels are used by the probes alone."""
 
 
-@METHODS.declare("simsiam", "mtcon_ray.methods.simsiam:SimSiam")
+@METHODS.declare("simsiam", "mtcon_ray.methods.self_supervised:SimSiam")
 class SimSiamSpec(PredictorSpec):
     """A projector and a predictor per head. Task labels are used by the probes alone."""
 
 
-@METHODS.declare("barlow", "mtcon_ray.methods.barlow:BarlowTwins")
+@METHODS.declare("barlow", "mtcon_ray.methods.self_supervised:BarlowTwins")
 class BarlowTwinsSpec(RedundancySpec):
     """Barlow Twins with a projector per head. Task labels are used by the probes alone."""
 

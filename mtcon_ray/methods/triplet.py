@@ -1,4 +1,4 @@
-"""Common base of CSN and SCE-Net: triplets, an embedding head, masks over its dimensions, a hinge.
+"""CSN and SCE-Net: triplets, an embedding head, masks over its dimensions, a hinge.
 
 An item of a batch is a triplet. Its three rows are three images: the anchor, far (the negative)
 and close (the positive).
@@ -16,14 +16,16 @@ from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sampling import Examples
 from mtcon_ray.data.triplets import triplets
-from mtcon_ray.losses.triplet import embedding_size, mask_size, triplet_hinge
+from mtcon_ray.losses import triplet as losses
 from mtcon_ray.methods.base import Method, MethodOutput
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.network import Network
-from mtcon_ray.spec.methods.triplet import TripletSpec
+from mtcon_ray.spec.methods import triplet as specs
 from mtcon_ray.spec.problem import Problem
 
 HEAD = "embedding"
+# Width of the network for the concept weights of SCE-Net, as in the authors' code.
+HIDDEN = 32
 
 
 class TripletMethod(Method):
@@ -34,9 +36,9 @@ class TripletMethod(Method):
     included in `embedding` and `mask`.
     """
 
-    spec: TripletSpec
+    spec: specs.TripletSpec
 
-    def __init__(self, spec: TripletSpec, problem: Problem) -> None:
+    def __init__(self, spec: specs.TripletSpec, problem: Problem) -> None:
         super().__init__(spec, problem)
         self.conditions = problem.of_kind("classes")
 
@@ -62,12 +64,12 @@ class TripletMethod(Method):
         """Returns the hinge and the weighted regularisers. z_by_head["embedding"] is [B, 3, D]."""
         z_B3D = z_by_head[HEAD]
         distance_B2 = self.distances(z_B3D, batch)
-        losses = {
-            "triplet": triplet_hinge(distance_B2, margin=self.spec.margin),
-            "embedding": self.spec.embedding_penalty * embedding_size(z_B3D),
-            "mask": self.spec.mask_penalty * mask_size(self.masks(batch)),
+        parts = {
+            "triplet": losses.triplet_hinge(distance_B2, margin=self.spec.margin),
+            "embedding": self.spec.embedding_penalty * losses.embedding_size(z_B3D),
+            "mask": self.spec.mask_penalty * losses.mask_size(self.masks(batch)),
         }
-        return MethodOutput(losses, details=partial(accuracy, distance_B2.detach()))
+        return MethodOutput(parts, details=partial(accuracy, distance_B2.detach()))
 
 
 def accuracy(distance_B2: Tensor) -> dict[str, Tensor]:
@@ -79,3 +81,58 @@ def random_masks(num_masks: int, dim: int, seed: int) -> Tensor:
     """Returns CSN's initial masks, [num_masks, dim]: normal, mean 0.9, standard deviation 0.7."""
     generator = torch.Generator().manual_seed(seed)
     return 0.9 + 0.7 * torch.randn(num_masks, dim, generator=generator, device="cpu")
+
+
+class CSN(TripletMethod):
+    """Conditional similarity network, Veit et al. 2017, arXiv:1603.07810, with a mask per task."""
+
+    spec: specs.CSNSpec
+
+    def __init__(self, spec: specs.CSNSpec, problem: Problem) -> None:
+        super().__init__(spec, problem)
+        self.beta = nn.Parameter(random_masks(len(self.conditions), problem.head_dim, problem.seed))
+
+    def masks(self, batch: Batch) -> Tensor:
+        """Returns ReLU(beta) of each triplet's condition, [B, D]."""
+        assert batch.condition is not None
+        return self.beta.relu()[batch.condition]
+
+    def distances(self, z_B3D: Tensor, batch: Batch) -> Tensor:
+        return losses.masked_distances(z_B3D, self.masks(batch))
+
+
+class SCENet(TripletMethod):
+    """Similarity condition embedding network, Tan et al. 2019, arXiv:1908.08589.
+
+    The triplets are drawn as for CSN. Their conditions are not used.
+    """
+
+    spec: specs.SCENetSpec
+
+    def __init__(self, spec: specs.SCENetSpec, problem: Problem) -> None:
+        super().__init__(spec, problem)
+        num_concepts = spec.num_concepts or len(self.conditions)
+        self.beta = nn.Parameter(random_masks(num_concepts, problem.head_dim, problem.seed))
+        # Initial weights follow from the seed alone, and the caller's random state is kept.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(problem.seed)
+            self.branch = nn.Sequential(
+                nn.Linear(3 * problem.head_dim, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, num_concepts)
+            )
+
+    def concept_weights(self, z_B3D: Tensor) -> Tensor:
+        """Returns softmax weights [B, 2, K] of the pairs (anchor, far) and (anchor, close).
+
+        Both pairs have the same weights, from all three images, as in the authors' code.
+        """
+        with torch.autocast(z_B3D.device.type, enabled=False):
+            input_B2D = losses.unit_rows(z_B3D).flatten(1)[:, None].expand(-1, 2, -1)
+            weight_B2K: Tensor = self.branch(input_B2D).softmax(dim=2)
+            return weight_B2K
+
+    def distances(self, z_B3D: Tensor, batch: Batch) -> Tensor:
+        return losses.fused_distances(z_B3D, self.masks(batch), self.concept_weights(z_B3D))
+
+    def masks(self, batch: Batch) -> Tensor:
+        """Returns the masks of all concepts, [K, D], independent of the triplets."""
+        return self.beta.relu()

@@ -8,9 +8,7 @@ from torch import Tensor, nn
 
 from mtcon_ray.base import metrics
 from mtcon_ray.data.batch import Batch
-from mtcon_ray.methods.csn import CSN
-from mtcon_ray.methods.scenet import SCENet
-from mtcon_ray.methods.triplet import TripletMethod
+from mtcon_ray.methods.triplet import CSN, SCENet, TripletMethod
 from mtcon_ray.models.encoders.small import Small
 from tests.losses.cases import VALUES
 from tests.problems import problem

@@ -43,12 +43,12 @@ class TripletSpec(MethodSpec):
         return self.num_triplets
 
 
-@METHODS.declare("csn", "mtcon_ray.methods.csn:CSN")
+@METHODS.declare("csn", "mtcon_ray.methods.triplet:CSN")
 class CSNSpec(TripletSpec):
     """A triplet loss with a mask per task, on the tasks with classes."""
 
 
-@METHODS.declare("scenet", "mtcon_ray.methods.scenet:SCENet")
+@METHODS.declare("scenet", "mtcon_ray.methods.triplet:SCENet")
 class SCENetSpec(TripletSpec):
     """A triplet loss under learned concepts: masks that belong to no task."""
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses import nt_xent
 from mtcon_ray.losses.amcl import amcl
-from mtcon_ray.methods.can import CAN
+from mtcon_ray.methods.autoencoding import CAN
 from mtcon_ray.models.encoders.vit import ViT
 from tests.losses.cases import random_rows
 from tests.problems import problem

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from mtcon_ray.losses import nt_xent
-from mtcon_ray.methods.lgp import LGP
+from mtcon_ray.methods.autoencoding import LGP
 from mtcon_ray.models.encoders.vit import ViT
 from mtcon_ray.models.network import Network
 from mtcon_ray.spec.train import TrainSpec

@@ -186,7 +186,7 @@ class AutoencodingSpec(AdaptiveSpec, ContrastiveSpec):
             )
 
 
-@METHODS.declare("can", "mtcon_ray.methods.can:CAN")
+@METHODS.declare("can", "mtcon_ray.methods.autoencoding:CAN")
 class CANSpec(AutoencodingSpec):
     """Contrastive heads and a denoising masked auto-encoder."""
 
@@ -200,7 +200,7 @@ class CANSpec(AutoencodingSpec):
     noise_weight: Weight = Field(0.3, description="weight of the prediction error of the noise")
 
 
-@METHODS.declare("lgp", "mtcon_ray.methods.lgp:LGP")
+@METHODS.declare("lgp", "mtcon_ray.methods.autoencoding:LGP")
 class LGPSpec(AutoencodingSpec):
     """A masked auto-encoder first, then contrastive heads."""
 

@@ -16,7 +16,7 @@ from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses.amcl import TWO_SIDED, Adaptive, TemperatureNet, adapt
 from mtcon_ray.methods.base import MethodOutput, compare
 from mtcon_ray.methods.self_supervised import SelfSupervisedMethod
-from mtcon_ray.models.heads import BatchNormProjector, SimSiamHead
+from mtcon_ray.models.network import BatchNormProjector, SimSiamHead
 from mtcon_ray.spec.methods.self_supervised import AMCLSpec
 from mtcon_ray.spec.problem import Problem
 

@@ -26,8 +26,7 @@ from mtcon_ray.losses.numeric import Compared
 from mtcon_ray.losses.positives import OwnView, Relation
 from mtcon_ray.losses.weighting import NO_RANGES, FixedWeights, Weighting
 from mtcon_ray.models.encoders import Encoder
-from mtcon_ray.models.heads import ProjectionHead
-from mtcon_ray.models.network import Network
+from mtcon_ray.models.network import Network, ProjectionHead
 from mtcon_ray.spec.methods.base import METHODS as SPECS
 from mtcon_ray.spec.methods.base import ContrastiveSpec, MethodSpec
 from mtcon_ray.spec.problem import Problem

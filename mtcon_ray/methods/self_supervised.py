@@ -14,7 +14,7 @@ from mtcon_ray.losses.numeric import Compared
 from mtcon_ray.losses.positives import OwnView, Relation
 from mtcon_ray.losses.self_supervised import barlow_twins, moco, other_views, simsiam
 from mtcon_ray.methods.base import ContrastiveMethod, Method, MethodOutput, compare
-from mtcon_ray.models.heads import BatchNormProjector, SimSiamHead
+from mtcon_ray.models.network import BatchNormProjector, SimSiamHead
 from mtcon_ray.spec.methods import self_supervised as specs
 from mtcon_ray.spec.problem import Problem
 

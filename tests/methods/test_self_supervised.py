@@ -11,7 +11,7 @@ from mtcon_ray.losses import nt_xent
 from mtcon_ray.losses.self_supervised import barlow_twins
 from mtcon_ray.methods import METHODS, Method
 from mtcon_ray.models.encoders.small import Small
-from mtcon_ray.models.heads import SimSiamHead
+from mtcon_ray.models.network import SimSiamHead
 from tests.losses.cases import VALUES, random_rows, raw
 from tests.problems import problem
 

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from mtcon_ray.models.encoders.vit import ViT, patches, positions
-from mtcon_ray.models.heads import ProjectionHead
 from mtcon_ray.models.masked import Decoder, MaskedNetwork, Seen, see_some, standardise
+from mtcon_ray.models.network import ProjectionHead
 
 SMALL = ViT.Spec(patch=4, width=16, depth=2, heads=2)
 

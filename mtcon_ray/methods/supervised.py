@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses import weighting
-from mtcon_ray.losses.calibrated_weighting import CalibratedVariance
 from mtcon_ray.losses.classification import cross_entropy
 from mtcon_ray.losses.positives import EqualLabel, LabelSets, Near, Relation
 from mtcon_ray.methods.base import ContrastiveMethod, Method, MethodOutput
@@ -53,7 +52,7 @@ class MTCon(ContrastiveMethod):
             case "equal":
                 return weighting.FixedWeights()
             case "calibrated":
-                return CalibratedVariance(self.tasks, least_excess=self.spec.least_excess)
+                return weighting.CalibratedVariance(self.tasks, least_excess=self.spec.least_excess)
             case "temperature":
                 return weighting.LearnedTemperature(self.tasks)
             case "learned":

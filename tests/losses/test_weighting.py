@@ -11,10 +11,14 @@ import torch
 from torch import Tensor
 
 from mtcon_ray.losses import small_batch
-from mtcon_ray.losses.calibrated_weighting import CalibratedVariance
 from mtcon_ray.losses.contrastive import Range, contrast
 from mtcon_ray.losses.positives import EqualLabel, LabelSets, Near, OwnView, Relation
-from mtcon_ray.losses.weighting import LOG_VARIANCE_BOUND, FixedWeights, LearnedVariance
+from mtcon_ray.losses.weighting import (
+    LOG_VARIANCE_BOUND,
+    CalibratedVariance,
+    FixedWeights,
+    LearnedVariance,
+)
 from tests.losses.cases import VALUES, random_rows
 
 TASKS = ("shape", "colour")

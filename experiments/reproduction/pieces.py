@@ -20,8 +20,8 @@ from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.display.terminal import say
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.evaluation.intervals import Scores, resampled_scores
+from mtcon_ray.evaluation.neighbours import retrieval
 from mtcon_ray.evaluation.predictions import load_predictions
-from mtcon_ray.evaluation.retrieval import retrieval
 from mtcon_ray.plan.local import choose_device
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec, set_value
 from mtcon_ray.training.trainer import Trainer

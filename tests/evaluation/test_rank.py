@@ -7,7 +7,7 @@ import torch
 
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.errors import DivergedError
-from mtcon_ray.evaluation.rank import rankme
+from mtcon_ray.evaluation.features import rankme
 from mtcon_ray.models.network import Network
 from tests.evaluation.conftest import features_of, run_validate
 

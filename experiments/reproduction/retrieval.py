@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from mtcon_ray.evaluation.bootstrap import resampled_counts
 from mtcon_ray.evaluation.intervals import ITEMS_SEED, RESAMPLES, Scores
+from mtcon_ray.evaluation.scores import resampled_counts
 
 
 def query_scores(by_seed: dict[int, np.ndarray], rows: np.ndarray, truth: np.ndarray) -> Scores:

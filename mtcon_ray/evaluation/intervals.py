@@ -37,8 +37,8 @@ import torch
 from scipy.special import nctdtrinc, stdtr, stdtrit
 from torch import Tensor
 
-from mtcon_ray.evaluation.bootstrap import resampled_counts, weighted_scores
 from mtcon_ray.evaluation.predictions import LabelPredictions, kind_of
+from mtcon_ray.evaluation.scores import resampled_counts, weighted_scores
 
 RESAMPLES = 1000
 # Resamples scored at once. Average precision of 4,000 items takes half the time if a tile fits
@@ -101,7 +101,7 @@ def resampled_scores(
 ) -> Scores | None:
     """Returns a label's scores by seed, or None if the seeds were tested on different items.
 
-    The score comes from `bootstrap.weighted_scores`.
+    The score comes from `scores.weighted_scores`.
     """
     seeds = tuple(sorted(by_seed))
     found = [by_seed[seed] for seed in seeds]

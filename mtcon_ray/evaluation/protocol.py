@@ -14,7 +14,6 @@ from mtcon_ray.base import metrics
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.splits import SPLITS
-from mtcon_ray.evaluation.bootstrap import score_std
 from mtcon_ray.evaluation.features import evaluating, extract_features, rankme
 from mtcon_ray.evaluation.logistic import fit, train_probes
 from mtcon_ray.evaluation.neighbours import neighbours_correct, retrieval
@@ -22,7 +21,12 @@ from mtcon_ray.evaluation.predictions import LabelPredictions, Predictions, save
 from mtcon_ray.evaluation.probe import Fit, LabelledFeatures, LinearProbe
 from mtcon_ray.evaluation.probe_data import rows_with_any, short_probe_rows
 from mtcon_ray.evaluation.regression import train_number_probe
-from mtcon_ray.evaluation.scores import best_thresholds, f1_scores, tie_aware_average_precision
+from mtcon_ray.evaluation.scores import (
+    best_thresholds,
+    f1_scores,
+    score_std,
+    tie_aware_average_precision,
+)
 from mtcon_ray.models.network import Network
 from mtcon_ray.spec.evaluate import ConvergedProbeSpec, EvaluateSpec
 from mtcon_ray.spec.views import ViewsSpec

@@ -9,9 +9,8 @@ import torch
 from scipy import stats
 
 from mtcon_ray.evaluation import intervals
-from mtcon_ray.evaluation.bootstrap import resampled_counts
 from mtcon_ray.evaluation.predictions import LabelPredictions
-from mtcon_ray.evaluation.scores import r_squared, tie_aware_average_precision
+from mtcon_ray.evaluation.scores import r_squared, resampled_counts, tie_aware_average_precision
 from tests.some import some
 
 

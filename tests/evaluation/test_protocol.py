@@ -9,10 +9,10 @@ import pytest
 from mtcon_ray.base import metrics
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.errors import DataError
-from mtcon_ray.evaluation.bootstrap import accuracy_std
 from mtcon_ray.evaluation.logistic import fit
 from mtcon_ray.evaluation.neighbours import neighbours_correct, retrieval
 from mtcon_ray.evaluation.protocol import Evaluation
+from mtcon_ray.evaluation.scores import accuracy_std
 from mtcon_ray.models.network import Network
 from mtcon_ray.spec.evaluate import CONVERGED
 from tests.evaluation import conftest

@@ -8,12 +8,14 @@ import torch
 from sklearn.metrics import average_precision_score, f1_score, r2_score
 from torch import Tensor
 
-from mtcon_ray.evaluation.bootstrap import accuracy_std, resampled_counts, score_std
 from mtcon_ray.evaluation.scores import (
+    accuracy_std,
     best_thresholds,
     f1_scores,
     mean_average_precision,
     r_squared,
+    resampled_counts,
+    score_std,
     tie_aware_average_precision,
 )
 
@@ -137,6 +139,6 @@ def test_resamples_are_whole_follow_their_seed_and_fit_into_memory(
     assert counts.var(dim=0).mean() == pytest.approx(1, abs=0.05)
     assert torch.equal(counts, next(resampled_counts(50, 200, seed=0)))
     assert not torch.equal(counts, next(resampled_counts(50, 200, seed=1)))
-    monkeypatch.setattr("mtcon_ray.evaluation.bootstrap.MOST_COUNTS", 50 * 80)
+    monkeypatch.setattr("mtcon_ray.evaluation.scores.MOST_COUNTS", 50 * 80)
     portions = list(resampled_counts(50, 200, seed=0))
     assert [portion.shape[1] for portion in portions] == [80, 80, 40]

@@ -7,7 +7,7 @@ from pytorch_metric_learning.distances import CosineSimilarity
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from pytorch_metric_learning.utils.inference import CustomKNN
 
-from mtcon_ray.evaluation import retrieval as module
+from mtcon_ray.evaluation import neighbours as module
 from mtcon_ray.evaluation.neighbours import retrieval
 
 GENERATOR = torch.Generator().manual_seed(0)

@@ -1,4 +1,6 @@
-"""Selection of the items for probes."""
+"""Selection of the items for probes, and the scores of labels without looking at the images."""
+
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -8,7 +10,7 @@ from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.base import Split
 from mtcon_ray.spec.evaluate import EvaluateSpec
-from mtcon_ray.spec.problem import MISSING
+from mtcon_ray.spec.problem import MISSING, UNKNOWN_BIT
 from mtcon_ray.spec.run_spec import RunSpec
 
 
@@ -69,3 +71,25 @@ def rows_with_any(table: LabelTable, split: Split, labels: tuple[str, ...]) -> n
         return rows
     # Items without any label would only cost time: their features are not used.
     return rows[np.any([table.known(label)[rows] for label in labels], axis=0)]
+
+
+def majority_shares(table: LabelTable, labels: Iterable[str]) -> dict[str, float]:
+    """Returns each label's score on the test split without the images, a fraction, by label.
+
+    For classes it is the share of the most frequent class among the classes in train or val. For
+    a label set it is the mean share of positives, the mean average precision of a random ranking.
+    Numbers are absent.
+    """
+    shares: dict[str, float] = {}
+    test = table.rows("test")
+    for label in labels:
+        rows = test[table.known(label)[test]]
+        if label in table.labels:
+            counts = np.bincount(table.labels[label][rows])
+            shares[label] = float(counts[: table.size_of(label)].max() / len(rows))
+        elif label in table.multi_hot:
+            bits_NL = table.multi_hot[label][rows]
+            num_known_L = (bits_NL != UNKNOWN_BIT).sum(axis=0)
+            # A label without known values scores 0, as in `mean_average_precision`.
+            shares[label] = float(((bits_NL == 1).sum(axis=0) / num_known_L.clip(min=1)).mean())
+    return shares

@@ -15,8 +15,7 @@ from mtcon_ray.data.dataset import store_bytes
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.errors import DataError
-from mtcon_ray.evaluation.baseline import majority_shares
-from mtcon_ray.evaluation.probe_data import fewest_labels
+from mtcon_ray.evaluation.probe_data import fewest_labels, majority_shares
 from mtcon_ray.plan.capacity import ClusterView, check_cluster
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.spec.evaluate import EVALUATION

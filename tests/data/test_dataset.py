@@ -10,7 +10,7 @@ from mtcon_ray.data.dataset import open_dataset, store_bytes, store_size
 from mtcon_ray.data.labels import LabelTable, add_label_noise
 from mtcon_ray.data.sources import SOURCES, DataSpec
 from mtcon_ray.errors import DataError
-from mtcon_ray.evaluation.baseline import majority_shares
+from mtcon_ray.evaluation.probe_data import majority_shares
 from mtcon_ray.spec.data.own import SyntheticSpec
 from tests.data.labels import labels_of
 

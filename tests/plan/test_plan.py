@@ -13,7 +13,7 @@ from torchvision.models import resnet18
 
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.errors import CheckpointError, DataError, ResourceError, SpecError
-from mtcon_ray.evaluation.baseline import majority_shares
+from mtcon_ray.evaluation.probe_data import majority_shares
 from mtcon_ray.models.encoders.base import fetch_weights
 from mtcon_ray.models.encoders.resnet import ResNet18
 from mtcon_ray.models.network import build_network, projections

@@ -18,9 +18,8 @@ from mtcon_ray.evaluation.features import evaluating, extract_features, rankme
 from mtcon_ray.evaluation.logistic import fit, train_probes
 from mtcon_ray.evaluation.neighbours import neighbours_correct, retrieval
 from mtcon_ray.evaluation.predictions import LabelPredictions, Predictions, save_predictions
-from mtcon_ray.evaluation.probe import Fit, LabelledFeatures, LinearProbe
+from mtcon_ray.evaluation.probe import Fit, LabelledFeatures, LinearProbe, train_number_probe
 from mtcon_ray.evaluation.probe_data import rows_with_any, short_probe_rows
-from mtcon_ray.evaluation.regression import train_number_probe
 from mtcon_ray.evaluation.scores import (
     best_thresholds,
     f1_scores,

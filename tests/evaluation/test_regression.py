@@ -9,10 +9,9 @@ from sklearn.linear_model import Ridge
 
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.errors import DivergedError
-from mtcon_ray.evaluation import regression
-from mtcon_ray.evaluation.probe import LabelledFeatures
+from mtcon_ray.evaluation import probe as module
+from mtcon_ray.evaluation.probe import LabelledFeatures, train_number_probe
 from mtcon_ray.evaluation.protocol import Measurement
-from mtcon_ray.evaluation.regression import train_number_probe
 from mtcon_ray.spec.evaluate import EvaluateSpec
 
 
@@ -24,7 +23,7 @@ def data(n: int = 80, seed: int = 0, noise: float = 0.5) -> LabelledFeatures:
 
 
 def test_is_sklearn_s_ridge(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(regression, "PENALTIES", (0.03,))
+    monkeypatch.setattr(module, "PENALTIES", (0.03,))
     train = data()
     probe = train_number_probe("price", train)
     x = train.features.double().numpy()
@@ -44,9 +43,9 @@ def test_the_penalty_is_chosen_on_val_and_else_the_middle_one(
     train, val = data(8, noise=5), data(200, seed=1, noise=5)
     each = []
     for penalty in (penalties := (1e-6, 1e-2, 1.0, 100.0)):
-        monkeypatch.setattr(regression, "PENALTIES", (penalty,))
+        monkeypatch.setattr(module, "PENALTIES", (penalty,))
         each.append(train_number_probe("price", train))
-    monkeypatch.setattr(regression, "PENALTIES", penalties)
+    monkeypatch.setattr(module, "PENALTIES", penalties)
     best, best_on_test = (max(each, key=lambda p: p.score(split)) for split in (val, train))
     table = LabelTable((), {}, {}, np.zeros(0, np.int8), continuous={"price": np.zeros(0)})
     places = {"price": ("test", "price")}

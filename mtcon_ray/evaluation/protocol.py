@@ -14,18 +14,13 @@ from mtcon_ray.base import metrics
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.splits import SPLITS
+from mtcon_ray.evaluation import scores as measures
 from mtcon_ray.evaluation.features import evaluating, extract_features, rankme
 from mtcon_ray.evaluation.logistic import fit, train_probes
 from mtcon_ray.evaluation.neighbours import neighbours_correct, retrieval
 from mtcon_ray.evaluation.predictions import LabelPredictions, Predictions, save_predictions
 from mtcon_ray.evaluation.probe import Fit, LabelledFeatures, LinearProbe, train_number_probe
 from mtcon_ray.evaluation.probe_data import rows_with_any, short_probe_rows
-from mtcon_ray.evaluation.scores import (
-    best_thresholds,
-    f1_scores,
-    score_std,
-    tie_aware_average_precision,
-)
 from mtcon_ray.models.network import Network
 from mtcon_ray.spec.evaluate import ConvergedProbeSpec, EvaluateSpec
 from mtcon_ray.spec.views import ViewsSpec
@@ -125,7 +120,7 @@ class Measurement:
             values[metrics.score(*place)] = probe.score(self.measured)
             known = self.measured.known(label)
             both = probe.predicted(known), known.labels[label]
-            std = score_std(probe.kind, *both, self.spec.bootstrap, self.seed)
+            std = measures.score_std(probe.kind, *both, self.spec.bootstrap, self.seed)
             values[metrics.score_std(*place)] = std
             if probe.kind == "set" and self.val is not None:
                 values |= self._decisions(probe, self.val)
@@ -163,9 +158,9 @@ class Measurement:
         split, slug = self.places[probe.label]
         scores_NL = probe.scores(self.measured.features)
         bits_NL = self.measured.labels[probe.label]
-        threshold_L = best_thresholds(probe.scores(val.features), val.labels[probe.label])
-        f1 = f1_scores(scores_NL, bits_NL, threshold_L)
-        tie_aware = tie_aware_average_precision(scores_NL, bits_NL).mean().item()
+        threshold_L = measures.best_thresholds(probe.scores(val.features), val.labels[probe.label])
+        f1 = measures.f1_scores(scores_NL, bits_NL, threshold_L)
+        tie_aware = measures.tie_aware_average_precision(scores_NL, bits_NL).mean().item()
         return {
             metrics.average_precision(split, slug): tie_aware,
             metrics.score(probe.kind, "train", slug): probe.score(self.train),

@@ -23,8 +23,13 @@ from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.training import distributed
 from mtcon_ray.training.batches import Chunks
 from mtcon_ray.training.device import pick_autocast, seed_generators
-from mtcon_ray.training.nonfinite import Watch
-from mtcon_ray.training.optimizer import make_optimizer, match_strides, set_lr, start_momentum
+from mtcon_ray.training.optimizer import (
+    Watch,
+    make_optimizer,
+    match_strides,
+    set_lr,
+    start_momentum,
+)
 
 # The scale is halved at each overflowing gradient. Below this limit the scale is not the cause.
 LEAST_SCALE = 1e-4

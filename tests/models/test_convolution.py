@@ -4,8 +4,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mtcon_ray.models.convolution import GuardedConv2d, guard_convolutions
-from mtcon_ray.models.network import build_network, projections
+from mtcon_ray.models.network import (
+    GuardedConv2d,
+    build_network,
+    guard_convolutions,
+    projections,
+)
 from mtcon_ray.spec.encoders import ModelSpec
 
 # kernel, stride, padding, height and width of the input

@@ -153,7 +153,7 @@ class ResNetSpec(WeightsSpec):
         return self
 
 
-@ENCODERS.declare("resnet18", "mtcon_ray.models.encoders.resnet:ResNet18")
+@ENCODERS.declare("resnet18", "mtcon_ray.models.encoders.torchvision:ResNet18")
 class ResNet18Spec(ResNetSpec):
     """torchvision's ResNet-18."""
 
@@ -162,7 +162,7 @@ class ResNet18Spec(ResNetSpec):
     stages: Literal[3, 4] = Field(4, description="3: end after stage 3 with 256 features, as CSN")
 
 
-@ENCODERS.declare("resnet50", "mtcon_ray.models.encoders.resnet:ResNet50")
+@ENCODERS.declare("resnet50", "mtcon_ray.models.encoders.torchvision:ResNet50")
 class ResNet50Spec(ResNetSpec):
     """torchvision's ResNet-50."""
 

@@ -22,8 +22,8 @@ from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.export.model import ExportedModel
 from mtcon_ray.export.trained_network import Opened, load_network, open_checkpoint
 from mtcon_ray.export.write import _states, export_checkpoint
-from mtcon_ray.models.encoders.resnet import ResNet18
 from mtcon_ray.models.encoders.small import Small
+from mtcon_ray.models.encoders.torchvision import ResNet18
 from mtcon_ray.models.network import Network
 from mtcon_ray.spec.run_spec import parse_spec
 from mtcon_ray.spec.views import ViewsSpec

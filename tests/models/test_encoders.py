@@ -16,7 +16,7 @@ from torchvision.models import ResNet18_Weights, resnet18
 from mtcon_ray.errors import SpecError
 from mtcon_ray.models.encoders import ENCODERS
 from mtcon_ray.models.encoders.base import fetch_weights
-from mtcon_ray.models.encoders.resnet import ResNet18
+from mtcon_ray.models.encoders.torchvision import ResNet18
 from mtcon_ray.spec.run_spec import dump_spec, load_spec
 
 WIDTHS = {"resnet18": 512, "resnet50": 2048, "small": 256, "timm": 2048, "torchvision": 512}

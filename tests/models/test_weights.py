@@ -13,8 +13,7 @@ from torchvision.models import ResNet18_Weights, resnet18
 from mtcon_ray.errors import CheckpointError, SpecError
 from mtcon_ray.models.encoders import ENCODERS, Encoder
 from mtcon_ray.models.encoders.base import fetch_weights
-from mtcon_ray.models.encoders.resnet import ResNet18
-from mtcon_ray.models.encoders.torchvision import Torchvision
+from mtcon_ray.models.encoders.torchvision import ResNet18, Torchvision
 from mtcon_ray.models.network import build_network, projections
 from mtcon_ray.spec.encoders import ModelSpec
 from mtcon_ray.training import checkpoint

@@ -15,7 +15,7 @@ from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.errors import CheckpointError, DataError, ResourceError, SpecError
 from mtcon_ray.evaluation.probe_data import majority_shares
 from mtcon_ray.models.encoders.base import fetch_weights
-from mtcon_ray.models.encoders.resnet import ResNet18
+from mtcon_ray.models.encoders.torchvision import ResNet18
 from mtcon_ray.models.network import build_network, projections
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
 from mtcon_ray.plan.plan import Plan

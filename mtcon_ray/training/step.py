@@ -21,15 +21,9 @@ from mtcon_ray.models.batch_norm import running_moments_kept
 from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.training import distributed
+from mtcon_ray.training import optimizer as optimizers
 from mtcon_ray.training.batches import Chunks
 from mtcon_ray.training.device import pick_autocast, seed_generators
-from mtcon_ray.training.optimizer import (
-    Watch,
-    make_optimizer,
-    match_strides,
-    set_lr,
-    start_momentum,
-)
 
 # The scale is halved at each overflowing gradient. Below this limit the scale is not the cause.
 LEAST_SCALE = 1e-4
@@ -59,7 +53,7 @@ class Learner:
     average: Network | None = None
     ema: float | None = None
     scaler: GradScaler | None = None
-    watch: Watch = field(default_factory=Watch)
+    watch: optimizers.Watch = field(default_factory=optimizers.Watch)
 
     def state(self) -> dict[str, Any]:
         """Returns what a resumed training needs, as tensors and plain values."""
@@ -100,7 +94,7 @@ def make_learner(
         network=network,
         forward=distributed.parallelise(network, ranks, batch_norm=spec.model.batch_norm),
         method=method,
-        optimizer=make_optimizer(network, method, train),
+        optimizer=optimizers.make_optimizer(network, method, train),
         ranks=ranks,
         autocast_dtype=dtype,
         max_grad_norm=train.max_grad_norm,
@@ -270,7 +264,7 @@ def update(
 def prepare(learner: Learner, *, lr: float, step: int, num_steps: int) -> None:
     """Sets the progress of training and the learning rates for a step."""
     learner.network.progress = learner.method.progress = step / num_steps
-    set_lr(learner.optimizer, lr, learner.method.lr_scales())
+    optimizers.set_lr(learner.optimizer, lr, learner.method.lr_scales())
 
 
 def make_step(
@@ -288,8 +282,8 @@ def make_step(
     trained = [p for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
     norm = get_total_norm([p.grad for p in trained])
     learner.watch.see(norm, done.objective, step=step, is_scaled=scaler is not None)
-    match_strides(trained)
-    start_momentum(optimizer)
+    optimizers.match_strides(trained)
+    optimizers.start_momentum(optimizer)
     if learner.max_grad_norm is not None:
         clip_grads_with_norm_(trained, learner.max_grad_norm, norm)
     if scaler is not None:

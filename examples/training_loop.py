@@ -6,7 +6,7 @@ from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.views import draw_parameters, make_views
 from mtcon_ray.losses import mtcon
 from mtcon_ray.models.encoders import ENCODERS
-from mtcon_ray.models.network import projections
+from mtcon_ray.models.network import Network, ProjectionHead
 from mtcon_ray.spec.data.own import SyntheticSpec
 from mtcon_ray.spec.encoders import SmallSpec
 from mtcon_ray.spec.views import ViewsSpec
@@ -26,7 +26,8 @@ def train() -> list[float]:
     labels = {task: torch.from_numpy(columns[task]) for task in TASKS}  # int64 [200], -1: unknown
 
     encoder = ENCODERS["small"](SmallSpec(width=8))
-    network = projections(TASKS, dim=32, hidden=None)(encoder)  # its rows have length 1
+    heads = {task: ProjectionHead(encoder.width, dim=32) for task in TASKS}  # rows of length 1
+    network = Network(encoder, heads)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
 
     generator = torch.Generator().manual_seed(0)

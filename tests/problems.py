@@ -1,7 +1,10 @@
-"""Helper that makes a `Problem`, from which a method is constructed."""
+"""Helpers that make a `Problem`, from which a method is constructed, and networks without one."""
 
+from collections.abc import Callable
 from typing import Any
 
+from mtcon_ray.models.encoders import Encoder
+from mtcon_ray.models.network import Network, ProjectionHead
 from mtcon_ray.spec.problem import Problem
 
 
@@ -20,3 +23,12 @@ def problem(*tasks: str, **changes: Any) -> Problem:
         "sizes": dict.fromkeys(tasks, 3),
     }
     return Problem(**(fields | changes))
+
+
+def projections(names: tuple[str, ...], *, dim: int) -> Callable[[Encoder], Network]:
+    """Returns a function that builds a network with a projection head per name."""
+
+    def make(encoder: Encoder) -> Network:
+        return Network(encoder, {n: ProjectionHead(encoder.width, dim=dim) for n in names})
+
+    return make

@@ -83,18 +83,6 @@ class Network(nn.Module):
             return {name: head(h_ND) for name, head in zip(self.names, self.heads, strict=True)}
 
 
-def projections(
-    names: tuple[str, ...], *, dim: int, hidden: int | None
-) -> Callable[[Encoder], Network]:
-    """Returns a function that builds a network with a projection head per name."""
-
-    def make(encoder: Encoder) -> Network:
-        heads = {name: ProjectionHead(encoder.width, dim=dim, hidden=hidden) for name in names}
-        return Network(encoder, heads)
-
-    return make
-
-
 class ProjectionHead(nn.Sequential):
     """Projection head, [N, width] to unit rows [N, dim]: Linear-ReLU-Linear, normalised.
 
@@ -102,7 +90,7 @@ class ProjectionHead(nn.Sequential):
     and is shorter than 1. Its gradient is finite.
     """
 
-    def __init__(self, width: int, *, dim: int, hidden: int | None) -> None:
+    def __init__(self, width: int, *, dim: int, hidden: int | None = None) -> None:
         hidden = width if hidden is None else hidden
         super().__init__(nn.Linear(width, hidden), nn.ReLU(inplace=True), nn.Linear(hidden, dim))
 

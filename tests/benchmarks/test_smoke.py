@@ -25,8 +25,9 @@ from benchmarks import (
 )
 from benchmarks.winner import Job
 from mtcon_ray.losses import mtcon
-from mtcon_ray.models.network import build_network, projections
+from mtcon_ray.models.network import build_network
 from mtcon_ray.spec.run_spec import RunSpec, load_spec, parse_spec, with_values
+from tests.problems import projections
 
 SOAK = pytest.mark.soak  # minutes in all
 POINT = {"method.temperature": 0.1}
@@ -105,7 +106,7 @@ def test_the_script_trains_the_network_and_losses_of_the_sweep() -> None:
     from benchmarks.peers.winner_script import Network, multitask_loss
 
     spec = parse_spec(winner.spec_of(JOB))
-    make = projections(JOB.tasks, dim=JOB.head_dim, hidden=None)
+    make = projections(JOB.tasks, dim=JOB.head_dim)
     ours = build_network(spec.model, make, seed=0)
     peer = Network(JOB.width, JOB.head_dim, list(JOB.tasks))
     shapes = [[p.shape for p in each.parameters()] for each in (ours, peer)]

@@ -12,11 +12,12 @@ from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.evaluation.probe import LabelledFeatures
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.models.encoders.small import Small
-from mtcon_ray.models.network import Network, build_network, projections
+from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.spec.encoders import ModelSpec
 from mtcon_ray.spec.evaluate import EvaluateSpec, SGDProbeSpec, ShortProbeSpec
 from mtcon_ray.spec.problem import MISSING, UNKNOWN_BIT
 from mtcon_ray.spec.views import ViewsSpec
+from tests.problems import projections
 
 VIEWS = ViewsSpec(size=16)
 CPU = torch.device("cpu")
@@ -42,9 +43,7 @@ class RecordedImages(np.ndarray[Any, Any]):
 
 @pytest.fixture
 def network() -> Network:
-    return build_network(
-        ModelSpec(encoder=Small.Spec(width=4)), projections(TASKS, dim=8, hidden=None), seed=0
-    )
+    return build_network(ModelSpec(encoder=Small.Spec(width=4)), projections(TASKS, dim=8), seed=0)
 
 
 @pytest.fixture

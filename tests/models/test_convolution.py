@@ -8,9 +8,9 @@ from mtcon_ray.models.network import (
     GuardedConv2d,
     build_network,
     guard_convolutions,
-    projections,
 )
 from mtcon_ray.spec.encoders import ModelSpec
+from tests.problems import projections
 
 # kernel, stride, padding, height and width of the input
 AFFECTED = [(3, 2, 1, 1, 1), (2, 4, 1, 3, 3), (5, 2, 2, 2, 1)]
@@ -71,7 +71,7 @@ def test_narrow_convolutions_with_a_stride_leave_memory_alone(channels: int) -> 
 
 def test_every_networks_convolutions_are_guarded() -> None:
     spec = ModelSpec.model_validate({"encoder": {"name": "resnet18"}})
-    network = build_network(spec, projections(("a",), dim=4, hidden=None), 0)
+    network = build_network(spec, projections(("a",), dim=4), 0)
     convolutions = [m for m in network.modules() if isinstance(m, nn.Conv2d)]
     assert convolutions
     assert all(type(conv) is GuardedConv2d for conv in convolutions)

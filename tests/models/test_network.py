@@ -4,11 +4,12 @@ import torch
 from torch import Tensor
 
 from mtcon_ray.models.encoders.small import Small
-from mtcon_ray.models.network import build_network, projections
+from mtcon_ray.models.network import build_network
 from mtcon_ray.spec.encoders import ModelSpec
+from tests.problems import projections
 
 HEADS = ("category", "shoe.colour", "größe / €", "")
-WITH_HEADS = projections(HEADS, dim=6, hidden=None)
+WITH_HEADS = projections(HEADS, dim=6)
 SPEC = ModelSpec(encoder=Small.Spec(width=4), head_dim=6)
 
 
@@ -32,7 +33,7 @@ def test_each_head_gives_unit_rows_whatever_its_name() -> None:
 
 
 def test_a_zero_row_has_a_finite_gradient() -> None:
-    network = build_network(SPEC, projections(("a",), dim=6, hidden=None), seed=0)
+    network = build_network(SPEC, projections(("a",), dim=6), seed=0)
     for parameter in network.heads.parameters():
         torch.nn.init.zeros_(parameter)
     z_ND = network(images())["a"]

@@ -51,7 +51,7 @@ def parts() -> tuple[ViT, dict[str, nn.Module], Decoder]:
     """Returns an encoder, one head and a decoder with noise levels."""
     torch.manual_seed(0)
     encoder = ViT(SMALL)
-    heads: dict[str, nn.Module] = {"a": ProjectionHead(16, dim=6, hidden=None)}
+    heads: dict[str, nn.Module] = {"a": ProjectionHead(16, dim=6)}
     return encoder, heads, Decoder(encoder, width=16, depth=1, levels=True)
 
 

@@ -14,9 +14,10 @@ from mtcon_ray.errors import CheckpointError, SpecError
 from mtcon_ray.models.encoders import ENCODERS, Encoder
 from mtcon_ray.models.encoders.base import fetch_weights
 from mtcon_ray.models.encoders.torchvision import ResNet18, Torchvision
-from mtcon_ray.models.network import build_network, projections
+from mtcon_ray.models.network import build_network
 from mtcon_ray.spec.encoders import ModelSpec
 from mtcon_ray.training import checkpoint
+from tests.problems import projections
 
 SMALL: dict[str, dict[str, Any]] = {
     "small": {"width": 4},
@@ -24,7 +25,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "resnet18": {"stem": "small", "stages": 3},
     "torchvision": {"model": "mobilenet_v3_small"},
 }
-PLAIN = projections(("a",), dim=4, hidden=None)
+PLAIN = projections(("a",), dim=4)
 
 
 def make(name: str, weights: Path | str | None = None, **fields: Any) -> Encoder:

@@ -16,7 +16,7 @@ from mtcon_ray.errors import CheckpointError, DataError, ResourceError, SpecErro
 from mtcon_ray.evaluation.probe_data import majority_shares
 from mtcon_ray.models.encoders.base import fetch_weights
 from mtcon_ray.models.encoders.torchvision import ResNet18
-from mtcon_ray.models.network import build_network, projections
+from mtcon_ray.models.network import build_network
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.plan.planning import Rates, make_plan, with_each
@@ -25,6 +25,7 @@ from mtcon_ray.spec.run_spec import RunSpec, parse_spec
 from tests import specs
 from tests.data.labels import labels_of
 from tests.plans import plan_of
+from tests.problems import projections
 
 SEARCH: dict[str, Any] = {"space": {"method.temperature": {"uniform": [0.1, 1.0]}}}
 RATES = Rates(100.0, 7.0, 40.0)
@@ -52,7 +53,7 @@ def test_counts_are_exact() -> None:
     assert (plan.scheduler, plan.rung_epochs) == ("asha", (1, 2))
     assert plan.concurrency == 2
     assert plan.device_hours is None
-    heads = projections(spec.data.tasks, dim=spec.model.head_dim, hidden=None)
+    heads = projections(spec.data.tasks, dim=spec.model.head_dim)
     network = build_network(spec.model, heads, 0)
     assert plan.parameters == sum(p.numel() for p in network.parameters())
 

@@ -10,12 +10,14 @@ import tarfile
 import tempfile
 import weakref
 import zlib
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from threading import Lock
 from typing import IO
+from unicodedata import normalize
 
 from mtcon_ray.data import image_files
 from mtcon_ray.data.image_names import is_hidden, is_image
@@ -82,8 +84,23 @@ class ImageArchive(image_files.ImageFiles):
         return data
 
     def _place(self, name: str) -> tuple[int, int] | None:
-        """Returns the offset and the size of a regular file in bytes, None without such a file."""
-        return self._index[1].get(str(PurePosixPath(name)))
+        """Returns the offset and the size of a regular file in bytes, None without such a file.
+
+        A name in another Unicode form is accepted, because archives made on macOS have other names
+        than the tables describing them.
+        """
+        name, places = str(PurePosixPath(name)), self._index[1]
+        if name in places or name.isascii():
+            return places.get(name)
+        same = self._by_composed_name.get(normalize("NFC", name), [])
+        return same[0] if len(same) == 1 else None
+
+    @cached_property
+    def _by_composed_name(self) -> dict[str, list[tuple[int, int] | None]]:
+        found = defaultdict(list)
+        for name, place in self._index[1].items():
+            found[normalize("NFC", name)].append(place)
+        return found
 
     @cached_property
     def _index(self) -> tuple[int, dict[str, tuple[int, int] | None], dict[str, str]]:

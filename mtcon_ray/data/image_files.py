@@ -4,12 +4,14 @@ import errno
 import hashlib
 import os
 import posixpath
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
 from io import BufferedReader
 from pathlib import Path
+from unicodedata import normalize
 
 from mtcon_ray.base.regular_file import open_regular
 from mtcon_ray.data.image_names import is_hidden, is_image
@@ -68,7 +70,7 @@ class ImageFiles:
     def relative(self, names: Sequence[str]) -> list[str]:
         """Returns each name relative to the root, without `.` and `..`.
 
-        Names leading outside are returned unchanged.
+        The Unicode form is the file's. Names leading outside are returned unchanged.
         """
         return [shortest(name) for name in names]
 
@@ -133,7 +135,33 @@ class ImageFolder(ImageFiles):
             # A symbolic link, or "..", may lead into the root from elsewhere.
             return self._below(name) or name
 
-        return [below(name) for name in names]
+        return self._as_spelled([below(name) for name in names])
+
+    def _as_spelled(self, names: Sequence[str]) -> list[str]:
+        """Returns the names in the Unicode form of their files, unless several files match.
+
+        Archives made on macOS have other forms than the tables describing them.
+        """
+
+        @cache
+        def listed(folder: str) -> dict[str, list[str]]:
+            found = defaultdict(list)
+            with suppress(OSError):
+                for entry in os.listdir(self.root / folder):
+                    found[normalize("NFC", entry)].append(entry)
+            return found
+
+        def spelled(name: str) -> str:
+            path = ""
+            for part in name.split("/"):
+                there = listed(path).get(normalize("NFC", part), [])
+                # Some file systems accept a name but list it in another form.
+                alone = len(there) == 1 and not os.path.lexists(self.root / path / part)
+                path = posixpath.join(path, there[0] if alone else part)
+            return path
+
+        # Only names beyond ASCII have several forms, so few folders are listed here.
+        return [n if n.isascii() or leads_outside(n) else spelled(n) for n in names]
 
     def exists(self, name: str) -> bool:
         return not leads_outside(name) and os.path.isfile(self.root / name)

@@ -6,6 +6,7 @@ import tarfile
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
+from unicodedata import normalize
 
 import pytest
 
@@ -34,6 +35,20 @@ def test_hard_links_are_followed_to_members_before_them(tmp_path: Path) -> None:
     files = open_files(tmp_path / "images.tar")
     assert [files.read(name) for name in ("b.png", "c.png")] == [b"one", b"one"]
     assert files.find_absent(["b.png", "out.png", "early.png"]) == [1, 2]
+
+
+def test_names_may_have_another_unicode_form(tmp_path: Path) -> None:
+    composed, decomposed = (normalize(form, "\u00e9.png") for form in ("NFC", "NFD"))
+    for there, other in ((composed, decomposed), (decomposed, composed)):
+        with tarfile.open(tmp_path / "images.tar", "w") as tar:
+            add(tar, there, b"one")
+        files = open_files(tmp_path / "images.tar")
+        assert (files.exists(other), files.read(other)) == (True, b"one")
+    with tarfile.open(tmp_path / "images.tar", "w") as tar:
+        add(tar, composed, b"one")
+        add(tar, decomposed, b"two")
+    files = open_files(tmp_path / "images.tar")
+    assert (files.read(composed), files.read(decomposed)) == (b"one", b"two")
 
 
 def test_a_huge_member_is_not_read(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import os
 import re
 from pathlib import Path
+from unicodedata import normalize
 
 import pytest
 
@@ -34,7 +35,7 @@ def test_a_sparse_file_is_not_read(tmp_path: Path) -> None:
 
 
 def test_every_name_of_a_file_has_one_spelling(tmp_path: Path) -> None:
-    """Names that lead outside stay as they are."""
+    """Names that lead outside, or to no file of another Unicode form, stay as they are."""
     folder = tmp_path / "images"
     (folder / "a").mkdir(parents=True)
     (folder / "link").symlink_to("a")
@@ -42,12 +43,19 @@ def test_every_name_of_a_file_has_one_spelling(tmp_path: Path) -> None:
     elsewhere.mkdir()
     (elsewhere / "link").symlink_to(folder)
     (elsewhere / "3.png").symlink_to(folder / "3.png")
-    (folder / "1.png").touch()
+    composed, decomposed = (normalize(form, "caf\u00e9") for form in ("NFC", "NFD"))
+    (folder / decomposed).mkdir()
+    for name in ("1.png", f"{decomposed}/{decomposed}.png", f"{composed}.jpg", f"{decomposed}.jpg"):
+        (folder / name).touch()
     same = {
         "1.png": ["1.png", "./1.png", ".//1.png", "a/../1.png", "link/../1.png", "a/..//./1.png"],
         "a/1.png": ["a/1.png", "a//1.png", "a/./1.png", "a/../a/1.png", "../images/a/1.png"],
         "2.png": [f"{folder}/2.png", f"{folder}//2.png", f"{folder}/../images/2.png"],
         "3.png": [f"{folder}/a/../3.png", f"{elsewhere}/link/3.png", f"{elsewhere}/3.png"],
+        f"{decomposed}/{decomposed}.png": [f"./{f}/{f}.png" for f in (composed, decomposed)],
+        f"{composed}.jpg": [f"{composed}.jpg"],
+        f"{decomposed}.jpg": [f"{decomposed}.jpg"],
+        f"{composed}.gif": [f"{composed}.gif"],
         "..a/.b": ["..a/.b"],
         "../1.png": ["../1.png"],
         "a/../../1.png": ["a/../../1.png"],

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
 
 MAX_THREADS = 16  # requests at a time: a store answers after tens of milliseconds
+PART_BYTES = 10 << 20  # pyarrow uploads larger objects in parts of this size
 # A sweep waits for the store for so long, and asks again after so long.
 GIVE_UP_SECONDS, RETRY_SECONDS = 600.0, 1.0
 # Seconds of a root in an object store: reports may lag behind by the first. A driver renews its

@@ -22,6 +22,11 @@ def plan_lines(spec: RunSpec, plan: Plan) -> list[str]:
     rows += [("download", f"{decimal(count)} of {url}, once") for url, count in left.items()]
     rows.append(("store", f"{decimal(plan.store_bytes)} of decoded images under {plan.root}"))
     rows += _resource_rows(spec, plan)
+    if plan.traffic:
+        hourly, hourly_bytes, trial, trial_bytes = plan.traffic
+        text = f"about {hourly:,} requests and {decimal(hourly_bytes)} uploaded an hour, and "
+        text += f"{trial:,} requests and {decimal(trial_bytes)} for each trial"
+        rows.append(("object store", text))
     for i, point in enumerate(plan.first_configurations):
         rows.append(("" if i else "first to run", show.configuration_text(point)))
     rows += [("warning", text) for text in plan.warnings]

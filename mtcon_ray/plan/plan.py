@@ -52,6 +52,8 @@ class Plan(Spec, extra="ignore"):
     evaluation: int
     parameters: int | None  # of encoder and heads, None if not counted
     store_bytes: int
+    # With a root in an object store: requests and uploaded bytes, of each hour and of each trial.
+    traffic: tuple[int, int, int, int] | None = None
     downloads: dict[str, int] = Field({})  # remaining bytes to download, by URL
     cluster: str
     concurrency: int | None  # trials at a time, at most num_trials, None if unknown

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mtcon_ray.base.metrics import HEAD
-from mtcon_ray.base.paths import cache_folder, shown
+from mtcon_ray.base.paths import cache_folder, shown, stored_url
 from mtcon_ray.data.dataset import store_bytes
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.splits import SPLITS
@@ -18,6 +18,7 @@ from mtcon_ray.errors import DataError
 from mtcon_ray.evaluation.probe_data import fewest_labels, majority_shares
 from mtcon_ray.plan.capacity import ClusterView, check_cluster
 from mtcon_ray.plan.plan import Plan
+from mtcon_ray.plan.traffic import store_traffic
 from mtcon_ray.spec.evaluate import EVALUATION
 from mtcon_ray.spec.run_spec import RunSpec, with_values
 from mtcon_ray.spec.search import SearchSpec
@@ -96,6 +97,8 @@ def make_plan(
             spec, built, of_tasks, weights or cache_folder(root), extremes=count_parameters
         )
         counts["parameters"] = min(parameters), max(parameters)
+    is_stored = stored_url(root) and "parameters" in counts
+    traffic = store_traffic(spec, counts["parameters"][1], concurrency or 1) if is_stored else None
     most = {field: greatest for field, (_, greatest) in counts.items()}
     epochs, known_epochs = most["epochs"], _known_epochs(spec)
     share = (known_epochs or total * epochs) / (total * epochs)
@@ -130,6 +133,7 @@ def make_plan(
         evaluation=EVALUATION,
         store_bytes=store_bytes(len(table), spec.data, spec.views.size),
         downloads=dict(downloads or {}),
+        traffic=traffic,
         cluster=cluster.where,
         concurrency=concurrency,
         cpus_per_trial=spec.resources.cpus * high,

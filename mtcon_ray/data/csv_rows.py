@@ -51,13 +51,13 @@ def _lines(path: Path) -> list[str]:
             with TextIOWrapper(file, encoding=encoding) as text:
                 lines: list[str] = []
                 while line := text.readline(MAX_LINE):
-                    if "\0" in line:
-                        raise UnicodeError(f"a null byte in line {len(lines) + 1}")
                     if len(line) == MAX_LINE:
                         raise DataError(
                             f"{path} must have lines of fewer than {MAX_LINE:,} characters, got "
                             f"more in line {len(lines) + 1}; the file may be damaged"
                         )
+                    if "\0" in line:
+                        raise UnicodeError(f"a null byte in line {len(lines) + 1}")
                     lines.append(line)
                 if not lines:
                     raise DataError(f"{path} is empty; a table has a header and rows")

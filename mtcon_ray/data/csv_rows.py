@@ -5,8 +5,9 @@ row. Python's module `csv` does not fill up short rows, as pandas does.
 """
 
 import csv
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from io import TextIOWrapper
 from pathlib import Path
 
@@ -23,10 +24,13 @@ MAX_COLUMNS = 10_000  # `init` looks at each: 0.8 ms
 MAX_LINE = 4_000_000  # characters
 HEAD = 20  # lines, in which the header must end
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+# A first line by which Excel names the separator.
+SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\n?', re.IGNORECASE)
+JSON_START = re.compile(r'\s*([{\[]\s*$|\{\s*["}]|\[\s*[\[{])')
 
 
-def read_rows(path: Path) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Returns a CSV's columns, object [N] of str by name, and row numbers, int64 [N].
+def read_rows(path: Path) -> tuple[dict[str, np.ndarray], np.ndarray, tuple[str, ...]]:
+    """Returns a CSV's columns, object [N] of str by name, row numbers, int64 [N], and warnings.
 
     Rows with only empty cells are left out.
 
@@ -34,12 +38,15 @@ def read_rows(path: Path) -> tuple[dict[str, np.ndarray], np.ndarray]:
     rows, or for a file of another format. Raises OSError for an unreadable file.
     """
     lines = _lines(path)
-    separator = _separator(lines[:HEAD])
+    is_ended = lines[-1].endswith("\n")
+    if given := SEPARATOR_LINE.fullmatch(lines[0]):
+        lines = lines[1:] or [""]
+    separator = given[1] if given else _separator(lines[: HEAD + 1])
     rows = _quoted_rows(path, lines, separator)
-    if len(rows) < len(lines):
-        _check_lines(path, rows, separator)
+    doubts = [*_check_lines(path, rows, separator)] if len(rows) < len(lines) else []
     numbers, columns = _columns(path, rows)
-    return _named(path, columns), np.array(numbers[1:])
+    warnings = doubts[:1] + ([] if is_ended else _cut_end(columns[-1], numbers[-1]))
+    return _named(path, columns), np.array(numbers[1:]), tuple(warnings)
 
 
 def _lines(path: Path) -> list[str]:
@@ -49,7 +56,18 @@ def _lines(path: Path) -> list[str]:
         file.seek(0)
         try:
             with TextIOWrapper(file, encoding=encoding) as text:
-                lines: list[str] = []
+                first = text.readline(MAX_LINE)
+                if not first:
+                    raise DataError(f"{path} is empty; a table has a header and rows")
+                if "\0" in first:
+                    raise UnicodeError("null bytes, as in UTF-16 without a byte order mark")
+                if JSON_START.match(first):
+                    raise DataError(
+                        f"{path} must be a CSV or a Parquet file, got JSON; convert it, for "
+                        "example by `pandas.read_json(FILE).to_csv('labels.csv', index=False)`, "
+                        "with lines=True if each line is an object"
+                    )
+                lines = [first]
                 while line := text.readline(MAX_LINE):
                     if len(line) == MAX_LINE:
                         raise DataError(
@@ -57,15 +75,16 @@ def _lines(path: Path) -> list[str]:
                             f"more in line {len(lines) + 1}; the file may be damaged"
                         )
                     if "\0" in line:
-                        raise UnicodeError(f"a null byte in line {len(lines) + 1}")
+                        raise DataError(
+                            f"{path} must be text, got a null byte in line {len(lines) + 1}; the "
+                            "file may be damaged: get it again, or remove the byte"
+                        )
                     lines.append(line)
-                if not lines:
-                    raise DataError(f"{path} is empty; a table has a header and rows")
                 return lines
         except UnicodeError as error:
             raise DataError(
-                f"{path} must be UTF-8 text, got {error}; unpack a compressed file, save a table "
-                "of another program as 'CSV UTF-8' there, and get a damaged file again"
+                f"{path} must be UTF-8 text, got {error}; unpack a compressed file, and save a "
+                "table of another program as 'CSV UTF-8' there"
             ) from None
 
 
@@ -97,23 +116,22 @@ def _quoted_rows(path: Path, lines: Sequence[str], separator: str) -> list[list[
     return rows
 
 
-def _check_lines(path: Path, rows: list[list[str]], separator: str) -> None:
-    """Raises DataError for a cell that probably holds rows, each with the header's cells.
-
-    A caption may have such lines too, but then no column has the name of an image in each line.
-    """
+def _check_lines(path: Path, rows: list[list[str]], separator: str) -> Iterator[str]:
+    """Yields warnings of cells with possible rows as lines. Raises DataError for likely rows."""
     for number, row in enumerate(rows, 1):
         lines = [line.split(separator) for line in separator.join(row).split("\n")]
         if len(lines) == 1 or any(len(cells) != len(rows[0]) for cells in lines):
             continue
+        cell = f"a quoted cell of row {number}"
+        what = f"{len(lines)} lines in {cell}, each with as many cells as the header"
         columns = zip(*lines, strict=True)
         name_images = any(all(c.lower().endswith(IMAGE_ENDINGS) for c in col) for col in columns)
         if separator == "\t" or name_images:
             raise DataError(
-                f"{path} has {len(lines)} lines in a quoted cell of row {number}, each with as "
-                "many cells as the header: these lines are probably rows; double the quote at the "
-                "start of the cell and put quotes around the cell"
+                f"{path} has {what}: these lines are probably rows; remove the quote at the start "
+                "of the cell, or double it and put quotes around the cell"
             )
+        yield f"{path} has {what}: check whether it is one row"
 
 
 def _columns(path: Path, rows: list[list[str]]) -> tuple[list[int], list[list[str]]]:
@@ -178,3 +196,20 @@ def _shared(cells: Sequence[str]) -> np.ndarray:
     """Returns a column, object [N] of str, in which equal cells share a text."""
     known: dict[str, str] = {}
     return np.fromiter(map(known.setdefault, cells, cells), dtype=object, count=len(cells))
+
+
+def _cut_end(column: Sequence[str], number: int) -> list[str]:
+    """Returns a warning if the last cell of a file may be cut.
+
+    Its text must occur nowhere else, and a text of several cells must begin with it. Many whole
+    files lack the last line end too.
+    """
+    name, *cells, last = column
+    counts = Counter(cells)
+    longer = [text for text, count in counts.most_common() if count > 1 and text.startswith(last)]
+    if last in counts or not longer:
+        return []
+    return [
+        f"column {name!r} holds {last!r} in row {number} alone, where the file ends without a line "
+        f"end: it may be cut from {longer[0]!r}; end the file with a line end if it is whole"
+    ]

@@ -26,13 +26,14 @@ MAX_BITS = 10**9
 class TableFile:
     """Columns of text, object [N] of str by name.
 
-    rows[i] is the row number of item i in the file. In a CSV the header is row 1. `unclear` has a
-    name that holds LIST_SEPARATOR, by column of lists.
+    rows[i] is the row number of item i in the file. In a CSV the header is row 1. `warnings` apply
+    to the file as a whole. `unclear` has a name that holds LIST_SEPARATOR, by column of lists.
     """
 
     path: Path
     columns: dict[str, np.ndarray]
     rows: np.ndarray
+    warnings: tuple[str, ...] = ()
     unclear: Mapping[str, str] = field(default_factory=dict)
 
     def column(self, name: str, field: str = "") -> np.ndarray:

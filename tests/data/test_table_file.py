@@ -33,17 +33,19 @@ BROKEN: dict[str, tuple[str | bytes, str]] = {
     "short": ("a,b,c\n1,2,3\n1,2\n1,2,3\n", "got 2 cells in place of 3 in row 3; add the empty"),
     "cut": ("a,b,c\n1,2,3\n1,", "got 2 .* in row 3; this is the last .* may be cut"),
     "cut in quotes": ('a,b\n1,2\n3,"x y', "a cell has a quote at its start .* in row 3; the file"),
-    "joined rows": ('a,b\n1.png,"x\n2.png,y"\n', "2 lines in a quoted cell of row 2, .* rows; d"),
+    "joined rows": (
+        'a,b\n1.png,"x\n2.png,y"\n',
+        "2 lines in a quoted cell of row 2, .* rows; remove",
+    ),
     "lone quotes": ('a\tb\n1\t"y z\n2\t"\n3\tw\n', "2 lines in a quoted cell of row 2"),
     "quoted separator": ('a,b,c\n1,2,3\n4,"x,y" \n5,6,7\n', "a quote at its start .* in row 3"),
     "doubled quotes": ('a,b,c\n1,"x ""y"",z"\n', "got 2 cells in place of 3 in row 2"),
-    "workbook": (b"PK\x03\x04\x14\0\0\0\x08\0", "UTF-8 text, got a null .* as 'CSV UTF-8'"),
+    "workbook": (b"PK\x03\x04\x14\0\0\0\x08\0", "UTF-8 text, got null .* as 'CSV UTF-8'"),
     "old workbook": (b"\xd0\xcf\x11\xe0\xa1", "must be UTF-8 text, got .*; unpack a compressed"),
-    "UTF-16": ("a,b\n1,2\n".encode("utf-16-le"), "UTF-8 text, got a null byte in line 1; unpack"),
-    "a null byte": (
-        b"file,a\na.png,x\nb.png,\0\n",
-        "text, got a null byte in line 3; .* get a damaged file",
-    ),
+    "UTF-16": ("a,b\n1,2\n".encode("utf-16-le"), "UTF-8 text, got null bytes, as in UTF-16 with"),
+    "a null byte": (b"file,a\na.png,x\nb.png,\0\n", "text, got a null byte in line 3;"),
+    "JSON": ('[{"image": "1.jpg", "kind": 0}]', "a CSV or a Parquet file, got JSON; convert it"),
+    "JSON lines": ('{"image": "1.jpg", "kind": 0}\n', "a CSV or a Parquet file, got JSON; conv"),
     "unnamed": ("a,b,,\n1,2,3,4\n", "but columns 3, 4 have no name; name them"),
     "no names": (",,\n1,2,3\n", "a header of 1 to 10,000 columns .* got 3 columns without a name"),
     "wide": ("," * 10_001 + "a\n", "a header of 1 to 10,000 columns .* got 10,002 columns"),
@@ -66,6 +68,8 @@ READ: dict[str, tuple[str, dict[str, Any], int]] = {
     "caption": ('a,b\n1,"x\ny, z"\n\n2,w\n', {"a": "12", "b": ["x\ny, z", "w"]}, 4),
     "spreadsheet": ("a,b,,\n1,x,,\n2,y\n\n3,z,,,,\n\n", {"a": "123", "b": "xyz"}, 5),
     "index": (",a\n0,x\n1,y\n", {"": "01", "a": "xy"}, 3),
+    "sep": ("sep=;\na;b\n1;x,y\n", {"a": "1", "b": ["x,y"]}, 2),
+    "quoted sep": ('"sep=|"\r\na|b\r\n1|x\r\n', {"a": "1", "b": "x"}, 2),
     "other separator": ("a,b\n0,c;d\n", {"a": "0", "b": ["c;d"]}, 2),
     "other separator first": ("a,b\nc;0,\n1,d\n", {"a": ["c;0", "1"], "b": ["", "d"]}, 3),
     "other separator in quotes": ('a,b\n"0;1",c\n', {"a": ["0;1"], "b": "c"}, 2),
@@ -85,6 +89,31 @@ def test_files_of_other_programs_are_read(
         table = read_table_file(tmp_path / name)
         assert {c: [*cells] for c, cells in table.columns.items()} == expected
         assert table.rows[-1] == rows
+
+
+@pytest.mark.parametrize(
+    ("end", "is_doubtful"),
+    [("ga", True), ("", True), ("ga\n", False), ("gamma", False), ("delta", False), ("b", False)],
+)
+def test_a_last_cell_that_may_be_cut_is_warned_of(files: Any, end: str, is_doubtful: bool) -> None:
+    """Whole files without a last line end are frequent; 'b' occurs elsewhere."""
+    kinds = [*["gamma", "b"] * 9, "gamma"]
+    rows = [f"{i}.jpg,{['train', 'val', 'test'][i % 3]},{kind}" for i, kind in enumerate(kinds)]
+    spec = files.spec()
+    files.csv.write_text("\n".join(["image,split,kind", *rows, f"19.jpg,train,{end}"]))
+    message = (
+        f"column 'kind' holds {end!r} in row 21 alone, where the file ends without a line end: it "
+        "may be cut from 'gamma'; end the file with a line end if it is whole"
+    )
+    assert (message in labels_of(spec).warnings) == is_doubtful
+
+
+def test_a_cell_of_lines_that_may_be_rows_is_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('a,b\n1,"x\n2,y"\n3,z\n4,"u\nv, w"\n')
+    assert read_table_file(tmp_path / "a.csv").warnings == (
+        f"{tmp_path}/a.csv has 2 lines in a quoted cell of row 2, each with as many cells as the "
+        "header: check whether it is one row",
+    )
 
 
 def test_words_for_nothing_and_names_alike_are_warned_of(files: Any) -> None:

@@ -25,7 +25,7 @@ class ColumnsSource(FilesSource):
 
     def read_labels(self) -> LabelTable:
         table, spec = self.table, self.spec
-        labels, classes, warnings = {}, {}, list[str]()
+        labels, classes, warnings = {}, {}, [*table.warnings]
         for column in (*spec.tasks, *spec.held_out):
             if spec.kind_of(column) == "classes":
                 codes, names = encode_classes(table.column(column))

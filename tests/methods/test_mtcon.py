@@ -10,7 +10,8 @@ from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses import multisupcon, small_batch, supcon
 from mtcon_ray.losses.positives import Near
 from mtcon_ray.losses.weighting import LearnedTemperature
-from mtcon_ray.methods.supervised import MTCon, SupCon
+from mtcon_ray.methods.mtcon import MTCon
+from mtcon_ray.methods.supcon import SupCon
 from tests.losses.cases import VALUES, case_a, contrastive, random_rows
 from tests.problems import problem
 

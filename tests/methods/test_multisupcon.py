@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
-from mtcon_ray.methods.supervised import MultiSupCon
+from mtcon_ray.methods.multisupcon import MultiSupCon
 from mtcon_ray.spec.problem import Problem
 from tests.losses.cases import VALUES, at_angles
 from tests.losses.test_soft_positives import SETS

@@ -7,7 +7,7 @@ import torch
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses.weighting import LearnedVariance
-from mtcon_ray.methods.supervised import XEnt
+from mtcon_ray.methods.xent import XEnt
 from mtcon_ray.models.encoders.small import Small
 from tests.losses.cases import VALUES
 from tests.problems import problem

@@ -6,7 +6,7 @@ from torch.amp import GradScaler
 
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sampling import Examples
-from mtcon_ray.methods.supervised import MTCon
+from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.models.network import build_network
 from mtcon_ray.spec.encoders import ModelSpec
 from mtcon_ray.spec.run_spec import parse_spec, with_values

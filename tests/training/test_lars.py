@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from mtcon_ray.methods.supervised import MTCon
+from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.training.optimizer import Lars, make_optimizer, set_lr
 from tests.problems import problem

@@ -8,7 +8,7 @@ from torch import nn
 from torch.optim import SGD, Adam, AdamW, RMSprop
 from torch.optim.lr_scheduler import OneCycleLR, StepLR
 
-from mtcon_ray.methods.supervised import MTCon
+from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.training import optimizer as optimizers
 from tests.problems import problem

@@ -16,7 +16,7 @@ from mtcon_ray.spec.methods.base import (
 from mtcon_ray.spec.problem import Problem
 
 
-@METHODS.declare("supcon", "mtcon_ray.methods.supervised:SupCon")
+@METHODS.declare("supcon", "mtcon_ray.methods.supcon:SupCon")
 class SupConSpec(ContrastiveSpec):
     """A single supervised contrastive head. The other tasks are only probed."""
 
@@ -27,7 +27,7 @@ class SupConSpec(ContrastiveSpec):
         check_task(self.task, problem)
 
 
-@METHODS.declare("mtcon", "mtcon_ray.methods.supervised:MTCon")
+@METHODS.declare("mtcon", "mtcon_ray.methods.mtcon:MTCon")
 class MTConSpec(ContrastiveSpec):
     """A contrastive head per task, supervised by its classes, label sets or numbers."""
 
@@ -70,7 +70,7 @@ class MTConSpec(ContrastiveSpec):
                 )
 
 
-@METHODS.declare("multisupcon", "mtcon_ray.methods.supervised:MultiSupCon")
+@METHODS.declare("multisupcon", "mtcon_ray.methods.multisupcon:MultiSupCon")
 class MultiSupConSpec(ContrastiveSpec):
     """A single head for a label set. The other tasks are only probed."""
 
@@ -102,7 +102,7 @@ class MultiSupConSpec(ContrastiveSpec):
             raise ValueError(f"task must name one of the label sets {list(sets)}, got none")
 
 
-@METHODS.declare("xent", "mtcon_ray.methods.supervised:XEnt")
+@METHODS.declare("xent", "mtcon_ray.methods.xent:XEnt")
 class XEntSpec(MethodSpec):
     """Classifiers on the shared encoder, discarded after training."""
 
@@ -124,7 +124,7 @@ class XEntSpec(MethodSpec):
         check_task(self.task, problem)
 
 
-@METHODS.declare("none", "mtcon_ray.methods.supervised:NoTraining")
+@METHODS.declare("none", "mtcon_ray.methods.none:NoTraining")
 class NoTrainingSpec(MethodSpec):
     """No training: the encoder is probed once, and `train.epochs` counts as 1.
 

@@ -1,0 +1,53 @@
+"""MTCon, first published as MSCon: a supervised contrastive head per task, learned weights.
+
+The losses of the tasks are weighted by 1/sigma^2, learned per task. MSCon: Mu et al. 2023,
+arXiv:2307.02712. MTCon: "Multitask Contrastive Learning", eq. 8, openreview.net, id UB03wcP8RH.
+With equal weights it is MTCon-s, the loss of CCN: Mu and Guttag 2022, "Conditional Contrastive
+Networks", NeurIPS workshop on table representation learning.
+
+The kind of a task decides what positives are: items of the same class, overlapping label sets
+(MultiSupCon) or near numbers. A training may have tasks of all kinds.
+"""
+
+from torch import Tensor
+
+from mtcon_ray.data.batch import Batch
+from mtcon_ray.losses import weighting
+from mtcon_ray.losses.positives import EqualLabel, LabelSets, Near, Relation
+from mtcon_ray.methods.base import ContrastiveMethod
+from mtcon_ray.spec.methods.supervised import MTConSpec
+
+
+class MTCon(ContrastiveMethod):
+    """MTCon: by default the sum over tasks of exp(-s) L + s, with s = log sigma^2 learned.
+
+    L is the contrastive loss of the task's head. `weighting` offers other combinations.
+    """
+
+    spec: MTConSpec
+
+    def make_weighting(self) -> weighting.Weighting:
+        match self.spec.weighting:
+            case "equal":
+                return weighting.FixedWeights()
+            case "calibrated":
+                return weighting.CalibratedVariance(self.tasks, least_excess=self.spec.least_excess)
+            case "temperature":
+                return weighting.LearnedTemperature(self.tasks)
+            case "learned":
+                return weighting.LearnedVariance(self.tasks, normalise=self.spec.normalise_weights)
+
+    def temperature(self, head: str) -> float | Tensor:
+        fixed = self.spec.temperature_by_task.get(head, self.spec.temperature)
+        if isinstance(self.weighting, weighting.LearnedTemperature):
+            return fixed * self.weighting.factor(head)
+        return fixed
+
+    def relation(self, head: str, batch: Batch) -> Relation:
+        match self.problem.kinds[head]:
+            case "classes":
+                return EqualLabel(batch.labels[head])
+            case "set":
+                return LabelSets(batch.label_sets[head], threshold=self.spec.threshold)
+            case "number":
+                return Near(batch.numbers[head], bandwidth=self.spec.bandwidth)

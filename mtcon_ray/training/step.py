@@ -305,11 +305,7 @@ def make_step(
 
 @torch.no_grad()
 def _follow(slow: Iterable[Tensor], fast: Iterable[Tensor], momentum: float | None) -> None:
-    """Moves tensors towards others by 1 - momentum. Copies whole numbers, such as counters."""
+    """Moves tensors towards others by 1 - momentum. Whole numbers, such as counters, stay."""
     assert momentum is not None
-    pairs = list(zip(slow, fast, strict=True))
-    real = [(mine, other) for mine, other in pairs if mine.is_floating_point()]
-    torch._foreach_lerp_([mine for mine, _ in real], [other for _, other in real], 1 - momentum)
-    for mine, other in pairs:
-        if not mine.is_floating_point():
-            mine.copy_(other)
+    mine, others = ([x for x in tensors if x.is_floating_point()] for tensors in (slow, fast))
+    torch._foreach_lerp_(mine, others, 1 - momentum)

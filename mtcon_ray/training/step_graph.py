@@ -75,15 +75,14 @@ def make_graph(learner: Learner, train: TrainSpec, device: torch.device) -> "Ste
     """
     if train.compile == "none":
         return None
+    is_plugin = not isinstance(learner.optimizer, SGD | Adam)
     has_parts = (train.chunk_size or train.batch_size) < train.batch_size
     reasons = {
         "CUDA graphs need a GPU": device.type != "cuda",
         "the exchange of several workers cannot be captured": learner.ranks.world > 1,
         "float16 scales its loss on the host": learner.scaler is not None,
         "train.chunk_size computes a step in parts": has_parts,
-        "a plugin's optimizer may compute on the host": not isinstance(
-            learner.optimizer, SGD | Adam
-        ),
+        "a plugin's optimizer may compute on the host": is_plugin,
     }
     for reason, holds in reasons.items():
         if holds:

@@ -144,13 +144,10 @@ class Measurement:
             elif probe.kind == "number":
                 mean, deviation = table.moments(label)
                 predicted = mean + deviation * predicted
-            names = (table.classes | table.multi_hot_names).get(label, ())
-            found[self.places[label]] = LabelPredictions(
-                rows[is_known],
-                truth,
-                predicted.cpu().numpy(),
-                (*names, *table.unseen.get(label, ())),
-            )
+            seen = (table.classes | table.multi_hot_names).get(label, ())
+            names = (*seen, *table.unseen.get(label, ()))
+            arrays = rows[is_known], truth, predicted.cpu().numpy()
+            found[self.places[label]] = LabelPredictions(*arrays, names)
         return found
 
     def _decisions(self, probe: LinearProbe, val: LabelledFeatures) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Precision of losses, checks of their rows, and mean cosines of pairs.
+"""Precision of losses, checks of their rows, cross-entropy, and mean cosines of pairs.
 
 exp(1 / temperature) overflows float16 below a temperature of 0.09, so losses are computed in
 float32 at least.
@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtcon_ray.losses.positives import Relation
+from mtcon_ray.spec.problem import MISSING
 
 AnyLoss = TypeVar("AnyLoss", bound=Callable[..., Any])
 
@@ -61,6 +62,25 @@ def check_floating(z: Tensor, name: str = "z") -> None:
     """Raises ValueError unless z is a floating-point tensor."""
     if not z.is_floating_point():
         raise ValueError(f"{name} must be of a floating-point dtype, got {z.dtype}")
+
+
+@in_full_precision
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Returns the mean over labelled rows of -log softmax(logits)[label], a scalar in nats.
+
+    logits are [B, C], or [B, V, C] with V views per item, each a row with the item's label.
+    labels are int64 [B], -1 where unknown. Half precision is computed in float32. A batch without
+    labels has loss 0, with gradient 0.
+
+    >>> import torch
+    >>> round(cross_entropy(torch.zeros(3, 4), torch.tensor([0, 3, -1])).item(), 4)  # log 4
+    1.3863
+    """
+    # The product of the axes between item and class is the number of views, 1 without any.
+    labels = labels.repeat_interleave(logits[0, ..., 0].numel())
+    total = F.cross_entropy(logits.flatten(0, -2), labels, ignore_index=MISSING, reduction="sum")
+    # Clamped: a batch without labels gives 0 and not NaN, as reduction="mean" would.
+    return total / (labels != MISSING).sum().clamp(min=1)
 
 
 class Compared(NamedTuple):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from mtcon_ray.data.batch import Batch
-from mtcon_ray.losses.classification import cross_entropy
+from mtcon_ray.losses.numeric import cross_entropy
 from mtcon_ray.losses.weighting import FixedWeights, LearnedVariance, Weighting
 from mtcon_ray.methods.base import Method, MethodOutput
 from mtcon_ray.spec.methods.supervised import XEntSpec

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from mtcon_ray.losses.classification import cross_entropy
+from mtcon_ray.losses.numeric import cross_entropy
 
 
 @pytest.mark.parametrize("seed", range(5))

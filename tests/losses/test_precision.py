@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mtcon_ray.losses import amcl, triplet
-from mtcon_ray.losses.classification import cross_entropy
+from mtcon_ray.losses.numeric import cross_entropy
 from mtcon_ray.losses.positives import EqualLabel
 from mtcon_ray.losses.self_supervised import barlow_twins, moco, simsiam
 from mtcon_ray.spec.methods.self_supervised import Form

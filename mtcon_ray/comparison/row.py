@@ -37,6 +37,12 @@ class Row:
         reasons = [trial.reason for trial in trials if trial.reason]
         return self.reason or next(iter(reasons), "unfinished")
 
+    @property
+    def features(self) -> tuple[int, ...]:
+        """Returns the numbers of features seen by the probes, () if no number was recorded."""
+        recorded = (t.last_metrics.get(metrics.PROBE_FEATURES) for t in self.finished)
+        return tuple(sorted({int(width) for width in recorded if width is not None}))
+
     def readings(self, split: str, label: str) -> list[metrics.Reading]:
         """Returns a label's score and its bootstrap deviation for each seed."""
         name = self._names.get(label, label)

@@ -30,13 +30,14 @@ def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
     """
     shown = columns(rows)
     best = {place: max(_values(rows, place), default=None) for place in shown}
-    names = ["system", "seeds", objectives(rows), *shown.values()]
+    names = ["system", "seeds", "features", objectives(rows), *shown.values()]
     table = []
     for row in rows:
         values = [t.value for t in row.finished if t.value is not None]
         cells = [
             row.title,
             str(len(row.finished)),
+            ", ".join(map(str, row.features)) or show.NOTHING,
             show.accuracy_text(fmean(values)) if values else f"failed: {row.why}",
         ]
         for place in shown:

@@ -20,6 +20,7 @@ def trial(seed: int, shape: float, tilt: float, status: Status = Status.FINISHED
         "test/accuracy_std/shape": 0.02,
         "heldout/accuracy/tilt": tilt,
         "heldout/accuracy_std/tilt": 0.04,
+        "probe/features": 64.0,
     }
     return trial_of(seed, 2, metrics, status=status, seed=seed)
 
@@ -42,19 +43,19 @@ def rows() -> list[Row]:
 def test_scores_are_means_over_finished_seeds(rows: list[Row]) -> None:
     assert columns(rows) == {("test", "shape"): "shape", ("heldout", "tilt"): "tilt, held out"}
     assert markdown(rows).splitlines() == [
-        "| system | seeds | val/accuracy | shape | tilt, held out |",
-        "| --- | ---: | ---: | ---: | ---: |",
-        "| MTCon | 2 | 0.650 | **0.750** | 0.250 |",
-        "| SimCLR | 1 | 0.500 | 0.600 | **0.500** |",
-        "| CSN | 0 | failed: no triplets / for shape / more | — | — |",
+        "| system | seeds | features | val/accuracy | shape | tilt, held out |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+        "| MTCon | 2 | 64 | 0.650 | **0.750** | 0.250 |",
+        "| SimCLR | 1 | 64 | 0.500 | 0.600 | **0.500** |",
+        "| CSN | 0 | — | failed: no triplets / for shape / more | — | — |",
     ]
 
 
 def test_the_heading_names_the_objective_of_tasks_of_other_kinds(rows: list[Row]) -> None:
     spec = parse_spec({"name": "x", "data": {"kind": "synthetic", "tasks": ["attributes"]}})
     sets = Row("Sets", results_of(spec, trial(0, 0.7, 0.3)))
-    assert "| seeds | val/score | attributes (mAP) |" in markdown([sets])
-    assert "| seeds | val/accuracy, val/score |" in markdown([*rows, sets])
+    assert "| features | val/score | attributes (mAP) |" in markdown([sets])
+    assert "| features | val/accuracy, val/score |" in markdown([*rows, sets])
 
 
 def test_tables_and_picture_are_written_from_what_there_is(rows: list[Row], tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def trial(
 ) -> TrialResult:  # fmt: skip
     """Returns a trial of four epochs with these values from the first epoch on."""
     reports = tuple(
-        (epoch, {"val/accuracy": value, "test/accuracy/shape": 1 - value})
+        (epoch, {"val/accuracy": value, "test/accuracy/shape": 1 - value, "probe/features": 32.0})
         for epoch, value in enumerate(values, start=1)
     )
     name = f"trial-{number:04d}"

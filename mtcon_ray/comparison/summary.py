@@ -29,7 +29,7 @@ def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
     Scores are fractions: the mean over seeds with its interval. The best of each column is bold.
     """
     shown = columns(rows)
-    best = {place: max(_values(rows, place), default=None) for place in shown}
+    best = {place: max(row.reading(*place).value or 0.0 for row in rows) for place in shown}
     names = ["system", "seeds", "features", objectives(rows), *shown.values()]
     table = []
     for row in rows:
@@ -42,8 +42,7 @@ def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
         ]
         for place in shown:
             text, value = row.score_text(*place), row.reading(*place).value
-            is_best = value is not None and value == best[place]
-            cells.append(f"**{text}**" if is_best else text)
+            cells.append(f"**{text}**" if value and value == best[place] else text)
         table.append(cells)
     found = judged(rows, claims)
     parts = [
@@ -68,25 +67,20 @@ def picture(rows: list[Row]) -> bytes:
     """Draws a panel per label with each system's mean score and interval. Returns a PNG."""
     shown = columns(rows)
     with plotting.styled():
-        across = min(4, len(shown))
         names = [plotting.shortened(row.title, 36) for row in rows]
         height = 0.9 + 0.24 * len(rows)  # in inches
-        figure, panels = plotting.panels(len(shown), height=height, columns=across)
-        for i, ((split, label), axes) in enumerate(zip(shown, panels, strict=True)):
-            axes.set_title(plotting.shortened(shown[split, label]), loc="left")
-            for place, row in enumerate(rows):
-                value = row.reading(split, label).value
-                if value is None:
-                    continue
-                axes.plot(value, place, "o", color=plotting.BLUE)
-                if (interval := row.interval(split, label)) is not None:
-                    axes.plot(interval[1:3], [place, place], "|-", color=plotting.BLUE)
-                values = [reading.value for reading in row.readings(split, label)]
-                seeds = [v for v in values if v is not None]
-                if len(seeds) > 1:
-                    axes.plot(seeds, [place] * len(seeds), ".", color=plotting.GREY, zorder=3)
+        figure, panels = plotting.panels(len(shown), height=height, columns=4)
+        for i, ((place, title), axes) in enumerate(zip(shown.items(), panels, strict=True)):
+            axes.set_title(plotting.shortened(title), loc="left")
+            for y, row in enumerate(rows):
+                seeds = [r.value for r in row.readings(*place) if r.value is not None]
+                if (interval := row.interval(*place)) is not None:
+                    axes.plot(interval[1:3], [y, y], "|-", color=plotting.BLUE)
+                axes.plot(seeds, [y] * len(seeds), ".", color=plotting.GREY)
+                if seeds:
+                    axes.plot(fmean(seeds), y, "o", color=plotting.BLUE)
             axes.set_yticks(range(len(rows)), names)
-            axes.tick_params(labelleft=i % across == 0)
+            axes.tick_params(labelleft=i % 4 == 0)
             axes.set_ylim(len(rows) - 0.5, -0.5)
         label = "fraction, mean over seeds, 95 % interval; dots are seeds"
         figure.supxlabel(label, fontsize="medium")
@@ -137,11 +131,6 @@ def _gauges(rows: list[Row]) -> str:
         means = {name: fmean(values[name] for values in each) for name in shared}
         found += [f"**{row.title}**: {text}.\n" for text in show.gauge_warnings(means)]
     return "".join(found)
-
-
-def _values(rows: list[Row], place: tuple[str, str]) -> list[float]:
-    """Returns the mean scores of the systems, without missing scores."""
-    return [v for row in rows if (v := row.reading(*place).value) is not None]
 
 
 def tuning_markdown(rows: list[Row]) -> str:

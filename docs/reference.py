@@ -47,7 +47,7 @@ Exit codes: **0** done (a sweep has a winner) · **1** no winner, or a failure t
 your input · **2** wrong input; the message names a solution · **130** interrupted, and resumable.
 `-v` (traces) and `-q` (results only) go before or after the name of any command. With
 `NO_COLOR` set nothing is coloured. `eval "$(_MTCON_RAY_COMPLETE=bash_source mtcon-ray)"` in
-`~/.bashrc` completes commands, options and names. zsh has
+`~/.bashrc` completes commands and options. zsh has
 `zsh_source`, fish has `fish_source`.
 """
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from mtcon_ray.base import plugins
-from mtcon_ray.base.paths import choose_root, list_folders, shown, sweeps_folder
+from mtcon_ray.base.paths import choose_root, shown
 from mtcon_ray.cluster.environment import ROOT_VARIABLE, cluster_address
 from mtcon_ray.cluster.environment import root_of as root_of
 from mtcon_ray.display.console import Console
@@ -118,12 +118,6 @@ def place_of(given: str) -> tuple[Path | None, str]:
     return root_of(url.removesuffix("/sweeps")), name
 
 
-def names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Returns the names of sweeps that complete a text."""
-    folders = list_folders(sweeps_folder(root_of(context.params.get("root"))))
-    return [folder.name for folder in folders if folder.name.startswith(incomplete)]
-
-
 spec_file = click.argument("spec", type=PATH)
 
 
@@ -155,7 +149,7 @@ root_folder = root_option(DEFAULT_ROOT, callback=lambda context, parameter, give
 
 def recorded(command: Command) -> Command:
     """Adds NAME and `--root` of a sweep, whose URL may stand in place of NAME."""
-    return click.argument("name", shell_complete=names, callback=located)(root_folder(command))
+    return click.argument("name", callback=located)(root_folder(command))
 
 
 sweep_name = click.option("--name", help="Name of the sweep.  [default: <spec.name>-<n>]")

@@ -91,7 +91,7 @@ def list_names(root: Path, as_json: bool, cluster: bool, address: str | None) ->
 
 @click.command()
 @options.recorded
-@click.argument("other", required=False, shell_complete=options.names)
+@click.argument("other", required=False)
 @options.as_json
 @click.option("--csv", "as_csv", is_flag=True, help="Print a table with all metrics, as CSV.")
 def status(name: str, other: str | None, root: Path, as_json: bool, as_csv: bool) -> None:

@@ -149,18 +149,14 @@ def duration_text(seconds: float) -> str:
 
 
 def short_paths(paths: Iterable[str]) -> dict[str, str]:
-    """Returns each path of a spec with its shortest unambiguous end.
+    """Returns each path of a spec with its last name, or with itself if others end with it too.
 
     >>> list(short_paths(["method.temperature", "train.lr", "model.lr"]).values())
     ['temperature', 'train.lr', 'model.lr']
     """
-    keys = [path.split(".") for path in paths]
-    short = {}
-    for parts in keys:
-        ends = (parts[-n:] for n in range(1, len(parts)))
-        unique = (end for end in ends if sum(key[-len(end) :] == end for key in keys) == 1)
-        short[".".join(parts)] = ".".join(next(unique, parts))
-    return short
+    ends = {path: path.rpartition(".")[2] for path in paths}
+    known = [*ends.values()]
+    return {path: end if known.count(end) == 1 else path for path, end in ends.items()}
 
 
 def configuration_text(params: Mapping[str, Any]) -> str:
@@ -238,8 +234,7 @@ def commands(results: "SweepResults", spec_path: Path) -> list[tuple[str, str]]:
     path, winner = shlex.quote(str(spec_path)), results.winner
     found = [("The whole sweep", f"mtcon-ray sweep {path}")]
     if winner is not None:
-        seed = {} if winner.seed == results.spec.seed else {"seed": winner.seed}
-        values = {**winner.params, **seed}
+        values = {**winner.params, "seed": winner.seed}
         settings = [f"{field}={json.dumps(value)}" for field, value in values.items()]
         sets = "".join(f" \\\n  --set {shlex.quote(setting)}" for setting in settings)
         found.append(("The winner alone", f"mtcon-ray train {path}{sets}"))

@@ -49,15 +49,11 @@ def headline(results: SweepResults) -> tuple[str, str]:
 def facts(results: SweepResults) -> list[tuple[str, str, str]]:
     """Returns name, value and explanation of each key fact."""
     trials = results.trials
-    trained = sum(t.last_epoch for t in trials)
-    ended = [t for t in trials if t.status in (Status.PRUNED, Status.FINISHED)]
-    saved = sum(t.epochs - t.last_epoch for t in ended)
-    share = saved / (trained + saved) if trained + saved else 0.0
+    trained, budget = sum(t.last_epoch for t in trials), sum(t.epochs for t in trials)
     seconds = sum(t.seconds for t in trials)
     return [
         ("Trials", str(len(trials)), _counted(results)),
-        ("Epochs trained", f"{trained:,}", "over all trials"),
-        ("Epochs saved", f"{saved:,}", f"{share:.0%} of the budget, by early stopping"),
+        ("Epochs", f"{trained:,}", f"of {budget:,} that all trials have"),
         ("Time", show.duration_text(seconds), "of training and evaluation, over all trials"),
     ]
 

@@ -35,7 +35,7 @@ def test_a_temperature_sweep_is_told_in_full(sweep: MakeSweep) -> None:
     assert f"{winner.value:.3f} ±" in sentence
     assert "bootstrap deviations) above the runner-up" in sentence
     assert "3 finished, 3 stopped early, 1 failed" in page.text
-    assert "Epochs saved 40 33% of the budget" in page.text  # 15 + 10 + 15 of 82 + 40
+    assert "Epochs 82 of 140 that all trials have" in page.text
     assert "held out brand 43 0.120 0.300 ± 0.010" in page.text
     assert "trial-0001 gradient is not finite" in page.text
     assert f"mtcon-ray sweep {results.folder}/spec.yaml" in page.text

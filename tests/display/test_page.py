@@ -51,15 +51,6 @@ def test_an_objective_decides_and_is_named(
     assert f"A trial's value is val/objective ({title}" in built(results).text
 
 
-def test_epochs_that_a_plateau_saved_are_counted(sweep: MakeSweep) -> None:
-    results = sweep(points=POINTS)
-    first, second = results.trials
-    short = dataclasses.replace(second, reports=second.reports[:12])
-    results = dataclasses.replace(results, trials=(first, short))
-    facts = {name: value for name, value, _ in page.facts(results)}
-    assert (facts["Epochs trained"], facts["Epochs saved"]) == ("32", "8")
-
-
 @pytest.mark.parametrize(("repeats", "mark"), [(1, "¹"), (3, "")])
 def test_intervals_are_of_labels_whose_predictions_are_stored(
     sweep: MakeSweep, repeats: int, mark: str

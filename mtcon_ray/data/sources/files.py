@@ -2,9 +2,8 @@
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from math import comb
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +21,6 @@ CHECK_THREADS = 8
 # If 10 % of images are corrupt, a sample of 50 contains a corrupt image with probability 99.5 %.
 # Decoding 50 large photographs takes one to two seconds.
 SAMPLE = 50
-# Upper bound of the probability of refusing acceptable data because of their sample.
-ERROR_RATE = 0.001
 
 
 class FilesSource(DataSource):
@@ -89,8 +86,7 @@ class FilesSource(DataSource):
         names, allowed = self.names, self.spec.max_bad_images
         absent = self.files.find_absent(names)
         bad = {i: f"{self.describe(i)}: no such file" for i in absent}
-        most = allowed * len(names)
-        if len(bad) > most:
+        if len(bad) > allowed * len(names):
             cause = self.likely_cause([names[i] for i in absent])
             raise too_many_bad(f"{len(bad)} of {len(names)}", bad.values(), allowed, cause)
         there = np.setdiff1d(np.arange(len(names)), absent)
@@ -101,8 +97,15 @@ class FilesSource(DataSource):
                 corrupt |= reasons
         if len(sample) == len(there):
             return dict(sorted((bad | corrupt).items())), ""
-        share = (most - len(absent)) / len(there)
-        return bad, _judge_sample(corrupt, len(sample), share, allowed)
+        got = f"{len(corrupt)} of a sample of {len(sample)}"
+        if len(corrupt) > max(allowed, 0.5) * len(sample):
+            raise too_many_bad(got, corrupt.values(), allowed)
+        if not corrupt:
+            return bad, ""
+        return bad, (
+            f"{got} images cannot be decoded, first {next(iter(corrupt.values()))}; if more than "
+            f"{allowed:.2%} of all images are missing or corrupt, training stops"
+        )
 
     def decode(self, rows: Sequence[int], size: int) -> tuple[np.ndarray, dict[int, str]]:
         images = np.zeros((len(rows), size, size, 3), dtype=np.uint8)
@@ -119,25 +122,3 @@ class FilesSource(DataSource):
 def evenly(count: int, most: int) -> np.ndarray:
     """Returns at most `most` indices below `count`, evenly spaced, ascending int64."""
     return np.linspace(0, count - 1, min(count, most)).round().astype(int)
-
-
-def _judge_sample(corrupt: Mapping[int, str], size: int, share: float, allowed: float) -> str:
-    """Returns a warning about the corrupt images in a sample of `size`, "" if there are none.
-
-    `corrupt` maps rows to reasons. `share` is the largest tolerated share of corrupt images among
-    the existing images. With it exactly the share `allowed` of all images is bad. Raises DataError
-    if the sample shows a larger share at an error rate of ERROR_RATE.
-    """
-    got = f"{len(corrupt)} of a sample of {size}"
-    # A one-sided binomial test: refuse if this many corrupt images are too unlikely in a sample
-    # from data with the largest tolerated share of corrupt images.
-    counts = range(len(corrupt), size + 1)
-    chance = sum(comb(size, k) * share**k * (1 - share) ** (size - k) for k in counts)
-    if chance < ERROR_RATE:
-        raise too_many_bad(got, corrupt.values(), allowed)
-    if not corrupt:
-        return ""
-    return (
-        f"{got} images cannot be decoded, first {next(iter(corrupt.values()))}; if more than "
-        f"{allowed:.2%} of all images are missing or corrupt, training stops"
-    )

@@ -46,16 +46,6 @@ MAX_IMAGES, MAX_SIDE = 2**20, 2**16
 FORMAT = 1
 # Sections of the spec left out of exports: they name machines, servers and directories.
 PRIVATE = ("search", "resources", "tracking", "storage")
-SQUARE = {
-    "squash": "both sides to stored_size, so that shapes are squashed",
-    "crop": "the central square of the shorter side to stored_size",
-    "pad": "the longer side to stored_size, in the middle of a white square",
-}
-MEANING = {
-    "classes": "probability of each class",
-    "set": "probability of each label",
-    "number": "the number, in the column's own unit",
-}
 
 
 def export_checkpoint(
@@ -189,8 +179,7 @@ def card(
             "checkpoint": {"epoch": checkpoint.get("epoch"), objective: checkpoint.get("value")},
         },
         "preprocessing": {
-            "resize": f"{SQUARE[spec.data.made_square]}; bilinear, antialiased, 8 bits as Pillow; "
-            "then to `size`",
+            "resize": spec.data.made_square,
             "stored_size": dataset.images.shape[1],
             "size": views.size,
             "mean": list(views.mean),
@@ -219,7 +208,6 @@ def _label(name: str, dataset: Dataset, scores: Mapping[str, float]) -> dict[str
     return {
         "kind": kind,
         "trained": name in dataset.tasks,
-        "output": MEANING[kind],
         "classes": None if kind == "number" else list(classes[name]),
         "score": {"name": metrics.SCORES[kind], "test": found.value, "deviation": found.std},
     }

@@ -1,8 +1,9 @@
 """Exact search for the nearest images in a Parquet file of embeddings, block by block."""
 
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -34,31 +35,23 @@ def search(file: Path, column: str, queries_QD: Tensor, k: int) -> list[list[Nei
     Raises DataError if the file is no Parquet file with this column, of the width of the queries.
     """
     queries_QD = F.normalize(queries_QD.double(), dim=1)
-    best_Qk = torch.empty(len(queries_QD), 0, dtype=torch.float64)
-    row_Qk = torch.empty(len(queries_QD), 0, dtype=torch.int64)
-    at = 0
+    nearest_Qk: list[list[Neighbour]] = [[] for _ in queries_QD]
     try:
-        for size, row_N, near_ND in _blocks(file, column, queries_QD.shape[1]):
+        for rows, paths, near_ND in _blocks(file, column, queries_QD.shape[1]):
             cosine_QN = queries_QD @ F.normalize(near_ND.double(), dim=1).T
-            rows_QN = (row_N + at).expand(len(queries_QD), -1)
-            # Earlier rows first: of equal similarities a stable sort keeps them.
-            all_QM = torch.cat([best_Qk, cosine_QN], dim=1)
-            best_Qk, order_Qk = all_QM.sort(dim=1, descending=True, stable=True)
-            best_Qk, order_Qk = best_Qk[:, :k], order_Qk[:, :k]
-            row_Qk = torch.cat([row_Qk, rows_QN], dim=1).gather(1, order_Qk)
-            at += size
-        names = pq.read_table(file, columns=[PATH])[PATH].take(pa.array(row_Qk.flatten().numpy()))
+            for found, cosine_N in zip(nearest_Qk, cosine_QN, strict=True):
+                # Earlier rows first: of equal similarities a stable sort keeps them.
+                for i in cosine_N.argsort(descending=True, stable=True)[:k].tolist():
+                    found.append(Neighbour(rows[i], str(paths[i]), cosine_N[i].item()))
+                found.sort(key=attrgetter("similarity"), reverse=True)
+                del found[k:]
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"cannot read {file}: {error}; make it with `mtcon-ray embed`") from None
-    paths = iter(names.to_pylist())
-    return [
-        [Neighbour(r, str(next(paths)), s) for r, s in zip(rows, values, strict=True)]
-        for rows, values in zip(row_Qk.tolist(), best_Qk.tolist(), strict=True)
-    ]
+    return nearest_Qk
 
 
-def _blocks(file: Path, column: str, width: int) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """Yields the size of each block of rows, the rows with finite embeddings, and these.
+def _blocks(file: Path, column: str, width: int) -> Iterator[tuple[list[int], list[Any], Tensor]]:
+    """Yields the rows of each block with finite embeddings, their paths, and the embeddings.
 
     Raises DataError if the file lacks the columns of `embed`, or embeddings have another width.
     """
@@ -71,7 +64,8 @@ def _blocks(file: Path, column: str, width: int) -> Iterator[tuple[int, Tensor, 
             f"{file} must have a column path and a column {column!r} of embeddings, as "
             f"`mtcon-ray embed` writes them{nearest(column, known)}"
         )
-    for block in parquet.iter_batches(BLOCK, columns=[column]):
+    at = 0
+    for block in parquet.iter_batches(BLOCK, columns=[PATH, column]):
         block.validate(full=True)
         lists = block[column]
         valid = np.flatnonzero(lists.is_valid().to_numpy(zero_copy_only=False))
@@ -83,4 +77,7 @@ def _blocks(file: Path, column: str, width: int) -> Iterator[tuple[int, Tensor, 
         values = lists.drop_null().flatten().fill_null(float("nan")).to_numpy()
         near_ND = torch.tensor(values).reshape(len(valid), width)
         finite_N = near_ND.isfinite().all(dim=1)
-        yield len(block), torch.from_numpy(valid)[finite_N], near_ND[finite_N]
+        rows = valid[finite_N.numpy()]
+        paths = block[PATH].take(pa.array(rows)).to_pylist()
+        yield (rows + at).tolist(), paths, near_ND[finite_N]
+        at += len(block)

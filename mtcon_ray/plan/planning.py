@@ -21,7 +21,6 @@ from mtcon_ray.plan.plan import Plan
 from mtcon_ray.plan.traffic import store_traffic
 from mtcon_ray.spec.evaluate import EVALUATION
 from mtcon_ray.spec.run_spec import RunSpec, with_values
-from mtcon_ray.spec.search import SearchSpec
 
 # Standard error of val/accuracy above which `plan` warns. Configurations with a smaller difference
 # in score are ranked by chance.
@@ -100,7 +99,9 @@ def make_plan(
     is_stored = stored_url(root) and "parameters" in counts
     traffic = store_traffic(spec, counts["parameters"][1], concurrency or 1) if is_stored else None
     most = {field: greatest for field, (_, greatest) in counts.items()}
-    epochs, known_epochs = most["epochs"], _known_epochs(spec)
+    fewest, epochs = counts["epochs"]
+    is_same = fewest == epochs  # in all trials
+    known_epochs = scheduler.epochs_known(total, epochs, spec.evaluate.every) if is_same else None
     share = (known_epochs or total * epochs) / (total * epochs)
     # Rates are of a single worker: the speed of trials with several workers, or with a share of a
     # GPU, is unknown.
@@ -236,22 +237,6 @@ def _counts(spec: RunSpec, num_train: int) -> dict[str, tuple[int, int]]:
         "views_per_step": (batches[0] * rows[0], batches[-1] * rows[-1]),
         "images_per_trial": (least, most),
     }
-
-
-def _known_epochs(spec: RunSpec) -> int | None:
-    """Returns the total epochs of all trials, None if they depend on the trials' values."""
-    total = spec.search.num_planned_trials
-    epochs = numbers_of(spec, "train.epochs", spec.train.epochs)
-    if len(epochs) == 1:
-        return spec.scheduler.epochs_known(total, epochs[0], spec.evaluate.every)
-    is_known = spec.scheduler.name == "none" and _is_whole(spec.search)
-    return total * sum(epochs) // len(epochs) if is_known else None
-
-
-def _is_whole(search: SearchSpec) -> bool:
-    """Returns True if the trials are all configurations of a finite space."""
-    sizes = [dimension.size for dimension in search.space.values()]
-    return all(sizes) and math.prod(n for n in sizes if n) == search.num_configurations
 
 
 def with_each(spec: RunSpec, *sections: str) -> Iterator[RunSpec]:

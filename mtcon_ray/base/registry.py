@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeVar, cast, get_args, get_origin
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar, cast, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -21,6 +21,7 @@ from pydantic import (
     GetJsonSchemaHandler,
     ValidationInfo,
     create_model,
+    model_validator,
 )
 from pydantic_core import CoreSchema, core_schema
 
@@ -28,7 +29,10 @@ from mtcon_ray.errors import SpecError, UserError, nearest
 
 
 class Spec(BaseModel):
-    """Base of all spec sections, which are immutable and closed: an unknown key is an error."""
+    """Base of all spec sections, which are immutable and closed: an unknown key is an error.
+
+    A number may not be given as true or false.
+    """
 
     # Not `use_attribute_docstrings`: pydantic would search the source of each class when it is
     # defined. This took a third of the time of `mtcon-ray validate` without the import of torch.
@@ -39,6 +43,24 @@ class Spec(BaseModel):
         for name, value in super().__repr_args__():
             if name in ("name", "kind") or value != type(self).model_fields[str(name)].default:
                 yield name, value
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _without_booleans(cls, given: Any, validate: Callable[[Any], Self]) -> Self:
+        section = validate(given)
+        if isinstance(given, dict):
+            for name, field in cls.model_fields.items():
+                was_boolean = _may_have_boolean(given.get(field.alias or name))
+                if was_boolean and not _may_have_boolean(getattr(section, name)):
+                    raise ValueError(f"{name} must be a number, got true or false")
+        return section
+
+
+def _may_have_boolean(value: Any) -> bool:
+    """Returns True for a boolean, for sections, which check themselves, and for lists of both."""
+    if isinstance(value, list | tuple | dict):
+        return any(map(_may_have_boolean, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, bool | BaseModel)
 
 
 # Types of fields with bounds.

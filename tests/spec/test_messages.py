@@ -77,6 +77,13 @@ resources: {workers: x}
 resources: {workers: [1, 4]}
     every number of resources.workers, got 64 and 3
 
+train: {lr: true}
+    must be a number, got true or false
+resources: {workers: [true, 2]}
+    must be a number, got true or false
+search: {space: {train.lr: {choice: [true]}}}
+    must be a number, got true or false
+
 train: {weight_deca: 3}
     did you mean 'weight_decay'?
 lr: 3

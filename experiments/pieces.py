@@ -24,7 +24,6 @@ from typing import Any
 import click
 import pandas as pd
 import torch
-from joblib import cpu_count
 
 from experiments.reproduction.cells import SYSTEMS
 from experiments.reproduction.command import FOLDER, script
@@ -42,6 +41,7 @@ from experiments.reproduction.pieces import (
     System,
 )
 from experiments.reproduction.trends import Tested, combined, difference_tested
+from mtcon_ray.base.cpus import usable_cpus
 from mtcon_ray.base.paths import prepare_root
 from mtcon_ray.cli import options
 from mtcon_ray.cli.main import run_script
@@ -254,7 +254,7 @@ def pieces(
     if frozen:
         fixed = tuple(system for system in piece.systems if system.family == "none")
         piece = replace(piece, systems=fixed, claims=())
-    device: dict[str, Any] = {"resources.cpus": min(8, cpu_count())}
+    device: dict[str, Any] = {"resources.cpus": min(8, usable_cpus())}
     if torch.cuda.is_available():
         device |= {"resources.gpus": 1, "train.compile": "graphs"}
     piece = replace(piece, base={**piece.base, **device})

@@ -11,8 +11,8 @@ from subprocess import Popen
 from typing import Any
 
 import ray
-from joblib import cpu_count
 
+from mtcon_ray.base.cpus import usable_cpus
 from mtcon_ray.base.signals import own_signals
 from mtcon_ray.cluster.environment import name_token, not_writable, sessions_folder
 from mtcon_ray.cluster.ray_private import patient_start
@@ -35,7 +35,7 @@ def start_local_ray(options: Mapping[str, Any]) -> None:
     Raises MtconError if none runs in the end.
     """
     name_token()
-    given = {**options, "num_cpus": cpu_count(), "_temp_dir": str(sessions_folder())}
+    given = {**options, "num_cpus": usable_cpus(), "_temp_dir": str(sessions_folder())}
     deadline = time.monotonic() + START_LIMIT
     # Ray's logs lie outside the root. The umask keeps them readable by the user alone.
     umask = os.umask(0o077)

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
-from joblib import cpu_count
 
+from mtcon_ray.base.cpus import usable_cpus
 from mtcon_ray.base.root_files import below, check_no_links, make_folder, remove, touch, write
 from mtcon_ray.data import disk
 from mtcon_ray.data.checksums import write_checksums
@@ -140,7 +140,7 @@ def _decode_all(
             file.write(images.tobytes())
         return reasons
 
-    with ThreadPoolExecutor(min(MAX_THREADS, cpu_count())) as pool:
+    with ThreadPoolExecutor(min(MAX_THREADS, usable_cpus())) as pool:
         # An exception in the loop closes the iterator of `map`, which cancels the other tasks.
         tasks = range(done, num_items, ROWS_PER_TASK)
         for task, reasons in enumerate(pool.map(decode, tasks), 1):

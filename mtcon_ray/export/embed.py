@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from joblib import cpu_count
 
 from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.cpus import usable_cpus
 from mtcon_ray.base.root_files import make_folder, remove_folder
 from mtcon_ray.data.dataset import open_source
 from mtcon_ray.data.disk import build_folder, whole_file
@@ -45,7 +45,7 @@ class Images:
         if not rows:
             return np.zeros((0, size, size, 3), np.uint8), {}
         tasks = [rows[at : at + ROWS_PER_TASK] for at in range(0, len(rows), ROWS_PER_TASK)]
-        with ThreadPoolExecutor(cpu_count()) as pool:
+        with ThreadPoolExecutor(usable_cpus()) as pool:
             parts = list(pool.map(lambda task: self.source.decode(task, size), tasks))
         reasons = {row: reason for _, bad in parts for row, reason in bad.items()}
         return np.concatenate([images for images, _ in parts]), reasons

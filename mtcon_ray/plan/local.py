@@ -1,8 +1,8 @@
 """Device and resources of this process."""
 
 import torch
-from joblib import cpu_count
 
+from mtcon_ray.base.cpus import usable_cpus
 from mtcon_ray.errors import ResourceError
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
 from mtcon_ray.spec.run_spec import RunSpec
@@ -33,5 +33,5 @@ def choose_device(spec: RunSpec) -> torch.device:
 
 def this_machine() -> ClusterView:
     """Returns this machine as a cluster of a single node, as a local Ray would offer it."""
-    node = NodeKind("this machine", float(cpu_count()), float(torch.cuda.device_count()), 1)
+    node = NodeKind("this machine", float(usable_cpus()), float(torch.cuda.device_count()), 1)
     return ClusterView(LOCAL, (node,))

@@ -14,9 +14,9 @@ from subprocess import DEVNULL, SubprocessError, check_output
 from typing import TYPE_CHECKING
 
 import torch
-from joblib import cpu_count
 
 from mtcon_ray.base import plugins
+from mtcon_ray.base.cpus import usable_cpus
 from mtcon_ray.data.prepared import SETS_TAG
 from mtcon_ray.errors import SweepError
 from mtcon_ray.records.results import first_tags
@@ -51,7 +51,7 @@ def provenance(folder: Path) -> dict[str, str]:
     tags = {
         "mtcon.version.python": platform.python_version(),
         "mtcon.platform": platform.platform(),
-        "mtcon.cpus": str(cpu_count()),
+        "mtcon.cpus": str(usable_cpus()),
         "mtcon.memory_gib": f"{memory / 2**30:.1f}",
         "mtcon.command": masked(shlex.join(sys.argv)),
         "mlflow.source.name": script,

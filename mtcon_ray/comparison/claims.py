@@ -14,7 +14,7 @@ import pandas as pd
 
 from mtcon_ray.base.metrics import Kind
 from mtcon_ray.comparison.comparison_spec import ClaimSpec
-from mtcon_ray.comparison.row import Row, columns
+from mtcon_ray.comparison.row import Row
 from mtcon_ray.display.presentation import NOTHING, csv_text, interval_text, p_text
 from mtcon_ray.display.tables import Table
 from mtcon_ray.evaluation import intervals
@@ -38,7 +38,6 @@ class Judged:
     """
 
     claim: ClaimSpec
-    heading: str  # the label's column heading
     difference: intervals.Interval | None
     why: str = ""
     p: float | None = None
@@ -103,31 +102,28 @@ def table(found: list[Judged]) -> Table:
         verdict = f"{each.verdict}: {each.why}" if each.why else each.verdict
         names = f"{claim.better} above {claim.than}{by}"
         smallest = NOTHING if each.detectable is None else f"{each.detectable:.3f}"
-        rows.append([names, each.heading, shown, smallest, p_text(each.p_holm), verdict])
+        rows.append([names, claim.label, shown, smallest, p_text(each.p_holm), verdict])
     header = ["claim", "label", "difference", "detectable", "p (Holm)", "verdict"]
     return Table(header, rows, right=(2, 3, 4))
 
 
 def as_csv(found: list[Judged]) -> str:
-    """Returns the claims as CSV. Column `covers` names the sources of variation in the interval."""
-    measured = ("difference", "low", "high", "covers", "detectable", "p", "p_holm")
+    """Returns the claims as CSV. Columns up to `over_seeds` are of the paired difference."""
+    measured = ("difference", "low", "high", "over_seeds", "detectable", "p", "p_holm")
     names = [*ClaimSpec.model_fields, *measured, "verdict", "why"]
     rows = []
     for each in found:
-        *interval, over_seeds = each.difference or (None, None, None, None)
-        covers = {None: None, True: "seeds and items", False: "items"}[over_seeds]
-        found_by = *interval, covers, each.detectable, each.p, each.p_holm
+        interval = each.difference or (None,) * 4
+        found_by = *interval, each.detectable, each.p, each.p_holm
         rows.append((*each.claim.model_dump().values(), *found_by, each.verdict, each.why))
     return csv_text(pd.DataFrame(rows, columns=names))
 
 
 def _measure(claim: ClaimSpec, better: Row, than: Row) -> Judged:
-    headings = {label: text for (_, label), text in reversed(columns([better, than]).items())}
-    heading = headings.get(claim.label, claim.label)
     scores, varying = [], []
     for row in (better, than):
         if row.results is None or not row.finished:
-            return Judged(claim, heading, None, f"{row.title} has no finished training")
+            return Judged(claim, None, f"{row.title} has no finished training")
         spec = row.results.spec
         found = row.scores("test" if claim.label in spec.data.tasks else "heldout", claim.label)
         if spec.method.trains or spec.model.encoder.is_random:
@@ -137,16 +133,16 @@ def _measure(claim: ClaimSpec, better: Row, than: Row) -> Judged:
             found = found.of_first_seed()
         scores.append(found)
     if scores[0] is None or scores[1] is None:
-        return Judged(claim, heading, None, "no stored predictions")
+        return Judged(claim, None, "no stored predictions")
     gap = intervals.difference(scores[0], scores[1])
     if gap is None:
-        return Judged(claim, heading, None, "measured on different items")
+        return Judged(claim, None, "measured on different items")
     # Fixed features have a single result. No other seed is missing in the interval, or needed.
     fewest = min(varying, default=0)
     gap = gap._replace(over_seeds=fewest > 1)
     if varying and (why := too_few_seeds(fewest)):
-        return Judged(claim, heading, gap, why)
-    return Judged(claim, heading, gap, scores=(scores[0], scores[1]))
+        return Judged(claim, gap, why)
+    return Judged(claim, gap, scores=(scores[0], scores[1]))
 
 
 def _seed_variances(measured: list[Judged]) -> dict[Kind, intervals.Estimate]:

@@ -80,7 +80,7 @@ def test_claims_have_the_paired_difference_and_a_verdict(row: MakeRow) -> None:
     rows = [row("A", [0.70, 0.72, 0.71]), row("BB", [0.65, 0.66, 0.64]), row("one", [0.7])]
     claims = [claim("A", "BB"), claim("A", "BB", margin=0.2), claim("BB", "A", label="tilt")]
     claims += [claim("A", "one"), claim("A", "not chosen by --only")]
-    first, _, other, single = found = judged(rows, claims)
+    first, *_, single = found = judged(rows, claims)
     verdicts = ["holds", "does not hold", "does not hold", "undecided"]
     assert [each.verdict for each in found] == verdicts
     a, b = (row.reading("test", "shape").value or 0 for row in rows[:2])
@@ -89,7 +89,6 @@ def test_claims_have_the_paired_difference_and_a_verdict(row: MakeRow) -> None:
     assert low < value < high
     (near,) = judged(rows, [claim("A", "BB", margin=value - 0.002)])
     assert near.verdict == "undecided"
-    assert other.heading == "tilt, held out"
     assert not some(single.difference).over_seeds
     assert [each.p is None for each in found] == [False, False, False, True]
     text = markdown(rows, claims)
@@ -100,7 +99,7 @@ def test_claims_have_the_paired_difference_and_a_verdict(row: MakeRow) -> None:
     read = list(csv.DictReader(as_csv(found).splitlines()))
     assert (read[0]["better"], read[0]["label"], read[0]["verdict"]) == ("A", "shape", "holds")
     assert float(read[0]["low"]) == low
-    assert [line["covers"] for line in read] == ["seeds and items"] * 3 + ["items"]
+    assert [line["over_seeds"] for line in read] == ["True"] * 3 + ["False"]
     assert (float(read[0]["p"]), read[3]["p"]) == (first.p, "")
     assert "corrected for the number of tested claims (3). Intervals are not" in text
 
@@ -149,7 +148,7 @@ def test_variances_over_seeds_are_those_of_a_kind_and_count_each_seed_once(row: 
     shape = scores([0.70, 0.71, 0.72], codes), scores([0.60, 0.61, 0.61], codes)
     price = scores([0.0, 5.0, -5.0], numbers), scores([0.0, -9.0, 9.0], numbers)
     given = shape, price, shape
-    found = [claims.Judged(claim("A", "BB"), "", None, scores=both) for both in given]
+    found = [claims.Judged(claim("A", "BB"), None, scores=both) for both in given]
     variances = claims._seed_variances(found)
     assert variances["classes"].freedom == variances["number"].freedom == 4
     assert variances["classes"] == claims._seed_variances(found[:1])["classes"]
@@ -186,4 +185,4 @@ def test_what_cannot_be_compared_is_undecided_and_says_why(row: MakeRow) -> None
     assert {each.claim.than: each.why for each in found} == reasons
     assert {each.verdict for each in found} == {"undecided"}
     text = markdown(rows, [claim("A", "failed", label="tilt")])
-    assert "| A above failed | tilt, held out | — | — | — | undecided: failed has no" in text
+    assert "| A above failed | tilt | — | — | — | undecided: failed has no" in text

@@ -16,12 +16,6 @@ from mtcon_ray.display import presentation as show
 from mtcon_ray.display.tables import Table
 from mtcon_ray.records.results import SweepResults
 
-TUNING_NOTE = (
-    "Epochs are those of all trainings: tuning, then the best configurations again if they were "
-    "trained again, then the final seeds. Trial-hours are the time of all these trainings. The "
-    "validation score is the one that chose the configuration; the final seeds are others."
-)
-
 
 def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
     """Returns the table as Markdown, followed by the claims, what was tuned, and notes.
@@ -157,4 +151,4 @@ def tuning_markdown(rows: list[Row]) -> str:
             *(show.value_text(chosen[path]) if path in chosen else show.NOTHING for path in short),
         ]
         table.append(cells)
-    return Table(names, table, right=range(1, len(names))).markdown() + f"\n{TUNING_NOTE}\n"
+    return Table(names, table, right=range(1, len(names))).markdown()

@@ -8,7 +8,7 @@ import pytest
 
 from mtcon_ray.base.status import Status
 from mtcon_ray.comparison.row import Row
-from mtcon_ray.comparison.summary import TUNING_NOTE, markdown, trials_csv, tuning_markdown
+from mtcon_ray.comparison.summary import trials_csv, tuning_markdown
 from mtcon_ray.comparison.tuning import again_spec, best_points, final_spec
 from mtcon_ray.errors import MtconError, SpecError
 from mtcon_ray.records.results import SweepResults, TrialResult
@@ -229,7 +229,6 @@ def test_the_table_has_costs_and_chosen_values(rows: list[Row]) -> None:
     assert lines[2] == "| Random | 0 | 1 | 0.50 | — | — | — | — | — |"
     assert lines[3] == "| MTCon | 6 | 13 + 5 + 12 | 5.50 | 0.600 | 0.3 | 0.2 | [0.5, 1.0] | — |"
     assert lines[4] == "| XEnt | 1 | 4 | 0.50 | — | — | — | — | — |"
-    assert TUNING_NOTE in markdown(rows)
     assert tuning_markdown(rows[:1]) == ""
 
 

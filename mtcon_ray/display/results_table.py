@@ -26,9 +26,6 @@ def leaderboard(results: SweepResults, limit: int | None = None) -> Table:
     if results.spec.search.repeats > 1:
         table["seed"] = [str(trial.seed) for trial in shown]
     table["epochs"] = [f"{trial.last_epoch}/{trial.epochs}" for trial in shown]
-    if results.spec.evaluate.select == "best":
-        epochs = [trial.model_epoch for trial in shown]
-        table["network"] = [f"epoch {epoch}" if epoch else show.NOTHING for epoch in epochs]
     table[labels.objective] = [show.accuracy_text(trial.value) for trial in shown]
     for task, slug in metrics.slugs(labels.tasks).items():
         tests = [metrics.reading(trial.last_metrics, "test", slug).value for trial in shown]
@@ -96,8 +93,7 @@ def training_warnings(values: Mapping[str, float]) -> list[str]:
     found = show.gauge_warnings(values)
     gradient = values.get(metrics.PROBE_GRADIENT, 0.0)
     if gradient > CONVERGED:
-        shown = f"{gradient:.0e}".replace("e-0", "e-")
-        text = f"the probes have not converged (gradient {shown} of its start); "
+        text = f"the probes have not converged (gradient {gradient:.0e} of its start); "
         found.append(text + "accuracies may be too low")
     return found
 

@@ -44,7 +44,7 @@ def test_a_set_and_a_number_stand_with_their_own_scores() -> None:
     ]
 
 
-@pytest.mark.parametrize(("gradient", "shown"), [(3.4e-4, "3e-4"), (0.02, "2e-2"), (1e-4, None)])
+@pytest.mark.parametrize(("gradient", "shown"), [(3.4e-4, "3e-04"), (0.02, "2e-02"), (1e-4, None)])
 def test_probes_that_have_not_converged_are_warned_of(gradient: float, shown: str | None) -> None:
     results = results_of(spec_of(["shape"]))
     lines = score_lines(results, {"test/accuracy/shape": 0.7, "probe/gradient": gradient})

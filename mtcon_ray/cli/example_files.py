@@ -28,16 +28,12 @@ def example_file(name: str) -> Path:
 def copy_examples(target: Path) -> list[Path]:
     """Copies FOLDERS into `target`, after making it if necessary. Returns the new folders.
 
-    Raises SweepError before copying if a folder with such a name already exists, ResourceError if
-    `target` cannot be written.
+    Raises SweepError before copying if a folder with such a name already exists.
     """
     copies = {example_file(name): target / name for name in FOLDERS}
     for copy in copies.values():
         if copy.exists():
             raise SweepError(f"{copy} exists already; remove it or choose another FOLDER")
-    try:
-        for source, copy in copies.items():
-            shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__", "_build"))
-    except OSError as error:
-        raise ResourceError(f"FOLDER must be writable, got {target}: {error}") from None
+    for source, copy in copies.items():
+        shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__", "_build"))
     return [*copies.values()]

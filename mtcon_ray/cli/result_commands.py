@@ -22,8 +22,7 @@ from mtcon_ray.display.terminal import Terminal, say, warn
 from mtcon_ray.errors import MtconError
 from mtcon_ray.records.results import JOB, SweepResults, first_tags, load_sweep
 from mtcon_ray.records.stored import find_sweep, summaries
-from mtcon_ray.tracking.mlflow_server import sync_command, ui_command
-from mtcon_ray.tracking.sender import num_unsent
+from mtcon_ray.tracking.mlflow_server import ui_command
 
 INDENT = "  "
 
@@ -132,7 +131,6 @@ def _state_line(results: SweepResults) -> str:
 
 
 def _status_lines(results: SweepResults, state: str) -> Iterator[str]:
-    folder = results.folder
     yield _state_line(results)
     if state != "running" and (reason := results.status[1]):
         yield f"ended early: {reason}"
@@ -140,12 +138,9 @@ def _status_lines(results: SweepResults, state: str) -> Iterator[str]:
     lines = [show.hanging(f"warning: {text}") for text in results.plan_warnings]
     lines += leaderboard_lines(results, limit=None, columns=columns and columns - len(INDENT))
     yield from (INDENT + line for line in lines)
-    # In a copy of a sweep nothing says what MLflow has.
-    unknown = state == "running" or results.spec.tracking.offline or paths.stored_url(folder)
-    if left := 0 if unknown else num_unsent(folder):
-        yield f"{left} events are not in MLflow yet: {sync_command(folder)}"
     if state in ("interrupted", "stopped"):
-        yield f"to continue: {show.resume_line(results.name, submitted=JOB in first_tags(folder))}"
+        submitted = JOB in first_tags(results.folder)
+        yield f"to continue: {show.resume_line(results.name, submitted=submitted)}"
 
 
 @click.command()

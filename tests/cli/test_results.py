@@ -108,10 +108,6 @@ def test_status_ranks_and_says_how_to_go_on(invoke: Invoke, sweep: Path) -> None
     RunLog(sweep).append(Ended(status="FINISHED", tags={"mtcon.reason": reason}))
     lines = invoke("status", "tiny-1").stdout.splitlines()
     assert lines[:2] == ["tiny-1: finished, 3 of 3 trials started", f"ended early: {reason}"]
-    (sweep / "spec.yaml").write_text(yaml.safe_dump({**SPEC, "tracking": {"offline": False}}))
-    lines = invoke("status", "tiny-1").stdout.splitlines()
-    command = f"`mtcon-ray audit tiny-1 --repair --root {sweep.parents[1]}`"
-    assert lines[-1] == f"11 events are not in MLflow yet: {command}"
 
 
 def test_status_as_csv_has_no_formula(invoke: Invoke, sweep: Path) -> None:

@@ -77,7 +77,6 @@ def list_names(root: Path, as_json: bool, cluster: bool, address: str | None) ->
         "done": [f"{each['num_done']}/{each['num_trials']}" for each in found],
         "metric": [each["metric"] or show.NOTHING for each in found],
         "value": [show.accuracy_text(each["value"]) for each in found],
-        "epoch": [str(each["model_epoch"] or show.NOTHING) for each in found],
         "best": [
             show.configuration_text(each["params"]) if each["params"] else "" for each in found
         ],
@@ -178,7 +177,6 @@ def _overview(folder: Path) -> dict[str, Any]:
         "num_trials": total,
         "value": best.value if best else None,
         "params": best.params if best else {},
-        "model_epoch": best.model_epoch if best else None,
     }
 
 

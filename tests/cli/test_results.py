@@ -77,7 +77,6 @@ def test_list_names_state_and_winner(invoke: Invoke, sweep: Path) -> None:
         "num_trials": 3,
         "value": 0.4,
         "params": {"method.temperature": 0.1},
-        "model_epoch": 2,
     }
     assert re.search("synthetic +10MB .* val/accuracy .* temperature=0.1", invoke("list").stdout)
 

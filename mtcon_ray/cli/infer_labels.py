@@ -21,7 +21,6 @@ SEPARATORS = (LIST_SEPARATOR, ";", ",")
 DECIMAL = re.compile(r"[-+]?\d+\.\d+([eE][-+]?\d+)?")
 # Columns with fewer rows per class are no labels.
 LEAST_ROWS_PER_CLASS = 5
-HELD_OUT_CLASSES = 20
 # More whole numbers such as 12.0 in a column are numbers, fewer are classes.
 MAX_WHOLE = 20
 MANY_BITS = 8
@@ -46,18 +45,10 @@ class Labels:
     continuous: tuple[str, ...]
 
     @property
-    def held_out(self) -> tuple[str, ...]:
-        """The column with most classes if it has many and other columns of classes exist."""
-        most = max(self.classes, key=self.classes.__getitem__, default="")
-        has_many = len(self.classes) > 1 and self.classes[most] > HELD_OUT_CLASSES
-        return (most,) if has_many else ()
-
-    @property
     def tasks(self) -> tuple[str, ...]:
         """Labels to train on: classes and lists, or else bits, or else numbers."""
-        classes = [column for column in self.classes if column not in self.held_out]
         lists = [name for name, found in self.sets.items() if isinstance(found, str)]
-        return (*classes, *lists) or tuple(self.sets) or self.continuous
+        return (*self.classes, *lists) or tuple(self.sets) or self.continuous
 
     @property
     def used(self) -> set[str]:
@@ -70,7 +61,7 @@ class Labels:
     @property
     def spec_fields(self) -> dict[str, Any]:
         """The fields of a spec's section `data` for these labels."""
-        fields: dict[str, Any] = {"tasks": [*self.tasks], "held_out": [*self.held_out]}
+        fields: dict[str, Any] = {"tasks": [*self.tasks], "held_out": []}
         if self.sets:
             fields["multi_hot"] = self.sets
         if self.separator != LIST_SEPARATOR:

@@ -61,7 +61,7 @@ def test_columns_of_every_kind(folder: Path) -> None:
     found = infer_columns(csv, folder)
     assert found.data == {
         "kind": "table", "csv": str(csv), "images": str(folder), "image_column": "file",
-        "tasks": ["colour", *SCRIPTS], "held_out": ["brand"], "split_column": "split",
+        "tasks": ["colour", "brand", *SCRIPTS], "held_out": [], "split_column": "split",
         "group_column": "group_id", "multi_hot": {"attributes": list(bits)},
         "continuous": ["price"],
     }  # fmt: skip

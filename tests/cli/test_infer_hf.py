@@ -35,7 +35,7 @@ def test_columns_by_their_role(tmp_path: Path) -> None:
     assert "  splits    drawn at random from seed 0" in done.stdout
     spec = load_spec(tmp_path / "spec.yaml")
     assert (spec.name, spec.data.kind) == ("my-animals", "hf")
-    assert (spec.data.tasks, spec.data.held_out) == (("colour", "tags"), ("breed",))
+    assert (spec.data.tasks, spec.data.held_out) == (("breed", "colour", "tags"), ())
     data = spec.data.model_dump()
     assert (data["multi_hot"], data["continuous"]) == ({"tags": "tags"}, ("weight", "stars"))
     assert data["image_column"] == "image"

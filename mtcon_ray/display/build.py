@@ -130,22 +130,19 @@ def _data_uri(kind: str, content: bytes) -> str:
 
 def epochs_figure(results: SweepResults) -> bytes:
     """Draws the objective of every trial by epoch, the winner on top. Returns a PNG."""
-    winner, present = results.winner, set()
+    winner = results.winner
     with plotting.styled():
         figure, (axes,) = plotting.panels(1, height=3.9)
         for trial in sorted(results.trials, key=lambda t: t is winner):
             values = objective_values(trial.reports)
             points = {epoch: v for epoch, v in values.items() if math.isfinite(v)}
-            kind = plotting.standing(trial, winner)
-            if points:
-                present.add(kind)
-                width = 2.4 if trial is winner else 1.3
-                look = STANDINGS[kind] | {"marker": "", "linewidth": width}
-                axes.plot([*points], [*points.values()], **look)
+            kind, width = plotting.standing(trial, winner), 2.4 if trial is winner else 1.3
+            look = STANDINGS[kind] | {"marker": "", "linewidth": width}
+            axes.plot([*points], [*points.values()], **look)
         axes.set_xlabel("epoch")
         axes.set_ylabel(f"{results.labels.objective} (fraction)")
         plotting.count_axis(axes)
-        plotting.legend(figure, {kind: STANDINGS[kind] for kind in STANDINGS if kind in present})
+        plotting.legend(figure, STANDINGS)
         return plotting.png(figure)
 
 

@@ -45,7 +45,7 @@ ENCODERS = ("pt2", "onnx")
 @click.option(
     "--register",
     metavar="NAME",
-    help="Register the encoder as a version of this MLflow model; mlflow.pyfunc loads ONNX.",
+    help="Register the encoder as a version of this MLflow model.",
 )
 @options.overrides
 @options.root_folder

@@ -1,12 +1,9 @@
 """Registration of an exported model as a version in MLflow's registry, linked to its run.
 
-For an ONNX file MLflow also gets a description, which `mlflow.pyfunc` and `mlflow.onnx` use to load
-it. A `.pt2` file gets no description: MLflow's torch flavour would trace the module again with its
-own shapes, and pyfunc could not use several outputs.
+The files are downloaded and opened as they are. They have no flavour of MLflow's.
 """
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -18,11 +15,8 @@ from mtcon_ray.tracking.login import check_place
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
-    from mlflow.types import TensorSpec
-    from onnx import ValueInfoProto
 
 EXPORTS = "export"  # the folder of exported models among the artifacts of a run
-ONNX_FILE = "model.onnx"
 
 
 def find_run(name: str, *, uri: str, experiment: str, folder: Path, trial: str) -> "Run":
@@ -64,10 +58,6 @@ def register_model(files: Path, name: str, uri: str, run: "Run") -> str:
         # A new path per registration, because a version must not overwrite earlier versions.
         place = f"{EXPORTS}/{uuid4().hex[:8]}"
         client.log_artifacts(run.info.run_id, str(files), place)
-        if (files / ONNX_FILE).exists():
-            with TemporaryDirectory() as folder:
-                describe(files / ONNX_FILE, Path(folder, "model"))
-                client.log_artifacts(run.info.run_id, str(Path(folder, "model")), place)
         with server.tracking_errors(failure, but="RESOURCE_ALREADY_EXISTS"):
             client.create_registered_model(name)
         version = client.create_model_version(
@@ -78,38 +68,3 @@ def register_model(files: Path, name: str, uri: str, run: "Run") -> str:
             description=(files / "README.md").read_text(encoding="utf-8"),
         )
     return str(version.version)
-
-
-def describe(file: Path, to: Path) -> None:
-    """Writes to `to` an ONNX file with the files with which MLflow loads it.
-
-    The pyfunc model takes a single array, as the first input of the file, and returns a dictionary
-    of arrays by output name.
-    """
-    import onnx
-    from mlflow.models import ModelSignature
-    from mlflow.onnx import save_model
-    from mlflow.types import Schema
-
-    model = onnx.load(file)
-    # The input has no name here: with a name, pyfunc would take only dictionaries.
-    inputs = Schema([_tensor(value, None) for value in model.graph.input])
-    outputs = Schema([_tensor(value, value.name) for value in model.graph.output])
-    save_model(
-        model,
-        str(to),
-        signature=ModelSignature(inputs, outputs),
-        pip_requirements=[f"onnx=={onnx.__version__}", "onnxruntime"],
-        # With other providers MLflow (3.17.2) warns at each load if a provider is not installed.
-        onnx_execution_providers=["CPUExecutionProvider"],
-    )
-
-
-def _tensor(value: "ValueInfoProto", name: str | None) -> "TensorSpec":
-    """Returns type and shape of a graph's input or output, with -1 for any length."""
-    from mlflow.types import TensorSpec
-    from onnx.helper import tensor_dtype_to_np_dtype
-
-    found = value.type.tensor_type
-    lengths = [length.dim_value or -1 for length in found.shape.dim]
-    return TensorSpec(tensor_dtype_to_np_dtype(found.elem_type), lengths, name)

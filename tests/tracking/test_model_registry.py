@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnx
 import pytest
 
 from mtcon_ray.base.paths import event_file
@@ -15,24 +13,10 @@ from mtcon_ray.tracking.mlflow_server import artifact_location, open_client
 from mtcon_ray.tracking.model_registry import find_run, register_model
 from tests.tracking.conftest import MLFLOW
 
-pytestmark = [
-    *MLFLOW,
-    # MLflow 3.17.2 warns of its own types when it imports mlflow.pyfunc.
-    pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType:UserWarning"),
-]
+pytestmark = MLFLOW
 
 
-# The input of an export. The embedding is the mean colour.
-MODEL = """
-<ir_version: 10, opset_import: ["" : 18]>
-mean (uint8[N, H, W, 3] images) => (float[N, 3] embedding) <int64[2] axes = {1, 2}> {
-    x = Cast <to = 1> (images)
-    embedding = ReduceMean <keepdims = 0> (x, axes)
-}
-"""
-
-
-def test_a_model_is_registered_beside_its_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_is_registered_beside_its_run(root: Path) -> None:
     uri = f"sqlite:///{root}/mlflow.db"
     client = open_client(uri)
     experiment = client.create_experiment("mine", artifact_location(uri, root))
@@ -45,7 +29,6 @@ def test_a_model_is_registered_beside_its_run(root: Path, monkeypatch: pytest.Mo
     (files := root / "files").mkdir()
     (files / "README.md").write_text("# shoes")
     (files / "model.pt2").write_bytes(b"weights")
-    onnx.save(onnx.parser.parse_model(MODEL), files / "model.onnx")
 
     def find(trial: str, name: str = "shoes") -> Any:
         return find_run(name, uri=uri, experiment="mine", folder=folder, trial=trial)
@@ -57,22 +40,9 @@ def test_a_model_is_registered_beside_its_run(root: Path, monkeypatch: pytest.Mo
     assert version.description == "# shoes"
 
     from mlflow.artifacts import download_artifacts
-    from mlflow.exceptions import MlflowException
 
     got = Path(download_artifacts(client.get_model_version_download_uri("shoes", "1")))
     assert (got / "model.pt2").read_bytes() == b"weights"
-    import mlflow.pyfunc
-
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    monkeypatch.setenv("MLFLOW_REGISTRY_URI", uri)
-    model = mlflow.pyfunc.load_model("models:/shoes/1")
-    images = np.arange(2 * 4 * 5 * 3, dtype=np.uint8).reshape(2, 4, 5, 3)
-    found = model.predict(images)
-    assert list(found) == ["embedding"]
-    np.testing.assert_allclose(found["embedding"], images.mean((1, 2)), rtol=1e-6)
-    with pytest.raises(MlflowException, match="uint8"):
-        model.predict(images.astype(np.float32))
-    assert "onnx==" in (got / "requirements.txt").read_text()
     with pytest.raises(TrackingError, match="cannot register the model of shoes-1/trial-0007"):
         find("trial-0007")
     with pytest.raises(TrackingError, match="cannot register a model with the tracking server: "):

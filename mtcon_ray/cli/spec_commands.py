@@ -139,7 +139,7 @@ def _checked(spec: RunSpec) -> tuple[Plan, list[str], CheckedData]:
 @click.option(
     "--cluster",
     metavar="WHERE",
-    help="A Ray cluster YAML, an address, or `local`.  [default: RAY_ADDRESS, else local]",
+    help="A Ray cluster YAML, or `local`.  [default: RAY_ADDRESS, else local]",
 )
 @click.option(
     "--calibrate", is_flag=True, help="Train 20 steps and evaluate once here to estimate hours."

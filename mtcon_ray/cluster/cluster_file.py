@@ -35,7 +35,8 @@ def view_of_file(path: Path, where: str = "") -> ClusterView:
     except (OSError, ValueError, yaml.YAMLError, LookupError, TypeError, AttributeError) as error:
         raise ResourceError(
             f"cannot read a cluster from {path} ({type(error).__name__}: {one_line(str(error))}); "
-            "give a Ray cluster YAML with available_node_types, or a file with one RayCluster"
+            "give a Ray cluster YAML with available_node_types, or a file with one RayCluster. "
+            "RAY_ADDRESS names a running cluster"
         ) from None
 
 

@@ -41,8 +41,6 @@ GLOO_VARIABLE = "GLOO_SOCKET_IFNAME"
 EXPANDABLE = "expandable_segments:True"
 # Torch reads either, the second for older settings.
 ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-# A missing cluster's file, unlike an address.
-FILE_NAME = re.compile(r"\.ya?ml$|^(?!.*://).*/")
 # Words of Ray for a wrong token.
 REFUSED = re.compile(r"authenticat|\btoken\b|\b401\b", re.IGNORECASE)
 # With the names in `objects.keep_keys`. The first variable is an older name of the last.
@@ -60,7 +58,7 @@ _is_ours = False
 def view_of(
     cluster: str | None, on_phase: Callable[[str], None] = lambda what: None
 ) -> ClusterView:
-    """Returns the view of a `--cluster` option: a cluster's file, an address or `local`.
+    """Returns the view of a `--cluster` option: a cluster's file or `local`.
 
     None means the cluster of RAY_ADDRESS, or this machine without it. Calls `on_phase` with a text
     before connecting to a cluster. Raises ResourceError for a missing file or a file without a
@@ -68,15 +66,8 @@ def view_of(
     """
     is_callers = ray.is_initialized() and not _is_ours
     if cluster and cluster != LOCAL:
-        if Path(cluster).exists():
-            return view_of_file(Path(cluster))
-        if FILE_NAME.search(cluster):
-            raise ResourceError(
-                f"--cluster: no file at {cluster!r}; correct the path of the Ray cluster YAML, or "
-                "give an address or `local`"
-            )
-        os.environ["RAY_ADDRESS"] = cluster
-    elif cluster or not (cluster_address() or is_callers):
+        return view_of_file(Path(cluster))
+    if cluster or not (cluster_address() or is_callers):
         return this_machine()
     if ray.is_initialized():
         return connected_view()

@@ -64,7 +64,7 @@ def prepare(
     if not tracking.offline and uri != own_database(root):
         callbacks.on_phase("asking the MLflow server")
         check_server(uri, experiment=tracking.experiment, root=root)
-    opened = _opened(spec, store, checked, callbacks, is_stored=is_stored) if checked else {}
+    opened = _opened(spec, store, checked, callbacks) if checked else {}
     if opened:
         dataset = next(iter(opened.values()))
         if (dataset.table.split != table.split).any():  # decoding found unreadable images
@@ -94,11 +94,11 @@ def _kept_sets(folder: Path) -> prepared.Sets:
 
 
 def _opened(
-    spec: RunSpec, store: Path, checked: CheckedData, callbacks: Callbacks, *, is_stored: bool
+    spec: RunSpec, store: Path, checked: CheckedData, callbacks: Callbacks
 ) -> dict[str, Dataset]:
     """Opens the data of a spec and of all its trials, by `data_key`."""
     opened: dict[str, Dataset] = {}
-    for one in each_data(spec, is_stored=is_stored):
+    for one in each_data(spec):
         if (key := prepared.data_key(one.data, one.views.size)) not in opened:
             opened[key] = open_dataset(
                 one.data,
@@ -111,24 +111,21 @@ def _opened(
     return opened
 
 
-def each_data(spec: RunSpec, *, is_stored: bool) -> list[RunSpec]:
+def each_data(spec: RunSpec) -> list[RunSpec]:
     """Returns the spec, and a copy for each combination of listed values of data fields.
 
-    Raises SpecError if the root is in an object store, and a data field has a range of values or
-    more than MAX_SETS combinations: nodes read only data that the driver has prepared.
+    Raises SpecError if a data field has a range of values, or for more than MAX_SETS combinations:
+    trials read only data that the driver has prepared.
     """
     space = spec.search.space
     searched = {p: d for p, d in space.items() if p.startswith("data.") or p == "views.size"}
     points = list(islice(grid_points(searched), MAX_SETS + 1))
-    if 1 <= len(points) <= MAX_SETS:
-        return [spec, *(with_values(spec, {**one, "search": {}}) for one in points if one)]
-    if is_stored:
+    if not 1 <= len(points) <= MAX_SETS:
         raise SpecError(
-            f"{', '.join(searched)}: with a root in an object store search.space must list at most "
-            f"{MAX_SETS} combinations of their values, which the driver prepares for all nodes; "
-            "give {choice: [...]}, or a root on a path"
+            f"{', '.join(searched)}: search.space must list at most {MAX_SETS} combinations of "
+            "their values, which the driver prepares for all trials; give {choice: [...]}"
         )
-    return [spec]
+    return [spec, *(with_values(spec, {**one, "search": {}}) for one in points if one)]
 
 
 def check_data(spec: RunSpec, root: Path) -> CheckedData:

@@ -15,7 +15,7 @@ from mtcon_ray.base import paths, plugins
 from mtcon_ray.base.root_files import remove_folder
 from mtcon_ray.base.status import Status
 from mtcon_ray.data import prepared
-from mtcon_ray.data.dataset import Dataset, open_dataset
+from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.objects import SAVE_SECONDS, Objects
 from mtcon_ray.records.claim import is_taken
 from mtcon_ray.records.events import Reported
@@ -125,19 +125,15 @@ def check_device(gpus: float, device: torch.device) -> None:
 
 
 def open_trial_data(work: Assignment) -> Dataset:
-    """Opens the trial's data, as the driver has prepared them.
-
-    Data of a searched range of values are not prepared, see `preparation.each_data`.
-    """
+    """Opens the trial's data, as the driver has prepared them."""
     spec, store = work.spec, paths.cache_folder(work.root)
     if paths.stored_url(work.root):
         paths.prepare_root(work.root)
         prepared.discard_unused(work.root)
     if work.weights:
         prepared.fetch_folder(work.sweep / prepared.WEIGHTS)
-    if found := work.sets.get(prepared.data_key(spec.data, spec.views.size)):
-        return prepared.open_set(spec.data, store, *found)
-    return open_dataset(spec.data, view_size=spec.views.size, store=store)
+    found = work.sets[prepared.data_key(spec.data, spec.views.size)]
+    return prepared.open_set(spec.data, store, *found)
 
 
 class OpenData:

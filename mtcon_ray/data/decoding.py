@@ -1,6 +1,5 @@
 """Decoding of one image file to a square array of pixels."""
 
-import re
 import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -14,12 +13,6 @@ from mtcon_ray.data.image_files import UnreadableImageError
 from mtcon_ray.data.image_names import FORMATS
 from mtcon_ray.spec.data.base import Resize
 
-# Files often mistaken for images, by their first bytes, with the advice for the user.
-NOT_READ = {
-    rb".{4}ftyp(hei[cfmsx]|hev[cmsx]|mif1|msf1)": "HEIC is not read; convert it to JPEG or PNG",
-    rb"\xff\x0a|\0{3}\x0cJXL |.{128}DICM": "JPEG XL and DICOM are not read; convert it to PNG",
-    rb"version https://git-lfs": "a pointer of Git LFS; `git lfs pull` fetches the image",
-}
 # Bytes of an ICC profile or of a text after decompression. Pillow's default of 1 MB refuses images
 # of some scanners and editors. Without a bound a small file would fill the memory.
 PngImagePlugin.MAX_TEXT_CHUNK = 2**24
@@ -86,11 +79,8 @@ def _room(num_pixels: int) -> Iterator[None]:
 
 def _reason(data: bytes, error: Exception) -> str:
     """Returns why a file cannot be decoded."""
-    for start, reason in NOT_READ.items():
-        if re.match(start, data, re.DOTALL):
-            return reason
     if isinstance(error, UnidentifiedImageError):
-        return "not an image" if data else "empty file"
+        return "not an image of a format that is read" if data else "empty file"
     return str(error) or type(error).__name__
 
 

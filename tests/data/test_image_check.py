@@ -69,8 +69,8 @@ def test_a_sample_is_decoded(files: Any, tmp_path: Path) -> None:
     many(files, 200)
     (warning,) = warnings_of(files.spec(), tmp_path)  # does not show that more than 1 % are corrupt
     assert warning.startswith(
-        "1 of a sample of 50 images cannot be decoded, first row 2, 0.jpg: not an image of a format "
-        "that is read; if more than 1.00%"
+        "1 of a sample of 50 images cannot be decoded, first row 2, 0.jpg: not an image of a "
+        "format that is read; if more than 1.00%"
     )
     for row in range(0, 200, 4):  # a quarter
         (files.images / f"{row}.jpg").write_bytes(b"")

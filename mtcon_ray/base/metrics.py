@@ -42,15 +42,10 @@ HEAD = "head"
 KNN = "knn"
 # Display name of the score by kind of label.
 TITLES = {"classes": "accuracy", "set": "mAP", "number": "R²"}
-# Metrics of `search.objective`: the score by kind of label, and metrics of classes, with their
-# display names.
+# Metrics of `search.objective`: the score by kind of label, and metrics of classes.
 SCORE = "score"
-RETRIEVAL = {
-    **{f"recall_at_{k}": f"recall@{k}" for k in (1, 5, 10)},
-    **{"r_precision": "R-precision", "map_at_r": "mAP@R"},
-}
-OF_CLASSES = {KNN: "k-NN accuracy", **RETRIEVAL}
-OF_CLASSES |= {f"{HEAD}/{name}": f"head's {title}" for name, title in RETRIEVAL.items()}
+RETRIEVAL = ("recall_at_1", "recall_at_5", "recall_at_10", "r_precision", "map_at_r")
+OF_CLASSES = (KNN, *RETRIEVAL, *(f"{HEAD}/{name}" for name in RETRIEVAL))
 METRICS = (SCORE, *OF_CLASSES)
 # Share of a step's triplets in which the negative is farther from the anchor than the positive.
 TRIPLET_ACCURACY = "triplet_accuracy"
@@ -122,24 +117,16 @@ class Labels(NamedTuple):
 
     @property
     def objective_title(self) -> str:
-        """A description of the objective for people: the names of the averaged scores."""
+        """A description of the objective for people: the averaged scores, or the spec's terms."""
         if not self.tasks:
             return "RankMe of the features, as a share of their width"
         if not self.weights:
-            return self._score_title(self.tasks)
-        titles = []
-        for term in self.weights:
-            metric, tasks = self.scored(term)
-            of = "" if term == metric else f" of {tasks[0]}"
-            titles.append(OF_CLASSES.get(metric, self._score_title(tasks)) + of)
+            kinds = {self.kinds[task] for task in self.tasks}
+            titles = [text for kind, text in TITLES.items() if kind in kinds]
+            return titles[0] if len(titles) == 1 else f"mean of {', '.join(titles)}"
         whole = sum(self.weights.values())
-        each = map("{:.0%} {}".format, (w / whole for w in self.weights.values()), titles)
-        return titles[0] if len(titles) == 1 else f"weighted mean: {', '.join(each)}"
-
-    def _score_title(self, tasks: Iterable[str]) -> str:
-        kinds = {self.kinds[task] for task in tasks}
-        titles = [text for kind, text in TITLES.items() if kind in kinds]
-        return titles[0] if len(titles) == 1 else f"mean of {', '.join(titles)}"
+        each = [f"{weight / whole:.0%} {term}" for term, weight in self.weights.items()]
+        return next(iter(self.weights)) if len(each) == 1 else f"weighted mean: {', '.join(each)}"
 
 
 def objective_name(kinds: Iterable[str]) -> str:

@@ -187,7 +187,7 @@ def objective_note(labels: Labels) -> str:
     >>> objective_note(Labels(("shape",), (), {"shape": "classes"}))
     ''
     >>> objective_note(Labels(("shape",), (), {"shape": "classes"}, {"score": 1}))
-    ' (accuracy)'
+    ' (score)'
     """
     named = labels.objective == metrics.MEAN_ACCURACY
     return "" if named else f" ({labels.objective_title})"

@@ -63,8 +63,8 @@ def test_a_score_of_several_kinds_is_explained_below_the_table_and_by_the_winner
     values = {"val/score": 0.5, "val/objective": 0.25}
     spec = spec_of(tasks, search={"objective": "shape"})
     results = results_of(spec, replace(trial, reports=((3, values),)))
-    assert leaderboard_lines(results)[-1] == "val/objective: accuracy of shape"
-    assert "val/objective 0.250 (accuracy of shape), network" in next(winner_lines(results))
+    assert leaderboard_lines(results)[-1] == "val/objective: shape"
+    assert "val/objective 0.250 (shape), network" in next(winner_lines(results))
 
 
 def test_the_readmes_leaderboard_is_what_a_sweep_prints() -> None:

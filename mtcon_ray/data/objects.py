@@ -35,11 +35,6 @@ CHUNK_BYTES = 16 << 20  # each read of an object is a request
 DATA_ATTEMPTS = 6  # of each request for data, with growing pauses
 GOOGLE_SECONDS = 30  # Google's client repeats a request for so long, by default for 15 minutes
 AS_IT_IS: dict[str, Any] = {"compression": None}  # by default a name in .gz means compression
-# The sources of credentials, by the start of a URL.
-KEYS = {
-    "s3://": "keys come from AWS's own variables and files, or from the machine's role",
-    "gs://": "keys come from Google's own variables and files, or from the machine's role",
-}
 
 T = TypeVar("T")
 Tell = Callable[[int], None]  # called with the number of bytes of each part
@@ -84,9 +79,9 @@ class Objects:
         except (OSError, ValueError, ImportError) as error:
             if getattr(error, "errno", None) in DISK_ERRORS:
                 raise
-            keys = next(text for scheme, text in KEYS.items() if self.url.startswith(scheme))
             raise self.error(
-                f"{self.failure} at {self.url}: {' '.join(str(error).split())[:300]}; {keys}"
+                f"{self.failure} at {self.url}: {' '.join(str(error).split())[:300]}; keys come "
+                "from variables and files of the store's own programs, or from the machine's role"
             ) from None
 
     def itself(self) -> dict[str, "FileInfo"]:

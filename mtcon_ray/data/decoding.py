@@ -59,8 +59,11 @@ def decode_image(
                 return np.asarray(make_square(_on_white(image), size, resize))
     except MemoryError:  # a lack of memory says nothing about the image
         raise
+    except UnidentifiedImageError:
+        reason = "not an image of a format that is read" if data else "empty file"
+        raise UnreadableImageError(reason) from None
     except Exception as error:  # Pillow's decoders raise almost anything on corrupt bytes
-        raise UnreadableImageError(_reason(data, error)) from None
+        raise UnreadableImageError(str(error) or type(error).__name__) from None
 
 
 @contextmanager
@@ -75,13 +78,6 @@ def _room(num_pixels: int) -> Iterator[None]:
         yield
     finally:
         _ROOM.release(millions)
-
-
-def _reason(data: bytes, error: Exception) -> str:
-    """Returns why a file cannot be decoded."""
-    if isinstance(error, UnidentifiedImageError):
-        return "not an image of a format that is read" if data else "empty file"
-    return str(error) or type(error).__name__
 
 
 def _set_upright(image: Image.Image) -> None:

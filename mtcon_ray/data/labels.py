@@ -192,22 +192,16 @@ def _check(table: LabelTable, spec: DataSpec) -> None:
 
 
 _WHAT = {"classes": "label column", "set": "label set", "number": "column of numbers"}
-_VARIES = {
-    "classes": "at least two classes",
-    "set": "a label that varies",
-    "number": "two different numbers",
-}
 
 
 def check_label(table: LabelTable, name: str) -> None:
     """Raises DataError if a label has no values in a split or is constant in the train split."""
-    kind, known = table.kind_of(name), table.known(name)
-    what = f"{_WHAT[kind]} {name!r}"
+    what, known = f"{_WHAT[table.kind_of(name)]} {name!r}", table.known(name)
     if not known.any():
         raise DataError(f"{what} must have labels, got only empty cells")
     if constant := _constant(table, name):
         raise DataError(
-            f"{what} must have {_VARIES[kind]} in the train split, got {constant}; take it out of "
+            f"{what} must have different values in the train split, got {constant}; take it out of "
             "data.tasks and data.held_out"
         )
     for split in SPLITS:

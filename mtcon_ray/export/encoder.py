@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from mtcon_ray.base.paths import CARD_FILE
 from mtcon_ray.base.regular_file import open_regular
-from mtcon_ray.data.dataset import store_size
 from mtcon_ray.data.decoding import decode_image, make_square
 from mtcon_ray.data.image_files import UnreadableImageError
 from mtcon_ray.export.model import ExportedModel
@@ -33,10 +32,9 @@ class TrainedEncoder(nn.Module):
     def __init__(self, checkpoint: Path) -> None:  # or an export's model.json
         super().__init__()
         spec, network = load_network(checkpoint)
-        self.data, self.resize = spec.data, spec.data.made_square
-        self.is_export = checkpoint.name == CARD_FILE
-        self.size = store_size(spec.data, spec.views.size)
-        self.model = ExportedModel(network, {}, spec.views, self.size, self.resize)
+        self.data, self.is_export = spec.data, checkpoint.name == CARD_FILE
+        self.model = ExportedModel(network, {}, spec)
+        self.size, self.resize = self.model.resize.size, self.model.resize.resize
         # The heads of a method by name, as `project` returns their outputs.
         self.names, self.heads = network.names, network.heads
         self.eval().requires_grad_(False)

@@ -10,9 +10,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from mtcon_ray.data.dataset import store_size
 from mtcon_ray.data.resizing import resampling
 from mtcon_ray.models.network import Network
 from mtcon_ray.spec.data.base import Resize
+from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.spec.views import ViewsSpec
 
 Activation = Literal["softmax", "sigmoid", "none"]
@@ -28,7 +30,7 @@ class StoredResize(nn.Module):
     sums exactly.
     """
 
-    def __init__(self, size: int, resize: Resize = "squash") -> None:
+    def __init__(self, size: int, resize: Resize) -> None:
         super().__init__()
         self.size, self.resize = size, resize
 
@@ -127,17 +129,10 @@ class ExportedModel(nn.Module):
     The embedding is what probes were fitted on: the encoder's features, or a head's output.
     """
 
-    def __init__(
-        self,
-        network: Network,
-        heads: Mapping[str, Head],
-        views: ViewsSpec,
-        stored_size: int,
-        resize: Resize = "squash",
-    ) -> None:
+    def __init__(self, network: Network, heads: Mapping[str, Head], spec: RunSpec) -> None:
         super().__init__()
-        self.resize = StoredResize(stored_size, resize)
-        self.view = EvaluationView(stored_size, views)
+        self.resize = StoredResize(store_size(spec.data, spec.views.size), spec.data.made_square)
+        self.view = EvaluationView(self.resize.size, spec.views)
         self.encoder = network.encoder
         head_of = dict(zip(network.names, network.heads, strict=True))
         self.projection = head_of[network.probed] if network.probed else nn.Identity()

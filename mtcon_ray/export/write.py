@@ -35,7 +35,7 @@ from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.errors import ResourceError, UserError
 from mtcon_ray.evaluation.probe import LinearProbe
 from mtcon_ray.export.model import ExportedModel, Head
-from mtcon_ray.export.trained_network import HEADS_FILE, WEIGHTS_FILE, open_checkpoint
+from mtcon_ray.export.trained_network import HEADS_FILE, WEIGHTS_FILE, Opened, open_checkpoint
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec
 from mtcon_ray.training import checkpoint
 from mtcon_ray.version import __version__
@@ -76,17 +76,11 @@ def export_checkpoint(
     callbacks.on_note("fitting a probe for each label")
     measurement = opened.evaluation().full_measurement()
     probes = measurement.fit().probes
-    dataset, spec = opened.dataset, opened.spec
-    scores, state = measurement.scores_of(probes), checkpoint.load(path)
-    facts = card(
-        spec, dataset, scores, title=title or path.stem, file=f"model.{format}", checkpoint=state
-    )
-    network = opened.network.cpu()
-    facts["model"]["heads"] = [*network.names]
-    heads = {label: _head(probes[label], dataset.table) for label in measurement.places}
-    stored_size, resize = dataset.images.shape[1], spec.data.made_square
-    model = ExportedModel(network, heads, spec.views, stored_size, resize)
-    model.eval().requires_grad_(False)
+    scores, file = measurement.scores_of(probes), f"model.{format}"
+    facts = card(opened, scores, checkpoint.load(path), title or path.stem, file)
+    network, table = opened.network.cpu(), opened.dataset.table
+    heads = {label: _head(probes[label], table) for label in measurement.places}
+    model = ExportedModel(network, heads, opened.spec).eval().requires_grad_(False)
     _write(model, network.heads.state_dict(), facts, to)
     return facts
 
@@ -153,19 +147,14 @@ def _save(model: ExportedModel, path: Path, about: dict[str, str]) -> None:
 
 
 def card(
-    spec: RunSpec,
-    dataset: Dataset,
-    scores: Mapping[str, float],
-    *,
-    title: str,
-    file: str,
-    checkpoint: Mapping[str, Any],
+    opened: Opened, scores: Mapping[str, float], state: Mapping[str, Any], title: str, file: str
 ) -> dict[str, Any]:
     """Returns the content of model.json. Paths in the spec are reduced to file names.
 
-    `scores` are metrics by name. Fingerprint, epoch and value of the checkpoint are recorded.
+    `scores` are metrics by name. Fingerprint, epoch and value of `state`, the checkpoint, are
+    recorded.
     """
-    views = spec.views
+    spec, dataset, views = opened.spec, opened.dataset, opened.spec.views
     objective = spec.labels.objective
     return {
         "format": FORMAT,
@@ -176,7 +165,8 @@ def card(
             "precision": "float32",
             "encoder": spec.model.encoder.name,
             "method": spec.method.name,
-            "checkpoint": {"epoch": checkpoint.get("epoch"), objective: checkpoint.get("value")},
+            "heads": [*opened.network.names],
+            "checkpoint": {"epoch": state.get("epoch"), objective: state.get("value")},
         },
         "preprocessing": {
             "resize": spec.data.made_square,
@@ -188,9 +178,9 @@ def card(
         "labels": {
             name: _label(name, dataset, scores) for name in (*dataset.tasks, *dataset.held_out)
         },
-        "data": {"fingerprint": dataset.fingerprint, "trained_on": checkpoint["fingerprint"]},
+        "data": {"fingerprint": dataset.fingerprint, "trained_on": state["fingerprint"]},
         "spec": _public(spec),
-        "sizes": checkpoint["sizes"],
+        "sizes": state["sizes"],
         "versions": {
             "mtcon-ray": __version__,
             "python": platform.python_version(),

@@ -70,7 +70,7 @@ def test_the_embedding_is_what_is_probed(
     )
     width = expected.shape[1]
     heads = {"a label": Head(torch.randn(width, 3), torch.randn(3), "softmax")}
-    model = ExportedModel(network, heads, spec.views, 40).eval()
+    model = ExportedModel(network, heads, spec).eval()
     with torch.inference_mode():
         found = model(torch.from_numpy(images))
     torch.testing.assert_close(found["embedding"], expected, rtol=1e-5, atol=1e-5)

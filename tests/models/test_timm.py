@@ -17,7 +17,7 @@ from mtcon_ray.models.encoders.base import fetch_weights
 from mtcon_ray.models.encoders.timm import Timm
 from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.spec.encoders import ModelSpec
-from mtcon_ray.spec.views import ViewsSpec
+from mtcon_ray.spec.run_spec import parse_spec
 from tests.models.test_weights import PLAIN, features
 
 
@@ -94,7 +94,7 @@ def test_a_file_with_timms_own_keys_fits(published: nn.Module, tmp_path: Path) -
     assert any("bn.0." in key for key in ours.state_dict())
     assert torch.equal(features(ours), features(published))
     # An export's keys are timm's own.
-    exported = _states(ExportedModel(Network(ours, {}), {}, ViewsSpec(size=32), 40))
+    exported = _states(ExportedModel(Network(ours, {}), {}, parse_spec({"name": "a"})))
     published.load_state_dict(exported["weights.safetensors"])
 
 

@@ -10,7 +10,6 @@ README.md                 the same for people, and how to load the model
 
 import json
 import os
-import platform
 import shlex
 import shutil
 from collections.abc import Iterable, Mapping
@@ -181,11 +180,7 @@ def card(
         "data": {"fingerprint": dataset.fingerprint, "trained_on": state["fingerprint"]},
         "spec": _public(spec),
         "sizes": state["sizes"],
-        "versions": {
-            "mtcon-ray": __version__,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-        },
+        "versions": {"mtcon-ray": __version__, "torch": torch.__version__},
     }
 
 

@@ -4,11 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mtcon_ray.models.network import (
-    GuardedConv2d,
-    build_network,
-    guard_convolutions,
-)
+from mtcon_ray.models.network import GuardedConv2d, build_network, guard_convolutions
 from mtcon_ray.spec.encoders import ModelSpec
 from tests.problems import projections
 

@@ -26,7 +26,7 @@ PRELOADED = (
     "mtcon_ray.api", "mtcon_ray.export.trained_network", "mtcon_ray.export.write",
     "mtcon_ray.sweep.audit", "mtcon_ray.sweep.optuna_study", "mtcon_ray.sweep.run",
     "mtcon_ray.tracking.tensorboard_files", "mtcon_ray.tracking.tracked",
-    "mtcon_ray.tracking.exporter", "pandas", "pyarrow.parquet", "matplotlib.pyplot", "tensorboard",
+    "pandas", "pyarrow.parquet", "matplotlib.pyplot", "tensorboard",
 )  # fmt: skip
 
 

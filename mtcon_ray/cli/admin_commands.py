@@ -2,7 +2,6 @@
 
 import shlex
 from dataclasses import asdict
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from mtcon_ray.display.terminal import say
 from mtcon_ray.errors import SweepError, UserError
 from mtcon_ray.records.recorded import read_recorded
 from mtcon_ray.records.stored import find_network, find_sweep
-from mtcon_ray.tracking.exporter import export_runs
 from mtcon_ray.tracking.model_registry import find_run, register_model
 from mtcon_ray.training.uploads import NETWORKS
 
@@ -30,11 +28,11 @@ ENCODERS = ("pt2", "onnx")
 @click.option(
     "--to",
     "kind",
-    type=click.Choice([*ENCODERS, "tensorboard", "wandb", "optuna"]),
+    type=click.Choice([*ENCODERS, "tensorboard", "optuna"]),
     default="pt2",
     show_default=True,
-    help="pt2, onnx: the encoder, for torch.export or ONNX. tensorboard, wandb: the metrics of a "
-    "sweep. optuna: its trials, as a study. All but pt2 and optuna need the extra of their name.",
+    help="pt2, onnx: the encoder, for torch.export or ONNX. tensorboard: the metrics of a sweep. "
+    "optuna: its trials, as a study. onnx and tensorboard need the extra of their name.",
 )
 @click.option(
     "--out",
@@ -63,7 +61,7 @@ def export(
     The encoder comes from a checkpoint or from a sweep's winner. Its files include resizing,
     normalisation and a linear probe of each label, which is fitted again on the data.
     In exported metrics each trial is a run, and each epoch a step. The export of metrics may be
-    repeated, also while the sweep runs. For W&B, WANDB_MODE decides between upload and files.
+    repeated, also while the sweep runs.
     """
     if kind not in ENCODERS:
         if register is not None or overrides:
@@ -109,22 +107,12 @@ def _export_sweep(folder: Path, program: str, out: Path | None) -> str:
         raise UserError(
             f"--to {program} needs the package {program}; install 'mtcon-ray[{program}]'"
         )
-    if program == "tensorboard":
-        from mtcon_ray.tracking import tensorboard_files
+    from mtcon_ray.tracking.tensorboard_files import export_runs
 
-        place = (out / folder.name if out else folder / "tensorboard").absolute()
-        write = partial(tensorboard_files.write_run, place)
-        show = f"tensorboard --logdir {shlex.quote(str(place))}"
-    else:
-        from mtcon_ray.tracking import wandb_runs
-
-        tracking = read_recorded(folder / paths.SPEC_FILE).tracking
-        place = (out or folder).absolute()
-        write = partial(wandb_runs.write_run, place, tracking.experiment)
-        files = f"{shlex.quote(str(place / 'wandb'))}/offline-run-*"
-        show = f"wandb sync {files}" if wandb_runs.is_offline() else "see W&B"
+    place = (out / folder.name if out else folder / program).absolute()
     make_folder(place)
-    return f"{export_runs(folder, write)} runs exported: {show}"
+    count = export_runs(folder, place)
+    return f"{count} runs exported: tensorboard --logdir {shlex.quote(str(place))}"
 
 
 @click.command()

@@ -1,20 +1,15 @@
-"""Event logs in TensorBoard's and W&B's own files, read back by their libraries."""
+"""Event logs in TensorBoard's files, read back by its library."""
 
 import math
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from unittest.mock import Mock, call
 
 import pytest
-import wandb
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata, plugin_data_pb2
 
-from mtcon_ray.errors import SweepError, TrackingError
+from mtcon_ray.errors import SweepError
 from mtcon_ray.records.events import Ended, Reopened, Started
-from mtcon_ray.tracking import tensorboard_files, wandb_runs
-from mtcon_ray.tracking.exporter import export_runs
+from mtcon_ray.tracking.tensorboard_files import export_runs
 from tests.run_log import RunLog
 
 LOSSES = {1: 3.0, 2: 2.0, 3: 1.0}
@@ -35,20 +30,9 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True)
-def offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    yield
-    wandb.teardown()
-
-
 def report(folder: Path, name: str, *epochs: int) -> None:
     for epoch in epochs:
         RunLog(folder, name).report(epoch, **{"loss": LOSSES[epoch], "val/accuracy": math.nan})
-
-
-def tensorboard(folder: Path, out: Path) -> int:
-    return export_runs(folder, partial(tensorboard_files.write_run, out))
 
 
 def shown(reader: EventAccumulator, tag: str = "loss") -> list[tuple[int, float]]:
@@ -62,14 +46,14 @@ def test_tensorboard_shows_exported_epochs_once(folder: Path, tmp_path: Path) ->
     own = tmp_path / "trial-0001" / "events.out.tfevents.0.of-the-user"
     own.touch()
     readers = [EventAccumulator(str(tmp_path / f"trial-000{i}")) for i in range(2)]
-    assert tensorboard(folder, tmp_path) == 2
+    assert export_runs(folder, tmp_path) == 2
     assert shown(readers[0]) == list(LOSSES.items())
     assert shown(readers[1]) == [(1, 3.0)]
     RunLog(folder, "trial-0001").append(Ended(status="KILLED", tags={}))
     RunLog(folder, "trial-0001").append(Reopened())
     report(folder, "trial-0001", 2, 3)
     for _ in range(2):
-        tensorboard(folder, tmp_path)
+        export_runs(folder, tmp_path)
         # Both a TensorBoard that was open meanwhile, and a new one.
         for reader in (readers[1], EventAccumulator(str(tmp_path / "trial-0001"))):
             assert shown(reader) == list(LOSSES.items())
@@ -81,7 +65,7 @@ def test_tensorboard_shows_exported_epochs_once(folder: Path, tmp_path: Path) ->
 
 
 def test_tensorboard_has_the_settings_of_each_trial(folder: Path, tmp_path: Path) -> None:
-    tensorboard(folder, tmp_path)
+    export_runs(folder, tmp_path)
     reader = EventAccumulator(str(tmp_path / "trial-0001"))
     reader.Reload()
     content = reader.SummaryMetadata(metadata.SESSION_START_INFO_TAG).plugin_data.content
@@ -93,54 +77,15 @@ def test_tensorboard_has_the_settings_of_each_trial(folder: Path, tmp_path: Path
 
 
 def test_tensorboard_drops_what_a_sweep_of_the_same_name_left(folder: Path, tmp_path: Path) -> None:
-    tensorboard(folder, tmp_path)
+    export_runs(folder, tmp_path)
     new = tmp_path / "new" / "sweeps" / "shoes-1"
     for name in ("parent", "trial-0001"):
         RunLog(new, name).append(Started(params={"other": 1}, tags=TAGS))
     report(new, "trial-0001", 2)
-    tensorboard(new, tmp_path)
+    export_runs(new, tmp_path)
     assert shown(EventAccumulator(str(tmp_path / "trial-0001"))) == [(2, 2.0)]
 
 
 def test_a_sweep_without_trials_has_nothing_to_export(tmp_path: Path) -> None:
     with pytest.raises(SweepError, match="has no events of trials to export"):
-        tensorboard(tmp_path / "sweeps" / "shoes-1", tmp_path)
-
-
-@pytest.mark.parametrize("mode", ["offline", "online"])
-def test_wandb_has_a_run_for_each_trial_and_continues_one_that_is_on_its_server(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
-) -> None:
-    """No public reader opens the files of W&B."""
-    runs = [Mock(starting_step=0 if mode == "offline" else 3, summary={}, tags=()) for _ in "12"]
-    init = Mock(side_effect=runs)
-    monkeypatch.setattr("mtcon_ray.tracking.wandb_runs.is_offline", lambda: mode == "offline")
-    monkeypatch.setattr(wandb, "init", init)
-    export_runs(folder, partial(wandb_runs.write_run, tmp_path, "mtcon-ray"))
-    given, (first, second) = init.call_args_list[0].kwargs, runs
-    names = {"project": "mtcon-ray", "group": "shoes-1", "name": "trial-0000"}
-    assert given.items() >= names.items()
-    assert given["config"] == {"method": {"name": "mtcon", "temperature": 0.1}, "seed": 0}
-    assert given["resume"] == (None if mode == "offline" else "allow")
-    steps = [logged.kwargs["step"] for logged in first.log.call_args_list]
-    assert steps == ([1, 2, 3] if mode == "offline" else [3])
-    events = RunLog(folder, "trial-0000").events()
-    assert first.log.call_args.args[0]["_timestamp"] == events[3].time_ms / 1000
-    assert (first.summary, first.tags) == ({"status": "KILLED"}, ("stopped early",))
-    assert (second.summary, second.tags) == ({"status": "RUNNING"}, ())
-    assert [run.finish.call_args for run in runs] == [call(exit_code=0)] * 2
-
-
-def test_wandb_writes_files_offline_once(folder: Path, tmp_path: Path) -> None:
-    for _ in range(2):
-        export_runs(folder, partial(wandb_runs.write_run, tmp_path, "mtcon-ray"))
-    assert len(list((tmp_path / "wandb").glob("offline-run-*"))) == 2
-
-
-def test_a_refusal_of_wandb_names_the_ways_out(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    refusal = wandb.errors.UsageError("api_key not configured")
-    monkeypatch.setattr(wandb, "init", Mock(side_effect=refusal))
-    with pytest.raises(TrackingError, match="to W&B: api_key not configured; log in with `wandb"):
-        export_runs(folder, partial(wandb_runs.write_run, tmp_path, "mtcon-ray"))
+        export_runs(tmp_path / "sweeps" / "shoes-1", tmp_path)

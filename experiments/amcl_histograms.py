@@ -36,7 +36,7 @@ from experiments.reproduction.trends import (
     seeds_tested,
     trend_tested,
 )
-from mtcon_ray.data.to_device import send
+from mtcon_ray.data.batch import send
 from mtcon_ray.data.views import draw_parameters, make_views
 from mtcon_ray.methods import METHODS, Method
 from mtcon_ray.methods.amcl import AMCL

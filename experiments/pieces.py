@@ -45,8 +45,8 @@ from mtcon_ray.base.cpus import usable_cpus
 from mtcon_ray.base.paths import prepare_root
 from mtcon_ray.cli import options
 from mtcon_ray.cli.main import run_script
+from mtcon_ray.display.console import say
 from mtcon_ray.display.presentation import p_text
-from mtcon_ray.display.terminal import say
 from mtcon_ray.evaluation.intervals import detectable, holm, judge
 
 

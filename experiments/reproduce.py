@@ -32,7 +32,7 @@ from experiments.reproduction.running import plan_lines, run
 from mtcon_ray.base.signals import Interrupted
 from mtcon_ray.cli import options as cli_options
 from mtcon_ray.cli.main import run_script
-from mtcon_ray.display.terminal import say
+from mtcon_ray.display.console import say
 from mtcon_ray.errors import MtconError
 
 # In the order of the report. Each name is a file of this folder with an EXPERIMENT.

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from mtcon_ray.base import paths
 from mtcon_ray.base.safe_yaml import dump_yaml, parse_yaml
 from mtcon_ray.cluster.environment import restored_environment, root_of, working_directory
-from mtcon_ray.display.console import Console
+from mtcon_ray.display.console import Console, Terminal
 from mtcon_ray.display.plan_text import plan_lines
-from mtcon_ray.display.terminal import Terminal
 from mtcon_ray.errors import MtconError
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.records.results import SweepResults, load_sweep

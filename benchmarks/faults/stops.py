@@ -14,7 +14,7 @@ from benchmarks.faults.processes import Command, last_line
 from benchmarks.faults.rounds import Outcome, Round
 from mtcon_ray.base.paths import SPEC_FILE
 from mtcon_ray.base.signals import Interrupted
-from mtcon_ray.cluster import job_package, jobs
+from mtcon_ray.cluster import jobs
 from tests.cluster.conftest import environment_of, head_of
 
 # Kubernetes kills after 30 s.
@@ -67,7 +67,7 @@ def job_stop(folder: Path, round_: Round, outcome: Outcome) -> None:
             if case.reach(command, case.moment()):
                 begin = time.monotonic()
                 case.expect_end(case.launch([*STOP, f"{NAME}-1"]), [0])
-                _check_stopped(case, command, begin, most=job_package.STOP_SECONDS)
+                _check_stopped(case, command, begin, most=jobs.STOP_SECONDS)
                 command = case.resume()
                 case.recover(command)
             case.finish(command)

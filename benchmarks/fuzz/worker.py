@@ -25,7 +25,7 @@ MAX_BYTES = 6 << 30
 PRELOADED = (
     "mtcon_ray.api", "mtcon_ray.export.trained_network", "mtcon_ray.export.write",
     "mtcon_ray.sweep.audit", "mtcon_ray.sweep.optuna_study", "mtcon_ray.sweep.run",
-    "mtcon_ray.tracking.tensorboard_files", "mtcon_ray.tracking.tracked",
+    "mtcon_ray.tracking.tensorboard_files", "mtcon_ray.sweep.audit",
     "pandas", "pyarrow.parquet", "matplotlib.pyplot", "tensorboard",
 )  # fmt: skip
 

@@ -21,7 +21,7 @@ from benchmarks.machine import finish
 from benchmarks.training import network_alone
 from benchmarks.views import make_all
 from mtcon_ray.base.paths import LAST_FILE, MODEL_FILE
-from mtcon_ray.data.to_device import send
+from mtcon_ray.data.batch import send
 from mtcon_ray.errors import OutOfMemoryError
 from mtcon_ray.evaluation.probe import LabelledFeatures
 from mtcon_ray.evaluation.protocol import Evaluation, Measurement

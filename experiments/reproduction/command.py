@@ -14,8 +14,7 @@ from experiments.reproduction.experiment import Experiment
 from experiments.reproduction.running import plan_lines, run
 from mtcon_ray.cli import options as cli_options
 from mtcon_ray.cli.main import HELP, Script, run_script
-from mtcon_ray.display.console import Console
-from mtcon_ray.display.terminal import Terminal, say
+from mtcon_ray.display.console import Console, Terminal, say
 
 FOLDER = click.Path(path_type=Path, file_okay=False, exists=True, resolve_path=True)
 

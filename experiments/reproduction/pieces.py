@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from experiments.reproduction.retrieval import query_scores
 from mtcon_ray.base.paths import PREDICTIONS_FILE, cache_folder
 from mtcon_ray.data.dataset import Dataset, open_dataset
-from mtcon_ray.display.terminal import say
+from mtcon_ray.display.console import say
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.evaluation.intervals import Scores, resampled_scores
 from mtcon_ray.evaluation.neighbours import retrieval

@@ -13,7 +13,7 @@ from mtcon_ray.base.lock import ELSEWHERE_FILE, driver_lock, is_driven
 from mtcon_ray.base.root_files import check_no_links, make_folder, move, remove_folder
 from mtcon_ray.cli import options
 from mtcon_ray.data.objects import Objects
-from mtcon_ray.display.terminal import say
+from mtcon_ray.display.console import say
 from mtcon_ray.errors import SweepError, UserError
 from mtcon_ray.records.recorded import read_recorded
 from mtcon_ray.records.stored import find_network, find_sweep

@@ -12,9 +12,9 @@ from mtcon_ray.cli.options import PATH
 from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.data.image_files import UnreadableImageError
 from mtcon_ray.display.build import neighbours_page
+from mtcon_ray.display.console import Terminal, say, warn
 from mtcon_ray.display.presentation import one_line
 from mtcon_ray.display.tables import Table
-from mtcon_ray.display.terminal import Terminal, say, warn
 from mtcon_ray.errors import UserError, nearest
 from mtcon_ray.export.embed import data_at, embed_images, embedded_images, open_images
 from mtcon_ray.export.encoder import TrainedEncoder

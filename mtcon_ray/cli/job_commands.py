@@ -15,11 +15,10 @@ from mtcon_ray.base.registry import URL, PathMark, fields_with
 from mtcon_ray.base.signals import Interrupted
 from mtcon_ray.cli import options
 from mtcon_ray.cli.run_commands import is_there, run
-from mtcon_ray.cluster.job_package import STOP_SECONDS, job_environment, job_variables
-from mtcon_ray.cluster.jobs import Jobs
+from mtcon_ray.cluster.jobs import STOP_SECONDS, Jobs, job_environment, job_variables
+from mtcon_ray.display.console import say
 from mtcon_ray.display.presentation import NOTHING, duration_text, printable, resume_line
 from mtcon_ray.display.tables import Table
-from mtcon_ray.display.terminal import say
 from mtcon_ray.errors import SpecError, StorageError, SweepError, nearest
 from mtcon_ray.records.recorded import load_recorded
 from mtcon_ray.records.results import EXECUTOR, HERE, JOB, first_tags

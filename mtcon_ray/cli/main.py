@@ -17,8 +17,8 @@ import click
 from mtcon_ray.base.signals import Interrupted, interrupt_on_signals
 from mtcon_ray.cli.options import Session, verbosity
 from mtcon_ray.cluster.environment import working_directory
+from mtcon_ray.display.console import drop_unwritten, open_closed_streams, say
 from mtcon_ray.display.presentation import abridged, hanging
-from mtcon_ray.display.terminal import drop_unwritten, open_closed_streams, say
 from mtcon_ray.errors import MtconError, file_error
 from mtcon_ray.tracking.login import masked
 from mtcon_ray.version import __version__

@@ -12,8 +12,7 @@ from mtcon_ray.base import plugins
 from mtcon_ray.base.paths import choose_root, shown
 from mtcon_ray.cluster.environment import ROOT_VARIABLE, cluster_address
 from mtcon_ray.cluster.environment import root_of as root_of
-from mtcon_ray.display.console import Console
-from mtcon_ray.display.terminal import Terminal, say
+from mtcon_ray.display.console import Console, Terminal, say
 from mtcon_ray.records.claim import TAKE_OVER
 from mtcon_ray.tracking.login import TRUST_OPTION, TRUST_VARIABLE, trust
 from mtcon_ray.tracking.mlflow_server import tracking_uri

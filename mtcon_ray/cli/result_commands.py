@@ -16,9 +16,9 @@ from mtcon_ray.base.status import Status
 from mtcon_ray.cli import options
 from mtcon_ray.cli.job_commands import address_option, list_jobs
 from mtcon_ray.display import presentation as show
+from mtcon_ray.display.console import Terminal, say, warn
 from mtcon_ray.display.results_table import leaderboard_lines, trial_record, winner_lines
 from mtcon_ray.display.tables import Table
-from mtcon_ray.display.terminal import Terminal, say, warn
 from mtcon_ray.errors import MtconError
 from mtcon_ray.records.results import JOB, SweepResults, first_tags, load_sweep
 from mtcon_ray.records.stored import find_sweep, summaries

@@ -10,11 +10,10 @@ import click
 from mtcon_ray.base import paths
 from mtcon_ray.cli import options
 from mtcon_ray.cli.example_files import SYNTHETIC, example_file
-from mtcon_ray.cluster.job_package import VERSIONS_VARIABLE, check_versions
-from mtcon_ray.display.console import Console
+from mtcon_ray.cluster.jobs import VERSIONS_VARIABLE, check_versions
+from mtcon_ray.display.console import Console, Terminal, say
 from mtcon_ray.display.presentation import printable
 from mtcon_ray.display.results_table import leaderboard_lines, winner_lines
-from mtcon_ray.display.terminal import Terminal, say
 from mtcon_ray.errors import SweepError
 from mtcon_ray.records.results import SweepResults
 from mtcon_ray.records.stored import fetch_sweep

@@ -15,16 +15,14 @@ from mtcon_ray.base.registry import expanded
 from mtcon_ray.base.safe_yaml import dump_yaml, parse_yaml
 from mtcon_ray.cli import options
 from mtcon_ray.cli.example_files import SYNTHETIC, copy_examples, example_file
-from mtcon_ray.cli.infer_columns import infer_columns
-from mtcon_ray.cli.infer_folder import infer_folders, infer_hf, is_hf_folder
+from mtcon_ray.cli.infer_columns import infer_columns, infer_folders, infer_hf, is_hf_folder
 from mtcon_ray.cli.spec_template import Draft, write_new
 from mtcon_ray.data.dataset import CheckedData, open_dataset
 from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.sources.download import DownloadSource
-from mtcon_ray.display.console import Console
+from mtcon_ray.display.console import Console, Terminal, say, warn
 from mtcon_ray.display.plan_text import counted, data_lines, plan_lines
 from mtcon_ray.display.presentation import hanging
-from mtcon_ray.display.terminal import Terminal, say, warn
 from mtcon_ray.errors import DataError, SpecError, nearest
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
 from mtcon_ray.plan.plan import Plan

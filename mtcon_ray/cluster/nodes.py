@@ -10,7 +10,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mtcon_ray.base.paths import stored_url
 from mtcon_ray.base.root_files import remove, touch
-from mtcon_ray.cluster.job_package import versions
+from mtcon_ray.cluster.jobs import versions
 from mtcon_ray.data.objects import Objects
 from mtcon_ray.errors import ResourceError, StorageError
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtcon_ray.data.to_device import send_together
+from mtcon_ray.data.batch import send_together
 
 GRAY = (0.2989, 0.587, 0.114)
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)

@@ -1,4 +1,4 @@
-"""Labels of one training batch, and the legend of the package's shape suffixes.
+"""A training batch's labels and way to the device, and the legend of shape suffixes.
 
 B items of a batch    V views of an item    N = B * V rows    D width of an embedding
 T tasks               C classes of a task   H, W image sides  K configurations or bootstraps
@@ -6,8 +6,10 @@ L labels of a set     G distinct labels or label sets of a batch
 E examples of an epoch, P images of an example (1, or 3 for a triplet)
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 
@@ -37,3 +39,33 @@ class Batch:
         columns = (self.labels, self.label_sets, self.numbers)
         given = [values for column in columns for values in column.values()]
         return given if self.condition is None else [*given, self.condition]
+
+
+def send(values: Tensor, device: torch.device) -> Tensor:
+    """Returns the values on `device`, copied asynchronously.
+
+    From CPU to CUDA the values are pinned first: without pinned memory `non_blocking` has no
+    effect and the copy blocks the host.
+    """
+    if device.type == "cuda" and values.device.type == "cpu":
+        values = values.pin_memory()
+    return values.to(device, non_blocking=True)
+
+
+def send_together(values: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+    """Returns the values on `device`, as `send` does, but makes a single copy to CUDA.
+
+    Small copies are dominated by launch overhead. The results share memory on the device.
+    """
+    if device.type != "cuda":
+        return [send(each, device) for each in values]
+    # The widest first: a value must begin at a multiple of its element's size.
+    order = sorted(range(len(values)), key=lambda i: -values[i].element_size())
+    given = [values[i].clone(memory_format=torch.contiguous_format) for i in order]
+    packed = send(torch.cat([each.flatten().view(torch.uint8) for each in given]), device)
+    pieces = packed.split([each.nbytes for each in given])
+    found = {
+        i: piece.view(each.dtype).view(each.shape)
+        for i, piece, each in zip(order, pieces, given, strict=True)
+    }
+    return [found[i] for i in range(len(values))]

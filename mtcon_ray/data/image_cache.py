@@ -25,7 +25,7 @@ from mtcon_ray.base.cpus import usable_cpus
 from mtcon_ray.base.root_files import below, check_no_links, make_folder, remove, touch, write
 from mtcon_ray.data import disk
 from mtcon_ray.data.checksums import write_checksums
-from mtcon_ray.data.sources.base import DataSource
+from mtcon_ray.data.sources.files import DataSource
 from mtcon_ray.errors import StorageError
 
 FORMAT = 2

@@ -15,7 +15,7 @@ from mtcon_ray.spec.data.base import DataSpec, Split
 from mtcon_ray.spec.problem import MISSING, UNKNOWN_BIT
 
 if TYPE_CHECKING:
-    from mtcon_ray.data.sources.base import DataSource
+    from mtcon_ray.data.sources.files import DataSource
 
 # Reasons of bad images in an error message.
 MAX_SHOWN = 20

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from mtcon_ray.base.plugins import check_shape
 from mtcon_ray.data import augmentations as ops
+from mtcon_ray.data.batch import send, send_together
 from mtcon_ray.data.resizing import crop_by_taps, random_boxes, resize
-from mtcon_ray.data.to_device import send, send_together
 from mtcon_ray.spec.views import ViewsSpec
 
 log = logging.getLogger(__name__)

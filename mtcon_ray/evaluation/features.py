@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtcon_ray.data.to_device import send
+from mtcon_ray.data.batch import send
 from mtcon_ray.data.views import evaluation_views
 from mtcon_ray.evaluation.probe import finite
 from mtcon_ray.models.network import Network

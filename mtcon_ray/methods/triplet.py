@@ -14,13 +14,12 @@ from torch import Tensor, nn
 from mtcon_ray.base import metrics
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.data.sampling import Examples
-from mtcon_ray.data.triplets import triplets
+from mtcon_ray.data.sampling import Examples, triplets
 from mtcon_ray.losses import triplet as losses
 from mtcon_ray.methods.base import Method, MethodOutput
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.network import Network
-from mtcon_ray.spec.methods import triplet as specs
+from mtcon_ray.spec.methods import supervised as specs
 from mtcon_ray.spec.problem import Problem
 
 HEAD = "embedding"

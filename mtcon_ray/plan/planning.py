@@ -88,9 +88,9 @@ def make_plan(
     ]
     of_tasks = {task: sizes[task] for task in labels.tasks}
     if built or spec.used_plugins:
-        from mtcon_ray.plan import networks, trial_step  # import torch, which takes seconds
+        from mtcon_ray.plan import networks
     if spec.used_plugins:
-        trial_step.try_plugins(spec, of_tasks)
+        networks.try_plugins(spec, of_tasks)
     if built:
         parameters = networks.count_parameters(
             spec, built, of_tasks, weights or cache_folder(root), extremes=count_parameters

@@ -21,7 +21,7 @@ from mtcon_ray.base.signals import Interrupted, on_signals
 from mtcon_ray.base.status import Status
 from mtcon_ray.cluster.connection import connected, sweep_environment, view_of
 from mtcon_ray.cluster.environment import working_folder
-from mtcon_ray.cluster.job_package import in_job, way_on
+from mtcon_ray.cluster.jobs import in_job, way_on
 from mtcon_ray.cluster.nodes import check_nodes
 from mtcon_ray.cluster.ray_start import ending_with_ray
 from mtcon_ray.data import prepared

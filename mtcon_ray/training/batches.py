@@ -7,10 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtcon_ray.data.batch import Batch
+from mtcon_ray.data.batch import Batch, send
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sampling import Examples, epoch_order, step_generator
-from mtcon_ray.data.to_device import send
 from mtcon_ray.data.views import draw_parameters, make_views
 from mtcon_ray.errors import SpecError
 from mtcon_ray.spec.run_spec import RunSpec

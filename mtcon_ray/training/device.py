@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtcon_ray.data.to_device import send
+from mtcon_ray.data.batch import send
 from mtcon_ray.errors import MemoryTakenError, OutOfMemoryError, SpecError
 
 # Fraction of a training's part of the device memory that its images may take.

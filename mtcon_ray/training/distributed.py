@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from mtcon_ray.errors import ResourceError
-from mtcon_ray.models.batch_norm import make_global
-from mtcon_ray.models.network import Network
+from mtcon_ray.models.network import Network, make_global
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ from mtcon_ray.base import metrics
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.errors import DivergedError
 from mtcon_ray.methods.base import Method, MethodOutput
-from mtcon_ray.models.batch_norm import running_moments_kept
-from mtcon_ray.models.network import Network, build_network
+from mtcon_ray.models.network import Network, build_network, running_moments_kept
 from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.training import distributed
 from mtcon_ray.training import optimizer as optimizers

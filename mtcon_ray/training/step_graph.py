@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 from torch.optim import SGD, Adam, Optimizer
 
-from mtcon_ray.data.batch import Batch
-from mtcon_ray.data.to_device import send_together
+from mtcon_ray.data.batch import Batch, send_together
 from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.training.batches import Chunks
 from mtcon_ray.training.step import Learner, Update, make_step

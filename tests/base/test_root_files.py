@@ -154,7 +154,7 @@ ELSEWHERE = {
     "cli/spec_template.py": "init writes to the path of --output, and only a new file",
     "cli/embed_commands.py": "the page of --html, at the path that the user names",
     "cli/example_files.py": "examples are copied to a folder that the user names",
-    "display/terminal.py": "/dev/null",
+    "display/console.py": "/dev/null",
     "cluster/environment.py": "the folder of Ray's sessions, which it checks itself",
     "cluster/ray_private.py": "the session folder of Ray",
     "export/write.py": "a new folder that the user names with --to",

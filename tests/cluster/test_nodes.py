@@ -9,7 +9,7 @@ import pytest
 from ray.exceptions import RayTaskError, TaskUnschedulableError
 
 from mtcon_ray.cluster import nodes
-from mtcon_ray.cluster.job_package import versions
+from mtcon_ray.cluster.jobs import versions
 from mtcon_ray.cluster.nodes import check_nodes, look
 from mtcon_ray.errors import ResourceError
 from tests.data.folder_store import folder_store

@@ -1,18 +1,22 @@
 """The lines of a sweep's events, and the last line of a terminal."""
 
+import errno
 import io
 import re
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
+import click
 import pytest
 
-from mtcon_ray.display.console import Console
-from mtcon_ray.display.terminal import Terminal
+from mtcon_ray.display.console import Console, Terminal, drop_unwritten, say
+from tests.processes import REPOSITORY, run
 from tests.recorded import plan_with
 
 PLAN = plan_with(num_trials=3, epochs=4, least={"epochs": 2}, concurrency=2)
+FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
 class Tty(io.StringIO):
@@ -177,3 +181,36 @@ def test_terminal_that_has_gone_ends_nothing(
     with Console(Terminal.of(tty)) as console:
         watch(console, clock)
     Terminal.of(tty).write("x")
+
+
+def test_only_a_message_may_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    echo = Mock(side_effect=FULL)
+    monkeypatch.setattr(click, "echo", echo)
+    with pytest.raises(OSError, match="No space left"):
+        say("x")
+    say("x", err=True)
+    assert echo.call_count == 2
+
+
+def test_what_a_full_stream_refuses_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python flushes again at its exit, and would change the exit code."""
+    monkeypatch.setattr(sys, "stdout", Mock(flush=Mock(side_effect=FULL)))
+    drop_unwritten()
+    assert sys.stdout is None
+    drop_unwritten()
+
+
+def test_no_file_takes_the_place_of_a_closed_stream(tmp_path: Path) -> None:
+    """A child process would print into it."""
+    code = (
+        "import os, sys\n"
+        "from mtcon_ray.display.console import open_closed_streams\n"
+        "open_closed_streams()\n"
+        "with open(sys.argv[1], 'w') as file:\n"
+        "    os.system('echo noise; echo noise >&2')\n"
+        "    print('noise')\n"
+        "    file.write(str(file.fileno() > 2))\n"
+    )
+    words = ("sh", "-c", '"$@" <&- >&- 2>&-', "sh", sys.executable, "-c", code)
+    run([*words, str(tmp_path / "file")], cwd=REPOSITORY)
+    assert (tmp_path / "file").read_text() == "True"

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mtcon_ray.models.batch_norm import GlobalBatchNorm, make_global
+from mtcon_ray.models.network import GlobalBatchNorm, make_global
 from mtcon_ray.training.distributed import Ranks
 from tests.training.ranks import in_ranks
 

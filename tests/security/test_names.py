@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from mtcon_ray.base.paths import event_file
-from mtcon_ray.display.console import Console
+from mtcon_ray.display.console import Console, Terminal
 from mtcon_ray.display.presentation import configuration_text, printable
-from mtcon_ray.display.terminal import Terminal
 from mtcon_ray.records.event_log import EventLog
 from mtcon_ray.records.events import Artifact, Ended, Started
 from tests.cli.conftest import run

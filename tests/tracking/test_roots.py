@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from mtcon_ray.errors import TrackingError
+from mtcon_ray.sweep.audit import tracked_runs
 from mtcon_ray.tracking.mlflow_server import check_server, own_database, ui_command
-from mtcon_ray.tracking.tracked import tracked_runs
 from tests.tracking.conftest import MLFLOW, Sweep
 
 pytestmark = MLFLOW

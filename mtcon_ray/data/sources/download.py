@@ -11,8 +11,7 @@ import numpy as np
 
 from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.data.labels import LabelTable
-from mtcon_ray.data.sources.base import DataSource
-from mtcon_ray.data.sources.files import FilesSource
+from mtcon_ray.data.sources.files import DataSource, FilesSource
 from mtcon_ray.data.splits import stratified_split
 from mtcon_ray.data.table_file import encode_classes
 from mtcon_ray.errors import DataError

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from mtcon_ray.data.labels import LabelTable
-from mtcon_ray.data.sources.base import DataSource
+from mtcon_ray.data.sources.files import DataSource
 from mtcon_ray.data.splits import drawn_split
 from mtcon_ray.data.synthetic_images import ATTRIBUTES, FACTORS, LARGE, draw, key_of, object_size
 from mtcon_ray.spec.data.base import SPLIT_FRACTIONS

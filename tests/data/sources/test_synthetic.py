@@ -7,7 +7,7 @@ import pytest
 
 from mtcon_ray.data import synthetic_images
 from mtcon_ray.data.sources import SOURCES
-from mtcon_ray.data.sources.base import DataSource
+from mtcon_ray.data.sources.files import DataSource
 from mtcon_ray.data.synthetic_images import ATTRIBUTES, FACTORS, HUES, LARGE, VERSION, draw
 
 SCENE = {"shape": "cross", "colour": "red", "texture": "plain", "tilt": "30", "mark": "disc"}

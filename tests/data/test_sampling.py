@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from mtcon_ray.data.labels import LabelTable
-from mtcon_ray.data.sampling import epoch_order, step_generator
-from mtcon_ray.data.triplets import triplets
+from mtcon_ray.data.sampling import epoch_order, step_generator, triplets
 from mtcon_ray.errors import DataError
 
 TASKS = ("shape", "colour")

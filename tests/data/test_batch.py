@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtcon_ray.data import to_device
-from mtcon_ray.data.to_device import send_together
+from mtcon_ray.data.batch import send_together
 
 VALUES = [
     torch.tensor([True, False, True]),
@@ -27,7 +26,7 @@ def test_values_sent_together_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) 
         sent.append(values)
         return values.clone()
 
-    monkeypatch.setattr(to_device, "send", send)
+    monkeypatch.setattr("mtcon_ray.data.batch.send", send)
     found = send_together(VALUES, torch.device("cuda"))
     assert len(sent) == 1
     for one, expected in zip(found, VALUES, strict=True):

@@ -17,7 +17,7 @@ from mtcon_ray.methods import METHODS, Method
 from mtcon_ray.methods.base import MethodOutput
 from mtcon_ray.models.encoders import ENCODERS, Encoder, EncoderSpec
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
-from mtcon_ray.plan.trial_step import try_plugins
+from mtcon_ray.plan.networks import try_plugins
 from mtcon_ray.spec.evaluate import METRICS, MetricSpec
 from mtcon_ray.spec.methods.base import MethodSpec
 from mtcon_ray.spec.optimizers import OPTIMIZERS, SCHEDULES, OptimizerSpec, ScheduleSpec
@@ -137,7 +137,8 @@ def test_an_exception_has_its_plugin_and_its_line(
     table: Any, kind: Any, name: str, section: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kind, "broken", staticmethod(raises))
-    where = rf"in line {raises.__code__.co_firstlineno + 1} of .*trial_step.py: KeyError: 'my own"
+    place = raises.__code__.co_firstlineno + 1
+    where = rf"in line {place} of .*test_networks.py: KeyError: 'my own"
     message = f"^{name} failed in a step on 2 random images, {where}"
     with registered(table, kind), pytest.raises(SpecError, match=message):
         try_plugins(spec_of(**section), SIZES)

@@ -34,8 +34,8 @@ SHOWN: tuple[Command, ...] = (
     ("report", SWEEP, *ROOT),
 )
 EXPORTS: tuple[Command, ...] = (
-    ("export", SWEEP, "--to", "tensorboard", "--out", "../boards", *ROOT),
-    ("export", WHOLE, "--to", "tensorboard", "--out", "../boards", *ROOT),
+    ("export", SWEEP, "--to", "optuna", "--out", "../study", *ROOT),
+    ("export", WHOLE, "--to", "optuna", "--out", "../study", *ROOT),
     ("export", SWEEP, "--to", "optuna", "--out", "../boards.journal", *ROOT),
 )
 # The commands run in the folder `shop`.

@@ -25,8 +25,8 @@ MAX_BYTES = 6 << 30
 PRELOADED = (
     "mtcon_ray.api", "mtcon_ray.export.trained_network", "mtcon_ray.export.write",
     "mtcon_ray.sweep.audit", "mtcon_ray.sweep.optuna_study", "mtcon_ray.sweep.run",
-    "mtcon_ray.tracking.tensorboard_files", "mtcon_ray.sweep.audit",
-    "pandas", "pyarrow.parquet", "matplotlib.pyplot", "tensorboard",
+    "mtcon_ray.sweep.optuna_study", "mtcon_ray.sweep.audit",
+    "pandas", "pyarrow.parquet", "matplotlib.pyplot",
 )  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 import shlex
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -10,7 +9,7 @@ from rich.filesize import decimal
 
 from mtcon_ray.base import paths
 from mtcon_ray.base.lock import ELSEWHERE_FILE, driver_lock, is_driven
-from mtcon_ray.base.root_files import check_no_links, make_folder, move, remove_folder
+from mtcon_ray.base.root_files import check_no_links, move, remove_folder
 from mtcon_ray.cli import options
 from mtcon_ray.data.objects import Objects
 from mtcon_ray.display.console import say
@@ -28,17 +27,16 @@ ENCODERS = ("pt2", "onnx")
 @click.option(
     "--to",
     "kind",
-    type=click.Choice([*ENCODERS, "tensorboard", "optuna"]),
+    type=click.Choice([*ENCODERS, "optuna"]),
     default="pt2",
     show_default=True,
-    help="pt2, onnx: the encoder, for torch.export or ONNX. tensorboard: the metrics of a sweep. "
-    "optuna: its trials, as a study. onnx and tensorboard need the extra of their name.",
+    help="pt2, onnx: the encoder, for torch.export or ONNX, which needs the extra onnx. optuna: a "
+    "sweep's trials, as a study.",
 )
 @click.option(
     "--out",
     type=options.PATH,
-    help="New folder of an encoder; folder of metrics, or file of a study.  [default: for metrics "
-    "and a study in the sweep's folder]",
+    help="New folder of an encoder, or file of a study.  [default: a study in the sweep's folder]",
 )
 @click.option(
     "--register",
@@ -56,17 +54,20 @@ def export(
     overrides: tuple[str, ...],
     root: Path,
 ) -> None:
-    """Export an encoder, or a sweep's metrics or trials.
+    """Export an encoder, or a sweep's trials.
 
     The encoder comes from a checkpoint or from a sweep's winner. Its files include resizing,
     normalisation and a linear probe of each label, which is fitted again on the data.
-    In exported metrics each trial is a run, and each epoch a step. The export of metrics may be
-    repeated, also while the sweep runs.
     """
-    if kind not in ENCODERS:
+    if kind == "optuna":
         if register is not None or overrides:
-            raise UserError(f"--register and --set are for encoders, got --to {kind}")
-        options.session().say(_export_sweep(find_sweep(root, model), kind, out))
+            raise UserError("--register and --set are for encoders, got --to optuna")
+        from mtcon_ray.sweep.optuna_study import write_study
+
+        folder = find_sweep(root, model)
+        target = (out or folder / "optuna.journal").absolute()
+        count = write_study(folder, read_recorded(folder / paths.SPEC_FILE), target)
+        say(f"{count} trials exported: optuna-dashboard {shlex.quote(str(target))}")
         return
     if out is None:
         raise UserError(f"--to {kind} needs --out, a new folder")
@@ -93,26 +94,6 @@ def export(
     if register is not None:
         version = register_model(out, register, uri, run)
         say(f"registered: models:/{register}/{version}")
-
-
-def _export_sweep(folder: Path, program: str, out: Path | None) -> str:
-    """Writes a sweep's trials for Optuna, or its metrics. Returns how to show them."""
-    if program == "optuna":
-        from mtcon_ray.sweep.optuna_study import write_study
-
-        target = (out or folder / "optuna.journal").absolute()
-        count = write_study(folder, read_recorded(folder / paths.SPEC_FILE), target)
-        return f"{count} trials exported: optuna-dashboard {shlex.quote(str(target))}"
-    if find_spec(program) is None:
-        raise UserError(
-            f"--to {program} needs the package {program}; install 'mtcon-ray[{program}]'"
-        )
-    from mtcon_ray.tracking.tensorboard_files import export_runs
-
-    place = (out / folder.name if out else folder / program).absolute()
-    make_folder(place)
-    count = export_runs(folder, place)
-    return f"{count} runs exported: tensorboard --logdir {shlex.quote(str(place))}"
 
 
 @click.command()

@@ -40,7 +40,7 @@ COMMANDS = {
     "list": ("result", "List sweeps, or the jobs of a cluster."),
     "status": ("result", "Show a sweep's state and its trials, or compare two sweeps."),
     "best": ("result", "Show a sweep's winner, its scores and its checkpoint."),
-    "export": ("admin", "Export an encoder, or a sweep's metrics or trials."),
+    "export": ("admin", "Export an encoder, or a sweep's trials."),
     "embed": ("embed", "Write an embedding of each image to a Parquet file."),
     "neighbours": ("embed", "Find the images nearest to each IMAGE, by cosine similarity."),
     "audit": ("admin", "Compare the records of a sweep."),

@@ -225,19 +225,6 @@ def test_looking_at_a_sweep_writes_its_report_and_nothing_else(invoke: Invoke, s
     assert "report/index.html" in after
 
 
-def test_metrics_are_exported_into_the_sweeps_folder_or_below_another(
-    invoke: Invoke, sweep: Path, tmp_path: Path
-) -> None:
-    done = invoke("export", "tiny-1", "--to", "tensorboard")
-    assert done.exit_code == 0, done.output
-    place = sweep / "tensorboard"
-    assert done.stdout == f"3 runs exported: tensorboard --logdir {place}\n"
-    names = [f"trial-{i:04d}" for i in range(3)]
-    assert sorted(path.name for path in place.iterdir()) == names
-    invoke("export", "tiny-1", "--to", "tensorboard", "--out", tmp_path / "out")
-    assert sorted(path.name for path in (tmp_path / "out" / "tiny-1").iterdir()) == names
-
-
 def test_trials_are_exported_as_an_optuna_study(invoke: Invoke, sweep: Path) -> None:
     RunLog(sweep, "trial-0003").append(
         Started(params={"method.temperature": 0.5}, tags={"mtcon.epochs": "2", "mtcon.seed": "1"})
@@ -259,7 +246,7 @@ def test_trials_are_exported_as_an_optuna_study(invoke: Invoke, sweep: Path) -> 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--to", "tensorboard", "--register", "x"], "--register and --set are for encoders, got"),
+        (["--to", "optuna", "--register", "x"], "--register and --set are for encoders, got"),
         (["--to", "optuna", "--set", "seed=1"], "--register and --set are for encoders"),
         ([], "--to pt2 needs --out, a new folder"),
     ],

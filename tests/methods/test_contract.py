@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from mtcon_ray import testing
-from mtcon_ray.spec.methods.base import MethodSpec
 from mtcon_ray.training.step import update
 from mtcon_ray.training.trainer import Trainer
 from tests.methods.cases import EACH, STATEFUL, TRAINED, VARIANTS, make_spec
@@ -56,7 +55,7 @@ def test_no_task_takes_the_name_of_a_head_of_no_task(run: Trainer) -> None:
     for head in set(method.heads) - set(method.tasks):
         kinds = {**method.problem.kinds, head: "classes"}
         with pytest.raises(ValueError, match=f"got '{head}'; rename the label's column"):
-            MethodSpec.check(method.spec, replace(method.problem, kinds=kinds))
+            method.spec.check(replace(method.problem, kinds=kinds))
 
 
 @each

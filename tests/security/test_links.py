@@ -65,8 +65,6 @@ REPAIR = f"{AUDIT} --repair"
         ("events.jsonl", "token", REPAIR),
         ("report", "", "report"),
         pytest.param("report/.index.html.partial", "token", "report", marks=pytest.mark.slow),
-        ("tensorboard", "", "export --to tensorboard"),
-        ("tensorboard/trial-0000", "", "export --to tensorboard"),
         ("checkpoints/trial-0000", "", REPAIR),
         ("optuna.journal", "token", "export --to optuna"),
     ],

@@ -18,12 +18,14 @@ class MethodSpec(Spec):
 
     If `trains` is False, the method has no steps. Its only epoch is for the probes.
     `images_per_example` is the number of images of a training example: 3 for triplets. If
-    `uses_labels` is False, the method can be trained without tasks.
+    `uses_labels` is False, the method can be trained without tasks. `own_heads` matches the names
+    of heads that belong to no task.
     """
 
     trains: ClassVar[bool] = True
     uses_labels: ClassVar[bool] = True
     images_per_example: ClassVar[int] = 1
+    own_heads: ClassVar[str] = ""
 
     name: str = ""
 
@@ -38,21 +40,11 @@ class MethodSpec(Spec):
                 f"data.tasks must name a label for method {self.name}, got none; methods that need "
                 f"no labels are {', '.join(free)}"
             )
-        # Metrics and columns of embeddings have the name of a head where its task is meant.
-        if taken := [task for task in problem.tasks if re.fullmatch(self.own_heads, task)]:
-            raise ValueError(
-                f"data.tasks must not have the name of a head of method {self.name}, got "
-                f"{taken[0]!r}; rename the label's column"
-            )
+        check_heads(problem, self.own_heads)
 
     def warnings(self) -> dict[str, str]:
         """Returns warnings of allowed but risky values, by field name. `plan` shows them."""
         return {}
-
-    @property
-    def own_heads(self) -> str:
-        """The names of heads that belong to no task, as a regular expression."""
-        return ""
 
     @property
     def has_batch_norm(self) -> bool:
@@ -88,6 +80,18 @@ class ContrastiveSpec(SeveralViewsSpec):
     """Fields common to the contrastive methods."""
 
     temperature: Temperature = Field(0.1, description="divides every similarity")
+
+
+def check_heads(problem: Problem, own_heads: str) -> None:
+    """Raises ValueError for a task with the name of a head that belongs to no task.
+
+    Metrics and columns of embeddings have the name of a head where its task is meant.
+    """
+    if taken := [task for task in problem.tasks if re.fullmatch(own_heads, task)]:
+        raise ValueError(
+            "data.tasks must not have the name of a head of the method, got "
+            f"{taken[0]!r}; rename the label's column"
+        )
 
 
 def check_task(task: str | None, problem: Problem, kind: Kind = "classes") -> None:

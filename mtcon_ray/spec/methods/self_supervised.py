@@ -24,11 +24,8 @@ class SelfSupervisedSpec(SeveralViewsSpec):
     """Fields of methods with a loss between views of an item, in one or several heads."""
 
     uses_labels: ClassVar[bool] = False
+    own_heads: ClassVar[str] = r"instance(-\d+)?"
     num_heads: UpTo64 = Field(1, description="projection heads, differing in their initial weights")
-
-    @property
-    def own_heads(self) -> str:
-        return r"instance(-\d+)?"
 
 
 class QueueSpec(SelfSupervisedSpec):
@@ -160,6 +157,8 @@ class AMCLSpec(AdaptiveSpec, QueueSpec, PredictorSpec, RedundancySpec):
 class AutoencodingSpec(AdaptiveSpec, ContrastiveSpec):
     """Fields common to the masked auto-encoding methods."""
 
+    own_heads: ClassVar[str] = r"instance(-\d+)?|reconstruction|noise"
+
     mask_ratio: Inside = Field(0.5, description="share of hidden patches")
     decoder_width: int = Field(
         128, ge=16, le=4096, multiple_of=4 * DECODER_HEADS, description="width of the decoder"
@@ -169,10 +168,6 @@ class AutoencodingSpec(AdaptiveSpec, ContrastiveSpec):
         "infonce", description="same temperature for all pairs (infonce), or one per pair (amcl)"
     )
     beta: Weight = Field(1e-4, description="AMCL: weight of the regulariser of temperatures")
-
-    @property
-    def own_heads(self) -> str:
-        return rf"{super().own_heads}|reconstruction|noise"
 
     def warnings(self) -> dict[str, str]:
         return ONE_NEGATIVE if self.contrast == "amcl" and self.top_k == 1 else {}

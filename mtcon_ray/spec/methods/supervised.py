@@ -11,6 +11,7 @@ from mtcon_ray.spec.methods.base import (
     ContrastiveSpec,
     MethodSpec,
     Temperature,
+    check_heads,
     check_task,
 )
 from mtcon_ray.spec.problem import Problem
@@ -82,10 +83,6 @@ class MultiSupConSpec(ContrastiveSpec):
     )
     threshold: Share = Field(0.3, description="lowest Jaccard overlap of positives (0: all items)")
 
-    @property
-    def own_heads(self) -> str:
-        return "classes" if self.sets_from == "classes" else ""
-
     def check(self, problem: Problem) -> None:
         super().check(problem)
         if self.sets_from == "classes":
@@ -95,6 +92,7 @@ class MultiSupConSpec(ContrastiveSpec):
                     "the classes of all tasks"
                 )
             check_task(None, problem, "classes")
+            check_heads(problem, "classes")
             return
         check_task(self.task, problem, "set")
         sets = problem.of_kind("set")
@@ -140,6 +138,7 @@ class TripletSpec(MethodSpec):
     """Fields common to CSN and SCE-Net. An image has one view, and views.num_views is not used."""
 
     images_per_example: ClassVar[int] = 3
+    own_heads: ClassVar[str] = "embedding"
 
     num_triplets: int = Field(
         10_000, ge=1, le=10_000_000, description="triplets of an epoch, drawn once by label"
@@ -153,10 +152,6 @@ class TripletSpec(MethodSpec):
     mask_penalty: float = Field(
         5e-4, ge=0, le=100, description="weight of the mean sum of a learned mask"
     )
-
-    @property
-    def own_heads(self) -> str:
-        return "embedding"
 
     def check(self, problem: Problem) -> None:
         super().check(problem)

@@ -98,13 +98,16 @@ def status(name: str, other: str | None, root: Path, as_json: bool, as_csv: bool
     With OTHER it shows the values and test scores of both winners, the differences of the scores,
     and the fields in which the specs differ.
     """
-    if as_csv and (as_json or other):
-        raise click.UsageError("--csv must not be given with --json or two sweeps")
+    if as_csv + as_json + bool(other) > 1:
+        raise click.UsageError("give at most one of --json, --csv and a second sweep")
     if other:
-        place, second = options.place_of(other)
-        _compare(_with_predictions(root, name), _with_predictions(place or root, second), as_json)
-        return
+        from mtcon_ray.comparison.side_by_side import SideBySide
 
+        place, second = options.place_of(other)
+        pair = _with_predictions(root, name), _with_predictions(place or root, second)
+        for line in (*map(_state_line, pair), *SideBySide(pair).lines(Terminal.of().columns)):
+            say(line)
+        return
     results = _loaded(paths.find_folder(summaries(root, name), name))
     if as_csv:
         say(show.csv_text(results.to_frame()).rstrip())
@@ -113,15 +116,6 @@ def status(name: str, other: str | None, root: Path, as_json: bool, as_csv: bool
     trials = [trial_record(results, trial) for trial in results.trials]
     record = {"name": name, "state": state, "num_trials": total, "trials": trials}
     options.tell(record, _status_lines(results, state), as_json=as_json)
-
-
-def _compare(first: SweepResults, second: SweepResults, as_json: bool) -> None:
-    from mtcon_ray.comparison.side_by_side import SideBySide
-
-    found = SideBySide((first, second))
-    record = found.record() | {"states": [*map(_state, found.pair)]}
-    lines = [*map(_state_line, found.pair), *found.lines(Terminal.of().columns)]
-    options.tell(record, lines, as_json=as_json)
 
 
 def _state_line(results: SweepResults) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 from mtcon_ray.comparison.row import Row, columns, objectives
 from mtcon_ray.comparison.summary import notes
 from mtcon_ray.display import presentation as show
-from mtcon_ray.display.results_table import trial_record
 from mtcon_ray.display.tables import Table
 from mtcon_ray.evaluation.intervals import Interval, difference
 from mtcon_ray.records.results import SweepResults
@@ -54,24 +53,6 @@ class SideBySide:
             first, second = (row.scores(*place) for row in self.rows)
             found[place] = difference(second, first) if first and second else None
         return found
-
-    def record(self) -> dict[str, Any]:
-        """Returns the comparison as plain data, for --json."""
-        winners = [(each, each.winner) for each in self.pair]
-        scores = {
-            f"{split}/{label}": {
-                "values": [row.reading(split, label).value for row in self.rows],
-                "intervals": [i and i[1:3] for i in (r.interval(split, label) for r in self.rows)],
-                "difference": gap and gap._asdict(),
-            }
-            for (split, label), gap in self.gaps.items()
-        }
-        return {
-            "sweeps": [{"name": s.name, "winner": w and trial_record(s, w)} for s, w in winners],
-            "not_compared": self.why_not,
-            "scores": scores,
-            "spec_differences": self.differences,
-        }
 
     def lines(self, width: int | None = None) -> Iterator[str]:
         """Yields the comparison for a terminal with `width` columns, of any width by default."""

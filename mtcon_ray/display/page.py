@@ -4,13 +4,8 @@ from collections.abc import Sequence
 
 from mtcon_ray.base.status import Status
 from mtcon_ray.display import presentation as show
+from mtcon_ray.display import results_table as tables
 from mtcon_ray.display.ranking import deviation, margin, resampled, verdict
-from mtcon_ray.display.results_table import (
-    edge_warnings,
-    measured,
-    score_columns,
-    training_warnings,
-)
 from mtcon_ray.display.tables import Table
 from mtcon_ray.evaluation.intervals import difference, mean_interval
 from mtcon_ray.records.events import Event, Started
@@ -66,7 +61,8 @@ def accuracies(results: SweepResults) -> Table:
     of both.
     """
     values = results.winner.last_metrics if results.winner else {}
-    columns, places = score_columns(results, values), measured(results.labels, values).values()
+    columns = tables.score_columns(results, values)
+    places = tables.measured(results.labels, values).values()
     stored = [resampled(results, each.trials) for each in results.configurations()[:2]]
     first, second = [*stored, {}, {}][:2]
     if results.spec.search.repeats > 1:
@@ -81,8 +77,8 @@ def accuracies(results: SweepResults) -> Table:
 
 def warnings(results: SweepResults) -> list[str]:
     """Returns the warnings of the plan, about the data, and of the winner's probes and values."""
-    of_winner = training_warnings(results.winner.last_metrics) if results.winner else []
-    return [*results.lost, *results.plan_warnings, *of_winner, *edge_warnings(results)]
+    of_winner = tables.training_warnings(results.winner.last_metrics) if results.winner else []
+    return [*results.lost, *results.plan_warnings, *of_winner, *tables.edge_warnings(results)]
 
 
 def repeats(results: SweepResults) -> Table:

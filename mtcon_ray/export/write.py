@@ -42,7 +42,6 @@ from mtcon_ray.version import __version__
 Format = Literal["pt2", "onnx"]
 # Upper bounds of the dynamic dimensions, declared to torch.export.
 MAX_IMAGES, MAX_SIDE = 2**20, 2**16
-FORMAT = 1
 # Sections of the spec left out of exports: they name machines, servers and directories.
 PRIVATE = ("search", "resources", "tracking", "storage")
 
@@ -156,7 +155,6 @@ def card(
     spec, dataset, views = opened.spec, opened.dataset, opened.spec.views
     objective = spec.labels.objective
     return {
-        "format": FORMAT,
         "title": title,
         "model": {
             "file": file,

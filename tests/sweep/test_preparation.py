@@ -5,12 +5,12 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from mtcon_ray.plan.local import this_machine
 
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import sweep_folder
 from mtcon_ray.data.labels import read_table
 from mtcon_ray.errors import DataError, TrackingError
+from mtcon_ray.plan.local import this_machine
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
 from mtcon_ray.sweep.preparation import prepare
 from tests import specs

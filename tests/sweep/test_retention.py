@@ -11,7 +11,7 @@ from mtcon_ray.display.results_table import kept_checkpoint, winner_lines
 from mtcon_ray.errors import CheckpointError
 from mtcon_ray.records.results import TrialResult, load_sweep
 from mtcon_ray.spec.run_spec import parse_spec
-from mtcon_ray.sweep.retention import removable_trials
+from mtcon_ray.sweep.driver import removable_trials
 from mtcon_ray.training import checkpoint
 from tests.recorded import results_of
 from tests.some import some
